@@ -1,0 +1,63 @@
+/* case.h: one concrete case. All that is known of it is in its descriptor (one line), seed included. */
+#ifndef ASSAY_CONFORMANCE_CASE_H
+#define ASSAY_CONFORMANCE_CASE_H
+
+#include "assay/op.h"
+#include "assay/variant.h"
+
+enum { CASE_MAX_BATCH = 1024, CASE_MAX_LINE = 32768 };
+
+typedef enum case_section { SECTION_CHECK, SECTION_EDGE, SECTION_REFUSE, SECTION_BENCH } case_section;
+typedef enum case_tier { TIER_EXACT, TIER_CALIBRATED } case_tier;
+/* decode: one row per request, no cu_q, L = 0 is a pad row. prefill: T = L. chunked: 1 <= T <= L.
+ * mixed: decode rows, whole prompts, chunks and T = 0 in one batch. */
+typedef enum case_mode { MODE_DECODE, MODE_PREFILL, MODE_CHUNKED, MODE_MIXED } case_mode;
+typedef enum case_tables { TABLES_IDENTITY, TABLES_SHUFFLED, TABLES_HUGE } case_tables;
+typedef enum case_dead { DEAD_NAN, DEAD_INF, DEAD_LARGEST, DEAD_STALE, DEAD_ZERO } case_dead;
+/* What a refuse case breaks, beyond illegal dimensions and parameters. */
+typedef enum case_break {
+  BREAK_NOTHING,
+  BREAK_NULL,       /* q.data = NULL */
+  BREAK_MISALIGNED, /* q.data + 1 byte */
+  BREAK_DTYPE,      /* k_cache declared i32 */
+  BREAK_SHAPE,      /* out one row short */
+  BREAK_STRIDE,     /* last axis of q not contiguous */
+  BREAK_WORKSPACE   /* one byte too small; variants without workspace: UNSUPPORTED */
+} case_break;
+
+typedef struct assay_case {
+  const assay_op *op;
+  char suite[48], name[64];
+  case_section section;
+  case_tier tier;
+  char variant[64], device[16];
+  case_mode mode;
+  assay_dtype dtype, kv_dtype; /* of q and out; of the caches */
+  int64_t dim[ASSAY_MAX_DIMS]; /* settable ones from the case, derived ones filled by the generator */
+  double param[ASSAY_MAX_PARAMS];
+  uint32_t present; /* bit i: optional argument i is given (cu_q and fp8 scales follow from mode and dtype) */
+  int32_t batch;
+  int32_t *kv_len, *new_len;            /* [batch] L_i, T_i; owned */
+  int32_t *share_with, *share_tokens;   /* [batch] first tokens shared with an earlier request; -1: none */
+  case_tables tables;
+  assay_values values;
+  double density;  /* wanted share of live keys; negative: chance */
+  case_dead dead;
+  int32_t q_pad;   /* extra elements between rows of q: q is a slice of a fused buffer */
+  int32_t kv_pad;  /* extra elements after every block of the pool; -1: K and V interleaved block by block */
+  int32_t rows;    /* rows judged; 0: all */
+  case_break broken;
+  char expect[32]; /* refuse: the name that the message must contain */
+  uint64_t seed;
+} assay_case;
+
+void case_free(assay_case *one);
+/* The value of a coverage axis: "dtype", "kv_dtype" ("same" when equal), "layout", "mode". */
+const char *case_axis(const assay_case *one, const char *axis);
+
+/* Descriptor: op key=value …; parse(print(c)) == c. print writes at most size bytes, terminator included. */
+assay_status case_print(const assay_case *one, char *text, size_t size, assay_error *error);
+/* Errors name the key, what was found, what is allowed. Checks every value against assay_op. */
+assay_status case_parse(const char *text, assay_case *one, assay_error *error);
+
+#endif

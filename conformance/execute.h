@@ -1,0 +1,20 @@
+/* execute.h: cases in worker processes with a deadline; one that crashes, hangs or faults is replaced. */
+#ifndef ASSAY_CONFORMANCE_EXECUTE_H
+#define ASSAY_CONFORMANCE_EXECUTE_H
+
+#include "judge.h"
+
+typedef struct execute_options {
+  int32_t workers;      /* 0: one per core (cuda: at most 8) */
+  double deadline_s;    /* per case */
+  bool in_process;      /* no worker: for debuggers and profilers */
+} execute_options;
+
+/* Called in the order of the cases, as soon as all earlier ones are done. Not PASS-only. */
+typedef void (*execute_done)(void *context, int64_t index, const assay_case *one, const case_result *result);
+
+/* Every case has its variant and device filled. Fails only if workers cannot be made. */
+assay_status execute_cases(const assay_case *cases, int64_t count, const execute_options *options,
+                           execute_done done, void *context, assay_error *error);
+
+#endif

@@ -1,0 +1,46 @@
+/* generate.h: a concrete case to bytes: tensors in one arena, guards between them, dead bytes, poison. */
+#ifndef ASSAY_CONFORMANCE_GENERATE_H
+#define ASSAY_CONFORMANCE_GENERATE_H
+
+#include "case.h"
+
+enum { GUARD_BYTES = 512 };
+
+/* Choices that may not show in the result. */
+typedef struct draw {
+  case_dead dead;
+  bool dead_v;         /* also poison V where v_needed is 0 (contract: V of dead keys is skipped) */
+  uint64_t placement;  /* physical numbering of blocks */
+  uint64_t order;      /* order of requests in the batch; 0: as in the case */
+  uint8_t poison;      /* byte pattern of outputs and guards */
+} draw;
+
+typedef struct span {
+  int64_t offset, bytes; /* inside the arena */
+} span;
+
+/* An arena image in host memory. Tensors' data pointers are valid for `base`; rebase() moves them. */
+typedef struct image {
+  const assay_case *origin;
+  draw chosen;
+  unsigned char *host; /* arena_bytes */
+  int64_t arena_bytes;
+  span extent[ASSAY_MAX_ARGS];          /* allocation of each argument; K and V may share one */
+  int64_t bias[ASSAY_MAX_ARGS];         /* bytes from the extent to the (possibly unreachable) element 0 */
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  double param[ASSAY_MAX_PARAMS];
+  assay_call call; /* points into this struct; host addresses */
+  int32_t *request_of_slot; /* [batch] identity of the request at each place of the batch */
+  int64_t *row_of;          /* [N] row in the case's own order, for comparing permuted outputs */
+  int32_t *request_of_row;  /* [N] request identity */
+  int64_t *position_of_row; /* [N] position of the row inside its request's new tokens */
+  int64_t rows;
+} image;
+
+assay_status image_make(const assay_case *one, const draw *choice, const unsigned char *v_needed, image *made,
+                        assay_error *error);
+void image_free(image *made);
+/* The same call with every data pointer moved to an arena at `base`. args: [ASSAY_MAX_ARGS], caller's. */
+assay_call image_rebase(const image *made, void *base, assay_tensor *args);
+
+#endif

@@ -1,0 +1,31 @@
+/* report.h: text, JSONL, JUnit. Files appear whole (written beside, renamed at the end) or not at all. */
+#ifndef ASSAY_CONFORMANCE_REPORT_H
+#define ASSAY_CONFORMANCE_REPORT_H
+
+#include <stdio.h>
+
+#include "assay/device.h"
+#include "judge.h"
+
+typedef struct report report;
+
+typedef struct report_options {
+  FILE *text;             /* progress and failures */
+  bool progress;          /* a terminal: show a running line */
+  const char *jsonl;      /* NULL: none */
+  const char *junit;      /* NULL: none */
+  const char *device;
+  const assay_device_info *info;
+  uint64_t seed;
+  int64_t total;
+} report_options;
+
+assay_status report_open(const report_options *options, report **made, assay_error *error);
+/* One result; prints a line with `assay replay '…'` for all that are not good. */
+void report_add(report *r, const assay_case *one, const case_result *result);
+/* Claims without a PASS: called once per (variant, combination). Counts as a failure. */
+void report_unclaimed(report *r, const char *variant, const char *combination);
+/* Prints the one summary line, writes the files, gives the exit code: 0, 1, 3 (nothing ran), 77. */
+int report_close(report *r, assay_error *error);
+
+#endif

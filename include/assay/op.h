@@ -1,0 +1,197 @@
+/* op.h: an operator, declared once. The YAML checker, the generator, the judge, the roofline and the docs
+ * read this struct and nothing else; it stands beside the operator's reference in ref/<op>.c. */
+#ifndef ASSAY_OP_H
+#define ASSAY_OP_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "status.h"
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ASSAY_MAX_ARGS = 24, ASSAY_MAX_PARAMS = 24, ASSAY_MAX_DIMS = 16, ASSAY_MAX_OUTPUTS = 4 };
+
+typedef struct assay_op assay_op;
+
+/* ---- dimensions, arguments, parameters ------------------------------------------------------------- */
+
+typedef struct assay_dim {
+  const char *name;
+  int64_t min, max, fallback; /* fallback: the value where a case is silent; 0 with max 0: derived, not settable */
+  int64_t multiple;           /* legal values are multiples of this (1: any) */
+  const char *doc;
+} assay_dim;
+
+typedef enum assay_role { ASSAY_IN, ASSAY_OUT, ASSAY_INOUT } assay_role;
+
+/* What an argument holds; the generator has one recipe for each. */
+typedef enum assay_content {
+  ASSAY_QUERY,       /* values, rows grouped by request */
+  ASSAY_K_CACHE,     /* paged keys; bytes no visible token owns are dead */
+  ASSAY_V_CACHE,     /* paged values, likewise */
+  ASSAY_KV_SCALE,    /* fp8 dequantisation factors, present for fp8 caches only */
+  ASSAY_BLOCK_TABLE, /* entries past ceil(L / block_size) are dead */
+  ASSAY_KV_LEN,      /* L_i */
+  ASSAY_CU_Q,        /* prefix sums of T_i; absent in decode mode: one row per request */
+  ASSAY_TAPS,        /* filter taps, f32 */
+  ASSAY_GAMMA,       /* per-head factor, f32, never 0 */
+  ASSAY_SLOPES,      /* ALiBi slopes, f32, optional */
+  ASSAY_RESULT       /* written by the kernel: poisoned before the call */
+} assay_content;
+
+/* shape: dimension names separated by commas; alternatives for the values of the enum parameter "layout",
+ * in its order, are separated by '|'. "D/x" divides; x = 16 / sizeof(element). */
+typedef struct assay_arg {
+  const char *name;
+  assay_role role;
+  assay_content content;
+  bool optional;
+  const char *dtypes; /* "f32,f16,bf16" | "=q" (that of another argument) | "=q,e4m3,e5m2" */
+  const char *shape;
+  const char *doc;
+} assay_arg;
+
+typedef enum assay_kind { ASSAY_REAL, ASSAY_INTEGER, ASSAY_BOOL, ASSAY_ENUM } assay_kind;
+
+typedef struct assay_param {
+  const char *name;
+  assay_kind kind;
+  double min, max, fallback;
+  const char *names; /* ASSAY_ENUM: "nhd,hnd,x"; the value is the index */
+  const char *doc;
+} assay_param;
+
+/* One call: tensors and parameters in the operator's order. Parameters are doubles (exact up to 2^53);
+ * booleans are 0 or 1, enums an index. */
+typedef struct assay_call {
+  const assay_op *op;
+  const assay_tensor *arg;
+  const double *param;
+} assay_call;
+
+/* ---- contract: where an implementation rounds, and what it promises --------------------------------- */
+
+typedef enum assay_zero_p_v { ASSAY_V_MULTIPLIED, ASSAY_V_SKIPPED, ASSAY_V_SKIPPED_FOR_GROUP } assay_zero_p_v;
+
+typedef struct assay_contract {
+  assay_dtype k, v;      /* rounding of K and V after dequantisation (fp8 caches only); NONE: exact */
+  assay_dtype score;     /* rounding of a stored score beyond f32 accumulation; NONE: stays in f32 */
+  assay_dtype p;         /* rounding of p before it multiplies V; NONE: p stays in f32 */
+  assay_dtype partial;   /* rounding of split partials; NONE: f32 (exact on the lattice) */
+  double exp_ulp;        /* error bound of exp and tanh, in ulp of f32 */
+  int32_t qk_lanes;      /* partial sums a q·k is spread over */
+  int32_t pv_lanes;      /* partial sums that Σ p v is spread over, inside one split */
+  int32_t keys_per_split; /* 0: the key axis is not split */
+  double denominator_add; /* constant added to the softmax denominator */
+  assay_zero_p_v zero_p_v; /* may V of a key with p = 0 hold NaN? */
+  bool run_to_run;         /* the same call gives the same bits */
+  bool renumbering;        /* physical block numbers do not show in the bits */
+  bool permutation;        /* the order of requests does not show in the bits */
+} assay_contract;
+
+/* ---- reference -------------------------------------------------------------------------------------- */
+
+/* Output rows to compute; index == NULL: all of them. A row is one query token. Ascending. */
+typedef struct assay_rows {
+  int64_t count;
+  const int64_t *index;
+} assay_rows;
+
+/* What the reference says of one output: value[i] and sigma[i] for i over rows.count × row_elements, dense.
+ * Buffers belong to the caller; sigma may be NULL. */
+typedef struct assay_expected {
+  double *value;
+  double *sigma;
+} assay_expected;
+
+/* Facts the reference saw on its way. Optional pointers may be NULL.
+ * v_needed: one byte per (physical slot - first_slot, kv head) [slots × H_kv]: 1 where some computed row of
+ * some head has p that is not surely 0 (z above -bound; exact tier: z > 0). Softmax: 1 where visible. */
+typedef struct assay_seen {
+  int64_t visible_keys;     /* (row, head, key) triples inside the mask */
+  int64_t live_keys;        /* of these, p != 0 */
+  unsigned char *v_needed;
+  int64_t first_slot, slots;
+} assay_seen;
+
+typedef struct assay_cost {
+  double flops, bytes; /* bytes: the fewest that must move, outputs included */
+} assay_cost;
+
+/* ---- values for the generator ----------------------------------------------------------------------- */
+
+typedef enum assay_values { ASSAY_NORMAL, ASSAY_HEAVY_TAILED, ASSAY_LATTICE, ASSAY_NEEDLES } assay_values;
+
+/* How the generator asks an operator for values in logical coordinates. Token content is named by
+ * `content` = logical block identity · block_size + offset: shared prefix blocks have one identity, and
+ * renumbering physical blocks or permuting requests changes no value. `request` is an identity too. */
+typedef struct assay_fill {
+  const assay_call *call; /* lengths, cu_q and tables filled; q, k, v not yet; host memory */
+  assay_values values;
+  double density;         /* wanted share of live keys; negative: leave it to chance */
+  uint64_t seed;
+  int64_t H, H_kv, D;     /* copies of the dimensions, for convenience */
+  assay_dtype q_dtype, kv_dtype;
+  double k_scale, v_scale; /* of kv head 0; heads may differ by powers of two */
+  void *context;
+  int64_t (*content)(void *context, int64_t request, int64_t token);            /* token → content */
+  int64_t (*kv_length)(void *context, int64_t request);                         /* L */
+  int64_t (*first_position)(void *context, int64_t request);                    /* P = L - T */
+  bool (*important)(void *context, int64_t content);                            /* last key, split and block edges */
+} assay_fill;
+
+/* ---- the operator ----------------------------------------------------------------------------------- */
+
+struct assay_op {
+  const char *name, *title, *source; /* source: where the definition comes from */
+  const assay_dim *dims;
+  int32_t dim_count;
+  const assay_arg *args;
+  int32_t arg_count;
+  const assay_param *params;
+  int32_t param_count;
+  const char *laws;   /* "renumbering,permutation,run_to_run,dead_bytes" */
+  const char *spoils; /* planted errors the suite must notice; names */
+  double kappa_element; /* element limit in σ (7 for sums) */
+
+  /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
+  assay_status (*check)(const assay_call *call, assay_error *error);
+  /* The definition in f64, and σ under the contract. expected[i] belongs to the i-th output argument that is
+   * present. `exact` additionally proves that the case is on the lattice (verification.md, tier 1) and fails
+   * with ASSAY_ERR_INPUT and the violated condition if it is not. All pointers in host memory. */
+  assay_status (*reference)(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                            bool exact, assay_expected *expected, assay_seen *seen, assay_error *error);
+  assay_cost (*cost)(const assay_call *call, const assay_seen *seen);
+  /* Values of D channels; q by (request, position in the request's new tokens, head). */
+  void (*fill_q)(const assay_fill *fill, int64_t request, int64_t position, int64_t head, double *value);
+  void (*fill_k)(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
+  void (*fill_v)(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
+  /* Is key `token` of the request inside some row's mask? (request's new tokens start at P.) */
+  bool (*visible)(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
+};
+
+/* ---- look-ups by name: the names are the interface, so arguments can be added without breaking callers -- */
+
+static inline const assay_tensor *assay_find_arg(const assay_call *call, const char *name) {
+  for (int32_t i = 0; i < call->op->arg_count; ++i)
+    if (strcmp(call->op->args[i].name, name) == 0) return call->arg[i].data != NULL ? &call->arg[i] : NULL;
+  return NULL;
+}
+
+/* NaN for an unknown name. */
+static inline double assay_find_param(const assay_call *call, const char *name) {
+  for (int32_t i = 0; i < call->op->param_count; ++i)
+    if (strcmp(call->op->params[i].name, name) == 0) return call->param[i];
+  return (double)NAN;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

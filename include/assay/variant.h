@@ -1,0 +1,39 @@
+/* variant.h: one implementation of an operator, as a row of a table. Compiles alone as C17 and as C++20. */
+#ifndef ASSAY_VARIANT_H
+#define ASSAY_VARIANT_H
+
+#include "op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a launch may use. It never allocates, synchronises, or touches the default stream. */
+typedef struct assay_env {
+  void *stream;            /* cudaStream_t on cuda; ignored by simt */
+  void *workspace;         /* device memory, 256-byte aligned */
+  int64_t workspace_bytes; /* at least what workspace() asked for */
+  int32_t multiprocessors; /* static fact of the device */
+  char path[96];           /* out: which branch, tile, split count was taken */
+} assay_env;
+
+typedef struct assay_variant {
+  uint32_t struct_size; /* sizeof(assay_variant) where the row was compiled */
+  const char *op;
+  const char *name;   /* by strategy: split_keys, never kernel6 */
+  const char *why;    /* why it exists */
+  const char *device; /* "cuda" or "simt" */
+  const char *arch;   /* "sm_90a", "any" */
+  /* What it claims to do, one list for each coverage axis: dtype | kv_dtype | layout | mode. Every
+   * combination must be seen to PASS, or the run fails. kv_dtype "same" is the query's. */
+  const char *claims;
+  assay_contract contract;
+  assay_status (*supports)(const assay_call *call, assay_error *error); /* ASSAY_ERR_UNSUPPORTED and a reason */
+  assay_status (*workspace)(const assay_call *call, int64_t *bytes, assay_error *error);
+  assay_status (*launch)(const assay_call *call, assay_env *env, assay_error *error);
+} assay_variant;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
