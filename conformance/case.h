@@ -41,6 +41,8 @@ typedef struct assay_case {
   int32_t *share_with, *share_tokens;   /* [batch] first tokens shared with an earlier request; -1: none */
   case_tables tables;
   assay_values values;
+  double sigma;    /* gate: taps_from_sigma(sigma, F): w_0 = 1 - sigma/F, the others -sigma/F; fallback 0.75 */
+  double tap_skew; /* gate: w_j += tap_skew * j, so that no two taps are equal; fallback 0 */
   double density;  /* wanted share of live keys; negative: chance */
   case_dead dead;
   int32_t q_pad;   /* extra elements between rows of q: q is a slice of a fused buffer */
