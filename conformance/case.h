@@ -9,6 +9,7 @@ enum { CASE_MAX_BATCH = 1024, CASE_MAX_LINE = 32768 };
 
 typedef enum case_section { SECTION_CHECK, SECTION_EDGE, SECTION_REFUSE, SECTION_BENCH } case_section;
 typedef enum case_tier { TIER_EXACT, TIER_CALIBRATED } case_tier;
+enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2 }; /* bits of assay_case.devices */
 /* decode: one row per request, no cu_q, L = 0 is a pad row. prefill: T = L. chunked: 1 <= T <= L.
  * mixed: decode rows, whole prompts, chunks and T = 0 in one batch. */
 typedef enum case_mode { MODE_DECODE, MODE_PREFILL, MODE_CHUNKED, MODE_MIXED } case_mode;
@@ -31,6 +32,7 @@ typedef struct assay_case {
   case_section section;
   case_tier tier;
   char variant[64], device[16];
+  uint32_t devices; /* where a suite wants it run; a descriptor names one device instead */
   case_mode mode;
   assay_dtype dtype, kv_dtype; /* of q and out; of the caches */
   int64_t dim[ASSAY_MAX_DIMS]; /* settable ones from the case, derived ones filled by the generator */

@@ -7,7 +7,9 @@
 
 static const struct assay_simt_api *simt_api;
 
-void assay_registry_set_simt(const struct assay_simt_api *api) { simt_api = api; }
+void assay_registry_set_simt(const struct assay_simt_api *api) {
+  simt_api = api;
+}
 
 assay_status assay_plugin_load(const char *path, assay_error *error) {
   assay_status status = ASSAY_ERR_INPUT;

@@ -38,8 +38,9 @@ assay_status assay_registry_add_device(const assay_device *device, assay_error *
 
 static assay_status check_row(const assay_variant *row, const char *origin, assay_error *error) {
   if (row->struct_size != sizeof(assay_variant))
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: a variant row of %u bytes, this build's has %zu: rebuild against its headers",
-                      origin, row->struct_size, sizeof(assay_variant));
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "%s: a variant row of %u bytes, this build's has %zu: rebuild against its headers", origin,
+                      row->struct_size, sizeof(assay_variant));
   if (row->op == NULL || row->name == NULL || row->device == NULL || row->claims == NULL || row->supports == NULL ||
       row->workspace == NULL || row->launch == NULL)
     return assay_fail(error, ASSAY_ERR_INPUT,
@@ -49,8 +50,8 @@ static assay_status check_row(const assay_variant *row, const char *origin, assa
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: variant '%s' is of operator '%s', which does not exist", origin,
                       row->name, row->op);
   if (strcmp(row->device, "simt") != 0 && strcmp(row->device, "cuda") != 0)
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: variant '%s': device '%s', allowed are simt, cuda", origin, row->name,
-                      row->device);
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: variant '%s': device '%s', allowed are simt, cuda", origin,
+                      row->name, row->device);
   return ASSAY_OK;
 }
 
@@ -70,12 +71,17 @@ assay_status assay_registry_add_variants(const assay_variant *rows, int32_t coun
         return assay_fail(error, ASSAY_ERR_INPUT, "%s: variant %s/%s for %s is listed twice", origin, rows[i].op,
                           rows[i].name, rows[i].device);
   }
-  for (int32_t i = 0; i < count; ++i) variants[variant_count++] = (entry){&rows[i], origin};
+  for (int32_t i = 0; i < count; ++i)
+    variants[variant_count++] = (entry){&rows[i], origin};
   return ASSAY_OK;
 }
 
-int32_t assay_op_count(void) { return op_count; }
-const assay_op *assay_op_at(int32_t index) { return ops[index]; }
+int32_t assay_op_count(void) {
+  return op_count;
+}
+const assay_op *assay_op_at(int32_t index) {
+  return ops[index];
+}
 
 const assay_op *assay_op_find(const char *name) {
   for (int32_t i = 0; i < op_count; ++i)
@@ -83,9 +89,15 @@ const assay_op *assay_op_find(const char *name) {
   return NULL;
 }
 
-int32_t assay_variant_count(void) { return variant_count; }
-const assay_variant *assay_variant_at(int32_t index) { return variants[index].variant; }
-const char *assay_variant_origin(int32_t index) { return variants[index].origin; }
+int32_t assay_variant_count(void) {
+  return variant_count;
+}
+const assay_variant *assay_variant_at(int32_t index) {
+  return variants[index].variant;
+}
+const char *assay_variant_origin(int32_t index) {
+  return variants[index].origin;
+}
 
 const assay_variant *assay_variant_find(const char *op, const char *name, const char *device) {
   for (int32_t i = 0; i < variant_count; ++i) {
@@ -101,4 +113,6 @@ const assay_device *assay_device_find(const char *name) {
   return NULL;
 }
 
-const char *assay_device_names(void) { return device_count > 0 ? device_names : "none"; }
+const char *assay_device_names(void) {
+  return device_count > 0 ? device_names : "none";
+}

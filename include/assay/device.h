@@ -17,7 +17,7 @@ typedef struct assay_device_info {
 /* One per process and device; open() before anything else. alloc gives 256-byte aligned memory.
  * upload and download are ordered with `stream` and complete on return of synchronize(). */
 typedef struct assay_device {
-  const char *name; /* "cuda", "simt" */
+  const char *name;                         /* "cuda", "simt" */
   assay_status (*open)(assay_error *error); /* ASSAY_ERR_UNSUPPORTED: no such device here */
   void (*close)(void);
   assay_status (*info)(assay_device_info *info, assay_error *error);
@@ -27,7 +27,7 @@ typedef struct assay_device {
   assay_status (*download)(void *to, const void *from, int64_t bytes, assay_error *error);
   void *(*stream)(void);
   assay_status (*synchronize)(assay_error *error); /* ASSAY_ERR_DEVICE if a kernel faulted */
-  void (*schedule)(uint64_t seed); /* simt: the order of warps and lanes from here on; cuda: nothing */
+  void (*schedule)(uint64_t seed);                 /* simt: the order of warps and lanes from here on; cuda: nothing */
 } assay_device;
 
 #ifdef __cplusplus

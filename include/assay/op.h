@@ -80,15 +80,15 @@ typedef struct assay_call {
 typedef enum assay_zero_p_v { ASSAY_V_MULTIPLIED, ASSAY_V_SKIPPED, ASSAY_V_SKIPPED_FOR_GROUP } assay_zero_p_v;
 
 typedef struct assay_contract {
-  assay_dtype k, v;      /* rounding of K and V after dequantisation (fp8 caches only); NONE: exact */
-  assay_dtype score;     /* rounding of a stored score beyond f32 accumulation; NONE: stays in f32 */
-  assay_dtype p;         /* rounding of p before it multiplies V; NONE: p stays in f32 */
-  assay_dtype partial;   /* rounding of split partials; NONE: f32 (exact on the lattice) */
-  double exp_ulp;        /* error bound of exp and tanh, in ulp of f32 */
-  int32_t qk_lanes;      /* partial sums a q·k is spread over */
-  int32_t pv_lanes;      /* partial sums that Σ p v is spread over, inside one split */
-  int32_t keys_per_split; /* 0: the key axis is not split */
-  double denominator_add; /* constant added to the softmax denominator */
+  assay_dtype k, v;        /* rounding of K and V after dequantisation (fp8 caches only); NONE: exact */
+  assay_dtype score;       /* rounding of a stored score beyond f32 accumulation; NONE: stays in f32 */
+  assay_dtype p;           /* rounding of p before it multiplies V; NONE: p stays in f32 */
+  assay_dtype partial;     /* rounding of split partials; NONE: f32 (exact on the lattice) */
+  double exp_ulp;          /* error bound of exp and tanh, in ulp of f32 */
+  int32_t qk_lanes;        /* partial sums a q·k is spread over */
+  int32_t pv_lanes;        /* partial sums that Σ p v is spread over, inside one split */
+  int32_t keys_per_split;  /* 0: the key axis is not split */
+  double denominator_add;  /* constant added to the softmax denominator */
   assay_zero_p_v zero_p_v; /* may V of a key with p = 0 hold NaN? */
   bool run_to_run;         /* the same call gives the same bits */
   bool renumbering;        /* physical block numbers do not show in the bits */
@@ -114,8 +114,8 @@ typedef struct assay_expected {
  * v_needed: one byte per (physical slot - first_slot, kv head) [slots × H_kv]: 1 where some computed row of
  * some head has p that is not surely 0 (z above -bound; exact tier: z > 0). Softmax: 1 where visible. */
 typedef struct assay_seen {
-  int64_t visible_keys;     /* (row, head, key) triples inside the mask */
-  int64_t live_keys;        /* of these, p != 0 */
+  int64_t visible_keys; /* (row, head, key) triples inside the mask */
+  int64_t live_keys;    /* of these, p != 0 */
   unsigned char *v_needed;
   int64_t first_slot, slots;
 } assay_seen;
@@ -134,16 +134,16 @@ typedef enum assay_values { ASSAY_NORMAL, ASSAY_HEAVY_TAILED, ASSAY_LATTICE, ASS
 typedef struct assay_fill {
   const assay_call *call; /* lengths, cu_q and tables filled; q, k, v not yet; host memory */
   assay_values values;
-  double density;         /* wanted share of live keys; negative: leave it to chance */
+  double density; /* wanted share of live keys; negative: leave it to chance */
   uint64_t seed;
-  int64_t H, H_kv, D;     /* copies of the dimensions, for convenience */
+  int64_t H, H_kv, D; /* copies of the dimensions, for convenience */
   assay_dtype q_dtype, kv_dtype;
   double k_scale, v_scale; /* of kv head 0; heads may differ by powers of two */
   void *context;
-  int64_t (*content)(void *context, int64_t request, int64_t token);            /* token → content */
-  int64_t (*kv_length)(void *context, int64_t request);                         /* L */
-  int64_t (*first_position)(void *context, int64_t request);                    /* P = L - T */
-  bool (*important)(void *context, int64_t content);                            /* last key, split and block edges */
+  int64_t (*content)(void *context, int64_t request, int64_t token); /* token → content */
+  int64_t (*kv_length)(void *context, int64_t request);              /* L */
+  int64_t (*first_position)(void *context, int64_t request);         /* P = L - T */
+  bool (*important)(void *context, int64_t content);                 /* last key, split and block edges */
 } assay_fill;
 
 /* ---- the operator ----------------------------------------------------------------------------------- */
@@ -156,8 +156,8 @@ struct assay_op {
   int32_t arg_count;
   const assay_param *params;
   int32_t param_count;
-  const char *laws;   /* "renumbering,permutation,run_to_run,dead_bytes" */
-  const char *spoils; /* planted errors the suite must notice; names */
+  const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes" */
+  const char *spoils;   /* planted errors the suite must notice; names */
   double kappa_element; /* element limit in σ (7 for sums) */
 
   /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
@@ -165,8 +165,8 @@ struct assay_op {
   /* The definition in f64, and σ under the contract. expected[i] belongs to the i-th output argument that is
    * present. `exact` additionally proves that the case is on the lattice (verification.md, tier 1) and fails
    * with ASSAY_ERR_INPUT and the violated condition if it is not. All pointers in host memory. */
-  assay_status (*reference)(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
-                            bool exact, assay_expected *expected, assay_seen *seen, assay_error *error);
+  assay_status (*reference)(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
+                            assay_expected *expected, assay_seen *seen, assay_error *error);
   assay_cost (*cost)(const assay_call *call, const assay_seen *seen);
   /* Values of D channels; q by (request, position in the request's new tokens, head). */
   void (*fill_q)(const assay_fill *fill, int64_t request, int64_t position, int64_t head, double *value);

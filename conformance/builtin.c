@@ -1,0 +1,55 @@
+/* builtin.c: the one place where the rooms meet: operators from ref/, variants from gpu/, devices. */
+#include "builtin.h"
+
+#include "core/registry_add.h"
+
+#define ASSAY_OP(stem) const assay_op *assay_op_##stem(void);
+#include "assay/ops.def"
+#undef ASSAY_OP
+
+#ifdef ASSAY_HAVE_SIMT
+const assay_device *assay_device_simt(void);
+const struct assay_simt_api *assay_simt_host_api(void);
+#define ASSAY_OP(stem) const assay_variant *assay_variants_simt_##stem(int32_t *count);
+#include "assay/ops.def"
+#undef ASSAY_OP
+#endif
+
+#ifdef ASSAY_HAVE_CUDA
+const assay_device *assay_device_cuda(void);
+#define ASSAY_OP(stem) const assay_variant *assay_variants_cuda_##stem(int32_t *count);
+#include "assay/ops.def"
+#undef ASSAY_OP
+#endif
+
+typedef const assay_variant *(*variant_table)(int32_t *count);
+
+static assay_status add_table(variant_table table, assay_error *error) {
+  int32_t count = 0;
+  const assay_variant *rows = table(&count);
+  return assay_registry_add_variants(rows, count, "built-in", error);
+}
+
+assay_status builtin_register(assay_error *error) {
+  assay_status status = ASSAY_OK;
+#define ASSAY_OP(stem)                                                                                                 \
+  if (status == ASSAY_OK) status = assay_registry_add_op(assay_op_##stem(), error);
+#include "assay/ops.def"
+#undef ASSAY_OP
+#ifdef ASSAY_HAVE_SIMT
+  assay_registry_set_simt(assay_simt_host_api());
+  if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_simt(), error);
+#define ASSAY_OP(stem)                                                                                                 \
+  if (status == ASSAY_OK) status = add_table(assay_variants_simt_##stem, error);
+#include "assay/ops.def"
+#undef ASSAY_OP
+#endif
+#ifdef ASSAY_HAVE_CUDA
+  if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_cuda(), error);
+#define ASSAY_OP(stem)                                                                                                 \
+  if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##stem, error);
+#include "assay/ops.def"
+#undef ASSAY_OP
+#endif
+  return status;
+}

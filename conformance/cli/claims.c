@@ -1,0 +1,88 @@
+/* claims.c: a claim is a promise; a combination that nothing confirmed is a failure, not a gap. */
+#include "claims.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SEEN = 65536, AXES = 4, KEY = 192 };
+
+static const char *const axes[AXES] = {"dtype", "kv_dtype", "layout", "mode"};
+
+struct claims {
+  char (*passed)[KEY]; /* "op/variant@device: bf16 same nhd decode", a set by open addressing */
+  int64_t count;
+  char suites[64][48]; /* operators whose own suite was run */
+  int32_t suite_count;
+};
+
+assay_status claims_open(claims **made, assay_error *error) {
+  *made = calloc(1, sizeof **made);
+  if (*made != NULL) (*made)->passed = calloc(MAX_SEEN, KEY);
+  if (*made == NULL || (*made)->passed == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "claims: out of memory");
+  return ASSAY_OK;
+}
+
+void claims_close(claims *c) {
+  if (c != NULL) free(c->passed);
+  free(c);
+}
+
+/* The slot of `key`: its own, or the free one where it belongs. */
+static char *slot(const claims *c, const char *key) {
+  uint64_t hash = 1469598103934665603U;
+  for (const char *at = key; *at != '\0'; ++at)
+    hash = (hash ^ (unsigned char)*at) * 1099511628211U;
+  for (uint64_t i = hash % MAX_SEEN;; i = (i + 1) % MAX_SEEN)
+    if (c->passed[i][0] == '\0' || strcmp(c->passed[i], key) == 0) return c->passed[i];
+}
+
+static void make_key(char *key, const char *op, const char *variant, const char *device, char value[AXES][16]) {
+  (void)snprintf(key, KEY, "%s/%s on %s: %s %s %s %s", op, variant, device, value[0], value[1], value[2], value[3]);
+}
+
+void claims_note(claims *c, const assay_case *one, const case_result *result) {
+  if (strcmp(one->suite, one->op->name) == 0) {
+    bool known = false;
+    for (int32_t i = 0; i < c->suite_count; ++i)
+      known = known || strcmp(c->suites[i], one->suite) == 0;
+    if (!known && c->suite_count < 64)
+      (void)snprintf(c->suites[c->suite_count++], sizeof c->suites[0], "%s", one->suite);
+  }
+  if (result->verdict != VERDICT_PASS || c->count >= MAX_SEEN / 2) return;
+  char value[AXES][16], key[KEY];
+  for (int a = 0; a < AXES; ++a)
+    (void)snprintf(value[a], sizeof value[a], "%s", case_axis(one, axes[a]));
+  make_key(key, one->op->name, one->variant, one->device, value);
+  char *at = slot(c, key);
+  if (at[0] != '\0') return;
+  (void)snprintf(at, KEY, "%s", key);
+  ++c->count;
+}
+
+/* Walks the product of the claim's lists, axis by axis. */
+static void walk(claims *c, const assay_variant *v, const char *rest, int axis, char value[AXES][16], report *out) {
+  if (axis == AXES) {
+    char key[KEY];
+    make_key(key, v->op, v->name, v->device, value);
+    if (slot(c, key)[0] == '\0') report_unclaimed(out, v->name, key);
+    return;
+  }
+  const char *end = rest;
+  while (*end != '\0' && *end != '|')
+    ++end;
+  for (const char *at = rest; at < end;) {
+    size_t length = 0;
+    while (at + length < end && at[length] != ',')
+      ++length;
+    (void)snprintf(value[axis], 16, "%.*s", (int)length, at);
+    walk(c, v, *end == '|' ? end + 1 : end, axis + 1, value, out);
+    at += length + (at + length < end ? 1 : 0);
+  }
+}
+
+void claims_report(claims *c, const assay_variant *variant, report *out) {
+  char value[AXES][16];
+  for (int32_t i = 0; i < c->suite_count; ++i)
+    if (strcmp(c->suites[i], variant->op) == 0) walk(c, variant, variant->claims, 0, value, out);
+}

@@ -1,0 +1,16 @@
+/* claims.h: which claimed combinations of (dtype, kv_dtype, layout, mode) a run has seen pass. */
+#ifndef ASSAY_CONFORMANCE_CLAIMS_H
+#define ASSAY_CONFORMANCE_CLAIMS_H
+
+#include "conformance/judge.h"
+#include "conformance/report.h"
+
+typedef struct claims claims;
+
+assay_status claims_open(claims **made, assay_error *error);
+void claims_note(claims *c, const assay_case *one, const case_result *result);
+/* Reports every claimed combination of the variant without a PASS, if the operator's own suite was run. */
+void claims_report(claims *c, const assay_variant *variant, report *out);
+void claims_close(claims *c);
+
+#endif

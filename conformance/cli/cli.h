@@ -1,0 +1,46 @@
+/* cli.h: what the commands share: parsed options, exit codes, and how an error leaves the program. */
+#ifndef ASSAY_CONFORMANCE_CLI_H
+#define ASSAY_CONFORMANCE_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "assay/device.h"
+#include "conformance/case.h"
+
+enum { EXIT_GOOD = 0, EXIT_BAD = 1, EXIT_INPUT = 2, EXIT_NOTHING = 3, EXIT_NO_DEVICE = 77 };
+enum { CLI_MAX_LIST = 64 };
+
+typedef struct cli_list {
+  const char *item[CLI_MAX_LIST];
+  int32_t count;
+} cli_list;
+
+typedef struct cli_options {
+  cli_list words;    /* what is no option */
+  cli_list plugins;  /* --plugin SO */
+  cli_list variants; /* --variant op=name */
+  cli_list filters;  /* --filter TEXT: all must occur in suite/section/name */
+  const char *device, *section, *jsonl, *junit;
+  bool device_given, in_process, seed_given;
+  uint64_t seed;
+  int32_t workers;
+  double deadline_s;
+} cli_options;
+
+/* Strict: unknown options, missing or malformed values are refused, `allowed` names what the command takes. */
+assay_status cli_parse(int argc, char **argv, const char *allowed, cli_options *options, assay_error *error);
+/* Prints "assay: <text>" to stderr; gives EXIT_INPUT (or EXIT_NO_DEVICE, EXIT_BAD for other failures). */
+int cli_leave(assay_status status, const assay_error *error);
+/* Facts about the device, asked in a child process so that this one stays free to fork. */
+assay_status cli_probe(const char *name, assay_device_info *info, assay_error *error);
+/* "gate_attention/check/decode_types" */
+void cli_case_id(const assay_case *one, char *text, size_t size);
+const char *cli_section_name(case_section section);
+const char *cli_suites_dir(void);
+
+int cli_list_command(int argc, char **argv);
+int cli_run_command(int argc, char **argv);
+int cli_replay_command(int argc, char **argv);
+
+#endif

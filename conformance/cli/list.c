@@ -1,0 +1,127 @@
+/* list.c: assay list ops | variants | suites | cases. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "conformance/expand.h"
+#include "core/registry.h"
+
+#ifndef ASSAY_SUITES_DIR
+#define ASSAY_SUITES_DIR "conformance/suites"
+#endif
+
+const char *cli_suites_dir(void) {
+  const char *set = getenv("ASSAY_SUITES");
+  return set != NULL && set[0] != '\0' ? set : ASSAY_SUITES_DIR;
+}
+
+static void list_ops(void) {
+  for (int32_t i = 0; i < assay_op_count(); ++i) {
+    const assay_op *op = assay_op_at(i);
+    printf("%-20s %s\n", op->name, op->title);
+    for (int32_t d = 0; d < op->dim_count; ++d)
+      printf("    dim   %-16s %s\n", op->dims[d].name, op->dims[d].doc);
+    for (int32_t a = 0; a < op->arg_count; ++a)
+      printf("    %-5s %-16s %s [%s]%s\n", op->args[a].role == ASSAY_IN ? "in" : "out", op->args[a].name,
+             op->args[a].dtypes, op->args[a].shape, op->args[a].optional ? " optional" : "");
+    for (int32_t p = 0; p < op->param_count; ++p)
+      printf("    param %-16s %s\n", op->params[p].name, op->params[p].doc);
+  }
+}
+
+static void list_variants(void) {
+  printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch", "claims: dtype | kv_dtype | layout | mode");
+  for (int32_t i = 0; i < assay_variant_count(); ++i) {
+    const assay_variant *v = assay_variant_at(i);
+    printf("%-20s %-24s %-5s %-7s %s\n", v->op, v->name, v->device, v->arch != NULL ? v->arch : "any", v->claims);
+    printf("    %s%s%s\n", v->why != NULL ? v->why : "",
+           strcmp(assay_variant_origin(i), "built-in") != 0 ? " from " : "",
+           strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : "");
+  }
+}
+
+static int list_cases(const cli_options *options) {
+  int code = EXIT_GOOD;
+  assay_error error = {""};
+  case_list list = {NULL, 0};
+  char *line = malloc(CASE_MAX_LINE);
+  assay_status status = line != NULL ? ASSAY_OK : assay_fail(&error, ASSAY_ERR_MEMORY, "out of memory");
+  if (status == ASSAY_OK && options->words.count < 2)
+    status = expand_suite(cli_suites_dir(), options->seed, &list, &error);
+  for (int32_t w = 1; w < options->words.count && status == ASSAY_OK; ++w)
+    status = expand_suite(options->words.item[w], options->seed, &list, &error);
+  for (int64_t i = 0; i < list.count && status == ASSAY_OK; ++i) {
+    char id[192];
+    cli_case_id(&list.cases[i], id, sizeof id);
+    status = case_print(&list.cases[i], line, CASE_MAX_LINE, &error);
+    if (status == ASSAY_OK) printf("%s: %s\n", id, line);
+  }
+  if (status != ASSAY_OK)
+    code = cli_leave(status, &error);
+  else if (list.count == 0)
+    code = EXIT_NOTHING;
+  case_list_free(&list);
+  free(line);
+  return code;
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int list_suites(void) {
+  int code = EXIT_GOOD;
+  assay_error error = {""};
+  char *names[256];
+  int32_t count = 0;
+  DIR *folder = opendir(cli_suites_dir());
+  if (folder == NULL) {
+    (void)assay_fail(&error, ASSAY_ERR_INPUT, "suites folder %s: cannot be opened", cli_suites_dir());
+    return cli_leave(ASSAY_ERR_INPUT, &error);
+  }
+  for (struct dirent *e = readdir(folder); e != NULL && count < 256; e = readdir(folder)) {
+    const char *dot = strrchr(e->d_name, '.');
+    if (dot == NULL || strcmp(dot, ".yaml") != 0) continue;
+    const size_t size = strlen(cli_suites_dir()) + strlen(e->d_name) + 2;
+    names[count] = malloc(size);
+    if (names[count] == NULL) break;
+    (void)snprintf(names[count++], size, "%s/%s", cli_suites_dir(), e->d_name);
+  }
+  (void)closedir(folder);
+  qsort(names, (size_t)count, sizeof *names, by_name);
+  for (int32_t i = 0; i < count; ++i) {
+    case_list list = {NULL, 0};
+    const assay_status status = code == EXIT_GOOD ? expand_suite(names[i], 1, &list, &error) : ASSAY_OK;
+    if (status != ASSAY_OK) code = cli_leave(status, &error);
+    int64_t sections[4] = {0, 0, 0, 0};
+    for (int64_t c = 0; c < list.count; ++c)
+      ++sections[list.cases[c].section];
+    if (code == EXIT_GOOD)
+      printf("%-56s check %lld, edge %lld, refuse %lld, bench %lld\n", names[i], (long long)sections[0],
+             (long long)sections[1], (long long)sections[2], (long long)sections[3]);
+    case_list_free(&list);
+    free(names[i]);
+  }
+  return code == EXIT_GOOD && count == 0 ? EXIT_NOTHING : code;
+}
+
+int cli_list_command(int argc, char **argv) {
+  assay_error error = {""};
+  cli_options options;
+  assay_status status = cli_parse(argc, argv, "--plugin --seed", &options, &error);
+  for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
+    status = assay_plugin_load(options.plugins.item[i], &error);
+  if (status != ASSAY_OK) return cli_leave(status, &error);
+  const char *what = options.words.count > 0 ? options.words.item[0] : "(nothing)";
+  const bool takes_more = strcmp(what, "cases") == 0;
+  if (options.words.count == 1 || takes_more) {
+    if (strcmp(what, "ops") == 0) return list_ops(), EXIT_GOOD;
+    if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;
+    if (strcmp(what, "suites") == 0) return list_suites();
+    if (takes_more) return list_cases(&options);
+  }
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "list: found '%s', allowed: ops, variants, suites, cases [SUITE...]", what);
+  return cli_leave(ASSAY_ERR_INPUT, &error);
+}

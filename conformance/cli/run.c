@@ -1,0 +1,233 @@
+/* run.c: assay run and assay replay: suites (or one descriptor) × variants → results → report. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "cli.h"
+#include "conformance/execute.h"
+#include "conformance/expand.h"
+#include "conformance/report.h"
+#include "core/registry.h"
+
+typedef struct run_state {
+  report *out;
+  claims *seen;
+} run_state;
+
+static void on_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
+  run_state *state = context;
+  (void)index;
+  report_add(state->out, one, result);
+  claims_note(state->seen, one, result);
+}
+
+static assay_status load_plugins(const cli_options *options, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  for (int32_t i = 0; i < options->plugins.count && status == ASSAY_OK; ++i)
+    status = assay_plugin_load(options->plugins.item[i], error);
+  return status;
+}
+
+/* Every --variant names an operator and one of its variants on the device. */
+static assay_status check_variants(const cli_options *options, assay_error *error) {
+  for (int32_t i = 0; i < options->variants.count; ++i) {
+    const char *word = options->variants.item[i];
+    const char *equals = strchr(word, '=');
+    char op[64];
+    (void)snprintf(op, sizeof op, "%.*s", (int)(equals - word), word);
+    if (assay_op_find(op) == NULL) {
+      char known[512] = "";
+      for (int32_t o = 0; o < assay_op_count(); ++o)
+        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", o > 0 ? ", " : "",
+                       assay_op_at(o)->name);
+      return assay_fail(error, ASSAY_ERR_INPUT, "--variant: found operator '%s', allowed: %s", op, known);
+    }
+    if (assay_variant_find(op, equals + 1, options->device) == NULL) {
+      char known[1024] = "";
+      for (int32_t v = 0; v < assay_variant_count(); ++v)
+        if (strcmp(assay_variant_at(v)->op, op) == 0 && strcmp(assay_variant_at(v)->device, options->device) == 0)
+          (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] != '\0' ? ", " : "",
+                         assay_variant_at(v)->name);
+      return assay_fail(error, ASSAY_ERR_INPUT, "--variant: found %s variant '%s', allowed on %s: %s", op, equals + 1,
+                        options->device, known);
+    }
+  }
+  return ASSAY_OK;
+}
+
+static bool variant_chosen(const cli_options *options, const assay_variant *v) {
+  if (strcmp(v->device, options->device) != 0) return false;
+  bool named = false;
+  for (int32_t i = 0; i < options->variants.count; ++i) {
+    const char *word = options->variants.item[i];
+    const char *equals = strchr(word, '=');
+    const size_t length = (size_t)(equals - word);
+    if (strlen(v->op) != length || strncmp(word, v->op, length) != 0) continue;
+    named = true;
+    if (strcmp(equals + 1, v->name) == 0) return true;
+  }
+  return !named;
+}
+
+static bool case_chosen(const cli_options *options, const assay_case *one) {
+  const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
+  if ((one->devices & bit) == 0) return false;
+  if (options->section != NULL ? strcmp(options->section, cli_section_name(one->section)) != 0
+                               : one->section == SECTION_BENCH)
+    return false;
+  char id[192];
+  cli_case_id(one, id, sizeof id);
+  for (int32_t i = 0; i < options->filters.count; ++i)
+    if (strstr(id, options->filters.item[i]) == NULL) return false;
+  return true;
+}
+
+/* Cases × variants: shallow copies, which share the lists of `list`. */
+static assay_status cross(const cli_options *options, const case_list *list, assay_case **made, int64_t *count,
+                          assay_error *error) {
+  int64_t capacity = 0;
+  *made = NULL;
+  *count = 0;
+  for (int64_t i = 0; i < list->count; ++i) {
+    if (!case_chosen(options, &list->cases[i])) continue;
+    for (int32_t v = 0; v < assay_variant_count(); ++v) {
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, list->cases[i].op->name) != 0 || !variant_chosen(options, variant)) continue;
+      if (*count == capacity) {
+        capacity = capacity > 0 ? 2 * capacity : 1024;
+        assay_case *grown = realloc(*made, (size_t)capacity * sizeof **made);
+        if (grown == NULL)
+          return assay_fail(error, ASSAY_ERR_MEMORY, "out of memory for %lld cases", (long long)capacity);
+        *made = grown;
+      }
+      assay_case *one = &(*made)[(*count)++];
+      *one = list->cases[i];
+      (void)snprintf(one->variant, sizeof one->variant, "%s", variant->name);
+      (void)snprintf(one->device, sizeof one->device, "%s", variant->device);
+    }
+  }
+  return ASSAY_OK;
+}
+
+/* The paths of reports are tried before anything runs, so that an hour's work is not lost to a typing error. */
+static assay_status check_writable(const char *option, const char *path, assay_error *error) {
+  if (path == NULL) return ASSAY_OK;
+  char folder[4096];
+  (void)snprintf(folder, sizeof folder, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (slash != NULL) slash[slash == folder ? 1 : 0] = '\0';
+  if (access(slash != NULL ? folder : ".", W_OK) != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', whose folder cannot be written: %s", option, path,
+                      strerror(errno));
+  return ASSAY_OK;
+}
+
+int cli_run_command(int argc, char **argv) {
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  case_list list = {NULL, 0};
+  assay_case *cases = NULL;
+  int64_t count = 0;
+  assay_device_info info;
+  run_state state = {NULL, NULL};
+  memset(&info, 0, sizeof info);
+  assay_status status = cli_parse(
+      argc, argv,
+      "--device --variant --filter --section --seed --jsonl --junit --plugin --workers --deadline --in-process",
+      &options, &error);
+  if (status == ASSAY_OK && options.words.count == 0)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
+  if (status == ASSAY_OK) status = load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = check_variants(&options, &error);
+  if (status == ASSAY_OK) status = check_writable("--jsonl", options.jsonl, &error);
+  if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
+  for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
+    status = expand_suite(options.words.item[i], options.seed, &list, &error);
+  if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
+  if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
+  if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+
+  const report_options report_choice = {.text = stdout,
+                                        .progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0,
+                                        .jsonl = options.jsonl,
+                                        .junit = options.junit,
+                                        .device = options.device,
+                                        .info = &info,
+                                        .seed = options.seed,
+                                        .total = count};
+  status = report_open(&report_choice, &state.out, &error);
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  const execute_options execution = {options.workers, options.deadline_s, options.in_process};
+  status = execute_cases(cases, count, &execution, on_done, &state, &error);
+  if (status == ASSAY_OK && options.section == NULL && options.filters.count == 0)
+    for (int32_t v = 0; v < assay_variant_count(); ++v)
+      if (variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
+  code = report_close(state.out, &error);
+  if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
+done:
+  claims_close(state.seen);
+  free(cases);
+  case_list_free(&list);
+  return code;
+}
+
+int cli_replay_command(int argc, char **argv) {
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  assay_case one;
+  assay_device_info info;
+  run_state state = {NULL, NULL};
+  memset(&one, 0, sizeof one);
+  memset(&info, 0, sizeof info);
+  assay_status status = cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit", &options, &error);
+  if (status == ASSAY_OK && options.words.count != 1)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "replay: needs one descriptor in quotes, found %d words",
+                        options.words.count);
+  if (status == ASSAY_OK) status = load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = case_parse(options.words.item[0], &one, &error);
+  if (status == ASSAY_OK && one.device[0] == '\0')
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "device: missing in the descriptor, allowed: cuda, simt");
+  if (status == ASSAY_OK && one.variant[0] == '\0')
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: missing in the descriptor, see: assay list variants");
+  if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s', which %s does not have on %s", one.variant,
+                        one.op->name, one.device);
+  if (status == ASSAY_OK) status = check_writable("--jsonl", options.jsonl, &error);
+  if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
+  if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
+  if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
+  if (status == ASSAY_OK) {
+    const report_options report_choice = {.text = stdout,
+                                          .jsonl = options.jsonl,
+                                          .junit = options.junit,
+                                          .device = one.device,
+                                          .info = &info,
+                                          .seed = one.seed,
+                                          .total = 1};
+    status = report_open(&report_choice, &state.out, &error);
+  }
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  const execute_options execution = {1, options.deadline_s, options.in_process};
+  status = execute_cases(&one, 1, &execution, on_done, &state, &error);
+  code = report_close(state.out, &error);
+  if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
+done:
+  claims_close(state.seen);
+  case_free(&one);
+  return code;
+}

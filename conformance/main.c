@@ -1,0 +1,43 @@
+/* main.c: the command line. Knows the order of things and nothing else. */
+#include <stdio.h>
+#include <string.h>
+
+#include "builtin.h"
+#include "cli/cli.h"
+
+#ifndef ASSAY_VERSION
+#define ASSAY_VERSION "0.1.0"
+#endif
+
+static const char usage[] =
+    "assay: reference and conformance suite for LLM inference kernels\n"
+    "\n"
+    "  assay list ops | variants | suites | cases [SUITE...]   [--plugin SO]\n"
+    "  assay run SUITE...        judge every case of the suites (files or folders) with every variant\n"
+    "      --device cuda|simt    where the variants run (simt)\n"
+    "      --variant OP=NAME     only this variant of the operator; may be repeated\n"
+    "      --filter TEXT         only cases whose suite/section/name contains TEXT; may be repeated\n"
+    "      --section NAME        check, edge, refuse or bench\n"
+    "      --seed N              of every draw (1)\n"
+    "      --jsonl F, --junit F  results as files\n"
+    "      --plugin SO           variants from outside; may be repeated\n"
+    "      --workers N, --deadline S, --in-process\n"
+    "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
+    "  assay version\n"
+    "\n"
+    "exit: 0 all good and something ran, 1 failure, 2 bad input, 3 nothing ran, 77 no such device here\n";
+
+int main(int argc, char **argv) {
+  assay_error error = {""};
+  const assay_status status = builtin_register(&error);
+  if (status != ASSAY_OK) return cli_leave(status, &error);
+  const char *command = argc > 1 ? argv[1] : "";
+  if (strcmp(command, "list") == 0) return cli_list_command(argc - 2, argv + 2);
+  if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
+  if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
+  if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
+  if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
+  (void)fputs(usage, stderr);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, version, help", command);
+  return cli_leave(ASSAY_ERR_INPUT, &error);
+}
