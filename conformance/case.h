@@ -32,6 +32,7 @@ typedef struct assay_case {
   case_section section;
   case_tier tier;
   char variant[64], device[16];
+  uint32_t devices; /* bit d: may run on device d (CASE_ON_...); a suite item can restrict itself to one */
   uint32_t devices; /* where a suite wants it run; a descriptor names one device instead */
   case_mode mode;
   assay_dtype dtype, kv_dtype; /* of q and out; of the caches */
@@ -55,8 +56,20 @@ typedef struct assay_case {
   uint64_t seed;
 } assay_case;
 
+enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2, CASE_ON_ANY = 3 }; /* bits of assay_case.devices */
+
+/* Everything at its default: op's fallbacks, no requests. */
+void case_init(assay_case *one, const assay_op *op);
 void case_free(assay_case *one);
-/* The value of a coverage axis: "dtype", "kv_dtype" ("same" when equal), "layout", "mode". */
+/* Deep copy; `to` is overwritten, not freed. */
+assay_status case_copy(const assay_case *from, assay_case *to, assay_error *error);
+/* What one key alone cannot show: H % H_kv, lengths against the mode, shared prefixes, the exact tier's needs.
+ * Parsed and expanded cases have passed it. Relaxed in section refuse. */
+assay_status case_check(const assay_case *one, assay_error *error);
+/* May it run on this device ("simt", "cuda")? */
+bool case_runs_on(const assay_case *one, const char *device);
+/* The value of a coverage axis: "dtype", "kv_dtype" ("same" when equal), "layout", "mode"; or of any other key
+ * that has names: "section", "tier", "values", "tables", "dead", "break". NULL: no such key. */
 const char *case_axis(const assay_case *one, const char *axis);
 
 /* Descriptor: op key=value …; parse(print(c)) == c. print writes at most size bytes, terminator included. */
