@@ -1,5 +1,5 @@
 /* dtype.h: storage types as bits. Round to nearest even; f16 overflows to Inf; fp8 saturates and keeps NaN
- * as 0x7F (sign dropped). Subnormals are kept. Inline so that simt kernels can use it; plain C17 and C++. */
+ * as 0x7F (sign dropped). Subnormals are kept. */
 #ifndef ASSAY_CORE_DTYPE_H
 #define ASSAY_CORE_DTYPE_H
 
@@ -21,9 +21,15 @@ uint8_t assay_e5m2_from_f64(double value);
 /* Element `index` of a packed array; floats only for load_f64/store_f64. */
 double assay_load_f64(const void *data, assay_dtype dtype, int64_t index);
 void assay_store_f64(void *data, assay_dtype dtype, int64_t index, double value);
+/* `count` elements from `index`, `stride` elements apart; the type is decided once. */
+void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
+                        double *value);
+void assay_store_f64_row(void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
+                         const double *value);
 /* The value rounded to the type, as f64; ASSAY_NONE returns it unchanged. */
 double assay_round_f64(double value, assay_dtype dtype);
-/* Distance between neighbours at |value| in the type (subnormals included); 0 for ASSAY_NONE. */
+/* Distance between neighbours at |value| in the type (subnormals included; that of the largest binade above
+ * it); 0 for ASSAY_NONE. */
 double assay_ulp(double value, assay_dtype dtype);
 /* Decided from bits. */
 int assay_is_nan(double value);
