@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# house_selftest.sh: a check that cannot fail is a defect. Plants one violation of every rule in a copy of
+# the sources and expects ci/house.sh to name the rule and the file, and a clean copy to pass that rule.
+set -uo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+# A small house with the real scripts and headers; every rule holds in it.
+fresh() {
+  rm -rf "$work/house"
+  mkdir -p "$work/house" && cd "$work/house" || exit 2
+  mkdir -p core ref/lib gpu/lib gpu/simt conformance/suites docs/kernels ci
+  cp -r "$root/include" "$root/.clang-format" .
+  cp "$root"/ci/*.sh ci/
+  printf '# house\n\nRun `ci/conform.sh`, then `ci/test.sh`.\n' >README.md
+  local op
+  for op in $(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def); do
+    printf '#include "assay/op.h"\n#include "core/rng.h"\n' | tee "ref/$op.c" >"gpu/$op.cu"
+    printf 'check: []\n' >"conformance/suites/$op.yaml"
+    printf '# %s\n' "$op" >"docs/kernels/$op.md"
+  done
+  printf 'int core_of_it;\n' >core/registry.c
+  printf 'int engine;\n' >conformance/judge.c
+  printf 'int entry;\n' >conformance/main.c
+  cp "$root/core/rng.h" core/rng.h
+}
+
+# plant RULE FILE COMMAND: after the command, the rule names the file; before it, the rule held.
+plant() {
+  local rule=$1 file=$2 command=$3 out
+  fresh
+  out=$(ci/house.sh "$rule" 2>&1) || { printf 'FAIL %-9s does not hold in the clean copy: %s\n' "$rule" "$out"; failed=$((failed + 1)); return; }
+  eval "$command"
+  if out=$(ci/house.sh "$rule" 2>&1); then
+    printf 'FAIL %-9s does not see: %s\n' "$rule" "$command"
+    failed=$((failed + 1))
+  elif ! printf '%s\n' "$out" | grep -q "^house: $rule: $file"; then
+    printf 'FAIL %-9s does not name %s: %s\n' "$rule" "$file" "$out"
+    failed=$((failed + 1))
+  else
+    printf 'ok   %-9s %s\n' "$rule" "$file"
+    passed=$((passed + 1))
+  fi
+}
+
+plant rooms ref/gate_attention.c 'rm ref/gate_attention.c'
+plant rooms gpu/gate_attention.cu 'rm gpu/gate_attention.cu'
+plant rooms conformance/suites/softmax_attention.yaml ': >conformance/suites/softmax_attention.yaml'
+plant rooms docs/kernels/softmax_attention.md 'rm docs/kernels/softmax_attention.md'
+plant rooms ref/rms_norm.c 'echo "ASSAY_OP(rms_norm)" >>include/assay/ops.def'
+plant strangers ref/stranger.c 'echo "int x;" >ref/stranger.c'
+plant strangers gpu/stranger.cu 'echo "int x;" >gpu/stranger.cu'
+plant strangers conformance/suites/stranger.yaml 'echo "check: []" >conformance/suites/stranger.yaml'
+plant strangers docs/kernels/stranger.md 'echo "# s" >docs/kernels/stranger.md'
+plant includes ref/gate_attention.c 'echo "#include \"gpu/lib/paged.cuh\"" >>ref/gate_attention.c'
+plant includes ref/gate_attention.c 'echo "#include \"../gpu/lib/paged.cuh\"" >>ref/gate_attention.c'
+plant includes gpu/gate_attention.cu 'echo "#include \"ref/lib/paged.h\"" >>gpu/gate_attention.cu'
+plant includes conformance/judge.c 'echo "#include \"ref/lib/paged.h\"" >>conformance/judge.c'
+plant includes conformance/judge.c 'echo "#include <gpu/lib/paged.h>" >>conformance/judge.c'
+plant includes core/registry.c 'echo "#include \"conformance/judge.h\"" >>core/registry.c'
+plant includes include/assay/op.h 'echo "#include \"core/rng.h\"" >>include/assay/op.h'
+plant length core/registry.c 'yes "int x;" | head -n 800 >core/registry.c'
+plant headers include/assay/variant.h 'sed -i "/include \"op.h\"/d" include/assay/variant.h'
+plant headers include/assay/tensor.h 'echo "static inline int class_of(int class) { return class; }" >>include/assay/tensor.h'
+plant marks core/registry.c 'echo "/* TODO: later */" >>core/registry.c'
+plant marks docs/kernels/gate_attention.md 'echo "FIXME" >>docs/kernels/gate_attention.md'
+plant flags ref/CMakeLists.txt 'echo "add_compile_options(-ffast-math)" >ref/CMakeLists.txt'
+plant flags gpu/CMakeLists.txt 'echo "add_compile_options(--use_fast_math)" >gpu/CMakeLists.txt'
+plant asm gpu/gate_attention.cu 'echo "void f() { asm volatile(\"bar.sync 0;\"); }" >>gpu/gate_attention.cu'
+plant quiet core/registry.c 'printf "#include <stdlib.h>\nvoid f(void) { exit(1); }\n" >>core/registry.c'
+plant quiet conformance/judge.c 'printf "#include <stdio.h>\nvoid f(void) { printf(\"x\"); }\n" >>conformance/judge.c'
+plant commands README.md 'echo "and \`ci/lost.sh\`" >>README.md'
+plant commands README.md 'chmod -x ci/test.sh'
+plant commands README.md 'echo "[lost](docs/lost.md)" >>README.md'
+plant commands README.md 'echo "# house" >README.md'
+if command -v clang-format >/dev/null && clang-format --version | grep -q 'version 14\.'; then
+  plant format core/registry.c 'echo "int   x  ;" >>core/registry.c'
+fi
+
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
