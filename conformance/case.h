@@ -9,7 +9,7 @@ enum { CASE_MAX_BATCH = 1024, CASE_MAX_LINE = 32768 };
 
 typedef enum case_section { SECTION_CHECK, SECTION_EDGE, SECTION_REFUSE, SECTION_BENCH } case_section;
 typedef enum case_tier { TIER_EXACT, TIER_CALIBRATED } case_tier;
-enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2 }; /* bits of assay_case.devices */
+enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2, CASE_ON_ANY = 3 }; /* bits of assay_case.devices */
 /* decode: one row per request, no cu_q, L = 0 is a pad row. prefill: T = L. chunked: 1 <= T <= L.
  * mixed: decode rows, whole prompts, chunks and T = 0 in one batch. */
 typedef enum case_mode { MODE_DECODE, MODE_PREFILL, MODE_CHUNKED, MODE_MIXED } case_mode;
@@ -32,7 +32,6 @@ typedef struct assay_case {
   case_section section;
   case_tier tier;
   char variant[64], device[16];
-  uint32_t devices; /* bit d: may run on device d (CASE_ON_...); a suite item can restrict itself to one */
   uint32_t devices; /* where a suite wants it run; a descriptor names one device instead */
   case_mode mode;
   assay_dtype dtype, kv_dtype; /* of q and out; of the caches */
@@ -40,23 +39,21 @@ typedef struct assay_case {
   double param[ASSAY_MAX_PARAMS];
   uint32_t present; /* bit i: optional argument i is given (cu_q and fp8 scales follow from mode and dtype) */
   int32_t batch;
-  int32_t *kv_len, *new_len;            /* [batch] L_i, T_i; owned */
-  int32_t *share_with, *share_tokens;   /* [batch] first tokens shared with an earlier request; -1: none */
+  int32_t *kv_len, *new_len;          /* [batch] L_i, T_i; owned */
+  int32_t *share_with, *share_tokens; /* [batch] first tokens shared with an earlier request; -1: none */
   case_tables tables;
   assay_values values;
   double sigma;    /* gate: taps_from_sigma(sigma, F): w_0 = 1 - sigma/F, the others -sigma/F; fallback 0.75 */
   double tap_skew; /* gate: w_j += tap_skew * j, so that no two taps are equal; fallback 0 */
   double density;  /* wanted share of live keys; negative: chance */
   case_dead dead;
-  int32_t q_pad;   /* extra elements between rows of q: q is a slice of a fused buffer */
-  int32_t kv_pad;  /* extra elements after every block of the pool; -1: K and V interleaved block by block */
-  int32_t rows;    /* rows judged; 0: all */
+  int32_t q_pad;  /* extra elements between rows of q: q is a slice of a fused buffer */
+  int32_t kv_pad; /* extra elements after every block of the pool; -1: K and V interleaved block by block */
+  int32_t rows;   /* rows judged; 0: all */
   case_break broken;
   char expect[32]; /* refuse: the name that the message must contain */
   uint64_t seed;
 } assay_case;
-
-enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2, CASE_ON_ANY = 3 }; /* bits of assay_case.devices */
 
 /* Everything at its default: op's fallbacks, no requests. */
 void case_init(assay_case *one, const assay_op *op);
@@ -76,5 +73,10 @@ const char *case_axis(const assay_case *one, const char *axis);
 assay_status case_print(const assay_case *one, char *text, size_t size, assay_error *error);
 /* Errors name the key, what was found, what is allowed. Checks every value against assay_op. */
 assay_status case_parse(const char *text, assay_case *one, assay_error *error);
+
+/* "-" or "EARLIER:TOKENS". */
+assay_status case_share_from_text(const char *text, int32_t *with, int32_t *tokens, assay_error *error);
+/* "gate_attention, softmax_attention", for messages. */
+void case_op_list(char *text, size_t size);
 
 #endif

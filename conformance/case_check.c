@@ -1,0 +1,189 @@
+/* case_check.c: what one key alone cannot show. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "case.h"
+#include "core/dtype.h"
+#include "keys.h"
+
+/* Value of a dimension by name; `absent` where the operator has none. */
+static int64_t dim_of(const assay_case *one, const char *name, int64_t absent) {
+  for (int32_t i = 0; i < one->op->dim_count; ++i)
+    if (strcmp(one->op->dims[i].name, name) == 0) return one->dim[i];
+  return absent;
+}
+
+static const double *param_of(const assay_case *one, const char *name) {
+  for (int32_t i = 0; i < one->op->param_count; ++i)
+    if (strcmp(one->op->params[i].name, name) == 0) return &one->param[i];
+  return NULL;
+}
+
+static const assay_arg *arg_of(const assay_case *one, assay_content content, int32_t *index) {
+  for (int32_t i = 0; i < one->op->arg_count; ++i)
+    if (one->op->args[i].content == content) {
+      *index = i;
+      return &one->op->args[i];
+    }
+  return NULL;
+}
+
+/* A power of two, decided from bits: a normal number with an empty fraction. */
+static bool is_power_of_two(double value) {
+  uint64_t bits = 0;
+  memcpy(&bits, &value, sizeof bits);
+  const uint64_t exponent = bits >> 52;
+  return exponent > 0 && exponent < 0x7FF && (bits & ((UINT64_C(1) << 52) - 1)) == 0;
+}
+
+/* At most `bits` significant bits. */
+static bool is_short(double value, int bits) {
+  uint64_t image = 0;
+  memcpy(&image, &value, sizeof image);
+  return assay_is_finite(value) && (image & ((UINT64_C(1) << (53 - bits)) - 1)) == 0;
+}
+
+static bool listed(const char *list, const char *word) {
+  const size_t n = strlen(word);
+  for (const char *at = list; *at != '\0'; at += strspn(at, ",")) {
+    const size_t m = strcspn(at, ",");
+    if (m == n && memcmp(at, word, n) == 0) return true;
+    at += m;
+  }
+  return false;
+}
+
+static assay_status check_types(const assay_case *one, assay_error *error) {
+  int32_t index = 0;
+  const assay_arg *q = arg_of(one, ASSAY_QUERY, &index), *k = arg_of(one, ASSAY_K_CACHE, &index);
+  if (q != NULL && !listed(q->dtypes, assay_dtype_name(one->dtype)))
+    return assay_fail(error, ASSAY_ERR_INPUT, "dtype: found %s, allowed %s", assay_dtype_name(one->dtype), q->dtypes);
+  if (k != NULL && one->kv_dtype != one->dtype && !listed(k->dtypes, assay_dtype_name(one->kv_dtype)))
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_dtype: found %s, allowed same (%s), e4m3, e5m2",
+                      assay_dtype_name(one->kv_dtype), assay_dtype_name(one->dtype));
+  return ASSAY_OK;
+}
+
+static assay_status check_dims(const assay_case *one, assay_error *error) {
+  const int64_t H = dim_of(one, "H", 1), H_kv = dim_of(one, "H_kv", 1), block_size = dim_of(one, "block_size", 8);
+  const double *sparse_block = param_of(one, "sparse_block"), *lo = param_of(one, "lo"), *hi = param_of(one, "hi");
+  if (H % H_kv != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "H: found %" PRId64 ", allowed multiples of H_kv = %" PRId64, H, H_kv);
+  if ((block_size & (block_size - 1)) != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %" PRId64 ", allowed 8, 16, 32, 64, 128, 256",
+                      block_size);
+  if (sparse_block != NULL && (int64_t)*sparse_block % block_size != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "sparse_block: found %.0f, allowed 0 and multiples of block_size = %" PRId64, *sparse_block,
+                      block_size);
+  if (lo != NULL && hi != NULL && !(*lo <= *hi))
+    return assay_fail(error, ASSAY_ERR_INPUT, "lo: found %g, allowed at most hi = %g", *lo, *hi);
+  return ASSAY_OK;
+}
+
+/* L and T of each request against the mode (see case_mode). A row of a request with L = 0 is a pad row. */
+static assay_status check_lengths(const assay_case *one, assay_error *error) {
+  int64_t rows = 0;
+  if (one->batch < 1 || one->batch > CASE_MAX_BATCH)
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %d requests, allowed 1 to %d", one->batch, CASE_MAX_BATCH);
+  for (int32_t i = 0; i < one->batch; ++i) {
+    const int32_t L = one->kv_len[i], T = one->new_len[i];
+    int32_t low = 1, high = L;
+    if (L < 0 || L > KEY_MAX_LENGTH)
+      return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %d for request %d, allowed 0 to %d", L, i,
+                        KEY_MAX_LENGTH);
+    switch (one->mode) {
+    case MODE_DECODE:
+      high = 1;
+      break;
+    case MODE_PREFILL:
+      low = L;
+      break;
+    case MODE_CHUNKED:
+      if (L < 1)
+        return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found 0 for request %d, allowed 1 to %d in mode chunked", i,
+                          KEY_MAX_LENGTH);
+      break;
+    case MODE_MIXED:
+      low = 0;
+      high = L > 1 ? L : 1;
+      break;
+    }
+    if (T < low || T > high)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "new: found %d for request %d of %d tokens, allowed %d to %d in mode %s", T, i, L, low, high,
+                        case_axis(one, "mode"));
+    rows += T;
+  }
+  if (rows < 1) return assay_fail(error, ASSAY_ERR_INPUT, "new: found no row in the whole batch, allowed 1 or more");
+  return ASSAY_OK;
+}
+
+/* Request i may begin with the first n tokens of an earlier request j: whole blocks, inside both, and none of
+ * i's new tokens among them. A request that is new as a whole (P = 0) may share them all the same: attention
+ * only reads the cache, and two equal prompts of one step are legal. */
+static assay_status check_share(const assay_case *one, assay_error *error) {
+  const int64_t block_size = dim_of(one, "block_size", 1);
+  for (int32_t i = 0; i < one->batch; ++i) {
+    const int32_t j = one->share_with[i], n = one->share_tokens[i], L = one->kv_len[i];
+    if (j < 0) continue;
+    const int32_t cached = L - one->new_len[i];
+    const int32_t own = cached > 0 ? cached : L;
+    if (j >= i)
+      return assay_fail(error, ASSAY_ERR_INPUT, "share: request %d shares with %d, allowed an earlier request", i, j);
+    const int32_t most = own < one->kv_len[j] ? own : one->kv_len[j];
+    if (n < 1 || n > most || n % block_size != 0)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "share: found %d tokens for request %d, allowed whole blocks of %" PRId64 " up to %d", n, i,
+                        block_size, most);
+  }
+  return ASSAY_OK;
+}
+
+/* What the exact tier needs before admission can prove anything (judging.md): values on the lattice, a dyadic
+ * scale, dyadic taps; softmax: 16-bit results, no soft cap, no slopes. */
+static assay_status check_exact(const assay_case *one, assay_error *error) {
+  const double *scale = param_of(one, "scale"), *cap = param_of(one, "softcap");
+  const double *clip[] = {param_of(one, "lo"), param_of(one, "hi")};
+  const int64_t F = dim_of(one, "F", 0);
+  int32_t slopes = 0;
+  if (one->values != ASSAY_LATTICE)
+    return assay_fail(error, ASSAY_ERR_INPUT, "values: found %s, allowed lattice in tier exact",
+                      case_axis(one, "values"));
+  if (scale != NULL && !is_power_of_two(*scale))
+    return assay_fail(error, ASSAY_ERR_INPUT, "scale: found %.17g, allowed a power of two in tier exact", *scale);
+  for (int32_t i = 0; i < 2; ++i)
+    if (clip[i] != NULL && !is_short(*clip[i], 8))
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %.17g, allowed at most 8 significant bits in tier exact",
+                        i == 0 ? "lo" : "hi", *clip[i]);
+  if (F > 0 && (!is_short(one->sigma / (double)F, 8) || !is_short(one->tap_skew, 8)))
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "sigma: found %.17g and tap_skew %.17g, allowed in tier exact: sigma/F (F = %" PRId64
+                      ") and tap_skew of at most 8 significant bits",
+                      one->sigma, one->tap_skew, F);
+  if (cap == NULL) return ASSAY_OK;
+  if (*cap != 0) return assay_fail(error, ASSAY_ERR_INPUT, "softcap: found %g, allowed 0 in tier exact", *cap);
+  if (one->dtype == ASSAY_F32)
+    return assay_fail(error, ASSAY_ERR_INPUT, "dtype: found f32, allowed f16, bf16 in tier exact");
+  if (arg_of(one, ASSAY_SLOPES, &slopes) != NULL && ((one->present >> slopes) & 1) != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "slopes: found true, allowed false in tier exact");
+  return ASSAY_OK;
+}
+
+assay_status case_check(const assay_case *one, assay_error *error) {
+  const bool refuse = one->section == SECTION_REFUSE;
+  assay_status status = check_lengths(one, error);
+  if (status == ASSAY_OK && refuse != (one->expect[0] != '\0'))
+    status = assay_fail(error, ASSAY_ERR_INPUT, "expect: %s",
+                        refuse ? "missing, needed in section refuse: the name that the refusal must contain"
+                               : "found outside section refuse");
+  if (status == ASSAY_OK && !refuse && one->broken != BREAK_NOTHING)
+    status =
+        assay_fail(error, ASSAY_ERR_INPUT, "break: found %s, allowed in section refuse only", case_axis(one, "break"));
+  if (status != ASSAY_OK || refuse) return status;
+  status = check_types(one, error);
+  if (status == ASSAY_OK) status = check_dims(one, error);
+  if (status == ASSAY_OK) status = check_share(one, error);
+  if (status == ASSAY_OK && one->tier == TIER_EXACT) status = check_exact(one, error);
+  return status;
+}

@@ -1,0 +1,502 @@
+/* keys.c: the table of keys, and one value from and to text. */
+#include "keys.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+
+#define FIELD(field)      offsetof(assay_case, field)
+#define FIELD_SIZE(field) sizeof(((const assay_case *)NULL)->field)
+#define INT_KEY(key, field, low, high, standard, text)                                                                 \
+  {                                                                                                                    \
+    .name = key, .kind = KEY_INTEGER, .min = low, .max = high, .fallback = standard, .multiple = 1,                    \
+    .store = STORE_I32, .at = FIELD(field), .doc = text                                                                \
+  }
+#define REAL_KEY(key, field, low, high, standard, text)                                                                \
+  {                                                                                                                    \
+    .name = key, .kind = KEY_REAL, .min = low, .max = high, .fallback = standard, .multiple = 1, .store = STORE_F64,   \
+    .at = FIELD(field), .doc = text                                                                                    \
+  }
+#define ENUM_KEY(key, field, list, standard, shown, text)                                                              \
+  {                                                                                                                    \
+    .name = key, .kind = KEY_ENUM, .names = list, .fallback = standard, .multiple = 1, .store = STORE_I32,             \
+    .at = FIELD(field), .always = shown, .doc = text                                                                   \
+  }
+#define TEXT_KEY(key, field, text)                                                                                     \
+  { .name = key, .kind = KEY_TEXT, .store = STORE_TEXT, .at = FIELD(field), .size = FIELD_SIZE(field), .doc = text }
+
+/* Enum fields are stored through int32_t. */
+_Static_assert(sizeof(case_section) == 4 && sizeof(assay_values) == 4 && sizeof(assay_dtype) == 4, "enums are 32 bits");
+
+static const case_key head[] = {
+    TEXT_KEY("suite", suite, "file stem of the suite"),
+    ENUM_KEY("section", section, "check,edge,refuse,bench", SECTION_CHECK, true, "section of the suite"),
+    TEXT_KEY("name", name, "name of the item"),
+    TEXT_KEY("variant", variant, "the implementation that runs it"),
+    TEXT_KEY("device", device, "where it runs"),
+    ENUM_KEY("tier", tier, "exact,calibrated", TIER_CALIBRATED, true, "how the result is judged"),
+    ENUM_KEY("mode", mode, "decode,prefill,chunked,mixed", MODE_DECODE, true, "shape of the batch"),
+    {.name = "dtype",
+     .kind = KEY_ENUM,
+     .names = "f32,f16,bf16",
+     .fallback = 2,
+     .multiple = 1,
+     .store = STORE_DTYPE,
+     .always = true,
+     .doc = "q and out"},
+    {.name = "kv_dtype",
+     .kind = KEY_ENUM,
+     .names = "same,f32,f16,bf16,e4m3,e5m2",
+     .fallback = 0,
+     .multiple = 1,
+     .store = STORE_KV_DTYPE,
+     .always = true,
+     .doc = "K and V cache; same: that of q"},
+    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles", ASSAY_NORMAL, true, "what q, K and V hold"),
+};
+
+static const case_key tail[] = {
+    ENUM_KEY("tables", tables, "identity,shuffled,huge", TABLES_SHUFFLED, false,
+             "numbering of physical blocks; huge: addresses beyond 2^31 elements"),
+    ENUM_KEY("dead", dead, "nan,inf,largest,stale,zero", DEAD_NAN, false, "dead bytes of the first run"),
+    REAL_KEY("sigma", sigma, 0, 64, 0.75, "taps: w_0 = 1 - sigma/F, the others -sigma/F"),
+    REAL_KEY("tap_skew", tap_skew, -1, 1, 0, "w_j += tap_skew * j"),
+    REAL_KEY("density", density, -1, 1, -1, "wanted share of live keys; -1: chance"),
+    INT_KEY("q_pad", q_pad, 0, 65536, 0, "elements between rows of q"),
+    INT_KEY("kv_pad", kv_pad, -1, 65536, 0, "elements after every block; -1 or interleaved: K and V block by block"),
+    INT_KEY("rows", rows, 0, 1 << 20, 0, "rows judged; 0: all"),
+    ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,workspace", BREAK_NOTHING, false,
+             "what a refuse case breaks"),
+    TEXT_KEY("expect", expect, "the name a refusal must contain"),
+    {.name = "kv_len",
+     .kind = KEY_LENGTHS,
+     .min = 0,
+     .max = KEY_MAX_LENGTH,
+     .multiple = 1,
+     .store = STORE_LIST,
+     .at = FIELD(kv_len),
+     .always = true,
+     .doc = "L of each request, new tokens included"},
+    {.name = "new",
+     .kind = KEY_LENGTHS,
+     .min = 0,
+     .max = KEY_MAX_LENGTH,
+     .multiple = 1,
+     .store = STORE_LIST,
+     .at = FIELD(new_len),
+     .doc = "T of each request"},
+    {.name = "share",
+     .kind = KEY_SHARE,
+     .store = STORE_LIST,
+     .at = FIELD(share_with),
+     .doc = "earlier request and number of tokens shared with it"},
+    {.name = "seed", .kind = KEY_SEED, .store = STORE_U64, .at = FIELD(seed), .always = true, .doc = "of all values"},
+};
+
+enum { HEAD = sizeof head / sizeof head[0], TAIL = sizeof tail / sizeof tail[0] };
+
+/* sigma and tap_skew mean something only where there are taps. */
+static bool has_taps(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == ASSAY_TAPS) return true;
+  return false;
+}
+
+static bool in_tail(const assay_op *op, int32_t index) {
+  return has_taps(op) || (strcmp(tail[index].name, "sigma") != 0 && strcmp(tail[index].name, "tap_skew") != 0);
+}
+
+static bool is_settable(const assay_dim *dim) {
+  return dim->max != 0;
+}
+
+/* Given by the case; the scales and cu_q follow from kv_dtype and mode. */
+static bool is_choice(const assay_arg *arg) {
+  return arg->optional && arg->content != ASSAY_KV_SCALE && arg->content != ASSAY_CU_Q;
+}
+
+static case_key dim_key(const assay_dim *dim, int32_t index) {
+  return (case_key){.name = dim->name,
+                    .kind = KEY_INTEGER,
+                    .min = (double)dim->min,
+                    .max = (double)dim->max,
+                    .fallback = (double)dim->fallback,
+                    .multiple = dim->multiple > 0 ? dim->multiple : 1,
+                    .store = STORE_DIM,
+                    .at = (size_t)index,
+                    .always = true,
+                    .doc = dim->doc};
+}
+
+static case_key param_key(const assay_param *param, int32_t index) {
+  static const key_kind kinds[] = {
+      [ASSAY_REAL] = KEY_REAL, [ASSAY_INTEGER] = KEY_INTEGER, [ASSAY_BOOL] = KEY_BOOL, [ASSAY_ENUM] = KEY_ENUM};
+  return (case_key){.name = param->name,
+                    .kind = kinds[param->kind],
+                    .min = param->min,
+                    .max = param->max,
+                    .fallback = param->fallback,
+                    .multiple = 1,
+                    .names = param->names,
+                    .store = STORE_PARAM,
+                    .at = (size_t)index,
+                    .always = param->kind == ASSAY_ENUM,
+                    .doc = param->doc};
+}
+
+/* Walks the keys in order; stops at number `index` (or at the name, if given) and returns its number, else -1;
+ * `count` gets the number of keys walked. */
+static int32_t walk(const assay_op *op, int32_t index, const char *name, case_key *found, int32_t *count) {
+  int32_t n = 0;
+#define VISIT(key)                                                                                                     \
+  do {                                                                                                                 \
+    const case_key visited = (key);                                                                                    \
+    if (n == index || (name != NULL && strcmp(visited.name, name) == 0)) {                                             \
+      if (found != NULL) *found = visited;                                                                             \
+      return n;                                                                                                        \
+    }                                                                                                                  \
+    ++n;                                                                                                               \
+  } while (0)
+  for (int32_t i = 0; i < HEAD; ++i)
+    VISIT(head[i]);
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (is_settable(&op->dims[i])) VISIT(dim_key(&op->dims[i], i));
+  for (int32_t i = 0; i < op->param_count; ++i)
+    VISIT(param_key(&op->params[i], i));
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (is_choice(&op->args[i]))
+      VISIT(((case_key){.name = op->args[i].name,
+                        .kind = KEY_BOOL,
+                        .max = 1,
+                        .multiple = 1,
+                        .store = STORE_PRESENT,
+                        .at = (size_t)i,
+                        .doc = op->args[i].doc}));
+  for (int32_t i = 0; i < TAIL; ++i)
+    if (in_tail(op, i)) VISIT(tail[i]);
+#undef VISIT
+  if (count != NULL) *count = n;
+  return -1;
+}
+
+int32_t key_count(const assay_op *op) {
+  int32_t count = 0;
+  (void)walk(op, -1, NULL, NULL, &count);
+  return count;
+}
+
+case_key key_at(const assay_op *op, int32_t index) {
+  case_key key = {0};
+  (void)walk(op, index, NULL, &key, NULL);
+  return key;
+}
+
+int32_t key_find(const assay_op *op, const char *name) {
+  return walk(op, -1, name, NULL, NULL);
+}
+
+void key_list(const assay_op *op, char *text, size_t size) {
+  const int32_t count = key_count(op);
+  size_t used = 0;
+  text[0] = '\0';
+  for (int32_t i = 0; i < count && used < size; ++i)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", key_at(op, i).name);
+}
+
+/* Levenshtein distance of short words; letters are compared without case. */
+static size_t distance(const char *a, size_t n, const char *b, size_t m) {
+  enum { LONGEST = 64 };
+  size_t row[LONGEST + 1];
+  if (n > LONGEST || m > LONGEST) return LONGEST;
+  for (size_t j = 0; j <= m; ++j)
+    row[j] = j;
+  for (size_t i = 1; i <= n; ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= m; ++j) {
+      const size_t change = diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+      diagonal = row[j];
+      const size_t drop = diagonal + 1, add = row[j - 1] + 1;
+      row[j] = change < drop ? change : drop;
+      if (add < row[j]) row[j] = add;
+    }
+  }
+  return row[m];
+}
+
+const char *key_nearest(const char *word, const char *list, char *buffer, size_t size) {
+  const size_t n = strlen(word);
+  size_t best = n / 3 + 2; /* farther than that is no typing error */
+  buffer[0] = '\0';
+  for (const char *at = list; *at != '\0';) {
+    at += strspn(at, ", ");
+    const size_t m = strcspn(at, ", ");
+    const size_t d = distance(word, n, at, m);
+    if (d < best && m > d && m < size) {
+      best = d;
+      memcpy(buffer, at, m);
+      buffer[m] = '\0';
+    }
+    at += m;
+  }
+  return buffer[0] != '\0' ? buffer : NULL;
+}
+
+/* ---- names of enums --------------------------------------------------------------------------------------- */
+
+static int64_t index_of(const char *names, const char *word) {
+  const size_t n = strlen(word);
+  int64_t index = 0;
+  for (const char *at = names;; ++index) {
+    const size_t m = strcspn(at, ",");
+    if (m == n && memcmp(at, word, n) == 0) return index;
+    if (at[m] == '\0') return -1;
+    at += m + 1;
+  }
+}
+
+/* One terminated copy of every name met, so that callers may keep the pointer. */
+static const char *intern(const char *text, size_t length) {
+  enum { NAMES = 256, LONGEST = 32 };
+  static _Thread_local char names[NAMES][LONGEST];
+  if (length >= LONGEST) return NULL;
+  for (int32_t i = 0; i < NAMES; ++i) {
+    if (names[i][0] == '\0') memcpy(names[i], text, length);
+    if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) return names[i];
+  }
+  return NULL;
+}
+
+const char *key_name_of(const case_key *key, int64_t index) {
+  const char *at = key->names;
+  for (int64_t i = 0; i < index; ++i) {
+    at += strcspn(at, ",");
+    if (*at == '\0') return NULL;
+    ++at;
+  }
+  return index < 0 ? NULL : intern(at, strcspn(at, ","));
+}
+
+/* ---- one value from text ---------------------------------------------------------------------------------- */
+
+void key_print_real(double value, char *text, size_t size) {
+  if (assay_is_nan(value)) {
+    (void)snprintf(text, size, "nan");
+    return;
+  }
+  for (int digits = 15; digits <= 17; ++digits) {
+    (void)snprintf(text, size, "%.*g", digits, value);
+    if (!(strtod(text, NULL) < value) && !(strtod(text, NULL) > value)) return;
+  }
+}
+
+void key_allowed(const case_key *key, bool relaxed, char *text, size_t size) {
+  size_t used = 0;
+  char low[40], high[40];
+  text[0] = '\0';
+  switch (key->kind) {
+  case KEY_BOOL:
+    (void)snprintf(text, size, "true, false");
+    return;
+  case KEY_ENUM:
+    for (int64_t i = (int64_t)key->min;; ++i) {
+      const char *name = key_name_of(key, i);
+      if (name == NULL || used >= size) return;
+      used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+  case KEY_INTEGER:
+  case KEY_REAL:
+  case KEY_LENGTHS:
+    if (relaxed && key->store == STORE_DIM) {
+      (void)snprintf(text, size, "1 to %d (section refuse)", KEY_MAX_REFUSED_DIM);
+      return;
+    }
+    if (relaxed && key->store == STORE_PARAM) {
+      (void)snprintf(text, size, "any %s (section refuse)", key->kind == KEY_INTEGER ? "integer" : "number");
+      return;
+    }
+    key_print_real(key->min, low, sizeof low);
+    key_print_real(key->max, high, sizeof high);
+    used = (size_t)snprintf(text, size, "%s to %s", low, high);
+    if (key->multiple > 1 && used < size)
+      (void)snprintf(text + used, size - used, ", multiples of %" PRId64, key->multiple);
+    return;
+  case KEY_TEXT:
+    (void)snprintf(text, size, "1 to %zu letters, digits and _@.:/+-", key->size - 1);
+    return;
+  case KEY_SEED:
+    (void)snprintf(text, size, "0 to 18446744073709551615, or 0x and up to 16 hexadecimal digits");
+    return;
+  case KEY_SHARE:
+    (void)snprintf(text, size, "- or EARLIER:TOKENS");
+    return;
+  }
+}
+
+static assay_status refuse(const case_key *key, const char *text, bool relaxed, assay_error *error) {
+  char allowed[256];
+  key_allowed(key, relaxed, allowed, sizeof allowed);
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.80s', allowed %s", key->name, text, allowed);
+}
+
+/* Decimal only: digits, one sign in front; no blanks, hexadecimal or suffix. */
+static bool integer_from(const char *text, int64_t *value) {
+  const char *digits = text + (text[0] == '-');
+  char *end = NULL;
+  if (*digits == '\0' || strspn(digits, "0123456789") != strlen(digits)) return false;
+  errno = 0;
+  *value = strtoll(text, &end, 10);
+  return errno == 0 && *end == '\0' && *value >= -(INT64_C(1) << 53) && *value <= (INT64_C(1) << 53);
+}
+
+static bool real_from(const char *text, bool relaxed, double *value) {
+  static const char *const special[] = {"nan", ".nan", ".NaN", "inf", ".inf", "-inf", "-.inf"};
+  for (size_t i = 0; i < sizeof special / sizeof special[0]; ++i)
+    if (relaxed && strcmp(text, special[i]) == 0) {
+      *value = i < 3 ? (double)NAN : i < 5 ? (double)INFINITY : -(double)INFINITY;
+      return true;
+    }
+  char *end = NULL;
+  if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text)) return false;
+  *value = strtod(text, &end);
+  return *end == '\0' && assay_is_finite(*value);
+}
+
+assay_status key_from_text(const case_key *key, const char *text, bool relaxed, double *value, assay_error *error) {
+  const bool free_range = relaxed && key->store == STORE_PARAM;
+  int64_t whole = 0;
+  switch (key->kind) {
+  case KEY_BOOL:
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) break;
+    *value = strcmp(text, "true") == 0;
+    return ASSAY_OK;
+  case KEY_ENUM:
+    whole = index_of(key->names, text);
+    if (whole < (int64_t)key->min) break;
+    *value = (double)whole;
+    return ASSAY_OK;
+  case KEY_INTEGER:
+  case KEY_LENGTHS:
+    if (key->at == FIELD(kv_pad) && key->store == STORE_I32 && strcmp(text, "interleaved") == 0) {
+      *value = -1;
+      return ASSAY_OK;
+    }
+    if (!integer_from(text, &whole)) break;
+    if (relaxed && key->store == STORE_DIM) {
+      if (whole < 1 || whole > KEY_MAX_REFUSED_DIM) break;
+    } else if (!free_range && ((double)whole < key->min || (double)whole > key->max || whole % key->multiple != 0)) {
+      break;
+    }
+    *value = (double)whole;
+    return ASSAY_OK;
+  case KEY_REAL:
+    if (!real_from(text, free_range, value)) break;
+    if (!free_range && !(*value >= key->min && *value <= key->max)) break;
+    return ASSAY_OK;
+  case KEY_TEXT:
+  case KEY_SEED:
+  case KEY_SHARE:
+    break;
+  }
+  return refuse(key, text, relaxed, error);
+}
+
+assay_status key_seed_from_text(const char *name, const char *text, uint64_t *value, assay_error *error) {
+  const bool hex = text[0] == '0' && text[1] == 'x';
+  const char *digits = hex ? text + 2 : text;
+  const size_t n = strlen(digits);
+  errno = 0;
+  if (n > 0 && n <= 20 && strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789") == n) {
+    *value = strtoull(digits, NULL, hex ? 16 : 10);
+    if (errno == 0) return ASSAY_OK;
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "%s: found '%.80s', allowed 0 to 18446744073709551615, or 0x and up to 16 hexadecimal digits", name,
+                    text);
+}
+
+assay_status key_text_check(const case_key *key, const char *text, assay_error *error) {
+  const size_t n = strlen(text);
+  for (size_t i = 0; i < n; ++i) {
+    const char c = text[i];
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr("_@.:/+-", c) != NULL))
+      return refuse(key, text, false, error);
+  }
+  return n > 0 && n < key->size ? ASSAY_OK : refuse(key, text, false, error);
+}
+
+/* ---- one value into and out of a case --------------------------------------------------------------------- */
+
+static const assay_dtype dtype_of[] = {ASSAY_F32, ASSAY_F16, ASSAY_BF16, ASSAY_E4M3, ASSAY_E5M2};
+
+void key_set(assay_case *one, const case_key *key, double value) {
+  char *const base = (char *)one;
+  const int32_t whole = key->store == STORE_F64 || key->store == STORE_PARAM ? 0 : (int32_t)value;
+  switch (key->store) {
+  case STORE_I32:
+    memcpy(base + key->at, &whole, sizeof whole);
+    break;
+  case STORE_F64:
+    memcpy(base + key->at, &value, sizeof value);
+    break;
+  case STORE_DIM:
+    one->dim[key->at] = whole;
+    break;
+  case STORE_PARAM:
+    one->param[key->at] = value;
+    break;
+  case STORE_PRESENT:
+    one->present = (one->present & ~(UINT32_C(1) << key->at)) | (whole != 0 ? UINT32_C(1) << key->at : 0);
+    break;
+  case STORE_DTYPE: /* a cache of the query's own type follows it */
+    if (one->kv_dtype == one->dtype) one->kv_dtype = dtype_of[whole];
+    one->dtype = dtype_of[whole];
+    break;
+  case STORE_KV_DTYPE:
+    one->kv_dtype = whole == 0 ? one->dtype : dtype_of[whole - 1];
+    break;
+  case STORE_TEXT:
+  case STORE_U64:
+  case STORE_LIST:
+    break;
+  }
+}
+
+double key_get(const assay_case *one, const case_key *key) {
+  const char *const base = (const char *)one;
+  int32_t whole = 0;
+  double value = 0;
+  switch (key->store) {
+  case STORE_I32:
+    memcpy(&whole, base + key->at, sizeof whole);
+    return whole;
+  case STORE_F64:
+    memcpy(&value, base + key->at, sizeof value);
+    return value;
+  case STORE_DIM:
+    return (double)one->dim[key->at];
+  case STORE_PARAM:
+    return one->param[key->at];
+  case STORE_PRESENT:
+    return (one->present >> key->at) & 1;
+  case STORE_DTYPE:
+    for (int32_t i = 0; i < 3; ++i)
+      if (dtype_of[i] == one->dtype) return i;
+    return -1;
+  case STORE_KV_DTYPE:
+    if (one->kv_dtype == one->dtype) return 0;
+    for (int32_t i = 0; i < 5; ++i)
+      if (dtype_of[i] == one->kv_dtype) return i + 1;
+    return -1;
+  case STORE_TEXT:
+  case STORE_U64:
+  case STORE_LIST:
+    break;
+  }
+  return 0;
+}

@@ -1,0 +1,70 @@
+/* keys.h: the one table of what a case can say. The YAML checker, the descriptor and the docs read it. An
+ * operator's dimensions, parameters and optional arguments are keys by their own names. */
+#ifndef ASSAY_CONFORMANCE_KEYS_H
+#define ASSAY_CONFORMANCE_KEYS_H
+
+#include "case.h"
+
+enum { KEY_MAX_LENGTH = 1 << 20, KEY_MAX_REFUSED_DIM = 4096 };
+
+typedef enum key_kind {
+  KEY_INTEGER,
+  KEY_REAL,
+  KEY_BOOL,
+  KEY_ENUM,    /* names; the value is the index */
+  KEY_TEXT,    /* letters, digits and _@.:/+- */
+  KEY_SEED,    /* 64 bits, decimal or 0x */
+  KEY_LENGTHS, /* kv_len, new: one integer a request */
+  KEY_SHARE    /* one `-` or `earlier:tokens` a request */
+} key_kind;
+
+typedef enum key_store {
+  STORE_I32,
+  STORE_F64,
+  STORE_TEXT,
+  STORE_U64,
+  STORE_DIM,
+  STORE_PARAM,
+  STORE_PRESENT,
+  STORE_DTYPE,
+  STORE_KV_DTYPE,
+  STORE_LIST
+} key_store;
+
+typedef struct case_key {
+  const char *name;
+  key_kind kind;
+  double min, max, fallback;
+  int64_t multiple;
+  const char *names; /* KEY_ENUM: separated by commas */
+  key_store store;
+  size_t at;   /* offset into assay_case; for DIM, PARAM and PRESENT the index */
+  size_t size; /* KEY_TEXT: bytes of the field */
+  bool always; /* printed even at its default */
+  const char *doc;
+} case_key;
+
+/* Keys in the order a descriptor prints them. */
+int32_t key_count(const assay_op *op);
+case_key key_at(const assay_op *op, int32_t index);
+/* Index, or -1. */
+int32_t key_find(const assay_op *op, const char *name);
+/* "a, b, c"; and the name in it that `word` most likely meant, or NULL. Both use the caller's buffer. */
+void key_list(const assay_op *op, char *text, size_t size);
+const char *key_nearest(const char *word, const char *list, char *buffer, size_t size);
+
+/* One value from text. `relaxed` (section refuse): an operator's dimensions and parameters may be out of their
+ * range. Messages: "key: found X, allowed Y". Not for KEY_TEXT, KEY_SEED, KEY_LENGTHS, KEY_SHARE. */
+assay_status key_from_text(const case_key *key, const char *text, bool relaxed, double *value, assay_error *error);
+assay_status key_seed_from_text(const char *name, const char *text, uint64_t *value, assay_error *error);
+assay_status key_text_check(const case_key *key, const char *text, assay_error *error);
+void key_set(assay_case *one, const case_key *key, double value);
+double key_get(const assay_case *one, const case_key *key);
+/* The name of enum value `index`, copied from "a,b,c"; the pointer is to static storage of the table. */
+const char *key_name_of(const case_key *key, int64_t index);
+/* "8 to 256, multiples of 8" | "nhd, hnd, x" | "true, false". */
+void key_allowed(const case_key *key, bool relaxed, char *text, size_t size);
+/* Shortest decimal that reads back as the same f64. */
+void key_print_real(double value, char *text, size_t size);
+
+#endif
