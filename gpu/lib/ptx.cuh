@@ -1,0 +1,50 @@
+/* ptx.cuh: all inline PTX, wrapped, each with a second body for simt. */
+#ifndef ASSAY_GPU_PTX_CUH
+#define ASSAY_GPU_PTX_CUH
+
+#include "launch.h"
+
+namespace ASSAY_NS {
+
+/* Number of the thread within its warp; right for blocks of every shape. */
+__device__ __forceinline__ unsigned lane_id() {
+#ifdef ASSAY_SIMT
+  return assay_simt->now->thread->lane;
+#else
+  unsigned lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+#endif
+}
+
+/* 16 bytes that nobody writes during the launch and this block reads once: not kept in L1. The address must
+ * be a multiple of 16. */
+__device__ __forceinline__ uint4 load_once(const uint4 *address) {
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+    assay_simt->fault("load_once: address is not a multiple of 16", __FILE__, __LINE__);
+  return *address;
+#else
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+#endif
+}
+
+/* 2^x. On cuda 2 ulp over the whole range, results below 2^-126 become 0. */
+__device__ __forceinline__ float exp2_approx(float x) {
+#ifdef ASSAY_SIMT
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0.0f : y;
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+} /* namespace ASSAY_NS */
+
+#endif
