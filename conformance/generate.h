@@ -9,10 +9,11 @@ enum { GUARD_BYTES = 512 };
 /* Choices that may not show in the result. */
 typedef struct draw {
   case_dead dead;
-  bool dead_v;         /* also poison V where v_needed is 0 (contract: V of dead keys is skipped) */
-  uint64_t placement;  /* physical numbering of blocks */
-  uint64_t order;      /* order of requests in the batch; 0: as in the case */
-  uint8_t poison;      /* byte pattern of outputs and guards */
+  bool dead_v;        /* also NaN in V where v_needed is 0 (contract: V of dead keys is skipped). v_needed is
+                       * indexed by the physical slots of the draw with placement 0 */
+  uint64_t placement; /* physical numbering of blocks */
+  uint64_t order;     /* order of requests in the batch; 0: as in the case */
+  uint8_t poison;     /* byte pattern of outputs and guards */
 } draw;
 
 typedef struct span {
@@ -25,19 +26,34 @@ typedef struct image {
   draw chosen;
   unsigned char *host; /* arena_bytes */
   int64_t arena_bytes;
-  span extent[ASSAY_MAX_ARGS];          /* allocation of each argument; K and V may share one */
-  int64_t bias[ASSAY_MAX_ARGS];         /* bytes from the extent to the (possibly unreachable) element 0 */
+  span extent[ASSAY_MAX_ARGS];  /* allocation of each argument; K and V may share one */
+  int64_t bias[ASSAY_MAX_ARGS]; /* bytes from the extent to the (possibly unreachable) element 0 */
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
-  assay_call call; /* points into this struct; host addresses */
+  assay_call call;          /* points into this struct; host addresses */
   int32_t *request_of_slot; /* [batch] identity of the request at each place of the batch */
   int64_t *row_of;          /* [N] row in the case's own order, for comparing permuted outputs */
   int32_t *request_of_row;  /* [N] request identity */
   int64_t *position_of_row; /* [N] position of the row inside its request's new tokens */
   int64_t rows;
+  int64_t first_block, pool_blocks; /* physical numbers of the pool's blocks: [first_block, +pool_blocks) */
+  int32_t *physical;                /* [block identities] place in the pool, from 0 */
+  struct logical *logical;          /* what is placed here; shared by all draws of a case */
 } image;
 
+/* What lies in outputs, guards and workspace before a call: 16-bit pattern that is NaN in f32, f16 and bf16. */
+static inline uint16_t poison_half(uint8_t poison) {
+  return (uint16_t)(0x7FC0u | (poison & 0x3Fu));
+}
+void poison_fill(void *bytes, int64_t count, uint8_t poison);
+
 assay_status image_make(const assay_case *one, const draw *choice, const unsigned char *v_needed, image *made,
+                        assay_error *error);
+/* The same in two steps: first tensors without contents, enough to ask whether a variant takes the call. */
+assay_status image_shape(const assay_case *one, const draw *choice, image *made, assay_error *error);
+assay_status image_fill(image *made, const unsigned char *v_needed, assay_error *error);
+/* Another draw of the case of `first`, whose values are not made again. v_needed: of `first`, or NULL. */
+assay_status image_vary(const image *first, const draw *choice, const unsigned char *v_needed, image *made,
                         assay_error *error);
 void image_free(image *made);
 /* The same call with every data pointer moved to an arena at `base`. args: [ASSAY_MAX_ARGS], caller's. */

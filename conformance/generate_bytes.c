@@ -1,0 +1,262 @@
+/* generate_bytes.c: what the arena holds. Everything starts as poison, so guards and outputs are done; inputs
+ * start as dead bytes, and only what somebody's result may depend on is then written over them. */
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "core/rng.h"
+#include "generate_parts.h"
+
+enum { STREAM_STALE = 0x6721, STREAM_TAIL = 0x6722, STREAM_GAMMA = 0x6723, PATTERN_ELEMENTS = 509 };
+
+void poison_fill(void *bytes, int64_t count, uint8_t poison) {
+  const uint16_t half = poison_half(poison);
+  unsigned char *at = bytes;
+  if (count >= 2) memcpy(at, &half, sizeof half);
+  int64_t done = count >= 2 ? 2 : 0;
+  for (; done > 0 && 2 * done <= count; done *= 2)
+    memcpy(at + done, at, (size_t)done);
+  if (done > 0) memcpy(at + done, at, (size_t)(count - done));
+  if (count == 1) at[0] = (unsigned char)(half & 0xFF);
+}
+
+void bytes_guards(image *made) {
+  poison_fill(made->host, made->arena_bytes, made->chosen.poison);
+}
+
+/* ---- dead bytes -------------------------------------------------------------------------------------- */
+
+/* Bit patterns by kind; e4m3 has no infinity and takes its NaN. The sign is set by the caller. */
+static uint32_t dead_bits(assay_dtype dtype, case_dead kind) {
+  static const struct {
+    assay_dtype dtype;
+    uint32_t nan, inf, largest;
+  } table[] = {
+      {ASSAY_F32, 0x7FC00000u, 0x7F800000u, 0x7F7FFFFFu},
+      {ASSAY_F16, 0x7E00u, 0x7C00u, 0x7BFFu},
+      {ASSAY_BF16, 0x7FC0u, 0x7F80u, 0x7F7Fu},
+      {ASSAY_E4M3, 0x7Fu, 0x7Fu, 0x7Eu},
+      {ASSAY_E5M2, 0x7Fu, 0x7Cu, 0x7Bu},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof table[0]; ++i)
+    if (table[i].dtype == dtype)
+      return kind == DEAD_NAN       ? table[i].nan
+             : kind == DEAD_INF     ? table[i].inf
+             : kind == DEAD_LARGEST ? table[i].largest
+                                    : 0;
+  return 0;
+}
+
+/* `bytes` bytes of dead elements of mixed signs; stale ones look like the values of an earlier call. */
+static void fill_dead(void *to, int64_t bytes, assay_dtype dtype, case_dead kind, uint64_t seed) {
+  unsigned char pattern[PATTERN_ELEMENTS * 8];
+  const int64_t element = assay_dtype_size(dtype), period = PATTERN_ELEMENTS * element;
+  const int sign = (int)(8 * element - 1);
+  assay_rng rng = {seed, STREAM_STALE, 0};
+  uint64_t word = 0;
+  if (kind == DEAD_ZERO) {
+    memset(to, 0, (size_t)bytes);
+    return;
+  }
+  if (kind == DEAD_STALE) {
+    double value[PATTERN_ELEMENTS];
+    assay_rng_normals(seed, STREAM_STALE, value, PATTERN_ELEMENTS);
+    for (int64_t i = 0; i < PATTERN_ELEMENTS; ++i)
+      assay_store_f64(pattern, dtype, i, value[i]);
+  }
+  for (int64_t i = 0; i < PATTERN_ELEMENTS && kind != DEAD_STALE; ++i) {
+    if (i % 64 == 0) word = assay_rng_u64(&rng);
+    const uint32_t bits = dead_bits(dtype, kind) | (uint32_t)(word >> (i % 64) & 1) << sign;
+    memcpy(pattern + i * element, &bits, (size_t)element); /* little-endian, as the devices are */
+  }
+  unsigned char *at = to;
+  for (int64_t done = 0; done < bytes; done += period)
+    memcpy(at + done, pattern, (size_t)(bytes - done < period ? bytes - done : period));
+}
+
+/* A table entry nobody may follow: out of range on either side, or, stale, a block of somebody else. */
+static int32_t dead_entry(const image *made, assay_rng *rng) {
+  const int64_t end = made->first_block + made->pool_blocks;
+  const uint64_t random = assay_rng_u64(rng);
+  const int64_t inside = made->first_block + (int64_t)((random >> 8) % (uint64_t)made->pool_blocks);
+  if (made->chosen.dead == DEAD_ZERO) return (int32_t)made->first_block;
+  if (made->chosen.dead == DEAD_STALE) return (int32_t)inside;
+  switch (random % 5) {
+  case 0:
+    return -1;
+  case 1:
+    return INT32_MAX;
+  case 2:
+    return INT32_MIN;
+  case 3:
+    return (int32_t)end;
+  default:
+    return (int32_t)(end > INT32_MAX - 1000000 ? INT32_MAX - 1 : end + (int64_t)((random >> 8) % 1000000));
+  }
+}
+
+/* ---- small arguments --------------------------------------------------------------------------------- */
+
+static void write_table(image *made, int32_t *table, int64_t width) {
+  const logical *l = made->logical;
+  assay_rng rng = {l->origin->seed ^ (uint64_t)made->chosen.dead << 32, STREAM_TAIL, 0};
+  for (int64_t slot = 0; slot < l->B; ++slot) {
+    const int32_t request = made->request_of_slot[slot];
+    const int64_t first = l->block_start[request], used = l->block_start[request + 1] - first;
+    for (int64_t j = 0; j < width; ++j)
+      table[slot * width + j] = j < used ? (int32_t)(made->first_block + made->physical[l->block_identity[first + j]])
+                                         : dead_entry(made, &rng);
+  }
+}
+
+/* Neither 0 nor equal for two neighbouring heads, of both signs; lattice: powers of two. */
+static void write_gamma(const logical *l, float *gamma) {
+  const uint64_t random = logical_hash(l->origin, STREAM_GAMMA);
+  for (int64_t h = 0; h < l->H; ++h) {
+    const uint64_t turn = (random & 3) + (uint64_t)h;
+    const double size = l->origin->values == ASSAY_LATTICE
+                            ? (double[]){0.5, 1.0, 2.0}[turn % 3]
+                            : 0.53 + 0.17 * (double)(turn % 7) + 0.0009 * (double)(random >> 8 & 63);
+    gamma[h] = (float)((random >> (16 + h % 32) & 1) != 0 ? -size : size);
+  }
+}
+
+/* 2^(-8(h + 1)/H), the fraction of the exponent taken linearly: distinct, positive, without libm. */
+static void write_slopes(const logical *l, float *slope) {
+  for (int64_t h = 0; h < l->H; ++h) {
+    const int64_t whole = 8 * (h + 1) / l->H, rest = 8 * (h + 1) % l->H;
+    double value = 1.0 - 0.5 * (double)rest / (double)l->H;
+    for (int64_t i = 0; i < whole; ++i)
+      value *= 0.5;
+    slope[h] = (float)value;
+  }
+}
+
+/* w_0 = 1 - sigma/F, the others -sigma/F, then w_j += skew·j. */
+static void write_taps(const logical *l, float *tap) {
+  for (int64_t j = 0; j < l->F; ++j)
+    tap[j] = (float)((j == 0 ? 1.0 : 0.0) - l->origin->sigma / (double)l->F + l->origin->tap_skew * (double)j);
+}
+
+void bytes_small(image *made) {
+  const logical *l = made->logical;
+  const assay_op *op = l->origin->op;
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    const assay_tensor *t = &made->arg[i];
+    if (t->data == NULL) continue;
+    void *to = made->host + made->extent[i].offset;
+    int32_t *number = to;
+    bool first_scale = true;
+    switch (op->args[i].content) {
+    case ASSAY_BLOCK_TABLE:
+      write_table(made, number, t->shape[1]);
+      break;
+    case ASSAY_KV_LEN:
+      for (int64_t b = 0; b < l->B; ++b)
+        number[b] = l->length[made->request_of_slot[b]];
+      break;
+    case ASSAY_CU_Q:
+      number[0] = 0;
+      for (int64_t b = 0; b < l->B; ++b)
+        number[b + 1] = number[b] + l->fresh[made->request_of_slot[b]];
+      break;
+    case ASSAY_KV_SCALE: /* the first is K's, the second V's */
+      for (int32_t j = 0; j < i; ++j)
+        first_scale = first_scale && op->args[j].content != ASSAY_KV_SCALE;
+      memcpy(to, first_scale ? l->k_scale : l->v_scale, (size_t)l->kv_scales * sizeof(float));
+      break;
+    case ASSAY_TAPS:
+      write_taps(l, to);
+      break;
+    case ASSAY_GAMMA:
+      write_gamma(l, to);
+      break;
+    case ASSAY_SLOPES:
+      write_slopes(l, to);
+      break;
+    case ASSAY_QUERY:
+    case ASSAY_K_CACHE:
+    case ASSAY_V_CACHE:
+    case ASSAY_RESULT:
+      break;
+    }
+  }
+}
+
+/* ---- q, K, V ----------------------------------------------------------------------------------------- */
+
+static void write_query(image *made, int32_t arg) {
+  const logical *l = made->logical;
+  const assay_tensor *t = &made->arg[arg];
+  const int64_t row_bytes = l->H * l->D * assay_dtype_size(t->dtype);
+  unsigned char *to = made->host + made->extent[arg].offset;
+  for (int64_t row = 0; row < made->rows; ++row) {
+    const int32_t request = made->request_of_row[row];
+    const int64_t last = (int64_t)l->length[request] - l->fresh[request] + made->position_of_row[row];
+    if (last < 0) continue; /* sees nothing: its query is dead */
+    memcpy(to + row * t->stride[0] * assay_dtype_size(t->dtype), l->q + made->row_of[row] * row_bytes,
+           (size_t)row_bytes);
+  }
+}
+
+/* One token and head of a cache: channels from packed codes to chunks of the layout. */
+static void write_channels(unsigned char *to, const cache_strides *s, const unsigned char *code, int64_t D,
+                           int64_t element) {
+  for (int64_t chunk = 0; chunk < D / s->x; ++chunk) {
+    unsigned char *at = to + chunk * s->chunk * element;
+    const unsigned char *from = code + chunk * s->x * element;
+    if (s->channel == 1) {
+      memcpy(at, from, (size_t)(s->x * element));
+    } else if (element == 2) {
+      for (int64_t d = 0; d < s->x; ++d)
+        memcpy(at + d * s->channel * 2, from + d * 2, 2);
+    } else {
+      for (int64_t d = 0; d < s->x; ++d)
+        memcpy(at + d * s->channel * element, from + d * element, (size_t)element);
+    }
+  }
+}
+
+/* needed: v_needed in the numbering of `home` (places under placement 0), or NULL: all visible tokens. */
+static void write_cache(image *made, int32_t arg, const unsigned char *code, const unsigned char *needed,
+                        const int32_t *home) {
+  const logical *l = made->logical;
+  const cache_strides s = place_strides(made, arg);
+  const int64_t element = assay_dtype_size(l->kv_dtype);
+  unsigned char *pool =
+      (unsigned char *)((uintptr_t)made->arg[arg].data + (uintptr_t)(made->first_block * s.block * element));
+  unsigned char nan[256 * 8];
+  fill_dead(nan, l->D * element < (int64_t)sizeof nan ? l->D * element : (int64_t)sizeof nan, l->kv_dtype, DEAD_NAN,
+            l->origin->seed);
+  for (int64_t id = 0; id < l->identities; ++id)
+    for (int64_t off = 0; off < l->block_size; ++off) {
+      const int64_t content = id * l->block_size + off;
+      if (l->visible[content] == 0) continue;
+      for (int64_t h = 0; h < l->H_kv; ++h) {
+        const bool dead = needed != NULL && needed[((int64_t)home[id] * l->block_size + off) * l->H_kv + h] == 0;
+        write_channels(pool + (made->physical[id] * s.block + off * s.token + h * s.head) * element, &s,
+                       dead ? nan : code + (content * l->H_kv + h) * l->D * element, l->D, element);
+      }
+    }
+}
+
+assay_status bytes_values(image *made, const unsigned char *v_needed, assay_error *error) {
+  const logical *l = made->logical;
+  const assay_op *op = l->origin->op;
+  int32_t *home = malloc(((size_t)l->identities + 1) * sizeof *home);
+  if (home == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
+  assay_status status = place_blocks(l, 0, made->pool_blocks, home, error);
+  for (int32_t i = 0; status == ASSAY_OK && i < op->arg_count; ++i) {
+    const assay_content content = op->args[i].content;
+    const bool values = content == ASSAY_QUERY || content == ASSAY_K_CACHE || content == ASSAY_V_CACHE;
+    if (!values || made->arg[i].data == NULL) continue;
+    if (content != ASSAY_V_CACHE || l->origin->kv_pad >= 0) /* interleaved: K's filling covered V */
+      fill_dead(made->host + made->extent[i].offset, made->extent[i].bytes, made->arg[i].dtype, made->chosen.dead,
+                l->origin->seed ^ made->chosen.placement ^ (uint64_t)i << 48 ^ (uint64_t)made->chosen.poison << 56);
+    if (!l->filled) continue; /* a refuse case has no values */
+    if (content == ASSAY_QUERY) write_query(made, i);
+    if (content == ASSAY_K_CACHE) write_cache(made, i, l->k, NULL, home);
+    if (content == ASSAY_V_CACHE) write_cache(made, i, l->v, made->chosen.dead_v ? v_needed : NULL, home);
+  }
+  free(home);
+  return status;
+}

@@ -1,0 +1,261 @@
+/* generate_logical.c: block identities, visibility and the codes of q, K and V, independent of placement. */
+#include "generate_logical.h"
+
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "core/rng.h"
+
+enum { STREAM_SCALE = 0x6701, STREAM_IMPORTANT = 0x6702, SPLIT_KEYS = 256 };
+
+int64_t logical_dim(const assay_case *one, const char *name, int64_t fallback) {
+  for (int32_t i = 0; i < one->op->dim_count; ++i)
+    if (strcmp(one->op->dims[i].name, name) == 0) return one->dim[i];
+  return fallback;
+}
+
+double logical_param(const assay_case *one, const char *name, double fallback) {
+  for (int32_t i = 0; i < one->op->param_count; ++i)
+    if (strcmp(one->op->params[i].name, name) == 0) return one->param[i];
+  return fallback;
+}
+
+uint64_t logical_hash(const assay_case *one, uint64_t stream) {
+  const assay_philox x = assay_philox4x32(one->seed, (uint32_t)stream, (uint32_t)(stream >> 32), 0x67656e, 0);
+  return (uint64_t)x.x[0] | (uint64_t)x.x[1] << 32;
+}
+
+static void *take(int64_t count, int64_t size) {
+  return calloc(count > 0 ? (size_t)count : 1, (size_t)size);
+}
+
+static int64_t blocks_of(const logical *l, int64_t length) {
+  return length > 0 ? (length + l->block_size - 1) / l->block_size : 0;
+}
+
+/* fp8 factors. Lattice: powers of two, so that code · scale is exact. Otherwise neither 1 nor a power of two
+ * and k unlike v, so that a lost or swapped factor shows. Heads differ by powers of two: 1, 2, 1/2, 1, … */
+static void make_scales(logical *l) {
+  static const double step[3] = {1.0, 2.0, 0.5};
+  const assay_case *one = l->origin;
+  const uint64_t draw = logical_hash(one, STREAM_SCALE);
+  double k = 1.0, v = 1.0;
+  if (logical_is_fp8(l->kv_dtype) && one->values == ASSAY_LATTICE) {
+    k = (draw & 1) != 0 ? 0.5 : 0.25;
+    v = (draw & 2) != 0 ? 2.0 : 0.125;
+  } else if (logical_is_fp8(l->kv_dtype)) {
+    k = 0.101 + 0.0013 * (double)(draw & 63);
+    v = 0.257 + 0.0031 * (double)(draw >> 8 & 63);
+  }
+  for (int64_t h = 0; h < l->kv_scales; ++h) {
+    l->k_scale[h] = (float)(k * step[h % 3]);
+    l->v_scale[h] = (float)(v * step[(h + (h > 0)) % 3]);
+  }
+}
+
+/* Whole blocks of the shared prefix are the same blocks; what is left of the prefix is the request's own. */
+static int64_t shared_blocks(const logical *l, int64_t request) {
+  const assay_case *one = l->origin;
+  if (one->share_with == NULL || one->share_tokens == NULL) return 0;
+  const int64_t with = one->share_with[request];
+  if (with < 0 || with >= request) return 0;
+  int64_t tokens = one->share_tokens[request];
+  if (tokens > l->length[request]) tokens = l->length[request];
+  if (tokens > l->length[with]) tokens = l->length[with];
+  return tokens > 0 ? tokens / l->block_size : 0;
+}
+
+static void number_blocks(logical *l) {
+  for (int64_t i = 0; i < l->B; ++i) {
+    const int64_t shared = shared_blocks(l, i);
+    const int64_t count = l->block_start[i + 1] - l->block_start[i];
+    for (int64_t j = 0; j < count; ++j)
+      l->block_identity[l->block_start[i] + j] =
+          j < shared ? l->block_identity[l->block_start[l->origin->share_with[i]] + j] : l->identities++;
+  }
+}
+
+static int64_t content_of(const logical *l, int64_t request, int64_t token) {
+  return l->block_identity[l->block_start[request] + token / l->block_size] * l->block_size + token % l->block_size;
+}
+
+/* The last key of a request, the first key of a split and the F - 1 before it, the edges of the last two
+ * blocks. In the other half of the draws chance decides about them, as about all keys. */
+static void mark_important(logical *l) {
+  if ((logical_hash(l->origin, STREAM_IMPORTANT) & 1) != 0) return;
+  for (int64_t i = 0; i < l->B; ++i) {
+    const int64_t L = l->length[i];
+    for (int64_t t = 0; t < L; ++t) {
+      const bool split = t + l->F > SPLIT_KEYS && (t + l->F - 1) % SPLIT_KEYS < l->F;
+      const bool edge =
+          t >= L - 2 * l->block_size && (t % l->block_size == 0 || t % l->block_size == l->block_size - 1);
+      if (t == L - 1 || split || edge) l->important[content_of(l, i, t)] = 1;
+    }
+  }
+}
+
+assay_status logical_make(const assay_case *one, logical **made, assay_error *error) {
+  assay_status status = ASSAY_ERR_MEMORY;
+  logical *l = calloc(1, sizeof *l);
+  if (l == NULL) goto done;
+  l->origin = one;
+  l->references = 1;
+  l->B = one->batch;
+  l->H = logical_dim(one, "H", 1);
+  l->H_kv = logical_dim(one, "H_kv", 1);
+  l->D = logical_dim(one, "D", 1);
+  l->block_size = logical_dim(one, "block_size", 16);
+  l->F = logical_dim(one, "F", 1);
+  /* A refuse case may carry a size that is none; its tensors show it, the arithmetic here must not. */
+  if (l->block_size < 1) l->block_size = 1;
+  if (l->H < 1) l->H = 1;
+  if (l->H_kv < 1) l->H_kv = 1;
+  if (l->D < 1) l->D = 1;
+  if (l->F < 1) l->F = 1;
+  l->kv_scales = logical_param(one, "scale_per_head", 0) != 0 ? l->H_kv : 1;
+  l->q_dtype = one->dtype;
+  l->kv_dtype = one->kv_dtype != ASSAY_NONE ? one->kv_dtype : one->dtype;
+  l->length = take(l->B, sizeof *l->length);
+  l->fresh = take(l->B, sizeof *l->fresh);
+  l->row_start = take(l->B + 1, sizeof *l->row_start);
+  l->block_start = take(l->B + 1, sizeof *l->block_start);
+  l->k_scale = take(l->kv_scales, sizeof *l->k_scale);
+  l->v_scale = take(l->kv_scales, sizeof *l->v_scale);
+  if (l->length == NULL || l->fresh == NULL || l->row_start == NULL || l->block_start == NULL || l->k_scale == NULL ||
+      l->v_scale == NULL)
+    goto done;
+  make_scales(l);
+  for (int64_t i = 0; i < l->B; ++i) {
+    l->length[i] = one->kv_len[i] > 0 ? one->kv_len[i] : 0;
+    l->fresh[i] = one->mode == MODE_DECODE ? 1 : one->new_len[i] > 0 ? one->new_len[i] : 0;
+    l->row_start[i + 1] = l->row_start[i] + l->fresh[i];
+    const int64_t blocks = blocks_of(l, l->length[i]);
+    l->block_start[i + 1] = l->block_start[i] + blocks;
+    if (blocks > l->widest) l->widest = blocks;
+  }
+  l->N = l->row_start[l->B];
+  l->block_identity = take(l->block_start[l->B], sizeof *l->block_identity);
+  if (l->block_identity == NULL) goto done;
+  number_blocks(l);
+  l->visible = take(l->identities * l->block_size, 1);
+  l->important = take(l->identities * l->block_size, 1);
+  if (l->visible == NULL || l->important == NULL) goto done;
+  mark_important(l);
+  status = ASSAY_OK;
+done:
+  if (status != ASSAY_OK) {
+    (void)assay_fail(error, status, "generator: out of memory");
+    logical_drop(l);
+    l = NULL;
+  }
+  *made = l;
+  return status;
+}
+
+static int64_t ask_content(void *context, int64_t request, int64_t token) {
+  return content_of(context, request, token);
+}
+static int64_t ask_length(void *context, int64_t request) {
+  return ((logical *)context)->length[request];
+}
+static int64_t ask_first(void *context, int64_t request) {
+  const logical *l = context;
+  return (int64_t)l->length[request] - l->fresh[request];
+}
+static bool ask_important(void *context, int64_t content) {
+  return ((logical *)context)->important[content] != 0;
+}
+
+/* codes[first + d] = round(value[d] / scale). Finite values become finite codes: the case is about values. */
+static void encode(unsigned char *codes, assay_dtype dtype, int64_t first, const double *value, int64_t count,
+                   double scale) {
+  if (scale == 1.0) {
+    for (int64_t d = 0; d < count; ++d)
+      assay_store_f64(codes, dtype, first + d, value[d]);
+  } else {
+    for (int64_t d = 0; d < count; ++d)
+      assay_store_f64(codes, dtype, first + d, value[d] / scale);
+  }
+}
+
+static void mark_visible(logical *l, const assay_call *call) {
+  for (int64_t i = 0; i < l->B; ++i)
+    for (int64_t t = 0; t < l->length[i]; ++t) {
+      unsigned char *seen = &l->visible[content_of(l, i, t)];
+      if (*seen == 0 && call->op->visible(call, i, l->length[i], ask_first(l, i), t)) *seen = 1;
+    }
+}
+
+assay_status logical_fill(logical *l, const assay_call *call, assay_error *error) {
+  assay_status status = ASSAY_ERR_MEMORY;
+  const assay_case *one = l->origin;
+  const assay_op *op = one->op;
+  const int64_t contents = l->identities * l->block_size;
+  double *value = take(l->D, sizeof *value);
+  l->q = take(l->N * l->H * l->D, assay_dtype_size(l->q_dtype));
+  l->k = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
+  l->v = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
+  if (value == NULL || l->q == NULL || l->k == NULL || l->v == NULL) goto done;
+  const assay_fill fill = {
+      .call = call,
+      .values = one->values,
+      .density = one->density,
+      .seed = one->seed,
+      .H = l->H,
+      .H_kv = l->H_kv,
+      .D = l->D,
+      .q_dtype = l->q_dtype,
+      .kv_dtype = l->kv_dtype,
+      .k_scale = (double)l->k_scale[0],
+      .v_scale = (double)l->v_scale[0],
+      .context = l,
+      .content = ask_content,
+      .kv_length = ask_length,
+      .first_position = ask_first,
+      .important = ask_important,
+  };
+  mark_visible(l, call);
+  for (int64_t i = 0; i < l->B; ++i)
+    for (int64_t n = 0; n < l->fresh[i]; ++n)
+      for (int64_t h = 0; h < l->H; ++h) {
+        op->fill_q(&fill, i, n, h, value);
+        encode(l->q, l->q_dtype, ((l->row_start[i] + n) * l->H + h) * l->D, value, l->D, 1.0);
+      }
+  for (int64_t c = 0; c < contents; ++c) {
+    if (l->visible[c] == 0) continue;
+    for (int64_t h = 0; h < l->H_kv; ++h) {
+      const int64_t first = (c * l->H_kv + h) * l->D, s = l->kv_scales > 1 ? h : 0;
+      op->fill_k(&fill, c, h, value);
+      encode(l->k, l->kv_dtype, first, value, l->D, (double)l->k_scale[s]);
+      op->fill_v(&fill, c, h, value);
+      encode(l->v, l->kv_dtype, first, value, l->D, (double)l->v_scale[s]);
+    }
+  }
+  l->filled = true;
+  status = ASSAY_OK;
+done:
+  free(value);
+  return status == ASSAY_OK ? status : assay_fail(error, status, "generator: out of memory");
+}
+
+logical *logical_keep(logical *l) {
+  ++l->references;
+  return l;
+}
+
+void logical_drop(logical *l) {
+  if (l == NULL || --l->references > 0) return;
+  free(l->length);
+  free(l->fresh);
+  free(l->row_start);
+  free(l->block_start);
+  free(l->block_identity);
+  free(l->k_scale);
+  free(l->v_scale);
+  free(l->visible);
+  free(l->important);
+  free(l->q);
+  free(l->k);
+  free(l->v);
+  free(l);
+}

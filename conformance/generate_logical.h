@@ -1,0 +1,45 @@
+/* generate_logical.h: what a case holds before it is placed in memory: which request owns which logical
+ * block, which tokens anybody sees, and the stored codes of q, K and V under logical names. All draws of one
+ * case share it, so that values are made once. Private to the generator. */
+#ifndef ASSAY_CONFORMANCE_GENERATE_LOGICAL_H
+#define ASSAY_CONFORMANCE_GENERATE_LOGICAL_H
+
+#include "case.h"
+
+/* content = block identity * block_size + offset. A block shared by several requests has one identity. */
+typedef struct logical {
+  const assay_case *origin;
+  int32_t references;
+  int64_t B, N, H, H_kv, D, block_size, F, kv_scales;
+  assay_dtype q_dtype, kv_dtype;
+  int32_t *length, *fresh; /* [B] L_i, T_i (decode: 1) */
+  int64_t *row_start;      /* [B + 1] first row of each request, in the case's order */
+  int64_t *block_start;    /* [B + 1] where a request's blocks start in block_identity */
+  int64_t *block_identity; /* [Σ ceil(L_i / block_size)] */
+  int64_t identities;
+  int64_t widest;           /* the largest ceil(L_i / block_size) */
+  float *k_scale, *v_scale; /* [kv_scales]; all 1 where the cache is not fp8 */
+  unsigned char *visible;   /* [identities * block_size] */
+  unsigned char *important; /* likewise */
+  unsigned char *q;         /* [N, H, D] codes, rows in the case's order */
+  unsigned char *k, *v;     /* [identities * block_size, H_kv, D] codes */
+  bool filled;
+} logical;
+
+assay_status logical_make(const assay_case *one, logical **made, assay_error *error);
+/* Asks the operator for all values. `call`: the case's own order, block i of the pool holding identity i or
+ * any other numbering; q, k and v without contents. */
+assay_status logical_fill(logical *l, const assay_call *call, assay_error *error);
+logical *logical_keep(logical *l);
+void logical_drop(logical *l);
+
+/* A settable dimension of the case; `fallback` where the operator has none of that name. */
+int64_t logical_dim(const assay_case *one, const char *name, int64_t fallback);
+double logical_param(const assay_case *one, const char *name, double fallback);
+static inline bool logical_is_fp8(assay_dtype dtype) {
+  return dtype == ASSAY_E4M3 || dtype == ASSAY_E5M2;
+}
+/* A number that depends on the case's seed and `stream` alone. */
+uint64_t logical_hash(const assay_case *one, uint64_t stream);
+
+#endif

@@ -1,0 +1,264 @@
+/* generate_place.c: from a case and a draw to tensors: the order of requests, the places of blocks in the pool,
+ * shapes by the operator's own strings, strides, and one allocation after the other with guards between. */
+#include <stdlib.h>
+
+#include "core/rng.h"
+#include "generate_parts.h"
+
+enum {
+  ALIGNMENT = 256,
+  STREAM_ORDER = 0x6711,
+  STREAM_PLACEMENT = 0x6712,
+  STREAM_POOL = 0x6713,
+  STREAM_TABLE = 0x6714,
+  STREAM_HUGE = 0x6715
+};
+
+static int64_t align_up(int64_t bytes) {
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void shuffle(int32_t *item, int64_t count, uint64_t seed, uint64_t stream) {
+  assay_rng rng = {seed, stream, 0};
+  for (int64_t i = count - 1; i > 0; --i) {
+    const int64_t j = assay_rng_range(&rng, 0, i);
+    const int32_t kept = item[i];
+    item[i] = item[j];
+    item[j] = kept;
+  }
+}
+
+assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blocks, int32_t *physical,
+                          assay_error *error) {
+  int32_t *place = malloc((size_t)(pool_blocks > 0 ? pool_blocks : 1) * sizeof *place);
+  if (place == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
+  for (int64_t i = 0; i < pool_blocks; ++i)
+    place[i] = (int32_t)i;
+  if (placement != 0 || l->origin->tables != TABLES_IDENTITY)
+    shuffle(place, pool_blocks, l->origin->seed ^ placement * 0x9E3779B97F4A7C15u, STREAM_PLACEMENT);
+  if (l->identities > 0) memcpy(physical, place, (size_t)l->identities * sizeof *physical);
+  free(place);
+  return ASSAY_OK;
+}
+
+/* Rows follow their requests; each request keeps the order of its own rows. */
+static assay_status order_rows(image *made, assay_error *error) {
+  const logical *l = made->logical;
+  const size_t B = (size_t)l->B + 1, N = (size_t)l->N + 1;
+  made->rows = l->N;
+  made->request_of_slot = malloc(B * sizeof *made->request_of_slot);
+  made->row_of = malloc(N * sizeof *made->row_of);
+  made->request_of_row = malloc(N * sizeof *made->request_of_row);
+  made->position_of_row = malloc(N * sizeof *made->position_of_row);
+  made->physical = malloc(((size_t)l->identities + 1) * sizeof *made->physical);
+  if (made->request_of_slot == NULL || made->row_of == NULL || made->request_of_row == NULL ||
+      made->position_of_row == NULL || made->physical == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
+  for (int32_t i = 0; i < l->B; ++i)
+    made->request_of_slot[i] = i;
+  if (made->chosen.order != 0) {
+    shuffle(made->request_of_slot, l->B, l->origin->seed ^ made->chosen.order * 0x9E3779B97F4A7C15u, STREAM_ORDER);
+    bool moved = false;
+    for (int32_t i = 0; i < l->B; ++i)
+      moved = moved || made->request_of_slot[i] != i;
+    for (int32_t i = 0; i < l->B && !moved; ++i)
+      made->request_of_slot[i] = (int32_t)((i + 1) % l->B);
+  }
+  int64_t row = 0;
+  for (int64_t slot = 0; slot < l->B; ++slot) {
+    const int32_t request = made->request_of_slot[slot];
+    for (int64_t n = 0; n < l->fresh[request]; ++n, ++row) {
+      made->row_of[row] = l->row_start[request] + n;
+      made->request_of_row[row] = request;
+      made->position_of_row[row] = n;
+    }
+  }
+  return ASSAY_OK;
+}
+
+/* ---- shapes ------------------------------------------------------------------------------------------ */
+
+static bool named(const char *term, size_t size, const char *name) {
+  return strlen(name) == size && strncmp(term, name, size) == 0;
+}
+
+/* A dimension by name, derived ones included; a refuse case's illegal value as it stands. */
+static int64_t dimension(const image *made, const char *term, size_t size) {
+  const logical *l = made->logical;
+  const assay_case *one = l->origin;
+  if (named(term, size, "B")) return l->B;
+  if (named(term, size, "N")) return l->N;
+  if (named(term, size, "kv_scales")) return l->kv_scales;
+  if (named(term, size, "num_blocks")) return made->first_block + made->pool_blocks;
+  if (named(term, size, "max_blocks"))
+    return l->widest + (l->widest == 0) + (int64_t[]){0, 1, 2, 5}[logical_hash(one, STREAM_TABLE) & 3];
+  for (int32_t i = 0; i < one->op->dim_count; ++i)
+    if (named(term, size, one->op->dims[i].name)) return one->dim[i];
+  return 1;
+}
+
+/* "D", "B+1", "D/x", "x". */
+static int64_t axis_extent(const image *made, const char *term, size_t size, int64_t element) {
+  const int64_t x = element > 0 ? 16 / element : 1;
+  if (named(term, size, "x")) return x;
+  const char *plus = memchr(term, '+', size), *slash = memchr(term, '/', size);
+  if (plus != NULL) return dimension(made, term, (size_t)(plus - term)) + strtoll(plus + 1, NULL, 10);
+  if (slash != NULL) return dimension(made, term, (size_t)(slash - term)) / x;
+  return dimension(made, term, size);
+}
+
+/* The alternative of a shape string for the case's layout. */
+static const char *shape_text(const assay_case *one, const assay_arg *arg) {
+  const char *text = arg->shape;
+  for (int64_t skip = (int64_t)logical_param(one, "layout", 0); skip > 0 && strchr(text, '|') != NULL; --skip)
+    text = strchr(text, '|') + 1;
+  return text;
+}
+
+static void set_shape(const image *made, const assay_arg *arg, assay_tensor *tensor) {
+  const char *term = shape_text(made->origin, arg);
+  while (tensor->rank < ASSAY_MAX_RANK) {
+    const size_t size = strcspn(term, ",|");
+    tensor->shape[tensor->rank++] = axis_extent(made, term, size, assay_dtype_size(tensor->dtype));
+    if (term[size] != ',') break;
+    term += size + 1;
+  }
+  int64_t stride = 1;
+  for (int32_t a = tensor->rank - 1; a >= 0; --a) {
+    tensor->stride[a] = stride;
+    stride *= tensor->shape[a] > 0 ? tensor->shape[a] : 1;
+  }
+}
+
+static assay_dtype named_dtype(const char *name) {
+  const size_t size = strcspn(name, ",");
+  for (int d = ASSAY_F32; d < ASSAY_DTYPE_COUNT; ++d)
+    if (named(name, size, assay_dtype_name((assay_dtype)d))) return (assay_dtype)d;
+  return ASSAY_F32;
+}
+
+static assay_dtype dtype_of(const logical *l, const assay_arg *arg) {
+  if (arg->content == ASSAY_QUERY) return l->q_dtype;
+  if (arg->content == ASSAY_K_CACHE || arg->content == ASSAY_V_CACHE) return l->kv_dtype;
+  return arg->dtypes[0] == '=' ? l->q_dtype : named_dtype(arg->dtypes);
+}
+
+static bool is_given(const logical *l, int32_t i) {
+  const assay_arg *arg = &l->origin->op->args[i];
+  if (!arg->optional) return true;
+  if (arg->content == ASSAY_CU_Q) return l->origin->mode != MODE_DECODE;
+  if (arg->content == ASSAY_KV_SCALE) return logical_is_fp8(l->kv_dtype);
+  return (l->origin->present >> i & 1) != 0;
+}
+
+/* ---- allocations ------------------------------------------------------------------------------------- */
+
+cache_strides place_strides(const image *made, int32_t arg) {
+  const assay_tensor *t = &made->arg[arg];
+  cache_strides s = {0, 0, 0, 0, 1, made->logical->D};
+  const char *term = shape_text(made->origin, &made->origin->op->args[arg]);
+  for (int32_t a = 0; a < t->rank; ++a) {
+    const size_t size = strcspn(term, ",|");
+    if (named(term, size, "num_blocks")) s.block = t->stride[a];
+    if (named(term, size, "block_size")) s.token = t->stride[a];
+    if (named(term, size, "H_kv")) s.head = t->stride[a];
+    if (named(term, size, "D")) s.channel = t->stride[a];
+    if (named(term, size, "D/x")) s.chunk = t->stride[a];
+    if (named(term, size, "x")) {
+      s.channel = t->stride[a];
+      s.x = t->shape[a];
+    }
+    term += size + (term[size] == ',');
+  }
+  return s;
+}
+
+/* Elements of one block, before any padding. */
+static int64_t block_elements(const assay_tensor *t) {
+  int64_t count = 1;
+  for (int32_t a = 1; a < t->rank; ++a)
+    count *= t->shape[a] > 0 ? t->shape[a] : 1;
+  return count;
+}
+
+static int32_t find_content(const assay_op *op, assay_content content) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == content) return i;
+  return -1;
+}
+
+/* Blocks are kv_pad elements apart (V's 2·kv_pad, so that K's stride does not serve for V), or K and V take
+ * turns in one allocation. */
+static void set_block_strides(image *made, int32_t k, int32_t v) {
+  const int32_t pad = made->origin->kv_pad;
+  const int64_t k_block = block_elements(&made->arg[k]), v_block = block_elements(&made->arg[v]);
+  made->arg[k].stride[0] = pad < 0 ? k_block + v_block : k_block + pad;
+  made->arg[v].stride[0] = pad < 0 ? k_block + v_block : v_block + 2 * (int64_t)pad;
+}
+
+/* Block numbers so high that number · stride leaves 31 bits, in half the draws 32 bits. Only the pool is there. */
+static void set_first_block(image *made, int32_t k) {
+  const int64_t stride = made->arg[k].stride[0];
+  if (made->origin->tables != TABLES_HUGE) return;
+  const int64_t reach = (logical_hash(made->origin, STREAM_HUGE) & 1) != 0 ? (int64_t)1 << 32 : (int64_t)1 << 31;
+  made->first_block = reach / stride + 1;
+  if (made->first_block > INT32_MAX - made->pool_blocks - 1) made->first_block = INT32_MAX - made->pool_blocks - 1;
+}
+
+static int64_t extent_bytes(const image *made, int32_t i, int32_t k, int32_t v) {
+  const assay_tensor *t = &made->arg[i];
+  const int64_t element = assay_dtype_size(t->dtype);
+  if (i == k || i == v) return made->pool_blocks * t->stride[0] * element;
+  int64_t count = 1;
+  for (int32_t a = 0; a < t->rank; ++a)
+    count *= t->shape[a] > 0 ? t->shape[a] : 0;
+  if (made->origin->op->args[i].content == ASSAY_QUERY) count = (t->shape[0] > 0 ? t->shape[0] : 0) * t->stride[0];
+  return count * element;
+}
+
+assay_status place_image(image *made, assay_error *error) {
+  const assay_case *one = made->origin;
+  const assay_op *op = one->op;
+  const logical *l = made->logical;
+  const int32_t k = find_content(op, ASSAY_K_CACHE), v = find_content(op, ASSAY_V_CACHE);
+  made->pool_blocks = l->identities + 1 + (int64_t)(logical_hash(one, STREAM_POOL) % 3);
+  assay_status status = order_rows(made, error);
+  if (status == ASSAY_OK) status = place_blocks(l, made->chosen.placement, made->pool_blocks, made->physical, error);
+  if (status != ASSAY_OK) return status;
+
+  int64_t offset = align_up(GUARD_BYTES);
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    if (!is_given(l, i)) continue;
+    made->arg[i] = (assay_tensor){.dtype = dtype_of(l, &op->args[i])};
+    set_shape(made, &op->args[i], &made->arg[i]);
+    if (op->args[i].content == ASSAY_QUERY) made->arg[i].stride[0] += one->q_pad;
+  }
+  if (k >= 0 && v >= 0) {
+    set_block_strides(made, k, v);
+    set_first_block(made, k);
+    made->arg[k].shape[0] = made->arg[v].shape[0] = made->first_block + made->pool_blocks;
+  }
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    if (made->arg[i].dtype == ASSAY_NONE) continue;
+    const int64_t element = assay_dtype_size(made->arg[i].dtype);
+    if (i == v && one->kv_pad < 0) {
+      made->extent[v] = made->extent[k];
+      made->bias[v] = block_elements(&made->arg[k]) * element;
+    } else {
+      made->extent[i] = (span){offset, extent_bytes(made, i, k, v)};
+      offset = align_up(offset + made->extent[i].bytes + GUARD_BYTES);
+    }
+    if (i == k || i == v) made->bias[i] -= made->first_block * made->arg[i].stride[0] * element;
+  }
+  made->arena_bytes = offset;
+  made->host = aligned_alloc(ALIGNMENT, (size_t)offset);
+  if (made->host == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "generator: no memory for an arena of %lld bytes", (long long)offset);
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (made->arg[i].dtype != ASSAY_NONE)
+      made->arg[i].data = (void *)((uintptr_t)made->host + (uintptr_t)(made->extent[i].offset + made->bias[i]));
+  for (int32_t p = 0; p < op->param_count; ++p)
+    made->param[p] = one->param[p];
+  made->call = (assay_call){op, made->arg, made->param};
+  return ASSAY_OK;
+}
