@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# shellcheck source-path=SCRIPTDIR
+# shellcheck source=ci/lib.sh
 # conform.sh: the main job. Verifies every operator on the CPU: installs what is missing, builds, runs all
 # suites on simt. Further arguments go to `assay run`: ci/conform.sh --seed 7 --filter gate
 # Status: that of `assay run` (docs/judging.md); 2 when something is missing.

@@ -42,36 +42,36 @@ at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; 
 
 cmake_is_new() { command -v cmake >/dev/null && at_least "$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')" 3.25; }
 
-# compiles TEXT FLAGS...: does the host C++ compiler build and link this? Folders of CMAKE_PREFIX_PATH count.
+# compiles LANGUAGE TEXT FLAGS...: does the host compiler build and link this? Folders of CMAKE_PREFIX_PATH
+# count, as they do for CMake.
 compiles() {
-  local text=$1 prefix flags=() status=0 object
-  shift
+  local language=$1 text=$2 prefix flags=() status=0 object compiler=${CC:-cc}
+  shift 2
+  if [ "$language" = c++ ]; then compiler=${CXX:-c++}; fi
   local IFS=':;'
   for prefix in ${CMAKE_PREFIX_PATH:-}; do
-    flags+=("-I$prefix/include" "-L$prefix/lib" "-L$prefix/lib/x86_64-linux-gnu")
+    flags+=("-I$prefix/include" "-L$prefix/lib" "-L$prefix/lib/x86_64-linux-gnu" "-L$prefix/lib64")
   done
   unset IFS
   object=$(mktemp)
-  printf '%s\n' "$text" | "${CXX:-c++}" -x c++ - "${flags[@]}" "$@" -o "$object" 2>/dev/null || status=1
+  printf '%s\n' "$text" | "$compiler" -x "$language" - "${flags[@]}" "$@" -o "$object" 2>/dev/null || status=1
   rm -f "$object"
   return $status
 }
 
-# Debian packages of what is not here, one a line.
+# Debian packages of what is not here, one a line. Without a compiler the libraries cannot be tried; asking
+# for an installed package does no harm.
 missing_packages() {
   cmake_is_new || echo cmake
   command -v ninja >/dev/null || command -v ninja-build >/dev/null || echo ninja-build
-  command -v "${CC:-cc}" >/dev/null || echo gcc
+  command -v "${CC:-cc}" >/dev/null || echo gcc libc6-dev
   command -v "${CXX:-c++}" >/dev/null || echo g++
-  if command -v pkg-config >/dev/null; then
-    pkg-config --exists yaml-0.1 || echo libyaml-dev
-    pkg-config --exists openblas || echo libopenblas-dev
-    pkg-config --exists criterion || echo libcriterion-dev
-  else
-    printf '%s\n' pkg-config libyaml-dev libopenblas-dev libcriterion-dev
-  fi
-  # Without a compiler this cannot be tried, and asking for an installed package does no harm.
-  compiles '#include <boost/context/detail/fcontext.hpp>
+  compiles c '#include <yaml.h>
+int main(void) { return yaml_get_version_string() == 0; }' -lyaml || echo libyaml-dev
+  compiles c 'void cblas_dgemm(void); int main(void) { cblas_dgemm(); return 0; }' -lopenblas || echo libopenblas-dev
+  compiles c '#include <criterion/criterion.h>
+Test(a, b) { cr_assert(1); }' -lcriterion || echo libcriterion-dev
+  compiles c++ '#include <boost/context/detail/fcontext.hpp>
 int main() { return boost::context::detail::make_fcontext(nullptr, 0, nullptr) == nullptr; }' \
     -lboost_context || echo libboost-context-dev
 }

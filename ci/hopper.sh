@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# hopper.sh: everything, on a machine with a Hopper GPU: builds for sm_90a, runs all tests (hopper included),
+# all suites on the GPU, memcheck and racecheck over the edge tier, and writes the evidence. A skip is a
+# failure here. Status 77, with the reason, on a machine without nvcc or such a GPU.
+#   ASSAY_STEPS="tests suites memcheck racecheck"   which steps (all)
+#   ASSAY_SEED=1                                    seed of the suites
+# Further arguments go to `assay run` of the suites.
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+nvcc=$(find_nvcc) || { echo "hopper.sh: no nvcc here"; exit 77; }
+PATH=$(dirname "$nvcc"):$PATH
+export CUDACXX=$nvcc
+command -v nvidia-smi >/dev/null || { echo "hopper.sh: no NVIDIA driver here (nvidia-smi is missing)"; exit 77; }
+gpu=$(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null | awk -F', *' '$2 == "9.0" { print $1; exit }' || true)
+[ -n "$gpu" ] || { echo "hopper.sh: no GPU of compute capability 9.0 here; found: $(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>&1 | head -n 3 | tr '\n' ';')"; exit 77; }
+need_packages
+cd "$root" || exit 2
+
+steps=${ASSAY_STEPS:-tests suites memcheck racecheck}
+seed=${ASSAY_SEED:-1}
+assay=build/hopper/assay
+failed=()
+notes=()
+wants() { case " $steps " in *" $1 "*) return 0 ;; *) return 1 ;; esac }
+# note NAME VALUE: goes into the evidence's header.
+note() { notes+=("$1=$2"); }
+
+step configure configure hopper || exit 1
+step build build hopper || exit 1
+
+if wants suites; then
+  start=$(date +%s.%N) status=0
+  "$assay" run conformance/suites --device cuda --seed "$seed" --jsonl build/hopper/run.jsonl --junit build/hopper/run.xml "$@" || status=$?
+  note seconds "$(date +%s.%N | awk -v start="$start" '{ printf "%.1f", $1 - start }')"
+  note seed "$seed"
+  note suites_status "$status"
+  [ "$status" -eq 0 ] || failed+=("suites (status $status)")
+  # The CPU of the same machine, for the rate stated beside it.
+  status=0
+  start=$(date +%s.%N)
+  "$assay" run conformance/suites --device simt --seed "$seed" --jsonl build/hopper/run_simt.jsonl >build/log/simt.log 2>&1 || status=$?
+  tail -n 1 build/log/simt.log
+  note simt_seconds "$(date +%s.%N | awk -v start="$start" '{ printf "%.1f", $1 - start }')"
+  note simt_cases "$(grep -c '"verdict"' build/hopper/run_simt.jsonl || true)"
+  note simt_status "$status"
+  note simt_cores "$(nproc)"
+  [ "$status" -eq 0 ] || failed+=("suites on simt (status $status)")
+fi
+
+# check TOOL: the edge tier in one process under compute-sanitizer.
+check() {
+  local tool=$1 status=0 log=build/log/$1.log said
+  mkdir -p build/log
+  # 86: the tool found something; any other status is the program's own.
+  compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 "$assay" run conformance/suites --section edge --device cuda --seed "$seed" --in-process --deadline 600 --jsonl "build/hopper/$tool.jsonl" >"$log" 2>&1 || status=$?
+  said=$(grep -E '(ERROR|RACECHECK) SUMMARY' "$log" | tail -n 1 || true)
+  printf '%s: status %d; %s\n' "$tool" "$status" "${said:-no summary}"
+  note "$tool" "status $status; ${said:-no summary}"
+  note "${tool}_cases" "$(grep -c '"verdict"' "build/hopper/$tool.jsonl" 2>/dev/null || true)"
+  if [ "$status" -ne 0 ] || ! printf '%s' "$said" | grep -qE ': 0 (errors|hazards)'; then
+    tail -n 40 "$log"
+    failed+=("$tool")
+  fi
+}
+for tool in memcheck racecheck; do
+  wants "$tool" || continue
+  if command -v compute-sanitizer >/dev/null; then
+    check "$tool"
+  else
+    echo "$tool: compute-sanitizer is not in PATH"
+    note "$tool" "compute-sanitizer is not in PATH"
+    failed+=("$tool")
+  fi
+done
+
+if wants tests; then
+  status=0
+  mkdir -p build/log
+  (ctest --preset hopper 2>&1) >build/log/ctest.log || status=$?
+  # A skip is a failure here.
+  skipped=$(grep -cE '\*\*\*(Skipped|Not Run)' build/log/ctest.log || true)
+  grep -E '\*\*\*' build/log/ctest.log || true
+  sed -n '/tests passed/,$p' build/log/ctest.log
+  note tests_status "$status"
+  note tests "$(sed -n 's/^\([0-9]*% tests passed.*\)/\1/p' build/log/ctest.log)"
+  note tests_skipped "$skipped"
+  [ "$status" -eq 0 ] || { tail -n 100 build/log/ctest.log; failed+=("tests (status $status)"); }
+  [ "$skipped" -eq 0 ] || failed+=("$skipped tests skipped")
+fi
+
+if wants suites && [ -s build/hopper/run.jsonl ]; then
+  name=$(printf '%s' "$gpu" | tr '[:upper:] ' '[:lower:]-' | sed 's/[^a-z0-9-]//g; s/^nvidia-//')
+  ci/evidence.sh build/hopper/run.jsonl "bench/evidence/$(date -u +%Y-%m-%d)-$name-${ASSAY_EVIDENCE:-first-light}.jsonl" "${notes[@]}" || failed+=("evidence")
+fi
+if [ "${#failed[@]}" -gt 0 ]; then
+  printf 'hopper.sh: FAILED on %s: %s\n' "$gpu" "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+  exit 1
+fi
+printf 'hopper.sh: all steps passed on %s: %s\n' "$gpu" "$steps"

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# make.sh LIST ID ROOT OUT: writes a mutant's sources below OUT: its operator's .cu and gpu/lib, with the
+# replacements of LIST (its head says how they are written) done. Every original must occur exactly once.
+# Files whose text stays the same are not touched, so that only what changed is compiled again.
+set -euo pipefail
+
+list=$1 id=$2 root=$3 out=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+op=$(awk -v id="$id" '$1 == "mutant" { on = $2 == id } on && $1 == "op" { print $2; exit }' "$list")
+[ -n "$op" ] || { echo "mutant $id: $list names no such mutant with an op" >&2; exit 1; }
+mkdir -p "$work/gpu/lib"
+cp "$root/gpu/$op.cu" "$work/gpu/"
+find "$root/gpu/lib" -maxdepth 1 \( -name '*.h' -o -name '*.cuh' \) -exec cp {} "$work/gpu/lib/" \;
+
+# One file a hunk: what to look for and what to put there.
+awk -v id="$id" -v work="$work" '
+  $1 == "mutant" { on = $2 == id; next }
+  !on { next }
+  $1 == "file" { ++hunk; print $2 > (work "/hunk" hunk ".file"); next }
+  /^-/ { print substr($0, 2) > (work "/hunk" hunk ".from") }
+  /^\+/ { print substr($0, 2) > (work "/hunk" hunk ".to") }
+' "$list"
+
+for file in "$work"/hunk*.file; do
+  [ -e "$file" ] || break # a control has no hunks
+  hunk=${file%.file}
+  target=$work/$(cat "$file")
+  [ -e "$target" ] || { echo "mutant $id: no file $(cat "$file")" >&2; exit 1; }
+  touch "$hunk.to"
+  awk -v id="$id" -v target="$(cat "$file")" -v from="$hunk.from" -v to="$hunk.to" '
+    function trimmed(text) { sub(/^[ \t]+/, "", text); sub(/[ \t]+$/, "", text); return text }
+    BEGIN {
+      while ((getline line < from) > 0) old[++olds] = trimmed(line)
+      while ((getline line < to) > 0) new[++news] = line
+    }
+    { text[NR] = $0 }
+    END {
+      for (i = 1; i + olds - 1 <= NR; ++i) {
+        same = olds > 0
+        for (j = 1; j <= olds && same; ++j) same = trimmed(text[i + j - 1]) == old[j]
+        if (same) { at = i; ++found }
+      }
+      if (found != 1) {
+        printf "mutant %s: the original text occurs %d times in %s, once is allowed:\n", id, found, target > "/dev/stderr"
+        for (j = 1; j <= olds; ++j) printf "  %s\n", old[j] > "/dev/stderr"
+        exit 1
+      }
+      for (i = 1; i <= NR; ++i) {
+        if (i != at) { print text[i]; continue }
+        for (j = 1; j <= news; ++j) print new[j]
+        i += olds - 1
+      }
+    }' "$target" >"$work/new"
+  mv "$work/new" "$target"
+done
+
+(cd "$work" && find gpu -type f) | while IFS= read -r file; do
+  mkdir -p "$(dirname "$out/$file")"
+  cmp -s "$work/$file" "$out/$file" || cp "$work/$file" "$out/$file"
+done
