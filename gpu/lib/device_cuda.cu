@@ -46,7 +46,7 @@ static assay_status describe(assay_device_info *info, assay_error *error) {
   int driver = 0;
   const cudaError_t code = cudaDriverGetVersion(&driver);
   if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_DEVICE, "asking for the driver's version", error);
-  (void)snprintf(info->name, sizeof info->name, "%s", properties.name);
+  (void)snprintf(info->name, sizeof info->name, "%.127s", properties.name);
   (void)snprintf(info->driver, sizeof info->driver, "CUDA %d.%d", driver / 1000, driver % 1000 / 10);
   (void)snprintf(info->toolkit, sizeof info->toolkit, "%d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   /* The version users know, as in "580.159.04". */

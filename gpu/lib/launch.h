@@ -5,6 +5,7 @@
  *   ASSAY_SHARED(float, tile, 128);            static shared memory: float (&tile)[128], 16-byte aligned
  *   ASSAY_DYNAMIC_SHARED(float, scratch);      the launch's shared_bytes: float *scratch, 128-byte aligned
  *   status = ASSAY_LAUNCH(error, (kernel<float, 64>), grid, block, shared_bytes, env->stream, arguments...);
+ *   ASSAY_UNROLL                               before a loop: #pragma unroll, which host compilers warn about
  *   ASSAY_VARIANTS(gate_attention, row, row);  last in the file: the variant table, or the plug-in's entry
  *
  * grid and block are extents of int64_t: launch_extent{splits, heads, rows}, a dim3, or one number. */
@@ -21,10 +22,12 @@
 #ifdef ASSAY_SIMT
 #define ASSAY_NS          assay_simt_device
 #define ASSAY_DEVICE_NAME "simt"
+#define ASSAY_UNROLL
 #else
 #include <cuda_runtime.h>
 #define ASSAY_NS          assay_cuda_device
 #define ASSAY_DEVICE_NAME "cuda"
+#define ASSAY_UNROLL      _Pragma("unroll")
 #endif
 
 /* Added to the names of variants; kernels that are wrong on purpose set it to "@<id>". */

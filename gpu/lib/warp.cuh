@@ -16,7 +16,7 @@ template <int lanes> __device__ __forceinline__ unsigned group_mask() {
 
 template <int lanes, class T> __device__ __forceinline__ T group_sum(T value) {
   const unsigned mask = group_mask<lanes>();
-#pragma unroll
+  ASSAY_UNROLL
   for (int step = lanes / 2; step > 0; step /= 2)
     value += __shfl_xor_sync(mask, value, step);
   return value;
@@ -25,7 +25,7 @@ template <int lanes, class T> __device__ __forceinline__ T group_sum(T value) {
 /* Of a NaN and a number, the number, as fmaxf has it. */
 template <int lanes, class T> __device__ __forceinline__ T group_max(T value) {
   const unsigned mask = group_mask<lanes>();
-#pragma unroll
+  ASSAY_UNROLL
   for (int step = lanes / 2; step > 0; step /= 2)
     value = max(value, __shfl_xor_sync(mask, value, step));
   return value;

@@ -1,0 +1,66 @@
+/* device_simt.cpp: the CPU as a device. Memory is the host's; a launch has run when it returns. */
+#include <stdlib.h>
+
+#include <assay/device.h>
+
+#include "simt/scheduler.h"
+
+/* A static fact, like the count of a GPU: variants may size their grids by it. */
+static constexpr int32_t multiprocessors = 4;
+
+static assay_status open_device(assay_error *) {
+  (void)assay_simt_host_api();
+  return ASSAY_OK;
+}
+
+static void close_device() {}
+
+static assay_status describe(assay_device_info *info, assay_error *) {
+  *info = assay_device_info{};
+  info->multiprocessors = multiprocessors;
+  (void)snprintf(info->name, sizeof info->name, "CPU");
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  if (file == nullptr) return ASSAY_OK;
+  char line[256];
+  while (fgets(line, sizeof line, file) != nullptr) {
+    const char *colon = strchr(line, ':');
+    if (strncmp(line, "model name", 10) != 0 || colon == nullptr) continue;
+    line[strcspn(line, "\n")] = '\0';
+    (void)snprintf(info->name, sizeof info->name, "%.127s", colon + strspn(colon, ": \t"));
+    break;
+  }
+  (void)fclose(file);
+  return ASSAY_OK;
+}
+
+static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
+  *memory = nullptr;
+  if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "simt: alloc of %lld bytes", static_cast<long long>(bytes));
+  /* Exactly `bytes`, so that AddressSanitizer sees the first byte behind. */
+  if (posix_memalign(memory, 256, static_cast<size_t>(bytes > 0 ? bytes : 1)) == 0) return ASSAY_OK;
+  *memory = nullptr;
+  return assay_fail(error, ASSAY_ERR_MEMORY, "simt: alloc of %lld bytes", static_cast<long long>(bytes));
+}
+
+static void release(void *memory) {
+  free(memory);
+}
+
+static assay_status copy(void *to, const void *from, int64_t bytes, assay_error *) {
+  if (bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
+  return ASSAY_OK;
+}
+
+static void *get_stream() {
+  return nullptr;
+}
+
+static assay_status synchronize(assay_error *) {
+  return ASSAY_OK;
+}
+
+extern "C" const assay_device *assay_device_simt(void) {
+  static const assay_device device = {"simt", open_device, close_device, describe,    allocate,           release,
+                                      copy,   copy,        get_stream,   synchronize, assay_simt_schedule};
+  return &device;
+}

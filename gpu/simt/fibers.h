@@ -1,0 +1,71 @@
+/* fibers.h: stacks and the switch between them. A fiber runs CUDA threads one after the other; a thread that
+ * never waits needs no switch at all. Stacks are mapped once, with a guard page below, and kept. */
+#ifndef ASSAY_SIMT_FIBERS_H
+#define ASSAY_SIMT_FIBERS_H
+
+#include <stddef.h>
+
+#include <boost/context/detail/fcontext.hpp>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASSAY_SIMT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASSAY_SIMT_ASAN 1
+#endif
+#endif
+#ifdef ASSAY_SIMT_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace assay_simt_host {
+
+namespace context = boost::context::detail;
+
+struct Fiber {
+  context::fcontext_t context; /* where it stands; NULL: has not begun */
+  void *bottom;                /* lowest address of the stack */
+  size_t size;
+  Fiber *next_free;
+#ifdef ASSAY_SIMT_ASAN
+  void *fake_stack;
+#endif
+};
+
+/* First thing after a switch: the one who left learns where it stands. */
+inline void fiber_arrive(Fiber *self, context::transfer_t from) {
+  Fiber *left = static_cast<Fiber *>(from.data);
+  left->context = from.fctx;
+#ifdef ASSAY_SIMT_ASAN
+  const void *bottom = nullptr;
+  size_t size = 0;
+  __sanitizer_finish_switch_fiber(self->fake_stack, &bottom, &size);
+  if (left->size == 0) { /* the host's own stack, seen for the first time */
+    left->bottom = const_cast<void *>(bottom);
+    left->size = size;
+  }
+#else
+  (void)self;
+#endif
+}
+
+/* Leaves `self` and returns when somebody switches back to it. */
+inline void fiber_switch(Fiber *self, Fiber *to) {
+#ifdef ASSAY_SIMT_ASAN
+  __sanitizer_start_switch_fiber(&self->fake_stack, to->bottom, to->size);
+#endif
+  fiber_arrive(self, context::jump_fcontext(to->context, self));
+}
+
+/* A fiber that stands in `entry` or at its beginning; NULL: no memory. */
+Fiber *fiber_take(void (*entry)(context::transfer_t));
+void fiber_give_back(Fiber *fiber);
+/* Called on `host`: every fiber is free again and begins anew; what stood on the stacks is abandoned. */
+void fiber_reset_all(Fiber *host);
+/* For tests: stacks mapped so far. */
+int fiber_count(void);
+
+} /* namespace assay_simt_host */
+
+#endif

@@ -1,0 +1,115 @@
+/* scheduler.h: the state of the running block, for the files of this folder.
+ *
+ * A block's threads wait in a ring of those that can go on. Whoever has to wait, or ends, takes the next one
+ * from the ring and switches to it directly. The ring is filled in an order drawn from the seed: all threads
+ * at the start of a block and at every __syncthreads, the lanes of a group at every warp rendezvous. */
+#ifndef ASSAY_SIMT_SCHEDULER_H
+#define ASSAY_SIMT_SCHEDULER_H
+
+#include "simt/cuda.h"
+#include "simt/fibers.h"
+
+namespace assay_simt_host {
+
+constexpr uint32_t max_threads = 1024, max_warps = 32;
+
+enum State : uint8_t { READY, AT_BARRIER, AT_WARP, EXITED };
+
+struct Warp;
+
+struct Thread : assay_simt_thread {
+  uint16_t number; /* x + y·X + z·X·Y */
+  State state;
+  Fiber *fiber; /* NULL: not begun, or over */
+  Warp *warp;
+  /* Where it waits. */
+  assay_simt_op op;
+  uint32_t bytes, mask, source;
+  uint64_t value; /* given; on release what it gets */
+  const char *file;
+  int32_t line;
+};
+
+struct Warp {
+  Thread *thread;           /* of lane 0 */
+  uint32_t present, exited; /* lanes */
+  uint32_t waiting;         /* lanes at a warp rendezvous */
+  uint32_t leader[32];      /* lane that came first to the rendezvous this lane waits at */
+  uint32_t arrived[32];     /* by leader: lanes that have come */
+};
+
+struct Block {
+  uint32_t threads, warps, exited;
+  uint32_t at_barrier;
+  Thread *first;         /* that came to the barrier */
+  int32_t votes, result; /* of __syncthreads_count and its kin */
+  uint16_t ring[max_threads];
+  uint32_t head, tail; /* tail - head threads can go on */
+  uint64_t random;
+  bool failed;
+  assay_status status;
+  assay_error *error;
+  const assay_simt_launch *launch;
+  Fiber host;
+  Warp warp[max_warps];
+  Thread thread[max_threads];
+};
+
+extern Block block;
+extern assay_simt_now now;
+
+inline Thread *current() {
+  return static_cast<Thread *>(const_cast<assay_simt_thread *>(now.thread));
+}
+
+/* xorshift64: cheap, and never 0. */
+inline uint64_t draw() {
+  block.random ^= block.random << 13;
+  block.random ^= block.random >> 7;
+  block.random ^= block.random << 17;
+  return block.random;
+}
+
+inline void push_back(const Thread *t) {
+  block.ring[block.tail++ % max_threads] = t->number;
+}
+inline void push_front(const Thread *t) {
+  block.ring[--block.head % max_threads] = t->number;
+}
+
+/* NULL: nobody can go on. */
+inline Thread *pop() {
+  if (block.head == block.tail) return nullptr;
+  return &block.thread[block.ring[block.head++ % max_threads]];
+}
+
+/* scheduler.cpp */
+void push_all();          /* every thread that has not ended, in a new order */
+void wait_for_turn();     /* called by a thread that is in the ring or waits for others */
+[[noreturn]] void fail(); /* block.status and block.error are set: back to the host, all fibers abandoned */
+
+/* rendezvous.cpp */
+int32_t barrier(assay_simt_op op, int32_t predicate, const char *file, int32_t line);
+uint64_t warp(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, uint32_t source, const char *file,
+              int32_t line);
+void thread_ended(Thread *thread);
+
+/* shared.cpp */
+assay_status shared_begin_launch(int64_t dynamic_bytes, assay_error *error);
+void shared_begin_block();
+bool shared_end_block(); /* false: a redzone was written, block.error says which */
+void shared_end_launch();
+void shared_site(assay_simt_site *site);
+
+/* report.cpp */
+const char *base_name(const char *path);
+const char *op_name(assay_simt_op op);
+void report(assay_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void report_hang();
+
+} /* namespace assay_simt_host */
+
+/* The order of threads and blocks of the launches from here on. */
+extern "C" void assay_simt_schedule(uint64_t seed);
+
+#endif
