@@ -25,15 +25,17 @@ typedef struct case_result {
   double ratio_element, ratio_row, ratio_request; /* observed over allowed; 0 where not judged */
   int64_t rows_judged, elements_judged, visible_keys, live_keys;
   double reference_ms, run_ms;
-  char laws[128]; /* laws checked, by name */
+  char laws[128];   /* laws checked, by name */
+  bool device_lost; /* a kernel faulted: nothing more can be run in this process */
 } case_result;
 
 const char *verdict_name(verdict v);
 bool verdict_is_good(verdict v); /* PASS, REFUSED, UNSUPPORTED */
 
 /* Generates, computes the reference, runs the variant as often as the laws need, judges. Never fails itself:
- * whatever goes wrong is a verdict. Device memory it took is released again. */
-void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
-                case_result *result);
+ * whatever goes wrong is a verdict. The device is open. Its memory is kept for the next case. */
+void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device, case_result *result);
+/* Gives back the memory that judge_case keeps between cases. */
+void judge_release(void);
 
 #endif

@@ -1,0 +1,395 @@
+/* judge.c: one case through all of it: the reference, three runs with everything changed that may not matter,
+ * and, when something is wrong, further runs with single changes until the cause has a name. */
+#include "judge.h"
+
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "core/rng.h"
+#include "generate_logical.h"
+#include "judge_parts.h"
+
+enum { STREAM_ROWS = 0x6731, STREAM_SCHEDULE = 0x6732 };
+
+const char *verdict_name(verdict v) {
+  static const char *const name[] = {"PASS", "FAIL", "HANG", "CRASH", "REFUSED", "UNSUPPORTED", "WEAK"};
+  return (unsigned)v < sizeof name / sizeof name[0] ? name[v] : "?";
+}
+
+bool verdict_is_good(verdict v) {
+  return v == VERDICT_PASS || v == VERDICT_REFUSED || v == VERDICT_UNSUPPORTED;
+}
+
+static bool out_of_memory(case_result *result) {
+  judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
+  return false;
+}
+
+/* ---- before the first run ---------------------------------------------------------------------------- */
+
+static void list_outputs(trial *t) {
+  const assay_op *op = t->one->op;
+  for (int32_t i = 0; i < op->arg_count && t->count < ASSAY_MAX_OUTPUTS; ++i) {
+    const assay_tensor *arg = &t->first.arg[i];
+    if (op->args[i].role == ASSAY_IN || arg->data == NULL) continue;
+    trial_output *out = &t->output[t->count++];
+    *out = (trial_output){.arg = i, .width = 1, .dtype = arg->dtype};
+    for (int32_t a = 1; a < arg->rank; ++a)
+      out->width *= arg->shape[a];
+    out->group = arg->rank > 1 ? arg->shape[arg->rank - 1] : 1;
+    /* An output of fixed type (lse) holds what only f64 can: tier 2 in the exact tier as well. */
+    out->exact = t->one->tier == TIER_EXACT && op->args[i].dtypes[0] == '=';
+  }
+}
+
+static int compare_rows(const void *a, const void *b) {
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of `rows` rows: first and last of every request, then those whose last key is next to an edge of a split,
+ * then any. */
+static bool choose_rows(trial *t) {
+  const logical *l = t->first.logical;
+  const int64_t N = t->first.rows, wanted = t->one->rows;
+  t->rows = (assay_rows){N, NULL};
+  if (wanted <= 0 || wanted >= N) return true;
+  int64_t *index = malloc((size_t)wanted * sizeof *index), count = 0;
+  unsigned char *taken = calloc((size_t)N, 1);
+  if (index == NULL || taken == NULL) {
+    free(index);
+    free(taken);
+    return false;
+  }
+  for (int pass = 0; pass < 2; ++pass)
+    for (int64_t row = 0; row < N && count < wanted; ++row) {
+      const int64_t request = t->first.request_of_row[row], n = t->first.position_of_row[row];
+      const int64_t last = (int64_t)l->length[request] - l->fresh[request] + n;
+      const bool ends = n == 0 || n == l->fresh[request] - 1, edge = last % 256 == 0 || last % 256 == 255;
+      if ((pass == 0 ? ends : edge) && !taken[row]) {
+        taken[row] = 1;
+        index[count++] = row;
+      }
+    }
+  assay_rng rng = {t->one->seed, STREAM_ROWS, 0};
+  while (count < wanted) {
+    const int64_t row = assay_rng_range(&rng, 0, N - 1);
+    if (taken[row]) continue;
+    taken[row] = 1;
+    index[count++] = row;
+  }
+  free(taken);
+  qsort(index, (size_t)count, sizeof *index, compare_rows);
+  t->row_index = index;
+  t->rows = (assay_rows){count, index};
+  return true;
+}
+
+static bool may_skip_v(const trial *t) {
+  return t->variant->contract.zero_p_v != ASSAY_V_MULTIPLIED && t->row_index == NULL;
+}
+
+/* No case has live NaN or Inf, so a reference that is NaN has read what is dead, and would excuse anything. */
+static bool usable_reference(const trial *t, case_result *result) {
+  for (int32_t o = 0; o < t->count; ++o)
+    for (int64_t i = 0; i < t->rows.count * t->output[o].width; ++i) {
+      const double value = t->expected[o].value[i], sigma = t->expected[o].sigma[i];
+      if (!assay_is_nan(value) && (!assay_is_finite(value) || (assay_is_finite(sigma) && sigma >= 0))) continue;
+      char at[400];
+      const int64_t r = i / t->output[o].width;
+      const place where = {o, t->row_index != NULL ? t->row_index[r] : r, i % t->output[o].width};
+      values_describe(t, where, at, sizeof at);
+      judge_verdict(result, VERDICT_WEAK, "admission", "%s: the reference is %g with sigma %g", at, value, sigma);
+      return false;
+    }
+  return true;
+}
+
+static bool compute_reference(trial *t, case_result *result) {
+  const logical *l = t->first.logical;
+  assay_error error = {""};
+  if (t->one->op->check(&t->first.call, &error) != ASSAY_OK) {
+    judge_verdict(result, VERDICT_WEAK, "admission", "the reference refuses the case: %s", error.text);
+    return false;
+  }
+  for (int32_t o = 0; o < t->count; ++o) {
+    const size_t elements = (size_t)(t->rows.count * t->output[o].width) + 1;
+    t->expected[o].value = malloc(elements * sizeof(double));
+    t->expected[o].sigma = malloc(elements * sizeof(double));
+    if (t->expected[o].value == NULL || t->expected[o].sigma == NULL) return out_of_memory(result);
+  }
+  t->seen.first_slot = t->first.first_block * l->block_size;
+  t->seen.slots = t->first.pool_blocks * l->block_size;
+  if (may_skip_v(t)) {
+    t->seen.v_needed = calloc((size_t)(t->seen.slots * l->H_kv) + 1, 1);
+    if (t->seen.v_needed == NULL) return out_of_memory(result);
+  }
+  const double start = judge_now_ms();
+  const assay_status status = t->one->op->reference(&t->first.call, &t->variant->contract, &t->rows,
+                                                    t->one->tier == TIER_EXACT, t->expected, &t->seen, &error);
+  result->reference_ms = judge_now_ms() - start;
+  result->visible_keys = t->seen.visible_keys;
+  result->live_keys = t->seen.live_keys;
+  result->rows_judged = t->rows.count;
+  if (status != ASSAY_OK) {
+    judge_verdict(result, VERDICT_WEAK, "admission", "the reference: %s", error.text);
+    return false;
+  }
+  return usable_reference(t, result);
+}
+
+static bool ask_variant(trial *t, case_result *result) {
+  assay_error error = {""};
+  device_call on;
+  if (!device_place(t, &t->first, &on, result)) return false;
+  assay_status status = t->variant->supports(&on.call, &error);
+  if (status == ASSAY_ERR_UNSUPPORTED) {
+    judge_verdict(result, VERDICT_UNSUPPORTED, "launch", "%s", error.text);
+    return false;
+  }
+  if (status == ASSAY_OK) status = t->variant->workspace(&on.call, &t->workspace_bytes, &error);
+  if (status == ASSAY_OK && t->workspace_bytes < 0)
+    status = assay_fail(&error, ASSAY_ERR_INTERNAL, "workspace: asks for %lld bytes", (long long)t->workspace_bytes);
+  if (status == ASSAY_OK) return true;
+  judge_verdict(result, VERDICT_FAIL, "launch", "supports() or workspace() of a legal call: %s", error.text);
+  return false;
+}
+
+/* ---- laws -------------------------------------------------------------------------------------------- */
+
+static uint64_t schedule_of(const trial *t, uint64_t run) {
+  return logical_hash(t->one, STREAM_SCHEDULE + (run << 16));
+}
+
+/* One draw of the case, run. False: the run itself failed, and the verdict is set. */
+static bool run_draw(const trial *t, const draw *choice, uint64_t schedule, outputs *made, case_result *result) {
+  image img = {0};
+  assay_error error = {""};
+  if (image_vary(&t->first, choice, t->seen.v_needed, &img, &error) != ASSAY_OK) {
+    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+    return false;
+  }
+  const bool ran = device_run(t, &img, schedule_of(t, schedule), made, result);
+  image_free(&img);
+  return ran;
+}
+
+static void add_law(case_result *result, const char *law) {
+  const size_t used = strlen(result->laws);
+  (void)snprintf(result->laws + used, sizeof result->laws - used, "%s%s", used > 0 ? "," : "", law);
+}
+
+static bool has_law(const trial *t, const char *law) {
+  const char *at = t->one->op->laws != NULL ? strstr(t->one->op->laws, law) : NULL;
+  return at != NULL;
+}
+
+/* Two runs that must have the same bits have not: the first place, both values, and what was changed. */
+static void set_difference(const trial *t, const outputs *before, const outputs *after, place first, int64_t count,
+                           const char *check, const char *changed, case_result *result) {
+  char at[400];
+  values_describe(t, first, at, sizeof at);
+  judge_verdict(result, VERDICT_FAIL, check, "%s: %.9g, and %.9g %s; %lld elements differ", at,
+                values_load(t, before, first), values_load(t, after, first), changed, (long long)count);
+}
+
+/* Does this single change show? Sets the verdict if so. */
+static bool blame(const trial *t, const outputs *plain, const draw *choice, uint64_t schedule, const char *check,
+                  const char *changed, case_result *result) {
+  outputs again;
+  place first = {0, 0, 0};
+  int64_t count = 0;
+  case_result unused = {0};
+  bool shows = false;
+  if (outputs_make(t, &again) && run_draw(t, choice, schedule, &again, &unused) &&
+      !values_equal(t, plain, &again, &first, &count)) {
+    set_difference(t, plain, &again, first, count, check, changed, result);
+    shows = true;
+  }
+  outputs_free(&again);
+  result->device_lost = result->device_lost || unused.device_lost;
+  return shows;
+}
+
+static void set_unwritten(const trial *t, place where, case_result *result) {
+  char at[400];
+  values_describe(t, where, at, sizeof at);
+  judge_verdict(result, VERDICT_FAIL, "unwritten", "%s: never written", at);
+}
+
+/* Run 1 is wrong. Unwritten? Right with harmless dead bytes? Another answer under another order of threads?
+ * If none of these, wrong as it stands. */
+static void attribute_first(const trial *t, const outputs *plain, const finding *found, case_result *result) {
+  const draw own = t->first.chosen;
+  outputs again;
+  finding benign;
+  case_result unused = {0};
+  draw choice = own;
+  judge_verdict(result, VERDICT_FAIL, found->check, "%s", found->message);
+  if (!outputs_make(t, &again)) goto done;
+  choice.poison = (uint8_t)(own.poison ^ 0x15);
+  if (values_poisoned(t, plain, found->first, own.poison) && run_draw(t, &choice, 0, &again, &unused) &&
+      values_poisoned(t, &again, found->first, choice.poison)) {
+    set_unwritten(t, found->first, result);
+    goto done;
+  }
+  choice = own;
+  choice.dead = DEAD_ZERO;
+  if (own.dead != DEAD_ZERO && run_draw(t, &choice, 0, &again, &unused)) {
+    values_judge(t, &again, &benign);
+    if (!benign.wrong) {
+      judge_verdict(result, VERDICT_FAIL, "dead_bytes", "%s; right when all dead bytes are 0", found->message);
+      goto done;
+    }
+  }
+  if (t->variant->contract.run_to_run)
+    (void)blame(t, plain, &own, 1, "run_to_run", "when called again with its threads in another order", result);
+done:
+  result->device_lost = result->device_lost || unused.device_lost;
+  outputs_free(&again);
+}
+
+/* Run 2 or 3 differs from run 1, which was right. `choice` is that run's draw. */
+static void attribute_later(const trial *t, const outputs *plain, const outputs *later, const draw *choice,
+                            uint64_t schedule, place first, int64_t count, case_result *result) {
+  const draw own = t->first.chosen;
+  draw single = own;
+  if (values_poisoned(t, plain, first, own.poison) && values_poisoned(t, later, first, choice->poison)) {
+    set_unwritten(t, first, result);
+    return;
+  }
+  if (blame(t, plain, &own, schedule, "run_to_run", "when called again with its threads in another order", result))
+    return;
+  single.dead = choice->dead;
+  if (blame(t, plain, &single, 0, "dead_bytes", "with other dead bytes", result)) return;
+  single = own;
+  single.dead_v = choice->dead_v;
+  if (choice->dead_v && blame(t, plain, &single, 0, "zero_p_v", "with NaN in V of keys that have p = 0", result))
+    return;
+  single = own;
+  single.poison = choice->poison;
+  if (blame(t, plain, &single, 0, "dead_bytes", "with other bytes in outputs, workspace and guards", result)) return;
+  single = own;
+  single.placement = choice->placement;
+  if (choice->placement != 0 && blame(t, plain, &single, 0, "renumbering", "with other block numbers", result)) return;
+  single = own;
+  single.order = choice->order;
+  if (choice->order != 0 && blame(t, plain, &single, 0, "permutation", "with the requests in another order", result))
+    return;
+  set_difference(t, plain, later, first, count, choice->order != 0 ? "permutation" : "dead_bytes",
+                 "with all of it changed at once", result);
+}
+
+/* A later run: same bits as run 1 where that is promised, else within the same bounds. */
+static bool check_later(const trial *t, const outputs *plain, const draw *choice, uint64_t schedule, bool same_bits,
+                        case_result *result) {
+  outputs later;
+  place first = {0, 0, 0};
+  int64_t count = 0;
+  bool good = outputs_make(t, &later) || out_of_memory(result);
+  good = good && run_draw(t, choice, schedule, &later, result);
+  if (good && same_bits && !values_equal(t, plain, &later, &first, &count)) {
+    attribute_later(t, plain, &later, choice, schedule, first, count, result);
+    good = false;
+  } else if (good && !same_bits) {
+    finding found;
+    values_judge(t, &later, &found);
+    good = !found.wrong;
+    if (!good) judge_verdict(result, VERDICT_FAIL, found.check, "%s", found.message);
+  }
+  outputs_free(&later);
+  return good;
+}
+
+static case_dead other_dead(case_dead dead) {
+  return dead == DEAD_NAN ? DEAD_STALE : DEAD_NAN;
+}
+static case_dead third_dead(case_dead dead) {
+  return dead == DEAD_INF ? DEAD_LARGEST : DEAD_INF;
+}
+
+static void check_laws(const trial *t, const outputs *plain, case_result *result) {
+  const assay_contract *contract = &t->variant->contract;
+  const draw own = t->first.chosen;
+  const bool same = contract->run_to_run;
+  draw second = {.dead = other_dead(own.dead), .dead_v = may_skip_v(t), .poison = (uint8_t)(own.poison ^ 0x2A)};
+  if (!check_later(t, plain, &second, 1, same, result)) return;
+  add_law(result, "guard,input,unwritten,dead_bytes");
+  if (second.dead_v) add_law(result, "zero_p_v");
+  if (same) add_law(result, "run_to_run");
+
+  const bool renumbering = has_law(t, "renumbering"), permutation = has_law(t, "permutation");
+  draw third = {.dead = third_dead(own.dead),
+                .placement = renumbering ? 1 : 0,
+                .order = permutation ? 1 : 0,
+                .poison = (uint8_t)(own.poison ^ 0x15)};
+  const bool claimed = (!renumbering || contract->renumbering) && (!permutation || contract->permutation);
+  if (!check_later(t, plain, &third, 2, same && claimed, result)) return;
+  if (renumbering) add_law(result, "renumbering");
+  if (permutation) add_law(result, "permutation");
+}
+
+/* ---- the case ---------------------------------------------------------------------------------------- */
+
+static void judge_runs(trial *t, case_result *result) {
+  outputs plain;
+  finding found;
+  if (!outputs_make(t, &plain)) {
+    (void)out_of_memory(result);
+  } else if (device_run(t, &t->first, schedule_of(t, 0), &plain, result)) {
+    const double first_ms = result->run_ms;
+    char path[sizeof result->path];
+    memcpy(path, result->path, sizeof path);
+    values_judge(t, &plain, &found);
+    result->ratio_element = found.ratio_element;
+    result->ratio_row = found.ratio_row;
+    result->ratio_request = found.ratio_request;
+    result->elements_judged = found.elements;
+    if (found.wrong)
+      attribute_first(t, &plain, &found, result);
+    else
+      check_laws(t, &plain, result);
+    result->run_ms = first_ms;
+    memcpy(result->path, path, sizeof path);
+  }
+  outputs_free(&plain);
+}
+
+void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device, case_result *result) {
+  trial t = {.one = one, .variant = variant, .device = device};
+  assay_error error = {""};
+  const draw choice = {.dead = one->dead, .poison = 0x03};
+  *result = (case_result){.verdict = VERDICT_PASS};
+  t.multiprocessors = device_multiprocessors(device);
+  if (image_shape(one, &choice, &t.first, &error) != ASSAY_OK) {
+    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+    goto done;
+  }
+  list_outputs(&t);
+  if (one->section == SECTION_REFUSE) {
+    if (image_fill(&t.first, NULL, &error) != ASSAY_OK)
+      judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+    else
+      refuse_judge(&t, result);
+    goto done;
+  }
+  if (!ask_variant(&t, result)) goto done;
+  const assay_status status = image_fill(&t.first, NULL, &error);
+  if (status != ASSAY_OK) {
+    judge_verdict(result, status == ASSAY_ERR_INPUT ? VERDICT_WEAK : VERDICT_FAIL, "admission", "%s", error.text);
+    goto done;
+  }
+  if (!choose_rows(&t)) {
+    (void)out_of_memory(result);
+    goto done;
+  }
+  if (compute_reference(&t, result)) judge_runs(&t, result);
+done:
+  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
+    free(t.expected[o].value);
+    free(t.expected[o].sigma);
+  }
+  free(t.seen.v_needed);
+  free(t.row_index);
+  image_free(&t.first);
+}

@@ -1,0 +1,90 @@
+/* judge_parts.h: the judge's own pieces. */
+#ifndef ASSAY_CONFORMANCE_JUDGE_PARTS_H
+#define ASSAY_CONFORMANCE_JUDGE_PARTS_H
+
+#include "judge.h"
+
+/* One run's outputs: every row, in the case's own order, dense. */
+typedef struct outputs {
+  unsigned char *bits[ASSAY_MAX_OUTPUTS];
+} outputs;
+
+typedef struct trial_output {
+  int32_t arg;   /* index of the argument */
+  int64_t width; /* elements of a row (one query token) */
+  int64_t group; /* elements judged together: one head's output; of [N, H] all heads */
+  assay_dtype dtype;
+  bool exact; /* judged by tier 1 */
+} trial_output;
+
+/* A case, a variant, what the reference says. */
+typedef struct trial {
+  const assay_case *one;
+  const assay_variant *variant;
+  const assay_device *device;
+  image first;
+  int32_t count;
+  trial_output output[ASSAY_MAX_OUTPUTS];
+  int64_t workspace_bytes;
+  int32_t multiprocessors;
+  assay_rows rows;    /* judged ones */
+  int64_t *row_index; /* owned; NULL: all */
+  assay_expected expected[ASSAY_MAX_OUTPUTS];
+  assay_seen seen;
+} trial;
+
+/* ---- judge_device.c ---- */
+
+/* What the launcher sees: addresses on the device, and a workspace between guards. */
+typedef struct device_call {
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  assay_call call;
+  assay_env env;
+} device_call;
+
+double judge_now_ms(void);
+int32_t device_multiprocessors(const assay_device *device);
+void judge_verdict(case_result *result, verdict v, const char *check, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 4, 5)))
+#endif
+    ;
+/* Device memory for the image and the workspace; addresses in `made`. False: the verdict is set. */
+bool device_place(const trial *t, const image *img, device_call *made, case_result *result);
+bool device_upload(const trial *t, const image *img, case_result *result);
+/* Waits, fetches everything back, and looks at guards and inputs. `untouched`: at the outputs as well. */
+bool device_collect(const trial *t, const image *img, bool untouched, const unsigned char **after, case_result *result);
+/* All of it: upload, launch, collect, outputs in the case's order. */
+bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result);
+bool outputs_make(const trial *t, outputs *made);
+void outputs_free(outputs *made);
+
+/* ---- judge_values.c ---- */
+
+typedef struct place {
+  int32_t output;
+  int64_t row, element; /* row in the case's order */
+} place;
+
+typedef struct finding {
+  bool wrong;
+  const char *check; /* exact, element, row, request */
+  place first;       /* first wrong element */
+  int64_t wrong_elements, elements;
+  double ratio_element, ratio_row, ratio_request;
+  char message[1200];
+} finding;
+
+/* Tier 1 or 2, over the rows the reference computed. */
+void values_judge(const trial *t, const outputs *got, finding *found);
+/* Same bits? False: `first` is the first place that differs, `count` the number of elements that do. */
+bool values_equal(const trial *t, const outputs *a, const outputs *b, place *first, int64_t *count);
+bool values_poisoned(const trial *t, const outputs *got, place where, uint8_t poison);
+double values_load(const trial *t, const outputs *got, place where);
+/* "out, request 1, row 0 of 1 (position 36), head 2, channel 5; kv_len 37, …" */
+void values_describe(const trial *t, place where, char *text, size_t size);
+
+/* ---- judge_refuse.c ---- */
+void refuse_judge(trial *t, case_result *result);
+
+#endif

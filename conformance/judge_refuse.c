@@ -1,0 +1,108 @@
+/* judge_refuse.c: calls that must be refused: a status, a message that names the parameter, nothing written. */
+#include "judge_parts.h"
+
+static int32_t find_content(const assay_op *op, assay_content content) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == content) return i;
+  return 0;
+}
+
+/* `arg`: the tensors of the call, changed in place. */
+static void break_call(const assay_case *one, assay_tensor *arg) {
+  const int32_t q = find_content(one->op, ASSAY_QUERY);
+  const int32_t out = find_content(one->op, ASSAY_RESULT);
+  switch (one->broken) {
+  case BREAK_NULL:
+    arg[q].data = NULL;
+    break;
+  case BREAK_MISALIGNED:
+    arg[q].data = (void *)((uintptr_t)arg[q].data + 1);
+    break;
+  case BREAK_DTYPE:
+    arg[find_content(one->op, ASSAY_K_CACHE)].dtype = ASSAY_I32;
+    break;
+  case BREAK_SHAPE:
+    --arg[out].shape[0];
+    break;
+  case BREAK_STRIDE:
+    arg[q].stride[arg[q].rank - 1] = 2;
+    break;
+  case BREAK_NOTHING:
+  case BREAK_WORKSPACE: /* the environment's, not the call's */
+    break;
+  }
+}
+
+static bool refused(assay_status status) {
+  return status == ASSAY_ERR_INPUT || status == ASSAY_ERR_UNSUPPORTED;
+}
+
+/* The definition itself must refuse, unless it is the workspace that is wrong. */
+static bool reference_refuses(const trial *t, case_result *result) {
+  assay_error error = {""};
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  const assay_call call = {t->one->op, arg, t->first.param};
+  if (t->one->broken == BREAK_WORKSPACE) return true;
+  memcpy(arg, t->first.arg, sizeof arg);
+  break_call(t->one, arg);
+  if (t->one->op->check(&call, &error) != ASSAY_OK) return true;
+  judge_verdict(result, VERDICT_FAIL, "refusal", "the reference accepts a call that must be refused for '%s'",
+                t->one->expect);
+  return false;
+}
+
+/* True: the status decided the case. A variant may be unable to do the call for another reason. */
+static bool decided(const trial *t, const char *step, assay_status status, const assay_error *error,
+                    case_result *result) {
+  if (status == ASSAY_OK || (refused(status) && strstr(error->text, t->one->expect) != NULL)) return false;
+  if (status == ASSAY_ERR_UNSUPPORTED)
+    judge_verdict(result, VERDICT_UNSUPPORTED, "refusal", "%s", error->text);
+  else if (status == ASSAY_ERR_INPUT)
+    judge_verdict(result, VERDICT_FAIL, "refusal", "%s refuses without naming '%s': %s", step, t->one->expect,
+                  error->text);
+  else
+    judge_verdict(result, VERDICT_FAIL, "refusal", "%s ends with status %d where it should refuse for '%s': %s", step,
+                  (int)status, t->one->expect, error->text);
+  return true;
+}
+
+void refuse_judge(trial *t, case_result *result) {
+  const assay_variant *variant = t->variant;
+  const unsigned char *after = NULL;
+  assay_error error = {""};
+  device_call on;
+  if (!reference_refuses(t, result)) return;
+
+  /* Asking is harmless whatever the answer; the launcher is what must refuse. */
+  if (!device_place(t, &t->first, &on, result)) return;
+  break_call(t->one, on.arg);
+  if (decided(t, "supports()", variant->supports(&on.call, &error), &error, result)) return;
+  error.text[0] = '\0';
+  int64_t bytes = 0;
+  const assay_status asked = variant->workspace(&on.call, &bytes, &error);
+  if (decided(t, "workspace()", asked, &error, result)) return;
+  if (t->one->broken == BREAK_WORKSPACE && (asked != ASSAY_OK || bytes < 1)) {
+    judge_verdict(result, VERDICT_UNSUPPORTED, "refusal", "has no workspace that could be too small");
+    return;
+  }
+  t->workspace_bytes = asked == ASSAY_OK && bytes > 0 ? bytes : 0;
+  if (!device_place(t, &t->first, &on, result)) return;
+  break_call(t->one, on.arg);
+  if (t->one->broken == BREAK_WORKSPACE) --on.env.workspace_bytes;
+  if (!device_upload(t, &t->first, result)) return;
+
+  error.text[0] = '\0';
+  const assay_status status = variant->launch(&on.call, &on.env, &error);
+  if (!device_collect(t, &t->first, true, &after, result)) {
+    if (status != ASSAY_OK && strcmp(result->check, "input") == 0)
+      (void)snprintf(result->check, sizeof result->check, "refusal");
+    return;
+  }
+  if (decided(t, "launch()", status, &error, result)) return;
+  if (status == ASSAY_OK) {
+    judge_verdict(result, VERDICT_FAIL, "refusal", "launch() accepts a call that must be refused for '%s'",
+                  t->one->expect);
+    return;
+  }
+  judge_verdict(result, VERDICT_REFUSED, "refusal", "%s", error.text);
+}

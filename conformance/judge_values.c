@@ -1,0 +1,219 @@
+/* judge_values.c: tiers 1 and 2, comparison of two runs, and where an element is in the problem's own terms.
+ * Bounds are written so that NaN fails. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "generate_logical.h"
+#include "judge_parts.h"
+#include "kappa.h"
+
+double values_load(const trial *t, const outputs *got, place where) {
+  const trial_output *out = &t->output[where.output];
+  return assay_load_f64(got->bits[where.output], out->dtype, where.row * out->width + where.element);
+}
+
+bool values_poisoned(const trial *t, const outputs *got, place where, uint8_t poison) {
+  const trial_output *out = &t->output[where.output];
+  const int64_t size = assay_dtype_size(out->dtype);
+  unsigned char pattern[8];
+  poison_fill(pattern, size, poison);
+  return memcmp(got->bits[where.output] + (where.row * out->width + where.element) * size, pattern, (size_t)size) == 0;
+}
+
+bool values_equal(const trial *t, const outputs *a, const outputs *b, place *first, int64_t *count) {
+  *count = 0;
+  for (int32_t o = 0; o < t->count; ++o) {
+    const int64_t size = assay_dtype_size(t->output[o].dtype), elements = t->first.rows * t->output[o].width;
+    if (elements == 0 || memcmp(a->bits[o], b->bits[o], (size_t)(elements * size)) == 0) continue;
+    for (int64_t i = 0; i < elements; ++i) {
+      if (memcmp(a->bits[o] + i * size, b->bits[o] + i * size, (size_t)size) == 0) continue;
+      if (*count == 0) *first = (place){o, i / t->output[o].width, i % t->output[o].width};
+      ++*count;
+    }
+  }
+  return *count == 0;
+}
+
+/* ---- in the problem's own terms ---------------------------------------------------------------------- */
+
+void values_describe(const trial *t, place where, char *text, size_t size) {
+  const logical *l = t->first.logical;
+  const trial_output *out = &t->output[where.output];
+  const int64_t request = t->first.request_of_row[where.row], n = where.row - l->row_start[request];
+  const int64_t length = l->length[request], last = length - l->fresh[request] + n;
+  const int64_t split = t->variant->contract.keys_per_split;
+  char inside[64] = "", keys[160] = "sees no key";
+  if (out->width == out->group)
+    (void)snprintf(inside, sizeof inside, "head %lld", (long long)where.element);
+  else
+    (void)snprintf(inside, sizeof inside, "head %lld, channel %lld", (long long)(where.element / out->group),
+                   (long long)(where.element % out->group));
+  if (last >= 0) {
+    const int64_t block = last / l->block_size;
+    const int64_t physical =
+        t->first.first_block + t->first.physical[l->block_identity[l->block_start[request] + block]];
+    int used = snprintf(keys, sizeof keys, "last key %lld is slot %lld of its block %lld (physical %lld)",
+                        (long long)last, (long long)(last % l->block_size), (long long)block, (long long)physical);
+    if (split > 0 && used > 0 && (size_t)used < sizeof keys)
+      (void)snprintf(keys + used, sizeof keys - (size_t)used, ", split %lld of %lld keys", (long long)(last / split),
+                     (long long)split);
+  }
+  (void)snprintf(text, size, "%s: request %lld, row %lld of its %d, %s; kv_len %lld, %s",
+                 t->one->op->args[out->arg].name, (long long)request, (long long)n, l->fresh[request], inside,
+                 (long long)length, keys);
+}
+
+/* ---- tiers ------------------------------------------------------------------------------------------- */
+
+/* Sums for a mean over elements: of one head's output, or of a request. */
+typedef struct sums {
+  double error2, sigma2;
+  int64_t count;
+} sums;
+
+typedef struct judging {
+  const trial *t;
+  const outputs *outputs;
+  finding *found;
+  int32_t o;
+  double floor;                  /* half a subnormal ulp of the output type */
+  sums *request;                 /* [B] */
+  double got, expected, allowed; /* at the first wrong element */
+} judging;
+
+/* |got - expected| where the two are finite; a value that may round to Inf in the type may be Inf. */
+static double error_of(double got, double expected, double allowed, assay_dtype dtype) {
+  if (assay_is_finite(got) || assay_is_nan(got) || !assay_is_finite(expected)) return fabs(got - expected);
+  const double reach = expected + (got > 0 ? allowed : -allowed);
+  return assay_round_f64(reach, dtype) == got ? 0.0 : (double)INFINITY;
+}
+
+static void note_wrong(judging *j, place where, const char *check, double got, double expected, double allowed) {
+  finding *f = j->found;
+  ++f->wrong_elements;
+  if (f->wrong && f->message[0] == '\0') return;
+  f->message[0] = '\0'; /* one element says more than a mean */
+  f->wrong = true;
+  f->check = check;
+  f->first = where;
+  j->got = got;
+  j->expected = expected;
+  j->allowed = allowed;
+}
+
+static void raise_ratio(double *ratio, double value) {
+  if (!(value <= *ratio)) *ratio = assay_is_nan(value) ? (double)INFINITY : value;
+}
+
+static void judge_exact(judging *j, place where, double got, double value) {
+  const assay_dtype dtype = j->t->output[j->o].dtype;
+  const double expected = assay_round_f64(value, dtype);
+  if (got == expected) return;
+  raise_ratio(&j->found->ratio_element, (double)INFINITY);
+  note_wrong(j, where, "exact", got, expected, 0);
+}
+
+static void judge_calibrated(judging *j, place where, double got, double value, double sigma, sums *row) {
+  const trial *t = j->t;
+  if (!assay_is_finite(value)) { /* -Inf, the logarithm of an empty sum: exact */
+    if (got == value) return;
+    raise_ratio(&j->found->ratio_element, (double)INFINITY);
+    note_wrong(j, where, "element", got, value, 0);
+    return;
+  }
+  const double allowed = t->one->op->kappa_element * sigma + j->floor;
+  const double error = error_of(got, value, allowed, t->output[j->o].dtype);
+  raise_ratio(&j->found->ratio_element, error / allowed);
+  if (!(error <= allowed)) note_wrong(j, where, "element", got, value, allowed);
+  row->error2 += error * error;
+  row->sigma2 += sigma * sigma;
+  ++row->count;
+}
+
+/* RMS of the error over what is allowed; the floor stands in where σ is 0. */
+static double rms_ratio(const judging *j, const sums *s) {
+  if (s->count == 0) return 0;
+  const double allowed = kappa_rms(j->t->one->op->name, s->count) * sqrt(s->sigma2 / (double)s->count) + j->floor;
+  return sqrt(s->error2 / (double)s->count) / allowed;
+}
+
+/* A mean over many elements that is too large although each of them is in bounds. */
+static void note_mean(judging *j, place where, const char *check, double ratio, double *worst) {
+  finding *f = j->found;
+  raise_ratio(worst, ratio);
+  if (ratio <= 1.0 || f->wrong) return;
+  char at[400];
+  f->wrong = true;
+  f->check = check;
+  f->first = where;
+  values_describe(j->t, where, at, sizeof at);
+  (void)snprintf(f->message, sizeof f->message, "%s %s: RMS of the error is %.3g times what is allowed", check, at,
+                 ratio);
+}
+
+static void judge_row(judging *j, int64_t r) {
+  const trial *t = j->t;
+  const trial_output *out = &t->output[j->o];
+  const int64_t row = t->row_index != NULL ? t->row_index[r] : r;
+  const double *value = t->expected[j->o].value + r * out->width, *sigma = t->expected[j->o].sigma + r * out->width;
+  sums *request = &j->request[t->first.request_of_row[row]];
+  for (int64_t first = 0; first < out->width; first += out->group) {
+    sums group = {0, 0, 0};
+    for (int64_t e = first; e < first + out->group; ++e) {
+      const place where = {j->o, row, e};
+      const double got = values_load(t, j->outputs, where);
+      if (out->exact)
+        judge_exact(j, where, got, value[e]);
+      else
+        judge_calibrated(j, where, got, value[e], sigma[e], &group);
+    }
+    note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group), &j->found->ratio_row);
+    request->error2 += group.error2;
+    request->sigma2 += group.sigma2;
+    request->count += group.count;
+  }
+  j->found->elements += out->width;
+}
+
+static void judge_output(judging *j) {
+  const trial *t = j->t;
+  const logical *l = t->first.logical;
+  j->floor = 0.5 * assay_ulp(0.0, t->output[j->o].dtype);
+  memset(j->request, 0, (size_t)l->B * sizeof *j->request);
+  for (int64_t r = 0; r < t->rows.count; ++r)
+    judge_row(j, r);
+  for (int64_t b = 0; b < l->B; ++b)
+    if (j->request[b].count > 0)
+      note_mean(j, (place){j->o, l->row_start[b], 0}, "request", rms_ratio(j, &j->request[b]),
+                &j->found->ratio_request);
+}
+
+void values_judge(const trial *t, const outputs *got, finding *found) {
+  *found = (finding){.check = ""};
+  judging j = {.t = t, .outputs = got, .found = found};
+  j.request = calloc((size_t)t->first.logical->B + 1, sizeof *j.request);
+  if (j.request == NULL) {
+    found->wrong = true;
+    found->check = "launch";
+    (void)snprintf(found->message, sizeof found->message, "judge: out of memory");
+    return;
+  }
+  for (j.o = 0; j.o < t->count; ++j.o)
+    judge_output(&j);
+  free(j.request);
+  if (!found->wrong || found->message[0] != '\0') return;
+
+  char at[400];
+  values_describe(t, found->first, at, sizeof at);
+  if (j.allowed > 0)
+    (void)snprintf(
+        found->message, sizeof found->message,
+        "%s: got %.9g, expected %.9g, error %.3g is %.3g times the allowed %.3g; %lld of %lld elements wrong", at,
+        j.got, j.expected, fabs(j.got - j.expected), fabs(j.got - j.expected) / j.allowed, j.allowed,
+        (long long)found->wrong_elements, (long long)found->elements);
+  else
+    (void)snprintf(found->message, sizeof found->message,
+                   "%s: got %.9g, expected exactly %.9g; %lld of %lld elements wrong", at, j.got, j.expected,
+                   (long long)found->wrong_elements, (long long)found->elements);
+}

@@ -1,0 +1,19 @@
+/* kappa.h: the limits of tier 2, in σ. */
+#ifndef ASSAY_CONFORMANCE_KAPPA_H
+#define ASSAY_CONFORMANCE_KAPPA_H
+
+#include <stdint.h>
+
+typedef struct kappa_limit {
+  const char *op;   /* NULL: every operator without rows of its own */
+  int64_t elements; /* this row holds from that many elements in the mean on */
+  double rms;       /* largest RMS of the error over RMS of σ */
+} kappa_limit;
+
+extern const kappa_limit kappa_table[];
+extern const int32_t kappa_count;
+
+/* The limit for a mean over `elements` elements: one head's output, or all of a request. */
+double kappa_rms(const char *op, int64_t elements);
+
+#endif
