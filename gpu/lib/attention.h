@@ -1,0 +1,80 @@
+/* attention.h: what every attention kernel gets (typed, by value), filled once from a call by names, and what every
+ * attention launcher refuses. Host code only looks at what the host can see: shapes, strides, types, parameters.
+ * Lengths, tables, scales, taps and slopes live on the device and are never read here. */
+#ifndef ASSAY_GPU_LIB_ATTENTION_H
+#define ASSAY_GPU_LIB_ATTENTION_H
+
+#include <stdint.h>
+
+#include "assay/variant.h"
+#include "gpu/lib/launch.h"
+
+namespace ASSAY_NS {
+
+/* The paged cache. Channel d of token slot (block, offset), kv head h, in elements:
+ *   K: block * k_block + h * k_head + offset * k_token + (d >> chunk_shift) * k_chunk + (d mod 2^chunk_shift)
+ *   V: block * v_block + h * v_head + offset * v_token + d * v_channel
+ * Layout x has k_chunk of its own; elsewhere k_chunk = 2^chunk_shift, and the last two terms are d. */
+struct paged_cache {
+  const void *k, *v;
+  int64_t k_block, k_head, k_token, k_chunk;
+  int64_t v_block, v_head, v_token, v_channel;
+  const float *k_scale, *v_scale; /* NULL: no scale */
+  const int32_t *table;           /* B rows of max_blocks entries */
+  int64_t table_row;
+  int32_t scale_step;  /* 0: one scale; 1: one a kv head */
+  int32_t block_shift; /* block_size = 2^block_shift */
+  int32_t chunk_shift;
+  bool quads; /* every quad of K channels is aligned to its own size */
+};
+
+struct attention_params {
+  paged_cache cache;
+  const void *q; /* (row, head, d) at row * q_row + head * D + d */
+  void *out;     /* dense */
+  const int32_t *length, *cu_q;
+  int64_t q_row;
+  int64_t N, capacity; /* rows; keys a table row can name */
+  int32_t B, H, H_kv, G, D;
+  int32_t window; /* 0: off */
+  float scale;
+};
+
+/* What the host needs besides. */
+struct attention_types {
+  assay_dtype q, kv;
+};
+
+/* Fills p and types, or refuses: ASSAY_ERR_INPUT and the parameter, what was found, what is allowed. */
+inline assay_status attention_read(const assay_call *call, attention_params *p, attention_types *types,
+                                   assay_error *error);
+
+/* An f32 or i32 vector of `count` elements, contiguous. optional: absent is NULL. */
+inline assay_status attention_vector(const assay_call *call, const char *name, assay_dtype dtype, int64_t count,
+                                     bool optional, const void **data, assay_error *error);
+
+/* A parameter that must be finite and lie in [min, max]. */
+inline assay_status attention_real(const assay_call *call, const char *name, double min, double max, double *value,
+                                   assay_error *error);
+inline assay_status attention_integer(const assay_call *call, const char *name, int64_t min, int64_t max,
+                                      int64_t *value, assay_error *error);
+
+/* Threads, and keys of a tile, where a thread takes a key: multiples of a warp up to `most`, and no more than a table
+ * row can name. */
+inline int32_t attention_tile(const attention_params &p, int32_t most);
+
+/* Splits of the table's capacity, at least one, and the bytes of `floats` f32 for each (row, head, split). */
+inline assay_status attention_splits(const attention_params &p, int32_t keys_per_split, int32_t floats, int32_t *splits,
+                                     int64_t *bytes, assay_error *error);
+
+inline assay_status expect_workspace(const assay_env *env, int64_t bytes, assay_error *error);
+
+/* product *= factor; false where it leaves 63 bits or a factor is negative. */
+inline bool multiply(int64_t *product, int64_t factor) {
+  return factor >= 0 && !__builtin_mul_overflow(*product, factor, product);
+}
+
+} // namespace ASSAY_NS
+
+#include "gpu/lib/attention_read.h"
+#endif
