@@ -71,10 +71,7 @@ static void fiber_main(context::transfer_t from) {
       now.thread = next;
       continue;
     }
-    if (next == nullptr && block.exited != block.threads) {
-      report_hang();
-      fail();
-    }
+    if (next == nullptr && block.exited != block.threads) hang();
     ended->fiber = nullptr;
     fiber_give_back(self);
     now.thread = next;
@@ -82,24 +79,15 @@ static void fiber_main(context::transfer_t from) {
   }
 }
 
-/* The fiber of a thread that may not have begun. */
-static Fiber *fiber_of(Thread *thread) {
-  if (thread->fiber == nullptr) {
-    thread->fiber = fiber_take(fiber_main);
-    if (thread->fiber == nullptr) report(ASSAY_ERR_MEMORY, "no memory for the stack of thread %u", thread->number);
-  }
+Fiber *begin(Thread *thread) {
+  thread->fiber = fiber_take(fiber_main);
+  if (thread->fiber == nullptr) report(ASSAY_ERR_MEMORY, "no memory for the stack of thread %u", thread->number);
   return thread->fiber;
 }
 
-void wait_for_turn() {
-  Thread *self = current();
-  Thread *next = pop();
-  if (next == self) return;
-  if (next == nullptr) report_hang();
-  Fiber *to = next != nullptr ? fiber_of(next) : nullptr;
-  if (to == nullptr) fail();
-  now.thread = next;
-  fiber_switch(self->fiber, to);
+void hang() {
+  report_hang();
+  fail();
 }
 
 static void yield() {
@@ -147,7 +135,7 @@ static void run_block() {
   shared_begin_block();
   push_all();
   Thread *first = pop();
-  Fiber *fiber = fiber_of(first);
+  Fiber *fiber = begin(first);
   if (fiber == nullptr) {
     block.failed = true;
     return;

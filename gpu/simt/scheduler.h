@@ -84,9 +84,23 @@ inline Thread *pop() {
 }
 
 /* scheduler.cpp */
-void push_all();          /* every thread that has not ended, in a new order */
-void wait_for_turn();     /* called by a thread that is in the ring or waits for others */
-[[noreturn]] void fail(); /* block.status and block.error are set: back to the host, all fibers abandoned */
+void push_all();              /* every thread that has not ended, in a new order */
+Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
+[[noreturn]] void fail();     /* reported before: back to the host, all fibers abandoned */
+[[noreturn]] void hang();     /* nobody can go on */
+
+/* Called by a thread that is in the ring or waits for others. Inline: after a switch the processor predicts
+ * every return wrongly, so there should be few. */
+inline __attribute__((always_inline)) void wait_for_turn() {
+  Thread *self = current();
+  Thread *next = pop();
+  if (next == self) return;
+  if (next == nullptr) hang();
+  Fiber *to = next->fiber;
+  if (to == nullptr && (to = begin(next)) == nullptr) fail();
+  now.thread = next;
+  fiber_switch(self->fiber, to);
+}
 
 /* rendezvous.cpp */
 int32_t barrier(assay_simt_op op, int32_t predicate, const char *file, int32_t line);
