@@ -1,4 +1,4 @@
-/* simt_kernels.cu: small kernels, right and wrong, for simt_test.cpp. */
+/* simt_kernels.cuh: small kernels, right and wrong, for simt_test.cpp. */
 #include "lib/warp.cuh"
 
 namespace ASSAY_NS {
