@@ -29,7 +29,14 @@ for file in "$work"/hunk*.file; do
   [ -e "$target" ] || { echo "mutant $id: no file $(cat "$file")" >&2; exit 1; }
   touch "$hunk.to"
   awk -v id="$id" -v target="$(cat "$file")" -v from="$hunk.from" -v to="$hunk.to" '
-    function trimmed(text) { sub(/^[ \t]+/, "", text); sub(/[ \t]+$/, "", text); return text }
+    # Comments and the amount of blanks do not count.
+    function trimmed(text) {
+      gsub(/\/\*([^*]|\*[^\/])*\*\//, " ", text)
+      gsub(/[ \t]+/, " ", text)
+      sub(/^ /, "", text)
+      sub(/ $/, "", text)
+      return text
+    }
     BEGIN {
       while ((getline line < from) > 0) old[++olds] = trimmed(line)
       while ((getline line < to) > 0) new[++news] = line
