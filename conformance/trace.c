@@ -14,8 +14,9 @@ static const char csv_header[] = "TIMESTAMP,ContextTokens,GeneratedTokens";
 
 enum { MOST_TOKENS = 1 << 24 };
 
+static const char *const names[] = {"azure_conv", "azure_code", "mooncake"};
+
 const char *trace_file(const char *name) {
-  static const char *const names[] = {"azure_conv", "azure_code", "mooncake"};
   static const char *const files[] = {"traces/azure2023/AzureLLMInferenceTrace_conv.csv",
                                       "traces/azure2023/AzureLLMInferenceTrace_code.csv",
                                       "traces/mooncake/conversation_trace_first5980.jsonl"};
@@ -161,12 +162,14 @@ assay_status trace_load(const char *name, const char *fixtures, trace *made, ass
   char path[4096];
   reader r = {.path = path};
   assay_status status = ASSAY_OK;
-  *made = (trace){.name = name};
+  *made = (trace){0};
   if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "trace: found '%.60s', allowed %s", name, trace_names);
   if ((size_t)snprintf(path, sizeof path, "%s/%s", fixtures, file) >= sizeof path)
     return assay_fail(error, ASSAY_ERR_INPUT, "trace: the path of the fixtures is too long");
   status = read_whole(path, &r.text, error);
   if (status != ASSAY_OK) goto done;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
+    if (strcmp(names[i], name) == 0) made->name = names[i];
   r.next = r.text;
   const bool json = strstr(file, ".jsonl") != NULL;
   if (!json) {
