@@ -5,16 +5,21 @@
 #include "judge.h"
 
 typedef struct execute_options {
-  int32_t workers;      /* 0: one per core (cuda: at most 8) */
-  double deadline_s;    /* per case */
-  bool in_process;      /* no worker: for debuggers and profilers */
+  int32_t workers;   /* 0: one per core (cuda: at most 8) */
+  double deadline_s; /* per case */
+  bool in_process;   /* no worker: for debuggers and profilers */
 } execute_options;
 
 /* Called in the order of the cases, as soon as all earlier ones are done. Not PASS-only. */
 typedef void (*execute_done)(void *context, int64_t index, const assay_case *one, const case_result *result);
 
-/* Every case has its variant and device filled. Fails only if workers cannot be made. */
-assay_status execute_cases(const assay_case *cases, int64_t count, const execute_options *options,
-                           execute_done done, void *context, assay_error *error);
+/* Every case has its variant and device filled, and stays as it is until this returns: workers see it by fork.
+ * Fails if workers cannot be made, or on SIGINT or SIGTERM; cases without a result are then not delivered. */
+assay_status execute_cases(const assay_case *cases, int64_t count, const execute_options *options, execute_done done,
+                           void *context, assay_error *error);
+
+/* Opens the device in a process of its own and asks it who it is, so that this process never opens one and its
+ * workers can. ASSAY_ERR_UNSUPPORTED: no such device here. */
+assay_status execute_probe(const assay_device *device, assay_device_info *info, assay_error *error);
 
 #endif

@@ -10,10 +10,10 @@
 typedef struct report report;
 
 typedef struct report_options {
-  FILE *text;             /* progress and failures */
-  bool progress;          /* a terminal: show a running line */
-  const char *jsonl;      /* NULL: none */
-  const char *junit;      /* NULL: none */
+  FILE *text;        /* progress and failures */
+  bool progress;     /* a terminal: show a running line */
+  const char *jsonl; /* NULL: none */
+  const char *junit; /* NULL: none */
   const char *device;
   const assay_device_info *info;
   uint64_t seed;

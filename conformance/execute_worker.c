@@ -1,0 +1,168 @@
+/* execute_worker.c: a worker: born by fork before any device is open here, fed with indices into the list of
+ * cases that it inherited, answers with plain results. */
+#define _POSIX_C_SOURCE 200809L
+#include "execute_worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/registry.h"
+
+enum { MAX_DEVICES = 4 };
+
+/* Devices open in this process. */
+static const assay_device *opened[MAX_DEVICES];
+
+static assay_status open_once(const assay_device *device, assay_error *error) {
+  for (int i = 0; i < MAX_DEVICES; ++i) {
+    if (opened[i] == device) return ASSAY_OK;
+    if (opened[i] != NULL) continue;
+    const assay_status status = device->open(error);
+    if (status == ASSAY_OK) opened[i] = device;
+    return status;
+  }
+  return assay_fail(error, ASSAY_ERR_INTERNAL, "more than %d devices", MAX_DEVICES);
+}
+
+static void cannot_run(case_result *result, const char *format, const char *what, const char *why) {
+  *result = (case_result){.verdict = VERDICT_FAIL, .check = "launch"};
+  (void)snprintf(result->message, sizeof result->message, format, what, why);
+}
+
+void worker_judge(const assay_case *one, case_result *result) {
+  assay_error error = {""};
+  const assay_device *device = assay_device_find(one->device);
+  const assay_variant *variant = assay_variant_find(one->op->name, one->variant, one->device);
+  if (device == NULL)
+    cannot_run(result, "device: found '%s', there are %s", one->device, assay_device_names());
+  else if (variant == NULL)
+    cannot_run(result, "variant: no '%s' on device %s", one->variant, one->device);
+  else if (open_once(device, &error) != ASSAY_OK)
+    cannot_run(result, "device %s: %s", one->device, error.text);
+  else
+    judge_case(one, variant, device, result);
+}
+
+/* ---- the worker's end -------------------------------------------------------------------------------- */
+
+static bool read_all(int fd, void *to, size_t bytes) {
+  unsigned char *at = to;
+  while (bytes > 0) {
+    const ssize_t got = recv(fd, at, bytes, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    bytes -= (size_t)got;
+  }
+  return true;
+}
+
+static bool write_all(int fd, const void *from, size_t bytes) {
+  const unsigned char *at = from;
+  while (bytes > 0) {
+    const ssize_t put = send(fd, at, bytes, MSG_NOSIGNAL);
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    at += put;
+    bytes -= (size_t)put;
+  }
+  return true;
+}
+
+/* Until the parent closes the socket, or the device is lost. Interrupts are the parent's business. */
+static void serve(int fd, const assay_case *cases) {
+  static worker_answer answer; /* static: padding crosses the socket as well, and shall be defined */
+  (void)signal(SIGINT, SIG_IGN);
+  (void)signal(SIGTERM, SIG_DFL);
+  while (read_all(fd, &answer.index, sizeof answer.index)) {
+    worker_judge(&cases[answer.index], &answer.result);
+    if (!write_all(fd, &answer, sizeof answer) || answer.result.device_lost) break;
+  }
+}
+
+/* ---- the parent's end -------------------------------------------------------------------------------- */
+
+assay_status worker_start(worker *all, int32_t count, int32_t self, const assay_case *cases, assay_error *error) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+    return assay_fail(error, ASSAY_ERR_IO, "worker: no socket: %s", strerror(errno));
+  const pid_t pid = fork();
+  if (pid < 0) {
+    const int why = errno;
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+    return assay_fail(error, ASSAY_ERR_IO, "worker: no process: %s", strerror(why));
+  }
+  if (pid == 0) {
+    (void)close(pair[0]);
+    for (int32_t i = 0; i < count; ++i)
+      if (i != self && all[i].pid != 0) (void)close(all[i].socket);
+    serve(pair[1], cases);
+    _exit(0); /* nothing that the parent has in its buffers is written twice */
+  }
+  (void)close(pair[1]);
+  all[self] = (worker){.pid = pid, .socket = pair[0]};
+  return ASSAY_OK;
+}
+
+int worker_stop(worker *w, bool kill_it) {
+  int status = 0;
+  if (kill_it) (void)kill(w->pid, SIGKILL);
+  (void)close(w->socket);
+  while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  w->pid = 0;
+  return status;
+}
+
+bool worker_send(worker *w, int64_t index) {
+  return write_all(w->socket, &index, sizeof index);
+}
+
+int worker_receive(worker *w) {
+  for (;;) {
+    const ssize_t got =
+        recv(w->socket, (unsigned char *)&w->partial + w->received, sizeof w->partial - w->received, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+    if (got <= 0) return -1;
+    w->received += (size_t)got;
+    if (w->received < sizeof w->partial) continue;
+    w->received = 0;
+    return 1;
+  }
+}
+
+assay_status execute_probe(const assay_device *device, assay_device_info *info, assay_error *error) {
+  static struct {
+    assay_status status;
+    assay_device_info info;
+    assay_error error;
+  } answer;
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+    return assay_fail(error, ASSAY_ERR_IO, "device %s: no socket: %s", device->name, strerror(errno));
+  memset(&answer, 0, sizeof answer);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    (void)close(pair[0]);
+    answer.status = device->open(&answer.error);
+    if (answer.status == ASSAY_OK) answer.status = device->info(&answer.info, &answer.error);
+    (void)write_all(pair[1], &answer, sizeof answer);
+    _exit(0);
+  }
+  (void)close(pair[1]);
+  const bool answered = pid > 0 && read_all(pair[0], &answer, sizeof answer);
+  (void)close(pair[0]);
+  while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+  }
+  if (!answered)
+    return assay_fail(error, ASSAY_ERR_DEVICE, "device %s: asking who it is ended the process", device->name);
+  if (answer.status != ASSAY_OK) return assay_fail(error, answer.status, "%s", answer.error.text);
+  *info = answer.info;
+  return ASSAY_OK;
+}

@@ -1,0 +1,39 @@
+/* execute_worker.h: one worker process, seen from both ends. Private to the executor. */
+#ifndef ASSAY_CONFORMANCE_EXECUTE_WORKER_H
+#define ASSAY_CONFORMANCE_EXECUTE_WORKER_H
+
+#include <sys/types.h>
+
+#include "execute.h"
+
+enum { WORKER_QUEUE = 2 }; /* the case being run, and one more so that the worker never waits for the parent */
+
+/* What crosses the socket to the parent. */
+typedef struct worker_answer {
+  int64_t index;
+  case_result result;
+} worker_answer;
+
+typedef struct worker {
+  pid_t pid; /* 0: none */
+  int socket;
+  int64_t queue[WORKER_QUEUE]; /* cases sent and not answered; [0] is the one being run */
+  int32_t queued;
+  double started_ms;     /* of queue[0] */
+  worker_answer partial; /* an answer of which `received` bytes are here */
+  size_t received;
+  bool retiring; /* it said that its device is gone */
+} worker;
+
+/* Forks worker `self` of `all`. Its copy of the other sockets is closed. */
+assay_status worker_start(worker *all, int32_t count, int32_t self, const assay_case *cases, assay_error *error);
+/* Kills if asked, waits, closes. Returns the wait status. */
+int worker_stop(worker *w, bool kill_it);
+bool worker_send(worker *w, int64_t index);
+/* Reads what is there. 1: an answer is complete in `partial`; 0: not yet; -1: the other end is gone. */
+int worker_receive(worker *w);
+
+/* One case in this process: finds variant and device, opens the device at first need, judges. */
+void worker_judge(const assay_case *one, case_result *result);
+
+#endif

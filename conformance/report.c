@@ -1,0 +1,174 @@
+/* report.c: results to a terminal and to files. */
+#include "report.h"
+
+#include <stdlib.h>
+
+#include "core/registry.h"
+#include "judge_parts.h"
+#include "report_file.h"
+#include "report_text.h"
+
+enum { HEADER_ROOM = 320 };
+
+struct report {
+  report_options options;
+  report_totals totals;
+  int64_t added;
+  double started_ms, shown_ms;
+  bool line_open; /* a running line is on the terminal */
+  text_file jsonl, junit;
+  char descriptor[CASE_MAX_LINE];
+};
+
+static bool prints(const report *r) {
+  return r->options.text != NULL;
+}
+
+/* Spaces after the header keep room for its final numbers. */
+static void junit_header(report *r) {
+  const long start = ftell(r->junit.stream);
+  file_junit_header(r->junit.stream, &r->totals);
+  for (long written = ftell(r->junit.stream) - start; written < HEADER_ROOM; ++written)
+    (void)fputc(' ', r->junit.stream);
+}
+
+assay_status report_open(const report_options *options, report **made, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  *made = NULL;
+  report *r = calloc(1, sizeof *r);
+  if (r == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
+  r->options = *options;
+  r->started_ms = judge_now_ms();
+  if (options->jsonl != NULL) status = text_open(&r->jsonl, options->jsonl, error);
+  if (status == ASSAY_OK && options->junit != NULL) status = text_open(&r->junit, options->junit, error);
+  if (status != ASSAY_OK) {
+    text_discard(&r->jsonl);
+    free(r);
+    return status;
+  }
+  if (r->jsonl.stream != NULL) file_jsonl_header(r->jsonl.stream, options);
+  if (r->junit.stream != NULL) junit_header(r);
+  *made = r;
+  return ASSAY_OK;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static void clear_line(report *r) {
+  if (r->line_open) (void)fputs("\r\033[K", r->options.text);
+  r->line_open = false;
+}
+
+static int64_t bad_count(const report *r) {
+  int64_t bad = r->totals.unclaimed;
+  for (int v = 0; v <= VERDICT_WEAK; ++v)
+    if (!verdict_is_good((verdict)v)) bad += r->totals.verdicts[v];
+  return bad;
+}
+
+static void show_progress(report *r) {
+  const double now = judge_now_ms();
+  if (!prints(r) || !r->options.progress || now - r->shown_ms < 100.0) return;
+  clear_line(r);
+  text_count(r->options.text, r->added);
+  if (r->options.total > 0) {
+    (void)fputs(" of ", r->options.text);
+    text_count(r->options.text, r->options.total);
+  }
+  (void)fprintf(r->options.text, " cases, %lld failed, %.1f cases/s", (long long)bad_count(r),
+                1e3 * (double)r->added / (now - r->started_ms + 1.0));
+  (void)fflush(r->options.text);
+  r->line_open = true;
+  r->shown_ms = now;
+}
+
+static const char *plugin_of(const assay_case *one) {
+  for (int32_t i = 0; i < assay_variant_count(); ++i) {
+    const assay_variant *v = assay_variant_at(i);
+    if (strcmp(v->op, one->op->name) != 0 || strcmp(v->name, one->variant) != 0 || strcmp(v->device, one->device) != 0)
+      continue;
+    return strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : NULL;
+  }
+  return NULL;
+}
+
+static void print_result(report *r, const assay_case *one, const case_result *result) {
+  FILE *to = r->options.text;
+  const char *plugin = plugin_of(one);
+  clear_line(r);
+  (void)fprintf(to, "%s %s/%s on %s, %s %s/%s: %s: %s\n  assay replay ", verdict_name(result->verdict), one->op->name,
+                one->variant, one->device, one->suite, file_section_name(one->section), one->name, result->check,
+                result->message);
+  text_shell(to, r->descriptor);
+  if (plugin != NULL) {
+    (void)fputs(" --plugin ", to);
+    text_shell(to, plugin);
+  }
+  (void)fputc('\n', to);
+  (void)fflush(to);
+}
+
+void report_add(report *r, const assay_case *one, const case_result *result) {
+  assay_error error = {""};
+  ++r->added;
+  if ((unsigned)result->verdict <= VERDICT_WEAK) ++r->totals.verdicts[result->verdict];
+  if (case_print(one, r->descriptor, sizeof r->descriptor, &error) != ASSAY_OK)
+    (void)snprintf(r->descriptor, sizeof r->descriptor, "(%s)", error.text);
+  if (r->jsonl.stream != NULL) file_jsonl_case(r->jsonl.stream, one, result, r->descriptor);
+  if (r->junit.stream != NULL) file_junit_case(r->junit.stream, one, result, r->descriptor);
+  if (prints(r) && !verdict_is_good(result->verdict)) print_result(r, one, result);
+  show_progress(r);
+}
+
+void report_unclaimed(report *r, const char *variant, const char *combination) {
+  ++r->totals.unclaimed;
+  if (r->jsonl.stream != NULL) file_jsonl_unclaimed(r->jsonl.stream, variant, combination);
+  if (r->junit.stream != NULL) file_junit_unclaimed(r->junit.stream, variant, combination);
+  if (!prints(r)) return;
+  clear_line(r);
+  (void)fprintf(r->options.text, "FAIL %s claims %s, but no case of it passed\n", variant, combination);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------- */
+
+static void print_summary(report *r) {
+  FILE *to = r->options.text;
+  clear_line(r);
+  for (int v = 0; v <= VERDICT_WEAK; ++v) {
+    if (v > 0) (void)fputs(", ", to);
+    text_count(to, r->totals.verdicts[v]);
+    (void)fprintf(to, " %s", verdict_name((verdict)v));
+  }
+  if (r->totals.unclaimed > 0) {
+    (void)fputs(", ", to);
+    text_count(to, r->totals.unclaimed);
+    (void)fputs(" claims without a PASS", to);
+  }
+  (void)fprintf(to, " in %.1f s (%.1f cases/s) on %s\n", r->totals.seconds,
+                r->totals.seconds > 0 ? (double)r->added / r->totals.seconds : 0.0,
+                r->options.device != NULL ? r->options.device : "no device");
+  (void)fflush(to);
+}
+
+/* 77: nothing ran because the device that was asked for is not here. A file that cannot be written is bad
+ * input, and hides no failure. */
+static int exit_code(const report *r, bool files_written) {
+  const int64_t *v = r->totals.verdicts;
+  if (bad_count(r) > 0) return 1;
+  if (!files_written) return 2;
+  if (v[VERDICT_PASS] + v[VERDICT_REFUSED] > 0) return 0;
+  return r->added == 0 && r->options.device != NULL && r->options.info == NULL ? 77 : 3;
+}
+
+int report_close(report *r, assay_error *error) {
+  r->totals.seconds = 1e-3 * (judge_now_ms() - r->started_ms);
+  if (prints(r)) print_summary(r);
+  if (r->junit.stream != NULL) {
+    file_junit_end(r->junit.stream);
+    if (fseek(r->junit.stream, 0, SEEK_SET) == 0) file_junit_header(r->junit.stream, &r->totals);
+  }
+  const assay_status lines = text_close(&r->jsonl, error), units = text_close(&r->junit, error);
+  const int code = exit_code(r, lines == ASSAY_OK && units == ASSAY_OK);
+  free(r);
+  return code;
+}

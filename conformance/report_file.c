@@ -1,0 +1,168 @@
+/* report_file.c: the two formats for machines. */
+#include <inttypes.h>
+
+#include "report_file.h"
+#include "report_text.h"
+
+#ifndef ASSAY_VERSION
+#define ASSAY_VERSION "0.1.0"
+#endif
+#ifndef ASSAY_COMMIT
+#define ASSAY_COMMIT "unknown"
+#endif
+
+const char *file_tier_name(case_tier tier) {
+  return tier == TIER_EXACT ? "exact" : "calibrated";
+}
+
+const char *file_section_name(case_section section) {
+  static const char *const name[] = {"check", "edge", "refuse", "bench"};
+  return (unsigned)section < sizeof name / sizeof name[0] ? name[section] : "?";
+}
+
+/* ---- JSONL: an object a line ------------------------------------------------------------------------- */
+
+static void json_text(FILE *to, const char *key, const char *value) {
+  (void)fprintf(to, ",\"%s\":", key);
+  text_json(to, value);
+}
+
+static void json_number(FILE *to, const char *key, double value) {
+  (void)fprintf(to, ",\"%s\":", key);
+  text_json_number(to, value);
+}
+
+static void json_integer(FILE *to, const char *key, int64_t value) {
+  (void)fprintf(to, ",\"%s\":%" PRId64, key, value);
+}
+
+void file_jsonl_header(FILE *to, const report_options *options) {
+  const assay_device_info *info = options->info;
+  (void)fputs("{\"assay\":", to);
+  text_json(to, ASSAY_VERSION);
+  json_text(to, "device", options->device != NULL ? options->device : "");
+  json_text(to, "device_name", info != NULL ? info->name : "");
+  json_text(to, "driver", info != NULL ? info->driver : "");
+  json_text(to, "toolkit", info != NULL ? info->toolkit : "");
+  json_text(to, "commit", ASSAY_COMMIT);
+  (void)fprintf(to, ",\"seed\":%" PRIu64 ",\"cases\":%" PRId64 "}\n", options->seed, options->total);
+}
+
+static void json_laws(FILE *to, const char *laws) {
+  char law[64];
+  (void)fputs(",\"laws\":[", to);
+  for (bool first = true; *laws != '\0'; first = false) {
+    const size_t size = strcspn(laws, ",");
+    (void)snprintf(law, sizeof law, "%.*s", (int)size, laws);
+    if (!first) (void)fputc(',', to);
+    text_json(to, law);
+    laws += size + (laws[size] == ',');
+  }
+  (void)fputc(']', to);
+}
+
+void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
+  (void)fputs("{\"case\":", to);
+  text_json(to, descriptor);
+  json_text(to, "op", one->op->name);
+  json_text(to, "variant", one->variant);
+  json_text(to, "device", one->device);
+  json_text(to, "suite", one->suite);
+  json_text(to, "name", one->name);
+  json_text(to, "section", file_section_name(one->section));
+  json_text(to, "tier", file_tier_name(one->tier));
+  json_text(to, "verdict", verdict_name(result->verdict));
+  json_text(to, "check", result->check);
+  json_text(to, "message", result->message);
+  json_text(to, "path", result->path);
+  json_number(to, "ratio_element", result->ratio_element);
+  json_number(to, "ratio_row", result->ratio_row);
+  json_number(to, "ratio_request", result->ratio_request);
+  json_integer(to, "rows", result->rows_judged);
+  json_integer(to, "elements", result->elements_judged);
+  json_integer(to, "visible_keys", result->visible_keys);
+  json_integer(to, "live_keys", result->live_keys);
+  json_laws(to, result->laws);
+  json_number(to, "reference_ms", result->reference_ms);
+  json_number(to, "run_ms", result->run_ms);
+  (void)fprintf(to, ",\"seed\":%" PRIu64 "}\n", one->seed);
+}
+
+void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination) {
+  (void)fputs("{\"unclaimed\":", to);
+  text_json(to, combination);
+  json_text(to, "variant", variant);
+  json_text(to, "verdict", verdict_name(VERDICT_FAIL));
+  (void)fputs("}\n", to);
+}
+
+/* ---- JUnit XML --------------------------------------------------------------------------------------- */
+
+void file_junit_header(FILE *to, const report_totals *totals) {
+  const int64_t *v = totals->verdicts;
+  int64_t tests = totals->unclaimed;
+  for (int i = 0; i <= VERDICT_WEAK; ++i)
+    tests += v[i];
+  (void)fprintf(to,
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+                "<testsuite name=\"assay\" tests=\"%" PRId64 "\" failures=\"%" PRId64 "\" errors=\"%" PRId64
+                "\" skipped=\"%" PRId64 "\" time=\"%.3f\">",
+                tests, v[VERDICT_FAIL] + v[VERDICT_WEAK] + totals->unclaimed, v[VERDICT_HANG] + v[VERDICT_CRASH],
+                v[VERDICT_UNSUPPORTED], totals->seconds);
+}
+
+static void xml_attribute(FILE *to, const char *key, const char *value) {
+  (void)fprintf(to, " %s=\"", key);
+  text_xml(to, value);
+  (void)fputc('"', to);
+}
+
+static void xml_outcome(FILE *to, const char *tag, const char *type, const char *message, const char *descriptor) {
+  (void)fprintf(to, "\n    <%s", tag);
+  xml_attribute(to, "type", type);
+  xml_attribute(to, "message", message);
+  (void)fputs(">assay replay &apos;", to);
+  text_xml(to, descriptor);
+  (void)fprintf(to, "&apos;</%s>\n  ", tag);
+}
+
+void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
+  char name[256];
+  (void)fputs("\n  <testcase", to);
+  (void)snprintf(name, sizeof name, "%s.%s.%s", one->device, one->op->name, one->variant);
+  xml_attribute(to, "classname", name);
+  (void)snprintf(name, sizeof name, "%s/%s/%s seed=%" PRIu64, one->suite, file_section_name(one->section), one->name,
+                 one->seed);
+  xml_attribute(to, "name", name);
+  (void)fprintf(to, " time=\"%.6f\">", 1e-3 * (result->reference_ms + result->run_ms));
+  switch (result->verdict) {
+  case VERDICT_PASS:
+  case VERDICT_REFUSED:
+    break;
+  case VERDICT_UNSUPPORTED:
+    (void)fputs("\n    <skipped", to);
+    xml_attribute(to, "message", result->message);
+    (void)fputs("/>\n  ", to);
+    break;
+  case VERDICT_HANG:
+  case VERDICT_CRASH:
+    xml_outcome(to, "error", result->check, result->message, descriptor);
+    break;
+  case VERDICT_FAIL:
+  case VERDICT_WEAK:
+    xml_outcome(to, "failure", result->check, result->message, descriptor);
+    break;
+  }
+  (void)fputs("</testcase>", to);
+}
+
+void file_junit_unclaimed(FILE *to, const char *variant, const char *combination) {
+  (void)fputs("\n  <testcase", to);
+  xml_attribute(to, "classname", variant);
+  xml_attribute(to, "name", combination);
+  (void)fputs("><failure type=\"unclaimed\" message=\"claimed, but no case of it passed\"/></testcase>", to);
+}
+
+void file_junit_end(FILE *to) {
+  (void)fputs("\n</testsuite>\n", to);
+}

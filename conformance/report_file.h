@@ -1,0 +1,25 @@
+/* report_file.h: one result as JSONL and as JUnit. Private to the report. */
+#ifndef ASSAY_CONFORMANCE_REPORT_FILE_H
+#define ASSAY_CONFORMANCE_REPORT_FILE_H
+
+#include "report.h"
+
+typedef struct report_totals {
+  int64_t verdicts[VERDICT_WEAK + 1], unclaimed;
+  double seconds;
+} report_totals;
+
+/* `descriptor`: the case as one line. */
+void file_jsonl_header(FILE *to, const report_options *options);
+void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);
+void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination);
+/* The header has the totals, which are known last: it is written twice, at the same length. */
+void file_junit_header(FILE *to, const report_totals *totals);
+void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);
+void file_junit_unclaimed(FILE *to, const char *variant, const char *combination);
+void file_junit_end(FILE *to);
+
+const char *file_tier_name(case_tier tier);
+const char *file_section_name(case_section section);
+
+#endif

@@ -1,0 +1,158 @@
+/* report_text.c: escapes, quoting, files that appear whole. */
+#define _POSIX_C_SOURCE 200809L
+#include "report_text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/dtype.h"
+
+static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+/* Bytes of the well-formed UTF-8 character at `at`; 0 if it is none. No overlong forms, no surrogates. */
+static int utf8_length(const unsigned char *at) {
+  const unsigned char c = at[0];
+  int more = 0;
+  if (c < 0x80) return 1;
+  if (c >= 0xC2 && c <= 0xDF) more = 1;
+  if (c >= 0xE0 && c <= 0xEF) more = 2;
+  if (c >= 0xF0 && c <= 0xF4) more = 3;
+  for (int i = 1; i <= more; ++i)
+    if ((at[i] & 0xC0) != 0x80) return 0;
+  if (c == 0xE0 && at[1] < 0xA0) return 0;
+  if (c == 0xED && at[1] > 0x9F) return 0;
+  if (c == 0xF0 && at[1] < 0x90) return 0;
+  if (c == 0xF4 && at[1] > 0x8F) return 0;
+  return more > 0 ? more + 1 : 0;
+}
+
+/* Writes a character that needs no escape, or its stand-in; returns the bytes read. */
+static int plain(FILE *to, const unsigned char *at) {
+  const int length = utf8_length(at);
+  if (length == 0) {
+    (void)fputs(replacement, to);
+    return 1;
+  }
+  (void)fwrite(at, 1, (size_t)length, to);
+  return length;
+}
+
+void text_json(FILE *to, const char *text) {
+  const unsigned char *at = (const unsigned char *)text;
+  (void)fputc('"', to);
+  while (*at != 0) {
+    if (*at == '"' || *at == '\\')
+      (void)fprintf(to, "\\%c", *at++);
+    else if (*at == '\n')
+      (void)fputs("\\n", to), ++at;
+    else if (*at < 0x20 || *at == 0x7F)
+      (void)fprintf(to, "\\u%04x", *at++);
+    else
+      at += plain(to, at);
+  }
+  (void)fputc('"', to);
+}
+
+void text_json_number(FILE *to, double value) {
+  if (assay_is_finite(value))
+    (void)fprintf(to, "%.6g", value);
+  else
+    (void)fputs("null", to);
+}
+
+void text_xml(FILE *to, const char *text) {
+  const unsigned char *at = (const unsigned char *)text;
+  while (*at != 0) {
+    switch (*at) {
+    case '&':
+      (void)fputs("&amp;", to), ++at;
+      break;
+    case '<':
+      (void)fputs("&lt;", to), ++at;
+      break;
+    case '>':
+      (void)fputs("&gt;", to), ++at;
+      break;
+    case '"':
+      (void)fputs("&quot;", to), ++at;
+      break;
+    case '\'':
+      (void)fputs("&apos;", to), ++at;
+      break;
+    case '\t':
+    case '\n':
+    case '\r':
+      (void)fprintf(to, "&#%d;", *at++);
+      break;
+    default:
+      /* Control characters do not exist in XML 1.0, not even escaped; nor do U+FFFE and U+FFFF. */
+      if (*at < 0x20 || (at[0] == 0xEF && at[1] == 0xBF && (at[2] == 0xBE || at[2] == 0xBF))) {
+        (void)fputs(replacement, to);
+        at += *at < 0x20 ? 1 : 3;
+      } else {
+        at += plain(to, at);
+      }
+    }
+  }
+}
+
+void text_shell(FILE *to, const char *text) {
+  (void)fputc('\'', to);
+  for (; *text != '\0'; ++text)
+    if (*text == '\'')
+      (void)fputs("'\\''", to);
+    else
+      (void)fputc(*text, to);
+  (void)fputc('\'', to);
+}
+
+void text_count(FILE *to, int64_t count) {
+  char digits[32];
+  const int size = snprintf(digits, sizeof digits, "%lld", (long long)count);
+  for (int i = 0; i < size; ++i) {
+    if (i > 0 && (size - i) % 3 == 0) (void)fputc(',', to);
+    (void)fputc(digits[i], to);
+  }
+}
+
+/* ---- files ------------------------------------------------------------------------------------------- */
+
+assay_status text_open(text_file *file, const char *path, assay_error *error) {
+  *file = (text_file){NULL, "", ""};
+  if (path[0] == '\0' || strlen(path) >= sizeof file->path)
+    return assay_fail(error, ASSAY_ERR_INPUT, "report: a path of 1 to %zu bytes, found %zu", sizeof file->path - 1,
+                      strlen(path));
+  memcpy(file->path, path, strlen(path) + 1);
+  (void)snprintf(file->beside, sizeof file->beside, "%s.%ld", path, (long)getpid());
+  file->stream = fopen(file->beside, "wx");
+  if (file->stream == NULL) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+  return ASSAY_OK;
+}
+
+void text_discard(text_file *file) {
+  if (file->stream == NULL) return;
+  (void)fclose(file->stream);
+  (void)remove(file->beside);
+  file->stream = NULL;
+}
+
+assay_status text_close(text_file *file, assay_error *error) {
+  if (file->stream == NULL) return ASSAY_OK;
+  FILE *stream = file->stream;
+  file->stream = NULL;
+  errno = 0;
+  const bool bad = ferror(stream) != 0;
+  const bool flushed = fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+  int why = errno;
+  const bool closed = fclose(stream) == 0;
+  if (why == 0) why = errno;
+  if (!bad && flushed && closed) {
+    if (rename(file->beside, file->path) == 0) return ASSAY_OK;
+    why = errno;
+  }
+  (void)remove(file->beside);
+  return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", file->path,
+                    why != 0 ? strerror(why) : "an earlier write failed");
+}
