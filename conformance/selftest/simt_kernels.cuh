@@ -151,9 +151,10 @@ enum { LINE_MASK_A = __LINE__ + 4, LINE_MASK_B = LINE_MASK_A + 2 };
 __global__ void different_masks(int *out) {
   int v = 1;
   if (threadIdx.x < 8)
-    v = __shfl_xor_sync(0x000000ffu, v, 1);
-  else
     v = __shfl_xor_sync(0x0000ffffu, v, 1);
+  else if (threadIdx.x < 16)
+    v = __shfl_xor_sync(0x0001ffffu, v, 1);
+  __syncthreads();
   out[threadIdx.x] = v;
 }
 

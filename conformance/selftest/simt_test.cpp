@@ -328,7 +328,9 @@ Test(simt, disagreeing_lanes_are_reported_with_both_lines) {
     expect_text("threads 0-15: __shfl_xor_sync with mask 0xffffffff at simt_kernels.cuh:%d", LINE_SHUFFLE_A);
     expect_text("threads 16-31: __shfl_down_sync with mask 0xffffffff at simt_kernels.cuh:%d", LINE_SHUFFLE_B);
     works();
-    cr_expect_eq(LAUNCH(different_masks, 1, 16, 0, out.data()), ASSAY_ERR_HANG);
+    cr_expect_eq(LAUNCH(different_masks, 1, 32, 0, out.data()), ASSAY_ERR_HANG);
+    expect_text("illegal mask: lanes name each other with different masks");
+    expect_text("simt_kernels.cuh:%d", LINE_MASK_A);
     expect_text("simt_kernels.cuh:%d", LINE_MASK_B);
     works();
   }
