@@ -62,6 +62,8 @@ EVIDENCE_PAIRS=$(printf '%s\n' "gpu=$gpu" "driver=$driver" "toolkit=$toolkit" "c
     }
     printf "}\n"
   }
+  # A claim that nothing confirmed is no case, but no pass either.
+  /^[{]"unclaimed"/ { kept[++keep] = $0; ++unclaimed; next }
   /"verdict"/ {
     verdict = field($0, "verdict")
     tier = field($0, "tier")
@@ -79,11 +81,11 @@ EVIDENCE_PAIRS=$(printf '%s\n' "gpu=$gpu" "driver=$driver" "toolkit=$toolkit" "c
     next
   }
   # What the runner itself says of the run: its own first or last object.
-  /^{/ { about[++abouts] = $0 }
+  /^[{]/ { about[++abouts] = $0 }
   END {
     for (i = 1; i <= abouts; ++i) print about[i]
     for (i = 1; i <= kinds; ++i) printf "{%s,\"count\":%d}\n", order[i], groups[order[i]]
-    printf "{\"total\":%d", cases
+    printf "{\"total\":%d,\"unclaimed\":%d", cases, unclaimed
     for (v in total) printf ",\"%s\":%d", v, total[v]
     if (seconds > 0) printf ",\"verified_per_second\":%.1f", (total["PASS"] + total["REFUSED"]) / seconds
     printf "}\n"

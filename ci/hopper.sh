@@ -42,7 +42,7 @@ if wants suites; then
   "$assay" run conformance/suites --device simt --seed "$seed" --jsonl build/hopper/run_simt.jsonl >build/log/simt.log 2>&1 || status=$?
   tail -n 1 build/log/simt.log
   note simt_seconds "$(date +%s.%N | awk -v start="$start" '{ printf "%.1f", $1 - start }')"
-  note simt_cases "$(grep -c '"verdict"' build/hopper/run_simt.jsonl || true)"
+  note simt_cases "$(grep -c '^{"case"' build/hopper/run_simt.jsonl || true)"
   note simt_status "$status"
   note simt_cores "$(nproc)"
   [ "$status" -eq 0 ] || failed+=("suites on simt (status $status)")
@@ -57,7 +57,7 @@ check() {
   said=$(grep -E '(ERROR|RACECHECK) SUMMARY' "$log" | tail -n 1 || true)
   printf '%s: status %d; %s\n' "$tool" "$status" "${said:-no summary}"
   note "$tool" "status $status; ${said:-no summary}"
-  note "${tool}_cases" "$(grep -c '"verdict"' "build/hopper/$tool.jsonl" 2>/dev/null || true)"
+  note "${tool}_cases" "$(grep -c '^{"case"' "build/hopper/$tool.jsonl" 2>/dev/null || true)"
   if [ "$status" -ne 0 ] || ! printf '%s' "$said" | grep -qE ': 0 (errors|hazards)'; then
     tail -n 40 "$log"
     failed+=("$tool")

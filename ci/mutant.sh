@@ -22,7 +22,7 @@ suite=$(all suite)
 rm -f "$jsonl" "$again"
 "$assay" run "conformance/suites/${suite:-$op}.yaml" "${options[@]}" >"$said" 2>&1
 status=$?
-cases=$(grep -c '"verdict"' "$jsonl" 2>/dev/null)
+cases=$(grep -c '^{"case"' "$jsonl" 2>/dev/null)
 passes=$(grep -c '"verdict":"PASS"' "$jsonl" 2>/dev/null)
 
 fail() {
@@ -43,7 +43,7 @@ fi
 # The first verdict that is not good and was decided by an expected check: its place among all cases, its
 # place among those that are not good (each has a replay line), and the check.
 read -r tried nth check < <(awk -v expect=" $expect " '
-  /"verdict"/ { ++cases }
+  /^[{]"case"/ { ++cases }
   /"verdict":"(FAIL|HANG|CRASH|WEAK)"/ {
     ++bad
     if (!match($0, /"check":"[^"]*"/)) next

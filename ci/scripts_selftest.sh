@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# scripts_selftest.sh: the scripts of this folder on made-up input, where they shall pass and where they shall not.
+set -uo pipefail
+
+cd "$(dirname "$0")/.." || exit 2
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+# expect NAME STATUS PATTERN COMMAND...: the status, and a line that matches.
+expect() {
+  local name=$1 wanted=$2 pattern=$3 status=0
+  shift 3
+  "$@" >"$work/said" 2>&1 || status=$?
+  if [ "$status" -eq "$wanted" ] && grep -qE -e "$pattern" "$work/said"; then
+    passed=$((passed + 1))
+  else
+    printf 'FAIL %s: status %d, wanted %d and /%s/:\n' "$name" "$status" "$wanted" "$pattern"
+    sed 's/^/  /' "$work/said"
+    failed=$((failed + 1))
+  fi
+}
+tool() { # tool NAME TEXT: a program of that name, first in PATH of `with`
+  mkdir -p "$work/bin"
+  printf '#!/bin/sh\n%s\n' "$2" >"$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+with() { PATH="$work/bin:$PATH" "$@"; }
+
+# ---- what is missing ----
+tool cmake 'echo "cmake version 3.18.4"'
+tool id 'echo 1000'
+expect 'not root' 2 'sudo sh -c "apt-get update && apt-get install -y --no-install-recommends cmake"' with bash -c '. ci/lib.sh; need_packages'
+expect 'one line to run' 0 '^1$' bash -c "PATH='$work/bin':\$PATH bash -c '. ci/lib.sh; need_packages' 2>&1 | grep -c apt-get"
+rm -rf "${work:?}/bin"
+expect 'versions' 0 'yes' bash -c '. ci/lib.sh; at_least 3.25 3.25 && at_least 3.31.6 3.25 && at_least 4.0 3.25 && ! at_least 3.9 3.25 && echo yes'
+expect 'a failing step' 7 'words of the step' bash -c '. ci/lib.sh; step selftest sh -c "echo words of the step; exit 7"'
+expect 'a quiet step' 0 '^selftest +[0-9]+ s$' bash -c '. ci/lib.sh; step selftest echo words'
+
+# ---- evidence ----
+{
+  printf '{"assay":"0.1.0","device":"cuda","seed":1,"cases":3}\n'
+  printf '{"case":"a","op":"o","variant":"v","device":"cuda","tier":"exact","verdict":"PASS","check":""}\n'
+  printf '{"case":"b","op":"o","variant":"v","device":"cuda","tier":"exact","verdict":"PASS","check":""}\n'
+  printf '{"case":"c","op":"o","variant":"v","device":"cuda","tier":"exact","verdict":"FAIL","check":"exact","message":"a \\"quoted\\" } word"}\n'
+  printf '{"unclaimed":"o/v on cuda: bf16","variant":"v","verdict":"FAIL"}\n'
+} >"$work/run.jsonl"
+expect 'evidence' 0 '^evidence:' ci/evidence.sh "$work/run.jsonl" "$work/out.jsonl" seconds=2.0 'note=a "b" c'
+expect 'evidence: header' 0 '"seconds":2.0,"note":"a \\"b\\" c"}$' head -n 1 "$work/out.jsonl"
+expect 'evidence: counts' 0 '"tier":"exact","verdict":"PASS","count":2}' cat "$work/out.jsonl"
+expect 'evidence: total' 0 '^\{"total":3,"unclaimed":1,.*"verified_per_second":1.0\}' cat "$work/out.jsonl"
+expect 'evidence: failures are kept whole' 0 'quoted\\" } word"}$' cat "$work/out.jsonl"
+expect 'evidence: claims' 0 '^\{"unclaimed":"o/v' cat "$work/out.jsonl"
+expect 'evidence: no run' 2 'missing or empty' ci/evidence.sh "$work/none.jsonl" "$work/out2.jsonl"
+awk 'BEGIN { for (i = 0; i < 20000; ++i) printf "{\"case\":\"%d\",\"op\":\"o\",\"variant\":\"v\",\"verdict\":\"FAIL\",\"check\":\"exact\"}\n", i }' >"$work/big.jsonl"
+expect 'evidence: too much' 1 '1000000 are allowed' ci/evidence.sh "$work/big.jsonl" "$work/out3.jsonl"
+expect 'evidence: nothing half done' 0 '^0$' bash -c "ls '$work' | grep -c out3 || true"
+
+# ---- a mutant's sources ----
+mkdir -p "$work/tree/gpu/lib"
+printf 'one(); /* a */\n  two();\nthree();\nthree();\n' >"$work/tree/gpu/o.cu"
+mutant() { printf 'mutant m\nop o\nfile gpu/o.cu\n%s\n' "$1" >"$work/list"; rm -rf "$work/made"; conformance/mutants/make.sh "$work/list" "${2:-m}" "$work/tree" "$work/made" && cat "$work/made/gpu/o.cu"; }
+expect 'mutant: replaced' 0 '^  new\(\);$' mutant "$(printf -- '-one();\n-two();\n+  new();')"
+expect 'mutant: twice' 1 'occurs 2 times' mutant "$(printf -- '-three();\n+x')"
+expect 'mutant: not there' 1 'occurs 0 times' mutant "$(printf -- '-four();\n+x')"
+expect 'mutant: no such entry' 1 'no such mutant' mutant "$(printf -- '-two();\n+x')" other
+
+# ---- a mutant's judgement; the runner is a script here ----
+printf 'mutant m\nop o\nvariant v\nexpect exact\n\nmutant c\nop o\nvariant v\nexpect pass\n' >"$work/list"
+runner() { # runner STATUS CHECK REPLAY_STATUS
+  local verdict=FAIL
+  [ "$1" -ne 0 ] || verdict=PASS
+  cat >"$work/assay" <<R
+#!/bin/sh
+command=\$1; while [ \$# -gt 0 ]; do [ "\$1" = --jsonl ] && out=\$2; shift; done
+line='{"case":"d","verdict":"$verdict","check":"$2"}'
+if [ "\$command" = run ]; then echo "\$line" >"\$out"; echo "  assay replay 'o d' --plugin 'x'"; exit $1; fi
+[ $3 -eq 1 ] && echo "\$line" >"\$out"; exit $3
+R
+  chmod +x "$work/assay"
+}
+judge() { ci/mutant.sh "$work/assay" "$work/x.so" "$work/list" "$1" "$work/runs"; }
+runner 1 exact 1
+expect 'mutant: killed' 0 'killed by exact in case 1 of 1; replayed' judge m
+runner 0 '' 0
+expect 'mutant: survives' 1 'ends with status 0' judge m
+expect 'control: passes' 0 'control c: 1 of 1' judge c
+runner 1 guard 1
+expect 'mutant: killed by another check' 1 'not killed by' judge m
+expect 'control: fails' 1 'an unchanged copy ends with status 1' judge c
+runner 1 exact 0
+expect 'mutant: its line does not replay' 1 'the replay ends with status 0' judge m
+runner 3 '' 3
+expect 'mutant: nothing ran' 1 'ends with status 3' judge m
+
+# ---- Hopper, where there is none ----
+if ! command -v nvidia-smi >/dev/null; then
+  expect 'hopper: no GPU' 77 'hopper.sh: no ' ci/hopper.sh
+fi
+tool nvcc 'exit 1'
+tool nvidia-smi 'echo "NVIDIA A100, 8.0"'
+expect 'hopper: another GPU' 77 'no GPU of compute capability 9.0 here; found: NVIDIA A100' with ci/hopper.sh
+
+cd "$root" || exit 2
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
