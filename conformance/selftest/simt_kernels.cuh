@@ -62,6 +62,12 @@ template <int lanes> __global__ void group_sums(const int *in, int *sum, int *mo
   }
 }
 
+/* Lanes 4 to 7 of a group of 8 read lanes that are not in their mask. */
+__global__ void read_outside_mask(float *out) {
+  const unsigned mask = 0xffu << (threadIdx.x & 24u);
+  out[threadIdx.x] = __shfl_down_sync(mask, 1.0f, 4);
+}
+
 /* Lanes of chained pairs: 0 and 1, then 1 and 2: different masks that name the same lane, but in turn. */
 __global__ void chained_pairs(int *out) {
   int v = static_cast<int>(threadIdx.x);

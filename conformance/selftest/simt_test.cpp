@@ -170,6 +170,13 @@ Test(simt, lane_groups_go_their_own_ways) {
   check_groups<32>();
 }
 
+Test(simt, lanes_outside_the_mask_give_nan) {
+  std::vector<float> out(32);
+  RUN(read_outside_mask, 1, 32, 0, out.data());
+  for (size_t i = 0; i < 28; ++i)
+    cr_assert_eq(std::isnan(out[i]), i % 8 >= 4);
+}
+
 Test(simt, overlapping_masks_in_turn_are_legal) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     ints out(32);
