@@ -72,6 +72,13 @@ static assay_status check_dims(const assay_case *one, assay_error *error) {
   if ((block_size & (block_size - 1)) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %" PRId64 ", allowed 8, 16, 32, 64, 128, 256",
                       block_size);
+  const char *layout = case_axis(one, "layout");
+  const int64_t x = 16 / (assay_dtype_size(one->kv_dtype) > 0 ? assay_dtype_size(one->kv_dtype) : 16);
+  const int64_t D = dim_of(one, "D", 0);
+  if (layout != NULL && strcmp(layout, "x") == 0 && D % x != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "D: found %" PRId64 ", allowed multiples of x = %" PRId64 " in layout x with %s", D, x,
+                      assay_dtype_name(one->kv_dtype));
   if (sparse_block != NULL && (int64_t)*sparse_block % block_size != 0)
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "sparse_block: found %.0f, allowed 0 and multiples of block_size = %" PRId64, *sparse_block,
