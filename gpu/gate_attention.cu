@@ -135,12 +135,13 @@ __device__ __forceinline__ float add_values(const gate_params &p, int32_t reques
 /* gate_rows: one query row and head, the keys in tiles of blockDim.x.
  * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one a key for q . k and the gate, then each takes the
  *         channels threadIdx.x, + blockDim.x, ... for the sum over V.
- * Shared: 4.5 KB: q, two tiles of scores with their halo (the next tile's halo is written while this one is read),
+ * Shared: 3.6 KB: q, two tiles of scores with their halo (the next tile's halo is written while this one is read),
  *         weights, sums.
  * Align:  K in quads of 4 elements if cache.quads, else by element; all else by element.
  * Arch:   any.
  * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head; K is read by one thread a key, so its loads do not
- *         coalesce in nhd and hnd: a simple kernel, not a fast one. */
+ *         coalesce in nhd and hnd: a simple kernel, not a fast one. 8 blocks a multiprocessor leave 64 registers;
+ *         left to itself ptxas chooses 32, and spills. */
 template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate_rows(gate_params p) {
   ASSAY_SHARED(float, q, max_D);
   ASSAY_SHARED(float, sum, max_D);
@@ -162,8 +163,8 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate
     q[d] = to_float(*element_at<Q>(p.a.q, query + d));
     sum[d] = 0.0f; /* read and written by this thread alone */
   }
-  if (thread < halo) scores[thread] = 0.0f; /* r = 0 left of the first key */
-  __syncthreads();                          /* q is there */
+  if (thread < halo) scores[thread] = 0.0f;
+  __syncthreads(); /* q is there */
 
   float *now = scores, *next = scores + halo + max_tile;
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
@@ -178,8 +179,9 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate
     __syncthreads(); /* scores of the tile are there; the last tile's weights are used up */
 
     if (t <= keys.last) weight[thread] = gate(p, tap, gamma, now + halo + thread);
-    if (thread < halo && keys.last - base >= tile) next[thread] = now[tile + thread]; /* the next tile's left edge */
-    __syncthreads();                                                                  /* weights are there */
+    /* The next tile's left edge. */
+    if (thread < halo && keys.last - base >= tile) next[thread] = now[tile + thread];
+    __syncthreads(); /* weights are there */
 
     const int32_t end = min(base + tile, keys.last + 1);
     for (int32_t d = thread; d < p.a.D; d += tile)
@@ -253,8 +255,9 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) gate_sp
       dot += __shfl_xor_sync(group_lanes, dot, step);
     if (lane == 0) scores[t - begin + halo] = rectify(p, dot);
   }
-  if (thread < halo && begin - halo + thread < score_begin) scores[thread] = 0.0f; /* r = 0 left of the first key */
-  __syncthreads();                                                                 /* scores of the split are there */
+  /* r = 0 left of the first key. */
+  if (thread < halo && begin - halo + thread < score_begin) scores[thread] = 0.0f;
+  __syncthreads(); /* scores of the split are there */
 
   float tap[max_taps];
   load_taps(p, tap);

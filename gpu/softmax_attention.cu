@@ -167,16 +167,17 @@ __device__ __forceinline__ float add_values(const softmax_params &p, int32_t req
 /* softmax_rows: one query row and head, the keys in tiles of blockDim.x, an online softmax from tile to tile.
  * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one a key for the score and its weight, then each takes
  *         the channels threadIdx.x, + blockDim.x, ... for the sum over V.
- * Shared: 2.6 KB: q, sums, weights, the maxima of this tile and the next.
+ * Shared: 2.6 KB: q, sums, weights, the running maximum.
  * Align:  K in quads of 4 elements if cache.quads, else by element; all else by element.
  * Arch:   any.
  * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head; K is read by one thread a key, so its loads do not
- *         coalesce in nhd and hnd: a simple kernel, not a fast one. */
+ *         coalesce in nhd and hnd: a simple kernel, not a fast one. 8 blocks a multiprocessor leave 64 registers;
+ *         left to itself ptxas chooses 32, and spills. */
 template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) softmax_rows(softmax_params p) {
   ASSAY_SHARED(float, q, max_D);
   ASSAY_SHARED(float, sum, max_D);
   ASSAY_SHARED(float, weight, max_tile);
-  ASSAY_SHARED(int, top, 2);
+  ASSAY_SHARED(int, top, 1);
   const int32_t thread = static_cast<int32_t>(threadIdx.x), tile = static_cast<int32_t>(blockDim.x);
   const int64_t row = blockIdx.x;
   const int32_t head = static_cast<int32_t>(blockIdx.y);
@@ -192,11 +193,10 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
     q[d] = to_float(*element_at<Q>(p.a.q, query + d));
     sum[d] = 0.0f; /* read and written by this thread alone */
   }
-  if (thread < 2) top[thread] = rank_of(-INFINITY);
+  if (thread == 0) top[0] = rank_of(-INFINITY);
   __syncthreads(); /* q is there */
 
   float peak = -INFINITY, total = 0.0f; /* the same in every thread */
-  int now = 0;
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
     const int32_t t = base + thread;
     float score = -INFINITY;
@@ -206,14 +206,13 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
       for (int32_t d = 0; d < p.a.D; d += 4)
         dot_quad<KV>(cache, key, d, q + d, k_scale, part);
       score = score_of(p, (part[0] + part[1]) + (part[2] + part[3]), slope, t, keys.last);
-      atomicMax(&top[now], rank_of(score));
+      atomicMax(top, rank_of(score)); /* of all keys so far */
     }
-    __syncthreads(); /* the tile's maximum is there; the last tile's weights are used up */
+    __syncthreads(); /* the maximum is there; the last tile's weights are used up */
 
-    const float new_peak = fmaxf(peak, value_of_rank(top[now]));
+    const float new_peak = value_of_rank(top[0]);
     const float shrink = exp_below(peak, new_peak);
     weight[thread] = exp_below(score, new_peak);
-    if (thread == 0) top[1 - now] = rank_of(-INFINITY);
     __syncthreads(); /* weights are there */
 
     const int32_t end = min(base + tile, keys.last + 1);
@@ -223,7 +222,6 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
     for (int32_t d = thread; d < p.a.D; d += tile)
       sum[d] = add_values<KV>(p, keys.request, kv_head, d, base, end, weight, v_scale, sum[d] * shrink);
     peak = new_peak;
-    now = 1 - now;
   }
 
   const int64_t at = row * p.a.H + head;
