@@ -1,0 +1,396 @@
+/* gate_attention: attention without a softmax (HP1). Each score is rectified, filtered along the keys, clipped to a
+ * gate between lo and hi, and multiplies V; nothing is normalised. For row n of request i at position
+ * last = P_i + n, head h reading kv head h / G, and visible keys t = first .. last:
+ *
+ *   s_t = scale · (q · k_t)                r_t = max(s_t, 0)   (or s_t: relu_pre off),   r_t = 0 where not visible
+ *   z_t = sum_{j < F} w_j r_{t-j}          p_t = gamma_h · min(max(z_t, lo), hi)          out = sum_t p_t v_t
+ *
+ * The window keeps t > last - w. Source: the operator definitions of this project, section 2.2. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "ref/lib/attention.h"
+#include "ref/lib/attention_inputs.h"
+#include "ref/lib/error_model.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/vector.h"
+
+enum { ARG_TAPS = ARG_OWN, ARG_GAMMA, ARG_OUT, ARG_COUNT };
+enum { PARAM_LO = PARAM_OWN, PARAM_HI, PARAM_RELU_PRE, PARAM_COUNT };
+enum { MAX_TAPS = 8, P_BITS = 8 };
+
+const assay_op *assay_op_gate_attention(void);
+
+static const double kappa_element = 7;
+
+/* The gate's own parameters, and what is known of one row: [keys] arrays over the row's visible keys. */
+typedef struct gate {
+  double scale, lo, hi, tap[MAX_TAPS];
+  int64_t F;
+  bool relu_pre;
+} gate;
+
+typedef struct gate_row {
+  int64_t keys, D;
+  double gamma;
+  const double *q, *k, *v; /* [D], [keys, D], [keys, D] */
+  double *s, *r, *z, *p;   /* [keys] */
+  double *y;               /* [D] */
+} gate_row;
+
+/* ---- the definition ---------------------------------------------------------------------------------- */
+
+static void gate_attention(const gate *g, const gate_row *row) {
+  const int64_t D = row->D;
+  for (int64_t t = 0; t < row->keys; ++t) {
+    row->s[t] = g->scale * vector_dot(row->q, row->k + t * D, D);
+    row->r[t] = g->relu_pre && row->s[t] < 0 ? 0 : row->s[t];
+  }
+  vector_zero(row->y, D);
+  for (int64_t t = 0; t < row->keys; ++t) {
+    double z = 0;
+    for (int64_t j = 0; j < g->F && j <= t; ++j)
+      z += g->tap[j] * row->r[t - j];
+    row->z[t] = z;
+    row->p[t] = row->gamma * (z < g->lo ? g->lo : z > g->hi ? g->hi : z);
+    if (row->p[t] != 0) vector_add(row->y, row->p[t], row->v + t * D, D);
+  }
+}
+
+/* ---- the error model --------------------------------------------------------------------------------- */
+
+/* Variances of one row. score: of r_t. filter: of the rounding inside z_t alone. slope: a_t, gamma where z_t lies
+ * between the clip edges, widened by kappa times the deviation of z_t, else 0. */
+typedef struct gate_error {
+  double *score, *filter, *slope; /* [keys] */
+  double *abs, *mix;              /* [D] */
+  bool k_rounded, v_rounded;
+  const assay_contract *contract;
+  assay_dtype out;
+} gate_error;
+
+static double z_variance(const gate *g, const gate_error *e, int64_t t) {
+  double variance = e->filter[t];
+  for (int64_t j = 0; j < g->F && j <= t; ++j)
+    variance += g->tap[j] * g->tap[j] * e->score[t - j];
+  return variance;
+}
+
+/* A rectified score that is surely negative has no error; scale itself is one rounding, its product another. */
+static void gate_bounds(const gate *g, const gate_row *row, gate_error *e) {
+  const int64_t D = row->D;
+  for (int64_t t = 0; t < row->keys; ++t) {
+    const double *k = row->k + t * D, s = row->s[t];
+    const double square = e->k_rounded ? vector_dot_square(row->q, k, D) : 0;
+    const double dot = dot_variance(e->contract, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    double variance = g->scale * g->scale * dot + 2 * f32_variance * s * s;
+    if (e->contract->score != ASSAY_NONE) variance += storing_variance(s, e->contract->score);
+    e->score[t] = g->relu_pre && s < -kappa_element * sqrt(variance) ? 0 : variance;
+
+    double size = 0;
+    for (int64_t j = 0; j < g->F && j <= t; ++j)
+      size += fabs(g->tap[j] * row->r[t - j]);
+    e->filter[t] = size * size * accumulation_variance((double)g->F, 1);
+  }
+  for (int64_t t = 0; t < row->keys; ++t) {
+    const double bound = kappa_element * sqrt(z_variance(g, e, t));
+    const bool between = g->lo < g->hi && row->z[t] > g->lo - bound && row->z[t] < g->hi + bound;
+    e->slope[t] = between ? row->gamma : 0;
+  }
+}
+
+/* Split partials stored in a narrow type. */
+static void add_partials(const gate_row *row, const gate_error *e, double *variance) {
+  const int64_t D = row->D, split = e->contract->keys_per_split;
+  for (int64_t begin = 0; begin < row->keys; begin += split) {
+    vector_zero(e->mix, D);
+    for (int64_t t = begin; t < row->keys && t < begin + split; ++t)
+      if (row->p[t] != 0) vector_add(e->mix, row->p[t], row->v + t * D, D);
+    for (int64_t d = 0; d < D; ++d)
+      variance[d] += rounding_variance(e->mix[d], e->contract->partial);
+  }
+}
+
+/* sigma^2 = sum_s score_s (sum_j w_j a_{s+j} v_{s+j})^2 + sum_t (a_t^2 filter_t + r(p_t)^2 + p_t^2 r(v)^2) v_t^2
+ *         + A + r(partial)^2 + r(y)^2 */
+static void gate_sigma(const gate *g, const gate_row *row, const gate_error *e, double *sigma) {
+  const int64_t D = row->D;
+  vector_zero(sigma, D);
+  vector_zero(e->abs, D);
+  const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(e->contract->v))) : 0;
+  int64_t live = 0;
+  for (int64_t t = 0; t < row->keys; ++t) {
+    const double p = row->p[t], a = e->slope[t], *v = row->v + t * D;
+    double own = a * a * e->filter[t];
+    if (p != 0) {
+      ++live;
+      own += rounding_variance(p, ASSAY_F32) + p * p * v_variance;
+      if (e->contract->p != ASSAY_F32) own += rounding_variance(p, e->contract->p);
+      vector_add_abs(e->abs, fabs(p), v, D);
+    }
+    if (own > 0) vector_add_square(sigma, own, v, D);
+    if (!(e->score[t] > 0)) continue;
+    bool any = false;
+    for (int64_t j = 0; j < g->F && t + j < row->keys; ++j) {
+      if (!(e->slope[t + j] != 0)) continue;
+      if (!any) vector_zero(e->mix, D);
+      any = true;
+      vector_add(e->mix, g->tap[j] * e->slope[t + j], row->v + (t + j) * D, D);
+    }
+    if (any) vector_add_square(sigma, e->score[t], e->mix, D);
+  }
+  const double A = key_sum_variance(e->contract, row->keys, live);
+  const bool split = e->contract->keys_per_split > 0 && e->contract->keys_per_split < row->keys;
+  if (split && e->contract->partial != ASSAY_NONE && e->contract->partial != ASSAY_F32) add_partials(row, e, sigma);
+  for (int64_t d = 0; d < D; ++d) {
+    if (e->abs[d] != 0) sigma[d] += e->abs[d] * e->abs[d] * A + storing_variance(row->y[d], e->out);
+    sigma[d] = sqrt(sigma[d]);
+  }
+}
+
+/* ---- the exact tier ---------------------------------------------------------------------------------- */
+
+static assay_status refuse(const attention_row *at, const char *what, double found, double allowed,
+                           assay_error *error) {
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "exact tier: request %lld, head %lld, position %lld: %s: found %.17g, allowed %.17g",
+                    (long long)at->request, (long long)at->head, (long long)at->last, what, found, allowed);
+}
+
+/* Every sum a kernel may form, in the order of the definition: q·k (scaled before or after), the filter, p, p·v. */
+static assay_status gate_admit(const gate *g, const gate_row *row, const attention_row *at, const gate_error *e,
+                               assay_error *error) {
+  const int64_t D = row->D, skip = at->first - at->origin;
+  const assay_contract *c = e->contract;
+  const int q_low = lattice_low_row(row->q, D), scale_low = lattice_low(g->scale);
+  const int tap_low = lattice_low_row(g->tap, g->F);
+  int r_low = LATTICE_ZERO, p_low = LATTICE_ZERO, v_low = LATTICE_ZERO;
+  for (int64_t t = 0; t < row->keys; ++t) {
+    const double sum = g->scale * vector_dot_abs(row->q, row->k + t * D, D);
+    const int low = q_low + at->k_low[skip + t] + scale_low;
+    if (!lattice_admits(sum, low, 24))
+      return refuse(at, "scale · sum |q k| (is scale a power of two?)", sum, ldexp(1, 24 + low), error);
+    if (assay_round_f64(row->s[t], c->score) != row->s[t])
+      return refuse(at, "score in the contract's type", row->s[t], assay_round_f64(row->s[t], c->score), error);
+    const int own = lattice_low(row->r[t]);
+    if (own < r_low) r_low = own;
+  }
+  vector_zero(e->abs, D);
+  for (int64_t t = 0; t < row->keys; ++t) {
+    double sum = 0;
+    for (int64_t j = 0; j < g->F && j <= t; ++j)
+      sum += fabs(g->tap[j] * row->r[t - j]);
+    if (!lattice_admits(sum, tap_low + r_low, 24))
+      return refuse(at, "filter: sum |w r|", sum, ldexp(1, 24 + tap_low + r_low), error);
+    const double p = row->p[t];
+    if (lattice_bits(p) > P_BITS) return refuse(at, "significant bits of p", lattice_bits(p), P_BITS, error);
+    if (assay_round_f64(p, c->p) != p)
+      return refuse(at, "p in the contract's type", p, assay_round_f64(p, c->p), error);
+    if (p == 0) continue;
+    const int own = lattice_low(p);
+    if (own < p_low) p_low = own;
+    if (at->v_low[skip + t] < v_low) v_low = at->v_low[skip + t];
+    vector_add_abs(e->abs, fabs(p), row->v + t * D, D);
+  }
+  for (int64_t d = 0; d < D; ++d)
+    if (!lattice_admits(e->abs[d], p_low + v_low, lattice_width(c->partial)))
+      return refuse(at, "sum |p v|", e->abs[d], ldexp(1, lattice_width(c->partial) + p_low + v_low), error);
+  return ASSAY_OK;
+}
+
+/* ---- adapter ----------------------------------------------------------------------------------------- */
+
+typedef struct gate_run {
+  attention a;
+  gate g;
+  gate_error error;
+  const float *gamma;
+  bool exact;
+  assay_expected *expected;
+  assay_seen *seen;
+  double *memory;
+  int64_t capacity;
+  gate_row row;
+} gate_run;
+
+static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
+  if (run->memory != NULL && keys <= run->capacity) return ASSAY_OK;
+  const int64_t D = run->a.D;
+  free(run->memory);
+  run->capacity = keys;
+  run->memory = malloc((size_t)(7 * keys + 2 * D) * sizeof *run->memory);
+  if (run->memory == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention reference: %lld scores do not fit in memory",
+                      (long long)keys);
+  double *at = run->memory;
+  double **const array[] = {&run->row.s,       &run->row.r,        &run->row.z,      &run->row.p,
+                            &run->error.score, &run->error.filter, &run->error.slope};
+  for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
+    *array[i] = at;
+  run->error.abs = at;
+  run->error.mix = at + D;
+  return ASSAY_OK;
+}
+
+/* V is needed where z is not surely below 0; with lo > 0 every visible key has p != 0. */
+static bool needs_v(const gate_run *run, int64_t t) {
+  if (run->g.lo > 0) return true;
+  if (run->exact) return run->row.z[t] > 0;
+  return !(run->row.z[t] <= -kappa_element * sqrt(z_variance(&run->g, &run->error, t)));
+}
+
+static assay_status visit(void *context, const attention_row *at, assay_error *error) {
+  gate_run *run = context;
+  const int64_t D = run->a.D, keys = at->first <= at->last ? at->last + 1 - at->first : 0;
+  assay_status status = reserve(run, keys, error);
+  if (status != ASSAY_OK) return status;
+  double *sigma = run->expected->sigma != NULL ? run->expected->sigma + at->output * D : NULL;
+  run->row.keys = keys;
+  run->row.gamma = (double)run->gamma[at->head];
+  run->row.q = at->q;
+  run->row.k = keys > 0 ? at->k + (at->first - at->origin) * D : NULL;
+  run->row.v = keys > 0 ? at->v + (at->first - at->origin) * D : NULL;
+  run->row.y = run->expected->value + at->output * D;
+  gate_attention(&run->g, &run->row);
+
+  const bool need = run->seen != NULL && run->seen->v_needed != NULL;
+  if (run->exact) status = gate_admit(&run->g, &run->row, at, &run->error, error);
+  if (status != ASSAY_OK) return status;
+  if (sigma != NULL || (need && !run->exact)) gate_bounds(&run->g, &run->row, &run->error);
+  if (sigma != NULL) gate_sigma(&run->g, &run->row, &run->error, sigma);
+  if (run->seen == NULL) return ASSAY_OK;
+  run->seen->visible_keys += keys;
+  for (int64_t t = 0; t < keys; ++t) {
+    run->seen->live_keys += run->row.p[t] != 0;
+    if (need && needs_v(run, t)) attention_need(&run->a, at, at->first + t, run->seen);
+  }
+  return ASSAY_OK;
+}
+
+static bool scales_exact(const assay_tensor *scale) {
+  for (int64_t i = 0; scale != NULL && i < scale->shape[0]; ++i)
+    if (lattice_bits((double)((const float *)scale->data)[i]) != 1) return false;
+  return true;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  const attention a = attention_of(call);
+  const assay_tensor *taps = &call->arg[ARG_TAPS];
+  gate_run run = {.a = a, .gamma = call->arg[ARG_GAMMA].data, .exact = exact, .expected = expected, .seen = seen};
+  run.g = (gate){.scale = a.scale,
+                 .lo = attention_real(call->param[PARAM_LO]),
+                 .hi = attention_real(call->param[PARAM_HI]),
+                 .F = taps->shape[0],
+                 .relu_pre = call->param[PARAM_RELU_PRE] != 0};
+  assay_load_f64_row(taps->data, ASSAY_F32, 0, 1, run.g.F, run.g.tap);
+  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  run.error.contract = c;
+  run.error.out = a.q->dtype;
+  /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
+  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !scales_exact(a.k_scale));
+  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !scales_exact(a.v_scale));
+  run.row.D = a.D;
+  const assay_rows all = {.count = a.N, .index = NULL};
+  if (seen != NULL) seen->visible_keys = seen->live_keys = 0;
+
+  assay_status status = attention_check_contents(&a, error);
+  if (status == ASSAY_OK && exact && !(scales_exact(a.k_scale) && scales_exact(a.v_scale)))
+    status = assay_fail(error, ASSAY_ERR_INPUT, "exact tier: k_scale, v_scale: found a factor that is no power of two");
+  if (status == ASSAY_OK)
+    status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
+  free(run.memory);
+  return status;
+}
+
+static assay_status check(const assay_call *call, assay_error *error) {
+  assay_status status = attention_check(call, error);
+  if (status != ASSAY_OK) return status;
+  const assay_tensor *q = &call->arg[ARG_Q];
+  const int64_t F = call->arg[ARG_TAPS].shape[0];
+  if (call->arg[ARG_TAPS].rank == 1 && (F < 1 || F > MAX_TAPS))
+    return assay_fail(error, ASSAY_ERR_INPUT, "F: found %lld, allowed 1 to %d", (long long)F, MAX_TAPS);
+  status = check_dense(call, ARG_TAPS, ASSAY_F32, 1, &F, error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_GAMMA, ASSAY_F32, 1, &q->shape[1], error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, q->shape, error);
+  if (status == ASSAY_OK && !(call->param[PARAM_LO] <= call->param[PARAM_HI]))
+    status = assay_fail(error, ASSAY_ERR_INPUT, "lo: found %.17g, allowed 0 to hi = %.17g", call->param[PARAM_LO],
+                        call->param[PARAM_HI]);
+  return status;
+}
+
+/* The filter is 2 F flops a key. */
+static assay_cost cost(const assay_call *call, const assay_seen *seen) {
+  return attention_cost(call, seen, 2 * (double)call->arg[ARG_TAPS].shape[0]);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+static const assay_dim dims[] = {
+    {"B", 0, 0, 0, 1, "requests of the batch"},
+    {"N", 0, 0, 0, 1, "query rows: the sum of all T_i; decode: B"},
+    {"H", 1, 256, 8, 1, "query heads"},
+    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
+    {"D", 8, 256, 128, 8, "channels of a head"},
+    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
+    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
+    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
+    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
+    {"F", 1, MAX_TAPS, 3, 1, "filter taps"},
+};
+
+static const assay_arg args[ARG_COUNT] = {
+    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "queries; the row stride is free"},
+    {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
+     "pool of keys; every stride but the last is free"},
+    {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
+     "pool of values; every stride but the last is free"},
+    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only"},
+    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only"},
+    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "physical block of each logical block"},
+    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the T_i new tokens included"},
+    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "first row of each request; absent: one row per request"},
+    {"taps", ASSAY_IN, ASSAY_TAPS, false, "f32", "F", "filter w"},
+    {"gamma", ASSAY_IN, ASSAY_GAMMA, false, "f32", "H", "factor of each head, not 0"},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v"},
+};
+
+static const assay_param params[PARAM_COUNT] = {
+    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
+    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
+    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
+    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
+    {"lo", ASSAY_REAL, 0, 1e6, 0, NULL, "lower clip edge"},
+    {"hi", ASSAY_REAL, 0, 1e6, 1, NULL, "upper clip edge, at least lo"},
+    {"relu_pre", ASSAY_BOOL, 0, 1, 1, NULL, "rectify scores before the filter"},
+};
+
+static const assay_op op = {
+    .name = "gate_attention",
+    .title = "attention with a clipped, filtered gate in place of the softmax (HP1)",
+    .source = "operator definitions, section 2.2",
+    .dims = dims,
+    .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
+    .args = args,
+    .arg_count = ARG_COUNT,
+    .params = params,
+    .param_count = PARAM_COUNT,
+    .laws = "run_to_run,dead_bytes,renumbering,permutation",
+    .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
+              "row_swapped,filter_across_rows",
+    .kappa_element = 7,
+    .check = check,
+    .reference = reference,
+    .cost = cost,
+    .fill_q = gate_fill_q,
+    .fill_k = gate_fill_k,
+    .fill_v = gate_fill_v,
+    .visible = attention_visible,
+};
+
+const assay_op *assay_op_gate_attention(void) {
+  return &op;
+}

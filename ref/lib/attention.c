@@ -1,0 +1,264 @@
+/* attention.c: the call by name, which keys a row sees, the walk over (row, head), and the roofline's counts. */
+#include "ref/lib/attention.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "ref/lib/lattice.h"
+
+double attention_real(double parameter) {
+  return (double)(float)parameter;
+}
+
+static const assay_tensor *given(const assay_call *call, int32_t arg) {
+  return call->arg[arg].data != NULL ? &call->arg[arg] : NULL;
+}
+
+static int64_t whole(double parameter) {
+  return parameter == parameter ? (int64_t)parameter : 0;
+}
+
+attention attention_of(const assay_call *call) {
+  const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K], *table = &call->arg[ARG_TABLE];
+  attention a = {.B = call->arg[ARG_KV_LEN].shape[0],
+                 .N = q->shape[0],
+                 .H = q->shape[1],
+                 .D = q->shape[2],
+                 .num_blocks = k->shape[0],
+                 .max_blocks = table->shape[1],
+                 .layout = (paged_layout)(int)call->param[PARAM_LAYOUT],
+                 .fp8 = k->dtype == ASSAY_E4M3 || k->dtype == ASSAY_E5M2,
+                 .q = q,
+                 .k = k,
+                 .v = &call->arg[ARG_V],
+                 .k_scale = given(call, ARG_K_SCALE),
+                 .v_scale = given(call, ARG_V_SCALE),
+                 .table = table,
+                 .kv_len = &call->arg[ARG_KV_LEN],
+                 .cu_q = given(call, ARG_CU_Q),
+                 .window = whole(call->param[PARAM_WINDOW]),
+                 .sparse_block = whole(assay_find_param(call, "sparse_block")),
+                 .sparse_local = whole(assay_find_param(call, "sparse_local")),
+                 .sparse_stride = whole(assay_find_param(call, "sparse_stride")),
+                 .sparse_slide = whole(assay_find_param(call, "sparse_slide")),
+                 .tp_rank = whole(assay_find_param(call, "tp_rank"))};
+  a.H_kv = k->shape[a.layout == LAYOUT_NHD ? 2 : 1];
+  a.block_size = k->shape[a.layout == LAYOUT_NHD ? 1 : a.layout == LAYOUT_HND ? 2 : 3];
+  const double scale = call->param[PARAM_SCALE];
+  a.scale = attention_real(scale > 0 ? scale : 1 / sqrt((double)a.D));
+  return a;
+}
+
+static int64_t entry(const assay_tensor *t, int64_t index) {
+  return ((const int32_t *)t->data)[index];
+}
+
+int64_t attention_length(const attention *a, int64_t request) {
+  return entry(a->kv_len, request);
+}
+
+int64_t attention_first_row(const attention *a, int64_t request) {
+  return a->cu_q != NULL ? entry(a->cu_q, request) : request;
+}
+
+int64_t attention_first_key(const attention *a, int64_t last) {
+  if (last < 0) return 0;
+  return a->window > 0 && last + 1 > a->window ? last + 1 - a->window : 0;
+}
+
+/* Window: t > last - w. Block-sparse: kb = t / sb, qb = last / sb; kept if kb > qb - local, or if
+ * (kb + off) mod stride = 0 with off = (tp_rank·H + h)·slide + 1, or for slide < 0
+ * off = (tp_rank·H_kv + h / G)·(-slide) + 1. */
+bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
+  if (t < 0 || t > last || t < attention_first_key(a, last)) return false;
+  if (a->sparse_block == 0) return true;
+  const int64_t kb = t / a->sparse_block, qb = last / a->sparse_block;
+  const int64_t G = a->H / a->H_kv;
+  const int64_t off = a->sparse_slide >= 0 ? (a->tp_rank * a->H + h) * a->sparse_slide + 1
+                                           : (a->tp_rank * a->H_kv + h / G) * -a->sparse_slide + 1;
+  return kb > qb - a->sparse_local || (kb + off) % a->sparse_stride == 0;
+}
+
+/* Window and local blocks both favour the first row at or behind the token, and the strided blocks do not
+ * depend on the row: if any row sees it, that one does. */
+bool attention_visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token) {
+  (void)request;
+  const int64_t row = token > first_position ? token : first_position;
+  if (token < 0 || row >= length) return false;
+  const attention a = attention_of(call);
+  for (int64_t h = 0; h < a.H; ++h)
+    if (attention_sees(&a, h, row, token)) return true;
+  return false;
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------- */
+
+typedef struct workspace {
+  double *q, *k, *v; /* [D], [capacity, D], [capacity, D] */
+  int64_t *slot;     /* [capacity] */
+  int *k_low, *v_low;
+  int64_t capacity;
+} workspace;
+
+static void release(workspace *w) {
+  free(w->q);
+  free(w->k);
+  free(w->v);
+  free(w->slot);
+  free(w->k_low);
+  free(w->v_low);
+}
+
+static assay_status reserve(workspace *w, int64_t keys, int64_t D, assay_error *error) {
+  if (w->q != NULL && keys <= w->capacity) return ASSAY_OK;
+  release(w);
+  *w = (workspace){.capacity = keys};
+  const size_t count = (size_t)(keys > 0 ? keys : 1), width = (size_t)D;
+  w->q = malloc(width * sizeof *w->q);
+  w->k = malloc(count * width * sizeof *w->k);
+  w->v = malloc(count * width * sizeof *w->v);
+  w->slot = malloc(count * sizeof *w->slot);
+  w->k_low = malloc(count * sizeof *w->k_low);
+  w->v_low = malloc(count * sizeof *w->v_low);
+  if (w->q == NULL || w->k == NULL || w->v == NULL || w->slot == NULL || w->k_low == NULL || w->v_low == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "attention reference: %lld keys of %lld channels do not fit in memory",
+                      (long long)keys, (long long)D);
+  return ASSAY_OK;
+}
+
+static double scale_of(const assay_tensor *scale, int64_t kv_head) {
+  if (scale == NULL) return 1;
+  return (double)((const float *)scale->data)[scale->shape[0] > 1 ? kv_head : 0];
+}
+
+static void load_keys(const attention *a, int64_t request, int64_t kv_head, int64_t origin, int64_t end, bool lattice,
+                      workspace *w) {
+  const paged_pool k = paged_k_pool(a->k, a->layout, a->D), v = paged_v_pool(a->v, a->layout, a->D);
+  const double k_scale = scale_of(a->k_scale, kv_head), v_scale = scale_of(a->v_scale, kv_head);
+  const int32_t *table = (const int32_t *)a->table->data + request * a->table->stride[0];
+  for (int64_t t = origin; t < end; ++t) {
+    const int64_t block = table[t / a->block_size], offset = t % a->block_size, i = t - origin;
+    w->slot[i] = block * a->block_size + offset;
+    paged_load(&k, block, offset, kv_head, a->D, k_scale, w->k + i * a->D);
+    paged_load(&v, block, offset, kv_head, a->D, v_scale, w->v + i * a->D);
+    if (lattice) {
+      w->k_low[i] = lattice_low_row(w->k + i * a->D, a->D);
+      w->v_low[i] = lattice_low_row(w->v + i * a->D, a->D);
+    }
+  }
+}
+
+static int64_t row_at(const assay_rows *rows, int64_t i) {
+  return rows->index != NULL ? rows->index[i] : i;
+}
+
+assay_status attention_walk(const attention *a, const assay_rows *rows, bool lattice, attention_visit visit,
+                            void *context, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  workspace w = {0};
+  int64_t request = 0;
+  for (int64_t begin = 0, end; begin < rows->count; begin = end) {
+    /* rows begin .. end - 1 of the subset belong to one request */
+    while (request + 1 < a->B && attention_first_row(a, request + 1) <= row_at(rows, begin))
+      ++request;
+    const int64_t L = attention_length(a, request), first_row = attention_first_row(a, request);
+    const int64_t next_row = a->cu_q != NULL ? attention_first_row(a, request + 1) : request + 1;
+    const int64_t P = L - (next_row - first_row);
+    for (end = begin; end < rows->count && row_at(rows, end) < next_row; ++end)
+      ;
+    const int64_t highest = P + row_at(rows, end - 1) - first_row;
+    const int64_t origin = attention_first_key(a, P + row_at(rows, begin) - first_row);
+    const int64_t keys = highest >= origin ? highest + 1 - origin : 0;
+    status = reserve(&w, keys, a->D, error);
+    if (status != ASSAY_OK) goto done;
+
+    for (int64_t kv_head = 0; kv_head < a->H_kv; ++kv_head) {
+      load_keys(a, request, kv_head, origin, origin + keys, lattice, &w);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t n = row_at(rows, i), last = P + n - first_row;
+        for (int64_t h = kv_head * (a->H / a->H_kv); h < (kv_head + 1) * (a->H / a->H_kv); ++h) {
+          assay_load_f64_row(a->q->data, a->q->dtype, n * a->q->stride[0] + h * a->q->stride[1], 1, a->D, w.q);
+          const attention_row row = {.output = i * a->H + h,
+                                     .request = request,
+                                     .head = h,
+                                     .kv_head = kv_head,
+                                     .last = last < 0 ? -1 : last,
+                                     .first = attention_first_key(a, last),
+                                     .origin = origin,
+                                     .keys = keys,
+                                     .q = w.q,
+                                     .k = w.k,
+                                     .v = w.v,
+                                     .slot = w.slot,
+                                     .k_low = w.k_low,
+                                     .v_low = w.v_low};
+          status = visit(context, &row, error);
+          if (status != ASSAY_OK) goto done;
+        }
+      }
+    }
+  }
+done:
+  release(&w);
+  return status;
+}
+
+void attention_need(const attention *a, const attention_row *row, int64_t t, assay_seen *seen) {
+  if (seen == NULL || seen->v_needed == NULL) return;
+  const int64_t slot = row->slot[t - row->origin] - seen->first_slot;
+  if (slot >= 0 && slot < seen->slots) seen->v_needed[slot * a->H_kv + row->kv_head] = 1;
+}
+
+/* ---- flops and bytes --------------------------------------------------------------------------------- */
+
+/* Tokens of the pool that some row sees: a shared prefix block counts once where its slots are known. */
+static double seen_tokens(const assay_call *call, const attention *a, const assay_seen *seen) {
+  double tokens = 0;
+  unsigned char *met = seen->slots > 0 ? calloc((size_t)seen->slots, 1) : NULL;
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t L = attention_length(a, i);
+    const int64_t next = a->cu_q != NULL ? attention_first_row(a, i + 1) : i + 1;
+    const int64_t P = L - (next - attention_first_row(a, i));
+    const int32_t *table = (const int32_t *)a->table->data + i * a->table->stride[0];
+    for (int64_t t = attention_first_key(a, P); t < L; ++t) {
+      if (!attention_visible(call, i, L, P, t)) continue;
+      const int64_t slot = (int64_t)table[t / a->block_size] * a->block_size + t % a->block_size - seen->first_slot;
+      if (met != NULL && slot >= 0 && slot < seen->slots) {
+        if (met[slot]) continue;
+        met[slot] = 1;
+      }
+      tokens += 1;
+    }
+  }
+  free(met);
+  return tokens;
+}
+
+/* q·k and the sum of p v are 2 D flops each, the latter for live keys only. Bytes: q and out once, K of every
+ * visible token once, V where it is needed, and the small arguments. */
+assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key) {
+  const attention a = attention_of(call);
+  const double D = (double)a.D, row = (double)a.N * (double)a.H * D * (double)assay_dtype_size(a.q->dtype);
+  const double kv_row = D * (double)assay_dtype_size(a.k->dtype);
+  const double k_rows = seen_tokens(call, &a, seen) * (double)a.H_kv;
+  double v_rows = k_rows;
+  if (seen->v_needed != NULL) {
+    v_rows = 0;
+    for (int64_t i = 0; i < seen->slots * a.H_kv; ++i)
+      v_rows += seen->v_needed[i] != 0;
+  }
+  double small = 0;
+  for (int32_t i = 0; i < call->op->arg_count; ++i) {
+    if (i <= ARG_V || call->arg[i].data == NULL || call->op->args[i].role == ASSAY_OUT) continue;
+    double elements = 1;
+    for (int32_t r = 0; r < call->arg[i].rank; ++r)
+      elements *= (double)call->arg[i].shape[r];
+    small += elements * (double)assay_dtype_size(call->arg[i].dtype);
+  }
+  const assay_tensor *lse = assay_find_arg(call, "lse");
+  if (lse != NULL) small += (double)a.N * (double)a.H * 4;
+  const double visible = (double)seen->visible_keys, live = (double)seen->live_keys;
+  return (assay_cost){.flops = 2 * D * (visible + live) + flops_per_key * visible,
+                      .bytes = 2 * row + (k_rows + v_rows) * kv_row + small};
+}

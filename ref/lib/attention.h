@@ -1,0 +1,74 @@
+/* attention.h: what both attention operators share: the call as named sizes and pointers, which keys a row sees,
+ * validation, and the walk over (row, head) with K and V of its request in f64. */
+#ifndef ASSAY_REF_ATTENTION_H
+#define ASSAY_REF_ATTENTION_H
+
+#include "assay/op.h"
+#include "ref/lib/paged.h"
+
+/* The first arguments and parameters of both operators, in table order. */
+enum { ARG_Q, ARG_K, ARG_V, ARG_K_SCALE, ARG_V_SCALE, ARG_TABLE, ARG_KV_LEN, ARG_CU_Q, ARG_OWN };
+enum { PARAM_LAYOUT, PARAM_SCALE, PARAM_WINDOW, PARAM_SCALE_PER_HEAD, PARAM_OWN };
+
+/* One call, by name. Reals among the parameters reach every kernel as f32, so their f32 value is the definition. */
+typedef struct attention {
+  int64_t B, N, H, H_kv, D, block_size, num_blocks, max_blocks;
+  paged_layout layout;
+  double scale; /* the parameter, or 1/sqrt(D); rounded to f32 */
+  bool fp8;
+  const assay_tensor *q, *k, *v, *k_scale, *v_scale, *table, *kv_len, *cu_q; /* NULL: absent */
+  /* the mask */
+  int64_t window;                                                           /* 0: off */
+  int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
+} attention;
+
+attention attention_of(const assay_call *call);
+double attention_real(double parameter); /* its f32 value */
+
+/* L_i; P_i = L_i - T_i; rows of request i are cu_q[i] .. cu_q[i + 1]. Contents must have been checked. */
+int64_t attention_length(const attention *a, int64_t request);
+int64_t attention_first_row(const attention *a, int64_t request);
+
+/* Does the row at position `last`, head h, see key t? */
+bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t);
+/* First key that window and causality leave; last + 1 if none. Block-sparse gaps lie between. */
+int64_t attention_first_key(const attention *a, int64_t last);
+/* assay_op.visible for both operators. */
+bool attention_visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
+
+/* Shapes, types, strides and parameters shared by both; then each operator checks its own. */
+assay_status attention_check(const assay_call *call, assay_error *error);
+/* Range and kind of every parameter of the table. */
+assay_status check_params(const assay_call *call, assay_error *error);
+/* A dense tensor of that type and shape (text: "N,H,D" for the message). */
+assay_status check_dense(const assay_call *call, int32_t arg, assay_dtype dtype, int32_t rank, const int64_t *shape,
+                         assay_error *error);
+/* Lengths, prefix sums and the table entries that visible keys need: contents in host memory. */
+assay_status attention_check_contents(const attention *a, assay_error *error);
+
+/* K and V of one request and kv head, and one query row of one head that reads them. */
+typedef struct attention_row {
+  int64_t output; /* (index in the row subset) · H + head */
+  int64_t request, head, kv_head;
+  int64_t last;             /* the row's own position; -1: sees nothing, then all below is void */
+  int64_t first;            /* first key in the window; first > last: sees nothing */
+  int64_t origin;           /* key t of the request is row t - origin of k and v */
+  int64_t keys;             /* rows of k and v */
+  const double *q;          /* [D] */
+  const double *k, *v;      /* [keys, D] */
+  const int64_t *slot;      /* [keys] physical slots */
+  const int *k_low, *v_low; /* [keys] lattice_low of the rows; only if asked for */
+} attention_row;
+
+typedef assay_status (*attention_visit)(void *context, const attention_row *row, assay_error *error);
+/* Rows ascending, heads of a kv head together. `lattice`: fill k_low and v_low. */
+assay_status attention_walk(const attention *a, const assay_rows *rows, bool lattice, attention_visit visit,
+                            void *context, assay_error *error);
+
+/* Marks V of the key as needed. */
+void attention_need(const attention *a, const attention_row *row, int64_t t, assay_seen *seen);
+
+/* Fewest bytes and the flops of one call (both operators; `taps` flops more for every visible key). */
+assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key);
+
+#endif

@@ -1,0 +1,288 @@
+/* attention_inputs.c: values of q, k and v for generated cases. A value depends on (seed, logical identity) alone:
+ * q on (request, position, head), k and v on (content, kv head). */
+#include "ref/lib/attention_inputs.h"
+
+#include <math.h>
+
+#include "core/rng.h"
+#include "ref/lib/attention.h"
+
+/* Which tensor a stream of random numbers belongs to. */
+enum { STREAM_Q = 1, STREAM_K, STREAM_V, STREAM_TAIL_Q, STREAM_TAIL_K, STREAM_TAIL_V, STREAM_LIVE, STREAM_CODE };
+
+static uint64_t stream_of(uint64_t tensor, int64_t identity, int64_t position, int64_t head) {
+  return tensor << 60 ^ (uint64_t)identity << 36 ^ (uint64_t)position << 8 ^ (uint64_t)head;
+}
+
+/* splitmix64's finaliser. */
+static uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+static uint64_t hash(const assay_fill *fill, uint64_t tensor, int64_t identity, int64_t head) {
+  return mix(mix(fill->seed + 0x9E3779B97F4A7C15u * (tensor + 1)) ^ mix((uint64_t)identity << 8 | (uint64_t)head));
+}
+
+static double power_of_two_near(double value) {
+  int exponent = 0;
+  const double fraction = frexp(value, &exponent);
+  return ldexp(1, fraction > 0.70710678118654752 ? exponent : exponent - 1);
+}
+
+static double scale_of(const assay_fill *fill) {
+  return attention_of(fill->call).scale;
+}
+
+static int64_t capacity_of(const assay_fill *fill) {
+  const attention a = attention_of(fill->call);
+  return a.max_blocks * a.block_size;
+}
+
+static bool important(const assay_fill *fill, int64_t content) {
+  return fill->important != NULL && fill->important(fill->context, content);
+}
+
+/* ---- real values ------------------------------------------------------------------------------------- */
+
+static void normals(const assay_fill *fill, uint64_t tensor, int64_t identity, int64_t position, int64_t head,
+                    double size, double *value) {
+  assay_rng_normals(fill->seed, stream_of(tensor, identity, position, head), value, fill->D);
+  if (size != 1)
+    for (int64_t d = 0; d < fill->D; ++d)
+      value[d] *= size;
+  if (fill->values != ASSAY_HEAVY_TAILED) return;
+  assay_rng rng = {.seed = fill->seed,
+                   .stream = stream_of(tensor + STREAM_TAIL_Q - STREAM_Q, identity, position, head)};
+  for (int64_t d = 0; d < fill->D; d += 8) {
+    uint64_t random = assay_rng_u64(&rng); /* a byte for each channel: four bits choose, the others scale */
+    for (int i = 0; i < 8; ++i, random >>= 8)
+      if ((random & 15) == 0) value[d + i] *= 8 + 1.6 * (double)(random >> 4 & 15);
+  }
+}
+
+/* Steering: channel 0 of q is +a, that of k is +a or -a (a^2 · scale = strength), and the other channels give the
+ * score a noise of deviation `noise`. Then with taps (3/4, -1/4, -1/4) a live key between live ones has
+ * z = strength / 4 and one between dead ones 3/4 · strength, with a deviation of 0.83 · noise: clear of 0, and on
+ * both sides of the upper edge 1. */
+static const double strength_all = 1.75, noise_all = 0.2;
+/* Only some keys are steered, the others' scores are N(0, 1). */
+static const double strength_some = 5;
+/* Needles stand out of keys 2^-6 as large as usual. */
+static const double strength_needle = 8, hay = 0x1p-6;
+
+static bool is_steered(const assay_fill *fill) {
+  return fill->values == ASSAY_NEEDLES || fill->density >= 0 || fill->values == ASSAY_NORMAL;
+}
+
+static double strength_of(const assay_fill *fill) {
+  return fill->values == ASSAY_NEEDLES ? strength_needle : fill->density >= 0 ? strength_all : strength_some;
+}
+
+static bool is_live(const assay_fill *fill, int64_t content, int64_t kv_head) {
+  if (important(fill, content)) return true;
+  const double unit = (double)(hash(fill, STREAM_LIVE, content, kv_head) >> 11) * 0x1p-53;
+  return unit < fill->density;
+}
+
+static void steered_q(const assay_fill *fill, double *value) {
+  const double scale = scale_of(fill);
+  if (fill->values != ASSAY_NEEDLES && fill->density >= 0)
+    for (int64_t d = 1; d < fill->D; ++d)
+      value[d] *= noise_all / (scale * sqrt((double)fill->D));
+  value[0] = sqrt(strength_of(fill) / scale);
+}
+
+static void steered_k(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
+  const double a = sqrt(strength_of(fill) / scale_of(fill));
+  if (fill->values == ASSAY_NEEDLES) {
+    if (important(fill, content)) value[0] = a;
+  } else if (fill->density >= 0) {
+    value[0] = is_live(fill, content, kv_head) ? a : -a;
+  } else if (important(fill, content)) {
+    value[0] = a;
+  }
+}
+
+/* ---- gate: lattice ----------------------------------------------------------------------------------- */
+
+/* q and k are ±1 in all channels but 0, times steps whose product with scale is `unit`: s is a whole multiple of it
+ * with a deviation of about 1, and z, with taps that are multiples of 1/16, has at most 8 bits between 0 and 1.
+ * D - 1 terms ±1 and a first one ±2^n leave only every second multiple. Channel 0 of q is positive, so that an
+ * important key, and with a density every key, can be given its side: 2^n · unit = 2. */
+typedef struct lattice_steps {
+  double unit, q, k, steer;
+} lattice_steps;
+
+static lattice_steps gate_steps(const assay_fill *fill) {
+  const double root = sqrt((double)fill->D);
+  lattice_steps step = {.unit = root > 11 ? 0x1p-4 : root > 5.6 ? 0x1p-3 : 0x1p-2};
+  step.k = fill->k_scale;
+  step.q = power_of_two_near(step.unit / (step.k * scale_of(fill)));
+  step.steer = 2 / step.unit;
+  return step;
+}
+
+static void signs(uint64_t seed, double step, int64_t D, double *value) {
+  for (int64_t d = 0; d < D; ++d) {
+    if (d % 64 == 0) seed = mix(seed + 0x9E3779B97F4A7C15u);
+    value[d] = (seed >> d % 64 & 1) != 0 ? step : -step;
+  }
+}
+
+void gate_fill_q(const assay_fill *fill, int64_t request, int64_t position, int64_t head, double *value) {
+  if (fill->values == ASSAY_LATTICE) {
+    const double step = gate_steps(fill).q;
+    signs(hash(fill, STREAM_Q, request << 28 ^ position, head), step, fill->D, value);
+    value[0] = step;
+    return;
+  }
+  normals(fill, STREAM_Q, request, position, head, 1, value);
+  if (is_steered(fill)) steered_q(fill, value);
+}
+
+void gate_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
+  if (fill->values == ASSAY_LATTICE) {
+    const lattice_steps step = gate_steps(fill);
+    signs(hash(fill, STREAM_K, content, kv_head), step.k, fill->D, value);
+    if (fill->density >= 0)
+      value[0] = is_live(fill, content, kv_head) ? step.k * step.steer : -step.k * step.steer;
+    else if (important(fill, content))
+      value[0] = step.k * step.steer;
+    return;
+  }
+  normals(fill, STREAM_K, content, 0, kv_head, fill->values == ASSAY_NEEDLES ? hay : 1, value);
+  if (is_steered(fill)) steered_k(fill, content, kv_head, value);
+}
+
+void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
+  if (fill->values != ASSAY_LATTICE) {
+    normals(fill, STREAM_V, content, 0, kv_head, 1, value);
+    return;
+  }
+  /* three significant bits, for e5m2; small where many keys are summed */
+  const uint64_t range = capacity_of(fill) < 32768 ? 7 : 2;
+  uint64_t random = 0, seed = hash(fill, STREAM_V, content, kv_head);
+  for (int64_t d = 0; d < fill->D; ++d, random >>= 8) {
+    if (d % 8 == 0) random = seed = mix(seed + 0x9E3779B97F4A7C15u);
+    const double size = (double)(1 + ((random & 127) * range >> 7)) * fill->v_scale;
+    value[d] = (random & 128) != 0 ? -size : size;
+  }
+}
+
+/* ---- softmax: lattice of codes ----------------------------------------------------------------------- */
+
+/* Key: channel 0 is +c, channel d >= 1 is +c or -c by bit d of its code. Query for a code: channel d >= 1 is a times
+ * that bit, channel 0 is -a (D - 1). Then q·k = -2 a c · (number of differing bits): exactly 0 for the code asked for,
+ * and at most -2 a c otherwise, which with a c scale >= 400 is -800. */
+enum { MAX_TARGETS = 64, MOST_MATCHES = 32 };
+
+/* Codes repeat: some two keys to a code when the table is full. For D < 64 the code is the low D - 1 bits. */
+static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t content, int64_t kv_head) {
+  const uint64_t place = hash(fill, STREAM_CODE, content, kv_head) % (uint64_t)codebook;
+  const uint64_t code = mix(fill->seed ^ mix(place + 0x2545F4914F6CDD1Du));
+  return fill->D > 64 ? code : code & ((1ull << (fill->D - 1)) - 1);
+}
+
+static int64_t codebook_of(const assay_fill *fill) {
+  const int64_t half = capacity_of(fill) / 2;
+  return half > 8 ? half : 8;
+}
+
+/* Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
+static void code_signs(uint64_t code, double step, int64_t D, double *value) {
+  for (int64_t d = 1; d < D; ++d) {
+    if (d > 1 && (d - 1) % 64 == 0) code = mix(code + 0x9E3779B97F4A7C15u);
+    value[d] = (code >> (d - 1) % 64 & 1) != 0 ? step : -step;
+  }
+}
+
+/* a (D - 1) stays below 2^15 for f16; c takes the rest and is a power of two times the fp8 scale. */
+static void code_steps(const assay_fill *fill, double *a, double *c) {
+  const double product = ldexp(1, (int)ceil(log2(400 / scale_of(fill))));
+  *c = 64 * fill->k_scale;
+  *a = power_of_two_near(product / *c);
+  while (*a * *c < product)
+    *a *= 2;
+  while (*a * (double)(fill->D - 1) > 32768) {
+    *a /= 2;
+    *c *= 2;
+  }
+}
+
+/* How many keys the row sees that carry the code; stops counting above MOST_MATCHES. */
+static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t last,
+                       int64_t codebook, uint64_t code) {
+  int64_t count = 0;
+  for (int64_t t = attention_first_key(a, last); t <= last && count <= MOST_MATCHES; ++t)
+    count += code_of(fill, codebook, fill->content(fill->context, request, t), head / (a->H / a->H_kv)) == code &&
+             attention_sees(a, head, last, t);
+  return count;
+}
+
+/* Candidates in turn: the row's last key, its first, a key at or around an important one, then any. */
+static int64_t candidate(const assay_fill *fill, assay_rng *rng, int64_t request, int64_t first, int64_t last) {
+  const int64_t kind = assay_rng_range(rng, 0, 7);
+  if (kind == 0) return last;
+  if (kind == 1) return first;
+  const int64_t t = assay_rng_range(rng, first, last);
+  if (kind > 4) return t;
+  for (int64_t near = 0; near < 64; ++near)
+    if (t - near >= first && important(fill, fill->content(fill->context, request, t - near)))
+      return kind == 2 && t - near > first ? t - near - 1 : t - near;
+  return t;
+}
+
+void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, int64_t head, double *value) {
+  if (fill->values != ASSAY_LATTICE) {
+    normals(fill, STREAM_Q, request, position, head, 1, value);
+    if (fill->values == ASSAY_NEEDLES) steered_q(fill, value);
+    return;
+  }
+  attention a = attention_of(fill->call);
+  a.H = fill->H;
+  a.H_kv = fill->H_kv;
+  const int64_t last = fill->first_position(fill->context, request) + position;
+  const int64_t first = attention_first_key(&a, last), codebook = codebook_of(fill);
+  const int64_t kv_head = head / (a.H / a.H_kv);
+  assay_rng rng = {.seed = fill->seed, .stream = stream_of(STREAM_Q, request, position, head)};
+  uint64_t code = 0;
+  /* Few keys of one code where possible; more, up to MOST_MATCHES, where codes are scarce. */
+  for (int tries = 0; tries < MAX_TARGETS && last >= 0; ++tries) {
+    const int64_t t = candidate(fill, &rng, request, first, last);
+    if (!attention_sees(&a, head, last, t)) continue;
+    code = code_of(fill, codebook, fill->content(fill->context, request, t), kv_head);
+    const int64_t count = matches(fill, &a, request, head, last, codebook, code);
+    if (count <= MOST_MATCHES && (count & (count - 1)) == 0) break;
+  }
+  double step, key_step;
+  code_steps(fill, &step, &key_step);
+  code_signs(code, step, fill->D, value);
+  value[0] = -step * (double)(fill->D - 1);
+}
+
+void softmax_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
+  if (fill->values != ASSAY_LATTICE) {
+    normals(fill, STREAM_K, content, 0, kv_head, fill->values == ASSAY_NEEDLES ? hay : 1, value);
+    if (fill->values == ASSAY_NEEDLES) steered_k(fill, content, kv_head, value);
+    return;
+  }
+  double query_step, step;
+  code_steps(fill, &query_step, &step);
+  code_signs(code_of(fill, codebook_of(fill), content, kv_head), step, fill->D, value);
+  value[0] = step;
+}
+
+/* 1 to 7: three significant bits for e5m2, and the sum over 32 keys still has 8 for bf16. */
+void softmax_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
+  if (fill->values != ASSAY_LATTICE) {
+    normals(fill, STREAM_V, content, 0, kv_head, 1, value);
+    return;
+  }
+  uint64_t random = 0, seed = hash(fill, STREAM_V, content, kv_head);
+  for (int64_t d = 0; d < fill->D; ++d, random >>= 8) {
+    if (d % 8 == 0) random = seed = mix(seed + 0x9E3779B97F4A7C15u);
+    value[d] = (double)(1 + ((random & 255) * 7 >> 8)) * fill->v_scale;
+  }
+}

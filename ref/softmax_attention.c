@@ -1,0 +1,443 @@
+/* softmax_attention: scaled dot-product attention over a paged cache. For row n of request i at position
+ * last = P_i + n, head h reading kv head h / G, and the keys t that the mask leaves:
+ *
+ *   s_t = scale · (q · k_t)     s_t <- cap · tanh(s_t / cap)  (soft cap)     s_t <- s_t + slope_h · (t - last)  (ALiBi)
+ *   m = max s_t      l = sum_t exp(s_t - m)      p_t = exp(s_t - m) / l      out = sum_t p_t v_t      lse = m + ln l
+ *
+ * in this order. The mask: t <= last, t > last - window, and the block-sparse rule (attention_sees). A row without
+ * keys has out = 0, lse = -inf. Source: Vaswani et al. 2017, eq. 1; soft cap as in Gemma 2; ALiBi: Press et al. 2022;
+ * corners as in the operator definitions of this project, section 2.1. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "ref/lib/attention.h"
+#include "ref/lib/attention_inputs.h"
+#include "ref/lib/error_model.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/vector.h"
+
+enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_COUNT };
+enum {
+  PARAM_SOFTCAP = PARAM_OWN,
+  PARAM_SPARSE_BLOCK,
+  PARAM_SPARSE_LOCAL,
+  PARAM_SPARSE_STRIDE,
+  PARAM_SPARSE_SLIDE,
+  PARAM_TP_RANK,
+  PARAM_COUNT
+};
+
+/* On the exact tier every other score lies this far below the maximum: exp gives 0 in f32 with room to spare. */
+static const double far_below = -800;
+
+const assay_op *assay_op_softmax_attention(void);
+
+/* One row: the `keys` keys that its mask leaves, by key number; s, p, e by their place in that list. */
+typedef struct softmax_row {
+  int64_t keys, D, last;
+  const int64_t *key; /* [keys] ascending */
+  double scale, softcap, slope;
+  const double *q, *k, *v; /* [D]; key t at (t - origin)·D */
+  int64_t origin;
+  double *dot, *s, *e, *p; /* [keys] scaled dot product; final score; exp(s - m); e / l */
+  double max, sum, lse;
+  double *y; /* [D] */
+} softmax_row;
+
+/* ---- the definition ---------------------------------------------------------------------------------- */
+
+static void softmax_attention(softmax_row *row) {
+  const int64_t D = row->D;
+  row->max = -(double)INFINITY;
+  row->sum = 0;
+  vector_zero(row->y, D);
+  for (int64_t i = 0; i < row->keys; ++i) {
+    const int64_t t = row->key[i];
+    double s = row->scale * vector_dot(row->q, row->k + (t - row->origin) * D, D);
+    row->dot[i] = s;
+    if (row->softcap > 0) s = row->softcap * tanh(s / row->softcap);
+    s += row->slope * (double)(t - row->last);
+    row->s[i] = s;
+    if (!(s <= row->max)) row->max = s; /* NaN stays */
+  }
+  for (int64_t i = 0; i < row->keys; ++i) {
+    row->e[i] = exp(row->s[i] - row->max);
+    row->sum += row->e[i];
+  }
+  for (int64_t i = 0; i < row->keys; ++i) {
+    row->p[i] = row->e[i] / row->sum;
+    vector_add(row->y, row->p[i], row->v + (row->key[i] - row->origin) * D, D);
+  }
+  row->lse = row->keys > 0 ? row->max + log(row->sum) : -(double)INFINITY;
+}
+
+/* ---- the error model --------------------------------------------------------------------------------- */
+
+typedef struct softmax_error {
+  double *weight;      /* [keys] relative variance of p before normalising: score, argument and value of exp */
+  double *abs, *split; /* [D] */
+  bool k_rounded, v_rounded;
+  const assay_contract *contract;
+  assay_dtype out;
+} softmax_error;
+
+/* Score: the dot product, scale and its product, the soft cap (its slope shrinks what came before), slope·distance
+ * and its sum. Then s - m and its conversion for a power of two, each a rounding of their size, and exp itself. */
+static void softmax_weights(const softmax_row *row, const softmax_error *e) {
+  const assay_contract *c = e->contract;
+  const int64_t D = row->D;
+  for (int64_t i = 0; i < row->keys; ++i) {
+    const double *k = row->k + (row->key[i] - row->origin) * D, s = row->s[i];
+    const double square = e->k_rounded ? vector_dot_square(row->q, k, D) : 0;
+    const double dot = dot_variance(c, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    double variance = row->scale * row->scale * dot + 2 * f32_variance * row->dot[i] * row->dot[i];
+    if (row->softcap > 0) {
+      const double h = tanh(row->dot[i] / row->softcap), capped = row->softcap * h, rest = 1 - h * h;
+      variance += f32_variance * row->dot[i] * row->dot[i];
+      variance = variance * rest * rest + capped * capped * (function_variance(c->exp_ulp) + f32_variance);
+    }
+    const double bias = row->slope * (double)(row->key[i] - row->last);
+    if (bias != 0) variance += f32_variance * (bias * bias + s * s);
+    if (c->score != ASSAY_NONE) variance += storing_variance(s, c->score);
+    const double argument = s - row->max;
+    e->weight[i] = variance + 2 * f32_variance * argument * argument + function_variance(c->exp_ulp);
+  }
+}
+
+/* Split partials o_b and lse_b are stored: y = sum_b W_b o_b with W_b = exp(lse_b - lse). The weight's error moves y
+ * by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
+static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
+  const assay_contract *c = e->contract;
+  const int64_t D = row->D;
+  double lse_variance = 0;
+  for (int64_t i = 0; i < row->keys;) {
+    const int64_t b = row->key[i] / c->keys_per_split;
+    double W = 0;
+    vector_zero(e->split, D);
+    for (; i < row->keys && row->key[i] / c->keys_per_split == b; ++i) {
+      W += row->p[i];
+      vector_add(e->split, row->p[i], row->v + (row->key[i] - row->origin) * D, D);
+    }
+    if (!(W > 0)) continue;
+    const double lse = row->lse + log(W), argument = lse - row->lse;
+    const double weight = storing_variance(lse, ASSAY_F32) + storing_variance(row->lse, ASSAY_F32) +
+                          2 * f32_variance * argument * argument + 2 * function_variance(c->exp_ulp);
+    lse_variance += W * W * weight;
+    for (int64_t d = 0; d < D; ++d) {
+      const double Y = e->split[d], moved = Y - W * row->y[d];
+      double stored = f32_variance * Y * Y; /* o_b normalised, then weighed */
+      if (c->partial != ASSAY_NONE && c->partial != ASSAY_F32) stored += W * W * rounding_variance(Y / W, c->partial);
+      variance[d] += weight * moved * moved + 2 * stored;
+    }
+  }
+  return lse_variance;
+}
+
+/* sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
+ *         + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
+ * and for lse the relative variance of the sum, the logarithm, and two roundings. */
+static void softmax_sigma(const softmax_row *row, const softmax_error *e, double *sigma, double *lse_sigma) {
+  const assay_contract *c = e->contract;
+  const int64_t D = row->D;
+  vector_zero(sigma, D);
+  vector_zero(e->abs, D);
+  if (lse_sigma != NULL) *lse_sigma = 0;
+  if (row->keys == 0) return;
+  const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(c->v))) : 0;
+  double sum_variance = 0;
+  for (int64_t i = 0; i < row->keys; ++i) {
+    const double p = row->p[i], *v = row->v + (row->key[i] - row->origin) * D;
+    if (!(p != 0)) continue;
+    const double moves = e->weight[i] * p * p;
+    double own = p * p * v_variance;
+    if (c->p != ASSAY_NONE) own += rounding_variance(row->e[i], c->p) / (row->sum * row->sum);
+    sum_variance += moves;
+    for (int64_t d = 0; d < D; ++d) {
+      const double from_mean = v[d] - row->y[d];
+      sigma[d] += moves * (from_mean * from_mean) + own * (v[d] * v[d]);
+      e->abs[d] += p * fabs(v[d]);
+    }
+  }
+  const double A = key_sum_variance(c, row->keys, row->keys);
+  const double added = c->denominator_add / row->sum;
+  const double denominator = A + 2 * f32_variance + added * added;
+  double split_variance = 0;
+  if (c->keys_per_split > 0 && row->last >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
+  for (int64_t d = 0; d < D; ++d) {
+    const double y = row->y[d];
+    if (e->abs[d] != 0) sigma[d] += e->abs[d] * e->abs[d] * A + y * y * denominator + storing_variance(y, e->out);
+    sigma[d] = sqrt(sigma[d]);
+  }
+  if (lse_sigma == NULL) return;
+  const double logarithm = row->lse - row->max;
+  *lse_sigma =
+      sqrt(sum_variance + split_variance + A + added * added + function_variance(c->exp_ulp) * logarithm * logarithm +
+           storing_variance(logarithm, ASSAY_F32) + 2 * storing_variance(row->lse, ASSAY_F32));
+}
+
+/* ---- the exact tier ---------------------------------------------------------------------------------- */
+
+static assay_status refuse(const attention_row *at, const char *what, double found, double allowed,
+                           assay_error *error) {
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "exact tier: request %lld, head %lld, position %lld: %s: found %.17g, allowed %.17g",
+                    (long long)at->request, (long long)at->head, (long long)at->last, what, found, allowed);
+}
+
+/* q·k exact; the maximum exactly 0 for 2^m keys and all else at -800 or below; V > 0 and exactly summed; the mean
+ * representable in the output's type. */
+static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
+                                  assay_error *error) {
+  const int64_t D = row->D;
+  const assay_contract *c = e->contract;
+  const int q_low = lattice_low_row(row->q, D);
+  int v_low = LATTICE_ZERO;
+  int64_t matches = 0;
+  vector_zero(e->abs, D);
+  if (row->keys > 0 && row->max != 0) return refuse(at, "largest score", row->max, 0, error);
+  for (int64_t i = 0; i < row->keys; ++i) {
+    const int64_t place = row->key[i] - row->origin;
+    const double sum = vector_dot_abs(row->q, row->k + place * D, D), *v = row->v + place * D;
+    const int low = q_low + at->k_low[place];
+    if (!lattice_admits(sum, low, 24)) return refuse(at, "sum |q k|", sum, ldexp(1, 24 + low), error);
+    if (row->s[i] != 0 && !(row->s[i] <= far_below))
+      return refuse(at, "score below the largest", row->s[i], far_below, error);
+    for (int64_t d = 0; d < D; ++d)
+      if (!(v[d] > 0) || !assay_is_finite(v[d])) return refuse(at, "least V", v[d], 0, error);
+    if (row->s[i] != 0) continue;
+    ++matches;
+    if (at->v_low[place] < v_low) v_low = at->v_low[place];
+    vector_add_abs(e->abs, 1, v, D);
+  }
+  if ((matches & (matches - 1)) != 0)
+    return refuse(at, "keys at the maximum (allowed: a power of two)", (double)matches, 1, error);
+  for (int64_t d = 0; d < D && matches > 0; ++d) {
+    if (!lattice_admits(e->abs[d], v_low, lattice_width(c->partial)))
+      return refuse(at, "sum of V", e->abs[d], ldexp(1, lattice_width(c->partial) + v_low), error);
+    const double stored = assay_round_f64(row->y[d], e->out);
+    if (stored != row->y[d]) return refuse(at, "out in its type", row->y[d], stored, error);
+  }
+  return ASSAY_OK;
+}
+
+/* ---- adapter ----------------------------------------------------------------------------------------- */
+
+typedef struct softmax_run {
+  attention a;
+  softmax_error error;
+  const float *slopes; /* NULL: none */
+  double softcap;
+  bool exact;
+  assay_expected *expected;
+  bool lse;
+  assay_seen *seen;
+  double *memory;
+  int64_t *key;
+  int64_t capacity;
+  softmax_row row;
+} softmax_run;
+
+static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) {
+  if (run->memory != NULL && keys <= run->capacity) return ASSAY_OK;
+  const int64_t D = run->a.D;
+  free(run->memory);
+  free(run->key);
+  run->capacity = keys;
+  run->memory = malloc((size_t)(5 * keys + 2 * D) * sizeof *run->memory);
+  run->key = malloc((size_t)(keys + 1) * sizeof *run->key);
+  if (run->memory == NULL || run->key == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "softmax_attention reference: %lld scores do not fit in memory",
+                      (long long)keys);
+  double *at = run->memory;
+  double **const array[] = {&run->row.dot, &run->row.s, &run->row.e, &run->row.p, &run->error.weight};
+  for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
+    *array[i] = at;
+  run->error.abs = at;
+  run->error.split = at + D;
+  run->row.key = run->key;
+  return ASSAY_OK;
+}
+
+static assay_status visit(void *context, const attention_row *at, assay_error *error) {
+  softmax_run *run = context;
+  const int64_t D = run->a.D;
+  assay_status status = reserve(run, at->first <= at->last ? at->last + 1 - at->first : 0, error);
+  if (status != ASSAY_OK) return status;
+  run->row.keys = 0;
+  for (int64_t t = at->first; t <= at->last; ++t)
+    if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
+  run->row.last = at->last;
+  run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
+  run->row.q = at->q;
+  run->row.k = at->k;
+  run->row.v = at->v;
+  run->row.origin = at->origin;
+  run->row.y = run->expected[0].value + at->output * D;
+  softmax_attention(&run->row);
+  if (run->lse) run->expected[1].value[at->output] = run->row.lse;
+
+  if (run->exact) status = softmax_admit(&run->row, at, &run->error, error);
+  if (status != ASSAY_OK) return status;
+  double *sigma = run->expected[0].sigma, *lse_sigma = run->lse ? run->expected[1].sigma : NULL;
+  if (sigma != NULL) {
+    softmax_weights(&run->row, &run->error);
+    softmax_sigma(&run->row, &run->error, sigma + at->output * D, lse_sigma != NULL ? lse_sigma + at->output : NULL);
+  }
+  if (run->seen == NULL) return ASSAY_OK;
+  run->seen->visible_keys += run->row.keys;
+  for (int64_t i = 0; i < run->row.keys; ++i) {
+    run->seen->live_keys += run->row.p[i] != 0;
+    attention_need(&run->a, at, run->row.key[i], run->seen);
+  }
+  return ASSAY_OK;
+}
+
+static bool scales_exact(const assay_tensor *scale) {
+  for (int64_t i = 0; scale != NULL && i < scale->shape[0]; ++i)
+    if (lattice_bits((double)((const float *)scale->data)[i]) != 1) return false;
+  return true;
+}
+
+/* What belongs to tier 2. */
+static assay_status admit_call(const assay_call *call, const attention *a, assay_error *error) {
+  if (a->q->dtype != ASSAY_F16 && a->q->dtype != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: out: found type %s, allowed f16, bf16",
+                      assay_dtype_name(a->q->dtype));
+  if (call->param[PARAM_SOFTCAP] > 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: softcap: found %g, allowed 0 (off)",
+                      call->param[PARAM_SOFTCAP]);
+  for (int32_t arg = ARG_SLOPES; arg <= ARG_LSE; arg += ARG_LSE - ARG_SLOPES)
+    if (call->arg[arg].data != NULL)
+      return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: %s: found one, allowed none", call->op->args[arg].name);
+  if (!scales_exact(a->k_scale) || !scales_exact(a->v_scale))
+    return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: k_scale, v_scale: found a factor that is no power of two");
+  return ASSAY_OK;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  const attention a = attention_of(call);
+  softmax_run run = {.a = a,
+                     .slopes = call->arg[ARG_SLOPES].data,
+                     .softcap = attention_real(call->param[PARAM_SOFTCAP]),
+                     .exact = exact,
+                     .expected = expected,
+                     .lse = call->arg[ARG_LSE].data != NULL,
+                     .seen = seen};
+  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  run.error.contract = c;
+  run.error.out = a.q->dtype;
+  /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
+  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !scales_exact(a.k_scale));
+  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !scales_exact(a.v_scale));
+  run.row.D = a.D;
+  run.row.scale = a.scale;
+  run.row.softcap = run.softcap;
+  const assay_rows all = {.count = a.N, .index = NULL};
+  if (seen != NULL) seen->visible_keys = seen->live_keys = 0;
+
+  assay_status status = attention_check_contents(&a, error);
+  if (status == ASSAY_OK && exact) status = admit_call(call, &a, error);
+  if (status == ASSAY_OK)
+    status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
+  free(run.memory);
+  free(run.key);
+  return status;
+}
+
+static assay_status check(const assay_call *call, assay_error *error) {
+  assay_status status = attention_check(call, error);
+  if (status != ASSAY_OK) return status;
+  const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K];
+  if (call->arg[ARG_SLOPES].data != NULL) status = check_dense(call, ARG_SLOPES, ASSAY_F32, 1, &q->shape[1], error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, q->shape, error);
+  if (status == ASSAY_OK && call->arg[ARG_LSE].data != NULL)
+    status = check_dense(call, ARG_LSE, ASSAY_F32, 2, q->shape, error);
+  if (status != ASSAY_OK) return status;
+  const int64_t layout = (int64_t)call->param[PARAM_LAYOUT];
+  const int64_t block_size = k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
+  const int64_t sparse = (int64_t)call->param[PARAM_SPARSE_BLOCK];
+  if (sparse % block_size != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "sparse_block: found %lld, allowed 0 (off) or multiples of block_size %lld", (long long)sparse,
+                      (long long)block_size);
+  return ASSAY_OK;
+}
+
+/* Scale, maximum, exp, sum: about 5 flops a key. */
+static assay_cost cost(const assay_call *call, const assay_seen *seen) {
+  return attention_cost(call, seen, 5);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+static const assay_dim dims[] = {
+    {"B", 0, 0, 0, 1, "requests of the batch"},
+    {"N", 0, 0, 0, 1, "query rows: the sum of all T_i; decode: B"},
+    {"H", 1, 256, 8, 1, "query heads"},
+    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
+    {"D", 8, 256, 128, 8, "channels of a head"},
+    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
+    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
+    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
+    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
+};
+
+static const assay_arg args[ARG_COUNT] = {
+    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "queries; the row stride is free"},
+    {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
+     "pool of keys; every stride but the last is free"},
+    {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
+     "pool of values; every stride but the last is free"},
+    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only"},
+    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only"},
+    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "physical block of each logical block"},
+    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the T_i new tokens included"},
+    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "first row of each request; absent: one row per request"},
+    {"slopes", ASSAY_IN, ASSAY_SLOPES, true, "f32", "H", "ALiBi: slope · (t - last) is added to the score"},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v"},
+    {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s)"},
+};
+
+static const assay_param params[PARAM_COUNT] = {
+    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
+    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
+    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
+    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
+    {"softcap", ASSAY_REAL, 0, 1e6, 0, NULL, "cap · tanh(s / cap); 0: off"},
+    {"sparse_block", ASSAY_INTEGER, 0, 1 << 20, 0, NULL, "tokens of a sparse block, a multiple of block_size; 0: off"},
+    {"sparse_local", ASSAY_INTEGER, 0, 1 << 20, 1, NULL, "newest sparse blocks that are kept"},
+    {"sparse_stride", ASSAY_INTEGER, 1, 1 << 20, 1, NULL, "every so many-th sparse block is kept"},
+    {"sparse_slide", ASSAY_INTEGER, -(1 << 20), 1 << 20, 0, NULL,
+     "shift of the kept blocks by head; below 0: by kv head"},
+    {"tp_rank", ASSAY_INTEGER, 0, 1 << 10, 0, NULL, "rank whose heads these are, for the shift"},
+};
+
+static const assay_op op = {
+    .name = "softmax_attention",
+    .title = "scaled dot-product attention over a paged cache",
+    .source = "Vaswani et al. 2017, eq. 1; operator definitions, section 2.1",
+    .dims = dims,
+    .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
+    .args = args,
+    .arg_count = ARG_COUNT,
+    .params = params,
+    .param_count = PARAM_COUNT,
+    .laws = "run_to_run,dead_bytes,renumbering,permutation",
+    .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,row_swapped",
+    .kappa_element = 7,
+    .check = check,
+    .reference = reference,
+    .cost = cost,
+    .fill_q = softmax_fill_q,
+    .fill_k = softmax_fill_k,
+    .fill_v = softmax_fill_v,
+    .visible = attention_visible,
+};
+
+const assay_op *assay_op_softmax_attention(void) {
+  return &op;
+}
