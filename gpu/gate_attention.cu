@@ -294,8 +294,8 @@ assay_status read_call(const assay_call *call, gate_params *p, attention_types *
   if (!has_types(types->q, types->kv))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, which this build leaves out",
                       assay_dtype_name(types->kv), assay_dtype_name(types->q));
-  const assay_tensor *tensor = assay_find_arg(call, "taps");
-  const int64_t F = tensor != NULL ? tensor->shape[0] : 1;
+  const assay_tensor *const tensor = named_tensor(call, "taps");
+  const int64_t F = tensor != NULL && tensor->data != NULL ? tensor->shape[0] : 1; /* absent: refused below */
   ASSAY_TRY(expect_range("F", F, 1, max_taps, 1, error));
   ASSAY_TRY(attention_vector(call, "taps", ASSAY_F32, F, false, &taps, error));
   ASSAY_TRY(attention_vector(call, "gamma", ASSAY_F32, p->a.H, false, &gamma, error));

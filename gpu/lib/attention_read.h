@@ -15,13 +15,30 @@ namespace ASSAY_NS {
     if (try_status != ASSAY_OK) return try_status;                                                                     \
   } while (0)
 
+/* The argument whether or not it has data; NULL for an unknown name. */
+inline const assay_tensor *named_tensor(const assay_call *call, const char *name) {
+  for (int32_t i = 0; i < call->op->arg_count; ++i)
+    if (strcmp(call->op->args[i].name, name) == 0) return &call->arg[i];
+  return NULL;
+}
+
+/* A tensor without elements needs no data. */
+inline bool is_empty(const assay_tensor *tensor) {
+  for (int32_t i = 0; i < tensor->rank && i < ASSAY_MAX_RANK; ++i)
+    if (tensor->shape[i] == 0) return true;
+  return false;
+}
+
 /* The argument, with rank and base alignment checked; *found is NULL where an optional one is absent. */
 inline assay_status find_tensor(const assay_call *call, const char *name, int32_t rank, bool optional,
                                 const assay_tensor **found, assay_error *error) {
-  const assay_tensor *tensor = assay_find_arg(call, name);
+  const assay_tensor *tensor = named_tensor(call, name);
+  const bool absent = tensor == NULL || tensor->data == NULL;
+  *found = NULL;
+  if (absent && optional) return ASSAY_OK;
+  if (tensor == NULL || (absent && !is_empty(tensor)))
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found no data (NULL), allowed a tensor", name);
   *found = tensor;
-  if (tensor == NULL)
-    return optional ? ASSAY_OK : assay_fail(error, ASSAY_ERR_INPUT, "%s: found no data, allowed a tensor", name);
   if (tensor->rank != rank)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: found rank %" PRId32 ", allowed %" PRId32, name, tensor->rank, rank);
   const int64_t size = assay_dtype_size(tensor->dtype);
@@ -281,7 +298,7 @@ inline assay_status attention_read(const assay_call *call, attention_params *p, 
   ASSAY_TRY(read_scales(call, p, types, error));
   ASSAY_TRY(read_requests(call, p, error));
   ASSAY_TRY(attention_real(call, "scale", 0.0, 3e38, &scale, error));
-  ASSAY_TRY(attention_integer(call, "window", 0, INT64_C(1) << 53, &window, error));
+  ASSAY_TRY(attention_integer(call, "window", 0, INT32_MAX, &window, error));
   p->scale = static_cast<float>(scale == 0.0 ? 1.0 / sqrt(static_cast<double>(p->D)) : scale);
   p->window = window >= p->capacity ? 0 : static_cast<int32_t>(window);
   return ASSAY_OK;
