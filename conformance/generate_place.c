@@ -58,11 +58,10 @@ static assay_status order_rows(image *made, assay_error *error) {
     made->request_of_slot[i] = i;
   if (made->chosen.order != 0) {
     shuffle(made->request_of_slot, l->B, l->origin->seed ^ made->chosen.order * 0x9E3779B97F4A7C15u, STREAM_ORDER);
-    bool moved = false;
-    for (int32_t i = 0; i < l->B; ++i)
-      moved = moved || made->request_of_slot[i] != i;
-    for (int32_t i = 0; i < l->B && !moved; ++i)
-      made->request_of_slot[i] = (int32_t)((i + 1) % l->B);
+    if (l->B > 1 && made->request_of_slot[0] == 0) { /* the first place is the one most often special */
+      made->request_of_slot[0] = made->request_of_slot[l->B - 1];
+      made->request_of_slot[l->B - 1] = 0;
+    }
   }
   int64_t row = 0;
   for (int64_t slot = 0; slot < l->B; ++slot) {

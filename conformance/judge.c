@@ -211,13 +211,22 @@ static bool blame(const trial *t, const outputs *plain, const draw *choice, uint
   return shows;
 }
 
+/* The very same call, with its threads in another order, more than once: two runs may agree by chance. */
+static bool blame_repetition(const trial *t, const outputs *plain, uint64_t schedule, case_result *result) {
+  for (uint64_t i = 0; i < 3; ++i)
+    if (blame(t, plain, &t->first.chosen, schedule + 16 * i, "run_to_run",
+              "when called again with its threads in another order", result))
+      return true;
+  return false;
+}
+
 static void set_unwritten(const trial *t, place where, case_result *result) {
   char at[400];
   values_describe(t, where, at, sizeof at);
   judge_verdict(result, VERDICT_FAIL, "unwritten", "%s: never written", at);
 }
 
-/* Run 1 is wrong. Unwritten? Right with harmless dead bytes? Another answer under another order of threads?
+/* Run 1 is wrong. Unwritten? Another answer under another order of threads? Right with harmless dead bytes?
  * If none of these, wrong as it stands. */
 static void attribute_first(const trial *t, const outputs *plain, const finding *found, case_result *result) {
   const draw own = t->first.chosen;
@@ -233,6 +242,7 @@ static void attribute_first(const trial *t, const outputs *plain, const finding 
     set_unwritten(t, found->first, result);
     goto done;
   }
+  if (t->variant->contract.run_to_run && blame_repetition(t, plain, 1, result)) goto done;
   choice = own;
   choice.dead = DEAD_ZERO;
   if (own.dead != DEAD_ZERO && run_draw(t, &choice, 0, &again, &unused)) {
@@ -242,8 +252,6 @@ static void attribute_first(const trial *t, const outputs *plain, const finding 
       goto done;
     }
   }
-  if (t->variant->contract.run_to_run)
-    (void)blame(t, plain, &own, 1, "run_to_run", "when called again with its threads in another order", result);
 done:
   result->device_lost = result->device_lost || unused.device_lost;
   outputs_free(&again);
@@ -258,8 +266,7 @@ static void attribute_later(const trial *t, const outputs *plain, const outputs 
     set_unwritten(t, first, result);
     return;
   }
-  if (blame(t, plain, &own, schedule, "run_to_run", "when called again with its threads in another order", result))
-    return;
+  if (blame_repetition(t, plain, schedule, result)) return;
   single.dead = choice->dead;
   if (blame(t, plain, &single, 0, "dead_bytes", "with other dead bytes", result)) return;
   single = own;

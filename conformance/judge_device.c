@@ -81,7 +81,7 @@ static bool take_status(assay_status status, const char *step, bool waited, cons
   } else if (status == ASSAY_ERR_DEVICE && waited) {
     judge_verdict(result, VERDICT_CRASH, "crash", "%s: %s", step, error->text);
     result->device_lost = true;
-    held.memory = NULL; /* the context is gone, and the memory with it */
+    judge_release();
   } else {
     judge_verdict(result, VERDICT_FAIL, "launch", "%s: %s: %s", step, status_name(status), error->text);
   }

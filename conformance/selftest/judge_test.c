@@ -1,0 +1,239 @@
+/* judge_test.c: every way to be wrong that fake.h knows gets its name; right calls pass in every layout. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "conformance/judge.h"
+#include "conformance/judge_parts.h"
+#include "conformance/kappa.h"
+#include "fake.h"
+
+static case_result judged(const assay_case *one) {
+  case_result result;
+  judge_case(one, &fake_variant, &fake_device, &result);
+  return result;
+}
+
+static void expect(fake_fault fault, case_tier tier, verdict v, const char *check, const char *text) {
+  assay_case one = fake_case(tier);
+  fake_broken = fault;
+  const case_result r = judged(&one);
+  fake_broken = FAULT_NONE;
+  cr_expect_eq(r.verdict, v, "fault %d: %s %s: %s", (int)fault, verdict_name(r.verdict), r.check, r.message);
+  cr_expect_str_eq(r.check, check, "fault %d: %s: %s", (int)fault, r.check, r.message);
+  cr_expect_not_null(strstr(r.message, text), "fault %d: %s", (int)fault, r.message);
+  case_free(&one);
+}
+
+Test(judge, right_passes_exactly) {
+  assay_case one = fake_case(TIER_EXACT);
+  const case_result r = judged(&one);
+  cr_assert_eq(r.verdict, VERDICT_PASS, "%s: %s", r.check, r.message);
+  cr_assert_eq(r.rows_judged, 4);
+  cr_assert_eq(r.elements_judged, 4 * 4 * (16 + 1));
+  cr_assert_gt(r.visible_keys, r.live_keys);
+  cr_assert_str_eq(r.path, "rows 4");
+  cr_assert_str_eq(r.laws, "guard,input,unwritten,dead_bytes,zero_p_v,run_to_run,renumbering,permutation");
+  case_free(&one);
+}
+
+Test(judge, right_passes_in_every_shape) {
+  const assay_dtype type[][2] = {{ASSAY_F32, ASSAY_F32},
+                                 {ASSAY_F16, ASSAY_F16},
+                                 {ASSAY_BF16, ASSAY_BF16},
+                                 {ASSAY_BF16, ASSAY_E4M3},
+                                 {ASSAY_F32, ASSAY_E5M2}};
+  for (int i = 0; i < 5 * 3 * 3 * 3 * 2 * 5; ++i) {
+    assay_case one = fake_case(i % 2 == 0 ? TIER_EXACT : TIER_CALIBRATED);
+    int n = i;
+    one.dtype = type[n % 5][0];
+    one.kv_dtype = type[n % 5][1];
+    n /= 5;
+    fake_set_param(&one, "layout", n % 3);
+    n /= 3;
+    one.tables = (case_tables)(n % 3);
+    n /= 3;
+    one.kv_pad = (int32_t[]){0, 48, -1}[n % 3];
+    n /= 3;
+    one.mode = n % 2 == 0 ? MODE_DECODE : MODE_MIXED;
+    n /= 2;
+    one.dead = (case_dead)(n % 5);
+    one.q_pad = i % 7 == 0 ? 40 : 0;
+    one.seed = (uint64_t)i;
+    if (one.mode == MODE_MIXED) memcpy(one.new_len, (int32_t[]){5, 1, 0, 7}, 16);
+    if (i % 3 == 0) {
+      one.share_with[3] = 1;
+      one.share_tokens[3] = 11;
+    }
+    if (i % 4 == 1) one.present = 0;
+    fake_set_param(&one, "scale_per_head", i % 2);
+    const case_result r = judged(&one);
+    cr_assert_eq(r.verdict, VERDICT_PASS, "case %d: %s %s: %s", i, verdict_name(r.verdict), r.check, r.message);
+    cr_assert_leq(r.ratio_element, 1.0);
+    case_free(&one);
+  }
+}
+
+Test(judge, wrong_values_are_found) {
+  expect(FAULT_LAST_KEY, TIER_EXACT, VERDICT_FAIL, "exact", "expected exactly");
+  expect(FAULT_LAST_KEY, TIER_CALIBRATED, VERDICT_FAIL, "element", "times the allowed");
+  expect(FAULT_ROW_BIAS, TIER_CALIBRATED, VERDICT_FAIL, "row", "RMS");
+}
+
+Test(judge, nan_never_passes) {
+  expect(FAULT_NAN, TIER_EXACT, VERDICT_FAIL, "exact",
+         "out: request 1, row 0 of its 1, head 1, channel 3; kv_len 16, last key 15 is slot 7 of its block 1");
+  expect(FAULT_NAN, TIER_CALIBRATED, VERDICT_FAIL, "element", "got nan");
+}
+
+Test(judge, memory_is_watched) {
+  expect(FAULT_UNWRITTEN, TIER_EXACT, VERDICT_FAIL, "unwritten", "head 3, channel 15");
+  expect(FAULT_UNWRITTEN, TIER_CALIBRATED, VERDICT_FAIL, "unwritten", "never written");
+  expect(FAULT_GUARD_AFTER, TIER_EXACT, VERDICT_FAIL, "guard", "out: wrote after its end, first at byte 2 past it");
+  expect(FAULT_GUARD_BEFORE, TIER_EXACT, VERDICT_FAIL, "guard",
+         "out: wrote before its start, first at byte 3 before it");
+  expect(FAULT_GUARD_WORKSPACE, TIER_EXACT, VERDICT_FAIL, "guard",
+         "workspace: wrote after its end of 12 bytes, first at byte 1");
+  expect(FAULT_INPUT, TIER_EXACT, VERDICT_FAIL, "input", "kv_len: the call changed an input, first element 1 ");
+}
+
+Test(judge, laws_are_told_apart) {
+  for (case_tier tier = TIER_EXACT; tier <= TIER_CALIBRATED; ++tier) {
+    expect(FAULT_DEAD_TAIL, tier, VERDICT_FAIL, "dead_bytes", "dead bytes");
+    expect(FAULT_ZERO_P, tier, VERDICT_FAIL, "zero_p_v", "p = 0");
+  }
+  /* A last bit more is inside tier 2's bounds; only the law sees it. */
+  expect(FAULT_RUN_TO_RUN, TIER_CALIBRATED, VERDICT_FAIL, "run_to_run", "called again");
+  expect(FAULT_RENUMBERING, TIER_CALIBRATED, VERDICT_FAIL, "renumbering", "block numbers");
+  expect(FAULT_PERMUTATION, TIER_CALIBRATED, VERDICT_FAIL, "permutation", "another order");
+}
+
+Test(judge, launches_that_fail) {
+  expect(FAULT_HANG, TIER_EXACT, VERDICT_HANG, "hang", "all threads wait");
+  expect(FAULT_LAUNCH, TIER_EXACT, VERDICT_FAIL, "launch", "grid: too large");
+  assay_case one = fake_case(TIER_EXACT);
+  fake_broken = FAULT_DEVICE;
+  const case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_CRASH);
+  cr_expect(r.device_lost);
+  cr_expect_not_null(strstr(r.message, "illegal address"));
+  case_free(&one);
+}
+
+Test(judge, a_workspace_that_is_read_before_it_is_written) {
+  assay_case one = fake_case(TIER_EXACT);
+  fake_broken = FAULT_WORKSPACE;
+  const case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_FAIL);
+  case_free(&one);
+}
+
+Test(judge, unsupported_says_why) {
+  assay_case one = fake_case(TIER_EXACT);
+  fake_set_dim(&one, "D", 24);
+  const case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_UNSUPPORTED);
+  cr_expect_str_eq(r.message, "D: found 24, allowed 16, 32");
+  case_free(&one);
+}
+
+Test(judge, off_the_lattice_is_weak) {
+  assay_case one = fake_case(TIER_EXACT);
+  one.values = ASSAY_NORMAL;
+  const case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_WEAK);
+  cr_expect_str_eq(r.check, "admission");
+  cr_expect_not_null(strstr(r.message, "not on the lattice"));
+  case_free(&one);
+}
+
+Test(judge, some_rows) {
+  assay_case one = fake_case(TIER_CALIBRATED);
+  one.mode = MODE_PREFILL;
+  memcpy(one.new_len, one.kv_len, 16);
+  one.rows = 9;
+  case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_PASS, "%s: %s", r.check, r.message);
+  cr_expect_eq(r.rows_judged, 9);
+  cr_expect_null(strstr(r.laws, "zero_p_v"), "V of a key that an unjudged row needs may not be NaN");
+  fake_broken = FAULT_LAST_KEY;
+  r = judged(&one);
+  cr_expect_str_eq(r.check, "element");
+  case_free(&one);
+}
+
+static case_result refuse(case_break broken, const char *name, fake_fault fault) {
+  assay_case one = fake_case(TIER_EXACT);
+  one.section = SECTION_REFUSE;
+  one.broken = broken;
+  (void)snprintf(one.expect, sizeof one.expect, "%s", name);
+  if (broken == BREAK_NOTHING) fake_set_dim(&one, "H_kv", 3);
+  fake_broken = fault;
+  const case_result r = judged(&one);
+  fake_broken = FAULT_NONE;
+  case_free(&one);
+  return r;
+}
+
+Test(judge, refusals) {
+  const struct {
+    case_break broken;
+    const char *name;
+  } row[] = {{BREAK_NOTHING, "H"}, {BREAK_NULL, "q"},   {BREAK_MISALIGNED, "q"},       {BREAK_DTYPE, "k_cache"},
+             {BREAK_SHAPE, "out"}, {BREAK_STRIDE, "q"}, {BREAK_WORKSPACE, "workspace"}};
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; ++i) {
+    case_result r = refuse(row[i].broken, row[i].name, FAULT_NONE);
+    cr_expect_eq(r.verdict, VERDICT_REFUSED, "%zu: %s %s: %s", i, verdict_name(r.verdict), r.check, r.message);
+    r = refuse(row[i].broken, row[i].name, FAULT_ACCEPTS);
+    cr_expect_eq(r.verdict, VERDICT_FAIL, "%zu: %s", i, r.message);
+    cr_expect_str_eq(r.check, "refusal", "%zu: %s", i, r.message);
+    r = refuse(row[i].broken, row[i].name, FAULT_REFUSES_MUTELY);
+    cr_expect_str_eq(r.check, "refusal");
+    cr_expect_not_null(strstr(r.message, "without naming"), "%zu: %s", i, r.message);
+  }
+  const case_result r = refuse(BREAK_DTYPE, "k_cache", FAULT_WRITES_THEN_REFUSES);
+  cr_expect_eq(r.verdict, VERDICT_FAIL);
+  cr_expect_str_eq(r.check, "refusal", "%s: %s", r.check, r.message);
+}
+
+/* Every comparison of tier 2 fails on NaN, also where σ is 0 or the reference is -Inf. */
+Test(judge, nan_in_every_comparison) {
+  assay_error error = {""};
+  assay_case one = fake_case(TIER_CALIBRATED);
+  const draw choice = {.poison = 1};
+  trial t = {.one = &one, .variant = &fake_variant, .device = &fake_device};
+  cr_assert_eq(image_make(&one, &choice, NULL, &t.first, &error), ASSAY_OK, "%s", error.text);
+  double value[4] = {1.0, 0.0, -(double)INFINITY, 1e30}, sigma[4] = {0.5, 0.0, 0.0, 1e40};
+  t.count = 1;
+  t.output[0] = (trial_output){.arg = 9, .width = 1, .group = 1, .dtype = ASSAY_F32};
+  t.rows.count = 4;
+  t.expected[0] = (assay_expected){value, sigma};
+  float got[4] = {1.0f, 0.0f, -INFINITY, 1e30f};
+  const outputs seen = {{(unsigned char *)got}};
+  finding f;
+  values_judge(&t, &seen, &f);
+  cr_expect(!f.wrong, "%s", f.message);
+  const float wrong[] = {NAN, INFINITY, -NAN};
+  for (int i = 0; i < 4; ++i)
+    for (int k = 0; k < 3; ++k)
+      for (int exact = 0; exact < 2; ++exact) {
+        const float kept = got[i];
+        got[i] = wrong[k];
+        t.output[0].exact = exact != 0;
+        if (exact) value[3] = (double)1e30f;
+        values_judge(&t, &seen, &f);
+        /* A bound that reaches past the largest f32 admits Inf, and no NaN. */
+        const bool admitted = !exact && i == 3 && k == 1;
+        cr_expect_eq(f.wrong, !admitted, "row %d, value %g: %s", i, (double)wrong[k], f.message);
+        if (!admitted) cr_expect_gt(f.ratio_element, 1.0);
+        got[i] = kept;
+      }
+  image_free(&t.first);
+  case_free(&one);
+}
+
+Test(judge, limits_have_a_row_for_every_width) {
+  for (int64_t n = 1; n < 5000; ++n) {
+    cr_assert_gt(kappa_rms("fake_gate", n), 1.0);
+    cr_assert_leq(kappa_rms("fake_gate", n + 1), kappa_rms("fake_gate", n));
+  }
+}
