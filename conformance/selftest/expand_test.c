@@ -210,13 +210,13 @@ Test(expand, draws_are_the_same_everywhere) {
   assay_error error = {""};
   case_list list = {0};
   expand_text("op: gate_attention\ncheck:\n  - name: a\n    mode: mixed\n    batch: {uniform: [3, 5]}\n"
-              "    block_size: 8\n    kv_len: {boundary: {block: true, min: 6, max: 80}}\n    share: {chance: 90}\n",
+              "    block_size: 8\n    kv_len: {boundary: {block: true, min: 20, max: 80}}\n    share: {chance: 90}\n",
               1, &list);
   cr_assert(case_print(&list.cases[0], text, sizeof text, &error) == ASSAY_OK);
   cr_expect(strcmp(text,
                    "gate_attention suite=good section=check name=a tier=calibrated mode=mixed dtype=bf16 kv_dtype=same"
-                   " values=normal H=8 H_kv=4 D=128 block_size=8 F=3 layout=nhd kv_len=6,6,48 new=1,6,34 "
-                   "seed=0xe50a0ebce3e80670") == 0,
+                   " values=normal H=8 H_kv=4 D=128 block_size=8 F=3 layout=nhd kv_len=20,20,48 new=1,20,34 "
+                   "share=-,0:16,0:8 seed=0xe50a0ebce3e80670") == 0,
             "%s", text);
   case_list_free(&list);
 }
