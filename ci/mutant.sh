@@ -40,23 +40,24 @@ if [ "$expect" = pass ]; then
 fi
 
 [ "$status" -eq 1 ] || fail "ends with status $status in ${cases:-0} cases (${passes:-0} pass); 1 is expected"
-# The first verdict that is not good and was decided by an expected check: its place among all cases, its
-# place among those that are not good (each has a replay line), and the check.
-read -r tried nth check < <(awk -v expect=" $expect " '
-  /^[{]"case"/ { ++cases }
+# The first verdict that is not good and was decided by an expected check: its place among the cases that the
+# variant took, its place among those that are not good (each has a replay line), the check, the item.
+read -r tried nth check name < <(awk -v expect=" $expect " '
+  /^[{]"case"/ && !/"verdict":"UNSUPPORTED"/ { ++cases }
   /"verdict":"(FAIL|HANG|CRASH|WEAK)"/ {
     ++bad
     if (!match($0, /"check":"[^"]*"/)) next
     check = substr($0, RSTART + 9, RLENGTH - 10)
-    if (index(expect, " " check " ") > 0) { print cases, bad, check; exit }
+    name = match($0, /"name":"[^"]*"/) ? substr($0, RSTART + 8, RLENGTH - 9) : "?"
+    if (index(expect, " " check " ") > 0) { print cases, bad, check, name; exit }
   }' "$jsonl") || fail "not killed by: $expect; checks that did: $(grep -o '"check":"[^"]*"' "$jsonl" | sort | uniq -c | tr '\n' ' ')"
 
 line=$(sed -n "s/.*assay replay '\([^']*\)'.*/\1/p" "$said" | sed -n "${nth}p")
-[ -n "$line" ] || fail "no replay line for case $tried"
+[ -n "$line" ] || fail "no replay line for case $tried ($name)"
 "$assay" replay "$line" --plugin "$plugin" --jsonl "$again" >"$said.replay" 2>&1
 status=$?
 if [ "$status" -ne 1 ] || ! grep -q "\"check\":\"$check\"" "$again"; then
   cat "$said.replay"
   fail "the replay ends with status $status; 1 and the check $check are expected: assay replay '$line' --plugin $plugin"
 fi
-printf 'mutant %s: killed by %s in case %s of %s; replayed\n' "$id" "$check" "$tried" "$cases"
+printf 'mutant %s: killed by %s in case %s of those it took (%s); replayed\n' "$id" "$check" "$tried" "$name"
