@@ -64,7 +64,8 @@ static void gate_attention(const gate *g, const gate_row *row) {
  * between the clip edges, widened by kappa times the deviation of z_t, else 0. */
 typedef struct gate_error {
   double *score, *filter, *slope; /* [keys] */
-  double *abs, *mix;              /* [D] */
+  double *mix;                    /* [D] */
+  key_sum sum;                    /* of p v */
   bool k_rounded, v_rounded;
   const assay_contract *contract;
   assay_dtype out;
@@ -114,20 +115,18 @@ static void add_partials(const gate_row *row, const gate_error *e, double *varia
 
 /* sigma^2 = sum_s score_s (sum_j w_j a_{s+j} v_{s+j})^2 + sum_t (a_t^2 filter_t + r(p_t)^2 + p_t^2 r(v)^2) v_t^2
  *         + A + r(partial)^2 + r(y)^2 */
-static void gate_sigma(const gate *g, const gate_row *row, const gate_error *e, double *sigma) {
+static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double *sigma) {
   const int64_t D = row->D;
   vector_zero(sigma, D);
-  vector_zero(e->abs, D);
+  key_sum_start(&e->sum, D);
   const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(e->contract->v))) : 0;
-  int64_t live = 0;
   for (int64_t t = 0; t < row->keys; ++t) {
     const double p = row->p[t], a = e->slope[t], *v = row->v + t * D;
     double own = a * a * e->filter[t];
     if (p != 0) {
-      ++live;
       own += rounding_variance(p, ASSAY_F32) + p * p * v_variance;
       if (e->contract->p != ASSAY_F32) own += rounding_variance(p, e->contract->p);
-      vector_add_abs(e->abs, fabs(p), v, D);
+      key_sum_add(&e->sum, p, v, D);
     }
     if (own > 0) vector_add_square(sigma, own, v, D);
     if (!(e->score[t] > 0)) continue;
@@ -140,23 +139,16 @@ static void gate_sigma(const gate *g, const gate_row *row, const gate_error *e, 
     }
     if (any) vector_add_square(sigma, e->score[t], e->mix, D);
   }
-  const double A = key_sum_variance(e->contract, row->keys, live);
+  key_sum_finish(&e->sum, e->contract, row->keys, D, sigma);
   const bool split = e->contract->keys_per_split > 0 && e->contract->keys_per_split < row->keys;
   if (split && e->contract->partial != ASSAY_NONE && e->contract->partial != ASSAY_F32) add_partials(row, e, sigma);
   for (int64_t d = 0; d < D; ++d) {
-    if (e->abs[d] != 0) sigma[d] += e->abs[d] * e->abs[d] * A + storing_variance(row->y[d], e->out);
+    if (e->sum.abs[d] != 0) sigma[d] += storing_variance(row->y[d], e->out);
     sigma[d] = sqrt(sigma[d]);
   }
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
-
-static assay_status refuse(const attention_row *at, const char *what, double found, double allowed,
-                           assay_error *error) {
-  return assay_fail(error, ASSAY_ERR_INPUT,
-                    "exact tier: request %lld, head %lld, position %lld: %s: found %.17g, allowed %.17g",
-                    (long long)at->request, (long long)at->head, (long long)at->last, what, found, allowed);
-}
 
 /* Every sum a kernel may form, in the order of the definition: q·k (scaled before or after), the filter, p, p·v. */
 static assay_status gate_admit(const gate *g, const gate_row *row, const attention_row *at, const gate_error *e,
@@ -170,32 +162,34 @@ static assay_status gate_admit(const gate *g, const gate_row *row, const attenti
     const double sum = g->scale * vector_dot_abs(row->q, row->k + t * D, D);
     const int low = q_low + at->k_low[skip + t] + scale_low;
     if (!lattice_admits(sum, low, 24))
-      return refuse(at, "scale · sum |q k| (is scale a power of two?)", sum, ldexp(1, 24 + low), error);
+      return attention_refuse(at, "scale · sum |q k| (is scale a power of two?)", sum, ldexp(1, 24 + low), error);
     if (assay_round_f64(row->s[t], c->score) != row->s[t])
-      return refuse(at, "score in the contract's type", row->s[t], assay_round_f64(row->s[t], c->score), error);
+      return attention_refuse(at, "score in the contract's type", row->s[t], assay_round_f64(row->s[t], c->score),
+                              error);
     const int own = lattice_low(row->r[t]);
     if (own < r_low) r_low = own;
   }
-  vector_zero(e->abs, D);
+  vector_zero(e->sum.abs, D);
   for (int64_t t = 0; t < row->keys; ++t) {
     double sum = 0;
     for (int64_t j = 0; j < g->F && j <= t; ++j)
       sum += fabs(g->tap[j] * row->r[t - j]);
     if (!lattice_admits(sum, tap_low + r_low, 24))
-      return refuse(at, "filter: sum |w r|", sum, ldexp(1, 24 + tap_low + r_low), error);
+      return attention_refuse(at, "filter: sum |w r|", sum, ldexp(1, 24 + tap_low + r_low), error);
     const double p = row->p[t];
-    if (lattice_bits(p) > P_BITS) return refuse(at, "significant bits of p", lattice_bits(p), P_BITS, error);
+    if (lattice_bits(p) > P_BITS) return attention_refuse(at, "significant bits of p", lattice_bits(p), P_BITS, error);
     if (assay_round_f64(p, c->p) != p)
-      return refuse(at, "p in the contract's type", p, assay_round_f64(p, c->p), error);
+      return attention_refuse(at, "p in the contract's type", p, assay_round_f64(p, c->p), error);
     if (p == 0) continue;
     const int own = lattice_low(p);
     if (own < p_low) p_low = own;
     if (at->v_low[skip + t] < v_low) v_low = at->v_low[skip + t];
-    vector_add_abs(e->abs, fabs(p), row->v + t * D, D);
+    vector_add_abs(e->sum.abs, fabs(p), row->v + t * D, D);
   }
   for (int64_t d = 0; d < D; ++d)
-    if (!lattice_admits(e->abs[d], p_low + v_low, lattice_width(c->partial)))
-      return refuse(at, "sum |p v|", e->abs[d], ldexp(1, lattice_width(c->partial) + p_low + v_low), error);
+    if (!lattice_admits(e->sum.abs[d], p_low + v_low, lattice_width(c->partial)))
+      return attention_refuse(at, "sum |p v|", e->sum.abs[d], ldexp(1, lattice_width(c->partial) + p_low + v_low),
+                              error);
   return ASSAY_OK;
 }
 
@@ -219,7 +213,7 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
   const int64_t D = run->a.D;
   free(run->memory);
   run->capacity = keys;
-  run->memory = malloc((size_t)(7 * keys + 2 * D) * sizeof *run->memory);
+  run->memory = malloc((size_t)(7 * keys + 5 * D) * sizeof *run->memory);
   if (run->memory == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention reference: %lld scores do not fit in memory",
                       (long long)keys);
@@ -228,8 +222,8 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
                             &run->error.score, &run->error.filter, &run->error.slope};
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
     *array[i] = at;
-  run->error.abs = at;
-  run->error.mix = at + D;
+  run->error.mix = at;
+  run->error.sum = (key_sum){.abs = at + D, .running = at + 2 * D, .walk = at + 3 * D, .square = at + 4 * D};
   return ASSAY_OK;
 }
 
@@ -268,12 +262,6 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   return ASSAY_OK;
 }
 
-static bool scales_exact(const assay_tensor *scale) {
-  for (int64_t i = 0; scale != NULL && i < scale->shape[0]; ++i)
-    if (lattice_bits((double)((const float *)scale->data)[i]) != 1) return false;
-  return true;
-}
-
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   const attention a = attention_of(call);
@@ -289,14 +277,14 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   run.error.contract = c;
   run.error.out = a.q->dtype;
   /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
-  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !scales_exact(a.k_scale));
-  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !scales_exact(a.v_scale));
+  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !attention_scales_exact(a.k_scale));
+  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !attention_scales_exact(a.v_scale));
   run.row.D = a.D;
   const assay_rows all = {.count = a.N, .index = NULL};
   if (seen != NULL) seen->visible_keys = seen->live_keys = 0;
 
   assay_status status = attention_check_contents(&a, error);
-  if (status == ASSAY_OK && exact && !(scales_exact(a.k_scale) && scales_exact(a.v_scale)))
+  if (status == ASSAY_OK && exact && !(attention_scales_exact(a.k_scale) && attention_scales_exact(a.v_scale)))
     status = assay_fail(error, ASSAY_ERR_INPUT, "exact tier: k_scale, v_scale: found a factor that is no power of two");
   if (status == ASSAY_OK)
     status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);

@@ -75,8 +75,9 @@ static void softmax_attention(softmax_row *row) {
 /* ---- the error model --------------------------------------------------------------------------------- */
 
 typedef struct softmax_error {
-  double *weight;      /* [keys] relative variance of p before normalising: score, argument and value of exp */
-  double *abs, *split; /* [D] */
+  double *weight; /* [keys] relative variance of p before normalising: score, argument and value of exp */
+  double *split;  /* [D] */
+  key_sum sum;    /* of p v */
   bool k_rounded, v_rounded;
   const assay_contract *contract;
   assay_dtype out;
@@ -137,11 +138,11 @@ static double softmax_splits(const softmax_row *row, const softmax_error *e, dou
 /* sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
  *         + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
  * and for lse the relative variance of the sum, the logarithm, and two roundings. */
-static void softmax_sigma(const softmax_row *row, const softmax_error *e, double *sigma, double *lse_sigma) {
+static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
   vector_zero(sigma, D);
-  vector_zero(e->abs, D);
+  key_sum_start(&e->sum, D);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (row->keys == 0) return;
   const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(c->v))) : 0;
@@ -156,34 +157,30 @@ static void softmax_sigma(const softmax_row *row, const softmax_error *e, double
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];
       sigma[d] += moves * (from_mean * from_mean) + own * (v[d] * v[d]);
-      e->abs[d] += p * fabs(v[d]);
     }
+    key_sum_add(&e->sum, p, v, D);
   }
   const double A = key_sum_variance(c, row->keys, row->keys);
   const double added = c->denominator_add / row->sum;
-  const double denominator = A + 2 * f32_variance + added * added;
+  /* All terms of the denominator have one sign: its running sums may stay where the mantissa is near 1 and a
+   * rounding is 1.4 times the average. It moves every channel alike. */
+  const double denominator = 2 * A + 2 * f32_variance + added * added;
   double split_variance = 0;
   if (c->keys_per_split > 0 && row->last >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
+  key_sum_finish(&e->sum, c, row->keys, D, sigma);
   for (int64_t d = 0; d < D; ++d) {
     const double y = row->y[d];
-    if (e->abs[d] != 0) sigma[d] += e->abs[d] * e->abs[d] * A + y * y * denominator + storing_variance(y, e->out);
+    if (e->sum.abs[d] != 0) sigma[d] += y * y * denominator + storing_variance(y, e->out);
     sigma[d] = sqrt(sigma[d]);
   }
   if (lse_sigma == NULL) return;
   const double logarithm = row->lse - row->max;
-  *lse_sigma =
-      sqrt(sum_variance + split_variance + A + added * added + function_variance(c->exp_ulp) * logarithm * logarithm +
-           storing_variance(logarithm, ASSAY_F32) + 2 * storing_variance(row->lse, ASSAY_F32));
+  *lse_sigma = sqrt(sum_variance + split_variance + 2 * A + added * added +
+                    function_variance(c->exp_ulp) * logarithm * logarithm + storing_variance(logarithm, ASSAY_F32) +
+                    2 * storing_variance(row->lse, ASSAY_F32));
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
-
-static assay_status refuse(const attention_row *at, const char *what, double found, double allowed,
-                           assay_error *error) {
-  return assay_fail(error, ASSAY_ERR_INPUT,
-                    "exact tier: request %lld, head %lld, position %lld: %s: found %.17g, allowed %.17g",
-                    (long long)at->request, (long long)at->head, (long long)at->last, what, found, allowed);
-}
 
 /* q·k exact; the maximum exactly 0 for 2^m keys and all else at -800 or below; V > 0 and exactly summed; the mean
  * representable in the output's type. */
@@ -194,29 +191,29 @@ static assay_status softmax_admit(const softmax_row *row, const attention_row *a
   const int q_low = lattice_low_row(row->q, D);
   int v_low = LATTICE_ZERO;
   int64_t matches = 0;
-  vector_zero(e->abs, D);
-  if (row->keys > 0 && row->max != 0) return refuse(at, "largest score", row->max, 0, error);
+  vector_zero(e->sum.abs, D);
+  if (row->keys > 0 && row->max != 0) return attention_refuse(at, "largest score", row->max, 0, error);
   for (int64_t i = 0; i < row->keys; ++i) {
     const int64_t place = row->key[i] - row->origin;
     const double sum = vector_dot_abs(row->q, row->k + place * D, D), *v = row->v + place * D;
     const int low = q_low + at->k_low[place];
-    if (!lattice_admits(sum, low, 24)) return refuse(at, "sum |q k|", sum, ldexp(1, 24 + low), error);
+    if (!lattice_admits(sum, low, 24)) return attention_refuse(at, "sum |q k|", sum, ldexp(1, 24 + low), error);
     if (row->s[i] != 0 && !(row->s[i] <= far_below))
-      return refuse(at, "score below the largest", row->s[i], far_below, error);
+      return attention_refuse(at, "score below the largest", row->s[i], far_below, error);
     for (int64_t d = 0; d < D; ++d)
-      if (!(v[d] > 0) || !assay_is_finite(v[d])) return refuse(at, "least V", v[d], 0, error);
+      if (!(v[d] > 0) || !assay_is_finite(v[d])) return attention_refuse(at, "least V", v[d], 0, error);
     if (row->s[i] != 0) continue;
     ++matches;
     if (at->v_low[place] < v_low) v_low = at->v_low[place];
-    vector_add_abs(e->abs, 1, v, D);
+    vector_add_abs(e->sum.abs, 1, v, D);
   }
   if ((matches & (matches - 1)) != 0)
-    return refuse(at, "keys at the maximum (allowed: a power of two)", (double)matches, 1, error);
+    return attention_refuse(at, "keys at the maximum (allowed: a power of two)", (double)matches, 1, error);
   for (int64_t d = 0; d < D && matches > 0; ++d) {
-    if (!lattice_admits(e->abs[d], v_low, lattice_width(c->partial)))
-      return refuse(at, "sum of V", e->abs[d], ldexp(1, lattice_width(c->partial) + v_low), error);
+    if (!lattice_admits(e->sum.abs[d], v_low, lattice_width(c->partial)))
+      return attention_refuse(at, "sum of V", e->sum.abs[d], ldexp(1, lattice_width(c->partial) + v_low), error);
     const double stored = assay_round_f64(row->y[d], e->out);
-    if (stored != row->y[d]) return refuse(at, "out in its type", row->y[d], stored, error);
+    if (stored != row->y[d]) return attention_refuse(at, "out in its type", row->y[d], stored, error);
   }
   return ASSAY_OK;
 }
@@ -244,7 +241,7 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   free(run->memory);
   free(run->key);
   run->capacity = keys;
-  run->memory = malloc((size_t)(5 * keys + 2 * D) * sizeof *run->memory);
+  run->memory = malloc((size_t)(5 * keys + 5 * D) * sizeof *run->memory);
   run->key = malloc((size_t)(keys + 1) * sizeof *run->key);
   if (run->memory == NULL || run->key == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "softmax_attention reference: %lld scores do not fit in memory",
@@ -253,8 +250,8 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   double **const array[] = {&run->row.dot, &run->row.s, &run->row.e, &run->row.p, &run->error.weight};
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
     *array[i] = at;
-  run->error.abs = at;
-  run->error.split = at + D;
+  run->error.split = at;
+  run->error.sum = (key_sum){.abs = at + D, .running = at + 2 * D, .walk = at + 3 * D, .square = at + 4 * D};
   run->row.key = run->key;
   return ASSAY_OK;
 }
@@ -293,12 +290,6 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   return ASSAY_OK;
 }
 
-static bool scales_exact(const assay_tensor *scale) {
-  for (int64_t i = 0; scale != NULL && i < scale->shape[0]; ++i)
-    if (lattice_bits((double)((const float *)scale->data)[i]) != 1) return false;
-  return true;
-}
-
 /* What belongs to tier 2. */
 static assay_status admit_call(const assay_call *call, const attention *a, assay_error *error) {
   if (a->q->dtype != ASSAY_F16 && a->q->dtype != ASSAY_BF16)
@@ -310,7 +301,7 @@ static assay_status admit_call(const assay_call *call, const attention *a, assay
   for (int32_t arg = ARG_SLOPES; arg <= ARG_LSE; arg += ARG_LSE - ARG_SLOPES)
     if (call->arg[arg].data != NULL)
       return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: %s: found one, allowed none", call->op->args[arg].name);
-  if (!scales_exact(a->k_scale) || !scales_exact(a->v_scale))
+  if (!attention_scales_exact(a->k_scale) || !attention_scales_exact(a->v_scale))
     return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: k_scale, v_scale: found a factor that is no power of two");
   return ASSAY_OK;
 }
@@ -329,8 +320,8 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   run.error.contract = c;
   run.error.out = a.q->dtype;
   /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
-  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !scales_exact(a.k_scale));
-  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !scales_exact(a.v_scale));
+  run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !attention_scales_exact(a.k_scale));
+  run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !attention_scales_exact(a.v_scale));
   run.row.D = a.D;
   run.row.scale = a.scale;
   run.row.softcap = run.softcap;

@@ -204,6 +204,19 @@ done:
   return status;
 }
 
+bool attention_scales_exact(const assay_tensor *scale) {
+  for (int64_t i = 0; scale != NULL && i < scale->shape[0]; ++i)
+    if (lattice_bits((double)((const float *)scale->data)[i]) != 1) return false;
+  return true;
+}
+
+assay_status attention_refuse(const attention_row *row, const char *what, double found, double allowed,
+                              assay_error *error) {
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "exact tier: request %lld, head %lld, position %lld: %s: found %.17g, allowed %.17g",
+                    (long long)row->request, (long long)row->head, (long long)row->last, what, found, allowed);
+}
+
 void attention_need(const attention *a, const attention_row *row, int64_t t, assay_seen *seen) {
   if (seen == NULL || seen->v_needed == NULL) return;
   const int64_t slot = row->slot[t - row->origin] - seen->first_slot;

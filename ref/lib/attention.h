@@ -65,6 +65,12 @@ typedef assay_status (*attention_visit)(void *context, const attention_row *row,
 assay_status attention_walk(const attention *a, const assay_rows *rows, bool lattice, attention_visit visit,
                             void *context, assay_error *error);
 
+/* Are all fp8 factors (NULL: none) powers of two, so that code · scale is exact in f32? */
+bool attention_scales_exact(const assay_tensor *scale);
+/* A condition of the exact tier that does not hold. */
+assay_status attention_refuse(const attention_row *row, const char *what, double found, double allowed,
+                              assay_error *error);
+
 /* Marks V of the key as needed. */
 void attention_need(const attention *a, const attention_row *row, int64_t t, assay_seen *seen);
 

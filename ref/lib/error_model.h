@@ -22,6 +22,20 @@ double accumulation_variance(double terms, double lanes);
  * pieces of keys_per_split, each on pv_lanes running sums. */
 double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t terms);
 
+/* The same for sums whose terms x_t differ in sign, for D channels at once. Every addition rounds a running sum, so
+ * the variance is f32_variance · sum_k S_k^2. It is taken for the keys as they stand, and as the mean over all
+ * orders, chain · ((S^2 - Q) / (3 lanes) + Q / 2) with Q = sum x^2; the larger counts, at most the bound above. */
+typedef struct key_sum {
+  double *abs, *running, *walk, *square; /* [D] sum |x|, S_k so far, sum of S_k^2, Q */
+  int64_t terms;
+} key_sum;
+
+void key_sum_start(key_sum *sum, int64_t D);
+/* One more term p v_d in every channel. */
+void key_sum_add(key_sum *sum, double p, const double *v, int64_t D);
+/* Adds A to variance[D]. */
+void key_sum_finish(const key_sum *sum, const assay_contract *contract, int64_t keys, int64_t D, double *variance);
+
 /* Relative variance of exp and tanh whose error bound is `ulp` units in the last place: uniform between the
  * bounds, an ulp being 1.44 · 2^-24 of the value on average. */
 static inline double function_variance(double ulp) {
