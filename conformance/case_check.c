@@ -148,12 +148,11 @@ static assay_status check_share(const assay_case *one, assay_error *error) {
 }
 
 /* What the exact tier needs before admission can prove anything (judging.md): values on the lattice, a dyadic
- * scale, dyadic taps; softmax: 16-bit results, no soft cap, no slopes. */
+ * scale, dyadic taps; softmax: 16-bit results, no soft cap, no slopes, no LSE. */
 static assay_status check_exact(const assay_case *one, assay_error *error) {
   const double *scale = param_of(one, "scale"), *cap = param_of(one, "softcap");
   const double *clip[] = {param_of(one, "lo"), param_of(one, "hi")};
   const int64_t F = dim_of(one, "F", 0);
-  int32_t slopes = 0;
   if (one->values != ASSAY_LATTICE)
     return assay_fail(error, ASSAY_ERR_INPUT, "values: found %s, allowed lattice in tier exact",
                       case_axis(one, "values"));
@@ -172,8 +171,11 @@ static assay_status check_exact(const assay_case *one, assay_error *error) {
   if (*cap != 0) return assay_fail(error, ASSAY_ERR_INPUT, "softcap: found %g, allowed 0 in tier exact", *cap);
   if (one->dtype == ASSAY_F32)
     return assay_fail(error, ASSAY_ERR_INPUT, "dtype: found f32, allowed f16, bf16 in tier exact");
-  if (arg_of(one, ASSAY_SLOPES, &slopes) != NULL && ((one->present >> slopes) & 1) != 0)
-    return assay_fail(error, ASSAY_ERR_INPUT, "slopes: found true, allowed false in tier exact");
+  for (int32_t i = 0; i < one->op->arg_count; ++i) {
+    const assay_content content = one->op->args[i].content;
+    if (((one->present >> i) & 1) != 0 && (content == ASSAY_SLOPES || content == ASSAY_RESULT))
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found true, allowed false in tier exact", one->op->args[i].name);
+  }
   return ASSAY_OK;
 }
 

@@ -142,13 +142,12 @@ Test(descriptor, defaults_and_axes) {
   cr_assert(case_axis(&one, "H") == NULL && case_axis(&one, "nonsense") == NULL);
   cr_assert(one.batch == 2 && one.new_len[1] == 1 && one.seed == 31 && one.kv_dtype == ASSAY_F16);
   case_free(&one);
-  cr_assert(
-      case_parse(
-          "softmax_attention tier=exact dtype=bf16 scale=0.125 kv_dtype=e5m2 lse=true kv_len=3 kv_pad=interleaved",
-          &one, &error) == ASSAY_OK,
-      "%s", error.text);
+  cr_assert(case_parse("softmax_attention tier=exact dtype=bf16 scale=0.125 kv_dtype=e5m2 scale_per_head=true kv_len=3 "
+                       "kv_pad=interleaved",
+                       &one, &error) == ASSAY_OK,
+            "%s", error.text);
   cr_assert(one.values == ASSAY_LATTICE && one.kv_pad == -1 && strcmp(case_axis(&one, "kv_dtype"), "e5m2") == 0);
-  cr_assert(one.present != 0);
+  cr_assert(one.present == 0);
   case_free(&one);
 }
 
@@ -243,6 +242,7 @@ static const bad_line bad_lines[] = {
     {"gate_attention tier=exact scale=0.25 sigma=1 kv_len=3", "sigma: found 1 and tap_skew 0, allowed in tier exact:"},
     {"softmax_attention tier=exact scale=1 softcap=30 kv_len=3", "softcap: found 30, allowed 0 in tier exact"},
     {"softmax_attention tier=exact scale=1 dtype=f32 kv_len=3", "dtype: found f32, allowed f16, bf16 in tier exact"},
+    {"softmax_attention tier=exact scale=1 lse=true kv_len=3", "lse: found true, allowed false in tier exact"},
     {"softmax_attention tier=exact scale=1 slopes=true kv_len=3", "slopes: found true, allowed false in tier exact"},
     {"softmax_attention kv_len=3 block_size=16 sparse_block=24",
      "sparse_block: found 24, allowed 0 and multiples of block_size = 16"},
