@@ -177,5 +177,6 @@ assay_status expand_suite(const char *path, uint64_t seed, case_list *list, assa
   const assay_status status = folder ? expand_folder(path, seed, list, error) : expand_file(path, seed, list, error);
   while (status != ASSAY_OK && list->count > before)
     case_free(&list->cases[--list->count]);
+  if (list->count == 0) case_list_free(list);
   return status;
 }

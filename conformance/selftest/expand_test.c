@@ -120,6 +120,10 @@ Test(expand, says_what_is_wrong_and_takes_nothing) {
     cr_assert(list.count == 1);
   }
   case_list_free(&list);
+  assay_error error = {""};
+  cr_assert(expand_suite(suite_fixture_write("bad.yaml", ITEM "  - {name: b, kv_len: 3, H: 6}\n", -1), 1, &list,
+                         &error) == ASSAY_ERR_INPUT);
+  cr_assert(list.count == 0 && list.cases == NULL);
 }
 
 Test(expand, refuses_files_that_are_no_suites) {
