@@ -178,16 +178,22 @@ void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
  * and at most -2 a c otherwise, which with a c scale >= 400 is -800. */
 enum { MAX_TARGETS = 64, MOST_MATCHES = 32 };
 
-/* Codes repeat: some two keys to a code when the table is full. For D < 64 the code is the low D - 1 bits. */
+/* Codes repeat: content names a place in a codebook of half the capacity, but no smaller than a block, so that a few
+ * neighbouring keys always differ. A place is drawn instead where D = 8 has too few codes for that: then the
+ * numbers of keys to a code differ, and some are powers of two. For D <= 64 the code has D - 1 bits. */
 static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t content, int64_t kv_head) {
-  const uint64_t place = hash(fill, STREAM_CODE, content, kv_head) % (uint64_t)codebook;
-  const uint64_t code = mix(fill->seed ^ mix(place + 0x2545F4914F6CDD1Du));
-  return fill->D > 64 ? code : code & ((1ull << (fill->D - 1)) - 1);
+  const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
+  if (fill->D > 64) return mix((uint64_t)(content % codebook) + offset);
+  const uint64_t codes = 1ull << (fill->D - 1);
+  const bool scarce = (uint64_t)codebook > codes;
+  const uint64_t place = scarce ? hash(fill, STREAM_CODE, content + 1, kv_head) : (uint64_t)(content % codebook);
+  return (place * 0x9E3779B97F4A7C15u + offset) & (codes - 1);
 }
 
 static int64_t codebook_of(const assay_fill *fill) {
-  const int64_t half = capacity_of(fill) / 2;
-  return half > 8 ? half : 8;
+  const attention a = attention_of(fill->call);
+  const int64_t half = a.max_blocks * a.block_size / 2;
+  return half > a.block_size ? half : a.block_size;
 }
 
 /* Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
