@@ -58,7 +58,7 @@ EVIDENCE_PAIRS=$(printf '%s\n' "gpu=$gpu" "driver=$driver" "toolkit=$toolkit" "c
       if (at == 0) continue
       value = substr(pair[i], at + 1)
       if (substr(pair[i], 1, at - 1) == "seconds") seconds = value + 0
-      printf ",%s:%s", quote(substr(pair[i], 1, at - 1)), (value ~ /^-?[0-9]+(\.[0-9]+)?$/ && length(value) < 16 ? value : quote(value))
+      printf ",%s:%s", quote(substr(pair[i], 1, at - 1)), (i > 5 && value ~ /^-?[0-9]+(\.[0-9]+)?$/ && length(value) < 16 ? value : quote(value))
     }
     printf "}\n"
   }
