@@ -83,7 +83,7 @@ static void gate_bounds(const gate *g, const gate_row *row, gate_error *e) {
   const int64_t D = row->D;
   for (int64_t t = 0; t < row->keys; ++t) {
     const double *k = row->k + t * D, s = row->s[t];
-    const double square = e->k_rounded ? vector_dot_square(row->q, k, D) : 0;
+    const double square = vector_dot_square(row->q, k, D);
     const double dot = dot_variance(e->contract, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
     double variance = g->scale * g->scale * dot + 2 * f32_variance * s * s;
     if (e->contract->score != ASSAY_NONE) variance += storing_variance(s, e->contract->score);

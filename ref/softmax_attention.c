@@ -90,7 +90,7 @@ static void softmax_weights(const softmax_row *row, const softmax_error *e) {
   const int64_t D = row->D;
   for (int64_t i = 0; i < row->keys; ++i) {
     const double *k = row->k + (row->key[i] - row->origin) * D, s = row->s[i];
-    const double square = e->k_rounded ? vector_dot_square(row->q, k, D) : 0;
+    const double square = vector_dot_square(row->q, k, D);
     const double dot = dot_variance(c, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
     double variance = row->scale * row->scale * dot + 2 * f32_variance * row->dot[i] * row->dot[i];
     if (row->softcap > 0) {

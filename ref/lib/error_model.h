@@ -44,7 +44,7 @@ static inline double function_variance(double ulp) {
 }
 
 /* Variance of one score's dot product: accumulation, and the rounding of dequantised keys.
- * abs_dot = sum_d |q_d k_d|, square_dot = sum_d (q_d k_d)^2 (used for fp8 only), both before scaling. */
+ * abs_dot = sum_d |q_d k_d|, square_dot = sum_d (q_d k_d)^2, both before scaling. */
 double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, double square_dot, bool k_is_rounded);
 
 /* The contract to assume where the caller has none. */
