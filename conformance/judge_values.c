@@ -134,7 +134,9 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
 /* RMS of the error over what is allowed; the floor stands in where σ is 0. */
 static double rms_ratio(const judging *j, const sums *s) {
   if (s->count == 0) return 0;
-  const double allowed = kappa_rms(j->t->one->op->name, s->count) * sqrt(s->sigma2 / (double)s->count) + j->floor;
+  const double allowed =
+      kappa_rms(j->t->one->op->name, j->t->output[j->o].dtype, s->count) * sqrt(s->sigma2 / (double)s->count) +
+      j->floor;
   return sqrt(s->error2 / (double)s->count) / allowed;
 }
 

@@ -2,18 +2,23 @@
 #ifndef ASSAY_CONFORMANCE_KAPPA_H
 #define ASSAY_CONFORMANCE_KAPPA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "assay/tensor.h"
+
 typedef struct kappa_limit {
-  const char *op;   /* NULL: every operator without rows of its own */
+  const char *op;   /* NULL: operators without rows of their own */
+  bool f32;         /* of outputs stored as f32; else of 16 bits */
   int64_t elements; /* this row holds from that many elements in the mean on */
   double rms;       /* largest RMS of the error over RMS of σ */
+  double clean;     /* the largest that clean runs reached; 0: not measured */
 } kappa_limit;
 
 extern const kappa_limit kappa_table[];
 extern const int32_t kappa_count;
 
 /* The limit for a mean over `elements` elements: one head's output, or all of a request. */
-double kappa_rms(const char *op, int64_t elements);
+double kappa_rms(const char *op, assay_dtype dtype, int64_t elements);
 
 #endif

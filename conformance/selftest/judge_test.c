@@ -76,7 +76,19 @@ Test(judge, right_passes_in_every_shape) {
 Test(judge, wrong_values_are_found) {
   expect(FAULT_LAST_KEY, TIER_EXACT, VERDICT_FAIL, "exact", "expected exactly");
   expect(FAULT_LAST_KEY, TIER_CALIBRATED, VERDICT_FAIL, "element", "times the allowed");
-  expect(FAULT_ROW_BIAS, TIER_CALIBRATED, VERDICT_FAIL, "row", "RMS");
+}
+
+/* One ulp too much everywhere is 3.5 σ: in bounds for each element, not for their mean. */
+Test(judge, a_small_error_of_every_element_is_found) {
+  assay_case one = fake_case(TIER_CALIBRATED);
+  one.dtype = one.kv_dtype = ASSAY_BF16;
+  fake_broken = FAULT_ROW_BIAS;
+  const case_result r = judged(&one);
+  cr_expect_eq(r.verdict, VERDICT_FAIL);
+  cr_expect_str_eq(r.check, "row", "%s: %s", r.check, r.message);
+  cr_expect_leq(r.ratio_element, 1.0);
+  cr_expect_gt(r.ratio_row, 1.0);
+  case_free(&one);
 }
 
 Test(judge, nan_never_passes) {
@@ -232,8 +244,20 @@ Test(judge, nan_in_every_comparison) {
 }
 
 Test(judge, limits_have_a_row_for_every_width) {
-  for (int64_t n = 1; n < 5000; ++n) {
-    cr_assert_gt(kappa_rms("fake_gate", n), 1.0);
-    cr_assert_leq(kappa_rms("fake_gate", n + 1), kappa_rms("fake_gate", n));
+  const char *const op[] = {"gate_attention", "softmax_attention", "fake_gate"};
+  const assay_dtype type[] = {ASSAY_F32, ASSAY_F16, ASSAY_BF16};
+  for (int i = 0; i < 9; ++i)
+    for (int64_t n = 1; n < 5000; ++n) {
+      cr_assert_gt(kappa_rms(op[i / 3], type[i % 3], n), 1.0);
+      cr_assert_leq(kappa_rms(op[i / 3], type[i % 3], n + 1), kappa_rms(op[i / 3], type[i % 3], n));
+    }
+}
+
+/* A limit that clean runs nearly reach fails some day; one far above what they reach sees too little. */
+Test(judge, limits_are_neither_tight_nor_loose) {
+  for (int32_t i = 0; i < kappa_count; ++i) {
+    if (kappa_table[i].clean == 0) continue;
+    cr_expect_leq(kappa_table[i].clean, 0.85 * kappa_table[i].rms, "row %d", i);
+    cr_expect_geq(1.5 * kappa_table[i].clean, kappa_table[i].rms, "row %d", i);
   }
 }
