@@ -154,7 +154,7 @@ static assay_status expand_folder(const char *path, uint64_t seed, case_list *li
   struct dirent **entries = NULL;
   assay_status status = ASSAY_OK;
   const int count = scandir(path, &entries, is_suite, by_name);
-  if (count < 0) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+  if (count < 0) return assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
   if (count == 0) status = assay_fail(error, ASSAY_ERR_INPUT, "%s: found no suite, allowed a folder with *.yaml", path);
   for (int i = 0; i < count; ++i) {
     char file[4096];

@@ -46,7 +46,7 @@ static assay_status bad_line(const reader *r, const char *found, const char *all
 static assay_status read_whole(const char *path, char **text, assay_error *error) {
   assay_status status = ASSAY_OK;
   FILE *file = fopen(path, "rb");
-  if (file == NULL) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+  if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
   size_t used = 0, room = 1 << 16;
   *text = malloc(room + 1);
   while (*text != NULL) {
@@ -60,7 +60,7 @@ static assay_status read_whole(const char *path, char **text, assay_error *error
   if (*text == NULL)
     status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
   else if (ferror(file) != 0)
-    status = assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
   else if (used > TRACE_MAX_BYTES)
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: found more than %d bytes, allowed at most %d", path,
                         TRACE_MAX_BYTES, TRACE_MAX_BYTES);

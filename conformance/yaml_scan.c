@@ -17,20 +17,20 @@ static assay_status read_file(const char *path, unsigned char **bytes, size_t *c
   struct stat about;
   FILE *file = NULL;
   assay_status status = ASSAY_OK;
-  if (stat(path, &about) != 0) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
-  if (S_ISDIR(about.st_mode)) return assay_fail(error, ASSAY_ERR_IO, "%s: found a folder, allowed a file", path);
+  if (stat(path, &about) != 0) return assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
+  if (S_ISDIR(about.st_mode)) return assay_fail(error, ASSAY_ERR_INPUT, "%s: found a folder, allowed a file", path);
   if (!S_ISREG(about.st_mode))
-    return assay_fail(error, ASSAY_ERR_IO, "%s: found a pipe or device, allowed a file", path);
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found a pipe or device, allowed a file", path);
   if (about.st_size > YAML_MAX_BYTES)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %lld bytes, allowed at most %d", path,
                       (long long)about.st_size, YAML_MAX_BYTES);
   *bytes = malloc(YAML_MAX_BYTES + 1);
   if (*bytes == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
   file = fopen(path, "rb");
-  if (file == NULL) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+  if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
   *count = fread(*bytes, 1, YAML_MAX_BYTES + 1, file);
   if (ferror(file) != 0)
-    status = assay_fail(error, ASSAY_ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot read: %s", path, strerror(errno));
   else if (*count > YAML_MAX_BYTES)
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: found more than %d bytes, allowed at most %d", path,
                         YAML_MAX_BYTES, YAML_MAX_BYTES);

@@ -136,7 +136,7 @@ Test(expand, refuses_files_that_are_no_suites) {
   cr_expect(strcmp(error.text, expected) == 0, "%s", error.text);
   error.text[0] = '\0';
   (void)snprintf(path, sizeof path, "%snone.yaml", folder);
-  cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_IO);
+  cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_INPUT);
   (void)snprintf(expected, sizeof expected, "%s: cannot read: No such file or directory", path);
   cr_expect(strcmp(error.text, expected) == 0, "%s", error.text);
   error.text[0] = '\0';
@@ -154,7 +154,7 @@ Test(expand, says_which_fixture_is_missing) {
   cr_assert(setenv("ASSAY_FIXTURES", "/nowhere", 1) == 0);
   const char *path =
       suite_fixture_write("t.yaml", "op: gate_attention\ncheck:\n  - name: a\n    kv_len: {trace: azure_conv}\n", -1);
-  cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_IO);
+  cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_INPUT);
   cr_expect(strcmp(error.text + strlen(path),
                    ":4:13: trace: /nowhere/traces/azure2023/AzureLLMInferenceTrace_conv.csv: cannot read: No such "
                    "file or directory") == 0,

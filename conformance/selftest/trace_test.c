@@ -109,6 +109,6 @@ Test(trace, refuses_what_is_not_there) {
   cr_assert(strcmp(error.text, "trace: found 'azure_2025', allowed azure_conv, azure_code, mooncake") == 0, "%s",
             error.text);
   error.text[0] = '\0';
-  cr_assert(trace_load("azure_conv", "/nowhere", &t, &error) == ASSAY_ERR_IO);
+  cr_assert(trace_load("azure_conv", "/nowhere", &t, &error) == ASSAY_ERR_INPUT);
   cr_assert(strcmp(error.text, "/nowhere/" CSV ": cannot read: No such file or directory") == 0, "%s", error.text);
 }

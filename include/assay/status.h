@@ -15,7 +15,7 @@ typedef enum assay_status {
   ASSAY_ERR_INPUT,       /* the caller's value is wrong: the message names it, what was found, what is allowed */
   ASSAY_ERR_UNSUPPORTED, /* legal, but this variant does not do it: the message gives the reason */
   ASSAY_ERR_MEMORY,
-  ASSAY_ERR_IO,
+  ASSAY_ERR_IO,     /* a report or a pipe could not be written; what cannot be read is bad input */
   ASSAY_ERR_DEVICE, /* the device refused or faulted */
   ASSAY_ERR_HANG,   /* simt found every thread waiting */
   ASSAY_ERR_INTERNAL

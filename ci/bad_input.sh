@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# bad_input.sh BUILD CC: everything a user can get wrong on the command line, in a suite, in a descriptor or
+# with a plug-in: exit status 2, one line that names the place, what was found and what is allowed; nothing ran and
+# no report was begun. Ends by planting a good input into the same check, which must then fail.
+set -euo pipefail
+
+build=$1
+cc=$2
+root=$(cd "$(dirname "$0")/.." && pwd)
+assay=$build/assay
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+
+# judge NAME STATUS PATTERN COMMAND...: quiet when the command ends with the status, prints a line on standard
+# error that matches the pattern, nothing on standard output, and leaves no report.
+judge() {
+  local name=$1 wanted=$2 pattern=$3 status=0
+  shift 3
+  rm -f "$work"/report.*
+  "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+  local why=
+  [ "$status" -eq "$wanted" ] || why="exit $status, wanted $wanted"
+  grep -qE -- "$pattern" "$work/err" || why="$why; no line matches: $pattern"
+  [ ! -s "$work/out" ] || why="$why; something ran: $(head -n 1 "$work/out")"
+  ! compgen -G "$work/report.*" >/dev/null || why="$why; a report was begun"
+  if [ -z "$why" ]; then
+    passed=$((passed + 1))
+    return 0
+  fi
+  failed=$((failed + 1))
+  printf 'FAIL %s: %s\n  %s\n' "$name" "$why" "$(head -n 3 "$work/err")"
+  return 0
+}
+
+run() { # run NAME PATTERN ARGUMENTS...
+  local name=$1 pattern=$2
+  shift 2
+  judge "$name" 2 "$pattern" "$assay" run --jsonl "$work/report.jsonl" --junit "$work/report.xml" "$@"
+}
+
+# suite NAME PATTERN: the YAML comes on standard input.
+suite() {
+  cat >"$work/s.yaml"
+  run "$1" "$2" "$work/s.yaml"
+}
+
+item='op: gate_attention
+check:
+  - name: one
+    mode: decode
+    kv_len: {fixed: 9}
+'
+good=$root/conformance/suites/gate_attention.yaml
+
+suite 'unknown key' 's\.yaml:6:5: .*densty.*allowed' <<<"${item}    densty: 0.5"
+suite 'wrong type' 's\.yaml:6:8: .*H.*allowed' <<<"${item}    H: many"
+suite 'out of range' 's\.yaml:6:8: .*D.*264.*allowed' <<<"${item}    D: 264"
+suite 'negative window' 's\.yaml:6:13: .*window.*-1.*allowed' <<<"${item}    window: -1"
+suite 'duplicate key' 's\.yaml:6:5: .*mode' <<<"${item}    mode: decode"
+suite 'alias' 's\.yaml:6:8: found an anchor' <<<"${item}    H: &h 4
+    H_kv: *h"
+suite 'tag' 's\.yaml:6:8: .*tag' <<<"${item}    H: !!int 4"
+suite 'unknown operator' "s\.yaml:1:5: .*flash.*allowed.*gate_attention" <<<'op: flash_attention'
+suite 'unknown trace' 's\.yaml:5:[0-9]+: .*trace.*azure_conv' <<<'op: gate_attention
+check:
+  - name: one
+    mode: decode
+    kv_len: {trace: burst}'
+suite 'two documents' 's\.yaml:[0-9]+:[0-9]+: .*document' <<<"${item}---
+${item}"
+suite 'not YAML' 's\.yaml:[0-9]+:[0-9]+: ' <<<'op: [gate_attention'
+suite 'empty file' 's\.yaml:[0-9]+:[0-9]+: ' <<<''
+printf 'op: gate_attention\ncheck:\n  - name: "a\xff\xfe"\n' >"$work/utf8.yaml"
+run 'broken UTF-8' 'utf8\.yaml:3:[0-9]+: .*UTF-8' "$work/utf8.yaml"
+head -c 52428800 /dev/zero | tr '\0' '#' >"$work/big.yaml"
+run '50 MB file' 'big\.yaml.*52428800.*allowed' "$work/big.yaml"
+run 'missing file' 'nowhere\.yaml.*' "$work/nowhere.yaml"
+mkdir "$work/empty"
+run 'folder without suites' 'empty' "$work/empty"
+
+run 'no suite' 'suite'
+run 'unknown device' "--device: found 'tpu', allowed: cuda, simt" "$good" --device tpu
+run 'unknown option' "'--devise'.*allowed" "$good" --devise simt
+run 'unknown variant' "--variant: found gate_attention variant 'fast', allowed.*split_keys" "$good" --variant gate_attention=fast
+run 'variant of an unknown operator' "--variant: found operator 'flash'.*gate_attention" "$good" --variant flash=fast
+run 'seed that is no number' "--seed: found 'x'" "$good" --seed x
+run 'workers out of range' "--workers: found '0'" "$good" --workers 0
+run 'deadline that is not finite' "--deadline: found 'nan'" "$good" --deadline nan
+run 'section unknown' "--section: found 'all'.*check, edge" "$good" --section all
+judge 'report folder missing' 2 "--jsonl: .*nowhere" "$assay" run "$good" --jsonl "$work/nowhere/r.jsonl"
+judge 'unknown command' 2 "found 'fly', allowed: list, run" "$assay" fly
+judge 'list of what' 2 "list: found 'kernels', allowed: ops" "$assay" list kernels
+
+judge 'replay: unknown operator' 2 'flash.*allowed' "$assay" replay 'flash variant=a device=simt'
+judge 'replay: unknown key' 2 'colour.*allowed' "$assay" replay 'gate_attention variant=split_keys device=simt mode=decode kv_len=9 new=1 colour=red'
+judge 'replay: unknown variant' 2 "variant: found 'fast'" "$assay" replay 'gate_attention variant=fast device=simt mode=decode kv_len=9 new=1'
+judge 'replay: two words' 2 'one descriptor' "$assay" replay gate_attention variant=split_keys
+
+# Plug-ins.
+plug() { # plug NAME PATTERN: C on standard input
+  cat >"$work/p.c"
+  "$cc" -shared -fPIC -I "$root/include" -x c "$work/p.c" -o "$work/p.so"
+  run "$1" "$2" "$good" --plugin "$work/p.so"
+}
+plug 'plug-in of another ABI' 'p\.so: ABI 99, this build takes' <<'C'
+#include <assay/plugin.h>
+static const assay_plugin_table table = {99, sizeof(assay_plugin_table), "old", NULL, 0};
+const assay_plugin_table *assay_plugin(const assay_host *host) { (void)host; return &table; }
+C
+plug 'plug-in with another table' 'p\.so: its table has 8 bytes' <<'C'
+#include <assay/plugin.h>
+static const assay_plugin_table table = {ASSAY_ABI, 8, "short", NULL, 0};
+const assay_plugin_table *assay_plugin(const assay_host *host) { (void)host; return &table; }
+C
+plug 'plug-in that refuses' 'p\.so: refuses: not today' <<'C'
+#include <assay/plugin.h>
+const assay_plugin_table *assay_plugin(const assay_host *host) {
+  (void)snprintf(host->refusal, host->refusal_size, "not today");
+  return NULL;
+}
+C
+plug 'plug-in without variants' 'p\.so: gives no variants' <<'C'
+#include <assay/plugin.h>
+static const assay_plugin_table table = {ASSAY_ABI, sizeof(assay_plugin_table), "none", NULL, 0};
+const assay_plugin_table *assay_plugin(const assay_host *host) { (void)host; return &table; }
+C
+plug 'plug-in with a row of another size' 'p\.so: a variant row of 4 bytes' <<'C'
+#include <assay/plugin.h>
+static const assay_variant row = {.struct_size = 4};
+static const assay_plugin_table table = {ASSAY_ABI, sizeof(assay_plugin_table), "row", &row, 1};
+const assay_plugin_table *assay_plugin(const assay_host *host) { (void)host; return &table; }
+C
+plug 'object without the symbol' 'p\.so: has no symbol assay_plugin' <<<'int nothing;'
+run 'plug-in missing' 'nowhere\.so: cannot be loaded' "$good" --plugin "$work/nowhere.so"
+run 'plug-in that is no object' 's\.yaml: cannot be loaded' "$good" --plugin "$work/s.yaml"
+
+# The check itself: a good run must not pass for a refusal.
+before=$failed
+suite 'planted' 'nothing says this' <<<"$item" >/dev/null
+if [ "$failed" -eq "$before" ]; then
+  echo 'FAIL the check took a good suite for a refused one'
+  failed=$((failed + 1))
+else
+  failed=$before
+fi
+
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" -eq 0 ]
