@@ -374,6 +374,7 @@ static void judge_runs(trial *t, case_result *result) {
     result->ratio_element = found.ratio_element;
     result->ratio_row = found.ratio_row;
     result->ratio_request = found.ratio_request;
+    memcpy(result->rms, found.rms, sizeof result->rms);
     result->elements_judged = found.elements;
     if (found.wrong)
       attribute_first(t, &plain, &found, result);

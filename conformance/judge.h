@@ -15,6 +15,8 @@ typedef enum verdict {
   VERDICT_WEAK
 } verdict;
 
+enum { RESULT_MAX_RMS = 32 };
+
 /* check: which one decided: exact element row request unwritten guard input dead_bytes zero_p_v run_to_run
  * renumbering permutation refusal hang crash deadline admission launch. Plain data: it crosses a pipe. */
 typedef struct case_result {
@@ -23,6 +25,7 @@ typedef struct case_result {
   char message[1600]; /* first wrong element in the problem's own terms, or the reason */
   char path[96];
   double ratio_element, ratio_row, ratio_request; /* observed over allowed; 0 where not judged */
+  float rms[RESULT_MAX_RMS]; /* largest RMS of the error over RMS of sigma, for each limit of the table in kappa.c */
   int64_t rows_judged, elements_judged, visible_keys, live_keys;
   double reference_ms, run_ms;
   char laws[128];   /* laws checked, by name */

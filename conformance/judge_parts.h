@@ -72,6 +72,7 @@ typedef struct finding {
   place first;       /* first wrong element */
   int64_t wrong_elements, elements;
   double ratio_element, ratio_row, ratio_request;
+  float rms[RESULT_MAX_RMS];
   char message[1200];
 } finding;
 

@@ -134,10 +134,11 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
 /* RMS of the error over what is allowed; the floor stands in where σ is 0. */
 static double rms_ratio(const judging *j, const sums *s) {
   if (s->count == 0) return 0;
-  const double allowed =
-      kappa_rms(j->t->one->op->name, j->t->output[j->o].dtype, s->count) * sqrt(s->sigma2 / (double)s->count) +
-      j->floor;
-  return sqrt(s->error2 / (double)s->count) / allowed;
+  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, s->count);
+  const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
+  float *seen = &j->found->rms[row];
+  if (sigma > j->floor && error / sigma > (double)*seen) *seen = (float)(error / sigma);
+  return error / (kappa_table[row].rms * sigma + j->floor);
 }
 
 /* A mean over many elements that is too large although each of them is in bounds. */

@@ -4,9 +4,9 @@
  * over a row is close to 1. Outputs in f32: the error of one score moves all channels of its row together, so a
  * mean over a row scatters like a single draw, most of all where few keys have weight (needles, heavy tails).
  *
- * Run: gate_attention.yaml and softmax_attention.yaml, calibrated cases, simt, all three variants of each, seeds
- * 1 to 24: 1.4 million rows and 135 thousand requests of 16-bit outputs, 450 thousand rows of f32 outputs. `rms`
- * is `clean` over 0.80, rounded. Below 8 elements there are too few clean rows for a limit of their own. */
+ * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt, three variants of each operator, 282,096 results of which
+ * two in three judged. `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean rows
+ * for a limit of their own. */
 #include "kappa.h"
 
 #include <stddef.h>
@@ -15,13 +15,12 @@
 const kappa_limit kappa_table[] = {
     {"gate_attention", false, 8, 2.10, 1.69},
     {"gate_attention", false, 1024, 1.60, 1.29},
-    {"gate_attention", true, 1, 3.75, 3.00},
-    {"gate_attention", true, 1024, 1.95, 1.54},
+    {"gate_attention", true, 1, 3.05, 2.44},
+    {"gate_attention", true, 1024, 1.80, 1.44},
     {"softmax_attention", false, 8, 2.10, 1.71},
     {"softmax_attention", false, 1024, 1.60, 1.26},
-    {"softmax_attention", true, 1, 7.50, 6.20},
-    {"softmax_attention", true, 256, 4.25, 3.40},
-    {"softmax_attention", true, 1024, 3.00, 2.42},
+    {"softmax_attention", true, 1, 4.15, 3.31},
+    {"softmax_attention", true, 256, 2.55, 2.02},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},
@@ -31,18 +30,18 @@ const kappa_limit kappa_table[] = {
 const int32_t kappa_count = (int32_t)(sizeof kappa_table / sizeof kappa_table[0]);
 
 /* The operator's own row for the most elements that are there, else that of all operators. */
-double kappa_rms(const char *op, assay_dtype dtype, int64_t elements) {
+int32_t kappa_row(const char *op, assay_dtype dtype, int64_t elements) {
   const bool f32 = dtype == ASSAY_F32;
-  double limit = 0;
-  for (int own = 1; own >= 0 && !(limit > 0); --own) {
+  int32_t found = -1;
+  for (int own = 1; own >= 0 && found < 0; --own) {
     int64_t best = 0;
     for (int32_t i = 0; i < kappa_count; ++i) {
       const kappa_limit *row = &kappa_table[i];
       const bool matches = own == 1 ? row->op != NULL && strcmp(row->op, op) == 0 : row->op == NULL;
       if (!matches || row->f32 != f32 || row->elements > elements || row->elements <= best) continue;
       best = row->elements;
-      limit = row->rms;
+      found = i;
     }
   }
-  return limit;
+  return found;
 }

@@ -18,7 +18,7 @@ typedef struct kappa_limit {
 extern const kappa_limit kappa_table[];
 extern const int32_t kappa_count;
 
-/* The limit for a mean over `elements` elements: one head's output, or all of a request. */
-double kappa_rms(const char *op, assay_dtype dtype, int64_t elements);
+/* The row of the table for a mean over `elements` elements: one head's output, or all of a request. */
+int32_t kappa_row(const char *op, assay_dtype dtype, int64_t elements);
 
 #endif

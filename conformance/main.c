@@ -12,7 +12,7 @@
 static const char usage[] =
     "assay: reference and conformance suite for LLM inference kernels\n"
     "\n"
-    "  assay list ops | variants | suites | cases [SUITE...]   [--plugin SO]\n"
+    "  assay list ops | variants | suites | limits | cases [SUITE...]   [--plugin SO]\n"
     "  assay run SUITE...        judge every case of the suites (files or folders) with every variant\n"
     "      --device cuda|simt    where the variants run (simt)\n"
     "      --variant OP=NAME     only this variant of the operator; may be repeated\n"

@@ -61,6 +61,17 @@ static void json_laws(FILE *to, const char *laws) {
   (void)fputc(']', to);
 }
 
+/* One number for each limit of kappa.c, those behind the last that is not 0 left out. */
+static void json_rms(FILE *to, const float *rms) {
+  int32_t count = RESULT_MAX_RMS;
+  while (count > 0 && !(rms[count - 1] > 0))
+    --count;
+  (void)fputs(",\"rms\":[", to);
+  for (int32_t i = 0; i < count; ++i)
+    (void)fprintf(to, "%s%.3g", i > 0 ? "," : "", (double)rms[i]);
+  (void)fputc(']', to);
+}
+
 void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
   (void)fputs("{\"case\":", to);
   text_json(to, descriptor);
@@ -78,6 +89,7 @@ void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result,
   json_number(to, "ratio_element", result->ratio_element);
   json_number(to, "ratio_row", result->ratio_row);
   json_number(to, "ratio_request", result->ratio_request);
+  json_rms(to, result->rms);
   json_integer(to, "rows", result->rows_judged);
   json_integer(to, "elements", result->elements_judged);
   json_integer(to, "visible_keys", result->visible_keys);

@@ -6,6 +6,7 @@
 
 #include "cli.h"
 #include "conformance/expand.h"
+#include "conformance/kappa.h"
 #include "core/registry.h"
 
 #ifndef ASSAY_SUITES_DIR
@@ -67,6 +68,14 @@ static int list_cases(const cli_options *options) {
   return code;
 }
 
+/* "0 gate_attention 16-bit 8 2.1 1.69": index as in the JSONL's "rms", least elements, limit, clean maximum. */
+static void list_limits(void) {
+  for (int32_t i = 0; i < kappa_count; ++i)
+    printf("%2d %-20s %-6s %5lld %6.2f %6.2f\n", i, kappa_table[i].op != NULL ? kappa_table[i].op : "any",
+           kappa_table[i].f32 ? "f32" : "16-bit", (long long)kappa_table[i].elements, kappa_table[i].rms,
+           kappa_table[i].clean);
+}
+
 static int by_name(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -120,8 +129,10 @@ int cli_list_command(int argc, char **argv) {
     if (strcmp(what, "ops") == 0) return list_ops(), EXIT_GOOD;
     if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;
     if (strcmp(what, "suites") == 0) return list_suites();
+    if (strcmp(what, "limits") == 0) return list_limits(), EXIT_GOOD;
     if (takes_more) return list_cases(&options);
   }
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "list: found '%s', allowed: ops, variants, suites, cases [SUITE...]", what);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT,
+                   "list: found '%s', allowed: ops, variants, suites, limits, cases [SUITE...]", what);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

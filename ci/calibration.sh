@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# calibration.sh BUILD SEED...: derives the limits of tier 2 (conformance/kappa.c) anew from clean runs with these
+# seeds. For every row of the table: the largest RMS of the error over RMS of sigma that was seen may not be above
+# 85 % of the limit, and with at least 12 seeds the limit may not be above 1.5 times of it (fewer do not reach the
+# tails). Prints the table with what it saw; status 1 if a row does not hold or was never judged.
+set -euo pipefail
+
+assay=$1/assay
+shift
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+for seed in "$@"; do
+  "$assay" run "$root/conformance/suites" --seed "$seed" --jsonl "$work/$seed.jsonl" >"$work/text" ||
+    { tail -n 5 "$work/text"; exit 1; }
+done
+"$assay" list limits >"$work/limits"
+
+awk -v seeds=$# '
+  FNR == NR { operator[$1] = $2; type[$1] = $3; from[$1] = $4; limit[$1] = $5; rows = FNR; next }
+  match($0, /"rms":\[[0-9.e,+-]*\]/) {
+    count = split(substr($0, RSTART + 7, RLENGTH - 8), rms, ",")
+    for (i = 1; i <= count; ++i) if (rms[i] + 0 > seen[i - 1] + 0) seen[i - 1] = rms[i]
+    ++cases
+  }
+  END {
+    printf "%-20s %-6s %8s %6s %6s\n", "operator", "type", "elements", "limit", "seen"
+    for (i = 0; i < rows; ++i) {
+      if (operator[i] == "any") continue
+      why = ""
+      if (!(seen[i] > 0)) why = "never judged"
+      else if (!(seen[i] <= 0.85 * limit[i])) why = "above 85 % of the limit"
+      else if (seeds >= 12 && !(limit[i] <= 1.5 * seen[i])) why = "limit above 1.5 times what clean runs reach"
+      printf "%-20s %-6s %8d %6.2f %6.2f %s\n", operator[i], type[i], from[i], limit[i], seen[i], why
+      if (why != "") bad = 1
+    }
+    printf "%d cases, %d seeds\n", cases, seeds
+    exit bad || cases == 0
+  }' "$work/limits" "$work"/*.jsonl
