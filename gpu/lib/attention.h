@@ -28,11 +28,14 @@ struct paged_cache {
   bool quads; /* every quad of K channels is aligned to its own size */
 };
 
+constexpr int attention_max_D = 256;
+
 struct attention_params {
   paged_cache cache;
   const void *q; /* (row, head, d) at row * q_row + head * D + d */
   void *out;     /* dense */
   const int32_t *length, *cu_q;
+  const int32_t *row_request, *row_last; /* request and last key of each row, where they are expanded; else NULL */
   int64_t q_row;
   int64_t N, capacity; /* rows; keys a table row can name */
   int32_t B, H, H_kv, G, D;

@@ -146,7 +146,7 @@ inline assay_status read_rows(const assay_call *call, attention_params *p, atten
   const int64_t N = q->shape[0], H = q->shape[1], D = q->shape[2];
   ASSAY_TRY(expect_range("N", N, 0, INT32_MAX, 1, error));
   ASSAY_TRY(expect_range("H", H, 1, 256, 1, error));
-  ASSAY_TRY(expect_range("D", D, 8, 256, 8, error));
+  ASSAY_TRY(expect_range("D", D, 8, attention_max_D, 8, error));
   ASSAY_TRY(expect_stride(q, "q", 2, 1, error));
   ASSAY_TRY(expect_stride(q, "q", 1, D, error));
   ASSAY_TRY(expect_row_stride(q, "q", H * D, error));

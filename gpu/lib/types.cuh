@@ -23,13 +23,6 @@
 #include <cuda_fp8.h>
 #endif
 
-/* nvcc unrolls; the host compiler does as it likes. */
-#ifdef ASSAY_SIMT
-#define ASSAY_UNROLL
-#else
-#define ASSAY_UNROLL _Pragma("unroll")
-#endif
-
 namespace ASSAY_NS {
 
 struct f16 {
@@ -201,10 +194,20 @@ template <class Use> assay_status with_types(assay_dtype q, assay_dtype kv, Use 
   return ASSAY_ERR_INTERNAL;
 }
 
-/* The pairs above, for a launcher's refusal. */
-inline bool has_types(assay_dtype q, assay_dtype kv) {
-  return with_types(q, kv, [](auto, auto) { return ASSAY_OK; }) == ASSAY_OK;
+/* Refuses what is not among the pairs above. */
+inline assay_status expect_types(assay_dtype q, assay_dtype kv, assay_error *error) {
+  if (with_types(q, kv, [](auto, auto) { return ASSAY_OK; }) == ASSAY_OK) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, which this build leaves out",
+                    assay_dtype_name(kv), assay_dtype_name(q));
 }
+
+/* dtype | kv_dtype of a variant that takes the pairs above. Claims are products: of the three pairs of ASSAY_FEW_TYPES,
+ * bf16 with e4m3 is taken but not claimed, because f32 with e4m3 would be claimed with it. */
+#ifdef ASSAY_FEW_TYPES
+#define ASSAY_TYPE_CLAIMS "f32,bf16|same"
+#else
+#define ASSAY_TYPE_CLAIMS "f32,f16,bf16|same,e4m3,e5m2"
+#endif
 
 } // namespace ASSAY_NS
 #endif
