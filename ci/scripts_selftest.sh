@@ -66,6 +66,18 @@ expect 'mutant: twice' 1 'occurs 2 times' mutant "$(printf -- '-three();\n+x')"
 expect 'mutant: not there' 1 'occurs 0 times' mutant "$(printf -- '-four();\n+x')"
 expect 'mutant: no such entry' 1 'no such mutant' mutant "$(printf -- '-two();\n+x')" other
 
+# ---- what a mutant is compiled from: its copy, here with and without the tree's folder in front of it ----
+printf 'int shared = 1;\n' >"$work/tree/gpu/lib/s.cuh"
+printf '#include "gpu/lib/s.cuh"\n' >"$work/tree/gpu/o.cu"
+printf 'mutant m\nop o\nfile gpu/lib/s.cuh\n-int shared = 1;\n+int shared = 2;\n' >"$work/list"
+changed_lib() { conformance/mutants/make.sh "$work/list" m "$work/tree" "$work/built/m" && cat "$work/built/m/gpu/lib/s.cuh"; }
+expect 'mutant: a file of lib' 0 '^int shared = 2;$' changed_lib
+printf '#include "%s"\n' "$work/built/m/gpu/o.cu" >"$work/built/m/m.cpp"
+compiled_from() { printf -- '%s\n' "$*" >"$work/built/m/flags"; conformance/mutants/sources.sh "${CXX:-c++}" "$work/list" "$work/tree" "$work/built"; }
+expect 'mutant: its copy' 0 '^1 mutants: each read from its copy' compiled_from "-I$work/built/m"
+expect 'mutant: the original' 1 'reads the original: .*gpu/lib/s.cuh' compiled_from "-I$work/tree -I$work/built/m"
+expect 'mutant: without the file it changes' 1 'does not read its copy of gpu/lib/s.cuh' compiled_from "-I$work/tree -I$work/built/m"
+
 # ---- a mutant's judgement; the runner is a script here ----
 printf 'mutant m\nop o\nvariant v\nexpect exact\n\nmutant c\nop o\nvariant v\nexpect pass\n' >"$work/list"
 runner() { # runner STATUS CHECK REPLAY_STATUS

@@ -1,17 +1,14 @@
 #!/usr/bin/env bash
-# make.sh LIST ID ROOT OUT: writes a mutant's sources below OUT: its operator's .cu and gpu/lib, with the
-# replacements of LIST (its head says how they are written) done. Every original must occur exactly once.
-# Files whose text stays the same are not touched, so that only what changed is compiled again.
+# make.sh LIST ID ROOT OUT: writes a mutant's sources below OUT: all of ROOT/gpu, with the replacements of LIST (its
+# head says how they are written) done. Every original must occur exactly once.
 set -euo pipefail
 
 list=$1 id=$2 root=$3 out=$4
-work=$(mktemp -d)
+mkdir -p "$out"
+work=$(mktemp -d "$out/making.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-op=$(awk -v id="$id" '$1 == "mutant" { on = $2 == id } on && $1 == "op" { print $2; exit }' "$list")
-[ -n "$op" ] || { echo "mutant $id: $list names no such mutant with an op" >&2; exit 1; }
-mkdir -p "$work/gpu/lib"
-cp "$root/gpu/$op.cu" "$work/gpu/"
-find "$root/gpu/lib" -maxdepth 1 \( -name '*.h' -o -name '*.cuh' \) -exec cp {} "$work/gpu/lib/" \;
+grep -qxE "mutant +$id" "$list" || { echo "mutant $id: $list names no such mutant" >&2; exit 1; }
+cp -r "$root/gpu" "$work/gpu"
 
 # One file a hunk: what to look for and what to put there.
 awk -v id="$id" -v work="$work" '
@@ -62,7 +59,5 @@ for file in "$work"/hunk*.file; do
   mv "$work/new" "$target"
 done
 
-(cd "$work" && find gpu -type f) | while IFS= read -r file; do
-  mkdir -p "$(dirname "$out/$file")"
-  cmp -s "$work/$file" "$out/$file" || cp "$work/$file" "$out/$file"
-done
+rm -rf "$out/gpu"
+mv "$work/gpu" "$out/gpu"
