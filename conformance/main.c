@@ -22,6 +22,8 @@ static const char usage[] =
     "      --jsonl F, --junit F  results as files\n"
     "      --plugin SO           variants from outside; may be repeated\n"
     "      --workers N, --deadline S, --in-process\n"
+    "      --shard i/n           the i-th of n parts of the cases, for runs spread over hosts\n"
+    "      --resume F            goes on where the run with --jsonl F was interrupted\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
     "  assay version\n"
     "\n"

@@ -39,14 +39,15 @@ assay_status report_open(const report_options *options, report **made, assay_err
   if (r == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
   r->options = *options;
   r->started_ms = judge_now_ms();
-  if (options->jsonl != NULL) status = text_open(&r->jsonl, options->jsonl, error);
+  if (options->jsonl != NULL)
+    status = text_open_partial(&r->jsonl, options->jsonl, options->past > 0 ? options->past_bytes : -1, error);
   if (status == ASSAY_OK && options->junit != NULL) status = text_open(&r->junit, options->junit, error);
   if (status != ASSAY_OK) {
     text_discard(&r->jsonl);
     free(r);
     return status;
   }
-  if (r->jsonl.stream != NULL) file_jsonl_header(r->jsonl.stream, options);
+  if (r->jsonl.stream != NULL && options->past == 0) file_jsonl_header(r->jsonl.stream, options);
   if (r->junit.stream != NULL) junit_header(r);
   *made = r;
   return ASSAY_OK;
@@ -114,7 +115,9 @@ void report_add(report *r, const assay_case *one, const case_result *result) {
   if ((unsigned)result->verdict <= VERDICT_WEAK) ++r->totals.verdicts[result->verdict];
   if (case_print(one, r->descriptor, sizeof r->descriptor, &error) != ASSAY_OK)
     (void)snprintf(r->descriptor, sizeof r->descriptor, "(%s)", error.text);
-  if (r->jsonl.stream != NULL) file_jsonl_case(r->jsonl.stream, one, result, r->descriptor);
+  /* After a failed write nothing is added: the file ends in a line cut off, which a continued run writes again. */
+  if (r->jsonl.stream != NULL && r->added > r->options.past && !ferror(r->jsonl.stream))
+    file_jsonl_case(r->jsonl.stream, one, result, r->descriptor);
   if (r->junit.stream != NULL) file_junit_case(r->junit.stream, one, result, r->descriptor);
   if (prints(r) && !verdict_is_good(result->verdict)) print_result(r, one, result);
   show_progress(r);
@@ -167,8 +170,17 @@ int report_close(report *r, assay_error *error) {
     file_junit_end(r->junit.stream);
     if (fseek(r->junit.stream, 0, SEEK_SET) == 0) file_junit_header(r->junit.stream, &r->totals);
   }
+  if (r->jsonl.stream != NULL && !ferror(r->jsonl.stream)) file_jsonl_end(r->jsonl.stream, &r->totals, r->added);
   const assay_status lines = text_close(&r->jsonl, error), units = text_close(&r->junit, error);
   const int code = exit_code(r, lines == ASSAY_OK && units == ASSAY_OK);
   free(r);
   return code;
+}
+
+void report_abandon(report *r) {
+  r->totals.seconds = 1e-3 * (judge_now_ms() - r->started_ms);
+  if (prints(r)) print_summary(r);
+  text_discard(&r->junit);
+  text_keep(&r->jsonl);
+  free(r);
 }

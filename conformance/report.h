@@ -1,4 +1,5 @@
-/* report.h: text, JSONL, JUnit. Files appear whole (written beside, renamed at the end) or not at all. */
+/* report.h: text, JSONL, JUnit. Files appear whole (written beside, renamed at the end) or not at all; the JSONL grows
+ * as PATH.partial, which an interrupted run leaves behind to be continued. */
 #ifndef ASSAY_CONFORMANCE_REPORT_H
 #define ASSAY_CONFORMANCE_REPORT_H
 
@@ -18,7 +19,14 @@ typedef struct report_options {
   const assay_device_info *info;
   uint64_t seed;
   int64_t total;
+  int32_t shard, shards; /* 0, 0: all of it */
+  bool whole;            /* no case of the suites is left out but by sharding: claims can be looked at */
+  int64_t past;          /* the first results are in PATH.partial already, in its first past_bytes */
+  int64_t past_bytes;
 } report_options;
+
+/* The commit this program was built from. */
+const char *report_commit(void);
 
 assay_status report_open(const report_options *options, report **made, assay_error *error);
 /* One result; prints a line with `assay replay '…'` for all that are not good. */
@@ -27,5 +35,7 @@ void report_add(report *r, const assay_case *one, const case_result *result);
 void report_unclaimed(report *r, const char *variant, const char *combination);
 /* Prints the one summary line, writes the files, gives the exit code: 0, 1, 3 (nothing ran), 77. */
 int report_close(report *r, assay_error *error);
+/* The run was interrupted: prints the summary, leaves PATH.partial, and nothing under a final name. */
+void report_abandon(report *r);
 
 #endif

@@ -20,6 +20,10 @@ const char *file_section_name(case_section section) {
   return (unsigned)section < sizeof name / sizeof name[0] ? name[section] : "?";
 }
 
+const char *report_commit(void) {
+  return ASSAY_COMMIT;
+}
+
 /* ---- JSONL: an object a line ------------------------------------------------------------------------- */
 
 static void json_text(FILE *to, const char *key, const char *value) {
@@ -36,6 +40,19 @@ static void json_integer(FILE *to, const char *key, int64_t value) {
   (void)fprintf(to, ",\"%s\":%" PRId64, key, value);
 }
 
+/* FNV-1a, 64 bits, of the running program. */
+static uint64_t binary_hash(void) {
+  static unsigned char bytes[1 << 16];
+  uint64_t hash = 1469598103934665603U;
+  FILE *self = fopen("/proc/self/exe", "rb");
+  if (self == NULL) return 0;
+  for (size_t got; (got = fread(bytes, 1, sizeof bytes, self)) > 0;)
+    for (size_t i = 0; i < got; ++i)
+      hash = (hash ^ bytes[i]) * 1099511628211U;
+  (void)fclose(self);
+  return hash;
+}
+
 void file_jsonl_header(FILE *to, const report_options *options) {
   const assay_device_info *info = options->info;
   (void)fputs("{\"assay\":", to);
@@ -45,7 +62,10 @@ void file_jsonl_header(FILE *to, const report_options *options) {
   json_text(to, "driver", info != NULL ? info->driver : "");
   json_text(to, "toolkit", info != NULL ? info->toolkit : "");
   json_text(to, "commit", ASSAY_COMMIT);
-  (void)fprintf(to, ",\"seed\":%" PRIu64 ",\"cases\":%" PRId64 "}\n", options->seed, options->total);
+  (void)fprintf(to, ",\"binary\":\"%016" PRIx64 "\",\"seed\":%" PRIu64 ",\"cases\":%" PRId64 ",\"whole\":%s",
+                binary_hash(), options->seed, options->total, options->whole ? "true" : "false");
+  if (options->shards > 0) (void)fprintf(to, ",\"shard\":\"%d/%d\"", options->shard, options->shards);
+  (void)fputs("}\n", to);
 }
 
 static void json_laws(FILE *to, const char *laws) {
@@ -106,6 +126,11 @@ void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination
   json_text(to, "variant", variant);
   json_text(to, "verdict", verdict_name(VERDICT_FAIL));
   (void)fputs("}\n", to);
+}
+
+void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases) {
+  (void)fprintf(to, "{\"end\":%" PRId64 ",\"unclaimed\":%" PRId64 ",\"seconds\":%.3f}\n", cases, totals->unclaimed,
+                totals->seconds);
 }
 
 /* ---- JUnit XML --------------------------------------------------------------------------------------- */

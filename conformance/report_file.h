@@ -13,6 +13,8 @@ typedef struct report_totals {
 void file_jsonl_header(FILE *to, const report_options *options);
 void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);
 void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination);
+/* The last line: a file without it is not whole. */
+void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases);
 /* The header has the totals, which are known last: it is written twice, at the same length. */
 void file_junit_header(FILE *to, const report_totals *totals);
 void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);

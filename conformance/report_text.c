@@ -3,8 +3,10 @@
 #include "report_text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "core/dtype.h"
@@ -119,16 +121,47 @@ void text_count(FILE *to, int64_t count) {
 
 /* ---- files ------------------------------------------------------------------------------------------- */
 
-assay_status text_open(text_file *file, const char *path, assay_error *error) {
-  *file = (text_file){NULL, "", ""};
+static assay_status take_path(text_file *file, const char *path, assay_error *error) {
+  *file = (text_file){NULL, "", "", false};
   if (path[0] == '\0' || strlen(path) >= sizeof file->path)
     return assay_fail(error, ASSAY_ERR_INPUT, "report: a path of 1 to %zu bytes, found %zu", sizeof file->path - 1,
                       strlen(path));
   memcpy(file->path, path, strlen(path) + 1);
+  return ASSAY_OK;
+}
+
+assay_status text_open(text_file *file, const char *path, assay_error *error) {
+  if (take_path(file, path, error) != ASSAY_OK) return ASSAY_ERR_INPUT;
   (void)snprintf(file->beside, sizeof file->beside, "%s.%ld", path, (long)getpid());
   file->stream = fopen(file->beside, "wx");
   if (file->stream == NULL) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
   return ASSAY_OK;
+}
+
+assay_status text_open_partial(text_file *file, const char *path, int64_t keep_bytes, assay_error *error) {
+  if (take_path(file, path, error) != ASSAY_OK) return ASSAY_ERR_INPUT;
+  (void)snprintf(file->beside, sizeof file->beside, "%s" TEXT_PARTIAL, path);
+  const int fd = open(file->beside, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (fd >= 0 && !locked) {
+    (void)close(fd);
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: another run is writing it", file->beside);
+  }
+  if (fd >= 0 && ftruncate(fd, (off_t)(keep_bytes > 0 ? keep_bytes : 0)) == 0 && lseek(fd, 0, SEEK_END) >= 0)
+    file->stream = fdopen(fd, "r+");
+  if (file->stream == NULL) {
+    const int why = errno;
+    if (fd >= 0) (void)close(fd);
+    return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", path, strerror(why));
+  }
+  (void)setvbuf(file->stream, NULL, _IOLBF, 1 << 16);
+  file->partial = true;
+  return ASSAY_OK;
+}
+
+void text_keep(text_file *file) {
+  if (file->stream != NULL) (void)fclose(file->stream);
+  file->stream = NULL;
 }
 
 void text_discard(text_file *file) {
@@ -152,7 +185,8 @@ assay_status text_close(text_file *file, assay_error *error) {
     if (rename(file->beside, file->path) == 0) return ASSAY_OK;
     why = errno;
   }
-  (void)remove(file->beside);
-  return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", file->path,
-                    why != 0 ? strerror(why) : "an earlier write failed");
+  if (!file->partial) (void)remove(file->beside);
+  return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s%s%s", file->path,
+                    why != 0 ? strerror(why) : "an earlier write failed",
+                    file->partial ? "; what was written is in " : "", file->partial ? file->beside : "");
 }

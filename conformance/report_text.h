@@ -24,9 +24,16 @@ typedef struct text_file {
   FILE *stream;      /* NULL: none */
   char path[4096];   /* the name it gets */
   char beside[4110]; /* the name it has */
+  bool partial;      /* stays when it cannot be finished */
 } text_file;
 
 assay_status text_open(text_file *file, const char *path, assay_error *error);
+/* The same for a file whose lines shall outlive an interruption: PATH.partial, written line by line, locked against
+ * another run. keep_bytes >= 0: its first bytes stay, and what is written comes behind them. */
+#define TEXT_PARTIAL ".partial"
+assay_status text_open_partial(text_file *file, const char *path, int64_t keep_bytes, assay_error *error);
+/* Closes without renaming: PATH.partial stays. */
+void text_keep(text_file *file);
 /* Flushes, checks, renames. Whatever fails leaves nothing behind. */
 assay_status text_close(text_file *file, assay_error *error);
 void text_discard(text_file *file);

@@ -26,6 +26,8 @@ typedef struct cli_options {
   uint64_t seed;
   int32_t workers;
   double deadline_s;
+  int32_t shard, shards; /* --shard i/n; 0, 0: not given */
+  const char *resume, *html, *output, *dump, *dtype, *shape;
 } cli_options;
 
 /* Strict: unknown options, missing or malformed values are refused, `allowed` names what the command takes. */

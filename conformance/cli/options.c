@@ -98,6 +98,45 @@ static assay_status on_junit(cli_options *o, const char *name, const char *value
   o->junit = value;
   return ASSAY_OK;
 }
+static assay_status on_html(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->html = value;
+  return ASSAY_OK;
+}
+static assay_status on_resume(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->resume = value;
+  return ASSAY_OK;
+}
+static assay_status on_output(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->output = value;
+  return ASSAY_OK;
+}
+static assay_status on_dump(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->dump = value;
+  return ASSAY_OK;
+}
+static assay_status on_dtype(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->dtype = value;
+  return ASSAY_OK;
+}
+static assay_status on_shape(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->shape = value;
+  return ASSAY_OK;
+}
+
+/* "3/8": the third of eight. */
+static assay_status on_shard(cli_options *o, const char *name, const char *value, assay_error *error) {
+  int used = 0;
+  if (sscanf(value, "%6d/%6d%n", &o->shard, &o->shards, &used) != 2 || value[used] != '\0' || o->shards < 1 ||
+      o->shard < 1 || o->shard > o->shards)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: i/n with 1 <= i <= n", name, value);
+  return ASSAY_OK;
+}
 static assay_status on_in_process(cli_options *o, const char *name, const char *value, assay_error *error) {
   (void)name, (void)value, (void)error;
   o->in_process = true;
@@ -116,6 +155,13 @@ static const option_row rows[] = {
     {"--workers", true, on_workers},
     {"--deadline", true, on_deadline},
     {"--in-process", false, on_in_process},
+    {"--html", true, on_html},
+    {"--resume", true, on_resume},
+    {"--shard", true, on_shard},
+    {"--dump", true, on_dump},
+    {"--dtype", true, on_dtype},
+    {"--shape", true, on_shape},
+    {"-o", true, on_output},
 };
 
 /* Is `name` one of the words of `allowed`, which are separated by blanks? */

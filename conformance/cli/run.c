@@ -1,5 +1,6 @@
 /* run.c: assay run and assay replay: suites (or one descriptor) × variants → results → report. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 #include "claims.h"
 #include "cli.h"
+#include "conformance/campaign.h"
 #include "conformance/execute.h"
 #include "conformance/expand.h"
 #include "conformance/report.h"
@@ -125,6 +127,31 @@ static assay_status check_writable(const char *option, const char *path, assay_e
   return ASSAY_OK;
 }
 
+/* The results that an earlier run left in its file come first, as if they had just been made. */
+static assay_status resume_past(const cli_options *options, const assay_device_info *info, const assay_case *cases,
+                                int64_t count, campaign_past *past, assay_error *error) {
+  if (options->resume == NULL) return ASSAY_OK;
+  const campaign_id id = {options->device, info->name,     report_commit(), options->seed,
+                          count,           options->shard, options->shards};
+  return campaign_resume(options->resume, &id, cases, past, error);
+}
+
+/* Standard output may be a full disk as well. */
+static int check_output(int code) {
+  assay_error error = {""};
+  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+  (void)assay_fail(&error, ASSAY_ERR_IO, "standard output: cannot be written: %s", strerror(errno));
+  return cli_leave(ASSAY_ERR_IO, &error);
+}
+
+/* Interrupted: the file stays as far as it came, and how to go on is said. */
+static void abandon(report *out, const cli_options *options) {
+  report_abandon(out);
+  if (options->jsonl != NULL)
+    (void)fprintf(stderr, "assay: %s.partial holds what was done; the same command with --resume %s goes on\n",
+                  options->jsonl, options->jsonl);
+}
+
 int cli_run_command(int argc, char **argv) {
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -134,11 +161,16 @@ int cli_run_command(int argc, char **argv) {
   int64_t count = 0;
   assay_device_info info;
   run_state state = {NULL, NULL};
+  campaign_past past = {NULL, 0, 0, false};
   memset(&info, 0, sizeof info);
-  assay_status status = cli_parse(
-      argc, argv,
-      "--device --variant --filter --section --seed --jsonl --junit --plugin --workers --deadline --in-process",
-      &options, &error);
+  (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
+  assay_status status = cli_parse(argc, argv,
+                                  "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
+                                  "--deadline --in-process --shard --resume",
+                                  &options, &error);
+  if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
+  if (status == ASSAY_OK && options.resume != NULL) options.jsonl = options.resume;
   if (status == ASSAY_OK && options.words.count == 0)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
   if (status == ASSAY_OK) status = load_plugins(&options, &error);
@@ -148,35 +180,53 @@ int cli_run_command(int argc, char **argv) {
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
   if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
+  if (status == ASSAY_OK && options.shards > 0)
+    status = campaign_shard(cases, &count, options.shard, options.shards, &error);
   if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
+  if (status == ASSAY_OK) status = resume_past(&options, &info, cases, count, &past, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
   }
 
+  const bool whole = options.section == NULL && options.filters.count == 0;
   const report_options report_choice = {.text = stdout,
                                         .progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0,
-                                        .jsonl = options.jsonl,
+                                        .jsonl = past.complete ? NULL : options.jsonl,
                                         .junit = options.junit,
                                         .device = options.device,
                                         .info = &info,
                                         .seed = options.seed,
-                                        .total = count};
+                                        .total = count,
+                                        .shard = options.shard,
+                                        .shards = options.shards,
+                                        .whole = whole,
+                                        .past = past.count,
+                                        .past_bytes = past.keep_bytes};
   status = report_open(&report_choice, &state.out, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
   }
   const execute_options execution = {options.workers, options.deadline_s, options.in_process};
-  status = execute_cases(cases, count, &execution, on_done, &state, &error);
-  if (status == ASSAY_OK && options.section == NULL && options.filters.count == 0)
+  for (int64_t i = 0; i < past.count; ++i)
+    on_done(&state, i, &cases[i], &past.results[i]);
+  status = execute_cases(cases + past.count, count - past.count, &execution, on_done, &state, &error);
+  if (status != ASSAY_OK) {
+    abandon(state.out, &options);
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  if (whole && options.shards == 0)
     for (int32_t v = 0; v < assay_variant_count(); ++v)
       if (variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
   code = report_close(state.out, &error);
-  if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
+  if (error.text[0] != '\0') code = cli_leave(ASSAY_ERR_IO, &error);
+  code = check_output(code);
 done:
   claims_close(state.seen);
+  campaign_free(&past);
   free(cases);
   case_list_free(&list);
   return code;

@@ -145,7 +145,7 @@ Test(report, files_appear_whole) {
   int lines = 0;
   for (char *line = all, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, ++lines)
     look_at_json_line(line, (size_t)(end - line));
-  cr_expect_eq(lines, 61);
+  cr_expect_eq(lines, 62);
   cr_expect_eq(strncmp(all, "{\"assay\":\"", 10), 0);
   cr_expect_not_null(strstr(all, "\"verdict\":\"CRASH\""));
   cr_expect_not_null(strstr(all, "\"ratio_element\":null"));

@@ -1,0 +1,37 @@
+/* json.h: reads JSON, as the runner writes it and as others may: a tree of values in memory that is used again. */
+#ifndef ASSAY_CONFORMANCE_JSON_H
+#define ASSAY_CONFORMANCE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "assay/status.h"
+
+typedef enum json_kind { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } json_kind;
+
+typedef struct json_value {
+  json_kind kind;
+  const char *key;  /* inside an object, else NULL */
+  const char *text; /* strings: unescaped, with U+FFFD for \u0000; numbers: as written */
+  double number;    /* booleans: 0 or 1 */
+  const struct json_value *child, *next;
+} json_value;
+
+typedef struct json_reader json_reader;
+
+json_reader *json_open(void); /* NULL: out of memory */
+void json_close(json_reader *r);
+/* One value, with nothing but blanks behind it. It lives until the next call. Refuses more than 64 levels. */
+assay_status json_parse(json_reader *r, const char *text, size_t size, const json_value **value, assay_error *error);
+
+/* Look-ups; `object` may be NULL. A missing member, or one of another kind, gives the fallback. */
+const json_value *json_member(const json_value *object, const char *key);
+const char *json_text(const json_value *object, const char *key, const char *fallback);
+double json_number(const json_value *object, const char *key, double fallback);
+int64_t json_integer(const json_value *object, const char *key, int64_t fallback);
+/* Integers above 2^53 are exact: they are read from their digits. */
+uint64_t json_unsigned(const json_value *object, const char *key, uint64_t fallback);
+bool json_flag(const json_value *object, const char *key, bool fallback);
+
+#endif
