@@ -12,11 +12,12 @@
 #include "execute_worker.h"
 #include "judge_parts.h"
 
-enum { MAX_WORKERS = 256, CUDA_WORKERS = 8, WINDOW = 1024, FALLBACK_DEADLINE_S = 60 };
+enum { MAX_WORKERS = 256, CUDA_WORKERS = 8, WINDOW = EXECUTE_WINDOW, FALLBACK_DEADLINE_S = 60 };
 
 typedef struct executor {
-  const assay_case *cases;
-  int64_t count, next, delivered; /* next case never sent; first case not yet delivered */
+  execute_next source;
+  int64_t count, next, delivered;    /* how many there are, once known; first case never sent; first not delivered */
+  const assay_case *pending[WINDOW]; /* sent or about to be, not delivered; by index modulo */
   double deadline_ms;
   worker *workers;
   int32_t worker_count;
@@ -62,14 +63,23 @@ static void accept(executor *e, int64_t index, const case_result *result) {
   while (e->delivered < e->count && e->ready[e->delivered % WINDOW]) {
     const int64_t at = e->delivered++;
     e->ready[at % WINDOW] = false;
-    if (e->done != NULL) e->done(e->context, at, &e->cases[at], &e->window[at % WINDOW]);
+    if (e->done != NULL) e->done(e->context, at, e->pending[at % WINDOW], &e->window[at % WINDOW]);
   }
 }
 
 /* The next case to send; -1: none now. No case is so far ahead that its result would have no place. */
 static int64_t take_case(executor *e) {
   if (e->again_count > 0) return e->again[--e->again_count];
-  if (e->next < e->count && e->next < e->delivered + WINDOW) return e->next++;
+  if (e->next >= e->count || e->next >= e->delivered + WINDOW) return -1;
+  switch (e->source(e->context, e->next, &e->pending[e->next % WINDOW])) {
+  case EXECUTE_CASE:
+    return e->next++;
+  case EXECUTE_END:
+    e->count = e->next;
+    break;
+  case EXECUTE_WAIT:
+    break;
+  }
   return -1;
 }
 
@@ -126,10 +136,11 @@ static assay_status feed(executor *e, int32_t self, int32_t depth, assay_error *
     const int64_t index = take_case(e);
     if (index < 0) break;
     if (w->pid == 0) {
-      const assay_status status = worker_start(e->workers, e->worker_count, self, e->cases, error);
+      const assay_status status = worker_start(e->workers, e->worker_count, self, error);
       if (status != ASSAY_OK) return status;
     }
-    if (!worker_send(w, index)) { /* already dead: it is buried when its end of the socket is read */
+    if (!worker_send(w, index,
+                     e->pending[index % WINDOW])) { /* already dead: it is buried when its end of the socket is read */
       e->again[e->again_count++] = index;
       break;
     }
@@ -180,68 +191,106 @@ static assay_status run_workers(executor *e, assay_error *error) {
   while (status == ASSAY_OK && e->delivered < e->count && !interrupted) {
     for (int32_t i = 0; i < e->worker_count && status == ASSAY_OK; ++i)
       status = feed(e, i, 1, error);
-    for (int32_t i = 0; i < e->worker_count && status == ASSAY_OK && e->count - e->next > e->worker_count; ++i)
+    for (int32_t i = 0;
+         i < e->worker_count && status == ASSAY_OK && e->count - e->next > WORKER_QUEUE * e->worker_count; ++i)
       status = feed(e, i, WORKER_QUEUE, error);
-    if (status == ASSAY_OK) status = wait_for(e, error);
+    if (status == ASSAY_OK && e->delivered < e->count) status = wait_for(e, error);
   }
   return status;
 }
 
 static assay_status run_here(executor *e) {
   static case_result result;
-  for (int64_t i = 0; i < e->count && !interrupted; ++i) {
-    worker_judge(&e->cases[i], &result);
+  for (int64_t i; !interrupted && (i = take_case(e)) >= 0;) {
+    worker_judge(e->pending[i % WINDOW], &result);
     accept(e, i, &result);
   }
   judge_release();
   return ASSAY_OK;
 }
 
-static int32_t worker_count(const assay_case *cases, int64_t count, const execute_options *options) {
+static int32_t worker_count(const char *device, int64_t count, const execute_options *options) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   int64_t wanted = options->workers > 0 ? options->workers : cores > 0 ? cores : 1;
-  bool cuda = false;
-  for (int64_t i = 0; i < count && !cuda; ++i)
-    cuda = strcmp(cases[i].device, "cuda") == 0;
+  const bool cuda = strcmp(device, "cuda") == 0;
   if (cuda && options->workers <= 0 && wanted > CUDA_WORKERS) wanted = CUDA_WORKERS;
   if (wanted > MAX_WORKERS) wanted = MAX_WORKERS;
   return (int32_t)(wanted > count ? count : wanted);
 }
 
-assay_status execute_cases(const assay_case *cases, int64_t count, const execute_options *options, execute_done done,
-                           void *context, assay_error *error) {
+/* A list as a source. */
+typedef struct case_source {
+  const assay_case *cases;
+  int64_t count;
+  execute_done done;
+  void *context;
+} case_source;
+
+static execute_more next_of_list(void *context, int64_t index, const assay_case **one) {
+  const case_source *list = context;
+  if (index >= list->count) return EXECUTE_END;
+  *one = &list->cases[index];
+  return EXECUTE_CASE;
+}
+
+static void done_of_list(void *context, int64_t index, const assay_case *one, const case_result *result) {
+  const case_source *list = context;
+  if (list->done != NULL) list->done(list->context, index, one, result);
+}
+
+static assay_status execute(execute_next source, int64_t count, const char *device, const execute_options *options,
+                            execute_done done, void *context, assay_error *error) {
   assay_status status = ASSAY_ERR_MEMORY;
   struct sigaction act, before_int, before_term;
-  executor e = {.cases = cases, .count = count, .done = done, .context = context};
-  if (count <= 0) return ASSAY_OK;
-  e.deadline_ms = (options->deadline_s > 0 ? options->deadline_s : FALLBACK_DEADLINE_S) * 1e3;
-  e.worker_count = worker_count(cases, count, options);
-  e.workers = calloc((size_t)e.worker_count, sizeof *e.workers);
-  e.window = malloc(WINDOW * sizeof *e.window);
-  e.ready = calloc(WINDOW, sizeof *e.ready);
+  executor *e = calloc(1, sizeof *e);
+  if (e == NULL) return assay_fail(error, status, "workers: out of memory");
+  e->source = source;
+  e->count = count;
+  e->done = done;
+  e->context = context;
+  e->deadline_ms = (options->deadline_s > 0 ? options->deadline_s : FALLBACK_DEADLINE_S) * 1e3;
+  e->worker_count = worker_count(device, count, options);
+  e->workers = calloc((size_t)e->worker_count, sizeof *e->workers);
+  e->window = malloc(WINDOW * sizeof *e->window);
+  e->ready = calloc(WINDOW, sizeof *e->ready);
   memset(&act, 0, sizeof act);
   act.sa_handler = note_signal;
   (void)sigemptyset(&act.sa_mask);
   interrupted = 0;
   (void)sigaction(SIGINT, &act, &before_int);
   (void)sigaction(SIGTERM, &act, &before_term);
-  if (e.workers == NULL || e.window == NULL || e.ready == NULL) {
+  if (e->workers == NULL || e->window == NULL || e->ready == NULL) {
     (void)assay_fail(error, status, "workers: out of memory");
     goto done;
   }
-  status = options->in_process ? run_here(&e) : run_workers(&e, error);
-  if (status == ASSAY_OK && e.delivered < e.count)
-    status = assay_fail(error, ASSAY_ERR_INTERNAL, "interrupted by %s after %lld of %lld cases",
-                        interrupted == SIGINT ? "SIGINT" : signal_text(interrupted), (long long)e.delivered,
-                        (long long)e.count);
+  status = options->in_process ? run_here(e) : run_workers(e, error);
+  if (status == ASSAY_OK && interrupted && e->delivered < e->count)
+    status = assay_fail(error, ASSAY_ERR_INTERNAL, "interrupted by %s after %lld cases",
+                        interrupted == SIGINT ? "SIGINT" : signal_text(interrupted), (long long)e->delivered);
 done:
   /* Closing the socket ends an idle worker; one that still runs a case is not waited for. */
-  for (int32_t i = 0; e.workers != NULL && i < e.worker_count; ++i)
-    if (e.workers[i].pid != 0) (void)worker_stop(&e.workers[i], e.workers[i].queued > 0);
+  for (int32_t i = 0; e->workers != NULL && i < e->worker_count; ++i)
+    if (e->workers[i].pid != 0) (void)worker_stop(&e->workers[i], e->workers[i].queued > 0);
   (void)sigaction(SIGINT, &before_int, NULL);
   (void)sigaction(SIGTERM, &before_term, NULL);
-  free(e.workers);
-  free(e.window);
-  free(e.ready);
+  free(e->workers);
+  free(e->window);
+  free(e->ready);
+  free(e);
   return status;
+}
+
+assay_status execute_cases(const assay_case *cases, int64_t count, const execute_options *options, execute_done done,
+                           void *context, assay_error *error) {
+  case_source list = {cases, count, done, context};
+  const char *device = "";
+  if (count <= 0) return ASSAY_OK;
+  for (int64_t i = 0; i < count && strcmp(device, "cuda") != 0; ++i)
+    device = cases[i].device;
+  return execute(next_of_list, count, device, options, done_of_list, &list, error);
+}
+
+assay_status execute_stream(execute_next next, const char *device, const execute_options *options, execute_done done,
+                            void *context, assay_error *error) {
+  return execute(next, INT64_MAX, device, options, done, context, error);
 }

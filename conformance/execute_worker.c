@@ -1,5 +1,5 @@
-/* execute_worker.c: a worker: born by fork before any device is open here, fed with indices into the list of
- * cases that it inherited, answers with plain results. */
+/* execute_worker.c: a worker: born by fork before any device is open here, fed with cases as they lie in memory
+ * (addresses of operators are the same on both sides of a fork), answers with plain results. */
 #define _POSIX_C_SOURCE 200809L
 #include "execute_worker.h"
 
@@ -73,20 +73,37 @@ static bool write_all(int fd, const void *from, size_t bytes) {
   return true;
 }
 
+/* A question: its head, then the case's lists, [LISTS][batch]. */
+enum { LISTS = 4 };
+typedef struct worker_question {
+  int64_t index;
+  assay_case one;
+} worker_question;
+
 /* Until the parent closes the socket, or the device is lost. Interrupts are the parent's business. */
-static void serve(int fd, const assay_case *cases) {
+static void serve(int fd) {
   static worker_answer answer; /* static: padding crosses the socket as well, and shall be defined */
+  static worker_question question;
+  static int32_t list[LISTS][CASE_MAX_BATCH];
   (void)signal(SIGINT, SIG_IGN);
   (void)signal(SIGTERM, SIG_DFL);
-  while (read_all(fd, &answer.index, sizeof answer.index)) {
-    worker_judge(&cases[answer.index], &answer.result);
+  while (read_all(fd, &question, sizeof question)) {
+    assay_case *one = &question.one;
+    int32_t **const lists[LISTS] = {&one->kv_len, &one->new_len, &one->share_with, &one->share_tokens};
+    for (int i = 0; i < LISTS; ++i)
+      if (*lists[i] != NULL) {
+        if (!read_all(fd, list[i], (size_t)one->batch * sizeof list[i][0])) return;
+        *lists[i] = list[i];
+      }
+    answer.index = question.index;
+    worker_judge(one, &answer.result);
     if (!write_all(fd, &answer, sizeof answer) || answer.result.device_lost) break;
   }
 }
 
 /* ---- the parent's end -------------------------------------------------------------------------------- */
 
-assay_status worker_start(worker *all, int32_t count, int32_t self, const assay_case *cases, assay_error *error) {
+assay_status worker_start(worker *all, int32_t count, int32_t self, assay_error *error) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
     return assay_fail(error, ASSAY_ERR_IO, "worker: no socket: %s", strerror(errno));
@@ -101,7 +118,7 @@ assay_status worker_start(worker *all, int32_t count, int32_t self, const assay_
     (void)close(pair[0]);
     for (int32_t i = 0; i < count; ++i)
       if (i != self && all[i].pid != 0) (void)close(all[i].socket);
-    serve(pair[1], cases);
+    serve(pair[1]);
     _exit(0); /* nothing that the parent has in its buffers is written twice */
   }
   (void)close(pair[1]);
@@ -119,8 +136,15 @@ int worker_stop(worker *w, bool kill_it) {
   return status;
 }
 
-bool worker_send(worker *w, int64_t index) {
-  return write_all(w->socket, &index, sizeof index);
+bool worker_send(worker *w, int64_t index, const assay_case *one) {
+  static worker_question question; /* static: its padding is defined */
+  const int32_t *const lists[LISTS] = {one->kv_len, one->new_len, one->share_with, one->share_tokens};
+  question.index = index;
+  question.one = *one;
+  bool sent = write_all(w->socket, &question, sizeof question);
+  for (int i = 0; i < LISTS && sent; ++i)
+    if (lists[i] != NULL) sent = write_all(w->socket, lists[i], (size_t)one->batch * sizeof *lists[i]);
+  return sent;
 }
 
 int worker_receive(worker *w) {

@@ -6,7 +6,8 @@
 
 #include "execute.h"
 
-enum { WORKER_QUEUE = 2 }; /* the case being run, and one more so that the worker never waits for the parent */
+/* The case being run, and more so that the worker never waits for the parent, and both wake up less often. */
+enum { WORKER_QUEUE = 4 };
 
 /* What crosses the socket to the parent. */
 typedef struct worker_answer {
@@ -26,10 +27,10 @@ typedef struct worker {
 } worker;
 
 /* Forks worker `self` of `all`. Its copy of the other sockets is closed. */
-assay_status worker_start(worker *all, int32_t count, int32_t self, const assay_case *cases, assay_error *error);
+assay_status worker_start(worker *all, int32_t count, int32_t self, assay_error *error);
 /* Kills if asked, waits, closes. Returns the wait status. */
 int worker_stop(worker *w, bool kill_it);
-bool worker_send(worker *w, int64_t index);
+bool worker_send(worker *w, int64_t index, const assay_case *one);
 /* Reads what is there. 1: an answer is complete in `partial`; 0: not yet; -1: the other end is gone. */
 int worker_receive(worker *w);
 
