@@ -386,17 +386,44 @@ static void judge_runs(trial *t, case_result *result) {
   outputs_free(&plain);
 }
 
+bool trial_shape(trial *t, case_result *result) {
+  assay_error error = {""};
+  const draw choice = {.dead = t->one->dead, .poison = 0x03};
+  if (image_shape(t->one, &choice, &t->first, &error) != ASSAY_OK) {
+    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+    return false;
+  }
+  list_outputs(t);
+  return true;
+}
+
+bool trial_reference(trial *t, case_result *result) {
+  assay_error error = {""};
+  const assay_status status = image_fill(&t->first, NULL, &error);
+  if (status != ASSAY_OK) {
+    judge_verdict(result, status == ASSAY_ERR_INPUT ? VERDICT_WEAK : VERDICT_FAIL, "admission", "%s", error.text);
+    return false;
+  }
+  if (!choose_rows(t)) return out_of_memory(result);
+  return compute_reference(t, result);
+}
+
+void trial_free(trial *t) {
+  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
+    free(t->expected[o].value);
+    free(t->expected[o].sigma);
+  }
+  free(t->seen.v_needed);
+  free(t->row_index);
+  image_free(&t->first);
+}
+
 void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device, case_result *result) {
   trial t = {.one = one, .variant = variant, .device = device};
   assay_error error = {""};
-  const draw choice = {.dead = one->dead, .poison = 0x03};
   *result = (case_result){.verdict = VERDICT_PASS};
   t.multiprocessors = device_multiprocessors(device);
-  if (image_shape(one, &choice, &t.first, &error) != ASSAY_OK) {
-    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
-    goto done;
-  }
-  list_outputs(&t);
+  if (!trial_shape(&t, result)) goto done;
   if (one->section == SECTION_REFUSE) {
     if (image_fill(&t.first, NULL, &error) != ASSAY_OK)
       judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
@@ -404,23 +431,9 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
       refuse_judge(&t, result);
     goto done;
   }
-  if (!ask_variant(&t, result)) goto done;
-  const assay_status status = image_fill(&t.first, NULL, &error);
-  if (status != ASSAY_OK) {
-    judge_verdict(result, status == ASSAY_ERR_INPUT ? VERDICT_WEAK : VERDICT_FAIL, "admission", "%s", error.text);
-    goto done;
-  }
-  if (!choose_rows(&t)) {
-    (void)out_of_memory(result);
-    goto done;
-  }
-  if (compute_reference(&t, result)) judge_runs(&t, result);
+  if (!ask_variant(&t, result) || !trial_reference(&t, result)) goto done;
+  judge_runs(&t, result);
+  power_judge(&t, result);
 done:
-  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
-    free(t.expected[o].value);
-    free(t.expected[o].sigma);
-  }
-  free(t.seen.v_needed);
-  free(t.row_index);
-  image_free(&t.first);
+  trial_free(&t);
 }

@@ -85,6 +85,14 @@ double values_load(const trial *t, const outputs *got, place where);
 /* "out, request 1, row 0 of 1 (position 36), head 2, channel 5; kv_len 37, …" */
 void values_describe(const trial *t, place where, char *text, size_t size);
 
+/* ---- judge.c: what is known of a case before any run. False: the verdict is set. ---- */
+bool trial_shape(trial *t, case_result *result);     /* tensors without contents, the outputs */
+bool trial_reference(trial *t, case_result *result); /* contents, the rows judged, what the reference says */
+void trial_free(trial *t);
+
+/* ---- power.c: planted errors on a case that passed ---- */
+void power_judge(const trial *t, case_result *result);
+
 /* ---- judge_refuse.c ---- */
 void refuse_judge(trial *t, case_result *result);
 

@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "ref/lib/attention.h"
 #include "ref/lib/attention_inputs.h"
+#include "ref/lib/attention_spoil.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 #include "ref/lib/vector.h"
@@ -203,6 +204,8 @@ typedef struct gate_run {
   bool exact;
   assay_expected *expected;
   assay_seen *seen;
+  const attention_spoil *wrong; /* NULL: as it should be */
+  double *halo;                 /* [H, MAX_TAPS] planted error: the last r of the previous row, newest first */
   double *memory;
   int64_t capacity;
   gate_row row;
@@ -234,9 +237,33 @@ static bool needs_v(const gate_run *run, int64_t t) {
   return !(run->row.z[t] <= -kappa_element * sqrt(z_variance(&run->g, &run->error, t)));
 }
 
+/* Planted errors. The filter goes on with r of the row before, or starts anew at every split; some keys count never or
+ * twice. r is right; z, p and y are made anew. */
+static void gate_spoil(gate_run *run, const attention_row *at) {
+  const gate *g = &run->g;
+  const gate_row *row = &run->row;
+  const attention_spoil *wrong = run->wrong;
+  double *halo = run->halo + at->head * MAX_TAPS;
+  const bool across = wrong->kind == SPOIL_FILTER_ACROSS_ROWS, anew = wrong->kind == SPOIL_SPLIT_HALO_LOST;
+  vector_zero(row->y, row->D);
+  for (int64_t t = 0; t < row->keys; ++t) {
+    const int64_t key = at->first + t;
+    double z = 0;
+    for (int64_t j = 0; j < g->F; ++j) {
+      if (j > t && across) z += g->tap[j] * halo[j - t - 1];
+      if (j <= t && !(anew && (key - j) / wrong->split != key / wrong->split)) z += g->tap[j] * row->r[t - j];
+    }
+    row->p[t] = row->gamma * (z < g->lo ? g->lo : z > g->hi ? g->hi : z);
+    for (int times = attention_spoil_times(wrong, at, key); times > 0 && row->p[t] != 0; --times)
+      vector_add(row->y, row->p[t], row->v + t * row->D, row->D);
+  }
+  for (int64_t j = 0; j < MAX_TAPS; ++j)
+    halo[j] = j < row->keys ? row->r[row->keys - 1 - j] : 0;
+}
+
 static assay_status visit(void *context, const attention_row *at, assay_error *error) {
   gate_run *run = context;
-  const int64_t D = run->a.D, keys = at->first <= at->last ? at->last + 1 - at->first : 0;
+  const int64_t D = run->a.D, keys = at->first < at->end ? at->end - at->first : 0;
   assay_status status = reserve(run, keys, error);
   if (status != ASSAY_OK) return status;
   double *sigma = run->expected->sigma != NULL ? run->expected->sigma + at->output * D : NULL;
@@ -247,6 +274,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.v = keys > 0 ? at->v + (at->first - at->origin) * D : NULL;
   run->row.y = run->expected->value + at->output * D;
   gate_attention(&run->g, &run->row);
+  if (run->wrong != NULL) gate_spoil(run, at);
 
   const bool need = run->seen != NULL && run->seen->v_needed != NULL;
   if (run->exact) status = gate_admit(&run->g, &run->row, at, &run->error, error);
@@ -262,11 +290,15 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   return ASSAY_OK;
 }
 
-static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
-                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
-  const attention a = attention_of(call);
+static assay_status compute(const assay_call *call, const attention_spoil *wrong, double *halo,
+                            const assay_contract *contract, const assay_rows *rows, bool exact,
+                            assay_expected *expected, assay_seen *seen, assay_error *error) {
+  attention a = attention_of(call);
+  if (wrong != NULL) a.reach = wrong->reach;
   const assay_tensor *taps = &call->arg[ARG_TAPS];
   gate_run run = {.a = a, .gamma = call->arg[ARG_GAMMA].data, .exact = exact, .expected = expected, .seen = seen};
+  run.wrong = wrong;
+  run.halo = halo;
   run.g = (gate){.scale = a.scale,
                  .lo = attention_real(call->param[PARAM_LO]),
                  .hi = attention_real(call->param[PARAM_HI]),
@@ -289,6 +321,50 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   if (status == ASSAY_OK)
     status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
   free(run.memory);
+  return status;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  return compute(call, NULL, NULL, contract, rows, exact, expected, seen, error);
+}
+
+/* Small arguments and parameters of the gate's own that a planted error changes. */
+static bool spoil_call(attention_spoil *wrong) {
+  if (wrong->kind == SPOIL_RELU_LOST) wrong->param[PARAM_RELU_PRE] = 0;
+  if (wrong->kind == SPOIL_CLIP_LOST) wrong->param[PARAM_HI] = 1e6;
+  if (wrong->kind == SPOIL_TAPS_REVERSED) {
+    const int64_t F = wrong->arg[ARG_TAPS].shape[0];
+    const float *from = wrong->arg[ARG_TAPS].data;
+    float *tap = attention_spoil_copy(wrong, ARG_TAPS);
+    for (int64_t j = 0; tap != NULL && j < F; ++j)
+      tap[j] = from[F - 1 - j];
+    return tap != NULL;
+  }
+  if (wrong->kind == SPOIL_GAMMA_LOST) {
+    float *gamma = attention_spoil_copy(wrong, ARG_GAMMA);
+    for (int64_t h = 0; gamma != NULL && h < wrong->arg[ARG_GAMMA].shape[0]; ++h)
+      gamma[h] = 1;
+    return gamma != NULL;
+  }
+  return true;
+}
+
+static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
+                          assay_expected *expected, assay_error *error) {
+  attention_spoil wrong;
+  assay_expected values = {expected->value, NULL};
+  const assay_tensor *q = &call->arg[ARG_Q];
+  double *halo = calloc((size_t)(q->shape[1] * MAX_TAPS), sizeof *halo);
+  assay_status status = attention_spoil_make(call, contract, index, &wrong, error);
+  if (status == ASSAY_OK && (halo == NULL || !spoil_call(&wrong)))
+    status = assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention spoil: out of memory");
+  if (status == ASSAY_OK) status = compute(&wrong.call, &wrong, halo, contract, rows, false, &values, NULL, error);
+  if (status == ASSAY_OK)
+    attention_spoil_rows(&wrong, rows != NULL && rows->index != NULL ? rows->count : q->shape[0],
+                         q->shape[1] * q->shape[2], values.value);
+  attention_spoil_free(&wrong);
+  free(halo);
   return status;
 }
 
@@ -368,7 +444,8 @@ static const assay_op op = {
     .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,renumbering,permutation",
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
-              "row_swapped,filter_across_rows",
+              "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,"
+              "filter_across_rows,split_halo_lost,relu_lost,clip_lost,taps_reversed,gamma_lost",
     .kappa_element = 7,
     .check = check,
     .reference = reference,
@@ -377,6 +454,7 @@ static const assay_op op = {
     .fill_k = gate_fill_k,
     .fill_v = gate_fill_v,
     .visible = attention_visible,
+    .spoil = spoil,
 };
 
 const assay_op *assay_op_gate_attention(void) {

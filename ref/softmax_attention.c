@@ -13,6 +13,7 @@
 #include "core/dtype.h"
 #include "ref/lib/attention.h"
 #include "ref/lib/attention_inputs.h"
+#include "ref/lib/attention_spoil.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 #include "ref/lib/vector.h"
@@ -229,6 +230,7 @@ typedef struct softmax_run {
   assay_expected *expected;
   bool lse;
   assay_seen *seen;
+  const attention_spoil *wrong; /* NULL: as it should be */
   double *memory;
   int64_t *key;
   int64_t capacity;
@@ -256,14 +258,37 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   return ASSAY_OK;
 }
 
+/* Planted error: the splits' results are averaged as if they weighed the same, and lse is that of the last. */
+static void average_splits(softmax_run *run) {
+  softmax_row part = run->row;
+  const int64_t D = part.D, split = run->wrong->split;
+  double *sum = run->error.split, parts = 0;
+  vector_zero(sum, D);
+  for (int64_t i = 0; i < run->row.keys; part.key += part.keys, parts += 1) {
+    const int64_t begin = i;
+    while (i < run->row.keys && run->key[i] / split == run->key[begin] / split)
+      ++i;
+    part.keys = i - begin;
+    if (part.keys == run->row.keys) return;
+    softmax_attention(&part);
+    vector_add(sum, 1, part.y, D);
+  }
+  if (parts == 0) return;
+  for (int64_t d = 0; d < D; ++d)
+    run->row.y[d] = sum[d] / parts;
+  run->row.lse = part.lse;
+}
+
 static assay_status visit(void *context, const attention_row *at, assay_error *error) {
   softmax_run *run = context;
   const int64_t D = run->a.D;
-  assay_status status = reserve(run, at->first <= at->last ? at->last + 1 - at->first : 0, error);
+  const int64_t most = at->first < at->end ? at->end - at->first : 0;
+  assay_status status = reserve(run, run->wrong != NULL ? 2 * most : most, error);
   if (status != ASSAY_OK) return status;
   run->row.keys = 0;
-  for (int64_t t = at->first; t <= at->last; ++t)
-    if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
+  for (int64_t t = at->first; t < at->end; ++t)
+    for (int times = attention_spoil_times(run->wrong, at, t); times > 0; --times)
+      if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
   run->row.last = at->last;
   run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
   run->row.q = at->q;
@@ -272,6 +297,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.origin = at->origin;
   run->row.y = run->expected[0].value + at->output * D;
   softmax_attention(&run->row);
+  if (run->wrong != NULL && run->wrong->kind == SPOIL_LSE_NOT_MERGED) average_splits(run);
   if (run->lse) run->expected[1].value[at->output] = run->row.lse;
 
   if (run->exact) status = softmax_admit(&run->row, at, &run->error, error);
@@ -306,16 +332,19 @@ static assay_status admit_call(const assay_call *call, const attention *a, assay
   return ASSAY_OK;
 }
 
-static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
-                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
-  const attention a = attention_of(call);
+static assay_status compute(const assay_call *call, const attention_spoil *wrong, const assay_contract *contract,
+                            const assay_rows *rows, bool exact, assay_expected *expected, assay_seen *seen,
+                            assay_error *error) {
+  attention a = attention_of(call);
+  if (wrong != NULL) a.reach = wrong->reach;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
                      .softcap = attention_real(call->param[PARAM_SOFTCAP]),
                      .exact = exact,
                      .expected = expected,
                      .lse = call->arg[ARG_LSE].data != NULL,
-                     .seen = seen};
+                     .seen = seen,
+                     .wrong = wrong};
   const assay_contract *c = contract != NULL ? contract : &plain_contract;
   run.error.contract = c;
   run.error.out = a.q->dtype;
@@ -334,6 +363,31 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
     status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
   free(run.memory);
   free(run.key);
+  return status;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  return compute(call, NULL, contract, rows, exact, expected, seen, error);
+}
+
+static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
+                          assay_expected *expected, assay_error *error) {
+  attention_spoil wrong;
+  assay_expected values[2] = {{expected[0].value, NULL}, {NULL, NULL}};
+  const bool lse = call->arg[ARG_LSE].data != NULL;
+  if (lse) values[1].value = expected[1].value;
+  assay_status status = attention_spoil_make(call, contract, index, &wrong, error);
+  if (status == ASSAY_OK && wrong.kind == SPOIL_SOFTCAP_LOST) wrong.param[PARAM_SOFTCAP] = 0;
+  if (status == ASSAY_OK && wrong.kind == SPOIL_SLOPES_LOST) wrong.arg[ARG_SLOPES].data = NULL;
+  if (status == ASSAY_OK) status = compute(&wrong.call, &wrong, contract, rows, false, values, NULL, error);
+  if (status == ASSAY_OK) {
+    const assay_tensor *q = &call->arg[ARG_Q];
+    const int64_t count = rows != NULL && rows->index != NULL ? rows->count : q->shape[0];
+    attention_spoil_rows(&wrong, count, q->shape[1] * q->shape[2], values[0].value);
+    if (lse) attention_spoil_rows(&wrong, count, q->shape[1], values[1].value);
+  }
+  attention_spoil_free(&wrong);
   return status;
 }
 
@@ -418,7 +472,9 @@ static const assay_op op = {
     .params = params,
     .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,renumbering,permutation",
-    .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,row_swapped",
+    .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
+              "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
+              "softcap_lost,slopes_lost",
     .kappa_element = 7,
     .check = check,
     .reference = reference,
@@ -427,6 +483,7 @@ static const assay_op op = {
     .fill_k = softmax_fill_k,
     .fill_v = softmax_fill_v,
     .visible = attention_visible,
+    .spoil = spoil,
 };
 
 const assay_op *assay_op_softmax_attention(void) {

@@ -157,7 +157,7 @@ struct assay_op {
   const assay_param *params;
   int32_t param_count;
   const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes" */
-  const char *spoils;   /* planted errors the suite must notice; names */
+  const char *spoils;   /* planted errors the suite must notice; names, at most 32 */
   double kappa_element; /* element limit in σ (7 for sums) */
 
   /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
@@ -174,6 +174,10 @@ struct assay_op {
   void (*fill_v)(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
   /* Is key `token` of the request inside some row's mask? (request's new tokens start at P.) */
   bool (*visible)(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
+  /* What an implementation with planted error number `spoil` of `spoils` would compute, in f64: as reference(), values
+   * only. NULL where the operator lists none. */
+  assay_status (*spoil)(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t spoil,
+                        assay_expected *expected, assay_error *error);
 };
 
 /* ---- look-ups by name: the names are the interface, so arguments can be added without breaking callers -- */

@@ -71,7 +71,7 @@ int64_t attention_first_key(const attention *a, int64_t last) {
  * (kb + off) mod stride = 0 with off = (tp_rank·H + h)·slide + 1, or for slide < 0
  * off = (tp_rank·H_kv + h / G)·(-slide) + 1. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
-  if (t < 0 || t > last || t < attention_first_key(a, last)) return false;
+  if (t < 0 || t > last + a->reach || t < attention_first_key(a, last)) return false;
   if (a->sparse_block == 0) return true;
   const int64_t kb = t / a->sparse_block, qb = last / a->sparse_block;
   const int64_t G = a->H / a->H_kv;
@@ -167,7 +167,8 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
     const int64_t P = L - (next_row - first_row);
     for (end = begin; end < rows->count && row_at(rows, end) < next_row; ++end)
       ;
-    const int64_t highest = P + row_at(rows, end - 1) - first_row;
+    int64_t highest = P + row_at(rows, end - 1) - first_row + a->reach;
+    if (highest >= L) highest = L - 1;
     const int64_t origin = attention_first_key(a, P + row_at(rows, begin) - first_row);
     const int64_t keys = highest >= origin ? highest + 1 - origin : 0;
     status = reserve(&w, keys, a->D, error);
@@ -185,6 +186,9 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
                                      .kv_head = kv_head,
                                      .last = last < 0 ? -1 : last,
                                      .first = attention_first_key(a, last),
+                                     .end = last < 0              ? 0
+                                            : last + a->reach < L ? last + 1 + a->reach
+                                                                  : L,
                                      .origin = origin,
                                      .keys = keys,
                                      .q = w.q,

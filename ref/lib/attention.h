@@ -20,6 +20,7 @@ typedef struct attention {
   /* the mask */
   int64_t window;                                                           /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
+  int reach; /* keys seen behind the row's own: 0, but for planted errors (attention_spoil.h) */
 } attention;
 
 attention attention_of(const assay_call *call);
@@ -51,7 +52,8 @@ typedef struct attention_row {
   int64_t output; /* (index in the row subset) · H + head */
   int64_t request, head, kv_head;
   int64_t last;             /* the row's own position; -1: sees nothing, then all below is void */
-  int64_t first;            /* first key in the window; first > last: sees nothing */
+  int64_t first;            /* first key in the window; first >= end: sees nothing */
+  int64_t end;              /* behind the last key that causality leaves: last + 1 */
   int64_t origin;           /* key t of the request is row t - origin of k and v */
   int64_t keys;             /* rows of k and v */
   const double *q;          /* [D] */

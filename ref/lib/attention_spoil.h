@@ -1,0 +1,71 @@
+/* attention_spoil.h: planted errors (verification.md, "Power"): the call, the keys or the rows that a wrong
+ * implementation would use in place of the right ones. The definition itself knows nothing of them.
+ *
+ *   last_key_dropped     a row does not see its own key
+ *   causal_one_off       a row sees the key behind its own, where the request has one
+ *   window_one_short     the window is one key short (windows of 2 and more)
+ *   wrong_kv_head        kv heads in reverse, their fp8 factors too
+ *   neighbour_block      a request's last block is read through the table entry before it; of a request with one
+ *                        block, through that of the next request which is at least as long
+ *   split_first_doubled  the first key of every split but the first counts twice
+ *   split_skipped        the row's last split is missing, where it has another
+ *   scale_lost           scores are not scaled
+ *   k_scale_lost, v_scale_lost, head_scale_lost
+ *                        an fp8 factor is 1; every head takes that of head 0
+ *   row_swapped          two neighbouring output rows have changed places
+ * and, done by the operators: lse_not_merged, softcap_lost, slopes_lost; filter_across_rows, split_halo_lost,
+ * relu_lost, clip_lost, taps_reversed, gamma_lost. */
+#ifndef ASSAY_REF_ATTENTION_SPOIL_H
+#define ASSAY_REF_ATTENTION_SPOIL_H
+
+#include "ref/lib/attention.h"
+
+typedef enum attention_error {
+  SPOIL_NONE,
+  SPOIL_LAST_KEY_DROPPED,
+  SPOIL_CAUSAL_ONE_OFF,
+  SPOIL_WINDOW_ONE_SHORT,
+  SPOIL_WRONG_KV_HEAD,
+  SPOIL_NEIGHBOUR_BLOCK,
+  SPOIL_SPLIT_FIRST_DOUBLED,
+  SPOIL_SPLIT_SKIPPED,
+  SPOIL_SCALE_LOST,
+  SPOIL_K_SCALE_LOST,
+  SPOIL_V_SCALE_LOST,
+  SPOIL_HEAD_SCALE_LOST,
+  SPOIL_ROW_SWAPPED,
+  SPOIL_LSE_NOT_MERGED,
+  SPOIL_SOFTCAP_LOST,
+  SPOIL_SLOPES_LOST,
+  SPOIL_FILTER_ACROSS_ROWS,
+  SPOIL_SPLIT_HALO_LOST,
+  SPOIL_RELU_LOST,
+  SPOIL_CLIP_LOST,
+  SPOIL_TAPS_REVERSED,
+  SPOIL_GAMMA_LOST,
+  SPOIL_COUNT
+} attention_error;
+
+typedef struct attention_spoil {
+  attention_error kind;
+  int64_t split; /* keys of a split: the contract's, or 256 where it has none */
+  int reach;     /* for attention.reach */
+  assay_call call;
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  double param[ASSAY_MAX_PARAMS];
+  void *copy[4]; /* owned: what arg[] points to in place of the call's own tensors */
+  int copies;
+} attention_spoil;
+
+/* Planted error number `index` of the operator's list, and the call that is computed instead. Free it always. */
+assay_status attention_spoil_make(const assay_call *call, const assay_contract *contract, int32_t index,
+                                  attention_spoil *made, assay_error *error);
+void attention_spoil_free(attention_spoil *s);
+/* A copy of a dense argument of 32-bit elements, to be changed; NULL: out of memory, or the argument is absent. */
+void *attention_spoil_copy(attention_spoil *s, int32_t arg);
+/* How often key t counts in this row: 0, 1 or 2. NULL: 1. */
+int attention_spoil_times(const attention_spoil *s, const attention_row *row, int64_t t);
+/* Rows of `width` values that change places. */
+void attention_spoil_rows(const attention_spoil *s, int64_t rows, int64_t width, double *value);
+
+#endif
