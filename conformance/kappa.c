@@ -4,9 +4,9 @@
  * over a row is close to 1. Outputs in f32: the error of one score moves all channels of its row together, so a
  * mean over a row scatters like a single draw, most of all where few keys have weight (needles, heavy tails).
  *
- * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt, three variants of each operator, 282,096 results of which
- * two in three judged. `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean rows
- * for a limit of their own. */
+ * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt, three variants of each operator, 282,096 results of
+ * which two in three judged. `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean
+ * rows for a limit of their own. */
 #include "kappa.h"
 
 #include <stddef.h>
