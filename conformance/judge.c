@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "core/rng.h"
 #include "generate_logical.h"
+#include "judge_dump.h"
 #include "judge_parts.h"
 
 enum { STREAM_ROWS = 0x6731, STREAM_SCHEDULE = 0x6732 };
@@ -249,6 +250,15 @@ static void set_unwritten(const trial *t, place where, case_result *result) {
   judge_verdict(result, VERDICT_FAIL, "unwritten", "%s: never written", at);
 }
 
+/* What sort of wrong number it is, so that a shrunk case is wrong in the same way. */
+static void set_kind(const trial *t, const outputs *got, const finding *found, case_result *result) {
+  const double value = values_load(t, got, found->first);
+  (void)snprintf(result->kind, sizeof result->kind, "%s",
+                 assay_is_nan(value)       ? "nan"
+                 : !assay_is_finite(value) ? "inf"
+                                           : "value");
+}
+
 /* Run 1 is wrong. Unwritten? Another answer under another order of threads? Right with harmless dead bytes?
  * If none of these, wrong as it stands. */
 static void attribute_first(const trial *t, const outputs *plain, const finding *found, case_result *result) {
@@ -266,6 +276,7 @@ static void attribute_first(const trial *t, const outputs *plain, const finding 
     goto done;
   }
   if (t->variant->contract.run_to_run && blame_repetition(t, plain, 1, result)) goto done;
+  set_kind(t, plain, found, result);
   choice = own;
   choice.dead = DEAD_ZERO;
   if (own.dead != DEAD_ZERO && run_draw(t, &choice, 0, &again, &unused)) {
@@ -275,6 +286,7 @@ static void attribute_first(const trial *t, const outputs *plain, const finding 
       goto done;
     }
   }
+  explain_values(t, plain, found, result);
 done:
   result->device_lost = result->device_lost || unused.device_lost;
   outputs_free(&again);
@@ -326,6 +338,7 @@ static bool check_later(const trial *t, const outputs *plain, const draw *choice
     values_judge(t, &later, &found);
     good = !found.wrong;
     if (!good) judge_verdict(result, VERDICT_FAIL, found.check, "%s", found.message);
+    if (!good) set_kind(t, &later, &found, result);
   }
   outputs_free(&later);
   return good;
@@ -366,7 +379,8 @@ static void judge_runs(trial *t, case_result *result) {
   finding found;
   if (!outputs_make(t, &plain)) {
     (void)out_of_memory(result);
-  } else if (device_run(t, &t->first, schedule_of(t, 0), &plain, result)) {
+  } else if (judge_dump(t, NULL, result) && device_run(t, &t->first, schedule_of(t, 0), &plain, result) &&
+             judge_dump(t, &plain, result)) {
     const double first_ms = result->run_ms;
     char path[sizeof result->path];
     memcpy(path, result->path, sizeof path);
