@@ -3,7 +3,23 @@ add_library(assay_strict INTERFACE)
 target_compile_options(assay_strict INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
-if(ASSAY_SANITIZE)
+
+# ASSAY_SANITIZE: address (or ON; with UBSan), memory, thread. thread is for the kernels: they alone are
+# instrumented (assay_kernel_flags), the program is linked with TSan's runtime, whose fibers clang 14 has.
+add_library(assay_kernel_flags INTERFACE)
+if(ASSAY_SANITIZE STREQUAL "thread" OR ASSAY_SANITIZE STREQUAL "memory")
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "ASSAY_SANITIZE=${ASSAY_SANITIZE}: found ${CMAKE_CXX_COMPILER_ID}, allowed: clang (presets tsan, msan)")
+  endif()
+endif()
+if(ASSAY_SANITIZE STREQUAL "thread")
+  target_compile_options(assay_kernel_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(ASSAY_SANITIZE STREQUAL "memory")
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=memory> $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=memory)
+elseif(ASSAY_SANITIZE)
+  set(ASSAY_SANITIZE address)
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=address,undefined>
                       $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=undefined>
                       $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)

@@ -66,6 +66,8 @@ static const char *status_name(assay_status status) {
     return "device error";
   case ASSAY_ERR_HANG:
     return "hang";
+  case ASSAY_ERR_RACE:
+    return "data race";
   case ASSAY_ERR_INTERNAL:
     break;
   }
@@ -78,6 +80,8 @@ static bool take_status(assay_status status, const char *step, bool waited, cons
   if (status == ASSAY_OK) return true;
   if (status == ASSAY_ERR_HANG) {
     judge_verdict(result, VERDICT_HANG, "hang", "%s", error->text);
+  } else if (status == ASSAY_ERR_RACE) {
+    judge_verdict(result, VERDICT_FAIL, "race", "%s", error->text);
   } else if (status == ASSAY_ERR_DEVICE && waited) {
     judge_verdict(result, VERDICT_CRASH, "crash", "%s: %s", step, error->text);
     result->device_lost = true;

@@ -11,6 +11,14 @@
 
 #define ASSAY_SIMT 1
 
+#if defined(__SANITIZE_THREAD__)
+#define ASSAY_SIMT_TSAN_KERNEL 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ASSAY_SIMT_TSAN_KERNEL 1
+#endif
+#endif
+
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -95,6 +103,9 @@ typedef struct assay_simt_api {
   void (*shared)(assay_simt_site *site);
   /* Ends the launch with an error; does not return. */
   void (*fault)(const char *what, const char *file, int32_t line);
+  /* Called by kernels that are compiled with ThreadSanitizer, before an atomic and at a fence. */
+  void (*atomic)(const void *address);
+  void (*fence)(void);
 } assay_simt_api;
 
 /* One for each shared object: set by assay_simt_host_api() in the host, by assay_plugin() in a plug-in. */

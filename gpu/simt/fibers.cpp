@@ -6,7 +6,7 @@
 
 namespace assay_simt_host {
 
-#ifdef ASSAY_SIMT_ASAN
+#if defined(ASSAY_SIMT_ASAN) || defined(ASSAY_SIMT_TSAN) || defined(ASSAY_SIMT_MSAN)
 static constexpr size_t stack_bytes = 256 * 1024;
 #else
 static constexpr size_t stack_bytes = 64 * 1024;

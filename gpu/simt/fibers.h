@@ -59,6 +59,8 @@ inline void fiber_switch(Fiber *self, Fiber *to) {
 }
 
 /* A fiber that stands in `entry` or at its beginning; NULL: no memory. */
+constexpr size_t race_stack_bytes = 32 * 1024; /* what TSan is told is fresh when a thread begins */
+
 Fiber *fiber_take(void (*entry)(context::transfer_t));
 void fiber_give_back(Fiber *fiber);
 /* Called on `host`: every fiber is free again and begins anew; what stood on the stacks is abandoned. */

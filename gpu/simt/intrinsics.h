@@ -5,10 +5,37 @@
 
 /* ---- atomics: each returns the old value ------------------------------------------------------------- */
 
+/* Plain accesses, because nobody comes between; ThreadSanitizer is to see relaxed atomics, whose order comes from
+ * fences alone. */
+#ifdef ASSAY_SIMT_TSAN_KERNEL
+template <class T> inline T assay_simt_load(T *address) {
+  T value;
+  assay_simt->atomic(address);
+  __atomic_load(address, &value, __ATOMIC_RELAXED);
+  return value;
+}
+template <class T> inline void assay_simt_store(T *address, T value) {
+  __atomic_store(address, &value, __ATOMIC_RELAXED);
+}
+inline void assay_simt_fence() {
+  assay_simt->fence();
+}
+#else
+template <class T> inline T assay_simt_load(T *address) {
+  return *address;
+}
+template <class T> inline void assay_simt_store(T *address, T value) {
+  *address = value;
+}
+inline void assay_simt_fence() {
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+#endif
+
 #define ASSAY_SIMT_ATOMIC(name, type, expression)                                                                      \
   inline type name(type *address, type value) {                                                                        \
-    const type old = *address;                                                                                         \
-    *address = static_cast<type>(expression);                                                                          \
+    const type old = assay_simt_load(address);                                                                         \
+    assay_simt_store(address, static_cast<type>(expression));                                                          \
     return old;                                                                                                        \
   }
 /* int wraps around, as the device's does. */
@@ -42,8 +69,8 @@ ASSAY_SIMT_ATOMIC(atomicExch, float, value)
 
 #define ASSAY_SIMT_CAS(type)                                                                                           \
   inline type atomicCAS(type *address, type expected, type value) {                                                    \
-    const type old = *address;                                                                                         \
-    if (old == expected) *address = value;                                                                             \
+    const type old = assay_simt_load(address);                                                                         \
+    if (old == expected) assay_simt_store(address, value);                                                             \
     return old;                                                                                                        \
   }
 ASSAY_SIMT_CAS(int)
@@ -53,13 +80,13 @@ ASSAY_SIMT_CAS(unsigned long long)
 #undef ASSAY_SIMT_CAS
 
 inline void __threadfence() {
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  assay_simt_fence();
 }
 inline void __threadfence_block() {
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  assay_simt_fence();
 }
 inline void __threadfence_system() {
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  assay_simt_fence();
 }
 
 /* ---- min, max: of two floats, the one that is a number ------------------------------------------------ */

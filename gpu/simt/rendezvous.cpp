@@ -14,8 +14,14 @@ static void release_barrier(assay_simt_op op) {
   if (op == ASSAY_SIMT_SYNCTHREADS_OR) block.result = block.votes != 0;
   block.votes = 0;
   block.at_barrier = 0;
-  for (uint32_t i = 0; i < block.threads; ++i)
-    if (block.thread[i].state == AT_BARRIER) block.thread[i].state = READY;
+  Thread *met[race_checked ? max_threads : 1];
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < block.threads; ++i) {
+    if (block.thread[i].state != AT_BARRIER) continue;
+    block.thread[i].state = READY;
+    if (race_checked) met[count++] = &block.thread[i];
+  }
+  race_meet(count, met);
   push_all();
 }
 
@@ -67,6 +73,13 @@ static void check_mask(const Thread *self, uint32_t mask) {
  * after all others. Computed here so that no lane can overwrite what another has yet to read. */
 static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t mask) {
   Thread *thread = w->thread;
+  if (race_checked) {
+    Thread *met[race_checked ? 32 : 1];
+    uint32_t count = 0;
+    for (uint32_t m = mask; m != 0; m &= m - 1)
+      met[count++] = &thread[__builtin_ctz(m)];
+    race_meet(count, met);
+  }
   if (bytes != 0) {
     uint64_t given[32];
     for (uint32_t m = mask; m != 0; m &= m - 1)

@@ -52,6 +52,8 @@ void push_all() {
 void fail() {
   block.failed = true;
   Fiber *self = current()->fiber;
+  race_end_thread();
+  race_turn(nullptr);
   fiber_switch(self, &block.host);
   __builtin_unreachable();
 }
@@ -61,20 +63,26 @@ static void fiber_main(context::transfer_t from) {
   Fiber *self = current()->fiber;
   fiber_arrive(self, from);
   for (;;) {
+    /* What a thread before left on this stack is another's. Kernels need less than half of it. */
+    race_fresh(static_cast<char *>(__builtin_frame_address(0)) - race_stack_bytes, race_stack_bytes);
     block.launch->body(block.launch->closure);
     Thread *ended = current();
+    race_check();
+    race_end_thread();
     thread_ended(ended);
     Thread *next = pop();
     if (next != nullptr && next->fiber == nullptr) {
       ended->fiber = nullptr;
       next->fiber = self;
       now.thread = next;
+      race_turn(next);
       continue;
     }
     if (next == nullptr && block.exited != block.threads) hang();
     ended->fiber = nullptr;
     fiber_give_back(self);
     now.thread = next;
+    race_turn(next);
     fiber_switch(self, next != nullptr ? next->fiber : &block.host);
   }
 }
@@ -133,6 +141,7 @@ static void run_block() {
   block.votes = 0;
   block.head = block.tail = 0;
   shared_begin_block();
+  race_begin_block();
   push_all();
   Thread *first = pop();
   Fiber *fiber = begin(first);
@@ -141,6 +150,7 @@ static void run_block() {
     return;
   }
   now.thread = first;
+  race_turn(first);
   fiber_switch(&block.host, fiber);
   if (!block.failed && !shared_end_block()) block.failed = true;
 }
@@ -177,9 +187,11 @@ static assay_status launch(const assay_simt_launch *request, assay_error *error)
   block.failed = false;
   block.status = ASSAY_OK;
   block.host.size = 0; /* which host stack this is shows at the first switch */
+  race_begin_launch();
   run_grid(request->grid);
   now.thread = nullptr;
   shared_end_launch();
+  race_end_launch();
   if (block.failed) {
     fiber_reset_all(&block.host);
     status = block.status;
@@ -198,7 +210,8 @@ extern "C" void assay_simt_schedule(uint64_t seed) {
 extern "C" const assay_simt_api *assay_simt_host_api(void) {
   using namespace assay_simt_host;
   static const assay_simt_api api = {
-      ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now, launch, barrier, warp, yield, shared_site, fault};
+      ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now, launch, barrier, warp, yield, shared_site, fault, race_atomic,
+      race_fence};
   assay_simt = &api;
   return &api;
 }

@@ -8,6 +8,7 @@
 
 #include "simt/cuda.h"
 #include "simt/fibers.h"
+#include "simt/race.h"
 
 namespace assay_simt_host {
 
@@ -93,12 +94,14 @@ Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
  * every return wrongly, so there should be few. */
 inline __attribute__((always_inline)) void wait_for_turn() {
   Thread *self = current();
+  race_check();
   Thread *next = pop();
   if (next == self) return;
   if (next == nullptr) hang();
   Fiber *to = next->fiber;
   if (to == nullptr && (to = begin(next)) == nullptr) fail();
   now.thread = next;
+  race_turn(next);
   fiber_switch(self->fiber, to);
 }
 
@@ -114,6 +117,7 @@ void shared_begin_block();
 bool shared_end_block(); /* false: a redzone was written, block.error says which */
 void shared_end_launch();
 void shared_site(assay_simt_site *site);
+const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
 
 /* report.cpp */
 const char *base_name(const char *path);

@@ -75,6 +75,7 @@ assay_status shared_begin_launch(int64_t bytes, assay_error *error) {
 }
 
 void shared_begin_block() {
+  race_fresh(arena, static_cast<size_t>(used)); /* another block's shared memory is other memory */
   for (int i = 0; i < count; ++i)
     memset(arena + arrays[i].offset, 0xFF, static_cast<size_t>(arrays[i].bytes));
 }
@@ -128,8 +129,17 @@ void shared_site(assay_simt_site *site) {
     fail();
   }
   static_bytes += site->bytes;
+  race_quiet(true);
   site->memory = append(site->name, site->file, site->line, site->bytes, site->align);
   site->launch = now.launch;
+  race_quiet(false);
+}
+
+const char *shared_name(const void *address) {
+  const unsigned char *at = static_cast<const unsigned char *>(address);
+  for (int i = 0; i < count; ++i)
+    if (at >= arena + arrays[i].offset && at < arena + arrays[i].offset + arrays[i].bytes) return arrays[i].name;
+  return "global memory";
 }
 
 } /* namespace assay_simt_host */

@@ -18,7 +18,8 @@ typedef enum assay_status {
   ASSAY_ERR_IO,     /* a report or a pipe could not be written; what cannot be read is bad input */
   ASSAY_ERR_DEVICE, /* the device refused or faulted */
   ASSAY_ERR_HANG,   /* simt found every thread waiting */
-  ASSAY_ERR_INTERNAL
+  ASSAY_ERR_INTERNAL,
+  ASSAY_ERR_RACE /* simt under ThreadSanitizer: two threads, one place in memory, no order between them */
 } assay_status;
 
 /* The first failure of a call chain writes its message here; later ones leave it alone. */

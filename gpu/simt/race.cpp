@@ -1,0 +1,256 @@
+/* race.cpp: CUDA's order of memory told to ThreadSanitizer, and its first report as the error of the launch. */
+#include "simt/scheduler.h"
+
+#ifdef ASSAY_SIMT_TSAN
+
+#include <stdio.h>
+
+extern "C" {
+void *__tsan_get_current_fiber(void);
+void *__tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void *fiber);
+void __tsan_switch_to_fiber(void *fiber, unsigned flags);
+void __tsan_set_fiber_name(void *fiber, const char *name);
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+void __tsan_ignore_thread_begin(void);
+void __tsan_ignore_thread_end(void);
+void __tsan_java_init(uintptr_t begin, uintptr_t bytes);
+void __tsan_java_alloc(uintptr_t address, uintptr_t bytes);
+void __tsan_java_free(uintptr_t address, uintptr_t bytes);
+void __tsan_atomic32_store(volatile int *address, int value, int order);
+int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks, int *accesses,
+                           int *locations, int *mutexes, int *threads, int *unique_tids, void **sleep_trace,
+                           uintptr_t trace_size);
+int __tsan_get_report_mop(void *report, uintptr_t index, int *tid, void **address, int *size, int *write, int *atomic,
+                          void **trace, uintptr_t trace_size);
+int __tsan_get_report_thread(void *report, uintptr_t index, int *tid, uint64_t *os_id, int *running, const char **name,
+                             int *parent, void **trace, uintptr_t trace_size);
+void __sanitizer_symbolize_pc(void *pc, const char *format, char *text, size_t size);
+void __tsan_on_report(void *report);
+const char *__tsan_default_options(void);
+}
+
+namespace assay_simt_host {
+
+constexpr unsigned no_order = 1; /* __tsan_switch_to_fiber_no_sync */
+constexpr int release_order = 3; /* as clang numbers memory_order_release for its runtime */
+constexpr uint32_t max_recent = 4;
+
+/* What TSan has to know of a CUDA thread beyond its fiber: atomics since its last fence. */
+struct Track {
+  void *fiber;
+  bool fenced, ignoring;
+  uint32_t recent_count;
+  const void *recent[max_recent];
+};
+
+static Track track[max_threads];
+static void *host;
+static const Thread *running;
+static uint32_t fibers; /* of the block before, not yet destroyed, or of this one */
+static int meeting, ending;
+static bool found;
+static char text[1200];
+
+static Track *own() {
+  return &track[running->number];
+}
+
+void race_turn(const Thread *thread) {
+  running = thread;
+  __tsan_switch_to_fiber(thread != nullptr ? track[thread->number].fiber : host, no_order);
+}
+
+static void destroy_fibers() {
+  for (uint32_t i = 0; i < fibers; ++i)
+    __tsan_destroy_fiber(track[i].fiber);
+  fibers = 0;
+}
+
+void race_begin_launch() {
+  host = __tsan_get_current_fiber();
+  found = false;
+  text[0] = '\0';
+  race_quiet(true);
+}
+
+/* A fiber begins with what its creator, the host, has seen: nothing of the launch's other blocks. */
+void race_begin_block() {
+  destroy_fibers();
+  for (uint32_t i = 0; i < block.threads; ++i) {
+    char name[64];
+    (void)snprintf(name, sizeof name, "thread %u of block (%u,%u,%u)", i, now.block_index.x, now.block_index.y,
+                   now.block_index.z);
+    track[i] = Track{};
+    track[i].fiber = __tsan_create_fiber(0);
+    __tsan_set_fiber_name(track[i].fiber, name);
+  }
+  fibers = block.threads;
+}
+
+void race_fresh(const void *from, size_t bytes) {
+  static bool begun;
+  const uintptr_t at = reinterpret_cast<uintptr_t>(from) / 8 * 8;
+  bytes = (bytes + 7) / 8 * 8;
+  if (bytes == 0) return;
+  if (!begun) __tsan_java_init(at, bytes);
+  begun = true;
+  __tsan_java_alloc(at, bytes);
+  __tsan_java_free(at, 8);
+}
+
+/* Done at once on behalf of all, when the last has come: a fast thread's next steps are not in it. */
+void race_meet(uint32_t count, Thread *const *threads) {
+  for (uint32_t i = 0; i < count; ++i) {
+    __tsan_switch_to_fiber(track[threads[i]->number].fiber, no_order);
+    if (i == 0)
+      __tsan_atomic32_store(&meeting, 0, release_order); /* forgets the meeting before */
+    else
+      __tsan_release(&meeting);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    __tsan_switch_to_fiber(track[threads[i]->number].fiber, no_order);
+    __tsan_acquire(&meeting);
+  }
+  __tsan_switch_to_fiber(track[running->number].fiber, no_order);
+}
+
+void race_end_thread() {
+  __tsan_release(&ending);
+}
+
+/* After an error threads stand where they were; the host has waited for them all the same. */
+void race_end_launch() {
+  for (uint32_t i = 0; block.failed && i < fibers; ++i) {
+    __tsan_switch_to_fiber(track[i].fiber, no_order);
+    __tsan_release(&ending);
+  }
+  race_turn(nullptr);
+  __tsan_acquire(&ending);
+  destroy_fibers();
+  race_quiet(false);
+}
+
+void race_quiet(bool begin) {
+  if (begin)
+    __tsan_ignore_thread_begin();
+  else
+    __tsan_ignore_thread_end();
+}
+
+void race_check() {
+  if (!found) return;
+  if (own()->ignoring) {
+    own()->ignoring = false;
+    race_quiet(false);
+  }
+  report(ASSAY_ERR_RACE, "%s", text);
+  fail();
+}
+
+/* A fence, then an atomic: the address passes on what the thread did. An atomic, then a fence: the thread has
+ * seen what the address passed on. */
+void race_atomic(const void *address) {
+  Track *t = own();
+  if (t->fenced) __tsan_release(const_cast<void *>(address));
+  for (uint32_t i = 0; i < t->recent_count; ++i)
+    if (t->recent[i] == address) return;
+  if (t->recent_count == max_recent) {
+    for (uint32_t i = 1; i < max_recent; ++i)
+      t->recent[i - 1] = t->recent[i];
+    --t->recent_count;
+  }
+  t->recent[t->recent_count++] = address;
+}
+
+void race_fence() {
+  Track *t = own();
+  for (uint32_t i = 0; i < t->recent_count; ++i)
+    __tsan_acquire(const_cast<void *>(t->recent[i]));
+  t->recent_count = 0;
+  t->fenced = true;
+}
+
+/* ---- TSan's report ------------------------------------------------------------------------------------- */
+
+static void append(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void append(const char *format, ...) {
+  const size_t length = strlen(text);
+  va_list list;
+  va_start(list, format);
+  (void)vsnprintf(text + length, sizeof text - length, format, list);
+  va_end(list);
+}
+
+/* "gate_attention.cu:109": the innermost line, and, if that is in a header, the kernel's. */
+static void append_lines(void *const *trace, int depth) {
+  char innermost[160] = "";
+  for (int i = 0; i < depth && trace[i] != nullptr; ++i) {
+    char lines[1024] = "";
+    __sanitizer_symbolize_pc(trace[i], "%s:%l", lines, sizeof lines - 2);
+    for (const char *line = lines; *line != '\0'; line += strlen(line) + 1) {
+      const char *base = base_name(line);
+      if (innermost[0] == '\0') {
+        (void)snprintf(innermost, sizeof innermost, "%s", base);
+        append("%s", base);
+      }
+      if (strstr(innermost, ".cu:") != nullptr) return;
+      if (strstr(base, ".cu:") == nullptr) continue;
+      append(" in %s", base);
+      return;
+    }
+  }
+}
+
+static const char *name_of(void *report, int threads, int wanted) {
+  for (int i = 0; i < threads; ++i) {
+    int tid = 0, alive = 0, parent = 0;
+    uint64_t os_id = 0;
+    const char *name = nullptr;
+    void *trace[1] = {nullptr};
+    (void)__tsan_get_report_thread(report, static_cast<uintptr_t>(i), &tid, &os_id, &alive, &name, &parent, trace, 1);
+    if (tid == wanted && name != nullptr) return name;
+  }
+  return "another thread";
+}
+
+static void describe(void *report) {
+  const char *what = nullptr;
+  int count = 0, stacks = 0, accesses = 0, locations = 0, mutexes = 0, threads = 0, tids = 0;
+  void *sleep[1] = {nullptr};
+  (void)__tsan_get_report_data(report, &what, &count, &stacks, &accesses, &locations, &mutexes, &threads, &tids, sleep,
+                               1);
+  append("%s:", what != nullptr ? what : "report");
+  for (int i = 0; i < accesses && i < 2; ++i) {
+    int tid = 0, size = 0, write = 0, atomic = 0;
+    void *address = nullptr;
+    void *trace[16] = {nullptr};
+    (void)__tsan_get_report_mop(report, static_cast<uintptr_t>(i), &tid, &address, &size, &write, &atomic, trace, 16);
+    if (i == 0) append(" %s, %d bytes:", shared_name(address), size);
+    append("%s %s%s by %s at ", i == 0 ? "" : ", and before it", atomic != 0 ? "atomic " : "",
+           write != 0 ? "write" : "read", name_of(report, threads, tid));
+    append_lines(trace, 16);
+  }
+}
+
+} /* namespace assay_simt_host */
+
+/* The first one of a launch is its error; the thread goes on unseen to its next rendezvous. */
+void __tsan_on_report(void *report) {
+  using namespace assay_simt_host;
+  if (running == nullptr || found) return;
+  found = true;
+  own()->ignoring = true;
+  race_quiet(true);
+  describe(report);
+}
+
+/* Every launch reports its races anew; they are results, so the process ends as it would without. */
+const char *__tsan_default_options(void) {
+  return "suppress_equal_stacks=0:suppress_equal_addresses=0:report_thread_leaks=0:report_signal_unsafe=0:"
+         "report_destroy_locked=0:exitcode=0:halt_on_error=0:history_size=7:log_path=stderr";
+}
+
+#endif

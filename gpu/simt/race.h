@@ -1,0 +1,52 @@
+/* race.h: what ThreadSanitizer is told when kernels are compiled with it (ASSAY_SANITIZE=thread). Every CUDA
+ * thread is a TSan fiber of its own, whatever stack it runs on, and a change from one to another orders nothing.
+ * Order comes from what orders on a GPU: a rendezvous, among those who take part; fences with atomics; the
+ * boundaries of a launch. The scheduler itself is not instrumented. Without TSan all of this is nothing. */
+#ifndef ASSAY_SIMT_RACE_H
+#define ASSAY_SIMT_RACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace assay_simt_host {
+
+struct Thread;
+
+#ifdef ASSAY_SIMT_TSAN
+
+constexpr bool race_checked = true;
+
+void race_begin_launch();
+void race_begin_block(); /* a new fiber for each thread; what happened before is seen by all */
+void race_fresh(const void *from,
+                size_t bytes);        /* memory that nobody has used yet: the stack of a thread that begins */
+void race_turn(const Thread *thread); /* from here on this thread runs; NULL: the host */
+void race_meet(uint32_t count, Thread *const *threads); /* each has seen what all of them did */
+void race_end_thread();                                 /* the running one; the host will see what it did */
+void race_end_launch();
+void race_check();                     /* fails the launch if a race was reported since the last check */
+void race_quiet(bool begin);           /* accesses of the running thread do not count: the scheduler's own */
+void race_atomic(const void *address); /* before a relaxed atomic of the running thread */
+void race_fence();
+
+#else
+
+constexpr bool race_checked = false;
+
+inline void race_begin_launch() {}
+inline void race_begin_block() {}
+inline void race_fresh(const void *, size_t) {}
+inline void race_turn(const Thread *) {}
+inline void race_meet(uint32_t, Thread *const *) {}
+inline void race_end_thread() {}
+inline void race_end_launch() {}
+inline void race_check() {}
+inline void race_quiet(bool) {}
+inline void race_atomic(const void *) {}
+inline void race_fence() {}
+
+#endif
+
+} /* namespace assay_simt_host */
+
+#endif
