@@ -38,6 +38,8 @@ typedef struct item {
   case_section section;
   yaml_node map;
   char name[64], expect[32];
+  bool seeded; /* the values' seed is given, not drawn */
+  uint64_t seed;
   int64_t cases;
   uint32_t devices;
   int32_t count; /* keys of the operator, then the extra ones */
@@ -114,6 +116,15 @@ static assay_status take_devices(void *context, const yaml_field *field, yaml_no
   return ASSAY_OK;
 }
 
+/* One case again: its values are those of this seed, wherever the item stands. */
+static assay_status take_seed(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  item *it = context;
+  assay_error inner = {""};
+  const assay_status status = key_seed_from_text(field->key, yaml_text(value), &it->seed, &inner);
+  it->seeded = true;
+  return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(value, &inner, status, error);
+}
+
 static int32_t forms_of(const case_key *key) {
   if (key->kind == KEY_SHARE) return SPEC_CHANCE | SPEC_LIST;
   if (key->kind != KEY_LENGTHS) return SPEC_FOR_VALUES | SPEC_FIXED;
@@ -155,11 +166,12 @@ static assay_status check_item(item *it, assay_error *error) {
 }
 
 static assay_status read_item(item *it, assay_error *error) {
-  yaml_field fields[ITEM_MAX_KEYS + 4] = {{"name", NODE_SCALAR, true, take_name, NULL},
+  yaml_field fields[ITEM_MAX_KEYS + 5] = {{"name", NODE_SCALAR, true, take_name, NULL},
                                           {"cases", NODE_SCALAR, false, take_cases, NULL},
                                           {"devices", NODE_SCALAR | NODE_LIST, false, take_devices, NULL},
-                                          {"expect", NODE_SCALAR, false, take_expect, NULL}};
-  int32_t fields_used = 4;
+                                          {"expect", NODE_SCALAR, false, take_expect, NULL},
+                                          {"seed", NODE_SCALAR, false, take_seed, NULL}};
+  int32_t fields_used = 5;
   const int32_t keys = key_count(it->op);
   for (int32_t i = 0; i < keys + EXTRAS && it->count < ITEM_MAX_KEYS; ++i) {
     const case_key key = i < keys ? key_at(it->op, i) : extra_keys[i - keys];
@@ -238,6 +250,7 @@ static assay_status make_case(item *it, int64_t index, assay_case *one, assay_er
   one->section = it->section;
   one->devices = it->devices;
   one->seed = assay_rng_u64(&rng);
+  if (it->seeded) one->seed = it->seed;
   length_specs lengths = {.kv_len = said(it, "kv_len"),
                           .new_len = said(it, "new"),
                           .share = said(it, "share"),

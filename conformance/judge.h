@@ -32,7 +32,9 @@ typedef struct case_result {
   /* Planted errors by number, a bit each (power.h); weak: of the unseen ones, those that the exact tier does not see
    * either. */
   uint32_t spoils_seen, spoils_unseen, spoils_void, spoils_weak;
-  bool device_lost; /* a kernel faulted: nothing more can be run in this process */
+  char kind[8];          /* of wrong values: nan, inf, value; else empty */
+  char explanation[240]; /* the known mistake that gives what was found; only where it was asked for */
+  bool device_lost;      /* a kernel faulted: nothing more can be run in this process */
 } case_result;
 
 const char *verdict_name(verdict v);

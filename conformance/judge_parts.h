@@ -93,6 +93,11 @@ void trial_free(trial *t);
 /* ---- power.c: planted errors on a case that passed ---- */
 void power_judge(const trial *t, case_result *result);
 
+/* ---- explain.c ---- */
+
+/* Looks for a known mistake that gives the first wrong row, if that is asked for (explain.h). */
+void explain_values(const trial *t, const outputs *got, const finding *found, case_result *result);
+
 /* ---- judge_refuse.c ---- */
 void refuse_judge(trial *t, case_result *result);
 

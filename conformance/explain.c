@@ -1,0 +1,155 @@
+/* explain.c: the row that is wrong first is computed again by the reference from a call with one mistake in it; if
+ * that gives what was found, the mistake has a name. Knows contents (op.h), no operator. */
+#include "explain.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "explain_parts.h"
+
+static bool enabled;
+
+void explain_enable(bool on) {
+  enabled = on;
+}
+
+void scene_reset(scene *s) {
+  const image *img = &s->t->first;
+  memcpy(s->copy, img->host, (size_t)img->arena_bytes);
+  (void)image_rebase(img, s->copy, s->arg);
+  memcpy(s->param, img->param, sizeof s->param);
+  s->factor = 1.0;
+}
+
+assay_tensor *scene_arg(scene *s, assay_content content, int32_t nth) {
+  const assay_op *op = s->t->one->op;
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == content && s->arg[i].data != NULL && nth-- == 0) return &s->arg[i];
+  return NULL;
+}
+
+static int32_t cache_arg(const scene *s, bool k) {
+  const assay_op *op = s->t->one->op;
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == (k ? ASSAY_K_CACHE : ASSAY_V_CACHE)) return i;
+  return -1;
+}
+
+/* Element of channel d: block, token and head by their strides, the channel by chunks of x. */
+static void *element(const scene *s, int32_t arg, int64_t token, int64_t kv_head, int64_t d) {
+  const image *img = &s->t->first;
+  const logical *l = img->logical;
+  const cache_strides c = place_strides(img, arg);
+  const int64_t identity = l->block_identity[l->block_start[s->request] + token / s->block_size];
+  const int64_t block = img->first_block + img->physical[identity];
+  const int64_t at =
+      block * c.block + token % s->block_size * c.token + kv_head * c.head + d / c.x * c.chunk + d % c.x * c.channel;
+  return (void *)((uintptr_t)s->arg[arg].data + (uintptr_t)(at * assay_dtype_size(s->arg[arg].dtype)));
+}
+
+void scene_read(scene *s, bool k, int64_t token, int64_t kv_head, double *value) {
+  const int32_t arg = cache_arg(s, k);
+  for (int64_t d = 0; d < s->D; ++d)
+    value[d] = assay_load_f64(element(s, arg, token, kv_head, d), s->arg[arg].dtype, 0);
+}
+
+void scene_write(scene *s, bool k, int64_t token, int64_t kv_head, const double *value) {
+  const int32_t arg = cache_arg(s, k);
+  for (int64_t d = 0; d < s->D; ++d)
+    assay_store_f64(element(s, arg, token, kv_head, d), s->arg[arg].dtype, 0, value[d]);
+}
+
+/* ---- comparison -------------------------------------------------------------------------------------- */
+
+static bool same_element(const scene *s, double got, double value, double sigma) {
+  const trial *t = s->t;
+  const trial_output *out = &t->output[s->where.output];
+  if (assay_is_nan(got) || assay_is_nan(value)) return false;
+  if (!assay_is_finite(value) || !assay_is_finite(got)) return got == value;
+  if (out->exact) return got == assay_round_f64(value, out->dtype);
+  const double allowed = t->one->op->kappa_element * sigma + 0.5 * assay_ulp(0.0, out->dtype);
+  return fabs(got - value) <= allowed;
+}
+
+/* Beyond the bounds of each element: much nearer to what was found than the truth is. */
+bool scene_matches(scene *s, int64_t row, int64_t head) {
+  const trial *t = s->t;
+  const trial_output *out = &t->output[s->where.output];
+  const assay_call call = {t->one->op, s->arg, s->param};
+  const assay_rows rows = {1, &row};
+  assay_expected expected[ASSAY_MAX_OUTPUTS];
+  assay_seen seen = {0};
+  double before = 0, after = 0;
+  for (int32_t o = 0; o < t->count; ++o)
+    expected[o] = (assay_expected){s->value[o], s->sigma[o]};
+  if (t->one->op->reference(&call, &t->variant->contract, &rows, false, expected, &seen, NULL) != ASSAY_OK)
+    return false;
+  const int64_t first = s->where.element / out->group * out->group;
+  const int64_t from = head >= 0 && out->width > out->group ? head * out->group : first;
+  if (from + out->group > out->width) return false;
+  for (int64_t i = 0; i < out->group; ++i) {
+    const place at = {s->where.output, s->row, first + i};
+    const double got = values_load(t, s->got, at), value = s->factor * s->value[s->where.output][from + i];
+    if (!same_element(s, got, value, s->sigma[s->where.output][from + i] * fabs(s->factor))) return false;
+    if (!assay_is_finite(got) || !assay_is_finite(s->truth[first + i])) continue;
+    before += (got - s->truth[first + i]) * (got - s->truth[first + i]);
+    after += (got - value) * (got - value);
+  }
+  return 16.0 * after < before || before == 0;
+}
+
+/* ---- the scene --------------------------------------------------------------------------------------- */
+
+static bool find_truth(scene *s) {
+  const trial *t = s->t;
+  for (int64_t r = 0; r < t->rows.count; ++r)
+    if ((t->row_index != NULL ? t->row_index[r] : r) == s->row) {
+      s->truth = t->expected[s->where.output].value + r * t->output[s->where.output].width;
+      return true;
+    }
+  return false;
+}
+
+static bool scene_make(scene *s) {
+  const trial *t = s->t;
+  const logical *l = t->first.logical;
+  const trial_output *out = &t->output[s->where.output];
+  s->row = s->where.row;
+  s->request = t->first.request_of_row[s->row];
+  s->n = s->row - l->row_start[s->request];
+  s->length = l->length[s->request];
+  s->last = s->length - l->fresh[s->request] + s->n;
+  s->heads = l->H;
+  s->kv_heads = l->H_kv;
+  s->D = l->D;
+  s->block_size = l->block_size;
+  s->blocks = l->block_start[s->request + 1] - l->block_start[s->request];
+  s->split = t->variant->contract.keys_per_split;
+  s->head = out->width > out->group ? s->where.element / out->group : s->where.element;
+  if (s->head >= s->heads) s->head = 0;
+  s->kv_head = s->heads % s->kv_heads == 0 ? s->head / (s->heads / s->kv_heads) : 0;
+  s->copy = malloc((size_t)t->first.arena_bytes);
+  bool made = s->copy != NULL && cache_arg(s, true) >= 0 && cache_arg(s, false) >= 0 && find_truth(s);
+  for (int32_t o = 0; o < t->count; ++o) {
+    const size_t width = (size_t)t->output[o].width + 1;
+    s->value[o] = calloc(width, sizeof(double));
+    s->sigma[o] = calloc(width, sizeof(double));
+    made = made && s->value[o] != NULL && s->sigma[o] != NULL;
+  }
+  return made;
+}
+
+void explain_values(const trial *t, const outputs *got, const finding *found, case_result *result) {
+  scene s = {.t = t, .got = got, .where = found->first, .text = result->explanation};
+  s.size = sizeof result->explanation;
+  if (!enabled || t->first.chosen.order != 0) return;
+  if (scene_make(&s))
+    for (int32_t i = 0; i < explain_mistake_count && result->explanation[0] == '\0'; ++i)
+      (void)explain_mistakes[i](&s);
+  free(s.copy);
+  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
+    free(s.value[o]);
+    free(s.sigma[o]);
+  }
+}
