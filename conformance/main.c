@@ -24,6 +24,8 @@ static const char usage[] =
     "      --workers N, --deadline S, --in-process\n"
     "      --shard i/n           the i-th of n parts of the cases, for runs spread over hosts\n"
     "      --resume F            goes on where the run with --jsonl F was interrupted\n"
+    "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for each\n"
+    "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
     "  assay version\n"
     "\n"
@@ -37,9 +39,10 @@ int main(int argc, char **argv) {
   if (strcmp(command, "list") == 0) return cli_list_command(argc - 2, argv + 2);
   if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
+  if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, version, help", command);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, version, help", command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

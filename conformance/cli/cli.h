@@ -27,6 +27,8 @@ typedef struct cli_options {
   int32_t workers;
   double deadline_s;
   int32_t shard, shards; /* --shard i/n; 0, 0: not given */
+  const char *shrink;     /* --shrink DIR */
+  double shrink_budget_s; /* --shrink-budget S, for each failure */
   const char *resume, *html, *output, *dump, *dtype, *shape;
 } cli_options;
 
@@ -44,5 +46,6 @@ const char *cli_suites_dir(void);
 int cli_list_command(int argc, char **argv);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
+int cli_shrink_command(int argc, char **argv);
 
 #endif

@@ -82,6 +82,14 @@ static assay_status on_workers(cli_options *o, const char *name, const char *val
 static assay_status on_deadline(cli_options *o, const char *name, const char *value, assay_error *error) {
   return number(name, value, 0.1, 86400, &o->deadline_s, error);
 }
+static assay_status on_shrink(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->shrink = value;
+  return ASSAY_OK;
+}
+static assay_status on_shrink_budget(cli_options *o, const char *name, const char *value, assay_error *error) {
+  return number(name, value, 0.1, 86400, &o->shrink_budget_s, error);
+}
 static assay_status on_filter(cli_options *o, const char *name, const char *value, assay_error *error) {
   return push(&o->filters, name, value, error);
 }
@@ -144,6 +152,8 @@ static assay_status on_in_process(cli_options *o, const char *name, const char *
 }
 
 static const option_row rows[] = {
+    {"--shrink", true, on_shrink},
+    {"--shrink-budget", true, on_shrink_budget},
     {"--device", true, on_device},
     {"--section", true, on_section},
     {"--variant", true, on_variant},
@@ -177,6 +187,7 @@ assay_status cli_parse(int argc, char **argv, const char *allowed, cli_options *
   options->device = "simt";
   options->seed = 1;
   options->deadline_s = 120;
+  options->shrink_budget_s = 60;
   for (int i = 0; i < argc; ++i) {
     const char *word = argv[i];
     if (word[0] != '-') {

@@ -13,10 +13,12 @@
 #include "conformance/expand.h"
 #include "conformance/report.h"
 #include "core/registry.h"
+#include "shrink.h"
 
 typedef struct run_state {
   report *out;
   claims *seen;
+  shrink_set *failed; /* NULL: nothing is shrunk */
 } run_state;
 
 static void on_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
@@ -24,6 +26,7 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
   (void)index;
   report_add(state->out, one, result);
   claims_note(state->seen, one, result);
+  if (state->failed != NULL) shrink_keep(state->failed, one, result);
 }
 
 static assay_status load_plugins(const cli_options *options, assay_error *error) {
@@ -160,13 +163,13 @@ int cli_run_command(int argc, char **argv) {
   assay_case *cases = NULL;
   int64_t count = 0;
   assay_device_info info;
-  run_state state = {NULL, NULL};
+  run_state state = {NULL, NULL, NULL};
   campaign_past past = {NULL, 0, 0, false};
   memset(&info, 0, sizeof info);
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
   assay_status status = cli_parse(argc, argv,
                                   "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
-                                  "--deadline --in-process --shard --resume",
+                                  "--deadline --in-process --shard --resume --shrink --shrink-budget",
                                   &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
@@ -209,6 +212,8 @@ int cli_run_command(int argc, char **argv) {
     code = cli_leave(status, &error);
     goto done;
   }
+  static shrink_set failed;
+  if (options.shrink != NULL) state.failed = &failed;
   const execute_options execution = {options.workers, options.deadline_s, options.in_process};
   for (int64_t i = 0; i < past.count; ++i)
     on_done(&state, i, &cases[i], &past.results[i]);
@@ -223,6 +228,8 @@ int cli_run_command(int argc, char **argv) {
       if (variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
   code = report_close(state.out, &error);
   if (error.text[0] != '\0') code = cli_leave(ASSAY_ERR_IO, &error);
+  if (state.failed != NULL && shrink_all(state.failed, &options, &error) != ASSAY_OK)
+    code = cli_leave(ASSAY_ERR_IO, &error);
   code = check_output(code);
 done:
   claims_close(state.seen);
@@ -238,7 +245,7 @@ int cli_replay_command(int argc, char **argv) {
   cli_options options;
   assay_case one;
   assay_device_info info;
-  run_state state = {NULL, NULL};
+  run_state state = {NULL, NULL, NULL};
   memset(&one, 0, sizeof one);
   memset(&info, 0, sizeof info);
   assay_status status = cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit", &options, &error);

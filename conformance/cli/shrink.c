@@ -1,0 +1,123 @@
+/* shrink.c: assay shrink, and what --shrink does after a run. */
+#include "shrink.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "conformance/report_text.h"
+#include "conformance/shrink.h"
+#include "core/registry.h"
+
+enum { CANDIDATE_DEADLINE_S = 5 };
+
+static const char *plugin_of(const assay_case *one) {
+  for (int32_t i = 0; i < assay_variant_count(); ++i) {
+    const assay_variant *v = assay_variant_at(i);
+    if (strcmp(v->op, one->op->name) != 0 || strcmp(v->name, one->variant) != 0 || strcmp(v->device, one->device) != 0)
+      continue;
+    return strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : NULL;
+  }
+  return NULL;
+}
+
+/* A candidate is smaller than a case that had the run's whole deadline. */
+static shrink_options options_of(const cli_options *options) {
+  const double deadline = options->deadline_s < CANDIDATE_DEADLINE_S ? options->deadline_s : CANDIDATE_DEADLINE_S;
+  return (shrink_options){.execution = {.workers = options->workers, .deadline_s = deadline},
+                          .seconds = options->shrink_budget_s};
+}
+
+void shrink_keep(shrink_set *set, const assay_case *one, const case_result *result) {
+  if (verdict_is_good(result->verdict) || set->count == SHRINK_MOST) return;
+  for (int32_t i = 0; i < set->count; ++i)
+    if (set->one[i].op == one->op && strcmp(set->one[i].variant, one->variant) == 0 &&
+        strcmp(set->result[i].check, result->check) == 0)
+      return;
+  if (case_copy(one, &set->one[set->count], NULL) != ASSAY_OK) return;
+  set->result[set->count++] = *result;
+}
+
+static assay_status write_suite(const char *path, const shrink_outcome *made, const char *plugin, assay_error *error) {
+  text_file file;
+  memset(&file, 0, sizeof file);
+  const assay_status status = text_open(&file, path, error);
+  if (status != ASSAY_OK) return status;
+  shrink_yaml(file.stream, made, plugin);
+  return text_close(&file, error);
+}
+
+/* Another failure of this run may have the same name, after it was cut to a suite's length. */
+static void free_path(const shrink_set *set, int32_t self, const char *folder, char *path, size_t size) {
+  char name[64], other[64];
+  int32_t same = 0;
+  shrink_name(&set->one[self], set->result[self].check, name, sizeof name);
+  for (int32_t i = 0; i < self; ++i) {
+    shrink_name(&set->one[i], set->result[i].check, other, sizeof other);
+    same += strcmp(name, other) == 0;
+  }
+  if (same == 0)
+    (void)snprintf(path, size, "%s/%s.yaml", folder, name);
+  else
+    (void)snprintf(path, size, "%s/%.44s-%d.yaml", folder, name, same + 1);
+}
+
+assay_status shrink_all(shrink_set *set, const cli_options *options, assay_error *error) {
+  const shrink_options choice = options_of(options);
+  assay_status status = ASSAY_OK;
+  if (set->count > 0 && mkdir(options->shrink, 0777) != 0 && errno != EEXIST)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--shrink: found '%s', which cannot be made: %s", options->shrink,
+                        strerror(errno));
+  for (int32_t i = 0; i < set->count && status == ASSAY_OK; ++i) {
+    static shrink_outcome made;
+    char path[4096];
+    const char *plugin = plugin_of(&set->one[i]);
+    free_path(set, i, options->shrink, path, sizeof path);
+    status = shrink_case(&set->one[i], &set->result[i], &choice, &made, error);
+    if (status == ASSAY_OK && made.reproduced) status = write_suite(path, &made, plugin, error);
+    if (status == ASSAY_OK) shrink_print(stdout, &made, plugin, made.reproduced ? path : NULL);
+    shrink_free(&made);
+  }
+  for (int32_t i = 0; i < set->count; ++i)
+    case_free(&set->one[i]);
+  set->count = 0;
+  return status;
+}
+
+/* 1: the case still fails, as it should; 3: it does not, and there is nothing to shrink. */
+int cli_shrink_command(int argc, char **argv) {
+  assay_error error = {""};
+  cli_options options;
+  assay_case one;
+  static shrink_outcome made;
+  int code = EXIT_BAD;
+  memset(&one, 0, sizeof one);
+  assay_status status = cli_parse(argc, argv, "--plugin --deadline --workers --shrink-budget -o", &options, &error);
+  if (status == ASSAY_OK && options.words.count != 1)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "shrink: needs one descriptor in quotes, found %d words",
+                        options.words.count);
+  for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
+    status = assay_plugin_load(options.plugins.item[i], &error);
+  if (status == ASSAY_OK) status = case_parse(options.words.item[0], &one, &error);
+  if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s' on device '%s', which %s does not have",
+                        one.variant, one.device, one.op->name);
+  assay_device_info info;
+  if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
+  if (status == ASSAY_OK) {
+    const shrink_options choice = options_of(&options);
+    const char *plugin = plugin_of(&one);
+    status = shrink_case(&one, NULL, &choice, &made, &error);
+    if (status == ASSAY_OK && made.reproduced && options.output != NULL)
+      status = write_suite(options.output, &made, plugin, &error);
+    if (status == ASSAY_OK) shrink_print(stdout, &made, plugin, made.reproduced ? options.output : NULL);
+    code = made.reproduced ? EXIT_BAD : EXIT_NOTHING;
+    shrink_free(&made);
+  }
+  if (status != ASSAY_OK) code = cli_leave(status, &error);
+  case_free(&one);
+  return code;
+}

@@ -1,0 +1,21 @@
+/* shrink.h: failures kept while a run goes on, and shrunk when it is over. */
+#ifndef ASSAY_CONFORMANCE_CLI_SHRINK_H
+#define ASSAY_CONFORMANCE_CLI_SHRINK_H
+
+#include "cli.h"
+#include "conformance/judge.h"
+
+enum { SHRINK_MOST = 8 };
+
+/* The first failure of each (operator, variant, check), SHRINK_MOST of them. Zero-initialised. */
+typedef struct shrink_set {
+  assay_case one[SHRINK_MOST];
+  case_result result[SHRINK_MOST];
+  int32_t count;
+} shrink_set;
+
+void shrink_keep(shrink_set *set, const assay_case *one, const case_result *result);
+/* Shrinks them all into `options->shrink`; frees the set. */
+assay_status shrink_all(shrink_set *set, const cli_options *options, assay_error *error);
+
+#endif
