@@ -1,0 +1,60 @@
+/* fuzz_parts.h: the fuzzer's memory of what was drawn and judged. Private to the fuzzer. */
+#ifndef ASSAY_CONFORMANCE_FUZZ_PARTS_H
+#define ASSAY_CONFORMANCE_FUZZ_PARTS_H
+
+#include "fuzz_space.h"
+
+enum { FUZZ_MAX_CLAIMS = 1024, FUZZ_MAX_PATHS = 1024, FUZZ_CLAIM_AXES = 4, FUZZ_PATH_TEXT = 112 };
+
+/* A pair or a value that was tried in vain has no legal case. */
+typedef struct fuzz_tally {
+  uint32_t drawn, judged;
+  bool impossible;
+} fuzz_tally;
+
+typedef struct fuzz_claim {
+  uint8_t value[FUZZ_CLAIM_AXES]; /* of dtype, kv_dtype, layout, mode */
+  bool tried, judged;
+} fuzz_claim;
+
+typedef struct fuzz_path_class {
+  char text[FUZZ_PATH_TEXT];
+  int64_t count;
+  uint8_t choice[FUZZ_MAX_AXES]; /* the last draw that took it */
+} fuzz_path_class;
+
+struct fuzz {
+  fuzz_space space;
+  uint64_t seed;
+  int64_t draws;
+  fuzz_tally value[FUZZ_MAX_AXES][FUZZ_MAX_VALUES];
+  fuzz_tally *pair;                                  /* all pairs of values of two axes */
+  int32_t base[FUZZ_MAX_AXES][FUZZ_MAX_AXES];        /* [a][b], a < b: where the pairs of two axes begin */
+  int32_t pairs, cursor;                             /* pairs before the cursor are drawn or impossible */
+  int32_t block_axes[FUZZ_MAX_AXES * FUZZ_MAX_AXES]; /* axes of the block of pairs number i */
+  int32_t blocks;
+  bool values_done, claims_done;
+  int32_t claim_axis[FUZZ_CLAIM_AXES];
+  fuzz_claim claim[FUZZ_MAX_CLAIMS];
+  int32_t claims;
+  fuzz_path_class path[FUZZ_MAX_PATHS];
+  int32_t paths;
+};
+
+/* The pair of value x of axis a and value y of axis b, whichever comes first. */
+static inline fuzz_tally *fuzz_pair(const fuzz *f, int32_t a, int32_t x, int32_t b, int32_t y) {
+  return a < b ? &f->pair[f->base[a][b] + x * f->space.axis[b].count + y]
+               : &f->pair[f->base[b][a] + y * f->space.axis[a].count + x];
+}
+
+/* fuzz_draw.c: a legal case with these values fixed (`fixed` axes), the others by `greedy` (what covers most pairs
+ * not yet drawn) or at random, rare values first. False: none was found. `start`: NULL, or values to begin with. */
+typedef struct fuzz_goal {
+  int32_t fixed, axis[FUZZ_CLAIM_AXES];
+  int32_t value[FUZZ_CLAIM_AXES];
+  bool greedy;
+  const uint8_t *start;
+} fuzz_goal;
+bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *made);
+
+#endif

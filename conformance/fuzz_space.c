@@ -1,0 +1,311 @@
+/* fuzz_space.c: axes and their boundary values, from the operator's tables and the table of keys; one choice of
+ * values as a case. */
+#include "fuzz_space.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* ---- values worth trying ----------------------------------------------------------------------------- */
+
+static void add_value(fuzz_axis *a, double value) {
+  for (int32_t i = 0; i < a->count; ++i)
+    if (!(a->value[i] < value) && !(a->value[i] > value)) return;
+  if (a->count < FUZZ_MAX_VALUES) a->value[a->count++] = value;
+}
+
+static void add_in_range(fuzz_axis *a, double value) {
+  const case_key *key = &a->key;
+  if (value < key->min || value > key->max) return;
+  if (key->kind == KEY_INTEGER && (int64_t)value % key->multiple != 0) return;
+  add_value(a, value);
+}
+
+/* Both ends and their neighbours, the fallback; all of a short range; else powers of two and, where the range is
+ * small, the numbers around them. */
+static void integer_values(fuzz_axis *a) {
+  const case_key *key = &a->key;
+  const double step = (double)key->multiple;
+  const double ends[] = {key->min, key->min + step, key->max, key->max - step, key->fallback};
+  for (size_t i = 0; i < sizeof ends / sizeof ends[0]; ++i)
+    add_in_range(a, ends[i]);
+  if ((key->max - key->min) / step < 12) {
+    for (double v = key->min; v <= key->max; v += step)
+      add_in_range(a, v);
+    return;
+  }
+  static const double some[] = {0, 1, -1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 7, 15, 17, 24, 255, 257};
+  for (size_t i = 0; i < sizeof some / sizeof some[0]; ++i)
+    add_in_range(a, some[i]);
+}
+
+static void real_values(fuzz_axis *a) {
+  static const double some[] = {0, 1, 0.5, 0.25, 0.125, 0.0625, 0.75, 1.5, 2, 30, -0.0625};
+  add_in_range(a, a->key.min);
+  add_in_range(a, a->key.max);
+  add_in_range(a, a->key.fallback);
+  for (size_t i = 0; i < sizeof some / sizeof some[0]; ++i)
+    add_in_range(a, some[i]);
+}
+
+static void enum_values(fuzz_axis *a) {
+  int32_t count = a->key.names[0] != '\0';
+  for (const char *at = a->key.names; *at != '\0'; ++at)
+    count += *at == ',';
+  for (int32_t i = (int32_t)a->key.min; i < count; ++i)
+    add_value(a, i);
+}
+
+/* Not of the case but of its place in a suite, or of how it is judged. */
+static bool is_no_axis(const case_key *key) {
+  static const char *const names[] = {"section", "break", "rows"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
+    if (strcmp(key->name, names[i]) == 0) return true;
+  return key->kind > KEY_ENUM;
+}
+
+static void length_values(fuzz_axis *a, bool large, const int32_t *splits, int32_t split_count) {
+  static const int32_t tiles[] = {128, 64, 32};
+  for (int32_t v = 0; v <= 2; ++v)
+    add_value(a, v);
+  for (int32_t n = 1; n <= 2; ++n)
+    for (int32_t r = -1; r <= 1; ++r)
+      add_value(a, length_in_blocks(n, r));
+  for (int32_t i = 0; i < split_count; ++i) {
+    for (int32_t r = -1; r <= 1; ++r)
+      add_value(a, splits[i] + r);
+    add_value(a, 2 * splits[i] + 1);
+  }
+  for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; ++i)
+    for (int32_t r = -1; r <= 1; ++r)
+      add_value(a, tiles[i] + r);
+  if (large) add_value(a, 1000);
+}
+
+static int32_t dim_index(const assay_op *op, const char *name) {
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (strcmp(op->dims[i].name, name) == 0) return i;
+  return -1;
+}
+
+static fuzz_axis *new_axis(fuzz_space *s, const char *name, axis_kind kind) {
+  fuzz_axis *a = &s->axis[s->axes++];
+  *a = (fuzz_axis){.name = name, .kind = kind};
+  return a;
+}
+
+assay_status space_make(const assay_op *op, bool large, const int32_t *splits, int32_t split_count, fuzz_space *made,
+                        assay_error *error) {
+  static const double batches[] = {1, 2, 3, 4, FUZZ_MAX_BATCH};
+  fuzz_space *s = made;
+  *s = (fuzz_space){.op = op, .large = large, .typical = large ? 400 : 40};
+  case_init(&s->base, op);
+  (void)snprintf(s->base.suite, sizeof s->base.suite, "fuzz");
+  const int32_t count = key_count(op);
+  if (count + 4 > FUZZ_MAX_AXES)
+    return assay_fail(error, ASSAY_ERR_INTERNAL, "fuzz: %s has %d keys, allowed %d", op->name, count,
+                      FUZZ_MAX_AXES - 4);
+  for (int32_t i = 0; i < count; ++i) {
+    const case_key key = key_at(op, i);
+    if (is_no_axis(&key)) continue;
+    fuzz_axis *a = new_axis(s, key.name, AXIS_KEY);
+    a->key = key;
+    if (key.kind == KEY_BOOL)
+      add_value(a, 0), add_value(a, 1);
+    else if (key.kind == KEY_ENUM)
+      enum_values(a);
+    else if (key.kind == KEY_INTEGER)
+      integer_values(a);
+    else
+      real_values(a);
+  }
+  fuzz_axis *batch = new_axis(s, "batch", AXIS_BATCH);
+  for (size_t i = 0; i < sizeof batches / sizeof batches[0]; ++i)
+    add_value(batch, batches[i]);
+  length_values(new_axis(s, "kv_len", AXIS_LENGTH), large, splits, split_count);
+  fuzz_axis *fresh = new_axis(s, "new", AXIS_NEW), *share = new_axis(s, "share", AXIS_SHARE);
+  for (int32_t i = 0; i < NEW_CHOICES; ++i)
+    add_value(fresh, i);
+  add_value(share, 0), add_value(share, 1);
+  s->dim_H = dim_index(op, "H");
+  s->dim_H_kv = dim_index(op, "H_kv");
+  s->dim_D = dim_index(op, "D");
+  s->dim_block = dim_index(op, "block_size");
+  s->dim_F = dim_index(op, "F");
+  return ASSAY_OK;
+}
+
+int32_t space_axis(const fuzz_space *s, const char *name, size_t length) {
+  for (int32_t i = 0; i < s->axes; ++i)
+    if (strlen(s->axis[i].name) == length && strncmp(s->axis[i].name, name, length) == 0) return i;
+  return -1;
+}
+
+void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *text, size_t size) {
+  static const char *const new_names[NEW_CHOICES] = {"implied", "1", "all", "half", "block", "0"};
+  const fuzz_axis *a = &s->axis[axis];
+  const double v = a->value[value];
+  if (a->kind == AXIS_NEW) {
+    (void)snprintf(text, size, "%s", new_names[(int32_t)v]);
+  } else if (a->kind == AXIS_LENGTH && v >= LENGTH_BLOCKS - 1) {
+    const int32_t n = ((int32_t)v - LENGTH_BLOCKS + 1) / 4, r = (int32_t)v - LENGTH_BLOCKS - 4 * n;
+    (void)snprintf(text, size, "%d*block%+d", n, r);
+  } else if (a->kind == AXIS_KEY && a->key.kind == KEY_ENUM) {
+    const char *name = key_name_of(&a->key, (int64_t)v);
+    (void)snprintf(text, size, "%s", name != NULL ? name : "?");
+  } else {
+    key_print_real(v, text, size);
+  }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------- */
+
+static int32_t length_of(double value, int64_t block_size) {
+  if (value < LENGTH_BLOCKS - 1) return (int32_t)value;
+  const int32_t n = ((int32_t)value - LENGTH_BLOCKS + 1) / 4, r = (int32_t)value - LENGTH_BLOCKS - 4 * n;
+  return (int32_t)(n * block_size) + r;
+}
+
+/* T of a request that no axis speaks of. */
+static int32_t other_new(const assay_case *one, int32_t L, assay_rng *rng) {
+  if (one->mode == MODE_DECODE) return 1;
+  if (one->mode == MODE_PREFILL) return L;
+  if (one->mode == MODE_CHUNKED) return (int32_t)assay_rng_range(rng, 1, L);
+  const int64_t kind = assay_rng_range(rng, 0, 3);
+  if (L == 0) return kind & 1;
+  return kind == 0 ? 1 : kind == 1 ? L : kind == 2 ? (int32_t)assay_rng_range(rng, 1, L) : 0;
+}
+
+static int32_t chosen_new(const assay_case *one, new_choice choice, int32_t L, int64_t block_size) {
+  switch (choice) {
+  case NEW_IMPLIED:
+    return one->mode == MODE_DECODE ? 1 : L;
+  case NEW_ONE:
+    return 1;
+  case NEW_ALL:
+    return L;
+  case NEW_HALF:
+    return (L + 1) / 2;
+  case NEW_BLOCK:
+    return L < block_size ? L : (int32_t)block_size;
+  case NEW_NONE:
+  case NEW_CHOICES:
+    break;
+  }
+  return 0;
+}
+
+/* Half of the requests that can share a prefix of whole blocks with an earlier one do. */
+static bool draw_share(assay_case *one, int64_t block_size, assay_rng *rng) {
+  bool any = false;
+  for (int32_t i = 1; i < one->batch; ++i) {
+    const int32_t j = (int32_t)assay_rng_range(rng, 0, i - 1), cached = one->kv_len[i] - one->new_len[i];
+    int32_t most = cached > 0 ? cached : one->kv_len[i];
+    if (one->kv_len[j] < most) most = one->kv_len[j];
+    if (most < block_size || (any && assay_rng_range(rng, 0, 1) == 0)) continue;
+    one->share_with[i] = j;
+    one->share_tokens[i] = (int32_t)(assay_rng_range(rng, 1, most / block_size) * block_size);
+    any = true;
+  }
+  return any;
+}
+
+static int64_t dim_or(const assay_case *one, int32_t index, int64_t absent) {
+  return index >= 0 ? one->dim[index] : absent;
+}
+
+/* `value` [axes]: the values chosen. */
+static assay_status draw_requests(const fuzz_space *s, const double *value, assay_rng *rng, fuzz_draw *draw,
+                                  assay_error *error) {
+  assay_case *one = &draw->one;
+  const int64_t block_size = dim_or(one, s->dim_block, 16);
+  const int32_t lengths = space_axis(s, "kv_len", 6), batch = space_axis(s, "batch", 5);
+  const new_choice fresh = (new_choice)(int32_t)value[space_axis(s, "new", 3)];
+  const bool share = value[space_axis(s, "share", 5)] > 0;
+  one->batch = (int32_t)value[batch];
+  one->kv_len = draw->lists[0];
+  one->new_len = draw->lists[1];
+  one->share_with = draw->lists[2];
+  one->share_tokens = draw->lists[3];
+  const int32_t chosen = (int32_t)assay_rng_range(rng, 0, one->batch - 1);
+  const int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
+  for (int32_t i = 0; i < one->batch; ++i) {
+    int32_t L = length_of(value[lengths], block_size);
+    const bool edge = assay_rng_range(rng, 0, 3) == 0;
+    const int64_t anywhere = assay_rng_range(rng, one->mode == MODE_CHUNKED ? 1 : 0, most);
+    if (i != chosen) L = (int32_t)(edge && block_size <= most ? anywhere / block_size * block_size : anywhere);
+    if (i != chosen && one->mode == MODE_CHUNKED && L < 1) L = 1;
+    one->kv_len[i] = L;
+    one->new_len[i] = i == chosen ? chosen_new(one, fresh, L, block_size) : other_new(one, L, rng);
+    one->share_with[i] = -1;
+    one->share_tokens[i] = 0;
+  }
+  const bool implied = one->mode == MODE_DECODE || one->mode == MODE_PREFILL;
+  if (implied != (fresh == NEW_IMPLIED))
+    return assay_fail(error, ASSAY_ERR_INPUT, "new: implied in mode decode and prefill, and only there");
+  if (share && !draw_share(one, block_size, rng))
+    return assay_fail(error, ASSAY_ERR_INPUT, "share: nobody can; see kv_len, batch, block_size");
+  return ASSAY_OK;
+}
+
+/* ---- the case ---------------------------------------------------------------------------------------- */
+
+/* What a run costs, roughly: products of q·k and p·v, and threads; elements that are generated and copied. */
+static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
+  static const double work_limit[2][3] = {{1 << 17, 1 << 19, 1 << 22}, {1 << 20, 1 << 22, 1 << 24}};
+  static const double element_limit[2][3] = {{1 << 17, 1 << 20, 1 << 23}, {1 << 18, 1 << 21, 1 << 24}};
+  const double H = (double)dim_or(one, s->dim_H, 1), H_kv = (double)dim_or(one, s->dim_H_kv, 1);
+  const double D = (double)dim_or(one, s->dim_D, 1), block = (double)dim_or(one, s->dim_block, 1);
+  double work = 0, blocks = 3, rows = 0;
+  for (int32_t i = 0; i < one->batch; ++i) {
+    const double L = one->kv_len[i], T = one->new_len[i];
+    work += T * H * (L * D + 2048);
+    blocks += ceil(L / block);
+    rows += T;
+  }
+  const double pad = one->kv_pad > 0 ? 3 * (double)one->kv_pad : 0;
+  const double elements = blocks * (2 * block * H_kv * D + pad) + rows * (2 * H * D + (double)one->q_pad);
+  if (work <= work_limit[s->large][effort] && elements <= element_limit[s->large][effort]) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g products and %.3g elements", work, elements);
+}
+
+/* Sixteenths below 2 leave room for the sums of the exact tier (its proof is made when the case runs). */
+static assay_status check_dyadic(const fuzz_space *s, const double *value, assay_error *error) {
+  for (int32_t i = 0; i < s->axes; ++i) {
+    const fuzz_axis *a = &s->axis[i];
+    if (a->kind != AXIS_KEY || a->key.kind != KEY_REAL) continue;
+    const bool short_enough = fabs(value[i]) < 2 && floor(16 * value[i]) == 16 * value[i];
+    if (!short_enough)
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed sixteenths below 2 in tier exact", a->name,
+                        value[i]);
+  }
+  return ASSAY_OK;
+}
+
+assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *draw, assay_error *error) {
+  assay_case *one = &draw->one;
+  double value[FUZZ_MAX_AXES];
+  *one = s->base;
+  one->seed = assay_rng_u64(&rng);
+  for (int32_t i = 0; i < s->axes; ++i) {
+    const fuzz_axis *a = &s->axis[i];
+    value[i] = a->value[draw->choice[i]];
+    if (a->kind == AXIS_KEY) key_set(one, &a->key, value[i]);
+  }
+  for (int32_t i = 0; i < s->axes; ++i) {
+    const fuzz_axis *a = &s->axis[i];
+    if (a->kind != AXIS_KEY) continue;
+    const double kept = key_get(one, &a->key);
+    if (kept < value[i] || kept > value[i])
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: another key says otherwise", a->name);
+  }
+  assay_status status = draw_requests(s, value, &rng, draw, error);
+  if (status == ASSAY_OK) status = check_size(s, effort, one, error);
+  if (status == ASSAY_OK && one->tier == TIER_EXACT) {
+    status = check_dyadic(s, value, error);
+    /* Taps are sigma / F: the axis gives them, so that they are sixteenths whatever F is. */
+    if (s->dim_F >= 0) one->sigma = floor(4 * one->sigma) / 4 / 2 * (double)one->dim[s->dim_F];
+  }
+  return status == ASSAY_OK ? case_check(one, error) : status;
+}

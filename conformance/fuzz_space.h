@@ -1,0 +1,49 @@
+/* fuzz_space.h: what a fuzzed case can be: axes with the values worth trying, and a choice of them as a case.
+ * Private to the fuzzer. */
+#ifndef ASSAY_CONFORMANCE_FUZZ_SPACE_H
+#define ASSAY_CONFORMANCE_FUZZ_SPACE_H
+
+#include "core/rng.h"
+#include "fuzz.h"
+#include "keys.h"
+
+/* A key of the case, or what keys do not say by themselves: how many requests, how long one of them is (a
+ * class, since block sizes differ), how much of it is new, whether some share a prefix. */
+typedef enum axis_kind { AXIS_KEY, AXIS_BATCH, AXIS_LENGTH, AXIS_NEW, AXIS_SHARE } axis_kind;
+typedef enum new_choice { NEW_IMPLIED, NEW_ONE, NEW_ALL, NEW_HALF, NEW_BLOCK, NEW_NONE, NEW_CHOICES } new_choice;
+
+typedef struct fuzz_axis {
+  const char *name;
+  axis_kind kind;
+  case_key key;
+  int32_t count;
+  double value[FUZZ_MAX_VALUES]; /* AXIS_LENGTH: keys; from LENGTH_BLOCKS on, blocks of the case and a rest */
+} fuzz_axis;
+
+/* A length of n blocks plus r, -1 <= r <= 1, as a value of AXIS_LENGTH. */
+enum { LENGTH_BLOCKS = 1 << 24 };
+static inline double length_in_blocks(int32_t n, int32_t r) {
+  return LENGTH_BLOCKS + 4 * n + r;
+}
+
+typedef struct fuzz_space {
+  const assay_op *op;
+  assay_case base; /* all fallbacks */
+  int32_t axes;
+  fuzz_axis axis[FUZZ_MAX_AXES];
+  bool large;      /* a GPU: longer lists, larger cases */
+  int32_t typical; /* requests that AXIS_LENGTH does not speak of are up to that long */
+  int32_t dim_H, dim_H_kv, dim_D, dim_block, dim_F; /* indices of dimensions, or -1 */
+} fuzz_space;
+
+/* `splits`: keys per split of the variants, `split_count` of them, distinct. */
+assay_status space_make(const assay_op *op, bool large, const int32_t *splits, int32_t split_count, fuzz_space *made,
+                        assay_error *error);
+int32_t space_axis(const fuzz_space *s, const char *name, size_t length);
+void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *text, size_t size);
+/* The case of a choice. `effort` 0, 1, 2: how large it may be. Fails, with the name of what does not fit in front of
+ * the message ("size: " where it is too large), if it is no legal case. Lists are drawn from `rng`, which is taken by
+ * value: the same for every trial of one draw. */
+assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *draw, assay_error *error);
+
+#endif
