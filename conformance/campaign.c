@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "power.h"
 #include "report_text.h"
 
 /* ---- shards ------------------------------------------------------------------------------------------ */
@@ -112,7 +113,13 @@ static void copy_names(char *to, size_t size, const json_value *list) {
       (void)snprintf(to + strlen(to), size - strlen(to), "%s%s", to[0] != '\0' ? "," : "", at->text);
 }
 
-static bool read_result(const json_value *line, case_result *result) {
+static uint32_t read_spoils(const json_value *line, const char *key, const assay_op *op) {
+  char names[1600];
+  copy_names(names, sizeof names, json_member(line, key));
+  return power_bits(op, names);
+}
+
+static bool read_result(const json_value *line, const assay_op *op, case_result *result) {
   const char *name = json_text(line, "verdict", "");
   *result = (case_result){.verdict = VERDICT_PASS};
   int v = 0;
@@ -137,6 +144,10 @@ static bool read_result(const json_value *line, case_result *result) {
   result->reference_ms = json_number(line, "reference_ms", 0);
   result->run_ms = json_number(line, "run_ms", 0);
   copy_names(result->laws, sizeof result->laws, json_member(line, "laws"));
+  result->spoils_seen = read_spoils(line, "spoils_seen", op);
+  result->spoils_unseen = read_spoils(line, "spoils_unseen", op);
+  result->spoils_void = read_spoils(line, "spoils_void", op);
+  result->spoils_weak = read_spoils(line, "spoils_weak", op);
   return true;
 }
 
@@ -152,7 +163,7 @@ static assay_status take_line(const char *path, int64_t number, const json_value
   if (strcmp(found, descriptor) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "--resume: %s:%lld: found case '%.300s', this run has '%.300s' there",
                       path, (long long)number, found, descriptor);
-  if (!read_result(line, &past->results[past->count]))
+  if (!read_result(line, cases[past->count].op, &past->results[past->count]))
     return assay_fail(error, ASSAY_ERR_INPUT, "--resume: %s:%lld: a case without a known verdict", path,
                       (long long)number);
   ++past->count;

@@ -22,6 +22,8 @@ static const char usage[] =
     "      --jsonl F, --junit F  results as files\n"
     "      --plugin SO           variants from outside; may be repeated\n"
     "      --workers N, --deadline S, --in-process\n"
+    "      --power all|sample|off  planted errors that the judge must see: in every case (the usual), each in a\n"
+    "                            quarter of the cases, none\n"
     "      --shard i/n           the i-th of n parts of the cases, for runs spread over hosts\n"
     "      --resume F            goes on where the run with --jsonl F was interrupted\n"
     "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for each\n"

@@ -11,12 +11,16 @@
 
 enum { STREAM_POWER = 0x6741, STREAM_TWIN = 0x6742 };
 /* A twin in which the spoil changes nothing says nothing: others are drawn. */
-enum { TWIN_DRAWS = 8 };
+enum { TWIN_DRAWS = 32 };
 
 static power_mode chosen = POWER_OFF;
 
 void power_set(power_mode mode) {
   chosen = mode;
+}
+
+power_mode power_get(void) {
+  return chosen;
 }
 
 int32_t power_count(const assay_op *op) {
@@ -34,6 +38,20 @@ void power_name(const assay_op *op, int32_t index, char *name, size_t size) {
     at += *at == ',';
   }
   (void)snprintf(name, size, "%.*s", (int)strcspn(at, ","), at);
+}
+
+uint32_t power_bits(const assay_op *op, const char *names) {
+  uint32_t bits = 0;
+  char name[64];
+  for (const char *at = names; *at != '\0'; at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    for (int32_t i = 0; i < power_count(op); ++i) {
+      power_name(op, i, name, sizeof name);
+      if (strlen(name) == length && strncmp(name, at, length) == 0) bits |= 1u << i;
+    }
+    at += length;
+  }
+  return bits;
 }
 
 /* ---- one spoil --------------------------------------------------------------------------------------- */

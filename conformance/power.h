@@ -16,10 +16,13 @@ typedef enum power_mode {
 
 /* For all cases that this process and the workers it forks judge from now on; off until then. */
 void power_set(power_mode mode);
+power_mode power_get(void);
 
 /* Planted errors that the operator lists, and can compute. */
 int32_t power_count(const assay_op *op);
 /* Name of number `index`; "" behind the last. */
 void power_name(const assay_op *op, int32_t index, char *name, size_t size);
+/* The bits of the names, which are separated by commas; names that the operator does not list count for nothing. */
+uint32_t power_bits(const assay_op *op, const char *names);
 
 #endif

@@ -61,7 +61,7 @@ static void clear_line(report *r) {
 }
 
 static int64_t bad_count(const report *r) {
-  int64_t bad = r->totals.unclaimed;
+  int64_t bad = r->totals.unclaimed + r->totals.weak;
   for (int v = 0; v <= VERDICT_WEAK; ++v)
     if (!verdict_is_good((verdict)v)) bad += r->totals.verdicts[v];
   return bad;
@@ -132,6 +132,32 @@ void report_unclaimed(report *r, const char *variant, const char *combination) {
   (void)fprintf(r->options.text, "FAIL %s claims %s, but no case of it passed\n", variant, combination);
 }
 
+void report_line(report *r, const char *text) {
+  if (!prints(r)) return;
+  clear_line(r);
+  (void)fprintf(r->options.text, "%s\n", text);
+}
+
+void report_power(report *r, const char *op, const char *spoil, int64_t seen, int64_t unseen, int64_t weak,
+                  int64_t empty, bool shown) {
+  char line[300];
+  if (r->jsonl.stream != NULL) file_jsonl_power(r->jsonl.stream, op, spoil, seen, unseen, weak, empty);
+  if (!shown) return;
+  (void)snprintf(line, sizeof line,
+                 "  %-20s seen in %lld of %lld cases it changes; %lld unseen by their exact twins too; void in %lld",
+                 spoil, (long long)seen, (long long)(seen + unseen), (long long)weak, (long long)empty);
+  report_line(r, line);
+}
+
+void report_weak(report *r, const char *suite, const char *spoil, const char *why) {
+  char line[600];
+  ++r->totals.weak;
+  if (r->jsonl.stream != NULL) file_jsonl_weak(r->jsonl.stream, suite, spoil, why);
+  if (r->junit.stream != NULL) file_junit_weak(r->junit.stream, suite, spoil, why);
+  (void)snprintf(line, sizeof line, "WEAK suite %s: power: %s %s", suite, spoil, why);
+  report_line(r, line);
+}
+
 /* ---- the end ----------------------------------------------------------------------------------------- */
 
 static void print_summary(report *r) {
@@ -146,6 +172,11 @@ static void print_summary(report *r) {
     (void)fputs(", ", to);
     text_count(to, r->totals.unclaimed);
     (void)fputs(" claims without a PASS", to);
+  }
+  if (r->totals.weak > 0) {
+    (void)fputs(", ", to);
+    text_count(to, r->totals.weak);
+    (void)fputs(" planted errors that a suite would miss", to);
   }
   (void)fprintf(to, " in %.1f s (%.1f cases/s) on %s\n", r->totals.seconds,
                 r->totals.seconds > 0 ? (double)r->added / r->totals.seconds : 0.0,

@@ -33,6 +33,13 @@ assay_status report_open(const report_options *options, report **made, assay_err
 void report_add(report *r, const assay_case *one, const case_result *result);
 /* Claims without a PASS: called once per (variant, combination). Counts as a failure. */
 void report_unclaimed(report *r, const char *variant, const char *combination);
+/* What became of one planted error over the run (power.h); `shown`: as a line of text as well. */
+void report_power(report *r, const char *op, const char *spoil, int64_t seen, int64_t unseen, int64_t weak,
+                  int64_t empty, bool shown);
+/* A suite in which a planted error would have passed. Counts as a failure. */
+void report_weak(report *r, const char *suite, const char *spoil, const char *why);
+/* A line of text and nothing else. */
+void report_line(report *r, const char *text);
 /* Prints the one summary line, writes the files, gives the exit code: 0, 1, 3 (nothing ran), 77. */
 int report_close(report *r, assay_error *error);
 /* The run was interrupted: prints the summary, leaves PATH.partial, and nothing under a final name. */

@@ -1,6 +1,7 @@
 /* report_file.c: the two formats for machines. */
 #include <inttypes.h>
 
+#include "power.h"
 #include "report_file.h"
 #include "report_text.h"
 
@@ -68,15 +69,16 @@ void file_jsonl_header(FILE *to, const report_options *options) {
   (void)fputs("}\n", to);
 }
 
-static void json_laws(FILE *to, const char *laws) {
-  char law[64];
-  (void)fputs(",\"laws\":[", to);
-  for (bool first = true; *laws != '\0'; first = false) {
-    const size_t size = strcspn(laws, ",");
-    (void)snprintf(law, sizeof law, "%.*s", (int)size, laws);
+/* A list of names, given as text with commas. */
+static void json_names(FILE *to, const char *key, const char *names) {
+  char name[64];
+  (void)fprintf(to, ",\"%s\":[", key);
+  for (bool first = true; *names != '\0'; first = false) {
+    const size_t size = strcspn(names, ",");
+    (void)snprintf(name, sizeof name, "%.*s", (int)size, names);
     if (!first) (void)fputc(',', to);
-    text_json(to, law);
-    laws += size + (laws[size] == ',');
+    text_json(to, name);
+    names += size + (names[size] == ',');
   }
   (void)fputc(']', to);
 }
@@ -90,6 +92,18 @@ static void json_rms(FILE *to, const float *rms) {
   for (int32_t i = 0; i < count; ++i)
     (void)fprintf(to, "%s%.3g", i > 0 ? "," : "", (double)rms[i]);
   (void)fputc(']', to);
+}
+
+static void json_spoils(FILE *to, const char *key, const assay_op *op, uint32_t bits) {
+  char names[POWER_MAX_SPOILS * 40] = "", name[64];
+  if (bits == 0) return;
+  for (int32_t i = 0; i < power_count(op); ++i) {
+    if ((bits & 1u << i) == 0) continue;
+    power_name(op, i, name, sizeof name);
+    const size_t used = strlen(names);
+    (void)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? "," : "", name);
+  }
+  json_names(to, key, names);
 }
 
 void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
@@ -114,7 +128,11 @@ void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result,
   json_integer(to, "elements", result->elements_judged);
   json_integer(to, "visible_keys", result->visible_keys);
   json_integer(to, "live_keys", result->live_keys);
-  json_laws(to, result->laws);
+  json_names(to, "laws", result->laws);
+  json_spoils(to, "spoils_seen", one->op, result->spoils_seen);
+  json_spoils(to, "spoils_unseen", one->op, result->spoils_unseen);
+  json_spoils(to, "spoils_void", one->op, result->spoils_void);
+  json_spoils(to, "spoils_weak", one->op, result->spoils_weak);
   json_number(to, "reference_ms", result->reference_ms);
   json_number(to, "run_ms", result->run_ms);
   (void)fprintf(to, ",\"seed\":%" PRIu64 "}\n", one->seed);
@@ -128,6 +146,27 @@ void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination
   (void)fputs("}\n", to);
 }
 
+void file_jsonl_power(FILE *to, const char *op, const char *spoil, int64_t seen, int64_t unseen, int64_t weak,
+                      int64_t empty) {
+  (void)fputs("{\"power\":", to);
+  text_json(to, op);
+  json_text(to, "spoil", spoil);
+  json_integer(to, "seen", seen);
+  json_integer(to, "unseen", unseen);
+  json_integer(to, "weak", weak);
+  json_integer(to, "void", empty);
+  (void)fputs("}\n", to);
+}
+
+void file_jsonl_weak(FILE *to, const char *suite, const char *spoil, const char *why) {
+  (void)fputs("{\"weak\":", to);
+  text_json(to, suite);
+  json_text(to, "spoil", spoil);
+  json_text(to, "message", why);
+  json_text(to, "verdict", verdict_name(VERDICT_WEAK));
+  (void)fputs("}\n", to);
+}
+
 void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases) {
   (void)fprintf(to, "{\"end\":%" PRId64 ",\"unclaimed\":%" PRId64 ",\"seconds\":%.3f}\n", cases, totals->unclaimed,
                 totals->seconds);
@@ -137,15 +176,15 @@ void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases) {
 
 void file_junit_header(FILE *to, const report_totals *totals) {
   const int64_t *v = totals->verdicts;
-  int64_t tests = totals->unclaimed;
+  int64_t tests = totals->unclaimed + totals->weak;
   for (int i = 0; i <= VERDICT_WEAK; ++i)
     tests += v[i];
   (void)fprintf(to,
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                 "<testsuite name=\"assay\" tests=\"%" PRId64 "\" failures=\"%" PRId64 "\" errors=\"%" PRId64
                 "\" skipped=\"%" PRId64 "\" time=\"%.3f\">",
-                tests, v[VERDICT_FAIL] + v[VERDICT_WEAK] + totals->unclaimed, v[VERDICT_HANG] + v[VERDICT_CRASH],
-                v[VERDICT_UNSUPPORTED], totals->seconds);
+                tests, v[VERDICT_FAIL] + v[VERDICT_WEAK] + totals->unclaimed + totals->weak,
+                v[VERDICT_HANG] + v[VERDICT_CRASH], v[VERDICT_UNSUPPORTED], totals->seconds);
 }
 
 static void xml_attribute(FILE *to, const char *key, const char *value) {
@@ -198,6 +237,15 @@ void file_junit_unclaimed(FILE *to, const char *variant, const char *combination
   xml_attribute(to, "classname", variant);
   xml_attribute(to, "name", combination);
   (void)fputs("><failure type=\"unclaimed\" message=\"claimed, but no case of it passed\"/></testcase>", to);
+}
+
+void file_junit_weak(FILE *to, const char *suite, const char *spoil, const char *why) {
+  (void)fputs("\n  <testcase", to);
+  xml_attribute(to, "classname", suite);
+  xml_attribute(to, "name", spoil);
+  (void)fputs("><failure type=\"power\"", to);
+  xml_attribute(to, "message", why);
+  (void)fputs("/></testcase>", to);
 }
 
 void file_junit_end(FILE *to) {

@@ -29,6 +29,7 @@ typedef struct cli_options {
   int32_t shard, shards; /* --shard i/n; 0, 0: not given */
   const char *shrink;     /* --shrink DIR */
   double shrink_budget_s; /* --shrink-budget S, for each failure */
+  int power;             /* --power off|sample|all, a power_mode; -1: not given */
   const char *resume, *html, *output, *dump, *dtype, *shape;
 } cli_options;
 

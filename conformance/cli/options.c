@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "conformance/power.h"
 #include "core/registry.h"
 
 typedef assay_status (*handler)(cli_options *options, const char *name, const char *value, assay_error *error);
@@ -151,6 +152,16 @@ static assay_status on_in_process(cli_options *o, const char *name, const char *
   return ASSAY_OK;
 }
 
+static assay_status on_power(cli_options *o, const char *name, const char *value, assay_error *error) {
+  static const char *const modes[] = {[POWER_OFF] = "off", [POWER_SAMPLED] = "sample", [POWER_ALL] = "all"};
+  for (int i = 0; i <= POWER_ALL; ++i)
+    if (strcmp(value, modes[i]) == 0) {
+      o->power = i;
+      return ASSAY_OK;
+    }
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: off, sample, all", name, value);
+}
+
 static const option_row rows[] = {
     {"--shrink", true, on_shrink},
     {"--shrink-budget", true, on_shrink_budget},
@@ -165,6 +176,7 @@ static const option_row rows[] = {
     {"--workers", true, on_workers},
     {"--deadline", true, on_deadline},
     {"--in-process", false, on_in_process},
+    {"--power", true, on_power},
     {"--html", true, on_html},
     {"--resume", true, on_resume},
     {"--shard", true, on_shard},
@@ -187,6 +199,7 @@ assay_status cli_parse(int argc, char **argv, const char *allowed, cli_options *
   options->device = "simt";
   options->seed = 1;
   options->deadline_s = 120;
+  options->power = -1;
   options->shrink_budget_s = 60;
   for (int i = 0; i < argc; ++i) {
     const char *word = argv[i];

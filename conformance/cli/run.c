@@ -11,6 +11,7 @@
 #include "conformance/campaign.h"
 #include "conformance/execute.h"
 #include "conformance/expand.h"
+#include "conformance/power_sum.h"
 #include "conformance/report.h"
 #include "core/registry.h"
 #include "shrink.h"
@@ -18,6 +19,7 @@
 typedef struct run_state {
   report *out;
   claims *seen;
+  power_sum *power;
   shrink_set *failed; /* NULL: nothing is shrunk */
 } run_state;
 
@@ -26,6 +28,7 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
   (void)index;
   report_add(state->out, one, result);
   claims_note(state->seen, one, result);
+  power_sum_note(state->power, one, result);
   if (state->failed != NULL) shrink_keep(state->failed, one, result);
 }
 
@@ -163,13 +166,13 @@ int cli_run_command(int argc, char **argv) {
   assay_case *cases = NULL;
   int64_t count = 0;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL};
+  run_state state = {NULL, NULL, NULL, NULL};
   campaign_past past = {NULL, 0, 0, false};
   memset(&info, 0, sizeof info);
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
   assay_status status = cli_parse(argc, argv,
                                   "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
-                                  "--deadline --in-process --shard --resume --shrink --shrink-budget",
+                                  "--deadline --in-process --shard --resume --shrink --shrink-budget --power",
                                   &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
@@ -188,6 +191,7 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
   if (status == ASSAY_OK) status = resume_past(&options, &info, cases, count, &past, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
+  if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
@@ -214,6 +218,7 @@ int cli_run_command(int argc, char **argv) {
   }
   static shrink_set failed;
   if (options.shrink != NULL) state.failed = &failed;
+  power_set(options.power < 0 ? POWER_ALL : (power_mode)options.power);
   const execute_options execution = {options.workers, options.deadline_s, options.in_process};
   for (int64_t i = 0; i < past.count; ++i)
     on_done(&state, i, &cases[i], &past.results[i]);
@@ -226,6 +231,7 @@ int cli_run_command(int argc, char **argv) {
   if (whole && options.shards == 0)
     for (int32_t v = 0; v < assay_variant_count(); ++v)
       if (variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
+  power_sum_report(state.power, whole && options.shards == 0 && options.variants.count == 0, state.out);
   code = report_close(state.out, &error);
   if (error.text[0] != '\0') code = cli_leave(ASSAY_ERR_IO, &error);
   if (state.failed != NULL && shrink_all(state.failed, &options, &error) != ASSAY_OK)
@@ -233,6 +239,7 @@ int cli_run_command(int argc, char **argv) {
   code = check_output(code);
 done:
   claims_close(state.seen);
+  power_sum_close(state.power);
   campaign_free(&past);
   free(cases);
   case_list_free(&list);
@@ -245,10 +252,11 @@ int cli_replay_command(int argc, char **argv) {
   cli_options options;
   assay_case one;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL};
+  run_state state = {NULL, NULL, NULL, NULL};
   memset(&one, 0, sizeof one);
   memset(&info, 0, sizeof info);
-  assay_status status = cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit", &options, &error);
+  assay_status status =
+      cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit --power", &options, &error);
   if (status == ASSAY_OK && options.words.count != 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "replay: needs one descriptor in quotes, found %d words",
                         options.words.count);
@@ -265,6 +273,7 @@ int cli_replay_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
   if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
+  if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
   if (status == ASSAY_OK) {
     const report_options report_choice = {.text = stdout,
                                           .jsonl = options.jsonl,
@@ -279,12 +288,15 @@ int cli_replay_command(int argc, char **argv) {
     code = cli_leave(status, &error);
     goto done;
   }
+  power_set(options.power < 0 ? POWER_OFF : (power_mode)options.power);
   const execute_options execution = {1, options.deadline_s, options.in_process};
   status = execute_cases(&one, 1, &execution, on_done, &state, &error);
+  power_sum_report(state.power, false, state.out);
   code = report_close(state.out, &error);
   if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
 done:
   claims_close(state.seen);
+  power_sum_close(state.power);
   case_free(&one);
   return code;
 }

@@ -179,10 +179,12 @@ void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
 enum { MAX_TARGETS = 64, MOST_MATCHES = 32 };
 
 /* Codes repeat: content names a place in a codebook of half the capacity, but no smaller than a block, so that a few
- * neighbouring keys always differ. A place is drawn instead where D = 8 has too few codes for that: then the
- * numbers of keys to a code differ, and some are powers of two. For D <= 64 the code has D - 1 bits. */
+ * neighbouring keys differ; for one kv head in four, pairs of neighbours share a code, so that a row that sees one key
+ * too few or too many shows it, however short the request. A place is drawn instead where D = 8 has too few codes for
+ * that: then the numbers of keys to a code differ, and some are powers of two. For D <= 64 the code has D - 1 bits. */
 static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t content, int64_t kv_head) {
   const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
+  if (offset >> 62 == 0) content = (content + (int64_t)(offset >> 61)) / 2;
   if (fill->D > 64) return mix((uint64_t)(content % codebook) + offset);
   const uint64_t codes = 1ull << (fill->D - 1);
   const bool scarce = (uint64_t)codebook > codes;
