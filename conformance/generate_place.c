@@ -11,7 +11,8 @@ enum {
   STREAM_PLACEMENT = 0x6712,
   STREAM_POOL = 0x6713,
   STREAM_TABLE = 0x6714,
-  STREAM_HUGE = 0x6715
+  STREAM_HUGE = 0x6715,
+  STREAM_ONE = 0x6716
 };
 
 static int64_t align_up(int64_t bytes) {
@@ -215,6 +216,19 @@ static int64_t extent_bytes(const image *made, int32_t i, int32_t k, int32_t v) 
   return count * element;
 }
 
+/* The stride of an axis of extent 1 is never multiplied by anything but 0, so it may be anything: its own, or 1, 0,
+ * 2^22. */
+static void set_strides_of_one(image *made) {
+  const assay_case *one = made->origin;
+  if (one->section == SECTION_REFUSE) return;
+  for (int32_t i = 0; i < one->op->arg_count; ++i)
+    for (int32_t a = 0; a < made->arg[i].rank; ++a) {
+      const uint64_t pick = logical_hash(one, STREAM_ONE + ((uint64_t)(i * ASSAY_MAX_RANK + a) << 16)) & 3;
+      if (made->arg[i].shape[a] == 1 && pick != 0)
+        made->arg[i].stride[a] = pick == 1 ? 1 : pick == 2 ? 0 : (int64_t)1 << 22;
+    }
+}
+
 assay_status place_image(image *made, assay_error *error) {
   const assay_case *one = made->origin;
   const assay_op *op = one->op;
@@ -256,6 +270,7 @@ assay_status place_image(image *made, assay_error *error) {
   for (int32_t i = 0; i < op->arg_count; ++i)
     if (made->arg[i].dtype != ASSAY_NONE)
       made->arg[i].data = (void *)((uintptr_t)made->host + (uintptr_t)(made->extent[i].offset + made->bias[i]));
+  set_strides_of_one(made);
   for (int32_t p = 0; p < op->param_count; ++p)
     made->param[p] = one->param[p];
   made->call = (assay_call){op, made->arg, made->param};
