@@ -29,6 +29,8 @@ static const char usage[] =
     "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for each\n"
     "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
+    "  assay mutants [MANIFEST]  every kernel that is wrong on purpose, and what kills it\n"
+    "      --filter TEXT         its name contains TEXT, or TEXT is one of its catalogue ids; --jobs N, --jsonl F\n"
     "  assay version\n"
     "\n"
     "exit: 0 all good and something ran, 1 failure, 2 bad input, 3 nothing ran, 77 no such device here\n";
@@ -42,9 +44,10 @@ int main(int argc, char **argv) {
   if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
   if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
+  if (strcmp(command, "mutants") == 0) return cli_mutants_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, version, help", command);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, mutants, version, help", command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

@@ -47,6 +47,7 @@ const char *cli_suites_dir(void);
 int cli_list_command(int argc, char **argv);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
+int cli_mutants_command(int argc, char **argv);
 int cli_shrink_command(int argc, char **argv);
 
 #endif

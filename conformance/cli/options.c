@@ -174,6 +174,7 @@ static const option_row rows[] = {
     {"--junit", true, on_junit},
     {"--plugin", true, on_plugin},
     {"--workers", true, on_workers},
+    {"--jobs", true, on_workers},
     {"--deadline", true, on_deadline},
     {"--in-process", false, on_in_process},
     {"--power", true, on_power},

@@ -1,0 +1,201 @@
+/* mutants.c: assay mutants: every kernel that is wrong on purpose against its suite, and the kill matrix. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "conformance/mutants.h"
+#include "conformance/report_text.h"
+#include "core/registry.h"
+
+#ifndef ASSAY_MUTANTS_MANIFEST
+#define ASSAY_MUTANTS_MANIFEST "mutants.tsv"
+#endif
+
+typedef struct matrix {
+  text_file jsonl;
+  int64_t mutants, killed, controls, clean, cases;
+  int64_t caught[ALLCLOSE_COUNT], compared;
+  bool bad;
+} matrix;
+
+static void print_head(void) {
+  printf("%-28s %-12s %-13s %6s %7s  ", "mutant", "catalogue", "killed by", "cases", "seconds");
+  for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
+    printf(" %s", allclose_name(j));
+  printf("\n");
+}
+
+static const char *outcome(const mutant *m, const mutant_result *r) {
+  if (r->status != ASSAY_OK) return "NOT RUN";
+  if (mutant_is_control(m)) return r->killed ? "FALSE ALARM" : r->passes > 0 ? "pass" : "NOTHING RAN";
+  return !r->killed ? "SURVIVES" : r->check;
+}
+
+static bool is_good(const mutant *m, const mutant_result *r) {
+  if (r->status != ASSAY_OK) return false;
+  if (mutant_is_control(m)) return !r->killed && r->passes > 0;
+  return r->killed && r->expected && r->replayed;
+}
+
+static void print_row(const mutant *m, const mutant_result *r) {
+  printf("%-28s %-12s %-13s %6lld %7.2f  ", m->id, m->ids[0] != '\0' ? m->ids : "-", outcome(m, r), (long long)r->cases,
+         r->seconds);
+  for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
+    printf(" %-*s", (int)strlen(allclose_name(j)), !r->compared ? "?" : r->allclose.caught[j] ? "yes" : "no");
+  printf("\n");
+  if (is_good(m, r)) return;
+  printf("  %s\n", m->why);
+  if (r->status != ASSAY_OK || r->killed) printf("  %s\n", r->message);
+  if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", m->expect);
+  if (r->killed && r->expected && !r->replayed) printf("  its replay is not decided by %s again\n", r->check);
+  if (r->replay[0] != '\0') {
+    printf("  assay replay ");
+    text_shell(stdout, r->replay);
+    printf(" --plugin ");
+    text_shell(stdout, m->plugin);
+    printf("\n");
+  }
+}
+
+static void json_list(FILE *to, const char *key, const char *list) {
+  (void)fprintf(to, ",\"%s\":[", key);
+  for (const char *at = list; *at != '\0';) {
+    const size_t size = strcspn(at, ",");
+    char word[128];
+    (void)snprintf(word, sizeof word, "%.*s", (int)size, at);
+    text_json(to, word);
+    at += size + (at[size] == ',');
+    if (*at != '\0') (void)fputc(',', to);
+  }
+  (void)fputc(']', to);
+}
+
+static void json_text(FILE *to, const char *key, const char *value) {
+  (void)fprintf(to, ",\"%s\":", key);
+  text_json(to, value);
+}
+
+static void json_allclose(FILE *to, const bool *caught, const int64_t *count) {
+  (void)fputs(",\"allclose\":{", to);
+  for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j) {
+    (void)fprintf(to, "%s\"%s\":", j > 0 ? "," : "", allclose_name(j));
+    if (count != NULL)
+      (void)fprintf(to, "%lld", (long long)count[j]);
+    else
+      (void)fputs(caught[j] ? "true" : "false", to);
+  }
+  (void)fputc('}', to);
+}
+
+static void write_row(FILE *to, const mutant *m, const mutant_result *r) {
+  char replay[CASE_MAX_LINE + 16];
+  (void)fputs("{\"mutant\":", to);
+  text_json(to, m->id);
+  json_text(to, "op", m->op);
+  json_list(to, "variant", m->variants);
+  json_list(to, "ids", m->ids);
+  json_text(to, "why", m->why);
+  (void)fprintf(to, ",\"control\":%s,\"killed\":%s,\"good\":%s", mutant_is_control(m) ? "true" : "false",
+                r->killed ? "true" : "false", is_good(m, r) ? "true" : "false");
+  json_text(to, "check", r->check);
+  json_list(to, "expected", m->expect);
+  json_text(to, "case", r->name);
+  (void)fprintf(to, ",\"cases\":%lld,\"seconds\":%.3f", (long long)r->cases, r->seconds);
+  json_text(to, "message", r->message);
+  (void)snprintf(replay, sizeof replay, "%s%s", r->replay[0] != '\0' ? "assay replay " : "", r->replay);
+  json_text(to, "replay", replay);
+  if (r->compared) json_allclose(to, r->allclose.caught, NULL);
+  (void)fputs("}\n", to);
+}
+
+static void on_done(void *context, int32_t index, const mutant *m, const mutant_result *r) {
+  matrix *all = context;
+  const bool good = is_good(m, r), control = mutant_is_control(m);
+  (void)index;
+  all->bad = all->bad || !good;
+  *(control ? &all->controls : &all->mutants) += 1;
+  *(control ? &all->clean : &all->killed) += good;
+  all->cases += r->cases;
+  if (!control && r->compared) {
+    ++all->compared;
+    for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
+      all->caught[j] += r->allclose.caught[j];
+  }
+  print_row(m, r);
+  (void)fflush(stdout);
+  if (all->jsonl.stream != NULL) write_row(all->jsonl.stream, m, r);
+}
+
+static void print_sum(const matrix *all, FILE *jsonl) {
+  printf("mutants: %lld of %lld killed by the check they were made for, %lld of %lld controls pass, %lld cases;"
+         " plain allclose catches",
+         (long long)all->killed, (long long)all->mutants, (long long)all->clean, (long long)all->controls,
+         (long long)all->cases);
+  for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
+    printf("%s %s %lld", j > 0 ? "," : "", allclose_name(j), (long long)all->caught[j]);
+  printf("\n");
+  if (jsonl == NULL) return;
+  (void)fprintf(jsonl, "{\"summary\":\"mutants\",\"mutants\":%lld,\"killed\":%lld,\"controls\":%lld,\"clean\":%lld",
+                (long long)all->mutants, (long long)all->killed, (long long)all->controls, (long long)all->clean);
+  (void)fprintf(jsonl, ",\"cases\":%lld", (long long)all->cases);
+  json_allclose(jsonl, NULL, all->caught);
+  (void)fputs("}\n", jsonl);
+}
+
+static assay_status choose(const cli_options *options, const mutant_list *list, bool *chosen, assay_error *error) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < list->count; ++i) {
+    const mutant *m = &list->items[i];
+    chosen[i] = true;
+    for (int32_t f = 0; f < options->filters.count; ++f)
+      if (strstr(m->id, options->filters.item[f]) == NULL && !mutants_list_has(m->ids, options->filters.item[f]))
+        chosen[i] = false;
+    count += chosen[i];
+  }
+  if (count > 0) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "--filter: no mutant has this in its name or among its catalogue ids");
+}
+
+int cli_mutants_command(int argc, char **argv) {
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  mutant_list list = {NULL, 0, NULL};
+  bool *chosen = NULL;
+  matrix all;
+  memset(&all, 0, sizeof all);
+  assay_status status = cli_parse(argc, argv, "--filter --jsonl --jobs --deadline", &options, &error);
+  if (status == ASSAY_OK && options.words.count > 1)
+    status =
+        assay_fail(&error, ASSAY_ERR_INPUT, "mutants: takes at most one manifest, found %d words", options.words.count);
+  if (status == ASSAY_OK && assay_device_find("simt") == NULL)
+    status = assay_fail(&error, ASSAY_ERR_UNSUPPORTED, "mutants: this build has no simt");
+  if (status == ASSAY_OK)
+    status = mutants_read(options.words.count > 0 ? options.words.item[0] : ASSAY_MUTANTS_MANIFEST, &list, &error);
+  if (status == ASSAY_OK) {
+    chosen = calloc((size_t)list.count, sizeof *chosen);
+    status = chosen != NULL ? choose(&options, &list, chosen, &error)
+                            : assay_fail(&error, ASSAY_ERR_MEMORY, "mutants: out of memory");
+  }
+  if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&all.jsonl, options.jsonl, &error);
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const int32_t jobs = options.workers > 0 ? options.workers : cores > 0 ? (int32_t)cores : 1;
+  print_head();
+  (void)fflush(stdout);
+  status = mutants_run_all(&list, chosen, cli_suites_dir(), jobs, options.deadline_s, on_done, &all, &error);
+  if (status == ASSAY_OK) print_sum(&all, all.jsonl.stream);
+  if (status == ASSAY_OK && all.jsonl.stream != NULL) status = text_close(&all.jsonl, &error);
+  code = status != ASSAY_OK ? cli_leave(status, &error) : all.bad ? EXIT_BAD : EXIT_GOOD;
+done:
+  if (all.jsonl.stream != NULL) text_discard(&all.jsonl);
+  free(chosen);
+  mutants_free(&list);
+  return code;
+}
