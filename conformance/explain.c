@@ -20,6 +20,7 @@ void scene_reset(scene *s) {
   (void)image_rebase(img, s->copy, s->arg);
   memcpy(s->param, img->param, sizeof s->param);
   s->factor = 1.0;
+  memset(s->correction, 0, (size_t)s->t->output[s->where.output].width * sizeof *s->correction);
 }
 
 assay_tensor *scene_arg(scene *s, assay_content content, int32_t nth) {
@@ -72,25 +73,39 @@ static bool same_element(const scene *s, double got, double value, double sigma)
   return fabs(got - value) <= allowed;
 }
 
-/* Beyond the bounds of each element: much nearer to what was found than the truth is. */
-bool scene_matches(scene *s, int64_t row, int64_t head) {
+bool scene_evaluate(scene *s, int64_t row, int32_t spoil) {
   const trial *t = s->t;
-  const trial_output *out = &t->output[s->where.output];
-  const assay_call call = {t->one->op, s->arg, s->param};
+  const assay_op *op = t->one->op;
+  const assay_call call = {op, s->arg, s->param};
   const assay_rows rows = {1, &row};
   assay_expected expected[ASSAY_MAX_OUTPUTS];
   assay_seen seen = {0};
-  double before = 0, after = 0;
   for (int32_t o = 0; o < t->count; ++o)
     expected[o] = (assay_expected){s->value[o], s->sigma[o]};
-  if (t->one->op->reference(&call, &t->variant->contract, &rows, false, expected, &seen, NULL) != ASSAY_OK)
-    return false;
+  if (spoil < 0) return op->reference(&call, &t->variant->contract, &rows, false, expected, &seen, NULL) == ASSAY_OK;
+  /* Values only: σ is that of the truth. */
+  if (op->spoil(&call, &t->variant->contract, &rows, spoil, expected, NULL) != ASSAY_OK) return false;
+  const int64_t width = t->output[s->where.output].width;
+  memcpy(s->sigma[s->where.output], s->truth_sigma, (size_t)width * sizeof(double));
+  return true;
+}
+
+bool scene_matches(scene *s, int64_t row, int64_t head) {
+  return scene_evaluate(s, row, -1) && scene_agrees(s, head);
+}
+
+/* Beyond the bounds of each element: much nearer to what was found than the truth is. */
+bool scene_agrees(const scene *s, int64_t head) {
+  const trial *t = s->t;
+  const trial_output *out = &t->output[s->where.output];
+  double before = 0, after = 0;
   const int64_t first = s->where.element / out->group * out->group;
   const int64_t from = head >= 0 && out->width > out->group ? head * out->group : first;
   if (from + out->group > out->width) return false;
   for (int64_t i = 0; i < out->group; ++i) {
     const place at = {s->where.output, s->row, first + i};
-    const double got = values_load(t, s->got, at), value = s->factor * s->value[s->where.output][from + i];
+    const double got = values_load(t, s->got, at),
+                 value = s->factor * s->value[s->where.output][from + i] + s->correction[first + i];
     if (!same_element(s, got, value, s->sigma[s->where.output][from + i] * fabs(s->factor))) return false;
     if (!assay_is_finite(got) || !assay_is_finite(s->truth[first + i])) continue;
     before += (got - s->truth[first + i]) * (got - s->truth[first + i]);
@@ -106,6 +121,7 @@ static bool find_truth(scene *s) {
   for (int64_t r = 0; r < t->rows.count; ++r)
     if ((t->row_index != NULL ? t->row_index[r] : r) == s->row) {
       s->truth = t->expected[s->where.output].value + r * t->output[s->where.output].width;
+      s->truth_sigma = t->expected[s->where.output].sigma + r * t->output[s->where.output].width;
       return true;
     }
   return false;
@@ -130,7 +146,9 @@ static bool scene_make(scene *s) {
   if (s->head >= s->heads) s->head = 0;
   s->kv_head = s->heads % s->kv_heads == 0 ? s->head / (s->heads / s->kv_heads) : 0;
   s->copy = malloc((size_t)t->first.arena_bytes);
-  bool made = s->copy != NULL && cache_arg(s, true) >= 0 && cache_arg(s, false) >= 0 && find_truth(s);
+  s->correction = calloc((size_t)out->width + 1, sizeof *s->correction);
+  bool made =
+      s->copy != NULL && s->correction != NULL && cache_arg(s, true) >= 0 && cache_arg(s, false) >= 0 && find_truth(s);
   for (int32_t o = 0; o < t->count; ++o) {
     const size_t width = (size_t)t->output[o].width + 1;
     s->value[o] = calloc(width, sizeof(double));
@@ -148,6 +166,7 @@ void explain_values(const trial *t, const outputs *got, const finding *found, ca
     for (int32_t i = 0; i < explain_mistake_count && result->explanation[0] == '\0'; ++i)
       (void)explain_mistakes[i](&s);
   free(s.copy);
+  free(s.correction);
   for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
     free(s.value[o]);
     free(s.sigma[o]);

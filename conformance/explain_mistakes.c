@@ -63,9 +63,68 @@ static bool shorter_by(scene *s, int64_t keys) {
   return matches(s);
 }
 
+/* With one key alone, losing it and doing nothing are the same. */
+static bool nothing(scene *s) {
+  const trial_output *out = &s->t->output[s->where.output];
+  const int64_t first = s->where.element / out->group * out->group;
+  for (int64_t i = 0; i < out->group; ++i)
+    if (!(fabs(values_load(s->t, s->got, (place){s->where.output, s->row, first + i})) <= 0)) return false;
+  return s->last <= 0 && found(s, "nothing was added: the head's result is 0");
+}
+
 static bool last_key(scene *s) {
   if (s->last < 0 || (!without(s, s->last, s->last) && !shorter_by(s, 1))) return false;
   return found(s, "the last key (%" PRId64 ") is missing", s->last);
+}
+
+/* The keys before an edge keep their own part, but those behind it do not see their scores: what a filter over scores
+ * loses at the edge of a split. The own part is what goes with their values. */
+static bool scores_unseen(scene *s, int64_t from, int64_t to) {
+  double own[MAX_D];
+  const trial_output *out = &s->t->output[s->where.output];
+  const int64_t first = s->where.element / out->group * out->group;
+  if (from < 0 || to >= s->last || s->D > MAX_D || out->group > MAX_D) return false;
+  scene_reset(s);
+  lose_keys(s, from, to, LACK_VALUE);
+  if (!scene_evaluate(s, s->row, -1)) return false;
+  for (int64_t i = 0; i < out->group; ++i)
+    own[i] = s->truth[first + i] - s->value[s->where.output][first + i];
+  lose_keys(s, from, to, LACK_SCORE);
+  memcpy(s->correction + first, own, (size_t)out->group * sizeof *own);
+  return matches(s);
+}
+
+static bool filter_at_edges(scene *s) {
+  for (int64_t edge = s->split; s->split > 0 && edge <= s->last && edge <= MOST_TRIED * s->split; edge += s->split)
+    for (int64_t keys = 1; keys <= 8; ++keys)
+      if (scores_unseen(s, edge - keys, edge - 1))
+        return found(s, "split %" PRId64 " does not see the scores before it (keys %" PRId64 " to %" PRId64 ")",
+                     edge / s->split, edge - keys, edge - 1);
+  for (int64_t edge = 8; edge <= s->last && edge <= 8 * MOST_TRIED; edge += 8)
+    for (int64_t keys = 1; keys <= 8; ++keys)
+      if (scores_unseen(s, edge - keys, edge - 1))
+        return found(s, "key %" PRId64 " and those behind it do not see the scores of keys %" PRId64 " to %" PRId64,
+                     edge, edge - keys, edge - 1);
+  return false;
+}
+
+/* What the operator itself lists as errors that its suite must notice. */
+static bool planted_errors(scene *s) {
+  const assay_op *op = s->t->one->op;
+  if (op->spoil == NULL || op->spoils == NULL) return false;
+  const char *at = op->spoils;
+  for (int32_t i = 0; *at != '\0'; ++i) {
+    const size_t n = strcspn(at, ",");
+    scene_reset(s);
+    if (scene_evaluate(s, s->row, i) && scene_agrees(s, -1)) {
+      (void)found(s, "%.*s", (int)n, at);
+      for (char *c = s->text; *c != '\0'; ++c)
+        if (*c == '_') *c = ' ';
+      return true;
+    }
+    at += n + (at[n] == ',');
+  }
+  return false;
 }
 
 static bool keys_at_splits(scene *s) {
@@ -359,8 +418,8 @@ static bool one_factor(scene *s) {
   return out->group > 1 && largest > 0 && matches(s) && found(s, "the right result times %.6g", got);
 }
 
-const mistake explain_mistakes[] = {last_key,        keys_at_splits, first_key,     whole_splits,  whole_blocks,
-                                    key_too_many,    other_table,    other_block,   other_kv_head, lost_factors,
-                                    swapped_factors, other_params,   other_query,   other_place,   one_factor,
-                                    any_key,         key_twice,      neighbour_rows};
+const mistake explain_mistakes[] = {
+    nothing,         last_key,       keys_at_splits, first_key,    whole_splits, whole_blocks,    key_too_many,
+    other_table,     other_block,    other_kv_head,  lost_factors, other_params, swapped_factors, other_query,
+    filter_at_edges, planted_errors, other_place,    one_factor,   any_key,      key_twice,       neighbour_rows};
 const int32_t explain_mistake_count = sizeof explain_mistakes / sizeof explain_mistakes[0];

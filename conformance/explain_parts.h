@@ -14,7 +14,8 @@ typedef struct scene {
   int64_t request, row, n; /* row of the batch; row of the request's new tokens */
   int64_t length, last;    /* L; the last key that the row sees, < 0: none */
   int64_t head, kv_head, heads, kv_heads, D, block_size, blocks, split;
-  const double *truth; /* [width] of the row */
+  const double *truth, *truth_sigma; /* [width] of the row */
+  double *correction;                /* [width] added to the result; 0 after scene_reset */
   unsigned char *copy;
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
@@ -25,6 +26,10 @@ typedef struct scene {
 } scene;
 
 void scene_reset(scene *s);
+/* The reference of the copy at `row`, or, spoil >= 0, with the operator's planted error, into value and sigma. */
+bool scene_evaluate(scene *s, int64_t row, int32_t spoil);
+/* Are these what was found, in the channels of `head` (-1: the one that is wrong)? */
+bool scene_agrees(const scene *s, int64_t head);
 /* Is what was found the f64 result of the copy, at `row`, in all of the head's channels? `head`: whose channels of
  * that row are looked at; -1: the same. A mistake that leaves the result as it was explains nothing. */
 bool scene_matches(scene *s, int64_t row, int64_t head);

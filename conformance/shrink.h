@@ -14,7 +14,9 @@ typedef struct shrink_options {
 
 typedef struct shrink_outcome {
   assay_case smallest; /* owned */
+  case_result failure; /* what was to be shrunk */
   case_result result;  /* of the smallest case, explained */
+  int32_t runs, fails; /* of the smallest case, in the end */
   int64_t cases;       /* run in all */
   bool reproduced;     /* false: on its own the case did not fail that way; nothing was shrunk */
   bool exhausted;      /* the budget ended before nothing could be made smaller */

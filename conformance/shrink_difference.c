@@ -64,7 +64,7 @@ static int32_t ask_values(shrinker *s, const quantity *what, const int64_t *valu
     quantity_set(&list[made], what, values[i]);
     value[made++] = values[i];
   }
-  if (made > 0) shrink_ask(s, list, made, said);
+  if (made > 0) shrink_ask_seeds(s, list, made, said);
   for (int32_t i = 0; i < made; ++i) {
     samples[known++] = (sample){value[i], said[i]};
     case_free(&list[i]);
@@ -144,12 +144,24 @@ static int64_t last_same(const sample *samples, int32_t count) {
   return value;
 }
 
-static void say_at_least(const shrinker *s, const quantity *what, int64_t m, sentence *to) {
+/* With blocks of twice the size the threshold would move if it were one of blocks. */
+static bool depends_on_blocks(shrinker *s) {
+  assay_case one;
+  answer said = ANSWER_NONE;
+  if (case_copy(&s->now, &one, NULL) != ASSAY_OK) return false;
+  for (int32_t i = 0; i < one.op->dim_count; ++i)
+    if (strcmp(one.op->dims[i].name, "block_size") == 0) one.dim[i] *= 2;
+  shrink_ask_seeds(s, &one, 1, &said);
+  case_free(&one);
+  return said == ANSWER_PASS;
+}
+
+static void say_at_least(shrinker *s, const quantity *what, int64_t m, sentence *to) {
   const int64_t bs = logical_dim(&s->now, "block_size", 1), before = m - what->step;
   const bool length = what->kind == QUANTITY_LENGTH || what->kind == QUANTITY_LENGTHS;
   if (length && s->split > 0 && before > 0 && before % s->split == 0)
     say(to, "%s > %" PRId64 " and splits >= %" PRId64, what->name, before, before / s->split + 1);
-  else if (length && before > 0 && before % bs == 0)
+  else if (length && before > 0 && before % bs == 0 && depends_on_blocks(s))
     say(to, "%s > %" PRId64 " and blocks >= %" PRId64, what->name, before, before / bs + 1);
   else
     say(to, "%s >= %" PRId64, what->name, m);
@@ -164,6 +176,7 @@ static void say_number(shrinker *s, const quantity *what, sentence *to) {
   if (passes == 0) return;
   const int64_t units[] = {bs, s->split, 2, 16};
   if (agrees(samples, count, at_least, m, 0)) {
+    if (what->kind <= QUANTITY_NEW && m == 1) return; /* there is a key, there is a row */
     join(to);
     say_at_least(s, what, m, to);
     return;
@@ -222,7 +235,7 @@ static void say_name(shrinker *s, const case_key *key, sentence *to) {
     }
     value[count++] = v;
   }
-  shrink_ask(s, list, count, said);
+  shrink_ask_seeds(s, list, count, said);
   for (int32_t i = 0; i < count; ++i) {
     passes += said[i] == ANSWER_PASS;
     fails += said[i] == ANSWER_SAME;
@@ -258,7 +271,7 @@ static void say_requests(shrinker *s, sentence *to) {
   for (int32_t i = 0; i < s->now.batch && i < 4; ++i) {
     if (case_copy(&s->now, &list[0], NULL) != ASSAY_OK) return;
     drop_requests(&list[0], i, 1);
-    shrink_ask(s, list, 1, said);
+    shrink_ask_seeds(s, list, 1, said);
     passes += said[0] == ANSWER_PASS;
     case_free(&list[0]);
   }

@@ -12,7 +12,7 @@ typedef enum answer {
   ANSWER_NONE   /* the budget is spent */
 } answer;
 
-enum { SHRINK_BATCH = 4, SHRINK_LIST = 64 };
+enum { SHRINK_BATCH = 4, SHRINK_LIST = 64, SHRINK_SEEDS = 4 };
 
 typedef struct shrinker {
   const shrink_options *options;
@@ -30,6 +30,8 @@ typedef struct shrinker {
 
 /* Runs what is not known yet; answers [count]. */
 void shrink_ask(shrinker *s, const assay_case *list, int32_t count, answer *answers);
+/* The same, with a few seeds each: SAME if one of them fails. */
+void shrink_ask_seeds(shrinker *s, const assay_case *list, int32_t count, answer *answers);
 /* Takes the first candidate that fails for the same reason; frees all the others. */
 bool shrink_try(shrinker *s, assay_case *list, int32_t count);
 

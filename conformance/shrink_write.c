@@ -32,14 +32,18 @@ static void put_run(FILE *to, const assay_case *one, const char *plugin, const c
 void shrink_print(FILE *to, const shrink_outcome *made, const char *plugin, const char *suite) {
   const assay_case *one = &made->smallest;
   const case_result *r = &made->result;
-  (void)fprintf(to, "%s %s/%s on %s: %s\n", verdict_name(r->verdict), one->op->name, one->variant, one->device,
-                r->check);
+  (void)fprintf(to, "%s %s/%s on %s: %s\n", verdict_name(made->failure.verdict), one->op->name, one->variant,
+                one->device, made->failure.check);
   if (!made->reproduced) {
     (void)fprintf(to, "  not shrunk: alone it ends with %s %s: %s\n", verdict_name(r->verdict), r->check, r->message);
+    (void)fputs("  ", to);
+    put_replay(to, one, plugin);
     return;
   }
   (void)fprintf(to, "  smallest after %" PRId64 " cases%s: %s\n", made->cases,
                 made->exhausted ? " (the budget is spent)" : "", r->message);
+  if (made->fails < made->runs)
+    (void)fprintf(to, "  not each time: it fails so in %d of %d runs\n", made->fails, made->runs);
   if (r->explanation[0] != '\0') (void)fprintf(to, "  explained by: %s\n", r->explanation);
   (void)fprintf(to, "  %s\n  ", made->difference);
   put_replay(to, one, plugin);
