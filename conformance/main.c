@@ -26,9 +26,14 @@ static const char usage[] =
     "                            quarter of the cases, none\n"
     "      --shard i/n           the i-th of n parts of the cases, for runs spread over hosts\n"
     "      --resume F            goes on where the run with --jsonl F was interrupted\n"
+    "      --html F              a page (docs/campaigns.md); its data are the JSONL, or F.jsonl\n"
     "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for each\n"
     "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
+    "      --dump DIR            its tensors, expectation and sigma as .npy files\n"
+    "  assay report RUN.jsonl... [-o report.html] [--plugin SO]   a page, and one verdict over all files\n"
+    "  assay compare A.jsonl B.jsonl    drifts of accuracy, new and fixed failures, by variant\n"
+    "  assay diff A B [--dtype T] [--shape N,N...]   two tensors (.npy or raw), element by element, in ulp\n"
     "  assay mutants [MANIFEST]  every kernel that is wrong on purpose, and what kills it\n"
     "      --filter TEXT         its name contains TEXT, or TEXT is one of its catalogue ids; --jobs N, --jsonl F\n"
     "  assay version\n"
@@ -43,11 +48,14 @@ int main(int argc, char **argv) {
   if (strcmp(command, "list") == 0) return cli_list_command(argc - 2, argv + 2);
   if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
+  if (strcmp(command, "report") == 0) return cli_report_command(argc - 2, argv + 2);
+  if (strcmp(command, "compare") == 0) return cli_compare_command(argc - 2, argv + 2);
+  if (strcmp(command, "diff") == 0) return cli_diff_command(argc - 2, argv + 2);
   if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
   if (strcmp(command, "mutants") == 0) return cli_mutants_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, mutants, version, help", command);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, mutants, report, compare, diff, version, help", command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

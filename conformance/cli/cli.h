@@ -47,6 +47,11 @@ const char *cli_suites_dir(void);
 int cli_list_command(int argc, char **argv);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
+int cli_diff_command(int argc, char **argv);
+int cli_report_command(int argc, char **argv);
+/* report.c: the results of one file as a page. */
+assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error);
+int cli_compare_command(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);
 int cli_shrink_command(int argc, char **argv);
 

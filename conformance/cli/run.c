@@ -11,6 +11,7 @@
 #include "conformance/campaign.h"
 #include "conformance/execute.h"
 #include "conformance/expand.h"
+#include "conformance/judge_dump.h"
 #include "conformance/power_sum.h"
 #include "conformance/report.h"
 #include "core/registry.h"
@@ -172,11 +173,16 @@ int cli_run_command(int argc, char **argv) {
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
   assay_status status = cli_parse(argc, argv,
                                   "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
-                                  "--deadline --in-process --shard --resume --shrink --shrink-budget --power",
+                                  "--deadline --in-process --shard --resume --html --shrink --shrink-budget --power",
                                   &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
   if (status == ASSAY_OK && options.resume != NULL) options.jsonl = options.resume;
+  char beside[4096];
+  if (status == ASSAY_OK && options.html != NULL && options.jsonl == NULL) {
+    (void)snprintf(beside, sizeof beside, "%s.jsonl", options.html);
+    options.jsonl = beside;
+  }
   if (status == ASSAY_OK && options.words.count == 0)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
   if (status == ASSAY_OK) status = load_plugins(&options, &error);
@@ -234,6 +240,8 @@ int cli_run_command(int argc, char **argv) {
   power_sum_report(state.power, whole && options.shards == 0 && options.variants.count == 0, state.out);
   code = report_close(state.out, &error);
   if (error.text[0] != '\0') code = cli_leave(ASSAY_ERR_IO, &error);
+  else if (options.html != NULL && cli_write_page(options.jsonl, options.html, &error) != ASSAY_OK)
+    code = cli_leave(ASSAY_ERR_IO, &error);
   if (state.failed != NULL && shrink_all(state.failed, &options, &error) != ASSAY_OK)
     code = cli_leave(ASSAY_ERR_IO, &error);
   code = check_output(code);
@@ -256,7 +264,7 @@ int cli_replay_command(int argc, char **argv) {
   memset(&one, 0, sizeof one);
   memset(&info, 0, sizeof info);
   assay_status status =
-      cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit --power", &options, &error);
+      cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit --dump --power", &options, &error);
   if (status == ASSAY_OK && options.words.count != 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "replay: needs one descriptor in quotes, found %d words",
                         options.words.count);
@@ -269,6 +277,7 @@ int cli_replay_command(int argc, char **argv) {
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s', which %s does not have on %s", one.variant,
                         one.op->name, one.device);
+  if (status == ASSAY_OK && options.dump != NULL) status = judge_dump_to(options.dump, &error);
   if (status == ASSAY_OK) status = check_writable("--jsonl", options.jsonl, &error);
   if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
   if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);

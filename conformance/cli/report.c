@@ -1,0 +1,60 @@
+/* report.c: assay report RUN.jsonl… -o report.html: one page and one verdict over all files of a campaign. */
+#include <stdio.h>
+
+#include "cli.h"
+#include "conformance/report_html.h"
+#include "conformance/results_group.h"
+#include "core/registry.h"
+
+/* 0, 1, 3: as for a run. */
+static int summary(const results *r, const results_groups *g) {
+  static char text[1 << 16];
+  int64_t bad = r->note_count;
+  const int32_t gaps = groups_gaps(r, text, sizeof text);
+  if (gaps > 0) printf("%s\n", text);
+  const int64_t unclaimed = groups_unclaimed(r, g, text, sizeof text);
+  if (unclaimed > 0) printf("claims without a PASS:\n%s\n", text);
+  for (int v = 0; v <= VERDICT_WEAK; ++v) {
+    const int64_t count = results_count(r, (verdict)v);
+    printf("%s%lld %s", v > 0 ? ", " : "", (long long)count, verdict_name((verdict)v));
+    if (!verdict_is_good((verdict)v)) bad += count;
+  }
+  for (int64_t i = 0; i < r->mutant_count; ++i)
+    bad += !r->mutants[i].good;
+  if (r->mutant_count > 0) printf(", %lld mutants", (long long)r->mutant_count);
+  printf("; %lld files of runs, %d gaps, %lld claims without a PASS\n", (long long)r->run_count, gaps,
+         (long long)unclaimed);
+  if (bad + gaps + unclaimed > 0) return EXIT_BAD;
+  return results_count(r, VERDICT_PASS) + results_count(r, VERDICT_REFUSED) + r->mutant_count > 0 ? EXIT_GOOD
+                                                                                                  : EXIT_NOTHING;
+}
+
+assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error) {
+  results all = {0};
+  assay_status status = results_read(jsonl, &all, error);
+  if (status == ASSAY_OK) status = report_html_write(&all, html, error);
+  results_free(&all);
+  return status;
+}
+
+int cli_report_command(int argc, char **argv) {
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  results all = {0};
+  results_groups groups = {0};
+  assay_status status = cli_parse(argc, argv, "-o --plugin", &options, &error);
+  const char *page = options.output != NULL ? options.output : "report.html";
+  if (status == ASSAY_OK && options.words.count == 0)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "report: needs at least one file of results (run --jsonl)");
+  for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
+    status = assay_plugin_load(options.plugins.item[i], &error);
+  for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
+    status = results_read(options.words.item[i], &all, &error);
+  if (status == ASSAY_OK) status = groups_make(&all, &groups, &error);
+  if (status == ASSAY_OK) status = report_html_write(&all, page, &error);
+  code = status == ASSAY_OK ? summary(&all, &groups) : cli_leave(status, &error);
+  groups_free(&groups);
+  results_free(&all);
+  return code;
+}

@@ -1,0 +1,62 @@
+/* results.h: the JSONL files of runs, read back: for the page, for comparing, for campaigns in many files. */
+#ifndef ASSAY_CONFORMANCE_RESULTS_H
+#define ASSAY_CONFORMANCE_RESULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "assay/status.h"
+#include "judge.h"
+
+/* Strings live as long as the results; equal ones have one address, descriptors and messages apart. */
+typedef struct results_case {
+  const char *descriptor, *message;
+  const char *op, *variant, *device, *suite, *section, *name, *tier, *check, *path;
+  const char *laws, *spoils_seen, *spoils_unseen, *spoils_void; /* names with commas */
+  const char *dtype, *kv_dtype, *layout, *mode;                 /* from the descriptor; "" where it has none */
+  verdict verdict;
+  double ratio_element, ratio_row, ratio_request, reference_ms, run_ms;
+  int64_t length, batch, live_keys; /* length: the longest kv_len */
+  uint64_t seed;
+  int32_t run;
+} results_case;
+
+typedef struct results_run {
+  const char *file, *version, *device, *device_name, *driver, *toolkit, *commit, *binary, *shard;
+  uint64_t seed;
+  int64_t planned, cases;
+  bool whole, ended;
+  double seconds;
+} results_run;
+
+typedef struct results_mutant {
+  const char *id, *op, *variant, *ids, *check, *expected, *replay;
+  const char *allclose;       /* "vllm=1,ggml=0": who would have caught it */
+  bool killed, control, good; /* good: killed by a check it was made for; a control: passed */
+  int64_t cases;
+  double seconds;
+} results_mutant;
+
+/* A claim without a PASS, or a planted error that a suite would miss. */
+typedef struct results_note {
+  const char *subject, *text;
+} results_note;
+
+typedef struct results {
+  results_run *runs;
+  results_case *cases;
+  results_mutant *mutants;
+  results_note *notes;
+  int64_t run_count, case_count, mutant_count, note_count;
+  struct results_memory *memory;
+} results;
+
+/* Adds a file. A last line that was cut off is left out, and the run is then not ended.
+ * Messages: file:line: what was found. */
+assay_status results_read(const char *path, results *r, assay_error *error);
+void results_free(results *r);
+int64_t results_count(const results *r, verdict v);
+/* Is `word` one of `list`, whose items are separated by commas? */
+bool results_listed(const char *list, const char *word);
+
+#endif

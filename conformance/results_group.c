@@ -1,0 +1,189 @@
+/* results_group.c: one pass over the cases. */
+#include "results_group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/registry.h"
+
+enum { MAX_GROUPS = 4096 };
+
+double group_ratio(const results_case *one) {
+  double worst = one->ratio_element;
+  if (one->ratio_row > worst) worst = one->ratio_row;
+  if (one->ratio_request > worst) worst = one->ratio_request;
+  return worst;
+}
+
+static results_group *group_of(results_groups *g, const results_case *one, assay_error *error) {
+  for (int64_t i = 0; i < g->count; ++i)
+    if (g->list[i].op == one->op && g->list[i].variant == one->variant && g->list[i].device == one->device)
+      return &g->list[i];
+  group_cell *cells = g->count < MAX_GROUPS ? calloc(GROUP_MAX_CELLS, sizeof *cells) : NULL;
+  if (cells == NULL) {
+    (void)assay_fail(error, ASSAY_ERR_MEMORY, "results: more than %d variants, or out of memory", MAX_GROUPS);
+    return NULL;
+  }
+  results_group *made = &g->list[g->count++];
+  const assay_variant *known = assay_variant_find(one->op, one->variant, one->device);
+  *made = (results_group){.op = one->op, .variant = one->variant, .device = one->device, .cells = cells};
+  made->claims = known != NULL ? known->claims : NULL;
+  return made;
+}
+
+static bool cell_is(const group_cell *cell, const char *const axis[GROUP_AXES]) {
+  for (int a = 0; a < GROUP_AXES; ++a)
+    if (strcmp(cell->axis[a], axis[a]) != 0) return false;
+  return true;
+}
+
+static void add_pass(results_group *g, const results_case *one) {
+  const char *const axis[GROUP_AXES] = {one->dtype, one->kv_dtype, one->layout, one->mode};
+  int32_t i = 0;
+  while (i < g->cell_count && !cell_is(&g->cells[i], axis))
+    ++i;
+  if (i == GROUP_MAX_CELLS) return;
+  if (i == g->cell_count) {
+    memcpy(g->cells[i].axis, axis, sizeof axis);
+    ++g->cell_count;
+  }
+  ++g->cells[i].passes;
+}
+
+assay_status groups_make(const results *r, results_groups *made, assay_error *error) {
+  *made = (results_groups){NULL, 0, NULL};
+  made->list = calloc(MAX_GROUPS, sizeof *made->list);
+  made->of_case = calloc((size_t)r->case_count + 1, sizeof *made->of_case);
+  if (made->list == NULL || made->of_case == NULL) {
+    groups_free(made);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "results: out of memory");
+  }
+  for (int64_t i = 0; i < r->case_count; ++i) {
+    const results_case *one = &r->cases[i];
+    results_group *g = group_of(made, one, error);
+    if (g == NULL) {
+      groups_free(made);
+      return ASSAY_ERR_MEMORY;
+    }
+    made->of_case[i] = (int32_t)(g - made->list);
+    ++g->cases;
+    ++g->verdicts[one->verdict];
+    g->reference_ms += one->reference_ms;
+    g->run_ms += one->run_ms;
+    g->own_suite = g->own_suite || strcmp(one->suite, one->op) == 0;
+    if (group_ratio(one) > g->worst) g->worst = group_ratio(one);
+    if (one->verdict == VERDICT_PASS) add_pass(g, one);
+  }
+  return ASSAY_OK;
+}
+
+void groups_free(results_groups *g) {
+  for (int64_t i = 0; g->list != NULL && i < g->count; ++i)
+    free(g->list[i].cells);
+  free(g->list);
+  free(g->of_case);
+  *g = (results_groups){NULL, 0, NULL};
+}
+
+int64_t group_passes(const results_group *g, const char *const axis[GROUP_AXES]) {
+  for (int32_t i = 0; i < g->cell_count; ++i)
+    if (cell_is(&g->cells[i], axis)) return g->cells[i].passes;
+  return 0;
+}
+
+typedef void (*claim_each)(void *context, const results_group *g, const char *const *axis);
+
+static void walk(const results_group *g, const char *rest, int at, char value[GROUP_AXES][16], claim_each each,
+                 void *context) {
+  if (at == GROUP_AXES) {
+    const char *const axis[GROUP_AXES] = {value[0], value[1], value[2], value[3]};
+    each(context, g, axis);
+    return;
+  }
+  const char *end = rest + strcspn(rest, "|");
+  for (const char *item = rest; item < end;) {
+    size_t length = strcspn(item, ",|");
+    (void)snprintf(value[at], sizeof value[at], "%.*s", (int)length, item);
+    walk(g, *end == '|' ? end + 1 : end, at + 1, value, each, context);
+    item += length + (item[length] == ',');
+  }
+}
+
+void group_claims(const results_group *g, claim_each each, void *context) {
+  char value[GROUP_AXES][16];
+  if (g->claims != NULL) walk(g, g->claims, 0, value, each, context);
+}
+
+/* ---- campaigns --------------------------------------------------------------------------------------- */
+
+static void say(char *text, size_t size, int32_t *gaps, const char *file, const char *what) {
+  const size_t used = strlen(text);
+  (void)snprintf(text + used, size - used, "%s%s: %s", used > 0 ? "\n" : "", file, what);
+  ++*gaps;
+}
+
+int32_t groups_gaps(const results *r, char *text, size_t size) {
+  int32_t gaps = 0, of = 0;
+  char what[160];
+  text[0] = '\0';
+  for (int64_t i = 0; i < r->run_count; ++i) {
+    const results_run *run = &r->runs[i];
+    int32_t shard = 0, shards = 0;
+    if (!run->ended || run->cases < run->planned) {
+      (void)snprintf(what, sizeof what, "did not end: %lld of %lld cases", (long long)run->cases,
+                     (long long)run->planned);
+      say(text, size, &gaps, run->file, what);
+    }
+    if (strcmp(run->commit, r->runs[0].commit) != 0) say(text, size, &gaps, run->file, "of another commit");
+    if (sscanf(run->shard, "%d/%d", &shard, &shards) != 2) continue;
+    if (of != 0 && of != shards) say(text, size, &gaps, run->file, "shard of another number of shards");
+    of = shards;
+    for (int64_t j = 0; j < i; ++j)
+      if (strcmp(run->shard, r->runs[j].shard) == 0 && run->seed == r->runs[j].seed && run->device == r->runs[j].device)
+        say(text, size, &gaps, run->file, "a shard given twice");
+  }
+  /* Of each seed and device that has a shard, all. */
+  for (int64_t i = 0; i < r->run_count; ++i) {
+    const results_run *run = &r->runs[i];
+    bool first = run->shard[0] != '\0';
+    for (int64_t j = 0; j < i && first; ++j)
+      first = r->runs[j].seed != run->seed || r->runs[j].device != run->device || r->runs[j].shard[0] == '\0';
+    for (int32_t s = 1; first && s <= of; ++s) {
+      bool there = false;
+      (void)snprintf(what, sizeof what, "%d/%d", s, of);
+      for (int64_t j = 0; j < r->run_count; ++j)
+        there = there || (r->runs[j].seed == run->seed && r->runs[j].device == run->device &&
+                          strcmp(r->runs[j].shard, what) == 0);
+      (void)snprintf(what, sizeof what, "shard %d/%d is missing", s, of);
+      if (!there) say(text, size, &gaps, "campaign", what);
+    }
+  }
+  return gaps;
+}
+
+typedef struct unclaimed {
+  char *text;
+  size_t size;
+  int64_t count;
+} unclaimed;
+
+static void note_claim(void *context, const results_group *g, const char *const *axis) {
+  unclaimed *u = context;
+  if (group_passes(g, axis) > 0) return;
+  const size_t used = strlen(u->text);
+  ++u->count;
+  (void)snprintf(u->text + used, u->size - used, "%s%s/%s on %s: %s %s %s %s", used > 0 ? "\n" : "", g->op, g->variant,
+                 g->device, axis[0], axis[1], axis[2], axis[3]);
+}
+
+int64_t groups_unclaimed(const results *r, const results_groups *g, char *text, size_t size) {
+  unclaimed u = {text, size, 0};
+  bool whole = r->run_count > 0;
+  text[0] = '\0';
+  for (int64_t i = 0; i < r->run_count; ++i)
+    whole = whole && r->runs[i].whole;
+  for (int64_t i = 0; whole && i < g->count; ++i)
+    if (g->list[i].own_suite) group_claims(&g->list[i], note_claim, &u);
+  return u.count;
+}
