@@ -44,7 +44,7 @@ void values_describe(const trial *t, place where, char *text, size_t size) {
   const int64_t length = l->length[request], last = length - l->fresh[request] + n;
   const int64_t split = t->variant->contract.keys_per_split;
   char inside[64] = "", keys[160] = "sees no key";
-  if (out->width == out->group)
+  if (t->first.arg[out->arg].rank == 2) /* [N, H] */
     (void)snprintf(inside, sizeof inside, "head %lld", (long long)where.element);
   else
     (void)snprintf(inside, sizeof inside, "head %lld, channel %lld", (long long)(where.element / out->group),
