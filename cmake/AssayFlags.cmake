@@ -4,6 +4,10 @@ target_compile_options(assay_strict INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -ffp-contract=off>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes>)
 
+if(ASSAY_FUZZ)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=fuzzer-no-link>)
+endif()
+
 # ASSAY_SANITIZE: address (or ON; with UBSan), memory, thread. thread is for the kernels: they alone are
 # instrumented (assay_kernel_flags), the program is linked with TSan's runtime, whose fibers clang 14 has.
 add_library(assay_kernel_flags INTERFACE)

@@ -49,6 +49,7 @@ assay_status yaml_open(const char *path, yaml_file **made, assay_error *error) {
     status = yaml_scan_problem(path, &parser, error);
     goto done;
   }
+  yaml_scan_defined(&file->document);
   file->loaded = true;
 done:
   if (parsing) yaml_parser_delete(&parser);

@@ -80,7 +80,46 @@ static assay_status check_encoding(const char *path, const unsigned char *bytes,
   return ASSAY_OK;
 }
 
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define UNDER_MSAN 1
+#include <sanitizer/msan_interface.h>
+#endif
+#endif
+
+/* libyaml is not instrumented: MemorySanitizer is told that what it wrote is defined. */
+static void event_is_defined(yaml_event_t *event) {
+#ifdef UNDER_MSAN
+  __msan_unpoison(event, sizeof *event);
+  if (event->type == YAML_SCALAR_EVENT) __msan_unpoison(event->data.scalar.value, event->data.scalar.length + 1);
+#else
+  (void)event;
+#endif
+}
+
+void yaml_scan_defined(const yaml_document_t *document) {
+#ifdef UNDER_MSAN
+  __msan_unpoison(document, sizeof *document);
+  for (yaml_node_t *node = document->nodes.start; node < document->nodes.top; ++node) {
+    __msan_unpoison(node, sizeof *node);
+    if (node->type == YAML_SCALAR_NODE)
+      __msan_unpoison(node->data.scalar.value, node->data.scalar.length + 1);
+    else if (node->type == YAML_SEQUENCE_NODE)
+      __msan_unpoison(node->data.sequence.items.start,
+                      (size_t)((char *)node->data.sequence.items.top - (char *)node->data.sequence.items.start));
+    else if (node->type == YAML_MAPPING_NODE)
+      __msan_unpoison(node->data.mapping.pairs.start,
+                      (size_t)((char *)node->data.mapping.pairs.top - (char *)node->data.mapping.pairs.start));
+  }
+#else
+  (void)document;
+#endif
+}
+
 assay_status yaml_scan_problem(const char *path, const yaml_parser_t *parser, assay_error *error) {
+#ifdef UNDER_MSAN
+  __msan_unpoison(parser, sizeof *parser);
+#endif
   if (parser->error == YAML_MEMORY_ERROR) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
   return assay_fail(error, ASSAY_ERR_INPUT, "%s:%zu:%zu: not YAML: %s%s%s", path, parser->problem_mark.line + 1,
                     parser->problem_mark.column + 1, parser->problem != NULL ? parser->problem : "cannot be read",
@@ -157,6 +196,7 @@ static assay_status check_events(const char *path, const unsigned char *bytes, s
       status = yaml_scan_problem(path, &parser, error);
       break;
     }
+    event_is_defined(&event);
     ended = event.type == YAML_STREAM_END_EVENT;
     status = check_event(&s, &event, error);
     yaml_event_delete(&event);

@@ -12,5 +12,7 @@
 assay_status yaml_scan(const char *path, unsigned char **bytes, size_t *count, assay_error *error);
 /* The parser's own complaint, with line and column. */
 assay_status yaml_scan_problem(const char *path, const yaml_parser_t *parser, assay_error *error);
+/* Tells MemorySanitizer, if it is there, that what libyaml wrote is defined. */
+void yaml_scan_defined(const yaml_document_t *document);
 
 #endif

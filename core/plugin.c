@@ -1,7 +1,13 @@
 /* plugin.c: loads a shared object, asks it for its variants, refuses what does not fit. */
+#define _POSIX_C_SOURCE 200809L
 #include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/registry_add.h"
 
@@ -9,6 +15,27 @@ static const struct assay_simt_api *simt_api;
 
 void assay_registry_set_simt(const struct assay_simt_api *api) {
   simt_api = api;
+}
+
+enum { LOAD_SECONDS = 60 };
+
+/* A file that is cut or damaged can kill the loader, or keep it busy for ever: a process of its own goes first.
+ * Returns the signal that ended it, 0 if none did. Where there is no process to be had, nothing is known. */
+static int killed_by(const char *path) {
+  static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGALRM};
+  int status = 0;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (size_t i = 0; i < sizeof fatal / sizeof fatal[0]; ++i)
+      (void)signal(fatal[i], SIG_DFL);
+    (void)alarm(LOAD_SECONDS);
+    (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    _exit(0);
+  }
+  if (pid < 0) return 0;
+  while (waitpid(pid, &status, 0) < 0)
+    if (errno != EINTR) return 0;
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
 assay_status assay_plugin_load(const char *path, assay_error *error) {
@@ -20,7 +47,14 @@ assay_status assay_plugin_load(const char *path, assay_error *error) {
   char *local = malloc(size);
   if (local == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "plug-in %s: out of memory", path);
   (void)snprintf(local, size, "%s%s", strchr(path, '/') != NULL ? "" : "./", path);
-  void *object = dlopen(local, RTLD_NOW | RTLD_LOCAL);
+  void *object = NULL;
+  const int fatal = killed_by(local);
+  if (fatal != 0) {
+    assay_fail(error, status, "plug-in %s: cannot be loaded: the file is damaged, signal %d ends the loader", path,
+               fatal);
+    goto done;
+  }
+  object = dlopen(local, RTLD_NOW | RTLD_LOCAL);
   if (object == NULL) {
     assay_fail(error, status, "plug-in %s: cannot be loaded: %s", path, dlerror());
     goto done;

@@ -57,7 +57,7 @@ static assay_status check_row(const assay_variant *row, const char *origin, assa
 
 assay_status assay_registry_add_variants(const assay_variant *rows, int32_t count, const char *origin,
                                          assay_error *error) {
-  if (variant_count + count > MAX_VARIANTS)
+  if (count > MAX_VARIANTS - variant_count)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: more than %d variants in all", origin, MAX_VARIANTS);
   for (int32_t i = 0; i < count; ++i) {
     const assay_status status = check_row(&rows[i], origin, error);

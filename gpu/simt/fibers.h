@@ -14,9 +14,17 @@
 #define ASSAY_SIMT_ASAN 1
 #endif
 #endif
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define ASSAY_SIMT_MSAN 1
+#endif
+#endif
 #ifdef ASSAY_SIMT_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef ASSAY_SIMT_MSAN
+#include <sanitizer/msan_interface.h>
 #endif
 
 namespace assay_simt_host {
@@ -35,6 +43,9 @@ struct Fiber {
 
 /* First thing after a switch: the one who left learns where it stands. */
 inline void fiber_arrive(Fiber *self, context::transfer_t from) {
+#ifdef ASSAY_SIMT_MSAN
+  __msan_unpoison(&from, sizeof from); /* the switch is assembly, which MSan does not see */
+#endif
   Fiber *left = static_cast<Fiber *>(from.data);
   left->context = from.fctx;
 #ifdef ASSAY_SIMT_ASAN
@@ -55,7 +66,13 @@ inline void fiber_switch(Fiber *self, Fiber *to) {
 #ifdef ASSAY_SIMT_ASAN
   __sanitizer_start_switch_fiber(&self->fake_stack, to->bottom, to->size);
 #endif
+#ifdef ASSAY_SIMT_MSAN
+  const context::transfer_t from = context::jump_fcontext(to->context, self);
+  __msan_unpoison(&from, sizeof from);
+  fiber_arrive(self, from);
+#else
   fiber_arrive(self, context::jump_fcontext(to->context, self));
+#endif
 }
 
 /* A fiber that stands in `entry` or at its beginning; NULL: no memory. */

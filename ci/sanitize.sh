@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/KIND). KIND:
+#   asan      AddressSanitizer and UBSan, host compiler
+#   msan      MemorySanitizer, clang
+#   tsan      ThreadSanitizer over the kernels, clang
+#   races     as tsan, and every __syncthreads() of every operator's .cu removed in turn: each is reported as a
+#             race with two source lines, the same in a second run; two runs of one thing, not luck
+#   uninit    as msan, with a kernel that reads shared memory before it is written
+# Status 77 where clang is missing. With SECTIONS="check edge" more is run.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 2
+kind=${1:?asan, msan, tsan, races or uninit}
+preset=$kind
+case $kind in races) preset=tsan ;; uninit) preset=msan ;; esac
+build=${2:-build/$preset}
+jobs=${ASSAY_JOBS:-$(nproc 2>/dev/null || echo 2)}
+if [ "$preset" != asan ] && ! command -v clang++ >/dev/null; then
+  echo "sanitize: $kind: no clang++ here (Debian: clang libclang-rt-14-dev)"
+  exit 77
+fi
+log=$build.log
+mkdir -p "$(dirname "$build")"
+if ! { cmake --preset "$preset" -B "$build" -DASSAY_TESTS=OFF && cmake --build "$build" --target assay -j "$jobs"; } >"$log" 2>&1; then
+  tail -n 40 "$log"
+  exit 1
+fi
+assay=$build/assay
+work=$build/sanitize
+mkdir -p "$work"
+
+# run OUT OPTION...: nothing may fail, and no sanitizer may say a word.
+clean() {
+  local out=$work/$1
+  shift
+  if ! "$assay" run "$@" --device simt >"$out" 2>"$out.err" || grep -qE 'Sanitizer|runtime error' "$out.err"; then
+    tail -n 20 "$out"
+    head -n 60 "$out.err"
+    return 1
+  fi
+  tail -n 1 "$out"
+}
+
+# plugin OP ID FLAGS...: $work/ID.so from $work/ID/gpu.
+plugin() {
+  local op=$1 id=$2
+  shift 2
+  printf '#include "gpu/%s.cu"\n' "$op" >"$work/$id/plugin.cpp"
+  clang++ -std=c++20 -O1 -g1 -fno-omit-frame-pointer -ffp-contract=off "$@" -shared -fPIC -fvisibility=hidden \
+    -DASSAY_FEW_TYPES "-DASSAY_VARIANT_SUFFIX=\"@$id\"" "-DASSAY_AS_PLUGIN=\"$id\"" -I "$work/$id" -I "$work/$id/gpu" \
+    -I include -I . -include "$work/$id/gpu/simt/cuda.h" -x c++ "$work/$id/plugin.cpp" -o "$work/$id.so"
+}
+
+# remove OP N: a copy of gpu/ without the Nth __syncthreads() of OP.cu. Says the line it stood in.
+remove() {
+  local op=$1 nth=$2 id=$3
+  rm -rf "${work:?}/$id"
+  mkdir -p "$work/$id"
+  cp -r gpu "$work/$id/gpu"
+  awk -v nth="$nth" -v line="$work/$id/line" '
+    /__syncthreads\(\);/ && ++n == nth { sub(/__syncthreads\(\);/, ""); print NR > line }
+    { print }' "gpu/$op.cu" >"$work/$id/gpu/$op.cu"
+  [ -s "$work/$id/line" ]
+}
+
+# chosen OP ID: --variant for each of the plug-in's.
+chosen() { "$assay" list variants --plugin "$work/$2.so" 2>/dev/null | grep -oE "[a-z0-9_]+@$2" | sort -u | sed "s/^/--variant $1=/"; }
+
+races() {
+  local op nth id failed=0 count=0
+  for op in $(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def); do
+    for ((nth = 1; ; ++nth)); do
+      id=${op}_barrier_$nth
+      remove "$op" "$nth" "$id" || break
+      count=$((count + 1))
+      plugin "$op" "$id" -fsanitize=thread || return 1
+      local again options
+      read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
+      for again in 1 2; do
+        "$assay" run "conformance/suites/$op.yaml" --section edge --device simt --plugin "$work/$id.so" "${options[@]}" \
+          2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
+      done
+      local what
+      what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
+      if [ -z "$what" ]; then
+        printf 'races: %s.cu:%s: no race reported without this barrier\n' "$op" "$(cat "$work/$id/line")"
+        tail -n 3 "$work/$id.out1"
+        failed=1
+      elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
+        printf 'races: %s.cu:%s: two runs differ: %s\n' "$op" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
+        failed=1
+      else
+        printf 'races: %s.cu:%s removed: %s cases, first: %s\n' "$op" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"
+      fi
+    done
+  done
+  printf 'races: %d barriers\n' "$count"
+  [ "$count" -gt 0 ] && [ "$failed" -eq 0 ]
+}
+
+# The first barrier gone, some thread reads what nobody has written yet.
+uninit() {
+  local op id
+  op=$(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def | head -n 1)
+  id=${op}_unwritten
+  remove "$op" 1 "$id" && plugin "$op" "$id" -fsanitize=memory || return 1
+  local options
+  read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
+  "$assay" run "conformance/suites/$op.yaml" --section edge --device simt --plugin "$work/$id.so" "${options[@]}" >"$work/$id.out" 2>"$work/$id.err"
+  if ! grep -q 'MemorySanitizer: use-of-uninitialized-value' "$work/$id.err" || ! grep -q 'exit status 86' "$work/$id.out"; then
+    tail -n 5 "$work/$id.out"
+    echo "uninit: shared memory read before it is written was not reported"
+    return 1
+  fi
+  grep -m 1 -A 4 'use-of-uninitialized-value' "$work/$id.err"
+}
+
+case $kind in
+  races) races ;;
+  uninit) uninit ;;
+  *)
+    status=0
+    for section in ${SECTIONS:-edge refuse}; do clean "$section" conformance/suites --section "$section" || status=1; done
+    exit $status
+    ;;
+esac

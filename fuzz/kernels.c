@@ -1,0 +1,130 @@
+/* kernels.c: bytes become a small legal case, by the table of keys alone, and the judge runs it in this process:
+ * coverage steers towards kernel code that no case has reached, sanitizers and the judge say what is wrong there. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/judge.h"
+#include "conformance/keys.h"
+#include "core/registry.h"
+#include "target.h"
+
+enum { MAX_REQUESTS = 3, MAX_LENGTH = 300, MAX_HEADS = 8 };
+
+typedef struct input {
+  const uint8_t *at;
+  size_t left;
+} input;
+
+static unsigned take(input *in) {
+  if (in->left == 0) return 0;
+  --in->left;
+  return *in->at++;
+}
+
+/* 0 leaves the fallback; else one of the small values of the key. */
+static void set_key(assay_case *one, const case_key *key, unsigned byte) {
+  static const double reals[] = {0, 0.125, 0.25, 0.5, 1, 2, 16, -1};
+  double value = key->fallback;
+  if (byte == 0) return;
+  switch (key->kind) {
+  case KEY_BOOL:
+    value = byte & 1;
+    break;
+  case KEY_ENUM:
+    for (double names = 1; names <= (double)(byte % 8); ++names)
+      if (key_name_of(key, (int64_t)names) != NULL) value = names;
+    break;
+  case KEY_INTEGER:
+    value = key->min + (double)key->multiple * (byte % MAX_HEADS);
+    break;
+  case KEY_REAL:
+    value = reals[byte % (sizeof reals / sizeof reals[0])];
+    break;
+  case KEY_TEXT:
+  case KEY_SEED:
+  case KEY_LENGTHS:
+  case KEY_SHARE:
+    return;
+  }
+  if (key->kind != KEY_ENUM && key->kind != KEY_BOOL && (value < key->min || value > key->max)) return;
+  key_set(one, key, value);
+}
+
+static bool same(const char *a, const char *b) {
+  return strcmp(a, b) == 0;
+}
+
+static bool make_lists(assay_case *one, input *in) {
+  const int32_t batch = 1 + (int32_t)(take(in) % MAX_REQUESTS);
+  one->batch = batch;
+  one->kv_len = calloc((size_t)batch, sizeof *one->kv_len);
+  one->new_len = calloc((size_t)batch, sizeof *one->new_len);
+  one->share_with = calloc((size_t)batch, sizeof *one->share_with);
+  one->share_tokens = calloc((size_t)batch, sizeof *one->share_tokens);
+  if (one->kv_len == NULL || one->new_len == NULL || one->share_with == NULL || one->share_tokens == NULL) return false;
+  for (int32_t i = 0; i < batch; ++i) {
+    const int32_t length = (int32_t)((take(in) | (take(in) & 1u) << 8) % MAX_LENGTH);
+    const int32_t added = (int32_t)(take(in) % 8);
+    one->kv_len[i] = length;
+    one->share_with[i] = -1;
+    one->new_len[i] = one->mode == MODE_DECODE ? 1 : one->mode == MODE_PREFILL ? length % 24 : added;
+    if (one->mode == MODE_PREFILL) one->kv_len[i] = one->new_len[i];
+    if (one->mode == MODE_CHUNKED && one->new_len[i] == 0) one->new_len[i] = 1;
+    if (one->new_len[i] > one->kv_len[i] && one->mode != MODE_DECODE) one->kv_len[i] = one->new_len[i];
+  }
+  return true;
+}
+
+/* Descriptors are what people have: the case goes through one. */
+static bool through_text(assay_case *one, assay_case *made) {
+  static char text[CASE_MAX_LINE];
+  assay_error error = {""};
+  memset(made, 0, sizeof *made);
+  return case_print(one, text, sizeof text, &error) == ASSAY_OK && case_parse(text, made, &error) == ASSAY_OK;
+}
+
+static void judge(const assay_case *one, const assay_variant *variant) {
+  static case_result result;
+  static char text[CASE_MAX_LINE + 2048];
+  assay_error error = {""};
+  const assay_device *device = assay_device_find("simt");
+  judge_case(one, variant, device, &result);
+  if (verdict_is_good(result.verdict) || same(result.check, "admission")) return;
+  (void)snprintf(text, sizeof text, "%s: %s: ", result.check, result.message);
+  (void)case_print(one, text + strlen(text), sizeof text - strlen(text), &error);
+  fuzz_found(verdict_name(result.verdict), text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  input in = {bytes, count};
+  assay_case one, made;
+  assay_error error = {""};
+  static bool open;
+  if (!open && assay_device_find("simt")->open(&error) != ASSAY_OK) fuzz_found("simt", error.text);
+  open = true;
+  const assay_op *op = assay_op_at((int32_t)take(&in) % assay_op_count());
+  const unsigned which = take(&in);
+  const assay_variant *variant = NULL;
+  for (int32_t v = 0, n = 0; v < assay_variant_count(); ++v)
+    if (same(assay_variant_at(v)->op, op->name) && same(assay_variant_at(v)->device, "simt") &&
+        n++ <= (int32_t)which % 8)
+      variant = assay_variant_at(v);
+  if (variant == NULL) return 0;
+  case_init(&one, op);
+  (void)snprintf(one.variant, sizeof one.variant, "%s", variant->name);
+  (void)snprintf(one.device, sizeof one.device, "simt");
+  for (int32_t k = 0; k < key_count(op); ++k) {
+    const case_key key = key_at(op, k);
+    if (same(key.name, "section") || same(key.name, "break") || same(key.name, "rows")) continue;
+    set_key(&one, &key, take(&in));
+  }
+  one.seed = take(&in);
+  if (make_lists(&one, &in) && case_check(&one, &error) == ASSAY_OK && through_text(&one, &made)) {
+    judge(&made, variant);
+    case_free(&made);
+  }
+  case_free(&one);
+  return 0;
+}
