@@ -74,9 +74,7 @@ static const char *status_name(assay_status status) {
   return "internal error";
 }
 
-/* A status other than OK as a verdict. Only what the device says when waited for is a fault of the kernel. */
-static bool take_status(assay_status status, const char *step, bool waited, const assay_error *error,
-                        case_result *result) {
+bool device_status(assay_status status, const char *step, bool waited, const assay_error *error, case_result *result) {
   if (status == ASSAY_OK) return true;
   if (status == ASSAY_ERR_HANG) {
     judge_verdict(result, VERDICT_HANG, "hang", "%s", error->text);
@@ -107,7 +105,7 @@ static bool hold(const trial *t, int64_t bytes, case_result *result) {
   judge_release();
   const int64_t rounded = (bytes + bytes / 4 + (1 << 20)) / ALIGNMENT * ALIGNMENT;
   void *memory = NULL;
-  if (!take_status(t->device->alloc(rounded, &memory, &error), "allocation", false, &error, result)) return false;
+  if (!device_status(t->device->alloc(rounded, &memory, &error), "allocation", false, &error, result)) return false;
   held.device = t->device;
   held.memory = memory;
   held.bytes = rounded;
@@ -135,7 +133,7 @@ bool device_upload(const trial *t, const image *img, case_result *result) {
   assay_status status = t->device->upload(held.memory, img->host, img->arena_bytes, &error);
   if (status == ASSAY_OK)
     status = t->device->upload(held.memory + img->arena_bytes, held.host + img->arena_bytes, tail, &error);
-  return take_status(status, "upload", true, &error, result);
+  return device_status(status, "upload", true, &error, result);
 }
 
 /* ---- what may not change ----------------------------------------------------------------------------- */
@@ -228,10 +226,10 @@ static bool look_around(const trial *t, const image *img, bool untouched, const 
 bool device_collect(const trial *t, const image *img, bool untouched, const unsigned char **after,
                     case_result *result) {
   assay_error error = {""};
-  if (!take_status(t->device->synchronize(&error), "after the launch", true, &error, result)) return false;
+  if (!device_status(t->device->synchronize(&error), "after the launch", true, &error, result)) return false;
   const assay_status status = t->device->download(held.host, held.memory, total_bytes(t, img), &error);
-  if (!take_status(status, "download", true, &error, result)) return false;
-  if (!take_status(t->device->synchronize(&error), "download", true, &error, result)) return false;
+  if (!device_status(status, "download", true, &error, result)) return false;
+  if (!device_status(t->device->synchronize(&error), "download", true, &error, result)) return false;
   *after = held.host;
   return look_around(t, img, untouched, held.host, result);
 }
@@ -255,7 +253,7 @@ void outputs_free(outputs *made) {
 }
 
 /* Outputs are dense: rows are copied whole, to where the case's own order has them. */
-static void gather(const trial *t, const image *img, const unsigned char *after, outputs *made) {
+void outputs_gather(const trial *t, const image *img, const unsigned char *after, outputs *made) {
   for (int32_t o = 0; o < t->count; ++o) {
     const int64_t bytes = t->output[o].width * assay_dtype_size(t->output[o].dtype);
     const unsigned char *from = after + img->extent[t->output[o].arg].offset;
@@ -272,13 +270,14 @@ bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *ma
   t->device->schedule(schedule);
   const double start = judge_now_ms();
   const assay_status status = t->variant->launch(&on.call, &on.env, &error);
-  const bool launched = take_status(status, "launch", false, &error, result);
-  if (launched && !take_status(t->device->synchronize(&error), "after the launch", true, &error, result)) return false;
+  const bool launched = device_status(status, "launch", false, &error, result);
+  if (launched && !device_status(t->device->synchronize(&error), "after the launch", true, &error, result))
+    return false;
   if (!launched) return false;
   result->run_ms = judge_now_ms() - start;
   on.env.path[sizeof on.env.path - 1] = '\0';
   (void)snprintf(result->path, sizeof result->path, "%s", on.env.path);
   if (!device_collect(t, img, false, &after, result)) return false;
-  gather(t, img, after, made);
+  outputs_gather(t, img, after, made);
   return true;
 }

@@ -49,6 +49,8 @@ void judge_verdict(case_result *result, verdict v, const char *check, const char
     __attribute__((format(printf, 4, 5)))
 #endif
     ;
+/* A status other than OK as a verdict. Only what the device says when waited for is a fault of the kernel. */
+bool device_status(assay_status status, const char *step, bool waited, const assay_error *error, case_result *result);
 /* Device memory for the image and the workspace; addresses in `made`. False: the verdict is set. */
 bool device_place(const trial *t, const image *img, device_call *made, case_result *result);
 bool device_upload(const trial *t, const image *img, case_result *result);
@@ -58,6 +60,8 @@ bool device_collect(const trial *t, const image *img, bool untouched, const unsi
 bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result);
 bool outputs_make(const trial *t, outputs *made);
 void outputs_free(outputs *made);
+/* Out of an image's bytes after the call, to where the case's own order has the rows. */
+void outputs_gather(const trial *t, const image *img, const unsigned char *after, outputs *made);
 
 /* ---- judge_values.c ---- */
 

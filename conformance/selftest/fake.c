@@ -340,9 +340,17 @@ static void device_schedule(uint64_t seed) {
   (void)seed;
 }
 
-const assay_device fake_device = {"simt",        open_device,        close_device,   device_info,
-                                  device_alloc,  device_release,     device_copy,    device_copy,
-                                  device_stream, device_synchronize, device_schedule};
+const assay_device fake_device = {.name = "simt",
+                                  .open = open_device,
+                                  .close = close_device,
+                                  .info = device_info,
+                                  .alloc = device_alloc,
+                                  .release = device_release,
+                                  .upload = device_copy,
+                                  .download = device_copy,
+                                  .stream = device_stream,
+                                  .synchronize = device_synchronize,
+                                  .schedule = device_schedule};
 
 void fake_register(void) {
   assay_error error = {""};

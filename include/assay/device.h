@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+/* So much is unmapped before and behind guarded memory, at least. */
+#define ASSAY_UNMAPPED_BYTES ((int64_t)1 << 20)
+
 typedef struct assay_device_info {
   char name[128], driver[64], toolkit[64]; /* "NVIDIA H200", "580.159.04", "13.0"; simt: the CPU model, "", "" */
   int32_t multiprocessors;
@@ -28,6 +31,27 @@ typedef struct assay_device {
   void *(*stream)(void);
   assay_status (*synchronize)(assay_error *error); /* ASSAY_ERR_DEVICE if a kernel faulted */
   void (*schedule)(uint64_t seed);                 /* simt: the order of warps and lanes from here on; cuda: nothing */
+
+  /* What further laws need. Each group is NULL where a device has none. */
+
+  /* `capacity` >= bytes, whole pages; the addresses right before and right behind are unmapped, so that an access
+   * there faults. */
+  assay_status (*alloc_guarded)(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
+  void (*release_guarded)(void *memory);
+
+  /* A graph: launches into `stream` between begin and end are recorded, not run. cuda: captured in global mode from a
+   * stream with default flags, where whatever allocates, waits or touches the legacy default stream is an error.
+   * end() ends the capture whatever happened in it. replay() is ordered with stream(). */
+  assay_status (*graph_capture_begin)(void **stream, assay_error *error);
+  assay_status (*graph_capture_end)(void **graph, assay_error *error);
+  assay_status (*graph_replay)(void *graph, assay_error *error);
+  void (*graph_release)(void *graph);
+
+  /* Two more streams, number 0 and 1, ordered with nothing. keep_busy puts work of about that long into one of them
+   * (stream NULL: into a third, of its own): `blocks` blocks that write memory of their own. */
+  assay_status (*side_stream)(int32_t number, void **stream, assay_error *error);
+  assay_status (*keep_busy)(void *stream, int32_t blocks, int32_t microseconds, assay_error *error);
+  assay_status (*side_synchronize)(assay_error *error); /* waits for all three */
 } assay_device;
 
 #ifdef __cplusplus
