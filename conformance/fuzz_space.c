@@ -91,7 +91,7 @@ static int32_t dim_index(const assay_op *op, const char *name) {
 
 static fuzz_axis *new_axis(fuzz_space *s, const char *name, axis_kind kind) {
   fuzz_axis *a = &s->axis[s->axes++];
-  *a = (fuzz_axis){.name = name, .kind = kind};
+  *a = (fuzz_axis){.name = name, .name_length = strlen(name), .kind = kind};
   return a;
 }
 
@@ -120,6 +120,10 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
     else
       real_values(a);
   }
+  s->batch = s->axes;
+  s->kv_len = s->axes + 1;
+  s->fresh = s->axes + 2;
+  s->share = s->axes + 3;
   fuzz_axis *batch = new_axis(s, "batch", AXIS_BATCH);
   for (size_t i = 0; i < sizeof batches / sizeof batches[0]; ++i)
     add_value(batch, batches[i]);
@@ -138,7 +142,7 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
 
 int32_t space_axis(const fuzz_space *s, const char *name, size_t length) {
   for (int32_t i = 0; i < s->axes; ++i)
-    if (strlen(s->axis[i].name) == length && strncmp(s->axis[i].name, name, length) == 0) return i;
+    if (s->axis[i].name_length == length && memcmp(s->axis[i].name, name, length) == 0) return i;
   return -1;
 }
 
@@ -220,10 +224,9 @@ static assay_status draw_requests(const fuzz_space *s, const double *value, assa
                                   assay_error *error) {
   assay_case *one = &draw->one;
   const int64_t block_size = dim_or(one, s->dim_block, 16);
-  const int32_t lengths = space_axis(s, "kv_len", 6), batch = space_axis(s, "batch", 5);
-  const new_choice fresh = (new_choice)(int32_t)value[space_axis(s, "new", 3)];
-  const bool share = value[space_axis(s, "share", 5)] > 0;
-  one->batch = (int32_t)value[batch];
+  const new_choice fresh = (new_choice)(int32_t)value[s->fresh];
+  const bool share = value[s->share] > 0;
+  one->batch = (int32_t)value[s->batch];
   one->kv_len = draw->lists[0];
   one->new_len = draw->lists[1];
   one->share_with = draw->lists[2];
@@ -231,7 +234,7 @@ static assay_status draw_requests(const fuzz_space *s, const double *value, assa
   const int32_t chosen = (int32_t)assay_rng_range(rng, 0, one->batch - 1);
   const int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
   for (int32_t i = 0; i < one->batch; ++i) {
-    int32_t L = length_of(value[lengths], block_size);
+    int32_t L = length_of(value[s->kv_len], block_size);
     const bool edge = assay_rng_range(rng, 0, 3) == 0;
     const int64_t anywhere = assay_rng_range(rng, one->mode == MODE_CHUNKED ? 1 : 0, most);
     if (i != chosen) L = (int32_t)(edge && block_size <= most ? anywhere / block_size * block_size : anywhere);

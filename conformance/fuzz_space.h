@@ -14,6 +14,7 @@ typedef enum new_choice { NEW_IMPLIED, NEW_ONE, NEW_ALL, NEW_HALF, NEW_BLOCK, NE
 
 typedef struct fuzz_axis {
   const char *name;
+  size_t name_length;
   axis_kind kind;
   case_key key;
   int32_t count;
@@ -28,8 +29,8 @@ static inline double length_in_blocks(int32_t n, int32_t r) {
 
 typedef struct fuzz_space {
   const assay_op *op;
-  assay_case base; /* all fallbacks */
-  int32_t axes;
+  assay_case base;                           /* all fallbacks */
+  int32_t axes, batch, kv_len, fresh, share; /* how many; which of them are not keys */
   fuzz_axis axis[FUZZ_MAX_AXES];
   bool large;      /* a GPU: longer lists, larger cases */
   int32_t typical; /* requests that AXIS_LENGTH does not speak of are up to that long */

@@ -60,8 +60,7 @@ static void fill_dead(void *to, int64_t bytes, assay_dtype dtype, case_dead kind
   if (kind == DEAD_STALE) {
     double value[PATTERN_ELEMENTS];
     assay_rng_normals(seed, STREAM_STALE, value, PATTERN_ELEMENTS);
-    for (int64_t i = 0; i < PATTERN_ELEMENTS; ++i)
-      assay_store_f64(pattern, dtype, i, value[i]);
+    assay_store_f64_row(pattern, dtype, 0, 1, PATTERN_ELEMENTS, value);
   }
   for (int64_t i = 0; i < PATTERN_ELEMENTS && kind != DEAD_STALE; ++i) {
     if (i % 64 == 0) word = assay_rng_u64(&rng);

@@ -166,16 +166,13 @@ static bool ask_important(void *context, int64_t content) {
   return ((logical *)context)->important[content] != 0;
 }
 
-/* codes[first + d] = round(value[d] / scale). Finite values become finite codes: the case is about values. */
-static void encode(unsigned char *codes, assay_dtype dtype, int64_t first, const double *value, int64_t count,
-                   double scale) {
-  if (scale == 1.0) {
+/* codes[first + d] = round(value[d] / scale); value is changed. Finite values become finite codes: the case is about
+ * values. */
+static void encode(unsigned char *codes, assay_dtype dtype, int64_t first, double *value, int64_t count, double scale) {
+  if (scale != 1.0)
     for (int64_t d = 0; d < count; ++d)
-      assay_store_f64(codes, dtype, first + d, value[d]);
-  } else {
-    for (int64_t d = 0; d < count; ++d)
-      assay_store_f64(codes, dtype, first + d, value[d] / scale);
-  }
+      value[d] /= scale;
+  assay_store_f64_row(codes, dtype, first, 1, count, value);
 }
 
 static void mark_visible(logical *l, const assay_call *call) {

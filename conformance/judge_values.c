@@ -79,6 +79,7 @@ typedef struct judging {
   int32_t o;
   double floor;                  /* half a subnormal ulp of the output type */
   sums *request;                 /* [B] */
+  double *row;                   /* [the widest output] one row as it was found */
   double got, expected, allowed; /* at the first wrong element */
 } judging;
 
@@ -160,12 +161,13 @@ static void judge_row(judging *j, int64_t r) {
   const trial_output *out = &t->output[j->o];
   const int64_t row = t->row_index != NULL ? t->row_index[r] : r;
   const double *value = t->expected[j->o].value + r * out->width, *sigma = t->expected[j->o].sigma + r * out->width;
+  assay_load_f64_row(j->outputs->bits[j->o], out->dtype, row * out->width, 1, out->width, j->row);
   sums *request = &j->request[t->first.request_of_row[row]];
   for (int64_t first = 0; first < out->width; first += out->group) {
     sums group = {0, 0, 0};
     for (int64_t e = first; e < first + out->group; ++e) {
       const place where = {j->o, row, e};
-      const double got = values_load(t, j->outputs, where);
+      const double got = j->row[e];
       if (out->exact)
         judge_exact(j, where, got, value[e]);
       else
@@ -195,8 +197,14 @@ static void judge_output(judging *j) {
 void values_judge(const trial *t, const outputs *got, finding *found) {
   *found = (finding){.check = ""};
   judging j = {.t = t, .outputs = got, .found = found};
+  int64_t widest = 1;
+  for (int32_t o = 0; o < t->count; ++o)
+    if (t->output[o].width > widest) widest = t->output[o].width;
   j.request = calloc((size_t)t->first.logical->B + 1, sizeof *j.request);
-  if (j.request == NULL) {
+  j.row = malloc((size_t)widest * sizeof *j.row);
+  if (j.request == NULL || j.row == NULL) {
+    free(j.request);
+    free(j.row);
     found->wrong = true;
     found->check = "launch";
     (void)snprintf(found->message, sizeof found->message, "judge: out of memory");
@@ -205,6 +213,7 @@ void values_judge(const trial *t, const outputs *got, finding *found) {
   for (j.o = 0; j.o < t->count; ++j.o)
     judge_output(&j);
   free(j.request);
+  free(j.row);
   if (!found->wrong || found->message[0] != '\0') return;
 
   char at[400];

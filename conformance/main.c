@@ -27,15 +27,20 @@ static const char usage[] =
     "      --shard i/n           the i-th of n parts of the cases, for runs spread over hosts\n"
     "      --resume F            goes on where the run with --jsonl F was interrupted\n"
     "      --html F              a page (docs/campaigns.md); its data are the JSONL, or F.jsonl\n"
-    "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for each\n"
+    "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for "
+    "each\n"
+    "      --ledger FILE         failures that are expected of a variant, with their reasons\n"
     "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
+    "  assay fuzz OP...          drawn cases: every boundary value, every pair of them, then at random\n"
+    "      --budget 60s|5m|1h, --cases N, --seed N; past failures first: --regressions DIR (fixtures/regressions)\n"
+    "      --device, --variant, --plugin, --jsonl, --junit, --ledger, --workers, --deadline, --in-process as for run\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
+    "  assay mutants [MANIFEST]  every kernel that is wrong on purpose, and what kills it\n"
+    "      --filter TEXT         its name contains TEXT, or TEXT is one of its catalogue ids; --jobs N, --jsonl F\n"
     "      --dump DIR            its tensors, expectation and sigma as .npy files\n"
     "  assay report RUN.jsonl... [-o report.html] [--plugin SO]   a page, and one verdict over all files\n"
     "  assay compare A.jsonl B.jsonl    drifts of accuracy, new and fixed failures, by variant\n"
     "  assay diff A B [--dtype T] [--shape N,N...]   two tensors (.npy or raw), element by element, in ulp\n"
-    "  assay mutants [MANIFEST]  every kernel that is wrong on purpose, and what kills it\n"
-    "      --filter TEXT         its name contains TEXT, or TEXT is one of its catalogue ids; --jobs N, --jsonl F\n"
     "  assay version\n"
     "\n"
     "exit: 0 all good and something ran, 1 failure, 2 bad input, 3 nothing ran, 77 no such device here\n";
@@ -47,15 +52,18 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   if (strcmp(command, "list") == 0) return cli_list_command(argc - 2, argv + 2);
   if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
+  if (strcmp(command, "fuzz") == 0) return cli_fuzz_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
+  if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
+  if (strcmp(command, "mutants") == 0) return cli_mutants_command(argc - 2, argv + 2);
   if (strcmp(command, "report") == 0) return cli_report_command(argc - 2, argv + 2);
   if (strcmp(command, "compare") == 0) return cli_compare_command(argc - 2, argv + 2);
   if (strcmp(command, "diff") == 0) return cli_diff_command(argc - 2, argv + 2);
-  if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
-  if (strcmp(command, "mutants") == 0) return cli_mutants_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%s', allowed: list, run, replay, shrink, mutants, report, compare, diff, version, help", command);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT,
+                   "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, version, help",
+                   command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

@@ -16,12 +16,14 @@ struct report {
   int64_t added;
   double started_ms, shown_ms;
   bool line_open; /* a running line is on the terminal */
+  bool silent;
+  const char *expected; /* the reason, while an expected failure is added */
   text_file jsonl, junit;
   char descriptor[CASE_MAX_LINE];
 };
 
 static bool prints(const report *r) {
-  return r->options.text != NULL;
+  return r->options.text != NULL && !r->silent;
 }
 
 /* Spaces after the header keep room for its final numbers. */
@@ -112,15 +114,28 @@ static void print_result(report *r, const assay_case *one, const case_result *re
 void report_add(report *r, const assay_case *one, const case_result *result) {
   assay_error error = {""};
   ++r->added;
-  if ((unsigned)result->verdict <= VERDICT_WEAK) ++r->totals.verdicts[result->verdict];
+  if (r->expected != NULL)
+    ++r->totals.expected;
+  else if ((unsigned)result->verdict <= VERDICT_WEAK)
+    ++r->totals.verdicts[result->verdict];
   if (case_print(one, r->descriptor, sizeof r->descriptor, &error) != ASSAY_OK)
     (void)snprintf(r->descriptor, sizeof r->descriptor, "(%s)", error.text);
   /* After a failed write nothing is added: the file ends in a line cut off, which a continued run writes again. */
   if (r->jsonl.stream != NULL && r->added > r->options.past && !ferror(r->jsonl.stream))
-    file_jsonl_case(r->jsonl.stream, one, result, r->descriptor);
-  if (r->junit.stream != NULL) file_junit_case(r->junit.stream, one, result, r->descriptor);
-  if (prints(r) && !verdict_is_good(result->verdict)) print_result(r, one, result);
+    file_jsonl_case(r->jsonl.stream, one, result, r->descriptor, r->expected);
+  if (r->junit.stream != NULL) file_junit_case(r->junit.stream, one, result, r->descriptor, r->expected);
+  if (prints(r) && !verdict_is_good(result->verdict) && r->expected == NULL) print_result(r, one, result);
   show_progress(r);
+}
+
+void report_expected(report *r, const assay_case *one, const case_result *result, const char *reason) {
+  r->expected = reason;
+  report_add(r, one, result);
+  r->expected = NULL;
+}
+
+void report_print(report *r, bool on) {
+  r->silent = !on;
 }
 
 void report_unclaimed(report *r, const char *variant, const char *combination) {
@@ -168,6 +183,11 @@ static void print_summary(report *r) {
     text_count(to, r->totals.verdicts[v]);
     (void)fprintf(to, " %s", verdict_name((verdict)v));
   }
+  if (r->totals.expected > 0) {
+    (void)fputs(", ", to);
+    text_count(to, r->totals.expected);
+    (void)fputs(" failed as expected", to);
+  }
   if (r->totals.unclaimed > 0) {
     (void)fputs(", ", to);
     text_count(to, r->totals.unclaimed);
@@ -190,7 +210,7 @@ static int exit_code(const report *r, bool files_written) {
   const int64_t *v = r->totals.verdicts;
   if (bad_count(r) > 0) return 1;
   if (!files_written) return 2;
-  if (v[VERDICT_PASS] + v[VERDICT_REFUSED] > 0) return 0;
+  if (v[VERDICT_PASS] + v[VERDICT_REFUSED] + r->totals.expected > 0) return 0;
   return r->added == 0 && r->options.device != NULL && r->options.info == NULL ? 77 : 3;
 }
 

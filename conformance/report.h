@@ -31,6 +31,10 @@ const char *report_commit(void);
 assay_status report_open(const report_options *options, report **made, assay_error *error);
 /* One result; prints a line with `assay replay '…'` for all that are not good. */
 void report_add(report *r, const assay_case *one, const case_result *result);
+/* A failure that a ledger expects: in the files, and no failure of the run. */
+void report_expected(report *r, const assay_case *one, const case_result *result, const char *reason);
+/* Off: what follows goes into the files alone. */
+void report_print(report *r, bool on);
 /* Claims without a PASS: called once per (variant, combination). Counts as a failure. */
 void report_unclaimed(report *r, const char *variant, const char *combination);
 /* What became of one planted error over the run (power.h); `shown`: as a line of text as well. */

@@ -106,7 +106,8 @@ static void json_spoils(FILE *to, const char *key, const assay_op *op, uint32_t 
   json_names(to, key, names);
 }
 
-void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
+void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
+                     const char *expected) {
   (void)fputs("{\"case\":", to);
   text_json(to, descriptor);
   json_text(to, "op", one->op->name);
@@ -117,6 +118,7 @@ void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result,
   json_text(to, "section", file_section_name(one->section));
   json_text(to, "tier", file_tier_name(one->tier));
   json_text(to, "verdict", verdict_name(result->verdict));
+  if (expected != NULL) json_text(to, "expected", expected);
   json_text(to, "check", result->check);
   json_text(to, "message", result->message);
   json_text(to, "path", result->path);
@@ -176,7 +178,7 @@ void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases) {
 
 void file_junit_header(FILE *to, const report_totals *totals) {
   const int64_t *v = totals->verdicts;
-  int64_t tests = totals->unclaimed + totals->weak;
+  int64_t tests = totals->expected + totals->unclaimed + totals->weak;
   for (int i = 0; i <= VERDICT_WEAK; ++i)
     tests += v[i];
   (void)fprintf(to,
@@ -184,7 +186,7 @@ void file_junit_header(FILE *to, const report_totals *totals) {
                 "<testsuite name=\"assay\" tests=\"%" PRId64 "\" failures=\"%" PRId64 "\" errors=\"%" PRId64
                 "\" skipped=\"%" PRId64 "\" time=\"%.3f\">",
                 tests, v[VERDICT_FAIL] + v[VERDICT_WEAK] + totals->unclaimed + totals->weak,
-                v[VERDICT_HANG] + v[VERDICT_CRASH], v[VERDICT_UNSUPPORTED], totals->seconds);
+                v[VERDICT_HANG] + v[VERDICT_CRASH], v[VERDICT_UNSUPPORTED] + totals->expected, totals->seconds);
 }
 
 static void xml_attribute(FILE *to, const char *key, const char *value) {
@@ -202,7 +204,8 @@ static void xml_outcome(FILE *to, const char *tag, const char *type, const char 
   (void)fprintf(to, "&apos;</%s>\n  ", tag);
 }
 
-void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor) {
+void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
+                     const char *expected) {
   char name[256];
   (void)fputs("\n  <testcase", to);
   (void)snprintf(name, sizeof name, "%s.%s.%s", one->device, one->op->name, one->variant);
@@ -211,12 +214,13 @@ void file_junit_case(FILE *to, const assay_case *one, const case_result *result,
                  one->seed);
   xml_attribute(to, "name", name);
   (void)fprintf(to, " time=\"%.6f\">", 1e-3 * (result->reference_ms + result->run_ms));
-  switch (result->verdict) {
+  switch (expected != NULL ? VERDICT_UNSUPPORTED : result->verdict) {
   case VERDICT_PASS:
   case VERDICT_REFUSED:
     break;
   case VERDICT_UNSUPPORTED:
     (void)fputs("\n    <skipped", to);
+    if (expected != NULL) xml_attribute(to, "type", expected);
     xml_attribute(to, "message", result->message);
     (void)fputs("/>\n  ", to);
     break;

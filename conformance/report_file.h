@@ -5,13 +5,15 @@
 #include "report.h"
 
 typedef struct report_totals {
-  int64_t verdicts[VERDICT_WEAK + 1], unclaimed, weak; /* weak: planted errors that suites would miss */
+  int64_t verdicts[VERDICT_WEAK + 1], expected, unclaimed, weak; /* weak: planted errors that suites would miss */
   double seconds;
 } report_totals;
 
 /* `descriptor`: the case as one line. */
 void file_jsonl_header(FILE *to, const report_options *options);
-void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);
+/* `expected`: the reason of a failure that is, or NULL. */
+void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
+                     const char *expected);
 void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination);
 void file_jsonl_power(FILE *to, const char *op, const char *spoil, int64_t seen, int64_t unseen, int64_t weak,
                       int64_t empty);
@@ -20,7 +22,8 @@ void file_jsonl_weak(FILE *to, const char *suite, const char *spoil, const char 
 void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases);
 /* The header has the totals, which are known last: it is written twice, at the same length. */
 void file_junit_header(FILE *to, const report_totals *totals);
-void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor);
+void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
+                     const char *expected);
 void file_junit_unclaimed(FILE *to, const char *variant, const char *combination);
 void file_junit_weak(FILE *to, const char *suite, const char *spoil, const char *why);
 void file_junit_end(FILE *to);

@@ -5,6 +5,8 @@
  * nearest multiple, ties to even, and the subtraction is exact. Double to float is one IEEE rounding already. */
 #include "core/dtype.h"
 
+#include <stdbool.h>
+
 typedef struct format {
   int mantissa, min_exponent, max_exponent;
 } format;
@@ -33,6 +35,10 @@ static inline float float_of(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
+}
+
+static inline bool is_nan(double value) {
+  return (bits_of(value) & 0x7FFFFFFFFFFFFFFFu) > 0x7FF0000000000000u;
 }
 
 static inline double power_of_two(int exponent) {
@@ -68,7 +74,7 @@ static inline uint32_t magnitude_bits(double value, format f) {
 static inline uint16_t ieee_from_f64(double value, format f) {
   const uint32_t sign = (uint32_t)(bits_of(value) >> 48) & 0x8000u;
   const uint32_t infinity = (uint32_t)(2 * f.max_exponent + 1) << f.mantissa;
-  if (assay_is_nan(value)) return (uint16_t)(sign | infinity | 1u << (f.mantissa - 1));
+  if (is_nan(value)) return (uint16_t)(sign | infinity | 1u << (f.mantissa - 1));
   const double rounded = round_to(value, f);
   if (exponent_of(rounded) > f.max_exponent) return (uint16_t)(sign | infinity);
   return (uint16_t)(sign | magnitude_bits(rounded, f));
@@ -79,7 +85,7 @@ static inline double saturate(double value, double largest) {
 }
 
 static inline uint8_t fp8_from_f64(double value, format f, double largest) {
-  if (assay_is_nan(value)) return 0x7F;
+  if (is_nan(value)) return 0x7F;
   const uint32_t sign = (uint32_t)(bits_of(value) >> 56) & 0x80u;
   return (uint8_t)(sign | magnitude_bits(saturate(round_to(value, f), largest), f));
 }
@@ -121,17 +127,30 @@ float assay_e4m3_to_f32(uint8_t bits) {
 float assay_e5m2_to_f32(uint8_t bits) {
   return e5m2_to_f32(bits);
 }
-uint16_t assay_f16_from_f64(double value) {
+static inline uint16_t f16_from_f64(double value) {
   return ieee_from_f64(value, f16_format);
 }
-uint16_t assay_bf16_from_f64(double value) {
+static inline uint16_t bf16_from_f64(double value) {
   return ieee_from_f64(value, bf16_format);
 }
-uint8_t assay_e4m3_from_f64(double value) {
+static inline uint8_t e4m3_from_f64(double value) {
   return fp8_from_f64(value, e4m3_format, e4m3_largest);
 }
-uint8_t assay_e5m2_from_f64(double value) {
+static inline uint8_t e5m2_from_f64(double value) {
   return fp8_from_f64(value, e5m2_format, e5m2_largest);
+}
+
+uint16_t assay_f16_from_f64(double value) {
+  return f16_from_f64(value);
+}
+uint16_t assay_bf16_from_f64(double value) {
+  return bf16_from_f64(value);
+}
+uint8_t assay_e4m3_from_f64(double value) {
+  return e4m3_from_f64(value);
+}
+uint8_t assay_e5m2_from_f64(double value) {
+  return e5m2_from_f64(value);
 }
 
 /* One loop for each type, so that the type is decided once. */
@@ -188,16 +207,16 @@ void assay_store_f64_row(void *data, assay_dtype dtype, int64_t index, int64_t s
     STORE_ROW(float, (float));
     return;
   case ASSAY_F16:
-    STORE_ROW(uint16_t, assay_f16_from_f64);
+    STORE_ROW(uint16_t, f16_from_f64);
     return;
   case ASSAY_BF16:
-    STORE_ROW(uint16_t, assay_bf16_from_f64);
+    STORE_ROW(uint16_t, bf16_from_f64);
     return;
   case ASSAY_E4M3:
-    STORE_ROW(uint8_t, assay_e4m3_from_f64);
+    STORE_ROW(uint8_t, e4m3_from_f64);
     return;
   case ASSAY_E5M2:
-    STORE_ROW(uint8_t, assay_e5m2_from_f64);
+    STORE_ROW(uint8_t, e5m2_from_f64);
     return;
   case ASSAY_I32:
   case ASSAY_I64:
@@ -267,7 +286,7 @@ double assay_ulp(double value, assay_dtype dtype) {
 }
 
 int assay_is_nan(double value) {
-  return (bits_of(value) & 0x7FFFFFFFFFFFFFFFu) > 0x7FF0000000000000u;
+  return is_nan(value);
 }
 int assay_is_finite(double value) {
   return (bits_of(value) & 0x7FF0000000000000u) != 0x7FF0000000000000u;

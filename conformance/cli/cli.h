@@ -25,11 +25,13 @@ typedef struct cli_options {
   bool device_given, in_process, seed_given;
   uint64_t seed;
   int32_t workers;
-  double deadline_s;
+  double deadline_s, budget_s; /* --budget; 0: not given */
+  int64_t cases;               /* --cases; 0: not given */
+  const char *ledger, *regressions;
   int32_t shard, shards; /* --shard i/n; 0, 0: not given */
+  int power;             /* --power off|sample|all, a power_mode; -1: not given */
   const char *shrink;     /* --shrink DIR */
   double shrink_budget_s; /* --shrink-budget S, for each failure */
-  int power;             /* --power off|sample|all, a power_mode; -1: not given */
   const char *resume, *html, *output, *dump, *dtype, *shape;
 } cli_options;
 
@@ -43,16 +45,22 @@ assay_status cli_probe(const char *name, assay_device_info *info, assay_error *e
 void cli_case_id(const assay_case *one, char *text, size_t size);
 const char *cli_section_name(case_section section);
 const char *cli_suites_dir(void);
+/* run.c: what --plugin, --variant, and the paths of reports say, checked before anything runs. */
+assay_status cli_load_plugins(const cli_options *options, assay_error *error);
+assay_status cli_check_variants(const cli_options *options, assay_error *error);
+assay_status cli_check_writable(const char *option, const char *path, assay_error *error);
+bool cli_variant_chosen(const cli_options *options, const assay_variant *v);
 
 int cli_list_command(int argc, char **argv);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
+int cli_fuzz_command(int argc, char **argv);
+int cli_shrink_command(int argc, char **argv);
 int cli_diff_command(int argc, char **argv);
 int cli_report_command(int argc, char **argv);
 /* report.c: the results of one file as a page. */
 assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error);
 int cli_compare_command(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);
-int cli_shrink_command(int argc, char **argv);
 
 #endif

@@ -152,6 +152,36 @@ static assay_status on_in_process(cli_options *o, const char *name, const char *
   return ASSAY_OK;
 }
 
+static assay_status on_cases(cli_options *o, const char *name, const char *value, assay_error *error) {
+  double n = 0;
+  const assay_status status = number(name, value, 1, 1e12, &n, error);
+  o->cases = (int64_t)n;
+  if (status == ASSAY_OK && (double)o->cases != n)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: an integer from 1 to 1e12", name, value);
+  return status;
+}
+
+/* "60s", "5m", "1h". */
+static assay_status on_budget(cli_options *o, const char *name, const char *value, assay_error *error) {
+  char *end = NULL;
+  const double count = strtod(value, &end);
+  const double unit = strcmp(end, "s") == 0 ? 1 : strcmp(end, "m") == 0 ? 60 : strcmp(end, "h") == 0 ? 3600 : 0;
+  if (end == value || value[0] < '0' || value[0] > '9' || !(count * unit > 0 && count * unit <= 1e7))
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: a time such as 60s, 5m, 1h", name, value);
+  o->budget_s = count * unit;
+  return ASSAY_OK;
+}
+static assay_status on_ledger(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->ledger = value;
+  return ASSAY_OK;
+}
+static assay_status on_regressions(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->regressions = value;
+  return ASSAY_OK;
+}
+
 static assay_status on_power(cli_options *o, const char *name, const char *value, assay_error *error) {
   static const char *const modes[] = {[POWER_OFF] = "off", [POWER_SAMPLED] = "sample", [POWER_ALL] = "all"};
   for (int i = 0; i <= POWER_ALL; ++i)
@@ -165,6 +195,10 @@ static assay_status on_power(cli_options *o, const char *name, const char *value
 static const option_row rows[] = {
     {"--shrink", true, on_shrink},
     {"--shrink-budget", true, on_shrink_budget},
+    {"--budget", true, on_budget},
+    {"--cases", true, on_cases},
+    {"--regressions", true, on_regressions},
+    {"--ledger", true, on_ledger},
     {"--device", true, on_device},
     {"--section", true, on_section},
     {"--variant", true, on_variant},
@@ -200,8 +234,8 @@ assay_status cli_parse(int argc, char **argv, const char *allowed, cli_options *
   options->device = "simt";
   options->seed = 1;
   options->deadline_s = 120;
-  options->power = -1;
   options->shrink_budget_s = 60;
+  options->power = -1;
   for (int i = 0; i < argc; ++i) {
     const char *word = argv[i];
     if (word[0] != '-') {

@@ -12,6 +12,7 @@
 #include "conformance/execute.h"
 #include "conformance/expand.h"
 #include "conformance/judge_dump.h"
+#include "conformance/ledger.h"
 #include "conformance/power_sum.h"
 #include "conformance/report.h"
 #include "core/registry.h"
@@ -22,18 +23,24 @@ typedef struct run_state {
   claims *seen;
   power_sum *power;
   shrink_set *failed; /* NULL: nothing is shrunk */
+  ledger *known;      /* expected failures; NULL: none */
 } run_state;
 
 static void on_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
   run_state *state = context;
   (void)index;
-  report_add(state->out, one, result);
+  const ledger_entry *entry = ledger_note(state->known, one, result);
+  if (entry != NULL)
+    report_expected(state->out, one, result, entry->reason);
+  else
+    report_add(state->out, one, result);
   claims_note(state->seen, one, result);
   power_sum_note(state->power, one, result);
+  if (entry != NULL) return;
   if (state->failed != NULL) shrink_keep(state->failed, one, result);
 }
 
-static assay_status load_plugins(const cli_options *options, assay_error *error) {
+assay_status cli_load_plugins(const cli_options *options, assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int32_t i = 0; i < options->plugins.count && status == ASSAY_OK; ++i)
     status = assay_plugin_load(options->plugins.item[i], error);
@@ -41,7 +48,7 @@ static assay_status load_plugins(const cli_options *options, assay_error *error)
 }
 
 /* Every --variant names an operator and one of its variants on the device. */
-static assay_status check_variants(const cli_options *options, assay_error *error) {
+assay_status cli_check_variants(const cli_options *options, assay_error *error) {
   for (int32_t i = 0; i < options->variants.count; ++i) {
     const char *word = options->variants.item[i];
     const char *equals = strchr(word, '=');
@@ -67,7 +74,7 @@ static assay_status check_variants(const cli_options *options, assay_error *erro
   return ASSAY_OK;
 }
 
-static bool variant_chosen(const cli_options *options, const assay_variant *v) {
+bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
   if (strcmp(v->device, options->device) != 0) return false;
   bool named = false;
   for (int32_t i = 0; i < options->variants.count; ++i) {
@@ -104,7 +111,7 @@ static assay_status cross(const cli_options *options, const case_list *list, ass
     if (!case_chosen(options, &list->cases[i])) continue;
     for (int32_t v = 0; v < assay_variant_count(); ++v) {
       const assay_variant *variant = assay_variant_at(v);
-      if (strcmp(variant->op, list->cases[i].op->name) != 0 || !variant_chosen(options, variant)) continue;
+      if (strcmp(variant->op, list->cases[i].op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
       if (*count == capacity) {
         capacity = capacity > 0 ? 2 * capacity : 1024;
         assay_case *grown = realloc(*made, (size_t)capacity * sizeof **made);
@@ -122,7 +129,7 @@ static assay_status cross(const cli_options *options, const case_list *list, ass
 }
 
 /* The paths of reports are tried before anything runs, so that an hour's work is not lost to a typing error. */
-static assay_status check_writable(const char *option, const char *path, assay_error *error) {
+assay_status cli_check_writable(const char *option, const char *path, assay_error *error) {
   if (path == NULL) return ASSAY_OK;
   char folder[4096];
   (void)snprintf(folder, sizeof folder, "%s", path);
@@ -159,6 +166,22 @@ static void abandon(report *out, const cli_options *options) {
                   options->jsonl, options->jsonl);
 }
 
+/* Every entry of the ledger. True: one of them expects what does not happen any more, and the run fails. */
+static bool report_ledger(const run_state *state) {
+  const ledger_entry *entry = NULL;
+  bool stale = false;
+  for (int32_t i = 0; (entry = ledger_at(state->known, i)) != NULL; ++i) {
+    char line[1200];
+    const bool old = ledger_is_stale(entry);
+    stale = stale || old;
+    (void)snprintf(line, sizeof line, "%s %s/%s: %s: %lld of %lld cases (%s)%s%s", old ? "FAIL expected" : "expected",
+                   entry->op, entry->variant, entry->check, (long long)entry->failed, (long long)entry->ran,
+                   entry->reason, old ? ": none failed; take the entry out: " : "", old ? entry->where : "");
+    report_line(state->out, line);
+  }
+  return stale;
+}
+
 int cli_run_command(int argc, char **argv) {
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -167,14 +190,15 @@ int cli_run_command(int argc, char **argv) {
   assay_case *cases = NULL;
   int64_t count = 0;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL, NULL};
+  run_state state = {NULL, NULL, NULL, NULL, NULL};
   campaign_past past = {NULL, 0, 0, false};
   memset(&info, 0, sizeof info);
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
-  assay_status status = cli_parse(argc, argv,
-                                  "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
-                                  "--deadline --in-process --shard --resume --html --shrink --shrink-budget --power",
-                                  &options, &error);
+  assay_status status =
+      cli_parse(argc, argv,
+                "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
+                "--deadline --in-process --shard --resume --html --power --ledger --shrink --shrink-budget",
+                &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
   if (status == ASSAY_OK && options.resume != NULL) options.jsonl = options.resume;
@@ -185,10 +209,10 @@ int cli_run_command(int argc, char **argv) {
   }
   if (status == ASSAY_OK && options.words.count == 0)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
-  if (status == ASSAY_OK) status = load_plugins(&options, &error);
-  if (status == ASSAY_OK) status = check_variants(&options, &error);
-  if (status == ASSAY_OK) status = check_writable("--jsonl", options.jsonl, &error);
-  if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
+  if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = cli_check_variants(&options, &error);
+  if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
+  if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
   if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
@@ -196,6 +220,7 @@ int cli_run_command(int argc, char **argv) {
     status = campaign_shard(cases, &count, options.shard, options.shards, &error);
   if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
   if (status == ASSAY_OK) status = resume_past(&options, &info, cases, count, &past, &error);
+  if (status == ASSAY_OK && options.ledger != NULL) status = ledger_open(options.ledger, &state.known, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
   if (status != ASSAY_OK) {
@@ -222,9 +247,9 @@ int cli_run_command(int argc, char **argv) {
     code = cli_leave(status, &error);
     goto done;
   }
+  power_set(options.power < 0 ? POWER_ALL : (power_mode)options.power);
   static shrink_set failed;
   if (options.shrink != NULL) state.failed = &failed;
-  power_set(options.power < 0 ? POWER_ALL : (power_mode)options.power);
   const execute_options execution = {options.workers, options.deadline_s, options.in_process};
   for (int64_t i = 0; i < past.count; ++i)
     on_done(&state, i, &cases[i], &past.results[i]);
@@ -236,16 +261,21 @@ int cli_run_command(int argc, char **argv) {
   }
   if (whole && options.shards == 0)
     for (int32_t v = 0; v < assay_variant_count(); ++v)
-      if (variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
+      if (cli_variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
+  const bool stale = report_ledger(&state);
   power_sum_report(state.power, whole && options.shards == 0 && options.variants.count == 0, state.out);
   code = report_close(state.out, &error);
-  if (error.text[0] != '\0') code = cli_leave(ASSAY_ERR_IO, &error);
+  if (error.text[0] != '\0')
+    code = cli_leave(ASSAY_ERR_IO, &error);
   else if (options.html != NULL && cli_write_page(options.jsonl, options.html, &error) != ASSAY_OK)
     code = cli_leave(ASSAY_ERR_IO, &error);
+  if (state.failed != NULL) power_set(POWER_OFF);
   if (state.failed != NULL && shrink_all(state.failed, &options, &error) != ASSAY_OK)
     code = cli_leave(ASSAY_ERR_IO, &error);
+  if (stale && code != EXIT_INPUT) code = EXIT_BAD;
   code = check_output(code);
 done:
+  ledger_close(state.known);
   claims_close(state.seen);
   power_sum_close(state.power);
   campaign_free(&past);
@@ -260,7 +290,7 @@ int cli_replay_command(int argc, char **argv) {
   cli_options options;
   assay_case one;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL, NULL};
+  run_state state = {NULL, NULL, NULL, NULL, NULL};
   memset(&one, 0, sizeof one);
   memset(&info, 0, sizeof info);
   assay_status status =
@@ -268,7 +298,7 @@ int cli_replay_command(int argc, char **argv) {
   if (status == ASSAY_OK && options.words.count != 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "replay: needs one descriptor in quotes, found %d words",
                         options.words.count);
-  if (status == ASSAY_OK) status = load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
   if (status == ASSAY_OK) status = case_parse(options.words.item[0], &one, &error);
   if (status == ASSAY_OK && one.device[0] == '\0')
     status = assay_fail(&error, ASSAY_ERR_INPUT, "device: missing in the descriptor, allowed: cuda, simt");
@@ -277,9 +307,9 @@ int cli_replay_command(int argc, char **argv) {
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s', which %s does not have on %s", one.variant,
                         one.op->name, one.device);
+  if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
+  if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
   if (status == ASSAY_OK && options.dump != NULL) status = judge_dump_to(options.dump, &error);
-  if (status == ASSAY_OK) status = check_writable("--jsonl", options.jsonl, &error);
-  if (status == ASSAY_OK) status = check_writable("--junit", options.junit, &error);
   if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);

@@ -1,0 +1,452 @@
+/* fuzz.c: assay fuzz: past failures first, then drawn cases through the executor until the budget is spent. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "conformance/execute.h"
+#include "conformance/expand.h"
+#include "conformance/fuzz.h"
+#include "conformance/ledger.h"
+#include "conformance/power.h"
+#include "conformance/report.h"
+#include "conformance/shrink.h"
+#include "core/registry.h"
+
+#ifndef ASSAY_FIXTURES_DIR
+#define ASSAY_FIXTURES_DIR "fixtures"
+#endif
+
+enum {
+  MAX_OPS = 16,
+  MAX_VARIANTS = 64,
+  MAX_KINDS = 64, /* failures told apart: operator, variant, check */
+  EPOCH =
+      4096, /* results are told to the fuzzer when that many cases are done, so that draws depend on the seed alone */
+  MAX_EMPTY = 10000,
+  SHRINK_SECONDS = 20
+};
+static const double fallback_budget_s = 60;
+
+/* A draw with a variant: what runs. */
+typedef struct flight {
+  assay_case one;
+  fuzz_draw draw; /* the case's lists are here */
+  int32_t op;     /* -1: a past failure */
+} flight;
+
+/* What a flight told: kept until the end of its epoch. */
+typedef struct told {
+  fuzz_draw draw;
+  int32_t op;
+  char variant[64], path[96];
+} told;
+
+typedef struct failure {
+  assay_case one; /* owned */
+  case_result result;
+  int64_t count;
+} failure;
+
+typedef struct campaign {
+  const cli_options *options;
+  int32_t ops;
+  const assay_op *op[MAX_OPS];
+  fuzz *fuzz[MAX_OPS];
+  const assay_variant *variant[MAX_OPS][MAX_VARIANTS];
+  int32_t variants[MAX_OPS];
+  case_list past; /* fixtures/regressions */
+  int64_t past_case;
+  int32_t past_variant;
+  int64_t past_run, made, delivered;
+  flight *ring; /* [EXECUTE_WINDOW] by index modulo */
+  fuzz_draw current;
+  int32_t current_op, current_variant; /* next variant for the draw; -1: a new draw is needed */
+  int64_t turn;
+  told *heard; /* [EPOCH] */
+  int32_t heard_count;
+  int64_t judged, unsupported, inadmissible, exact, expected;
+  failure kind[MAX_KINDS];
+  int32_t kinds;
+  double started, until;
+  report *out;
+  ledger *known;
+  bool progress;
+  double shown;
+  assay_status status;
+  assay_error error;
+} campaign;
+
+static double now_s(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------- */
+
+static int32_t op_index(const campaign *c, const assay_op *op) {
+  for (int32_t i = 0; i < c->ops; ++i)
+    if (c->op[i] == op) return i;
+  return -1;
+}
+
+static const assay_case *take_off(campaign *c, int64_t index, const assay_case *one, const fuzz_draw *drawn, int32_t op,
+                                  const assay_variant *variant) {
+  flight *f = &c->ring[index % EXECUTE_WINDOW];
+  f->op = op;
+  if (drawn != NULL) fuzz_copy(drawn, &f->draw);
+  f->one = drawn != NULL ? f->draw.one : *one;
+  (void)snprintf(f->one.variant, sizeof f->one.variant, "%s", variant->name);
+  (void)snprintf(f->one.device, sizeof f->one.device, "%s", variant->device);
+  return &f->one;
+}
+
+/* Past failures of the operators asked for, each with every variant chosen. */
+static const assay_case *next_past(campaign *c, int64_t index) {
+  for (; c->past_case < c->past.count; ++c->past_case, c->past_variant = 0) {
+    const assay_case *one = &c->past.cases[c->past_case];
+    const int32_t op = op_index(c, one->op);
+    if (op < 0 || !case_runs_on(one, c->options->device) || c->past_variant == c->variants[op]) continue;
+    ++c->past_run;
+    return take_off(c, index, one, NULL, -1, c->variant[op][c->past_variant++]);
+  }
+  return NULL;
+}
+
+/* Operators take turns; a draw goes to every variant that claims what it is. */
+static const assay_case *next_drawn(campaign *c, int64_t index) {
+  for (int32_t empty = 0; empty < MAX_EMPTY;) {
+    if (c->current_variant < 0) {
+      c->current_op = (int32_t)(c->turn++ % c->ops);
+      c->status = fuzz_next(c->fuzz[c->current_op], &c->current, &c->error);
+      if (c->status != ASSAY_OK) return NULL;
+      c->current_variant = 0;
+      ++empty;
+    }
+    while (c->current_variant < c->variants[c->current_op]) {
+      const assay_variant *v = c->variant[c->current_op][c->current_variant++];
+      if (!fuzz_claimed(v, &c->current.one)) continue;
+      ++c->made;
+      return take_off(c, index, NULL, &c->current, c->current_op, v);
+    }
+    c->current_variant = -1;
+  }
+  c->status = assay_fail(&c->error, ASSAY_ERR_INPUT, "fuzz: %d draws in turn that no chosen variant claims", MAX_EMPTY);
+  return NULL;
+}
+
+static void tell_paths(campaign *c) {
+  for (int32_t i = 0; i < c->heard_count; ++i)
+    fuzz_path(c->fuzz[c->heard[i].op], &c->heard[i].draw, c->heard[i].variant, c->heard[i].path);
+  c->heard_count = 0;
+}
+
+static execute_more on_next(void *context, int64_t index, const assay_case **one) {
+  campaign *c = context;
+  if (c->status != ASSAY_OK) return EXECUTE_END;
+  *one = next_past(c, index);
+  if (*one != NULL) return EXECUTE_CASE;
+  if ((c->options->cases > 0 && c->made >= c->options->cases) || now_s() >= c->until) return EXECUTE_END;
+  if (index - c->past_run > 0 && (index - c->past_run) % EPOCH == 0) { /* the epoch's results first */
+    if (c->delivered < index) return EXECUTE_WAIT;
+    tell_paths(c);
+  }
+  *one = next_drawn(c, index);
+  return *one != NULL ? EXECUTE_CASE : EXECUTE_END;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------- */
+
+/* The first of its kind: printed now, and kept for the end. */
+static bool is_new_kind(campaign *c, const assay_case *one, const case_result *result) {
+  for (int32_t i = 0; i < c->kinds; ++i) {
+    failure *k = &c->kind[i];
+    if (k->one.op != one->op || strcmp(k->one.variant, one->variant) != 0 || k->result.verdict != result->verdict ||
+        strcmp(k->result.check, result->check) != 0)
+      continue;
+    ++k->count;
+    return false;
+  }
+  if (c->kinds == MAX_KINDS) return false;
+  failure *k = &c->kind[c->kinds];
+  if (case_copy(one, &k->one, NULL) != ASSAY_OK) return true;
+  k->result = *result;
+  k->count = 1;
+  ++c->kinds;
+  return true;
+}
+
+static void show_progress(campaign *c) {
+  const double now = now_s();
+  if (!c->progress || now - c->shown < 0.2) return;
+  int64_t failed = 0, pairs = 0, reached = 0, paths = 0;
+  for (int32_t i = 0; i < c->kinds; ++i)
+    failed += c->kind[i].count;
+  for (int32_t i = 0; i < c->ops; ++i) {
+    fuzz_counts n;
+    fuzz_count(c->fuzz[i], &n);
+    pairs += n.pairs;
+    reached += n.pairs_judged;
+    paths += n.paths;
+  }
+  (void)fprintf(stderr, "\r\033[K%lld cases, %lld failed, %.0f cases/s, %.1f %% of pairs, %lld paths",
+                (long long)c->delivered, (long long)failed, (double)c->delivered / (now - c->started + 1e-3),
+                pairs > 0 ? 100.0 * (double)reached / (double)pairs : 0.0, (long long)paths);
+  c->shown = now;
+}
+
+static void clear_progress(const campaign *c) {
+  if (c->progress) (void)fputs("\r\033[K", stderr);
+}
+
+/* A drawn case of the exact tier whose values turn out not to lie on the lattice says nothing about the variant; it is
+ * counted apart. */
+static bool is_inadmissible(const flight *f, const case_result *result) {
+  return f->op >= 0 && f->one.tier == TIER_EXACT && result->verdict == VERDICT_WEAK &&
+         strcmp(result->check, "admission") == 0;
+}
+
+static void on_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
+  campaign *c = context;
+  const flight *f = &c->ring[index % EXECUTE_WINDOW];
+  ++c->delivered;
+  c->exact += f->op >= 0 && one->tier == TIER_EXACT;
+  if (is_inadmissible(f, result)) {
+    ++c->inadmissible;
+    show_progress(c);
+    return;
+  }
+  const bool judged = result->verdict != VERDICT_UNSUPPORTED;
+  c->judged += judged;
+  c->unsupported += !judged;
+  if (f->op >= 0 && judged) {
+    fuzz_judged(c->fuzz[f->op], &f->draw);
+    told *t = &c->heard[c->heard_count++];
+    fuzz_copy(&f->draw, &t->draw);
+    t->op = f->op;
+    (void)snprintf(t->variant, sizeof t->variant, "%s", one->variant);
+    (void)snprintf(t->path, sizeof t->path, "%s", result->path);
+  }
+  const ledger_entry *entry = ledger_note(c->known, one, result);
+  const bool fresh = entry == NULL && !verdict_is_good(result->verdict) && is_new_kind(c, one, result);
+  if (fresh) clear_progress(c);
+  report_print(c->out, fresh);
+  if (entry != NULL) {
+    ++c->expected;
+    report_expected(c->out, one, result, entry->reason);
+  } else {
+    report_add(c->out, one, result);
+  }
+  report_print(c->out, true);
+  show_progress(c);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------- */
+
+static void print_axes(const fuzz *f) {
+  const char *name = NULL;
+  char missing[256];
+  int32_t judged = 0, possible = 0, column = 0;
+  for (int32_t i = 0; fuzz_axis_reached(f, i, &name, &judged, &possible, missing, sizeof missing); ++i) {
+    char text[400];
+    (void)snprintf(text, sizeof text, "%s %d/%d%s%s%s", name, judged, possible, missing[0] != '\0' ? " (not " : "",
+                   missing, missing[0] != '\0' ? ")" : "");
+    if (column > 0 && column + (int32_t)strlen(text) > 104) {
+      (void)printf("\n");
+      column = 0;
+    }
+    column += (int32_t)printf("%s%s", column > 0 ? ", " : "    ", text);
+  }
+  (void)printf("\n");
+}
+
+static void print_coverage(const campaign *c) {
+  for (int32_t i = 0; i < c->ops; ++i) {
+    const char *path = NULL;
+    int64_t count = 0;
+    fuzz_counts n;
+    fuzz_count(c->fuzz[i], &n);
+    (void)printf("%s: %lld draws; claims %lld of %lld, values %lld of %lld, pairs %lld of %lld (%lld have no legal "
+                 "case), %lld path classes\n",
+                 c->op[i]->name, (long long)n.draws, (long long)n.claims_judged, (long long)n.claims,
+                 (long long)n.values_judged, (long long)n.values, (long long)n.pairs_judged, (long long)n.pairs,
+                 (long long)n.pairs_impossible, (long long)n.paths);
+    print_axes(c->fuzz[i]);
+    for (int64_t p = 0; fuzz_path_reached(c->fuzz[i], p, &path, &count); ++p)
+      (void)printf("    %8lld  %s\n", (long long)count, path);
+  }
+}
+
+static const char *plugin_of(const assay_case *one) {
+  for (int32_t i = 0; i < assay_variant_count(); ++i) {
+    const assay_variant *v = assay_variant_at(i);
+    if (strcmp(v->op, one->op->name) == 0 && strcmp(v->name, one->variant) == 0 && strcmp(v->device, one->device) == 0)
+      return strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : NULL;
+  }
+  return NULL;
+}
+
+/* Each kind of failure once more, made small. */
+static void print_failures(campaign *c) {
+  for (int32_t i = 0; i < c->kinds; ++i) {
+    const failure *k = &c->kind[i];
+    assay_error error = {""};
+    shrink_outcome small;
+    (void)printf("%lld times %s %s/%s: %s\n", (long long)k->count, verdict_name(k->result.verdict), k->one.op->name,
+                 k->one.variant, k->result.check);
+    (void)fflush(stdout);
+    const shrink_options options = {.execution = {1, c->options->deadline_s, false}, .seconds = SHRINK_SECONDS};
+    if (k->result.verdict == VERDICT_WEAK || shrink_case(&k->one, &k->result, &options, &small, &error) != ASSAY_OK)
+      continue;
+    if (small.reproduced) shrink_print(stdout, &small, plugin_of(&k->one), NULL);
+    shrink_free(&small);
+  }
+}
+
+static void print_ledger(const campaign *c) {
+  const ledger_entry *entry = NULL;
+  for (int32_t i = 0; (entry = ledger_at(c->known, i)) != NULL; ++i)
+    (void)printf("expected %s/%s: %s: %lld of %lld cases (%s)%s\n", entry->op, entry->variant, entry->check,
+                 (long long)entry->failed, (long long)entry->ran, entry->reason,
+                 ledger_is_stale(entry) ? ": did not fail here" : "");
+}
+
+/* ---- the command ------------------------------------------------------------------------------------- */
+
+static bool variant_wanted(const void *context, const assay_variant *v) {
+  return cli_variant_chosen(context, v);
+}
+
+static assay_status choose_ops(campaign *c, assay_error *error) {
+  const cli_options *o = c->options;
+  if (o->words.count == 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: needs at least one operator, see: assay list ops");
+  for (int32_t i = 0; i < o->words.count; ++i) {
+    const assay_op *op = assay_op_find(o->words.item[i]);
+    if (op == NULL) {
+      char known[512];
+      case_op_list(known, sizeof known);
+      return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: found operator '%.60s', allowed %s", o->words.item[i], known);
+    }
+    if (op_index(c, op) >= 0) continue;
+    if (c->ops == MAX_OPS)
+      return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: found more than %d operators, allowed %d", MAX_OPS, MAX_OPS);
+    c->op[c->ops] = op;
+    for (int32_t k = 0; k < assay_variant_count() && c->variants[c->ops] < MAX_VARIANTS; ++k) {
+      const assay_variant *v = assay_variant_at(k);
+      if (strcmp(v->op, op->name) == 0 && cli_variant_chosen(o, v)) c->variant[c->ops][c->variants[c->ops]++] = v;
+    }
+    if (c->variants[c->ops] == 0)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "fuzz: %s has no variant on device %s", op->name, o->device);
+    const assay_status status = fuzz_make(op, o->device, o->seed, variant_wanted, o, &c->fuzz[c->ops], error);
+    if (status != ASSAY_OK) return status;
+    ++c->ops;
+  }
+  return ASSAY_OK;
+}
+
+/* The folder may be missing or empty, unless it was asked for. */
+static assay_status load_past(campaign *c, assay_error *error) {
+  const char *folder = c->options->regressions != NULL ? c->options->regressions : ASSAY_FIXTURES_DIR "/regressions";
+  struct stat about;
+  if (c->options->regressions == NULL && (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))) return ASSAY_OK;
+  assay_error why = {""};
+  const assay_status status = expand_suite(folder, c->options->seed, &c->past, &why);
+  if (status == ASSAY_OK || (c->options->regressions == NULL && strstr(why.text, "found no suite") != NULL))
+    return ASSAY_OK;
+  return assay_fail(error, status, "%s", why.text);
+}
+
+/* Too many draws off the lattice mean that the drawing is wrong, and that the exact tier goes unchecked. */
+static int check_admission(const campaign *c, int code) {
+  if (c->inadmissible < 20 || 10 * c->inadmissible < c->exact) return code;
+  (void)printf("FAIL %lld of %lld cases of the exact tier are not on its lattice\n", (long long)c->inadmissible,
+               (long long)c->exact);
+  return code == EXIT_GOOD || code == EXIT_NOTHING ? EXIT_BAD : code;
+}
+
+static int finish(campaign *c, assay_status status, assay_error *error) {
+  clear_progress(c);
+  if (status != ASSAY_OK) {
+    report_abandon(c->out);
+    return cli_leave(status, error);
+  }
+  tell_paths(c);
+  print_coverage(c);
+  print_ledger(c);
+  print_failures(c);
+  (void)printf("seed %llu; %lld past failures and %lld drawn cases; %lld judged, %lld unsupported, %lld off the "
+               "lattice, %lld failed as expected\n",
+               (unsigned long long)c->options->seed, (long long)c->past_run, (long long)c->made, (long long)c->judged,
+               (long long)c->unsupported, (long long)c->inadmissible, (long long)c->expected);
+  const int code = report_close(c->out, error);
+  if (error->text[0] != '\0') return cli_leave(ASSAY_ERR_IO, error);
+  return check_admission(c, code);
+}
+
+int cli_fuzz_command(int argc, char **argv) {
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  assay_device_info info;
+  campaign *c = calloc(1, sizeof *c);
+  memset(&info, 0, sizeof info);
+  assay_status status = cli_parse(argc, argv,
+                                  "--budget --cases --device --variant --seed --jsonl --junit --plugin --regressions "
+                                  "--ledger --workers --deadline --in-process",
+                                  &options, &error);
+  if (c == NULL) return cli_leave(ASSAY_ERR_MEMORY, &error);
+  c->options = &options;
+  c->current_variant = -1;
+  c->ring = calloc(EXECUTE_WINDOW, sizeof *c->ring);
+  c->heard = calloc(EPOCH + EXECUTE_WINDOW, sizeof *c->heard);
+  if (status == ASSAY_OK && (c->ring == NULL || c->heard == NULL))
+    status = assay_fail(&error, ASSAY_ERR_MEMORY, "fuzz: out of memory");
+  if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = cli_check_variants(&options, &error);
+  if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
+  if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
+  if (status == ASSAY_OK && options.ledger != NULL) status = ledger_open(options.ledger, &c->known, &error);
+  if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
+  if (status == ASSAY_OK) status = choose_ops(c, &error);
+  if (status == ASSAY_OK) status = load_past(c, &error);
+  if (status == ASSAY_OK) {
+    const report_options report_choice = {.text = stdout,
+                                          .jsonl = options.jsonl,
+                                          .junit = options.junit,
+                                          .device = options.device,
+                                          .info = &info,
+                                          .seed = options.seed,
+                                          .total = options.cases};
+    status = report_open(&report_choice, &c->out, &error);
+  }
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  power_set(POWER_OFF);
+  c->progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  c->started = now_s();
+  c->until = c->started + (options.budget_s > 0 ? options.budget_s : options.cases > 0 ? 1e9 : fallback_budget_s);
+  const execute_options execution = {options.workers, options.deadline_s, options.in_process};
+  status = execute_stream(on_next, options.device, &execution, on_done, c, &error);
+  if (status == ASSAY_OK && c->status != ASSAY_OK) status = assay_fail(&error, c->status, "%s", c->error.text);
+  code = finish(c, status, &error);
+done:
+  for (int32_t i = 0; i < MAX_OPS; ++i)
+    fuzz_free(c->fuzz[i]);
+  for (int32_t i = 0; i < c->kinds; ++i)
+    case_free(&c->kind[i].one);
+  case_list_free(&c->past);
+  ledger_close(c->known);
+  free(c->ring);
+  free(c->heard);
+  free(c);
+  return code;
+}
