@@ -169,10 +169,12 @@ static void variant_table(FILE *to, const results_groups *g) {
 
 /* ---- single cases ------------------------------------------------------------------------------------ */
 
-static void replay(FILE *to, const char *descriptor) {
-  (void)fputs("<td><code class=\"replay\" title=\"click to copy\">assay replay &apos;", to);
+/* A row of its own below the case: descriptors are long. */
+static void replay(FILE *to, int columns, const char *before, const char *descriptor, const char *after) {
+  (void)fprintf(to, "</tr><tr class=\"again\"><td colspan=\"%d\"><code class=\"replay\" title=\"click to copy\">%s",
+                columns, before);
   text_xml(to, descriptor);
-  (void)fputs("&apos;</code></td>", to);
+  (void)fprintf(to, "%s</code></td></tr>", after);
 }
 
 static void failures(FILE *to, const results *r) {
@@ -182,8 +184,8 @@ static void failures(FILE *to, const results *r) {
   (void)fputs("<h2 id=\"failures\">Failures</h2><p class=\"dim\">", to);
   text_count(to, bad);
   (void)fprintf(to,
-                " cases%s.</p><div class=\"wide\"><table><tr><th>verdict</th><th>check</th><th>case</th>"
-                "<th>what</th><th>again</th></tr>",
+                " in all%s.</p><div class=\"wide\"><table><tr><th>verdict</th><th>check</th><th>case</th>"
+                "<th>what</th></tr>",
                 bad > BAD_SHOWN ? ", the first 200 of them here" : "");
   for (int64_t i = 0; i < r->case_count && shown < BAD_SHOWN; ++i) {
     const results_case *one = &r->cases[i];
@@ -192,13 +194,12 @@ static void failures(FILE *to, const results *r) {
     ++shown;
     (void)snprintf(name, sizeof name, "%s/%s on %s, %s/%s/%s", one->op, one->variant, one->device, one->suite,
                    one->section, one->name);
-    (void)fputs("<tr>", to);
+    (void)fputs("<tr class=\"lead\">", to);
     html_cell(to, "bad", verdict_name(one->verdict));
     html_cell(to, NULL, one->check);
     html_cell(to, "msg", name);
     html_cell(to, "msg", one->message);
-    replay(to, one->descriptor);
-    (void)fputs("</tr>", to);
+    replay(to, 4, "assay replay &apos;", one->descriptor, "&apos;");
   }
   (void)fputs("</table></div>", to);
 }
@@ -217,13 +218,13 @@ static void worst(FILE *to, const results *r) {
   if (count == 0) return;
   (void)fputs("<h2 id=\"worst\">Worst cases</h2><p class=\"dim\">Largest error ratios; 1 is the limit.</p>"
               "<div class=\"wide\"><table><tr><th>verdict</th><th class=\"n\">element</th><th class=\"n\">row</th>"
-              "<th class=\"n\">request</th><th>variant</th><th>case</th><th>again</th></tr>",
+              "<th class=\"n\">request</th><th>variant</th><th>case</th></tr>",
               to);
   for (int i = 0; i < count; ++i) {
     const results_case *one = &r->cases[index[i]];
     char name[256];
     const double ratio[3] = {one->ratio_element, one->ratio_row, one->ratio_request};
-    (void)fputs("<tr>", to);
+    (void)fputs("<tr class=\"lead\">", to);
     html_cell(to, verdict_is_good(one->verdict) ? "good" : "bad", verdict_name(one->verdict));
     for (int k = 0; k < 3; ++k) {
       (void)fprintf(to, "<td class=\"n%s\">", ratio[k] > 1 ? " bad" : "");
@@ -234,8 +235,7 @@ static void worst(FILE *to, const results *r) {
     html_cell(to, NULL, name);
     (void)snprintf(name, sizeof name, "%s/%s/%s", one->suite, one->section, one->name);
     html_cell(to, NULL, name);
-    replay(to, one->descriptor);
-    (void)fputs("</tr>", to);
+    replay(to, 6, "assay replay &apos;", one->descriptor, "&apos;");
   }
   (void)fputs("</table></div>", to);
 }
@@ -250,6 +250,7 @@ static const char *judges(const results *r) {
 }
 
 static void kill_matrix(FILE *to, const results *r) {
+  int columns = 0;
   if (r->mutant_count == 0) return;
   (void)fputs(
       "<h2 id=\"mutants\">Kill matrix</h2><p class=\"dim\">Kernels wrong on purpose; beside each, whether plain "
@@ -259,14 +260,15 @@ static void kill_matrix(FILE *to, const results *r) {
   for (const char *at = judges(r); *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
     char name[64];
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "=,"), at);
+    ++columns;
     (void)fputs("<th>", to);
     text_xml(to, name);
     (void)fputs("</th>", to);
   }
-  (void)fputs("<th>again</th></tr>", to);
+  (void)fputs("</tr>", to);
   for (int64_t i = 0; i < r->mutant_count; ++i) {
     const results_mutant *m = &r->mutants[i];
-    (void)fputs("<tr>", to);
+    (void)fputs(m->replay[0] != '\0' ? "<tr class=\"lead\">" : "<tr>", to);
     html_cell(to, NULL, m->id);
     html_cell(to, "msg", m->control ? "control: an unchanged copy" : m->ids);
     html_cell(to, NULL, m->op);
@@ -280,9 +282,10 @@ static void kill_matrix(FILE *to, const results *r) {
       const bool caught = results_listed(m->allclose, yes), missed = results_listed(m->allclose, no);
       html_cell(to, caught ? "c" : missed ? "hole" : "off", caught ? "seen" : missed ? "missed" : "–");
     }
-    (void)fputs("<td><code class=\"replay\">", to);
-    text_xml(to, m->replay);
-    (void)fputs("</code></td></tr>", to);
+    if (m->replay[0] != '\0')
+      replay(to, 6 + columns, "", m->replay, "");
+    else
+      (void)fputs("</tr>", to);
   }
   (void)fputs("</table></div>", to);
 }

@@ -6,7 +6,7 @@
 
 /* Buckets of the longest kv_len: 0, 1-4, 5-16, 17-64, … by factors of 4. */
 enum { BUCKETS = 12, COLOURS = 6, WIDTH = 1100, HEIGHT = 330, LEFT = 58, RIGHT = 10, TOP = 12, BOTTOM = 40 };
-static const double DECADE_LOW = -3, DECADE_HIGH = 1; /* the axis: 0.001 to 10 */
+static const double DECADE_LOW = -2, DECADE_HIGH = 1; /* the axis: 0.01 to 10 */
 
 static int bucket_of(int64_t length) {
   int b = 0;
@@ -72,7 +72,8 @@ static void draw_box(FILE *to, double *ratio, int64_t count, double x, double wi
 }
 
 static void draw_axes(FILE *to, const char *op, const char *device) {
-  (void)fprintf(to, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"error ratio by length, ", WIDTH, HEIGHT);
+  (void)fprintf(to, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"error ratio by length, ",
+                WIDTH, HEIGHT);
   text_xml(to, op);
   (void)fputs(" on ", to);
   text_xml(to, device);
@@ -182,7 +183,7 @@ void html_time_bars(FILE *to, const results *r, const results_groups *g) {
               "<div class=\"legend\"><span class=\"s0\"><i></i>reference</span><span class=\"s1\"><i></i>first run"
               "</span></div><div class=\"wide\">",
               to);
-  (void)fprintf(to, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"time by variant\">", WIDTH,
+  (void)fprintf(to, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"time by variant\">", WIDTH,
                 (int)(g->count * ROW + 8));
   for (int64_t i = 0; i < g->count; ++i) {
     const results_group *one = &g->list[i];

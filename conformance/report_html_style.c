@@ -19,8 +19,10 @@ const char html_style[] =
     "white-space:nowrap}td.c{text-align:center;font-variant-numeric:tabular-nums}td.good,.good{color:var(--good)}"
     "td.bad,.bad{color:var(--bad);font-weight:600}td.hole{background:var(--badbg);color:var(--bad);text-align:center;"
     "font-weight:600}td.off{color:var(--dim);text-align:center}"
-    "code{font:12px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}code.replay{display:block;min-width:22rem;"
-    "cursor:copy}td.msg{min-width:14rem;overflow-wrap:anywhere}.verdict{display:inline-block;padding:.1rem .7rem;"
+    "code{font:12px/1.4 ui-monospace,monospace;overflow-wrap:anywhere}code.replay{display:block;"
+    "cursor:copy;color:var(--dim)}tr.again td{padding-top:0}tr.lead "
+    "td{border-bottom:0;padding-bottom:0}td.msg{min-width:14rem;overflow-wrap:anywhere}.verdict{display:inline-block;"
+    "padding:.1rem .7rem;"
     "border-radius:.4rem;border:1.5px solid;font-weight:700}.tiles{display:flex;flex-wrap:wrap;gap:.5rem;"
     "margin:.8rem 0}.tile{border:1px solid var(--line);border-radius:.4rem;padding:.35rem .8rem;background:var(--soft);"
     "min-width:6.5rem}.tile b{display:block;font-size:1.2rem;font-variant-numeric:tabular-nums}.tile "
@@ -28,7 +30,8 @@ const char html_style[] =
     "color:var(--dim)}dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.6rem 0}"
     "dt{color:var(--dim)}dd{margin:0;overflow-wrap:anywhere}"
     "svg{display:block;max-width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--fg)}"
-    "svg .dim{fill:var(--dim)}svg .grid{stroke:var(--line)}svg .limit{stroke:var(--bad);stroke-dasharray:5 3}"
+    "svg.plot{min-width:720px}svg .dim{fill:var(--dim)}svg .grid{stroke:var(--line)}svg "
+    ".limit{stroke:var(--bad);stroke-dasharray:5 3}"
     "svg .s0{color:var(--s0)}svg .s1{color:var(--s1)}svg .s2{color:var(--s2)}svg .s3{color:var(--s3)}"
     "svg .s4{color:var(--s4)}svg .s5{color:var(--s5)}svg .box{fill:currentColor;fill-opacity:.25;stroke:currentColor}"
     "svg .mark{stroke:currentColor;stroke-width:2}svg .dot,svg .bar{fill:currentColor}svg .wisk{stroke:currentColor}"
@@ -38,7 +41,7 @@ const char html_style[] =
     "var(--s4)}.legend .s5 i{background:var(--s5)}.note{border-left:3px solid var(--bad);padding:.2rem .7rem;"
     "background:var(--badbg);white-space:pre-line;overflow-wrap:anywhere}details summary{cursor:pointer}"
     "@media print{nav,.screen{display:none}body{max-width:none;padding:0;font-size:11px}table{font-size:9px}"
-    ".wide{overflow:visible}h2{break-after:avoid}tr,svg{break-inside:avoid}code.replay{min-width:0}}";
+    ".wide{overflow:visible}h2{break-after:avoid}tr,svg{break-inside:avoid}svg.plot{min-width:0}}";
 
 const char html_script[] = "document.addEventListener('click',function(e){"
                            "var c=e.target.closest&&e.target.closest('code.replay');"

@@ -229,8 +229,8 @@ static bool read_line(results *r, const json_value *line, const char *path) {
     run = ADD(r->runs, r->run_count);
     if (run == NULL) return false;
     read_run(r, line, path, run, &failed);
-  } else if (json_member(line, "unclaimed") != NULL || json_member(line, "weak") != NULL) {
-    const bool claim = json_member(line, "unclaimed") != NULL;
+  } else if (json_text(line, "unclaimed", NULL) != NULL || json_text(line, "weak", NULL) != NULL) {
+    const bool claim = json_text(line, "unclaimed", NULL) != NULL; /* as numbers they are counts */
     results_note *note = ADD(r->notes, r->note_count);
     if (note == NULL) return false;
     read_note(r, line, claim ? "unclaimed" : "weak", "claimed, but no case of it passed", note, &failed);
