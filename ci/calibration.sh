@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 for seed in "$@"; do
-  "$assay" run "$root/conformance/suites" --seed "$seed" --jsonl "$work/$seed.jsonl" >"$work/text" ||
+  "$assay" run "$root/conformance/suites" --power off --seed "$seed" --jsonl "$work/$seed.jsonl" >"$work/text" ||
     { tail -n 5 "$work/text"; exit 1; }
 done
 "$assay" list limits >"$work/limits"

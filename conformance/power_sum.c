@@ -59,8 +59,14 @@ static int64_t least_effective(void) {
 
 /* ---- at the end -------------------------------------------------------------------------------------- */
 
-static bool always_seen(const op_power *row, int32_t i) {
-  return row->unseen[i] == 0 && row->seen[i] >= least_effective();
+/* Of a part of a suite nothing is asked but that no case misses what it could see. */
+static bool always_seen(const op_power *row, int32_t i, bool judge) {
+  return row->unseen[i] == 0 && row->seen[i] >= (judge ? least_effective() : 0);
+}
+
+/* A line of text for what was missed; for a single case, for all that it says. */
+static bool is_shown(const op_power *row, int32_t i, bool judge) {
+  return !always_seen(row, i, judge) || (!judge && row->asked == 1 && row->seen[i] > 0);
 }
 
 static void report_spoil(const op_power *row, int32_t i, bool judge, report *out) {
@@ -68,7 +74,7 @@ static void report_spoil(const op_power *row, int32_t i, bool judge, report *out
   power_name(row->op, i, name, sizeof name);
   const int64_t effective = row->seen[i] + row->unseen[i];
   report_power(out, row->op->name, name, row->seen[i], row->unseen[i], row->weak[i], row->empty[i],
-               !always_seen(row, i));
+               is_shown(row, i, judge));
   if (!judge) return;
   if (effective < least_effective()) {
     (void)snprintf(why, sizeof why, "changed the result in %lld cases, at least %lld are needed", (long long)effective,
@@ -86,14 +92,15 @@ void power_sum_report(const power_sum *sum, bool judge, report *out) {
     const op_power *row = &sum->row[r];
     if (row->asked == 0) continue;
     const int32_t count = power_count(row->op);
+    const bool own = judge && row->own_suite;
     int32_t always = 0;
     char line[200];
     for (int32_t i = 0; i < count; ++i)
-      always += always_seen(row, i);
+      always += always_seen(row, i, own);
     (void)snprintf(line, sizeof line, "power %s: %d spoils in %lld cases, %d seen in every effective case",
                    row->op->name, (int)count, (long long)row->asked, (int)always);
     report_line(out, line);
     for (int32_t i = 0; i < count; ++i)
-      report_spoil(row, i, judge && row->own_suite, out);
+      report_spoil(row, i, own, out);
   }
 }
