@@ -349,6 +349,18 @@ static void confirm(shrinker *s, shrink_outcome *made) {
   }
 }
 
+/* The smallest case may be too small for its mistake to have a name; the one that it came from may not. */
+static void explain_origin(shrinker *s, const assay_case *one, shrink_outcome *made) {
+  char *text = made->result.explanation;
+  case_result again;
+  if (s->status != ASSAY_OK || made->result.kind[0] == '\0') return;
+  if (text[0] != '\0' && strncmp(text, "nothing", 7) != 0) return;
+  memset(&again, 0, sizeof again);
+  s->status = run_one(s, one, &again, s->error);
+  if (again.explanation[0] == '\0' || strncmp(again.explanation, "nothing", 7) == 0) return;
+  (void)snprintf(text, sizeof made->result.explanation, "%.190s (in the case as it was)", again.explanation);
+}
+
 assay_status shrink_case(const assay_case *one, const case_result *failure, const shrink_options *options,
                          shrink_outcome *made, assay_error *error) {
   *made = (shrink_outcome){.reproduced = false};
@@ -372,6 +384,7 @@ assay_status shrink_case(const assay_case *one, const case_result *failure, cons
     shrink_difference(&s, made->difference, sizeof made->difference);
     explain_enable(true);
     confirm(&s, made);
+    explain_origin(&s, one, made);
     explain_enable(false);
   }
   made->cases = s.ran;
