@@ -213,6 +213,7 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = cli_check_variants(&options, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
+  if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
   if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);

@@ -65,12 +65,17 @@ static void free_path(const shrink_set *set, int32_t self, const char *folder, c
     (void)snprintf(path, size, "%s/%.44s-%d.yaml", folder, name, same + 1);
 }
 
+assay_status shrink_folder(const cli_options *options, assay_error *error) {
+  if (options->shrink == NULL) return ASSAY_OK;
+  if ((mkdir(options->shrink, 0777) == 0 || errno == EEXIST) && access(options->shrink, W_OK | X_OK) == 0)
+    return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "--shrink: found '%s', which cannot be made or written: %s",
+                    options->shrink, strerror(errno));
+}
+
 assay_status shrink_all(shrink_set *set, const cli_options *options, assay_error *error) {
   const shrink_options choice = options_of(options);
   assay_status status = ASSAY_OK;
-  if (set->count > 0 && mkdir(options->shrink, 0777) != 0 && errno != EEXIST)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "--shrink: found '%s', which cannot be made: %s", options->shrink,
-                        strerror(errno));
   for (int32_t i = 0; i < set->count && status == ASSAY_OK; ++i) {
     static shrink_outcome made;
     char path[4096];

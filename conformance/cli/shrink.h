@@ -14,6 +14,8 @@ typedef struct shrink_set {
   int32_t count;
 } shrink_set;
 
+/* Makes the folder, before anything runs. */
+assay_status shrink_folder(const cli_options *options, assay_error *error);
 void shrink_keep(shrink_set *set, const assay_case *one, const case_result *result);
 /* Shrinks them all into `options->shrink`; frees the set. */
 assay_status shrink_all(shrink_set *set, const cli_options *options, assay_error *error);
