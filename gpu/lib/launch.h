@@ -85,8 +85,9 @@ assay_status launch_kernel(assay_error *error, const char *name, void (*kernel)(
   const assay_status status = launch_check(name, grid, block, shared_bytes, error);
   if (status != ASSAY_OK) return status;
   const assay_simt_closure<P...> closure = {kernel, std::tuple<P...>(arguments...)};
-  const assay_simt_launch request = {name,         {grid.x, grid.y, grid.z},       {block.x, block.y, block.z},
-                                     shared_bytes, &assay_simt_closure<P...>::run, &closure};
+  const assay_simt_launch request = {name,          {grid.x, grid.y, grid.z},       {block.x, block.y, block.z},
+                                     shared_bytes,  &assay_simt_closure<P...>::run, &closure,
+                                     sizeof closure};
   return assay_simt->launch(&request, error);
 }
 

@@ -44,7 +44,7 @@
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-enum { ASSAY_SIMT_ABI = 1 };
+enum { ASSAY_SIMT_ABI = 2 };
 
 typedef struct assay_simt_thread {
   uint3 index; /* threadIdx */
@@ -73,6 +73,7 @@ typedef struct assay_simt_launch {
   int64_t grid[3], block[3], shared_bytes;
   void (*body)(const void *closure); /* runs one thread */
   const void *closure;
+  int64_t closure_bytes; /* it may be copied, and run later */
 } assay_simt_launch;
 
 typedef enum assay_simt_op {

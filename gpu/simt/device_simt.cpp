@@ -70,7 +70,25 @@ static assay_status synchronize(assay_error *) {
 }
 
 extern "C" const assay_device *assay_device_simt(void) {
-  static const assay_device device = {"simt", open_device, close_device, describe,    allocate,           release,
-                                      copy,   copy,        get_stream,   synchronize, assay_simt_schedule};
+  static const assay_device device = {.name = "simt",
+                                      .open = open_device,
+                                      .close = close_device,
+                                      .info = describe,
+                                      .alloc = allocate,
+                                      .release = release,
+                                      .upload = copy,
+                                      .download = copy,
+                                      .stream = get_stream,
+                                      .synchronize = synchronize,
+                                      .schedule = assay_simt_schedule,
+                                      .alloc_guarded = assay_simt_host::guarded_alloc,
+                                      .release_guarded = assay_simt_host::guarded_release,
+                                      .graph_capture_begin = assay_simt_host::graph_capture_begin,
+                                      .graph_capture_end = assay_simt_host::graph_capture_end,
+                                      .graph_replay = assay_simt_host::graph_replay,
+                                      .graph_release = assay_simt_host::graph_release,
+                                      .side_stream = nullptr, /* a launch has run when it returns */
+                                      .keep_busy = nullptr,
+                                      .side_synchronize = nullptr};
   return &device;
 }

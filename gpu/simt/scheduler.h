@@ -119,6 +119,18 @@ void shared_end_launch();
 void shared_site(assay_simt_site *site);
 const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
 
+/* graph.cpp */
+bool graph_recording();
+assay_status graph_record(const assay_simt_launch *request, assay_error *error);
+assay_status graph_capture_begin(void **stream, assay_error *error);
+assay_status graph_capture_end(void **graph, assay_error *error);
+assay_status graph_replay(void *graph, assay_error *error);
+void graph_release(void *graph);
+
+/* guarded.cpp */
+assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
+void guarded_release(void *memory);
+
 /* report.cpp */
 const char *base_name(const char *path);
 const char *op_name(assay_simt_op op);
