@@ -198,7 +198,7 @@ static bool run_draw(const trial *t, const draw *choice, uint64_t schedule, outp
   return ran;
 }
 
-static void add_law(case_result *result, const char *law) {
+void judge_add_law(case_result *result, const char *law) {
   const size_t used = strlen(result->laws);
   (void)snprintf(result->laws + used, sizeof result->laws - used, "%s%s", used > 0 ? "," : "", law);
 }
@@ -242,6 +242,21 @@ static bool blame_repetition(const trial *t, const outputs *plain, uint64_t sche
               "when called again with its threads in another order", result))
       return true;
   return false;
+}
+
+bool judge_same(const trial *t, const outputs *plain, const outputs *got, const char *check, const char *changed,
+                case_result *result) {
+  place first = {0, 0, 0};
+  int64_t count = 0;
+  finding found;
+  if (t->variant->contract.run_to_run) {
+    if (values_equal(t, plain, got, &first, &count)) return true;
+    if (!blame_repetition(t, plain, 1, result)) set_difference(t, plain, got, first, count, check, changed, result);
+    return false;
+  }
+  values_judge(t, got, &found);
+  if (found.wrong) judge_verdict(result, VERDICT_FAIL, check, "%s; %s", found.message, changed);
+  return !found.wrong;
 }
 
 static void set_unwritten(const trial *t, place where, case_result *result) {
@@ -357,9 +372,9 @@ static void check_laws(const trial *t, const outputs *plain, case_result *result
   const bool same = contract->run_to_run;
   draw second = {.dead = other_dead(own.dead), .dead_v = may_skip_v(t), .poison = (uint8_t)(own.poison ^ 0x2A)};
   if (!check_later(t, plain, &second, 1, same, result)) return;
-  add_law(result, "guard,input,unwritten,dead_bytes");
-  if (second.dead_v) add_law(result, "zero_p_v");
-  if (same) add_law(result, "run_to_run");
+  judge_add_law(result, "guard,input,unwritten,dead_bytes");
+  if (second.dead_v) judge_add_law(result, "zero_p_v");
+  if (same) judge_add_law(result, "run_to_run");
 
   const bool renumbering = has_law(t, "renumbering"), permutation = has_law(t, "permutation");
   draw third = {.dead = third_dead(own.dead),
@@ -368,8 +383,9 @@ static void check_laws(const trial *t, const outputs *plain, case_result *result
                 .poison = (uint8_t)(own.poison ^ 0x15)};
   const bool claimed = (!renumbering || contract->renumbering) && (!permutation || contract->permutation);
   if (!check_later(t, plain, &third, 2, same && claimed, result)) return;
-  if (renumbering) add_law(result, "renumbering");
-  if (permutation) add_law(result, "permutation");
+  if (renumbering) judge_add_law(result, "renumbering");
+  if (permutation) judge_add_law(result, "permutation");
+  (void)laws_further(t, plain, result);
 }
 
 /* ---- the case ---------------------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ void judge_verdict(case_result *result, verdict v, const char *check, const char
 }
 
 void judge_release(void) {
+  pages_release();
   if (held.memory != NULL) held.device->release(held.memory);
   free(held.host);
   held.device = NULL;
@@ -118,6 +119,7 @@ static bool hold(const trial *t, int64_t bytes, case_result *result) {
 
 bool device_place(const trial *t, const image *img, device_call *made, case_result *result) {
   if (!hold(t, total_bytes(t, img), result)) return false;
+  made->arena = held.memory;
   made->call = image_rebase(img, held.memory, made->arg);
   made->env = (assay_env){.stream = t->device->stream(),
                           .workspace = held.memory + workspace_offset(img),

@@ -40,6 +40,7 @@ typedef struct device_call {
   assay_tensor arg[ASSAY_MAX_ARGS];
   assay_call call;
   assay_env env;
+  void *arena; /* where the image's bytes go */
 } device_call;
 
 double judge_now_ms(void);
@@ -101,6 +102,26 @@ void power_judge(const trial *t, case_result *result);
 
 /* Looks for a known mistake that gives the first wrong row, if that is asked for (explain.h). */
 void explain_values(const trial *t, const outputs *got, const finding *found, case_result *result);
+
+/* ---- judge_laws.c, judge_pages.c, judge_graph.c, judge_streams.c: laws with runs of their own ---- */
+
+/* Those that this case is asked. False: one does not hold, and the verdict is set. */
+bool laws_further(const trial *t, const outputs *plain, case_result *result);
+bool laws_launch(const trial *t, device_call *on, uint64_t schedule, const char *step, case_result *result);
+bool pages_check(const trial *t, const outputs *plain, case_result *result);
+void pages_release(void); /* memory kept between cases */
+bool graph_check(const trial *t, const outputs *plain, case_result *result);
+bool workspace_check(const trial *t, const outputs *plain, case_result *result);
+bool streams_check(const trial *t, const outputs *plain, case_result *result);
+bool busy_check(const trial *t, const outputs *plain, case_result *result);
+
+/* ---- judge.c, for these ---- */
+
+void judge_add_law(case_result *result, const char *law);
+/* Are these the bits of run 1, or, where that is not promised, within the bounds? If not: run_to_run, if calling
+ * again shows it, else `check`. */
+bool judge_same(const trial *t, const outputs *plain, const outputs *got, const char *check, const char *changed,
+                case_result *result);
 
 /* ---- judge_refuse.c ---- */
 void refuse_judge(trial *t, case_result *result);

@@ -1,0 +1,261 @@
+/* judge_pages.c: the law `pages`: every argument and the workspace in a region of its own, whose end (in other cases:
+ * begin) is the last (first) address before unmapped ones. What is read too far faults, on a GPU at full speed. On a
+ * device whose memory is the host's the fault is caught, and says which argument it was. */
+#define _XOPEN_SOURCE 700
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "generate_logical.h"
+#include "judge_parts.h"
+
+enum { STREAM_SIDE = 0x6742, NATURAL = 16, WORKSPACE = ASSAY_MAX_ARGS, REGIONS = ASSAY_MAX_ARGS + 1 };
+enum { SIGNAL_STACK = 1 << 16 };
+
+/* One argument, or the workspace, of the running case. */
+typedef struct region {
+  unsigned char *memory; /* kept between cases; grows only */
+  int64_t capacity;
+  unsigned char *at; /* where the bytes lie now */
+  int64_t bytes, slack;
+} region;
+
+static struct {
+  const assay_device *device;
+  region part[REGIONS];
+  unsigned char *staging;
+  int64_t staging_bytes;
+} kept;
+
+void pages_release(void) {
+  for (int i = 0; i < REGIONS; ++i)
+    if (kept.part[i].memory != NULL) kept.device->release_guarded(kept.part[i].memory);
+  free(kept.staging);
+  memset(&kept, 0, sizeof kept);
+}
+
+/* ---- faults of the host's own memory ----------------------------------------------------------------- */
+
+static struct {
+  sigjmp_buf back;
+  struct sigaction before[2];
+  volatile sig_atomic_t armed;
+  volatile int part;
+  volatile int64_t offset; /* of the fault, from the begin of the argument */
+} fault;
+
+static const int fault_signal[2] = {SIGSEGV, SIGBUS};
+
+/* Off a fiber's stack and out of the launch; nothing of it is used again. Faults elsewhere are not ours. */
+static void on_fault(int number, siginfo_t *info, void *context) {
+  const uintptr_t address = (uintptr_t)info->si_addr, reach = (uintptr_t)ASSAY_UNMAPPED_BYTES;
+  (void)number, (void)context;
+  for (int i = 0; i < REGIONS && fault.armed; ++i) {
+    const region *r = &kept.part[i];
+    const uintptr_t begin = (uintptr_t)r->memory, end = begin + (uintptr_t)r->capacity;
+    if (r->at == NULL || address + reach < begin || address >= end + reach || (address >= begin && address < end))
+      continue;
+    fault.part = i;
+    fault.offset = (int64_t)(address - (uintptr_t)r->at);
+    siglongjmp(fault.back, 1);
+  }
+  for (int i = 0; i < 2; ++i)
+    (void)sigaction(fault_signal[i], &fault.before[i], NULL);
+}
+
+static void arm(void) {
+  static unsigned char stack[SIGNAL_STACK];
+  const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  (void)sigemptyset(&action.sa_mask);
+  (void)sigaltstack(&own, NULL);
+  for (int i = 0; i < 2; ++i)
+    (void)sigaction(fault_signal[i], &action, &fault.before[i]);
+  fault.armed = 1;
+}
+
+static void disarm(void) {
+  fault.armed = 0;
+  for (int i = 0; i < 2; ++i)
+    (void)sigaction(fault_signal[i], &fault.before[i], NULL);
+}
+
+static void say_fault(const trial *t, case_result *result) {
+  const region *r = &kept.part[fault.part];
+  const char *name = fault.part == WORKSPACE ? "workspace" : t->one->op->args[fault.part].name;
+  const bool before = fault.offset < 0;
+  judge_verdict(result, VERDICT_CRASH, "crash",
+                "%s: accessed byte %lld %s of its %lld; every buffer began or ended at an unmapped page", name,
+                (long long)(before ? -fault.offset : fault.offset - r->bytes),
+                before ? "before the first" : "past the end", (long long)r->bytes);
+  result->device_lost = true; /* the launch was left where it stood */
+}
+
+/* ---- placement --------------------------------------------------------------------------------------- */
+
+static int64_t round_up(int64_t bytes, int64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/* Where an argument's elements begin and end inside its allocation, without what pads its last row or block. */
+static span used_bytes(const image *img, int32_t i) {
+  const assay_tensor *t = &img->arg[i];
+  const assay_content content = img->call.op->args[i].content;
+  const bool pool = content == ASSAY_K_CACHE || content == ASSAY_V_CACHE;
+  const int64_t element = assay_dtype_size(t->dtype);
+  const int64_t begin = img->bias[i] + (pool ? img->first_block * t->stride[0] * element : 0);
+  int64_t last = 0;
+  for (int32_t a = 0; a < t->rank; ++a) {
+    const int64_t extent = pool && a == 0 ? img->pool_blocks : t->shape[a];
+    if (extent <= 0) return (span){begin, 0};
+    if (extent > 1) last += (extent - 1) * t->stride[a];
+  }
+  return (span){begin, (last + 1) * element};
+}
+
+/* A region of `bytes` bytes at the chosen end of its pages. */
+static bool place_part(const trial *t, int part, int64_t bytes, int64_t alignment, bool behind, case_result *result) {
+  region *r = &kept.part[part];
+  assay_error error = {""};
+  const int64_t rounded = round_up(bytes, alignment);
+  if (r->memory == NULL || r->capacity < rounded) {
+    void *memory = NULL;
+    if (r->memory != NULL) t->device->release_guarded(r->memory);
+    *r = (region){.memory = NULL};
+    if (!device_status(t->device->alloc_guarded(rounded, &memory, &r->capacity, &error), "guarded allocation", false,
+                       &error, result))
+      return false;
+    r->memory = memory;
+  }
+  r->at = behind ? r->memory + r->capacity - rounded : r->memory;
+  r->bytes = bytes;
+  r->slack = behind ? rounded - bytes : 0;
+  return true;
+}
+
+/* Bytes and, behind them, poison up to the unmapped page. contents NULL: poison alone. */
+static bool fill(const trial *t, const region *r, const unsigned char *contents, case_result *result) {
+  assay_error error = {""};
+  const int64_t total = r->bytes + r->slack, from = contents != NULL ? r->bytes : 0;
+  if (total == 0) return true;
+  if (total > kept.staging_bytes) {
+    free(kept.staging);
+    kept.staging_bytes = 2 * total;
+    kept.staging = malloc((size_t)kept.staging_bytes);
+    if (kept.staging == NULL) {
+      kept.staging_bytes = 0;
+      judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
+      return false;
+    }
+  }
+  if (contents != NULL) memcpy(kept.staging, contents, (size_t)r->bytes);
+  poison_fill(kept.staging + from, total - from, t->first.chosen.poison);
+  return device_status(t->device->upload(r->at, kept.staging, total, &error), "upload", true, &error, result);
+}
+
+static bool place_all(const trial *t, bool behind, device_call *on, case_result *result) {
+  const image *img = &t->first;
+  const assay_op *op = img->call.op;
+  if (kept.device != t->device) pages_release();
+  kept.device = t->device;
+  for (int i = 0; i < REGIONS; ++i)
+    kept.part[i].at = NULL;
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    on->arg[i] = img->arg[i];
+    if (img->arg[i].data == NULL) continue;
+    int32_t home = i; /* of the allocation; K and V may share one */
+    for (int32_t j = 0; j < i && home == i; ++j)
+      if (img->arg[j].data != NULL && img->extent[j].bytes > 0 && img->extent[j].offset == img->extent[i].offset)
+        home = j;
+    const span own = used_bytes(img, i);
+    if (home == i) {
+      int64_t end = own.offset + own.bytes;
+      for (int32_t j = i + 1; j < op->arg_count; ++j)
+        if (img->arg[j].data != NULL && img->extent[j].offset == img->extent[i].offset && img->extent[i].bytes > 0) {
+          const span other = used_bytes(img, j);
+          if (other.offset + other.bytes > end) end = other.offset + other.bytes;
+        }
+      if (!place_part(t, i, end, NATURAL, behind, result) ||
+          !fill(t, &kept.part[i], img->host + img->extent[i].offset, result))
+        return false;
+    }
+    on->arg[i].data = (void *)((uintptr_t)kept.part[home].at + (uintptr_t)img->bias[i]);
+  }
+  if (!place_part(t, WORKSPACE, t->workspace_bytes, 256, behind, result) ||
+      !fill(t, &kept.part[WORKSPACE], NULL, result))
+    return false;
+  on->call = (assay_call){op, on->arg, img->param};
+  on->env = (assay_env){.stream = t->device->stream(),
+                        .workspace = kept.part[WORKSPACE].at,
+                        .workspace_bytes = t->workspace_bytes,
+                        .multiprocessors = t->multiprocessors};
+  return true;
+}
+
+/* ---- the law ----------------------------------------------------------------------------------------- */
+
+static bool launch(const trial *t, device_call *on, case_result *result) {
+  assay_error error = {""};
+  if (sigsetjmp(fault.back, 1) != 0) {
+    disarm();
+    say_fault(t, result);
+    return false;
+  }
+  arm();
+  t->device->schedule(t->one->seed);
+  const assay_status launched = t->variant->launch(&on->call, &on->env, &error);
+  const assay_status status = launched == ASSAY_OK ? t->device->synchronize(&error) : launched;
+  disarm();
+  if (device_status(status, "launch", launched == ASSAY_OK, &error, result)) return true;
+  if (result->verdict == VERDICT_CRASH)
+    judge_verdict(result, VERDICT_CRASH, "crash", "every buffer began or ended at an unmapped page: %s", error.text);
+  return false;
+}
+
+/* What is behind a buffer whose size is no multiple of its alignment. */
+static bool same_slack(const trial *t, case_result *result) {
+  unsigned char found[256], poison[512];
+  assay_error error = {""};
+  for (int i = 0; i < REGIONS; ++i) {
+    const region *r = &kept.part[i];
+    if (r->at == NULL || r->slack == 0) continue;
+    assay_status status = t->device->download(found, r->at + r->bytes, r->slack, &error);
+    if (status == ASSAY_OK) status = t->device->synchronize(&error);
+    if (!device_status(status, "download", true, &error, result)) return false;
+    poison_fill(poison, sizeof poison, t->first.chosen.poison);
+    if (memcmp(found, poison + (i == WORKSPACE ? r->bytes & 1 : 0), (size_t)r->slack) == 0) continue;
+    judge_verdict(result, VERDICT_FAIL, "guard", "%s: wrote after its end, into the %lld bytes before an unmapped page",
+                  i == WORKSPACE ? "workspace" : t->one->op->args[i].name, (long long)r->slack);
+    return false;
+  }
+  return true;
+}
+
+/* Outputs are dense and cover their allocations. */
+static bool fetch(const trial *t, outputs *got, case_result *result) {
+  assay_error error = {""};
+  assay_status status = ASSAY_OK;
+  for (int32_t o = 0; o < t->count && status == ASSAY_OK; ++o) {
+    const region *r = &kept.part[t->output[o].arg];
+    if (r->bytes > 0) status = t->device->download(got->bits[o], r->at, r->bytes, &error);
+  }
+  if (status == ASSAY_OK) status = t->device->synchronize(&error);
+  return device_status(status, "download", true, &error, result);
+}
+
+bool pages_check(const trial *t, const outputs *plain, case_result *result) {
+  const bool behind = (logical_hash(t->one, STREAM_SIDE) & 1) == 0;
+  outputs got;
+  static device_call on; /* static: alive after a jump */
+  bool good = outputs_make(t, &got);
+  if (!good) judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
+  good = good && place_all(t, behind, &on, result) && launch(t, &on, result) && same_slack(t, result) &&
+         fetch(t, &got, result);
+  good = good && judge_same(t, plain, &got, "pages",
+                            behind ? "when every buffer ends at an unmapped page"
+                                   : "when every buffer begins at an unmapped page",
+                            result);
+  if (good) judge_add_law(result, "pages");
+  outputs_free(&got);
+  return good;
+}
