@@ -5,7 +5,7 @@
 #include "generate_logical.h"
 #include "judge_parts.h"
 
-enum { HOLD_US = 40, BUSY_US = 300, ALIGNMENT = 256 };
+enum { HOLD_US = 40, BUSY_US = 200, ALIGNMENT = 256 };
 
 static bool out_of_memory(case_result *result) {
   judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "gpu/lib/device_cuda.h"
+
 static cudaStream_t stream; /* NULL: not open */
 static cudaDeviceProp properties;
 
@@ -107,7 +109,25 @@ static void *get_stream(void) {
 static void schedule(uint64_t) {}
 
 extern "C" const assay_device *assay_device_cuda(void) {
-  static const assay_device device = {"cuda", open_device, close_device, describe,    allocate, release,
-                                      upload, download,    get_stream,   synchronize, schedule};
+  static const assay_device device = {"cuda",
+                                      open_device,
+                                      close_device,
+                                      describe,
+                                      allocate,
+                                      release,
+                                      upload,
+                                      download,
+                                      get_stream,
+                                      synchronize,
+                                      schedule,
+                                      assay_cuda_host::guarded_alloc,
+                                      assay_cuda_host::guarded_release,
+                                      assay_cuda_host::graph_capture_begin,
+                                      assay_cuda_host::graph_capture_end,
+                                      assay_cuda_host::graph_replay,
+                                      assay_cuda_host::graph_release,
+                                      assay_cuda_host::side_stream,
+                                      assay_cuda_host::keep_busy,
+                                      assay_cuda_host::side_synchronize};
   return &device;
 }

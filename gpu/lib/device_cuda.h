@@ -1,0 +1,26 @@
+/* device_cuda.h: the parts of the CUDA device that stand in files of their own. */
+#ifndef ASSAY_GPU_LIB_DEVICE_CUDA_H
+#define ASSAY_GPU_LIB_DEVICE_CUDA_H
+
+#include <assay/device.h>
+
+extern "C" const assay_device *assay_device_cuda(void);
+
+namespace assay_cuda_host {
+
+/* device_cuda_pages.cu */
+assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
+void guarded_release(void *memory);
+
+/* device_cuda_streams.cu */
+assay_status graph_capture_begin(void **stream, assay_error *error);
+assay_status graph_capture_end(void **graph, assay_error *error);
+assay_status graph_replay(void *graph, assay_error *error);
+void graph_release(void *graph);
+assay_status side_stream(int32_t number, void **stream, assay_error *error);
+assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds, assay_error *error);
+assay_status side_synchronize(assay_error *error);
+
+} // namespace assay_cuda_host
+
+#endif
