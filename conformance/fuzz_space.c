@@ -310,5 +310,8 @@ assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz
     /* Taps are sigma / F: the axis gives them, so that they are sixteenths whatever F is. */
     if (s->dim_F >= 0) one->sigma = floor(4 * one->sigma) / 4 / 2 * (double)one->dim[s->dim_F];
   }
+  /* Tier 2 is about real values: on the lattice equal terms round the same way again and again. */
+  if (status == ASSAY_OK && one->tier == TIER_CALIBRATED && one->values == ASSAY_LATTICE)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "values: found lattice, allowed in tier exact only");
   return status == ASSAY_OK ? case_check(one, error) : status;
 }

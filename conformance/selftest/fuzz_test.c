@@ -1,0 +1,261 @@
+/* fuzz_test.c: coverage that covers, draws that are legal and the same again, and the stream that carries them. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/execute.h"
+#include "conformance/fuzz.h"
+#include "fake.h"
+
+static fuzz *make(uint64_t seed) {
+  fuzz *f = NULL;
+  assay_error error = {""};
+  fake_register();
+  cr_assert_eq(fuzz_make(&fake_op, fake_variant.device, seed, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  return f;
+}
+
+static void draw_one(fuzz *f, fuzz_draw *made) {
+  assay_error error = {""};
+  cr_assert_eq(fuzz_next(f, made, &error), ASSAY_OK, "%s", error.text);
+}
+
+static int64_t dim(const assay_case *one, const char *name) {
+  for (int32_t i = 0; i < one->op->dim_count; ++i)
+    if (strcmp(one->op->dims[i].name, name) == 0) return one->dim[i];
+  cr_assert_fail("%s", name);
+  return 0;
+}
+
+static int64_t longest(const assay_case *one) {
+  int64_t L = 0;
+  for (int32_t i = 0; i < one->batch; ++i)
+    if (one->kv_len[i] > L) L = one->kv_len[i];
+  return L;
+}
+
+/* What the cases themselves say, not what the fuzzer says of them. */
+typedef struct seen {
+  bool H[300], H_kv[300], D[300], block[300], length[4096], batch[16];
+  bool below_block, at_block, above_block, shared, permuted[4][3][5];
+} seen;
+
+static void look(seen *s, const assay_case *one) {
+  assay_error error = {""};
+  cr_assert_eq(case_check(one, &error), ASSAY_OK, "%s", error.text);
+  const int64_t block = dim(one, "block_size");
+  s->H[dim(one, "H")] = s->H_kv[dim(one, "H_kv")] = s->D[dim(one, "D")] = s->block[block] = true;
+  s->batch[one->batch] = true;
+  s->permuted[one->mode][(int)one->param[0]][one->dead] = true;
+  for (int32_t i = 0; i < one->batch; ++i) {
+    s->length[one->kv_len[i]] = true;
+    s->below_block |= one->kv_len[i] == block - 1;
+    s->at_block |= one->kv_len[i] == block;
+    s->above_block |= one->kv_len[i] == block + 1;
+    s->shared |= one->share_with[i] >= 0;
+  }
+}
+
+static fuzz_counts cover(fuzz *f, seen *s, int32_t most) {
+  fuzz_counts n;
+  fuzz_draw made = {0};
+  do {
+    draw_one(f, &made);
+    look(s, &made.one);
+    fuzz_judged(f, &made);
+    fuzz_count(f, &n);
+  } while (made.phase != FUZZ_RANDOM && n.draws < most);
+  return n;
+}
+
+Test(fuzz, every_boundary_value_and_pair_is_drawn) {
+  static const int lengths[] = {0, 1, 2, 31, 32, 33, 63, 64, 65, 127, 128, 129}; /* split 32 of the fake, tiles */
+  static const int blocks[] = {8, 16, 32, 64, 128, 256};
+  static seen s;
+  fuzz *f = make(3);
+  const fuzz_counts n = cover(f, &s, 5000);
+  cr_assert(s.H[1] && s.H[2] && s.H[255] && s.H[256] && s.H[4], "ends of H, their neighbours, the fallback");
+  cr_assert(s.H_kv[1] && s.H_kv[2] && s.H_kv[255] && s.H_kv[256]);
+  cr_assert(s.D[8] && s.D[16] && s.D[248] && s.D[256]);
+  for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; ++i)
+    cr_assert(s.block[blocks[i]], "block_size %d", blocks[i]);
+  for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; ++i)
+    cr_assert(s.length[lengths[i]], "kv_len %d", lengths[i]);
+  cr_assert(s.below_block && s.at_block && s.above_block && s.shared && s.batch[1] && s.batch[8]);
+  for (int m = 0; m < 4; ++m)
+    for (int l = 0; l < 3; ++l) {
+      bool any = false;
+      for (int d = 0; d < 5; ++d)
+        any = any || s.permuted[m][l][d];
+      cr_assert(any, "mode %d in layout %d", m, l);
+    }
+  cr_assert_eq(n.values_judged, n.values);
+  cr_assert_eq(n.pairs_judged, n.pairs);
+  cr_assert_eq(n.claims, 1);
+  cr_assert_eq(n.claims_judged, 1);
+  cr_assert_gt(n.values_impossible, 0, "255 and others are no block sizes");
+  cr_assert_lt(n.pairs_impossible, n.pairs / 4, "%lld of %lld", (long long)n.pairs_impossible, (long long)n.pairs);
+  cr_assert_lt(n.draws, 2500, "%lld draws for %lld pairs", (long long)n.draws, (long long)n.pairs);
+  fuzz_free(f);
+}
+
+/* What was not judged is said to be missing. */
+Test(fuzz, a_short_run_is_seen_to_be_short) {
+  static seen s;
+  fuzz *f = make(3);
+  const char *name = NULL;
+  char missing[400];
+  int32_t judged = 0, possible = 0;
+  bool any = false;
+  const fuzz_counts n = cover(f, &s, 5);
+  cr_assert_lt(n.values_judged, n.values);
+  cr_assert_lt(n.pairs_judged, n.pairs);
+  for (int32_t i = 0; fuzz_axis_reached(f, i, &name, &judged, &possible, missing, sizeof missing); ++i) {
+    cr_assert_eq(judged == possible, missing[0] == '\0', "%s: %d of %d, missing '%s'", name, judged, possible, missing);
+    any = any || missing[0] != '\0';
+  }
+  cr_assert(any);
+  fuzz_free(f);
+}
+
+Test(fuzz, same_seed_same_draws) {
+  enum { DRAWS = 3000 };
+  fuzz *a = make(7), *b = make(7), *c = make(8);
+  char *x = malloc(CASE_MAX_LINE), *y = malloc(CASE_MAX_LINE);
+  fuzz_draw one = {0}, two = {0}, three = {0}, copy = {0};
+  int32_t different = 0;
+  for (int32_t i = 0; i < DRAWS; ++i) {
+    draw_one(a, &one);
+    draw_one(b, &two);
+    draw_one(c, &three);
+    fuzz_copy(&one, &copy);
+    cr_assert_eq(case_print(&copy.one, x, CASE_MAX_LINE, NULL), ASSAY_OK);
+    cr_assert_eq(case_print(&two.one, y, CASE_MAX_LINE, NULL), ASSAY_OK);
+    cr_assert_str_eq(x, y, "draw %d", i);
+    different += one.one.seed != three.one.seed;
+    if (i % 2 == 0) { /* judging says nothing to the drawing */
+      fuzz_judged(a, &one);
+      continue;
+    }
+    fuzz_path(a, &one, "v", "tile=16");
+    fuzz_path(b, &two, "v", "tile=16");
+  }
+  cr_assert_gt(different, DRAWS / 2);
+  free(x);
+  free(y);
+  fuzz_free(a), fuzz_free(b), fuzz_free(c);
+}
+
+/* A descriptor says all there is: a draw comes back from it. */
+Test(fuzz, draws_parse_back) {
+  fuzz *f = make(11);
+  char *x = malloc(CASE_MAX_LINE), *y = malloc(CASE_MAX_LINE);
+  for (int32_t i = 0; i < 400; ++i) {
+    fuzz_draw made = {0};
+    assay_case back;
+    assay_error error = {""};
+    draw_one(f, &made);
+    cr_assert_eq(case_print(&made.one, x, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_eq(case_parse(x, &back, &error), ASSAY_OK, "%s: %s", x, error.text);
+    cr_assert_eq(case_print(&back, y, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_str_eq(x, y);
+    cr_assert_leq(longest(&back), 4096);
+    case_free(&back);
+  }
+  free(x);
+  free(y);
+  fuzz_free(f);
+}
+
+Test(fuzz, paths_are_classes) {
+  fuzz *f = make(1);
+  fuzz_draw made = {0};
+  const char *path = NULL;
+  int64_t count = 0;
+  fuzz_counts n;
+  draw_one(f, &made);
+  fuzz_path(f, &made, "v", "split splits=3 D=64");
+  fuzz_path(f, &made, "v", "split splits=4 D=64");
+  fuzz_path(f, &made, "v", "split splits=5 D=64");
+  fuzz_path(f, &made, "v", "split splits=8 D=64");
+  fuzz_path(f, &made, "w", "split splits=8 D=64");
+  fuzz_count(f, &n);
+  cr_assert_eq(n.paths, 4);
+  cr_assert(fuzz_path_reached(f, 2, &path, &count));
+  cr_assert_str_eq(path, "v: split splits=5..8 D=33..64");
+  cr_assert_eq(count, 2);
+  cr_assert_not(fuzz_path_reached(f, 4, &path, &count));
+  for (int32_t i = 0; i < 5000; ++i) { /* what a plug-in says is cut, and no more of it kept than there is room for */
+    char text[200];
+    (void)snprintf(text, sizeof text, "%0150d %c%c%c", 1, 'a' + i % 26, 'a' + i / 26 % 26, 'a' + i / 676);
+    fuzz_path(f, &made, text + 140, text + 149);
+  }
+  fuzz_count(f, &n);
+  cr_assert_leq(n.paths, 1024);
+  fuzz_free(f);
+}
+
+Test(fuzz, claims) {
+  assay_case one = fake_case(TIER_CALIBRATED);
+  cr_assert(fuzz_claimed(&fake_variant, &one));
+  one.dtype = one.kv_dtype = ASSAY_BF16;
+  cr_assert_not(fuzz_claimed(&fake_variant, &one));
+  one.dtype = ASSAY_F32;
+  one.kv_dtype = ASSAY_E4M3;
+  cr_assert_not(fuzz_claimed(&fake_variant, &one));
+  one.kv_dtype = ASSAY_F32;
+  one.param[0] = 1;
+  cr_assert_not(fuzz_claimed(&fake_variant, &one));
+  case_free(&one);
+}
+
+/* ---- the stream -------------------------------------------------------------------------------------- */
+
+enum { STREAMED = 2500, EVERY = 100 };
+
+typedef struct stream {
+  assay_case one[EXECUTE_WINDOW];
+  int64_t made, delivered, waited, killed;
+} stream;
+
+static execute_more next(void *context, int64_t index, const assay_case **one) {
+  stream *s = context;
+  cr_assert_eq(index, s->made);
+  if (index == STREAMED) return EXECUTE_END;
+  if (index % EVERY == 0 && s->delivered < index) {
+    ++s->waited;
+    return EXECUTE_WAIT;
+  }
+  assay_case *at = &s->one[index % EXECUTE_WINDOW];
+  case_free(at);
+  *at = fake_case(TIER_EXACT);
+  at->seed = (uint64_t)index;
+  if (index % 1000 == 7) at->kv_len[0] = 3;
+  ++s->made;
+  *one = at;
+  return EXECUTE_CASE;
+}
+
+static void done(void *context, int64_t index, const assay_case *one, const case_result *result) {
+  stream *s = context;
+  cr_assert_eq(index, s->delivered);
+  cr_assert_eq(one->seed, (uint64_t)index, "the case is still there");
+  ++s->delivered;
+  s->killed += result->verdict == VERDICT_CRASH;
+  cr_assert_eq(result->verdict, index % 1000 == 7 ? VERDICT_CRASH : VERDICT_PASS, "%s", result->message);
+}
+
+Test(fuzz, cases_made_while_others_run) {
+  static stream s;
+  assay_error error = {""};
+  const execute_options options = {.workers = 2, .deadline_s = 20};
+  fake_register();
+  fake_broken = FAULT_SEGV;
+  fake_broken_length = 3;
+  cr_assert_eq(execute_stream(next, fake_device.name, &options, done, &s, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(s.delivered, STREAMED);
+  cr_assert_eq(s.killed, 3);
+  cr_assert_gt(s.waited, 0);
+  for (int32_t i = 0; i < EXECUTE_WINDOW; ++i)
+    case_free(&s.one[i]);
+}
