@@ -62,8 +62,9 @@ int main(int argc, char **argv) {
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT,
-                   "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, version, help",
-                   command);
+  (void)assay_fail(
+      &error, ASSAY_ERR_INPUT,
+      "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, version, help",
+      command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

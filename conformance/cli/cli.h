@@ -28,8 +28,8 @@ typedef struct cli_options {
   double deadline_s, budget_s; /* --budget; 0: not given */
   int64_t cases;               /* --cases; 0: not given */
   const char *ledger, *regressions;
-  int32_t shard, shards; /* --shard i/n; 0, 0: not given */
-  int power;             /* --power off|sample|all, a power_mode; -1: not given */
+  int32_t shard, shards;  /* --shard i/n; 0, 0: not given */
+  int power;              /* --power off|sample|all, a power_mode; -1: not given */
   const char *shrink;     /* --shrink DIR */
   double shrink_budget_s; /* --shrink-budget S, for each failure */
   const char *resume, *html, *output, *dump, *dtype, *shape;
