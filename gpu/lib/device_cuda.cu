@@ -3,11 +3,37 @@
 #include <assay/device.h>
 
 #include <cuda_runtime.h>
+#include <string.h>
 
 #include "gpu/lib/device_cuda.h"
 
 static cudaStream_t stream; /* NULL: not open */
 static cudaDeviceProp properties;
+
+/* Copies go through pinned memory, so that they neither wait nor hold up the caller: what is in [0, staged) is under
+ * way until the next synchronize(), which hands out what was downloaded. What does not fit goes directly. */
+enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 16 };
+static unsigned char *staging; /* NULL: none could be had */
+static int64_t staged;
+static struct {
+  void *to;
+  const void *from;
+  size_t bytes;
+} downloads[MAX_DOWNLOADS];
+static int download_count;
+
+/* Room for `bytes` until the next synchronize(), or NULL. */
+static unsigned char *stage(int64_t bytes) {
+  if (staging == nullptr || bytes > STAGING_BYTES - staged) return nullptr;
+  unsigned char *room = staging + staged;
+  staged += (bytes + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+  return room;
+}
+
+static void forget_stage(void) {
+  staged = 0;
+  download_count = 0;
+}
 
 static assay_status fail_with(cudaError_t code, assay_status status, const char *doing, assay_error *error) {
   (void)cudaGetLastError();
@@ -34,10 +60,17 @@ static assay_status open_device(assay_error *error) {
     stream = nullptr;
     return fail_with(code, ASSAY_ERR_DEVICE, "creating a stream", error);
   }
+  void *pinned = nullptr;
+  if (cudaHostAlloc(&pinned, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess) (void)cudaGetLastError();
+  staging = static_cast<unsigned char *>(pinned);
+  forget_stage();
   return ASSAY_OK;
 }
 
 static void close_device(void) {
+  if (staging != nullptr) (void)cudaFreeHost(staging);
+  staging = nullptr;
+  forget_stage();
   if (stream != nullptr) (void)cudaStreamDestroy(stream);
   stream = nullptr;
 }
@@ -84,22 +117,39 @@ static assay_status synchronize(assay_error *error) {
   assay_status status = open_device(error);
   if (status != ASSAY_OK) return status;
   const cudaError_t code = cudaStreamSynchronize(stream);
+  for (int i = 0; i < download_count && code == cudaSuccess; ++i)
+    memcpy(downloads[i].to, downloads[i].from, downloads[i].bytes);
+  forget_stage();
   return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "running kernels", error);
 }
 
 static assay_status copy(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, assay_error *error) {
-  assay_status status = open_device(error);
-  if (status != ASSAY_OK || bytes == 0) return status;
   const cudaError_t code = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream);
   return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "copying", error);
 }
 
 static assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {
-  return copy(to, from, bytes, cudaMemcpyHostToDevice, error);
+  assay_status status = open_device(error);
+  if (status != ASSAY_OK || bytes == 0) return status;
+  unsigned char *room = stage(bytes);
+  if (room != nullptr) memcpy(room, from, static_cast<size_t>(bytes));
+  return copy(to, room != nullptr ? room : from, bytes, cudaMemcpyHostToDevice, error);
 }
 
 static assay_status download(void *to, const void *from, int64_t bytes, assay_error *error) {
-  return copy(to, from, bytes, cudaMemcpyDeviceToHost, error);
+  assay_status status = open_device(error);
+  if (status != ASSAY_OK || bytes == 0) return status;
+  unsigned char *room = download_count < MAX_DOWNLOADS ? stage(bytes) : nullptr;
+  if (room == nullptr) return copy(to, from, bytes, cudaMemcpyDeviceToHost, error);
+  status = copy(room, from, bytes, cudaMemcpyDeviceToHost, error);
+  if (status != ASSAY_OK) {
+    download_count = 0; /* whoever asked for the earlier ones is not going to wait for them */
+    return status;
+  }
+  downloads[download_count].to = to;
+  downloads[download_count].from = room;
+  downloads[download_count++].bytes = static_cast<size_t>(bytes);
+  return ASSAY_OK;
 }
 
 static void *get_stream(void) {
