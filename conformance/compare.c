@@ -100,7 +100,7 @@ static void add_pair(comparison *c, const results_case *a, const results_case *b
   g->only_a += b == NULL;
   g->only_b += a == NULL;
   if (a == NULL || b == NULL) return;
-  const bool was = verdict_is_good(a->verdict), is = verdict_is_good(b->verdict);
+  const bool was = results_good(a), is = results_good(b);
   g->new_failures += was && !is;
   g->fixed += !was && is;
   c->new_failures += was && !is;
@@ -197,8 +197,7 @@ static void print_failures(const comparison *c, bool fixed, FILE *to) {
   int64_t shown = 0;
   for (int64_t i = 0; i < c->pair_count; ++i) {
     const results_case *a = c->pairs[i].a, *b = c->pairs[i].b;
-    if (a == NULL || b == NULL || verdict_is_good(a->verdict) != !fixed || verdict_is_good(b->verdict) != fixed)
-      continue;
+    if (a == NULL || b == NULL || results_good(a) != !fixed || results_good(b) != fixed) continue;
     if (shown++ >= FAILURES_SHOWN) continue;
     (void)fprintf(to, "%s %s -> %s: %s\n  assay replay ", fixed ? "fixed:" : "NEW:", verdict_name(a->verdict),
                   verdict_name(b->verdict), fixed ? a->check : b->check);

@@ -123,6 +123,7 @@ void report_add(report *r, const assay_case *one, const case_result *result) {
   /* After a failed write nothing is added: the file ends in a line cut off, which a continued run writes again. */
   if (r->jsonl.stream != NULL && r->added > r->options.past && !ferror(r->jsonl.stream))
     file_jsonl_case(r->jsonl.stream, one, result, r->descriptor, r->expected);
+  text_note(&r->jsonl);
   if (r->junit.stream != NULL) file_junit_case(r->junit.stream, one, result, r->descriptor, r->expected);
   if (prints(r) && !verdict_is_good(result->verdict) && r->expected == NULL) print_result(r, one, result);
   show_progress(r);

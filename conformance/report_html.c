@@ -63,7 +63,7 @@ static void tile(FILE *to, const char *name, int64_t count, bool bad) {
 static int64_t bad_cases(const results *r) {
   int64_t bad = 0;
   for (int64_t i = 0; i < r->case_count; ++i)
-    bad += !verdict_is_good(r->cases[i].verdict);
+    bad += !results_good(&r->cases[i]);
   return bad;
 }
 
@@ -190,7 +190,7 @@ static void failures(FILE *to, const results *r) {
   for (int64_t i = 0; i < r->case_count && shown < BAD_SHOWN; ++i) {
     const results_case *one = &r->cases[i];
     char name[256];
-    if (verdict_is_good(one->verdict)) continue;
+    if (results_good(one)) continue;
     ++shown;
     (void)snprintf(name, sizeof name, "%s/%s on %s, %s/%s/%s", one->op, one->variant, one->device, one->suite,
                    one->section, one->name);
@@ -225,7 +225,7 @@ static void worst(FILE *to, const results *r) {
     char name[256];
     const double ratio[3] = {one->ratio_element, one->ratio_row, one->ratio_request};
     (void)fputs("<tr class=\"lead\">", to);
-    html_cell(to, verdict_is_good(one->verdict) ? "good" : "bad", verdict_name(one->verdict));
+    html_cell(to, results_good(one) ? "good" : "bad", verdict_name(one->verdict));
     for (int k = 0; k < 3; ++k) {
       (void)fprintf(to, "<td class=\"n%s\">", ratio[k] > 1 ? " bad" : "");
       html_ratio(to, ratio[k]);

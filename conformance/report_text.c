@@ -122,7 +122,7 @@ void text_count(FILE *to, int64_t count) {
 /* ---- files ------------------------------------------------------------------------------------------- */
 
 static assay_status take_path(text_file *file, const char *path, assay_error *error) {
-  *file = (text_file){NULL, "", "", false};
+  *file = (text_file){NULL, "", "", false, 0};
   if (path[0] == '\0' || strlen(path) >= sizeof file->path)
     return assay_fail(error, ASSAY_ERR_INPUT, "report: a path of 1 to %zu bytes, found %zu", sizeof file->path - 1,
                       strlen(path));
@@ -171,6 +171,10 @@ void text_discard(text_file *file) {
   file->stream = NULL;
 }
 
+void text_note(text_file *file) {
+  if (file->stream != NULL && ferror(file->stream) && file->why == 0) file->why = errno;
+}
+
 assay_status text_close(text_file *file, assay_error *error) {
   if (file->stream == NULL) return ASSAY_OK;
   FILE *stream = file->stream;
@@ -178,7 +182,7 @@ assay_status text_close(text_file *file, assay_error *error) {
   errno = 0;
   const bool bad = ferror(stream) != 0;
   const bool flushed = fflush(stream) == 0 && fsync(fileno(stream)) == 0;
-  int why = errno;
+  int why = file->why != 0 ? file->why : errno;
   const bool closed = fclose(stream) == 0;
   if (why == 0) why = errno;
   if (!bad && flushed && closed) {

@@ -25,6 +25,7 @@ typedef struct text_file {
   char path[4096];   /* the name it gets */
   char beside[4110]; /* the name it has */
   bool partial;      /* stays when it cannot be finished */
+  int why;           /* errno of the first failed write; 0: none */
 } text_file;
 
 assay_status text_open(text_file *file, const char *path, assay_error *error);
@@ -34,6 +35,8 @@ assay_status text_open(text_file *file, const char *path, assay_error *error);
 assay_status text_open_partial(text_file *file, const char *path, int64_t keep_bytes, assay_error *error);
 /* Closes without renaming: PATH.partial stays. */
 void text_keep(text_file *file);
+/* After writing: keeps the reason of the first write that failed, for text_close to give. */
+void text_note(text_file *file);
 /* Flushes, checks, renames. Whatever fails leaves nothing behind. */
 assay_status text_close(text_file *file, assay_error *error);
 void text_discard(text_file *file);

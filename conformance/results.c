@@ -159,6 +159,7 @@ static void read_case(results *r, const json_value *line, results_case *one, boo
   one->ratio_request = ratio(line, "ratio_request");
   one->reference_ms = json_number(line, "reference_ms", 0);
   one->run_ms = json_number(line, "run_ms", 0);
+  one->expected = json_text(line, "expected", NULL) != NULL;
   one->live_keys = json_integer(line, "live_keys", 0);
   one->seed = json_unsigned(line, "seed", 0);
   read_lengths(one->descriptor, one);
@@ -282,6 +283,10 @@ void results_free(results *r) {
   free(r->mutants);
   free(r->notes);
   memset(r, 0, sizeof *r);
+}
+
+bool results_good(const results_case *one) {
+  return one->expected || verdict_is_good(one->verdict);
 }
 
 int64_t results_count(const results *r, verdict v) {

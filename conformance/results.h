@@ -19,6 +19,7 @@ typedef struct results_case {
   int64_t length, batch, live_keys; /* length: the longest kv_len */
   uint64_t seed;
   int32_t run;
+  bool expected; /* a failure that a ledger lists */
 } results_case;
 
 typedef struct results_run {
@@ -55,6 +56,8 @@ typedef struct results {
  * Messages: file:line: what was found. */
 assay_status results_read(const char *path, results *r, assay_error *error);
 void results_free(results *r);
+/* PASS, REFUSED, UNSUPPORTED, or a failure that was expected. */
+bool results_good(const results_case *one);
 int64_t results_count(const results *r, verdict v);
 /* Is `word` one of `list`, whose items are separated by commas? */
 bool results_listed(const char *list, const char *word);

@@ -1,4 +1,5 @@
 /* report.c: assay report RUN.jsonl… -o report.html: one page and one verdict over all files of a campaign. */
+#include <signal.h>
 #include <stdio.h>
 
 #include "cli.h"
@@ -17,8 +18,9 @@ static int summary(const results *r, const results_groups *g) {
   for (int v = 0; v <= VERDICT_WEAK; ++v) {
     const int64_t count = results_count(r, (verdict)v);
     printf("%s%lld %s", v > 0 ? ", " : "", (long long)count, verdict_name((verdict)v));
-    if (!verdict_is_good((verdict)v)) bad += count;
   }
+  for (int64_t i = 0; i < r->case_count; ++i)
+    bad += !results_good(&r->cases[i]);
   for (int64_t i = 0; i < r->mutant_count; ++i)
     bad += !r->mutants[i].good;
   if (r->mutant_count > 0) printf(", %lld mutants", (long long)r->mutant_count);
@@ -43,6 +45,7 @@ int cli_report_command(int argc, char **argv) {
   cli_options options;
   results all = {0};
   results_groups groups = {0};
+  (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
   assay_status status = cli_parse(argc, argv, "-o --plugin", &options, &error);
   const char *page = options.output != NULL ? options.output : "report.html";
   if (status == ASSAY_OK && options.words.count == 0)

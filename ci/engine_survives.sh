@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# engine_survives.sh BUILD [CASES]: what happens to a run is not what happens to its results. A worker killed in the
+# middle of a case, a full disk, an interruption, shards, and CASES (10000) cases without growth in memory.
+set -uo pipefail
+
+assay=$1/assay
+cases=${2:-10000}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$(cd "$(dirname "$0")/.." && pwd)
+suite=$root/conformance/suites/gate_attention.yaml
+failed=0
+bad() { printf 'FAIL %s\n' "$*"; failed=1; }
+# What a run decided, times left out.
+decided() { sed -E '/^\{"(end|assay)"/d; s/"(reference_ms|run_ms)":[^,}]*//g' "$1"; }
+verdicts() { tail -n 1 "$1" | sed 's/ in .*//'; }
+many() { # many NAME COUNT: a suite of COUNT small cases
+  printf 'op: gate_attention\ncheck:\n  - name: %s\n    mode: decode\n    dtype: [f32, bf16]\n    D: 64\n    H: 2\n    H_kv: 1\n    batch: 2\n    kv_len: {uniform: [1, 40]}\n    cases: %d\n' "$1" $(($2 / 2)) >"$work/$1.yaml"
+}
+wait_lines() { # wait_lines FILE COUNT PID: until the file has so many lines; false: the run ended before
+  while kill -0 "$3" 2>/dev/null; do
+    [ "$(wc -l 2>/dev/null <"$1" || echo 0)" -ge "$2" ] && return 0
+    sleep 0.02
+  done
+  return 1
+}
+
+# ---- SIGKILL of a worker: one CRASH, the run goes on -----------------------------------------------------
+many kill 4000
+"$assay" run "$work/kill.yaml" --variant gate_attention=split_keys --workers 2 --power off --jsonl "$work/kill.jsonl" >"$work/kill.txt" 2>&1 &
+pid=$!
+if wait_lines "$work/kill.jsonl.partial" 200 $pid; then
+  kill -KILL "$(pgrep -P $pid | head -n 1)"
+  wait $pid
+  [ $? -eq 1 ] || bad "a killed worker: exit status is not 1"
+  [ "$(grep -c '"verdict":"CRASH"' "$work/kill.jsonl")" -eq 1 ] || bad "a killed worker: not one CRASH: $(verdicts "$work/kill.txt")"
+  [ "$(grep -c '"verdict":"PASS"' "$work/kill.jsonl")" -eq 3999 ] || bad "a killed worker: $(verdicts "$work/kill.txt")"
+  grep -q 'SIGKILL' "$work/kill.txt" || bad 'a killed worker: the text does not name the signal'
+else
+  bad 'the run to kill a worker of ended early'
+fi
+
+# ---- full disk: a clear error, status 1, nothing under the final name -----------------------------------
+full() { # full NAME FILE-THAT-MAY-NOT-BE COMMAND...
+  local name=$1 file=$2 status=0
+  shift 2
+  "$@" >"$work/full.txt" 2>"$work/full.err" || status=$?
+  [ "$status" -eq 1 ] || bad "$name: exit status $status"
+  grep -q 'cannot be written: ' "$work/full.err" || bad "$name: says $(head -n 2 "$work/full.err")"
+  [ ! -e "$file" ] || bad "$name: $file is there"
+}
+full 'file size limit' "$work/limit.jsonl" bash -c "ulimit -f 64; exec '$assay' run '$suite' --section edge --power off --jsonl '$work/limit.jsonl'"
+[ -s "$work/limit.jsonl.partial" ] || bad 'file size limit: the partial file is gone'
+"$assay" run "$suite" --section edge --power off --jsonl "$work/whole.jsonl" >"$work/whole.txt"
+"$assay" run "$suite" --section edge --power off --resume "$work/limit.jsonl" >"$work/limit.txt" || bad 'file size limit: cannot be resumed'
+cmp -s <(decided "$work/limit.jsonl") <(decided "$work/whole.jsonl") || bad 'file size limit: resumed, and not the same'
+full 'page' "$work/page.html" bash -c "ulimit -f 4; exec '$assay' report '$work/whole.jsonl' -o '$work/page.html'"
+if [ -w /dev/full ]; then
+  "$assay" run "$suite" --section refuse >/dev/full 2>"$work/full.err"
+  [ $? -eq 1 ] || bad 'standard output on a full disk: exit status is not 1'
+  grep -q 'standard output: cannot be written' "$work/full.err" || bad 'standard output on a full disk: not said'
+fi
+if mkdir "$work/disk" && mount -t tmpfs -o size=128k none "$work/disk" 2>/dev/null; then
+  full 'full disk' "$work/disk/r.jsonl" "$assay" run "$suite" --section edge --power off --jsonl "$work/disk/r.jsonl" --junit "$work/disk/r.xml"
+  grep -q 'No space left' "$work/full.err" || bad "full disk: says $(cat "$work/full.err")"
+  [ ! -e "$work/disk/r.xml" ] || bad 'full disk: a truncated JUnit file is there'
+  umount "$work/disk"
+fi
+
+# ---- interrupted, and continued -------------------------------------------------------------------------
+"$assay" run "$work/kill.yaml" --power off --jsonl "$work/a.jsonl" --junit "$work/a.xml" >"$work/a.txt"
+for signal in INT TERM KILL; do
+  rm -f "$work/b.jsonl" "$work/b.xml"
+  "$assay" run "$work/kill.yaml" --power off --jsonl "$work/b.jsonl" --junit "$work/b.xml" >"$work/b.txt" 2>"$work/b.err" &
+  pid=$!
+  # A background job of a script ignores SIGINT until the program sets its own handler, which it does.
+  wait_lines "$work/b.jsonl.partial" 600 $pid || bad "SIG$signal: the run ended early"
+  kill -$signal $pid
+  wait $pid
+  [ $? -ne 0 ] || bad "SIG$signal: exit status 0"
+  [ ! -e "$work/b.jsonl" ] && [ ! -e "$work/b.xml" ] || bad "SIG$signal: a file is there under its final name"
+  [ $signal = KILL ] || grep -q -- "--resume $work/b.jsonl" "$work/b.err" || bad "SIG$signal: how to go on is not said"
+  before=$(grep -c '^{"case"' "$work/b.jsonl.partial")
+  "$assay" run "$work/kill.yaml" --power off --seed 2 --resume "$work/b.jsonl" >/dev/null 2>&1
+  [ $? -eq 2 ] || bad "SIG$signal: another run's file was taken"
+  "$assay" run "$work/kill.yaml" --power off --resume "$work/b.jsonl" --junit "$work/b.xml" >"$work/b.txt" || bad "SIG$signal: resumed, it fails"
+  [ "$before" -ge 500 ] || bad "SIG$signal: only $before results outlived it"
+  cmp -s <(decided "$work/a.jsonl") <(decided "$work/b.jsonl") || bad "SIG$signal: resumed, and not the same"
+  [ "$(verdicts "$work/a.txt")" = "$(verdicts "$work/b.txt")" ] || bad "SIG$signal: other verdicts: $(verdicts "$work/b.txt")"
+done
+
+# ---- shards ---------------------------------------------------------------------------------------------
+for i in 1 2 3; do
+  "$assay" run "$suite" --power off --shard $i/3 --jsonl "$work/s$i.jsonl" >/dev/null || bad "shard $i"
+done
+"$assay" report "$work"/s[123].jsonl -o "$work/s.html" >"$work/s.txt" || bad "shards together: $(tail -n 2 "$work/s.txt")"
+"$assay" report "$work"/s[13].jsonl -o "$work/s.html" >"$work/s.txt" && bad 'a missing shard went unnoticed'
+grep -q 'shard 2/3 is missing' "$work/s.txt" || bad "a missing shard: $(head -n 1 "$work/s.txt")"
+"$assay" run "$suite" --power off --jsonl "$work/one.jsonl" >/dev/null || bad 'the run in one piece'
+cmp -s <(decided "$work/one.jsonl" | sort) <(cat "$work"/s[123].jsonl | grep -v '^{"\(assay\|end\)"' >"$work/s.all"; decided "$work/s.all" | sort) || bad 'shards together are not the whole'
+"$assay" compare "$work/a.jsonl" "$work/b.jsonl" >"$work/c.txt" || bad 'compare: a run against itself'
+grep -qE ' SAME$' "$work/c.txt" || bad "compare: $(tail -n 1 "$work/c.txt")"
+
+# ---- memory ---------------------------------------------------------------------------------------------
+many long "$cases"
+"$assay" run "$work/long.yaml" --variant gate_attention=split_keys --workers 2 --jsonl "$work/long.jsonl" >"$work/long.txt" 2>&1 &
+pid=$!
+rss() { for p in $pid $(pgrep -P $pid); do awk '/^VmRSS/ { print $2 }' "/proc/$p/status" 2>/dev/null; done; }
+first='' last='' now=''
+while kill -0 $pid 2>/dev/null; do
+  lines=$(wc -l 2>/dev/null <"$work/long.jsonl.partial" || echo 0)
+  now=$(rss | sort -n | tr '\n' ' ')
+  if [ "$(wc -w <<<"$now")" -eq 3 ]; then
+    [ "$lines" -ge $((cases / 5)) ] && [ -z "$first" ] && first=$now
+    [ -n "$first" ] && last=$now
+  fi
+  sleep 0.05
+done
+wait $pid || bad "memory: $(tail -n 1 "$work/long.txt")"
+printf 'memory in KB of the three processes after %d cases: %s; near %d: %s\n' $((cases / 5)) "$first" "$cases" "$last"
+if [ -z "$first" ] || [ -z "$last" ]; then bad 'memory was not measured'; fi
+paste <(tr ' ' '\n' <<<"$first") <(tr ' ' '\n' <<<"$last") | while read -r a b; do
+  [ -z "${b:-}" ] || [ "$b" -le $((a + a / 20 + 1024)) ] || exit 1
+done || bad 'memory grew'
+
+[ "$failed" -eq 0 ] && echo 'the engine survives'
+exit "$failed"
