@@ -42,10 +42,12 @@ static const bad_suite bad_suites[] = {
     {"op: gate_attention\ncheck: [{name: a}]\n", ":2:9: kv_len: missing"},
     {ITEM "  - name: a\n    kv_len: 4\n", ":5:11: name: found 'a' twice, allowed once in a section"},
     {ITEM "    lenght: 3\n",
-     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, tier, mode, dtype,"},
+     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, tier, mode, dtype,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
-    {ITEM "    seed: 3\n", ":5:5: seed: found an unknown key"},
+    {ITEM "    seed: 0xzz\n", ":5:11: seed: found '0xzz', allowed 0 to 18446744073709551615, or 0x"},
+    {ITEM "    seed: [1, 2]\n", ":5:11: seed: found a list"},
+    {ITEM "    device: simt\n", ":5:5: device: found an unknown key"},
     {ITEM "    variant: split_keys\n", ":5:5: variant: found an unknown key"},
     {ITEM "    D: 64\n    D: 128\n", ":6:5: D: found twice, allowed once"},
     {ITEM "    D: twelve\n", ":5:8: D: found 'twelve', allowed 8 to 256, multiples of 8"},
@@ -206,6 +208,18 @@ Test(expand, draws_depend_on_seed_and_index_only) {
   case_list_free(&one);
   case_list_free(&two);
   case_list_free(&other);
+}
+
+/* A seed that the item gives is the case's, whatever the run's. */
+Test(expand, a_given_seed_is_kept) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    case_list list = {NULL, 0};
+    expand_text("op: gate_attention\ncheck:\n  - name: a\n    kv_len: {list: [3, 16]}\n    seed: 0xabc\n", seed, &list);
+    cr_assert_eq(list.count, 1);
+    cr_assert_eq(list.cases[0].seed, 0xabc);
+    cr_assert_eq(list.cases[0].kv_len[1], 16);
+    case_list_free(&list);
+  }
 }
 
 /* The first draws for seed 1, so that a change of the generator or of the order of draws does not pass unseen. */
