@@ -1,0 +1,323 @@
+/* kv.c: the block manager: lists of blocks, requests, reservations, steps. The prefix index is kv_prefix.c. */
+#include "core/kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/kv_parts.h"
+
+/* Free blocks: last in, first out. Held ones: in the order they came. Idle ones: by the time they were left; what
+ * comes from the held list may be older than the end, hardly ever by much. */
+static void link_block(assay_kv *kv, int32_t block, kv_list list) {
+  kv_block *b = &kv->block[block];
+  int32_t after = list == LIST_FREE ? -1 : kv->last[list];
+  if (list == LIST_IDLE)
+    while (after >= 0 && kv->block[after].left > b->left)
+      after = kv->block[after].previous;
+  const int32_t before = after >= 0 ? kv->block[after].next : kv->first[list];
+  b->previous = after;
+  b->next = before;
+  *(after >= 0 ? &kv->block[after].next : &kv->first[list]) = block;
+  *(before >= 0 ? &kv->block[before].previous : &kv->last[list]) = block;
+  b->list = (int8_t)list;
+  ++kv->size[list];
+}
+
+void kv_unlink(assay_kv *kv, int32_t block) {
+  kv_block *b = &kv->block[block];
+  const int list = b->list;
+  *(b->previous >= 0 ? &kv->block[b->previous].next : &kv->first[list]) = b->next;
+  *(b->next >= 0 ? &kv->block[b->next].previous : &kv->last[list]) = b->previous;
+  b->previous = b->next = -1;
+  b->list = LIST_NONE;
+  --kv->size[list];
+}
+
+void kv_place(assay_kv *kv, int32_t block) {
+  const kv_block *b = &kv->block[block];
+  const bool held = b->ready > kv->done && !MISTAKE(KV_REUSED_WHILE_READ);
+  link_block(kv, block, held ? LIST_HELD : b->indexed && !LATE_ERASURE ? LIST_IDLE : LIST_FREE);
+}
+
+void kv_take(assay_kv *kv, int32_t block) {
+  kv_block *b = &kv->block[block];
+  if (b->count++ > 0) return;
+  kv_unlink(kv, block);
+  b->taken = kv->begun;
+  --*(b->indexed ? &kv->stats.idle : &kv->stats.free);
+  if (++kv->stats.used > kv->stats.peak_used) kv->stats.peak_used = kv->stats.used;
+}
+
+/* One table less names it. A block taken before the last step began is in that step. */
+static void drop(assay_kv *kv, int32_t block) {
+  kv_block *b = &kv->block[block];
+  if (--b->count > 0 && !MISTAKE(KV_SHARED_BLOCK_FREED)) return;
+  b->count = 0;
+  if (b->taken < kv->begun && b->ready < kv->begun) b->ready = kv->begun;
+  b->left = ++kv->clock;
+  --kv->stats.used;
+  ++*(b->indexed ? &kv->stats.idle : &kv->stats.free);
+  kv_place(kv, block);
+}
+
+static int64_t available(const assay_kv *kv) {
+  return kv->size[LIST_FREE] + kv->size[LIST_IDLE];
+}
+
+/* A free block, else the least recently used idle one without its key. Only where one is available. */
+static int32_t allocate(assay_kv *kv) {
+  if (kv->size[LIST_FREE] == 0 || (MISTAKE(KV_IDLE_BEFORE_FREE) && kv->size[LIST_IDLE] > 0)) {
+    const int32_t oldest = MISTAKE(KV_MOST_RECENT_EVICTED) ? kv->last[LIST_IDLE] : kv->first[LIST_IDLE];
+    kv_erase_key(kv, oldest);
+  }
+  const int32_t block = kv->first[LIST_FREE];
+  kv_take(kv, block);
+  ++kv->stats.allocated;
+  return block;
+}
+
+static assay_status check_range(const char *name, int64_t value, int64_t low, int64_t high, assay_error *error) {
+  if (value >= low && value <= high) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "kv_create: %s: found %lld, allowed %lld to %lld", name, (long long)value,
+                    (long long)low, (long long)high);
+}
+
+static assay_status check_config(const assay_kv_config *c, assay_error *error) {
+  assay_status status = check_range("num_blocks", c->num_blocks, 1, INT32_MAX, error);
+  if (status == ASSAY_OK) status = check_range("block_size", c->block_size, 1, 256, error);
+  if (status == ASSAY_OK) status = check_range("max_requests", c->max_requests, 1, INT32_MAX, error);
+  if (status == ASSAY_OK) status = check_range("max_blocks", c->max_blocks, 1, INT32_MAX / c->block_size, error);
+  if (status == ASSAY_OK) status = check_range("hash_bits", c->hash_bits, 0, 64, error);
+  return status;
+}
+
+assay_status assay_kv_create(const assay_kv_config *config, assay_kv **made, assay_error *error) {
+  *made = NULL;
+  assay_status status = check_config(config, error);
+  if (status != ASSAY_OK) return status;
+  assay_kv *kv = calloc(1, sizeof *kv);
+  if (kv == NULL) goto done;
+  const size_t blocks = (size_t)config->num_blocks, requests = (size_t)config->max_requests;
+  size_t buckets = 16;
+  while (buckets < blocks)
+    buckets *= 2;
+  kv->num_blocks = config->num_blocks;
+  kv->block_size = config->block_size;
+  kv->max_requests = config->max_requests;
+  kv->max_blocks = config->max_blocks;
+  kv->hash_mask = config->hash_bits == 0 ? 0 : UINT64_MAX >> (64 - config->hash_bits);
+  kv->bucket_mask = buckets - 1;
+  kv->block = calloc(blocks, sizeof *kv->block);
+  kv->tokens = calloc(blocks, (size_t)kv->block_size * sizeof *kv->tokens);
+  kv->bucket = malloc(buckets * sizeof *kv->bucket);
+  kv->request = calloc(requests, sizeof *kv->request);
+  kv->closed = malloc(requests * sizeof *kv->closed);
+  kv->tables = calloc(requests, (size_t)kv->max_blocks * sizeof *kv->tables);
+  if (!kv->block || !kv->tokens || !kv->bucket || !kv->request || !kv->closed || !kv->tables) goto done;
+  memset(kv->bucket, -1, buckets * sizeof *kv->bucket);
+  for (int list = 0; list < LISTS; ++list)
+    kv->first[list] = kv->last[list] = -1;
+  /* The lowest block and the lowest request come first. */
+  for (int32_t b = (int32_t)kv->num_blocks - 1; b >= 0; --b) {
+    kv->block[b] = (kv_block){.bucket_next = -1, .parent = -1, .child = -1, .elder = -1, .younger = -1};
+    link_block(kv, b, LIST_FREE);
+  }
+  for (int64_t r = 0; r < kv->max_requests; ++r) {
+    kv->request[r].table = kv->tables + r * kv->max_blocks;
+    kv->closed[r] = (int32_t)(kv->max_requests - 1 - r);
+  }
+  kv->stats.free = kv->num_blocks;
+  *made = kv;
+done:
+  if (*made == NULL) {
+    assay_kv_destroy(kv);
+    status = assay_fail(error, ASSAY_ERR_MEMORY,
+                        "kv_create: out of memory for %lld blocks of %lld tokens, %lld tables of %lld blocks",
+                        (long long)config->num_blocks, (long long)config->block_size, (long long)config->max_requests,
+                        (long long)config->max_blocks);
+  }
+  return status;
+}
+
+void assay_kv_destroy(assay_kv *kv) {
+  if (kv == NULL) return;
+  free(kv->block);
+  free(kv->tokens);
+  free(kv->bucket);
+  free(kv->request);
+  free(kv->closed);
+  free(kv->tables);
+  free(kv);
+}
+
+kv_request *kv_find_request(const assay_kv *kv, const char *call, int32_t request, assay_error *error) {
+  if (request >= 0 && request < kv->max_requests && kv->request[request].open) return &kv->request[request];
+  (void)assay_fail(error, ASSAY_ERR_INPUT, "%s: request %d is not open", call, request);
+  return NULL;
+}
+
+kv_request *kv_new_request(assay_kv *kv, const char *call, assay_error *error) {
+  if (kv->stats.requests == kv->max_requests) {
+    (void)assay_fail(error, ASSAY_ERR_MEMORY, "%s: max_requests: all %lld are open", call, (long long)kv->max_requests);
+    return NULL;
+  }
+  kv_request *r = &kv->request[kv->closed[kv->max_requests - ++kv->stats.requests]];
+  *r = (kv_request){.table = r->table, .open = true, .round = kv->begun, .chain = -1};
+  return r;
+}
+
+/* The last block is shared: the request gets its own. Neither block is given to another before the copy is done:
+ * the pairs of one step may be copied in any order. */
+static void clone_last(assay_kv *kv, kv_request *r, assay_kv_copy *copy) {
+  int32_t *last = &r->table[r->length / kv->block_size];
+  const int32_t source = *last, target = allocate(kv);
+  memcpy(kv_tokens(kv, target), kv_tokens(kv, source), (size_t)kv->block_size * sizeof *kv->tokens);
+  if (!MISTAKE(KV_COPIED_BLOCK_REUSED)) kv->block[source].ready = kv->block[target].ready = kv->begun + 1;
+  drop(kv, source);
+  *last = target;
+  *copy = (assay_kv_copy){source, target};
+  ++kv->stats.cloned;
+}
+
+assay_status assay_kv_reserve_append(assay_kv *kv, int32_t request, int64_t n, int64_t *slots, assay_kv_copy *copies,
+                                     int64_t *copy_count, assay_error *error) {
+  kv_request *r = kv_find_request(kv, "kv_reserve_append", request, error);
+  if (r == NULL) return ASSAY_ERR_INPUT;
+  const int64_t longest = kv->max_blocks * kv->block_size, have = kv_blocks_for(kv, r->length);
+  if (n < 0 || n > longest - r->length)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "kv_reserve_append: n: found %lld, allowed 0 to %lld: %lld of %lld tokens", (long long)n,
+                      (long long)(longest - r->length), (long long)r->length, (long long)longest);
+  if (n == 0) return ASSAY_OK;
+  const int64_t shared_above = MISTAKE(KV_CLONE_ABOVE_TWO) ? 2 : 1;
+  const bool clone =
+      r->length % kv->block_size != 0 && kv->block[r->table[have - 1]].count > shared_above && !MISTAKE(KV_NO_CLONE);
+  if (clone && (copies == NULL || copy_count == NULL))
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_reserve_append: copies: none, but request %d shares its last block",
+                      request);
+  const int64_t want = kv_blocks_for(kv, r->length + n), need = want - have + clone;
+  if (need > available(kv)) {
+    ++kv->stats.exhausted;
+    if (MISTAKE(KV_LEAK_ON_FAILURE) && available(kv) > 0) (void)allocate(kv);
+    if (MISTAKE(KV_LENGTH_ON_FAILURE) && r->length % kv->block_size != 0) ++r->length;
+    return assay_fail(error, ASSAY_ERR_MEMORY,
+                      "kv_reserve_append: pool exhausted: %lld tokens more need %lld blocks, %lld can be had "
+                      "(of %lld: %lld used, %lld held by queued steps)",
+                      (long long)n, (long long)need, (long long)available(kv), (long long)kv->num_blocks,
+                      (long long)kv->stats.used, (long long)kv->size[LIST_HELD]);
+  }
+  if (clone) {
+    assay_kv_copy pair;
+    clone_last(kv, r, &pair);
+    if (!MISTAKE(KV_CLONE_NOT_TOLD)) copies[(*copy_count)++] = pair;
+  }
+  for (int64_t j = have; j < want; ++j)
+    r->table[j] = allocate(kv);
+  if (r->round != kv->begun) {
+    r->round = kv->begun;
+    r->before = r->length;
+  }
+  for (int64_t t = r->length; slots != NULL && t < r->length + n; ++t)
+    slots[t - r->length] = (int64_t)r->table[t / kv->block_size] * kv->block_size + t % kv->block_size -
+                           (MISTAKE(KV_SLOT_OFF_BY_ONE) && t % kv->block_size == 2);
+  r->length += n;
+  return ASSAY_OK;
+}
+
+assay_status assay_kv_fork(assay_kv *kv, int32_t request, int32_t *child, assay_error *error) {
+  const kv_request *from = kv_find_request(kv, "kv_fork", request, error);
+  if (from == NULL) return ASSAY_ERR_INPUT;
+  const int64_t ready = kv->hash_mask == 0 ? kv_queued(kv, from) : from->committed;
+  if (ready < from->length)
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_fork: request %d: %lld of its %lld tokens are not %s yet", request,
+                      (long long)(from->length - ready), (long long)from->length,
+                      kv->hash_mask == 0 ? "in a step that has begun" : "committed");
+  kv_request *to = kv_new_request(kv, "kv_fork", error);
+  if (to == NULL) return ASSAY_ERR_MEMORY;
+  to->length = to->before = from->length;
+  to->committed = from->committed;
+  to->chain = from->chain;
+  to->chain_serial = from->chain_serial;
+  for (int64_t j = 0; j < kv_blocks_for(kv, from->length); ++j) {
+    to->table[j] = from->table[j];
+    if (!MISTAKE(KV_FORK_NOT_COUNTED)) kv_take(kv, to->table[j]);
+  }
+  *child = (int32_t)(to - kv->request);
+  return ASSAY_OK;
+}
+
+assay_status assay_kv_release(assay_kv *kv, int32_t request, assay_error *error) {
+  kv_request *r = kv_find_request(kv, "kv_release", request, error);
+  if (r == NULL) return ASSAY_ERR_INPUT;
+  for (int64_t j = kv_blocks_for(kv, r->length) - 1; j >= 0; --j)
+    drop(kv, r->table[j]);
+  r->open = false;
+  kv->closed[kv->max_requests - kv->stats.requests--] = request;
+  return ASSAY_OK;
+}
+
+int64_t assay_kv_step_begin(assay_kv *kv) {
+  return ++kv->begun;
+}
+
+assay_status assay_kv_step_done(assay_kv *kv, int64_t step, assay_error *error) {
+  if (step <= kv->done || step > kv->begun)
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_step_done: step: found %lld, queued are %lld to %lld",
+                      (long long)step, (long long)kv->done + 1, (long long)kv->begun);
+  kv->done = step;
+  for (int32_t b = MISTAKE(KV_HELD_FOR_EVER) ? -1 : kv->first[LIST_HELD]; b >= 0;) {
+    const int32_t next = kv->block[b].next;
+    if (kv->block[b].ready <= kv->done) {
+      kv_unlink(kv, b);
+      kv_place(kv, b);
+    }
+    b = next;
+  }
+  return ASSAY_OK;
+}
+
+int64_t assay_kv_length(const assay_kv *kv, int32_t request) {
+  const kv_request *r = kv_find_request(kv, "", request, NULL);
+  return r != NULL ? r->length : -1;
+}
+
+const int32_t *assay_kv_table(const assay_kv *kv, int32_t request, int64_t *blocks) {
+  const kv_request *r = kv_find_request(kv, "", request, NULL);
+  if (blocks != NULL) *blocks = r != NULL ? kv_blocks_for(kv, r->length) : -1;
+  return r != NULL ? r->table : NULL;
+}
+
+assay_status assay_kv_tables(const assay_kv *kv, const int32_t *requests, int64_t count, int64_t max_blocks,
+                             int32_t *table, int32_t *kv_len, assay_error *error) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (requests[i] == -1) continue;
+    const kv_request *r = kv_find_request(kv, "kv_tables", requests[i], error);
+    if (r == NULL) return ASSAY_ERR_INPUT;
+    if (kv_blocks_for(kv, r->length) > max_blocks)
+      return assay_fail(error, ASSAY_ERR_INPUT, "kv_tables: max_blocks: found %lld, request %d has %lld blocks",
+                        (long long)max_blocks, requests[i], (long long)kv_blocks_for(kv, r->length));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const kv_request *r = requests[i] == -1 ? NULL : &kv->request[requests[i]];
+    const int64_t blocks = r == NULL ? 0 : kv_blocks_for(kv, r->length);
+    for (int64_t j = 0; j < max_blocks; ++j)
+      table[i * max_blocks + j] = j < blocks ? r->table[j] : -1;
+    kv_len[i] = r == NULL ? 0 : (int32_t)r->length;
+  }
+  return ASSAY_OK;
+}
+
+int64_t assay_kv_count(const assay_kv *kv, int64_t block) {
+  return block < 0 || block >= kv->num_blocks ? -1 : kv->block[block].count;
+}
+
+assay_kv_state assay_kv_block_state(const assay_kv *kv, int64_t block) {
+  const kv_block *b = &kv->block[block];
+  return b->count > 0 ? ASSAY_KV_USED : b->indexed ? ASSAY_KV_IDLE : ASSAY_KV_FREE;
+}
+
+void assay_kv_get_stats(const assay_kv *kv, assay_kv_stats *stats) {
+  *stats = kv->stats;
+  stats->held = kv->size[LIST_HELD];
+  stats->queued_steps = kv->begun - kv->done;
+}
