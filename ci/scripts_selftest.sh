@@ -78,33 +78,18 @@ expect 'mutant: its copy' 0 '^1 mutants: each read from its copy' compiled_from 
 expect 'mutant: the original' 1 'reads the original: .*gpu/lib/s.cuh' compiled_from "-I$work/tree -I$work/built/m"
 expect 'mutant: without the file it changes' 1 'does not read its copy of gpu/lib/s.cuh' compiled_from "-I$work/tree -I$work/built/m"
 
-# ---- a mutant's judgement; the runner is a script here ----
-printf 'mutant m\nop o\nvariant v\nexpect exact\n\nmutant c\nop o\nvariant v\nexpect pass\n' >"$work/list"
-runner() { # runner STATUS CHECK REPLAY_STATUS
-  local verdict=FAIL
-  [ "$1" -ne 0 ] || verdict=PASS
-  cat >"$work/assay" <<R
-#!/bin/sh
-command=\$1; while [ \$# -gt 0 ]; do [ "\$1" = --jsonl ] && out=\$2; shift; done
-line='{"case":"d","verdict":"$verdict","check":"$2"}'
-if [ "\$command" = run ]; then echo "\$line" >"\$out"; echo "  assay replay 'o d' --plugin 'x'"; exit $1; fi
-[ $3 -eq 1 ] && echo "\$line" >"\$out"; exit $3
-R
-  chmod +x "$work/assay"
-}
-judge() { ci/mutant.sh "$work/assay" "$work/x.so" "$work/list" "$1" "$work/runs"; }
-runner 1 exact 1
-expect 'mutant: killed' 0 'killed by exact in case 1 of those it took .*; replayed' judge m
-runner 0 '' 0
-expect 'mutant: survives' 1 'ends with status 0' judge m
-expect 'control: passes' 0 'control c: 1 of 1' judge c
-runner 1 guard 1
-expect 'mutant: killed by another check' 1 'not killed by' judge m
-expect 'control: fails' 1 'an unchanged copy ends with status 1' judge c
-runner 1 exact 0
-expect 'mutant: its line does not replay' 1 'the replay ends with status 0' judge m
-runner 3 '' 3
-expect 'mutant: nothing ran' 1 'ends with status 3' judge m
+# ---- the catalogue of mistakes ----
+ci/catalogue.sh --rows | while read -r row; do printf 'row %s\nwhat w\nlink https://x\nnone n\n\n' "$row"; done >"$work/reasons"
+printf 'mutant m\nop o\nids SP1 L2\n' >"$work/list"
+catalogue() { sed -e '/^row SP1$/,/^none/s/^none.*/mutants m/' -e '/^row L2$/,/^none/s/^none.*/mutants m/' -e "$1" "$work/reasons" >"$work/catalogue"; ci/catalogue.sh "$work/catalogue" "$work/list"; }
+expect 'catalogue: whole' 0 '^catalogue: 122 rows, 2 with mutants, 120 with a reason; 1 mutants' catalogue ''
+expect 'catalogue: a row is missing' 1 'MK4: missing' catalogue '/^row MK4$/,/^$/d'
+expect 'catalogue: neither mutant nor reason' 1 'MK4: has no mutant and no reason' catalogue '/^row MK4$/,/^$/s/^none.*//'
+expect 'catalogue: no link' 1 'MK4: has no link' catalogue '/^row MK4$/,/^$/s/^link.*//'
+expect 'catalogue: a mutant that there is not' 1 'SP1: names mutant other, which there is not' catalogue '/^row SP1$/,/^$/s/^mutants m/mutants other/'
+expect 'catalogue: a mutant that says nothing of it' 1 'SP2: names mutant m, which does not name it' catalogue '/^row SP2$/,/^$/s/^none.*/mutants m/'
+expect 'catalogue: a row that does not name its mutant' 1 'mutant m: names L2, whose row does not name it' catalogue '/^row L2$/,/^$/s/^mutants m/none n/'
+expect 'catalogue: an unknown row' 1 'ZZ1: no such row is known' catalogue 's/^row MK4$/row ZZ1/'
 
 # ---- Hopper, where there is none ----
 if ! command -v nvidia-smi >/dev/null; then

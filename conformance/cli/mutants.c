@@ -17,7 +17,7 @@
 typedef struct matrix {
   text_file jsonl;
   int64_t mutants, killed, controls, clean, cases;
-  int64_t caught[ALLCLOSE_COUNT], compared;
+  int64_t caught[ALLCLOSE_COUNT], unseen; /* by each judge; killed here and caught by none of them */
   bool bad;
 } matrix;
 
@@ -120,9 +120,12 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
   *(control ? &all->clean : &all->killed) += good;
   all->cases += r->cases;
   if (!control && r->compared) {
-    ++all->compared;
-    for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
+    bool any = false;
+    for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j) {
       all->caught[j] += r->allclose.caught[j];
+      any = any || r->allclose.caught[j];
+    }
+    all->unseen += r->killed && !any;
   }
   print_row(m, r);
   (void)fflush(stdout);
@@ -136,11 +139,11 @@ static void print_sum(const matrix *all, FILE *jsonl) {
          (long long)all->cases);
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
     printf("%s %s %lld", j > 0 ? "," : "", allclose_name(j), (long long)all->caught[j]);
-  printf("\n");
+  printf("; %lld are caught by none of these\n", (long long)all->unseen);
   if (jsonl == NULL) return;
   (void)fprintf(jsonl, "{\"summary\":\"mutants\",\"mutants\":%lld,\"killed\":%lld,\"controls\":%lld,\"clean\":%lld",
                 (long long)all->mutants, (long long)all->killed, (long long)all->controls, (long long)all->clean);
-  (void)fprintf(jsonl, ",\"cases\":%lld", (long long)all->cases);
+  (void)fprintf(jsonl, ",\"cases\":%lld,\"caught_by_none\":%lld", (long long)all->cases, (long long)all->unseen);
   json_allclose(jsonl, NULL, all->caught);
   (void)fputs("}\n", jsonl);
 }

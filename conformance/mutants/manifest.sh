@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# manifest.sh LIST PLUGINS: the mutants of LIST as `assay mutants` reads them (conformance/mutants.h): a line each,
+# manifest.sh PLUGINS LIST...: the mutants of the LISTs as `assay mutants` reads them (conformance/mutants.h): a line each,
 # columns separated by tabs, "-" for none. Their plug-ins are PLUGINS/ID.so.
 set -euo pipefail
 
-awk -v plugins="$2" '
+awk -v plugins="$1" '
   function add(list, word) { return list == "" ? word : list "," word }
   function row() {
     if (id == "") return
@@ -23,4 +23,4 @@ awk -v plugins="$2" '
   $1 == "expect" { for (i = 2; i <= NF; ++i) expect = add(expect, $i) }
   $1 == "ids" { for (i = 2; i <= NF; ++i) ids = add(ids, $i) }
   $1 == "why" { why = rest() }
-  END { row() }' "$1"
+  END { row() }' "${@:2}"

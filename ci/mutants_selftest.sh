@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# mutants_selftest.sh ASSAY MANIFEST: `assay mutants` fails where it must: a mutant that survives, one killed by another
+# check, a control that is none, a plug-in that is not there, a manifest that is wrong. Status 1 otherwise.
+set -uo pipefail
+
+assay=$1 manifest=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# row ID COLUMN VALUE...: the mutant's line with columns replaced.
+row() {
+  awk -F'\t' -v OFS='\t' -v id="$1" -v changes="${*:2}" '$1 == id { n = split(changes, c, " "); for (i = 1; i < n; i += 2) $c[i] = c[i + 1]; print }' "$manifest"
+}
+# expect NAME STATUS PATTERN: what the manifest in $work/m does.
+expect() {
+  "$assay" mutants "$work/m" --jsonl "$work/out.jsonl" >"$work/said" 2>&1
+  local status=$?
+  if [ "$status" -ne "$2" ] || ! grep -qE -e "$3" "$work/said" "$work/out.jsonl"; then
+    printf 'mutants_selftest: %s: status %s, expected %s and /%s/\n' "$1" "$status" "$2" "$3"
+    cat "$work/said"
+    failed=1
+  fi
+  rm -f "$work/out.jsonl"
+}
+
+row gate_last_key >"$work/m"
+expect 'killed' 0 '^mutants: 1 of 1 killed'
+expect 'killed: as an object' 0 '^[{]"mutant":"gate_last_key".*"killed":true,"good":true,"check":"exact".*"replay":"assay replay .*"vllm":true'
+row gate_last_key 9 guard >"$work/m"
+expect 'killed by another check' 1 'it was made for: guard'
+# The unchanged copy as a mutant: nothing kills it.
+row control_gate 9 exact 4 decode_rows 6 refuse >"$work/m"
+expect 'survives' 1 'SURVIVES'
+row gate_last_key 9 pass >"$work/m"
+expect 'a control that is wrong' 1 'FALSE ALARM'
+row control_gate 8 no_such_case >"$work/m"
+expect 'no case is chosen' 1 'no case of its suite is chosen'
+row gate_last_key 2 "$work/none.so" >"$work/m"
+expect 'no plug-in' 1 'NOT RUN'
+printf 'id\tplugin\n' >"$work/m"
+expect 'columns' 2 'm:1: found 2 columns, allowed 11'
+: >"$work/m"
+expect 'empty' 2 'names no mutant'
+rm "$work/m"
+expect 'no manifest' 2 'cannot be read'
+[ "$failed" -eq 0 ] && printf 'mutants_selftest: all as expected\n'
+exit "$failed"
