@@ -76,7 +76,7 @@ races() {
       local again options
       read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
       for again in 1 2; do
-        "$assay" run "conformance/suites/$op.yaml" --section edge --device simt --plugin "$work/$id.so" "${options[@]}" \
+        "$assay" run "conformance/suites/$op.yaml" --section edge --device simt --plugin "$work/$id.so" --workers 1 "${options[@]}" \
           2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
       done
       local what
