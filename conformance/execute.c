@@ -97,6 +97,7 @@ static void bury(executor *e, worker *w, bool kill_it, const char *deadline) {
   case_result result = {.verdict = VERDICT_CRASH, .check = "crash"};
   const bool retired = w->retiring;
   const int status = worker_stop(w, kill_it);
+  w->retiring = false; /* its place is free: the next case there gets a new worker */
   if (deadline != NULL) {
     result.verdict = VERDICT_HANG;
     (void)snprintf(result.check, sizeof result.check, "deadline");
