@@ -132,10 +132,12 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
   ++row->count;
 }
 
-/* RMS of the error over what is allowed; the floor stands in where σ is 0. */
-static double rms_ratio(const judging *j, const sums *s) {
+/* RMS of the error over what is allowed; the floor stands in where σ is 0. `alike`: that many elements may have
+ * one error between them. */
+static double rms_ratio(const judging *j, const sums *s, int64_t alike) {
   if (s->count == 0) return 0;
-  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, s->count);
+  const int64_t independent = s->count > alike ? s->count / alike : 1;
+  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, independent);
   const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
   float *seen = &j->found->rms[row];
   if (sigma > j->floor && error / sigma > (double)*seen) *seen = (float)(error / sigma);
@@ -173,7 +175,7 @@ static void judge_row(judging *j, int64_t r) {
       else
         judge_calibrated(j, where, got, value[e], sigma[e], &group);
     }
-    note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group), &j->found->ratio_row);
+    note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group, 1), &j->found->ratio_row);
     request->error2 += group.error2;
     request->sigma2 += group.sigma2;
     request->count += group.count;
@@ -188,9 +190,11 @@ static void judge_output(judging *j) {
   memset(j->request, 0, (size_t)l->B * sizeof *j->request);
   for (int64_t r = 0; r < t->rows.count; ++r)
     judge_row(j, r);
+  /* Heads that share one key and its value have the same result, and the same error. */
+  const int64_t group = l->H > l->H_kv && l->H_kv > 0 ? l->H / l->H_kv : 1;
   for (int64_t b = 0; b < l->B; ++b)
     if (j->request[b].count > 0)
-      note_mean(j, (place){j->o, l->row_start[b], 0}, "request", rms_ratio(j, &j->request[b]),
+      note_mean(j, (place){j->o, l->row_start[b], 0}, "request", rms_ratio(j, &j->request[b], group),
                 &j->found->ratio_request);
 }
 

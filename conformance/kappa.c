@@ -4,23 +4,26 @@
  * over a row is close to 1. Outputs in f32: the error of one score moves all channels of its row together, so a
  * mean over a row scatters like a single draw, most of all where few keys have weight (needles, heavy tails).
  *
- * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt, three variants of each operator, 282,096 results of
- * which two in three judged. `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean
- * rows for a limit of their own. */
+ * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt with 24 seeds, and 60,000 drawn cases (assay fuzz, seed
+ * 11), three variants of each operator; and once 81,554 drawn cases on an H200, which reached further in the f32 rows
+ * (3.63 and 5.15). `clean` is the largest seen in any of them, `rms` is `clean` over 0.80, rounded. Below 8 elements
+ * of 16 bits there are too few clean rows for a limit of their own.
+ * One kind of case is left out of `clean`: an f32 request whose soft cap of 0.125 leaves two different scores in all,
+ * so that equal terms round alike where sigma takes roundings for independent: 3.19, with 3.40 allowed. */
 #include "kappa.h"
 
 #include <stddef.h>
 #include <string.h>
 
 const kappa_limit kappa_table[] = {
-    {"gate_attention", false, 8, 2.10, 1.69},
-    {"gate_attention", false, 1024, 1.60, 1.29},
-    {"gate_attention", true, 1, 3.05, 2.44},
+    {"gate_attention", false, 8, 2.15, 1.72},
+    {"gate_attention", false, 1024, 2.00, 1.60},
+    {"gate_attention", true, 1, 4.50, 3.63},
     {"gate_attention", true, 1024, 1.80, 1.44},
-    {"softmax_attention", false, 8, 2.10, 1.71},
-    {"softmax_attention", false, 1024, 1.60, 1.26},
-    {"softmax_attention", true, 1, 4.15, 3.31},
-    {"softmax_attention", true, 256, 2.55, 2.02},
+    {"softmax_attention", false, 8, 2.15, 1.73},
+    {"softmax_attention", false, 1024, 1.85, 1.47},
+    {"softmax_attention", true, 1, 6.40, 5.15},
+    {"softmax_attention", true, 256, 3.40, 2.28},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},
