@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hopper.sh: everything, on a machine with a Hopper GPU: builds for sm_90a, runs all tests (hopper included),
-# all suites on the GPU, memcheck and racecheck over the edge tier, and writes the evidence. A skip is a
+# hopper.sh: everything, on a machine with a Hopper GPU: builds for sm_90a, runs the tests (hopper included;
+# not nightly, report and sanitize, which say nothing of the GPU), all suites on the GPU, memcheck and racecheck over the edge tier, and writes the evidence. A skip is a
 # failure here. Status 77, with the reason, on a machine without nvcc or such a GPU.
 #   ASSAY_STEPS="tests suites memcheck racecheck"   which steps (all)
 #   ASSAY_SEED=1                                    seed of the suites

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# claims_selftest.sh BUILD CC: a variant that claims and then declines every call fails the run, claim by claim:
+# nothing succeeds because nothing ran.
+set -euo pipefail
+
+assay=$1/assay
+cc=$2
+root=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/p.c" <<'C'
+#include <assay/plugin.h>
+static assay_status never(const assay_call *call, assay_error *error) {
+  (void)call;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found a call, allowed none");
+}
+static assay_status space(const assay_call *call, int64_t *bytes, assay_error *error) {
+  *bytes = 0;
+  return never(call, error);
+}
+static assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  (void)env;
+  return never(call, error);
+}
+static const assay_variant row = {.struct_size = sizeof(assay_variant), .op = "gate_attention", .name = "never",
+    .why = "claims and declines", .device = "simt", .arch = "any", .claims = "f32,bf16|same|nhd|decode",
+    .supports = never, .workspace = space, .launch = launch};
+static const assay_plugin_table table = {ASSAY_ABI, sizeof(assay_plugin_table), "never", &row, 1};
+const assay_plugin_table *assay_plugin(const assay_host *host) { (void)host; return &table; }
+C
+"$cc" -shared -fPIC -I "$root/include" -x c "$work/p.c" -o "$work/p.so"
+status=0
+"$assay" run "$root/conformance/suites/gate_attention.yaml" --power off --plugin "$work/p.so" --variant gate_attention=never \
+  --jsonl "$work/run.jsonl" >"$work/text" || status=$?
+unclaimed=$(grep -c '"unclaimed":' "$work/run.jsonl" || true)
+if [ "$status" -ne 1 ] || [ "$(grep -c '^{"unclaimed"' "$work/run.jsonl")" -ne 2 ]; then
+  printf 'exit %s, wanted 1; %s lines name a claim\n' "$status" "$unclaimed"
+  tail -n 5 "$work/text"
+  exit 1
+fi
+echo 'a variant that declines every call fails its 2 claims: exit 1'
