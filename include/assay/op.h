@@ -42,19 +42,35 @@ typedef enum assay_content {
   ASSAY_TAPS,        /* filter taps, f32 */
   ASSAY_GAMMA,       /* per-head factor, f32, never 0 */
   ASSAY_SLOPES,      /* ALiBi slopes, f32, optional */
-  ASSAY_RESULT       /* written by the kernel: poisoned before the call */
+  ASSAY_RESULT,      /* written by the kernel: poisoned before the call */
+  ASSAY_VALUES,      /* whatever the operator's fill() says: values, ids, positions, weights, tables */
+  ASSAY_K_NEW,       /* keys of the new tokens, one row each; the cache does not hold them yet */
+  ASSAY_V_NEW,       /* values, likewise */
+  ASSAY_QKV_NEW,     /* q, k and v of the new tokens in one row: H + 2 H_kv heads */
+  ASSAY_SLOTS        /* i64: the slot of each new token, -1 for a pad row */
 } assay_content;
 
+/* What a case of the operator is made of.
+ * ASSAY_PAGED: a batch of requests with lengths over a paged cache. Keys: mode, kv_dtype, kv_len, new, share, tables …
+ * ASSAY_PLAIN: tensors whose sizes are the operator's dimensions, all of them keys; no requests. Contents are
+ * ASSAY_VALUES and ASSAY_RESULT only. The rows of a case run along the dimension row_dim. */
+typedef enum assay_form { ASSAY_PAGED, ASSAY_PLAIN } assay_form;
+
 /* shape: dimension names separated by commas; alternatives for the values of the enum parameter "layout",
- * in its order, are separated by '|'. "D/x" divides; x = 16 / sizeof(element). */
+ * in its order, are separated by '|'. "D/x" divides by x = 16 / sizeof(element), "R/2" by a number, "2*I" and "B+1" are
+ * what they say. An ASSAY_INOUT argument is one more output: its bits after the call are judged against expected[].
+ * strided: its rows (axis 0) may lie apart, as in a fused buffer; the key q_pad (plain: row_pad) sets how far. */
 typedef struct assay_arg {
   const char *name;
   assay_role role;
   assay_content content;
   bool optional;
-  const char *dtypes; /* "f32,f16,bf16" | "=q" (that of another argument) | "=q,e4m3,e5m2" */
+  /* "f32,f16,bf16" (the key dtype) | "=q" (that of another argument) | "=q,e4m3,e5m2" (the key kv_dtype) | one name.
+   * Plain operators: "=x,f32" is the key out_dtype: same or one of the others. */
+  const char *dtypes;
   const char *shape;
   const char *doc;
+  bool strided;
 } assay_arg;
 
 typedef enum assay_kind { ASSAY_REAL, ASSAY_INTEGER, ASSAY_BOOL, ASSAY_ENUM } assay_kind;
@@ -84,7 +100,7 @@ typedef struct assay_contract {
   assay_dtype score;       /* rounding of a stored score beyond f32 accumulation; NONE: stays in f32 */
   assay_dtype p;           /* rounding of p before it multiplies V; NONE: p stays in f32 */
   assay_dtype partial;     /* rounding of split partials; NONE: f32 (exact on the lattice) */
-  double exp_ulp;          /* error bound of exp and tanh, in ulp of f32 */
+  double exp_ulp;          /* error bound of exp, tanh, sigmoid, rsqrt and division, in ulp of f32 */
   int32_t qk_lanes;        /* partial sums a q·k is spread over */
   int32_t pv_lanes;        /* partial sums that Σ p v is spread over, inside one split */
   int32_t keys_per_split;  /* 0: the key axis is not split */
@@ -92,7 +108,9 @@ typedef struct assay_contract {
   assay_zero_p_v zero_p_v; /* may V of a key with p = 0 hold NaN? */
   bool run_to_run;         /* the same call gives the same bits */
   bool renumbering;        /* physical block numbers do not show in the bits */
-  bool permutation;        /* the order of requests does not show in the bits */
+  bool permutation;        /* the order of requests (plain: of rows) does not show in the bits */
+  int32_t lanes;           /* partial sums that a reduction (norm, dot product) is spread over; 0: one */
+  assay_dtype rotated;     /* mmha: rounding of q after bias and rotation; NONE: f32 */
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */
@@ -103,8 +121,14 @@ typedef struct assay_rows {
   const int64_t *index;
 } assay_rows;
 
-/* What the reference says of one output: value[i] and sigma[i] for i over rows.count × row_elements, dense.
- * Buffers belong to the caller; sigma may be NULL. */
+/* What the reference says of one output: value[i] and sigma[i] for i over rows.count × row_elements, dense; outputs
+ * without the row dimension whole. Buffers belong to the caller; sigma may be NULL.
+ * sigma 0: exactly value, rounded to the output's type. Of an ASSAY_INOUT argument also: ASSAY_UNCHANGED: the bits it
+ * had before the call; ASSAY_MOVED: the bits that element number value[i] of the same argument had.
+ * Caches (ASSAY_K_CACHE, ASSAY_V_CACHE as ASSAY_INOUT) are not judged whole: their rows are the new tokens, [H_kv, D]
+ * each, where slots say, 0 for slot -1; everything else in the pool must keep its bits. */
+#define ASSAY_UNCHANGED (-1.0)
+#define ASSAY_MOVED     (-2.0)
 typedef struct assay_expected {
   double *value;
   double *sigma;
@@ -126,7 +150,15 @@ typedef struct assay_cost {
 
 /* ---- values for the generator ----------------------------------------------------------------------- */
 
-typedef enum assay_values { ASSAY_NORMAL, ASSAY_HEAVY_TAILED, ASSAY_LATTICE, ASSAY_NEEDLES } assay_values;
+/* SPECIAL: NaN, Inf, largest, subnormals, ties of rounding, both zeros among the others; only operators that say what
+ * becomes of them take it (takes_special). */
+typedef enum assay_values {
+  ASSAY_NORMAL,
+  ASSAY_HEAVY_TAILED,
+  ASSAY_LATTICE,
+  ASSAY_NEEDLES,
+  ASSAY_SPECIAL
+} assay_values;
 
 /* How the generator asks an operator for values in logical coordinates. Token content is named by
  * `content` = logical block identity · block_size + offset: shared prefix blocks have one identity, and
@@ -158,7 +190,15 @@ struct assay_op {
   int32_t param_count;
   const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes" */
   const char *spoils;   /* planted errors the suite must notice; names, at most 32 */
-  double kappa_element; /* element limit in σ (7 for sums) */
+  double kappa_element; /* element limit in σ: one rounding 2.5, two 3.2, sums 7 */
+  assay_form form;
+  const char
+      *row_dim; /* plain: rows of the case run along it; NULL: rows of each output are its axis 0, and stay in place */
+  bool inexact; /* no exact tier: no inputs make every correct implementation agree in all bits */
+  bool takes_special;       /* values: special */
+  const char *axes;         /* keys that claims are made over, in order; NULL: paged "dtype,kv_dtype,layout,mode",
+                             * plain "dtype". At most 4 */
+  const char *confirmed_by; /* what the reference is held against that shares no code with it; for docs/operators.md */
 
   /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
   assay_status (*check)(const assay_call *call, assay_error *error);
@@ -172,6 +212,12 @@ struct assay_op {
   void (*fill_q)(const assay_fill *fill, int64_t request, int64_t position, int64_t head, double *value);
   void (*fill_k)(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
   void (*fill_v)(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
+  /* Contents of an ASSAY_VALUES argument: `count` numbers, dense, rows in the case's own order; integer types get
+   * integers. Depends on fill->seed and the shapes and parameters of fill->call alone. No libm. */
+  assay_status (*fill)(const assay_fill *fill, int32_t arg, double *value, int64_t count, assay_error *error);
+  /* May output number `output` be `got` at `element` (row · width + element in the row) although expected says
+   * something else? For results that rounding may move from one discrete answer to another (sampler). NULL: never. */
+  bool (*accepts)(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element, double got);
   /* Is key `token` of the request inside some row's mask? (request's new tokens start at P.) */
   bool (*visible)(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
   /* What an implementation with planted error number `spoil` of `spoils` would compute, in f64: as reference(), values

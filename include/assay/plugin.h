@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ASSAY_ABI = 1 };
+enum { ASSAY_ABI = 2 };
 
 struct assay_simt_api; /* simt's scheduler: <assay/simt/cuda.h> */
 

@@ -1,8 +1,6 @@
 /* attention_check.c: refuses what no implementation can do. check() reads shapes, types, strides, parameters and
  * whether pointers are there and aligned; lengths and tables may live on a device, so their contents are checked
  * by the reference only. */
-#include <math.h>
-
 #include "core/dtype.h"
 #include "ref/lib/attention.h"
 
@@ -10,23 +8,6 @@ typedef long long ll; /* for messages */
 
 static const char *arg_name(const assay_call *call, int32_t arg) {
   return call->op->args[arg].name;
-}
-
-/* "scale: found 2.5, allowed 0 to 1" */
-assay_status check_params(const assay_call *call, assay_error *error) {
-  for (int32_t i = 0; i < call->op->param_count; ++i) {
-    const assay_param *p = &call->op->params[i];
-    const double value = call->param[i];
-    const bool inside = value >= p->min && value <= p->max;
-    const bool whole = p->kind == ASSAY_REAL || (inside && floor(value) == value);
-    if (inside && whole) continue;
-    if (p->kind == ASSAY_ENUM)
-      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed the index of one of %s", p->name, value,
-                        p->names);
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %.17g, allowed %s from %.17g to %.17g", p->name, value,
-                      p->kind == ASSAY_REAL ? "a number" : "a whole number", p->min, p->max);
-  }
-  return ASSAY_OK;
 }
 
 static assay_status check_pointer(const assay_call *call, int32_t arg, assay_error *error) {
