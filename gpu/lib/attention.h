@@ -8,6 +8,7 @@
 
 #include "assay/variant.h"
 #include "gpu/lib/launch.h"
+#include "gpu/lib/read.h"
 
 namespace ASSAY_NS {
 
@@ -69,13 +70,6 @@ inline int32_t attention_tile(const attention_params &p, int32_t most);
 /* Splits of the table's capacity, at least one, and the bytes of `floats` f32 for each (row, head, split). */
 inline assay_status attention_splits(const attention_params &p, int32_t keys_per_split, int32_t floats, int32_t *splits,
                                      int64_t *bytes, assay_error *error);
-
-inline assay_status expect_workspace(const assay_env *env, int64_t bytes, assay_error *error);
-
-/* product *= factor; false where it leaves 63 bits or a factor is negative. */
-inline bool multiply(int64_t *product, int64_t factor) {
-  return factor >= 0 && !__builtin_mul_overflow(*product, factor, product);
-}
 
 } // namespace ASSAY_NS
 
