@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "json.h"
+#include "core/json.h"
 
 enum { BUCKETS = 1 << 16, BLOCK = 1 << 18 };
 

@@ -1,7 +1,7 @@
 /* json_test.c: what is JSON is read, what is not is refused with its column. */
 #include <criterion/criterion.h>
 
-#include "conformance/json.h"
+#include "core/json.h"
 
 static json_reader *reader;
 static assay_error error;

@@ -1,6 +1,6 @@
 /* json.h: reads JSON, as the runner writes it and as others may: a tree of values in memory that is used again. */
-#ifndef ASSAY_CONFORMANCE_JSON_H
-#define ASSAY_CONFORMANCE_JSON_H
+#ifndef ASSAY_CORE_JSON_H
+#define ASSAY_CORE_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
