@@ -5,6 +5,7 @@
 
 #include "assay/op.h"
 #include "ref/lib/paged.h"
+#include "ref/lib/paged_check.h"
 #include "ref/lib/plain.h"
 
 /* The first arguments and parameters of both operators, in table order. */
@@ -40,9 +41,6 @@ bool attention_visible(const assay_call *call, int64_t request, int64_t length, 
 
 /* Shapes, types, strides and parameters shared by both; then each operator checks its own. */
 assay_status attention_check(const assay_call *call, assay_error *error);
-/* A dense tensor of that type and shape (text: "N,H,D" for the message). */
-assay_status check_dense(const assay_call *call, int32_t arg, assay_dtype dtype, int32_t rank, const int64_t *shape,
-                         assay_error *error);
 /* Lengths, prefix sums and the table entries that visible keys need: contents in host memory. */
 assay_status attention_check_contents(const attention *a, assay_error *error);
 
