@@ -30,6 +30,35 @@ void case_free(assay_case *one) {
   one->batch = 0;
 }
 
+assay_status case_plain_lists(assay_case *one, assay_error *error) {
+  static const int32_t content[4] = {1, 1, -1, 0};
+  int32_t **const list[4] = {&one->kv_len, &one->new_len, &one->share_with, &one->share_tokens};
+  one->batch = 1;
+  one->mode = MODE_PREFILL;
+  for (int i = 0; i < 4; ++i) {
+    free(*list[i]);
+    *list[i] = malloc(sizeof **list[i]);
+    if (*list[i] == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "case: out of memory");
+    **list[i] = content[i];
+  }
+  return ASSAY_OK;
+}
+
+const char *case_axes(const assay_op *op) {
+  if (op->axes != NULL) return op->axes;
+  return op->form == ASSAY_PAGED ? "dtype,kv_dtype,layout,mode" : "dtype";
+}
+
+bool case_axis_name(const assay_op *op, int32_t index, char *name, size_t size) {
+  const char *at = case_axes(op);
+  for (; index > 0 && *at != '\0'; --index) {
+    at += strcspn(at, ",");
+    at += *at == ',';
+  }
+  (void)snprintf(name, size, "%.*s", (int)strcspn(at, ","), at);
+  return name[0] != '\0';
+}
+
 static int32_t *copy_list(const int32_t *from, int32_t count, assay_status *status) {
   if (from == NULL) return NULL;
   const size_t bytes = (size_t)(count > 0 ? count : 1) * sizeof *from;
@@ -62,6 +91,7 @@ const char *case_axis(const assay_case *one, const char *axis) {
   const int32_t index = key_find(one->op, axis);
   if (index < 0) return NULL;
   const case_key key = key_at(one->op, index);
+  if (key.kind == KEY_BOOL) return key_get(one, &key) != 0 ? "true" : "false";
   return key.kind == KEY_ENUM ? key_name_of(&key, (int64_t)key_get(one, &key)) : NULL;
 }
 
@@ -313,6 +343,10 @@ static assay_status parse_words(const words *found, const assay_op *op, assay_ca
     const assay_status status = set_word(one, &key, found->value[i], relaxed, error);
     if (status != ASSAY_OK) return status;
     relaxed = one->section == SECTION_REFUSE; /* section comes before all dimensions and parameters */
+  }
+  if (op->form == ASSAY_PLAIN) {
+    const assay_status made = case_plain_lists(one, error);
+    if (made != ASSAY_OK) return made;
   }
   if (one->kv_len == NULL)
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: missing, needed: one length for each request");

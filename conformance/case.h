@@ -18,10 +18,10 @@ typedef enum case_dead { DEAD_NAN, DEAD_INF, DEAD_LARGEST, DEAD_STALE, DEAD_ZERO
 /* What a refuse case breaks, beyond illegal dimensions and parameters. */
 typedef enum case_break {
   BREAK_NOTHING,
-  BREAK_NULL,       /* q.data = NULL */
+  BREAK_NULL,       /* q.data = NULL; without a q, the first argument, here and below */
   BREAK_MISALIGNED, /* q.data + 1 byte */
-  BREAK_DTYPE,      /* k_cache declared i32 */
-  BREAK_SHAPE,      /* out one row short */
+  BREAK_DTYPE,      /* k_cache (else the first argument) declared i32, or f32 if it is that */
+  BREAK_SHAPE,      /* out one row short; without an out, the first argument that is written */
   BREAK_STRIDE,     /* last axis of q not contiguous */
   BREAK_WORKSPACE   /* one byte too small; variants without workspace: UNSUPPORTED */
 } case_break;
@@ -58,11 +58,20 @@ typedef struct assay_case {
 /* Everything at its default: op's fallbacks, no requests. */
 void case_init(assay_case *one, const assay_op *op);
 void case_free(assay_case *one);
+/* A plain case's lists: one request of one row stands for what has no requests. */
+assay_status case_plain_lists(assay_case *one, assay_error *error);
+/* The keys that claims of the operator are made over, separated by commas: dtype,kv_dtype,layout,mode for paged ones.
+ */
+const char *case_axes(const assay_op *op);
+/* Number `index` of them; false behind the last. */
+bool case_axis_name(const assay_op *op, int32_t index, char *name, size_t size);
 /* Deep copy; `to` is overwritten, not freed. */
 assay_status case_copy(const assay_case *from, assay_case *to, assay_error *error);
 /* What one key alone cannot show: H % H_kv, lengths against the mode, shared prefixes, the exact tier's needs.
  * Parsed and expanded cases have passed it. Relaxed in section refuse. */
 assay_status case_check(const assay_case *one, assay_error *error);
+/* The most tokens that request i may have in common with the earlier request j (case_check.c says why). */
+int32_t case_shareable(const assay_case *one, int32_t i, int32_t j);
 /* May it run on this device ("simt", "cuda")? */
 bool case_runs_on(const assay_case *one, const char *device);
 /* The value of a coverage axis: "dtype", "kv_dtype" ("same" when equal), "layout", "mode"; or of any other key

@@ -53,11 +53,31 @@ static bool listed(const char *list, const char *word) {
   return false;
 }
 
+/* The argument whose type is the key dtype: the first with a list of types of its own. */
+static const assay_arg *typed_arg(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].dtypes[0] != '=' && strchr(op->args[i].dtypes, ',') != NULL) return &op->args[i];
+  return NULL;
+}
+
+static assay_status check_out_dtype(const assay_case *one, assay_error *error) {
+  for (int32_t i = 0; i < one->op->arg_count; ++i) {
+    const assay_arg *arg = &one->op->args[i];
+    if (arg->dtypes[0] != '=' || strchr(arg->dtypes, ',') == NULL || one->kv_dtype == one->dtype) continue;
+    if (!listed(strchr(arg->dtypes, ','), assay_dtype_name(one->kv_dtype)))
+      return assay_fail(error, ASSAY_ERR_INPUT, "out_dtype: found %s, allowed same (%s)%s",
+                        assay_dtype_name(one->kv_dtype), assay_dtype_name(one->dtype), strchr(arg->dtypes, ','));
+  }
+  return ASSAY_OK;
+}
+
 static assay_status check_types(const assay_case *one, assay_error *error) {
   int32_t index = 0;
-  const assay_arg *q = arg_of(one, ASSAY_QUERY, &index), *k = arg_of(one, ASSAY_K_CACHE, &index);
+  const assay_arg *q = typed_arg(one->op), *k = arg_of(one, ASSAY_K_CACHE, &index);
+  if (one->op->form == ASSAY_PLAIN) k = NULL;
   if (q != NULL && !listed(q->dtypes, assay_dtype_name(one->dtype)))
     return assay_fail(error, ASSAY_ERR_INPUT, "dtype: found %s, allowed %s", assay_dtype_name(one->dtype), q->dtypes);
+  if (one->op->form == ASSAY_PLAIN) return check_out_dtype(one, error);
   if (k != NULL && one->kv_dtype != one->dtype && !listed(k->dtypes, assay_dtype_name(one->kv_dtype)))
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_dtype: found %s, allowed same (%s), e4m3, e5m2",
                       assay_dtype_name(one->kv_dtype), assay_dtype_name(one->dtype));
@@ -128,17 +148,26 @@ static assay_status check_lengths(const assay_case *one, assay_error *error) {
 
 /* Request i may begin with the first n tokens of an earlier request j: whole blocks, inside both, and none of
  * i's new tokens among them. A request that is new as a whole (P = 0) may share them all the same: attention
- * only reads the cache, and two equal prompts of one step are legal. */
+ * only reads the cache, and two equal prompts of one step are legal. Where new tokens are written, only what was cached
+ * before in both is shared: no write ever hits a shared block. */
+int32_t case_shareable(const assay_case *one, int32_t i, int32_t j) {
+  int32_t slots = 0;
+  const bool appends = arg_of(one, ASSAY_SLOTS, &slots) != NULL;
+  const int32_t cached = one->kv_len[i] - one->new_len[i];
+  const int32_t own = cached > 0 || appends ? cached : one->kv_len[i];
+  const int32_t other = one->kv_len[j] - (appends ? one->new_len[j] : 0);
+  const int32_t most = own < other ? own : other;
+  return most > 0 ? most : 0;
+}
+
 static assay_status check_share(const assay_case *one, assay_error *error) {
   const int64_t block_size = dim_of(one, "block_size", 1);
   for (int32_t i = 0; i < one->batch; ++i) {
-    const int32_t j = one->share_with[i], n = one->share_tokens[i], L = one->kv_len[i];
+    const int32_t j = one->share_with[i], n = one->share_tokens[i];
     if (j < 0) continue;
-    const int32_t cached = L - one->new_len[i];
-    const int32_t own = cached > 0 ? cached : L;
     if (j >= i)
       return assay_fail(error, ASSAY_ERR_INPUT, "share: request %d shares with %d, allowed an earlier request", i, j);
-    const int32_t most = own < one->kv_len[j] ? own : one->kv_len[j];
+    const int32_t most = case_shareable(one, i, j);
     if (n < 1 || n > most || n % block_size != 0)
       return assay_fail(error, ASSAY_ERR_INPUT,
                         "share: found %d tokens for request %d, allowed whole blocks of %" PRId64 " up to %d", n, i,
@@ -153,9 +182,13 @@ static assay_status check_exact(const assay_case *one, assay_error *error) {
   const double *scale = param_of(one, "scale"), *cap = param_of(one, "softcap");
   const double *clip[] = {param_of(one, "lo"), param_of(one, "hi")};
   const int64_t F = dim_of(one, "F", 0);
+  if (one->op->inexact)
+    return assay_fail(error, ASSAY_ERR_INPUT, "tier: found exact, allowed calibrated: no inputs of %s are exact",
+                      one->op->name);
   if (one->values != ASSAY_LATTICE)
     return assay_fail(error, ASSAY_ERR_INPUT, "values: found %s, allowed lattice in tier exact",
                       case_axis(one, "values"));
+  if (one->op->form == ASSAY_PLAIN) return ASSAY_OK;
   if (scale != NULL && !is_power_of_two(*scale))
     return assay_fail(error, ASSAY_ERR_INPUT, "scale: found %.17g, allowed a power of two in tier exact", *scale);
   for (int32_t i = 0; i < 2; ++i)
@@ -191,6 +224,8 @@ assay_status case_check(const assay_case *one, assay_error *error) {
         assay_fail(error, ASSAY_ERR_INPUT, "break: found %s, allowed in section refuse only", case_axis(one, "break"));
   if (status != ASSAY_OK || refuse) return status;
   status = check_types(one, error);
+  if (status == ASSAY_OK && one->op->form == ASSAY_PLAIN)
+    return one->tier == TIER_EXACT ? check_exact(one, error) : ASSAY_OK;
   if (status == ASSAY_OK) status = check_dims(one, error);
   if (status == ASSAY_OK) status = check_share(one, error);
   if (status == ASSAY_OK && one->tier == TIER_EXACT) status = check_exact(one, error);

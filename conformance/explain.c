@@ -162,6 +162,8 @@ void explain_values(const trial *t, const outputs *got, const finding *found, ca
   scene s = {.t = t, .got = got, .where = found->first, .text = result->explanation};
   s.size = sizeof result->explanation;
   if (!enabled || t->first.chosen.order != 0) return;
+  /* The known mistakes are those of attention over a cache that it only reads. */
+  if (t->one->op->form != ASSAY_PAGED || logical_appends(t->one->op)) return;
   if (scene_make(&s))
     for (int32_t i = 0; i < explain_mistake_count && result->explanation[0] == '\0'; ++i)
       (void)explain_mistakes[i](&s);

@@ -204,9 +204,7 @@ static int32_t chosen_new(const assay_case *one, new_choice choice, int32_t L, i
 static bool draw_share(assay_case *one, int64_t block_size, assay_rng *rng) {
   bool any = false;
   for (int32_t i = 1; i < one->batch; ++i) {
-    const int32_t j = (int32_t)assay_rng_range(rng, 0, i - 1), cached = one->kv_len[i] - one->new_len[i];
-    int32_t most = cached > 0 ? cached : one->kv_len[i];
-    if (one->kv_len[j] < most) most = one->kv_len[j];
+    const int32_t j = (int32_t)assay_rng_range(rng, 0, i - 1), most = case_shareable(one, i, j);
     if (most < block_size || (any && assay_rng_range(rng, 0, 1) == 0)) continue;
     one->share_with[i] = j;
     one->share_tokens[i] = (int32_t)(assay_rng_range(rng, 1, most / block_size) * block_size);

@@ -172,10 +172,18 @@ void bytes_small(image *made) {
     case ASSAY_SLOPES:
       write_slopes(l, to);
       break;
+    case ASSAY_SLOTS:
+      for (int64_t row = 0; row < made->rows; ++row)
+        ((int64_t *)to)[row] = place_slot(made, row);
+      break;
     case ASSAY_QUERY:
     case ASSAY_K_CACHE:
     case ASSAY_V_CACHE:
     case ASSAY_RESULT:
+    case ASSAY_VALUES:
+    case ASSAY_K_NEW:
+    case ASSAY_V_NEW:
+    case ASSAY_QKV_NEW:
       break;
     }
   }
@@ -183,18 +191,78 @@ void bytes_small(image *made) {
 
 /* ---- q, K, V ----------------------------------------------------------------------------------------- */
 
-static void write_query(image *made, int32_t arg) {
+/* Rows of new tokens: one, two or three pieces of `heads` heads of D channels each, side by side in a row. */
+typedef struct row_piece {
+  const unsigned char *code; /* [N, heads, D] in the case's order */
+  int64_t heads;
+} row_piece;
+
+static void write_rows(image *made, int32_t arg, const row_piece *piece, int32_t count) {
   const logical *l = made->logical;
   const assay_tensor *t = &made->arg[arg];
-  const int64_t row_bytes = l->H * l->D * assay_dtype_size(t->dtype);
+  const int64_t element = assay_dtype_size(t->dtype);
   unsigned char *to = made->host + made->extent[arg].offset;
   for (int64_t row = 0; row < made->rows; ++row) {
     const int32_t request = made->request_of_row[row];
     const int64_t last = (int64_t)l->length[request] - l->fresh[request] + made->position_of_row[row];
+    unsigned char *at = to + (made->rows > 1 ? row * t->stride[0] : 0) * element;
     if (last < 0) continue; /* sees nothing: its query is dead */
-    memcpy(to + row * t->stride[0] * assay_dtype_size(t->dtype), l->q + made->row_of[row] * row_bytes,
-           (size_t)row_bytes);
+    for (int32_t p = 0; p < count; ++p) {
+      const int64_t bytes = piece[p].heads * l->D * element;
+      memcpy(at, piece[p].code + made->row_of[row] * bytes, (size_t)bytes);
+      at += bytes;
+    }
   }
+}
+
+static void write_new_rows(image *made, int32_t arg, assay_content content) {
+  const logical *l = made->logical;
+  const row_piece q = {l->q, l->H}, k = {l->k_new, l->H_kv}, v = {l->v_new, l->H_kv}, all[3] = {q, k, v};
+  if (content == ASSAY_QUERY) write_rows(made, arg, &q, 1);
+  if (content == ASSAY_K_NEW) write_rows(made, arg, &k, 1);
+  if (content == ASSAY_V_NEW) write_rows(made, arg, &v, 1);
+  if (content == ASSAY_QKV_NEW) write_rows(made, arg, all, 3);
+}
+
+void place_runs(const image *made, int32_t arg, run_visit visit, void *context) {
+  const assay_tensor *t = &made->arg[arg];
+  const int32_t axis = place_row_axis(made, arg), last = t->rank - 1;
+  int64_t runs = 1, index[ASSAY_MAX_RANK] = {0}, step[ASSAY_MAX_RANK];
+  for (int32_t a = last, size = 0; a >= 0; --a, ++size)
+    step[a] = a == last ? 1 : step[a + 1] * t->shape[a + 1];
+  /* The last axis is one run, unless the rows run along it. */
+  const int64_t length = last >= 0 && axis != last ? t->shape[last] : 1;
+  for (int32_t a = 0; a <= last; ++a)
+    runs *= a == last && axis != last ? 1 : t->shape[a];
+  if (length == 0) runs = 0;
+  for (int64_t n = 0; n < runs; ++n) {
+    int64_t at = 0, dense = 0;
+    for (int32_t a = 0; a <= last; ++a) {
+      const int64_t own = a == axis ? made->row_of[index[a]] : index[a];
+      at += t->shape[a] > 1 ? index[a] * t->stride[a] : 0;
+      dense += own * step[a];
+    }
+    visit(context, at, dense, length);
+    for (int32_t a = axis != last ? last - 1 : last; a >= 0 && ++index[a] == t->shape[a]; --a)
+      index[a] = 0;
+  }
+}
+
+typedef struct values_copy {
+  unsigned char *to;
+  const unsigned char *from;
+  int64_t element;
+} values_copy;
+
+static void copy_run(void *context, int64_t at, int64_t dense, int64_t count) {
+  const values_copy *c = context;
+  memcpy(c->to + at * c->element, c->from + dense * c->element, (size_t)(count * c->element));
+}
+
+static void write_plain_values(image *made, int32_t arg) {
+  values_copy c = {made->host + made->extent[arg].offset, made->logical->values[arg],
+                   assay_dtype_size(made->arg[arg].dtype)};
+  place_runs(made, arg, copy_run, &c);
 }
 
 /* One token and head of a cache: channels from packed codes to chunks of the layout. */
@@ -246,13 +314,17 @@ assay_status bytes_values(image *made, const unsigned char *v_needed, assay_erro
   assay_status status = place_blocks(l, 0, made->pool_blocks, home, error);
   for (int32_t i = 0; status == ASSAY_OK && i < op->arg_count; ++i) {
     const assay_content content = op->args[i].content;
-    const bool values = content == ASSAY_QUERY || content == ASSAY_K_CACHE || content == ASSAY_V_CACHE;
+    const bool rows =
+        content == ASSAY_QUERY || content == ASSAY_K_NEW || content == ASSAY_V_NEW || content == ASSAY_QKV_NEW;
+    const bool values = rows || content == ASSAY_K_CACHE || content == ASSAY_V_CACHE || content == ASSAY_VALUES;
     if (!values || made->arg[i].data == NULL) continue;
-    if (content != ASSAY_V_CACHE || l->origin->kv_pad >= 0) /* interleaved: K's filling covered V */
+    const bool whole = made->arg[i].dtype == ASSAY_I32 || made->arg[i].dtype == ASSAY_I64; /* no dead integers */
+    if (!whole && (content != ASSAY_V_CACHE || l->origin->kv_pad >= 0)) /* interleaved: K's filling covered V */
       fill_dead(made->host + made->extent[i].offset, made->extent[i].bytes, made->arg[i].dtype, made->chosen.dead,
                 l->origin->seed ^ made->chosen.placement ^ (uint64_t)i << 48 ^ (uint64_t)made->chosen.poison << 56);
     if (!l->filled) continue; /* a refuse case has no values */
-    if (content == ASSAY_QUERY) write_query(made, i);
+    if (rows) write_new_rows(made, i, content);
+    if (content == ASSAY_VALUES) write_plain_values(made, i);
     if (content == ASSAY_K_CACHE) write_cache(made, i, l->k, NULL, home);
     if (content == ASSAY_V_CACHE) write_cache(made, i, l->v, made->chosen.dead_v ? v_needed : NULL, home);
   }

@@ -25,6 +25,12 @@ uint64_t logical_hash(const assay_case *one, uint64_t stream) {
   return (uint64_t)x.x[0] | (uint64_t)x.x[1] << 32;
 }
 
+bool logical_appends(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == ASSAY_SLOTS) return true;
+  return false;
+}
+
 static void *take(int64_t count, int64_t size) {
   return calloc(count > 0 ? (size_t)count : 1, (size_t)size);
 }
@@ -82,7 +88,7 @@ static int64_t content_of(const logical *l, int64_t request, int64_t token) {
 /* The last key of a request, the first key of a split and the F - 1 before it, the edges of the last two
  * blocks. In the other half of the draws chance decides about them, as about all keys. */
 static void mark_important(logical *l) {
-  if ((logical_hash(l->origin, STREAM_IMPORTANT) & 1) != 0) return;
+  if (l->origin->op->form == ASSAY_PLAIN || (logical_hash(l->origin, STREAM_IMPORTANT) & 1) != 0) return;
   for (int64_t i = 0; i < l->B; ++i) {
     const int64_t L = l->length[i];
     for (int64_t t = 0; t < L; ++t) {
@@ -96,15 +102,17 @@ static void mark_important(logical *l) {
 
 assay_status logical_make(const assay_case *one, logical **made, assay_error *error) {
   assay_status status = ASSAY_ERR_MEMORY;
+  const bool plain = one->op->form == ASSAY_PLAIN;
+  const int64_t plain_rows = plain && one->op->row_dim != NULL ? logical_dim(one, one->op->row_dim, 0) : 0;
   logical *l = calloc(1, sizeof *l);
   if (l == NULL) goto done;
   l->origin = one;
   l->references = 1;
   l->B = one->batch;
-  l->H = logical_dim(one, "H", 1);
-  l->H_kv = logical_dim(one, "H_kv", 1);
-  l->D = logical_dim(one, "D", 1);
-  l->block_size = logical_dim(one, "block_size", 16);
+  l->H = plain ? 1 : logical_dim(one, "H", 1);
+  l->H_kv = plain ? 1 : logical_dim(one, "H_kv", 1);
+  l->D = plain ? 1 : logical_dim(one, "D", 1);
+  l->block_size = plain ? 1 : logical_dim(one, "block_size", 16);
   l->F = logical_dim(one, "F", 1);
   /* A refuse case may carry a size that is none; its tensors show it, the arithmetic here must not. */
   if (l->block_size < 1) l->block_size = 1;
@@ -128,8 +136,9 @@ assay_status logical_make(const assay_case *one, logical **made, assay_error *er
   for (int64_t i = 0; i < l->B; ++i) {
     l->length[i] = one->kv_len[i] > 0 ? one->kv_len[i] : 0;
     l->fresh[i] = one->mode == MODE_DECODE ? 1 : one->new_len[i] > 0 ? one->new_len[i] : 0;
+    if (plain) l->length[i] = l->fresh[i] = (int32_t)plain_rows;
     l->row_start[i + 1] = l->row_start[i] + l->fresh[i];
-    const int64_t blocks = blocks_of(l, l->length[i]);
+    const int64_t blocks = plain ? 0 : blocks_of(l, l->length[i]);
     l->block_start[i + 1] = l->block_start[i] + blocks;
     if (blocks > l->widest) l->widest = blocks;
   }
@@ -179,8 +188,50 @@ static void mark_visible(logical *l, const assay_call *call) {
   for (int64_t i = 0; i < l->B; ++i)
     for (int64_t t = 0; t < l->length[i]; ++t) {
       unsigned char *seen = &l->visible[content_of(l, i, t)];
-      if (*seen == 0 && call->op->visible(call, i, l->length[i], ask_first(l, i), t)) *seen = 1;
+      if (*seen == 0 && (call->op->visible == NULL || call->op->visible(call, i, l->length[i], ask_first(l, i), t)))
+        *seen = 1;
     }
+}
+
+/* Codes of the new tokens, rows as new tokens stand in the case; and no key of theirs in the cache. */
+static void fill_new(logical *l, const assay_fill *fill, double *value) {
+  const assay_op *op = l->origin->op;
+  for (int64_t i = 0; i < l->B; ++i)
+    for (int64_t n = 0; n < l->fresh[i]; ++n) {
+      const int64_t token = ask_first(l, i) + n;
+      if (token < 0) continue; /* a pad row */
+      const int64_t content = content_of(l, i, token);
+      l->visible[content] = 0;
+      for (int64_t h = 0; h < l->H_kv; ++h) {
+        const int64_t first = ((l->row_start[i] + n) * l->H_kv + h) * l->D;
+        op->fill_k(fill, content, h, value);
+        encode(l->k_new, l->q_dtype, first, value, l->D, 1.0);
+        op->fill_v(fill, content, h, value);
+        encode(l->v_new, l->q_dtype, first, value, l->D, 1.0);
+      }
+    }
+}
+
+/* Whatever fill() says of arguments without a recipe. */
+static assay_status fill_values(logical *l, const assay_fill *fill, assay_error *error) {
+  const assay_call *call = fill->call;
+  const assay_op *op = call->op;
+  assay_status status = ASSAY_OK;
+  for (int32_t i = 0; i < op->arg_count && status == ASSAY_OK; ++i) {
+    const assay_tensor *t = &call->arg[i];
+    if (op->args[i].content != ASSAY_VALUES || t->data == NULL) continue;
+    int64_t count = 1;
+    for (int32_t a = 0; a < t->rank; ++a)
+      count *= t->shape[a];
+    double *value = take(count, sizeof *value);
+    l->values[i] = take(count, assay_dtype_size(t->dtype));
+    if (value == NULL || l->values[i] == NULL)
+      status = assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory for %s", op->args[i].name);
+    if (status == ASSAY_OK) status = op->fill(fill, i, value, count, error);
+    if (status == ASSAY_OK) assay_store_f64_row(l->values[i], t->dtype, 0, 1, count, value);
+    free(value);
+  }
+  return status;
 }
 
 assay_status logical_fill(logical *l, const assay_call *call, assay_error *error) {
@@ -188,11 +239,15 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
   const assay_case *one = l->origin;
   const assay_op *op = one->op;
   const int64_t contents = l->identities * l->block_size;
+  const bool appends = logical_appends(op);
   double *value = take(l->D, sizeof *value);
-  l->q = take(l->N * l->H * l->D, assay_dtype_size(l->q_dtype));
+  if (op->fill_q != NULL) l->q = take(l->N * l->H * l->D, assay_dtype_size(l->q_dtype));
   l->k = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
   l->v = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
-  if (value == NULL || l->q == NULL || l->k == NULL || l->v == NULL) goto done;
+  if (appends) l->k_new = take(l->N * l->H_kv * l->D, assay_dtype_size(l->q_dtype));
+  if (appends) l->v_new = take(l->N * l->H_kv * l->D, assay_dtype_size(l->q_dtype));
+  if (value == NULL || (op->fill_q != NULL && l->q == NULL) || l->k == NULL || l->v == NULL) goto done;
+  if (appends && (l->k_new == NULL || l->v_new == NULL)) goto done;
   const assay_fill fill = {
       .call = call,
       .values = one->values,
@@ -211,8 +266,18 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
       .first_position = ask_first,
       .important = ask_important,
   };
+  status = fill_values(l, &fill, error);
+  if (status != ASSAY_OK) {
+    free(value);
+    return status;
+  }
+  if (op->form == ASSAY_PLAIN) {
+    l->filled = true;
+    goto done;
+  }
   mark_visible(l, call);
-  for (int64_t i = 0; i < l->B; ++i)
+  if (appends) fill_new(l, &fill, value);
+  for (int64_t i = 0; i < l->B && op->fill_q != NULL; ++i)
     for (int64_t n = 0; n < l->fresh[i]; ++n)
       for (int64_t h = 0; h < l->H; ++h) {
         op->fill_q(&fill, i, n, h, value);
@@ -229,7 +294,6 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
     }
   }
   l->filled = true;
-  status = ASSAY_OK;
 done:
   free(value);
   return status == ASSAY_OK ? status : assay_fail(error, status, "generator: out of memory");
@@ -254,5 +318,9 @@ void logical_drop(logical *l) {
   free(l->q);
   free(l->k);
   free(l->v);
+  free(l->k_new);
+  free(l->v_new);
+  for (int32_t i = 0; i < ASSAY_MAX_ARGS; ++i)
+    free(l->values[i]);
   free(l);
 }

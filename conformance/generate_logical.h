@@ -17,12 +17,14 @@ typedef struct logical {
   int64_t *block_start;    /* [B + 1] where a request's blocks start in block_identity */
   int64_t *block_identity; /* [Σ ceil(L_i / block_size)] */
   int64_t identities;
-  int64_t widest;           /* the largest ceil(L_i / block_size) */
-  float *k_scale, *v_scale; /* [kv_scales]; all 1 where the cache is not fp8 */
-  unsigned char *visible;   /* [identities * block_size] */
-  unsigned char *important; /* likewise */
-  unsigned char *q;         /* [N, H, D] codes, rows in the case's order */
-  unsigned char *k, *v;     /* [identities * block_size, H_kv, D] codes */
+  int64_t widest;                        /* the largest ceil(L_i / block_size) */
+  float *k_scale, *v_scale;              /* [kv_scales]; all 1 where the cache is not fp8 */
+  unsigned char *visible;                /* [identities * block_size] */
+  unsigned char *important;              /* likewise */
+  unsigned char *q;                      /* [N, H, D] codes, rows in the case's order */
+  unsigned char *k, *v;                  /* [identities * block_size, H_kv, D] codes */
+  unsigned char *k_new, *v_new;          /* [N, H_kv, D] codes of q's type; NULL where the operator has no new tokens */
+  unsigned char *values[ASSAY_MAX_ARGS]; /* of ASSAY_VALUES arguments: dense, rows in the case's order */
   bool filled;
 } logical;
 
@@ -33,6 +35,8 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
 logical *logical_keep(logical *l);
 void logical_drop(logical *l);
 
+/* Does the operator write the new tokens' keys and values itself? Then the cache does not hold them before the call. */
+bool logical_appends(const assay_op *op);
 /* A settable dimension of the case; `fallback` where the operator has none of that name. */
 int64_t logical_dim(const assay_case *one, const char *name, int64_t fallback);
 double logical_param(const assay_case *one, const char *name, double fallback);

@@ -18,6 +18,15 @@ cache_strides place_strides(const image *made, int32_t arg);
 assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blocks, int32_t *physical,
                           assay_error *error);
 
+/* Slot of a row's token under this draw's numbering of blocks; -1 for a pad row. */
+int64_t place_slot(const image *made, int64_t row);
+/* The axis of an argument that the rows of the case run along; -1: none does. */
+int32_t place_row_axis(const image *made, int32_t arg);
+/* Calls visit for every run of elements that lie side by side: `at` in elements from the tensor's element 0, `dense`
+ * the same in a dense tensor whose rows are in the case's own order. Not for caches. */
+typedef void (*run_visit)(void *context, int64_t at, int64_t dense, int64_t count);
+void place_runs(const image *made, int32_t arg, run_visit visit, void *context);
+
 /* generate_bytes.c: what the arena holds. */
 void bytes_guards(image *made);
 void bytes_small(image *made);

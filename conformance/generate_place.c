@@ -42,6 +42,24 @@ assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blo
   return ASSAY_OK;
 }
 
+/* Rows of a plain case are in any order. */
+static assay_status order_plain_rows(image *made) {
+  const logical *l = made->logical;
+  assay_rng rng = {l->origin->seed ^ made->chosen.order * 0x9E3779B97F4A7C15u, STREAM_ORDER, 0};
+  for (int64_t row = 0; row < l->N; ++row)
+    made->row_of[row] = row;
+  for (int64_t row = l->N - 1; made->chosen.order != 0 && row > 0; --row) {
+    const int64_t other = assay_rng_range(&rng, 0, row - 1), kept = made->row_of[row]; /* none stays in place */
+    made->row_of[row] = made->row_of[other];
+    made->row_of[other] = kept;
+  }
+  for (int64_t row = 0; row < l->N; ++row) {
+    made->request_of_row[row] = 0;
+    made->position_of_row[row] = row;
+  }
+  return ASSAY_OK;
+}
+
 /* Rows follow their requests; each request keeps the order of its own rows. */
 static assay_status order_rows(image *made, assay_error *error) {
   const logical *l = made->logical;
@@ -65,6 +83,7 @@ static assay_status order_rows(image *made, assay_error *error) {
     }
   }
   int64_t row = 0;
+  if (l->origin->op->form == ASSAY_PLAIN) return order_plain_rows(made);
   for (int64_t slot = 0; slot < l->B; ++slot) {
     const int32_t request = made->request_of_slot[slot];
     for (int64_t n = 0; n < l->fresh[request]; ++n, ++row) {
@@ -97,14 +116,33 @@ static int64_t dimension(const image *made, const char *term, size_t size) {
   return 1;
 }
 
-/* "D", "B+1", "D/x", "x". */
+/* One axis of a shape: a sum of NAME, k*NAME, NAME/k, NAME/x, x and whole numbers. */
 static int64_t axis_extent(const image *made, const char *term, size_t size, int64_t element) {
   const int64_t x = element > 0 ? 16 / element : 1;
-  if (named(term, size, "x")) return x;
-  const char *plus = memchr(term, '+', size), *slash = memchr(term, '/', size);
-  if (plus != NULL) return dimension(made, term, (size_t)(plus - term)) + strtoll(plus + 1, NULL, 10);
-  if (slash != NULL) return dimension(made, term, (size_t)(slash - term)) / x;
-  return dimension(made, term, size);
+  const char *const end = term + size;
+  int64_t sum = 0;
+  while (term < end) {
+    int64_t product = 1;
+    char *after = NULL;
+    if (*term >= '0' && *term <= '9') {
+      product = strtoll(term, &after, 10);
+      term = *after == '*' ? after + 1 : after;
+    }
+    size_t name = 0;
+    while (term + name < end && strchr("*/+", term[name]) == NULL)
+      ++name;
+    if (name > 0) product *= named(term, name, "x") ? x : dimension(made, term, name);
+    term += name;
+    if (term < end && *term == '/') {
+      const bool by_x = term[1] == 'x';
+      const int64_t divisor = by_x ? x : strtoll(term + 1, &after, 10);
+      product /= divisor > 0 ? divisor : 1;
+      term = by_x ? term + 2 : after;
+    }
+    sum += product;
+    term += term < end && *term == '+';
+  }
+  return sum;
 }
 
 /* The alternative of a shape string for the case's layout. */
@@ -137,10 +175,16 @@ static assay_dtype named_dtype(const char *name) {
   return ASSAY_F32;
 }
 
+/* By the argument's list of types (op.h). */
 static assay_dtype dtype_of(const logical *l, const assay_arg *arg) {
-  if (arg->content == ASSAY_QUERY) return l->q_dtype;
+  const assay_op *op = l->origin->op;
+  const bool list = strchr(arg->dtypes, ',') != NULL;
   if (arg->content == ASSAY_K_CACHE || arg->content == ASSAY_V_CACHE) return l->kv_dtype;
-  return arg->dtypes[0] == '=' ? l->q_dtype : named_dtype(arg->dtypes);
+  if (arg->dtypes[0] != '=') return list ? l->q_dtype : named_dtype(arg->dtypes);
+  if (list && op->form == ASSAY_PLAIN) return l->kv_dtype; /* the key out_dtype */
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (strcmp(op->args[i].name, arg->dtypes + 1) == 0 && &op->args[i] != arg) return dtype_of(l, &op->args[i]);
+  return l->q_dtype;
 }
 
 static bool is_given(const logical *l, int32_t i) {
@@ -171,6 +215,27 @@ cache_strides place_strides(const image *made, int32_t arg) {
     term += size + (term[size] == ',');
   }
   return s;
+}
+
+int64_t place_slot(const image *made, int64_t row) {
+  const logical *l = made->logical;
+  const int64_t request = made->request_of_row[row];
+  const int64_t token = (int64_t)l->length[request] - l->fresh[request] + made->position_of_row[row];
+  if (token < 0) return -1;
+  const int64_t identity = l->block_identity[l->block_start[request] + token / l->block_size];
+  return (made->first_block + made->physical[identity]) * l->block_size + token % l->block_size;
+}
+
+int32_t place_row_axis(const image *made, int32_t arg) {
+  const assay_op *op = made->origin->op;
+  const char *row = op->form == ASSAY_PLAIN ? op->row_dim : "N";
+  const char *term = shape_text(made->origin, &op->args[arg]);
+  for (int32_t a = 0; row != NULL && a < made->arg[arg].rank; ++a) {
+    const size_t size = strcspn(term, ",|");
+    if (named(term, size, row)) return a;
+    term += size + (term[size] == ',');
+  }
+  return -1;
 }
 
 /* Elements of one block, before any padding. */
@@ -212,7 +277,7 @@ static int64_t extent_bytes(const image *made, int32_t i, int32_t k, int32_t v) 
   int64_t count = 1;
   for (int32_t a = 0; a < t->rank; ++a)
     count *= t->shape[a] > 0 ? t->shape[a] : 0;
-  if (made->origin->op->args[i].content == ASSAY_QUERY) count = (t->shape[0] > 0 ? t->shape[0] : 0) * t->stride[0];
+  if (made->origin->op->args[i].strided) count = (t->shape[0] > 0 ? t->shape[0] : 0) * t->stride[0];
   return count * element;
 }
 
@@ -234,17 +299,18 @@ assay_status place_image(image *made, assay_error *error) {
   const assay_op *op = one->op;
   const logical *l = made->logical;
   const int32_t k = find_content(op, ASSAY_K_CACHE), v = find_content(op, ASSAY_V_CACHE);
-  made->pool_blocks = l->identities + 1 + (int64_t)(logical_hash(one, STREAM_POOL) % 3);
+  if (op->form == ASSAY_PAGED) made->pool_blocks = l->identities + 1 + (int64_t)(logical_hash(one, STREAM_POOL) % 3);
   assay_status status = order_rows(made, error);
   if (status == ASSAY_OK) status = place_blocks(l, made->chosen.placement, made->pool_blocks, made->physical, error);
   if (status != ASSAY_OK) return status;
 
-  int64_t offset = align_up(GUARD_BYTES);
+  int64_t offset = align_up(GUARD_BYTES), strided = 0;
   for (int32_t i = 0; i < op->arg_count; ++i) {
     if (!is_given(l, i)) continue;
     made->arg[i] = (assay_tensor){.dtype = dtype_of(l, &op->args[i])};
     set_shape(made, &op->args[i], &made->arg[i]);
-    if (op->args[i].content == ASSAY_QUERY) made->arg[i].stride[0] += one->q_pad;
+    /* Each has a padding of its own, so that one's stride does not serve for another. */
+    if (op->args[i].strided && made->arg[i].rank > 1) made->arg[i].stride[0] += one->q_pad * (1 + strided++);
   }
   if (k >= 0 && v >= 0) {
     set_block_strides(made, k, v);
@@ -254,7 +320,7 @@ assay_status place_image(image *made, assay_error *error) {
   for (int32_t i = 0; i < op->arg_count; ++i) {
     if (made->arg[i].dtype == ASSAY_NONE) continue;
     const int64_t element = assay_dtype_size(made->arg[i].dtype);
-    if (i == v && one->kv_pad < 0) {
+    if (i == v && k >= 0 && one->kv_pad < 0) {
       made->extent[v] = made->extent[k];
       made->bias[v] = block_elements(&made->arg[k]) * element;
     } else {

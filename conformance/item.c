@@ -159,6 +159,7 @@ static assay_status check_item(item *it, assay_error *error) {
     if (is_given(it, either[i][0]) && is_given(it, either[i][1]))
       return yaml_fail(said(it, either[i][1])->at, error, "%s: found beside %s, allowed one of them", either[i][1],
                        either[i][0]);
+  if (it->op->form == ASSAY_PLAIN) return ASSAY_OK;
   if (!is_given(it, "kv_len")) return yaml_fail(it->map, error, "kv_len: missing");
   if (said(it, "kv_len")->kind == SPEC_TRACE && is_given(it, "share"))
     return yaml_fail(said(it, "share")->at, error, "share: found beside a trace, which says itself what is shared");
@@ -175,7 +176,7 @@ static assay_status read_item(item *it, assay_error *error) {
   const int32_t keys = key_count(it->op);
   for (int32_t i = 0; i < keys + EXTRAS && it->count < ITEM_MAX_KEYS; ++i) {
     const case_key key = i < keys ? key_at(it->op, i) : extra_keys[i - keys];
-    if (is_reserved(key.name)) continue;
+    if (is_reserved(key.name) || (i >= keys && it->op->form == ASSAY_PLAIN)) continue;
     if (i == keys + EXTRA_SPARSE && !has_param(it->op, "sparse_block")) continue;
     it->key[it->count] = key;
     const int32_t kinds = key.kind == KEY_SHARE ? NODE_MAP : NODE_SCALAR | NODE_LIST | NODE_MAP;
@@ -251,14 +252,18 @@ static assay_status make_case(item *it, int64_t index, assay_case *one, assay_er
   one->devices = it->devices;
   one->seed = assay_rng_u64(&rng);
   if (it->seeded) one->seed = it->seed;
-  length_specs lengths = {.kv_len = said(it, "kv_len"),
-                          .new_len = said(it, "new"),
-                          .share = said(it, "share"),
-                          .kv_len_key = &it->key[said(it, "kv_len") - it->said],
-                          .axis_kv_len = axis_value(it, "kv_len"),
-                          .axis_new = axis_value(it, "new")};
+  length_specs lengths = {.batch = 1};
+  if (it->op->form == ASSAY_PAGED)
+    lengths = (length_specs){.kv_len = said(it, "kv_len"),
+                             .new_len = said(it, "new"),
+                             .share = said(it, "share"),
+                             .kv_len_key = &it->key[said(it, "kv_len") - it->said],
+                             .axis_kv_len = axis_value(it, "kv_len"),
+                             .axis_new = axis_value(it, "new")};
   assay_status status = set_keys(it, &rng, one, &lengths, error);
-  if (status == ASSAY_OK) status = lengths_draw(&lengths, &it->owner->traces, &rng, one, error);
+  if (status == ASSAY_OK && it->op->form == ASSAY_PLAIN) status = case_plain_lists(one, error);
+  if (status == ASSAY_OK && it->op->form == ASSAY_PAGED)
+    status = lengths_draw(&lengths, &it->owner->traces, &rng, one, error);
   if (status != ASSAY_OK) return status;
   status = case_check(one, &inner);
   return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(it->map, &inner, status, error);

@@ -28,21 +28,6 @@ static bool out_of_memory(case_result *result) {
 
 /* ---- before the first run ---------------------------------------------------------------------------- */
 
-static void list_outputs(trial *t) {
-  const assay_op *op = t->one->op;
-  for (int32_t i = 0; i < op->arg_count && t->count < ASSAY_MAX_OUTPUTS; ++i) {
-    const assay_tensor *arg = &t->first.arg[i];
-    if (op->args[i].role == ASSAY_IN || arg->data == NULL) continue;
-    trial_output *out = &t->output[t->count++];
-    *out = (trial_output){.arg = i, .width = 1, .dtype = arg->dtype};
-    for (int32_t a = 1; a < arg->rank; ++a)
-      out->width *= arg->shape[a];
-    out->group = arg->rank > 1 ? arg->shape[arg->rank - 1] : 1;
-    /* An output of fixed type (lse) holds what only f64 can: tier 2 in the exact tier as well. */
-    out->exact = t->one->tier == TIER_EXACT && op->args[i].dtypes[0] == '=';
-  }
-}
-
 static int compare_rows(const void *a, const void *b) {
   const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
   return (x > y) - (x < y);
@@ -90,16 +75,28 @@ static bool may_skip_v(const trial *t) {
   return t->variant->contract.zero_p_v != ASSAY_V_MULTIPLIED && t->row_index == NULL;
 }
 
-/* No case has live NaN or Inf, so a reference that is NaN has read what is dead, and would excuse anything. */
+/* Only operators that take special values have live NaN or Inf; elsewhere a reference that is NaN has read what is
+ * dead, and would excuse anything. */
+static bool usable(const trial *t, int32_t o, double value, double sigma) {
+  const trial_output *out = &t->output[o];
+  const bool special = t->one->values == ASSAY_SPECIAL;
+  if (sigma < 0) { /* op.h: the bits before the call */
+    const double elements = (double)(out->rows * out->width);
+    return out->inout && out->kind != OUTPUT_CACHE &&
+           (sigma == ASSAY_UNCHANGED || (sigma == ASSAY_MOVED && value >= 0 && value < elements));
+  }
+  if (assay_is_nan(value)) return special;
+  return !assay_is_finite(value) || assay_is_finite(sigma);
+}
+
 static bool usable_reference(const trial *t, case_result *result) {
   for (int32_t o = 0; o < t->count; ++o)
-    for (int64_t i = 0; i < t->rows.count * t->output[o].width; ++i) {
+    for (int64_t i = 0; i < outputs_judged(t, o) * t->output[o].width; ++i) {
       const double value = t->expected[o].value[i], sigma = t->expected[o].sigma[i];
-      if (!assay_is_nan(value) && (!assay_is_finite(value) || (assay_is_finite(sigma) && sigma >= 0))) continue;
+      if (usable(t, o, value, sigma)) continue;
       char at[400];
-      const int64_t r = i / t->output[o].width;
-      const place where = {o, t->row_index != NULL ? t->row_index[r] : r, i % t->output[o].width};
-      values_describe(t, where, at, sizeof at);
+      const int64_t width = t->output[o].width;
+      values_describe(t, (place){o, outputs_row(t, o, i / width), i % width}, at, sizeof at);
       judge_verdict(result, VERDICT_WEAK, "admission", "%s: the reference is %g with sigma %g", at, value, sigma);
       return false;
     }
@@ -118,7 +115,7 @@ static assay_status ask_reference(trial *t, assay_error *error) {
   int32_t proven = 0;
   memcpy(arg, t->first.arg, sizeof arg);
   for (int32_t o = 0; o < t->count; ++o) {
-    if (!exact || t->output[o].exact)
+    if (!exact || t->output[o].exact || op->form == ASSAY_PLAIN)
       expected[proven++] = t->expected[o];
     else
       arg[t->output[o].arg].data = NULL;
@@ -138,7 +135,7 @@ static bool compute_reference(trial *t, case_result *result) {
     return false;
   }
   for (int32_t o = 0; o < t->count; ++o) {
-    const size_t elements = (size_t)(t->rows.count * t->output[o].width) + 1;
+    const size_t elements = (size_t)(outputs_judged(t, o) * t->output[o].width) + 1;
     t->expected[o].value = malloc(elements * sizeof(double));
     t->expected[o].sigma = malloc(elements * sizeof(double));
     if (t->expected[o].value == NULL || t->expected[o].sigma == NULL) return out_of_memory(result);
@@ -204,8 +201,7 @@ void judge_add_law(case_result *result, const char *law) {
 }
 
 static bool has_law(const trial *t, const char *law) {
-  const char *at = t->one->op->laws != NULL ? strstr(t->one->op->laws, law) : NULL;
-  return at != NULL;
+  return t->one->op->laws != NULL && strstr(t->one->op->laws, law) != NULL;
 }
 
 /* Two runs that must have the same bits have not: the first place, both values, and what was changed. */
@@ -423,7 +419,7 @@ bool trial_shape(trial *t, case_result *result) {
     judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
     return false;
   }
-  list_outputs(t);
+  outputs_list(t);
   return true;
 }
 
@@ -434,7 +430,8 @@ bool trial_reference(trial *t, case_result *result) {
     judge_verdict(result, status == ASSAY_ERR_INPUT ? VERDICT_WEAK : VERDICT_FAIL, "admission", "%s", error.text);
     return false;
   }
-  if (!choose_rows(t)) return out_of_memory(result);
+  if (!choose_rows(t) || !outputs_make(t, &t->initial)) return out_of_memory(result);
+  outputs_gather(t, &t->first, t->first.host, &t->initial);
   return compute_reference(t, result);
 }
 
@@ -443,6 +440,7 @@ void trial_free(trial *t) {
     free(t->expected[o].value);
     free(t->expected[o].sigma);
   }
+  outputs_free(&t->initial);
   free(t->seen.v_needed);
   free(t->row_index);
   image_free(&t->first);

@@ -233,36 +233,10 @@ bool device_collect(const trial *t, const image *img, bool untouched, const unsi
   if (!device_status(status, "download", true, &error, result)) return false;
   if (!device_status(t->device->synchronize(&error), "download", true, &error, result)) return false;
   *after = held.host;
-  return look_around(t, img, untouched, held.host, result);
+  return look_around(t, img, untouched, held.host, result) && (untouched || outputs_rest(t, img, held.host, result));
 }
 
-/* ---- outputs ----------------------------------------------------------------------------------------- */
-
-bool outputs_make(const trial *t, outputs *made) {
-  *made = (outputs){{NULL}};
-  for (int32_t o = 0; o < t->count; ++o) {
-    const int64_t bytes = t->first.rows * t->output[o].width * assay_dtype_size(t->output[o].dtype);
-    made->bits[o] = malloc(bytes > 0 ? (size_t)bytes : 1);
-    if (made->bits[o] == NULL) return false;
-  }
-  return true;
-}
-
-void outputs_free(outputs *made) {
-  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o)
-    free(made->bits[o]);
-  *made = (outputs){{NULL}};
-}
-
-/* Outputs are dense: rows are copied whole, to where the case's own order has them. */
-void outputs_gather(const trial *t, const image *img, const unsigned char *after, outputs *made) {
-  for (int32_t o = 0; o < t->count; ++o) {
-    const int64_t bytes = t->output[o].width * assay_dtype_size(t->output[o].dtype);
-    const unsigned char *from = after + img->extent[t->output[o].arg].offset;
-    for (int64_t row = 0; row < img->rows; ++row)
-      memcpy(made->bits[o] + img->row_of[row] * bytes, from + row * bytes, (size_t)bytes);
-  }
-}
+/* ---- a run ------------------------------------------------------------------------------------------- */
 
 bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result) {
   device_call on;

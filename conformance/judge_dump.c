@@ -60,15 +60,14 @@ static assay_status dump_argument(const trial *t, int32_t i, assay_error *error)
 static assay_status dump_expected(const trial *t, int32_t o, const double *value, const char *what,
                                   assay_error *error) {
   const assay_tensor *arg = &t->first.arg[t->output[o].arg];
-  const int64_t width = t->output[o].width, N = t->first.rows;
+  const int64_t width = t->output[o].width, N = t->output[o].rows;
   char name[96];
   double *all = malloc((size_t)(N * width) * sizeof *all + 1);
   if (all == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "--dump: out of memory");
   for (int64_t i = 0; i < N * width; ++i)
     all[i] = (double)NAN;
-  for (int64_t r = 0; r < t->rows.count; ++r)
-    memcpy(all + (t->row_index != NULL ? t->row_index[r] : r) * width, value + r * width,
-           (size_t)width * sizeof *value);
+  for (int64_t r = 0; r < outputs_judged(t, o); ++r)
+    memcpy(all + outputs_row(t, o, r) * width, value + r * width, (size_t)width * sizeof *value);
   (void)snprintf(name, sizeof name, "%s.%s", t->one->op->args[t->output[o].arg].name, what);
   const assay_status status = write_tensor(name, NPY_F64, arg->rank, arg->shape, all, error);
   free(all);

@@ -231,16 +231,27 @@ static bool same_slack(const trial *t, case_result *result) {
   return true;
 }
 
-/* Outputs are dense and cover their allocations. */
+/* What was written, back to where the image has it. */
 static bool fetch(const trial *t, outputs *got, case_result *result) {
   assay_error error = {""};
   assay_status status = ASSAY_OK;
-  for (int32_t o = 0; o < t->count && status == ASSAY_OK; ++o) {
-    const region *r = &kept.part[t->output[o].arg];
-    if (r->bytes > 0) status = t->device->download(got->bits[o], r->at, r->bytes, &error);
+  unsigned char *after = malloc((size_t)t->first.arena_bytes);
+  if (after == NULL) {
+    judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
+    return false;
+  }
+  memcpy(after, t->first.host, (size_t)t->first.arena_bytes);
+  for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i) {
+    const region *r = &kept.part[i];
+    if (t->one->op->args[i].role != ASSAY_IN && r->at != NULL && r->bytes > 0)
+      status = t->device->download(after + t->first.extent[i].offset, r->at, r->bytes, &error);
   }
   if (status == ASSAY_OK) status = t->device->synchronize(&error);
-  return device_status(status, "download", true, &error, result);
+  const bool good = device_status(status, "download", true, &error, result);
+  if (good) outputs_gather(t, &t->first, after, got);
+  const bool rest = good && outputs_rest(t, &t->first, after, result);
+  free(after);
+  return rest;
 }
 
 bool pages_check(const trial *t, const outputs *plain, case_result *result) {

@@ -4,17 +4,26 @@
 
 #include "judge.h"
 
-/* One run's outputs: every row, in the case's own order, dense. */
 typedef struct outputs {
   unsigned char *bits[ASSAY_MAX_OUTPUTS];
 } outputs;
 
+/* Every row of every output, in the case's own order, dense. */
+typedef enum output_kind {
+  OUTPUT_ROWS,  /* its rows are the rows of the case */
+  OUTPUT_WHOLE, /* it has rows of its own */
+  OUTPUT_CACHE  /* its rows are the new tokens' keys or values, in a cache, where slots say */
+} output_kind;
+
 typedef struct trial_output {
-  int32_t arg;   /* index of the argument */
+  int32_t arg; /* index of the argument */
+  output_kind kind;
+  int64_t rows;  /* of the output */
   int64_t width; /* elements of a row (one query token) */
   int64_t group; /* elements judged together: one head's output; of [N, H] all heads */
   assay_dtype dtype;
   bool exact; /* judged by tier 1 */
+  bool inout; /* it held something before the call */
 } trial_output;
 
 /* A case, a variant, what the reference says. */
@@ -27,6 +36,7 @@ typedef struct trial {
   trial_output output[ASSAY_MAX_OUTPUTS];
   int64_t workspace_bytes;
   int32_t multiprocessors;
+  outputs initial;    /* what in-out arguments hold before the call */
   assay_rows rows;    /* judged ones */
   int64_t *row_index; /* owned; NULL: all */
   assay_expected expected[ASSAY_MAX_OUTPUTS];
@@ -59,10 +69,20 @@ bool device_upload(const trial *t, const image *img, case_result *result);
 bool device_collect(const trial *t, const image *img, bool untouched, const unsigned char **after, case_result *result);
 /* All of it: upload, launch, collect, outputs in the case's order. */
 bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result);
+
+/* ---- judge_outputs.c ---- */
+
+/* What the call writes, in the operator's order. */
+void outputs_list(trial *t);
 bool outputs_make(const trial *t, outputs *made);
 void outputs_free(outputs *made);
 /* Out of an image's bytes after the call, to where the case's own order has the rows. */
 void outputs_gather(const trial *t, const image *img, const unsigned char *after, outputs *made);
+/* In-out and strided outputs: is every byte that is no element of theirs (of a cache: of a new token) as it was? */
+bool outputs_rest(const trial *t, const image *img, const unsigned char *after, case_result *result);
+/* Rows of an output that are judged, and which row of it is the r-th of them. */
+int64_t outputs_judged(const trial *t, int32_t output);
+int64_t outputs_row(const trial *t, int32_t output, int64_t r);
 
 /* ---- judge_values.c ---- */
 

@@ -7,10 +7,20 @@ static int32_t find_content(const assay_op *op, assay_content content) {
   return 0;
 }
 
+/* A result, else the first argument that is written. */
+static int32_t find_written(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].content == ASSAY_RESULT) return i;
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].role != ASSAY_IN) return i;
+  return 0;
+}
+
 /* `arg`: the tensors of the call, changed in place. */
 static void break_call(const assay_case *one, assay_tensor *arg) {
+  assay_tensor *broken = NULL;
   const int32_t q = find_content(one->op, ASSAY_QUERY);
-  const int32_t out = find_content(one->op, ASSAY_RESULT);
+  const int32_t out = find_written(one->op);
   switch (one->broken) {
   case BREAK_NULL:
     arg[q].data = NULL;
@@ -19,7 +29,8 @@ static void break_call(const assay_case *one, assay_tensor *arg) {
     arg[q].data = (void *)((uintptr_t)arg[q].data + 1);
     break;
   case BREAK_DTYPE:
-    arg[find_content(one->op, ASSAY_K_CACHE)].dtype = ASSAY_I32;
+    broken = &arg[one->op->form == ASSAY_PAGED ? find_content(one->op, ASSAY_K_CACHE) : q];
+    broken->dtype = broken->dtype == ASSAY_I32 ? ASSAY_F32 : ASSAY_I32;
     break;
   case BREAK_SHAPE:
     --arg[out].shape[0];

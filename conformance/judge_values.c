@@ -24,7 +24,7 @@ bool values_poisoned(const trial *t, const outputs *got, place where, uint8_t po
 bool values_equal(const trial *t, const outputs *a, const outputs *b, place *first, int64_t *count) {
   *count = 0;
   for (int32_t o = 0; o < t->count; ++o) {
-    const int64_t size = assay_dtype_size(t->output[o].dtype), elements = t->first.rows * t->output[o].width;
+    const int64_t size = assay_dtype_size(t->output[o].dtype), elements = t->output[o].rows * t->output[o].width;
     if (elements == 0 || memcmp(a->bits[o], b->bits[o], (size_t)(elements * size)) == 0) continue;
     for (int64_t i = 0; i < elements; ++i) {
       if (memcmp(a->bits[o] + i * size, b->bits[o] + i * size, (size_t)size) == 0) continue;
@@ -37,14 +37,40 @@ bool values_equal(const trial *t, const outputs *a, const outputs *b, place *fir
 
 /* ---- in the problem's own terms ---------------------------------------------------------------------- */
 
+/* "y: N 3, C 5 of [7, 64]": the axes by the names of the shape. */
+static void describe_plain(const trial *t, place where, char *text, size_t size) {
+  const trial_output *out = &t->output[where.output];
+  const assay_tensor *arg = &t->first.arg[out->arg];
+  const char *term = t->one->op->args[out->arg].shape;
+  int64_t index[ASSAY_MAX_RANK] = {where.row}, rest = where.element;
+  for (int32_t a = arg->rank - 1; a > 0; --a) {
+    index[a] = rest % arg->shape[a];
+    rest /= arg->shape[a];
+  }
+  int used = snprintf(text, size, "%s:", t->one->op->args[out->arg].name);
+  for (int32_t a = 0; a < arg->rank && used > 0 && (size_t)used < size; ++a) {
+    const size_t n = strcspn(term, ",");
+    used += snprintf(text + used, size - (size_t)used, "%s %.*s %lld of %lld", a > 0 ? "," : "", (int)n, term,
+                     (long long)index[a], (long long)arg->shape[a]);
+    term += n + (term[n] == ',');
+  }
+}
+
 void values_describe(const trial *t, place where, char *text, size_t size) {
+  if (t->output[where.output].kind == OUTPUT_WHOLE || t->one->op->form == ASSAY_PLAIN) {
+    describe_plain(t, where, text, size);
+    return;
+  }
   const logical *l = t->first.logical;
   const trial_output *out = &t->output[where.output];
   const int64_t request = t->first.request_of_row[where.row], n = where.row - l->row_start[request];
   const int64_t length = l->length[request], last = length - l->fresh[request] + n;
   const int64_t split = t->variant->contract.keys_per_split;
   char inside[64] = "", keys[160] = "sees no key";
-  if (t->first.arg[out->arg].rank == 2) /* [N, H] */
+  if (out->kind == OUTPUT_CACHE)
+    (void)snprintf(inside, sizeof inside, "kv head %lld, channel %lld", (long long)(where.element / out->group),
+                   (long long)(where.element % out->group));
+  else if (t->first.arg[out->arg].rank == 2) /* [N, H] */
     (void)snprintf(inside, sizeof inside, "head %lld", (long long)where.element);
   else
     (void)snprintf(inside, sizeof inside, "head %lld, channel %lld", (long long)(where.element / out->group),
@@ -107,10 +133,35 @@ static void raise_ratio(double *ratio, double value) {
   if (!(value <= *ratio)) *ratio = assay_is_nan(value) ? (double)INFINITY : value;
 }
 
+/* May it be something else than expected, by the operator's own word? */
+static bool is_accepted(const judging *j, place where, double got) {
+  const trial *t = j->t;
+  return t->one->op->accepts != NULL && t->one->op->accepts(&t->first.call, &t->variant->contract, j->o,
+                                                            where.row * t->output[j->o].width + where.element, got);
+}
+
+/* The bits that an element of an in-out argument had before the call; `from`: which element, dense. */
+static void judge_bits(judging *j, place where, int64_t from) {
+  const trial_output *out = &j->t->output[j->o];
+  const int64_t size = assay_dtype_size(out->dtype), at = where.row * out->width + where.element;
+  const unsigned char *before = j->t->initial.bits[j->o];
+  if (memcmp(j->outputs->bits[j->o] + at * size, before + from * size, (size_t)size) == 0) return;
+  raise_ratio(&j->found->ratio_element, (double)INFINITY);
+  note_wrong(j, where, "exact", assay_load_f64(j->outputs->bits[j->o], out->dtype, at),
+             assay_load_f64(before, out->dtype, from), 0);
+}
+
+/* NaN is one NaN, but for fp8, where the definition says which. */
+static bool same_nan(const judging *j, place where, double got, double expected) {
+  const trial_output *out = &j->t->output[j->o];
+  if (!assay_is_nan(got) || !assay_is_nan(expected)) return false;
+  return assay_dtype_size(out->dtype) != 1 || j->outputs->bits[j->o][where.row * out->width + where.element] == 0x7F;
+}
+
 static void judge_exact(judging *j, place where, double got, double value) {
   const assay_dtype dtype = j->t->output[j->o].dtype;
   const double expected = assay_round_f64(value, dtype);
-  if (got == expected) return;
+  if (got == expected || same_nan(j, where, got, expected) || is_accepted(j, where, got)) return;
   raise_ratio(&j->found->ratio_element, (double)INFINITY);
   note_wrong(j, where, "exact", got, expected, 0);
 }
@@ -118,13 +169,14 @@ static void judge_exact(judging *j, place where, double got, double value) {
 static void judge_calibrated(judging *j, place where, double got, double value, double sigma, sums *row) {
   const trial *t = j->t;
   if (!assay_is_finite(value)) { /* -Inf, the logarithm of an empty sum: exact */
-    if (got == value) return;
+    if (got == value || same_nan(j, where, got, value)) return;
     raise_ratio(&j->found->ratio_element, (double)INFINITY);
     note_wrong(j, where, "element", got, value, 0);
     return;
   }
   const double allowed = t->one->op->kappa_element * sigma + j->floor;
   const double error = error_of(got, value, allowed, t->output[j->o].dtype);
+  if (!(error <= allowed) && is_accepted(j, where, got)) return;
   raise_ratio(&j->found->ratio_element, error / allowed);
   if (!(error <= allowed)) note_wrong(j, where, "element", got, value, allowed);
   row->error2 += error * error;
@@ -161,16 +213,18 @@ static void note_mean(judging *j, place where, const char *check, double ratio, 
 static void judge_row(judging *j, int64_t r) {
   const trial *t = j->t;
   const trial_output *out = &t->output[j->o];
-  const int64_t row = t->row_index != NULL ? t->row_index[r] : r;
+  const int64_t row = outputs_row(t, j->o, r);
   const double *value = t->expected[j->o].value + r * out->width, *sigma = t->expected[j->o].sigma + r * out->width;
   assay_load_f64_row(j->outputs->bits[j->o], out->dtype, row * out->width, 1, out->width, j->row);
-  sums *request = &j->request[t->first.request_of_row[row]];
+  sums *request = &j->request[out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row]];
   for (int64_t first = 0; first < out->width; first += out->group) {
     sums group = {0, 0, 0};
     for (int64_t e = first; e < first + out->group; ++e) {
       const place where = {j->o, row, e};
       const double got = j->row[e];
-      if (out->exact)
+      if (sigma[e] < 0)
+        judge_bits(j, where, sigma[e] == ASSAY_MOVED ? (int64_t)value[e] : row * out->width + e);
+      else if (out->exact)
         judge_exact(j, where, got, value[e]);
       else
         judge_calibrated(j, where, got, value[e], sigma[e], &group);
@@ -188,7 +242,7 @@ static void judge_output(judging *j) {
   const logical *l = t->first.logical;
   j->floor = 0.5 * assay_ulp(0.0, t->output[j->o].dtype);
   memset(j->request, 0, (size_t)l->B * sizeof *j->request);
-  for (int64_t r = 0; r < t->rows.count; ++r)
+  for (int64_t r = 0; r < outputs_judged(t, j->o); ++r)
     judge_row(j, r);
   /* Heads that share one key and its value have the same result, and the same error. */
   const int64_t group = l->H > l->H_kv && l->H_kv > 0 ? l->H / l->H_kv : 1;

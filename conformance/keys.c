@@ -57,7 +57,16 @@ static const case_key head[] = {
      .store = STORE_KV_DTYPE,
      .always = true,
      .doc = "K and V cache; same: that of q"},
-    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles", ASSAY_NORMAL, true, "what q, K and V hold"),
+    {.name = "out_dtype",
+     .kind = KEY_ENUM,
+     .names = "same,f32,f16,bf16",
+     .fallback = 0,
+     .multiple = 1,
+     .store = STORE_KV_DTYPE,
+     .doc = "the result, where the operator leaves a choice"},
+    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles", ASSAY_NORMAL, true, "what the inputs hold"),
+    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles,special", ASSAY_NORMAL, true,
+             "what the inputs hold"),
 };
 
 static const case_key tail[] = {
@@ -67,7 +76,8 @@ static const case_key tail[] = {
     REAL_KEY("sigma", sigma, 0, 64, 0.75, "taps: w_0 = 1 - sigma/F, the others -sigma/F"),
     REAL_KEY("tap_skew", tap_skew, -1, 1, 0, "w_j += tap_skew * j"),
     REAL_KEY("density", density, -1, 1, -1, "wanted share of live keys; -1: chance"),
-    INT_KEY("q_pad", q_pad, 0, 65536, 0, "elements between rows of q"),
+    INT_KEY("q_pad", q_pad, 0, 65536, 0, "elements between rows of q, and of new k and v"),
+    INT_KEY("row_pad", q_pad, 0, 65536, 0, "elements between rows of the arguments whose rows may lie apart"),
     INT_KEY("kv_pad", kv_pad, -1, 65536, 0, "elements after every block; -1 or interleaved: K and V block by block"),
     INT_KEY("rows", rows, 0, 1 << 20, 0, "rows judged; 0: all"),
     ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,workspace", BREAK_NOTHING, false,
@@ -100,15 +110,45 @@ static const case_key tail[] = {
 
 enum { HEAD = sizeof head / sizeof head[0], TAIL = sizeof tail / sizeof tail[0] };
 
-/* sigma and tap_skew mean something only where there are taps. */
-static bool has_taps(const assay_op *op) {
+static bool has_content(const assay_op *op, assay_content content) {
   for (int32_t i = 0; i < op->arg_count; ++i)
-    if (op->args[i].content == ASSAY_TAPS) return true;
+    if (op->args[i].content == content) return true;
   return false;
 }
 
-static bool in_tail(const assay_op *op, int32_t index) {
-  return has_taps(op) || (strcmp(tail[index].name, "sigma") != 0 && strcmp(tail[index].name, "tap_skew") != 0);
+static bool has_strided(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].strided) return true;
+  return false;
+}
+
+static bool has_out_dtype(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].dtypes[0] == '=' && strchr(op->args[i].dtypes, ',') != NULL) return true;
+  return false;
+}
+
+static bool listed(const char *list, const char *word) {
+  const size_t n = strlen(word);
+  for (const char *at = list; *at != '\0'; at += strspn(at, " ")) {
+    const size_t m = strcspn(at, " ");
+    if (m == n && memcmp(at, word, n) == 0) return true;
+    at += m;
+  }
+  return false;
+}
+
+/* Keys that say something of this operator. */
+static bool is_shown(const assay_op *op, const case_key *key) {
+  if (strcmp(key->name, "values") == 0) return op->takes_special == (strstr(key->names, "special") != NULL);
+  if (strcmp(key->name, "out_dtype") == 0) return op->form == ASSAY_PLAIN && has_out_dtype(op);
+  if (strcmp(key->name, "row_pad") == 0) return op->form == ASSAY_PLAIN && has_strided(op);
+  if (strcmp(key->name, "q_pad") == 0) return op->form == ASSAY_PAGED && has_strided(op);
+  if (strcmp(key->name, "rows") == 0) return op->form == ASSAY_PAGED || op->row_dim != NULL;
+  /* sigma and tap_skew mean something only where there are taps. */
+  if (listed("sigma tap_skew", key->name)) return has_content(op, ASSAY_TAPS);
+  if (listed("mode kv_dtype tables density kv_pad kv_len new share", key->name)) return op->form == ASSAY_PAGED;
+  return true;
 }
 
 static bool is_settable(const assay_dim *dim) {
@@ -163,7 +203,7 @@ static int32_t walk(const assay_op *op, int32_t index, const char *name, case_ke
     ++n;                                                                                                               \
   } while (0)
   for (int32_t i = 0; i < HEAD; ++i)
-    VISIT(head[i]);
+    if (is_shown(op, &head[i])) VISIT(head[i]);
   for (int32_t i = 0; i < op->dim_count; ++i)
     if (is_settable(&op->dims[i])) VISIT(dim_key(&op->dims[i], i));
   for (int32_t i = 0; i < op->param_count; ++i)
@@ -178,7 +218,7 @@ static int32_t walk(const assay_op *op, int32_t index, const char *name, case_ke
                         .at = (size_t)i,
                         .doc = op->args[i].doc}));
   for (int32_t i = 0; i < TAIL; ++i)
-    if (in_tail(op, i)) VISIT(tail[i]);
+    if (is_shown(op, &tail[i])) VISIT(tail[i]);
 #undef VISIT
   if (count != NULL) *count = n;
   return -1;
@@ -295,6 +335,11 @@ void key_print_real(double value, char *text, size_t size) {
   }
 }
 
+/* A refuse case's tensors have the illegal size. */
+static double largest_refused(const case_key *key) {
+  return key->max >= KEY_MAX_REFUSED_DIM ? 2 * key->max : KEY_MAX_REFUSED_DIM;
+}
+
 void key_allowed(const case_key *key, bool relaxed, char *text, size_t size) {
   size_t used = 0;
   char low[40], high[40];
@@ -313,7 +358,8 @@ void key_allowed(const case_key *key, bool relaxed, char *text, size_t size) {
   case KEY_REAL:
   case KEY_LENGTHS:
     if (relaxed && key->store == STORE_DIM) {
-      (void)snprintf(text, size, "1 to %d (section refuse)", KEY_MAX_REFUSED_DIM);
+      key_print_real(largest_refused(key), high, sizeof high);
+      (void)snprintf(text, size, "1 to %s (section refuse)", high);
       return;
     }
     if (relaxed && key->store == STORE_PARAM) {
@@ -388,7 +434,7 @@ assay_status key_from_text(const case_key *key, const char *text, bool relaxed, 
     }
     if (!integer_from(text, &whole)) break;
     if (relaxed && key->store == STORE_DIM) {
-      if (whole < 1 || whole > KEY_MAX_REFUSED_DIM) break;
+      if (whole < 1 || (double)whole > largest_refused(key)) break;
     } else if (!free_range && ((double)whole < key->min || (double)whole > key->max || whole % key->multiple != 0)) {
       break;
     }

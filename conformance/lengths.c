@@ -133,18 +133,12 @@ static void draw_lengths(const length_specs *specs, assay_rng *rng, assay_case *
 
 /* ---- sharing ---------------------------------------------------------------------------------------------- */
 
-/* The most tokens request i may have in common with request j (case_check.c says why). */
-static int64_t shareable(const assay_case *one, int32_t i, int32_t j) {
-  const int64_t cached = one->kv_len[i] - one->new_len[i];
-  return least(cached > 0 ? cached : one->kv_len[i], one->kv_len[j]);
-}
-
 static void draw_share(const spec *s, assay_rng *rng, assay_case *one) {
   const int64_t block_size = block_size_of(one);
   for (int32_t i = 1; i < one->batch; ++i) {
     if (assay_rng_range(rng, 1, 100) > s->max) continue;
     const int32_t j = (int32_t)assay_rng_range(rng, 0, i - 1);
-    const int64_t blocks = shareable(one, i, j) / block_size;
+    const int64_t blocks = case_shareable(one, i, j) / block_size;
     if (blocks < 1) continue;
     one->share_with[i] = j;
     one->share_tokens[i] = (int32_t)(assay_rng_range(rng, 1, blocks) * block_size);
@@ -182,7 +176,7 @@ static void share_traced(const spec *s, const trace *t, int32_t start, assay_cas
   for (int32_t i = 1; i < one->batch; ++i) {
     int64_t best = 0;
     for (int32_t j = 0; j < i; ++j) {
-      const int64_t common = least(scaled(s, trace_common(t, start + j, start + i)), shareable(one, i, j));
+      const int64_t common = least(scaled(s, trace_common(t, start + j, start + i)), case_shareable(one, i, j));
       const int64_t whole = common / block_size * block_size;
       if (whole <= best) continue;
       best = whole;

@@ -68,9 +68,9 @@ static bool changed(double before, double after) {
 static bool store(const trial *t, const assay_expected *spoiled, outputs *made) {
   bool any = false;
   for (int32_t o = 0; o < t->count; ++o)
-    for (int64_t r = 0; r < t->rows.count; ++r) {
+    for (int64_t r = 0; r < outputs_judged(t, o); ++r) {
       const trial_output *out = &t->output[o];
-      const int64_t row = t->row_index != NULL ? t->row_index[r] : r;
+      const int64_t row = outputs_row(t, o, r);
       for (int64_t e = 0; e < out->width; ++e) {
         const double value = spoiled[o].value[r * out->width + e];
         any = any || changed(t->expected[o].value[r * out->width + e], value);
@@ -100,7 +100,7 @@ static bool bench_make(const trial *t, bench *b) {
   *b = (bench){0};
   bool good = outputs_make(t, &b->made);
   for (int32_t o = 0; o < t->count; ++o) {
-    b->spoiled[o].value = malloc(((size_t)(t->rows.count * t->output[o].width) + 1) * sizeof(double));
+    b->spoiled[o].value = calloc((size_t)(outputs_judged(t, o) * t->output[o].width) + 1, sizeof(double));
     good = good && b->spoiled[o].value != NULL;
   }
   return good;

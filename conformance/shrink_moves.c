@@ -18,10 +18,9 @@ static void set_dim(assay_case *one, const char *name, int64_t value) {
 void mend_shares(assay_case *one) {
   const int64_t block_size = logical_dim(one, "block_size", 1);
   for (int32_t i = 0; i < one->batch; ++i) {
-    const int32_t j = one->share_with[i], L = one->kv_len[i], cached = L - one->new_len[i];
+    const int32_t j = one->share_with[i];
     if (j < 0) continue;
-    int64_t most = cached > 0 ? cached : L;
-    if (one->kv_len[j] < most) most = one->kv_len[j];
+    const int64_t most = case_shareable(one, i, j);
     if (one->share_tokens[i] > most) one->share_tokens[i] = (int32_t)(most / block_size * block_size);
     if (one->share_tokens[i] > 0) continue;
     one->share_with[i] = -1;

@@ -153,6 +153,14 @@ uint8_t assay_e5m2_from_f64(double value) {
   return e5m2_from_f64(value);
 }
 
+/* Truncated; outside the type's range and NaN: its smallest number. */
+static inline int32_t i32_from_f64(double value) {
+  return value >= -0x1p31 && value < 0x1p31 ? (int32_t)value : INT32_MIN;
+}
+static inline int64_t i64_from_f64(double value) {
+  return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;
+}
+
 /* One loop for each type, so that the type is decided once. */
 #define LOAD_ROW(type, convert)                                                                                        \
   do {                                                                                                                 \
@@ -191,7 +199,11 @@ void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int6
     LOAD_ROW(uint8_t, e5m2_to_f32);
     return;
   case ASSAY_I32:
+    LOAD_ROW(int32_t, );
+    return;
   case ASSAY_I64:
+    LOAD_ROW(int64_t, );
+    return;
   case ASSAY_NONE:
   case ASSAY_DTYPE_COUNT:
     break;
@@ -219,7 +231,11 @@ void assay_store_f64_row(void *data, assay_dtype dtype, int64_t index, int64_t s
     STORE_ROW(uint8_t, e5m2_from_f64);
     return;
   case ASSAY_I32:
+    STORE_ROW(int32_t, i32_from_f64);
+    return;
   case ASSAY_I64:
+    STORE_ROW(int64_t, i64_from_f64);
+    return;
   case ASSAY_NONE:
   case ASSAY_DTYPE_COUNT:
     break;

@@ -18,7 +18,7 @@ uint16_t assay_bf16_from_f64(double value);
 uint8_t assay_e4m3_from_f64(double value);
 uint8_t assay_e5m2_from_f64(double value);
 
-/* Element `index` of a packed array; floats only for load_f64/store_f64. */
+/* Element `index` of a packed array. Integers are exact up to 2^53. */
 double assay_load_f64(const void *data, assay_dtype dtype, int64_t index);
 void assay_store_f64(void *data, assay_dtype dtype, int64_t index, double value);
 /* `count` elements from `index`, `stride` elements apart; the type is decided once. */

@@ -1,6 +1,7 @@
 /* json.c: a recursive descent over bytes (RFC 8259). */
 #include "json.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,6 +288,14 @@ int64_t json_integer(const json_value *object, const char *key, int64_t fallback
 uint64_t json_unsigned(const json_value *object, const char *key, uint64_t fallback) {
   const json_value *at = json_member(object, key);
   return at != NULL && at->kind == JSON_NUMBER ? strtoull(at->text, NULL, 10) : fallback;
+}
+
+bool json_whole(const json_value *value, int64_t *whole) {
+  char *end = NULL;
+  if (value == NULL || value->kind != JSON_NUMBER) return false;
+  errno = 0;
+  *whole = strtoll(value->text, &end, 10);
+  return errno == 0 && *end == '\0';
 }
 
 bool json_flag(const json_value *object, const char *key, bool fallback) {

@@ -32,6 +32,8 @@ double json_number(const json_value *object, const char *key, double fallback);
 int64_t json_integer(const json_value *object, const char *key, int64_t fallback);
 /* Integers above 2^53 are exact: they are read from their digits. */
 uint64_t json_unsigned(const json_value *object, const char *key, uint64_t fallback);
+/* Is it a number without fraction and exponent that fits? NULL: no. */
+bool json_whole(const json_value *value, int64_t *whole);
 bool json_flag(const json_value *object, const char *key, bool fallback);
 
 #endif

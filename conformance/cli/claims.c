@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SEEN = 65536, AXES = 4, KEY = 192 };
+#include "core/registry.h"
 
-static const char *const axes[AXES] = {"dtype", "kv_dtype", "layout", "mode"};
+enum { MAX_SEEN = 65536, AXES = 4, KEY = 192 };
 
 struct claims {
   char (*passed)[KEY]; /* "op/variant@device: bf16 same nhd decode", a set by open addressing */
@@ -38,7 +38,9 @@ static char *slot(const claims *c, const char *key) {
 }
 
 static void make_key(char *key, const char *op, const char *variant, const char *device, char value[AXES][16]) {
-  (void)snprintf(key, KEY, "%s/%s on %s: %s %s %s %s", op, variant, device, value[0], value[1], value[2], value[3]);
+  int used = snprintf(key, KEY, "%s/%s on %s:", op, variant, device);
+  for (int a = 0; a < AXES && value[a][0] != '\0' && used > 0 && used < KEY; ++a)
+    used += snprintf(key + used, (size_t)(KEY - used), " %s", value[a]);
 }
 
 void claims_note(claims *c, const assay_case *one, const case_result *result) {
@@ -50,9 +52,11 @@ void claims_note(claims *c, const assay_case *one, const case_result *result) {
       (void)snprintf(c->suites[c->suite_count++], sizeof c->suites[0], "%s", one->suite);
   }
   if (result->verdict != VERDICT_PASS || c->count >= MAX_SEEN / 2) return;
-  char value[AXES][16], key[KEY];
-  for (int a = 0; a < AXES; ++a)
-    (void)snprintf(value[a], sizeof value[a], "%s", case_axis(one, axes[a]));
+  char value[AXES][16] = {""}, key[KEY], axis[32];
+  for (int a = 0; a < AXES && case_axis_name(one->op, a, axis, sizeof axis); ++a) {
+    const char *said = case_axis(one, axis);
+    (void)snprintf(value[a], sizeof value[a], "%s", said != NULL ? said : "?");
+  }
   make_key(key, one->op->name, one->variant, one->device, value);
   char *at = slot(c, key);
   if (at[0] != '\0') return;
@@ -62,7 +66,9 @@ void claims_note(claims *c, const assay_case *one, const case_result *result) {
 
 /* Walks the product of the claim's lists, axis by axis. */
 static void walk(claims *c, const assay_variant *v, const char *rest, int axis, char value[AXES][16], report *out) {
-  if (axis == AXES) {
+  char name[32];
+  const assay_op *op = assay_op_find(v->op);
+  if (axis == AXES || op == NULL || !case_axis_name(op, axis, name, sizeof name)) {
     char key[KEY];
     make_key(key, v->op, v->name, v->device, value);
     if (slot(c, key)[0] == '\0') report_unclaimed(out, v->name, key);
@@ -82,7 +88,7 @@ static void walk(claims *c, const assay_variant *v, const char *rest, int axis, 
 }
 
 void claims_report(claims *c, const assay_variant *variant, report *out) {
-  char value[AXES][16];
+  char value[AXES][16] = {""};
   for (int32_t i = 0; i < c->suite_count; ++i)
     if (strcmp(c->suites[i], variant->op) == 0) walk(c, variant, variant->claims, 0, value, out);
 }
