@@ -1,0 +1,101 @@
+/* model_seed.c: weights and prompts from a seed, near-normal with a mean and a deviation for each kind of weight.
+ *
+ * e = 2 / sqrt(C) is the deviation of an embedding: a normalised row times the head has deviation 2 then, so logits
+ * spread like a model's. Linear layers keep variance: 1 / sqrt(in). What a sublayer adds to the residual stream is
+ * scaled by e / sqrt(2 layers), so that the stream stays near the embedding's size at any depth.
+ *
+ * asynct's live keys. With lo = 0 a key is live where z_t > 0, which the size of the scores does not change, only their
+ * distribution. For independent, symmetric, near-normal scores and F = 3 the share depends on sigma alone:
+ * P(z > 0) = 1/8 + 1/2 P(a r > b r') + ..., with a = 1 - sigma/3, b = sigma/3 and r, r' half-normal:
+ *     sigma 1.00  1.20  1.30  1.35  1.40
+ *     share 0.359 0.326 0.309 0.301 0.293
+ * A prompt of n ids has slightly more, about 0.6 / (n + 1), since nothing is left of its first key. Scores are near
+ * independent as long as hidden rows of different tokens are: so no weight has a mean that all tokens share, and the
+ * sublayers' part of the residual stream (post gamma) stays below the embedding. */
+#include <math.h>
+#include <string.h>
+
+#include "assay/model.h"
+#include "core/dtype.h"
+#include "core/rng.h"
+
+enum { CHUNK = 4096 };
+
+static const uint64_t prompt_stream = (uint64_t)1 << 63;
+
+typedef struct spread {
+  double mean, deviation;
+} spread;
+
+static bool ends_with(const char *name, const char *end) {
+  const size_t n = strlen(name), m = strlen(end);
+  return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static spread norm_spread(const assay_model_config *c, const char *name, double e) {
+  const double residual = e / sqrt(2 * (double)c->layers);
+  const bool post = strstr(name, ".post.") != NULL;
+  if (strstr(name, "_norm.") != NULL) {
+    if (ends_with(name, ".alpha")) return (spread){0.8, 0.08};
+    return ends_with(name, ".gamma") ? (spread){1.5, 0} : (spread){1.25, 0.125};
+  }
+  if (ends_with(name, ".alpha")) return post ? (spread){0.5, 0.05} : (spread){0.8 / e, 0.08 / e};
+  if (ends_with(name, ".gamma")) return post ? (spread){0.7 * residual, 0.07 * residual} : (spread){1.4, 0.14};
+  if (ends_with(name, ".beta")) return (spread){0, post ? 0.05 * residual : 0.05};
+  return ends_with(name, ".g") ? (spread){1, 0.1} : (spread){0, 0.1};
+}
+
+static spread spread_of(const assay_model_config *c, const assay_weight_spec *spec) {
+  const char *name = spec->name;
+  const double e = 2 / sqrt((double)c->hidden), in = sqrt((double)spec->shape[1]);
+  const double residual = c->arch == ASSAY_ASYNCT ? 1 : e / sqrt(2 * (double)c->layers);
+  if (strcmp(name, "embed.w") == 0 || strcmp(name, "head.w") == 0) return (spread){0, e};
+  if (strcmp(name, "embed_pos.w") == 0) return (spread){0, 0.5 * e};
+  if (ends_with(name, ".qkv.w") || ends_with(name, ".up.w")) return (spread){0, 1 / in};
+  if (ends_with(name, ".qkv.b") || ends_with(name, ".up.b")) return (spread){0, 0.1};
+  if (ends_with(name, ".proj.w") || ends_with(name, ".down.w")) return (spread){0, 2 * residual / in};
+  if (ends_with(name, ".proj.b") || ends_with(name, ".down.b")) return (spread){0, 0.1 * residual};
+  if (ends_with(name, ".attn.gamma")) return (spread){0.25, 0.03};
+  return norm_spread(c, name, e);
+}
+
+static void fill(const assay_tensor *tensor, const spread *like, uint64_t seed, uint64_t number) {
+  double value[CHUNK];
+  int64_t count = tensor->shape[0] * (tensor->rank == 2 ? tensor->shape[1] : 1);
+  for (int64_t at = 0, chunk = 0; at < count; at += CHUNK, ++chunk) {
+    const int64_t n = count - at < CHUNK ? count - at : CHUNK;
+    assay_rng_normals(seed, number << 32 | (uint64_t)chunk, value, n);
+    for (int64_t i = 0; i < n; ++i)
+      value[i] = like->mean + like->deviation * value[i];
+    assay_store_f64_row(tensor->data, tensor->dtype, at, 1, n, value);
+  }
+}
+
+assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, assay_model_weights *weights,
+                              assay_error *error) {
+  const assay_status status = assay_model_weights_check(config, weights, error);
+  if (status != ASSAY_OK) return status;
+  assay_weight_spec spec;
+  for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i) {
+    const assay_tensor *tensor = &weights->tensor[i];
+    if (ends_with(spec.name, ".taps")) {
+      double taps[ASSAY_MODEL_MAX_TAPS];
+      assay_taps_from_sigma(config->gate_sigma, config->gate_taps, taps);
+      assay_store_f64_row(tensor->data, tensor->dtype, 0, 1, config->gate_taps, taps);
+    } else if (ends_with(spec.name, "_scale")) {
+      /* Powers of two: keys and values of this size stay inside e4m3, and heads differ. */
+      for (int64_t h = 0; h < config->kv_heads; ++h)
+        assay_store_f64(tensor->data, tensor->dtype, h, h % 2 == 0 ? 0x1p-4 : 0x1p-5);
+    } else {
+      const spread like = spread_of(config, &spec);
+      fill(tensor, &like, seed, (uint64_t)i);
+    }
+  }
+  return ASSAY_OK;
+}
+
+void assay_model_prompt(const assay_model_config *config, uint64_t seed, int64_t number, int64_t n, int32_t *ids) {
+  assay_rng rng = {.seed = seed, .stream = prompt_stream | (uint64_t)number};
+  for (int64_t i = 0; i < n; ++i)
+    ids[i] = (int32_t)assay_rng_range(&rng, 0, config->vocab - 1);
+}

@@ -1,0 +1,291 @@
+/* model_weights.c: which weights a configuration has, in their order, and memory for them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "assay/model.h"
+
+enum { WEIGHT_ALIGNMENT = 256 };
+enum { GPT2 = 1, QWEN3 = 2, ASYNCT = 4, ALL = GPT2 | QWEN3 | ASYNCT };
+typedef enum when { ALWAYS, QKV_BIAS, PROJ_BIAS, MLP_BIAS, NORM_BIAS, QK_NORM, SEPARATE_HEAD, FP8_CACHE } when;
+typedef enum size {
+  NO_SIZE,
+  ONE,
+  SIZE_V,
+  SIZE_P,
+  SIZE_C,
+  SIZE_QKV,
+  SIZE_HD,
+  SIZE_D,
+  SIZE_F,
+  SIZE_H,
+  SIZE_KV,
+  SIZE_UP,
+  SIZE_I,
+  SIZE_ALPHA,
+  SIZE_GAMMA
+} size;
+
+typedef struct weight_row {
+  const char *name;
+  int arch;
+  when when;
+  size rows, columns; /* columns NO_SIZE: a vector */
+  bool f32;
+} weight_row;
+
+static const weight_row head_rows[] = {
+    {"embed.w", ALL, ALWAYS, SIZE_V, SIZE_C, false},
+    {"embed_pos.w", GPT2, ALWAYS, SIZE_P, SIZE_C, false},
+};
+
+static const weight_row layer_rows[] = {
+    {"attn.pre.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"attn.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"attn.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
+    {"attn.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
+    {"attn.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"attn.qkv.w", ALL, ALWAYS, SIZE_QKV, SIZE_C, false},
+    {"attn.qkv.b", ALL, QKV_BIAS, SIZE_QKV, NO_SIZE, false},
+    {"attn.q_norm.g", QWEN3, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.k_norm.g", QWEN3, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.q_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.q_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
+    {"attn.k_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
+    {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, true},
+    {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, true},
+    {"attn.k_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
+    {"attn.v_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
+    {"attn.proj.w", ALL, ALWAYS, SIZE_C, SIZE_HD, false},
+    {"attn.proj.b", ALL, PROJ_BIAS, SIZE_C, NO_SIZE, false},
+    {"attn.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
+    {"attn.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
+    {"attn.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"mlp.pre.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"mlp.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"mlp.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
+    {"mlp.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
+    {"mlp.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"mlp.up.w", ALL, ALWAYS, SIZE_UP, SIZE_C, false},
+    {"mlp.up.b", ALL, MLP_BIAS, SIZE_UP, NO_SIZE, false},
+    {"mlp.down.w", ALL, ALWAYS, SIZE_C, SIZE_I, false},
+    {"mlp.down.b", ALL, MLP_BIAS, SIZE_C, NO_SIZE, false},
+    {"mlp.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
+    {"mlp.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
+    {"mlp.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+};
+
+static const weight_row tail_rows[] = {
+    {"final.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"final.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"final.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
+    {"final.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
+    {"final.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"head.w", ALL, SEPARATE_HEAD, SIZE_V, SIZE_C, false},
+};
+
+enum {
+  HEAD_ROWS = sizeof head_rows / sizeof head_rows[0],
+  LAYER_ROWS = sizeof layer_rows / sizeof layer_rows[0],
+  TAIL_ROWS = sizeof tail_rows / sizeof tail_rows[0]
+};
+
+static bool row_is_there(const assay_model_config *c, const weight_row *row) {
+  if ((row->arch & 1 << c->arch) == 0) return false;
+  switch (row->when) {
+  case QKV_BIAS:
+    return c->qkv_bias;
+  case PROJ_BIAS:
+    return c->proj_bias;
+  case MLP_BIAS:
+    return c->mlp_bias;
+  case NORM_BIAS:
+    return c->norm_bias;
+  case QK_NORM:
+    return c->qk_norm;
+  case SEPARATE_HEAD:
+    return !c->tied_head;
+  case FP8_CACHE:
+    return c->kv_dtype == ASSAY_E4M3 || c->kv_dtype == ASSAY_E5M2;
+  case ALWAYS:
+    break;
+  }
+  return true;
+}
+
+static int64_t size_of(const assay_model_config *c, size which) {
+  switch (which) {
+  case SIZE_V:
+    return c->vocab;
+  case SIZE_P:
+    return c->max_pos;
+  case SIZE_C:
+    return c->hidden;
+  case SIZE_QKV:
+    return (c->heads + 2 * c->kv_heads) * c->head_size;
+  case SIZE_HD:
+    return c->heads * c->head_size;
+  case SIZE_D:
+    return c->head_size;
+  case SIZE_F:
+    return c->gate_taps;
+  case SIZE_H:
+    return c->heads;
+  case SIZE_KV:
+    return c->kv_heads;
+  case SIZE_UP:
+    return c->arch == ASSAY_GPT2 ? c->intermediate : 2 * c->intermediate;
+  case SIZE_I:
+    return c->intermediate;
+  case SIZE_ALPHA:
+    return c->alpha_per_channel ? c->hidden : 1;
+  case SIZE_GAMMA:
+    return c->gamma_per_channel ? c->hidden : 1;
+  case ONE:
+  case NO_SIZE:
+    break;
+  }
+  return 1;
+}
+
+static int32_t rows_there(const assay_model_config *c, const weight_row *row, int32_t rows) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < rows; ++i)
+    count += row_is_there(c, &row[i]);
+  return count;
+}
+
+/* The index-th row that is there; index is below rows_there(). */
+static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index) {
+  while (!row_is_there(c, row) || index-- > 0)
+    ++row;
+  return row;
+}
+
+int32_t assay_model_weight_count(const assay_model_config *c) {
+  return rows_there(c, head_rows, HEAD_ROWS) + (int32_t)c->layers * rows_there(c, layer_rows, LAYER_ROWS) +
+         rows_there(c, tail_rows, TAIL_ROWS);
+}
+
+bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_weight_spec *spec) {
+  if (index < 0 || index >= assay_model_weight_count(c)) return false;
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS), layer = rows_there(c, layer_rows, LAYER_ROWS);
+  const int32_t behind = index - head;
+  const weight_row *row = NULL;
+  if (behind < 0) {
+    row = row_at(c, head_rows, index);
+    (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
+  } else if (behind < layer * (int32_t)c->layers) {
+    row = row_at(c, layer_rows, behind % layer);
+    (void)snprintf(spec->name, sizeof spec->name, "layers.%d.%s", (int)(behind / layer), row->name);
+  } else {
+    row = row_at(c, tail_rows, behind - layer * (int32_t)c->layers);
+    (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
+  }
+  spec->dtype = row->f32 ? ASSAY_F32 : c->weight_dtype;
+  spec->rank = row->columns == NO_SIZE ? 1 : 2;
+  spec->shape[0] = size_of(c, row->rows);
+  spec->shape[1] = size_of(c, row->columns);
+  return true;
+}
+
+/* Place of `name` among the rows that are there; -1. */
+static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, const char *name) {
+  int32_t place = 0;
+  for (int32_t i = 0; i < rows; ++i) {
+    if (!row_is_there(c, &row[i])) continue;
+    if (strcmp(row[i].name, name) == 0) return place;
+    ++place;
+  }
+  return -1;
+}
+
+int32_t assay_model_weight_index(const assay_model_config *c, const char *name) {
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS), layer = rows_there(c, layer_rows, LAYER_ROWS);
+  int32_t place = place_of(c, head_rows, HEAD_ROWS, name);
+  if (place >= 0) return place;
+  place = place_of(c, tail_rows, TAIL_ROWS, name);
+  if (place >= 0) return head + layer * (int32_t)c->layers + place;
+  static const char prefix[] = "layers.";
+  if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
+  name += sizeof prefix - 1;
+  if (name[0] < '0' || name[0] > '9' || (name[0] == '0' && name[1] != '.')) return -1;
+  char *rest = NULL;
+  const long number = strtol(name, &rest, 10);
+  if (rest[0] != '.' || number < 0 || number >= c->layers) return -1;
+  place = place_of(c, layer_rows, LAYER_ROWS, rest + 1);
+  return place < 0 ? -1 : head + layer * (int32_t)number + place;
+}
+
+static int64_t spec_bytes(const assay_weight_spec *spec) {
+  const int64_t bytes = spec->shape[0] * spec->shape[1] * assay_dtype_size(spec->dtype);
+  return (bytes + WEIGHT_ALIGNMENT - 1) / WEIGHT_ALIGNMENT * WEIGHT_ALIGNMENT;
+}
+
+assay_status assay_model_weights_alloc(const assay_model_config *config, assay_model_weights *weights,
+                                       assay_error *error) {
+  *weights = (assay_model_weights){.count = assay_model_weight_count(config)};
+  assay_weight_spec spec;
+  int64_t bytes = 0;
+  for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i)
+    bytes += spec_bytes(&spec);
+  weights->tensor = calloc((size_t)weights->count, sizeof *weights->tensor);
+  /* calloc's pages are given when they are written: weights that come from a file are in memory once. */
+  weights->memory = calloc(1, (size_t)bytes + WEIGHT_ALIGNMENT);
+  if (weights->tensor == NULL || weights->memory == NULL) {
+    assay_model_weights_free(weights);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "weights: %lld bytes do not fit in memory", (long long)bytes);
+  }
+  char *at = weights->memory;
+  at += WEIGHT_ALIGNMENT - (int64_t)((uintptr_t)at % WEIGHT_ALIGNMENT);
+  for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i, at += spec_bytes(&spec)) {
+    assay_tensor *tensor = &weights->tensor[i];
+    *tensor = (assay_tensor){.data = at, .dtype = spec.dtype, .rank = spec.rank};
+    for (int32_t d = 0; d < spec.rank; ++d)
+      tensor->shape[d] = spec.shape[d];
+    tensor->stride[0] = spec.shape[1]; /* 1 for a vector */
+    tensor->stride[1] = 1;
+  }
+  return ASSAY_OK;
+}
+
+void assay_model_weights_free(assay_model_weights *weights) {
+  free(weights->tensor);
+  free(weights->memory);
+  *weights = (assay_model_weights){0};
+}
+
+static assay_status check_weight(const assay_weight_spec *spec, const assay_tensor *tensor, assay_error *error) {
+  if (tensor->data == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "weight %s: missing", spec->name);
+  if (tensor->dtype != spec->dtype)
+    return assay_fail(error, ASSAY_ERR_INPUT, "weight %s: dtype is %s, not %s", spec->name,
+                      assay_dtype_name(tensor->dtype), assay_dtype_name(spec->dtype));
+  if (tensor->rank != spec->rank)
+    return assay_fail(error, ASSAY_ERR_INPUT, "weight %s: %d axes, not %d", spec->name, (int)tensor->rank,
+                      (int)spec->rank);
+  int64_t stride = 1;
+  for (int32_t d = spec->rank - 1; d >= 0; --d) {
+    if (tensor->shape[d] != spec->shape[d])
+      return assay_fail(error, ASSAY_ERR_INPUT, "weight %s: axis %d has %lld elements, not %lld", spec->name, (int)d,
+                        (long long)tensor->shape[d], (long long)spec->shape[d]);
+    if (tensor->stride[d] != stride)
+      return assay_fail(error, ASSAY_ERR_INPUT, "weight %s: axis %d has stride %lld; dense would be %lld", spec->name,
+                        (int)d, (long long)tensor->stride[d], (long long)stride);
+    stride *= spec->shape[d];
+  }
+  return ASSAY_OK;
+}
+
+assay_status assay_model_weights_check(const assay_model_config *config, const assay_model_weights *weights,
+                                       assay_error *error) {
+  const int32_t count = assay_model_weight_count(config);
+  if (weights->count != count || weights->tensor == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "weights: found %d tensors, expected %d", (int)weights->count,
+                      (int)count);
+  assay_weight_spec spec;
+  for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i) {
+    const assay_status status = check_weight(&spec, &weights->tensor[i], error);
+    if (status != ASSAY_OK) return status;
+  }
+  return ASSAY_OK;
+}
