@@ -1,0 +1,162 @@
+/* lm_head: logits of selected rows. For selected row r and token id v:
+ *
+ *   logits_rv = sum_c x[row_index_r, c] W_vc
+ *
+ * summed in f32, rounded once. The other rows of x are not looked at. A row_index outside [0, T) is an input error.
+ * Source: the operator definitions of this project, section 5. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ref/lib/error_model.h"
+#include "ref/lib/gemm.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/plain.h"
+#include "ref/lib/rowwise.h"
+
+enum { ARG_X, ARG_W, ARG_ROW_INDEX, ARG_LOGITS, ARG_COUNT };
+enum {
+  SPOIL_NONE = -1,
+  SPOIL_LAST_CHANNEL_DROPPED,
+  SPOIL_ROWS_NOT_SELECTED,
+  SPOIL_INDEX_ONE_OFF,
+  SPOIL_ROW_SWAPPED,
+  SPOIL_NEIGHBOURS_WEIGHTS
+};
+
+const assay_op *assay_op_lm_head(void);
+
+/* ---- the definition ---------------------------------------------------------------------------------- */
+
+/* x: [C], the selected row; w: [C], the weights of one token id. */
+static double logit(const double *x, const double *w, int64_t C) {
+  return gemm_dot(x, w, C);
+}
+
+/* ---- adapter ----------------------------------------------------------------------------------------- */
+
+static assay_status check_contents(const assay_call *call, assay_error *error) {
+  const assay_tensor *index = &call->arg[ARG_ROW_INDEX];
+  const int64_t T = call->arg[ARG_X].shape[0];
+  for (int64_t r = 0; r < index->shape[0]; ++r) {
+    const int64_t found = plain_integer(index, r);
+    if (found < 0 || found >= T)
+      return assay_fail(error, ASSAY_ERR_INPUT, "row_index: found %lld at %lld, allowed 0 to %lld", (long long)found,
+                        (long long)r, (long long)(T - 1));
+  }
+  return ASSAY_OK;
+}
+
+/* The row of x that stands for logits row r; with a planted error, another one. */
+static int64_t selected(const assay_call *call, int64_t r, int32_t spoil) {
+  const assay_tensor *index = &call->arg[ARG_ROW_INDEX];
+  const int64_t R = index->shape[0], T = call->arg[ARG_X].shape[0];
+  if (spoil == SPOIL_ROWS_NOT_SELECTED) return r % T;
+  if (spoil == SPOIL_INDEX_ONE_OFF) return (plain_integer(index, r) + 1) % T;
+  return plain_integer(index, spoil == SPOIL_ROW_SWAPPED && (r ^ 1) < R ? r ^ 1 : r);
+}
+
+static assay_status compute(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
+                            int32_t spoil, const assay_expected *expected, assay_error *error) {
+  const assay_tensor *X = &call->arg[ARG_X], *W = &call->arg[ARG_W];
+  const assay_dtype out = call->arg[ARG_LOGITS].dtype;
+  const int64_t R = call->arg[ARG_ROW_INDEX].shape[0], V = W->shape[0], C = X->shape[1];
+  const int64_t count = rowwise_count(rows, R), terms = spoil == SPOIL_LAST_CHANNEL_DROPPED ? C - 1 : C;
+  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  double *x = NULL;
+  assay_status status = check_contents(call, error);
+  if (status == ASSAY_OK) status = rowwise_reserve(call, (count + 1) * C, &x, error);
+  if (status != ASSAY_OK) return status;
+  double *w = x + count * C;
+  for (int64_t i = 0; i < count; ++i)
+    plain_load_row(X, selected(call, rowwise_index(rows, i), spoil), x + i * C);
+
+  for (int64_t v = 0; v < V && status == ASSAY_OK; ++v) {
+    plain_load_row(W, spoil == SPOIL_NEIGHBOURS_WEIGHTS && v + 1 < V ? v + 1 : v, w);
+    for (int64_t i = 0; i < count && status == ASSAY_OK; ++i) {
+      const double *row = x + i * C;
+      expected->value[i * V + v] = logit(row, w, terms);
+      if (expected->sigma == NULL && !exact) continue;
+      const gemm_sum s = gemm_walk(row, w, C);
+      if (expected->sigma != NULL)
+        expected->sigma[i * V + v] = sqrt(gemm_variance(&s, c, C) + storing_variance(s.sum, out));
+      const int low_x = exact ? lattice_low_row(row, C) : 0, low_w = exact ? lattice_low_row(w, C) : 0;
+      if (exact && !gemm_admits(&s, c, low_x, low_w))
+        status = rowwise_refuse(call, rowwise_index(rows, i), v, "sum |x w|", s.abs,
+                                ldexp(1, lattice_width(c->partial) + low_x + low_w), error);
+    }
+  }
+  free(x);
+  return status;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  (void)seen;
+  return compute(call, contract, rows, exact, SPOIL_NONE, expected, error);
+}
+
+static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
+                          assay_expected *expected, assay_error *error) {
+  const assay_expected values = {expected->value, NULL};
+  return compute(call, contract, rows, false, index, &values, error);
+}
+
+static assay_cost cost(const assay_call *call, const assay_seen *seen) {
+  (void)seen;
+  const assay_tensor *W = &call->arg[ARG_W], *logits = &call->arg[ARG_LOGITS];
+  const double R = (double)logits->shape[0], V = (double)W->shape[0], C = (double)W->shape[1];
+  return (assay_cost){2 * R * V * C, (R * C + V * C) * (double)assay_dtype_size(W->dtype) +
+                                         R * V * (double)assay_dtype_size(logits->dtype) + 4 * R};
+}
+
+static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
+  (void)error;
+  if (arg == ARG_ROW_INDEX)
+    plain_fill_integers(from, (uint64_t)arg, from->call->arg[ARG_X].shape[0], value, count);
+  else
+    plain_fill(from, (uint64_t)arg, value, count);
+  return ASSAY_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+static const assay_dim dims[] = {
+    {"T", 1, 1 << 20, 8, 1, "rows of x"},
+    {"R", 1, 1 << 20, 4, 1, "selected rows"},
+    {"V", 1, 1 << 20, 64, 1, "token ids"},
+    {"C", 1, 65536, 64, 1, "channels: terms of each sum"},
+};
+
+static const assay_arg args[ARG_COUNT] = {
+    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "T,C", "activations of every token; the row stride is free",
+     true},
+    {"w", ASSAY_IN, ASSAY_VALUES, false, "=x", "V,C", "weights, one row a token id", false},
+    {"row_index", ASSAY_IN, ASSAY_VALUES, false, "i32", "R", "rows of x that want logits, 0 to T - 1", false},
+    {"logits", ASSAY_OUT, ASSAY_RESULT, false, "=x,f32", "R,V", "the result", false},
+};
+
+static const assay_op op = {
+    .name = "lm_head",
+    .title = "logits of selected rows",
+    .source = "operator definitions, section 5",
+    .dims = dims,
+    .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
+    .args = args,
+    .arg_count = ARG_COUNT,
+    .laws = "run_to_run,dead_bytes,permutation",
+    .spoils = "last_channel_dropped,rows_not_selected,index_one_off,row_swapped,neighbours_weights",
+    .kappa_element = 7,
+    .form = ASSAY_PLAIN,
+    .row_dim = "R",
+    .axes = "dtype,out_dtype",
+    .confirmed_by = "dgemm of another library over all rows, of which the selected ones are taken; one-hot rows",
+    .check = plain_check_call,
+    .reference = reference,
+    .cost = cost,
+    .fill = fill,
+    .spoil = spoil,
+};
+
+const assay_op *assay_op_lm_head(void) {
+  return &op;
+}

@@ -1,0 +1,321 @@
+/* rope: rotary position embedding of q and k. For row n, each head, pair i < R/2 of channels (a, b), with
+ * c = cos[positions_n, i] and s = sin[positions_n, i]:
+ *
+ *   x_a <- x_a c - x_b s          neox: (a, b) = (i, i + R/2)
+ *   x_b <- x_b c + x_a s          interleaved: (a, b) = (2i, 2i + 1)
+ *
+ * Channels from R on are copied. The table holds theta_i = base^(-2i/R) times the position; whatever it holds is used.
+ * In place, or into q_out, k_out. A position outside [0, max_pos) is an input error. Source: the operator definitions
+ * of this project, section 4. The rotation itself: ref/lib/rope.c. */
+#include "ref/lib/rope.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "core/rng.h"
+#include "ref/lib/error_model.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/plain.h"
+#include "ref/lib/rowwise.h"
+
+enum { ARG_Q, ARG_K, ARG_COS, ARG_SIN, ARG_POSITIONS, ARG_Q_OUT, ARG_K_OUT, ARG_COUNT };
+enum { PARAM_STYLE, PARAM_COUNT };
+enum { NEOX, INTERLEAVED };
+enum {
+  SPOIL_NONE = -1,
+  SPOIL_POSITION_ONE_OFF,
+  SPOIL_ROW_FOR_POSITION,
+  SPOIL_OTHER_STYLE,
+  SPOIL_TURNED_BACK,
+  SPOIL_LAST_PAIR_COPIED,
+  SPOIL_REST_DROPPED,
+  SPOIL_K_NOT_ROTATED,
+  SPOIL_ANGLE_OF_PAIR_0
+};
+
+const assay_op *assay_op_rope(void);
+
+/* One head at one position. */
+typedef struct head {
+  const double *x, *cosine, *sine; /* [D], [R / 2] */
+  int64_t R, D;
+  bool interleaved;
+} head;
+
+/* ---- the error model --------------------------------------------------------------------------------- */
+
+/* Of a c + b s (with b or s negated): both products and the sum in f32, then the type; nothing where all is exact. */
+static double variance(double a, double c, double b, double s, assay_dtype out) {
+  const double term[2] = {a * c, b * s}, y = term[0] + term[1];
+  const double products = rounding_variance(term[0], ASSAY_F32) + rounding_variance(term[1], ASSAY_F32);
+  if (products == 0) return few_terms_variance(term, 2, out);
+  return products + (out != ASSAY_F32 ? rounding_variance(y, ASSAY_F32) : 0) + storing_variance(y, out);
+}
+
+static void bounds(const head *h, assay_dtype out, double *sigma) {
+  for (int64_t i = 0; i < h->R / 2; ++i) {
+    int64_t a, b;
+    rope_pair(i, h->R, h->interleaved, &a, &b);
+    sigma[a] = sqrt(variance(h->x[a], h->cosine[i], -h->x[b], h->sine[i], out));
+    sigma[b] = sqrt(variance(h->x[b], h->cosine[i], h->x[a], h->sine[i], out));
+  }
+  for (int64_t d = h->R; d < h->D; ++d)
+    sigma[d] = 0;
+}
+
+/* ---- the exact tier ---------------------------------------------------------------------------------- */
+
+static bool sum_exact(double a, double c, double b, double s) {
+  const double term[2] = {a * c, b * s};
+  return lattice_admits(fabs(term[0]), lattice_low(a) + lattice_low(c), 24) &&
+         lattice_admits(fabs(term[1]), lattice_low(b) + lattice_low(s), 24) && few_terms_exact(term, 2);
+}
+
+static assay_status admit(const assay_call *call, int64_t row, const head *h, assay_error *error) {
+  for (int64_t i = 0; i < h->R / 2; ++i) {
+    int64_t a, b;
+    rope_pair(i, h->R, h->interleaved, &a, &b);
+    const double c = h->cosine[i], s = h->sine[i];
+    if (!sum_exact(h->x[a], c, h->x[b], s) || !sum_exact(h->x[b], c, h->x[a], s))
+      return rowwise_refuse(call, row, a, "significant bits of x_a cos and x_b sin, and of their sum",
+                            lattice_bits(h->x[a] * c) + lattice_bits(h->x[b] * s), 24, error);
+  }
+  return ASSAY_OK;
+}
+
+/* ---- adapter ----------------------------------------------------------------------------------------- */
+
+/* R is known by the table of cosines alone. */
+static assay_status check(const assay_call *call, assay_error *error) {
+  const assay_status status = plain_check_call(call, error);
+  if (status != ASSAY_OK) return status;
+  const int64_t half = call->arg[ARG_COS].shape[1], D = call->arg[ARG_Q].shape[2];
+  if (half < 1 || half > D / 2)
+    return assay_fail(error, ASSAY_ERR_INPUT, "R: found %lld, allowed even numbers from 2 to D = %lld",
+                      (long long)(2 * half), (long long)D);
+  if (call->arg[ARG_SIN].shape[1] != half)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sin: found %lld at axis 1 of its shape, allowed %lld: [max_pos,R/2]",
+                      (long long)call->arg[ARG_SIN].shape[1], (long long)half);
+  return ASSAY_OK;
+}
+
+static assay_status check_contents(const assay_call *call, assay_error *error) {
+  const assay_tensor *positions = &call->arg[ARG_POSITIONS];
+  const int64_t max_pos = call->arg[ARG_COS].shape[0];
+  for (int64_t n = 0; n < positions->shape[0]; ++n) {
+    const int64_t found = plain_integer(positions, n);
+    if (found < 0 || found >= max_pos)
+      return assay_fail(error, ASSAY_ERR_INPUT, "positions: found %lld in row %lld, allowed 0 to %lld",
+                        (long long)found, (long long)n, (long long)(max_pos - 1));
+  }
+  return ASSAY_OK;
+}
+
+static int64_t position_of(const assay_call *call, int64_t n, int32_t spoil) {
+  const int64_t max_pos = call->arg[ARG_COS].shape[0], position = plain_integer(&call->arg[ARG_POSITIONS], n);
+  if (spoil == SPOIL_POSITION_ONE_OFF) return (position + 1) % max_pos;
+  return spoil == SPOIL_ROW_FOR_POSITION ? n % max_pos : position;
+}
+
+static void spoil_head(const head *h, int32_t spoil, bool is_k, double *y) {
+  int64_t a, b;
+  for (int64_t i = 0; i < h->R / 2; ++i) {
+    const double c = h->cosine[i], s = h->sine[i];
+    rope_pair(i, h->R, h->interleaved, &a, &b);
+    if (spoil == SPOIL_TURNED_BACK) {
+      y[a] = h->x[a] * c + h->x[b] * s;
+      y[b] = h->x[b] * c - h->x[a] * s;
+    }
+    if (spoil == SPOIL_ANGLE_OF_PAIR_0) {
+      y[a] = h->x[a] * h->cosine[0] - h->x[b] * h->sine[0];
+      y[b] = h->x[b] * h->cosine[0] + h->x[a] * h->sine[0];
+    }
+    if ((spoil == SPOIL_K_NOT_ROTATED && is_k) || (spoil == SPOIL_LAST_PAIR_COPIED && i == h->R / 2 - 1)) {
+      y[a] = h->x[a];
+      y[b] = h->x[b];
+    }
+  }
+  if (spoil == SPOIL_OTHER_STYLE) rope_rotate(h->x, h->cosine, h->sine, h->R, h->D, !h->interleaved, y);
+  for (int64_t d = h->R; spoil == SPOIL_REST_DROPPED && d < h->D; ++d)
+    y[d] = 0;
+}
+
+/* All rows and heads of q, or of k. memory: [elements of a row + R]. */
+static assay_status rotate(const assay_call *call, int32_t arg, const assay_rows *rows, bool exact, int32_t spoil,
+                           assay_expected *expected, double *memory, assay_error *error) {
+  const assay_tensor *x = &call->arg[arg];
+  const int64_t N = x->shape[0], heads = x->shape[1], D = x->shape[2], R = 2 * call->arg[ARG_COS].shape[1];
+  const int64_t width = heads * D, count = rowwise_count(rows, N);
+  double *row = memory, *cosine = memory + width, *sine = cosine + R / 2;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t n = rowwise_index(rows, i), position = position_of(call, n, spoil);
+    plain_load_row(x, n, row);
+    plain_load_row(&call->arg[ARG_COS], position, cosine);
+    plain_load_row(&call->arg[ARG_SIN], position, sine);
+    for (int64_t h = 0; h < heads; ++h) {
+      const head one = {row + h * D, cosine, sine, R, D, call->param[PARAM_STYLE] == INTERLEAVED};
+      double *y = expected->value + i * width + h * D;
+      rope_rotate(one.x, cosine, sine, R, D, one.interleaved, y);
+      if (spoil != SPOIL_NONE) spoil_head(&one, spoil, arg == ARG_K, y);
+      if (expected->sigma != NULL) bounds(&one, x->dtype, expected->sigma + i * width + h * D);
+      const assay_status status = exact ? admit(call, n, &one, error) : ASSAY_OK;
+      if (status != ASSAY_OK) return status;
+    }
+  }
+  return ASSAY_OK;
+}
+
+static assay_status compute(const assay_call *call, const assay_rows *rows, bool exact, int32_t spoil,
+                            assay_expected *expected, assay_error *error) {
+  static const struct { int32_t from, to; } pass[] = {{ARG_Q, ARG_Q_OUT}, {ARG_K, ARG_K_OUT}};
+  const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K];
+  const int64_t heads = q->shape[1] > k->shape[1] ? q->shape[1] : k->shape[1];
+  double *memory = NULL;
+  assay_status status = check_contents(call, error);
+  if (status == ASSAY_OK)
+    status = rowwise_reserve(call, heads * q->shape[2] + 2 * call->arg[ARG_COS].shape[1], &memory, error);
+  for (int p = 0; p < 2 && status == ASSAY_OK; ++p) {
+    assay_expected *here = &expected[rowwise_output(call, pass[p].from)];
+    const bool apart = call->arg[pass[p].to].data != NULL;
+    assay_expected *to = apart ? &expected[rowwise_output(call, pass[p].to)] : here;
+    status = rotate(call, pass[p].from, rows, exact, spoil, to, memory, error);
+    if (apart) rowwise_unchanged(&call->arg[pass[p].from], rows, here);
+  }
+  free(memory);
+  return status;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  (void)contract;
+  (void)seen;
+  return compute(call, rows, exact, SPOIL_NONE, expected, error);
+}
+
+static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
+                          assay_expected *expected, assay_error *error) {
+  (void)contract;
+  assay_expected values[4];
+  const int32_t outputs = rowwise_output(call, ARG_COUNT);
+  for (int32_t i = 0; i < outputs; ++i)
+    values[i] = (assay_expected){expected[i].value, NULL};
+  return compute(call, rows, false, index, values, error);
+}
+
+/* Four products and two sums a pair. In place only the rotated channels move. */
+static assay_cost cost(const assay_call *call, const assay_seen *seen) {
+  (void)seen;
+  double flops = 0, bytes = 0;
+  const double R = 2 * (double)call->arg[ARG_COS].shape[1], N = (double)call->arg[ARG_Q].shape[0];
+  for (int32_t arg = ARG_Q; arg <= ARG_K; ++arg) {
+    const assay_tensor *x = &call->arg[arg];
+    const bool apart = call->arg[arg == ARG_Q ? ARG_Q_OUT : ARG_K_OUT].data != NULL;
+    const double rows = N * (double)x->shape[1];
+    flops += 3 * R * rows;
+    bytes += 2 * rows * (apart ? (double)x->shape[2] : R) * (double)assay_dtype_size(x->dtype);
+  }
+  const double table = (double)call->arg[ARG_COS].shape[0] < N ? (double)call->arg[ARG_COS].shape[0] : N;
+  return (assay_cost){flops, bytes + table * R * 4 + N * (double)assay_dtype_size(call->arg[ARG_POSITIONS].dtype)};
+}
+
+/* Row 0 of the table turns nothing. Lattice: right angles, and pairs of eighths that are no rotation at all. Else
+ * points of the unit circle, ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. */
+static void fill_table(const assay_fill *from, bool sine, double *value, int64_t count) {
+  static const double right[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
+  const int64_t half = from->call->arg[ARG_COS].shape[1];
+  assay_rng rng = {from->seed, 0x726F7065, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t word = assay_rng_u64(&rng);
+    double point[2] = {right[word & 3][0], right[word & 3][1]};
+    if (from->values != ASSAY_LATTICE) {
+      const double t = (double)(word >> 11) * 0x1p-53, size = 1 + t * t;
+      const double c = (1 - t * t) / size, s = 2 * t / size;
+      point[0] = c * right[word & 3][0] - s * right[word & 3][1];
+      point[1] = s * right[word & 3][0] + c * right[word & 3][1];
+    } else if ((word >> 2 & 1) != 0) {
+      point[0] = ((double)(word >> 8 & 15) - 8) * 0x1p-3;
+      point[1] = ((double)(word >> 12 & 15) - 8) * 0x1p-3;
+    }
+    value[i] = i < half ? (sine ? 0 : 1) : point[sine];
+  }
+}
+
+/* The first and the last position in a quarter of the rows. */
+static void fill_positions(const assay_fill *from, double *value, int64_t count) {
+  const int64_t max_pos = from->call->arg[ARG_COS].shape[0];
+  assay_rng rng = {from->seed, 0x706F7365, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t word = assay_rng_u64(&rng);
+    value[i] = (double)assay_rng_range(&rng, 0, max_pos - 1);
+    if ((word & 7) == 0) value[i] = 0;
+    if ((word & 7) == 1) value[i] = (double)(max_pos - 1);
+  }
+}
+
+static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
+  (void)error;
+  if (arg == ARG_COS || arg == ARG_SIN)
+    fill_table(from, arg == ARG_SIN, value, count);
+  else if (arg == ARG_POSITIONS)
+    fill_positions(from, value, count);
+  else
+    plain_fill(from, (uint64_t)arg, value, count);
+  return ASSAY_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+static const assay_dim dims[] = {
+    {"N", 1, 1 << 20, 4, 1, "rows: tokens"},
+    {"H", 1, 256, 8, 1, "query heads"},
+    {"H_kv", 1, 256, 4, 1, "key heads"},
+    {"D", 2, 1024, 128, 1, "channels of a head"},
+    {"R", 2, 1024, 64, 2, "rotated channels, at most D"},
+    {"max_pos", 1, 1 << 24, 64, 1, "positions of the table"},
+};
+
+static const assay_arg args[ARG_COUNT] = {
+    {"q", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,H,D", "queries; the result, unless q_out is there",
+     true},
+    {"k", ASSAY_INOUT, ASSAY_VALUES, false, "=q", "N,H_kv,D", "keys; the result, unless k_out is there", true},
+    {"cos", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "cosines of each position", false},
+    {"sin", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "sines", false},
+    {"positions", ASSAY_IN, ASSAY_VALUES, false, "i32,i64", "N", "of each row, 0 to max_pos - 1", false},
+    {"q_out", ASSAY_OUT, ASSAY_RESULT, true, "=q", "N,H,D", "the result; q keeps its bits", false},
+    {"k_out", ASSAY_OUT, ASSAY_RESULT, true, "=q", "N,H_kv,D", "the result; k keeps its bits", false},
+};
+
+static const assay_param params[PARAM_COUNT] = {
+    {"style", ASSAY_ENUM, NEOX, INTERLEAVED, NEOX, "neox,interleaved", "which channels make a pair"},
+};
+
+static const assay_op op = {
+    .name = "rope",
+    .title = "rotary position embedding of q and k",
+    .source = "operator definitions, section 4",
+    .dims = dims,
+    .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
+    .args = args,
+    .arg_count = ARG_COUNT,
+    .params = params,
+    .param_count = PARAM_COUNT,
+    .laws = "run_to_run,dead_bytes,permutation",
+    .spoils = "position_one_off,row_for_position,other_style,turned_back,last_pair_copied,rest_dropped,k_not_rotated,"
+              "angle_of_pair_0",
+    .kappa_element = 3.2,
+    .form = ASSAY_PLAIN,
+    .row_dim = "N",
+    .axes = "dtype,style",
+    .confirmed_by = "identity at position 0; R(p) R(q) = R(p + q); the norm of a pair; both styles under a permutation "
+                    "of channels; multiplication of complex numbers",
+    .check = check,
+    .reference = reference,
+    .cost = cost,
+    .fill = fill,
+    .spoil = spoil,
+};
+
+const assay_op *assay_op_rope(void) {
+  return &op;
+}
