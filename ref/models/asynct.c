@@ -1,0 +1,32 @@
+/* asynct.c: nothing here looks at a whole row: norms clip each channel, attention gates each key. A norm stands before
+ * and after each sublayer: x <- x + post(sublayer(pre(x))).
+ *
+ * Source: operator definitions, section 7. */
+#include "ref/models/model.h"
+
+static void asynct_layer(model *m) {
+  model_norm(m, "attn.pre", &m->x, &m->h);
+  model_linear(m, "attn.qkv", &m->h, &m->qkv, true);
+  model_heads(m, &m->qkv, &m->q, &m->k, &m->v);
+  model_gate_attention(m, &m->q, &m->out);
+  model_linear(m, "attn.proj", &m->out, &m->y, true);
+  model_norm(m, "attn.post", &m->y, &m->y);
+  model_residual(m, "attn.residual", &m->y, NULL, &m->x);
+
+  model_norm(m, "mlp.pre", &m->x, &m->h);
+  model_linear(m, "mlp.up", &m->h, &m->up, true);
+  model_reglu(m, "mlp.act", &m->up, &m->gated);
+  model_linear(m, "mlp.down", &m->gated, &m->y, true);
+  model_norm(m, "mlp.post", &m->y, &m->y);
+  model_residual(m, "mlp.residual", &m->y, NULL, &m->x);
+}
+
+void asynct_forward(model *m) {
+  model_embed(m, &m->x);
+  for (m->layer = 0; m->layer < m->config.layers; ++m->layer)
+    asynct_layer(m);
+  m->layer = -1;
+  model_pick(m, &m->x, &m->picked);
+  model_norm(m, "final", &m->picked, &m->picked);
+  model_head(m, &m->picked);
+}

@@ -1,0 +1,160 @@
+/* heads.c: what happens to heads: taken from the fused rows, normalised, rotated, cached, attended over. The cache
+ * holds f64 in every mode: the values that its storage type would hold. */
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "ref/models/model.h"
+#include "ref/models/rows.h"
+
+static void take_heads(const matrix *qkv, int64_t first, matrix *part) {
+  for (int64_t n = 0; n < part->rows; ++n)
+    memcpy(part->value + n * part->width, qkv->value + n * qkv->width + first,
+           (size_t)part->width * sizeof *part->value);
+}
+
+static void head_norm(model *m, const char *name, matrix *x) {
+  const int64_t D = m->config.head_size, heads = x->rows * x->width / D;
+  const bool uclip = m->config.arch == ASSAY_ASYNCT;
+  const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g", D);
+  const double *alpha = model_vector(m, 1, name, "alpha", D);
+#pragma omp parallel for num_threads(m->threads) if (heads > 64)
+  for (int64_t i = 0; i < heads; ++i) {
+    double *head = x->value + i * D;
+    if (uclip)
+      uclip_norm_row(head, alpha, g, NULL, D, head);
+    else
+      rms_norm_row(head, g, D, m->config.eps, m->act, head);
+  }
+  model_finish(m, name, x, m->act);
+}
+
+static void rotate(model *m, const char *name, matrix *x) {
+  const int64_t D = m->config.head_size, R = m->config.rotated, heads = x->width / D;
+  const bool interleaved = m->config.rope_style == ASSAY_ROPE_INTERLEAVED;
+#pragma omp parallel for num_threads(m->threads) if (x->rows > 4)
+  for (int64_t n = 0; n < x->rows; ++n)
+    for (int64_t h = 0; h < heads; ++h)
+      rope_row(x->value + n * x->width + h * D, m->cosine + n * (R / 2), m->sine + n * (R / 2), R, interleaved);
+  model_finish(m, name, x, m->act);
+}
+
+void model_heads(model *m, const matrix *qkv, matrix *q, matrix *k, matrix *v) {
+  take_heads(qkv, 0, q);
+  take_heads(qkv, q->width, k);
+  take_heads(qkv, q->width + k->width, v);
+  if (m->config.qk_norm) {
+    head_norm(m, "attn.q_norm", q);
+    head_norm(m, "attn.k_norm", k);
+  }
+  rotate(m, "attn.q", q);
+  rotate(m, "attn.k", k);
+  model_take(m, "attn.v", v);
+  model_append(m, k, v);
+}
+
+/* ---- the cache ---- */
+
+static double *pool_slot(const model *m, double *pool, int64_t slot) {
+  const int64_t width = m->config.kv_heads * m->config.head_size;
+  return pool + (m->layer * m->limits.num_blocks * m->config.block_size + slot) * width;
+}
+
+/* fp8: code · scale, the code from x / scale in f32. */
+static void store_head(const double *x, int64_t D, assay_dtype cache, const assay_tensor *scale, int64_t head,
+                       double *stored) {
+  const float factor = scale != NULL ? ((const float *)scale->data)[head] : 1;
+  for (int64_t d = 0; d < D; ++d)
+    stored[d] = cache == ASSAY_NONE ? x[d] : assay_round_f64((double)((float)x[d] / factor), cache) * (double)factor;
+}
+
+void model_append(model *m, const matrix *k, const matrix *v) {
+  const int64_t D = m->config.head_size;
+  const assay_tensor *k_scale = model_weight(m, "attn", "k_scale"), *v_scale = model_weight(m, "attn", "v_scale");
+  for (int64_t n = 0; n < k->rows; ++n) {
+    if (m->batch->slots[n] < 0) continue;
+    double *to_k = pool_slot(m, m->k_pool, m->batch->slots[n]), *to_v = pool_slot(m, m->v_pool, m->batch->slots[n]);
+    for (int64_t h = 0; h < m->config.kv_heads; ++h) {
+      store_head(k->value + n * k->width + h * D, D, m->cache, k_scale, h, to_k + h * D);
+      store_head(v->value + n * v->width + h * D, D, m->cache, v_scale, h, to_v + h * D);
+    }
+  }
+}
+
+void model_copy_blocks(model *m) {
+  const int64_t size = m->config.block_size;
+  const size_t bytes = (size_t)(size * m->config.kv_heads * m->config.head_size) * sizeof(double);
+  for (m->layer = 0; m->layer < m->config.layers; ++m->layer)
+    for (int64_t i = 0; i < m->batch->copy_count; ++i) {
+      const int64_t source = m->batch->copies[2 * i] * size, target = m->batch->copies[2 * i + 1] * size;
+      memcpy(pool_slot(m, m->k_pool, target), pool_slot(m, m->k_pool, source), bytes);
+      memcpy(pool_slot(m, m->v_pool, target), pool_slot(m, m->v_pool, source), bytes);
+    }
+  m->layer = -1;
+}
+
+/* ---- attention ---- */
+
+static paged_keys keys_of(const model *m, int64_t n, int64_t head) {
+  const assay_model_config *c = &m->config;
+  const int64_t offset = head / (c->heads / c->kv_heads) * c->head_size;
+  int shift = 0;
+  while ((int64_t)1 << shift < c->block_size)
+    ++shift;
+  return (paged_keys){.k = pool_slot(m, m->k_pool, 0) + offset,
+                      .v = pool_slot(m, m->v_pool, 0) + offset,
+                      .stride = c->kv_heads * c->head_size,
+                      .table = m->batch->block_table + m->request[n] * m->batch->max_blocks,
+                      .block_shift = shift,
+                      .keys = m->position[n] + 1,
+                      .D = c->head_size};
+}
+
+static void keep_scores(const model *m, int64_t row, int64_t keys, const double *s, const double *p) {
+  if (m->scores == NULL) return;
+  double *to_s = m->scores + row * m->longest, *to_p = to_s + m->q.rows * m->config.heads * m->longest;
+  for (int64_t t = 0; t < m->longest; ++t) {
+    to_s[t] = t < keys ? s[t] : -INFINITY;
+    to_p[t] = t < keys ? p[t] : 0;
+  }
+}
+
+static void finish_attention(model *m, matrix *out) {
+  if (m->scores != NULL) {
+    const int64_t rows = m->q.rows * m->config.heads;
+    model_take(m, "attn.s", &(matrix){m->scores, rows, m->longest});
+    model_take(m, "attn.p", &(matrix){m->scores + rows * m->longest, rows, m->longest});
+  }
+  model_finish(m, "attn.out", out, m->act);
+}
+
+void model_softmax_attention(model *m, const matrix *q, matrix *out) {
+  const int64_t H = m->config.heads, D = m->config.head_size;
+  const double scale = 1 / sqrt((double)D);
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest > 256)
+  for (int64_t i = 0; i < q->rows * H; ++i) {
+    const paged_keys at = keys_of(m, i / H, i % H);
+    double *s = model_scratch(m), *p = s + m->longest;
+    softmax_attention_row(&at, q->value + i * D, scale, s, p, out->value + i * D);
+    keep_scores(m, i, at.keys, s, p);
+  }
+  finish_attention(m, out);
+}
+
+void model_gate_attention(model *m, const matrix *q, matrix *out) {
+  const assay_model_config *c = &m->config;
+  const int64_t H = c->heads, D = c->head_size;
+  const double scale = 1 / sqrt((double)D);
+  const assay_tensor *taps = model_weight(m, "attn", "taps"), *gamma = model_weight(m, "attn", "gamma");
+  gate_shape gate = {.F = c->gate_taps, .lo = c->gate_lo, .hi = c->gate_hi, .relu_pre = c->gate_relu_pre};
+  assay_load_f64_row(taps->data, ASSAY_F32, 0, 1, gate.F, gate.tap);
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest > 256)
+  for (int64_t i = 0; i < q->rows * H; ++i) {
+    const paged_keys at = keys_of(m, i / H, i % H);
+    double *s = model_scratch(m), *p = s + m->longest, *r = p + m->longest;
+    gate_attention_row(&at, q->value + i * D, scale, &gate, (double)((const float *)gamma->data)[i % H], s, r, p,
+                       out->value + i * D);
+    keep_scores(m, i, at.keys, s, p);
+  }
+  finish_attention(m, out);
+}

@@ -1,0 +1,37 @@
+/* linear.c: y = x W^T (+ b) and the head. W [out, in] stays in its storage type; PANEL rows of it at a time are widened
+ * to f64 and multiplied by one dgemm of one thread. Panels are shared out over threads: which one computes a panel
+ * makes no difference to it. */
+#include <cblas.h>
+
+#include "core/dtype.h"
+#include "ref/lib/vector.h"
+#include "ref/models/model.h"
+
+static void product(model *m, const assay_tensor *weight, const matrix *x, double *y) {
+  const int64_t out = weight->shape[0], in = weight->shape[1], panels = (out + PANEL - 1) / PANEL;
+  if (x->rows == 0) return;
+  openblas_set_num_threads(1);
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic) if (panels > 1 && out * in > 1 << 14)
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t first = i * PANEL, rows = out - first < PANEL ? out - first : PANEL;
+    double *panel = model_scratch(m);
+    assay_load_f64_row(weight->data, weight->dtype, first * in, 1, rows * in, panel);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)x->rows, (int)rows, (int)in, 1.0, x->value, (int)in,
+                panel, (int)in, 0.0, y + first, (int)out);
+  }
+}
+
+void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool biased) {
+  product(m, model_weight(m, name, "w"), x, y->value);
+  const double *b = biased ? model_vector(m, 0, name, "b", y->width) : NULL;
+  if (b != NULL)
+    for (int64_t n = 0; n < y->rows; ++n)
+      vector_add(y->value + n * y->width, 1, b, y->width);
+  model_finish(m, name, y, m->act);
+}
+
+void model_head(model *m, const matrix *rows) {
+  matrix logits = {m->logits, rows->rows, m->config.vocab};
+  product(m, model_weight(m, m->config.tied_head ? "embed" : "head", "w"), rows, logits.value);
+  model_finish(m, "logits", &logits, m->logit);
+}

@@ -1,0 +1,49 @@
+/* rows.h: the operators of a forward pass on one row of doubles: the formulas alone (operator definitions, sections 2
+ * to 5). `inner` is the type a definition rounds to in the middle; ASSAY_NONE: not at all. */
+#ifndef ASSAY_REF_MODELS_ROWS_H
+#define ASSAY_REF_MODELS_ROWS_H
+
+#include <stdbool.h>
+
+#include "assay/tensor.h"
+
+/* y = round(x / sqrt(mean(x^2) + eps)) · g */
+void rms_norm_row(const double *x, const double *g, int64_t C, double eps, assay_dtype inner, double *y);
+/* y = (x - mean) / sqrt(var + eps) · g + b, biased variance; b may be NULL */
+void layer_norm_row(const double *x, const double *g, const double *b, int64_t C, double eps, double *y);
+/* y = gamma · clip(alpha · x, -1, 1) + beta; beta may be NULL */
+void uclip_norm_row(const double *x, const double *alpha, const double *gamma, const double *beta, int64_t C,
+                    double *y);
+
+/* One head's D channels in place; pairs (i, i + R/2), interleaved: (2i, 2i + 1). cosine, sine [R/2] of the position. */
+void rope_row(double *x, const double *cosine, const double *sine, int64_t R, bool interleaved);
+
+/* act = x/2 · (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+void gelu_new_row(const double *x, int64_t I, double *act);
+/* gated [2 I]: g, then u. act = g · sigmoid(g) · u; act = max(g, 0) · u */
+void swiglu_row(const double *gated, int64_t I, double *act);
+void reglu_row(const double *gated, int64_t I, double *act);
+
+/* One head of one query row over the paged cache: token t's key starts at k + slot(t) · stride. */
+typedef struct paged_keys {
+  const double *k, *v; /* of this head */
+  int64_t stride;      /* between slots */
+  const int32_t *table;
+  int block_shift; /* block_size = 1 << block_shift */
+  int64_t keys;    /* visible: 0 .. keys - 1 */
+  int64_t D;
+} paged_keys;
+
+typedef struct gate_shape {
+  int64_t F;
+  double lo, hi, tap[8];
+  bool relu_pre;
+} gate_shape;
+
+/* out = sum_t p_t v_t, p = softmax(s), s_t = scale (q · k_t). s, p [keys]: left there for who wants them. */
+void softmax_attention_row(const paged_keys *at, const double *q, double scale, double *s, double *p, double *out);
+/* p_t = gamma · clip(sum_j w_j r_{t-j}, lo, hi), r = max(s, 0); r [keys] is scratch */
+void gate_attention_row(const paged_keys *at, const double *q, double scale, const gate_shape *gate, double gamma,
+                        double *s, double *r, double *p, double *out);
+
+#endif

@@ -1,0 +1,160 @@
+/* stages.c: the calls of a forward pass that work on whole rows: embedding, norms, activations, residuals. */
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include <stdio.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "ref/lib/vector.h"
+#include "ref/models/model.h"
+#include "ref/models/rows.h"
+
+/* Fewer elements than this are not worth waking threads for. */
+enum { ALONE = 1 << 13 };
+
+/* ---- weights, taps, threads ---- */
+
+static void full_name(const model *m, const char *name, const char *part, char full[ASSAY_MODEL_NAME]) {
+  const char *dot = part[0] != '\0' ? "." : "";
+  if (m->layer < 0)
+    (void)snprintf(full, ASSAY_MODEL_NAME, "%s%s%s", name, dot, part);
+  else
+    (void)snprintf(full, ASSAY_MODEL_NAME, "layers.%d.%s%s%s", (int)m->layer, name, dot, part);
+}
+
+const assay_tensor *model_weight(const model *m, const char *name, const char *part) {
+  char full[ASSAY_MODEL_NAME];
+  full_name(m, name, part, full);
+  const int32_t index = assay_model_weight_index(&m->config, full);
+  return index < 0 ? NULL : &m->weights->tensor[index];
+}
+
+const double *model_vector(model *m, int place, const char *name, const char *part, int64_t width) {
+  const assay_tensor *weight = model_weight(m, name, part);
+  if (weight == NULL) return NULL;
+  double *value = m->vector[place];
+  assay_load_f64_row(weight->data, weight->dtype, 0, 1, weight->shape[0], value);
+  for (int64_t c = weight->shape[0]; c < width; ++c)
+    value[c] = value[0];
+  return value;
+}
+
+bool model_wants(const model *m, const char *name) {
+  if (m->taps == NULL) return false;
+  char full[ASSAY_MODEL_NAME];
+  full_name(m, name, "", full);
+  return m->taps->wants == NULL || m->taps->wants(m->taps->context, full);
+}
+
+void model_take(model *m, const char *name, const matrix *y) {
+  if (!model_wants(m, name)) return;
+  char full[ASSAY_MODEL_NAME];
+  full_name(m, name, "", full);
+  m->taps->take(m->taps->context, full, y->rows, y->width, y->value);
+}
+
+void model_finish(model *m, const char *name, matrix *y, assay_dtype dtype) {
+  if (dtype != ASSAY_NONE) {
+#pragma omp parallel for num_threads(m->threads) if (y->rows * y->width > ALONE)
+    for (int64_t n = 0; n < y->rows; ++n)
+      for (int64_t c = 0; c < y->width; ++c)
+        y->value[n * y->width + c] = assay_round_f64(y->value[n * y->width + c], dtype);
+  }
+  model_take(m, name, y);
+}
+
+double *model_scratch(const model *m) {
+#ifdef _OPENMP
+  return m->scratch + omp_get_thread_num() * m->scratch_size;
+#else
+  return m->scratch;
+#endif
+}
+
+/* ---- embedding, and the rows that want logits ---- */
+
+void model_embed(model *m, matrix *x) {
+  const assay_tensor *token = model_weight(m, "embed", "w"), *place = model_weight(m, "embed_pos", "w");
+  const int64_t C = x->width;
+  for (int64_t n = 0; n < x->rows; ++n) {
+    double *row = x->value + n * C;
+    assay_load_f64_row(token->data, token->dtype, m->batch->ids[n] * C, 1, C, row);
+    if (place == NULL) continue;
+    const int64_t position = m->position[n] < 0 ? 0 : m->position[n];
+    assay_load_f64_row(place->data, place->dtype, position * C, 1, C, m->vector[0]);
+    vector_add(row, 1, m->vector[0], C);
+  }
+  model_finish(m, "embed", x, m->act);
+}
+
+void model_pick(model *m, const matrix *x, matrix *picked) {
+  for (int64_t i = 0; i < picked->rows; ++i)
+    memcpy(picked->value + i * x->width, x->value + m->batch->logit_rows[i] * x->width,
+           (size_t)x->width * sizeof *x->value);
+}
+
+/* ---- norms ---- */
+
+void model_norm(model *m, const char *name, const matrix *x, matrix *y) {
+  const assay_model_config *c = &m->config;
+  const int64_t C = x->width;
+  const bool uclip = c->arch == ASSAY_ASYNCT;
+  const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g", C);
+  const double *b = model_vector(m, 1, name, uclip ? "beta" : "b", C);
+  const double *alpha = model_vector(m, 2, name, "alpha", C);
+#pragma omp parallel for num_threads(m->threads) if (x->rows * C > ALONE)
+  for (int64_t n = 0; n < x->rows; ++n) {
+    const double *from = x->value + n * C;
+    double *to = y->value + n * C;
+    if (uclip)
+      uclip_norm_row(from, alpha, g, b, C, to);
+    else if (c->arch == ASSAY_GPT2)
+      layer_norm_row(from, g, b, C, c->eps, to);
+    else
+      rms_norm_row(from, g, C, c->eps, m->act, to);
+  }
+  model_finish(m, name, y, m->act);
+}
+
+/* ---- MLP and residual stream ---- */
+
+static void add_bias(model *m, const char *linear, matrix *y) {
+  const double *b = model_vector(m, 0, linear, "b", y->width);
+  if (b != NULL)
+    for (int64_t n = 0; n < y->rows; ++n)
+      vector_add(y->value + n * y->width, 1, b, y->width);
+  char biased[ASSAY_MODEL_NAME];
+  (void)snprintf(biased, sizeof biased, "%s.biased", linear);
+  model_take(m, biased, y);
+}
+
+void model_residual(model *m, const char *name, matrix *y, const char *linear, matrix *x) {
+  if (linear != NULL) add_bias(m, linear, y);
+  vector_add(x->value, 1, y->value, x->rows * x->width);
+  model_finish(m, name, x, m->act);
+}
+
+void model_bias_gelu_new(model *m, const char *name, matrix *up, const char *linear, matrix *act) {
+  add_bias(m, linear, up);
+#pragma omp parallel for num_threads(m->threads) if (up->rows * up->width > ALONE)
+  for (int64_t n = 0; n < up->rows; ++n)
+    gelu_new_row(up->value + n * up->width, act->width, act->value + n * act->width);
+  model_finish(m, name, act, m->act);
+}
+
+static void gate(model *m, const char *name, const matrix *up, matrix *act,
+                 void (*row)(const double *gated, int64_t I, double *act)) {
+#pragma omp parallel for num_threads(m->threads) if (up->rows * up->width > ALONE)
+  for (int64_t n = 0; n < up->rows; ++n)
+    row(up->value + n * up->width, act->width, act->value + n * act->width);
+  model_finish(m, name, act, m->act);
+}
+
+void model_swiglu(model *m, const char *name, const matrix *up, matrix *act) {
+  gate(m, name, up, act, swiglu_row);
+}
+
+void model_reglu(model *m, const char *name, const matrix *up, matrix *act) {
+  gate(m, name, up, act, reglu_row);
+}
