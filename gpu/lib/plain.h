@@ -203,6 +203,18 @@ inline assay_status plain_read(const assay_call *call, plain_call *plain, assay_
   return ASSAY_OK;
 }
 
+/* May rows of every tensor be read four elements at once? Bases and row strides are multiples of four elements. */
+inline bool plain_quads(const plain_call &plain) {
+  for (int32_t i = 0; i < plain.call->op->arg_count; ++i) {
+    const assay_tensor &t = plain.call->arg[i];
+    const uintptr_t bytes = static_cast<uintptr_t>(4 * assay_dtype_size(t.dtype));
+    if (t.data == NULL) continue;
+    if (reinterpret_cast<uintptr_t>(t.data) % bytes != 0) return false;
+    if (t.rank > 1 && t.shape[0] > 1 && t.stride[0] % 4 != 0) return false;
+  }
+  return true;
+}
+
 /* ---- types ------------------------------------------------------------------------------------------- */
 
 /* Calls use(type_tag<T>) for a storage type of plain operators; what is not listed is ASSAY_ERR_INTERNAL: the launcher
@@ -244,12 +256,13 @@ assay_status plain_no_workspace(const assay_call *call, int64_t *bytes, assay_er
   return plain_supports<params, read>(call, error);
 }
 
-/* A row of the variant table, of this operator's `params`, `read`, contract and launch; no workspace. */
-#define PLAIN_VARIANT(op, name, why, claims, contract, params, read, launch)                                           \
+/* A row of the variant table, of this operator's `params`, `read`, contract, and launch, which may be a template with
+ * commas; no workspace. */
+#define PLAIN_VARIANT(op, name, why, claims, contract, params, read, ...)                                              \
   {                                                                                                                    \
     sizeof(assay_variant), op, name ASSAY_VARIANT_SUFFIX, why, ASSAY_DEVICE_NAME, "any", claims, ::ASSAY_NS::contract, \
         ::ASSAY_NS::plain_supports<::ASSAY_NS::params, ::ASSAY_NS::read>,                                              \
-        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::params, ::ASSAY_NS::read>, ::ASSAY_NS::launch                       \
+        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::params, ::ASSAY_NS::read>, ::ASSAY_NS::__VA_ARGS__                  \
   }
 
 } // namespace ASSAY_NS

@@ -1,0 +1,90 @@
+/* channels.cuh: four neighbouring channels of a row at once, as f32. The end of a row whose length is no multiple of
+ * four is taken by element; nothing behind it is touched. */
+#ifndef ASSAY_GPU_LIB_CHANNELS_CUH
+#define ASSAY_GPU_LIB_CHANNELS_CUH
+
+#include "gpu/lib/types.cuh"
+#include "gpu/lib/vec.cuh"
+
+namespace ASSAY_NS {
+
+/* aligned: `to` is a multiple of 4 elements (uniform over the launch); else four scalar stores. */
+template <class T> __device__ __forceinline__ void store_quad(T *to, const quad<T> &from, bool aligned) {
+#ifdef ASSAY_SIMT
+  (void)aligned;
+  memcpy(to, from.element, sizeof from.element);
+#else
+  if (aligned) {
+    if constexpr (sizeof(T) == 4) {
+      uint4 word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint4 *>(to) = word;
+    } else if constexpr (sizeof(T) == 2) {
+      uint2 word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint2 *>(to) = word;
+    } else {
+      uint32_t word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint32_t *>(to) = word;
+    }
+  } else {
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to[i] = from.element[i];
+  }
+#endif
+}
+
+/* Channels c to c + 3 of a row of C; 0 behind its end. */
+template <class T>
+__device__ __forceinline__ void load_channels(const T *row, int32_t c, int32_t C, bool quads, float (&value)[4]) {
+  if (c + 4 <= C) {
+    const quad<T> from = load_quad(row + c, quads);
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      value[i] = to_float(from.element[i]);
+    return;
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    value[i] = c + i < C ? to_float(row[c + i]) : 0.0f;
+}
+
+template <class T>
+__device__ __forceinline__ void store_channels(T *row, int32_t c, int32_t C, bool quads, const float (&value)[4]) {
+  if (c + 4 <= C) {
+    quad<T> to;
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to.element[i] = from_float<T>(value[i]);
+    store_quad(row + c, to, quads);
+    return;
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    if (c + i < C) row[c + i] = from_float<T>(value[i]);
+}
+
+/* The same of a vector of weights that may be absent (`otherwise`) or one number for all channels. */
+struct channel_weight {
+  const void *data; /* NULL: absent */
+  bool one;
+};
+
+template <class T>
+__device__ __forceinline__ void load_weights(const channel_weight &weight, int32_t c, int32_t C, bool quads,
+                                             float otherwise, float (&value)[4]) {
+  const T *const data = static_cast<const T *>(weight.data);
+  if (data != nullptr && !weight.one) {
+    load_channels(data, c, C, quads, value);
+    return;
+  }
+  const float all = data != nullptr ? to_float(data[0]) : otherwise;
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    value[i] = all;
+}
+
+} // namespace ASSAY_NS
+#endif

@@ -1,0 +1,84 @@
+/* uclip.cuh: uclip_norm of rows, alone or behind a residual addition. */
+#ifndef ASSAY_GPU_LIB_UCLIP_CUH
+#define ASSAY_GPU_LIB_UCLIP_CUH
+
+#include "gpu/lib/norm.cuh"
+
+namespace ASSAY_NS {
+
+struct uclip_params {
+  const void *x, *res; /* res: what is added, or NULL */
+  void *sum, *y;       /* sum: where round(x + res) goes: res itself, or res_out */
+  int64_t x_row, res_row, sum_row, y_row;
+  uclip_weights weights;
+  int64_t N;
+  int32_t C;
+  bool quads;
+  assay_dtype type;
+};
+
+/* uclip_quads: four channels a thread, nothing shared between threads.
+ * Grid:   (N rows, blocks of a row). Block: 32 to 256 threads, as a row needs.
+ * Shared: none.
+ * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
+ * Arch:   any.
+ * Limit:  bytes: 2 sizeof(T) a channel, 4 with the addition. */
+template <class T, bool add> __global__ void __launch_bounds__(256) uclip_quads(uclip_params p) {
+  const int64_t row = blockIdx.x;
+  const int32_t c = 4 * static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (c >= p.C) return;
+  float v[4];
+  load_channels(static_cast<const T *>(p.x) + row * p.x_row, c, p.C, p.quads, v);
+  if constexpr (add) {
+    float res[4];
+    load_channels(static_cast<const T *>(p.res) + row * p.res_row, c, p.C, p.quads, res);
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      v[i] = round_to<T>(v[i] + res[i]);
+    store_channels(static_cast<T *>(p.sum) + row * p.sum_row, c, p.C, p.quads, v);
+  }
+  uclip_channels<T>(p.weights, c, p.C, p.quads, v);
+  store_channels(static_cast<T *>(p.y) + row * p.y_row, c, p.C, p.quads, v);
+}
+
+/* x, alpha, gamma, beta, y, and for the add_ form res and res_out. */
+inline assay_status read_uclip_rows(const assay_call *call, uclip_params *p, assay_error *error) {
+  plain_call c;
+  *p = uclip_params();
+  ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_type("x", c.type("x"), error));
+  const char *const sum = c.has("res_out") ? "res_out" : "res";
+  p->N = c.dim("N");
+  p->C = c.dim32("C");
+  ASSAY_TRY(read_uclip(c, "", p->C, &p->weights, error));
+  p->x = c.data<const void>("x");
+  p->res = c.data<const void>("res");
+  p->sum = c.data<void>(sum);
+  p->y = c.data<void>("y");
+  p->x_row = c.row("x");
+  p->res_row = c.row("res");
+  p->sum_row = c.row(sum);
+  p->y_row = c.row("y");
+  p->quads = plain_quads(c);
+  p->type = c.type("x");
+  return ASSAY_OK;
+}
+
+template <bool add> assay_status launch_uclip(const assay_call *call, assay_env *env, assay_error *error) {
+  uclip_params p;
+  ASSAY_TRY(read_uclip_rows(call, &p, error));
+  const quad_grid row = quads_of_row(p.C);
+  (void)snprintf(env->path, sizeof env->path, "quads threads=%d quads=%d", row.threads, p.quads ? 1 : 0);
+  return with_type(p.type, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return ASSAY_LAUNCH(error, (uclip_quads<T, add>), launch_extent(p.N, row.blocks), row.threads, 0, env->stream, p);
+  });
+}
+
+} // namespace ASSAY_NS
+
+#define UCLIP_VARIANT(op, add)                                                                                         \
+  PLAIN_VARIANT(op, "quads", "four channels a thread", PLAIN_TYPE_CLAIMS, uclip_contract, uclip_params,                \
+                read_uclip_rows, launch_uclip<add>)
+
+#endif

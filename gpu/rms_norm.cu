@@ -1,0 +1,5 @@
+/* rms_norm.cu: every row divided by its root mean square, then multiplied by a weight. y = round(x / sqrt(mean(x^2) +
+ * eps)) g. The kernel is norm_rows of gpu/lib/norm.cuh. docs/kernels/rms_norm.md has the arithmetic. */
+#include "gpu/lib/norm.cuh"
+
+ASSAY_VARIANTS(rms_norm, NORM_VARIANTS("rms_norm", false, false))

@@ -1,0 +1,169 @@
+/* norm.c: the norms of one row of C channels, and how far a correct implementation may be off. */
+#include "ref/lib/norm.h"
+
+#include <math.h>
+
+#include "core/dtype.h"
+#include "ref/lib/error_model.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/rowwise.h"
+
+/* ---- the definition ---------------------------------------------------------------------------------- */
+
+static double weight_of(const norm *f, int64_t c) {
+  return f->weight != NULL ? f->weight[c * f->weight_step] : 1;
+}
+
+static double alpha_of(const norm *f, int64_t c) {
+  return f->alpha != NULL ? f->alpha[c * f->alpha_step] : 1;
+}
+
+static double bias_of(const norm *f, int64_t c) {
+  return f->bias != NULL ? f->bias[c] : 0;
+}
+
+norm_moments norm_measure(const norm *f, const double *x) {
+  double sum = 0, square = 0;
+  if (f->kind == NORM_UCLIP) return (norm_moments){0, 1};
+  for (int64_t c = 0; c < f->C; ++c)
+    sum += x[c];
+  const double mean = f->kind == NORM_LAYER ? sum / (double)f->C : 0;
+  for (int64_t c = 0; c < f->C; ++c)
+    square += (x[c] - mean) * (x[c] - mean);
+  return (norm_moments){mean, 1 / sqrt(square / (double)f->C + f->eps)};
+}
+
+static double clipped_product(const norm *f, int64_t c, double x) {
+  const double a = alpha_of(f, c) * x;
+  return weight_of(f, c) * (a < -1 ? -1 : a > 1 ? 1 : a);
+}
+
+double norm_uclip(const norm *f, int64_t c, double x) {
+  return clipped_product(f, c, x) + bias_of(f, c);
+}
+
+/* A rounding to f32 is one of those that the error model counts; only a narrower one belongs to the definition. */
+static bool rounds_inside(const norm *f) {
+  return f->kind == NORM_RMS && f->round_inner && f->dtype != ASSAY_F32;
+}
+
+void norm_apply(const norm *f, norm_moments m, const double *x, double *y) {
+  for (int64_t c = 0; c < f->C; ++c) {
+    if (f->kind == NORM_UCLIP) {
+      y[c] = norm_uclip(f, c, x[c]);
+      continue;
+    }
+    double n = (x[c] - m.mean) * m.factor;
+    if (rounds_inside(f)) n = assay_round_f64(n, f->dtype);
+    y[c] = n * weight_of(f, c) + bias_of(f, c);
+  }
+}
+
+/* ---- the error model --------------------------------------------------------------------------------- */
+
+static double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
+void norm_store(double y, double variance, assay_dtype dtype, double kappa, double *value, double *sigma) {
+  const double last = variance > 0 ? storing_variance(y, ASSAY_F32) : rounding_variance(y, ASSAY_F32);
+  const double all = variance + last;
+  if (dtype != ASSAY_F32) {
+    const double reach = kappa * sqrt(all), middle = assay_round_f64(y, dtype);
+    const double over =
+        larger(fabs(assay_round_f64(y + reach, dtype) - middle), fabs(assay_round_f64(y - reach, dtype) - middle));
+    if (over <= assay_ulp(middle, dtype)) {
+      *value = middle;
+      *sigma = over;
+      return;
+    }
+  }
+  *value = y;
+  *sigma = sqrt(all + (dtype != ASSAY_F32 ? storing_variance(y, dtype) : 0));
+}
+
+/* Variances that a row's channels have in common. */
+typedef struct norm_error {
+  double mean;   /* of the mean */
+  double factor; /* of the factor, relative */
+} norm_error;
+
+/* mean: a sum and a division. factor: the sum of squares, the division, + eps, and 1 / sqrt, which halves what its
+ * argument brings. An error of the mean reaches the sum of squares in second order only. */
+static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, const double *x) {
+  const double lanes = contract->lanes > 0 ? contract->lanes : 1, C = (double)f->C;
+  const double accumulation = accumulation_variance(C, lanes);
+  const double root = 1 / (m.factor * m.factor), weight = (root - f->eps) / root; /* mean square's share */
+  norm_error e = {0, 0};
+  double size = 0;
+  for (int64_t c = 0; c < f->C; ++c)
+    size += fabs(x[c]);
+  if (f->kind == NORM_LAYER) e.mean = size * size / (C * C) * accumulation + f32_variance * m.mean * m.mean;
+  const double square = accumulation + f32_variance * (f->kind == NORM_LAYER ? 2 : 1);
+  e.factor = (weight * weight * square + f32_variance) / 4 + function_variance(contract->exp_ulp);
+  return e;
+}
+
+/* round(n) may fall on either side of a boundary; g times it is exact in f32 (two factors of at most 11 bits). */
+static void expect_rounded(const norm *f, int64_t c, double n, double variance, double *value, double *sigma) {
+  const double reach = f->kappa * sqrt(variance), g = weight_of(f, c);
+  const double low = assay_round_f64(assay_round_f64(n - reach, f->dtype) * g, f->dtype);
+  const double high = assay_round_f64(assay_round_f64(n + reach, f->dtype) * g, f->dtype);
+  *value = assay_round_f64(assay_round_f64(n, f->dtype) * g, f->dtype);
+  *sigma = larger(fabs(low - *value), fabs(high - *value));
+}
+
+/* n = (x - mean) · factor: two roundings of its own, one where there is no mean. */
+static void expect_scaled(const norm *f, const assay_contract *contract, norm_moments m, const double *x, double *value,
+                          double *sigma) {
+  const norm_error e = measure_error(f, contract, m, x);
+  const double centring = f->kind == NORM_LAYER ? f32_variance : 0;
+  for (int64_t c = 0; c < f->C; ++c) {
+    const double n = (x[c] - m.mean) * m.factor, g = weight_of(f, c);
+    double variance = m.factor * m.factor * e.mean + n * n * (e.factor + centring + f32_variance);
+    if (rounds_inside(f)) {
+      expect_rounded(f, c, n, variance, &value[c], &sigma[c]);
+      continue;
+    }
+    variance *= g * g;
+    if (f->bias != NULL) variance += storing_variance(n * g, ASSAY_F32);
+    norm_store(n * g + bias_of(f, c), variance, f->dtype, f->kappa, &value[c], &sigma[c]);
+  }
+}
+
+/* alpha · x, then gamma times it; what is clipped is exact. */
+double norm_uclip_variance(const norm *f, int64_t c, double x) {
+  const double a = alpha_of(f, c) * x, gamma = weight_of(f, c);
+  const bool clipped = fabs(a) > 1 + 0x1p-22;
+  const double product = clipped_product(f, c, x);
+  const double inner = clipped ? 0 : rounding_variance(a, ASSAY_F32);
+  double variance = gamma * gamma * inner;
+  if (f->bias != NULL)
+    variance += inner > 0 ? storing_variance(product, ASSAY_F32) : rounding_variance(product, ASSAY_F32);
+  return variance;
+}
+
+double norm_uclip_slope(const norm *f, int64_t c, double x, double deviation) {
+  const double alpha = alpha_of(f, c);
+  return fabs(alpha) * (fabs(x) - f->kappa * deviation) < 1 ? fabs(weight_of(f, c) * alpha) : 0;
+}
+
+void norm_expect(const norm *f, const assay_contract *contract, norm_moments m, const double *x, double *value,
+                 double *sigma) {
+  if (f->kind != NORM_UCLIP) {
+    expect_scaled(f, contract, m, x, value, sigma);
+    return;
+  }
+  for (int64_t c = 0; c < f->C; ++c)
+    norm_store(norm_uclip(f, c, x[c]), norm_uclip_variance(f, c, x[c]), f->dtype, f->kappa, &value[c], &sigma[c]);
+}
+
+/* alpha · x · gamma in any order: the factors' bits add up. */
+bool norm_uclip_exact(const norm *f, int64_t c, double x, double *sum) {
+  const double alpha = alpha_of(f, c), gamma = weight_of(f, c), beta = bias_of(f, c);
+  const double term[2] = {clipped_product(f, c, x), beta};
+  *sum = alpha * x * gamma;
+  if (lattice_bits(alpha) + lattice_bits(x) + lattice_bits(gamma) > 24) return false;
+  *sum = fabs(term[0]) + fabs(beta);
+  return few_terms_exact(term, 2);
+}

@@ -1,0 +1,80 @@
+/* norm_mistakes.c: planted errors of the norms. */
+#include <math.h>
+
+#include "ref/lib/norm_rows.h"
+
+static const char *const name_of[] = {
+    [NORM_WEIGHT_LOST] = "weight_lost",
+    [NORM_BIAS_LOST] = "bias_lost",
+    [NORM_ALPHA_LOST] = "alpha_lost",
+    [NORM_NEIGHBOUR_WEIGHT] = "neighbour_weight",
+    [NORM_ALPHA_OF_FIRST] = "alpha_of_first",
+    [NORM_EPS_LOST] = "eps_lost",
+    [NORM_INNER_ROUNDING_LOST] = "inner_rounding_lost",
+    [NORM_SUM_FOR_MEAN] = "sum_for_mean",
+    [NORM_MEAN_LOST] = "mean_lost",
+    [NORM_UNBIASED_VARIANCE] = "unbiased_variance",
+    [NORM_FACTOR_OF_ROW_BEFORE] = "factor_of_row_before",
+    [NORM_CLIP_LOST] = "clip_lost",
+    [NORM_CLIP_ONE_SIDED] = "clip_one_sided",
+    [NORM_ROW_SWAPPED] = "row_swapped",
+    [NORM_LAST_CHANNEL_DROPPED] = "last_channel_dropped",
+    [NORM_RESIDUAL_LOST] = "residual_lost",
+    [NORM_SUM_NOT_ROUNDED] = "sum_not_rounded",
+};
+
+const char *norm_mistake_name(const assay_op *op, int32_t index, size_t *size) {
+  const char *at = op->spoils;
+  for (; index > 0 && *at != '\0'; --index) {
+    at += strcspn(at, ",");
+    at += *at == ',';
+  }
+  *size = strcspn(at, ",");
+  return *size > 0 ? at : NULL;
+}
+
+norm_mistake norm_mistake_of(const assay_op *op, int32_t index) {
+  size_t size = 0;
+  const char *name = norm_mistake_name(op, index, &size);
+  for (int i = 1; name != NULL && i < (int)(sizeof name_of / sizeof name_of[0]); ++i)
+    if (strlen(name_of[i]) == size && memcmp(name_of[i], name, size) == 0) return (norm_mistake)i;
+  return NORM_RIGHT;
+}
+
+void norm_mistaken(norm_mistake mistake, norm *f, double *shifted) {
+  if (mistake == NORM_WEIGHT_LOST) f->weight = NULL;
+  if (mistake == NORM_BIAS_LOST) f->bias = NULL;
+  if (mistake == NORM_ALPHA_LOST) f->alpha = NULL;
+  if (mistake == NORM_ALPHA_OF_FIRST) f->alpha_step = 0;
+  if (mistake == NORM_INNER_ROUNDING_LOST) f->round_inner = false;
+  if (mistake == NORM_NEIGHBOUR_WEIGHT && f->weight != NULL && f->weight_step != 0) {
+    for (int64_t c = 0; c < f->C; ++c)
+      shifted[c] = f->weight[c + 1 < f->C ? c + 1 : 0];
+    f->weight = shifted;
+  }
+}
+
+norm_moments norm_mistaken_moments(norm_mistake mistake, const norm *f, const double *x, const double *row_before) {
+  const norm_moments right = norm_measure(f, x);
+  norm_moments m = right;
+  if (f->kind == NORM_UCLIP) return m;
+  const double C = (double)f->C, root = 1 / (m.factor * m.factor), square = root - f->eps; /* mean square */
+  if (mistake == NORM_EPS_LOST && square > 0 && f->eps >= square / 8) m.factor = 1 / sqrt(square);
+  if (mistake == NORM_SUM_FOR_MEAN) m.factor = 1 / sqrt(square * C + f->eps);
+  if (mistake == NORM_UNBIASED_VARIANCE && f->C > 1 && f->C <= 32) m.factor = 1 / sqrt(square * C / (C - 1) + f->eps);
+  if (mistake == NORM_FACTOR_OF_ROW_BEFORE && row_before != NULL) m.factor = norm_measure(f, row_before).factor;
+  if (mistake == NORM_MEAN_LOST && f->kind == NORM_LAYER)
+    m = (norm_moments){0, 1 / sqrt(square + m.mean * m.mean + f->eps)};
+  return m;
+}
+
+void norm_mistaken_result(norm_mistake mistake, const norm *f, const double *x, double *value) {
+  if (mistake == NORM_LAST_CHANNEL_DROPPED) value[f->C - 1] = 0;
+  if (f->kind != NORM_UCLIP || (mistake != NORM_CLIP_LOST && mistake != NORM_CLIP_ONE_SIDED)) return;
+  for (int64_t c = 0; c < f->C; ++c) {
+    const double a = (f->alpha != NULL ? f->alpha[c * f->alpha_step] : 1) * x[c];
+    const double gamma = f->weight != NULL ? f->weight[c * f->weight_step] : 1;
+    if (mistake == NORM_CLIP_ONE_SIDED ? a < -1 : fabs(a) > 1)
+      value[c] = gamma * a + (f->bias != NULL ? f->bias[c] : 0);
+  }
+}
