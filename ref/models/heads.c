@@ -18,7 +18,7 @@ static void head_norm(model *m, const char *name, matrix *x) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
   const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g", D);
   const double *alpha = model_vector(m, 1, name, "alpha", D);
-#pragma omp parallel for num_threads(m->threads) if (heads > 64)
+#pragma omp parallel for num_threads(m->threads) if (x->rows * x->width > ALONE)
   for (int64_t i = 0; i < heads; ++i) {
     double *head = x->value + i * D;
     if (uclip)
@@ -32,7 +32,7 @@ static void head_norm(model *m, const char *name, matrix *x) {
 static void rotate(model *m, const char *name, matrix *x) {
   const int64_t D = m->config.head_size, R = m->config.rotated, heads = x->width / D;
   const bool interleaved = m->config.rope_style == ASSAY_ROPE_INTERLEAVED;
-#pragma omp parallel for num_threads(m->threads) if (x->rows > 4)
+#pragma omp parallel for num_threads(m->threads) if (x->rows * x->width > ALONE)
   for (int64_t n = 0; n < x->rows; ++n)
     for (int64_t h = 0; h < heads; ++h)
       rope_row(x->value + n * x->width + h * D, m->cosine + n * (R / 2), m->sine + n * (R / 2), R, interleaved);
@@ -131,7 +131,7 @@ static void finish_attention(model *m, matrix *out) {
 void model_softmax_attention(model *m, const matrix *q, matrix *out) {
   const int64_t H = m->config.heads, D = m->config.head_size;
   const double scale = 1 / sqrt((double)D);
-#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest > 256)
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest * D > 16 * ALONE)
   for (int64_t i = 0; i < q->rows * H; ++i) {
     const paged_keys at = keys_of(m, i / H, i % H);
     double *s = model_scratch(m), *p = s + m->longest;
@@ -148,7 +148,7 @@ void model_gate_attention(model *m, const matrix *q, matrix *out) {
   const assay_tensor *taps = model_weight(m, "attn", "taps"), *gamma = model_weight(m, "attn", "gamma");
   gate_shape gate = {.F = c->gate_taps, .lo = c->gate_lo, .hi = c->gate_hi, .relu_pre = c->gate_relu_pre};
   assay_load_f64_row(taps->data, ASSAY_F32, 0, 1, gate.F, gate.tap);
-#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest > 256)
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest * D > 16 * ALONE)
   for (int64_t i = 0; i < q->rows * H; ++i) {
     const paged_keys at = keys_of(m, i / H, i % H);
     double *s = model_scratch(m), *p = s + m->longest, *r = p + m->longest;

@@ -11,7 +11,7 @@ static void product(model *m, const assay_tensor *weight, const matrix *x, doubl
   const int64_t out = weight->shape[0], in = weight->shape[1], panels = (out + PANEL - 1) / PANEL;
   if (x->rows == 0) return;
   openblas_set_num_threads(1);
-#pragma omp parallel for num_threads(m->threads) schedule(dynamic) if (panels > 1 && out * in > 1 << 14)
+#pragma omp parallel for num_threads(m->threads) schedule(dynamic) if (out * in > 8 * ALONE)
   for (int64_t i = 0; i < panels; ++i) {
     const int64_t first = i * PANEL, rows = out - first < PANEL ? out - first : PANEL;
     double *panel = model_scratch(m);

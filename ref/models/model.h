@@ -10,7 +10,10 @@
 
 #include "assay/model.h"
 
-enum { PANEL = 128 }; /* rows of a weight that are widened at a time */
+enum {
+  PANEL = 128,     /* rows of a weight that are widened at a time */
+  ALONE = 1 << 15, /* fewer elements than this are not worth waking threads for */
+};
 
 typedef struct matrix {
   double *value; /* [rows, width] */

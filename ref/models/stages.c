@@ -10,9 +10,6 @@
 #include "ref/models/model.h"
 #include "ref/models/rows.h"
 
-/* Fewer elements than this are not worth waking threads for. */
-enum { ALONE = 1 << 13 };
-
 /* ---- weights, taps, threads ---- */
 
 static void full_name(const model *m, const char *name, const char *part, char full[ASSAY_MODEL_NAME]) {
