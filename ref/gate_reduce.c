@@ -1,0 +1,197 @@
+/* gate_reduce: the partial sums of a split gate_attention are added. For row n, head h, channel d:
+ *
+ *   out[n][h][d] = sum_{s < splits} partial[s][n][h][d]
+ *
+ * Nothing is weighed or normalised. Source: operator definitions, section 2.3. */
+#include <math.h>
+
+#include "core/dtype.h"
+#include "ref/lib/error_model.h"
+#include "ref/lib/lattice.h"
+#include "ref/lib/plain.h"
+
+enum { ARG_PARTIAL, ARG_OUT, ARG_COUNT };
+
+const assay_op *assay_op_gate_reduce(void);
+
+typedef enum reduce_error {
+  ERROR_LAST_SPLIT_DROPPED,
+  ERROR_FIRST_SPLIT_DOUBLED,
+  ERROR_AVERAGED,
+  ERROR_NEIGHBOUR_HEAD, /* of the last split */
+  ERROR_ROW_SWAPPED,    /* the row behind it, or the first for the last */
+  ERROR_NARROW_SUM,     /* the running sum is rounded to 8 bits after every addition */
+  ERROR_COUNT,
+  ERROR_NONE
+} reduce_error;
+
+/* ---- the definition ---------------------------------------------------------------------------------- */
+
+static double gate_reduce(const float *partial, int64_t splits, int64_t apart) {
+  double sum = 0;
+  for (int64_t s = 0; s < splits; ++s)
+    sum += (double)partial[s * apart];
+  return sum;
+}
+
+/* ---- the error model --------------------------------------------------------------------------------- */
+
+/* Every addition but the first rounds a running sum. Taken in the order of the splits, and as the mean over all orders,
+ * sum_k E[S_k^2] with E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q; the larger counts. On several lanes the
+ * bound of an accumulation. */
+static double reduce_variance(const float *partial, int64_t splits, int64_t apart, int32_t lanes) {
+  double running = 0, walk = 0, square = 0, size = 0, shuffled = 0;
+  const double n = (double)splits;
+  for (int64_t s = 0; s < splits; ++s) {
+    const double x = (double)partial[s * apart];
+    running += x;
+    if (s > 0) walk += running * running;
+    square += x * x;
+    size += fabs(x);
+  }
+  if (splits < 2) return 0;
+  if (lanes > 1) return accumulation_variance(n, lanes) * size * size;
+  for (double k = 2; k <= n; ++k)
+    shuffled += k * (k - 1) / (n * (n - 1)) * (running * running - square) + k / n * square;
+  return f32_variance * (walk > shuffled ? walk : shuffled);
+}
+
+/* ---- the exact tier ---------------------------------------------------------------------------------- */
+
+static assay_status admit(const float *partial, int64_t splits, int64_t apart, int64_t row, assay_error *error) {
+  int low = LATTICE_ZERO;
+  double size = 0;
+  for (int64_t s = 0; s < splits; ++s) {
+    const double x = (double)partial[s * apart];
+    size += fabs(x);
+    const int own = x == 0 ? LATTICE_ZERO : lattice_low(x);
+    if (own < low) low = own;
+  }
+  if (lattice_admits(size, low, 24)) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: row %lld: sum |partial|: found %.17g, allowed %.17g",
+                    (long long)row, size, ldexp(1, 24 + low));
+}
+
+/* ---- adapter ----------------------------------------------------------------------------------------- */
+
+static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, reduce_error wrong) {
+  const int64_t splits = partial->shape[0], N = partial->shape[1], H = partial->shape[2], D = partial->shape[3];
+  const int64_t apart = N * H * D, width = H * D;
+  const float *data = partial->data;
+  if (wrong == ERROR_ROW_SWAPPED) n = (n + 1) % N;
+  const float *at = data + n * width + e;
+  const double sum = gate_reduce(at, splits, apart), last = (double)at[(splits - 1) * apart];
+  switch (wrong) {
+  case ERROR_LAST_SPLIT_DROPPED:
+    return splits > 1 ? sum - last : sum;
+  case ERROR_FIRST_SPLIT_DOUBLED:
+    return splits > 1 ? sum + (double)at[0] : sum;
+  case ERROR_AVERAGED:
+    return sum / (double)splits;
+  case ERROR_NEIGHBOUR_HEAD:
+    return sum - last + (double)data[(splits - 1) * apart + n * width + (e + D) % width];
+  case ERROR_NARROW_SUM: {
+    double running = 0;
+    for (int64_t s = 0; s < splits; ++s)
+      running = assay_round_f64(running + (double)at[s * apart], ASSAY_BF16);
+    return splits > 1 ? running : sum;
+  }
+  default:
+    return sum;
+  }
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  const assay_tensor *partial = &call->arg[ARG_PARTIAL];
+  const int64_t splits = partial->shape[0], N = partial->shape[1], width = partial->shape[2] * partial->shape[3];
+  const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
+  const int32_t lanes = contract != NULL ? contract->lanes : 0;
+  const assay_dtype out = call->arg[ARG_OUT].dtype;
+  (void)seen;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t n = rows != NULL && rows->index != NULL ? rows->index[i] : i;
+    for (int64_t e = 0; e < width; ++e) {
+      const float *at = (const float *)partial->data + n * width + e;
+      const double y = gate_reduce(at, splits, N * width);
+      expected->value[i * width + e] = y;
+      const assay_status status = exact ? admit(at, splits, N * width, n, error) : ASSAY_OK;
+      if (status != ASSAY_OK) return status;
+      if (expected->sigma == NULL) continue;
+      const double variance = reduce_variance(at, splits, N * width, lanes);
+      const double stored = variance > 0 && out != ASSAY_F32 ? storing_variance(y, out) : rounding_variance(y, out);
+      expected->sigma[i * width + e] = sqrt(variance + stored);
+    }
+  }
+  return ASSAY_OK;
+}
+
+static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
+                          assay_expected *expected, assay_error *error) {
+  const assay_tensor *partial = &call->arg[ARG_PARTIAL];
+  const int64_t N = partial->shape[1], width = partial->shape[2] * partial->shape[3];
+  const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
+  (void)contract;
+  if (index < 0 || index >= ERROR_COUNT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
+  for (int64_t i = 0; i < count; ++i)
+    for (int64_t e = 0; e < width; ++e)
+      expected->value[i * width + e] =
+          reduce_wrong(partial, rows != NULL && rows->index != NULL ? rows->index[i] : i, e, (reduce_error)index);
+  return ASSAY_OK;
+}
+
+static assay_cost cost(const assay_call *call, const assay_seen *seen) {
+  (void)seen;
+  const assay_tensor *partial = &call->arg[ARG_PARTIAL];
+  const double elements = (double)(partial->shape[1] * partial->shape[2] * partial->shape[3]);
+  const double splits = (double)partial->shape[0];
+  return (assay_cost){.flops = elements * (splits - 1),
+                      .bytes = elements * (4 * splits + (double)assay_dtype_size(call->arg[ARG_OUT].dtype))};
+}
+
+static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
+  (void)error;
+  plain_fill(from, (uint64_t)arg, value, count);
+  return ASSAY_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------- */
+
+static const assay_dim dims[] = {
+    {"splits", 1, 4096, 4, 1, "splits of the key axis"},
+    {"N", 1, 1 << 20, 4, 1, "rows"},
+    {"H", 1, 256, 8, 1, "query heads"},
+    {"D", 8, 256, 128, 8, "channels of a head"},
+};
+
+static const assay_arg args[ARG_COUNT] = {
+    {"partial", ASSAY_IN, ASSAY_VALUES, false, "f32", "splits,N,H,D", "partial sums", false},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=partial,f16,bf16", "N,H,D", "their sum", false},
+};
+
+static const assay_op op = {
+    .name = "gate_reduce",
+    .title = "partial sums of a split gate_attention, added",
+    .source = "operator definitions, section 2.3",
+    .dims = dims,
+    .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
+    .args = args,
+    .arg_count = ARG_COUNT,
+    .laws = "run_to_run,dead_bytes,permutation",
+    .spoils = "last_split_dropped,first_split_doubled,averaged,neighbour_head,row_swapped,narrow_sum",
+    .kappa_element = 7,
+    .form = ASSAY_PLAIN,
+    .row_dim = "N",
+    .axes = "dtype,out_dtype",
+    .confirmed_by = "the parts of one attention over all keys, added up; splits in any order",
+    .check = plain_check_call,
+    .reference = reference,
+    .cost = cost,
+    .fill = fill,
+    .spoil = spoil,
+};
+
+const assay_op *assay_op_gate_reduce(void) {
+  return &op;
+}
