@@ -8,8 +8,6 @@
 #include "core/registry.h"
 #include "fuzz_parts.h"
 
-static const char *const claim_names[FUZZ_CLAIM_AXES] = {"dtype", "kv_dtype", "layout", "mode"};
-
 /* ---- making ------------------------------------------------------------------------------------------ */
 
 static bool number_pairs(fuzz *f) {
@@ -44,7 +42,7 @@ static void add_claim(fuzz *f, const uint8_t *value) {
 
 /* The product of a claim's lists, axis by axis. */
 static void read_claims(fuzz *f, const char *rest, int32_t axis, uint8_t *value) {
-  if (axis == FUZZ_CLAIM_AXES) {
+  if (axis == f->claim_axes) {
     add_claim(f, value);
     return;
   }
@@ -80,8 +78,9 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
   }
   assay_status status = space_make(op, strcmp(device, "simt") != 0, splits, split_count, &f->space, error);
   if (status == ASSAY_OK && !number_pairs(f)) status = assay_fail(error, ASSAY_ERR_MEMORY, "fuzz: out of memory");
-  for (int32_t i = 0; i < FUZZ_CLAIM_AXES; ++i)
-    f->claim_axis[i] = space_axis(&f->space, claim_names[i], strlen(claim_names[i]));
+  char axis[32];
+  while (f->claim_axes < FUZZ_CLAIM_AXES && case_axis_name(op, f->claim_axes, axis, sizeof axis))
+    f->claim_axis[f->claim_axes++] = space_axis(&f->space, axis, strlen(axis));
   for (int32_t i = 0; i < assay_variant_count() && status == ASSAY_OK; ++i) {
     const assay_variant *v = assay_variant_at(i);
     uint8_t value[FUZZ_CLAIM_AXES] = {0};
@@ -109,8 +108,9 @@ void fuzz_copy(const fuzz_draw *from, fuzz_draw *to) {
 
 bool fuzz_claimed(const assay_variant *variant, const assay_case *one) {
   const char *at = variant->claims;
-  for (int32_t axis = 0; axis < FUZZ_CLAIM_AXES; ++axis) {
-    const char *own = case_axis(one, claim_names[axis]);
+  char name[32];
+  for (int32_t axis = 0; case_axis_name(one->op, axis, name, sizeof name); ++axis) {
+    const char *own = case_axis(one, name);
     const size_t end = strcspn(at, "|"), length = own != NULL ? strlen(own) : 0;
     bool found = own == NULL;
     for (size_t i = 0; i < end && !found;) {
@@ -165,7 +165,7 @@ static bool next_claim(fuzz *f, fuzz_draw *made) {
     if (f->claim[i].tried) continue;
     f->claim[i].tried = true;
     fuzz_goal goal = {.greedy = true};
-    for (int32_t k = 0; k < FUZZ_CLAIM_AXES; ++k)
+    for (int32_t k = 0; k < f->claim_axes; ++k)
       if (f->claim_axis[k] >= 0) {
         goal.axis[goal.fixed] = f->claim_axis[k];
         goal.value[goal.fixed++] = f->claim[i].value[k];
@@ -251,7 +251,7 @@ void fuzz_judged(fuzz *f, const fuzz_draw *draw) {
   }
   for (int32_t i = 0; i < f->claims; ++i) {
     bool same = true;
-    for (int32_t k = 0; k < FUZZ_CLAIM_AXES; ++k)
+    for (int32_t k = 0; k < f->claim_axes; ++k)
       same = same && (f->claim_axis[k] < 0 || draw->choice[f->claim_axis[k]] == f->claim[i].value[k]);
     if (same) f->claim[i].judged = true;
   }

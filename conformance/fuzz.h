@@ -10,7 +10,7 @@
 
 #include "case.h"
 
-enum { FUZZ_MAX_AXES = 48, FUZZ_MAX_VALUES = 24, FUZZ_MAX_BATCH = 8 };
+enum { FUZZ_MAX_AXES = 64, FUZZ_MAX_VALUES = 32, FUZZ_MAX_BATCH = 8 };
 
 typedef struct fuzz fuzz;
 
@@ -52,7 +52,7 @@ bool fuzz_axis_reached(const fuzz *f, int32_t index, const char **name, int32_t 
                        char *missing, size_t size);
 /* Path class `index` in the order of discovery, and how often it was taken. */
 bool fuzz_path_reached(const fuzz *f, int64_t index, const char **path, int64_t *count);
-/* Does the variant claim the case's dtype, kv_dtype, layout and mode? */
+/* Does the variant claim what the case is along the operator's axes (case_axes)? */
 bool fuzz_claimed(const assay_variant *variant, const assay_case *one);
 
 #endif

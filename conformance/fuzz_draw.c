@@ -85,11 +85,14 @@ static void propose(drawing *d, const fuzz_goal *goal, bool greedy) {
 static void shrink(drawing *d, int32_t repair) {
   static const char *const sizes[] = {"batch", "kv_len", "new", "H", "H_kv", "D", "block_size", "q_pad", "kv_pad"};
   enum { SIZES = sizeof sizes / sizeof sizes[0] };
-  for (int tries = 0; tries < 16; ++tries) {
+  for (int tries = 0; tries < (d->space->plain ? 96 : 16); ++tries) {
     const char *name = sizes[assay_rng_range(&d->rng, 0, repair < 8 ? 3 : SIZES - 1)];
-    const int32_t axis = space_axis(d->space, name, strlen(name));
+    const int32_t axis = d->space->plain ? (int32_t)assay_rng_range(&d->rng, 0, d->space->axes - 1)
+                                         : space_axis(d->space, name, strlen(name));
     if (axis < 0 || d->fixed[axis]) continue;
     const fuzz_axis *a = &d->space->axis[axis];
+    const bool size = a->key.store == STORE_DIM || a->key.kind == KEY_BOOL || strcmp(a->name, "row_pad") == 0;
+    if (d->space->plain && !size) continue;
     const int32_t value = any_value(d, axis);
     if (!(a->value[value] < a->value[d->made->choice[axis]])) continue;
     d->made->choice[axis] = (uint8_t)value;

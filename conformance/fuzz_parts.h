@@ -13,7 +13,7 @@ typedef struct fuzz_tally {
 } fuzz_tally;
 
 typedef struct fuzz_claim {
-  uint8_t value[FUZZ_CLAIM_AXES]; /* of dtype, kv_dtype, layout, mode */
+  uint8_t value[FUZZ_CLAIM_AXES]; /* along the operator's axes */
   bool tried, judged;
 } fuzz_claim;
 
@@ -34,7 +34,7 @@ struct fuzz {
   int32_t block_axes[FUZZ_MAX_AXES * FUZZ_MAX_AXES]; /* axes of the block of pairs number i */
   int32_t blocks;
   bool values_done, claims_done;
-  int32_t claim_axis[FUZZ_CLAIM_AXES];
+  int32_t claim_axis[FUZZ_CLAIM_AXES], claim_axes; /* -1: no axis of the space has that name */
   fuzz_claim claim[FUZZ_MAX_CLAIMS];
   int32_t claims;
   fuzz_path_class path[FUZZ_MAX_PATHS];

@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "generate.h"
+#include "shape.h"
+
 /* ---- values worth trying ----------------------------------------------------------------------------- */
 
 static void add_value(fuzz_axis *a, double value) {
@@ -38,6 +41,16 @@ static void integer_values(fuzz_axis *a) {
   static const double some[] = {0, 1, -1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 7, 15, 17, 24, 255, 257};
   for (size_t i = 0; i < sizeof some / sizeof some[0]; ++i)
     add_in_range(a, some[i]);
+  static const double multiples[] = {2, 3, 5};
+  for (size_t i = 0; key->multiple > 1 && i < sizeof multiples / sizeof multiples[0]; ++i)
+    add_in_range(a, multiples[i] * step);
+}
+
+/* Where sizes are all there is to a case, also the larger ones that a small case can have. */
+static void size_values(fuzz_axis *a) {
+  static const double some[] = {5, 31, 33, 63, 65, 129, 1024, 1025, 4096};
+  for (size_t i = 0; i < sizeof some / sizeof some[0]; ++i)
+    add_in_range(a, some[i]);
 }
 
 static void real_values(fuzz_axis *a) {
@@ -55,6 +68,18 @@ static void enum_values(fuzz_axis *a) {
     count += *at == ',';
   for (int32_t i = (int32_t)a->key.min; i < count; ++i)
     add_value(a, i);
+}
+
+/* Not all that a key can say is something that the operator can have. */
+static bool has_value(const assay_op *op, const case_key *key, double value) {
+  return !(op->inexact && strcmp(key->name, "tier") == 0 && (int32_t)value == TIER_EXACT);
+}
+
+static void keep_possible(const assay_op *op, fuzz_axis *a) {
+  int32_t kept = 0;
+  for (int32_t i = 0; i < a->count; ++i)
+    if (has_value(op, &a->key, a->value[i])) a->value[kept++] = a->value[i];
+  a->count = kept;
 }
 
 /* Not of the case but of its place in a suite, or of how it is judged. */
@@ -99,7 +124,14 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
                         assay_error *error) {
   static const double batches[] = {1, 2, 3, 4, FUZZ_MAX_BATCH};
   fuzz_space *s = made;
-  *s = (fuzz_space){.op = op, .large = large, .typical = large ? 400 : 40};
+  *s = (fuzz_space){.op = op,
+                    .large = large,
+                    .plain = op->form == ASSAY_PLAIN,
+                    .typical = large ? 400 : 40,
+                    .batch = -1,
+                    .kv_len = -1,
+                    .fresh = -1,
+                    .share = -1};
   case_init(&s->base, op);
   (void)snprintf(s->base.suite, sizeof s->base.suite, "fuzz");
   const int32_t count = key_count(op);
@@ -119,7 +151,15 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
       integer_values(a);
     else
       real_values(a);
+    if (s->plain && key.store == STORE_DIM && a->count > 12) size_values(a);
+    keep_possible(op, a);
   }
+  s->dim_H = dim_index(op, "H");
+  s->dim_H_kv = dim_index(op, "H_kv");
+  s->dim_D = dim_index(op, "D");
+  s->dim_block = dim_index(op, "block_size");
+  s->dim_F = dim_index(op, "F");
+  if (s->plain) return ASSAY_OK;
   s->batch = s->axes;
   s->kv_len = s->axes + 1;
   s->fresh = s->axes + 2;
@@ -132,11 +172,6 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
   for (int32_t i = 0; i < NEW_CHOICES; ++i)
     add_value(fresh, i);
   add_value(share, 0), add_value(share, 1);
-  s->dim_H = dim_index(op, "H");
-  s->dim_H_kv = dim_index(op, "H_kv");
-  s->dim_D = dim_index(op, "D");
-  s->dim_block = dim_index(op, "block_size");
-  s->dim_F = dim_index(op, "F");
   return ASSAY_OK;
 }
 
@@ -155,6 +190,8 @@ void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *t
   } else if (a->kind == AXIS_LENGTH && v >= LENGTH_BLOCKS - 1) {
     const int32_t n = ((int32_t)v - LENGTH_BLOCKS + 1) / 4, r = (int32_t)v - LENGTH_BLOCKS - 4 * n;
     (void)snprintf(text, size, "%d*block%+d", n, r);
+  } else if (a->kind == AXIS_KEY && a->key.kind == KEY_BOOL) {
+    (void)snprintf(text, size, "%s", v > 0 ? "true" : "false");
   } else if (a->kind == AXIS_KEY && a->key.kind == KEY_ENUM) {
     const char *name = key_name_of(&a->key, (int64_t)v);
     (void)snprintf(text, size, "%s", name != NULL ? name : "?");
@@ -218,17 +255,17 @@ static int64_t dim_or(const assay_case *one, int32_t index, int64_t absent) {
 }
 
 /* `value` [axes]: the values chosen. */
-static assay_status draw_requests(const fuzz_space *s, const double *value, assay_rng *rng, fuzz_draw *draw,
+static assay_status draw_requests(const fuzz_space *s, const double *value, assay_rng *rng, fuzz_draw *made,
                                   assay_error *error) {
-  assay_case *one = &draw->one;
+  assay_case *one = &made->one;
   const int64_t block_size = dim_or(one, s->dim_block, 16);
   const new_choice fresh = (new_choice)(int32_t)value[s->fresh];
   const bool share = value[s->share] > 0;
   one->batch = (int32_t)value[s->batch];
-  one->kv_len = draw->lists[0];
-  one->new_len = draw->lists[1];
-  one->share_with = draw->lists[2];
-  one->share_tokens = draw->lists[3];
+  one->kv_len = made->lists[0];
+  one->new_len = made->lists[1];
+  one->share_with = made->lists[2];
+  one->share_tokens = made->lists[3];
   const int32_t chosen = (int32_t)assay_rng_range(rng, 0, one->batch - 1);
   const int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
   for (int32_t i = 0; i < one->batch; ++i) {
@@ -248,6 +285,20 @@ static assay_status draw_requests(const fuzz_space *s, const double *value, assa
   if (share && !draw_share(one, block_size, rng))
     return assay_fail(error, ASSAY_ERR_INPUT, "share: nobody can; see kv_len, batch, block_size");
   return ASSAY_OK;
+}
+
+/* As case_plain_lists has them. */
+static void draw_no_requests(fuzz_draw *made) {
+  assay_case *one = &made->one;
+  one->batch = 1;
+  one->mode = MODE_PREFILL;
+  one->kv_len = made->lists[0];
+  one->new_len = made->lists[1];
+  one->share_with = made->lists[2];
+  one->share_tokens = made->lists[3];
+  one->kv_len[0] = one->new_len[0] = 1;
+  one->share_with[0] = -1;
+  one->share_tokens[0] = 0;
 }
 
 /* ---- the case ---------------------------------------------------------------------------------------- */
@@ -271,27 +322,54 @@ static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g products and %.3g elements", work, elements);
 }
 
+/* The same where sizes are the dimensions: all there is to be moved. */
+static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
+  static const double limit[2][3] = {{1 << 13, 1 << 15, 1 << 16}, {1 << 16, 1 << 20, 1 << 22}};
+  const double elements = shape_case_elements(one);
+  if (elements <= limit[s->large][effort]) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g elements", elements);
+}
+
+/* What the operator itself refuses: sizes that do not go together. And what it would cost. */
+static assay_status check_call(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
+  static const double limit[2][3] = {{1 << 18, 1 << 20, 1 << 22}, {1 << 22, 1 << 26, 1 << 30}};
+  const draw choice = {.dead = DEAD_ZERO};
+  const assay_seen nothing = {.visible_keys = 0};
+  image img;
+  assay_status status = image_shape(one, &choice, &img, error);
+  if (status != ASSAY_OK) return status;
+  status = s->op->check(&img.call, error);
+  if (status == ASSAY_OK && s->plain && s->op->cost != NULL) {
+    const double flops = s->op->cost(&img.call, &nothing).flops;
+    if (!(flops <= limit[s->large][effort]))
+      status = assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", flops);
+  }
+  image_free(&img);
+  return status;
+}
+
 /* Sixteenths below 2 leave room for the sums of the exact tier (its proof is made when the case runs). */
 static assay_status check_dyadic(const fuzz_space *s, const double *value, assay_error *error) {
   for (int32_t i = 0; i < s->axes; ++i) {
     const fuzz_axis *a = &s->axis[i];
     if (a->kind != AXIS_KEY || a->key.kind != KEY_REAL) continue;
     const bool short_enough = fabs(value[i]) < 2 && floor(16 * value[i]) == 16 * value[i];
-    if (!short_enough)
+    const bool own = s->plain && !(value[i] < a->key.fallback) && !(value[i] > a->key.fallback);
+    if (!short_enough && !own)
       return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed sixteenths below 2 in tier exact", a->name,
                         value[i]);
   }
   return ASSAY_OK;
 }
 
-assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *draw, assay_error *error) {
-  assay_case *one = &draw->one;
+assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *made, assay_error *error) {
+  assay_case *one = &made->one;
   double value[FUZZ_MAX_AXES];
   *one = s->base;
   one->seed = assay_rng_u64(&rng);
   for (int32_t i = 0; i < s->axes; ++i) {
     const fuzz_axis *a = &s->axis[i];
-    value[i] = a->value[draw->choice[i]];
+    value[i] = a->value[made->choice[i]];
     if (a->kind == AXIS_KEY) key_set(one, &a->key, value[i]);
   }
   for (int32_t i = 0; i < s->axes; ++i) {
@@ -301,8 +379,14 @@ assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz
     if (kept < value[i] || kept > value[i])
       return assay_fail(error, ASSAY_ERR_INPUT, "%s: another key says otherwise", a->name);
   }
-  assay_status status = draw_requests(s, value, &rng, draw, error);
-  if (status == ASSAY_OK) status = check_size(s, effort, one, error);
+  assay_status status = ASSAY_OK;
+  if (s->plain) {
+    draw_no_requests(made);
+    status = check_plain_size(s, effort, one, error);
+  } else {
+    status = draw_requests(s, value, &rng, made, error);
+    if (status == ASSAY_OK) status = check_size(s, effort, one, error);
+  }
   if (status == ASSAY_OK && one->tier == TIER_EXACT) {
     status = check_dyadic(s, value, error);
     /* Taps are sigma / F: the axis gives them, so that they are sixteenths whatever F is. */
@@ -311,5 +395,6 @@ assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz
   /* Tier 2 is about real values: on the lattice equal terms round the same way again and again. */
   if (status == ASSAY_OK && one->tier == TIER_CALIBRATED && one->values == ASSAY_LATTICE)
     status = assay_fail(error, ASSAY_ERR_INPUT, "values: found lattice, allowed in tier exact only");
-  return status == ASSAY_OK ? case_check(one, error) : status;
+  if (status == ASSAY_OK) status = case_check(one, error);
+  return status == ASSAY_OK ? check_call(s, effort, one, error) : status;
 }

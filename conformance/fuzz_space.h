@@ -32,6 +32,7 @@ typedef struct fuzz_space {
   assay_case base;                           /* all fallbacks */
   int32_t axes, batch, kv_len, fresh, share; /* how many; which of them are not keys */
   fuzz_axis axis[FUZZ_MAX_AXES];
+  bool plain;      /* no requests: batch, kv_len, fresh and share are -1 */
   bool large;      /* a GPU: longer lists, larger cases */
   int32_t typical; /* requests that AXIS_LENGTH does not speak of are up to that long */
   int32_t dim_H, dim_H_kv, dim_D, dim_block, dim_F; /* indices of dimensions, or -1 */

@@ -4,6 +4,7 @@
 
 #include "core/rng.h"
 #include "generate_parts.h"
+#include "shape.h"
 
 enum {
   ALIGNMENT = 256,
@@ -102,47 +103,20 @@ static bool named(const char *term, size_t size, const char *name) {
 }
 
 /* A dimension by name, derived ones included; a refuse case's illegal value as it stands. */
-static int64_t dimension(const image *made, const char *term, size_t size) {
+static int64_t dimension(const void *context, const char *term, size_t size) {
+  const image *made = context;
   const logical *l = made->logical;
   const assay_case *one = l->origin;
-  if (named(term, size, "B")) return l->B;
-  if (named(term, size, "N")) return l->N;
-  if (named(term, size, "kv_scales")) return l->kv_scales;
-  if (named(term, size, "num_blocks")) return made->first_block + made->pool_blocks;
-  if (named(term, size, "max_blocks"))
+  const bool paged = one->op->form == ASSAY_PAGED; /* elsewhere these names are dimensions like others */
+  if (paged && named(term, size, "B")) return l->B;
+  if (paged && named(term, size, "N")) return l->N;
+  if (paged && named(term, size, "kv_scales")) return l->kv_scales;
+  if (paged && named(term, size, "num_blocks")) return made->first_block + made->pool_blocks;
+  if (paged && named(term, size, "max_blocks"))
     return l->widest + (l->widest == 0) + (int64_t[]){0, 1, 2, 5}[logical_hash(one, STREAM_TABLE) & 3];
   for (int32_t i = 0; i < one->op->dim_count; ++i)
     if (named(term, size, one->op->dims[i].name)) return one->dim[i];
   return 1;
-}
-
-/* One axis of a shape: a sum of NAME, k*NAME, NAME/k, NAME/x, x and whole numbers. */
-static int64_t axis_extent(const image *made, const char *term, size_t size, int64_t element) {
-  const int64_t x = element > 0 ? 16 / element : 1;
-  const char *const end = term + size;
-  int64_t sum = 0;
-  while (term < end) {
-    int64_t product = 1;
-    char *after = NULL;
-    if (*term >= '0' && *term <= '9') {
-      product = strtoll(term, &after, 10);
-      term = *after == '*' ? after + 1 : after;
-    }
-    size_t name = 0;
-    while (term + name < end && strchr("*/+", term[name]) == NULL)
-      ++name;
-    if (name > 0) product *= named(term, name, "x") ? x : dimension(made, term, name);
-    term += name;
-    if (term < end && *term == '/') {
-      const bool by_x = term[1] == 'x';
-      const int64_t divisor = by_x ? x : strtoll(term + 1, &after, 10);
-      product /= divisor > 0 ? divisor : 1;
-      term = by_x ? term + 2 : after;
-    }
-    sum += product;
-    term += term < end && *term == '+';
-  }
-  return sum;
 }
 
 /* The alternative of a shape string for the case's layout. */
@@ -157,7 +131,7 @@ static void set_shape(const image *made, const assay_arg *arg, assay_tensor *ten
   const char *term = shape_text(made->origin, arg);
   while (tensor->rank < ASSAY_MAX_RANK) {
     const size_t size = strcspn(term, ",|");
-    tensor->shape[tensor->rank++] = axis_extent(made, term, size, assay_dtype_size(tensor->dtype));
+    tensor->shape[tensor->rank++] = shape_axis(term, size, assay_dtype_size(tensor->dtype), dimension, made);
     if (term[size] != ',') break;
     term += size + 1;
   }

@@ -136,7 +136,7 @@ static bool compute_reference(trial *t, case_result *result) {
   }
   for (int32_t o = 0; o < t->count; ++o) {
     const size_t elements = (size_t)(outputs_judged(t, o) * t->output[o].width) + 1;
-    t->expected[o].value = malloc(elements * sizeof(double));
+    t->expected[o].value = calloc(elements, sizeof(double));
     t->expected[o].sigma = malloc(elements * sizeof(double));
     if (t->expected[o].value == NULL || t->expected[o].sigma == NULL) return out_of_memory(result);
   }

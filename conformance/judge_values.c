@@ -168,6 +168,7 @@ static void judge_exact(judging *j, place where, double got, double value) {
 
 static void judge_calibrated(judging *j, place where, double got, double value, double sigma, sums *row) {
   const trial *t = j->t;
+  if (!(sigma > 0)) value = assay_round_f64(value, t->output[j->o].dtype); /* op.h: exactly it, as the type has it */
   if (!assay_is_finite(value)) { /* -Inf, the logarithm of an empty sum: exact */
     if (got == value || same_nan(j, where, got, value)) return;
     raise_ratio(&j->found->ratio_element, (double)INFINITY);

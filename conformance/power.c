@@ -64,6 +64,14 @@ static bool changed(double before, double after) {
   return !(fabs(before - after) <= 0x1p-44 * fabs(before));
 }
 
+/* The bits that element `from` of an in-out argument had before the call; what is no element is left as it is. */
+static void store_moved(const trial *t, int32_t o, int64_t to, double from, outputs *made) {
+  const trial_output *out = &t->output[o];
+  const int64_t size = assay_dtype_size(out->dtype);
+  if (!(from >= 0 && from < (double)(out->rows * out->width))) return;
+  memcpy(made->bits[o] + to * size, t->initial.bits[o] + (int64_t)from * size, (size_t)size);
+}
+
 /* The spoiled values as a kernel's outputs. False: they are what they were. */
 static bool store(const trial *t, const assay_expected *spoiled, outputs *made) {
   bool any = false;
@@ -72,9 +80,15 @@ static bool store(const trial *t, const assay_expected *spoiled, outputs *made) 
       const trial_output *out = &t->output[o];
       const int64_t row = outputs_row(t, o, r);
       for (int64_t e = 0; e < out->width; ++e) {
-        const double value = spoiled[o].value[r * out->width + e];
-        any = any || changed(t->expected[o].value[r * out->width + e], value);
-        assay_store_f64(made->bits[o], out->dtype, row * out->width + e, value);
+        const double right = t->expected[o].value[r * out->width + e], value = spoiled[o].value[r * out->width + e];
+        const double sigma = t->expected[o].sigma[r * out->width + e];
+        any = any || changed(right, value);
+        if (sigma == ASSAY_MOVED)
+          store_moved(t, o, row * out->width + e, value, made);
+        else if (sigma == ASSAY_UNCHANGED && !changed(right, value))
+          store_moved(t, o, row * out->width + e, (double)(row * out->width + e), made);
+        else
+          assay_store_f64(made->bits[o], out->dtype, row * out->width + e, value);
       }
     }
   return any;
@@ -84,6 +98,9 @@ static spoil_answer judge_spoil(const trial *t, int32_t index, assay_expected *s
                                 assay_error *error) {
   const assay_op *op = t->one->op;
   finding found;
+  for (int32_t o = 0; o < t->count; ++o) /* what the mistake does not touch */
+    memcpy(spoiled[o].value, t->expected[o].value,
+           (size_t)(outputs_judged(t, o) * t->output[o].width) * sizeof(double));
   if (op->spoil(&t->first.call, &t->variant->contract, &t->rows, index, spoiled, error) != ASSAY_OK)
     return SPOIL_FAILED;
   if (!store(t, spoiled, made)) return SPOIL_VOID;

@@ -23,7 +23,7 @@
 #endif
 
 enum {
-  MAX_OPS = 16,
+  MAX_OPS = 64,
   MAX_VARIANTS = 64,
   MAX_KINDS = 64, /* failures told apart: operator, variant, check */
   EPOCH =

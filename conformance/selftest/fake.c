@@ -163,18 +163,18 @@ static const assay_dim dims[] = {
     {"num_blocks", 0, 0, 0, 1, ""}, {"max_blocks", 0, 0, 0, 1, ""}, {"kv_scales", 0, 0, 0, 1, ""},
 };
 static const assay_arg args[] = {
-    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", ""},
+    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "", false},
     {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x", ""},
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x", "", false},
     {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size", ""},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", ""},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", ""},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", ""},
-    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", ""},
-    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", ""},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", ""},
-    {"count", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", ""},
+     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size", "", false},
+    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "", false},
+    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "", false},
+    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "", false},
+    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "", false},
+    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "", false},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "", false},
+    {"count", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "", false},
 };
 static const assay_param params[] = {
     {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", ""},
