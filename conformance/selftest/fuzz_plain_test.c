@@ -1,0 +1,99 @@
+/* fuzz_plain_test.c: drawn cases of operators that are no attention over a cache they only read. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/fuzz.h"
+#include "conformance/judge.h"
+#include "conformance/shape.h"
+#include "fake.h"
+#include "fake_plain.h"
+
+static fuzz *make(const assay_op *op) {
+  fuzz *f = NULL;
+  assay_error error = {""};
+  plain_register();
+  cr_assert_eq(fuzz_make(op, "simt", 5, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  return f;
+}
+
+/* Every draw: legal, small, the same from its descriptor, right when judged. */
+static fuzz_counts run(const assay_op *op, const assay_variant *variant, int32_t draws,
+                       void (*look)(const assay_case *one)) {
+  fuzz *f = make(op);
+  fuzz_draw made = {0};
+  assay_error error = {""};
+  fuzz_counts n;
+  char *text = malloc(CASE_MAX_LINE), *again = malloc(CASE_MAX_LINE);
+  for (int32_t i = 0; i < draws; ++i) {
+    assay_case back;
+    case_result r;
+    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
+    cr_assert(fuzz_claimed(variant, &made.one) || op == &plain_append_op);
+    cr_assert_eq(case_print(&made.one, text, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_eq(case_parse(text, &back, &error), ASSAY_OK, "%s: %s", text, error.text);
+    cr_assert_eq(case_print(&back, again, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_str_eq(text, again);
+    case_free(&back);
+    if (op->form == ASSAY_PLAIN) cr_assert_leq(shape_case_elements(&made.one), 65536);
+    judge_case(&made.one, variant, &fake_device, &r);
+    const bool given_up = r.verdict == VERDICT_WEAK && made.one.tier == TIER_EXACT;
+    cr_assert(r.verdict == VERDICT_PASS || given_up, "%s: %s: %s", text, r.check, r.message);
+    look(&made.one);
+    fuzz_judged(f, &made);
+  }
+  fuzz_count(f, &n);
+  fuzz_free(f);
+  free(text);
+  free(again);
+  return n;
+}
+
+static bool rows[5000], channels[2000], pads, exact, calibrated, present[4], special, dtypes[8], modes[4], appended;
+
+static void look_at_mix(const assay_case *one) {
+  rows[one->dim[0]] = channels[one->dim[1]] = true;
+  pads = pads || one->q_pad > 0;
+  exact = exact || one->tier == TIER_EXACT;
+  calibrated = calibrated || one->tier == TIER_CALIBRATED;
+  present[one->present >> 4 & 3] = true;
+  dtypes[one->dtype] = true;
+}
+
+Test(fuzz_plain, boundaries_tiers_options_and_claims) {
+  const fuzz_counts n = run(&plain_mix_op, &plain_mix, 1500, look_at_mix);
+  static const int N[] = {1, 2, 3, 31, 32, 33, 63, 64, 65, 1024, 1025, 4095, 4096};
+  static const int C[] = {4, 8, 12, 20, 64, 128, 256, 1020, 1024};
+  for (size_t i = 0; i < sizeof N / sizeof N[0]; ++i)
+    cr_expect(rows[N[i]], "N = %d", N[i]);
+  for (size_t i = 0; i < sizeof C / sizeof C[0]; ++i)
+    cr_expect(channels[C[i]], "C = %d", C[i]);
+  cr_expect(pads && exact && calibrated && present[0] && present[1] && present[2] && present[3]);
+  cr_expect(dtypes[ASSAY_F32] && dtypes[ASSAY_F16] && dtypes[ASSAY_BF16]);
+  cr_expect_eq(n.claims, 6, "types, and with and without y_out");
+  cr_expect_eq(n.claims_judged, 6);
+  cr_expect_eq(n.values_judged, n.values);
+}
+
+static void look_at_code(const assay_case *one) {
+  exact = exact || one->tier == TIER_EXACT;
+  special = special || one->values == ASSAY_SPECIAL;
+}
+
+Test(fuzz_plain, no_exact_tier_and_special_values) {
+  const fuzz_counts n = run(&plain_code_op, &plain_code, 300, look_at_code);
+  cr_expect(!exact && special);
+  cr_expect_eq(n.claims_judged, 3);
+}
+
+static void look_at_append(const assay_case *one) {
+  modes[one->mode] = true;
+  appended = appended || one->share_with[one->batch - 1] >= 0;
+}
+
+Test(fuzz_plain, caches_that_are_written) {
+  const fuzz_counts n = run(&plain_append_op, &plain_append, 600, look_at_append);
+  cr_expect(modes[MODE_DECODE] && modes[MODE_PREFILL] && modes[MODE_CHUNKED] && modes[MODE_MIXED] && appended);
+  cr_expect_gt(n.pairs_judged, n.pairs / 2);
+  cr_expect_eq(n.claims, 6);
+}
