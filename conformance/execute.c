@@ -12,15 +12,18 @@
 #include "execute_worker.h"
 #include "judge_parts.h"
 
-enum { MAX_WORKERS = 256, CUDA_WORKERS = 8, WINDOW = EXECUTE_WINDOW, FALLBACK_DEADLINE_S = 60 };
+enum { MAX_WORKERS = 256, CUDA_THREADS = 8, WINDOW = EXECUTE_WINDOW, FALLBACK_DEADLINE_S = 60 };
 
 typedef struct executor {
   execute_next source;
   int64_t count, next, delivered;    /* how many there are, once known; first case never sent; first not delivered */
   const assay_case *pending[WINDOW]; /* sent or about to be, not delivered; by index modulo */
   double deadline_ms;
-  worker *workers;
-  int32_t worker_count;
+  worker *workers;      /* in teams of team_size, the last one perhaps smaller; then, if that is not 1, one alone */
+  int32_t worker_count; /* in teams */
+  int32_t team_size;
+  int64_t suspect[MAX_WORKERS]; /* under way in a team that ended: to be run again alone */
+  int32_t suspect_count;
   int64_t again[MAX_WORKERS * WORKER_QUEUE]; /* sent to a worker that died before it began them */
   int32_t again_count;
   case_result *window; /* [WINDOW] by index modulo */
@@ -92,11 +95,43 @@ static void finish_first(worker *w) {
   w->started_ms = judge_now_ms();
 }
 
+/* All workers, the one alone included. */
+static int32_t everybody(const executor *e) {
+  return e->worker_count + (e->team_size > 1);
+}
+
+static int32_t team_of(const executor *e, const worker *w, worker **first) {
+  const int32_t self = (int32_t)(w - e->workers), start = self / e->team_size * e->team_size;
+  if (self == e->worker_count) { /* alone */
+    *first = &e->workers[self];
+    return 1;
+  }
+  *first = &e->workers[start];
+  return start + e->team_size <= e->worker_count ? e->team_size : e->worker_count - start;
+}
+
+/* A team is gone: nobody knows by whose fault. */
+static void bury_team(executor *e, worker *team, int32_t size, bool kill_it) {
+  (void)worker_stop(team, size, kill_it);
+  for (int32_t m = 0; m < size; ++m) {
+    if (team[m].queued > 0) e->suspect[e->suspect_count++] = team[m].queue[0];
+    for (int32_t i = team[m].queued - 1; i >= 1; --i)
+      e->again[e->again_count++] = team[m].queue[i];
+    team[m].queued = 0;
+  }
+}
+
 /* The worker is gone. The case it was running gets `verdict`; what waited behind it goes to somebody else. */
 static void bury(executor *e, worker *w, bool kill_it, const char *deadline) {
+  worker *team = NULL;
+  const int32_t size = team_of(e, w, &team);
+  if (size > 1) {
+    bury_team(e, team, size, kill_it);
+    return;
+  }
   case_result result = {.verdict = VERDICT_CRASH, .check = "crash"};
   const bool retired = w->retiring;
-  const int status = worker_stop(w, kill_it);
+  const int status = worker_stop(w, 1, kill_it);
   w->retiring = false; /* its place is free: the next case there gets a new worker */
   if (deadline != NULL) {
     result.verdict = VERDICT_HANG;
@@ -133,16 +168,22 @@ static void listen_to(executor *e, worker *w) {
 
 static assay_status feed(executor *e, int32_t self, int32_t depth, assay_error *error) {
   worker *w = &e->workers[self];
+  const bool alone = self == e->worker_count;
   while (w->queued < depth && !w->retiring) {
-    const int64_t index = take_case(e);
+    const int64_t index = !alone ? take_case(e) : e->suspect_count > 0 ? e->suspect[--e->suspect_count] : -1;
     if (index < 0) break;
     if (w->pid == 0) {
-      const assay_status status = worker_start(e->workers, e->worker_count, self, error);
+      worker *team = NULL;
+      const int32_t size = team_of(e, w, &team);
+      const assay_status status = worker_start(e->workers, everybody(e), (int32_t)(team - e->workers), size, error);
       if (status != ASSAY_OK) return status;
     }
     if (!worker_send(w, index,
                      e->pending[index % WINDOW])) { /* already dead: it is buried when its end of the socket is read */
-      e->again[e->again_count++] = index;
+      if (alone)
+        e->suspect[e->suspect_count++] = index;
+      else
+        e->again[e->again_count++] = index;
       break;
     }
     if (w->queued == 0) w->started_ms = judge_now_ms();
@@ -155,7 +196,7 @@ static void check_deadlines(executor *e) {
   char text[96];
   const double now = judge_now_ms();
   (void)snprintf(text, sizeof text, "no result within %.3g s", e->deadline_ms * 1e-3);
-  for (int32_t i = 0; i < e->worker_count; ++i) {
+  for (int32_t i = 0; i < everybody(e); ++i) {
     worker *w = &e->workers[i];
     if (w->pid != 0 && w->queued > 0 && now - w->started_ms > e->deadline_ms) bury(e, w, true, text);
   }
@@ -167,7 +208,7 @@ static assay_status wait_for(executor *e, assay_error *error) {
   int32_t who[MAX_WORKERS], count = 0;
   const double now = judge_now_ms();
   double nearest = e->deadline_ms;
-  for (int32_t i = 0; i < e->worker_count; ++i) {
+  for (int32_t i = 0; i < everybody(e); ++i) {
     const worker *w = &e->workers[i];
     if (w->pid == 0) continue;
     fds[count] = (struct pollfd){.fd = w->socket, .events = POLLIN};
@@ -180,7 +221,7 @@ static assay_status wait_for(executor *e, assay_error *error) {
   const int events = poll(fds, (nfds_t)count, timeout);
   if (events < 0 && errno != EINTR) return assay_fail(error, ASSAY_ERR_IO, "workers: poll: %s", strerror(errno));
   for (int32_t i = 0; events > 0 && i < count; ++i)
-    if (fds[i].revents != 0) listen_to(e, &e->workers[who[i]]);
+    if (fds[i].revents != 0 && e->workers[who[i]].pid != 0) listen_to(e, &e->workers[who[i]]);
   check_deadlines(e);
   return ASSAY_OK;
 }
@@ -190,7 +231,7 @@ static assay_status wait_for(executor *e, assay_error *error) {
 static assay_status run_workers(executor *e, assay_error *error) {
   assay_status status = ASSAY_OK;
   while (status == ASSAY_OK && e->delivered < e->count && !interrupted) {
-    for (int32_t i = 0; i < e->worker_count && status == ASSAY_OK; ++i)
+    for (int32_t i = 0; i < everybody(e) && status == ASSAY_OK; ++i)
       status = feed(e, i, 1, error);
     for (int32_t i = 0;
          i < e->worker_count && status == ASSAY_OK && e->count - e->next > WORKER_QUEUE * e->worker_count; ++i)
@@ -210,13 +251,18 @@ static assay_status run_here(executor *e) {
   return ASSAY_OK;
 }
 
-static int32_t worker_count(const char *device, int64_t count, const execute_options *options) {
+static int32_t worker_count(int64_t count, const execute_options *options) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   int64_t wanted = options->workers > 0 ? options->workers : cores > 0 ? cores : 1;
-  const bool cuda = strcmp(device, "cuda") == 0;
-  if (cuda && options->workers <= 0 && wanted > CUDA_WORKERS) wanted = CUDA_WORKERS;
-  if (wanted > MAX_WORKERS) wanted = MAX_WORKERS;
+  if (wanted >= MAX_WORKERS) wanted = MAX_WORKERS - 1;
   return (int32_t)(wanted > count ? count : wanted);
+}
+
+static int32_t team_size(const char *device, int32_t workers, const execute_options *options) {
+  const bool cuda = strcmp(device, "cuda") == 0;
+  int32_t size = !cuda ? 1 : options->threads > 0 ? options->threads : CUDA_THREADS;
+  if (size > WORKER_MAX_TEAM) size = WORKER_MAX_TEAM;
+  return size > workers ? workers : size;
 }
 
 /* A list as a source. */
@@ -250,8 +296,9 @@ static assay_status execute(execute_next source, int64_t count, const char *devi
   e->done = done;
   e->context = context;
   e->deadline_ms = (options->deadline_s > 0 ? options->deadline_s : FALLBACK_DEADLINE_S) * 1e3;
-  e->worker_count = worker_count(device, count, options);
-  e->workers = calloc((size_t)e->worker_count, sizeof *e->workers);
+  e->worker_count = worker_count(count, options);
+  e->team_size = team_size(device, e->worker_count, options);
+  e->workers = calloc((size_t)everybody(e), sizeof *e->workers);
   e->window = malloc(WINDOW * sizeof *e->window);
   e->ready = calloc(WINDOW, sizeof *e->ready);
   memset(&act, 0, sizeof act);
@@ -270,8 +317,15 @@ static assay_status execute(execute_next source, int64_t count, const char *devi
                         interrupted == SIGINT ? "SIGINT" : signal_text(interrupted), (long long)e->delivered);
 done:
   /* Closing the socket ends an idle worker; one that still runs a case is not waited for. */
-  for (int32_t i = 0; e->workers != NULL && i < e->worker_count; ++i)
-    if (e->workers[i].pid != 0) (void)worker_stop(&e->workers[i], e->workers[i].queued > 0);
+  for (int32_t i = 0; e->workers != NULL && i < everybody(e); ++i) {
+    if (e->workers[i].pid == 0) continue;
+    worker *team = NULL;
+    const int32_t size = team_of(e, &e->workers[i], &team);
+    bool runs = false;
+    for (int32_t m = 0; m < size; ++m)
+      runs = runs || team[m].queued > 0;
+    (void)worker_stop(team, size, runs);
+  }
   (void)sigaction(SIGINT, &before_int, NULL);
   (void)sigaction(SIGTERM, &before_term, NULL);
   free(e->workers);

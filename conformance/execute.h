@@ -1,13 +1,16 @@
-/* execute.h: cases in worker processes with a deadline; one that crashes, hangs or faults is replaced. */
+/* execute.h: cases in worker processes with a deadline; one that crashes, hangs or faults is replaced. On cuda several
+ * cases are under way in one process, so that they share the device; what was under way in a process that ended is run
+ * again, each case in a process of its own, and that result counts. */
 #ifndef ASSAY_CONFORMANCE_EXECUTE_H
 #define ASSAY_CONFORMANCE_EXECUTE_H
 
 #include "judge.h"
 
 typedef struct execute_options {
-  int32_t workers;   /* 0: one per core (cuda: at most 8) */
+  int32_t workers;   /* cases under way at once; 0: one per core */
   double deadline_s; /* per case */
   bool in_process;   /* no worker: for debuggers and profilers */
+  int32_t threads;   /* of these, in one process; 0: 8 on cuda, else 1 (simt can do no more) */
 } execute_options;
 
 /* Called in the order of the cases, as soon as all earlier ones are done. Not PASS-only. */

@@ -1,10 +1,12 @@
-/* execute_worker.c: a worker: born by fork before any device is open here, fed with cases as they lie in memory
- * (addresses of operators are the same on both sides of a fork), answers with plain results. */
+/* execute_worker.c: a team of workers: born by fork before any device is open here, fed with cases as they lie in
+ * memory (addresses of operators are the same on both sides of a fork), answers with plain results. */
 #define _POSIX_C_SOURCE 200809L
 #include "execute_worker.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,10 +14,10 @@
 
 #include "core/registry.h"
 
-enum { MAX_DEVICES = 4 };
+enum { MAX_DEVICES = 4, TEAM_LOST = 3 };
 
-/* Devices open in this process. */
-static const assay_device *opened[MAX_DEVICES];
+/* Devices open in this thread. */
+static _Thread_local const assay_device *opened[MAX_DEVICES];
 
 static assay_status open_once(const assay_device *device, assay_error *error) {
   for (int i = 0; i < MAX_DEVICES; ++i) {
@@ -80,59 +82,114 @@ typedef struct worker_question {
   assay_case one;
 } worker_question;
 
-/* Until the parent closes the socket, or the device is lost. Interrupts are the parent's business. */
-static void serve(int fd) {
-  static worker_answer answer; /* static: padding crosses the socket as well, and shall be defined */
-  static worker_question question;
-  static int32_t list[LISTS][CASE_MAX_BATCH];
-  (void)signal(SIGINT, SIG_IGN);
-  (void)signal(SIGTERM, SIG_DFL);
-  while (read_all(fd, &question, sizeof question)) {
-    assay_case *one = &question.one;
+typedef struct member {
+  int fd;
+  bool alone;
+} member;
+
+/* In a team nobody can tell whose kernel broke the context they share. */
+static bool device_is_lost(const assay_case *one, const case_result *result) {
+  assay_error error = {""};
+  const assay_device *device = assay_device_find(one->device);
+  if (result->device_lost) return true;
+  return !verdict_is_good(result->verdict) && device != NULL && device->synchronize(&error) != ASSAY_OK;
+}
+
+/* Until the parent closes the socket, or the device is lost: then a worker alone says so, and a team ends as a whole
+ * without a word; its cases are run again one by one. */
+static void serve(const member *self) {
+  worker_answer *answer = calloc(1, sizeof *answer); /* padding crosses the socket as well, and shall be defined */
+  worker_question *question = calloc(1, sizeof *question);
+  int32_t(*list)[CASE_MAX_BATCH] = calloc(LISTS, sizeof *list);
+  while (answer != NULL && question != NULL && list != NULL && read_all(self->fd, question, sizeof *question)) {
+    assay_case *one = &question->one;
     int32_t **const lists[LISTS] = {&one->kv_len, &one->new_len, &one->share_with, &one->share_tokens};
-    for (int i = 0; i < LISTS; ++i)
+    bool whole = true;
+    for (int i = 0; i < LISTS && whole; ++i)
       if (*lists[i] != NULL) {
-        if (!read_all(fd, list[i], (size_t)one->batch * sizeof list[i][0])) return;
+        whole = read_all(self->fd, list[i], (size_t)one->batch * sizeof list[i][0]);
         *lists[i] = list[i];
       }
-    answer.index = question.index;
-    worker_judge(one, &answer.result);
-    if (!write_all(fd, &answer, sizeof answer) || answer.result.device_lost) break;
+    if (!whole) break;
+    answer->index = question->index;
+    worker_judge(one, &answer->result);
+    if (!self->alone && device_is_lost(one, &answer->result)) _exit(TEAM_LOST);
+    if (!write_all(self->fd, answer, sizeof *answer) || answer->result.device_lost) break;
   }
+  free(answer);
+  free(question);
+  free(list);
+}
+
+static void *serve_thread(void *context) {
+  serve(context);
+  return NULL;
+}
+
+/* Interrupts are the parent's business. */
+static void serve_team(const int *fd, int32_t size) {
+  static member members[WORKER_MAX_TEAM];
+  pthread_t thread[WORKER_MAX_TEAM];
+  (void)signal(SIGINT, SIG_IGN);
+  (void)signal(SIGTERM, SIG_DFL);
+  for (int32_t i = 0; i < size; ++i)
+    members[i] = (member){fd[i], size == 1};
+  for (int32_t i = 1; i < size; ++i)
+    if (pthread_create(&thread[i], NULL, serve_thread, &members[i]) != 0) _exit(TEAM_LOST);
+  serve(&members[0]);
+  for (int32_t i = 1; i < size; ++i)
+    (void)pthread_join(thread[i], NULL);
 }
 
 /* ---- the parent's end -------------------------------------------------------------------------------- */
 
-assay_status worker_start(worker *all, int32_t count, int32_t self, assay_error *error) {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
-    return assay_fail(error, ASSAY_ERR_IO, "worker: no socket: %s", strerror(errno));
+static void close_all(const int *fd, int32_t count) {
+  for (int32_t i = 0; i < count; ++i)
+    (void)close(fd[i]);
+}
+
+assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t size, assay_error *error) {
+  int ours[WORKER_MAX_TEAM], theirs[WORKER_MAX_TEAM];
+  for (int32_t i = 0; i < size; ++i) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+      const int why = errno;
+      close_all(ours, i);
+      close_all(theirs, i);
+      return assay_fail(error, ASSAY_ERR_IO, "worker: no socket: %s", strerror(why));
+    }
+    ours[i] = pair[0];
+    theirs[i] = pair[1];
+  }
   const pid_t pid = fork();
   if (pid < 0) {
     const int why = errno;
-    (void)close(pair[0]);
-    (void)close(pair[1]);
+    close_all(ours, size);
+    close_all(theirs, size);
     return assay_fail(error, ASSAY_ERR_IO, "worker: no process: %s", strerror(why));
   }
   if (pid == 0) {
-    (void)close(pair[0]);
+    close_all(ours, size);
     for (int32_t i = 0; i < count; ++i)
-      if (i != self && all[i].pid != 0) (void)close(all[i].socket);
-    serve(pair[1]);
+      if (all[i].pid != 0) (void)close(all[i].socket);
+    serve_team(theirs, size);
     _exit(0); /* nothing that the parent has in its buffers is written twice */
   }
-  (void)close(pair[1]);
-  all[self] = (worker){.pid = pid, .socket = pair[0]};
+  close_all(theirs, size);
+  for (int32_t i = 0; i < size; ++i)
+    all[first + i] = (worker){.pid = pid, .socket = ours[i]};
   return ASSAY_OK;
 }
 
-int worker_stop(worker *w, bool kill_it) {
+int worker_stop(worker *team, int32_t size, bool kill_it) {
   int status = 0;
-  if (kill_it) (void)kill(w->pid, SIGKILL);
-  (void)close(w->socket);
-  while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
+  if (kill_it) (void)kill(team->pid, SIGKILL);
+  for (int32_t i = 0; i < size; ++i)
+    (void)close(team[i].socket);
+  while (waitpid(team->pid, &status, 0) < 0 && errno == EINTR) {
   }
-  w->pid = 0;
+  for (int32_t i = 0; i < size; ++i)
+    team[i].pid = 0;
   return status;
 }
 

@@ -1,4 +1,5 @@
-/* execute_worker.h: one worker process, seen from both ends. Private to the executor. */
+/* execute_worker.h: one worker, seen from both ends. Workers are threads; those of a team share a process and its
+ * device context, so that cases of several are on the device at once. Private to the executor. */
 #ifndef ASSAY_CONFORMANCE_EXECUTE_WORKER_H
 #define ASSAY_CONFORMANCE_EXECUTE_WORKER_H
 
@@ -7,7 +8,7 @@
 #include "execute.h"
 
 /* The case being run, and more so that the worker never waits for the parent, and both wake up less often. */
-enum { WORKER_QUEUE = 4 };
+enum { WORKER_QUEUE = 4, WORKER_MAX_TEAM = 32 };
 
 /* What crosses the socket to the parent. */
 typedef struct worker_answer {
@@ -16,7 +17,7 @@ typedef struct worker_answer {
 } worker_answer;
 
 typedef struct worker {
-  pid_t pid; /* 0: none */
+  pid_t pid; /* of its team's process; 0: none */
   int socket;
   int64_t queue[WORKER_QUEUE]; /* cases sent and not answered; [0] is the one being run */
   int32_t queued;
@@ -26,10 +27,10 @@ typedef struct worker {
   bool retiring; /* it said that its device is gone */
 } worker;
 
-/* Forks worker `self` of `all`. Its copy of the other sockets is closed. */
-assay_status worker_start(worker *all, int32_t count, int32_t self, assay_error *error);
-/* Kills if asked, waits, closes. Returns the wait status. */
-int worker_stop(worker *w, bool kill_it);
+/* Forks the team of `size` workers from `first` on, of `count`. Its copy of the other sockets is closed. */
+assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t size, assay_error *error);
+/* Kills the team if asked, waits, closes. Returns the wait status. */
+int worker_stop(worker *team, int32_t size, bool kill_it);
 bool worker_send(worker *w, int64_t index, const assay_case *one);
 /* Reads what is there. 1: an answer is complete in `partial`; 0: not yet; -1: the other end is gone. */
 int worker_receive(worker *w);

@@ -8,7 +8,7 @@
 enum { ALIGNMENT = 256 };
 
 /* Kept between cases; grows only. `host` mirrors it. */
-static struct {
+static _Thread_local struct {
   const assay_device *device;
   unsigned char *memory, *host;
   int64_t bytes;
@@ -22,8 +22,8 @@ double judge_now_ms(void) {
 
 /* Asked once: on cuda it takes longer than a small case. */
 int32_t device_multiprocessors(const assay_device *device) {
-  static const assay_device *asked;
-  static int32_t count = 1;
+  static _Thread_local const assay_device *asked;
+  static _Thread_local int32_t count = 1;
   assay_device_info info = {.multiprocessors = 1};
   if (asked != device && device->info(&info, NULL) == ASSAY_OK) {
     asked = device;

@@ -20,7 +20,7 @@ typedef struct region {
   int64_t bytes, slack;
 } region;
 
-static struct {
+static _Thread_local struct {
   const assay_device *device;
   region part[REGIONS];
   unsigned char *staging;
@@ -36,7 +36,7 @@ void pages_release(void) {
 
 /* ---- faults of the host's own memory ----------------------------------------------------------------- */
 
-static struct {
+static _Thread_local struct {
   sigjmp_buf back;
   struct sigaction before[2];
   volatile sig_atomic_t armed;
@@ -64,7 +64,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 }
 
 static void arm(void) {
-  static unsigned char stack[SIGNAL_STACK];
+  static _Thread_local unsigned char stack[SIGNAL_STACK];
   const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
   struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
   (void)sigemptyset(&action.sa_mask);
@@ -201,11 +201,12 @@ static bool launch(const trial *t, device_call *on, case_result *result) {
     say_fault(t, result);
     return false;
   }
-  arm();
+  const bool host_memory = strcmp(t->device->name, "cuda") != 0;
+  if (host_memory) arm();
   t->device->schedule(t->one->seed);
   const assay_status launched = t->variant->launch(&on->call, &on->env, &error);
   const assay_status status = launched == ASSAY_OK ? t->device->synchronize(&error) : launched;
-  disarm();
+  if (host_memory) disarm();
   if (device_status(status, "launch", launched == ASSAY_OK, &error, result)) return true;
   if (result->verdict == VERDICT_CRASH)
     judge_verdict(result, VERDICT_CRASH, "crash", "every buffer began or ended at an unmapped page: %s", error.text);
@@ -257,7 +258,7 @@ static bool fetch(const trial *t, outputs *got, case_result *result) {
 bool pages_check(const trial *t, const outputs *plain, case_result *result) {
   const bool behind = (logical_hash(t->one, STREAM_SIDE) & 1) == 0;
   outputs got;
-  static device_call on; /* static: alive after a jump */
+  static _Thread_local device_call on; /* static: alive after a jump */
   bool good = outputs_make(t, &got);
   if (!good) judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
   good = good && place_all(t, behind, &on, result) && launch(t, &on, result) && same_slack(t, result) &&

@@ -24,7 +24,7 @@ typedef struct cli_options {
   const char *device, *section, *jsonl, *junit;
   bool device_given, in_process, seed_given;
   uint64_t seed;
-  int32_t workers;
+  int32_t workers, threads;
   double deadline_s, budget_s; /* --budget; 0: not given */
   int64_t cases;               /* --cases; 0: not given */
   const char *ledger, *regressions;
@@ -61,6 +61,7 @@ int cli_report_command(int argc, char **argv);
 /* report.c: the results of one file as a page. */
 assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error);
 int cli_compare_command(int argc, char **argv);
+int cli_truth_command(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);
 
 #endif

@@ -80,6 +80,15 @@ static assay_status on_workers(cli_options *o, const char *name, const char *val
   return status;
 }
 
+static assay_status on_threads(cli_options *o, const char *name, const char *value, assay_error *error) {
+  double n = 0;
+  const assay_status status = number(name, value, 1, 32, &n, error);
+  o->threads = (int32_t)n;
+  if (status == ASSAY_OK && (double)o->threads != n)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: an integer from 1 to 32", name, value);
+  return status;
+}
+
 static assay_status on_deadline(cli_options *o, const char *name, const char *value, assay_error *error) {
   return number(name, value, 0.1, 86400, &o->deadline_s, error);
 }
@@ -209,6 +218,7 @@ static const option_row rows[] = {
     {"--plugin", true, on_plugin},
     {"--workers", true, on_workers},
     {"--jobs", true, on_workers},
+    {"--threads", true, on_threads},
     {"--deadline", true, on_deadline},
     {"--in-process", false, on_in_process},
     {"--power", true, on_power},

@@ -196,7 +196,7 @@ int cli_run_command(int argc, char **argv) {
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
   assay_status status =
       cli_parse(argc, argv,
-                "--device --variant --filter --section --seed --jsonl --junit --plugin --workers "
+                "--device --variant --filter --section --seed --jsonl --junit --plugin --workers --threads "
                 "--deadline --in-process --shard --resume --html --power --ledger --shrink --shrink-budget",
                 &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
@@ -251,7 +251,7 @@ int cli_run_command(int argc, char **argv) {
   power_set(options.power < 0 ? POWER_ALL : (power_mode)options.power);
   static shrink_set failed;
   if (options.shrink != NULL) state.failed = &failed;
-  const execute_options execution = {options.workers, options.deadline_s, options.in_process};
+  const execute_options execution = {options.workers, options.deadline_s, options.in_process, options.threads};
   for (int64_t i = 0; i < past.count; ++i)
     on_done(&state, i, &cases[i], &past.results[i]);
   status = execute_cases(cases + past.count, count - past.count, &execution, on_done, &state, &error);
@@ -329,7 +329,7 @@ int cli_replay_command(int argc, char **argv) {
     goto done;
   }
   power_set(options.power < 0 ? POWER_OFF : (power_mode)options.power);
-  const execute_options execution = {1, options.deadline_s, options.in_process};
+  const execute_options execution = {1, options.deadline_s, options.in_process, 1};
   status = execute_cases(&one, 1, &execution, on_done, &state, &error);
   power_sum_report(state.power, false, state.out);
   code = report_close(state.out, &error);

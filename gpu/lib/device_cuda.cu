@@ -1,26 +1,43 @@
 /* device_cuda.cu: memory and order on an NVIDIA GPU of compute capability 9.0. Device 0 is opened on first
- * use; all work goes through one non-blocking stream. */
+ * use; all work of a thread goes through one non-blocking stream of its own, so that several threads keep the device
+ * busy. While one of them captures a graph, the others may not allocate. */
 #include <assay/device.h>
 
 #include <cuda_runtime.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "gpu/lib/device_cuda.h"
 
-static cudaStream_t stream; /* NULL: not open */
-static cudaDeviceProp properties;
+static pthread_rwlock_t capture_lock = PTHREAD_RWLOCK_INITIALIZER;
+
+void assay_cuda_host::lock_for(bool capture) {
+  (void)(capture ? pthread_rwlock_wrlock(&capture_lock) : pthread_rwlock_rdlock(&capture_lock));
+}
+void assay_cuda_host::unlock(void) {
+  (void)pthread_rwlock_unlock(&capture_lock);
+}
+
+/* No capture anywhere, for as long as it lives. */
+struct no_capture {
+  no_capture() { assay_cuda_host::lock_for(false); }
+  ~no_capture() { assay_cuda_host::unlock(); }
+};
+
+static thread_local cudaStream_t stream; /* NULL: not open */
+static thread_local cudaDeviceProp properties;
 
 /* Copies go through pinned memory, so that they neither wait nor hold up the caller: what is in [0, staged) is under
  * way until the next synchronize(), which hands out what was downloaded. What does not fit goes directly. */
 enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 16 };
-static unsigned char *staging; /* NULL: none could be had */
-static int64_t staged;
-static struct {
+static thread_local unsigned char *staging; /* NULL: none could be had */
+static thread_local int64_t staged;
+static thread_local struct {
   void *to;
   const void *from;
   size_t bytes;
 } downloads[MAX_DOWNLOADS];
-static int download_count;
+static thread_local int download_count;
 
 /* Room for `bytes` until the next synchronize(), or NULL. */
 static unsigned char *stage(int64_t bytes) {
@@ -43,6 +60,7 @@ static assay_status fail_with(cudaError_t code, assay_status status, const char 
 /* ASSAY_ERR_UNSUPPORTED: no driver, no device, or another architecture. */
 static assay_status open_device(assay_error *error) {
   if (stream != nullptr) return ASSAY_OK;
+  const no_capture lock;
   int count = 0;
   cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_UNSUPPORTED, "looking for a device", error);
@@ -101,6 +119,7 @@ static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
   if (status != ASSAY_OK) return status;
   if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "cuda: alloc of %lld bytes", static_cast<long long>(bytes));
   /* cudaMalloc of 0 bytes gives NULL, which would read as "argument absent". */
+  const no_capture lock;
   const cudaError_t code = cudaMalloc(memory, static_cast<size_t>(bytes > 0 ? bytes : 1));
   if (code == cudaSuccess) return ASSAY_OK;
   *memory = nullptr;
@@ -110,6 +129,7 @@ static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
 }
 
 static void release(void *memory) {
+  const no_capture lock;
   (void)cudaFree(memory);
 }
 
@@ -124,6 +144,7 @@ static assay_status synchronize(assay_error *error) {
 }
 
 static assay_status copy(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, assay_error *error) {
+  const no_capture lock;
   const cudaError_t code = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream);
   return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "copying", error);
 }

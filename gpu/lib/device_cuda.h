@@ -8,6 +8,10 @@ extern "C" const assay_device *assay_device_cuda(void);
 
 namespace assay_cuda_host {
 
+/* device_cuda.cu: several threads may allocate at once, or one may capture. */
+void lock_for(bool capture);
+void unlock(void);
+
 /* device_cuda_pages.cu */
 assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
 void guarded_release(void *memory);

@@ -15,9 +15,9 @@ struct Region {
   Region *next;
 };
 
-static Region *regions;
+static thread_local Region *regions; /* of this thread */
 
-static struct {
+static thread_local struct {
   decltype(&cuMemAddressReserve) reserve;
   decltype(&cuMemAddressFree) free;
   decltype(&cuMemCreate) create;
@@ -28,7 +28,7 @@ static struct {
   decltype(&cuMemGetAllocationGranularity) granularity;
   decltype(&cuGetErrorName) name;
   bool ready;
-} driver;
+} driver; /* of this thread */
 
 template <class F> static bool find(const char *name, F *function) {
   constexpr unsigned int since = 11000; /* all of these are older */
@@ -87,12 +87,9 @@ static void unmap_region(Region *r) {
   free(r);
 }
 
-assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error) {
-  *memory = nullptr;
-  assay_status status = assay_device_cuda()->open(error);
-  if (status == ASSAY_OK) status = find_driver(error);
+static assay_status make_region(int64_t bytes, void **memory, int64_t *capacity, assay_error *error) {
+  assay_status status = find_driver(error);
   if (status != ASSAY_OK) return status;
-  if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "cuda: alloc of %lld bytes", static_cast<long long>(bytes));
   CUmemAllocationProp kind = {};
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -117,14 +114,27 @@ assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assa
   return ASSAY_OK;
 }
 
+assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error) {
+  *memory = nullptr;
+  assay_status status = assay_device_cuda()->open(error);
+  if (status != ASSAY_OK) return status;
+  if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "cuda: alloc of %lld bytes", static_cast<long long>(bytes));
+  lock_for(false);
+  status = make_region(bytes, memory, capacity, error);
+  unlock();
+  return status;
+}
+
 /* Waits: nothing may use what is unmapped. */
 void guarded_release(void *memory) {
   for (Region **at = &regions; *at != nullptr; at = &(*at)->next) {
     Region *r = *at;
     if (reinterpret_cast<void *>(r->mapped) != memory) continue;
     *at = r->next;
+    lock_for(false);
     (void)cudaDeviceSynchronize();
     unmap_region(r);
+    unlock();
     return;
   }
 }

@@ -8,10 +8,11 @@ namespace assay_cuda_host {
 constexpr int busy_threads = 256, busy_words = 1 << 14; /* 64 KiB a block */
 constexpr int32_t busy_blocks_max = 1024;
 
-static cudaStream_t capture_stream;        /* default flags: ordered with the legacy default stream */
-static cudaStream_t side[3];               /* non-blocking; the last one is for work that keeps the device busy */
-static unsigned *busy_memory;              /* [blocks][busy_words] */
-static int32_t busy_blocks, clock_khz = 0; /* blocks that busy_memory is for */
+/* Of each thread. */
+static thread_local cudaStream_t capture_stream; /* default flags: ordered with the legacy default stream */
+static thread_local cudaStream_t side[3];        /* non-blocking; the last one is for work that keeps the device busy */
+static thread_local unsigned *busy_memory;       /* [blocks][busy_words] */
+static thread_local int32_t busy_blocks, clock_khz = 0; /* blocks that busy_memory is for */
 
 static assay_status fail_with(cudaError_t code, const char *doing, assay_error *error) {
   (void)cudaGetLastError();
@@ -29,10 +30,13 @@ assay_status graph_capture_begin(void **stream, assay_error *error) {
   const assay_status status = assay_device_cuda()->open(error);
   if (status != ASSAY_OK) return status;
   cudaError_t code = cudaSuccess;
+  lock_for(true);
   if (capture_stream == nullptr) code = cudaStreamCreate(&capture_stream);
   if (code == cudaSuccess) code = cudaStreamBeginCapture(capture_stream, cudaStreamCaptureModeGlobal);
   *stream = capture_stream;
-  return code == cudaSuccess ? ASSAY_OK : fail_with(code, "begin of a capture", error);
+  if (code == cudaSuccess) return ASSAY_OK;
+  unlock();
+  return fail_with(code, "begin of a capture", error);
 }
 
 assay_status graph_capture_end(void **graph, assay_error *error) {
@@ -40,6 +44,7 @@ assay_status graph_capture_end(void **graph, assay_error *error) {
   cudaGraphExec_t ready = nullptr;
   *graph = nullptr;
   cudaError_t code = cudaStreamEndCapture(capture_stream, &captured);
+  unlock();
   if (code != cudaSuccess || captured == nullptr)
     return fail_with(code != cudaSuccess ? code : cudaErrorStreamCaptureInvalidated, "end of a capture", error);
   code = cudaGraphInstantiate(&ready, captured, 0);
@@ -98,10 +103,12 @@ assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds, assay
   cudaError_t code = cudaSuccess;
   if (clock_khz == 0) code = cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, 0);
   if (code == cudaSuccess && busy_blocks < blocks) {
+    lock_for(false);
     (void)cudaFree(busy_memory);
     busy_memory = nullptr;
     busy_blocks = 0;
     code = cudaMalloc(&busy_memory, static_cast<size_t>(blocks) * busy_words * sizeof *busy_memory);
+    unlock();
     if (code == cudaSuccess) busy_blocks = blocks;
   }
   if (code != cudaSuccess) return fail_with(code, "preparing busy work", error);
