@@ -33,7 +33,7 @@ silent() { ! grep -E 'CONSOLE' "$work/$1.log" || { echo "FAIL $1: the console is
 load run
 has run 'id="verdict" class="verdict good">PASS<'
 for section in variants ratio worst claims laws reach paths power time; do has run "<h2 id=\"$section\""; done
-has run '<svg class="plot"[^>]*aria-label="error ratio by length, gate_attention on simt"'
+has run '<svg class="plot"[^>]*aria-label="error ratio by size, gate_attention on simt"'
 has run '<rect class="box"'
 has run 'assay replay .gate_attention suite=gate_attention'
 has run 'renumbering</th>'

@@ -4,13 +4,13 @@
 
 #include "report_html_parts.h"
 
-/* Buckets of the longest kv_len: 0, 1-4, 5-16, 17-64, … by factors of 4. */
+/* Buckets of the size (results.h): 0, 1-4, 5-16, 17-64, … by factors of 4. */
 enum { BUCKETS = 12, COLOURS = 6, WIDTH = 1100, HEIGHT = 330, LEFT = 58, RIGHT = 10, TOP = 12, BOTTOM = 40 };
 static const double DECADE_LOW = -2, DECADE_HIGH = 1; /* the axis: 0.01 to 10 */
 
-static int bucket_of(int64_t length) {
+static int bucket_of(int64_t size) {
   int b = 0;
-  for (int64_t top = 1; length >= top && b < BUCKETS - 1; top = b == 1 ? 5 : 4 * (top - 1) + 1)
+  for (int64_t top = 1; size >= top && b < BUCKETS - 1; top = b == 1 ? 5 : 4 * (top - 1) + 1)
     ++b;
   return b;
 }
@@ -49,14 +49,14 @@ static double quantile(const double *sorted, int64_t count, double at) {
 
 /* Whiskers at 5 % and 95 %, box at the quartiles, a line at the median, a dot at the largest. */
 static void draw_box(FILE *to, double *ratio, int64_t count, double x, double width, int colour, const char *variant,
-                     const char *bucket) {
+                     const char *size, const char *bucket) {
   qsort(ratio, (size_t)count, sizeof *ratio, by_ratio);
   const double q05 = quantile(ratio, count, 0.05), q25 = quantile(ratio, count, 0.25);
   const double q50 = quantile(ratio, count, 0.5), q75 = quantile(ratio, count, 0.75);
   const double q95 = quantile(ratio, count, 0.95), top = ratio[count - 1], middle = x + width / 2;
   (void)fprintf(to, "<g class=\"s%d\"><title>", colour);
   text_xml(to, variant);
-  (void)fprintf(to, ", kv_len %s: %lld cases, median ", bucket, (long long)count);
+  (void)fprintf(to, ", %s %s: %lld cases, median ", size, bucket, (long long)count);
   html_ratio(to, q50);
   (void)fputs(", 95 % ", to);
   html_ratio(to, q95);
@@ -72,8 +72,8 @@ static void draw_box(FILE *to, double *ratio, int64_t count, double x, double wi
 }
 
 static void draw_axes(FILE *to, const char *op, const char *device) {
-  (void)fprintf(to, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"error ratio by length, ",
-                WIDTH, HEIGHT);
+  (void)fprintf(to, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"error ratio by size, ", WIDTH,
+                HEIGHT);
   text_xml(to, op);
   (void)fputs(" on ", to);
   text_xml(to, device);
@@ -92,6 +92,7 @@ static void draw_axes(FILE *to, const char *op, const char *device) {
 static void plot(FILE *to, const results *r, const results_groups *g, int64_t first, double *scratch) {
   const results_group *lead = &g->list[first];
   int64_t member[COLOURS], count = 0, hidden = 0;
+  const bool plain = lead->about != NULL && lead->about->form == ASSAY_PLAIN;
   bool used[BUCKETS] = {false};
   for (int64_t i = first; i < g->count; ++i)
     if (g->list[i].op == lead->op && g->list[i].device == lead->device) {
@@ -102,7 +103,7 @@ static void plot(FILE *to, const results *r, const results_groups *g, int64_t fi
     }
   for (int64_t i = 0; i < r->case_count; ++i)
     if (r->cases[i].op == lead->op && r->cases[i].device == lead->device && group_ratio(&r->cases[i]) > 0)
-      used[bucket_of(r->cases[i].length)] = true;
+      used[bucket_of(r->cases[i].size)] = true;
   int columns = 0;
   for (int b = 0; b < BUCKETS; ++b)
     columns += used[b];
@@ -132,15 +133,16 @@ static void plot(FILE *to, const results *r, const results_groups *g, int64_t fi
     for (int64_t m = 0; m < count; ++m) {
       int64_t found = 0;
       for (int64_t i = 0; i < r->case_count; ++i)
-        if (g->of_case[i] == member[m] && bucket_of(r->cases[i].length) == b && group_ratio(&r->cases[i]) > 0)
+        if (g->of_case[i] == member[m] && bucket_of(r->cases[i].size) == b && group_ratio(&r->cases[i]) > 0)
           scratch[found++] = group_ratio(&r->cases[i]);
       const double left = x + step / 2 + ((double)m - (double)count / 2) * width;
       if (found > 0)
-        draw_box(to, scratch, found, left + width * 0.12, width * 0.76, (int)m, g->list[member[m]].variant, name);
+        draw_box(to, scratch, found, left + width * 0.12, width * 0.76, (int)m, g->list[member[m]].variant,
+                 plain ? "elements" : "kv_len", name);
     }
   }
-  (void)fprintf(to, "<text class=\"dim\" x=\"%d\" y=\"%d\" text-anchor=\"end\">longest kv_len of the case</text>",
-                WIDTH - RIGHT, HEIGHT - 6);
+  (void)fprintf(to, "<text class=\"dim\" x=\"%d\" y=\"%d\" text-anchor=\"end\">%s of the case</text>", WIDTH - RIGHT,
+                HEIGHT - 6, plain ? "elements" : "longest kv_len");
   (void)fputs("</svg></div>", to);
 }
 
@@ -148,7 +150,8 @@ void html_ratio_plots(FILE *to, const results *r, const results_groups *g) {
   double *scratch = malloc((size_t)r->case_count * sizeof *scratch + 1);
   (void)fputs(
       "<h2 id=\"ratio\">Error ratio</h2><p class=\"dim\">Observed over allowed error of the calibrated tier: the "
-      "largest of element, row and request of each case, by the longest kv_len. Box: quartiles and median; "
+      "largest of element, row and request of each case, by the longest kv_len (plain operators: the number of "
+      "elements). Box: quartiles and median; "
       "line: 5 to 95 %; dot: the largest. Dashed: the limit.</p>",
       to);
   for (int64_t i = 0; i < g->count && scratch != NULL; ++i) {

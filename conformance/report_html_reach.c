@@ -75,6 +75,21 @@ static void row(FILE *to, const char *kind, const char *name, const reached *at,
   (void)fprintf(to, "%s</td></tr>", at->distinct > 24 ? ", …" : "");
 }
 
+static void edges_of(FILE *to, const edges *e) {
+  (void)fputs("<div class=\"wide\"><table><tr><th>requests with kv_len</th><th class=\"n\">0</th><th class=\"n\">1"
+              "</th><th class=\"n\">block − 1</th><th class=\"n\">block</th><th class=\"n\">block + 1</th>"
+              "<th class=\"n\">256 − 1</th><th class=\"n\">256</th><th class=\"n\">256 + 1</th></tr><tr><td>"
+              "multiples of block_size, of 256</td>",
+              to);
+  html_number_cell(to, e->empty);
+  html_number_cell(to, e->one);
+  for (int i = 0; i < 3; ++i)
+    html_number_cell(to, e->block[i]);
+  for (int i = 0; i < 3; ++i)
+    html_number_cell(to, e->split[i]);
+  (void)fputs("</tr></table></div>", to);
+}
+
 static void reach_of(FILE *to, const results *r, const assay_op *op, reached *dims, reached *params) {
   edges e = {0};
   int64_t read = 0;
@@ -90,25 +105,16 @@ static void reach_of(FILE *to, const results *r, const assay_op *op, reached *di
            (double)op->dims[d].fallback);
     for (int32_t p = 0; p < op->param_count; ++p)
       note(&params[p], one.param[p], op->params[p].min, op->params[p].max, op->params[p].fallback);
-    note_edges(&e, &one);
+    if (op->form == ASSAY_PAGED) note_edges(&e, &one);
     case_free(&one);
   }
   if (read == 0) return;
   (void)fputs("<h3>", to);
   text_xml(to, op->name);
-  (void)fputs("</h3><div class=\"wide\"><table><tr><th>requests with kv_len</th><th class=\"n\">0</th><th class=\"n\">1"
-              "</th><th class=\"n\">block − 1</th><th class=\"n\">block</th><th class=\"n\">block + 1</th>"
-              "<th class=\"n\">256 − 1</th><th class=\"n\">256</th><th class=\"n\">256 + 1</th></tr><tr><td>"
-              "multiples of block_size, of 256</td>",
-              to);
-  html_number_cell(to, e.empty);
-  html_number_cell(to, e.one);
-  for (int i = 0; i < 3; ++i)
-    html_number_cell(to, e.block[i]);
-  for (int i = 0; i < 3; ++i)
-    html_number_cell(to, e.split[i]);
+  (void)fputs("</h3>", to);
+  if (op->form == ASSAY_PAGED) edges_of(to, &e);
   (void)fputs(
-      "</tr></table></div><div class=\"wide\"><table><tr><th></th><th>name</th><th class=\"n\">values</th>"
+      "<div class=\"wide\"><table><tr><th></th><th>name</th><th class=\"n\">values</th>"
       "<th class=\"n\">at min</th><th class=\"n\">at default</th><th class=\"n\">at max</th><th>which</th></tr>",
       to);
   for (int32_t d = 0; d < op->dim_count; ++d)

@@ -43,6 +43,33 @@ static bool is_claimed(const claim_list *list, const char *const *axis) {
   return false;
 }
 
+/* The first two axes run down, the others across. */
+static void coverage_head(FILE *to, const results_group *g, const axis_values *axes) {
+  const char *const rows = g->axes > 3 ? " rowspan=\"2\"" : "";
+  char name[32];
+  (void)fputs("<tr>", to);
+  for (int32_t a = 0; a < 2 && a < g->axes; ++a) {
+    (void)fprintf(to, "<th%s>", rows);
+    if (g->about != NULL && case_axis_name(g->about, a, name, sizeof name)) text_xml(to, name);
+    (void)fputs("</th>", to);
+  }
+  for (int32_t l = 0; l < axes[2].count; ++l) {
+    (void)fprintf(to, "<th colspan=\"%d\">", axes[3].count);
+    text_xml(to, g->axes > 2 ? axes[2].value[l] : "PASS");
+    (void)fputs("</th>", to);
+  }
+  (void)fputs("</tr>", to);
+  if (g->axes < 4) return;
+  (void)fputs("<tr>", to);
+  for (int32_t l = 0; l < axes[2].count; ++l)
+    for (int32_t m = 0; m < axes[3].count; ++m) {
+      (void)fputs("<th>", to);
+      text_xml(to, axes[3].value[m]);
+      (void)fputs("</th>", to);
+    }
+  (void)fputs("</tr>", to);
+}
+
 static void coverage_of(FILE *to, const results_group *g, claim_list *claims) {
   axis_values axes[GROUP_AXES] = {{{NULL}, 0}};
   int64_t holes = 0;
@@ -71,25 +98,13 @@ static void coverage_of(FILE *to, const results_group *g, claim_list *claims) {
     (void)fputs("Its claims are not known to this program: load its plug-in to have them compared.", to);
   else
     (void)fprintf(to, "%d combinations claimed, %lld without a PASS.", claims->count, (long long)holes);
-  (void)fputs("</p><div class=\"wide\"><table><tr><th rowspan=\"2\">dtype</th><th rowspan=\"2\">cache</th>", to);
-  for (int32_t l = 0; l < axes[2].count; ++l) {
-    (void)fprintf(to, "<th colspan=\"%d\">", axes[3].count);
-    text_xml(to, axes[2].value[l]);
-    (void)fputs("</th>", to);
-  }
-  (void)fputs("</tr><tr>", to);
-  for (int32_t l = 0; l < axes[2].count; ++l)
-    for (int32_t m = 0; m < axes[3].count; ++m) {
-      (void)fputs("<th>", to);
-      text_xml(to, axes[3].value[m]);
-      (void)fputs("</th>", to);
-    }
-  (void)fputs("</tr>", to);
+  (void)fputs("</p><div class=\"wide\"><table>", to);
+  coverage_head(to, g, axes);
   for (int32_t d = 0; d < axes[0].count; ++d)
     for (int32_t k = 0; k < axes[1].count; ++k) {
       (void)fputs("<tr>", to);
       html_cell(to, NULL, axes[0].value[d]);
-      html_cell(to, NULL, axes[1].value[k]);
+      if (g->axes > 1) html_cell(to, NULL, axes[1].value[k]);
       for (int32_t l = 0; l < axes[2].count; ++l)
         for (int32_t m = 0; m < axes[3].count; ++m) {
           const char *const axis[GROUP_AXES] = {axes[0].value[d], axes[1].value[k], axes[2].value[l], axes[3].value[m]};
@@ -108,10 +123,9 @@ static void coverage_of(FILE *to, const results_group *g, claim_list *claims) {
 
 void html_coverage(FILE *to, const results_groups *g) {
   claim_list *claims = malloc(sizeof *claims);
-  (void)fputs(
-      "<h2 id=\"claims\">Claims</h2><p class=\"dim\">PASS counts by type of the query, type of the cache, layout "
-      "and mode. 0: claimed, but nothing passed. ·: not claimed.</p>",
-      to);
+  (void)fputs("<h2 id=\"claims\">Claims</h2><p class=\"dim\">PASS counts by what claims of the operator are made over: "
+              "types, layout, mode. 0: claimed, but nothing passed. ·: not claimed.</p>",
+              to);
   for (int64_t i = 0; i < g->count && claims != NULL; ++i)
     coverage_of(to, &g->list[i], claims);
   free(claims);

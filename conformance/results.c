@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "core/json.h"
+#include "core/registry.h"
+#include "keys.h"
+#include "shape.h"
 
 enum { BUCKETS = 1 << 16, BLOCK = 1 << 18 };
 
@@ -108,9 +111,47 @@ static const char *token(const char *descriptor, const char *key, char *value, s
   return value;
 }
 
-static const char *axis(results *r, const char *descriptor, const char *key, bool *failed) {
+/* A key that the descriptor does not name is at its default. */
+static const char *axis(results *r, const char *descriptor, const assay_op *op, const char *name, bool *failed) {
   char value[64];
-  return intern(r, token(descriptor, key, value, sizeof value), failed);
+  const int32_t index = op != NULL ? key_find(op, name) : -1;
+  (void)token(descriptor, name, value, sizeof value);
+  if (value[0] == '\0' && index >= 0) {
+    const case_key key = key_at(op, index);
+    const char *fallback = key.kind == KEY_BOOL   ? (key.fallback > 0 ? "true" : "false")
+                           : key.kind == KEY_ENUM ? key_name_of(&key, (int64_t)key.fallback)
+                                                  : NULL;
+    if (fallback != NULL) (void)snprintf(value, sizeof value, "%s", fallback);
+  }
+  return intern(r, value, failed);
+}
+
+/* Of an operator that this program does not know: what all had once. */
+static void read_axes(results *r, const assay_op *op, results_case *one, bool *failed) {
+  static const char *const unknown[RESULTS_AXES] = {"dtype", "kv_dtype", "layout", "mode"};
+  for (int32_t a = 0; a < RESULTS_AXES; ++a) {
+    char name[32] = "";
+    if (op == NULL)
+      one->axis[a] = axis(r, one->descriptor, NULL, unknown[a], failed);
+    else
+      one->axis[a] = case_axis_name(op, a, name, sizeof name) ? axis(r, one->descriptor, op, name, failed) : "";
+  }
+}
+
+/* A plain case by the sizes that its descriptor gives; optional arguments by their names. */
+static int64_t dim_token(const void *context, const char *name, size_t size) {
+  char key[64], value[64];
+  (void)snprintf(key, sizeof key, "%.*s", (int)size, name);
+  return strtoll(token(context, key, value, sizeof value), NULL, 10);
+}
+
+static void read_elements(const assay_op *op, results_case *one) {
+  char value[64];
+  uint32_t present = 0;
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (strcmp(token(one->descriptor, op->args[i].name, value, sizeof value), "true") == 0) present |= 1u << i;
+  one->batch = 1;
+  one->size = (int64_t)shape_elements(op, present, 0, dim_token, one->descriptor);
 }
 
 static void read_lengths(const char *descriptor, results_case *one) {
@@ -118,7 +159,7 @@ static void read_lengths(const char *descriptor, results_case *one) {
   for (at = at != NULL ? at + 8 : NULL; at != NULL && *at >= '0' && *at <= '9';) {
     char *end = NULL;
     const int64_t length = strtoll(at, &end, 10);
-    if (length > one->length) one->length = length;
+    if (length > one->size) one->size = length;
     ++one->batch;
     at = *end == ',' ? end + 1 : end;
   }
@@ -147,10 +188,8 @@ static void read_case(results *r, const json_value *line, results_case *one, boo
   one->spoils_seen = names(r, line, "spoils_seen", failed);
   one->spoils_unseen = names(r, line, "spoils_unseen", failed);
   one->spoils_void = names(r, line, "spoils_void", failed);
-  one->dtype = axis(r, one->descriptor, "dtype", failed);
-  one->kv_dtype = axis(r, one->descriptor, "kv_dtype", failed);
-  one->layout = axis(r, one->descriptor, "layout", failed);
-  one->mode = axis(r, one->descriptor, "mode", failed);
+  const assay_op *op = assay_op_find(one->op);
+  read_axes(r, op, one, failed);
   one->verdict = VERDICT_FAIL;
   for (int v = 0; v <= VERDICT_WEAK; ++v)
     if (strcmp(name, verdict_name((verdict)v)) == 0) one->verdict = (verdict)v;
@@ -162,7 +201,10 @@ static void read_case(results *r, const json_value *line, results_case *one, boo
   one->expected = json_text(line, "expected", NULL) != NULL;
   one->live_keys = json_integer(line, "live_keys", 0);
   one->seed = json_unsigned(line, "seed", 0);
-  read_lengths(one->descriptor, one);
+  if (op != NULL && op->form == ASSAY_PLAIN)
+    read_elements(op, one);
+  else
+    read_lengths(one->descriptor, one);
 }
 
 static void read_run(results *r, const json_value *line, const char *path, results_run *run, bool *failed) {

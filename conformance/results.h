@@ -8,15 +8,17 @@
 #include "assay/status.h"
 #include "judge.h"
 
+enum { RESULTS_AXES = 4 };
+
 /* Strings live as long as the results; equal ones have one address, descriptors and messages apart. */
 typedef struct results_case {
   const char *descriptor, *message;
   const char *op, *variant, *device, *suite, *section, *name, *tier, *check, *path;
   const char *laws, *spoils_seen, *spoils_unseen, *spoils_void; /* names with commas */
-  const char *dtype, *kv_dtype, *layout, *mode;                 /* from the descriptor; "" where it has none */
+  const char *axis[RESULTS_AXES]; /* what it is along its operator's axes (case_axes), in order; "" behind the last */
   verdict verdict;
   double ratio_element, ratio_row, ratio_request, reference_ms, run_ms;
-  int64_t length, batch, live_keys; /* length: the longest kv_len */
+  int64_t size, batch, live_keys; /* size: the longest kv_len; plain operators: elements of all tensors */
   uint64_t seed;
   int32_t run;
   bool expected; /* a failure that a ledger lists */

@@ -29,6 +29,11 @@ static results_group *group_of(results_groups *g, const results_case *one, assay
   const assay_variant *known = assay_variant_find(one->op, one->variant, one->device);
   *made = (results_group){.op = one->op, .variant = one->variant, .device = one->device, .cells = cells};
   made->claims = known != NULL ? known->claims : NULL;
+  made->about = assay_op_find(one->op);
+  made->axes = made->about == NULL ? GROUP_AXES : 0;
+  char name[32];
+  while (made->about != NULL && made->axes < GROUP_AXES && case_axis_name(made->about, made->axes, name, sizeof name))
+    ++made->axes;
   return made;
 }
 
@@ -39,13 +44,12 @@ static bool cell_is(const group_cell *cell, const char *const axis[GROUP_AXES]) 
 }
 
 static void add_pass(results_group *g, const results_case *one) {
-  const char *const axis[GROUP_AXES] = {one->dtype, one->kv_dtype, one->layout, one->mode};
   int32_t i = 0;
-  while (i < g->cell_count && !cell_is(&g->cells[i], axis))
+  while (i < g->cell_count && !cell_is(&g->cells[i], one->axis))
     ++i;
   if (i == GROUP_MAX_CELLS) return;
   if (i == g->cell_count) {
-    memcpy(g->cells[i].axis, axis, sizeof axis);
+    memcpy(g->cells[i].axis, one->axis, sizeof one->axis);
     ++g->cell_count;
   }
   ++g->cells[i].passes;
@@ -96,7 +100,7 @@ typedef void (*claim_each)(void *context, const results_group *g, const char *co
 
 static void walk(const results_group *g, const char *rest, int at, char value[GROUP_AXES][16], claim_each each,
                  void *context) {
-  if (at == GROUP_AXES) {
+  if (at == g->axes) {
     const char *const axis[GROUP_AXES] = {value[0], value[1], value[2], value[3]};
     each(context, g, axis);
     return;
@@ -111,8 +115,15 @@ static void walk(const results_group *g, const char *rest, int at, char value[GR
 }
 
 void group_claims(const results_group *g, claim_each each, void *context) {
-  char value[GROUP_AXES][16];
+  char value[GROUP_AXES][16] = {""};
   if (g->claims != NULL) walk(g, g->claims, 0, value, each, context);
+}
+
+void group_axes_text(const char *const axis[GROUP_AXES], char *text, size_t size) {
+  size_t used = 0;
+  if (size > 0) text[0] = '\0';
+  for (int a = 0; a < GROUP_AXES && axis[a][0] != '\0' && used < size; ++a)
+    used += (size_t)snprintf(text + used, size - used, "%s%s", a > 0 ? " " : "", axis[a]);
 }
 
 /* ---- campaigns --------------------------------------------------------------------------------------- */
@@ -172,9 +183,11 @@ static void note_claim(void *context, const results_group *g, const char *const 
   unclaimed *u = context;
   if (group_passes(g, axis) > 0) return;
   const size_t used = strlen(u->text);
+  char combination[80];
+  group_axes_text(axis, combination, sizeof combination);
   ++u->count;
-  (void)snprintf(u->text + used, u->size - used, "%s%s/%s on %s: %s %s %s %s", used > 0 ? "\n" : "", g->op, g->variant,
-                 g->device, axis[0], axis[1], axis[2], axis[3]);
+  (void)snprintf(u->text + used, u->size - used, "%s%s/%s on %s: %s", used > 0 ? "\n" : "", g->op, g->variant,
+                 g->device, combination);
 }
 
 int64_t groups_unclaimed(const results *r, const results_groups *g, char *text, size_t size) {

@@ -1,11 +1,12 @@
-/* results_group.h: results by variant: verdicts, times, and which combinations of types, layout and mode passed. */
+/* results_group.h: results by variant: verdicts, times, and which of the combinations that claims are made of passed.
+ */
 #ifndef ASSAY_CONFORMANCE_RESULTS_GROUP_H
 #define ASSAY_CONFORMANCE_RESULTS_GROUP_H
 
 #include "results.h"
 
-/* dtype, kv_dtype, layout, mode. */
-enum { GROUP_AXES = 4, GROUP_MAX_CELLS = 512 };
+/* An operator with fewer axes has "" for the others. */
+enum { GROUP_AXES = RESULTS_AXES, GROUP_MAX_CELLS = 512 };
 
 typedef struct group_cell {
   const char *axis[GROUP_AXES];
@@ -14,7 +15,9 @@ typedef struct group_cell {
 
 typedef struct results_group {
   const char *op, *variant, *device;
-  const char *claims; /* NULL: this program does not know the variant */
+  const char *claims;    /* NULL: this program does not know the variant */
+  const assay_op *about; /* NULL: nor the operator */
+  int32_t axes;
   int64_t cases, verdicts[VERDICT_WEAK + 1];
   double reference_ms, run_ms, worst;
   group_cell *cells;
@@ -33,6 +36,8 @@ void groups_free(results_groups *g);
 /* The largest of a case's error ratios. */
 double group_ratio(const results_case *one);
 int64_t group_passes(const results_group *g, const char *const axis[GROUP_AXES]);
+/* "bf16 same nhd decode" */
+void group_axes_text(const char *const axis[GROUP_AXES], char *text, size_t size);
 /* Calls `each` for all claimed combinations. */
 void group_claims(const results_group *g, void (*each)(void *context, const results_group *g, const char *const *axis),
                   void *context);

@@ -97,7 +97,7 @@ Test(results, a_file_cut_off_has_not_ended) {
   cr_expect(!r.runs[0].ended);
   cr_expect_eq(groups_gaps(&r, text, sizeof text), 1);
   cr_expect_not_null(strstr(text, "did not end"), "%s", text);
-  cr_expect_eq(r.cases[4].length, 4, "the longest kv_len of \"4,3\"");
+  cr_expect_eq(r.cases[4].size, 4, "the longest kv_len of \"4,3\"");
   results_free(&r);
   (void)unlink(path);
 }
