@@ -45,9 +45,9 @@ int64_t foreign_rows(const foreign_call *f, int32_t output);
 typedef struct foreign_verdict {
   bool wrong;
   int64_t elements, wrong_elements;
-  double largest;                    /* |got - expected| */
-  double ratio_element, ratio_row;   /* observed over allowed */
-  char message[400];                 /* the first wrong element, or the row */
+  double largest;                                 /* |got - expected| */
+  double ratio_element, ratio_row, ratio_request; /* observed over allowed */
+  char message[400];                              /* the first wrong element, or the row */
 } foreign_verdict;
 
 /* Bits of one output, dense, of the argument's own type, all rows of it. By tier 1 or 2: limits of elements and rows as

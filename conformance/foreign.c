@@ -1,0 +1,231 @@
+/* foreign.c: a call built by name from the operator's own table. */
+#include "foreign.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+#include "core/dtype.h"
+#include "core/registry.h"
+#include "foreign_parts.h"
+
+typedef long long ll; /* for messages */
+
+/* What nothing is said about: f32 throughout, plain sums, a good exp. */
+static const assay_contract usual = {
+    .exp_ulp = 2, .qk_lanes = 1, .pv_lanes = 1, .lanes = 1, .zero_p_v = ASSAY_V_MULTIPLIED};
+
+assay_status foreign_begin(foreign_call *f, const char *op, assay_error *error) {
+  memset(f, 0, sizeof *f);
+  f->contract = usual;
+  f->op = assay_op_find(op);
+  if (f->op == NULL) {
+    char names[1024];
+    case_op_list(names, sizeof names);
+    return assay_fail(error, ASSAY_ERR_INPUT, "operator: found '%.60s', allowed: %s", op, names);
+  }
+  for (int32_t i = 0; i < f->op->param_count; ++i)
+    f->param[i] = f->op->params[i].fallback;
+  return ASSAY_OK;
+}
+
+void foreign_free(foreign_call *f) {
+  for (int32_t i = 0; i < ASSAY_MAX_ARGS; ++i)
+    free(f->owned[i]);
+  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
+    free(f->expected[o].value);
+    free(f->expected[o].sigma);
+  }
+  memset(f, 0, sizeof *f);
+}
+
+/* ---- by name ----------------------------------------------------------------------------------------- */
+
+static assay_status find_param(const foreign_call *f, const char *name, int32_t *index, assay_error *error) {
+  char names[512] = "";
+  for (int32_t i = 0; i < f->op->param_count; ++i) {
+    if (strcmp(f->op->params[i].name, name) == 0) {
+      *index = i;
+      return ASSAY_OK;
+    }
+    const size_t used = strlen(names);
+    (void)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", f->op->params[i].name);
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT, "params: found '%.60s', allowed for %s: %s", name, f->op->name,
+                    names[0] != '\0' ? names : "none");
+}
+
+assay_status foreign_set(foreign_call *f, const char *param, double value, assay_error *error) {
+  int32_t i = 0;
+  const assay_status status = find_param(f, param, &i, error);
+  if (status == ASSAY_OK) f->param[i] = value;
+  return status;
+}
+
+assay_status foreign_set_text(foreign_call *f, const char *param, const char *value, assay_error *error) {
+  int32_t i = 0, index = 0;
+  const assay_status status = find_param(f, param, &i, error);
+  if (status != ASSAY_OK) return status;
+  const assay_param *p = &f->op->params[i];
+  const size_t length = strlen(value);
+  for (const char *at = p->kind == ASSAY_ENUM ? p->names : ""; *at != '\0'; ++index) {
+    const size_t n = strcspn(at, ",");
+    if (n == length && memcmp(at, value, n) == 0) {
+      f->param[i] = index;
+      return ASSAY_OK;
+    }
+    at += n + (at[n] == ',');
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.60s', allowed: %s", param, value,
+                    p->kind == ASSAY_ENUM ? p->names : "a number");
+}
+
+static assay_status find_arg(const foreign_call *f, const char *name, int32_t *index, assay_error *error) {
+  char names[512] = "";
+  for (int32_t i = 0; i < f->op->arg_count; ++i) {
+    if (strcmp(f->op->args[i].name, name) == 0) {
+      *index = i;
+      return ASSAY_OK;
+    }
+    const size_t used = strlen(names);
+    (void)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", f->op->args[i].name);
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT, "tensors: found '%.60s', allowed for %s: %s", name, f->op->name, names);
+}
+
+assay_status foreign_tensor(foreign_call *f, const char *arg, assay_dtype dtype, int32_t rank, const int64_t *shape,
+                            const void *data, assay_error *error) {
+  int32_t i = 0;
+  int64_t count = 1;
+  const assay_status status = find_arg(f, arg, &i, error);
+  if (status != ASSAY_OK) return status;
+  if (rank < 0 || rank > ASSAY_MAX_RANK)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: shape: found %d axes, allowed up to %d", arg, rank, ASSAY_MAX_RANK);
+  assay_tensor t = {.dtype = dtype, .rank = rank};
+  for (int32_t a = rank - 1; a >= 0; --a) {
+    t.shape[a] = shape[a];
+    t.stride[a] = count;
+    count *= shape[a];
+  }
+  const size_t bytes = (size_t)(count * assay_dtype_size(dtype));
+  free(f->owned[i]);
+  f->owned[i] = calloc(bytes + 1, 1); /* no elements: still an argument that is there */
+  if (f->owned[i] == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", arg);
+  if (data != NULL) memcpy(f->owned[i], data, bytes);
+  t.data = f->owned[i];
+  f->arg[i] = t;
+  return ASSAY_OK;
+}
+
+assay_status foreign_values(foreign_call *f, const char *arg, assay_dtype dtype, int32_t rank, const int64_t *shape,
+                            const double *value, assay_error *error) {
+  int32_t i = 0;
+  int64_t count = 1;
+  assay_status status = foreign_tensor(f, arg, dtype, rank, shape, NULL, error);
+  if (status == ASSAY_OK) status = find_arg(f, arg, &i, error);
+  if (status != ASSAY_OK) return status;
+  for (int32_t a = 0; a < rank; ++a)
+    count *= shape[a];
+  for (int64_t n = 0; n < count; ++n) {
+    if (dtype == ASSAY_I32)
+      ((int32_t *)f->owned[i])[n] = (int32_t)value[n];
+    else if (dtype == ASSAY_I64)
+      ((int64_t *)f->owned[i])[n] = (int64_t)value[n];
+    else
+      assay_store_f64(f->owned[i], dtype, n, value[n]);
+  }
+  return ASSAY_OK;
+}
+
+double foreign_load(const void *data, assay_dtype dtype, int64_t index) {
+  if (dtype == ASSAY_I32) return ((const int32_t *)data)[index];
+  if (dtype == ASSAY_I64) return (double)((const int64_t *)data)[index];
+  return assay_load_f64(data, dtype, index);
+}
+
+/* ---- the reference ----------------------------------------------------------------------------------- */
+
+bool foreign_is_cache(const foreign_call *f, int32_t output) {
+  const assay_arg *about = &f->op->args[f->output[output]];
+  return (about->content == ASSAY_K_CACHE || about->content == ASSAY_V_CACHE) && foreign_slots(f) != NULL;
+}
+
+const assay_tensor *foreign_slots(const foreign_call *f) {
+  for (int32_t i = 0; i < f->op->arg_count; ++i)
+    if (f->op->args[i].content == ASSAY_SLOTS && f->arg[i].data != NULL) return &f->arg[i];
+  return NULL;
+}
+
+pool_axes foreign_pool(const foreign_call *f, int32_t arg) {
+  const assay_tensor *t = &f->arg[arg];
+  const int layout = (int)assay_find_param(&(assay_call){f->op, f->arg, f->param}, "layout");
+  if (layout == 0) return (pool_axes){t->shape[1], t->shape[2], t->shape[3], 0, true};
+  if (layout == 1) return (pool_axes){t->shape[2], t->shape[1], t->shape[3], 0, false};
+  if (t->rank == 5) return (pool_axes){t->shape[3], t->shape[1], t->shape[2] * t->shape[4], t->shape[4], false};
+  return (pool_axes){t->shape[3], t->shape[1], t->shape[2], 1, false};
+}
+
+int64_t foreign_pool_place(const pool_axes *p, int64_t slot, int64_t head, int64_t channel) {
+  const int64_t block = slot / p->block_size, offset = slot % p->block_size;
+  if (p->token_first) return ((block * p->block_size + offset) * p->heads + head) * p->channels + channel;
+  const int64_t first = (block * p->heads + head) * p->channels * p->block_size;
+  if (p->x == 0) return first + offset * p->channels + channel;
+  return first + (channel / p->x * p->block_size + offset) * p->x + channel % p->x;
+}
+
+int32_t foreign_output(const foreign_call *f, const char *arg) {
+  for (int32_t o = 0; o < f->count; ++o)
+    if (strcmp(f->op->args[f->output[o]].name, arg) == 0) return o;
+  return -1;
+}
+
+int64_t foreign_width(const foreign_call *f, int32_t output) {
+  const assay_tensor *t = &f->arg[f->output[output]];
+  int64_t width = 1;
+  if (foreign_is_cache(f, output)) {
+    const pool_axes p = foreign_pool(f, f->output[output]);
+    return p.heads * p.channels;
+  }
+  for (int32_t a = 1; a < t->rank; ++a)
+    width *= t->shape[a];
+  return width;
+}
+
+int64_t foreign_rows(const foreign_call *f, int32_t output) {
+  const assay_tensor *t = &f->arg[f->output[output]];
+  if (foreign_is_cache(f, output)) return foreign_slots(f)->shape[0];
+  return t->rank > 0 ? t->shape[0] : 1;
+}
+
+/* The dimension that rows run along, as the first axis of an output. */
+static bool has_rows(const foreign_call *f, int32_t arg) {
+  const char *rows = f->op->form == ASSAY_PAGED ? "N" : f->op->row_dim, *shape = f->op->args[arg].shape;
+  return rows != NULL && strncmp(shape, rows, strlen(rows)) == 0 && strchr(",|", shape[strlen(rows)]) != NULL;
+}
+
+assay_status foreign_reference(foreign_call *f, assay_error *error) {
+  const assay_call call = {f->op, f->arg, f->param};
+  assay_seen seen = {0};
+  assay_status status = f->op->check(&call, error);
+  f->count = 0;
+  f->rows = (assay_rows){0, NULL};
+  bool found = false;
+  for (int32_t i = 0; i < f->op->arg_count && f->count < ASSAY_MAX_OUTPUTS; ++i) {
+    if (f->op->args[i].role == ASSAY_IN || f->arg[i].data == NULL) continue;
+    f->output[f->count++] = i;
+    if (found && !has_rows(f, i)) continue;
+    f->rows.count = f->arg[i].rank > 0 ? f->arg[i].shape[0] : 1;
+    found = has_rows(f, i);
+  }
+  if (status == ASSAY_OK && f->count == 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "outputs: found none, %s has some", f->op->name);
+  for (int32_t o = 0; o < f->count && status == ASSAY_OK; ++o) {
+    const size_t elements = (size_t)(foreign_rows(f, o) * foreign_width(f, o)) + 1;
+    f->expected[o].value = malloc(elements * sizeof(double));
+    f->expected[o].sigma = malloc(elements * sizeof(double));
+    if (f->expected[o].value == NULL || f->expected[o].sigma == NULL)
+      status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", f->op->name);
+  }
+  if (status != ASSAY_OK) return status;
+  return f->op->reference(&call, &f->contract, &f->rows, f->exact, f->expected, &seen, error);
+}

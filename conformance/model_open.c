@@ -1,0 +1,84 @@
+/* model_open.c: files to models, names to backends. */
+#include "model_open.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/files/model_config.h"
+#include "yaml.h"
+
+/* ---- a configuration in YAML: one map of fields, and the seed of the weights --------------------------- */
+
+static assay_status take_scalar(model_file *made, yaml_node key, yaml_node value, uint64_t *seed, assay_error *error) {
+  assay_error inner = {""};
+  const char *name = yaml_text(key);
+  if (yaml_kind(value) != NODE_SCALAR)
+    return yaml_fail(value, error, "%.40s: found a list or map, allowed a scalar", name);
+  if (strcmp(name, "arch") == 0) return ASSAY_OK;
+  if (strcmp(name, "seed") == 0) {
+    char *end = NULL;
+    const char *text = yaml_text(value);
+    *seed = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || text[0] == '-')
+      return yaml_fail(value, error, "seed: found '%.40s', allowed a whole number from 0 on", text);
+    return ASSAY_OK;
+  }
+  const assay_status status = model_config_set(&made->config, name, yaml_text(value), &inner);
+  return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(value, &inner, status, error);
+}
+
+static assay_status open_yaml(const char *path, model_file *made, assay_error *error) {
+  yaml_file *file = NULL;
+  uint64_t seed = 1;
+  assay_error inner = {""};
+  memset(made, 0, sizeof *made);
+  assay_status status = yaml_open(path, &file, error);
+  if (status != ASSAY_OK) return status;
+  const yaml_node root = yaml_root(file);
+  const char *arch = NULL;
+  if (yaml_kind(root) != NODE_MAP) status = yaml_fail(root, error, "found no map, allowed arch and the model's fields");
+  for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i) {
+    const yaml_node key = yaml_key(root, i), value = yaml_value(root, i);
+    for (int32_t j = 0; j < i && status == ASSAY_OK; ++j)
+      if (strcmp(yaml_text(yaml_key(root, j)), yaml_text(key)) == 0)
+        status = yaml_fail(key, error, "key '%.40s' is given twice", yaml_text(key));
+    if (strcmp(yaml_text(key), "arch") == 0 && yaml_kind(value) == NODE_SCALAR) arch = yaml_text(value);
+  }
+  if (status == ASSAY_OK && arch == NULL)
+    status = yaml_fail(root, error, "arch: found none, allowed gpt2, qwen3, asynct");
+  if (status == ASSAY_OK && model_config_start(&made->config, arch, &inner) != ASSAY_OK)
+    status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
+  for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i)
+    status = take_scalar(made, yaml_key(root, i), yaml_value(root, i), &seed, error);
+  if (status == ASSAY_OK && assay_model_check(&made->config, &inner) != ASSAY_OK)
+    status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
+  if (status == ASSAY_OK) status = assay_model_weights_alloc(&made->config, &made->weights, error);
+  if (status == ASSAY_OK) status = assay_model_seed(&made->config, seed, &made->weights, error);
+  yaml_close(file);
+  if (status != ASSAY_OK) model_file_free(made);
+  return status;
+}
+
+assay_status model_open(const char *path, model_file *made, assay_error *error) {
+  const char *dot = strrchr(path, '.');
+  if (dot != NULL && strcmp(dot, ".json") == 0) return model_file_flat(path, made, error);
+  if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0)) return open_yaml(path, made, error);
+  return model_file_llama2c(path, made, error);
+}
+
+/* ---- backends ---------------------------------------------------------------------------------------- */
+
+typedef const assay_model_backend *(*backend_row)(void);
+static const backend_row backends[] = {assay_model_ref};
+
+const assay_model_backend *model_backend(const char *name, assay_error *error) {
+  char names[200] = "";
+  for (size_t i = 0; i < sizeof backends / sizeof *backends; ++i) {
+    const assay_model_backend *one = backends[i]();
+    if (strcmp(one->name, name) == 0) return one;
+    const size_t used = strlen(names);
+    (void)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", one->name);
+  }
+  (void)assay_fail(error, ASSAY_ERR_UNSUPPORTED, "--device: found '%s', forward passes of this build: %s", name, names);
+  return NULL;
+}
