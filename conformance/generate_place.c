@@ -13,7 +13,8 @@ enum {
   STREAM_POOL = 0x6713,
   STREAM_TABLE = 0x6714,
   STREAM_HUGE = 0x6715,
-  STREAM_ONE = 0x6716
+  STREAM_ONE = 0x6716,
+  STREAM_INTEGER = 0x6717
 };
 
 static int64_t align_up(int64_t bytes) {
@@ -149,10 +150,12 @@ static assay_dtype named_dtype(const char *name) {
   return ASSAY_F32;
 }
 
-/* By the argument's list of types (op.h). */
+/* By the argument's list of types (op.h). Of two integer types, one or the other, by the seed. */
 static assay_dtype dtype_of(const logical *l, const assay_arg *arg) {
   const assay_op *op = l->origin->op;
   const bool list = strchr(arg->dtypes, ',') != NULL;
+  if (list && arg->dtypes[0] == 'i')
+    return named_dtype((logical_hash(l->origin, STREAM_INTEGER) & 1) != 0 ? strchr(arg->dtypes, ',') + 1 : arg->dtypes);
   if (arg->content == ASSAY_K_CACHE || arg->content == ASSAY_V_CACHE) return l->kv_dtype;
   if (arg->dtypes[0] != '=') return list ? l->q_dtype : named_dtype(arg->dtypes);
   if (list && op->form == ASSAY_PLAIN) return l->kv_dtype; /* the key out_dtype */

@@ -53,7 +53,9 @@ static void spoil_row(int32_t spoil, const double *res, const double *y, const d
     if (spoil == SPOIL_RESIDUAL_LOST) out[c] = y[c] + b[c];
     if (spoil == SPOIL_BRANCH_LOST) out[c] = res[c] + b[c];
     if (spoil == SPOIL_NEIGHBOURS_BIAS) out[c] = res[c] + y[c] + b[c + 1 < C ? c + 1 : c];
-    if (spoil == SPOIL_ROUNDED_BETWEEN) out[c] = assay_round_f64(res[c] + y[c], dtype) + b[c];
+    /* Without a bias there is nothing between, and in f32 every implementation rounds there. */
+    if (spoil == SPOIL_ROUNDED_BETWEEN && b[c] != 0 && dtype != ASSAY_F32)
+      out[c] = assay_round_f64(res[c] + y[c], dtype) + b[c];
   }
   if (spoil == SPOIL_LAST_CHANNEL_DROPPED) out[C - 1] = res[C - 1];
 }

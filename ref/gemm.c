@@ -224,7 +224,6 @@ static const assay_op op = {
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "M",
-    .axes = "dtype,out_dtype",
     .confirmed_by = "dgemm of another library; identity matrices; linearity in A; a sum taken backwards",
     .check = plain_check_call,
     .reference = reference,

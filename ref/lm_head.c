@@ -148,7 +148,6 @@ static const assay_op op = {
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "R",
-    .axes = "dtype,out_dtype",
     .confirmed_by = "dgemm of another library over all rows, of which the selected ones are taken; one-hot rows",
     .check = plain_check_call,
     .reference = reference,

@@ -1,0 +1,86 @@
+/* bias_gelu_new.cu: bias and the tanh form of GELU.
+ *
+ *   v = x + b,  x <- v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 v^3)))        in place, or into x_out
+ *
+ * One variant: four neighbouring channels a thread. docs/kernels/bias_gelu_new.md has the arithmetic. */
+#include "gpu/lib/plain.h"
+#include "gpu/lib/rowwise.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+struct gelu_params {
+  const void *x, *b;
+  void *out;
+  int64_t N, x_row, out_row;
+  int32_t C, pieces;
+  bool quads;
+};
+
+__device__ __forceinline__ float gelu_new(float v) {
+  const float u = 0.7978845608f * (v + 0.044715f * v * v * v);
+  return 0.5f * v * (1.0f + tanhf(u));
+}
+
+/* gelu_channels
+ * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  in quads of 4 elements if every base and row stride allows it, else by element.
+ * Arch:   any.
+ * Limit:  bytes: 2 * sizeof(T) a channel; in f32, tanh is the larger part of the instructions. */
+template <class T> __global__ void __launch_bounds__(rowwise_max_threads) gelu_channels(gelu_params p) {
+  const int64_t row = rowwise_row(p.pieces);
+  const int32_t c = rowwise_channel(p.pieces), left = p.C - c;
+  if (left <= 0) return;
+  float x[4], bias[4];
+  load_channels(static_cast<const T *>(p.x) + row * p.x_row + c, left, p.quads, x);
+  load_channels(static_cast<const T *>(p.b) + c, left, p.quads, bias);
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    x[i] = gelu_new(x[i] + bias[i]);
+  store_channels(static_cast<T *>(p.out) + row * p.out_row + c, left, p.quads, x);
+}
+
+assay_status read_call(const assay_call *call, gelu_params *p, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_type("x", c.type("x"), error));
+  *p = gelu_params();
+  p->N = c.dim("N");
+  p->C = c.dim32("C");
+  p->x = c.data<const void>("x");
+  p->b = c.data<const void>("b");
+  const bool apart = c.has("x_out");
+  p->out = c.data<void>(apart ? "x_out" : "x");
+  p->x_row = c.row("x");
+  p->out_row = c.row(apart ? "x_out" : "x");
+  const int64_t size = assay_dtype_size(c.type("x"));
+  p->quads =
+      rowwise_quads(p->x, p->x_row, size) && rowwise_quads(p->out, p->out_row, size) && rowwise_quads(p->b, 0, size);
+  return ASSAY_OK;
+}
+
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  gelu_params p;
+  ASSAY_TRY(read_call(call, &p, error));
+  const rowwise_grid grid = rowwise_split(p.N, p.C);
+  p.pieces = grid.pieces;
+  (void)snprintf(env->path, sizeof env->path, "channels quads=%d", p.quads ? 1 : 0);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(assay_find_arg(call, "x")->dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return ASSAY_LAUNCH(error, (gelu_channels<T>), grid.blocks, grid.threads, 0, env->stream, p);
+  });
+}
+
+/* tanhf: 2 ulp. */
+constexpr assay_contract contract = rowwise_contract(2.0, 1);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define CHANNELS                                                                                                       \
+  PLAIN_VARIANT("bias_gelu_new", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract,       \
+                gelu_params, read_call, launch)
+
+ASSAY_VARIANTS(bias_gelu_new, CHANNELS)

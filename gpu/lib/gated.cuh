@@ -1,0 +1,70 @@
+/* gated.cuh: gated activations over x [N, 2 I], gates first: y = f(g, u), four neighbouring channels a thread. An
+ * operator brings f as a struct with a static function `of`. */
+#ifndef ASSAY_GPU_LIB_GATED_CUH
+#define ASSAY_GPU_LIB_GATED_CUH
+
+#include "gpu/lib/plain.h"
+#include "gpu/lib/rowwise.cuh"
+
+namespace ASSAY_NS {
+
+struct gated_params {
+  const void *x;
+  void *y;
+  int64_t N, x_row, y_row;
+  int32_t I, pieces;
+  bool quads;
+};
+
+/* gated_channels
+ * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  in quads of 4 elements if base, row stride and the second half's begin allow it, else by element.
+ * Arch:   any.
+ * Limit:  bytes: 3 * sizeof(T) a channel. */
+template <class T, class F>
+static __global__ void __launch_bounds__(rowwise_max_threads) gated_channels(gated_params p) {
+  const int64_t row = rowwise_row(p.pieces);
+  const int32_t i = rowwise_channel(p.pieces), left = p.I - i;
+  if (left <= 0) return;
+  const T *const x = static_cast<const T *>(p.x) + row * p.x_row;
+  float g[4], u[4];
+  load_channels(x + i, left, p.quads, g);
+  load_channels(x + p.I + i, left, p.quads, u);
+  ASSAY_UNROLL
+  for (int j = 0; j < 4; ++j)
+    g[j] = F::of(g[j], u[j]);
+  store_channels(static_cast<T *>(p.y) + row * p.y_row + i, left, p.quads, g);
+}
+
+inline assay_status gated_read(const assay_call *call, gated_params *p, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_type("x", c.type("x"), error));
+  *p = gated_params();
+  p->N = c.dim("N");
+  p->I = c.dim32("I");
+  p->x = c.data<const void>("x");
+  p->y = c.data<void>("y");
+  p->x_row = c.row("x");
+  p->y_row = c.row("y");
+  const int64_t size = assay_dtype_size(c.type("x"));
+  p->quads = rowwise_quads(p->x, p->x_row, size) && rowwise_quads(p->y, p->y_row, size) && p->I % 4 == 0;
+  return ASSAY_OK;
+}
+
+template <class F> assay_status gated_launch(const assay_call *call, assay_env *env, assay_error *error) {
+  gated_params p;
+  ASSAY_TRY(gated_read(call, &p, error));
+  const rowwise_grid grid = rowwise_split(p.N, p.I);
+  p.pieces = grid.pieces;
+  (void)snprintf(env->path, sizeof env->path, "channels quads=%d", p.quads ? 1 : 0);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(assay_find_arg(call, "x")->dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    return ASSAY_LAUNCH(error, (gated_channels<T, F>), grid.blocks, grid.threads, 0, env->stream, p);
+  });
+}
+
+} // namespace ASSAY_NS
+#endif

@@ -1,0 +1,26 @@
+/* swiglu.cu: gated activation.
+ *
+ *   y = g * sigmoid(g) * u        x [N, 2 I] holds the gates of a row, then its ups
+ *
+ * One variant: four neighbouring channels a thread (gpu/lib/gated.cuh). docs/kernels/swiglu.md has the arithmetic. */
+#include "gpu/lib/gated.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+/* From g = -88.7 downwards exp(-g) is infinite and the result 0. */
+struct sigmoid_weighted {
+  static __device__ __forceinline__ float of(float g, float u) { return g / (1.0f + expf(-g)) * u; }
+};
+
+/* expf and the division: 2 ulp. */
+constexpr assay_contract contract = rowwise_contract(2.0, 1);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define CHANNELS                                                                                                       \
+  PLAIN_VARIANT("swiglu", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract,              \
+                gated_params, gated_read, gated_launch<::ASSAY_NS::sigmoid_weighted>)
+
+ASSAY_VARIANTS(swiglu, CHANNELS)
