@@ -105,6 +105,7 @@ typedef struct judging {
   int32_t o;
   double floor;                  /* half a subnormal ulp of the output type */
   sums *request;                 /* [B] */
+  double *share;                 /* [B, H_kv] sum of sigma^2 of a request's outputs of that kv head */
   double *row;                   /* [the widest output] one row as it was found */
   double got, expected, allowed; /* at the first wrong element */
 } judging;
@@ -185,12 +186,11 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
   ++row->count;
 }
 
-/* RMS of the error over what is allowed; the floor stands in where σ is 0. `alike`: that many elements may have
- * one error between them. */
-static double rms_ratio(const judging *j, const sums *s, int64_t alike) {
+/* RMS of the error over what is allowed; the floor stands in where σ is 0. `independent`: how many of the elements may
+ * err independently of each other. */
+static double rms_ratio(const judging *j, const sums *s, int64_t independent) {
   if (s->count == 0) return 0;
-  const int64_t independent = s->count > alike ? s->count / alike : 1;
-  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, independent);
+  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, independent > 1 ? independent : 1);
   const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
   float *seen = &j->found->rms[row];
   if (sigma > j->floor && error / sigma > (double)*seen) *seen = (float)(error / sigma);
@@ -211,13 +211,21 @@ static void note_mean(judging *j, place where, const char *check, double ratio, 
                  ratio);
 }
 
+/* Does the output have a part for each head of attention? */
+static bool by_heads(const trial *t, const trial_output *out) {
+  const logical *l = t->first.logical;
+  return t->one->op->form == ASSAY_PAGED && l->H_kv > 0 && l->H % l->H_kv == 0 && out->width % l->H == 0;
+}
+
 static void judge_row(judging *j, int64_t r) {
   const trial *t = j->t;
   const trial_output *out = &t->output[j->o];
   const int64_t row = outputs_row(t, j->o, r);
   const double *value = t->expected[j->o].value + r * out->width, *sigma = t->expected[j->o].sigma + r * out->width;
   assay_load_f64_row(j->outputs->bits[j->o], out->dtype, row * out->width, 1, out->width, j->row);
-  sums *request = &j->request[out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row]];
+  const logical *l = t->first.logical;
+  const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
+  sums *request = &j->request[b];
   for (int64_t first = 0; first < out->width; first += out->group) {
     sums group = {0, 0, 0};
     for (int64_t e = first; e < first + out->group; ++e) {
@@ -230,12 +238,38 @@ static void judge_row(judging *j, int64_t r) {
       else
         judge_calibrated(j, where, got, value[e], sigma[e], &group);
     }
-    note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group, 1), &j->found->ratio_row);
+    const int64_t alike = by_heads(t, out) && out->group == l->H ? l->H / l->H_kv : 1; /* of [N, H] */
+    note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group, group.count / alike), &j->found->ratio_row);
     request->error2 += group.error2;
     request->sigma2 += group.sigma2;
     request->count += group.count;
   }
+  for (int64_t e = 0; by_heads(t, out) && e < out->width; ++e)
+    if (sigma[e] > 0) j->share[b * l->H_kv + e / (out->width / l->H_kv)] += sigma[e] * sigma[e];
   j->found->elements += out->width;
+}
+
+/* Of the elements of a request. Heads that share one key and its value have the same result, and the same error. In f32
+ * sums are most of the error, and rows that share keys may share those: what is independent is a kv head; as many of
+ * them as their parts of the variance are worth (Satterthwaite). */
+static int64_t independent_in(const judging *j, int64_t b) {
+  const logical *l = j->t->first.logical;
+  const trial_output *out = &j->t->output[j->o];
+  const int64_t count = j->request[b].count;
+  if (!by_heads(j->t, out)) return count;
+  int64_t independent = l->H > 0 ? count * l->H_kv / l->H : count;
+  if (out->dtype == ASSAY_F32) {
+    double sum = 0, squares = 0;
+    for (int64_t h = 0; h < l->H_kv; ++h) {
+      const double share = j->share[b * l->H_kv + h];
+      sum += share;
+      squares += share * share;
+    }
+    const double heads = squares > 0 ? sum * sum / squares : 1;
+    const int64_t channels = (int64_t)(heads * (double)out->width / (double)l->H + 0.5);
+    if (channels < independent) independent = channels;
+  }
+  return independent;
 }
 
 static void judge_output(judging *j) {
@@ -243,13 +277,12 @@ static void judge_output(judging *j) {
   const logical *l = t->first.logical;
   j->floor = 0.5 * assay_ulp(0.0, t->output[j->o].dtype);
   memset(j->request, 0, (size_t)l->B * sizeof *j->request);
+  memset(j->share, 0, (size_t)(l->B * l->H_kv) * sizeof *j->share);
   for (int64_t r = 0; r < outputs_judged(t, j->o); ++r)
     judge_row(j, r);
-  /* Heads that share one key and its value have the same result, and the same error. */
-  const int64_t group = l->H > l->H_kv && l->H_kv > 0 ? l->H / l->H_kv : 1;
   for (int64_t b = 0; b < l->B; ++b)
     if (j->request[b].count > 0)
-      note_mean(j, (place){j->o, l->row_start[b], 0}, "request", rms_ratio(j, &j->request[b], group),
+      note_mean(j, (place){j->o, l->row_start[b], 0}, "request", rms_ratio(j, &j->request[b], independent_in(j, b)),
                 &j->found->ratio_request);
 }
 
@@ -260,9 +293,11 @@ void values_judge(const trial *t, const outputs *got, finding *found) {
   for (int32_t o = 0; o < t->count; ++o)
     if (t->output[o].width > widest) widest = t->output[o].width;
   j.request = calloc((size_t)t->first.logical->B + 1, sizeof *j.request);
+  j.share = calloc((size_t)(t->first.logical->B * t->first.logical->H_kv) + 1, sizeof *j.share);
   j.row = malloc((size_t)widest * sizeof *j.row);
-  if (j.request == NULL || j.row == NULL) {
+  if (j.request == NULL || j.share == NULL || j.row == NULL) {
     free(j.request);
+    free(j.share);
     free(j.row);
     found->wrong = true;
     found->check = "launch";
@@ -272,6 +307,7 @@ void values_judge(const trial *t, const outputs *got, finding *found) {
   for (j.o = 0; j.o < t->count; ++j.o)
     judge_output(&j);
   free(j.request);
+  free(j.share);
   free(j.row);
   if (!found->wrong || found->message[0] != '\0') return;
 

@@ -33,7 +33,7 @@ typedef struct gate {
 } gate;
 
 typedef struct gate_row {
-  int64_t keys, D;
+  int64_t keys, D, first; /* first: the key that t = 0 is */
   double gamma;
   const double *q, *k, *v; /* [D], [keys, D], [keys, D] */
   double *s, *r, *z, *p;   /* [keys] */
@@ -119,7 +119,7 @@ static void add_partials(const gate_row *row, const gate_error *e, double *varia
 static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double *sigma) {
   const int64_t D = row->D;
   vector_zero(sigma, D);
-  key_sum_start(&e->sum, D);
+  key_sum_start(&e->sum, row->y, 1);
   const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(e->contract->v))) : 0;
   for (int64_t t = 0; t < row->keys; ++t) {
     const double p = row->p[t], a = e->slope[t], *v = row->v + t * D;
@@ -127,7 +127,7 @@ static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double
     if (p != 0) {
       own += rounding_variance(p, ASSAY_F32) + p * p * v_variance;
       if (e->contract->p != ASSAY_F32) own += rounding_variance(p, e->contract->p);
-      key_sum_add(&e->sum, p, v, D);
+      key_sum_add(&e->sum, row->first + t, p, v);
     }
     if (own > 0) vector_add_square(sigma, own, v, D);
     if (!(e->score[t] > 0)) continue;
@@ -140,7 +140,7 @@ static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double
     }
     if (any) vector_add_square(sigma, e->score[t], e->mix, D);
   }
-  key_sum_finish(&e->sum, e->contract, row->keys, D, sigma);
+  key_sum_finish(&e->sum, row->keys, sigma);
   const bool split = e->contract->keys_per_split > 0 && e->contract->keys_per_split < row->keys;
   if (split && e->contract->partial != ASSAY_NONE && e->contract->partial != ASSAY_F32) add_partials(row, e, sigma);
   for (int64_t d = 0; d < D; ++d) {
@@ -216,7 +216,7 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
   const int64_t D = run->a.D;
   free(run->memory);
   run->capacity = keys;
-  run->memory = malloc((size_t)(7 * keys + 5 * D) * sizeof *run->memory);
+  run->memory = malloc((size_t)(7 * keys + D + key_sum_room(run->error.contract, D)) * sizeof *run->memory);
   if (run->memory == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention reference: %lld scores do not fit in memory",
                       (long long)keys);
@@ -226,7 +226,7 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
     *array[i] = at;
   run->error.mix = at;
-  run->error.sum = (key_sum){.abs = at + D, .running = at + 2 * D, .walk = at + 3 * D, .square = at + 4 * D};
+  key_sum_place(&run->error.sum, run->error.contract, D, at + D);
   return ASSAY_OK;
 }
 
@@ -268,6 +268,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   if (status != ASSAY_OK) return status;
   double *sigma = run->expected->sigma != NULL ? run->expected->sigma + at->output * D : NULL;
   run->row.keys = keys;
+  run->row.first = at->first;
   run->row.gamma = (double)run->gamma[at->head];
   run->row.q = at->q;
   run->row.k = keys > 0 ? at->k + (at->first - at->origin) * D : NULL;

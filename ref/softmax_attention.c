@@ -31,6 +31,7 @@ enum {
 
 /* On the exact tier every other score lies this far below the maximum: exp gives 0 in f32 with room to spare. */
 static const double far_below = -800;
+static const double least_normal = 0x1p-126; /* of f32 */
 
 const assay_op *assay_op_softmax_attention(void);
 
@@ -78,7 +79,10 @@ static void softmax_attention(softmax_row *row) {
 typedef struct softmax_error {
   double *weight; /* [keys] relative variance of p before normalising: score, argument and value of exp */
   double *split;  /* [D] */
-  key_sum sum;    /* of p v */
+  key_sum sum;    /* of exp(s - m) v */
+  key_sum total;  /* of exp(s - m): one channel */
+  equal_terms equal;
+  void *slots; /* of equal */
   bool k_rounded, v_rounded;
   const assay_contract *contract;
   assay_dtype out;
@@ -138,37 +142,47 @@ static double softmax_splits(const softmax_row *row, const softmax_error *e, dou
 
 /* sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
  *         + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
- * and for lse the relative variance of the sum, the logarithm, and two roundings. */
+ * where sums are those of a kernel, of exp(s - m): its ulp is what is lost there. Below the normal numbers exp errs by
+ * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. For
+ * lse the relative variance of the sum, the logarithm, and two roundings. */
 static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
+  const double one = 1;
   vector_zero(sigma, D);
-  key_sum_start(&e->sum, D);
+  key_sum_start(&e->sum, row->y, row->sum);
+  key_sum_start(&e->total, &one, row->sum);
+  equal_terms_start(&e->equal, row->keys, e->slots);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (row->keys == 0) return;
   const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(c->v))) : 0;
+  const double least = c->exp_ulp * 0x1p-149 / row->sum, subnormal = least * least / 3;
   double sum_variance = 0;
   for (int64_t i = 0; i < row->keys; ++i) {
     const double p = row->p[i], *v = row->v + (row->key[i] - row->origin) * D;
     if (!(p != 0)) continue;
     const double moves = e->weight[i] * p * p;
     double own = p * p * v_variance;
+    if (row->e[i] < least_normal) own += subnormal;
     if (c->p != ASSAY_NONE) own += rounding_variance(row->e[i], c->p) / (row->sum * row->sum);
     sum_variance += moves;
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];
       sigma[d] += moves * (from_mean * from_mean) + own * (v[d] * v[d]);
     }
-    key_sum_add(&e->sum, p, v, D);
+    key_sum_add(&e->sum, row->key[i], row->e[i], v);
+    key_sum_add(&e->total, row->key[i], row->e[i], &one);
+    equal_terms_add(&e->equal, row->e[i], key_sum_running(&e->total));
   }
-  const double A = key_sum_variance(c, row->keys, row->keys);
   const double added = c->denominator_add / row->sum;
-  /* All terms of the denominator have one sign: its running sums may stay where the mantissa is near 1 and a
-   * rounding is 1.4 times the average. It moves every channel alike. */
-  const double denominator = 2 * A + 2 * f32_variance + added * added;
+  double total = 0; /* relative variance of the sum that all channels are divided by */
+  key_sum_finish(&e->total, row->keys, &total);
+  total += equal_terms_additions(&e->equal) / (row->sum * row->sum);
+  sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&e->equal) / (row->sum * row->sum);
+  const double denominator = total + 2 * f32_variance + added * added;
   double split_variance = 0;
   if (c->keys_per_split > 0 && row->last >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
-  key_sum_finish(&e->sum, c, row->keys, D, sigma);
+  key_sum_finish(&e->sum, row->keys, sigma);
   for (int64_t d = 0; d < D; ++d) {
     const double y = row->y[d];
     if (e->sum.abs[d] != 0) sigma[d] += y * y * denominator + storing_variance(y, e->out);
@@ -176,7 +190,7 @@ static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigm
   }
   if (lse_sigma == NULL) return;
   const double logarithm = row->lse - row->max;
-  *lse_sigma = sqrt(sum_variance + split_variance + 2 * A + added * added +
+  *lse_sigma = sqrt(sum_variance + split_variance + total + added * added +
                     function_variance(c->exp_ulp) * logarithm * logarithm + storing_variance(logarithm, ASSAY_F32) +
                     2 * storing_variance(row->lse, ASSAY_F32));
 }
@@ -242,10 +256,13 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   const int64_t D = run->a.D;
   free(run->memory);
   free(run->key);
+  free(run->error.slots);
+  const assay_contract *c = run->error.contract;
   run->capacity = keys;
-  run->memory = malloc((size_t)(5 * keys + 5 * D) * sizeof *run->memory);
+  run->memory = malloc((size_t)(5 * keys + D + key_sum_room(c, D) + key_sum_room(c, 1)) * sizeof *run->memory);
   run->key = malloc((size_t)(keys + 1) * sizeof *run->key);
-  if (run->memory == NULL || run->key == NULL)
+  run->error.slots = malloc((size_t)equal_terms_room(keys));
+  if (run->memory == NULL || run->key == NULL || run->error.slots == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "softmax_attention reference: %lld scores do not fit in memory",
                       (long long)keys);
   double *at = run->memory;
@@ -253,7 +270,8 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += keys)
     *array[i] = at;
   run->error.split = at;
-  run->error.sum = (key_sum){.abs = at + D, .running = at + 2 * D, .walk = at + 3 * D, .square = at + 4 * D};
+  key_sum_place(&run->error.sum, c, D, at + D);
+  key_sum_place(&run->error.total, c, 1, at + D + key_sum_room(c, D));
   run->row.key = run->key;
   return ASSAY_OK;
 }
@@ -363,6 +381,7 @@ static assay_status compute(const assay_call *call, const attention_spoil *wrong
     status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
   free(run.memory);
   free(run.key);
+  free(run.error.slots);
   return status;
 }
 

@@ -2,6 +2,7 @@
 #include "ref/lib/error_model.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/dtype.h"
 #include "ref/lib/lattice.h"
@@ -35,40 +36,138 @@ double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t te
   return accumulation_variance((double)terms, lanes_of(contract, keys));
 }
 
-void key_sum_start(key_sum *sum, int64_t D) {
-  double *const all[] = {sum->abs, sum->running, sum->walk, sum->square};
-  for (int i = 0; i < 4; ++i)
-    for (int64_t d = 0; d < D; ++d)
-      all[i][d] = 0;
-  sum->terms = 0;
+enum { MOST_LANES = 32 }; /* more are taken for so many: longer chains */
+
+static int64_t lanes_followed(const assay_contract *contract) {
+  const int64_t lanes = contract->pv_lanes > 0 ? contract->pv_lanes : 1;
+  return lanes < MOST_LANES ? lanes : MOST_LANES;
 }
 
-void key_sum_add(key_sum *sum, double p, const double *v, int64_t D) {
-  double *restrict total = sum->abs, *restrict running = sum->running;
-  double *restrict walk = sum->walk, *restrict square = sum->square;
+int64_t key_sum_room(const assay_contract *contract, int64_t D) {
+  return (5 + lanes_followed(contract)) * D;
+}
+
+void key_sum_place(key_sum *sum, const assay_contract *contract, int64_t D, double *memory) {
+  *sum = (key_sum){.contract = contract, .D = D, .lanes = lanes_followed(contract)};
+  double **const array[] = {&sum->abs, &sum->walk, &sum->square, &sum->lost, &sum->away, &sum->running};
+  for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i)
+    *array[i] = memory + (int64_t)i * D;
+}
+
+/* The order of the keys is not part of a contract: what a late large term would swallow counts as lost too, within a
+ * key axis that is not split. away: half an ulp of the whole sum, at most. */
+void key_sum_start(key_sum *sum, const double *whole, double factor) {
+  const int64_t D = sum->D;
+  sum->whole = whole;
+  sum->factor = factor;
+  sum->terms = 0;
+  sum->split = 0;
+  const double half = sum->contract->keys_per_split > 0 ? 0 : factor * 0x1p-24;
   for (int64_t d = 0; d < D; ++d) {
-    const double x = p * v[d], s = running[d] + x;
-    total[d] += fabs(x);
+    sum->abs[d] = sum->walk[d] = sum->square[d] = sum->lost[d] = 0;
+    sum->away[d] = half * fabs(whole[d]);
+  }
+  for (int64_t i = 0; i < sum->lanes * D; ++i)
+    sum->running[i] = 0;
+}
+
+/* 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */
+static inline double binade(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits &= UINT64_C(0x7FF) << 52;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
+  const int64_t D = sum->D, each = sum->contract->keys_per_split;
+  if (each > 0 && key / each != sum->split) {
+    sum->split = key / each;
+    for (int64_t i = 0; i < sum->lanes * D; ++i)
+      sum->running[i] = 0;
+  }
+  double *restrict total = sum->abs, *restrict running = sum->running + sum->terms % sum->lanes * D;
+  double *restrict walk = sum->walk, *restrict square = sum->square, *restrict lost = sum->lost;
+  const double *restrict away = sum->away;
+  for (int64_t d = 0; d < D; ++d) {
+    const double x = p * v[d], s = running[d] + x, size = fabs(x), e = x != 0 ? binade(s) : 0;
+    const double near = 0x1p-24 * fabs(s), half = near > away[d] ? near : away[d];
+    total[d] += size;
     running[d] = s;
-    walk[d] += s * s;
+    walk[d] += e * e;
     square[d] += x * x;
+    lost[d] += size < half ? x : 0;
   }
   ++sum->terms;
 }
 
-/* On l lanes each running sum is about S_k / l, and their errors add up: sum S_k^2 / l^2. The products may be
- * rounded too (Q), and the lanes' sums are combined (two roundings of the result's size). */
-void key_sum_finish(const key_sum *sum, const assay_contract *contract, int64_t keys, int64_t D, double *variance) {
-  const double lanes = lanes_of(contract, keys), chain = (double)sum->terms / lanes;
-  const double most = key_sum_variance(contract, keys, sum->terms);
-  for (int64_t d = 0; d < D; ++d) {
-    const double S = sum->running[d] * sum->running[d], Q = sum->square[d];
-    const double standing = sum->walk[d] / (lanes * lanes);
-    const double shuffled = (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
-    const double own = f32_variance * ((standing > shuffled ? standing : shuffled) + Q + 2 * (S > Q ? S : Q));
-    const double bound = most * sum->abs[d] * sum->abs[d];
-    variance[d] += own < bound ? own : bound;
+/* The products may be rounded too (Q), and the lanes' and splits' sums are combined (two roundings of the result's
+ * size). What is lost is uniform between nothing and all of it. */
+void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
+  const double lanes = lanes_of(sum->contract, keys), chain = (double)sum->terms / lanes;
+  const double alike = key_sum_variance(sum->contract, keys, sum->terms);
+  const double subnormal = (double)sum->terms * 0x1p-298 / 12;
+  for (int64_t d = 0; d < sum->D; ++d) {
+    if (!(sum->abs[d] > 0)) continue;
+    const double whole = sum->factor * sum->whole[d], S = whole * whole, Q = sum->square[d], lost = sum->lost[d];
+    const double standing = sum->walk[d] * 0x1p-46 / 12;
+    const double shuffled = f32_variance * (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
+    const double own = (standing > shuffled ? standing : shuffled) + f32_variance * (Q + 2 * (S > Q ? S : Q));
+    const double formula = alike * sum->abs[d] * sum->abs[d];
+    const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal;
+    variance[d] += added / (sum->factor * sum->factor);
   }
+}
+
+static int64_t slots_of(int64_t terms) {
+  int64_t slots = 16;
+  while (slots < 2 * terms)
+    slots *= 2;
+  return slots;
+}
+
+int64_t equal_terms_room(int64_t terms) {
+  return slots_of(terms) * (int64_t)sizeof(equal_slot);
+}
+
+void equal_terms_start(equal_terms *equal, int64_t terms, void *memory) {
+  equal->slot = memory;
+  equal->slots = slots_of(terms);
+  memset(memory, 0, (size_t)equal_terms_room(terms));
+}
+
+void equal_terms_add(equal_terms *equal, double x, double running) {
+  const float value = (float)x;
+  const double ulp = 0x1p-23 * binade(running);
+  if (!(value > 0) || !((double)value >= ulp / 2)) return; /* lost: counted there */
+  uint32_t code;
+  memcpy(&code, &value, sizeof code);
+  code >>= 7;
+  int64_t at = (int64_t)(code * 0x9E3779B1u) & (equal->slots - 1);
+  while (equal->slot[at].code != 0 && equal->slot[at].code != code)
+    at = (at + 1) & (equal->slots - 1);
+  equal_slot *slot = &equal->slot[at];
+  const double error = fmod((double)value, ulp) != 0 ? ulp : 0; /* a multiple of the ulp is added exactly */
+  slot->code = code;
+  slot->ulps += error;
+  slot->ulps2 += error * error;
+  slot->value += x;
+  slot->value2 += x * x;
+}
+
+double equal_terms_additions(const equal_terms *equal) {
+  double sum = 0;
+  for (int64_t i = 0; i < equal->slots; ++i)
+    sum += equal->slot[i].ulps * equal->slot[i].ulps - equal->slot[i].ulps2;
+  return sum / 12;
+}
+
+double equal_terms_shared(const equal_terms *equal) {
+  double sum = 0;
+  for (int64_t i = 0; i < equal->slots; ++i)
+    sum += equal->slot[i].value * equal->slot[i].value - equal->slot[i].value2;
+  return sum;
 }
 
 /* The accumulation's formula takes the terms for alike. A term that outweighs the others (a channel that all keys

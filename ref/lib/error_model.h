@@ -22,19 +22,57 @@ double accumulation_variance(double terms, double lanes);
  * pieces of keys_per_split, each on pv_lanes running sums. */
 double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t terms);
 
-/* The same for sums whose terms x_t differ in sign, for D channels at once. Every addition rounds a running sum, so
- * the variance is f32_variance · sum_k S_k^2. It is taken for the keys as they stand, and as the mean over all
- * orders, chain · ((S^2 - Q) / (3 lanes) + Q / 2) with Q = sum x^2; the larger counts, at most the bound above. */
+/* A of sum_t x_t, x_t = p_t v_t, for D channels at once: the larger of the formula above and of what these very terms
+ * give, and what is lost (docs/judging.md, "Sums in f32"). An addition rounds at the ulp of its running sum S_k:
+ *   these terms   sum_k ulp(S_k)^2 / 12, for the keys in order on the contract's splits and lanes; or the mean over all
+ *                 orders, chain · ((S^2 - Q) / (3 lanes) + Q / 2) with Q = sum x^2, where that is larger
+ *   lost          terms below half an ulp of their running sum leave no trace: an error of up to their sum */
 typedef struct key_sum {
-  double *abs, *running, *walk, *square; /* [D] sum |x|, S_k so far, sum of S_k^2, Q */
-  int64_t terms;
+  double *abs, *walk, *square, *lost; /* [D] sum |x|; sum of 4^e where 2^e <= |S_k| < 2^(e + 1); Q; sum of lost x */
+  double *away;                       /* [D] terms below this may be lost, wherever they stand */
+  double *running;                    /* [lanes, D] S_k so far */
+  const assay_contract *contract;
+  const double *whole; /* [D] the sum itself, divided by `factor` */
+  double factor;
+  int64_t D, lanes, terms, split;
 } key_sum;
 
-void key_sum_start(key_sum *sum, int64_t D);
-/* One more term p v_d in every channel. */
-void key_sum_add(key_sum *sum, double p, const double *v, int64_t D);
-/* Adds A to variance[D]. */
-void key_sum_finish(const key_sum *sum, const assay_contract *contract, int64_t keys, int64_t D, double *variance);
+/* Doubles that key_sum_place needs. */
+int64_t key_sum_room(const assay_contract *contract, int64_t D);
+void key_sum_place(key_sum *sum, const assay_contract *contract, int64_t D, double *memory);
+/* whole · factor: what the sum will be. */
+void key_sum_start(key_sum *sum, const double *whole, double factor);
+/* One more term p v_d in every channel. Keys ascend. */
+void key_sum_add(key_sum *sum, int64_t key, double p, const double *v);
+/* The running sum that took the last term, in channel 0. */
+static inline double key_sum_running(const key_sum *sum) {
+  return sum->running[(sum->terms + sum->lanes - 1) % sum->lanes * sum->D];
+}
+/* Adds A / factor^2 to variance[D]. */
+void key_sum_finish(const key_sum *sum, int64_t keys, double *variance);
+
+/* Equal terms of one sign err alike: adding x to a multiple of ulp(S_k) errs by x mod ulp(S_k), whatever S_k is. Values
+ * that agree in 16 bits count as equal. */
+typedef struct equal_slot {
+  uint32_t code;        /* of the value; 0: free */
+  double ulps, ulps2;   /* sum of ulp(S_k), of ulp(S_k)^2 */
+  double value, value2; /* sum of the terms, of their squares */
+} equal_slot;
+
+typedef struct equal_terms {
+  equal_slot *slot; /* hashed */
+  int64_t slots;
+} equal_terms;
+
+/* Bytes for `terms` terms. */
+int64_t equal_terms_room(int64_t terms);
+void equal_terms_start(equal_terms *equal, int64_t terms, void *memory);
+/* running: the sum after x was added. */
+void equal_terms_add(equal_terms *equal, double x, double running);
+/* What is to be added to the variance of the sum for its additions. */
+double equal_terms_additions(const equal_terms *equal);
+/* The same for an error of the terms themselves that equal terms share, of relative variance 1. */
+double equal_terms_shared(const equal_terms *equal);
 
 /* Relative variance of exp and tanh whose error bound is `ulp` units in the last place: uniform between the
  * bounds, an ulp being 1.44 · 2^-24 of the value on average. */

@@ -1,0 +1,132 @@
+/* Sums in f32 against the error model's A: what independent roundings miss. Each case shows that the formula alone
+ * would call a plain loop wrong, and that A does not. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/rng.h"
+#include "ref/lib/error_model.h"
+
+enum { MOST = 2000 };
+static const double kappa = 7;
+
+typedef struct outcome {
+  double miss, sigma, formula; /* error of the loop, sqrt(A), square root of the formula */
+} outcome;
+
+static assay_contract contract_of(int32_t lanes, int32_t split) {
+  return (assay_contract){.qk_lanes = 1, .pv_lanes = lanes, .keys_per_split = split, .exp_ulp = 2};
+}
+
+/* A loop over x[n] with the contract's lanes and splits; terms of one channel. */
+static outcome sum_in_f32(const double *x, int64_t n, int32_t lanes, int32_t split) {
+  const assay_contract contract = contract_of(lanes, split);
+  const int64_t each = split > 0 ? split : n;
+  double whole = 0, variance = 0, abs = 0, memory[64];
+  const double one = 1;
+  float total = 0;
+  void *slots = malloc((size_t)equal_terms_room(n));
+  cr_assert(slots != NULL && key_sum_room(&contract, 1) <= 64);
+  for (int64_t begin = 0; begin < n; begin += each) {
+    float lane[8] = {0}, part = 0;
+    for (int64_t t = begin; t < n && t < begin + each; ++t)
+      lane[t % lanes] += (float)x[t];
+    for (int32_t i = 0; i < lanes; ++i)
+      part += lane[i];
+    total += part;
+  }
+  for (int64_t t = 0; t < n; ++t) {
+    whole += x[t];
+    abs += fabs(x[t]);
+  }
+  key_sum sum;
+  equal_terms equal;
+  key_sum_place(&sum, &contract, 1, memory);
+  key_sum_start(&sum, &whole, 1);
+  equal_terms_start(&equal, n, slots);
+  for (int64_t t = 0; t < n; ++t) {
+    key_sum_add(&sum, t, x[t], &one);
+    equal_terms_add(&equal, x[t], key_sum_running(&sum));
+  }
+  key_sum_finish(&sum, n, &variance);
+  const double alike = equal_terms_additions(&equal);
+  cr_assert(alike >= 0);
+  free(slots);
+  return (outcome){fabs((double)total - whole), sqrt(variance + alike), abs * sqrt(key_sum_variance(&contract, n, n))};
+}
+
+/* Weights that double precision holds and f32 holds too: no error but that of the additions. */
+static double stored(double x) {
+  return (double)(float)x;
+}
+
+Test(error_model, small_terms_behind_a_large_one_are_lost) {
+  double x[MOST];
+  for (int32_t split = 0; split <= 256; split += 256) {
+    x[0] = 1;
+    for (int t = 1; t < MOST; ++t)
+      x[t] = stored(0x1p-25 * (0.5 + 0.4 * (double)(t % 7) / 7));
+    const outcome o = sum_in_f32(x, split > 0 ? 200 : MOST, 1, split);
+    cr_assert(o.miss > kappa * o.formula / 4 && o.miss <= 2 * o.sigma, "split %d: miss %g, sigma %g, formula %g", split,
+              o.miss, o.sigma, o.formula);
+  }
+  const outcome all = sum_in_f32(x, MOST, 1, 0);
+  cr_assert(all.miss > kappa * all.formula, "miss %g, formula %g", all.miss, all.formula);
+}
+
+/* The large one last: in this order nothing is lost, in the other everything is; the limit is that of both. */
+Test(error_model, order_of_the_keys_is_nobodys_promise) {
+  double x[MOST], y[MOST];
+  for (int t = 0; t < MOST; ++t)
+    x[t] = t == 0 ? 1 : 0x1.8p-26;
+  for (int t = 0; t < MOST; ++t)
+    y[t] = x[MOST - 1 - t];
+  const outcome first = sum_in_f32(x, MOST, 1, 0), last = sum_in_f32(y, MOST, 1, 0);
+  cr_assert(first.miss > kappa * first.formula && first.miss <= 2 * first.sigma && first.miss <= kappa * last.sigma);
+}
+
+Test(error_model, equal_terms_err_alike) {
+  double x[MOST];
+  int beyond = 0;
+  for (int i = 0; i < 64; ++i) {
+    const double value = stored(0.5 + 0.0076 * (i + 0.37));
+    for (int t = 0; t < MOST; ++t)
+      x[t] = value;
+    const outcome o = sum_in_f32(x, MOST, 1, 0);
+    cr_assert(o.miss <= 2.5 * o.sigma, "%a: miss %g, sigma %g", value, o.miss, o.sigma);
+    beyond += o.miss > kappa * o.formula;
+  }
+  cr_assert(beyond > 0, "none beyond the formula");
+}
+
+/* Whole numbers below 2^24, and equal terms among others, are no reason for a wider limit. */
+Test(error_model, exact_additions_add_nothing) {
+  double x[MOST];
+  for (int t = 0; t < MOST; ++t)
+    x[t] = 1;
+  const outcome o = sum_in_f32(x, MOST, 1, 0);
+  cr_assert(o.miss == 0 && o.sigma <= o.formula * 1.01, "sigma %g, formula %g", o.sigma, o.formula);
+}
+
+/* The running sum is large from the first term on: every addition rounds at its ulp. And terms of both signs, on lanes
+ * and splits: the mean over many sums is what A says. */
+Test(error_model, mean_over_many_sums) {
+  static const int32_t lanes[] = {1, 1, 4, 8}, splits[] = {0, 256, 0, 256};
+  for (int heavy = 0; heavy < 2; ++heavy)
+    for (int k = 0; k < 4; ++k) {
+      double miss = 0, sigma = 0, x[MOST];
+      for (int turn = 0; turn < 200; ++turn) {
+        assay_rng_normals((uint64_t)(turn + 1000 * k), 7, x, 800);
+        for (int t = 0; t < 800; ++t)
+          x[t] = heavy ? stored(fabs(x[t]) * 0x1p-12) : stored(x[t]);
+        if (heavy) x[0] = stored(1 + 0.0009 * turn);
+        const outcome o = sum_in_f32(x, 800, lanes[k], splits[k]);
+        cr_assert(o.miss <= kappa * o.sigma, "turn %d: miss %g, sigma %g", turn, o.miss, o.sigma);
+        miss += o.miss * o.miss;
+        sigma += o.sigma * o.sigma;
+      }
+      const double ratio = sqrt(miss / sigma);
+      cr_assert(ratio < 1.4 && (!heavy || lanes[k] > 1 || splits[k] > 0 || ratio > 0.5), "heavy %d, lanes %d: %g",
+                heavy, lanes[k], ratio);
+    }
+}
