@@ -72,15 +72,10 @@ static assay_status check_sizes(const assay_model_config *c, assay_error *error)
   const struct {
     const char *name;
     int64_t value, min, max;
-  } size[] = {{"layers", c->layers, 1, 1024},
-              {"hidden", c->hidden, 1, 65536},
-              {"heads", c->heads, 1, 1024},
-              {"kv_heads", c->kv_heads, 1, 1024},
-              {"head_size", c->head_size, 8, 256},
-              {"intermediate", c->intermediate, 1, 262144},
-              {"vocab", c->vocab, 1, 1048576},
-              {"max_pos", c->max_pos, 1, 1048576},
-              {"rotated", c->rotated, 0, c->head_size}};
+  } size[] = {{"layers", c->layers, 1, 1024},      {"hidden", c->hidden, 1, 65536},
+              {"heads", c->heads, 1, 1024},        {"kv_heads", c->kv_heads, 1, 1024},
+              {"head_size", c->head_size, 8, 256}, {"intermediate", c->intermediate, 1, 262144},
+              {"vocab", c->vocab, 1, 1048576},     {"max_pos", c->max_pos, 1, 1048576}};
   for (size_t i = 0; i < sizeof size / sizeof size[0]; ++i) {
     const assay_status status = in_range(size[i].name, size[i].value, size[i].min, size[i].max, error);
     if (status != ASSAY_OK) return status;
@@ -133,8 +128,9 @@ assay_status assay_model_check(const assay_model_config *c, assay_error *error) 
   if (c->arch == ASSAY_GPT2 && (c->qk_norm || c->rotated != 0))
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: gpt2 has none", c->qk_norm ? "qk_norm" : "rotated");
   if (c->arch == ASSAY_QWEN3 && c->norm_bias) return assay_fail(error, ASSAY_ERR_INPUT, "norm_bias: rms_norm has none");
-  if (c->rotated % 2 != 0)
-    return assay_fail(error, ASSAY_ERR_INPUT, "rotated: found %lld, allowed even numbers", (long long)c->rotated);
+  if (c->rotated < 0 || c->rotated > c->head_size || c->rotated % 2 != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "rotated: found %lld, allowed even numbers from 0 to head_size (%lld)",
+                      (long long)c->rotated, (long long)c->head_size);
   if (c->rotated > 0 && !(c->rope_base > 0 && c->rope_base <= 1e12))
     return assay_fail(error, ASSAY_ERR_INPUT, "rope_base: found %g, allowed above 0, at most 1e12", c->rope_base);
   if ((unsigned)c->rope_style >= ASSAY_ROPE_COUNT)

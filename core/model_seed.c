@@ -9,9 +9,11 @@
  * P(z > 0) = 1/8 + 1/2 P(a r > b r') + ..., with a = 1 - sigma/3, b = sigma/3 and r, r' half-normal:
  *     sigma 1.00  1.20  1.30  1.35  1.40
  *     share 0.359 0.326 0.309 0.301 0.293
- * A prompt of n ids has slightly more, about 0.6 / (n + 1), since nothing is left of its first key. Scores are near
- * independent as long as hidden rows of different tokens are: so no weight has a mean that all tokens share, and the
- * sublayers' part of the residual stream (post gamma) stays below the embedding. */
+ * A prompt of n ids has slightly more, about 0.6 / (n + 1), since nothing is left of its first key; sigma 1.375 gives
+ * 0.31 at 48 ids, 0.30 at 256, 0.295 at 2048. Scores are near independent as long as hidden rows of different tokens
+ * are. So no weight has a mean that all tokens share (but those of the norms), and over all layers the sublayers add no
+ * more to the residual stream than the embedding brings (post gamma): measured over 35 layers, the last layer has the
+ * share of the first. */
 #include <math.h>
 #include <string.h>
 
@@ -40,8 +42,8 @@ static spread norm_spread(const assay_model_config *c, const char *name, double 
     return ends_with(name, ".gamma") ? (spread){1.5, 0} : (spread){1.25, 0.125};
   }
   if (ends_with(name, ".alpha")) return post ? (spread){0.5, 0.05} : (spread){0.8 / e, 0.08 / e};
-  if (ends_with(name, ".gamma")) return post ? (spread){0.7 * residual, 0.07 * residual} : (spread){1.4, 0.14};
-  if (ends_with(name, ".beta")) return (spread){0, post ? 0.05 * residual : 0.05};
+  if (ends_with(name, ".gamma")) return post ? (spread){2 * residual, 0.2 * residual} : (spread){1.4, 0.14};
+  if (ends_with(name, ".beta")) return (spread){0, post ? 0.1 * residual : 0.05};
   return ends_with(name, ".g") ? (spread){1, 0.1} : (spread){0, 0.1};
 }
 
