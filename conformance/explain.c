@@ -163,7 +163,10 @@ void explain_values(const trial *t, const outputs *got, const finding *found, ca
   s.size = sizeof result->explanation;
   if (!enabled || t->first.chosen.order != 0) return;
   /* The known mistakes are those of attention over a cache that it only reads. */
-  if (t->one->op->form != ASSAY_PAGED || logical_appends(t->one->op)) return;
+  if (t->one->op->form != ASSAY_PAGED || logical_appends(t->one->op)) {
+    explain_planted(t, got, s.where, s.text, s.size);
+    return;
+  }
   if (scene_make(&s))
     for (int32_t i = 0; i < explain_mistake_count && result->explanation[0] == '\0'; ++i)
       (void)explain_mistakes[i](&s);

@@ -40,6 +40,11 @@ assay_tensor *scene_arg(scene *s, assay_content content, int32_t nth);
 void scene_read(scene *s, bool k, int64_t token, int64_t kv_head, double *value);
 void scene_write(scene *s, bool k, int64_t token, int64_t kv_head, const double *value);
 
+/* ---- explain_planted.c ---- */
+
+/* For operators whose mistakes explain_mistakes.c does not know: by their own spoils. Leaves `text` where none fits. */
+void explain_planted(const trial *t, const outputs *got, place where, char *text, size_t size);
+
 /* ---- explain_mistakes.c ---- */
 
 /* Makes its mistake in all its forms until one matches; writes which. */

@@ -191,7 +191,8 @@ static bool fewer_requests(shrinker *s) {
 static bool plainer_mode(shrinker *s) {
   assay_case list[2];
   int32_t count = 0;
-  if (s->now.mode == MODE_DECODE || s->now.section == SECTION_REFUSE) return false;
+  const bool plain = s->now.op->form == ASSAY_PLAIN; /* has no mode */
+  if (plain || s->now.mode == MODE_DECODE || s->now.section == SECTION_REFUSE) return false;
   if (copy_now(s, &list[count])) set_mode(&list[count++], MODE_DECODE);
   if (s->now.mode == MODE_MIXED && copy_now(s, &list[count])) set_mode(&list[count++], MODE_PREFILL);
   return shrink_try(s, list, count);

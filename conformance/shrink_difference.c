@@ -163,6 +163,8 @@ static void say_at_least(shrinker *s, const quantity *what, int64_t m, sentence 
     say(to, "%s > %" PRId64 " and splits >= %" PRId64, what->name, before, before / s->split + 1);
   else if (length && before > 0 && before % bs == 0 && depends_on_blocks(s))
     say(to, "%s > %" PRId64 " and blocks >= %" PRId64, what->name, before, before / bs + 1);
+  else if (what->kind == QUANTITY_DIM && before > 0 && before % 16 == 0)
+    say(to, "%s > %" PRId64, what->name, before);
   else
     say(to, "%s >= %" PRId64, what->name, m);
 }

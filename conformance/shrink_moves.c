@@ -133,18 +133,19 @@ int32_t quantity_list(const assay_case *one, quantity *list, int32_t room) {
   do {                                                                                                                 \
     if (count < room) list[count++] = (quantity){__VA_ARGS__};                                                         \
   } while (0)
+  const bool requests = op->form == ASSAY_PAGED;
   if (one->batch > 1) ADD(QUANTITY_LENGTHS, 0, 1, KEY_MAX_LENGTH, 1, "the longest kv_len");
-  for (int32_t i = 0; i < one->batch; ++i) {
+  for (int32_t i = 0; requests && i < one->batch; ++i) {
     ADD(QUANTITY_LENGTH, i, one->mode == MODE_CHUNKED ? 1 : 0, KEY_MAX_LENGTH, 1, "kv_len");
     if (one->batch > 1 && count > 0)
       (void)snprintf(list[count - 1].name, sizeof list[count - 1].name, "kv_len of request %d", i);
   }
-  for (int32_t i = 0; i < one->batch && (one->mode == MODE_CHUNKED || one->mode == MODE_MIXED); ++i) {
+  for (int32_t i = 0; requests && i < one->batch && (one->mode == MODE_CHUNKED || one->mode == MODE_MIXED); ++i) {
     ADD(QUANTITY_NEW, i, one->mode == MODE_CHUNKED ? 1 : 0, one->kv_len[i] > 1 ? one->kv_len[i] : 1, 1, "new");
     if (one->batch > 1 && count > 0)
       (void)snprintf(list[count - 1].name, sizeof list[count - 1].name, "new of request %d", i);
   }
-  const bool heads = has_heads(one);
+  const bool heads = requests && has_heads(one); /* elsewhere they need not be multiples of each other */
   if (heads) {
     ADD(QUANTITY_HEADS, 0, 1, 256, 1, "H_kv");
     ADD(QUANTITY_GROUP, 0, 1, 256, 1, "H / H_kv");
@@ -205,7 +206,7 @@ int32_t quantity_steps(const assay_case *one, const quantity *what, int64_t valu
 /* ---- keys -------------------------------------------------------------------------------------------- */
 
 bool plain_value(const assay_case *one, const case_key *key, double *value) {
-  static const char *const kept[] = {"section", "tier", "mode", "break", "D"};
+  static const char *const kept[] = {"section", "tier", "mode", "break"};
   if (key->kind > KEY_ENUM || key->store == STORE_DIM) return false;
   for (size_t i = 0; i < sizeof kept / sizeof kept[0]; ++i)
     if (strcmp(key->name, kept[i]) == 0) return false;

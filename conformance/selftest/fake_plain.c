@@ -206,6 +206,7 @@ static assay_status mix_launch(const assay_call *call, assay_env *env, assay_err
       if (plain_broken == PLAIN_ROWS_IN_PLACE && n % 2 == 1) value = -value;
       if (plain_broken == PLAIN_PLACE_SHOWS && n == 0 && value != 0) value += assay_ulp(value, x->dtype);
       if (plain_broken == PLAIN_LAST_DROPPED && c == C - 1) value = at(x, n, c);
+      if (plain_broken == PLAIN_WIDE_ONLY && c >= 32) value = at(x, n, c);
       put(y, n, c, value);
     }
   }
@@ -287,7 +288,8 @@ static assay_status code_launch(const assay_call *call, assay_env *env, assay_er
   unsigned char *code = call->arg[1].data;
   (void)env, (void)error;
   for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) {
-    const double value = at(x, i / x->shape[1], i % x->shape[1]);
+    const int64_t row = i / x->shape[1], from = plain_broken == PLAIN_ROW_BEFORE && row > 0 ? row - 1 : row;
+    const double value = at(x, from, i % x->shape[1]);
     assay_store_f64(code, ASSAY_E4M3, i, value);
     if (assay_is_nan(value) && plain_broken == PLAIN_NUMBER_FOR_NAN) code[i] = 0;
     if (assay_is_nan(value) && plain_broken == PLAIN_NAN_SIGN) code[i] = 0xFF;

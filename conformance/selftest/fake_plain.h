@@ -24,6 +24,8 @@ typedef enum plain_fault {
   PLAIN_WRONG_TOP,       /* a channel that is not the largest */
   PLAIN_GAIN_LOST,       /* y = x */
   PLAIN_LAST_DROPPED,    /* the last channel is left alone */
+  PLAIN_WIDE_ONLY,       /* y = x, in channels from 32 on */
+  PLAIN_ROW_BEFORE,      /* of fake_code: the code of the row before */
   PLAIN_TOP_UNWRITTEN,   /* of the last row */
   PLAIN_NUMBER_FOR_NAN,  /* 0 where the code is that of NaN */
   PLAIN_NAN_FOR_NUMBER,  /* NaN where there is a number */
