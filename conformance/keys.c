@@ -12,20 +12,20 @@
 
 #define FIELD(field)      offsetof(assay_case, field)
 #define FIELD_SIZE(field) sizeof(((const assay_case *)NULL)->field)
-#define INT_KEY(key, field, low, high, standard, text)                                                                 \
+#define INT_KEY(key, field, low, high, standard, who, text)                                                            \
   {                                                                                                                    \
     .name = key, .kind = KEY_INTEGER, .min = low, .max = high, .fallback = standard, .multiple = 1,                    \
-    .store = STORE_I32, .at = FIELD(field), .doc = text                                                                \
+    .store = STORE_I32, .at = FIELD(field), .shown = who, .doc = text                                                  \
   }
-#define REAL_KEY(key, field, low, high, standard, text)                                                                \
+#define REAL_KEY(key, field, low, high, standard, who, text)                                                           \
   {                                                                                                                    \
     .name = key, .kind = KEY_REAL, .min = low, .max = high, .fallback = standard, .multiple = 1, .store = STORE_F64,   \
-    .at = FIELD(field), .doc = text                                                                                    \
+    .at = FIELD(field), .shown = who, .doc = text                                                                      \
   }
-#define ENUM_KEY(key, field, list, standard, shown, text)                                                              \
+#define ENUM_KEY(key, field, list, standard, printed, who, text)                                                       \
   {                                                                                                                    \
     .name = key, .kind = KEY_ENUM, .names = list, .fallback = standard, .multiple = 1, .store = STORE_I32,             \
-    .at = FIELD(field), .always = shown, .doc = text                                                                   \
+    .at = FIELD(field), .always = printed, .shown = who, .doc = text                                                   \
   }
 #define TEXT_KEY(key, field, text)                                                                                     \
   { .name = key, .kind = KEY_TEXT, .store = STORE_TEXT, .at = FIELD(field), .size = FIELD_SIZE(field), .doc = text }
@@ -35,12 +35,12 @@ _Static_assert(sizeof(case_section) == 4 && sizeof(assay_values) == 4 && sizeof(
 
 static const case_key head[] = {
     TEXT_KEY("suite", suite, "file stem of the suite"),
-    ENUM_KEY("section", section, "check,edge,refuse,bench", SECTION_CHECK, true, "section of the suite"),
+    ENUM_KEY("section", section, "check,edge,refuse,bench", SECTION_CHECK, true, SHOWN_ALWAYS, "section of the suite"),
     TEXT_KEY("name", name, "name of the item"),
     TEXT_KEY("variant", variant, "the implementation that runs it"),
     TEXT_KEY("device", device, "where it runs"),
-    ENUM_KEY("tier", tier, "exact,calibrated", TIER_CALIBRATED, true, "how the result is judged"),
-    ENUM_KEY("mode", mode, "decode,prefill,chunked,mixed", MODE_DECODE, true, "shape of the batch"),
+    ENUM_KEY("tier", tier, "exact,calibrated", TIER_CALIBRATED, true, SHOWN_ALWAYS, "how the result is judged"),
+    ENUM_KEY("mode", mode, "decode,prefill,chunked,mixed", MODE_DECODE, true, SHOWN_PAGED, "shape of the batch"),
     {.name = "dtype",
      .kind = KEY_ENUM,
      .names = "f32,f16,bf16",
@@ -56,32 +56,37 @@ static const case_key head[] = {
      .multiple = 1,
      .store = STORE_KV_DTYPE,
      .always = true,
-     .doc = "K and V cache; same: that of q"},
+     .doc = "K and V cache; same: that of q",
+     .shown = SHOWN_PAGED},
     {.name = "out_dtype",
      .kind = KEY_ENUM,
      .names = "same,f32,f16,bf16",
      .fallback = 0,
      .multiple = 1,
      .store = STORE_KV_DTYPE,
-     .doc = "the result, where the operator leaves a choice"},
-    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles", ASSAY_NORMAL, true, "what the inputs hold"),
-    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles,special", ASSAY_NORMAL, true,
+     .doc = "the result, where the operator leaves a choice",
+     .shown = SHOWN_OUT_DTYPE},
+    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles", ASSAY_NORMAL, true, SHOWN_PLAIN_VALUES,
+             "what the inputs hold"),
+    ENUM_KEY("values", values, "normal,heavy_tailed,lattice,needles,special", ASSAY_NORMAL, true, SHOWN_SPECIAL_VALUES,
              "what the inputs hold"),
 };
 
 static const case_key tail[] = {
-    ENUM_KEY("tables", tables, "identity,shuffled,huge", TABLES_SHUFFLED, false,
+    ENUM_KEY("tables", tables, "identity,shuffled,huge", TABLES_SHUFFLED, false, SHOWN_PAGED,
              "numbering of physical blocks; huge: addresses beyond 2^31 elements"),
-    ENUM_KEY("dead", dead, "nan,inf,largest,stale,zero", DEAD_NAN, false, "dead bytes of the first run"),
-    REAL_KEY("sigma", sigma, 0, 64, 0.75, "taps: w_0 = 1 - sigma/F, the others -sigma/F"),
-    REAL_KEY("tap_skew", tap_skew, -1, 1, 0, "w_j += tap_skew * j"),
-    REAL_KEY("density", density, -1, 1, -1, "wanted share of live keys; -1: chance"),
-    INT_KEY("q_pad", q_pad, 0, 65536, 0, "elements between rows of q, and of new k and v"),
-    INT_KEY("row_pad", q_pad, 0, 65536, 0, "elements between rows of the arguments whose rows may lie apart"),
-    INT_KEY("kv_pad", kv_pad, -1, 65536, 0, "elements after every block; -1 or interleaved: K and V block by block"),
-    INT_KEY("rows", rows, 0, 1 << 20, 0, "rows judged; 0: all"),
+    ENUM_KEY("dead", dead, "nan,inf,largest,stale,zero", DEAD_NAN, false, SHOWN_ALWAYS, "dead bytes of the first run"),
+    REAL_KEY("sigma", sigma, 0, 64, 0.75, SHOWN_TAPS, "taps: w_0 = 1 - sigma/F, the others -sigma/F"),
+    REAL_KEY("tap_skew", tap_skew, -1, 1, 0, SHOWN_TAPS, "w_j += tap_skew * j"),
+    REAL_KEY("density", density, -1, 1, -1, SHOWN_PAGED, "wanted share of live keys; -1: chance"),
+    INT_KEY("q_pad", q_pad, 0, 65536, 0, SHOWN_Q_PAD, "elements between rows of q, and of new k and v"),
+    INT_KEY("row_pad", q_pad, 0, 65536, 0, SHOWN_ROW_PAD,
+            "elements between rows of the arguments whose rows may lie apart"),
+    INT_KEY("kv_pad", kv_pad, -1, 65536, 0, SHOWN_PAGED,
+            "elements after every block; -1 or interleaved: K and V block by block"),
+    INT_KEY("rows", rows, 0, 1 << 20, 0, SHOWN_ROWS, "rows judged; 0: all"),
     ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,workspace", BREAK_NOTHING, false,
-             "what a refuse case breaks"),
+             SHOWN_ALWAYS, "what a refuse case breaks"),
     TEXT_KEY("expect", expect, "the name a refusal must contain"),
     {.name = "kv_len",
      .kind = KEY_LENGTHS,
@@ -91,7 +96,8 @@ static const case_key tail[] = {
      .store = STORE_LIST,
      .at = FIELD(kv_len),
      .always = true,
-     .doc = "L of each request, new tokens included"},
+     .doc = "L of each request, new tokens included",
+     .shown = SHOWN_PAGED},
     {.name = "new",
      .kind = KEY_LENGTHS,
      .min = 0,
@@ -99,12 +105,14 @@ static const case_key tail[] = {
      .multiple = 1,
      .store = STORE_LIST,
      .at = FIELD(new_len),
-     .doc = "T of each request"},
+     .doc = "T of each request",
+     .shown = SHOWN_PAGED},
     {.name = "share",
      .kind = KEY_SHARE,
      .store = STORE_LIST,
      .at = FIELD(share_with),
-     .doc = "earlier request and number of tokens shared with it"},
+     .doc = "earlier request and number of tokens shared with it",
+     .shown = SHOWN_PAGED},
     {.name = "seed", .kind = KEY_SEED, .store = STORE_U64, .at = FIELD(seed), .always = true, .doc = "of all values"},
 };
 
@@ -128,26 +136,28 @@ static bool has_out_dtype(const assay_op *op) {
   return false;
 }
 
-static bool listed(const char *list, const char *word) {
-  const size_t n = strlen(word);
-  for (const char *at = list; *at != '\0'; at += strspn(at, " ")) {
-    const size_t m = strcspn(at, " ");
-    if (m == n && memcmp(at, word, n) == 0) return true;
-    at += m;
-  }
-  return false;
-}
-
 /* Keys that say something of this operator. */
 static bool is_shown(const assay_op *op, const case_key *key) {
-  if (strcmp(key->name, "values") == 0) return op->takes_special == (strstr(key->names, "special") != NULL);
-  if (strcmp(key->name, "out_dtype") == 0) return op->form == ASSAY_PLAIN && has_out_dtype(op);
-  if (strcmp(key->name, "row_pad") == 0) return op->form == ASSAY_PLAIN && has_strided(op);
-  if (strcmp(key->name, "q_pad") == 0) return op->form == ASSAY_PAGED && has_strided(op);
-  if (strcmp(key->name, "rows") == 0) return op->form == ASSAY_PAGED || op->row_dim != NULL;
-  /* sigma and tap_skew mean something only where there are taps. */
-  if (listed("sigma tap_skew", key->name)) return has_content(op, ASSAY_TAPS);
-  if (listed("mode kv_dtype tables density kv_pad kv_len new share", key->name)) return op->form == ASSAY_PAGED;
+  switch (key->shown) {
+  case SHOWN_ALWAYS:
+    break;
+  case SHOWN_PAGED:
+    return op->form == ASSAY_PAGED;
+  case SHOWN_ROWS:
+    return op->form == ASSAY_PAGED || op->row_dim != NULL;
+  case SHOWN_TAPS:
+    return has_content(op, ASSAY_TAPS);
+  case SHOWN_Q_PAD:
+    return op->form == ASSAY_PAGED && has_strided(op);
+  case SHOWN_ROW_PAD:
+    return op->form == ASSAY_PLAIN && has_strided(op);
+  case SHOWN_OUT_DTYPE:
+    return op->form == ASSAY_PLAIN && has_out_dtype(op);
+  case SHOWN_PLAIN_VALUES:
+    return !op->takes_special;
+  case SHOWN_SPECIAL_VALUES:
+    return op->takes_special;
+  }
   return true;
 }
 

@@ -31,6 +31,19 @@ typedef enum key_store {
   STORE_LIST
 } key_store;
 
+/* Which operators have it. */
+typedef enum key_shown {
+  SHOWN_ALWAYS,
+  SHOWN_PAGED,
+  SHOWN_ROWS, /* whose rows can be judged one by one */
+  SHOWN_TAPS,
+  SHOWN_Q_PAD, /* paged, rows that may lie apart */
+  SHOWN_ROW_PAD,
+  SHOWN_OUT_DTYPE,
+  SHOWN_PLAIN_VALUES,
+  SHOWN_SPECIAL_VALUES
+} key_shown;
+
 typedef struct case_key {
   const char *name;
   key_kind kind;
@@ -42,6 +55,7 @@ typedef struct case_key {
   size_t size; /* KEY_TEXT: bytes of the field */
   bool always; /* printed even at its default */
   const char *doc;
+  key_shown shown;
 } case_key;
 
 /* Keys in the order a descriptor prints them. */

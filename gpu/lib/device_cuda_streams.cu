@@ -44,11 +44,14 @@ assay_status graph_capture_end(void **graph, assay_error *error) {
   cudaGraphExec_t ready = nullptr;
   *graph = nullptr;
   cudaError_t code = cudaStreamEndCapture(capture_stream, &captured);
+  const bool whole = code == cudaSuccess && captured != nullptr;
+  if (whole) {
+    code = cudaGraphInstantiate(&ready, captured, 0);
+    (void)cudaGraphDestroy(captured);
+  }
   unlock();
-  if (code != cudaSuccess || captured == nullptr)
+  if (!whole)
     return fail_with(code != cudaSuccess ? code : cudaErrorStreamCaptureInvalidated, "end of a capture", error);
-  code = cudaGraphInstantiate(&ready, captured, 0);
-  (void)cudaGraphDestroy(captured);
   if (code != cudaSuccess) return fail_with(code, "instantiating a graph", error);
   *graph = ready;
   return ASSAY_OK;
@@ -60,7 +63,9 @@ assay_status graph_replay(void *graph, assay_error *error) {
 }
 
 void graph_release(void *graph) {
+  lock_for(false);
   if (graph != nullptr) (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+  unlock();
 }
 
 /* ---- streams ---------------------------------------------------------------------------------------- */
@@ -68,7 +73,9 @@ void graph_release(void *graph) {
 static assay_status open_side(int32_t number, assay_error *error) {
   const assay_status status = assay_device_cuda()->open(error);
   if (status != ASSAY_OK || side[number] != nullptr) return status;
+  lock_for(false);
   const cudaError_t code = cudaStreamCreateWithFlags(&side[number], cudaStreamNonBlocking);
+  unlock();
   if (code == cudaSuccess) return ASSAY_OK;
   side[number] = nullptr;
   return fail_with(code, "creating a stream", error);
