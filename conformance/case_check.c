@@ -85,7 +85,7 @@ static assay_status check_types(const assay_case *one, assay_error *error) {
 }
 
 static assay_status check_dims(const assay_case *one, assay_error *error) {
-  const int64_t H = dim_of(one, "H", 1), H_kv = dim_of(one, "H_kv", 1), block_size = dim_of(one, "block_size", 8);
+  const int64_t H_kv = dim_of(one, "H_kv", 1), H = dim_of(one, "H", H_kv), block_size = dim_of(one, "block_size", 8);
   const double *sparse_block = param_of(one, "sparse_block"), *lo = param_of(one, "lo"), *hi = param_of(one, "hi");
   if (H % H_kv != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "H: found %" PRId64 ", allowed multiples of H_kv = %" PRId64, H, H_kv);

@@ -233,7 +233,7 @@ static void judge_row(judging *j, int64_t r) {
       const double got = j->row[e];
       if (sigma[e] < 0)
         judge_bits(j, where, sigma[e] == ASSAY_MOVED ? (int64_t)value[e] : row * out->width + e);
-      else if (out->exact)
+      else if (out->exact && !(out->kind == OUTPUT_CACHE && sigma[e] > 0)) /* what is stored may be rounded before */
         judge_exact(j, where, got, value[e]);
       else
         judge_calibrated(j, where, got, value[e], sigma[e], &group);

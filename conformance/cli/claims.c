@@ -69,8 +69,13 @@ static void walk(claims *c, const assay_variant *v, const char *rest, int axis, 
   char name[32];
   const assay_op *op = assay_op_find(v->op);
   if (axis == AXES || op == NULL || !case_axis_name(op, axis, name, sizeof name)) {
-    char key[KEY];
-    make_key(key, v->op, v->name, v->device, value);
+    char key[KEY], said[AXES][16];
+    memcpy(said, value, sizeof said);
+    /* The type itself is "same". */
+    for (int a = 1; op != NULL && a < axis && case_axis_name(op, a, name, sizeof name); ++a)
+      if (strcmp(name, "out_dtype") == 0 && strcmp(value[a], value[0]) == 0)
+        (void)snprintf(said[a], sizeof said[a], "same");
+    make_key(key, v->op, v->name, v->device, said);
     if (slot(c, key)[0] == '\0') report_unclaimed(out, v->name, key);
     return;
   }
