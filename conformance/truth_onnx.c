@@ -8,7 +8,6 @@
 #include "core/dtype.h"
 #include "core/files/bytes.h"
 #include "core/registry.h"
-#include "truth.h"
 
 typedef long long ll; /* for messages */
 
@@ -33,42 +32,7 @@ int64_t onnx_axis(const onnx_case *c, const onnx_tensor *t, int64_t fallback) {
   return axis < 0 ? axis + t->rank : axis;
 }
 
-void onnx_compare(onnx_report *r, const foreign_call *f, const char *output, const double *value) {
-  assay_error error = {""};
-  foreign_verdict verdict;
-  const int32_t o = foreign_output(f, output);
-  if (o < 0) {
-    (void)assay_fail(&error, ASSAY_ERR_INTERNAL, "%s has no output %s", f->op->name, output);
-    onnx_failed(r, &error);
-    return;
-  }
-  /* The numbers in the argument's own type: theirs, so that storing loses nothing. */
-  foreign_call bits = {.op = f->op};
-  const assay_tensor *about = &f->arg[f->output[o]];
-  assay_status status = foreign_values(&bits, output, about->dtype, about->rank, about->shape, value, &error);
-  if (status == ASSAY_OK) status = foreign_judge(f, o, bits.arg[f->output[o]].data, &verdict, &error);
-  foreign_free(&bits);
-  if (status != ASSAY_OK) {
-    onnx_failed(r, &error);
-    return;
-  }
-  ++r->covered;
-  r->elements += verdict.elements;
-  if (!(verdict.largest <= r->largest)) r->largest = verdict.largest;
-  const double ratio = verdict.ratio_row > verdict.ratio_element ? verdict.ratio_row : verdict.ratio_element;
-  if (!(ratio <= r->ratio)) r->ratio = ratio;
-  if (!verdict.wrong || r->failed) return;
-  r->failed = true;
-  (void)snprintf(r->message, sizeof r->message, "%s %s; %lld of %lld elements", f->op->name, verdict.message,
-                 (ll)verdict.wrong_elements, (ll)verdict.elements);
-}
-
-void onnx_failed(onnx_report *r, const assay_error *error) {
-  if (!r->failed) (void)snprintf(r->message, sizeof r->message, "%.400s", error->text);
-  r->failed = true;
-}
-
-void onnx_leave(onnx_report *r, const onnx_case *c, const char *output, const char *why) {
+void onnx_leave(truth_report *r, const onnx_case *c, const char *output, const char *why) {
   if (onnx_find(c, output) == NULL) return;
   const size_t used = strlen(r->left);
   (void)snprintf(r->left + used, sizeof r->left - used, "; %s not covered: %s", output, why);
@@ -179,7 +143,7 @@ static assay_status read_case(const packed *data, const json_value *about, onnx_
 
 typedef struct operator_row {
   const char *onnx, *ours;
-  assay_status (*ask)(const onnx_case *c, onnx_report *r, assay_error *error);
+  assay_status (*ask)(const onnx_case *c, truth_report *r, assay_error *error);
 } operator_row;
 
 static const operator_row operators[] = {
@@ -194,7 +158,7 @@ static const operator_row operators[] = {
 
 static void judge_case(const onnx_case *c, truth_log *log) {
   const operator_row *row = NULL;
-  onnx_report report;
+  truth_report report;
   assay_error error = {""};
   memset(&report, 0, sizeof report);
   for (size_t i = 0; i < sizeof operators / sizeof *operators; ++i)
@@ -207,14 +171,8 @@ static void judge_case(const onnx_case *c, truth_log *log) {
     truth_fail(log, c->name, "operator missing: %s", row->ours);
     return;
   }
-  if (row->ask(c, &report, &error) != ASSAY_OK) onnx_failed(&report, &error);
-  if (report.failed)
-    truth_fail(log, c->name, "%s%s", report.message, report.left);
-  else if (report.covered == 0)
-    truth_uncovered(log, c->name, "%s", report.reason[0] != '\0' ? report.reason : "no reason given");
-  else
-    truth_pass(log, c->name, "%lld elements, largest error %.3g, %.2f of the allowed%s", (ll)report.elements,
-               report.largest, report.ratio, report.left);
+  if (row->ask(c, &report, &error) != ASSAY_OK) truth_failed(&report, &error);
+  truth_line(log, c->name, &report);
 }
 
 assay_status truth_onnx(const char *folder, truth_log *log, assay_error *error) {

@@ -3,7 +3,7 @@
 #define ASSAY_CONFORMANCE_TRUTH_ONNX_H
 
 #include "core/json.h"
-#include "foreign.h"
+#include "truth_parts.h"
 
 enum { ONNX_TENSORS = 12 };
 
@@ -28,29 +28,15 @@ double onnx_float(const onnx_case *c, const char *attribute, double fallback);
 /* axis from the front */
 int64_t onnx_axis(const onnx_case *c, const onnx_tensor *t, int64_t fallback);
 
-/* What became of a case; parts are added one by one. */
-typedef struct onnx_report {
-  int64_t covered, elements;
-  bool failed;
-  double largest, ratio; /* over the parts */
-  char message[500];     /* the first failure */
-  char left[300];        /* outputs that no operator gives, and why */
-  char reason[300];      /* nothing was covered: why */
-} onnx_report;
-
-/* One output of a call that has been asked, against numbers in the operator's own layout. */
-void onnx_compare(onnx_report *r, const foreign_call *f, const char *output, const double *value);
-/* Something went wrong on the way: the message of `error`. */
-void onnx_failed(onnx_report *r, const assay_error *error);
 /* An output that is not compared. */
-void onnx_leave(onnx_report *r, const onnx_case *c, const char *output, const char *why);
+void onnx_leave(truth_report *r, const onnx_case *c, const char *output, const char *why);
 
 /* Each asks one operator of ours; a status other than OK: could not be asked, and is a failure. */
-assay_status onnx_attention(const onnx_case *c, onnx_report *r, assay_error *error);
-assay_status onnx_norm(const onnx_case *c, onnx_report *r, assay_error *error);
-assay_status onnx_rotary(const onnx_case *c, onnx_report *r, assay_error *error);
-assay_status onnx_gelu(const onnx_case *c, onnx_report *r, assay_error *error);
-assay_status onnx_softmax(const onnx_case *c, onnx_report *r, assay_error *error);
-assay_status onnx_topk(const onnx_case *c, onnx_report *r, assay_error *error);
+assay_status onnx_attention(const onnx_case *c, truth_report *r, assay_error *error);
+assay_status onnx_norm(const onnx_case *c, truth_report *r, assay_error *error);
+assay_status onnx_rotary(const onnx_case *c, truth_report *r, assay_error *error);
+assay_status onnx_gelu(const onnx_case *c, truth_report *r, assay_error *error);
+assay_status onnx_softmax(const onnx_case *c, truth_report *r, assay_error *error);
+assay_status onnx_topk(const onnx_case *c, truth_report *r, assay_error *error);
 
 #endif

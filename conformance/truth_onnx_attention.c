@@ -182,8 +182,8 @@ static assay_status ask(const builder *b, foreign_call *f, assay_error *error) {
   return status;
 }
 
-static assay_status compare(const shape *s, bool ragged, bool one_hot, bool added, const onnx_tensor *y, onnx_report *r,
-                            assay_error *error) {
+static assay_status compare(const shape *s, bool ragged, bool one_hot, bool added, const onnx_tensor *y,
+                            truth_report *r, assay_error *error) {
   builder b = {.s = s, .ragged = ragged, .one_hot = one_hot, .added = added};
   foreign_call f = {0};
   const int64_t total = s->P + s->S, rows = s->B * s->T;
@@ -216,7 +216,7 @@ static assay_status compare(const shape *s, bool ragged, bool one_hot, bool adde
       b.cu_q[i] = (int32_t)(i * s->T);
     put_expected(&b, y);
     status = ask(&b, &f, error);
-    if (status == ASSAY_OK) onnx_compare(r, &f, "out", b.expected);
+    if (status == ASSAY_OK) truth_compare(r, &f, "out", b.expected);
   }
   foreign_free(&f);
   free(memory);
@@ -248,9 +248,9 @@ static const char *mask_kind(const shape *s, bool *added) {
 }
 
 /* present = past and new rows: kv_append on a pool that holds the past, one request a batch entry. */
-static assay_status compare_present(const shape *s, onnx_report *r, assay_error *error);
+static assay_status compare_present(const shape *s, truth_report *r, assay_error *error);
 
-assay_status onnx_attention(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_attention(const onnx_case *c, truth_report *r, assay_error *error) {
   shape s;
   bool added = false;
   assay_status status = read_shape(c, &s, error);
@@ -300,7 +300,7 @@ static void fill_rows(const shape *s, bool key, int64_t first, int64_t per, int6
               key ? key_at(s, b, h, first + t, d) : value_at(s, b, h, first + t, d);
 }
 
-static assay_status compare_present(const shape *s, onnx_report *r, assay_error *error) {
+static assay_status compare_present(const shape *s, truth_report *r, assay_error *error) {
   foreign_call f;
   const int64_t total = s->P + s->S, blocks = (total + BLOCK - 1) / BLOCK, places = blocks * BLOCK;
   const int64_t most = s->D > s->D_v ? s->D : s->D_v, D = (most + 7) / 8 * 8, N = s->B * s->S;
@@ -342,7 +342,7 @@ static assay_status compare_present(const shape *s, onnx_report *r, assay_error 
         for (int64_t t = 0; t < total; ++t)
           for (int64_t d = 0; d < own; ++d)
             memory[((b * places + t) * s->H_kv + h) * D + d] = at(present, s->H_kv, b, h, t, d);
-    onnx_compare(r, &f, arg_of(&f, key ? ASSAY_K_CACHE : ASSAY_V_CACHE), memory);
+    truth_compare(r, &f, arg_of(&f, key ? ASSAY_K_CACHE : ASSAY_V_CACHE), memory);
   }
   foreign_free(&f);
   free(memory);

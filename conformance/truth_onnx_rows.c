@@ -31,7 +31,7 @@ static assay_status needs(const onnx_case *c, const char *name, int64_t count, c
 }
 
 /* A size that the operator does not take is no difference. */
-static bool too_small(const foreign_call *f, const char *dim, int64_t value, onnx_report *r) {
+static bool too_small(const foreign_call *f, const char *dim, int64_t value, truth_report *r) {
   for (int32_t i = 0; i < f->op->dim_count; ++i) {
     const assay_dim *d = &f->op->dims[i];
     if (strcmp(d->name, dim) != 0 || (value >= d->min && value <= d->max && value % d->multiple == 0)) continue;
@@ -44,7 +44,7 @@ static bool too_small(const foreign_call *f, const char *dim, int64_t value, onn
 
 /* ---- RMSNormalization, LayerNormalization ------------------------------------------------------------ */
 
-assay_status onnx_norm(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_norm(const onnx_case *c, truth_report *r, assay_error *error) {
   const bool layer = strcmp(c->op, "LayerNormalization") == 0;
   const onnx_tensor *x, *w, *b = onnx_find(c, "B"), *y;
   foreign_call f = {0};
@@ -69,7 +69,7 @@ assay_status onnx_norm(const onnx_case *c, onnx_report *r, assay_error *error) {
   if (status == ASSAY_OK) status = foreign_tensor(&f, "y", x->dtype, 2, shape, NULL, error);
   if (status == ASSAY_OK) status = foreign_set(&f, "eps", onnx_float(c, "epsilon", 1e-5), error);
   if (status == ASSAY_OK) status = foreign_reference(&f, error);
-  if (status == ASSAY_OK) onnx_compare(r, &f, "y", y->value);
+  if (status == ASSAY_OK) truth_compare(r, &f, "y", y->value);
   onnx_leave(r, c, "Mean", "no output of the operator");
   onnx_leave(r, c, "InvStdDev", "no output of the operator");
   foreign_free(&f);
@@ -87,7 +87,7 @@ static void to_rows(const onnx_tensor *t, int64_t H, int64_t S, int64_t D, doubl
   }
 }
 
-assay_status onnx_rotary(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_rotary(const onnx_case *c, truth_report *r, assay_error *error) {
   const onnx_tensor *x, *y, *cosine, *sine, *ids = onnx_find(c, "position_ids");
   foreign_call f = {0};
   assay_status status = needs(c, "input", -1, &x, error);
@@ -122,8 +122,8 @@ assay_status onnx_rotary(const onnx_case *c, onnx_report *r, assay_error *error)
   if (status == ASSAY_OK)
     status = foreign_set_text(&f, "style", onnx_int(c, "interleaved", 0) != 0 ? "interleaved" : "neox", error);
   if (status == ASSAY_OK) status = foreign_reference(&f, error);
-  if (status == ASSAY_OK) onnx_compare(r, &f, "q", expected);
-  if (status == ASSAY_OK) onnx_compare(r, &f, "k", expected);
+  if (status == ASSAY_OK) truth_compare(r, &f, "q", expected);
+  if (status == ASSAY_OK) truth_compare(r, &f, "k", expected);
   foreign_free(&f);
   free(rows);
   free(positions);
@@ -132,7 +132,7 @@ assay_status onnx_rotary(const onnx_case *c, onnx_report *r, assay_error *error)
 
 /* ---- Gelu, tanh -------------------------------------------------------------------------------------- */
 
-assay_status onnx_gelu(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_gelu(const onnx_case *c, truth_report *r, assay_error *error) {
   const onnx_tensor *x, *y;
   foreign_call f = {0};
   assay_status status = needs(c, "x", -1, &x, error);
@@ -147,7 +147,7 @@ assay_status onnx_gelu(const onnx_case *c, onnx_report *r, assay_error *error) {
   if (status == ASSAY_OK) status = foreign_values(&f, "x", x->dtype, 2, shape, x->value, error);
   if (status == ASSAY_OK) status = foreign_tensor(&f, "b", x->dtype, 1, &C, NULL, error);
   if (status == ASSAY_OK) status = foreign_reference(&f, error);
-  if (status == ASSAY_OK) onnx_compare(r, &f, "x", y->value);
+  if (status == ASSAY_OK) truth_compare(r, &f, "x", y->value);
   foreign_free(&f);
   return status;
 }
@@ -183,7 +183,7 @@ static assay_status softmax_tensors(foreign_call *f, const onnx_tensor *x, const
   return status;
 }
 
-assay_status onnx_softmax(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_softmax(const onnx_case *c, truth_report *r, assay_error *error) {
   const onnx_tensor *x, *y;
   foreign_call f = {0};
   assay_status status = needs(c, "x", -1, &x, error);
@@ -209,7 +209,7 @@ assay_status onnx_softmax(const onnx_case *c, onnx_report *r, assay_error *error
     status = softmax_tensors(&f, x, &s, memory, integers, error);
   }
   if (status == ASSAY_OK) status = foreign_reference(&f, error);
-  if (status == ASSAY_OK) onnx_compare(r, &f, "out", expected);
+  if (status == ASSAY_OK) truth_compare(r, &f, "out", expected);
   foreign_free(&f);
   free(memory);
   free(integers);

@@ -52,14 +52,14 @@ static assay_status call_sampler(foreign_call *f, const double *logits, int64_t 
   return status;
 }
 
-static void differ(onnx_report *r, int64_t row, int64_t j, const char *what, double got, double expected) {
+static void differ(truth_report *r, int64_t row, int64_t j, const char *what, double got, double expected) {
   if (!r->failed)
     (void)snprintf(r->message, sizeof r->message, "sampler: row %lld, place %lld: %s: got %.9g, expected %.9g",
                    (long long)row, (long long)j, what, expected, got);
   r->failed = true;
 }
 
-static assay_status judge_order(const topk *t, int64_t axis, onnx_report *r, assay_error *error) {
+static assay_status judge_order(const topk *t, int64_t axis, truth_report *r, assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int64_t j = 0; j < t->k && status == ASSAY_OK; ++j) {
     foreign_call f = {0};
@@ -81,7 +81,7 @@ static assay_status judge_order(const topk *t, int64_t axis, onnx_report *r, ass
   return status;
 }
 
-static assay_status judge_draws(const topk *t, int64_t axis, onnx_report *r, assay_error *error) {
+static assay_status judge_draws(const topk *t, int64_t axis, truth_report *r, assay_error *error) {
   double *many = malloc((size_t)(DRAWS * t->V) * sizeof *many);
   int64_t *hits = malloc((size_t)t->V * sizeof *hits);
   assay_status status = many != NULL && hits != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "out of memory");
@@ -111,7 +111,7 @@ static assay_status judge_draws(const topk *t, int64_t axis, onnx_report *r, ass
   return status;
 }
 
-assay_status onnx_topk(const onnx_case *c, onnx_report *r, assay_error *error) {
+assay_status onnx_topk(const onnx_case *c, truth_report *r, assay_error *error) {
   const onnx_tensor *x = onnx_find(c, "x"), *k = onnx_find(c, "k");
   topk t = {.values = onnx_find(c, "values"), .indices = onnx_find(c, "indices")};
   if (x == NULL || k == NULL || t.values == NULL || t.indices == NULL)
