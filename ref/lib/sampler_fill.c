@@ -1,0 +1,337 @@
+/* sampler_fill.c: rows for the generator. A recipe is drawn for each row; arguments that the case leaves out have the
+ * value that switches them off. Integers and exact arithmetic only. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/rng.h"
+#include "ref/lib/plain.h"
+#include "ref/lib/sampler_call.h"
+
+enum { STREAM_RECIPE = 0x736D70, STREAM_HISTORY = 0x736D71, STREAM_LOGITS = 0x736D72 };
+enum { POOL = 6, SHORT_HISTORY = 24, ALIGNED_TRIES = 1 << 14 };
+
+static const double banned = -(double)INFINITY;
+static const double far_below = -8000; /* in f16 too; after any of the exact tier's penalties and temperatures */
+
+/* What the logits of a row look like. */
+typedef enum look {
+  LOOK_PLAIN, /* as the case's values have it */
+  LOOK_TIES,  /* in steps of 1/4 */
+  LOOK_TWO_VALUES,
+  LOOK_ALL_EQUAL,
+  LOOK_HALF_BANNED,
+  LOOK_FEW_LEFT, /* all but up to three banned */
+  LOOK_NAN,      /* special from here: one NaN */
+  LOOK_NAN_AMONG_BANNED,
+  LOOK_INFINITE, /* one +Inf */
+  LOOK_ALL_BANNED,
+  LOOK_HUGE,    /* +-1e38 */
+  LOOK_ZEROS,   /* of both signs */
+  LOOK_TINY,    /* subnormals */
+  LOOK_LATTICE, /* exact tier, greedy: eighths */
+  LOOK_DYADIC   /* exact tier: 2^bits of one value, the others far below */
+} look;
+
+typedef struct recipe {
+  look look;
+  double offset, spread, boost; /* boost: of tokens of the history */
+  int bits;                     /* LOOK_DYADIC */
+  int32_t pool[POOL];           /* tokens of the history */
+  sampler_row row;
+} recipe;
+
+static int64_t draw(assay_rng *rng, int64_t low, int64_t high) {
+  return assay_rng_range(rng, low, high);
+}
+
+static double pick(assay_rng *rng, const double *list, int64_t count) {
+  return list[draw(rng, 0, count - 1)];
+}
+#define PICK(rng, ...)                                                                                                 \
+  pick(rng, (const double[]){__VA_ARGS__}, (int64_t)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)))
+
+static bool has(const assay_fill *fill, int32_t arg) {
+  return fill->call->arg[arg].data != NULL;
+}
+
+static int64_t power(int bits) {
+  return (int64_t)1 << bits;
+}
+
+/* ---- parameters -------------------------------------------------------------------------------------- */
+
+static void draw_identity(assay_rng *rng, sampler_row *row) {
+  const bool wide = draw(rng, 0, 3) > 0;
+  row->seed = (uint64_t)draw(rng, wide ? -(1LL << 52) : 0, wide ? 1LL << 52 : 1000);
+  row->request = (uint64_t)draw(rng, wide ? -(1LL << 52) : 0, wide ? 1LL << 52 : 1000);
+  row->step = (uint32_t)(draw(rng, 0, 7) == 0 ? 0x7FFFFFFF : draw(rng, 0, 100000));
+}
+
+static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, recipe *r) {
+  static const look common[] = {LOOK_PLAIN,      LOOK_PLAIN,     LOOK_PLAIN,       LOOK_TIES,
+                                LOOK_TWO_VALUES, LOOK_ALL_EQUAL, LOOK_HALF_BANNED, LOOK_FEW_LEFT};
+  static const look special[] = {
+      LOOK_NAN,  LOOK_NAN_AMONG_BANNED, LOOK_INFINITE,  LOOK_ALL_BANNED, LOOK_HUGE, LOOK_ZEROS,
+      LOOK_TINY, LOOK_FEW_LEFT,         LOOK_ALL_EQUAL, LOOK_PLAIN};
+  sampler_row *row = &r->row;
+  const int64_t drawn = draw(rng, 0, 1 << 20);
+  r->look = fill->values == ASSAY_SPECIAL  ? special[drawn % 10]
+            : fill->values == ASSAY_NORMAL ? common[drawn % 8]
+                                           : common[drawn % 16 < 12 ? 0 : 6];
+  r->offset = PICK(rng, 0, 0, 12, -12);
+  r->spread = PICK(rng, 0.5, 1, 2, 4);
+  r->boost = PICK(rng, 0, 1, 2, 3);
+  row->temperature = PICK(rng, 0, 1, 1, 0.5, 0.7, 1.3, 2, 5, 0.01);
+  switch (draw(rng, 0, 9)) {
+  case 0:
+    row->top_k = 0;
+    break;
+  case 1:
+    row->top_k = 1;
+    break;
+  case 2:
+    row->top_k = V - 1;
+    break;
+  case 3:
+    row->top_k = V + draw(rng, 0, 1);
+    break;
+  case 4:
+    row->top_k = 1 << 30;
+    break;
+  default:
+    row->top_k = draw(rng, 2, V < 64 ? V + 1 : 64);
+  }
+  row->top_p = PICK(rng, 1, 0x1.fffffep-1, 0.95, 0.9, 0.8, 0.6, 0.5, 0.3, 1e-6);
+  row->min_p = PICK(rng, 0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1);
+  row->repetition = PICK(rng, 1, 1.1, 1.3, 2, 0.8);
+  row->frequency = PICK(rng, 0, 0.25, 0.6, -0.3, 1.5);
+  row->presence = PICK(rng, 0, 0.5, 1.2, -0.4, 2);
+}
+
+/* Exact: greedy rows of eighths, and rows of 2^bits equal logits, of which powers of two are kept. In some of the
+ * latter u · 2^bits is whole, where only "exceeds" is right; the step is searched for it where that is quick. */
+static void draw_exact(assay_rng *rng, const assay_fill *fill, int64_t V, recipe *r) {
+  sampler_row *row = &r->row;
+  const bool greedy = has(fill, ARG_TEMPERATURE) && draw(rng, 0, 3) == 0;
+  const bool aligned = draw(rng, 0, 1) == 1;
+  int most = 0, kept;
+  while (power(most + 1) <= V)
+    ++most;
+  r->look = greedy ? LOOK_LATTICE : LOOK_DYADIC;
+  r->bits = (int)draw(rng, aligned && most >= 12 ? 12 : 0, most);
+  r->offset = PICK(rng, 0, 2, 4, -16);
+  row->temperature = greedy ? 0 : PICK(rng, 1, 2, 0.5);
+  row->repetition = PICK(rng, 1, 2, 4, 0.5);
+  row->frequency = PICK(rng, 0, 0.25, 0.5, -0.25);
+  row->presence = PICK(rng, 0, 0.25, 1, -0.5);
+  kept = r->bits;
+  const int64_t k_form = draw(rng, 0, 4);
+  row->top_k = k_form == 0 ? 0 : k_form == 1 ? power(kept) : k_form == 2 ? V + 1 : power(kept) + draw(rng, 0, 5);
+  if (k_form == 4) row->top_k = power((int)draw(rng, aligned && kept >= 12 ? 12 : 0, kept));
+  if (has(fill, ARG_TOP_K))
+    while (row->top_k > 0 && power(kept) > row->top_k)
+      --kept;
+  const int cut = (int)draw(rng, 0, aligned && kept >= 12 ? kept - 12 : kept);
+  row->top_p =
+      1.0 / (double)power(cut) - (draw(rng, 0, 1) == 1 ? 0x1p-24 / (double)power(cut) : 0); /* or the f32 below */
+  if (has(fill, ARG_TOP_P)) kept -= cut;
+  row->min_p = PICK(rng, 0, 0.25, 1);
+  if (greedy || !aligned || kept < 12) return;
+  for (uint32_t i = 0; i < ALIGNED_TRIES; ++i) {
+    const assay_philox x =
+        assay_philox4x32(row->seed, row->step + i, 0, (uint32_t)row->request, (uint32_t)(row->request >> 32));
+    if ((x.x[0] >> 8 & ((1u << (24 - kept)) - 1)) != 0) continue;
+    row->step += i;
+    return;
+  }
+}
+
+static recipe recipe_of(const assay_fill *fill, int64_t b) {
+  const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
+  assay_rng rng = {fill->seed, STREAM_RECIPE + ((uint64_t)b << 24), 0};
+  recipe r = {.row = sampler_row_plain};
+  draw_identity(&rng, &r.row);
+  if (r.row.step > 0x7F000000u && fill->values == ASSAY_LATTICE) r.row.step = 0;
+  for (int i = 0; i < POOL; ++i)
+    r.pool[i] = (int32_t)draw(&rng, 0, V - 1);
+  if (draw(&rng, 0, 1) == 1) r.pool[0] = 0;
+  if (draw(&rng, 0, 1) == 1) r.pool[1] = (int32_t)V - 1;
+  if (fill->values == ASSAY_LATTICE)
+    draw_exact(&rng, fill, V, &r);
+  else
+    draw_calibrated(&rng, fill, V, &r);
+  if (!has(fill, ARG_REPETITION)) r.row.repetition = 1;
+  if (!has(fill, ARG_FREQUENCY)) r.row.frequency = 0;
+  if (!has(fill, ARG_PRESENCE)) r.row.presence = 0;
+  return r;
+}
+
+/* ---- histories --------------------------------------------------------------------------------------- */
+
+/* Length drawn; tokens of the pool, some any; -1 behind the end, and now and then in between. The exact tier's are
+ * short, so that counts stay small. */
+static void fill_history(const assay_fill *fill, const recipe *r, int64_t b, int32_t arg, double *token) {
+  const int64_t V = fill->call->arg[ARG_LOGITS].shape[1], capacity = fill->call->arg[arg].shape[1];
+  assay_rng rng = {fill->seed, STREAM_HISTORY + ((uint64_t)arg << 20) + ((uint64_t)b << 28), 0};
+  const bool exact = fill->values == ASSAY_LATTICE;
+  const int64_t length = draw(&rng, 0, exact && capacity > SHORT_HISTORY ? SHORT_HISTORY : capacity);
+  const bool holes = draw(&rng, 0, 7) == 0;
+  for (int64_t i = 0; i < capacity; ++i) {
+    const uint64_t word = assay_rng_u64(&rng);
+    token[i] = word % 8 == 0 ? (double)(word / 64 % (uint64_t)V) : (double)r->pool[word / 8 % POOL];
+    if (i >= length || (holes && word >> 61 == 0)) token[i] = -1;
+  }
+}
+
+/* Occurrences among the outputs, and whether a token was seen at all. */
+static assay_status count_history(const assay_fill *fill, const recipe *r, int64_t b, int32_t *times,
+                                  unsigned char *seen, assay_error *error) {
+  const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
+  for (int64_t i = 0; i < V; ++i)
+    times[i] = seen[i] = 0;
+  for (int32_t arg = ARG_PROMPT; arg <= ARG_OUTPUT; ++arg) {
+    if (!has(fill, arg)) continue;
+    const int64_t capacity = fill->call->arg[arg].shape[1];
+    double *token = malloc((size_t)capacity * sizeof *token);
+    if (token == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory for a history");
+    fill_history(fill, r, b, arg, token);
+    for (int64_t i = 0; i < capacity; ++i) {
+      if (token[i] < 0) continue;
+      seen[(int64_t)token[i]] = 1;
+      times[(int64_t)token[i]] += arg == ARG_OUTPUT;
+    }
+    free(token);
+  }
+  return ASSAY_OK;
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------ */
+
+static double in_steps(double value, double step) {
+  return (double)(int64_t)(value / step) * step;
+}
+
+static double looked(const recipe *r, assay_rng *rng, double value) {
+  const double spread = r->offset + r->spread * value;
+  const uint64_t word = assay_rng_u64(rng);
+  switch (r->look) {
+  case LOOK_TIES:
+    return in_steps(spread, 0.25);
+  case LOOK_TWO_VALUES:
+    return r->offset + (word % 2 == 0 ? 0 : r->spread);
+  case LOOK_ALL_EQUAL:
+    return r->offset;
+  case LOOK_HALF_BANNED:
+    return word % 2 == 0 ? spread : banned;
+  case LOOK_FEW_LEFT:
+  case LOOK_NAN_AMONG_BANNED:
+  case LOOK_ALL_BANNED:
+    return banned;
+  case LOOK_HUGE:
+    return word % 3 == 0 ? spread : word % 3 == 1 ? 1e38 : -1e38;
+  case LOOK_ZEROS:
+    return word % 2 == 0 ? 0.0 : -0.0;
+  case LOOK_TINY:
+    return (double)(word % 64) * (word % 128 < 64 ? 0x1p-149 : -0x1p-149);
+  case LOOK_LATTICE:
+    return value == 0 && word % 2 == 0 ? -0.0 : value;
+  case LOOK_DYADIC:
+    return word % 8 == 0 ? banned : far_below - (double)(word / 8 % 8) * 64;
+  case LOOK_PLAIN:
+  case LOOK_NAN:
+  case LOOK_INFINITE:
+    break;
+  }
+  return spread;
+}
+
+/* What becomes `value` after the penalties of a token seen, `times` of them in the outputs: exact. */
+static double before_penalties(const sampler_row *row, double value, bool seen, int32_t times) {
+  if (times > 0) value += row->frequency * times + row->presence;
+  return !seen ? value : value > 0 ? value * row->repetition : value / row->repetition;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+  return b == 0 ? a : common_divisor(b, a % b);
+}
+
+static void fill_row(const recipe *r, assay_rng *rng, int64_t V, const int32_t *times, const unsigned char *seen,
+                     double *value) {
+  for (int64_t i = 0; i < V; ++i)
+    value[i] = looked(r, rng, value[i]);
+  for (int i = 0; i < POOL && r->look == LOOK_PLAIN; ++i)
+    if (seen[r->pool[i]] != 0) value[r->pool[i]] = r->offset + r->spread * (r->boost + 0.125 * i);
+  if (r->look == LOOK_FEW_LEFT)
+    for (int64_t i = draw(rng, 0, 2); i >= 0; --i)
+      value[draw(rng, 0, V - 1)] = r->offset + (double)i * 0.5;
+  if (r->look == LOOK_NAN || r->look == LOOK_NAN_AMONG_BANNED) value[draw(rng, 0, V - 1)] = (double)NAN;
+  if (r->look == LOOK_INFINITE) value[draw(rng, 0, V - 1)] = (double)INFINITY;
+  if (r->look != LOOK_DYADIC) return;
+  int64_t step = draw(rng, 1, V), place = draw(rng, 0, V - 1);
+  while (common_divisor(step, V) != 1)
+    ++step;
+  for (int64_t i = 0; i < power(r->bits); ++i, place = (place + step) % V) {
+    value[place] = before_penalties(&r->row, r->offset, seen[place] != 0, times[place]);
+    if (value[place] == 0 && (place & 1) != 0) value[place] = -0.0;
+  }
+}
+
+static assay_status fill_logits(const assay_fill *fill, double *value, assay_error *error) {
+  const assay_tensor *t = &fill->call->arg[ARG_LOGITS];
+  const int64_t B = t->shape[0], V = t->shape[1];
+  int32_t *times = malloc((size_t)V * sizeof *times);
+  unsigned char *seen = malloc((size_t)V);
+  assay_status status = ASSAY_OK;
+  if (times == NULL || seen == NULL)
+    status = assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory for %lld logits", (long long)V);
+  assay_fill drawn = *fill;
+  if (fill->values == ASSAY_SPECIAL) drawn.values = ASSAY_NORMAL;
+  if (status == ASSAY_OK) plain_fill(&drawn, ARG_LOGITS, value, B * V);
+  for (int64_t b = 0; b < B && status == ASSAY_OK; ++b) {
+    const recipe r = recipe_of(fill, b);
+    assay_rng rng = {fill->seed, STREAM_LOGITS + ((uint64_t)b << 24), 0};
+    status = count_history(fill, &r, b, times, seen, error);
+    if (status == ASSAY_OK) fill_row(&r, &rng, V, times, seen, value + b * V);
+  }
+  free(times);
+  free(seen);
+  return status;
+}
+
+static double parameter(const sampler_row *row, int32_t arg) {
+  switch (arg) {
+  case ARG_SEED:
+    return (double)(int64_t)row->seed;
+  case ARG_STEP:
+    return (double)row->step;
+  case ARG_REQUEST:
+    return (double)(int64_t)row->request;
+  case ARG_REPETITION:
+    return row->repetition;
+  case ARG_FREQUENCY:
+    return row->frequency;
+  case ARG_PRESENCE:
+    return row->presence;
+  case ARG_TEMPERATURE:
+    return row->temperature;
+  case ARG_TOP_K:
+    return (double)row->top_k;
+  case ARG_TOP_P:
+    return row->top_p;
+  default:
+    return row->min_p;
+  }
+}
+
+assay_status sampler_fill(const assay_fill *fill, int32_t arg, double *value, int64_t count, assay_error *error) {
+  if (arg == ARG_LOGITS) return fill_logits(fill, value, error);
+  const int64_t B = fill->call->arg[arg].shape[0];
+  for (int64_t b = 0; b < B; ++b) {
+    const recipe r = recipe_of(fill, b);
+    if (arg == ARG_PROMPT || arg == ARG_OUTPUT)
+      fill_history(fill, &r, b, arg, value + b * (count / B));
+    else
+      value[b] = parameter(&r.row, arg);
+  }
+  return ASSAY_OK;
+}
