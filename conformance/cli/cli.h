@@ -61,6 +61,7 @@ int cli_report_command(int argc, char **argv);
 /* report.c: the results of one file as a page. */
 assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error);
 int cli_compare_command(int argc, char **argv);
+int cli_generate_command(int argc, char **argv);
 int cli_truth_command(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);
 

@@ -1,0 +1,112 @@
+/* generate.c: assay generate: prompts through a forward pass, ids on standard output. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "conformance/model_open.h"
+#include "conformance/model_run.h"
+#include "conformance/sample.h"
+#include "core/files/bytes.h"
+#include "model_words.h"
+
+enum { MOST_PROMPTS = 1024, MOST_BYTES = 1 << 26 };
+
+typedef struct generation {
+  run_request request[MOST_PROMPTS];
+  int32_t *prompt[MOST_PROMPTS];
+  int64_t count;
+  sample_options sampler;
+} generation;
+
+static assay_status add_prompt(generation *g, const char *name, const char *text, int64_t steps, assay_error *error) {
+  run_request *one = &g->request[g->count];
+  if (g->count == MOST_PROMPTS)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found more than %d prompts, allowed up to %d", name, MOST_PROMPTS,
+                      MOST_PROMPTS);
+  const assay_status status = model_words_ids(name, text, &g->prompt[g->count], &one->prompt_count, error);
+  if (status != ASSAY_OK) return status;
+  one->prompt = g->prompt[g->count++];
+  one->steps = steps;
+  one->ids = calloc((size_t)steps, sizeof *one->ids);
+  return one->ids != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "--steps: out of memory");
+}
+
+/* A prompt a line; empty lines are none. */
+static assay_status add_file(generation *g, const char *path, int64_t steps, assay_error *error) {
+  unsigned char *bytes = NULL;
+  int64_t size = 0;
+  assay_status status = file_bytes(path, MOST_BYTES, &bytes, &size, error);
+  char *line = (char *)bytes;
+  while (status == ASSAY_OK && *line != '\0') {
+    char *end = line + strcspn(line, "\n"), *next = end + (*end != '\0');
+    *end = '\0';
+    if (line[strspn(line, " \t\r")] != '\0') status = add_prompt(g, path, line, steps, error);
+    line = next;
+  }
+  free(bytes);
+  if (status == ASSAY_OK && g->count == 0)
+    status =
+        assay_fail(error, ASSAY_ERR_INPUT, "--prompt-ids-file: found no ids in %s, allowed: a prompt a line", path);
+  return status;
+}
+
+static assay_status pick(void *context, int64_t request, int64_t step, const double *logits, int32_t *id,
+                         assay_error *error) {
+  const generation *g = ((const void **)context)[0];
+  const assay_model_config *config = ((const void **)context)[1];
+  const run_request *r = &g->request[request];
+  return sample_token(&g->sampler, logits, config->vocab, request, step, r->prompt, r->prompt_count, r->ids, id, error);
+}
+
+static assay_status read_words(const model_words *w, generation *g, assay_model_mode *mode, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  if (w->file_count > 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "generate: found '%s', allowed: options alone", w->file[0]);
+  else if (w->model == NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--model: not given, needed");
+  else if (w->steps == 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--steps: not given, needed");
+  else if ((w->ids == NULL) == (w->ids_file == NULL))
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--ids, --prompt-ids-file: found %s, allowed one of the two",
+                        w->ids == NULL ? "none" : "both");
+  else if (w->mode != NULL && strcmp(w->mode, "exact") != 0 && strcmp(w->mode, "mirror") != 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--mode: found '%s', allowed: exact, mirror", w->mode);
+  *mode = w->mode != NULL && strcmp(w->mode, "mirror") == 0 ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT;
+  if (status == ASSAY_OK && w->sampler != NULL) status = sample_parse(w->sampler, &g->sampler, error);
+  if (status == ASSAY_OK)
+    status =
+        w->ids != NULL ? add_prompt(g, "--ids", w->ids, w->steps, error) : add_file(g, w->ids_file, w->steps, error);
+  return status;
+}
+
+int cli_generate_command(int argc, char **argv) {
+  assay_error error = {""};
+  model_words given;
+  static generation g;
+  model_file model = {.weights = {0}};
+  assay_model_mode mode = ASSAY_MODEL_EXACT;
+  const void *context[2] = {&g, &model.config};
+  run_plan plan = {.context = (void *)context};
+  const assay_model_backend *backend = NULL;
+  assay_status status = model_words_read(
+      argc, argv, "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk", &given, &error);
+  if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
+  if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_UNSUPPORTED;
+  if (status == ASSAY_OK) status = model_open(given.model, &model, &error);
+  if (status == ASSAY_OK) {
+    plan.mode = mode;
+    plan.chunk = given.chunk;
+    plan.pick = given.sampler != NULL ? pick : NULL;
+    status = run_requests(backend, &model.config, &model.weights, &plan, g.request, g.count, &error);
+  }
+  for (int64_t i = 0; i < g.count; ++i) {
+    for (int64_t n = 0; n < g.request[i].steps && status == ASSAY_OK; ++n)
+      (void)printf("%d%c", g.request[i].ids[n], n + 1 < g.request[i].steps ? ',' : '\n');
+    free(g.request[i].ids);
+    free(g.prompt[i]);
+  }
+  model_file_free(&model);
+  if (status != ASSAY_OK) return cli_leave(status, &error);
+  return fflush(stdout) == 0 ? EXIT_GOOD : EXIT_BAD;
+}
