@@ -169,6 +169,40 @@ Test(stories, logits_in_one_prefill_and_in_chunks_contiguous_and_paged) {
   free(logits);
 }
 
+/* All five sequences side by side, `chunk` tokens of each in every step. */
+Test(stories, logits_in_a_batch_of_five) {
+  static const int64_t block_size[] = {8, 256}, chunk[] = {RECORDED, 1, 7, 16};
+  for (size_t b = 0; b < sizeof block_size / sizeof block_size[0]; ++b) {
+    const assay_model_config c = stories_config(block_size[b]);
+    model_driver d;
+    driver_open(&d, &c, &weights, 8 * PROMPTS * 256 / block_size[b], PROMPTS * 256, PROMPTS, ASSAY_MODEL_EXACT);
+    for (size_t i = 0; i < sizeof chunk / sizeof chunk[0]; ++i) {
+      int32_t request[PROMPTS];
+      for (int64_t r = 0; r < PROMPTS; ++r)
+        request[r] = driver_request(&d, NULL, 0, NULL);
+      for (int64_t at = 0; at < RECORDED; at += chunk[i]) {
+        int64_t before = 0; /* rows of logits of the requests before it */
+        for (int64_t r = 0; r < PROMPTS; ++r) {
+          if (r == once_case) before = d.logit_count;
+          int32_t ids[32 + STEPS];
+          memcpy(ids, prompt[r], (size_t)prompt_size[r] * sizeof *ids);
+          memcpy(ids + prompt_size[r], greedy[r], sizeof greedy[r]);
+          const int64_t size = prompt_size[r] + STEPS - 1, left = size - at;
+          if (left > 0) driver_add(&d, request[r], ids + at, left < chunk[i] ? left : chunk[i], r == once_case);
+        }
+        const int64_t rows = RECORDED - at < chunk[i] ? RECORDED - at : chunk[i];
+        const double *logits = driver_step(&d, NULL);
+        const double off = farthest(logits + before * V, recorded + at * V, rows * V);
+        cr_assert(off <= 1e-9, "block_size %lld, chunk %lld, from %lld: %g", (long long)block_size[b],
+                  (long long)chunk[i], (long long)at, off);
+      }
+      for (int64_t r = 0; r < PROMPTS; ++r)
+        cr_assert_eq(assay_kv_release(d.kv, request[r], &error), ASSAY_OK);
+    }
+    driver_close(&d);
+  }
+}
+
 /* ---- residual streams ---- */
 
 typedef struct residuals {

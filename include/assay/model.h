@@ -136,7 +136,7 @@ typedef struct assay_model_batch {
  *   embed                                   what enters layer 0
  *   layers.<L>.attn.pre, .qkv               [C], [(H + 2 H_kv) D] with bias
  *   layers.<L>.attn.q_norm, .k_norm         [H D], [H_kv D]; with qk_norm
- *   layers.<L>.attn.q, .k, .v               as attention sees them (rotated)
+ *   layers.<L>.attn.q, .k, .v               rotated; k and v as they come to the cache, before it quantises them
  *   layers.<L>.attn.out                     [H D]
  *   layers.<L>.attn.proj                    [C] without bias in gpt2, whose bias_residual adds it
  *   layers.<L>.attn.post                    asynct
@@ -184,6 +184,9 @@ typedef struct assay_model_backend {
 } assay_model_backend;
 
 const assay_model_backend *assay_model_ref(void);
+/* open() is ASSAY_ERR_UNSUPPORTED where the build or the machine has no such device. */
+const assay_model_backend *assay_model_simt(void);
+const assay_model_backend *assay_model_cuda(void);
 
 #ifdef __cplusplus
 }
