@@ -24,8 +24,9 @@ constexpr int64_t piece_words = 1024; /* words of a piece */
  * Shared: none.
  * Align:  W = uint4 where bases and layer strides are multiples of 16 bytes, else 2-byte words.
  * Arch:   any.
- * Limit:  bytes: 4 * block_bytes a pair and layer. */
-template <class W> __global__ void __launch_bounds__(copy_threads) copy_pieces(copy_params p) {
+ * Limit:  bytes: 4 * block_bytes a pair and layer. 4 blocks a multiprocessor leave 64 registers; left to itself ptxas
+ *         chooses 40, and spills. */
+template <class W> __global__ void __launch_bounds__(copy_threads, 4) copy_pieces(copy_params p) {
   const int64_t pair = blockIdx.x / static_cast<unsigned>(p.pieces),
                 piece = blockIdx.x % static_cast<unsigned>(p.pieces);
   const int64_t from = p.pairs[2 * pair], to = p.pairs[2 * pair + 1];

@@ -9,12 +9,12 @@ namespace ASSAY_NS {
 namespace {
 
 struct reduce_params {
-  const float *partial;
+  const void *partial;
   void *out;
   int64_t elements; /* N * H * D, a multiple of 8 */
   int32_t splits;
-  bool aligned; /* partial: quads on multiples of 16 bytes */
-  assay_dtype type;
+  bool aligned; /* partial: quads on multiples of their size */
+  assay_dtype type, out_type;
 };
 
 constexpr int reduce_threads = 256;
@@ -22,34 +22,36 @@ constexpr int reduce_threads = 256;
 /* add_splits: four neighbouring channels of one row and head.
  * Grid:   (elements / 1024). Block: 256 threads.
  * Shared: none.
- * Align:  16-byte loads where the base allows, else by element; stores by element.
+ * Align:  quads where the base allows, else by element; stores by element.
  * Arch:   any.
- * Limit:  bytes: 4 * splits + sizeof(out) an element. */
-template <class T> __global__ void __launch_bounds__(reduce_threads) add_splits(reduce_params p) {
+ * Limit:  bytes: sizeof(partial) * splits + sizeof(out) an element. */
+template <class T, class Out> __global__ void __launch_bounds__(reduce_threads) add_splits(reduce_params p) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * reduce_threads + threadIdx.x) * 4;
   if (first >= p.elements) return;
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (int32_t s = 0; s < p.splits; ++s) {
-    const quad<float> part = load_quad(p.partial + s * p.elements + first, p.aligned);
+    const quad<T> part = load_quad(static_cast<const T *>(p.partial) + s * p.elements + first, p.aligned);
     ASSAY_UNROLL
     for (int e = 0; e < 4; ++e)
-      sum[e] += part.element[e];
+      sum[e] += to_float(part.element[e]);
   }
   ASSAY_UNROLL
   for (int e = 0; e < 4; ++e)
-    static_cast<T *>(p.out)[first + e] = from_float<T>(sum[e]);
+    static_cast<Out *>(p.out)[first + e] = from_float<Out>(sum[e]);
 }
 
 assay_status read_call(const assay_call *call, reduce_params *p, assay_error *error) {
   plain_call c;
   ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_type("partial", c.type("partial"), error));
   ASSAY_TRY(expect_type("out", c.type("out"), error));
-  p->partial = c.data<const float>("partial");
+  p->partial = c.data<const void>("partial");
   p->out = c.data<void>("out");
   p->splits = c.dim32("splits");
   p->elements = c.dim("N") * c.dim("H") * c.dim("D");
-  p->aligned = reinterpret_cast<uintptr_t>(p->partial) % 16 == 0;
-  p->type = c.type("out");
+  p->type = c.type("partial");
+  p->out_type = c.type("out");
+  p->aligned = reinterpret_cast<uintptr_t>(p->partial) % static_cast<uintptr_t>(4 * assay_dtype_size(p->type)) == 0;
   return ASSAY_OK;
 }
 
@@ -59,8 +61,11 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   (void)snprintf(env->path, sizeof env->path, "quads aligned=%d", p.aligned);
   const int64_t blocks = (p.elements / 4 + reduce_threads - 1) / reduce_threads;
   return with_type(p.type, [&](auto type) {
-    using T = typename decltype(type)::type;
-    return ASSAY_LAUNCH(error, add_splits<T>, blocks, reduce_threads, 0, env->stream, p);
+    return with_type(p.out_type, [&](auto out) {
+      using T = typename decltype(type)::type;
+      using Out = typename decltype(out)::type;
+      return ASSAY_LAUNCH(error, (add_splits<T, Out>), blocks, reduce_threads, 0, env->stream, p);
+    });
   });
 }
 
@@ -73,9 +78,9 @@ constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_N
 } // namespace ASSAY_NS
 
 #ifdef ASSAY_FEW_TYPES
-#define REDUCE_CLAIMS "f32|same,bf16"
+#define REDUCE_CLAIMS "f32,bf16|same,f32,bf16"
 #else
-#define REDUCE_CLAIMS "f32|same,f16,bf16"
+#define REDUCE_CLAIMS "f32,f16,bf16|same,f32,f16,bf16"
 #endif
 
 ASSAY_VARIANTS(gate_reduce, PLAIN_VARIANT("gate_reduce", "quads", "four channels a thread, splits in their order",

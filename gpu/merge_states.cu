@@ -92,9 +92,9 @@ constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_N
 } // namespace ASSAY_NS
 
 #ifdef ASSAY_FEW_TYPES
-#define MERGE_CLAIMS "f32,bf16|same,bf16"
+#define MERGE_CLAIMS "f32,bf16|same,f32,bf16"
 #else
-#define MERGE_CLAIMS "f32,f16,bf16|same,f16,bf16"
+#define MERGE_CLAIMS "f32,f16,bf16|same,f32,f16,bf16"
 #endif
 
 ASSAY_VARIANTS(merge_states, PLAIN_VARIANT("merge_states", "states", "the plainest: one block a row and head",

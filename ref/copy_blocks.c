@@ -69,22 +69,21 @@ static bool moves(const assay_tensor *cache, int which, int64_t layer, int64_t p
   return true;
 }
 
-/* sigma given: which element's bits; else their value. */
-static void expect(const assay_tensor *cache, int which, const int64_t *from, copy_error wrong,
-                   assay_expected *expected) {
+/* Which element's bits each element holds afterwards. A planted error (`wrong_from`) leaves what the definition lets
+ * stay as it is: 0 where it does, else the value it would have. */
+static void expect(const assay_tensor *cache, int which, const int64_t *from, const int64_t *wrong_from,
+                   copy_error wrong, assay_expected *expected) {
   const int64_t num_blocks = cache->shape[1], block = cache->shape[2] * cache->shape[3] * cache->shape[4];
   const int64_t apart = cache->shape[0] > 1 ? cache->stride[0] : 0;
   int64_t i = 0;
   for (int64_t l = 0; l < cache->shape[0]; ++l)
     for (int64_t b = 0; b < num_blocks; ++b)
       for (int64_t e = 0; e < block; ++e, ++i) {
-        const int64_t source = moves(cache, which, l, e, wrong) ? from[b] : b;
-        if (expected->sigma == NULL) {
+        const int64_t source = moves(cache, which, l, e, wrong) ? wrong_from[b] : b;
+        expected->value[i] = from[b] != b ? (double)((l * num_blocks + source) * block + e) : 0;
+        if (from[b] == b && source != b)
           expected->value[i] = assay_load_f64(cache->data, cache->dtype, l * apart + source * block + e);
-          continue;
-        }
-        expected->value[i] = source == b ? 0 : (double)((l * num_blocks + source) * block + e);
-        expected->sigma[i] = source == b ? ASSAY_UNCHANGED : ASSAY_MOVED;
+        if (expected->sigma != NULL) expected->sigma[i] = from[b] == b ? ASSAY_UNCHANGED : ASSAY_MOVED;
       }
 }
 
@@ -116,12 +115,16 @@ static assay_status compute(const assay_call *call, copy_error wrong, assay_expe
   const int64_t num_blocks = call->arg[ARG_K_CACHE].shape[1];
   assay_status status = check_contents(call, error);
   if (status != ASSAY_OK) return status;
-  int64_t *from = malloc((size_t)(num_blocks + 1) * sizeof *from);
+  int64_t *from = malloc((size_t)(2 * num_blocks + 1) * sizeof *from), *wrong_from = from;
   if (from == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "copy_blocks reference: out of memory");
   copy_blocks(&call->arg[ARG_PAIRS], num_blocks, from);
-  if (wrong != ERROR_NONE) copy_wrong(&call->arg[ARG_PAIRS], num_blocks, wrong, from);
-  expect(&call->arg[ARG_K_CACHE], 0, from, wrong, &expected[0]);
-  expect(&call->arg[ARG_V_CACHE], 1, from, wrong, &expected[1]);
+  if (wrong != ERROR_NONE) {
+    wrong_from = from + num_blocks;
+    copy_blocks(&call->arg[ARG_PAIRS], num_blocks, wrong_from);
+    copy_wrong(&call->arg[ARG_PAIRS], num_blocks, wrong, wrong_from);
+  }
+  expect(&call->arg[ARG_K_CACHE], 0, from, wrong_from, wrong, &expected[0]);
+  expect(&call->arg[ARG_V_CACHE], 1, from, wrong_from, wrong, &expected[1]);
   free(from);
   return ASSAY_OK;
 }

@@ -4,6 +4,7 @@
  *
  * Nothing is weighed or normalised. Source: operator definitions, section 2.3. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "core/dtype.h"
 #include "ref/lib/error_model.h"
@@ -27,10 +28,10 @@ typedef enum reduce_error {
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-static double gate_reduce(const float *partial, int64_t splits, int64_t apart) {
+static double gate_reduce(const double *partial, int64_t splits) {
   double sum = 0;
   for (int64_t s = 0; s < splits; ++s)
-    sum += (double)partial[s * apart];
+    sum += partial[s];
   return sum;
 }
 
@@ -39,11 +40,11 @@ static double gate_reduce(const float *partial, int64_t splits, int64_t apart) {
 /* Every addition but the first rounds a running sum. Taken in the order of the splits, and as the mean over all orders,
  * sum_k E[S_k^2] with E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q; the larger counts. On several lanes the
  * bound of an accumulation. */
-static double reduce_variance(const float *partial, int64_t splits, int64_t apart, int32_t lanes) {
+static double reduce_variance(const double *partial, int64_t splits, int32_t lanes) {
   double running = 0, walk = 0, square = 0, size = 0, shuffled = 0;
   const double n = (double)splits;
   for (int64_t s = 0; s < splits; ++s) {
-    const double x = (double)partial[s * apart];
+    const double x = partial[s];
     running += x;
     if (s > 0) walk += running * running;
     square += x * x;
@@ -58,11 +59,11 @@ static double reduce_variance(const float *partial, int64_t splits, int64_t apar
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-static assay_status admit(const float *partial, int64_t splits, int64_t apart, int64_t row, assay_error *error) {
+static assay_status admit(const double *partial, int64_t splits, int64_t row, assay_error *error) {
   int low = LATTICE_ZERO;
   double size = 0;
   for (int64_t s = 0; s < splits; ++s) {
-    const double x = (double)partial[s * apart];
+    const double x = partial[s];
     size += fabs(x);
     const int own = x == 0 ? LATTICE_ZERO : lattice_low(x);
     if (own < low) low = own;
@@ -74,80 +75,96 @@ static assay_status admit(const float *partial, int64_t splits, int64_t apart, i
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, reduce_error wrong) {
-  const int64_t splits = partial->shape[0], N = partial->shape[1], H = partial->shape[2], D = partial->shape[3];
-  const int64_t apart = N * H * D, width = H * D;
-  const float *data = partial->data;
+/* The partial sums of row n, element e: column[splits]. */
+static void load(const assay_tensor *partial, int64_t n, int64_t e, double *column) {
+  const int64_t width = partial->shape[2] * partial->shape[3], apart = partial->shape[1] * width;
+  assay_load_f64_row(partial->data, partial->dtype, n * width + e, apart, partial->shape[0], column);
+}
+
+static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, reduce_error wrong, double *column) {
+  const int64_t splits = partial->shape[0], N = partial->shape[1], D = partial->shape[3];
+  const int64_t width = partial->shape[2] * D;
   if (wrong == ERROR_ROW_SWAPPED) n = (n + 1) % N;
-  const float *at = data + n * width + e;
-  const double sum = gate_reduce(at, splits, apart), last = (double)at[(splits - 1) * apart];
+  load(partial, n, (e + D) % width, column);
+  const double neighbour = column[splits - 1];
+  load(partial, n, e, column);
+  const double sum = gate_reduce(column, splits), last = column[splits - 1];
   switch (wrong) {
   case ERROR_LAST_SPLIT_DROPPED:
     return splits > 1 ? sum - last : sum;
   case ERROR_FIRST_SPLIT_DOUBLED:
-    return splits > 1 ? sum + (double)at[0] : sum;
+    return splits > 1 ? sum + column[0] : sum;
   case ERROR_AVERAGED:
     return sum / (double)splits;
   case ERROR_NEIGHBOUR_HEAD:
-    return sum - last + (double)data[(splits - 1) * apart + n * width + (e + D) % width];
+    return sum - last + neighbour;
   case ERROR_NARROW_SUM: {
     double running = 0;
     for (int64_t s = 0; s < splits; ++s)
-      running = assay_round_f64(running + (double)at[s * apart], ASSAY_BF16);
-    return splits > 1 ? running : sum;
+      running = assay_round_f64(running + column[s], ASSAY_BF16);
+    return splits > 3 ? running : sum;
   }
   default:
     return sum;
   }
 }
 
-static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
-                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+static assay_status compute(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
+                            reduce_error wrong, double *column, assay_expected *expected, assay_error *error) {
   const assay_tensor *partial = &call->arg[ARG_PARTIAL];
   const int64_t splits = partial->shape[0], N = partial->shape[1], width = partial->shape[2] * partial->shape[3];
   const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
   const int32_t lanes = contract != NULL ? contract->lanes : 0;
   const assay_dtype out = call->arg[ARG_OUT].dtype;
-  (void)seen;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t n = rows != NULL && rows->index != NULL ? rows->index[i] : i;
-    for (int64_t e = 0; e < width; ++e) {
-      const float *at = (const float *)partial->data + n * width + e;
-      const double y = gate_reduce(at, splits, N * width);
-      expected->value[i * width + e] = y;
-      const assay_status status = exact ? admit(at, splits, N * width, n, error) : ASSAY_OK;
-      if (status != ASSAY_OK) return status;
-      if (expected->sigma == NULL) continue;
-      const double variance = reduce_variance(at, splits, N * width, lanes);
-      const double stored = variance > 0 && out != ASSAY_F32 ? storing_variance(y, out) : rounding_variance(y, out);
-      expected->sigma[i * width + e] = sqrt(variance + stored);
+  for (int64_t i = 0; i < count * width; ++i) {
+    const int64_t n = rows != NULL && rows->index != NULL ? rows->index[i / width] : i / width, e = i % width;
+    if (wrong != ERROR_NONE) {
+      expected->value[i] = reduce_wrong(partial, n, e, wrong, column);
+      continue;
     }
+    load(partial, n, e, column);
+    const double y = gate_reduce(column, splits);
+    expected->value[i] = y;
+    const assay_status status = exact ? admit(column, splits, n, error) : ASSAY_OK;
+    if (status != ASSAY_OK) return status;
+    if (expected->sigma == NULL) continue;
+    const double variance = reduce_variance(column, splits, lanes);
+    const double stored = variance > 0 && out != ASSAY_F32 ? storing_variance(y, out) : rounding_variance(y, out);
+    expected->sigma[i] = sqrt(variance + stored);
   }
   return ASSAY_OK;
 }
 
+static assay_status run(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
+                        reduce_error wrong, assay_expected *expected, assay_error *error) {
+  double *column = malloc((size_t)call->arg[ARG_PARTIAL].shape[0] * sizeof *column);
+  if (column == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "gate_reduce reference: out of memory");
+  const assay_status status = compute(call, contract, rows, exact, wrong, column, expected, error);
+  free(column);
+  return status;
+}
+
+static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
+                              bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
+  (void)seen;
+  return run(call, contract, rows, exact, ERROR_NONE, expected, error);
+}
+
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  const assay_tensor *partial = &call->arg[ARG_PARTIAL];
-  const int64_t N = partial->shape[1], width = partial->shape[2] * partial->shape[3];
-  const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
-  (void)contract;
   if (index < 0 || index >= ERROR_COUNT)
     return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t e = 0; e < width; ++e)
-      expected->value[i * width + e] =
-          reduce_wrong(partial, rows != NULL && rows->index != NULL ? rows->index[i] : i, e, (reduce_error)index);
-  return ASSAY_OK;
+  assay_expected values = {expected->value, NULL};
+  return run(call, contract, rows, false, (reduce_error)index, &values, error);
 }
 
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *partial = &call->arg[ARG_PARTIAL];
   const double elements = (double)(partial->shape[1] * partial->shape[2] * partial->shape[3]);
-  const double splits = (double)partial->shape[0];
+  const double splits = (double)partial->shape[0], size = (double)assay_dtype_size(partial->dtype);
   return (assay_cost){.flops = elements * (splits - 1),
-                      .bytes = elements * (4 * splits + (double)assay_dtype_size(call->arg[ARG_OUT].dtype))};
+                      .bytes = elements * (size * splits + (double)assay_dtype_size(call->arg[ARG_OUT].dtype))};
 }
 
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
@@ -166,8 +183,8 @@ static const assay_dim dims[] = {
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"partial", ASSAY_IN, ASSAY_VALUES, false, "f32", "splits,N,H,D", "partial sums", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=partial,f16,bf16", "N,H,D", "their sum", false},
+    {"partial", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "splits,N,H,D", "partial sums", false},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=partial,f32,f16,bf16", "N,H,D", "their sum", false},
 };
 
 static const assay_op op = {

@@ -276,7 +276,7 @@ static double lse_of(const assay_fill *fill, int64_t splits, int64_t state_numbe
   double value = 3 * ((double)own.x[1] * 0x1p-31 - 1);
   if (fill->values == ASSAY_HEAVY_TAILED) value *= own.x[2] % 4 == 0 ? 40 : 4;
   if (fill->values == ASSAY_NEEDLES && own.x[2] % 4 != 0) value -= 9;
-  return value + 0.25 * ((double)(whole.x[1] % 65) - 32);
+  return value + (fill->values == ASSAY_HEAVY_TAILED ? 5 : 0.25) * ((double)(whole.x[1] % 65) - 32);
 }
 
 /* What an empty split holds: nobody's. */
@@ -317,7 +317,7 @@ static const assay_dim dims[] = {
 static const assay_arg args[ARG_COUNT] = {
     {"o", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "splits,N,H,D", "normalised result of each split", false},
     {"lse", ASSAY_IN, ASSAY_VALUES, false, "f32", "splits,N,H", "logarithm of its sum of weights; empty: -inf", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=o,f16,bf16", "N,H,D", "merged result", false},
+    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=o,f32,f16,bf16", "N,H,D", "merged result", false},
     {"lse_out", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "logarithm of the whole sum", false},
 };
 
