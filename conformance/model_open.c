@@ -69,7 +69,7 @@ assay_status model_open(const char *path, model_file *made, assay_error *error) 
 /* ---- backends ---------------------------------------------------------------------------------------- */
 
 typedef const assay_model_backend *(*backend_row)(void);
-static const backend_row backends[] = {assay_model_ref};
+static const backend_row backends[] = {assay_model_ref, assay_model_simt, assay_model_cuda};
 
 const assay_model_backend *model_backend(const char *name, assay_error *error) {
   char names[200] = "";

@@ -1,0 +1,141 @@
+/* heads.c: what happens to heads: normalised and rotated where they lie in the fused rows, cached, attended over. */
+#include "gpu/models/pass.h"
+
+static const assay_tensor absent = {.data = NULL};
+
+typedef struct heads {
+  assay_tensor q, k, v;
+} heads;
+
+static heads heads_of(const pass *m, const assay_tensor *qkv) {
+  const int64_t H = m->config.heads, H_kv = m->config.kv_heads, D = m->config.head_size;
+  return (heads){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
+}
+
+/* This layer's pool. */
+static assay_tensor pool_of(const pass *m, const assay_tensor *pool) {
+  assay_tensor one = *pool;
+  one.data = (unsigned char *)pool->data + m->layer * pool->stride[0] * assay_dtype_size(pool->dtype);
+  one.rank = 4;
+  for (int32_t a = 0; a < 4; ++a) {
+    one.shape[a] = pool->shape[a + 1];
+    one.stride[a] = pool->stride[a + 1];
+  }
+  return one;
+}
+
+static assay_tensor scale_of(const pass *m, const char *name) {
+  return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : absent;
+}
+
+/* A tap of q or k: channels of the fused rows. */
+static void take_heads(pass *m, const char *name, const assay_tensor *qkv, int64_t first_head, int64_t count) {
+  pass_take(m, name, qkv, first_head * m->config.head_size, count * m->config.head_size);
+}
+
+static void norm_heads(pass *m, const heads *at) {
+  const bool uclip = m->config.arch == ASSAY_ASYNCT;
+  const char *gamma = uclip ? "gamma" : "g";
+  const pass_arg args[] = {{"q", at->q},
+                           {"k", at->k},
+                           {"q_gamma", pass_weight(m, "attn.q_norm", gamma)},
+                           {"k_gamma", pass_weight(m, "attn.k_norm", gamma)},
+                           {"q_alpha", pass_weight(m, "attn.q_norm", "alpha")},
+                           {"k_alpha", pass_weight(m, "attn.k_norm", "alpha")},
+                           {.name = NULL}};
+  const pass_param rms[] = {{"kind", 0}, {"eps", m->config.eps}, {NULL, 0}}, clip[] = {{"kind", 1}, {NULL, 0}};
+  pass_call(m, "qk_norm", args, uclip ? clip : rms);
+}
+
+static void rotate(pass *m, const heads *at) {
+  const pass_arg args[] = {
+      {"q", at->q}, {"k", at->k}, {"cos", m->cosine}, {"sin", m->sine}, {"positions", m->positions}, {.name = NULL}};
+  const pass_param style[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {NULL, 0}};
+  pass_call(m, "rope", args, style);
+}
+
+void pass_heads(pass *m, const assay_tensor *qkv) {
+  const heads at = heads_of(m, qkv);
+  const int64_t H = m->config.heads, H_kv = m->config.kv_heads;
+  if (m->config.qk_norm) {
+    norm_heads(m, &at);
+    take_heads(m, "attn.q_norm", qkv, 0, H);
+    take_heads(m, "attn.k_norm", qkv, H, H_kv);
+  }
+  if (m->config.rotated > 0) rotate(m, &at);
+  take_heads(m, "attn.q", qkv, 0, H);
+  take_heads(m, "attn.k", qkv, H, H_kv);
+  take_heads(m, "attn.v", qkv, H + H_kv, H_kv);
+  const pass_arg args[] = {{"k", at.k},
+                           {"v", at.v},
+                           {"slots", m->slots},
+                           {"k_cache", pool_of(m, &m->k_pool)},
+                           {"v_cache", pool_of(m, &m->v_pool)},
+                           {"k_scale", scale_of(m, "k_scale")},
+                           {"v_scale", scale_of(m, "v_scale")},
+                           {.name = NULL}};
+  const pass_param per_head[] = {{"scale_per_head", 1}, {NULL, 0}};
+  pass_call(m, "kv_append", args, per_head);
+}
+
+/* ---- attention --------------------------------------------------------------------------------------- */
+
+enum { SHARED_ARGS = 9 };
+
+static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tensor *out, pass_arg args[SHARED_ARGS]) {
+  assay_tensor to = pass_view(m, out, 0, m->config.heads);
+  const pass_arg list[SHARED_ARGS] = {{"q", pass_view(m, qkv, 0, m->config.heads)},
+                                      {"k_cache", pool_of(m, &m->k_pool)},
+                                      {"v_cache", pool_of(m, &m->v_pool)},
+                                      {"k_scale", scale_of(m, "k_scale")},
+                                      {"v_scale", scale_of(m, "v_scale")},
+                                      {"block_table", m->table},
+                                      {"kv_len", m->kv_len},
+                                      {"cu_q", m->decode ? absent : m->cu_q},
+                                      {"out", to}};
+  for (int i = 0; i < SHARED_ARGS; ++i)
+    args[i] = list[i];
+}
+
+void pass_softmax_attention(pass *m, const assay_tensor *qkv, const assay_tensor *out) {
+  pass_arg args[SHARED_ARGS + 1] = {{.name = NULL}};
+  const pass_param params[] = {{"scale_per_head", 1}, {NULL, 0}};
+  shared_args(m, qkv, out, args);
+  pass_call(m, "softmax_attention", args, params);
+  pass_take(m, "attn.out", out, 0, out->shape[1]);
+}
+
+void pass_gate_attention(pass *m, const assay_tensor *qkv, const assay_tensor *out) {
+  pass_arg args[SHARED_ARGS + 3] = {{.name = NULL}};
+  const pass_param params[] = {{"scale_per_head", 1},
+                               {"lo", m->config.gate_lo},
+                               {"hi", m->config.gate_hi},
+                               {"relu_pre", m->config.gate_relu_pre},
+                               {NULL, 0}};
+  shared_args(m, qkv, out, args);
+  args[SHARED_ARGS] = (pass_arg){"taps", pass_weight(m, "attn", "taps")};
+  args[SHARED_ARGS + 1] = (pass_arg){"gamma", pass_weight(m, "attn", "gamma")};
+  pass_call(m, "gate_attention", args, params);
+  pass_take(m, "attn.out", out, 0, out->shape[1]);
+}
+
+/* ---- copy-on-write ----------------------------------------------------------------------------------- */
+
+/* Copying moves bits: two fp8 codes go as one 16-bit element. */
+static assay_tensor as_wide(const assay_tensor *pool) {
+  assay_tensor wide = *pool;
+  if (assay_dtype_size(pool->dtype) != 1) return wide;
+  wide.dtype = ASSAY_BF16;
+  wide.shape[4] /= 2;
+  for (int32_t a = 0; a < 4; ++a)
+    wide.stride[a] /= 2;
+  return wide;
+}
+
+void pass_copy_blocks(pass *m) {
+  const pass_param none[] = {{NULL, 0}};
+  if (m->copies.shape[0] == 0) return;
+  const pass_arg args[] = {
+      {"k_cache", as_wide(&m->k_pool)}, {"v_cache", as_wide(&m->v_pool)}, {"pairs", m->copies}, {.name = NULL}};
+  pass_call(m, "copy_blocks", args, none);
+}

@@ -1,0 +1,92 @@
+/* pass.h: one session of a forward pass over launchers, and the calls a forward pass is written in.
+ *
+ * The same pages as the reference's, but a call picks a variant of its operator from the registry, the first that takes
+ * it, and launches it into the device's stream. What a variant declines goes to the next one of the table; if none is
+ * left, the pass ends with the last one's reason. A failure stays: later calls do nothing. */
+#ifndef ASSAY_GPU_MODELS_PASS_H
+#define ASSAY_GPU_MODELS_PASS_H
+
+#include "assay/device.h"
+#include "assay/model.h"
+#include "assay/variant.h"
+#include "core/model_step.h"
+
+typedef struct pass {
+  assay_model_config config;
+  assay_model_limits limits;
+  const assay_device *device;
+  int32_t multiprocessors;
+  model_step step; /* rows, positions and slots of this step, in host memory */
+
+  /* Device memory, one allocation. Tensors of a step have its sizes; their data stay where they are. */
+  void *memory;
+  assay_tensor *weight;               /* as assay_model_weight_spec orders them */
+  assay_tensor cosine, sine;          /* f32 [max_pos, R/2] */
+  assay_tensor k_pool, v_pool;        /* [layers, num_blocks, block_size, H_kv, D] */
+  assay_tensor x, h, y;               /* [N, C] residual stream, normalised, result of a sublayer */
+  assay_tensor qkv, out;              /* [N, (H + 2 H_kv) D], [N, H D] */
+  assay_tensor up, gated;             /* [N, I or 2 I], [N, I] */
+  assay_tensor logits;                /* f32 [logit_count, V] */
+  assay_tensor ids, positions, slots; /* [N] i32, i32, i64 */
+  assay_tensor kv_len, cu_q, table;   /* i32 [B], [B + 1], [B, max_blocks] */
+  assay_tensor rows, copies;          /* i32 [logit_count], i64 [copies, 2] */
+  void *workspace;
+  int64_t workspace_bytes;
+  void *host; /* as large as the largest tensor of a step: what is uploaded or looked at */
+
+  const assay_model_batch *batch;
+  const assay_model_taps *taps;
+  bool decode;   /* every request has one new token */
+  int64_t layer; /* -1: outside */
+  assay_status status;
+  assay_error *error;
+} pass;
+
+/* ---- calls of a forward pass (stages.c, heads.c); `name`: the stage's, which its weights and its tap bear ---- */
+
+void pass_embed(pass *m, const assay_tensor *x);
+/* y = norm(x), whichever norm the family has; y may be x */
+void pass_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y);
+void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased);
+/* Heads of q and k normalised and rotated where they lie, if the family does so; k and v to the cache. */
+void pass_heads(pass *m, const assay_tensor *qkv);
+void pass_softmax_attention(pass *m, const assay_tensor *qkv, const assay_tensor *out);
+void pass_gate_attention(pass *m, const assay_tensor *qkv, const assay_tensor *out);
+/* x += y, and the bias of the stage `linear` (NULL: none) */
+void pass_residual(pass *m, const char *name, const assay_tensor *y, const char *linear, const assay_tensor *x);
+void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const char *linear, const assay_tensor *act);
+void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
+void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
+void pass_copy_blocks(pass *m);
+/* The final norm of every row, and logits of those that want them. */
+void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
+
+void pass_gpt2(pass *m);
+void pass_qwen3(pass *m);
+void pass_asynct(pass *m);
+
+/* ---- what the calls share (call.c) ---- */
+
+typedef struct pass_arg {
+  const char *name; /* NULL: the end */
+  assay_tensor tensor;
+} pass_arg;
+
+typedef struct pass_param {
+  const char *name; /* NULL: the end */
+  double value;
+} pass_param;
+
+/* One operator. Arguments without data are absent; parameters that are not given have the operator's fallback. */
+void pass_call(pass *m, const char *op, const pass_arg *args, const pass_param *params);
+/* The stage's weight, or a tensor without data where the configuration has none. */
+assay_tensor pass_weight(const pass *m, const char *name, const char *part);
+/* [N, heads, D]: heads of fused rows, from channel `first` on. */
+assay_tensor pass_view(const pass *m, const assay_tensor *rows, int64_t first, int64_t heads);
+/* Gives `count` rows of `width` channels from `first` on away, if somebody wants the stage. */
+void pass_take(pass *m, const char *name, const assay_tensor *y, int64_t first, int64_t width);
+/* The rows that want logits. */
+void pass_take_picked(pass *m, const char *name, const assay_tensor *y);
+void pass_fail(pass *m, assay_status status);
+
+#endif

@@ -1,0 +1,298 @@
+/* session.c: the launchers' path as backends of assay/model.h: device memory, one step, the end. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/registry.h"
+#include "gpu/models/pass.h"
+
+enum { ALIGNMENT = 256 };
+
+static int64_t larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
+static assay_tensor dense(assay_dtype dtype, int32_t rank, const int64_t *shape) {
+  assay_tensor t = {.dtype = dtype, .rank = rank};
+  int64_t stride = 1;
+  for (int32_t a = rank - 1; a >= 0; --a) {
+    t.shape[a] = shape[a];
+    t.stride[a] = stride;
+    stride *= shape[a];
+  }
+  return t;
+}
+
+static int64_t bytes_of(const assay_tensor *t) {
+  int64_t count = assay_dtype_size(t->dtype);
+  for (int32_t a = 0; a < t->rank; ++a)
+    count *= t->shape[a];
+  return count;
+}
+
+/* ---- device memory ----------------------------------------------------------------------------------- */
+
+typedef struct layout {
+  unsigned char *base; /* NULL: counting */
+  int64_t bytes, largest;
+} layout;
+
+static void place(layout *l, assay_tensor *t, assay_dtype dtype, int32_t rank, int64_t a, int64_t b, int64_t c,
+                  int64_t d, int64_t e) {
+  const int64_t shape[5] = {a, b, c, d, e};
+  *t = dense(dtype, rank, shape);
+  if (l->base != NULL) t->data = l->base + l->bytes;
+  const int64_t bytes = bytes_of(t);
+  l->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  if (bytes > l->largest) l->largest = bytes;
+}
+
+static void place_rows(layout *l, assay_tensor *t, assay_dtype dtype, int64_t rows, int64_t width) {
+  place(l, t, dtype, 2, rows, width, 0, 0, 0);
+}
+static void place_vector(layout *l, assay_tensor *t, assay_dtype dtype, int64_t count) {
+  place(l, t, dtype, 1, count, 0, 0, 0, 0);
+}
+
+/* Every tensor of the session; called once to count and once to hand out. */
+static layout lay_out(pass *m, unsigned char *base) {
+  const assay_model_config *c = &m->config;
+  const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, blocks = m->limits.num_blocks;
+  const int64_t heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
+  const int64_t widest_table = (c->max_pos + c->block_size - 1) / c->block_size;
+  layout l = {.base = base};
+  for (int32_t i = 0; i < assay_model_weight_count(c); ++i) {
+    assay_weight_spec spec;
+    (void)assay_model_weight_spec(c, i, &spec);
+    place(&l, &m->weight[i], spec.dtype, spec.rank, spec.shape[0], spec.shape[1], 0, 0, 0);
+  }
+  place_rows(&l, &m->cosine, ASSAY_F32, c->max_pos, c->rotated / 2);
+  place_rows(&l, &m->sine, ASSAY_F32, c->max_pos, c->rotated / 2);
+  l.largest = 0; /* from here on: what host memory is for */
+  place_rows(&l, &m->x, c->act_dtype, N, c->hidden);
+  place_rows(&l, &m->h, c->act_dtype, N, c->hidden);
+  place_rows(&l, &m->y, c->act_dtype, N, c->hidden);
+  place_rows(&l, &m->qkv, c->act_dtype, N, heads + 2 * kv);
+  place_rows(&l, &m->out, c->act_dtype, N, heads);
+  place_rows(&l, &m->up, c->act_dtype, N, (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate);
+  place_rows(&l, &m->gated, c->act_dtype, N, c->intermediate);
+  place_rows(&l, &m->logits, ASSAY_F32, m->limits.max_logits, c->vocab);
+  place_vector(&l, &m->ids, ASSAY_I32, N);
+  place_vector(&l, &m->positions, ASSAY_I32, N);
+  place_vector(&l, &m->slots, ASSAY_I64, N);
+  place_vector(&l, &m->kv_len, ASSAY_I32, B);
+  place_vector(&l, &m->cu_q, ASSAY_I32, B + 1);
+  place_rows(&l, &m->table, ASSAY_I32, B, larger(widest_table, 1));
+  place_vector(&l, &m->rows, ASSAY_I32, m->limits.max_logits);
+  place_rows(&l, &m->copies, ASSAY_I64, blocks, 2);
+  const int64_t host = l.largest;
+  place(&l, &m->k_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
+  place(&l, &m->v_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
+  l.largest = host;
+  return l;
+}
+
+/* theta_i = base^(-2i/R). */
+static assay_status upload_rope(pass *m, assay_error *error) {
+  const int64_t half = m->config.rotated / 2, count = m->config.max_pos * half;
+  if (count == 0) return ASSAY_OK;
+  float *table = malloc((size_t)count * 2 * sizeof *table);
+  if (table == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: no memory for the rope table");
+  for (int64_t p = 0; p < m->config.max_pos; ++p)
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = (double)p * pow(m->config.rope_base, -2 * (double)i / (double)m->config.rotated);
+      table[p * half + i] = (float)cos(angle);
+      table[count + p * half + i] = (float)sin(angle);
+    }
+  const int64_t bytes = count * (int64_t)sizeof *table;
+  assay_status status = m->device->upload(m->cosine.data, table, bytes, error);
+  if (status == ASSAY_OK) status = m->device->upload(m->sine.data, table + count, bytes, error);
+  if (status == ASSAY_OK) status = m->device->synchronize(error);
+  free(table);
+  return status;
+}
+
+static void close_session(assay_model_session *session) {
+  pass *m = (pass *)session;
+  if (m == NULL) return;
+  if (m->memory != NULL) m->device->release(m->memory);
+  if (m->workspace != NULL) m->device->release(m->workspace);
+  free(m->step.written);
+  free(m->step.request);
+  free(m->step.position);
+  free(m->weight);
+  free(m->host);
+  free(m);
+}
+
+static assay_status fill(pass *m, const assay_model_weights *weights, assay_error *error) {
+  void *memory = NULL;
+  const layout wanted = lay_out(m, NULL);
+  assay_status status = m->device->alloc(wanted.bytes, &memory, error);
+  if (status != ASSAY_OK) return status;
+  m->memory = memory;
+  (void)lay_out(m, memory);
+  m->host = malloc((size_t)wanted.largest);
+  if (m->host == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  for (int32_t i = 0; i < weights->count && status == ASSAY_OK; ++i)
+    status = m->device->upload(m->weight[i].data, weights->tensor[i].data, bytes_of(&m->weight[i]), error);
+  if (status == ASSAY_OK) status = m->device->synchronize(error);
+  return status == ASSAY_OK ? upload_rope(m, error) : status;
+}
+
+static assay_status open_on(const char *device, const assay_model_config *config, const assay_model_weights *weights,
+                            const assay_model_limits *limits, assay_model_session **made, assay_error *error) {
+  assay_device_info info = {.multiprocessors = 1};
+  *made = NULL;
+  assay_status status = assay_model_check(config, error);
+  if (status == ASSAY_OK) status = assay_model_weights_check(config, weights, error);
+  if (status == ASSAY_OK) status = model_limits_check(config, limits, error);
+  const assay_device *found = assay_device_find(device);
+  if (status == ASSAY_OK && found == NULL)
+    status =
+        assay_fail(error, ASSAY_ERR_UNSUPPORTED, "device: found %s, this build has %s", device, assay_device_names());
+  if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
+    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "weight_dtype: found %s, allowed on %s: that of activations, %s",
+                        assay_dtype_name(config->weight_dtype), device, assay_dtype_name(config->act_dtype));
+  if (status == ASSAY_OK) status = found->open(error);
+  if (status == ASSAY_OK) status = found->info(&info, error);
+  if (status != ASSAY_OK) return status;
+  pass *m = calloc(1, sizeof *m);
+  if (m == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  m->config = *config;
+  m->limits = *limits;
+  m->device = found;
+  m->multiprocessors = info.multiprocessors;
+  m->layer = -1;
+  m->weight = calloc((size_t)assay_model_weight_count(config), sizeof *m->weight);
+  m->step.written = calloc((size_t)(limits->num_blocks * config->block_size), sizeof *m->step.written);
+  m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
+  m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
+  if (m->weight == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL)
+    status = assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  if (status == ASSAY_OK) status = fill(m, weights, error);
+  if (status == ASSAY_OK)
+    *made = (assay_model_session *)m;
+  else
+    close_session((assay_model_session *)m);
+  return status;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------- */
+
+static void resize(assay_tensor *t, int64_t rows) {
+  t->shape[0] = rows;
+}
+
+/* Uploads are complete before the next one uses m->host. */
+static void put(pass *m, const assay_tensor *to, const void *from, int64_t bytes) {
+  if (m->status != ASSAY_OK || bytes == 0) return;
+  pass_fail(m, m->device->upload(to->data, from, bytes, m->error));
+  if (m->status == ASSAY_OK) pass_fail(m, m->device->synchronize(m->error));
+}
+
+static void put_table(pass *m) {
+  const assay_model_batch *b = m->batch;
+  int32_t *table = m->host;
+  int64_t width = 1;
+  for (int64_t i = 0; i < b->requests; ++i)
+    width = larger(width, (b->kv_len[i] + m->config.block_size - 1) / m->config.block_size);
+  for (int64_t i = 0; i < b->requests; ++i)
+    for (int64_t j = 0; j < width; ++j)
+      table[i * width + j] = j < b->max_blocks ? b->block_table[i * b->max_blocks + j] : -1;
+  m->table.shape[0] = b->requests;
+  m->table.shape[1] = m->table.stride[0] = width;
+  put(m, &m->table, table, b->requests * width * (int64_t)sizeof *table);
+}
+
+static void put_batch(pass *m) {
+  const assay_model_batch *b = m->batch;
+  const int64_t N = b->cu_q[b->requests], four = (int64_t)sizeof(int32_t), eight = (int64_t)sizeof(int64_t);
+  assay_tensor *const by_token[] = {&m->x,  &m->h,     &m->y,   &m->qkv,       &m->out,
+                                    &m->up, &m->gated, &m->ids, &m->positions, &m->slots};
+  for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; ++i)
+    resize(by_token[i], N);
+  resize(&m->logits, b->logit_count);
+  resize(&m->rows, b->logit_count);
+  resize(&m->copies, b->copy_count);
+  resize(&m->kv_len, b->requests);
+  resize(&m->cu_q, b->requests + 1);
+  m->decode = N == b->requests;
+  for (int64_t i = 0; i < b->requests && m->decode; ++i)
+    m->decode = b->cu_q[i + 1] - b->cu_q[i] == 1;
+  put(m, &m->ids, b->ids, N * four);
+  int32_t *position = m->host;
+  for (int64_t n = 0; n < N; ++n)
+    position[n] = (int32_t)larger(m->step.position[n], 0);
+  put(m, &m->positions, position, N * four);
+  put(m, &m->slots, b->slots, N * eight);
+  put(m, &m->kv_len, b->kv_len, b->requests * four);
+  put(m, &m->cu_q, b->cu_q, (b->requests + 1) * four);
+  put(m, &m->rows, b->logit_rows, b->logit_count * four);
+  int64_t *copies = m->host;
+  for (int64_t i = 0; i < 2 * b->copy_count; ++i)
+    copies[i] = b->copies[i];
+  put(m, &m->copies, copies, 2 * b->copy_count * eight);
+  put_table(m);
+}
+
+static void get_logits(pass *m, double *logits) {
+  const int64_t count = m->batch->logit_count * m->config.vocab;
+  if (m->status != ASSAY_OK) return;
+  if (count > 0) pass_fail(m, m->device->download(m->host, m->logits.data, count * (int64_t)sizeof(float), m->error));
+  if (m->status == ASSAY_OK) pass_fail(m, m->device->synchronize(m->error));
+  if (m->status == ASSAY_OK) assay_load_f64_row(m->host, ASSAY_F32, 0, 1, count, logits);
+}
+
+static assay_status forward(assay_model_session *session, const assay_model_batch *batch, double *logits,
+                            const assay_model_taps *taps, assay_error *error) {
+  pass *m = (pass *)session;
+  const assay_status status = model_step_check(&m->config, &m->limits, batch, &m->step, error);
+  if (status != ASSAY_OK) return status;
+  m->batch = batch;
+  m->taps = taps;
+  m->error = error;
+  m->status = ASSAY_OK;
+  m->layer = -1;
+  if (batch->cu_q[batch->requests] == 0 && batch->copy_count == 0) return ASSAY_OK;
+  put_batch(m);
+  pass_copy_blocks(m);
+  if (batch->cu_q[batch->requests] > 0) {
+    if (m->config.arch == ASSAY_GPT2) pass_gpt2(m);
+    if (m->config.arch == ASSAY_QWEN3) pass_qwen3(m);
+    if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
+  }
+  get_logits(m, logits);
+  m->layer = -1;
+  m->taps = NULL;
+  return m->status;
+}
+
+/* ---- the two of them --------------------------------------------------------------------------------- */
+
+static assay_status open_simt(const assay_model_config *config, const assay_model_weights *weights,
+                              const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
+                              assay_error *error) {
+  (void)mode;
+  return open_on("simt", config, weights, limits, made, error);
+}
+
+static assay_status open_cuda(const assay_model_config *config, const assay_model_weights *weights,
+                              const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
+                              assay_error *error) {
+  (void)mode;
+  return open_on("cuda", config, weights, limits, made, error);
+}
+
+const assay_model_backend *assay_model_simt(void) {
+  static const assay_model_backend backend = {
+      .name = "simt", .open = open_simt, .forward = forward, .close = close_session};
+  return &backend;
+}
+
+const assay_model_backend *assay_model_cuda(void) {
+  static const assay_model_backend backend = {
+      .name = "cuda", .open = open_cuda, .forward = forward, .close = close_session};
+  return &backend;
+}
