@@ -155,19 +155,24 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, rows, false, index, values, error);
 }
 
-/* Another token than the reference's is right if rounding can reach it. */
+/* Another token than the reference's is right if rounding can reach it. Of a row on the lattice one token is. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
   const int64_t V = call->arg[ARG_LOGITS].shape[1];
   if (output != 0 || !(got >= 0 && got < (double)V)) return false;
-  unsigned char *possible = malloc((size_t)V);
+  unsigned char *possible = calloc((size_t)V, 1);
   work w = {0};
   bool right = false;
   if (possible != NULL && work_make(call, &w, NULL) == ASSAY_OK) {
     const sampler_row row = sampler_row_of(call, element, w.logit);
     int32_t token;
-    right = sampler_token(&row, &w.scratch, &token) == SAMPLER_OK &&
-            sampler_possible(&row, &w.scratch, contract, possible, NULL) == ASSAY_OK && possible[(int64_t)got] != 0;
+    double found;
+    if (sampler_token(&row, &w.scratch, &token) != SAMPLER_OK)
+      right = false;
+    else if (sampler_inexact(&row, &w.scratch, &found) == NULL)
+      right = got == token;
+    else if (sampler_possible(&row, &w.scratch, contract, possible, NULL) == ASSAY_OK)
+      right = possible[(int64_t)got] != 0;
   }
   free(possible);
   work_free(&w);

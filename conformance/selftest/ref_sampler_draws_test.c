@@ -388,9 +388,6 @@ Test(sampler_bounds, hold_for_f32_and_for_little_else) {
   tally sum = {0};
   rng = (assay_rng){.seed = 21};
   compare(false, 8000, &sum);
-  fprintf(stderr, "%d %d %d moved %d\n", (int)sum.rows, (int)sum.tokens, (int)sum.careful_tokens, (int)sum.moved);
-  for (int i = 0; i < 17; ++i)
-    fprintf(stderr, "%d: %d %d\n", i, (int)sum.changed[i], (int)sum.unseen[i]);
   cr_assert((double)sum.tokens < 1.005 * (double)sum.rows, "%d tokens are possible in %d rows", (int)sum.tokens,
             (int)sum.rows);
   cr_assert((double)sum.careful_tokens < 1.003 * (double)sum.rows, "%d tokens are possible in %d rows",
