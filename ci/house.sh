@@ -121,7 +121,7 @@ rule_marks() {
 }
 
 rule_flags() {
-  files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' '*.sh' '*.cmake' '*.txt' '*.json' | not_self |
+  files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' '*.sh' '*.cmake' '*.txt' '*.json' | not_self | grep -v '^fixtures/' |
     search '(-ffast-math|-Ofast|use_fast_math|-funsafe-math|-ffinite-math|-fassociative-math|-freciprocal-math|fp-model[ =]fast|-ffp-contract=fast)' >"$scratch" || true
   hits flags "no fast-math" <"$scratch"
 }
