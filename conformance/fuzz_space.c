@@ -332,7 +332,8 @@ static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const 
 
 /* What the operator itself refuses: sizes that do not go together. And what it would cost. */
 static assay_status check_call(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
-  static const double limit[2][3] = {{1 << 18, 1 << 20, 1 << 22}, {1 << 22, 1 << 26, 1 << 30}};
+  static const double limit[2][3] = {{1 << 16, 1 << 18, 1 << 20}, {1 << 22, 1 << 26, 1 << 30}};
+  enum { ROW = 512 }; /* threads, mostly */
   const draw choice = {.dead = DEAD_ZERO};
   const assay_seen nothing = {.visible_keys = 0};
   image img;
@@ -340,9 +341,9 @@ static assay_status check_call(const fuzz_space *s, int32_t effort, const assay_
   if (status != ASSAY_OK) return status;
   status = s->op->check(&img.call, error);
   if (status == ASSAY_OK && s->plain && s->op->cost != NULL) {
-    const double flops = s->op->cost(&img.call, &nothing).flops;
-    if (!(flops <= limit[s->large][effort]))
-      status = assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", flops);
+    const double work = s->op->cost(&img.call, &nothing).flops + (double)ROW * (double)img.rows;
+    if (!(work <= limit[s->large][effort]))
+      status = assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", work);
   }
   image_free(&img);
   return status;
