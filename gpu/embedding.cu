@@ -21,7 +21,10 @@ struct embedding_params {
 };
 
 template <class T> __device__ __forceinline__ quad<T> load_raw(const T *from, int32_t left, bool quads) {
-  if (left >= 4) return load_quad(from, quads);
+  if (left >= 4) {
+    expect_quad(from, quads);
+    return load_quad(from, quads);
+  }
   quad<T> to = {};
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)

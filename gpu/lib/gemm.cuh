@@ -58,6 +58,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
   const T *const b_low = n0 + staged < p.N ? static_cast<const T *>(p.b) + (n0 + staged) * p.K : NULL;
   const T *const b_high = n0 + staged + 32 < p.N ? static_cast<const T *>(p.b) + (n0 + staged + 32) * p.K : NULL;
   const int row = thread / 16 * 4, column = thread % 16 * 4;
+  const bool live = m0 + row < p.M; /* of few rows, most warps have none */
   float sum[4][4] = {};
 
   for (int64_t k0 = 0; k0 < p.K; k0 += gemm_step) {
@@ -67,7 +68,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
     gemm_stage(b_tile, gemm_columns, staged + 32, first, b_high != NULL ? b_high + k : b_high, left, p.quads);
     __syncthreads(); /* the tiles are there */
     ASSAY_UNROLL
-    for (int step = 0; step < gemm_step; ++step) {
+    for (int step = 0; step < gemm_step && live; ++step) {
       const quad<float> x = load_quad(a_tile + step * (gemm_rows + gemm_skew) + row, true);
       const quad<float> w = load_quad(b_tile + step * (gemm_columns + gemm_skew) + column, true);
       ASSAY_UNROLL

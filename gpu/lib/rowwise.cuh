@@ -40,10 +40,22 @@ __device__ __forceinline__ int32_t rowwise_channel(int32_t pieces) {
   return 4 * (piece * static_cast<int32_t>(blockDim.x) + static_cast<int32_t>(threadIdx.x));
 }
 
+/* On the CPU a quad beside its own size would be moved all the same; on a GPU it is a fault. */
+template <class T> __device__ __forceinline__ void expect_quad(const T *address, bool quads) {
+#ifdef ASSAY_SIMT
+  if (quads && reinterpret_cast<uintptr_t>(address) % (4 * sizeof(T)) != 0)
+    assay_simt->fault("a quad's address is not a multiple of its size", __FILE__, __LINE__);
+#else
+  (void)address;
+  (void)quads;
+#endif
+}
+
 /* Up to four channels, `left` of which exist; the others are 0. */
 template <class T>
 __device__ __forceinline__ void load_channels(const T *from, int32_t left, bool quads, float (&to)[4]) {
   if (left >= 4) {
+    expect_quad(from, quads);
     const quad<T> loaded = load_quad(from, quads);
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
@@ -57,8 +69,8 @@ __device__ __forceinline__ void load_channels(const T *from, int32_t left, bool 
 
 /* quads: `to` is a multiple of 4 elements; else four scalar stores. */
 template <class T> __device__ __forceinline__ void store_quad(T *to, const quad<T> &from, bool quads) {
+  expect_quad(to, quads);
 #ifdef ASSAY_SIMT
-  (void)quads;
   memcpy(to, from.element, sizeof from.element);
 #else
   if (quads && sizeof(T) == 4) {
