@@ -449,6 +449,8 @@ static const assay_op op = {
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,"
               "filter_across_rows,split_halo_lost,relu_lost,clip_lost,taps_reversed,gamma_lost",
     .kappa_element = 7,
+    .confirmed_by = "whole matrices, the filter as one, by another library; closed forms of zero queries, one key, "
+                    "one-hot values; linearity in V (ref_attention_test)",
     .check = check,
     .reference = reference,
     .cost = cost,

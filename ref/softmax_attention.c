@@ -496,6 +496,8 @@ static const assay_op op = {
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
               "softcap_lost,slopes_lost",
     .kappa_element = 7,
+    .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
+                    "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",
     .check = check,
     .reference = reference,
     .cost = cost,
