@@ -91,6 +91,16 @@ expect 'catalogue: a mutant that says nothing of it' 1 'SP2: names mutant m, whi
 expect 'catalogue: a row that does not name its mutant' 1 'mutant m: names L2, whose row does not name it' catalogue '/^row L2$/,/^$/s/^mutants m/none n/'
 expect 'catalogue: an unknown row' 1 'ZZ1: no such row is known' catalogue 's/^row MK4$/row ZZ1/'
 
+# ---- docs/operators.md ----
+mkdir -p "$work/said_by"
+printf '#!/bin/sh\n[ "$3" = --markdown ] && sed "s/one key/two keys/" docs/operators.md\n' >"$work/said_by/assay"
+chmod +x "$work/said_by/assay"
+expect 'operators.md is stale' 1 'is not what the contracts say' ci/operators.sh "$work/said_by"
+printf '#!/bin/sh\n[ "$3" = --markdown ] && sed "s/Confirmed by: .*/Confirmed by: nothing./" docs/operators.md\n' >"$work/said_by/assay"
+expect 'an operator that nothing confirms' 1 'gate_attention: confirmed_by is NULL' ci/operators.sh "$work/said_by"
+printf '#!/bin/sh\n[ "$3" = --markdown ] && sed "/^## gate_attention/d" docs/operators.md\n' >"$work/said_by/assay"
+expect 'an operator that is not listed' 1 'gate_attention: not among' ci/operators.sh "$work/said_by"
+
 # ---- Hopper, where there is none ----
 if ! command -v nvidia-smi >/dev/null; then
   expect 'hopper: no GPU' 77 'hopper.sh: no ' ci/hopper.sh

@@ -22,7 +22,7 @@ typedef struct cli_options {
   cli_list variants; /* --variant op=name */
   cli_list filters;  /* --filter TEXT: all must occur in suite/section/name */
   const char *device, *section, *jsonl, *junit;
-  bool device_given, in_process, seed_given;
+  bool device_given, in_process, seed_given, markdown;
   uint64_t seed;
   int32_t workers, threads;
   double deadline_s, budget_s; /* --budget; 0: not given */
@@ -52,6 +52,8 @@ assay_status cli_check_writable(const char *option, const char *path, assay_erro
 bool cli_variant_chosen(const cli_options *options, const assay_variant *v);
 
 int cli_list_command(int argc, char **argv);
+/* list_ops.c: what the contracts say, for people; `markdown`: docs/operators.md. */
+void cli_list_ops(bool markdown);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
 int cli_fuzz_command(int argc, char **argv);
@@ -61,6 +63,7 @@ int cli_report_command(int argc, char **argv);
 /* report.c: the results of one file as a page. */
 assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error);
 int cli_compare_command(int argc, char **argv);
+int cli_judge_command(int argc, char **argv);
 int cli_generate_command(int argc, char **argv);
 int cli_truth_command(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);

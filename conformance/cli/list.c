@@ -18,22 +18,8 @@ const char *cli_suites_dir(void) {
   return set != NULL && set[0] != '\0' ? set : ASSAY_SUITES_DIR;
 }
 
-static void list_ops(void) {
-  for (int32_t i = 0; i < assay_op_count(); ++i) {
-    const assay_op *op = assay_op_at(i);
-    printf("%-20s %s\n", op->name, op->title);
-    for (int32_t d = 0; d < op->dim_count; ++d)
-      printf("    dim   %-16s %s\n", op->dims[d].name, op->dims[d].doc);
-    for (int32_t a = 0; a < op->arg_count; ++a)
-      printf("    %-5s %-16s %s [%s]%s\n", op->args[a].role == ASSAY_IN ? "in" : "out", op->args[a].name,
-             op->args[a].dtypes, op->args[a].shape, op->args[a].optional ? " optional" : "");
-    for (int32_t p = 0; p < op->param_count; ++p)
-      printf("    param %-16s %s\n", op->params[p].name, op->params[p].doc);
-  }
-}
-
 static void list_variants(void) {
-  printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch", "claims: dtype | kv_dtype | layout | mode");
+  printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch", "claims, along the operator's axes (list ops)");
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
     printf("%-20s %-24s %-5s %-7s %s\n", v->op, v->name, v->device, v->arch != NULL ? v->arch : "any", v->claims);
@@ -119,14 +105,14 @@ static int list_suites(void) {
 int cli_list_command(int argc, char **argv) {
   assay_error error = {""};
   cli_options options;
-  assay_status status = cli_parse(argc, argv, "--plugin --seed", &options, &error);
+  assay_status status = cli_parse(argc, argv, "--plugin --seed --markdown", &options, &error);
   for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
     status = assay_plugin_load(options.plugins.item[i], &error);
   if (status != ASSAY_OK) return cli_leave(status, &error);
   const char *what = options.words.count > 0 ? options.words.item[0] : "(nothing)";
   const bool takes_more = strcmp(what, "cases") == 0;
   if (options.words.count == 1 || takes_more) {
-    if (strcmp(what, "ops") == 0) return list_ops(), EXIT_GOOD;
+    if (strcmp(what, "ops") == 0) return cli_list_ops(options.markdown), EXIT_GOOD;
     if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;
     if (strcmp(what, "suites") == 0) return list_suites();
     if (strcmp(what, "limits") == 0) return list_limits(), EXIT_GOOD;

@@ -161,6 +161,12 @@ static assay_status on_in_process(cli_options *o, const char *name, const char *
   return ASSAY_OK;
 }
 
+static assay_status on_markdown(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)value, (void)error;
+  o->markdown = true;
+  return ASSAY_OK;
+}
+
 static assay_status on_cases(cli_options *o, const char *name, const char *value, assay_error *error) {
   double n = 0;
   const assay_status status = number(name, value, 1, 1e12, &n, error);
@@ -229,6 +235,7 @@ static const option_row rows[] = {
     {"--dtype", true, on_dtype},
     {"--shape", true, on_shape},
     {"-o", true, on_output},
+    {"--markdown", false, on_markdown},
 };
 
 /* Is `name` one of the words of `allowed`, which are separated by blanks? */
