@@ -152,7 +152,7 @@ static const assay_op op = {
     .inexact = true,
     .confirmed_by =
         "gelu_new(v) - gelu_new(-v) = v and gelu_new(v) + gelu_new(-v) = v tanh(u), tanh from its continued "
-        "fraction; recorded tensors",
+        "fraction; ONNX node cases (Gelu, tanh)",
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

@@ -308,7 +308,7 @@ static const assay_op op = {
     .row_dim = "N",
     .axes = "dtype,style",
     .confirmed_by = "identity at position 0; R(p) R(q) = R(p + q); the norm of a pair; both styles under a permutation "
-                    "of channels; multiplication of complex numbers",
+                    "of channels; multiplication of complex numbers; ONNX node cases (RotaryEmbedding)",
     .check = check,
     .reference = reference,
     .cost = cost,
