@@ -21,7 +21,7 @@ const kappa_limit kappa_table[] = {
     {"softmax_attention", false, 8, 2.16, 1.73},
     {"softmax_attention", false, 1024, 1.84, 1.47},
     {"softmax_attention", true, 1, 5.69, 4.55},
-    {"softmax_attention", true, 256, 2.85, 2.28},
+    {"softmax_attention", true, 1024, 2.85, 2.28},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},

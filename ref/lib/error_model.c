@@ -171,14 +171,17 @@ double equal_terms_shared(const equal_terms *equal) {
 }
 
 /* The accumulation's formula takes the terms for alike. A term that outweighs the others (a channel that all keys
- * share) is rounded again with every later addition of its running sum: chain · x^2. What sum x^2 has above that of
- * products of normal values, (pi / 2)^2 (sum |x|)^2 / D, is counted so. A relative rounding of every k_d adds
- * sum (q_d k_d)^2 of its relative variance. */
+ * share) is rounded again with every later addition of its running sum, at the sum's ulp: chain · ulp^2 / 12. What sum
+ * x^2 has above that of products of normal values, (pi / 2)^2 (sum |x|)^2 / D, is counted so, its ulp at most 2^-23 of
+ * it and at most that of sum |x|. A relative rounding of every k_d adds sum (q_d k_d)^2 of its relative variance. */
 double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, double square_dot, bool k_is_rounded) {
   const double lanes = contract->qk_lanes > 0 ? contract->qk_lanes : 1;
   double variance = abs_dot * abs_dot * accumulation_variance((double)D, lanes);
   const double heavy = square_dot - 2.4674 * abs_dot * abs_dot / (double)D;
-  if (heavy > 0) variance += f32_variance * ((double)D / lanes) * heavy;
+  if (heavy > 0) {
+    const double most = binade(abs_dot), size = heavy < most * most ? heavy : most * most;
+    variance += (double)D / lanes * size * 0x1p-46 / 12;
+  }
   if (k_is_rounded) {
     /* f32_variance belongs to 24 bits; each bit less is four times as much. */
     const int lost = 24 - lattice_width(contract->k);
