@@ -12,6 +12,7 @@ typedef struct foreign_call {
   double param[ASSAY_MAX_PARAMS];
   assay_tensor arg[ASSAY_MAX_ARGS]; /* dense, in host memory */
   void *owned[ASSAY_MAX_ARGS];
+  int64_t first_block[ASSAY_MAX_ARGS]; /* of a cache: physical number of the first block that is there */
   assay_rows rows;
   /* After foreign_reference: the outputs that are there, in the order of the arguments. */
   int32_t count, output[ASSAY_MAX_OUTPUTS];
@@ -31,6 +32,8 @@ assay_status foreign_tensor(foreign_call *f, const char *arg, assay_dtype dtype,
 /* The same from numbers, each rounded to the type. */
 assay_status foreign_values(foreign_call *f, const char *arg, assay_dtype dtype, int32_t rank, const int64_t *shape,
                             const double *value, assay_error *error);
+/* A cache whose tensor begins at this physical block: tables and slots count from 0 nevertheless. */
+assay_status foreign_first_block(foreign_call *f, const char *arg, int64_t block, assay_error *error);
 /* Element `index` of a dense tensor, integers too. */
 double foreign_load(const void *data, assay_dtype dtype, int64_t index);
 
@@ -50,9 +53,12 @@ typedef struct foreign_verdict {
   char message[400];                              /* the first wrong element, or the row */
 } foreign_verdict;
 
-/* Bits of one output, dense, of the argument's own type, all rows of it. By tier 1 or 2: limits of elements and rows as
- * for our own kernels (docs/judging.md). */
-assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, foreign_verdict *made,
+/* Bits of one output, dense, of the argument's own type, all rows of it. By tier 1 or 2, limits of elements, rows and
+ * requests as for our own kernels (docs/judging.md). new_rows: of a cache, `got` holds the new tokens' rows
+ * [N, H_kv, D] alone; else all of it, and what no slot names must have its old bits. */
+assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, bool new_rows, foreign_verdict *made,
                            assay_error *error);
+/* Is this output a cache, of which only the new tokens' rows are results? */
+bool foreign_is_cache(const foreign_call *f, int32_t output);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct judging {
   int32_t output;
   const assay_tensor *about;
   const unsigned char *got, *before; /* before: of an argument that the call changes */
-  bool exact;
+  bool exact, new_rows;
   double floor; /* half a subnormal ulp of the type */
   foreign_verdict *made;
 } judging;
@@ -36,12 +36,19 @@ static bool same_bits(const judging *j, int64_t at, int64_t from) {
 /* Where an element is, as indices of the whole tensor. */
 static void describe(const judging *j, int64_t at, char *text, size_t size) {
   const assay_tensor *t = j->about;
+  const char *name = j->f->op->args[j->f->output[j->output]].name;
   int64_t rest = at, index[ASSAY_MAX_RANK];
+  if (j->new_rows) {
+    const pool_axes p = foreign_pool(j->f, j->f->output[j->output]);
+    (void)snprintf(text, size, "%s, new row %lld, head %lld, channel %lld", name, (ll)(at / p.channels / p.heads),
+                   (ll)(at / p.channels % p.heads), (ll)(at % p.channels));
+    return;
+  }
   for (int32_t a = t->rank - 1; a >= 0; --a) {
     index[a] = t->shape[a] > 0 ? rest % t->shape[a] : 0;
     rest = t->shape[a] > 0 ? rest / t->shape[a] : 0;
   }
-  size_t used = (size_t)snprintf(text, size, "%s[", j->f->op->args[j->f->output[j->output]].name);
+  size_t used = (size_t)snprintf(text, size, "%s[", name);
   for (int32_t a = 0; a < t->rank && used < size; ++a)
     used += (size_t)snprintf(text + used, size - used, "%s%lld", a > 0 ? ", " : "", (ll)index[a]);
   if (used < size) (void)snprintf(text + used, size - used, "]");
@@ -142,23 +149,23 @@ static void add(sums *to, const sums *more) {
 /* New rows as the reference says, every other element as it was. */
 static assay_status judge_cache(judging *j, assay_error *error) {
   const foreign_call *f = j->f;
-  const pool_axes p = foreign_pool(f, f->output[j->output]);
+  const int32_t arg = f->output[j->output];
+  const pool_axes p = foreign_pool(f, arg);
   const assay_tensor *slots = foreign_slots(f);
-  int64_t count = 1;
-  for (int32_t a = 0; a < j->about->rank; ++a)
+  int64_t count = j->new_rows ? 0 : j->about->shape[0] - f->first_block[arg];
+  for (int32_t a = 1; a < j->about->rank; ++a)
     count *= j->about->shape[a];
   unsigned char *written = calloc((size_t)count + 1, 1);
   if (written == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "judge: out of memory");
   for (int64_t n = 0; n < slots->shape[0]; ++n) {
-    const int64_t slot = ((const int64_t *)slots->data)[n];
-    if (slot < 0) continue;
-    for (int64_t h = 0; h < p.heads; ++h) {
-      sums group = {0, 0, 0};
-      for (int64_t d = 0; d < p.channels; ++d) {
-        const int64_t at = foreign_pool_place(&p, slot, h, d);
-        written[at] = 1;
-        judge_element(j, (n * p.heads + h) * p.channels + d, at, &group);
-      }
+    const int64_t slot = ((const int64_t *)slots->data)[n] - f->first_block[arg] * p.block_size;
+    sums group = {0, 0, 0};
+    if (((const int64_t *)slots->data)[n] < 0) continue;
+    for (int64_t i = 0; i < p.heads * p.channels; ++i) {
+      const int64_t element = n * p.heads * p.channels + i;
+      const int64_t at = j->new_rows ? element : foreign_pool_place(&p, slot, i / p.channels, i % p.channels);
+      if (!j->new_rows) written[at] = 1;
+      judge_element(j, element, at, &group);
     }
   }
   for (int64_t at = 0; at < count; ++at) {
@@ -214,7 +221,7 @@ static void judge_rows(judging *j) {
   }
 }
 
-assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, foreign_verdict *made,
+assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, bool new_rows, foreign_verdict *made,
                            assay_error *error) {
   const int32_t arg = f->output[output];
   const assay_dtype dtype = f->arg[arg].dtype;
@@ -224,8 +231,9 @@ assay_status foreign_judge(const foreign_call *f, int32_t output, const void *go
                .output = output,
                .about = &f->arg[arg],
                .got = got,
-               .before = f->arg[arg].data,
+               .before = f->owned[arg],
                .exact = integer || cache || (f->exact && follows),
+               .new_rows = new_rows && cache,
                .floor = integer ? 0 : 0.5 * assay_ulp(0.0, dtype),
                .made = made};
   memset(made, 0, sizeof *made);

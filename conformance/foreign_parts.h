@@ -6,8 +6,6 @@
 
 /* The new tokens' slots; NULL: the operator has none. */
 const assay_tensor *foreign_slots(const foreign_call *f);
-/* Is this output a cache, of which only the new tokens' rows are results? */
-bool foreign_is_cache(const foreign_call *f, int32_t output);
 
 /* Where a dense pool has what. */
 typedef struct pool_axes {

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 
 #include "core/dtype.h"
+#include "judge_dir.h"
 #include "npy.h"
+#include "report_text.h"
 
 enum { FOLDER_ROOM = 3800 };
 
@@ -56,11 +58,26 @@ static assay_status dump_argument(const trial *t, int32_t i, assay_error *error)
   return status;
 }
 
+/* An output's rows as a tensor: of a cache, those of the new tokens. */
+static int32_t output_shape(const trial *t, int32_t o, int64_t *shape) {
+  const trial_output *out = &t->output[o];
+  const assay_tensor *arg = &t->first.arg[out->arg];
+  if (out->kind == OUTPUT_CACHE) {
+    shape[0] = out->rows;
+    shape[1] = out->group > 0 ? out->width / out->group : 0;
+    shape[2] = out->group;
+    return 3;
+  }
+  memcpy(shape, arg->shape, sizeof arg->shape);
+  return arg->rank;
+}
+
 /* f64, in the output's shape; rows that were not judged are NaN. */
 static assay_status dump_expected(const trial *t, int32_t o, const double *value, const char *what,
                                   assay_error *error) {
-  const assay_tensor *arg = &t->first.arg[t->output[o].arg];
   const int64_t width = t->output[o].width, N = t->output[o].rows;
+  int64_t shape[ASSAY_MAX_RANK];
+  const int32_t rank = output_shape(t, o, shape);
   char name[96];
   double *all = malloc((size_t)(N * width) * sizeof *all + 1);
   if (all == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "--dump: out of memory");
@@ -69,13 +86,81 @@ static assay_status dump_expected(const trial *t, int32_t o, const double *value
   for (int64_t r = 0; r < outputs_judged(t, o); ++r)
     memcpy(all + outputs_row(t, o, r) * width, value + r * width, (size_t)width * sizeof *value);
   (void)snprintf(name, sizeof name, "%s.%s", t->one->op->args[t->output[o].arg].name, what);
-  const assay_status status = write_tensor(name, NPY_F64, arg->rank, arg->shape, all, error);
+  const assay_status status = write_tensor(name, NPY_F64, rank, shape, all, error);
   free(all);
   return status;
 }
 
+/* ---- the manifest ------------------------------------------------------------------------------------ */
+
+static void put_params(FILE *to, const trial *t) {
+  const assay_op *op = t->one->op;
+  for (int32_t i = 0; i < op->param_count; ++i) {
+    (void)fprintf(to, "%s\"%s\": ", i > 0 ? ", " : "", op->params[i].name);
+    if (op->params[i].kind == ASSAY_BOOL)
+      (void)fputs(t->first.param[i] != 0 ? "true" : "false", to);
+    else
+      (void)fprintf(to, "%.17g", t->first.param[i]);
+  }
+}
+
+static void put_contract(FILE *to, const assay_contract *c) {
+  const struct {
+    const char *name;
+    assay_dtype dtype;
+  } rounded[] = {
+      {"k", c->k}, {"v", c->v}, {"score", c->score}, {"p", c->p}, {"partial", c->partial}, {"rotated", c->rotated}};
+  for (size_t i = 0; i < sizeof rounded / sizeof *rounded; ++i)
+    (void)fprintf(to, "\"%s\": \"%s\", ", rounded[i].name, assay_dtype_name(rounded[i].dtype));
+  (void)fprintf(to, "\"exp_ulp\": %.17g, \"qk_lanes\": %d, \"pv_lanes\": %d, \"lanes\": %d, ", c->exp_ulp, c->qk_lanes,
+                c->pv_lanes, c->lanes);
+  (void)fprintf(to, "\"keys_per_split\": %d, \"denominator_add\": %.17g", c->keys_per_split, c->denominator_add);
+}
+
+static void put_inputs(FILE *to, const trial *t) {
+  const char *between = "";
+  for (int32_t i = 0; i < t->one->op->arg_count; ++i) {
+    const assay_arg *about = &t->one->op->args[i];
+    const char *dtype = assay_dtype_name(t->first.arg[i].dtype);
+    const bool pool = about->content == ASSAY_K_CACHE || about->content == ASSAY_V_CACHE;
+    if (about->role == ASSAY_OUT || t->first.arg[i].data == NULL) continue;
+    (void)fprintf(to, "%s\n    \"%s\": {\"file\": \"%s.%s.npy\", \"dtype\": \"%s\"", between, about->name, about->name,
+                  dtype, dtype);
+    if (pool) (void)fprintf(to, ", \"first_block\": %lld", (long long)t->first.first_block);
+    (void)fputc('}', to);
+    between = ",";
+  }
+}
+
+static assay_status dump_manifest(const trial *t, assay_error *error) {
+  static char descriptor[CASE_MAX_LINE];
+  char path[FOLDER_ROOM + 32];
+  text_file file;
+  assay_status status = case_print(t->one, descriptor, sizeof descriptor, error);
+  (void)snprintf(path, sizeof path, "%s/" JUDGE_DIR_MANIFEST, folder);
+  if (status == ASSAY_OK) status = text_open(&file, path, error);
+  if (status != ASSAY_OK) return status;
+  FILE *to = file.stream;
+  (void)fprintf(to, "{\n  \"operator\": \"%s\",\n  \"case\": ", t->one->op->name);
+  text_json(to, descriptor);
+  (void)fprintf(to, ",\n  \"tier\": \"%s\",\n  \"params\": {", t->one->tier == TIER_EXACT ? "exact" : "calibrated");
+  put_params(to, t);
+  (void)fputs("},\n  \"contract\": {", to);
+  put_contract(to, &t->variant->contract);
+  (void)fputs("},\n  \"inputs\": {", to);
+  put_inputs(to, t);
+  (void)fputs("\n  },\n  \"outputs\": {", to);
+  for (int32_t o = 0; o < t->count; ++o) {
+    const char *name = t->one->op->args[t->output[o].arg].name, *dtype = assay_dtype_name(t->output[o].dtype);
+    (void)fprintf(to, "%s\n    \"%s\": {\"file\": \"%s.got.%s.npy\", \"dtype\": \"%s\"}", o > 0 ? "," : "", name, name,
+                  dtype, dtype);
+  }
+  (void)fputs("\n  }\n}\n", to);
+  return text_close(&file, error);
+}
+
 static assay_status dump_before(const trial *t, assay_error *error) {
-  assay_status status = ASSAY_OK;
+  assay_status status = dump_manifest(t, error);
   for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i)
     if (t->one->op->args[i].role != ASSAY_OUT && t->first.arg[i].data != NULL) status = dump_argument(t, i, error);
   for (int32_t o = 0; o < t->count && status == ASSAY_OK; ++o) {
@@ -89,9 +174,10 @@ static assay_status dump_got(const trial *t, const outputs *got, assay_error *er
   assay_status status = ASSAY_OK;
   for (int32_t o = 0; o < t->count && status == ASSAY_OK; ++o) {
     char name[96];
-    const assay_tensor *arg = &t->first.arg[t->output[o].arg];
+    int64_t shape[ASSAY_MAX_RANK];
+    const int32_t rank = output_shape(t, o, shape);
     (void)snprintf(name, sizeof name, "%s.got", t->one->op->args[t->output[o].arg].name);
-    status = write_tensor(name, (int)arg->dtype, arg->rank, arg->shape, got->bits[o], error);
+    status = write_tensor(name, (int)t->output[o].dtype, rank, shape, got->bits[o], error);
   }
   return status;
 }

@@ -1,5 +1,6 @@
 /* judge_dump.h: the tensors of the cases judged from here on, as .npy files. Inherited by workers.
- * DIR/<argument>.<dtype>.npy for inputs; DIR/<output>.got.<dtype>.npy, .expected.f64.npy, .sigma.f64.npy. */
+ * DIR/<argument>.<dtype>.npy for inputs; DIR/<output>.got.<dtype>.npy, .expected.f64.npy, .sigma.f64.npy; and
+ * DIR/manifest.json, with which `assay judge DIR` judges them again (docs/truth.md). */
 #ifndef ASSAY_CONFORMANCE_JUDGE_DUMP_H
 #define ASSAY_CONFORMANCE_JUDGE_DUMP_H
 

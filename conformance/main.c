@@ -59,6 +59,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "report") == 0) return cli_report_command(argc - 2, argv + 2);
   if (strcmp(command, "compare") == 0) return cli_compare_command(argc - 2, argv + 2);
   if (strcmp(command, "diff") == 0) return cli_diff_command(argc - 2, argv + 2);
+  if (strcmp(command, "judge") == 0) return cli_judge_command(argc - 2, argv + 2);
   if (strcmp(command, "generate") == 0) return cli_generate_command(argc - 2, argv + 2);
   if (strcmp(command, "truth") == 0) return cli_truth_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;

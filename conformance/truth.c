@@ -54,7 +54,7 @@ void truth_compare(truth_report *r, const foreign_call *f, const char *output, c
   foreign_call bits = {.op = f->op};
   const assay_tensor *about = &f->arg[f->output[o]];
   assay_status status = foreign_values(&bits, output, about->dtype, about->rank, about->shape, value, &error);
-  if (status == ASSAY_OK) status = foreign_judge(f, o, bits.arg[f->output[o]].data, &verdict, &error);
+  if (status == ASSAY_OK) status = foreign_judge(f, o, bits.arg[f->output[o]].data, false, &verdict, &error);
   foreign_free(&bits);
   if (status != ASSAY_OK) {
     truth_failed(r, &error);
