@@ -23,7 +23,7 @@ constexpr float mass_unit = 0x1p43f; /* a mass of 1; 2^20 of them fit 64 bits */
 constexpr uint32_t in_prompt = 0x80000000u;
 
 enum status_word { status_ok, status_not_finite, status_all_banned, status_parameter, status_history };
-enum seen_flags { seen_bad_token = 1, seen_not_finite = 2, seen_finite = 4 };
+enum seen_flags { seen_not_finite = 1, seen_finite = 2 };
 
 /* Vectors that are absent are NULL. */
 struct sampler_params {
@@ -46,7 +46,7 @@ struct row_params {
 /* What the threads of a block share. */
 struct row_shared {
   wide best, sum, target, prefix;
-  uint32_t flags;
+  uint32_t flags, bad_token;
 };
 
 /* ---- one element ------------------------------------------------------------------------------------ */
@@ -114,9 +114,8 @@ template <class Weigh> __device__ wide reach(row_shared *shared, wide *sums, int
   return prefix;
 }
 
-/* The sum of weigh(id) over the row, in shared->sum. Begins and ends with a barrier. */
+/* The sum of weigh(id) over the row. Between two calls there is a barrier. */
 template <class Weigh> __device__ wide total(row_shared *shared, int32_t V, Weigh weigh) {
-  __syncthreads(); /* the last sum is read */
   if (threadIdx.x == 0) shared->sum = 0;
   __syncthreads(); /* the sum is 0 */
   wide own = 0;
@@ -149,7 +148,7 @@ __device__ __forceinline__ void count_history(const sampler_params &p, row_share
     bad = bad || id < -1 || id >= p.V;
     if (id >= 0 && id < p.V) atomicAdd(&words[id], 1u);
   }
-  if (bad) atomicOr(&shared->flags, static_cast<uint32_t>(seen_bad_token));
+  if (bad) atomicOr(&shared->bad_token, 1u);
 }
 
 /* sample_row
@@ -180,7 +179,7 @@ template <class T> __global__ void __launch_bounds__(max_threads) sample_row(sam
   __syncthreads(); /* words and shared are 0 */
   count_history(p, shared, words);
   __syncthreads(); /* counts and the flag are there */
-  if ((shared->flags & seen_bad_token) != 0) {
+  if (shared->bad_token != 0) {
     finish(p, -1, status_history);
     return;
   }
