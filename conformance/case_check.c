@@ -178,6 +178,23 @@ static assay_status check_share(const assay_case *one, assay_error *error) {
 
 /* What the exact tier needs before admission can prove anything (judging.md): values on the lattice, a dyadic
  * scale, dyadic taps; softmax: 16-bit results, no soft cap, no slopes, no LSE. */
+/* Operators whose exact tier needs a value of an enum parameter (op.h, exact_with). */
+static assay_status check_exact_with(const assay_case *one, assay_error *error) {
+  const char *wanted = one->op->exact_with, *value = wanted != NULL ? strchr(wanted, '=') : NULL;
+  for (int32_t i = 0; value != NULL && i < one->op->param_count; ++i) {
+    const assay_param *p = &one->op->params[i];
+    if (strlen(p->name) != (size_t)(value - wanted) || strncmp(p->name, wanted, strlen(p->name)) != 0) continue;
+    const char *at = p->names;
+    for (int32_t skip = (int32_t)one->param[i]; skip > 0 && strchr(at, ',') != NULL; --skip)
+      at = strchr(at, ',') + 1;
+    const size_t size = strcspn(at, ",");
+    if (strlen(value + 1) == size && strncmp(at, value + 1, size) == 0) return ASSAY_OK;
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %.*s, allowed %s in tier exact", p->name, (int)size, at,
+                      value + 1);
+  }
+  return ASSAY_OK;
+}
+
 static assay_status check_exact(const assay_case *one, assay_error *error) {
   const double *scale = param_of(one, "scale"), *cap = param_of(one, "softcap");
   const double *clip[] = {param_of(one, "lo"), param_of(one, "hi")};
@@ -188,7 +205,7 @@ static assay_status check_exact(const assay_case *one, assay_error *error) {
   if (one->values != ASSAY_LATTICE)
     return assay_fail(error, ASSAY_ERR_INPUT, "values: found %s, allowed lattice in tier exact",
                       case_axis(one, "values"));
-  if (one->op->form == ASSAY_PLAIN) return ASSAY_OK;
+  if (one->op->form == ASSAY_PLAIN) return check_exact_with(one, error);
   if (scale != NULL && !is_power_of_two(*scale))
     return assay_fail(error, ASSAY_ERR_INPUT, "scale: found %.17g, allowed a power of two in tier exact", *scale);
   for (int32_t i = 0; i < 2; ++i)

@@ -239,6 +239,7 @@ static const assay_op op = {
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
+    .exact_with = "kind=uclip",
     .confirmed_by =
         "rms_norm and uclip_norm of every head alone, bit for bit, in place and out of place (ref_norm_test)",
     .check = check,

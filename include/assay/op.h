@@ -195,6 +195,7 @@ struct assay_op {
   const char
       *row_dim; /* plain: rows of the case run along it; NULL: rows of each output are its axis 0, and stay in place */
   bool inexact; /* no exact tier: no inputs make every correct implementation agree in all bits */
+  const char *exact_with;   /* "kind=uclip": an exact tier only with this value of an enum parameter; NULL: with all */
   bool takes_special;       /* values: special */
   const char *axes;         /* keys that claims are made over, in order; NULL: paged "dtype,kv_dtype,layout,mode",
                              * plain "dtype". At most 4 */

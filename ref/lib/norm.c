@@ -88,18 +88,43 @@ typedef struct norm_error {
   double factor; /* of the factor, relative */
 } norm_error;
 
+/* Roundings of a running sum are not independent of its terms where these are as small as its spacing, or all alike:
+ * each loses, or gains, the same again. What they add up to is the sum of (term rounded to the spacing) - term, taken
+ * for the spacing of a lane's sum when it is complete, and half and twice that; the largest counts as a deviation.
+ * square: of the terms' squares about `mean`. */
+static double drift(const norm *f, const double *x, double mean, bool square, double lanes) {
+  double most = 0, size = 0;
+  for (int64_t c = 0; c < f->C; ++c)
+    size += square ? (x[c] - mean) * (x[c] - mean) : fabs(x[c]);
+  const double spacing = assay_ulp(size / lanes, ASSAY_F32);
+  for (int part = -1; part <= 1; ++part) {
+    const double magic = 0x1.8p52 * ldexp(spacing, part);
+    double sum = 0;
+    for (int64_t c = 0; c < f->C; ++c) {
+      const double term = square ? (x[c] - mean) * (x[c] - mean) : x[c];
+      sum += ((term + magic) - magic) - term;
+    }
+    most = larger(most, fabs(sum));
+  }
+  return most;
+}
+
 /* mean: a sum and a division. factor: the sum of squares, the division, + eps, and 1 / sqrt, which halves what its
  * argument brings. An error of the mean reaches the sum of squares in second order only. */
 static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, const double *x) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, C = (double)f->C;
   const double accumulation = accumulation_variance(C, lanes);
-  const double root = 1 / (m.factor * m.factor), weight = (root - f->eps) / root; /* mean square's share */
+  const double root = 1 / (m.factor * m.factor), mean_square = root - f->eps, weight = mean_square / root;
   norm_error e = {0, 0};
-  double size = 0;
-  for (int64_t c = 0; c < f->C; ++c)
-    size += fabs(x[c]);
-  if (f->kind == NORM_LAYER) e.mean = size * size / (C * C) * accumulation + f32_variance * m.mean * m.mean;
-  const double square = accumulation + f32_variance * (f->kind == NORM_LAYER ? 2 : 1);
+  if (f->kind == NORM_LAYER) {
+    double size = 0;
+    for (int64_t c = 0; c < f->C; ++c)
+      size += fabs(x[c]);
+    const double own = drift(f, x, 0, false, lanes);
+    e.mean = (size * size * accumulation + own * own) / (C * C) + f32_variance * m.mean * m.mean;
+  }
+  const double own = mean_square > 0 ? drift(f, x, m.mean, true, lanes) / (mean_square * C) : 0;
+  const double square = accumulation + own * own + f32_variance * (f->kind == NORM_LAYER ? 2 : 1);
   e.factor = (weight * weight * square + f32_variance) / 4 + function_variance(contract->exp_ulp);
   return e;
 }
