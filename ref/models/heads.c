@@ -4,8 +4,11 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "ref/lib/rope.h"
 #include "ref/models/model.h"
 #include "ref/models/rows.h"
+
+enum { MAX_HEAD = 256 };
 
 static void take_heads(const matrix *qkv, int64_t first, matrix *part) {
   for (int64_t n = 0; n < part->rows; ++n)
@@ -15,17 +18,10 @@ static void take_heads(const matrix *qkv, int64_t first, matrix *part) {
 
 static void head_norm(model *m, const char *name, matrix *x) {
   const int64_t D = m->config.head_size, heads = x->rows * x->width / D;
-  const bool uclip = m->config.arch == ASSAY_ASYNCT;
-  const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g", D);
-  const double *alpha = model_vector(m, 1, name, "alpha", D);
+  const norm f = model_norm_of(m, name, D);
 #pragma omp parallel for num_threads(m->threads) if (x->rows * x->width > ALONE)
-  for (int64_t i = 0; i < heads; ++i) {
-    double *head = x->value + i * D;
-    if (uclip)
-      uclip_norm_row(head, alpha, g, NULL, D, head);
-    else
-      rms_norm_row(head, g, D, m->config.eps, m->act, head);
-  }
+  for (int64_t i = 0; i < heads; ++i)
+    norm_apply(&f, norm_measure(&f, x->value + i * D), x->value + i * D, x->value + i * D);
   model_finish(m, name, x, m->act);
 }
 
@@ -33,9 +29,12 @@ static void rotate(model *m, const char *name, matrix *x) {
   const int64_t D = m->config.head_size, R = m->config.rotated, heads = x->width / D;
   const bool interleaved = m->config.rope_style == ASSAY_ROPE_INTERLEAVED;
 #pragma omp parallel for num_threads(m->threads) if (x->rows * x->width > ALONE)
-  for (int64_t n = 0; n < x->rows; ++n)
-    for (int64_t h = 0; h < heads; ++h)
-      rope_row(x->value + n * x->width + h * D, m->cosine + n * (R / 2), m->sine + n * (R / 2), R, interleaved);
+  for (int64_t i = 0; i < x->rows * heads; ++i) {
+    const int64_t n = i / heads;
+    double before[MAX_HEAD];
+    memcpy(before, x->value + i * D, (size_t)D * sizeof *before);
+    rope_rotate(before, m->cosine + n * (R / 2), m->sine + n * (R / 2), R, D, interleaved, x->value + i * D);
+  }
   model_finish(m, name, x, m->act);
 }
 

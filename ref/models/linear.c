@@ -23,7 +23,7 @@ static void product(model *m, const assay_tensor *weight, const matrix *x, doubl
 
 void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool biased) {
   product(m, model_weight(m, name, "w"), x, y->value);
-  const double *b = biased ? model_vector(m, 0, name, "b", y->width) : NULL;
+  const double *b = biased ? model_vector(m, 0, name, "b") : NULL;
   if (b != NULL)
     for (int64_t n = 0; n < y->rows; ++n)
       vector_add(y->value + n * y->width, 1, b, y->width);

@@ -9,6 +9,7 @@
 #define ASSAY_REF_MODELS_MODEL_H
 
 #include "assay/model.h"
+#include "ref/lib/norm.h"
 
 enum {
   PANEL = 128,     /* rows of a weight that are widened at a time */
@@ -82,8 +83,10 @@ void asynct_forward(model *m);
 
 /* NULL: the configuration has none. The name is a stage's and a weight's: ("attn.qkv", "b"). */
 const assay_tensor *model_weight(const model *m, const char *name, const char *part);
-/* The same in f64, in m->vector[place], C channels; a scalar is repeated. */
-const double *model_vector(model *m, int place, const char *name, const char *part, int64_t width);
+/* The same in f64, in m->vector[place]. */
+const double *model_vector(model *m, int place, const char *name, const char *part);
+/* The family's norm with the weights of a stage, over rows of C channels; its weights live until the next call. */
+norm model_norm_of(model *m, const char *name, int64_t C);
 /* Rounds to `dtype`, then gives the matrix away under the stage's name. */
 void model_finish(model *m, const char *name, matrix *y, assay_dtype dtype);
 void model_take(model *m, const char *name, const matrix *y);

@@ -1,48 +1,8 @@
-/* rows.c: the operators of a forward pass, each as one loop nest over doubles. */
+/* rows.c: activations and attention, each as one loop nest over doubles. */
 #include <math.h>
 
-#include "core/dtype.h"
 #include "ref/lib/vector.h"
 #include "ref/models/rows.h"
-
-void rms_norm_row(const double *x, const double *g, int64_t C, double eps, assay_dtype inner, double *y) {
-  double square = 0;
-  for (int64_t c = 0; c < C; ++c)
-    square += x[c] * x[c];
-  const double root = sqrt(square / (double)C + eps);
-  for (int64_t c = 0; c < C; ++c)
-    y[c] = assay_round_f64(x[c] / root, inner) * g[c];
-}
-
-void layer_norm_row(const double *x, const double *g, const double *b, int64_t C, double eps, double *y) {
-  double mean = 0, variance = 0;
-  for (int64_t c = 0; c < C; ++c)
-    mean += x[c];
-  mean /= (double)C;
-  for (int64_t c = 0; c < C; ++c)
-    variance += (x[c] - mean) * (x[c] - mean);
-  variance /= (double)C;
-  const double root = sqrt(variance + eps);
-  for (int64_t c = 0; c < C; ++c)
-    y[c] = (x[c] - mean) / root * g[c] + (b != NULL ? b[c] : 0);
-}
-
-void uclip_norm_row(const double *x, const double *alpha, const double *gamma, const double *beta, int64_t C,
-                    double *y) {
-  for (int64_t c = 0; c < C; ++c) {
-    const double t = alpha[c] * x[c];
-    y[c] = gamma[c] * (t < -1 ? -1 : t > 1 ? 1 : t) + (beta != NULL ? beta[c] : 0);
-  }
-}
-
-void rope_row(double *x, const double *cosine, const double *sine, int64_t R, bool interleaved) {
-  for (int64_t i = 0; i < R / 2; ++i) {
-    double *a = interleaved ? x + 2 * i : x + i, *b = interleaved ? x + 2 * i + 1 : x + i + R / 2;
-    const double real = *a, imaginary = *b;
-    *a = real * cosine[i] - imaginary * sine[i];
-    *b = real * sine[i] + imaginary * cosine[i];
-  }
-}
 
 void gelu_new_row(const double *x, int64_t I, double *act) {
   static const double root = 0.79788456080286535588; /* sqrt(2 / pi) */

@@ -7,17 +7,6 @@
 
 #include "assay/tensor.h"
 
-/* y = round(x / sqrt(mean(x^2) + eps)) · g */
-void rms_norm_row(const double *x, const double *g, int64_t C, double eps, assay_dtype inner, double *y);
-/* y = (x - mean) / sqrt(var + eps) · g + b, biased variance; b may be NULL */
-void layer_norm_row(const double *x, const double *g, const double *b, int64_t C, double eps, double *y);
-/* y = gamma · clip(alpha · x, -1, 1) + beta; beta may be NULL */
-void uclip_norm_row(const double *x, const double *alpha, const double *gamma, const double *beta, int64_t C,
-                    double *y);
-
-/* One head's D channels in place; pairs (i, i + R/2), interleaved: (2i, 2i + 1). cosine, sine [R/2] of the position. */
-void rope_row(double *x, const double *cosine, const double *sine, int64_t R, bool interleaved);
-
 /* act = x/2 · (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 void gelu_new_row(const double *x, int64_t I, double *act);
 /* gated [2 I]: g, then u. act = g · sigmoid(g) · u; act = max(g, 0) · u */

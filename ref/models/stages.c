@@ -27,14 +27,11 @@ const assay_tensor *model_weight(const model *m, const char *name, const char *p
   return index < 0 ? NULL : &m->weights->tensor[index];
 }
 
-const double *model_vector(model *m, int place, const char *name, const char *part, int64_t width) {
+const double *model_vector(model *m, int place, const char *name, const char *part) {
   const assay_tensor *weight = model_weight(m, name, part);
   if (weight == NULL) return NULL;
-  double *value = m->vector[place];
-  assay_load_f64_row(weight->data, weight->dtype, 0, 1, weight->shape[0], value);
-  for (int64_t c = weight->shape[0]; c < width; ++c)
-    value[c] = value[0];
-  return value;
+  assay_load_f64_row(weight->data, weight->dtype, 0, 1, weight->shape[0], m->vector[place]);
+  return m->vector[place];
 }
 
 bool model_wants(const model *m, const char *name) {
@@ -93,31 +90,35 @@ void model_pick(model *m, const matrix *x, matrix *picked) {
 
 /* ---- norms ---- */
 
+norm model_norm_of(model *m, const char *name, int64_t C) {
+  static const norm_kind kind[ASSAY_ARCH_COUNT] = {NORM_LAYER, NORM_RMS, NORM_UCLIP};
+  const bool uclip = m->config.arch == ASSAY_ASYNCT;
+  const assay_tensor *weight = model_weight(m, name, uclip ? "gamma" : "g"), *alpha = model_weight(m, name, "alpha");
+  return (norm){.kind = kind[m->config.arch],
+                .C = C,
+                .weight = model_vector(m, 0, name, uclip ? "gamma" : "g"),
+                .bias = model_vector(m, 1, name, uclip ? "beta" : "b"),
+                .alpha = model_vector(m, 2, name, "alpha"),
+                .weight_step = weight->shape[0] > 1,
+                .alpha_step = alpha != NULL && alpha->shape[0] > 1,
+                .eps = m->config.eps,
+                .round_inner = true,
+                .dtype = m->act};
+}
+
 void model_norm(model *m, const char *name, const matrix *x, matrix *y) {
-  const assay_model_config *c = &m->config;
   const int64_t C = x->width;
-  const bool uclip = c->arch == ASSAY_ASYNCT;
-  const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g", C);
-  const double *b = model_vector(m, 1, name, uclip ? "beta" : "b", C);
-  const double *alpha = model_vector(m, 2, name, "alpha", C);
+  const norm f = model_norm_of(m, name, C);
 #pragma omp parallel for num_threads(m->threads) if (x->rows * C > ALONE)
-  for (int64_t n = 0; n < x->rows; ++n) {
-    const double *from = x->value + n * C;
-    double *to = y->value + n * C;
-    if (uclip)
-      uclip_norm_row(from, alpha, g, b, C, to);
-    else if (c->arch == ASSAY_GPT2)
-      layer_norm_row(from, g, b, C, c->eps, to);
-    else
-      rms_norm_row(from, g, C, c->eps, m->act, to);
-  }
+  for (int64_t n = 0; n < x->rows; ++n)
+    norm_apply(&f, norm_measure(&f, x->value + n * C), x->value + n * C, y->value + n * C);
   model_finish(m, name, y, m->act);
 }
 
 /* ---- MLP and residual stream ---- */
 
 static void add_bias(model *m, const char *linear, matrix *y) {
-  const double *b = model_vector(m, 0, linear, "b", y->width);
+  const double *b = model_vector(m, 0, linear, "b");
   if (b != NULL)
     for (int64_t n = 0; n < y->rows; ++n)
       vector_add(y->value + n * y->width, 1, b, y->width);
