@@ -40,6 +40,21 @@ static const char usage[] =
     "      --dump DIR            its tensors, expectation and sigma as .npy files\n"
     "  assay report RUN.jsonl... [-o report.html] [--plugin SO]   a page, and one verdict over all files\n"
     "  assay compare A.jsonl B.jsonl    drifts of accuracy, new and fixed failures, by variant\n"
+    "  assay judge DIR           tensors of another engine: DIR/manifest.json names operator, parameters, inputs, "
+    "outputs;\n"
+    "                            a folder from replay --dump is one (docs/truth.md)\n"
+    "  assay truth onnx DIR      ONNX node cases (DIR/index.json, packed.bin) against the references\n"
+    "  assay truth tensors DIR   recorded tensors: gpt-nano's forward pass, norms in safetensors; DIR or folders in "
+    "it\n"
+    "  assay truth llama2c MODEL GOLDEN.json [--device ref|simt|cuda]   recorded greedy ids and logits of a model\n"
+    "  assay generate --model F --ids 1,2,3 --steps N   ids that a forward pass gives (docs/models.md)\n"
+    "      --model F             F.json: flat manifest; F.yaml: configuration with a seed; else a llama2.c checkpoint\n"
+    "      --prompt-ids-file F   instead of --ids: a prompt a line, all in one batch\n"
+    "      --device D            ref, simt or cuda, as far as built (ref); --chunk N: prompt tokens a step\n"
+    "      --mode exact|mirror   ref: f64 throughout (the usual), or rounded where a device stores\n"
+    "      --sampler S           "
+    "temperature=0.8,top_k=40,top_p=0.95,min_p=0,repetition=1,frequency=0,presence=0,seed=1;\n"
+    "                            left out: the largest logit\n"
     "  assay diff A B [--dtype T] [--shape N,N...]   two tensors (.npy or raw), element by element, in ulp\n"
     "  assay version\n"
     "\n"
@@ -65,9 +80,10 @@ int main(int argc, char **argv) {
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(
-      &error, ASSAY_ERR_INPUT,
-      "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, version, help",
-      command);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT,
+                   "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, "
+                   "judge, truth, generate, version, "
+                   "help",
+                   command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

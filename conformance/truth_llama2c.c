@@ -364,8 +364,9 @@ assay_status truth_llama2c(const char *model, const char *path, const char *back
   if (status == ASSAY_OK) print_cases(&c);
   for (int64_t i = 0; i < g.count && status == ASSAY_OK && exact; ++i)
     if (g.one[i].recorded && g.residual != NULL) status = judge_residual(&c, &g.one[i], error);
-  if (status == ASSAY_OK && g.logits == NULL)
-    truth_uncovered(log, "logits", "no case '%s' with golden_logits_once_f64.bin beside the ids", recorded_prompt);
+  for (int64_t i = 0; i < g.count && status == ASSAY_OK && g.logits == NULL; ++i)
+    if (g.one[i].recorded)
+      truth_uncovered(log, g.one[i].name, "its logits: no golden_logits_once_f64.bin beside the ids");
   free_golden(&g);
   model_file_free(&made);
   return status;

@@ -117,10 +117,11 @@ static assay_status walk(const char *folder, int depth, int64_t *found, truth_lo
     if (gpt) status = truth_gpt(folder, log, error);
     if (norm) status = truth_rms_norm(folder, name, log, error);
   }
+  const bool here = *found > before;
   for (int i = 0; i < count; ++i) {
     char inner[4096];
     (void)snprintf(inner, sizeof inner, "%.3000s/%.500s", folder, entry[i]->d_name);
-    if (status == ASSAY_OK && *found == before && depth > 0 && is_folder(inner))
+    if (status == ASSAY_OK && !here && depth > 0 && is_folder(inner))
       status = walk(inner, depth - 1, found, log, error);
     free(entry[i]);
   }
