@@ -106,8 +106,10 @@ assay_status model_file_llama2c(const char *path, model_file *made, assay_error 
   assay_status status = file_bytes(path, (int64_t)1 << 40, &bytes, &size, error);
   if (status != ASSAY_OK) return status;
   status = read_header(bytes, size, &c, &inner);
-  made->config = checkpoint_config(&c);
-  if (status == ASSAY_OK) status = assay_model_check(&made->config, &inner);
+  if (status == ASSAY_OK) {
+    made->config = checkpoint_config(&c);
+    status = assay_model_check(&made->config, &inner);
+  }
   const int64_t L = c.n_layers, D = made->config.head_size, kv = c.n_kv_heads * D, q = c.dim;
   const piece pieces[] = {{"embed.w", 1, 0, c.vocab_size, c.dim},
                           {".attn.pre.g", L, 0, 1, c.dim},
@@ -131,7 +133,8 @@ assay_status model_file_llama2c(const char *path, model_file *made, assay_error 
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "size: found %lld bytes, allowed %lld, what its header says", (ll)size,
                         (ll)wanted);
   if (status == ASSAY_OK) status = assay_model_weights_alloc(&made->config, &made->weights, &inner);
-  const unsigned char *at = bytes + HEADER * sizeof(float);
+  const unsigned char *at = bytes;
+  if (status == ASSAY_OK) at += HEADER * sizeof(float);
   for (int i = 0; i < PIECES && status == ASSAY_OK; ++i)
     copy_piece(made, &pieces[i], &at);
   free(bytes);
