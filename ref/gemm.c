@@ -50,14 +50,16 @@ static double gemm(const element *e) {
  * a factor that is a power of two, a term that is 0. */
 static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype out) {
   const double product = e->alpha * s->sum, old = e->beta * e->c, y = product + old + e->bias;
-  double squares = 0;
-  if (lattice_bits(e->alpha) > 1) squares += 2 * product * product;
-  if (old != 0 && lattice_bits(e->beta) > 1) squares += 2 * old * old;
+  double rounded = 0;
+  if (lattice_bits(e->alpha) > 1)
+    rounded += rounding_variance(e->alpha, ASSAY_F32) * s->sum * s->sum + storing_variance(product, ASSAY_F32);
+  if (old != 0 && lattice_bits(e->beta) > 1)
+    rounded += rounding_variance(e->beta, ASSAY_F32) * e->c * e->c + storing_variance(old, ASSAY_F32);
   if (old != 0 || e->bias != 0) {
     const double first = fmax(fabs(product + old), fmax(fabs(product + e->bias), fabs(old + e->bias)));
-    squares += first * first + y * y;
+    rounded += storing_variance(first, ASSAY_F32) + storing_variance(y, ASSAY_F32);
   }
-  return e->alpha * e->alpha * gemm_variance(s, contract, e->K) + f32_variance * squares + storing_variance(y, out);
+  return e->alpha * e->alpha * gemm_variance(s, contract, e->K) + rounded + storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "ref/lib/gemm.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
@@ -13,30 +14,40 @@ double gemm_dot(const double *a, const double *b, int64_t K) {
   return sum;
 }
 
+/* The square of the largest power of two that is at most |value|; 0 for 0. */
+static double binade_square(double value) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  bits &= 0x7FF0000000000000u;
+  memcpy(&value, &bits, sizeof bits);
+  return value * value;
+}
+
 gemm_sum gemm_walk(const double *a, const double *b, int64_t K) {
-  gemm_sum s = {0, 0, 0, 0};
+  gemm_sum s = {0, 0, 0, 0, 0, 0};
   for (int64_t k = 0; k < K; ++k) {
-    const double x = a[k] * b[k];
+    const double x = a[k] * b[k], square = x * x;
     s.sum += x;
     s.abs += fabs(x);
-    s.walk += s.sum * s.sum;
-    s.square += x * x;
+    s.walk += binade_square(s.sum);
+    s.square += square;
+    if (square > s.largest) s.largest = square;
+    if ((double)(float)x != x) s.rounded += square;
   }
   return s;
 }
 
-/* Every addition rounds a running sum: f32_variance · sum_k S_k^2. Taken for the terms as they stand and as the mean
- * over all orders, chain · ((S^2 - Q) / (3 lanes) + Q / 2) with Q = sum x^2; the larger counts. On l lanes each running
- * sum is about S_k / l. Products may be rounded (Q), and the lanes' sums are combined. At most the bound for terms of
- * one sign. */
+/* Every addition rounds a running sum. On one lane, in the order as the terms stand: ulp(S_k)^2 / 12 each. On l lanes,
+ * and for other orders: as the mean over all orders, f32_variance · chain · ((S^2 - Q) / (3 l) + Q / 2) with Q = sum
+ * x^2, and as much again of the largest term, which may come first. The larger counts. Lanes are combined in log2 l
+ * levels: Q each, as long as terms differ in sign, and at most 2 S^2. */
 double gemm_variance(const gemm_sum *s, const assay_contract *contract, int64_t K) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, chain = (double)K / lanes;
-  const double S = s->sum * s->sum, Q = s->square;
-  const double standing = s->walk / (lanes * lanes);
-  const double shuffled = (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
-  const double own = f32_variance * ((standing > shuffled ? standing : shuffled) + Q + 2 * (S > Q ? S : Q));
-  const double bound = accumulation_variance((double)K, lanes) * s->abs * s->abs;
-  const double f32 = own < bound ? own : bound;
+  const double Q = s->square, beyond = s->sum * s->sum > Q ? s->sum * s->sum - Q : 0;
+  const double standing = s->walk * 0x1p-46 / 12 / (lanes * lanes);
+  const double shuffled = f32_variance * (chain + 1) * (beyond / (3 * lanes) + Q / 2 + s->largest / 2);
+  const double combined = lanes > 1 ? f32_variance * (ceil(log2(lanes)) * Q + 2 * beyond) : 0;
+  const double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
   const bool narrow = contract->partial != ASSAY_NONE && contract->partial != ASSAY_F32;
   return narrow ? f32 + storing_variance(s->sum, contract->partial) : f32;
 }

@@ -10,7 +10,10 @@ double gemm_dot(const double *a, const double *b, int64_t K);
 
 /* The sum, and what its error hangs on: with terms x_k = a_k b_k and S_k = x_0 + .. + x_k. */
 typedef struct gemm_sum {
-  double sum, abs, walk, square; /* S, sum |x|, sum_k S_k^2, sum x^2 */
+  double sum, abs;        /* S, sum |x| */
+  double walk;            /* sum_k 2^(2 e_k), e_k the exponent of S_k */
+  double square, largest; /* sum x^2, max x^2 */
+  double rounded;         /* sum x^2 over the products that f32 does not hold */
 } gemm_sum;
 
 gemm_sum gemm_walk(const double *a, const double *b, int64_t K);
