@@ -235,7 +235,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"N", 1, 65536, 4, 1, "rows"},
+    {"N", 1, 1 << 20, 4, 1, "rows"},
     {"C", 1, 16384, 64, 1, "channels"},
     {"alpha_n", 1, 16384, 1, 1, "elements of post_alpha and pre_alpha: 1 or C"},
     {"gamma_n", 1, 16384, 1, 1, "elements of post_gamma and pre_gamma: 1 or C"},

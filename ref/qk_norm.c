@@ -36,7 +36,7 @@ const assay_op *assay_op_qk_norm(void);
 
 /* ---- planted errors ---------------------------------------------------------------------------------- */
 
-/* Beside those that all norms have:
+/* Beside those that all norms have (factor_of_row_before is that of the head before):
  *   weights_of_q_for_k  k takes the weights of q
  *   k_left              k stays as it was
  *   head_swapped        the heads 2 i and 2 i + 1 of q have changed places
@@ -195,7 +195,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"N", 1, 65536, 4, 1, "rows"},
+    {"N", 1, 1 << 20, 4, 1, "rows"},
     {"H", 1, 256, 8, 1, "query heads"},
     {"H_kv", 1, 256, 4, 1, "key heads"},
     {"D", 8, 256, 128, 8, "channels of a head"},

@@ -9,7 +9,7 @@
 const assay_op *assay_op_uclip_norm(void);
 
 static const assay_dim dims[] = {
-    {"N", 1, 65536, 4, 1, "rows"},
+    {"N", 1, 1 << 20, 4, 1, "rows"},
     {"C", 1, 16384, 64, 1, "channels"},
     {"alpha_n", 1, 16384, 1, 1, "elements of alpha: 1 or C"},
     {"gamma_n", 1, 16384, 1, 1, "elements of gamma: 1 or C"},
