@@ -18,7 +18,7 @@ void assay_cuda_host::unlock(void) {
   (void)pthread_rwlock_unlock(&capture_lock);
 }
 
-/* No capture anywhere, for as long as it lives. */
+/* No capture anywhere, for as long as it lives: what allocates may wait for the whole device. */
 struct no_capture {
   no_capture() { assay_cuda_host::lock_for(false); }
   ~no_capture() { assay_cuda_host::unlock(); }
@@ -144,7 +144,6 @@ static assay_status synchronize(assay_error *error) {
 }
 
 static assay_status copy(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, assay_error *error) {
-  const no_capture lock;
   const cudaError_t code = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream);
   return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "copying", error);
 }

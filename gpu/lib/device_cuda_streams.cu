@@ -26,13 +26,15 @@ static cudaStream_t own_stream() {
 
 /* ---- graphs ----------------------------------------------------------------------------------------- */
 
+/* Thread-local: what the launcher does on this thread is watched, what other threads do meanwhile is not its fault. */
+
 assay_status graph_capture_begin(void **stream, assay_error *error) {
   const assay_status status = assay_device_cuda()->open(error);
   if (status != ASSAY_OK) return status;
   cudaError_t code = cudaSuccess;
   lock_for(true);
   if (capture_stream == nullptr) code = cudaStreamCreate(&capture_stream);
-  if (code == cudaSuccess) code = cudaStreamBeginCapture(capture_stream, cudaStreamCaptureModeGlobal);
+  if (code == cudaSuccess) code = cudaStreamBeginCapture(capture_stream, cudaStreamCaptureModeThreadLocal);
   *stream = capture_stream;
   if (code == cudaSuccess) return ASSAY_OK;
   unlock();
@@ -45,11 +47,13 @@ assay_status graph_capture_end(void **graph, assay_error *error) {
   *graph = nullptr;
   cudaError_t code = cudaStreamEndCapture(capture_stream, &captured);
   const bool whole = code == cudaSuccess && captured != nullptr;
+  unlock();
   if (whole) {
+    lock_for(false);
     code = cudaGraphInstantiate(&ready, captured, 0);
     (void)cudaGraphDestroy(captured);
+    unlock();
   }
-  unlock();
   if (!whole)
     return fail_with(code != cudaSuccess ? code : cudaErrorStreamCaptureInvalidated, "end of a capture", error);
   if (code != cudaSuccess) return fail_with(code, "instantiating a graph", error);

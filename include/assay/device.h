@@ -39,8 +39,9 @@ typedef struct assay_device {
   assay_status (*alloc_guarded)(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
   void (*release_guarded)(void *memory);
 
-  /* A graph: launches into `stream` between begin and end are recorded, not run. cuda: captured in global mode from a
-   * stream with default flags, where whatever allocates, waits or touches the legacy default stream is an error.
+  /* A graph: launches into `stream` between begin and end are recorded, not run. cuda: captured in thread-local mode
+   * from a stream with default flags, where it is an error if this thread allocates, waits or touches the legacy
+   * default stream.
    * end() ends the capture whatever happened in it. replay() is ordered with stream(). */
   assay_status (*graph_capture_begin)(void **stream, assay_error *error);
   assay_status (*graph_capture_end)(void **graph, assay_error *error);
