@@ -9,7 +9,8 @@
 
 /* ---- a configuration in YAML: one map of fields, and the seed of the weights --------------------------- */
 
-static assay_status take_scalar(model_file *made, yaml_node key, yaml_node value, uint64_t *seed, assay_error *error) {
+static assay_status take_scalar(assay_model_config *config, yaml_node key, yaml_node value, uint64_t *seed,
+                                assay_error *error) {
   assay_error inner = {""};
   const char *name = yaml_text(key);
   if (yaml_kind(value) != NODE_SCALAR)
@@ -23,15 +24,14 @@ static assay_status take_scalar(model_file *made, yaml_node key, yaml_node value
       return yaml_fail(value, error, "seed: found '%.40s', allowed a whole number from 0 on", text);
     return ASSAY_OK;
   }
-  const assay_status status = model_config_set(&made->config, name, yaml_text(value), &inner);
+  const assay_status status = model_config_set(config, name, yaml_text(value), &inner);
   return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(value, &inner, status, error);
 }
 
-static assay_status open_yaml(const char *path, model_file *made, assay_error *error) {
+assay_status model_open_config(const char *path, assay_model_config *config, uint64_t *seed, assay_error *error) {
   yaml_file *file = NULL;
-  uint64_t seed = 1;
   assay_error inner = {""};
-  memset(made, 0, sizeof *made);
+  *seed = 1;
   assay_status status = yaml_open(path, &file, error);
   if (status != ASSAY_OK) return status;
   const yaml_node root = yaml_root(file);
@@ -46,15 +46,22 @@ static assay_status open_yaml(const char *path, model_file *made, assay_error *e
   }
   if (status == ASSAY_OK && arch == NULL)
     status = yaml_fail(root, error, "arch: found none, allowed gpt2, qwen3, asynct");
-  if (status == ASSAY_OK && model_config_start(&made->config, arch, &inner) != ASSAY_OK)
+  if (status == ASSAY_OK && model_config_start(config, arch, &inner) != ASSAY_OK)
     status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
   for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i)
-    status = take_scalar(made, yaml_key(root, i), yaml_value(root, i), &seed, error);
-  if (status == ASSAY_OK && assay_model_check(&made->config, &inner) != ASSAY_OK)
+    status = take_scalar(config, yaml_key(root, i), yaml_value(root, i), seed, error);
+  if (status == ASSAY_OK && assay_model_check(config, &inner) != ASSAY_OK)
     status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
+  yaml_close(file);
+  return status;
+}
+
+static assay_status open_yaml(const char *path, model_file *made, assay_error *error) {
+  uint64_t seed = 1;
+  memset(made, 0, sizeof *made);
+  assay_status status = model_open_config(path, &made->config, &seed, error);
   if (status == ASSAY_OK) status = assay_model_weights_alloc(&made->config, &made->weights, error);
   if (status == ASSAY_OK) status = assay_model_seed(&made->config, seed, &made->weights, error);
-  yaml_close(file);
   if (status != ASSAY_OK) model_file_free(made);
   return status;
 }

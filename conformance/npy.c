@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/dtype.h"
 #include "report_text.h"
@@ -219,8 +220,12 @@ assay_status npy_read(const char *path, const char *dtype, const char *shape, np
   }
   if (status == ASSAY_OK) {
     const size_t bytes = (size_t)(made->count * npy_size(made->type));
-    made->data = malloc(bytes + 1);
-    if (made->data == NULL) status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
+    struct stat about;
+    /* What a header claims is not asked of memory before the file has it. */
+    if (fstat(fileno(from), &about) == 0 && S_ISREG(about.st_mode) && (size_t)about.st_size < bytes)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s: too short, expected %zu bytes of elements", path, bytes);
+    else if ((made->data = malloc(bytes + 1)) == NULL)
+      status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
     const size_t got = status == ASSAY_OK ? fread(made->data, 1, bytes, from) : bytes;
     if (status == ASSAY_OK && (got != bytes || fgetc(from) != EOF))
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s: %s, expected %zu bytes of elements", path,

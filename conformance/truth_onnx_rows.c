@@ -191,9 +191,9 @@ assay_status onnx_softmax(const onnx_case *c, truth_report *r, assay_error *erro
   if (status != ASSAY_OK) return status;
   const split s = split_at(x, onnx_axis(c, x, -1));
   const int64_t rows = s.outer * s.inner, D = (s.length + 7) / 8 * 8;
-  if (D > 256) {
-    (void)snprintf(r->reason, sizeof r->reason, "%lld terms, a head of attention has 256 channels at most",
-                   (long long)s.length);
+  if (D > 256 || rows * D * D > 1 << 24) {
+    (void)snprintf(r->reason, sizeof r->reason, "%lld rows of %lld terms, a head of attention has 256 channels at most",
+                   (long long)rows, (long long)s.length);
     return ASSAY_OK;
   }
   double *memory = calloc((size_t)(rows * D * (2 * D + 2)), sizeof *memory), *expected = NULL;

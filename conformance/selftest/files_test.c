@@ -4,6 +4,7 @@
 
 #include "conformance/model_open.h"
 #include "conformance/model_run.h"
+#include "conformance/sample.h"
 #include "core/files/model_config.h"
 #include "files_fixture.h"
 
@@ -375,4 +376,29 @@ Test(files, prompts_that_are_wrong) {
   cr_expect_null(model_backend("tpu", &error));
   cr_expect_not_null(strstr(error.text, "--device: found 'tpu', forward passes of this build: ref"), "%s", error.text);
   model_file_free(&m);
+}
+
+Test(files, sampler_that_is_wrong) {
+  static const struct {
+    const char *text, *says;
+  } bad[] = {{"top_p=0", "top_p: found '0', allowed a number above 0, up to 1"},
+             {"top_p=1.0001", "top_p: found '1.0001'"},
+             {"top_p=-1", "top_p: found '-1'"},
+             {"top_p=nan", "top_p: found 'nan'"},
+             {"min_p=2", "min_p: found '2'"},
+             {"top_k=-1", "top_k: found '-1'"},
+             {"top_k=1.5", "top_k: found '1.5', allowed a whole number"},
+             {"temperature=-0.5", "temperature: found '-0.5'"},
+             {"repetition=0", "repetition: found '0'"},
+             {"seed=x", "seed: found 'x'"},
+             {"top_q=1", "found 'top_q', allowed: temperature"},
+             {"greedy", "found 'greedy', allowed: name=value"}};
+  sample_options o;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    error.text[0] = '\0';
+    cr_expect_eq(sample_parse(bad[i].text, &o, &error), ASSAY_ERR_INPUT);
+    cr_expect_not_null(strstr(error.text, bad[i].says), "wanted %s: %s", bad[i].says, error.text);
+  }
+  cr_assert_eq(sample_parse("temperature=0.5,top_k=40,top_p=1,seed=7", &o, &error), ASSAY_OK);
+  cr_expect(o.temperature == 0.5 && o.top_k == 40 && o.top_p == 1 && o.seed == 7 && o.repetition == 1 && o.min_p == 0);
 }
