@@ -103,16 +103,16 @@ static paged_keys keys_of(const model *m, int64_t n, int64_t head) {
   return (paged_keys){.k = pool_slot(m, m->k_pool, 0) + offset,
                       .v = pool_slot(m, m->v_pool, 0) + offset,
                       .stride = c->kv_heads * c->head_size,
-                      .table = m->batch->block_table + m->request[n] * m->batch->max_blocks,
+                      .table = m->batch->block_table + m->step.request[n] * m->batch->max_blocks,
                       .block_shift = shift,
-                      .keys = m->position[n] + 1,
+                      .keys = m->step.position[n] + 1,
                       .D = c->head_size};
 }
 
 static void keep_scores(const model *m, int64_t row, int64_t keys, const double *s, const double *p) {
   if (m->scores == NULL) return;
-  double *to_s = m->scores + row * m->longest, *to_p = to_s + m->q.rows * m->config.heads * m->longest;
-  for (int64_t t = 0; t < m->longest; ++t) {
+  double *to_s = m->scores + row * m->step.longest, *to_p = to_s + m->q.rows * m->config.heads * m->step.longest;
+  for (int64_t t = 0; t < m->step.longest; ++t) {
     to_s[t] = t < keys ? s[t] : -INFINITY;
     to_p[t] = t < keys ? p[t] : 0;
   }
@@ -121,8 +121,8 @@ static void keep_scores(const model *m, int64_t row, int64_t keys, const double 
 static void finish_attention(model *m, matrix *out) {
   if (m->scores != NULL) {
     const int64_t rows = m->q.rows * m->config.heads;
-    model_take(m, "attn.s", &(matrix){m->scores, rows, m->longest});
-    model_take(m, "attn.p", &(matrix){m->scores + rows * m->longest, rows, m->longest});
+    model_take(m, "attn.s", &(matrix){m->scores, rows, m->step.longest});
+    model_take(m, "attn.p", &(matrix){m->scores + rows * m->step.longest, rows, m->step.longest});
   }
   model_finish(m, "attn.out", out, m->act);
 }
@@ -130,10 +130,11 @@ static void finish_attention(model *m, matrix *out) {
 void model_softmax_attention(model *m, const matrix *q, matrix *out) {
   const int64_t H = m->config.heads, D = m->config.head_size;
   const double scale = 1 / sqrt((double)D);
-#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest * D > 16 * ALONE)
+#pragma omp parallel for num_threads(m->threads)                                                                       \
+    schedule(dynamic, 4) if (q->rows * H * m->step.longest * D > 16 * ALONE)
   for (int64_t i = 0; i < q->rows * H; ++i) {
     const paged_keys at = keys_of(m, i / H, i % H);
-    double *s = model_scratch(m), *p = s + m->longest;
+    double *s = model_scratch(m), *p = s + m->step.longest;
     softmax_attention_row(&at, q->value + i * D, scale, s, p, out->value + i * D);
     keep_scores(m, i, at.keys, s, p);
   }
@@ -147,10 +148,11 @@ void model_gate_attention(model *m, const matrix *q, matrix *out) {
   const assay_tensor *taps = model_weight(m, "attn", "taps"), *gamma = model_weight(m, "attn", "gamma");
   gate_shape gate = {.F = c->gate_taps, .lo = c->gate_lo, .hi = c->gate_hi, .relu_pre = c->gate_relu_pre};
   assay_load_f64_row(taps->data, ASSAY_F32, 0, 1, gate.F, gate.tap);
-#pragma omp parallel for num_threads(m->threads) schedule(dynamic, 4) if (q->rows * H * m->longest * D > 16 * ALONE)
+#pragma omp parallel for num_threads(m->threads)                                                                       \
+    schedule(dynamic, 4) if (q->rows * H * m->step.longest * D > 16 * ALONE)
   for (int64_t i = 0; i < q->rows * H; ++i) {
     const paged_keys at = keys_of(m, i / H, i % H);
-    double *s = model_scratch(m), *p = s + m->longest, *r = p + m->longest;
+    double *s = model_scratch(m), *p = s + m->step.longest, *r = p + m->step.longest;
     gate_attention_row(&at, q->value + i * D, scale, &gate, (double)((const float *)gamma->data)[i % H], s, r, p,
                        out->value + i * D);
     keep_scores(m, i, at.keys, s, p);

@@ -9,6 +9,7 @@
 #define ASSAY_REF_MODELS_MODEL_H
 
 #include "assay/model.h"
+#include "core/model_step.h"
 #include "ref/lib/norm.h"
 
 enum {
@@ -30,8 +31,7 @@ typedef struct model {
   int threads;
 
   double *k_pool, *v_pool; /* [layers, num_blocks · block_size, H_kv, D] */
-  int64_t *written;        /* [num_blocks · block_size] the last step that wrote there */
-  int64_t step;
+  model_step step;         /* rows, positions and slots of this step */
 
   void *memory;
   double *scratch; /* [threads, scratch_size] */
@@ -41,15 +41,12 @@ typedef struct model {
   matrix x, h, y, qkv, q, k, v, out, up, gated, picked;
   double *cosine, *sine; /* [N, R/2] of the rows' positions */
   double *scores;        /* [2, N · H, longest]: s and p, for taps; NULL: nobody wants them */
-  int64_t longest;       /* visible keys of a row in this step */
 
   /* The step. */
   const assay_model_batch *batch;
   const assay_model_taps *taps;
   double *logits;
-  int64_t layer;     /* -1: outside */
-  int32_t *request;  /* [N] */
-  int64_t *position; /* [N] -1: pad row */
+  int64_t layer; /* -1: outside */
 } model;
 
 /* ---- calls of a forward pass (stages.c, linear.c, heads.c) ---- */
@@ -97,8 +94,5 @@ double *model_scratch(const model *m);
 void model_copy_blocks(model *m);
 /* Keys and values of the step's tokens to their slots, as stored. */
 void model_append(model *m, const matrix *k, const matrix *v);
-
-/* ASSAY_ERR_INPUT: the step cannot be computed; nothing was written. */
-assay_status model_check_step(model *m, const assay_model_batch *batch, assay_error *error);
 
 #endif

@@ -12,21 +12,6 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-static assay_status check_limits(const assay_model_config *c, const assay_model_limits *limits, assay_error *error) {
-  const struct {
-    const char *name;
-    int64_t value, max;
-  } limit[] = {{"num_blocks", limits->num_blocks, INT32_MAX / c->block_size},
-               {"max_tokens", limits->max_tokens, 1 << 20},
-               {"max_requests", limits->max_requests, 1 << 20},
-               {"max_logits", limits->max_logits, limits->max_tokens}};
-  for (size_t i = 0; i < sizeof limit / sizeof limit[0]; ++i)
-    if (limit[i].value < 1 || limit[i].value > limit[i].max)
-      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %lld, allowed 1 to %lld", limit[i].name,
-                        (long long)limit[i].value, (long long)limit[i].max);
-  return ASSAY_OK;
-}
-
 /* Every array of doubles in one place: called once to count (memory NULL) and once to hand out. */
 static int64_t lay_out(model *m, double *memory) {
   const assay_model_config *c = &m->config;
@@ -65,9 +50,9 @@ static void close_session(assay_model_session *session) {
   model *m = (model *)session;
   if (m == NULL) return;
   free(m->memory);
-  free(m->written);
-  free(m->request);
-  free(m->position);
+  free(m->step.written);
+  free(m->step.request);
+  free(m->step.position);
   free(m);
 }
 
@@ -77,7 +62,7 @@ static assay_status open_session(const assay_model_config *config, const assay_m
   *made = NULL;
   assay_status status = assay_model_check(config, error);
   if (status == ASSAY_OK) status = assay_model_weights_check(config, weights, error);
-  if (status == ASSAY_OK) status = check_limits(config, limits, error);
+  if (status == ASSAY_OK) status = model_limits_check(config, limits, error);
   if (status != ASSAY_OK) return status;
   model *m = calloc(1, sizeof *m);
   if (m == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
@@ -95,10 +80,10 @@ static assay_status open_session(const assay_model_config *config, const assay_m
 #endif
   const int64_t count = lay_out(m, NULL), slots = limits->num_blocks * config->block_size;
   m->memory = calloc((size_t)count, sizeof(double));
-  m->written = calloc((size_t)slots, sizeof *m->written);
-  m->request = calloc((size_t)limits->max_tokens, sizeof *m->request);
-  m->position = calloc((size_t)limits->max_tokens, sizeof *m->position);
-  if (m->memory == NULL || m->written == NULL || m->request == NULL || m->position == NULL) {
+  m->step.written = calloc((size_t)slots, sizeof *m->step.written);
+  m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
+  m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
+  if (m->memory == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL) {
     close_session((assay_model_session *)m);
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: %lld bytes do not fit in memory",
                       (long long)(count * (int64_t)sizeof(double)));
@@ -117,7 +102,7 @@ static void make_rope_table(model *m, int64_t N) {
   for (int64_t i = 0; i < half; ++i) {
     const double theta = pow(m->config.rope_base, -2 * (double)i / (double)m->config.rotated);
     for (int64_t n = 0; n < N; ++n) {
-      const double angle = (double)(m->position[n] < 0 ? 0 : m->position[n]) * theta;
+      const double angle = (double)(m->step.position[n] < 0 ? 0 : m->step.position[n]) * theta;
       m->cosine[n * half + i] = assay_round_f64(cos(angle), m->logit);
       m->sine[n * half + i] = assay_round_f64(sin(angle), m->logit);
     }
@@ -135,14 +120,14 @@ static bool wants_scores(model *m) {
 static assay_status forward(assay_model_session *session, const assay_model_batch *batch, double *logits,
                             const assay_model_taps *taps, assay_error *error) {
   model *m = (model *)session;
-  const assay_status status = model_check_step(m, batch, error);
+  const assay_status status = model_step_check(&m->config, &m->limits, batch, &m->step, error);
   if (status != ASSAY_OK) return status;
   const int64_t N = batch->cu_q[batch->requests];
   m->batch = batch;
   m->taps = taps;
   m->logits = logits;
   if (wants_scores(m)) {
-    m->scores = malloc((size_t)(2 * N * m->config.heads * m->longest + 1) * sizeof *m->scores);
+    m->scores = malloc((size_t)(2 * N * m->config.heads * m->step.longest + 1) * sizeof *m->scores);
     if (m->scores == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "taps: scores do not fit in memory");
   }
   matrix *const all[] = {&m->x, &m->h, &m->y, &m->qkv, &m->q, &m->k, &m->v, &m->out, &m->up, &m->gated};

@@ -75,7 +75,7 @@ void model_embed(model *m, matrix *x) {
     double *row = x->value + n * C;
     assay_load_f64_row(token->data, token->dtype, m->batch->ids[n] * C, 1, C, row);
     if (place == NULL) continue;
-    const int64_t position = m->position[n] < 0 ? 0 : m->position[n];
+    const int64_t position = m->step.position[n] < 0 ? 0 : m->step.position[n];
     assay_load_f64_row(place->data, place->dtype, position * C, 1, C, m->vector[0]);
     vector_add(row, 1, m->vector[0], C);
   }
