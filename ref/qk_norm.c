@@ -58,12 +58,13 @@ typedef struct heads_run {
   const assay_call *call;
   const assay_contract *contract;
   const assay_tensor *in;
-  norm f;
+  norm f, right; /* right: f without the mistake */
   norm_mistake mistake;
   own_mistake own;
   bool exact, is_q;
   int64_t N, heads, D;
   double *row, *sigma; /* [heads, D] */
+  double *scratch;     /* [2, D] */
 } heads_run;
 
 /* The norm of q or k; memory: [3, D]. */
@@ -102,6 +103,7 @@ static assay_status make_head(const heads_run *run, int64_t n, int64_t h, double
   if (run->own == OWN_OVER_THE_ROW && run->f.kind == NORM_RMS) m.factor = factor_of_row(run);
   norm_expect(&run->f, run->contract, m, x, value, sigma);
   norm_mistaken_result(run->mistake, &run->f, x, value);
+  norm_mistaken_rounding(run->mistake, &run->right, run->contract, x, run->scratch, value);
   for (int64_t d = 0; run->own == OWN_K_LEFT && !run->is_q && d < run->D; ++d)
     value[d] = x[d];
   return ASSAY_OK;
@@ -134,15 +136,16 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
     const assay_tensor *t = &call->arg[in];
     const int64_t heads = t->shape[1], D = t->shape[2];
     double *memory;
-    status = rowwise_reserve(call, 4 * D + 2 * heads * D, &memory, error);
+    status = rowwise_reserve(call, 6 * D + 2 * heads * D, &memory, error);
     if (status != ASSAY_OK) break;
     heads_run run = {.call = call, .in = t, .exact = exact, .is_q = k == 0, .heads = heads, .D = D, .N = t->shape[0]};
     run.contract = contract != NULL ? contract : &plain_contract;
     run.own = spoil >= 0 ? own_mistake_of(call->op, spoil) : OWN_NONE;
     run.mistake = spoil >= 0 ? norm_mistake_of(call->op, spoil) : NORM_RIGHT;
-    run.f = norm_of(call, k == 0 || run.own == OWN_WEIGHTS_OF_Q, D, memory);
+    run.f = run.right = norm_of(call, k == 0 || run.own == OWN_WEIGHTS_OF_Q, D, memory);
     norm_mistaken(run.mistake, &run.f, memory + 3 * D);
-    run.row = memory + 4 * D;
+    run.scratch = memory + 4 * D;
+    run.row = memory + 6 * D;
     run.sigma = run.row + heads * D;
     const bool apart = call->arg[out].data != NULL;
     status = make_rows(&run, rows, &expected[rowwise_output(call, apart ? out : in)], error);

@@ -78,3 +78,11 @@ void norm_mistaken_result(norm_mistake mistake, const norm *f, const double *x, 
       value[c] = gamma * a + (f->bias != NULL ? f->bias[c] : 0);
   }
 }
+
+void norm_mistaken_rounding(norm_mistake mistake, const norm *right, const assay_contract *contract, const double *x,
+                            double *scratch, double *value) {
+  if (mistake != NORM_INNER_ROUNDING_LOST && mistake != NORM_SUM_NOT_ROUNDED) return;
+  norm_expect(right, contract, norm_measure(right, x), x, scratch, scratch + right->C);
+  for (int64_t c = 0; c < right->C; ++c)
+    if (scratch[right->C + c] > 0) value[c] = scratch[c];
+}

@@ -56,11 +56,12 @@ typedef struct rows_run {
   const assay_call *call;
   const assay_contract *contract;
   const assay_tensor *x, *res; /* res: NULL without addition */
-  norm f;
+  norm f, right;               /* right: f without the mistake */
   norm_mistake mistake;
   bool exact;
   int64_t N, C;
   double *row, *before, *sum, *sigma; /* [C] each */
+  double *scratch;                    /* [2, C] */
 } rows_run;
 
 /* What is normalised of row n: x, or round(x + res), which one f32 addition gives exactly: where it rounds at all, the
@@ -99,8 +100,11 @@ static assay_status make_row(const rows_run *run, int64_t n, double *value, doub
   }
   norm_expect(&run->f, run->contract, m, run->row, value, sigma != NULL ? sigma : run->sigma);
   norm_mistaken_result(run->mistake, &run->f, run->row, value);
+  for (int64_t c = 0; c < run->C; ++c)
+    run->row[c] = assay_round_f64(run->row[c], run->f.dtype);
+  norm_mistaken_rounding(run->mistake, &run->right, run->contract, run->row, run->scratch, value);
   for (int64_t c = 0; stored != NULL && c < run->C; ++c) {
-    stored[c] = assay_round_f64(run->row[c], run->f.dtype);
+    stored[c] = run->row[c];
     if (stored_sigma != NULL) stored_sigma[c] = 0;
   }
   return ASSAY_OK;
@@ -112,11 +116,13 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
                             norm_mistake mistake, assay_expected *expected, assay_error *error) {
   const assay_tensor *x = tensor_of(call, "x"), *res = tensor_of(call, "res");
   const int64_t N = x->shape[0], C = x->shape[1], count = rowwise_count(rows, N);
+  if (exact && kind_of(call->op) != NORM_UCLIP)
+    return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: %s: a root is seldom exact", call->op->name);
   double *memory;
-  assay_status status = rowwise_reserve(call, 8 * C, &memory, error);
+  assay_status status = rowwise_reserve(call, 10 * C, &memory, error);
   if (status != ASSAY_OK) return status;
   rows_run run = {.call = call, .contract = contract != NULL ? contract : &plain_contract, .x = x, .res = res};
-  run.f = norm_of(call, C, memory);
+  run.f = run.right = norm_of(call, C, memory);
   norm_mistaken(mistake, &run.f, memory + 3 * C);
   run.mistake = mistake;
   run.exact = exact;
@@ -126,6 +132,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   run.before = memory + 5 * C;
   run.sum = memory + 6 * C;
   run.sigma = memory + 7 * C;
+  run.scratch = memory + 8 * C;
 
   const assay_expected *y = &expected[rowwise_output(call, arg_index(call, "y"))];
   const bool apart = tensor_of(call, "res_out") != NULL;

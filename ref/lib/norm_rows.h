@@ -55,6 +55,12 @@ void norm_mistaken(norm_mistake mistake, norm *f, double *shifted);
 norm_moments norm_mistaken_moments(norm_mistake mistake, const norm *f, const double *x, const double *row_before);
 void norm_mistaken_result(norm_mistake mistake, const norm *f, const double *x, double *value);
 
+/* Roundings left out (inner_rounding_lost, sum_not_rounded): where the right result may fall on either side of a
+ * boundary anyway, nothing can be told, and the value is the right one. right: the norm without the mistake, and its x;
+ * scratch [2, C]. */
+void norm_mistaken_rounding(norm_mistake mistake, const norm *right, const assay_contract *contract, const double *x,
+                            double *scratch, double *value);
+
 /* A weight by name, as f64; NULL where it is absent. `memory` has room for C numbers. */
 const double *norm_load_weight(const assay_call *call, const char *name, double *memory, int64_t *step);
 
