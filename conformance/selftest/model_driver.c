@@ -15,7 +15,13 @@ static void *take(int64_t count, size_t size) {
 
 void driver_open(model_driver *d, const assay_model_config *config, const assay_model_weights *weights, int64_t blocks,
                  int64_t max_tokens, int64_t max_requests, assay_model_mode mode) {
-  *d = (model_driver){.config = *config, .backend = assay_model_ref(), .max_blocks = blocks};
+  driver_open_on(d, assay_model_ref(), config, weights, blocks, max_tokens, max_requests, mode);
+}
+
+void driver_open_on(model_driver *d, const assay_model_backend *backend, const assay_model_config *config,
+                    const assay_model_weights *weights, int64_t blocks, int64_t max_tokens, int64_t max_requests,
+                    assay_model_mode mode) {
+  *d = (model_driver){.config = *config, .backend = backend, .max_blocks = blocks};
   d->max_tokens = max_tokens;
   d->max_requests = max_requests;
   error.text[0] = '\0';

@@ -22,6 +22,9 @@ typedef struct model_driver {
 /* A pool of `blocks` blocks, steps of up to max_tokens rows in up to max_requests requests. Failures are assertions. */
 void driver_open(model_driver *d, const assay_model_config *config, const assay_model_weights *weights, int64_t blocks,
                  int64_t max_tokens, int64_t max_requests, assay_model_mode mode);
+void driver_open_on(model_driver *d, const assay_model_backend *backend, const assay_model_config *config,
+                    const assay_model_weights *weights, int64_t blocks, int64_t max_tokens, int64_t max_requests,
+                    assay_model_mode mode);
 void driver_close(model_driver *d);
 
 /* A request whose first *hit tokens are there already (hit may be NULL). */
