@@ -5,7 +5,7 @@
 
 #include "fuzz_parts.h"
 
-enum { ATTEMPTS = 9, REPAIRS = 96 };
+enum { ATTEMPTS = 9, REPAIRS = 96, QUESTIONS = 12 /* to the operator, in one attempt */ };
 
 typedef struct drawing {
   const fuzz *f;
@@ -145,9 +145,11 @@ bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *
     /* One case in sixteen may be larger; all, where a goal asks for it. */
     const int32_t effort = attempt / 3 > 0 ? attempt / 3 : assay_rng_range(&d.rng, 0, 15) == 0;
     propose(&d, goal, goal->greedy && attempt < 6);
-    for (int32_t i = 0; i < REPAIRS; ++i) {
+    for (int32_t i = 0, asked = 0; i < REPAIRS && asked < QUESTIONS; ++i) {
       assay_error why = {""};
-      if (space_case(&f->space, lists, effort, made, &why) == ASSAY_OK) return true;
+      const assay_status status = space_case(&f->space, lists, effort, made, &why);
+      if (status == ASSAY_OK) return true;
+      asked += status == ASSAY_ERR_UNSUPPORTED;
       repair_once(&d, why.text, i);
       for (int32_t g = 0; g < goal->fixed; ++g) /* a random change may have hit them */
         made->choice[goal->axis[g]] = (uint8_t)goal->value[g];

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "generate.h"
+#include "generate_logical.h"
+#include "judge_parts.h"
 #include "shape.h"
 
 /* ---- values worth trying ----------------------------------------------------------------------------- */
@@ -267,9 +268,11 @@ static assay_status draw_requests(const fuzz_space *s, const double *value, assa
   one->share_with = made->lists[2];
   one->share_tokens = made->lists[3];
   const int32_t chosen = (int32_t)assay_rng_range(rng, 0, one->batch - 1);
-  const int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
+  int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
+  const int32_t own = length_of(value[s->kv_len], block_size);
+  if (assay_rng_range(rng, 0, 3) == 0 && own < most) most = own > 0 ? own : 1; /* nobody is longer */
   for (int32_t i = 0; i < one->batch; ++i) {
-    int32_t L = length_of(value[s->kv_len], block_size);
+    int32_t L = own;
     const bool edge = assay_rng_range(rng, 0, 3) == 0;
     const int64_t anywhere = assay_rng_range(rng, one->mode == MODE_CHUNKED ? 1 : 0, most);
     if (i != chosen) L = (int32_t)(edge && block_size <= most ? anywhere / block_size * block_size : anywhere);
@@ -316,8 +319,11 @@ static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_
     blocks += ceil(L / block);
     rows += T;
   }
+  double elements = 0; /* of tables and weights */
+  for (int32_t i = 0; i < s->op->arg_count; ++i)
+    if (s->op->args[i].content == ASSAY_VALUES) elements += shape_arg_elements(one, i);
   const double pad = one->kv_pad > 0 ? 3 * (double)one->kv_pad : 0;
-  const double elements = blocks * (2 * block * H_kv * D + pad) + rows * (2 * H * D + (double)one->q_pad);
+  elements += blocks * (2 * block * H_kv * D + pad) + rows * (2 * H * D + (double)one->q_pad);
   if (work <= work_limit[s->large][effort] && elements <= element_limit[s->large][effort]) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g products and %.3g elements", work, elements);
 }
@@ -330,23 +336,35 @@ static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const 
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g elements", elements);
 }
 
-/* What the operator itself refuses: sizes that do not go together. And what it would cost. */
-static assay_status check_call(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
+static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
   static const double limit[2][3] = {{1 << 16, 1 << 18, 1 << 20}, {1 << 22, 1 << 26, 1 << 30}};
   enum { ROW = 512 }; /* threads, mostly */
-  const draw choice = {.dead = DEAD_ZERO};
   const assay_seen nothing = {.visible_keys = 0};
-  image img;
-  assay_status status = image_shape(one, &choice, &img, error);
-  if (status != ASSAY_OK) return status;
-  status = s->op->check(&img.call, error);
-  if (status == ASSAY_OK && s->plain && s->op->cost != NULL) {
-    const double work = s->op->cost(&img.call, &nothing).flops + (double)ROW * (double)img.rows;
-    if (!(work <= limit[s->large][effort]))
-      status = assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", work);
+  if (!s->plain || s->op->cost == NULL) return ASSAY_OK;
+  const double work = s->op->cost(&t->first.call, &nothing).flops + (double)ROW * (double)t->first.rows;
+  if (work <= limit[s->large][effort]) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", work);
+}
+
+/* What the operator itself refuses: sizes that do not go together; where contents may be wrong (slots, ids, positions),
+ * also what the reference finds, and whether the case is on the lattice. */
+static assay_status check_call(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
+  static const assay_variant anybody = {.name = "anybody"};
+  assay_case some = *one; /* shares its lists */
+  trial t = {.one = &some, .variant = &anybody};
+  case_result result = {.verdict = VERDICT_PASS};
+  some.rows = one->tier == TIER_EXACT ? 0 : 1;
+  assay_status status = trial_shape(&t, &result) ? ASSAY_OK : assay_fail(error, ASSAY_ERR_INPUT, "%s", result.message);
+  if (status == ASSAY_OK) status = s->op->check(&t.first.call, error);
+  if (status == ASSAY_OK) status = check_work(s, effort, &t, error);
+  if (status == ASSAY_OK && (s->plain || logical_appends(s->op)) && !trial_reference(&t, &result)) {
+    static const char prefix[] = "the reference: ";
+    const char *why = result.message;
+    if (strncmp(why, prefix, sizeof prefix - 1) == 0) why += sizeof prefix - 1;
+    status = assay_fail(error, ASSAY_ERR_INPUT, "%s", why);
   }
-  image_free(&img);
-  return status;
+  trial_free(&t);
+  return status == ASSAY_OK ? status : ASSAY_ERR_UNSUPPORTED;
 }
 
 /* Sixteenths below 2 leave room for the sums of the exact tier (its proof is made when the case runs). */

@@ -35,24 +35,31 @@ int64_t shape_axis(const char *term, size_t size, int64_t element, shape_dim dim
   return sum;
 }
 
+/* Adds the elements of an argument; gives its rank. `rows`: the extent of axis 0. */
+static int32_t product_of(const assay_arg *arg, shape_dim dim, const void *context, double *sum, double *rows) {
+  double product = 1;
+  int32_t rank = 0;
+  for (const char *term = arg->shape;; ++rank) {
+    const size_t size = strcspn(term, ",|");
+    const double extent = (double)shape_axis(term, size, 1, dim, context);
+    if (rank == 0) *rows = extent;
+    product *= extent;
+    term += size + 1;
+    if (term[-1] != ',') break;
+  }
+  *sum += product;
+  return rank + 1;
+}
+
 double shape_elements(const assay_op *op, uint32_t present, int64_t pad, shape_dim dim, const void *context) {
   double sum = 0;
   int64_t strided = 0;
   for (int32_t i = 0; i < op->arg_count; ++i) {
     const assay_arg *arg = &op->args[i];
     if (arg->optional && (present >> i & 1) == 0) continue;
-    double product = 1, rows = 1;
-    int32_t rank = 0;
-    for (const char *term = arg->shape; *term != '\0'; ++rank) {
-      const size_t size = strcspn(term, ",|");
-      const double extent = (double)shape_axis(term, size, 1, dim, context);
-      if (rank == 0) rows = extent;
-      product *= extent;
-      if (term[size] != ',') break;
-      term += size + 1;
-    }
-    sum += product;
-    if (arg->strided && rank > 0) sum += rows * (double)(pad * ++strided);
+    double rows = 1;
+    const int32_t rank = product_of(arg, dim, context, &sum, &rows);
+    if (arg->strided && rank > 1) sum += rows * (double)(pad * ++strided);
   }
   return sum;
 }
@@ -62,6 +69,13 @@ static int64_t dim_of_case(const void *context, const char *name, size_t size) {
   for (int32_t i = 0; i < one->op->dim_count; ++i)
     if (named(name, size, one->op->dims[i].name)) return one->dim[i];
   return 1;
+}
+
+double shape_arg_elements(const assay_case *one, int32_t arg) {
+  double sum = 0, rows = 0;
+  if (one->op->args[arg].optional && (one->present >> arg & 1) == 0) return 0;
+  (void)product_of(&one->op->args[arg], dim_of_case, one, &sum, &rows);
+  return sum;
 }
 
 double shape_case_elements(const assay_case *one) {
