@@ -78,3 +78,87 @@ Test(laws, a_launcher_that_looks_at_lengths_is_found) {
   looks_at_lengths = true;
   cr_expect_eq(count_graph(VERDICT_FAIL), asked);
 }
+
+/* ---- two calls at once, and a busy device ------------------------------------------------------------- */
+
+/* Launches on the two side streams wait until both are there, as on a GPU where the two overlap. */
+static struct {
+  const assay_call *call;
+  assay_env *env;
+} queue[2];
+static bool shares_a_buffer, sees_the_load, loaded;
+
+static assay_status launch_later(const assay_call *call, assay_env *env, assay_error *error) {
+  for (int i = 0; i < 2; ++i)
+    if (env->stream == &queue[i]) {
+      queue[i].call = call;
+      queue[i].env = env;
+      return ASSAY_OK;
+    }
+  fake_broken = loaded && sees_the_load ? FAULT_LAST_KEY : FAULT_NONE;
+  const assay_status status = fake_variant.launch(call, env, error);
+  fake_broken = FAULT_NONE;
+  return status;
+}
+
+static assay_status side_stream(int32_t number, void **stream, assay_error *error) {
+  (void)error;
+  *stream = &queue[number];
+  return ASSAY_OK;
+}
+static assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds, assay_error *error) {
+  (void)blocks, (void)microseconds, (void)error;
+  if (stream == NULL) loaded = true;
+  return ASSAY_OK;
+}
+
+/* A kernel that has its result in a buffer of the program, which is one for all calls, before it writes it: the first
+ * call's has become the second's. */
+static assay_status side_synchronize(assay_error *error) {
+  assay_status status = ASSAY_OK;
+  loaded = false;
+  for (int i = 0; i < 2 && status == ASSAY_OK; ++i)
+    if (queue[i].call != NULL) status = fake_variant.launch(queue[i].call, queue[i].env, error);
+  if (shares_a_buffer && queue[0].call != NULL && queue[1].call != NULL) {
+    const assay_tensor *one = &queue[0].call->arg[FAKE_ARG_OUT], *two = &queue[1].call->arg[FAKE_ARG_OUT];
+    memcpy(one->data, two->data, (size_t)(one->shape[0] * one->shape[1] * one->shape[2]) * sizeof(float));
+  }
+  queue[0].call = queue[1].call = NULL;
+  return status;
+}
+
+/* Over 64 seeds: PASS that name the law, or failures by the check that say `text`. */
+static int count_side(const char *law, const char *check, const char *text) {
+  assay_device device = fake_device;
+  assay_variant variant = fake_variant;
+  int count = 0;
+  variant.launch = launch_later;
+  device.side_stream = side_stream;
+  device.keep_busy = keep_busy;
+  device.side_synchronize = side_synchronize;
+  for (uint64_t seed = 0; seed < 64; ++seed) {
+    assay_case one = fake_case(TIER_EXACT);
+    case_result r;
+    one.seed = seed;
+    judge_case(&one, &variant, &device, &r);
+    if (check == NULL) cr_expect_eq(r.verdict, VERDICT_PASS, "%s: %s", r.check, r.message);
+    count +=
+        check == NULL ? strstr(r.laws, law) != NULL : strcmp(r.check, check) == 0 && strstr(r.message, text) != NULL;
+    case_free(&one);
+  }
+  return count;
+}
+
+Test(laws, a_buffer_that_two_calls_share_is_found) {
+  const int asked = count_side("streams", NULL, NULL);
+  cr_expect_gt(asked, 0);
+  shares_a_buffer = true;
+  cr_expect_eq(count_side("streams", "streams", "two calls run at once"), asked);
+}
+
+Test(laws, a_result_that_depends_on_the_load_is_found) {
+  const int asked = count_side("busy", NULL, NULL);
+  cr_expect_gt(asked, 0);
+  sees_the_load = true;
+  cr_expect_eq(count_side("busy", "run_to_run", "keeps the device busy"), asked);
+}
