@@ -111,6 +111,11 @@ static assay_status check_dims(const assay_case *one, assay_error *error) {
 /* L and T of each request against the mode (see case_mode). A row of a request with L = 0 is a pad row. */
 static assay_status check_lengths(const assay_case *one, assay_error *error) {
   int64_t rows = 0;
+  int32_t index = 0;
+  /* Rows that attend are one a request, or cu_q says whose they are. */
+  if (one->mode != MODE_DECODE && arg_of(one, ASSAY_KV_LEN, &index) != NULL && arg_of(one, ASSAY_CU_Q, &index) == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "mode: found %s, allowed decode: %s has no cu_q", case_axis(one, "mode"),
+                      one->op->name);
   if (one->batch < 1 || one->batch > CASE_MAX_BATCH)
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %d requests, allowed 1 to %d", one->batch, CASE_MAX_BATCH);
   for (int32_t i = 0; i < one->batch; ++i) {
