@@ -187,12 +187,21 @@ static uint32_t seen_by_twins(const trial *t, uint32_t unseen) {
 
 /* ---- a case ------------------------------------------------------------------------------------------ */
 
+/* What a planted error costs is another run of the reference: large cases are asked about a few each. */
+static uint64_t share_of(const trial *t) {
+  const assay_op *op = t->one->op;
+  const double flops = op->cost != NULL ? op->cost(&t->first.call, &t->seen).flops : 0;
+  const uint64_t large = flops > POWER_LARGE_FLOPS ? POWER_SAMPLE_LARGE : 1;
+  return chosen == POWER_ALL || large > POWER_SAMPLE ? large : POWER_SAMPLE;
+}
+
 static bool is_drawn(const trial *t, int32_t index) {
-  if (chosen == POWER_ALL) return true;
+  const uint64_t share = share_of(t);
+  if (share == 1) return true;
   uint64_t name = 1469598103934665603U;
   for (const char *at = t->variant->name; *at != '\0'; ++at)
     name = (name ^ (unsigned char)*at) * 1099511628211U;
-  return (logical_hash(t->one, STREAM_POWER + ((uint64_t)index << 16)) + name) % POWER_SAMPLE == 0;
+  return (logical_hash(t->one, STREAM_POWER + ((uint64_t)index << 16)) + name) % share == 0;
 }
 
 void power_judge(const trial *t, case_result *result) {

@@ -6,7 +6,10 @@
 
 #include "judge.h"
 
-enum { POWER_MAX_SPOILS = 32, POWER_SAMPLE = 4, POWER_LEAST_EFFECTIVE = 20 };
+enum { POWER_MAX_SPOILS = 32, POWER_SAMPLE = 4, POWER_SAMPLE_LARGE = 16, POWER_LEAST_EFFECTIVE = 20 };
+
+/* Above this many operations a case is large, and each spoil is judged in one of POWER_SAMPLE_LARGE of such cases. */
+static const double POWER_LARGE_FLOPS = 2e8;
 
 typedef enum power_mode {
   POWER_OFF,
