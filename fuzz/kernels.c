@@ -57,6 +57,7 @@ static bool same(const char *a, const char *b) {
 }
 
 static bool make_lists(assay_case *one, input *in) {
+  if (one->op->form == ASSAY_PLAIN) return case_plain_lists(one, NULL) == ASSAY_OK;
   const int32_t batch = 1 + (int32_t)(take(in) % MAX_REQUESTS);
   one->batch = batch;
   one->kv_len = calloc((size_t)batch, sizeof *one->kv_len);

@@ -1,0 +1,17 @@
+/* checkpoint.c: any bytes as a llama2.c checkpoint. What is taken has every weight that its header says. */
+#include "core/files/model_file.h"
+#include "target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  assay_error error = {""};
+  model_file made;
+  if (model_file_llama2c(fuzz_file("model.bin", bytes, count), &made, &error) != ASSAY_OK) {
+    if (error.text[0] == '\0') fuzz_found("refused without a message", "");
+    if (made.weights.tensor != NULL || made.weights.memory != NULL) fuzz_found("weights of what was refused", "");
+    return 0;
+  }
+  if (assay_model_weights_check(&made.config, &made.weights, &error) != ASSAY_OK)
+    fuzz_found("taken with wrong weights", error.text);
+  model_file_free(&made);
+  return 0;
+}

@@ -1,0 +1,17 @@
+/* npy.c: any bytes as a .npy file. Every element that is handed out is read. */
+#include "conformance/npy.h"
+#include "target.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
+  assay_error error = {""};
+  npy_tensor made;
+  static volatile double sink;
+  if (npy_read(fuzz_file("a.npy", bytes, count), NULL, NULL, &made, &error) != ASSAY_OK) {
+    if (error.text[0] == '\0' || made.data != NULL) fuzz_found("refused without a message, or not wholly", error.text);
+    return 0;
+  }
+  for (int64_t i = 0; i < made.count; ++i)
+    sink += npy_load(&made, i);
+  npy_free(&made);
+  return 0;
+}
