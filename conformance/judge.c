@@ -33,8 +33,8 @@ static int compare_rows(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of `rows` rows: first and last of every request, then those whose last key is next to an edge of a split,
- * then any. */
+/* Of `rows` rows: first and last of every request (plain: of the case), then those whose last key is next to an edge of
+ * a split, then any. */
 static bool choose_rows(trial *t) {
   const logical *l = t->first.logical;
   const int64_t N = t->first.rows, wanted = t->one->rows;
@@ -51,7 +51,8 @@ static bool choose_rows(trial *t) {
     for (int64_t row = 0; row < N && count < wanted; ++row) {
       const int64_t request = t->first.request_of_row[row], n = t->first.position_of_row[row];
       const int64_t last = (int64_t)l->length[request] - l->fresh[request] + n;
-      const bool ends = n == 0 || n == l->fresh[request] - 1, edge = last % 256 == 0 || last % 256 == 255;
+      const bool last_row = t->one->op->form == ASSAY_PLAIN ? row == N - 1 : n == l->fresh[request] - 1;
+      const bool ends = n == 0 || last_row, edge = last % 256 == 0 || last % 256 == 255;
       if ((pass == 0 ? ends : edge) && !taken[row]) {
         taken[row] = 1;
         index[count++] = row;

@@ -30,7 +30,9 @@ static void lengthen(image *img) {
 }
 
 bool workspace_check(const trial *t, const outputs *plain, case_result *result) {
-  const draw choice = {.dead = DEAD_STALE, .placement = 2, .poison = t->first.chosen.poison};
+  /* Without lengths, rows in another order leave something else behind. */
+  const bool rows = t->one->op->form == ASSAY_PLAIN && t->one->op->row_dim != NULL;
+  const draw choice = {.dead = DEAD_STALE, .placement = 2, .order = rows ? 5 : 0, .poison = t->first.chosen.poison};
   const assay_device *device = t->device;
   assay_error error = {""};
   image other = {0};

@@ -1,16 +1,19 @@
-/* kernels.c: bytes become a small legal case, by the table of keys alone, and the judge runs it in this process:
- * coverage steers towards kernel code that no case has reached, sanitizers and the judge say what is wrong there. */
+/* kernels.c: bytes become a small legal case of any operator, by the table of keys alone, and the judge runs it in this
+ * process: coverage steers towards kernel code that no case has reached, sanitizers and the judge say what is wrong
+ * there. What the operator itself refuses (sizes that do not go together, ids that there are not) is no case. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/judge.h"
+#include "conformance/judge_parts.h"
 #include "conformance/keys.h"
+#include "conformance/shape.h"
 #include "core/registry.h"
 #include "target.h"
 
-enum { MAX_REQUESTS = 3, MAX_LENGTH = 300, MAX_HEADS = 8 };
+enum { MAX_REQUESTS = 3, MAX_LENGTH = 300, MAX_HEADS = 8, MAX_ELEMENTS = 1 << 15, MAX_FLOPS = 1 << 20 };
 
 typedef struct input {
   const uint8_t *at;
@@ -21,6 +24,18 @@ static unsigned take(input *in) {
   if (in->left == 0) return 0;
   --in->left;
   return *in->at++;
+}
+
+/* Smallest values, and of a plain operator's sizes also those around the widths of warps, blocks and tiles. */
+static double size_of(const assay_case *one, const case_key *key, unsigned byte) {
+  static const double wide[] = {16,  31,  32,  33,  48,  64,  65,  96,  127,  128,
+                                129, 192, 256, 257, 320, 511, 512, 513, 1024, 2048};
+  double value = key->min + (double)key->multiple * (byte % MAX_HEADS);
+  if (one->op->form == ASSAY_PLAIN && key->store == STORE_DIM && byte >= 128) {
+    value = wide[byte % (sizeof wide / sizeof wide[0])];
+    value -= (double)((int64_t)value % key->multiple);
+  }
+  return value;
 }
 
 /* 0 leaves the fallback; else one of the small values of the key. */
@@ -37,7 +52,7 @@ static void set_key(assay_case *one, const case_key *key, unsigned byte) {
       if (key_name_of(key, (int64_t)names) != NULL) value = names;
     break;
   case KEY_INTEGER:
-    value = key->min + (double)key->multiple * (byte % MAX_HEADS);
+    value = size_of(one, key, byte);
     break;
   case KEY_REAL:
     value = reals[byte % (sizeof reals / sizeof reals[0])];
@@ -86,6 +101,21 @@ static bool through_text(assay_case *one, assay_case *made) {
   return case_print(one, text, sizeof text, &error) == ASSAY_OK && case_parse(text, made, &error) == ASSAY_OK;
 }
 
+/* Small, and nothing that the operator refuses or the reference cannot admit. */
+static bool is_legal(assay_case *one, const assay_variant *variant) {
+  const assay_seen nothing = {.visible_keys = 0};
+  trial t = {.one = one, .variant = variant};
+  case_result result = {.verdict = VERDICT_PASS};
+  assay_error error = {""};
+  if (one->op->form == ASSAY_PLAIN && shape_case_elements(one) > MAX_ELEMENTS) return false;
+  bool legal = trial_shape(&t, &result) && one->op->check(&t.first.call, &error) == ASSAY_OK;
+  if (legal && one->op->form == ASSAY_PLAIN && one->op->cost != NULL)
+    legal = one->op->cost(&t.first.call, &nothing).flops <= MAX_FLOPS;
+  if (legal) legal = trial_reference(&t, &result);
+  trial_free(&t);
+  return legal;
+}
+
 static void judge(const assay_case *one, const assay_variant *variant) {
   static case_result result;
   static char text[CASE_MAX_LINE + 2048];
@@ -123,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   }
   one.seed = take(&in);
   if (make_lists(&one, &in) && case_check(&one, &error) == ASSAY_OK && through_text(&one, &made)) {
-    judge(&made, variant);
+    if (is_legal(&made, variant)) judge(&made, variant);
     case_free(&made);
   }
   case_free(&one);

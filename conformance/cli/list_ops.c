@@ -45,8 +45,10 @@ static const char *form_of(const assay_op *op) {
   return "paged";
 }
 
-static const char *tiers_of(const assay_op *op) {
-  return op->inexact ? "calibrated" : "exact, calibrated";
+static void print_tiers(const assay_op *op) {
+  if (!op->inexact) (void)fputs("exact", stdout);
+  if (!op->inexact && op->exact_with != NULL) (void)printf(" (with %s)", op->exact_with);
+  (void)printf("%scalibrated", op->inexact ? "" : ", ");
 }
 
 static void print_range(const case_key *key) {
@@ -113,7 +115,9 @@ static void text_of(const assay_op *op) {
   for (int32_t p = 0; p < op->param_count; ++p)
     (void)printf("    param %-16s %s\n", op->params[p].name, op->params[p].doc);
   print_line("laws", op->laws);
-  (void)printf("    tiers %s%s\n", tiers_of(op), op->takes_special ? "; special values" : "");
+  (void)fputs("    tiers ", stdout);
+  print_tiers(op);
+  (void)printf("%s\n", op->takes_special ? "; special values" : "");
   print_line("claims", case_axes(op));
   print_line("planted errors", op->spoils);
   print_sections(op);
@@ -177,8 +181,9 @@ static void markdown_of(const assay_op *op) {
     markdown_param(op, &op->params[p]);
   (void)fputs("\nLaws: ", stdout);
   print_list(op->laws);
-  (void)printf(". Tiers: %s%s. κ of an element: %g. Claims: ", tiers_of(op),
-               op->takes_special ? "; special values" : "", op->kappa_element);
+  (void)fputs(". Tiers: ", stdout);
+  print_tiers(op);
+  (void)printf("%s. κ of an element: %g. Claims: ", op->takes_special ? "; special values" : "", op->kappa_element);
   print_list(case_axes(op));
   (void)fputs(". Planted errors: ", stdout);
   print_list(op->spoils);
@@ -200,9 +205,11 @@ static void print_markdown(void) {
       "# Operators\n\nWritten by `assay list ops --markdown` from the tables in `ref/`; a test compares the two. "
       "Words: [adding.md](adding.md), [suites.md](suites.md), [judging.md](judging.md).\n\n");
   (void)fputs("| operator | form | tiers | what it is |\n| --- | --- | --- | --- |\n", stdout);
-  for (int32_t i = 0; i < count; ++i)
-    (void)printf("| [%s](#%s) | %s | %s | %s |\n", list[i]->name, list[i]->name, form_of(list[i]), tiers_of(list[i]),
-                 list[i]->title);
+  for (int32_t i = 0; i < count; ++i) {
+    (void)printf("| [%s](#%s) | %s | ", list[i]->name, list[i]->name, form_of(list[i]));
+    print_tiers(list[i]);
+    (void)printf(" | %s |\n", list[i]->title);
+  }
   for (int32_t i = 0; i < count; ++i)
     markdown_of(list[i]);
   free(list);
