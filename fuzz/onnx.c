@@ -18,6 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     nowhere = fopen("/dev/null", "w");
     for (int i = 0; i < FLOATS; ++i)
       data[i] = (float)(i % 31) / 16 - 1;
+    static const int64_t whole[8] = {0, 1, 2, 3, 2, 1, 0, 1}; /* k, indices, positions: the last 64 bytes */
+    memcpy(data + FLOATS - 2 * 8, whole, sizeof whole);
     (void)fuzz_beside("packed.bin", (const uint8_t *)data, sizeof data);
   }
   truth_log log = {.to = nowhere};
