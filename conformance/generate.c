@@ -79,7 +79,7 @@ assay_status image_vary(const image *first, const draw *choice, const unsigned c
 }
 
 void image_free(image *made) {
-  free(made->host);
+  image_give(made->host);
   free(made->request_of_slot);
   free(made->row_of);
   free(made->request_of_row);

@@ -2,6 +2,7 @@
 #ifndef ASSAY_CONFORMANCE_GENERATE_H
 #define ASSAY_CONFORMANCE_GENERATE_H
 
+#include "assay/device.h"
 #include "case.h"
 
 enum { GUARD_BYTES = 512 };
@@ -24,10 +25,10 @@ typedef struct span {
 typedef struct image {
   const assay_case *origin;
   draw chosen;
-  unsigned char *host; /* arena_bytes */
-  int64_t arena_bytes;
-  span extent[ASSAY_MAX_ARGS];  /* allocation of each argument; K and V may share one */
-  int64_t bias[ASSAY_MAX_ARGS]; /* bytes from the extent to the (possibly unreachable) element 0 */
+  unsigned char *host;              /* arena_bytes */
+  int64_t arena_bytes, spare_bytes; /* spare: behind the arena, anybody's */
+  span extent[ASSAY_MAX_ARGS];      /* allocation of each argument; K and V may share one */
+  int64_t bias[ASSAY_MAX_ARGS];     /* bytes from the extent to the (possibly unreachable) element 0 */
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
   assay_call call;          /* points into this struct; host addresses */
@@ -56,6 +57,13 @@ assay_status image_fill(image *made, const unsigned char *v_needed, assay_error 
 assay_status image_vary(const image *first, const draw *choice, const unsigned char *v_needed, image *made,
                         assay_error *error);
 void image_free(image *made);
+
+/* Where this thread's arenas lie: memory that the device copies from as it lies, if it has such, else the heap. */
+void image_memory(const assay_device *device);
+void image_memory_release(void); /* what is kept between cases */
+unsigned char *image_take(int64_t bytes, int64_t *spare);
+void image_give(unsigned char *memory);
+
 /* The same call with every data pointer moved to an arena at `base`. args: [ASSAY_MAX_ARGS], caller's. */
 assay_call image_rebase(const image *made, void *base, assay_tensor *args);
 

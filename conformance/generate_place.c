@@ -307,7 +307,7 @@ assay_status place_image(image *made, assay_error *error) {
     if (i == k || i == v) made->bias[i] -= made->first_block * made->arg[i].stride[0] * element;
   }
   made->arena_bytes = offset;
-  made->host = aligned_alloc(ALIGNMENT, (size_t)offset);
+  made->host = image_take(offset, &made->spare_bytes);
   if (made->host == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "generator: no memory for an arena of %lld bytes", (long long)offset);
   for (int32_t i = 0; i < op->arg_count; ++i)

@@ -163,7 +163,7 @@ static bool compute_reference(trial *t, case_result *result) {
 static bool ask_variant(trial *t, case_result *result) {
   assay_error error = {""};
   device_call on;
-  if (!device_place(t, &t->first, &on, result)) return false;
+  if (!device_place(t, &t->first, 0, &on, result)) return false;
   assay_status status = t->variant->supports(&on.call, &error);
   if (status == ASSAY_ERR_UNSUPPORTED) {
     judge_verdict(result, VERDICT_UNSUPPORTED, "launch", "%s", error.text);
@@ -183,16 +183,40 @@ static uint64_t schedule_of(const trial *t, uint64_t run) {
   return logical_hash(t->one, STREAM_SCHEDULE + (run << 16));
 }
 
-/* One draw of the case, run. False: the run itself failed, and the verdict is set. */
-static bool run_draw(const trial *t, const draw *choice, uint64_t schedule, outputs *made, case_result *result) {
-  image img = {0};
+/* One draw of the case, begun. `said`: what went wrong if it was not; that counts only when its turn comes. */
+typedef struct draw_run {
+  draw choice;
+  uint64_t schedule;
+  bool same_bits; /* as run 1 */
+  bool tried, begun;
+  image img;
+  device_call on;
+  case_result said;
+} draw_run;
+
+static void begin_draw(const trial *t, int32_t number, draw_run *run) {
   assay_error error = {""};
-  if (image_vary(&t->first, choice, t->seen.v_needed, &img, &error) != ASSAY_OK) {
-    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
-    return false;
-  }
-  const bool ran = device_run(t, &img, schedule_of(t, schedule), made, result);
-  image_free(&img);
+  run->tried = true;
+  run->said = (case_result){.verdict = VERDICT_PASS};
+  if (image_vary(&t->first, &run->choice, t->seen.v_needed, &run->img, &error) != ASSAY_OK)
+    judge_verdict(&run->said, VERDICT_FAIL, "launch", "%s", error.text);
+  else
+    run->begun = device_begin(t, &run->img, schedule_of(t, run->schedule), number, &run->on, &run->said);
+}
+
+/* False: the run itself failed, and the verdict is set. */
+static bool end_draw(const trial *t, draw_run *run, outputs *made, case_result *result) {
+  if (run->begun) return device_end(t, &run->img, &run->on, made, result);
+  judge_verdict(result, run->said.verdict, run->said.check, "%s", run->said.message);
+  result->device_lost = result->device_lost || run->said.device_lost;
+  return false;
+}
+
+static bool run_draw(const trial *t, const draw *choice, uint64_t schedule, outputs *made, case_result *result) {
+  draw_run run = {.choice = *choice, .schedule = schedule};
+  begin_draw(t, 0, &run);
+  const bool ran = end_draw(t, &run, made, result);
+  image_free(&run.img);
   return ran;
 }
 
@@ -335,17 +359,18 @@ static void attribute_later(const trial *t, const outputs *plain, const outputs 
 }
 
 /* A later run: same bits as run 1 where that is promised, else within the same bounds. */
-static bool check_later(const trial *t, const outputs *plain, const draw *choice, uint64_t schedule, bool same_bits,
-                        case_result *result) {
+static bool check_later(const trial *t, const outputs *plain, draw_run *run, case_result *result) {
   outputs later;
   place first = {0, 0, 0};
   int64_t count = 0;
   bool good = outputs_make(t, &later) || out_of_memory(result);
-  good = good && run_draw(t, choice, schedule, &later, result);
-  if (good && same_bits && !values_equal(t, plain, &later, &first, &count)) {
-    attribute_later(t, plain, &later, choice, schedule, first, count, result);
+  if (good && !run->tried) begin_draw(t, 0, run);
+  good = good && end_draw(t, run, &later, result);
+  image_free(&run->img);
+  if (good && run->same_bits && !values_equal(t, plain, &later, &first, &count)) {
+    attribute_later(t, plain, &later, &run->choice, run->schedule, first, count, result);
     good = false;
-  } else if (good && !same_bits) {
+  } else if (good && !run->same_bits) {
     finding found;
     values_judge(t, &later, &found);
     good = !found.wrong;
@@ -363,53 +388,75 @@ static case_dead third_dead(case_dead dead) {
   return dead == DEAD_INF ? DEAD_LARGEST : DEAD_INF;
 }
 
-static void check_laws(const trial *t, const outputs *plain, case_result *result) {
+/* Run 2: other dead bytes, NaN in V that is not needed, other poison. Run 3: these again, and blocks and requests
+ * elsewhere. */
+static void plan_draws(const trial *t, draw_run run[2]) {
   const assay_contract *contract = &t->variant->contract;
   const draw own = t->first.chosen;
-  const bool same = contract->run_to_run;
-  draw second = {.dead = other_dead(own.dead), .dead_v = may_skip_v(t), .poison = (uint8_t)(own.poison ^ 0x2A)};
-  if (!check_later(t, plain, &second, 1, same, result)) return;
-  judge_add_law(result, "guard,input,unwritten,dead_bytes");
-  if (second.dead_v) judge_add_law(result, "zero_p_v");
-  if (same) judge_add_law(result, "run_to_run");
-
   const bool renumbering = has_law(t, "renumbering"), permutation = has_law(t, "permutation");
-  draw third = {.dead = third_dead(own.dead),
-                .placement = renumbering ? 1 : 0,
-                .order = permutation ? 1 : 0,
-                .poison = (uint8_t)(own.poison ^ 0x15)};
   const bool claimed = (!renumbering || contract->renumbering) && (!permutation || contract->permutation);
-  if (!check_later(t, plain, &third, 2, same && claimed, result)) return;
-  if (renumbering) judge_add_law(result, "renumbering");
-  if (permutation) judge_add_law(result, "permutation");
+  run[0] = (draw_run){
+      .choice = {.dead = other_dead(own.dead), .dead_v = may_skip_v(t), .poison = (uint8_t)(own.poison ^ 0x2A)},
+      .schedule = 1,
+      .same_bits = contract->run_to_run};
+  run[1] = (draw_run){.choice = {.dead = third_dead(own.dead),
+                                 .placement = renumbering ? 1 : 0,
+                                 .order = permutation ? 1 : 0,
+                                 .poison = (uint8_t)(own.poison ^ 0x15)},
+                      .schedule = 2,
+                      .same_bits = contract->run_to_run && claimed};
+}
+
+static void check_laws(const trial *t, const outputs *plain, draw_run run[2], case_result *result) {
+  if (!check_later(t, plain, &run[0], result)) return;
+  judge_add_law(result, "guard,input,unwritten,dead_bytes");
+  if (run[0].choice.dead_v) judge_add_law(result, "zero_p_v");
+  if (run[0].same_bits) judge_add_law(result, "run_to_run");
+  if (!check_later(t, plain, &run[1], result)) return;
+  if (has_law(t, "renumbering")) judge_add_law(result, "renumbering");
+  if (has_law(t, "permutation")) judge_add_law(result, "permutation");
   (void)laws_further(t, plain, result);
 }
 
 /* ---- the case ---------------------------------------------------------------------------------------- */
 
-static void judge_runs(trial *t, case_result *result) {
-  outputs plain;
+static void judge_first(const trial *t, const outputs *plain, draw_run run[2], case_result *result) {
+  const double first_ms = result->run_ms;
+  char path[sizeof result->path];
   finding found;
+  memcpy(path, result->path, sizeof path);
+  values_judge(t, plain, &found);
+  result->ratio_element = found.ratio_element;
+  result->ratio_row = found.ratio_row;
+  result->ratio_request = found.ratio_request;
+  memcpy(result->rms, found.rms, sizeof result->rms);
+  result->elements_judged = found.elements;
+  if (found.wrong)
+    attribute_first(t, plain, &found, result);
+  else
+    check_laws(t, plain, run, result);
+  result->run_ms = first_ms;
+  memcpy(result->path, path, sizeof path);
+}
+
+/* Where the device can look for changes itself, the three runs are under way together, each in a place of its own:
+ * there is one wait. They are judged in order, as if each had followed the one before. */
+static void judge_runs(trial *t, case_result *result) {
+  const bool together = t->device->compare != NULL;
+  outputs plain;
+  device_call on;
+  draw_run run[2];
+  plan_draws(t, run);
   if (!outputs_make(t, &plain)) {
     (void)out_of_memory(result);
-  } else if (judge_dump(t, NULL, result) && device_run(t, &t->first, schedule_of(t, 0), &plain, result) &&
-             judge_dump(t, &plain, result)) {
-    const double first_ms = result->run_ms;
-    char path[sizeof result->path];
-    memcpy(path, result->path, sizeof path);
-    values_judge(t, &plain, &found);
-    result->ratio_element = found.ratio_element;
-    result->ratio_row = found.ratio_row;
-    result->ratio_request = found.ratio_request;
-    memcpy(result->rms, found.rms, sizeof result->rms);
-    result->elements_judged = found.elements;
-    if (found.wrong)
-      attribute_first(t, &plain, &found, result);
-    else
-      check_laws(t, &plain, result);
-    result->run_ms = first_ms;
-    memcpy(result->path, path, sizeof path);
+  } else if (judge_dump(t, NULL, result) && device_begin(t, &t->first, schedule_of(t, 0), 0, &on, result)) {
+    for (int32_t i = 0; i < 2 && together; ++i)
+      begin_draw(t, 1 + i, &run[i]);
+    if (device_end(t, &t->first, &on, &plain, result) && judge_dump(t, &plain, result))
+      judge_first(t, &plain, run, result);
   }
+  for (int32_t i = 0; i < 2; ++i)
+    image_free(&run[i].img);
   outputs_free(&plain);
 }
 
@@ -451,6 +498,7 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
   trial t = {.one = one, .variant = variant, .device = device};
   assay_error error = {""};
   *result = (case_result){.verdict = VERDICT_PASS};
+  image_memory(device);
   t.multiprocessors = device_multiprocessors(device);
   if (!trial_shape(&t, result)) goto done;
   if (one->section == SECTION_REFUSE) {

@@ -7,12 +7,16 @@
 
 enum { ALIGNMENT = 256 };
 
-/* Kept between cases; grows only. `host` mirrors it. */
-static _Thread_local struct {
-  const assay_device *device;
-  unsigned char *memory, *host;
+/* Kept between cases; grows only. What was uploaded to `memory` is in `mirror` as well, where the device can compare
+ * the two. `host` is for what comes back. */
+typedef struct device_memory {
+  unsigned char *memory, *mirror, *host;
   int64_t bytes;
-} held;
+  int32_t differ;
+} device_memory;
+
+static _Thread_local const assay_device *held_by;
+static _Thread_local device_memory held[DEVICE_PLACES];
 
 double judge_now_ms(void) {
   struct timespec now;
@@ -41,14 +45,18 @@ void judge_verdict(case_result *result, verdict v, const char *check, const char
   va_end(list);
 }
 
+static void drop(device_memory *m) {
+  if (m->memory != NULL) held_by->release(m->memory);
+  free(m->host);
+  *m = (device_memory){.memory = NULL};
+}
+
 void judge_release(void) {
   pages_release();
-  if (held.memory != NULL) held.device->release(held.memory);
-  free(held.host);
-  held.device = NULL;
-  held.memory = NULL;
-  held.host = NULL;
-  held.bytes = 0;
+  image_memory_release();
+  for (int32_t i = 0; i < DEVICE_PLACES; ++i)
+    drop(&held[i]);
+  held_by = NULL;
 }
 
 static const char *status_name(assay_status status) {
@@ -99,43 +107,70 @@ static int64_t total_bytes(const trial *t, const image *img) {
   return workspace_offset(img) + t->workspace_bytes + GUARD_BYTES;
 }
 
-static bool hold(const trial *t, int64_t bytes, case_result *result) {
+static bool can_compare(const trial *t) {
+  return t->device->compare != NULL && t->device->copy != NULL;
+}
+
+static bool hold(const trial *t, int32_t number, int64_t bytes, case_result *result) {
+  device_memory *m = &held[number];
   assay_error error = {""};
-  if (held.device != t->device) judge_release();
-  if (held.memory != NULL && held.bytes >= bytes) return true;
-  judge_release();
+  if (held_by != t->device) judge_release();
+  if (m->memory != NULL && m->bytes >= bytes) return true;
+  drop(m);
   const int64_t rounded = (bytes + bytes / 4 + (1 << 20)) / ALIGNMENT * ALIGNMENT;
+  const int64_t copies = can_compare(t) ? 2 : 1;
   void *memory = NULL;
-  if (!device_status(t->device->alloc(rounded, &memory, &error), "allocation", false, &error, result)) return false;
-  held.device = t->device;
-  held.memory = memory;
-  held.bytes = rounded;
-  held.host = malloc((size_t)rounded);
-  if (held.host != NULL) return true;
-  judge_release();
+  if (!device_status(t->device->alloc(copies * rounded, &memory, &error), "allocation", false, &error, result))
+    return false;
+  held_by = t->device;
+  m->memory = memory;
+  m->mirror = copies == 2 ? m->memory + rounded : NULL;
+  m->bytes = rounded;
+  m->host = malloc((size_t)rounded);
+  if (m->host != NULL) return true;
+  drop(m);
   judge_verdict(result, VERDICT_FAIL, "launch", "judge: no memory for %lld bytes", (long long)rounded);
   return false;
 }
 
-bool device_place(const trial *t, const image *img, device_call *made, case_result *result) {
-  if (!hold(t, total_bytes(t, img), result)) return false;
-  made->arena = held.memory;
-  made->call = image_rebase(img, held.memory, made->arg);
+bool device_place(const trial *t, const image *img, int32_t number, device_call *made, case_result *result) {
+  if (!hold(t, number, total_bytes(t, img), result)) return false;
+  made->place = number;
+  made->fetched = false;
+  made->call = image_rebase(img, held[number].memory, made->arg);
   made->env = (assay_env){.stream = t->device->stream(),
-                          .workspace = held.memory + workspace_offset(img),
+                          .workspace = held[number].memory + workspace_offset(img),
                           .workspace_bytes = t->workspace_bytes,
                           .multiprocessors = t->multiprocessors};
   return true;
 }
 
-bool device_upload(const trial *t, const image *img, case_result *result) {
+/* [from, from + bytes) of the memory has what is at `source`; so has the mirror. */
+static assay_status put(const trial *t, const device_memory *m, int64_t from, const unsigned char *source,
+                        int64_t bytes, assay_error *error) {
+  const assay_status status = t->device->upload(m->memory + from, source, bytes, error);
+  if (status != ASSAY_OK || m->mirror == NULL) return status;
+  return t->device->copy(m->mirror + from, m->memory + from, bytes, error);
+}
+
+bool device_upload_arena(const trial *t, const image *img, const device_call *on, case_result *result) {
   assay_error error = {""};
+  return device_status(put(t, &held[on->place], 0, img->host, img->arena_bytes, &error), "upload", true, &error,
+                       result);
+}
+
+bool device_upload(const trial *t, const image *img, const device_call *on, case_result *result) {
+  assay_error error = {""};
+  const device_memory *m = &held[on->place];
   const int64_t tail = total_bytes(t, img) - img->arena_bytes;
-  poison_fill(held.host + img->arena_bytes, tail, img->chosen.poison);
-  assay_status status = t->device->upload(held.memory, img->host, img->arena_bytes, &error);
-  if (status == ASSAY_OK)
-    status = t->device->upload(held.memory + img->arena_bytes, held.host + img->arena_bytes, tail, &error);
-  return device_status(status, "upload", true, &error, result);
+  if (tail <= img->spare_bytes) { /* all of it lies side by side */
+    poison_fill(img->host + img->arena_bytes, tail, img->chosen.poison);
+    return device_status(put(t, m, 0, img->host, img->arena_bytes + tail, &error), "upload", true, &error, result);
+  }
+  poison_fill(m->host + img->arena_bytes, tail, img->chosen.poison);
+  return device_upload_arena(t, img, on, result) &&
+         device_status(put(t, m, img->arena_bytes, m->host + img->arena_bytes, tail, &error), "upload", true, &error,
+                       result);
 }
 
 /* ---- what may not change ----------------------------------------------------------------------------- */
@@ -225,35 +260,113 @@ static bool look_around(const trial *t, const image *img, bool untouched, const 
   return true;
 }
 
-bool device_collect(const trial *t, const image *img, bool untouched, const unsigned char **after,
-                    case_result *result) {
+/* ---- what comes back --------------------------------------------------------------------------------- */
+
+/* Outputs come back; of all else only the workspace between its guards may change. Allocations lie in the order of the
+ * arguments. */
+static int32_t list_pieces(const trial *t, const image *img, assay_piece *piece) {
+  const assay_op *op = img->call.op;
+  const int64_t workspace = workspace_offset(img), behind = workspace + t->workspace_bytes;
+  int32_t count = 0;
+  int64_t from = 0;
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    const span s = img->extent[i];
+    if (img->arg[i].data == NULL || op->args[i].role == ASSAY_IN || s.offset < from) continue;
+    piece[count++] = (assay_piece){from, s.offset - from};
+    from = s.offset + s.bytes;
+  }
+  piece[count++] = (assay_piece){from, workspace - from};
+  piece[count++] = (assay_piece){behind, total_bytes(t, img) - behind};
+  return count;
+}
+
+static bool fetch_all(const trial *t, const image *img, device_memory *m, case_result *result) {
   assay_error error = {""};
-  if (!device_status(t->device->synchronize(&error), "after the launch", true, &error, result)) return false;
-  const assay_status status = t->device->download(held.host, held.memory, total_bytes(t, img), &error);
-  if (!device_status(status, "download", true, &error, result)) return false;
-  if (!device_status(t->device->synchronize(&error), "download", true, &error, result)) return false;
-  *after = held.host;
-  return look_around(t, img, untouched, held.host, result) && (untouched || outputs_rest(t, img, held.host, result));
+  assay_status status = t->device->download(m->host, m->memory, total_bytes(t, img), &error);
+  if (status == ASSAY_OK) status = t->device->synchronize(&error);
+  return device_status(status, "download", true, &error, result);
+}
+
+/* Behind the launch: the outputs, and whether anything else has changed. */
+static bool fetch_outputs(const trial *t, const image *img, device_call *on, case_result *result) {
+  const assay_op *op = img->call.op;
+  device_memory *m = &held[on->place];
+  assay_piece piece[ASSAY_MAX_PIECES];
+  assay_error error = {""};
+  int64_t from = 0;
+  if (m->mirror == NULL) return true;
+  const int32_t count = list_pieces(t, img, piece);
+  assay_status status = t->device->compare(m->memory, m->mirror, piece, count, &m->differ, &error);
+  for (int32_t i = 0; i < op->arg_count && status == ASSAY_OK; ++i) {
+    const span s = img->extent[i];
+    if (img->arg[i].data == NULL || op->args[i].role == ASSAY_IN || s.offset < from) continue;
+    status = t->device->download(m->host + s.offset, m->memory + s.offset, s.bytes, &error);
+    from = s.offset + s.bytes;
+  }
+  on->fetched = status == ASSAY_OK;
+  return device_status(status, "download", true, &error, result);
+}
+
+/* After the wait. What the device found changed is fetched and named. */
+static bool look(const trial *t, const image *img, bool untouched, const device_call *on, case_result *result) {
+  device_memory *m = &held[on->place];
+  if (on->fetched && m->differ == 0) return true;
+  if (!fetch_all(t, img, m, result) || !look_around(t, img, untouched, m->host, result)) return false;
+  if (!on->fetched) return true;
+  judge_verdict(result, VERDICT_FAIL, "guard",
+                "memory that the call may not write differs from what was uploaded, and from its copy on the device");
+  return false;
+}
+
+static bool wait_for(const trial *t, case_result *result) {
+  assay_error error = {""};
+  return device_status(t->device->synchronize(&error), "after the launch", true, &error, result);
+}
+
+static bool collect_waited(const trial *t, const image *img, bool untouched, const device_call *on,
+                           const unsigned char **after, case_result *result) {
+  if (!look(t, img, untouched, on, result)) return false;
+  *after = held[on->place].host;
+  return untouched || outputs_rest(t, img, *after, result);
+}
+
+bool device_collect(const trial *t, const image *img, bool untouched, device_call *on, const unsigned char **after,
+                    case_result *result) {
+  if (!untouched && !fetch_outputs(t, img, on, result)) return false;
+  return wait_for(t, result) && collect_waited(t, img, untouched, on, after, result);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
 
-bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result) {
-  device_call on;
-  const unsigned char *after = NULL;
+bool device_begin(const trial *t, const image *img, uint64_t schedule, int32_t number, device_call *on,
+                  case_result *result) {
   assay_error error = {""};
-  if (!device_place(t, img, &on, result) || !device_upload(t, img, result)) return false;
+  if (!device_place(t, img, number, on, result) || !device_upload(t, img, on, result)) return false;
   t->device->schedule(schedule);
   const double start = judge_now_ms();
-  const assay_status status = t->variant->launch(&on.call, &on.env, &error);
-  const bool launched = device_status(status, "launch", false, &error, result);
-  if (launched && !device_status(t->device->synchronize(&error), "after the launch", true, &error, result))
+  const assay_status status = t->variant->launch(&on->call, &on->env, &error);
+  on->launch_ms = judge_now_ms() - start;
+  return device_status(status, "launch", false, &error, result) && fetch_outputs(t, img, on, result);
+}
+
+bool device_end(const trial *t, const image *img, device_call *on, outputs *made, case_result *result) {
+  const unsigned char *after = NULL;
+  const double start = judge_now_ms();
+  if (!wait_for(t, result)) return false;
+  result->run_ms = on->launch_ms + judge_now_ms() - start;
+  on->env.path[sizeof on->env.path - 1] = '\0';
+  (void)snprintf(result->path, sizeof result->path, "%s", on->env.path);
+  if (held[on->place].memory == NULL) { /* given back, because another call lost the device */
+    judge_verdict(result, VERDICT_CRASH, "crash", "the device was lost while the call was under way");
+    result->device_lost = true;
     return false;
-  if (!launched) return false;
-  result->run_ms = judge_now_ms() - start;
-  on.env.path[sizeof on.env.path - 1] = '\0';
-  (void)snprintf(result->path, sizeof result->path, "%s", on.env.path);
-  if (!device_collect(t, img, false, &after, result)) return false;
+  }
+  if (!collect_waited(t, img, false, on, &after, result)) return false;
   outputs_gather(t, img, after, made);
   return true;
+}
+
+bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result) {
+  device_call on;
+  return device_begin(t, img, schedule, 0, &on, result) && device_end(t, img, &on, made, result);
 }

@@ -1,8 +1,6 @@
 /* judge_graph.c: the law `graph`: a launch that was captured while lengths, tables and contents were others, and
  * replayed when they are the case's own, gives the bits of the direct call. A launcher that looks at contents, waits,
  * allocates or uses another stream than its own cannot keep it. */
-#include <stdlib.h>
-
 #include "judge_parts.h"
 
 /* Other numbers in every argument that a launcher may not look at: half the length, another order of
@@ -11,7 +9,7 @@ static bool make_other(const trial *t, image *other) {
   const image *own = &t->first;
   const assay_op *op = own->call.op;
   *other = *own;
-  other->host = malloc((size_t)own->arena_bytes);
+  other->host = image_take(own->arena_bytes, &other->spare_bytes);
   if (other->host == NULL) return false;
   memcpy(other->host, own->host, (size_t)own->arena_bytes);
   for (int32_t i = 0; i < op->arg_count; ++i) {
@@ -74,13 +72,13 @@ bool graph_check(const trial *t, const outputs *plain, case_result *result) {
     judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
     goto done;
   }
-  good = device_place(t, &t->first, &on, result) && device_upload(t, &other, result) &&
+  good = device_place(t, &t->first, 0, &on, result) && device_upload(t, &other, &on, result) &&
          device_status(device->synchronize(&error), "upload", true, &error, result) && capture(t, &on, &graph, result);
   if (!good) goto done;
   device->schedule(t->one->seed);
-  good = device_upload(t, &t->first, result) &&
+  good = device_upload(t, &t->first, &on, result) &&
          device_status(device->graph_replay(graph, &error), "graph: replay", false, &error, result) &&
-         device_collect(t, &t->first, false, &after, result);
+         device_collect(t, &t->first, false, &on, &after, result);
   if (!good) goto done;
   outputs_gather(t, &t->first, after, &got);
   good = judge_same(t, plain, &got, "graph",
@@ -88,7 +86,7 @@ bool graph_check(const trial *t, const outputs *plain, case_result *result) {
   if (good) judge_add_law(result, "graph");
 done:
   if (graph != NULL) device->graph_release(graph);
-  free(other.host);
+  image_give(other.host);
   outputs_free(&got);
   return good;
 }

@@ -215,16 +215,20 @@ static bool launch(const trial *t, device_call *on, case_result *result) {
 
 /* What is behind a buffer whose size is no multiple of its alignment. */
 static bool same_slack(const trial *t, case_result *result) {
-  unsigned char found[256], poison[512];
+  unsigned char found[REGIONS][NATURAL * NATURAL], poison[512];
   assay_error error = {""};
+  assay_status status = ASSAY_OK;
+  poison_fill(poison, sizeof poison, t->first.chosen.poison);
+  for (int i = 0; i < REGIONS && status == ASSAY_OK; ++i) {
+    const region *r = &kept.part[i];
+    if (r->at != NULL && r->slack > 0) status = t->device->download(found[i], r->at + r->bytes, r->slack, &error);
+  }
+  if (status == ASSAY_OK) status = t->device->synchronize(&error);
+  if (!device_status(status, "download", true, &error, result)) return false;
   for (int i = 0; i < REGIONS; ++i) {
     const region *r = &kept.part[i];
     if (r->at == NULL || r->slack == 0) continue;
-    assay_status status = t->device->download(found, r->at + r->bytes, r->slack, &error);
-    if (status == ASSAY_OK) status = t->device->synchronize(&error);
-    if (!device_status(status, "download", true, &error, result)) return false;
-    poison_fill(poison, sizeof poison, t->first.chosen.poison);
-    if (memcmp(found, poison + (i == WORKSPACE ? r->bytes & 1 : 0), (size_t)r->slack) == 0) continue;
+    if (memcmp(found[i], poison + (i == WORKSPACE ? r->bytes & 1 : 0), (size_t)r->slack) == 0) continue;
     judge_verdict(result, VERDICT_FAIL, "guard", "%s: wrote after its end, into the %lld bytes before an unmapped page",
                   i == WORKSPACE ? "workspace" : t->one->op->args[i].name, (long long)r->slack);
     return false;
@@ -241,11 +245,12 @@ static bool fetch(const trial *t, outputs *got, case_result *result) {
     judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
     return false;
   }
-  memcpy(after, t->first.host, (size_t)t->first.arena_bytes);
   for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i) {
     const region *r = &kept.part[i];
-    if (t->one->op->args[i].role != ASSAY_IN && r->at != NULL && r->bytes > 0)
-      status = t->device->download(after + t->first.extent[i].offset, r->at, r->bytes, &error);
+    const span s = t->first.extent[i];
+    if (t->one->op->args[i].role == ASSAY_IN || t->first.arg[i].data == NULL) continue;
+    if (r->at != NULL) memcpy(after + s.offset, t->first.host + s.offset, (size_t)s.bytes);
+    if (r->at != NULL && r->bytes > 0) status = t->device->download(after + s.offset, r->at, r->bytes, &error);
   }
   if (status == ASSAY_OK) status = t->device->synchronize(&error);
   const bool good = device_status(status, "download", true, &error, result);

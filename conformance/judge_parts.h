@@ -45,12 +45,17 @@ typedef struct trial {
 
 /* ---- judge_device.c ---- */
 
+/* Calls that may be under way at once, each with memory of its own. */
+enum { DEVICE_PLACES = 3 };
+
 /* What the launcher sees: addresses on the device, and a workspace between guards. */
 typedef struct device_call {
   assay_tensor arg[ASSAY_MAX_ARGS];
   assay_call call;
   assay_env env;
-  void *arena; /* where the image's bytes go */
+  int32_t place;
+  double launch_ms;
+  bool fetched; /* what to look at is on its way */
 } device_call;
 
 double judge_now_ms(void);
@@ -62,12 +67,21 @@ void judge_verdict(case_result *result, verdict v, const char *check, const char
     ;
 /* A status other than OK as a verdict. Only what the device says when waited for is a fault of the kernel. */
 bool device_status(assay_status status, const char *step, bool waited, const assay_error *error, case_result *result);
-/* Device memory for the image and the workspace; addresses in `made`. False: the verdict is set. */
-bool device_place(const trial *t, const image *img, device_call *made, case_result *result);
-bool device_upload(const trial *t, const image *img, case_result *result);
-/* Waits, fetches everything back, and looks at guards and inputs. `untouched`: at the outputs as well. */
-bool device_collect(const trial *t, const image *img, bool untouched, const unsigned char **after, case_result *result);
-/* All of it: upload, launch, collect, outputs in the case's order. */
+/* Device memory for the image and the workspace, in place `number`; addresses in `made`. False: the verdict is set. */
+bool device_place(const trial *t, const image *img, int32_t number, device_call *made, case_result *result);
+/* The image, and poison in the workspace and around it; device_upload_arena: the image alone. */
+bool device_upload(const trial *t, const image *img, const device_call *on, case_result *result);
+bool device_upload_arena(const trial *t, const image *img, const device_call *on, case_result *result);
+/* Waits, fetches what is needed, and looks at guards and inputs. `untouched`: at the outputs as well. `after`: what
+ * the outputs hold, where the image has them; the rest of it is not filled everywhere. */
+bool device_collect(const trial *t, const image *img, bool untouched, device_call *on, const unsigned char **after,
+                    case_result *result);
+/* A run in two steps: upload and launch; collect, and outputs in the case's order. What is begun in several places is
+ * under way at once, and `img` stays as it is until the end. */
+bool device_begin(const trial *t, const image *img, uint64_t schedule, int32_t number, device_call *on,
+                  case_result *result);
+bool device_end(const trial *t, const image *img, device_call *on, outputs *made, case_result *result);
+/* Both. */
 bool device_run(const trial *t, const image *img, uint64_t schedule, outputs *made, case_result *result);
 
 /* ---- judge_outputs.c ---- */

@@ -85,7 +85,7 @@ void refuse_judge(trial *t, case_result *result) {
   if (!reference_refuses(t, result)) return;
 
   /* Asking is harmless whatever the answer; the launcher is what must refuse. */
-  if (!device_place(t, &t->first, &on, result)) return;
+  if (!device_place(t, &t->first, 0, &on, result)) return;
   break_call(t->one, on.arg);
   if (decided(t, "supports()", variant->supports(&on.call, &error), &error, result)) return;
   error.text[0] = '\0';
@@ -97,14 +97,14 @@ void refuse_judge(trial *t, case_result *result) {
     return;
   }
   t->workspace_bytes = asked == ASSAY_OK && bytes > 0 ? bytes : 0;
-  if (!device_place(t, &t->first, &on, result)) return;
+  if (!device_place(t, &t->first, 0, &on, result)) return;
   break_call(t->one, on.arg);
   if (t->one->broken == BREAK_WORKSPACE) --on.env.workspace_bytes;
-  if (!device_upload(t, &t->first, result)) return;
+  if (!device_upload(t, &t->first, &on, result)) return;
 
   error.text[0] = '\0';
   const assay_status status = variant->launch(&on.call, &on.env, &error);
-  if (!device_collect(t, &t->first, true, &after, result)) {
+  if (!device_collect(t, &t->first, true, &on, &after, result)) {
     if (status != ASSAY_OK && strcmp(result->check, "input") == 0)
       (void)snprintf(result->check, sizeof result->check, "refusal");
     return;

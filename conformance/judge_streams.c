@@ -1,11 +1,9 @@
 /* judge_streams.c: laws about what else is going on: a workspace as another call left it, two calls at once on two
  * streams, a device that is busy with something else. */
-#include <stdlib.h>
-
 #include "generate_logical.h"
 #include "judge_parts.h"
 
-enum { HOLD_US = 40, BUSY_US = 200, ALIGNMENT = 256 };
+enum { HOLD_US = 40, BUSY_US = 200 };
 
 static bool out_of_memory(case_result *result) {
   judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
@@ -45,14 +43,13 @@ bool workspace_check(const trial *t, const outputs *plain, case_result *result) 
     goto done;
   }
   lengthen(&other);
-  good = device_place(t, &t->first, &on, result) && device_upload(t, &other, result) &&
+  good = device_place(t, &t->first, 0, &on, result) && device_upload(t, &other, &on, result) &&
          laws_launch(t, &on, t->one->seed, "launch with other lengths", result) &&
          device_status(device->synchronize(&error), "after a launch with other lengths", true, &error, result);
   /* The arena anew, the workspace as it is. */
-  good = good &&
-         device_status(device->upload(on.arena, t->first.host, t->first.arena_bytes, &error), "upload", true, &error,
-                       result) &&
-         laws_launch(t, &on, t->one->seed + 1, "launch", result) && device_collect(t, &t->first, false, &after, result);
+  good = good && device_upload_arena(t, &t->first, &on, result) &&
+         laws_launch(t, &on, t->one->seed + 1, "launch", result) &&
+         device_collect(t, &t->first, false, &on, &after, result);
   if (!good) goto done;
   outputs_gather(t, &t->first, after, &got);
   good = judge_same(t, plain, &got, "workspace", "with the workspace as a call with other lengths left it", result);
@@ -64,30 +61,6 @@ done:
 }
 
 /* ---- two calls at once ------------------------------------------------------------------------------- */
-
-typedef struct second_call {
-  unsigned char *memory,
-      *host; /* [arena][workspace][what is behind it]; host: what is uploaded, then what comes back */
-  int64_t bytes;
-  device_call on;
-} second_call;
-
-static bool place_second(const trial *t, const image *img, second_call *two, case_result *result) {
-  assay_error error = {""};
-  void *memory = NULL;
-  two->bytes = img->arena_bytes + (t->workspace_bytes + 2 * ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  if (!device_status(t->device->alloc(two->bytes, &memory, &error), "allocation", false, &error, result)) return false;
-  two->memory = memory;
-  two->host = malloc((size_t)two->bytes);
-  if (two->host == NULL) return out_of_memory(result);
-  memcpy(two->host, img->host, (size_t)img->arena_bytes);
-  poison_fill(two->host + img->arena_bytes, two->bytes - img->arena_bytes, img->chosen.poison);
-  two->on.call = image_rebase(img, two->memory, two->on.arg);
-  two->on.env = (assay_env){.workspace = two->memory + img->arena_bytes,
-                            .workspace_bytes = t->workspace_bytes,
-                            .multiprocessors = t->multiprocessors};
-  return device_status(t->device->upload(two->memory, two->host, two->bytes, &error), "upload", true, &error, result);
-}
 
 /* Both streams are held until both calls are in them. */
 static bool run_both(const trial *t, device_call *one, device_call *two, case_result *result) {
@@ -109,36 +82,29 @@ bool streams_check(const trial *t, const outputs *plain, case_result *result) {
                        .placement = t->variant->contract.renumbering ? 3 : 0,
                        .order = t->variant->contract.permutation ? 3 : 0,
                        .poison = (uint8_t)(t->first.chosen.poison ^ 0x0C)};
-  const assay_device *device = t->device;
   static const char changed[] = "when two calls run at once on two streams, each with its own workspace";
   assay_error error = {""};
   image other = {0};
   outputs got = {{NULL}};
-  device_call on;
-  second_call two = {.memory = NULL};
+  device_call one, two;
   const unsigned char *after = NULL;
   bool good = outputs_make(t, &got) && image_vary(&t->first, &choice, NULL, &other, &error) == ASSAY_OK;
   if (!good) {
     (void)out_of_memory(result);
     goto done;
   }
-  good = device_place(t, &t->first, &on, result) && device_upload(t, &t->first, result) &&
-         place_second(t, &other, &two, result) && run_both(t, &on, &two.on, result) &&
-         device_collect(t, &t->first, false, &after, result);
+  good = device_place(t, &t->first, 0, &one, result) && device_upload(t, &t->first, &one, result) &&
+         device_place(t, &other, 1, &two, result) && device_upload(t, &other, &two, result) &&
+         run_both(t, &one, &two, result) && device_collect(t, &t->first, false, &one, &after, result);
   if (!good) goto done;
   outputs_gather(t, &t->first, after, &got);
-  good = judge_same(t, plain, &got, "streams", changed, result);
+  good =
+      judge_same(t, plain, &got, "streams", changed, result) && device_collect(t, &other, false, &two, &after, result);
   if (!good) goto done;
-  assay_status status = device->download(two.host, two.memory, two.bytes, &error);
-  if (status == ASSAY_OK) status = device->synchronize(&error);
-  good = device_status(status, "download", true, &error, result);
-  if (!good) goto done;
-  outputs_gather(t, &other, two.host, &got);
+  outputs_gather(t, &other, after, &got);
   good = judge_same(t, plain, &got, "streams", changed, result);
   if (good) judge_add_law(result, "streams");
 done:
-  if (two.memory != NULL && !result->device_lost) device->release(two.memory);
-  free(two.host);
   image_free(&other);
   outputs_free(&got);
   return good;

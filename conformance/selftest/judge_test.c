@@ -7,9 +7,36 @@
 #include "conformance/kappa.h"
 #include "fake.h"
 
+/* A device that looks for changes itself has the three runs under way at once, and their images in its memory. */
+static assay_status copy_within(void *to, const void *from, int64_t bytes, assay_error *error) {
+  return fake_device.upload(to, from, bytes, error);
+}
+static assay_status compare(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
+                            assay_error *error) {
+  (void)error;
+  *differ = 0;
+  for (int32_t i = 0; i < count; ++i)
+    if (memcmp((const char *)a + piece[i].offset, (const char *)b + piece[i].offset, (size_t)piece[i].bytes) != 0)
+      *differ = 1;
+  return ASSAY_OK;
+}
+
+/* On a device that compares and on one that does not, with the same result. */
 static case_result judged(const assay_case *one) {
-  case_result result;
+  static assay_device looking;
+  case_result result, other;
   judge_case(one, &fake_variant, &fake_device, &result);
+  looking = fake_device;
+  looking.copy = copy_within;
+  looking.compare = compare;
+  looking.alloc_host = fake_device.alloc;
+  looking.release_host = fake_device.release;
+  judge_case(one, &fake_variant, &looking, &other);
+  cr_expect_eq(other.verdict, result.verdict, "%s: %s", other.check, other.message);
+  cr_expect_str_eq(other.check, result.check);
+  if (fake_broken != FAULT_RUN_TO_RUN) cr_expect_str_eq(other.message, result.message);
+  if (result.verdict == VERDICT_PASS) cr_expect_str_eq(other.laws, result.laws);
+  cr_expect_str_eq(other.path, result.path);
   return result;
 }
 

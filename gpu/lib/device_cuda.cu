@@ -29,7 +29,7 @@ static thread_local cudaDeviceProp properties;
 
 /* Copies go through pinned memory, so that they neither wait nor hold up the caller: what is in [0, staged) is under
  * way until the next synchronize(), which hands out what was downloaded. What does not fit goes directly. */
-enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 16 };
+enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 64, MAX_PINNED = 16 };
 static thread_local unsigned char *staging; /* NULL: none could be had */
 static thread_local int64_t staged;
 static thread_local struct {
@@ -38,6 +38,23 @@ static thread_local struct {
   size_t bytes;
 } downloads[MAX_DOWNLOADS];
 static thread_local int download_count;
+
+/* Memory of the host that the device copies from as it lies. */
+static thread_local struct {
+  unsigned char *begin;
+  int64_t bytes;
+} pinned[MAX_PINNED];
+
+static bool is_pinned(const void *memory, int64_t bytes) {
+  const uintptr_t from = reinterpret_cast<uintptr_t>(memory);
+  for (int i = 0; i < MAX_PINNED; ++i) {
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(pinned[i].begin);
+    if (begin != 0 && from >= begin &&
+        from + static_cast<uintptr_t>(bytes) <= begin + static_cast<uintptr_t>(pinned[i].bytes))
+      return true;
+  }
+  return false;
+}
 
 /* Room for `bytes` until the next synchronize(), or NULL. */
 static unsigned char *stage(int64_t bytes) {
@@ -78,9 +95,9 @@ static assay_status open_device(assay_error *error) {
     stream = nullptr;
     return fail_with(code, ASSAY_ERR_DEVICE, "creating a stream", error);
   }
-  void *pinned = nullptr;
-  if (cudaHostAlloc(&pinned, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess) (void)cudaGetLastError();
-  staging = static_cast<unsigned char *>(pinned);
+  void *memory = nullptr;
+  if (cudaHostAlloc(&memory, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess) (void)cudaGetLastError();
+  staging = static_cast<unsigned char *>(memory);
   forget_stage();
   return ASSAY_OK;
 }
@@ -151,9 +168,16 @@ static assay_status copy(void *to, const void *from, int64_t bytes, cudaMemcpyKi
 static assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {
   assay_status status = open_device(error);
   if (status != ASSAY_OK || bytes == 0) return status;
-  unsigned char *room = stage(bytes);
+  unsigned char *room = is_pinned(from, bytes) ? nullptr : stage(bytes);
   if (room != nullptr) memcpy(room, from, static_cast<size_t>(bytes));
   return copy(to, room != nullptr ? room : from, bytes, cudaMemcpyHostToDevice, error);
+}
+
+/* To be handed out by the next synchronize(). */
+static void note_download(void *to, const void *from, int64_t bytes) {
+  downloads[download_count].to = to;
+  downloads[download_count].from = from;
+  downloads[download_count++].bytes = static_cast<size_t>(bytes);
 }
 
 static assay_status download(void *to, const void *from, int64_t bytes, assay_error *error) {
@@ -166,10 +190,52 @@ static assay_status download(void *to, const void *from, int64_t bytes, assay_er
     download_count = 0; /* whoever asked for the earlier ones is not going to wait for them */
     return status;
   }
-  downloads[download_count].to = to;
-  downloads[download_count].from = room;
-  downloads[download_count++].bytes = static_cast<size_t>(bytes);
+  note_download(to, room, bytes);
   return ASSAY_OK;
+}
+
+static assay_status copy_within(void *to, const void *from, int64_t bytes, assay_error *error) {
+  assay_status status = open_device(error);
+  return status != ASSAY_OK || bytes == 0 ? status : copy(to, from, bytes, cudaMemcpyDeviceToDevice, error);
+}
+
+/* Where no memory is left for the answer it is "they differ", which only costs the caller a closer look. */
+static assay_status compare(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
+                            assay_error *error) {
+  assay_status status = open_device(error);
+  if (status != ASSAY_OK) return status;
+  const int32_t none = 0;
+  unsigned char *room = download_count < MAX_DOWNLOADS ? stage(sizeof none) : nullptr;
+  *differ = 1;
+  if (room == nullptr) return ASSAY_OK;
+  memcpy(room, &none, sizeof none);
+  status = assay_cuda_host::compare_pieces(a, b, piece, count, reinterpret_cast<int32_t *>(room), error);
+  if (status == ASSAY_OK) note_download(differ, room, sizeof none);
+  return status;
+}
+
+static assay_status allocate_host(int64_t bytes, void **memory, assay_error *error) {
+  *memory = nullptr;
+  assay_status status = open_device(error);
+  int free_place = 0;
+  while (free_place < MAX_PINNED && pinned[free_place].begin != nullptr)
+    ++free_place;
+  if (status != ASSAY_OK) return status;
+  if (free_place == MAX_PINNED)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "cuda: more than %d allocations of pinned memory", MAX_PINNED);
+  const no_capture lock;
+  const cudaError_t code = cudaHostAlloc(memory, static_cast<size_t>(bytes > 0 ? bytes : 1), cudaHostAllocDefault);
+  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_MEMORY, "pinned memory", error);
+  pinned[free_place].begin = static_cast<unsigned char *>(*memory);
+  pinned[free_place].bytes = bytes;
+  return ASSAY_OK;
+}
+
+static void release_host(void *memory) {
+  const no_capture lock;
+  for (int i = 0; i < MAX_PINNED; ++i)
+    if (pinned[i].begin == memory) pinned[i].begin = nullptr;
+  (void)cudaFreeHost(memory);
 }
 
 static void *get_stream(void) {
@@ -198,6 +264,10 @@ extern "C" const assay_device *assay_device_cuda(void) {
                                       assay_cuda_host::graph_release,
                                       assay_cuda_host::side_stream,
                                       assay_cuda_host::keep_busy,
-                                      assay_cuda_host::side_synchronize};
+                                      assay_cuda_host::side_synchronize,
+                                      copy_within,
+                                      compare,
+                                      allocate_host,
+                                      release_host};
   return &device;
 }

@@ -12,6 +12,10 @@ namespace assay_cuda_host {
 void lock_for(bool capture);
 void unlock(void);
 
+/* device_cuda_compare.cu. differ: memory of the host that the device can write; set to 1 or left alone. */
+assay_status compare_pieces(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
+                            assay_error *error);
+
 /* device_cuda_pages.cu */
 assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);
 void guarded_release(void *memory);

@@ -89,6 +89,10 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .graph_release = assay_simt_host::graph_release,
                                       .side_stream = nullptr, /* a launch has run when it returns */
                                       .keep_busy = nullptr,
-                                      .side_synchronize = nullptr};
+                                      .side_synchronize = nullptr,
+                                      .copy = nullptr, /* its memory is the host's, which compares as fast */
+                                      .compare = nullptr,
+                                      .alloc_host = nullptr,
+                                      .release_host = nullptr};
   return &device;
 }

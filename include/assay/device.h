@@ -17,6 +17,35 @@ typedef struct assay_device_info {
   int32_t multiprocessors;
 } assay_device_info;
 
+/* So many pieces of memory are compared at once, at most. */
+#define ASSAY_MAX_PIECES 32
+typedef struct assay_piece {
+  int64_t offset, bytes;
+} assay_piece;
+
+/* What the device says of itself; -1: unknown. slowed: reasons why its clocks are lower than they could be, bits of the
+ * driver's mask (NVML's clocks event reasons). */
+typedef struct assay_device_state {
+  int32_t core_mhz, memory_mhz, celsius, milliwatts;
+  int64_t slowed;
+} assay_device_state;
+
+/* copy: bytes read plus bytes written; fma: f32 on plain cores; mma: bf16 products on tensor cores, f32 sums, through
+ * mma.sync. Operations count 2 a multiply-add. */
+typedef enum assay_rate { ASSAY_RATE_COPY, ASSAY_RATE_FMA, ASSAY_RATE_MMA, ASSAY_RATES } assay_rate;
+
+/* Time on the device's own clock, and what it can do at most. All in order with stream() unless a stream is given. */
+typedef struct assay_device_timing {
+  assay_status (*cache)(int64_t *bytes, assay_error *error); /* of the last level */
+  assay_status (*flush)(assay_error *error);                 /* then it holds nothing of anybody */
+  assay_status (*mark)(int32_t number, assay_error *error);  /* number 0 or 1: now */
+  assay_status (*between)(double *us, assay_error *error);   /* from mark 0 to mark 1, after a wait */
+  assay_status (*wait_all)(assay_error *error);              /* for everything on the device, whatever stream */
+  assay_status (*empty)(void *stream, assay_error *error);   /* launches a kernel that does nothing */
+  assay_status (*rate)(assay_rate which, double *per_second, assay_error *error); /* measures it; waits */
+  assay_status (*state)(assay_device_state *state, assay_error *error);
+} assay_device_timing;
+
 /* One per process and device; open() before anything else. alloc gives 256-byte aligned memory.
  * upload and download are ordered with `stream` and complete on return of synchronize(). */
 typedef struct assay_device {
@@ -53,6 +82,19 @@ typedef struct assay_device {
   assay_status (*side_stream)(int32_t number, void **stream, assay_error *error);
   assay_status (*keep_busy)(void *stream, int32_t blocks, int32_t microseconds, assay_error *error);
   assay_status (*side_synchronize)(assay_error *error); /* waits for all three */
+
+  /* Memory that is looked at where it is, all of it ordered with stream(). copy: from one place on the device to
+   * another. compare: do these pieces hold the same bytes in `a` and `b`? *differ, the host's, is 0 or 1 on return of
+   * synchronize(). */
+  assay_status (*copy)(void *to, const void *from, int64_t bytes, assay_error *error);
+  assay_status (*compare)(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
+                          assay_error *error);
+
+  /* Memory of the host that is uploaded as it lies, and so stays as it is until synchronize(). 256-byte aligned. */
+  assay_status (*alloc_host)(int64_t bytes, void **memory, assay_error *error);
+  void (*release_host)(void *memory);
+
+  const assay_device_timing *timing; /* NULL: the host's clock is the only one */
 } assay_device;
 
 #ifdef __cplusplus
