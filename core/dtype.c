@@ -180,6 +180,41 @@ static inline int64_t i64_from_f64(double value) {
       to[i * stride] = convert(value[i]);                                                                              \
   } while (0)
 
+/* ---- many normal values at once ------------------------------------------------------------------------ */
+
+/* f64 to a 16-bit type for values that are 0 or inside its normal numbers, in 32-bit lanes: the upper word has sign,
+ * exponent and 20 mantissa bits, and what the lower word has decides nothing but whether a half is exact. */
+enum { LANES = 64 };
+
+/* Of LANES values; false: one of them is none of these, and all are to be rounded one by one. */
+static inline bool store_16(const double *value, format f, uint16_t *to) {
+  uint32_t word[2 * LANES], outside = 0;
+  const uint32_t drop = (uint32_t)(20 - f.mantissa), half = (1u << (drop - 1)) - 1;
+  const uint32_t least = (uint32_t)(f.min_exponent + 1023) << 20, most = (uint32_t)(f.max_exponent + 1023) << 20;
+  const uint32_t bias = (uint32_t)(f.min_exponent + 1022) << f.mantissa;
+  memcpy(word, value, sizeof word);
+  for (int i = 0; i < LANES; ++i) {
+    const uint32_t low = word[2 * i], high = word[2 * i + 1], size = high & 0x7FFFFFFFu;
+    const uint32_t zero = (size | low) == 0 ? 0xFFFFFFFFu : 0, sticky = size | (low != 0 ? 1u : 0u);
+    const uint32_t code = ((sticky + half + (size >> drop & 1)) >> drop) - bias;
+    outside |= ~zero & (size - least >= most - least ? 1u : 0u);
+    to[i] = (uint16_t)((code & ~zero) | (high >> 16 & 0x8000u));
+  }
+  return outside == 0;
+}
+
+static void store_16_row(uint16_t *to, assay_dtype dtype, int64_t count, const double *value) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    if (dtype == ASSAY_BF16 ? store_16(value + i, bf16_format, to + i) : store_16(value + i, f16_format, to + i))
+      continue;
+    for (int64_t j = i; j < i + LANES; ++j)
+      to[j] = dtype == ASSAY_BF16 ? bf16_from_f64(value[j]) : f16_from_f64(value[j]);
+  }
+  for (; i < count; ++i)
+    to[i] = dtype == ASSAY_BF16 ? bf16_from_f64(value[i]) : f16_from_f64(value[i]);
+}
+
 void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
                         double *value) {
   switch (dtype) {
@@ -214,6 +249,10 @@ void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int6
 
 void assay_store_f64_row(void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
                          const double *value) {
+  if (stride == 1 && (dtype == ASSAY_BF16 || dtype == ASSAY_F16)) {
+    store_16_row((uint16_t *)data + index, dtype, count, value);
+    return;
+  }
   switch (dtype) {
   case ASSAY_F32:
     STORE_ROW(float, (float));
