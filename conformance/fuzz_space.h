@@ -44,9 +44,9 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
 int32_t space_axis(const fuzz_space *s, const char *name, size_t length);
 void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *text, size_t size);
 /* The case of a choice. `effort` 0, 1, 2: how large it may be. Fails, with the name of what does not fit in front of
- * the message ("size: " where it is too large), if it is no legal case; with ASSAY_ERR_UNSUPPORTED where the operator had
- * to be asked, which takes time. Lists are drawn from `rng`, which is taken by
- * value: the same for every trial of one draw. */
+ * the message ("size: " where it is too large), if it is no legal case; with ASSAY_ERR_UNSUPPORTED where the operator
+ * had to be asked, which takes time. Lists are drawn from `rng`, which is taken by value: the same for every trial of
+ * one draw. */
 assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *draw, assay_error *error);
 
 #endif

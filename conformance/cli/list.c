@@ -19,7 +19,8 @@ const char *cli_suites_dir(void) {
 }
 
 static void list_variants(void) {
-  printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch", "claims, along the operator's axes (list ops)");
+  printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch",
+         "claims, along the operator's axes (list ops)");
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
     printf("%-20s %-24s %-5s %-7s %s\n", v->op, v->name, v->device, v->arch != NULL ? v->arch : "any", v->claims);
@@ -111,6 +112,10 @@ int cli_list_command(int argc, char **argv) {
   if (status != ASSAY_OK) return cli_leave(status, &error);
   const char *what = options.words.count > 0 ? options.words.item[0] : "(nothing)";
   const bool takes_more = strcmp(what, "cases") == 0;
+  if (options.markdown && strcmp(what, "ops") != 0) {
+    (void)assay_fail(&error, ASSAY_ERR_INPUT, "--markdown: found with list %s, allowed with list ops", what);
+    return cli_leave(ASSAY_ERR_INPUT, &error);
+  }
   if (options.words.count == 1 || takes_more) {
     if (strcmp(what, "ops") == 0) return cli_list_ops(options.markdown), EXIT_GOOD;
     if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;

@@ -163,7 +163,7 @@ static const assay_dim dims[] = {
     {"num_blocks", 0, 0, 0, 1, ""}, {"max_blocks", 0, 0, 0, 1, ""}, {"kv_scales", 0, 0, 0, 1, ""},
 };
 static const assay_arg args[] = {
-    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "", false},
+    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "", true},
     {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
      "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x", "", false},
     {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",

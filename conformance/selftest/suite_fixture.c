@@ -8,14 +8,27 @@
 #include "conformance/keys.h"
 #include "core/registry_add.h"
 
-const assay_op *assay_op_gate_attention(void);
-const assay_op *assay_op_softmax_attention(void);
+#define ASSAY_OP(stem) const assay_op *assay_op_##stem(void);
+#include "assay/ops.def"
+#undef ASSAY_OP
 
 void suite_fixture_ops(void) {
   assay_error error = {""};
   if (assay_op_count() > 0) return;
   cr_assert(assay_registry_add_op(assay_op_gate_attention(), &error) == ASSAY_OK, "%s", error.text);
   cr_assert(assay_registry_add_op(assay_op_softmax_attention(), &error) == ASSAY_OK, "%s", error.text);
+}
+
+void suite_fixture_all_ops(void) {
+  const assay_op *const all[] = {
+#define ASSAY_OP(stem) assay_op_##stem(),
+#include "assay/ops.def"
+#undef ASSAY_OP
+  };
+  assay_error error = {""};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
+    if (assay_op_find(all[i]->name) == NULL)
+      cr_assert(assay_registry_add_op(all[i], &error) == ASSAY_OK, "%s", error.text);
 }
 
 const assay_op *suite_fixture_op(const char *name) {

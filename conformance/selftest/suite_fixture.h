@@ -6,6 +6,8 @@
 
 /* Registers the operators; once a process. */
 void suite_fixture_ops(void);
+/* All of ops.def. */
+void suite_fixture_all_ops(void);
 const assay_op *suite_fixture_op(const char *name);
 /* A fresh folder under the system's temporary one; with a trailing slash. */
 const char *suite_fixture_folder(void);
