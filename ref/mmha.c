@@ -57,7 +57,9 @@ typedef struct mmha_run {
   mmha m;
   append_cache cache;
   mmha_error wrong;
-  bool exact, q_stored; /* q has the type of qkv when it attends; else f32 */
+  bool exact;
+  assay_dtype rotated; /* q after bias and rotation; F32: stays so */
+  assay_dtype q;       /* type of the tensor that holds it: that of qkv where q has it anyway, else f32 */
   assay_expected *expected;
   double *sent, *variance; /* [rows, H + 2 H_kv, D] what attends, and its variance where that is f32 */
   doubt *doubts;
@@ -71,7 +73,7 @@ static int64_t heads_of(const mmha_run *run) {
 /* The number that attends in place of the exact value. */
 static double sent_form(const mmha_run *run, int64_t head, double value) {
   const assay_dtype dtype = run->m.qkv->dtype;
-  if (head < run->m.H) return assay_round_f64(value, run->q_stored ? dtype : ASSAY_F32);
+  if (head < run->m.H) return assay_round_f64(value, run->rotated);
   const int64_t h = (head - run->m.H) % run->m.H_kv;
   const bool k = head < run->m.H + run->m.H_kv;
   const assay_tensor *cache = &run->call->arg[k ? ARG_K_CACHE : ARG_V_CACHE];
@@ -81,7 +83,7 @@ static double sent_form(const mmha_run *run, int64_t head, double value) {
 
 /* Is what attends an f32 number, so that its errors are as fine as those of the arithmetic? */
 static bool is_fine(const mmha_run *run, int64_t head) {
-  if (head < run->m.H) return !run->q_stored || run->m.qkv->dtype == ASSAY_F32;
+  if (head < run->m.H) return run->rotated == ASSAY_F32;
   return run->call->arg[ARG_K_CACHE].dtype == ASSAY_F32;
 }
 
@@ -128,6 +130,8 @@ static assay_status one_head(mmha_run *run, int64_t i, int64_t head, assay_error
     if (run->exact && bound[d] > 0) return refuse(n, head, d, "rounding error in f32", bound[d], 0, error);
     if (run->exact && assay_round_f64(value[d], dtype) != value[d])
       return refuse(n, head, d, "value in the type of qkv", value[d], assay_round_f64(value[d], dtype), error);
+    if (run->exact && head < run->m.H && sent[d] != value[d])
+      return refuse(n, head, d, "q in the contract's type", value[d], sent[d], error);
     if (is_fine(run, head) || !(bound[d] > 0)) continue;
     for (int side = -1; side <= 1 && status == ASSAY_OK; side += 2) {
       const double other = sent_form(run, head, value[d] + side * 1.01 * bound[d]);
@@ -242,8 +246,7 @@ static assay_status widen(mmha_run *run, const assay_expected *out, assay_error 
   for (int draw = 0; draw < DRAWS && status == ASSAY_OK; ++draw)
     status = add_draw(run, draw, out, moved, error);
   for (int64_t e = 0; e < count; ++e) {
-    if (!run->q_stored && dtype != ASSAY_F32 && out->sigma[e] > 0)
-      out->sigma[e] += storing_variance(out->value[e], dtype);
+    if (run->q != dtype && out->sigma[e] > 0) out->sigma[e] += storing_variance(out->value[e], dtype);
     out->sigma[e] = sqrt(out->sigma[e]);
   }
   free(moved);
@@ -260,9 +263,9 @@ static assay_status start(const assay_call *call, const assay_contract *contract
                     .wrong = wrong,
                     .exact = exact,
                     .expected = expected};
-  run->q_stored = exact || run->contract->rotated != ASSAY_NONE;
-  const assay_dtype q = run->q_stored ? run->m.qkv->dtype : ASSAY_F32;
-  assay_status status = append_cache_make(call, rows, q, &run->cache, error);
+  run->rotated = run->contract->rotated != ASSAY_NONE ? run->contract->rotated : ASSAY_F32;
+  run->q = exact || run->rotated == run->m.qkv->dtype ? run->m.qkv->dtype : ASSAY_F32;
+  assay_status status = append_cache_make(call, rows, run->q, &run->cache, error);
   if (status == ASSAY_OK) status = rows_of(run, error);
   return status;
 }
