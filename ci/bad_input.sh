@@ -98,6 +98,71 @@ judge 'replay: unknown key' 2 'colour.*allowed' "$assay" replay 'gate_attention 
 judge 'replay: unknown variant' 2 "variant: found 'fast'" "$assay" replay 'gate_attention variant=fast device=simt mode=decode kv_len=9 new=1'
 judge 'replay: two words' 2 'one descriptor' "$assay" replay gate_attention variant=split_keys
 
+# Options that came with threads, shards, results and shrinking.
+run 'no threads' "--threads: found '0', allowed: .* 1 to 32" "$good" --threads 0
+run 'too many threads' "--threads: found '33', allowed" "$good" --threads 33
+run 'threads that are no whole number' "--threads: found '1\.5', allowed: an integer" "$good" --threads 1.5
+run 'threads without a number' '--threads: needs a value' "$good" --threads
+run 'shard behind the last' "--shard: found '3/2', allowed: i/n" "$good" --shard 3/2
+run 'power of what' "--power: found 'some', allowed: off, sample, all" "$good" --power some
+run 'budget of nothing' "--shrink-budget: found '0', allowed" "$good" --shrink-budget 0
+run 'shrink into nowhere' "--shrink: found '.*nowhere/x'" "$good" --shrink "$work/nowhere/x"
+run 'ledger missing' 'nowhere: cannot read' "$good" --ledger "$work/nowhere"
+
+# refuse NAME PATTERN ARGUMENTS...: any command.
+refuse() {
+  local name=$1 pattern=$2
+  shift 2
+  judge "$name" 2 "$pattern" "$assay" "$@"
+}
+refuse 'fuzz: no operator' 'fuzz: needs at least one operator' fuzz
+refuse 'fuzz: unknown operator' "fuzz: found operator 'flash', allowed gate_attention" fuzz flash
+refuse 'fuzz: no cases' "--cases: found '0', allowed" fuzz gemm --cases 0
+refuse 'fuzz: half a case' "--cases: found '1\.5', allowed: an integer" fuzz gemm --cases 1.5
+refuse 'fuzz: budget without a unit' "--budget: found '60x', allowed: .* 60s" fuzz gemm --budget 60x
+refuse 'fuzz: negative budget' "--budget: found '-1s'" fuzz gemm --budget -1s
+refuse 'fuzz: unknown device' "--device: found 'tpu', allowed" fuzz gemm --device tpu
+refuse 'fuzz: unknown variant' "--variant: found gemm variant 'x', allowed" fuzz gemm --variant gemm=x --cases 1
+refuse 'fuzz: no threads' "--threads: found '0', allowed" fuzz gemm --threads 0
+refuse 'fuzz: seed that is no number' "--seed: found 'x', allowed" fuzz gemm --seed x
+refuse 'fuzz: past failures missing' 'nowhere: cannot read' fuzz gemm --regressions "$work/nowhere" --cases 1
+refuse 'fuzz: ledger missing' 'nowhere: cannot read' fuzz gemm --ledger "$work/nowhere" --cases 1
+refuse 'fuzz: report folder missing' '--jsonl: .*nowhere' fuzz gemm --jsonl "$work/nowhere/r.jsonl" --cases 1
+refuse 'fuzz: option of another command' "'--filter' is unknown here, allowed: --budget" fuzz gemm --filter x
+refuse 'list: markdown of what' '--markdown: found with list variants, allowed with list ops' list variants --markdown
+refuse 'list: markdown with a value' "--markdown: takes no value, found '1'" list ops --markdown=1
+refuse 'list: one word too many' "list: found 'ops', allowed" list ops --markdown x
+refuse 'judge: no folder' 'judge: needs one folder, found 0' judge
+refuse 'judge: two folders' 'judge: needs one folder, found 2' judge a b
+refuse 'judge: no manifest' 'empty/manifest\.json: cannot be read' judge "$work/empty"
+refuse 'judge: unknown option' "'--device' is unknown here" judge "$work/empty" --device simt
+refuse 'truth: of what' "truth: found 'flash', allowed: onnx, tensors, llama2c" truth flash
+refuse 'truth: no folder' 'truth onnx: needs one folder' truth onnx
+refuse 'truth: no index' 'empty/index\.json: cannot be read' truth onnx "$work/empty"
+refuse 'truth: no tensors' 'empty: found no recorded tensors, allowed' truth tensors "$work/empty"
+refuse 'truth: no golden file' 'truth llama2c: needs a checkpoint and a JSON file' truth llama2c a
+refuse 'truth: no checkpoint' 'nowhere: cannot be read' truth llama2c "$work/nowhere" "$work/nowhere"
+refuse 'truth: unknown device' "--device: found 'tpu', allowed: ref, simt, cuda" truth llama2c a b --device tpu
+refuse 'generate: no model' '--model: not given' generate
+refuse 'generate: no steps' '--steps: not given' generate --model m
+refuse 'generate: negative steps' "--steps: found '-1', allowed: an integer from 1" generate --model m --steps -1 --ids 1
+refuse 'generate: no ids' '--ids, --prompt-ids-file: found none' generate --model m --steps 1
+refuse 'generate: both kinds of ids' '--ids, --prompt-ids-file: found both' generate --model m --steps 1 --ids 1 --prompt-ids-file f
+refuse 'generate: ids that are none' "--ids: found 'a', allowed" generate --model m --steps 1 --ids a
+refuse 'generate: prompts missing' 'nowhere: cannot' generate --model m --steps 1 --prompt-ids-file "$work/nowhere"
+refuse 'generate: unknown mode' "--mode: found 'fast', allowed: exact, mirror" generate --model m --steps 1 --ids 1 --mode fast
+refuse 'generate: empty chunks' "--chunk: found '0', allowed" generate --model m --steps 1 --ids 1 --chunk 0
+refuse 'generate: unknown choice' "--sampler: found 'q', allowed: name=value with temperature" generate --model m --steps 1 --ids 1 --sampler q
+refuse 'generate: share above 1' "--sampler: top_p: found '2', allowed" generate --model m --steps 1 --ids 1 --sampler top_p=2
+refuse 'generate: unknown device' "--device: found 'tpu', allowed: ref, simt, cuda" generate --model m --steps 1 --ids 1 --device tpu
+refuse 'generate: model missing' 'nowhere: cannot be read' generate --model "$work/nowhere" --steps 1 --ids 1
+refuse 'generate: a word' "generate: found 'x', allowed: options" generate x
+refuse 'mutants: no jobs' "--jobs: found '0', allowed" mutants --jobs 0
+refuse 'compare: one file' 'compare: needs two files of results, found 1' compare a
+refuse 'diff: one file missing' 'nowhere: cannot be read' diff "$work/nowhere" "$work/nowhere"
+refuse 'report: nothing' 'report: needs at least one file' report
+refuse 'shrink: nothing' 'shrink: needs one descriptor' shrink
+
 # Plug-ins.
 plug() { # plug NAME PATTERN: C on standard input
   cat >"$work/p.c"

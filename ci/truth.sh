@@ -54,7 +54,7 @@ judge 'no tensors' 2 'found no recorded tensors' "$assay" truth tensors "$work/o
 judge 'truth of what' 2 "truth: found 'flash', allowed: onnx, tensors, llama2c" "$assay" truth flash
 judge 'one word too many' 2 'truth onnx: needs one folder, found 2' "$assay" truth onnx a b
 judge 'no golden ids' 2 'needs a checkpoint and a JSON file' "$assay" truth llama2c "$stories/stories260K.bin"
-judge 'device that is not built' 77 "found 'tpu', forward passes of this build: ref" "$assay" truth llama2c "$stories/stories260K.bin" "$stories/golden_greedy_f32.json" --device tpu
+judge 'device that there is not' 2 "--device: found 'tpu', allowed: ref" "$assay" truth llama2c "$stories/stories260K.bin" "$stories/golden_greedy_f32.json" --device tpu
 head -c 1000000 "$stories/stories260K.bin" >"$work/short.bin"
 judge 'truncated checkpoint' 2 'short.bin: size: found 1000000 bytes, allowed 1056540' "$assay" truth llama2c "$work/short.bin" "$stories/golden_greedy_f32.json"
 

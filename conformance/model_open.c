@@ -86,6 +86,6 @@ const assay_model_backend *model_backend(const char *name, assay_error *error) {
     const size_t used = strlen(names);
     (void)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", one->name);
   }
-  (void)assay_fail(error, ASSAY_ERR_UNSUPPORTED, "--device: found '%s', forward passes of this build: %s", name, names);
+  (void)assay_fail(error, ASSAY_ERR_INPUT, "--device: found '%s', allowed: %s", name, names);
   return NULL;
 }

@@ -354,7 +354,7 @@ assay_status truth_llama2c(const char *model, const char *path, const char *back
   memset(&g, 0, sizeof g);
   checking c = {.model = &made, .golden = &g, .log = log};
   c.backend = model_backend(backend, error);
-  if (c.backend == NULL) return ASSAY_ERR_UNSUPPORTED;
+  if (c.backend == NULL) return ASSAY_ERR_INPUT;
   const bool exact = strcmp(backend, "ref") == 0;
   assay_status status = model_open(model, &made, error);
   if (status == ASSAY_OK) status = read_golden(path, &made.config, &g, error);

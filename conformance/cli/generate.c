@@ -92,7 +92,7 @@ int cli_generate_command(int argc, char **argv) {
   assay_status status = model_words_read(
       argc, argv, "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk", &given, &error);
   if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
-  if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_UNSUPPORTED;
+  if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_INPUT;
   if (status == ASSAY_OK) status = model_open(given.model, &model, &error);
   if (status == ASSAY_OK) {
     plan.mode = mode;

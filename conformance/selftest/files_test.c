@@ -374,7 +374,7 @@ Test(files, prompts_that_are_wrong) {
   }
   error.text[0] = '\0';
   cr_expect_null(model_backend("tpu", &error));
-  cr_expect_not_null(strstr(error.text, "--device: found 'tpu', forward passes of this build: ref"), "%s", error.text);
+  cr_expect_not_null(strstr(error.text, "--device: found 'tpu', allowed: ref"), "%s", error.text);
   model_file_free(&m);
 }
 
