@@ -399,7 +399,7 @@ int cli_fuzz_command(int argc, char **argv) {
   memset(&info, 0, sizeof info);
   assay_status status = cli_parse(argc, argv,
                                   "--budget --cases --device --variant --seed --jsonl --junit --plugin --regressions "
-                                  "--ledger --workers --deadline --in-process",
+                                  "--ledger --workers --threads --deadline --in-process",
                                   &options, &error);
   if (c == NULL) return cli_leave(ASSAY_ERR_MEMORY, &error);
   c->options = &options;
@@ -434,7 +434,7 @@ int cli_fuzz_command(int argc, char **argv) {
   c->progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   c->started = now_s();
   c->until = c->started + (options.budget_s > 0 ? options.budget_s : options.cases > 0 ? 1e9 : fallback_budget_s);
-  const execute_options execution = {options.workers, options.deadline_s, options.in_process};
+  const execute_options execution = {options.workers, options.deadline_s, options.in_process, options.threads};
   status = execute_stream(on_next, options.device, &execution, on_done, c, &error);
   if (status == ASSAY_OK && c->status != ASSAY_OK) status = assay_fail(&error, c->status, "%s", c->error.text);
   code = finish(c, status, &error);
