@@ -338,7 +338,7 @@ static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const 
 
 static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
   static const double limit[2][3] = {{1 << 16, 1 << 18, 1 << 20}, {1 << 22, 1 << 26, 1 << 30}};
-  enum { ROW = 512 }; /* threads, mostly */
+  enum { ROW = 1024 }; /* its threads, and what they wait for */
   const assay_seen nothing = {.visible_keys = 0};
   if (!s->plain || s->op->cost == NULL) return ASSAY_OK;
   const double work = s->op->cost(&t->first.call, &nothing).flops + (double)ROW * (double)t->first.rows;

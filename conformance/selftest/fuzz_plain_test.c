@@ -62,7 +62,7 @@ static void look_at_mix(const assay_case *one) {
 
 Test(fuzz_plain, boundaries_tiers_options_and_claims) {
   const fuzz_counts n = run(&plain_mix_op, &plain_mix, 1500, look_at_mix);
-  static const int N[] = {1, 2, 3, 31, 32, 33, 63, 64, 65, 1024, 1025};
+  static const int N[] = {1, 2, 3, 31, 32, 33, 63, 64, 65, 255, 256, 257};
   static const int C[] = {4, 8, 12, 20, 64, 128, 256, 1020, 1024};
   for (size_t i = 0; i < sizeof N / sizeof N[0]; ++i)
     cr_expect(rows[N[i]], "N = %d", N[i]);
