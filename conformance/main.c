@@ -30,6 +30,8 @@ static const char usage[] =
     "      --shrink DIR          the first failures made minimal, as suites in DIR; --shrink-budget S: seconds for "
     "each\n"
     "      --ledger FILE         failures that are expected of a variant, with their reasons\n"
+    "  assay bench SUITE|OP...   section bench: judged, timed, judged again (docs/bench.md)\n"
+    "      --device cuda|simt|ref, --jsonl F, --baseline F, --budget S a figure (1s); others as for run\n"
     "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
     "  assay fuzz OP...          drawn cases: every boundary value, every pair of them, then at random\n"
     "      --budget 60s|5m|1h, --cases N, --seed N; past failures first: --regressions DIR (fixtures/regressions)\n"
@@ -39,7 +41,9 @@ static const char usage[] =
     "      --filter TEXT         its name contains TEXT, or TEXT is one of its catalogue ids; --jobs N, --jsonl F\n"
     "      --dump DIR            its tensors, expectation and sigma as .npy files\n"
     "  assay report RUN.jsonl... [-o report.html] [--plugin SO]   a page, and one verdict over all files\n"
-    "  assay compare A.jsonl B.jsonl    drifts of accuracy, new and fixed failures, by variant\n"
+    "  assay compare A.jsonl B.jsonl    drifts of accuracy, new and fixed failures, by variant; of two benches: "
+    "FASTER,\n"
+    "                            SLOWER, SAME or AMBIGUOUS, row by row\n"
     "  assay judge DIR           tensors of another engine: DIR/manifest.json names operator, parameters, inputs, "
     "outputs;\n"
     "                            a folder from replay --dump is one (docs/truth.md)\n"
@@ -67,6 +71,7 @@ int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   if (strcmp(command, "list") == 0) return cli_list_command(argc - 2, argv + 2);
   if (strcmp(command, "run") == 0) return cli_run_command(argc - 2, argv + 2);
+  if (strcmp(command, "bench") == 0) return cli_bench_command(argc - 2, argv + 2);
   if (strcmp(command, "fuzz") == 0) return cli_fuzz_command(argc - 2, argv + 2);
   if (strcmp(command, "replay") == 0) return cli_replay_command(argc - 2, argv + 2);
   if (strcmp(command, "shrink") == 0) return cli_shrink_command(argc - 2, argv + 2);
@@ -80,10 +85,11 @@ int main(int argc, char **argv) {
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
   (void)fputs(usage, stderr);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT,
-                   "command: found '%s', allowed: list, run, fuzz, replay, shrink, mutants, report, compare, diff, "
-                   "judge, truth, generate, version, "
-                   "help",
-                   command);
+  (void)assay_fail(
+      &error, ASSAY_ERR_INPUT,
+      "command: found '%s', allowed: list, run, bench, fuzz, replay, shrink, mutants, report, compare, diff, "
+      "judge, truth, generate, version, "
+      "help",
+      command);
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }

@@ -27,7 +27,7 @@ typedef struct cli_options {
   int32_t workers, threads;
   double deadline_s, budget_s; /* --budget; 0: not given */
   int64_t cases;               /* --cases; 0: not given */
-  const char *ledger, *regressions;
+  const char *ledger, *regressions, *baseline;
   int32_t shard, shards;  /* --shard i/n; 0, 0: not given */
   int power;              /* --power off|sample|all, a power_mode; -1: not given */
   const char *shrink;     /* --shrink DIR */
@@ -56,6 +56,7 @@ int cli_list_command(int argc, char **argv);
 void cli_list_ops(bool markdown);
 int cli_run_command(int argc, char **argv);
 int cli_replay_command(int argc, char **argv);
+int cli_bench_command(int argc, char **argv);
 int cli_fuzz_command(int argc, char **argv);
 int cli_shrink_command(int argc, char **argv);
 int cli_diff_command(int argc, char **argv);

@@ -1,8 +1,32 @@
 /* compare.c: assay compare A.jsonl B.jsonl. */
 #include <stdio.h>
 
+#include "bench/compare.h"
 #include "cli.h"
 #include "conformance/compare.h"
+
+/* Two files of assay bench. *both: that is what they are. */
+static assay_status compare_benches(const char *const path[2], bool *both, int *code, assay_error *error) {
+  bench_rows_list side[2] = {{.row = NULL}, {.row = NULL}};
+  bench_comparison made = {.pair = NULL};
+  bool is_bench[2] = {false, false};
+  assay_status status = rows_read(path[0], &side[0], &is_bench[0], error);
+  if (status == ASSAY_OK) status = rows_read(path[1], &side[1], &is_bench[1], error);
+  if (status == ASSAY_OK && is_bench[0] != is_bench[1])
+    status = assay_fail(error, ASSAY_ERR_INPUT, "compare: %s is of assay bench, %s is not", path[is_bench[0] ? 0 : 1],
+                        path[is_bench[0] ? 1 : 0]);
+  *both = is_bench[0] && is_bench[1];
+  if (status == ASSAY_OK && *both) status = bench_compare(&side[0], &side[1], &made, error);
+  if (status == ASSAY_OK && *both) {
+    bench_compare_print(&made, stdout);
+    const bool worse = made.count[BENCH_SLOWER] > 0 || made.broken > 0;
+    *code = worse ? EXIT_BAD : made.joined > 0 ? EXIT_GOOD : EXIT_NOTHING;
+  }
+  bench_compare_free(&made);
+  rows_free(&side[0]);
+  rows_free(&side[1]);
+  return status;
+}
 
 int cli_compare_command(int argc, char **argv) {
   int code = EXIT_BAD;
@@ -13,6 +37,9 @@ int cli_compare_command(int argc, char **argv) {
   assay_status status = cli_parse(argc, argv, "", &options, &error);
   if (status == ASSAY_OK && options.words.count != 2)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "compare: needs two files of results, found %d", options.words.count);
+  bool benches = false;
+  if (status == ASSAY_OK) status = compare_benches(options.words.item, &benches, &code, &error);
+  if (status == ASSAY_OK && benches) return code;
   for (int32_t i = 0; i < 2 && status == ASSAY_OK; ++i) {
     status = results_read(options.words.item[i], &side[i], &error);
     if (status == ASSAY_OK && side[i].case_count == 0)

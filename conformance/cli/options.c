@@ -197,6 +197,12 @@ static assay_status on_regressions(cli_options *o, const char *name, const char 
   return ASSAY_OK;
 }
 
+static assay_status on_baseline(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)error;
+  o->baseline = value;
+  return ASSAY_OK;
+}
+
 static assay_status on_power(cli_options *o, const char *name, const char *value, assay_error *error) {
   static const char *const modes[] = {[POWER_OFF] = "off", [POWER_SAMPLED] = "sample", [POWER_ALL] = "all"};
   for (int i = 0; i <= POWER_ALL; ++i)
@@ -214,6 +220,7 @@ static const option_row rows[] = {
     {"--cases", true, on_cases},
     {"--regressions", true, on_regressions},
     {"--ledger", true, on_ledger},
+    {"--baseline", true, on_baseline},
     {"--device", true, on_device},
     {"--section", true, on_section},
     {"--variant", true, on_variant},

@@ -103,6 +103,7 @@ static assay_status open_device(assay_error *error) {
 }
 
 static void close_device(void) {
+  assay_cuda_host::timing_close();
   if (staging != nullptr) (void)cudaFreeHost(staging);
   staging = nullptr;
   forget_stage();
@@ -268,6 +269,7 @@ extern "C" const assay_device *assay_device_cuda(void) {
                                       copy_within,
                                       compare,
                                       allocate_host,
-                                      release_host};
+                                      release_host,
+                                      &assay_cuda_host::timing};
   return &device;
 }

@@ -93,6 +93,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .copy = nullptr, /* its memory is the host's, which compares as fast */
                                       .compare = nullptr,
                                       .alloc_host = nullptr,
-                                      .release_host = nullptr};
+                                      .release_host = nullptr,
+                                      .timing = nullptr}; /* the host's clock */
   return &device;
 }

@@ -1,0 +1,33 @@
+/* compare.h: two benches of the same cases, row by row. */
+#ifndef ASSAY_BENCH_COMPARE_H
+#define ASSAY_BENCH_COMPARE_H
+
+#include "rows.h"
+
+typedef enum bench_verdict { BENCH_SAME, BENCH_FASTER, BENCH_SLOWER, BENCH_AMBIGUOUS } bench_verdict;
+
+typedef struct bench_pair {
+  const bench_row *a, *b;  /* NULL: not in this run, or without a figure in it */
+  double ratio, low, high; /* b over a, and what the two intervals leave open */
+  bool broken;             /* a figure before, a failure now */
+  bench_verdict verdict;
+} bench_pair;
+
+typedef struct bench_comparison {
+  bench_pair *pair;
+  int64_t pairs, joined, count[BENCH_AMBIGUOUS + 1], broken;
+  double noise; /* differences up to this share are none */
+} bench_comparison;
+
+const char *bench_verdict_name(bench_verdict v);
+/* ratio within noise, and what is left open within 5 %: SAME. All of what is left open beyond the noise: FASTER,
+ * SLOWER. Else AMBIGUOUS. */
+bench_verdict bench_decide(double ratio, double low, double high, double noise);
+/* noise: what the same binary showed against itself: the 95th percentile over the rows of both files of how far the two
+ * halves of a row's samples lay apart, at least 1 %, at most 4 %. Refuses runs of different devices. */
+assay_status bench_compare(const bench_rows_list *a, const bench_rows_list *b, bench_comparison *made,
+                           assay_error *error);
+void bench_compare_free(bench_comparison *c);
+void bench_compare_print(const bench_comparison *c, FILE *to);
+
+#endif

@@ -1,0 +1,28 @@
+/* run.h: cases timed one after the other in a worker process; one that crashes, hangs or faults is replaced. */
+#ifndef ASSAY_BENCH_RUN_H
+#define ASSAY_BENCH_RUN_H
+
+#include "sandwich.h"
+
+/* What the device can do at most, measured by the worker before its first case. */
+typedef struct bench_limits {
+  bool there;
+  double rate[ASSAY_RATES]; /* a second */
+  int64_t cache_bytes;
+} bench_limits;
+
+typedef struct bench_job {
+  const assay_case *cases; /* variant and device filled; device "ref": the reference itself */
+  int64_t count;
+  bench_options options;
+  double deadline_s; /* for each case, all of it */
+  bool in_process;
+  /* In order, each once; begun() before all of them, and again where a worker had to be replaced. */
+  void (*begun)(void *context, const bench_limits *limits);
+  void (*done)(void *context, int64_t index, const bench_result *result);
+  void *context;
+} bench_job;
+
+assay_status bench_run(const bench_job *job, assay_error *error);
+
+#endif

@@ -1,0 +1,266 @@
+/* sandwich.c: judge, time, judge. */
+#include "sandwich.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sets.h"
+
+enum { WARM_UPS = 3, EMPTY_SAMPLES = 11 };
+
+/* The stream of the launches is done, and the device is not: so much longer than the sample, and than this, and what
+ * it does there is called work of the launches. */
+static const double OTHER_SHARE = 0.25, OTHER_US = 60;
+
+const char *bench_mode_name(bench_mode mode) {
+  static const char *const name[] = {"cold", "warm", "host"};
+  return name[mode];
+}
+
+/* ---- a sample ---------------------------------------------------------------------------------------- */
+
+typedef struct sampling {
+  bench_sets sets;
+  const assay_device *device;
+  bench_mode mode;
+  int32_t launches;
+  void *graph; /* NULL: launched one by one */
+  int64_t turn;
+  double us, host_us, other_us; /* of the last sample, for each launch; waited for other streams, in all */
+} sampling;
+
+static bool capture(sampling *s, bool empty, void **graph, case_result *result) {
+  assay_error error = {""};
+  void *stream = NULL;
+  *graph = NULL;
+  if (!device_status(s->device->graph_capture_begin(&stream, &error), "begin of a capture", false, &error, result))
+    return false;
+  bool fine = true;
+  for (int32_t i = 0; i < s->launches && fine; ++i)
+    fine = empty ? device_status(s->device->timing->empty(stream, &error), "launch", false, &error, result)
+                 : sets_launch(&s->sets, i, stream, result);
+  const assay_status ended = s->device->graph_capture_end(graph, &error);
+  if (fine && ended == ASSAY_OK) return true;
+  if (ended == ASSAY_OK) s->device->graph_release(*graph);
+  *graph = NULL;
+  return fine ? device_status(ended, "end of a capture", false, &error, result) : false;
+}
+
+static bool launch_all(sampling *s, void *graph, case_result *result) {
+  assay_error error = {""};
+  if (graph != NULL)
+    return device_status(s->device->graph_replay(graph, &error), "graph: replay", false, &error, result);
+  for (int32_t i = 0; i < s->launches; ++i)
+    if (!sets_launch(&s->sets, i, s->device->stream(), result)) return false;
+  return true;
+}
+
+/* Between the marks lies nothing but the launches. The device's clock counts where there is one. */
+static bool time_all(sampling *s, void *graph, case_result *result) {
+  const assay_device_timing *timing = s->device->timing;
+  assay_error error = {""};
+  double between = 0;
+  assay_status status = ASSAY_OK;
+  if (timing != NULL && s->mode == BENCH_COLD) status = timing->flush(&error);
+  if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
+  const double start = judge_now_ms();
+  if (timing != NULL && status == ASSAY_OK) status = timing->mark(0, &error);
+  if (!device_status(status, "before the launches", true, &error, result) || !launch_all(s, graph, result))
+    return false;
+  if (timing != NULL) status = timing->mark(1, &error);
+  if (status == ASSAY_OK) status = s->device->synchronize(&error);
+  const double own = judge_now_ms();
+  if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
+  if (timing != NULL && status == ASSAY_OK) status = timing->between(&between, &error);
+  if (!device_status(status, "after the launches", true, &error, result)) return false;
+  s->host_us = (own - start) * 1e3 / s->launches;
+  s->other_us = (judge_now_ms() - own) * 1e3;
+  s->us = timing != NULL ? between / s->launches : s->host_us;
+  return true;
+}
+
+/* Restored before, looked at after; each time the sets hold other contents. */
+static bool take_sample(sampling *s, bool last, case_result *result) {
+  const bool fine = sets_restore(&s->sets, s->launches, s->turn, result) && time_all(s, s->graph, result) &&
+                    sets_check(&s->sets, s->launches, s->turn, last, result);
+  ++s->turn;
+  return fine;
+}
+
+/* ---- a mode ------------------------------------------------------------------------------------------ */
+
+static double median_of(double *list, int64_t count) {
+  bench_spread all;
+  bench_spread_of(list, count, &all);
+  return all.median;
+}
+
+/* Empty launches in the same form; what a launch costs before it does anything. */
+static bool measure_empty(sampling *s, bench_figure *figure, case_result *result) {
+  double us[EMPTY_SAMPLES];
+  void *graph = NULL;
+  if (s->device->timing == NULL || s->graph == NULL) return true;
+  bool fine = capture(s, true, &graph, result);
+  for (int32_t i = -1; i < EMPTY_SAMPLES && fine; ++i) {
+    fine = time_all(s, graph, result);
+    if (i >= 0) us[i] = s->us;
+  }
+  if (graph != NULL) s->device->graph_release(graph);
+  if (fine) figure->empty_us = median_of(us, EMPTY_SAMPLES);
+  return fine;
+}
+
+static bool sample_until(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
+  static _Thread_local double us[BENCH_MAX_SAMPLES], sorted[BENCH_MAX_SAMPLES], host[BENCH_MAX_SAMPLES],
+      other[BENCH_MAX_SAMPLES];
+  const double start = judge_now_ms();
+  const int32_t most = options->max_samples < BENCH_MAX_SAMPLES ? options->max_samples : BENCH_MAX_SAMPLES;
+  int32_t count = 0;
+  for (bool done = false; !done; ++count) {
+    done = count + 1 >= most || (count + 1 >= options->min_samples && judge_now_ms() - start > options->budget_s * 1e3);
+    if (!done && count >= options->min_samples) { /* what is known without this one */
+      memcpy(sorted, us, (size_t)count * sizeof *us);
+      bench_spread_of(sorted, count, &figure->us);
+      done = bench_half_width(&figure->us) <= options->target;
+    }
+    if (!take_sample(s, done, result)) {
+      char said[sizeof result->message];
+      memcpy(said, result->message, sizeof said);
+      (void)snprintf(result->message, sizeof result->message, "%s, sample %d: %.1500s", bench_mode_name(s->mode),
+                     count + 1, said);
+      return false;
+    }
+    us[count] = s->us;
+    host[count] = s->host_us;
+    other[count] = s->other_us;
+  }
+  const double waited = median_of(other, count);
+  figure->host_us = median_of(host, count);
+  figure->halves = bench_halves(us, count);
+  bench_spread_of(us, count, &figure->us);
+  figure->launches = s->launches;
+  if (s->device->timing == NULL || !(waited > OTHER_US && waited > OTHER_SHARE * figure->us.median * s->launches))
+    return figure->there = true;
+  judge_verdict(result, VERDICT_FAIL, "stream",
+                "%s: the launches' own stream is done after %.1f us, the device %.1f us later: work on another stream, "
+                "which no time on this one counts",
+                bench_mode_name(s->mode), figure->us.median * s->launches, waited);
+  return false;
+}
+
+static bool time_mode(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
+  bool fine = s->device->graph_capture_begin == NULL || capture(s, false, &s->graph, result);
+  for (int32_t i = 0; i < WARM_UPS && fine; ++i) {
+    fine = take_sample(s, false, result);
+    if (!fine) {
+      char said[sizeof result->message];
+      memcpy(said, result->message, sizeof said);
+      (void)snprintf(result->message, sizeof result->message, "%s, warm-up %d: %.1500s", bench_mode_name(s->mode),
+                     i + 1, said);
+    }
+  }
+  fine = fine && measure_empty(s, figure, result) && sample_until(s, options, figure, result);
+  if (s->graph != NULL && !result->device_lost) s->device->graph_release(s->graph);
+  s->graph = NULL;
+  return fine;
+}
+
+/* ---- the case ---------------------------------------------------------------------------------------- */
+
+static bool note_state(const assay_device *device, assay_device_state *state, case_result *result) {
+  assay_error error = {""};
+  *state = (assay_device_state){-1, -1, -1, -1, -1};
+  if (device->timing == NULL) return true;
+  return device_status(device->timing->state(state, &error), "asking for the clocks", false, &error, result);
+}
+
+static bool time_modes(sampling *s, const bench_options *options, bench_result *result) {
+  const assay_device *device = s->device;
+  case_result *said = &result->judged;
+  assay_error error = {""};
+  int64_t cache = 0;
+  if (device->timing == NULL) {
+    s->mode = BENCH_HOST;
+    s->launches = s->sets.count;
+    return time_mode(s, options, &result->figure[BENCH_HOST], said);
+  }
+  if (!device_status(device->timing->cache(&cache, &error), "asking for the cache", false, &error, said)) return false;
+  s->mode = BENCH_COLD;
+  s->launches = s->sets.count;
+  if (!time_mode(s, options, &result->figure[BENCH_COLD], said)) return false;
+  /* What restored them is in the cache as well. */
+  bench_figure *warm = &result->figure[BENCH_WARM];
+  const int64_t fits = cache / 2 / s->sets.bytes - BENCH_CONTENTS;
+  s->mode = BENCH_WARM;
+  s->launches = fits < s->sets.count ? (int32_t)fits : s->sets.count;
+  if (s->launches >= BENCH_CONTENTS) return time_mode(s, options, warm, said);
+  (void)snprintf(warm->why, sizeof warm->why, "sets of %.1f MB do not fit half the cache of %.1f MB",
+                 (double)s->sets.bytes * 1e-6, (double)cache * 1e-6);
+  return true;
+}
+
+int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, double flops) {
+  const assay_seen nothing = {.visible_keys = 0};
+  if (op->cost == NULL || !(flops > 0) || rows < 1) return 0;
+  double all = op->cost(call, &nothing).flops;
+  if (op->form == ASSAY_PAGED) { /* what a row sees is not known yet: every key of the table */
+    const assay_tensor *q = assay_find_arg(call, "q"), *table = assay_find_arg(call, "block_table");
+    const assay_tensor *k = assay_find_arg(call, "k_cache");
+    if (q == NULL || table == NULL || k == NULL || q->rank < 3) return 0;
+    all = 4 * (double)(q->shape[0] * q->shape[1] * q->shape[2]) * (double)table->shape[1] * 16;
+  }
+  const double wanted = (double)rows * flops / (all > 1 ? all : 1);
+  if (wanted >= (double)rows) return 0;
+  return wanted < 8 ? (rows > 8 ? 8 : 0) : (int32_t)wanted;
+}
+
+/* The case with rows for the reference that it can do in time. What is not judged element by element is still held to
+ * the bits of every other run. */
+static assay_case with_rows(const assay_case *one, const bench_options *options) {
+  assay_case made = *one;
+  const draw choice = {.dead = one->dead, .poison = 1};
+  image shape;
+  if (one->rows == 0 && image_shape(one, &choice, &shape, NULL) == ASSAY_OK) {
+    made.rows = bench_rows(one->op, &shape.call, shape.rows, options->flops);
+    image_free(&shape);
+  }
+  return made;
+}
+
+/* Of visible and live keys only those of the judged rows are known: the others see as many on average. */
+static assay_cost cost_of(const trial *t) {
+  assay_seen seen = t->seen;
+  if (t->one->op->cost == NULL) return (assay_cost){0, 0};
+  if (t->row_index != NULL && t->rows.count > 0) {
+    const double more = (double)t->first.rows / (double)t->rows.count;
+    seen.visible_keys = (int64_t)((double)seen.visible_keys * more);
+    seen.live_keys = (int64_t)((double)seen.live_keys * more);
+  }
+  return t->one->op->cost(&t->first.call, &seen);
+}
+
+void bench_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
+                const bench_options *options, bench_result *result) {
+  *result = (bench_result){.after = false};
+  const assay_case limited = with_rows(one, options);
+  judge_case(&limited, variant, device, &result->judged);
+  if (result->judged.verdict != VERDICT_PASS) return;
+  judge_release(); /* large cases need the memory */
+  sampling *s = calloc(1, sizeof *s);
+  if (s == NULL) {
+    judge_verdict(&result->judged, VERDICT_FAIL, "launch", "bench: out of memory");
+    return;
+  }
+  s->device = device;
+  result->after = true;
+  if (sets_make(&s->sets, &limited, variant, device, options, &result->judged) &&
+      note_state(device, &result->before, &result->judged) && time_modes(s, options, result) &&
+      note_state(device, &result->behind, &result->judged)) {
+    result->cost = cost_of(&s->sets.content[0].t);
+    result->after = false;
+  }
+  if (result->judged.verdict != VERDICT_PASS) memset(result->figure, 0, sizeof result->figure);
+  sets_free(&s->sets, &result->judged);
+  free(s);
+}

@@ -1,0 +1,40 @@
+/* sets.h: the memory that timed launches run over: input sets, what they hold before, what they must hold after.
+ * Private to the bench. */
+#ifndef ASSAY_BENCH_SETS_H
+#define ASSAY_BENCH_SETS_H
+
+#include "conformance/judge_parts.h"
+#include "sandwich.h"
+
+/* One of the contents that the sets take turns in. Both images have [arena][guard][workspace][guard]. */
+typedef struct bench_content {
+  assay_case one; /* another seed; shares the lists of the case */
+  trial t;
+  image img;                     /* as t.first, other poison */
+  unsigned char *before, *after; /* host */
+  unsigned char *there, *golden; /* the same on the device; NULL: it cannot compare */
+} bench_content;
+
+typedef struct bench_sets {
+  const assay_device *device;
+  const assay_variant *variant;
+  int64_t workspace, bytes; /* offset of the workspace; of all */
+  int32_t count;
+  unsigned char *memory[BENCH_MAX_SETS];
+  assay_tensor (*arg)[ASSAY_MAX_ARGS]; /* [count] */
+  unsigned char *host;                 /* for what comes back */
+  bench_content content[BENCH_CONTENTS];
+} bench_sets;
+
+/* Contents with their references; each run directly twice and judged; memory for the sets. False: verdict set. */
+bool sets_make(bench_sets *s, const assay_case *one, const assay_variant *variant, const assay_device *device,
+               const bench_options *options, case_result *result);
+void sets_free(bench_sets *s, const case_result *result);
+/* One launch over the set's memory, in `stream`. */
+bool sets_launch(bench_sets *s, int32_t set, void *stream, case_result *result);
+/* The first `count` sets as before a launch, set i with content (i + turn) % BENCH_CONTENTS. */
+bool sets_restore(bench_sets *s, int32_t count, int64_t turn, case_result *result);
+/* After the launches: outputs, inputs, guards. `all`: values as well, even where all bits are as they were. */
+bool sets_check(bench_sets *s, int32_t count, int64_t turn, bool all, case_result *result);
+
+#endif

@@ -1,0 +1,282 @@
+/* bench.c: assay bench: cases judged, timed and judged again; figures beside their limits. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/compare.h"
+#include "bench/run.h"
+#include "cli.h"
+#include "conformance/expand.h"
+#include "conformance/judge_parts.h"
+#include "conformance/power.h"
+#include "conformance/report.h"
+#include "conformance/report_text.h"
+#include "core/registry.h"
+
+typedef struct bench_state {
+  const assay_case *cases;
+  const cli_options *options;
+  text_file jsonl;
+  bench_limits limits;
+  bool titled;
+  int64_t timed, failed, unsupported;
+  char descriptor[CASE_MAX_LINE];
+} bench_state;
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static void print_title(void) {
+  (void)printf("%-36s %-28s %-4s %10s %21s %5s %7s %9s %8s %9s %5s %7s\n", "operator/variant", "case", "mode", "us",
+               "95% of the median", "n", "empty", "GB/s", "TFLOP/s", "limit us", "by", "% limit");
+}
+
+static void print_figure(bench_state *state, const assay_case *one, const bench_result *r, bench_mode mode) {
+  const bench_figure *f = &r->figure[mode];
+  const bench_bound bound = bench_limit(&r->cost, &state->limits, one->dtype);
+  char what[160], where[80];
+  if (!state->titled) print_title();
+  state->titled = true;
+  (void)snprintf(what, sizeof what, "%s/%s", one->op->name, one->variant);
+  (void)snprintf(where, sizeof where, "%s", one->name);
+  (void)printf("%-36s %-28s %-4s %10.3f [%9.3f,%9.3f] %5lld", what, where, bench_mode_name(mode), f->us.median,
+               f->us.low, f->us.high, (long long)f->us.count);
+  if (f->empty_us > 0)
+    (void)printf(" %7.3f", f->empty_us);
+  else
+    (void)printf(" %7s", "-");
+  (void)printf(" %9.1f %8.3f", r->cost.bytes / f->us.median * 1e-3, r->cost.flops / f->us.median * 1e-6);
+  if (bound.us > 0)
+    (void)printf(" %9.3f %5s %6.1f%%\n", bound.us, bound.by, 100 * bound.us / f->us.median);
+  else
+    (void)printf(" %9s %5s %7s\n", "-", "-", "-");
+}
+
+static void print_no_figure(bench_state *state, const assay_case *one, const bench_result *r) {
+  char id[192];
+  cli_case_id(one, id, sizeof id);
+  (void)printf("%s %s/%s on %s: %s%s: no figure\n  %s: %s\n", verdict_name(r->judged.verdict), one->op->name,
+               one->variant, one->device, r->judged.check, r->after ? ", found while timed" : "", id,
+               r->judged.message);
+  if (r->judged.verdict == VERDICT_UNSUPPORTED) return;
+  (void)fputs("  assay replay ", stdout);
+  text_shell(stdout, state->descriptor);
+  (void)putchar('\n');
+}
+
+static void on_begun(void *context, const bench_limits *limits) {
+  bench_state *state = context;
+  state->limits = *limits;
+  if (state->jsonl.stream != NULL) rows_limits(state->jsonl.stream, limits);
+  if (!limits->there) return;
+  (void)printf(
+      "limits measured here: copy %.3f TB/s, f32 fma %.1f TFLOP/s, bf16 mma.sync %.1f TFLOP/s; cache %.1f MB\n",
+      limits->rate[ASSAY_RATE_COPY] * 1e-12, limits->rate[ASSAY_RATE_FMA] * 1e-12, limits->rate[ASSAY_RATE_MMA] * 1e-12,
+      (double)limits->cache_bytes * 1e-6);
+}
+
+static void on_done(void *context, int64_t index, const bench_result *result) {
+  bench_state *state = context;
+  const assay_case *one = &state->cases[index];
+  assay_error error = {""};
+  bool any = false;
+  if (case_print(one, state->descriptor, sizeof state->descriptor, &error) != ASSAY_OK)
+    (void)snprintf(state->descriptor, sizeof state->descriptor, "(%s)", error.text);
+  for (int mode = 0; mode < BENCH_MODES && result->judged.verdict == VERDICT_PASS; ++mode)
+    if (result->figure[mode].there) {
+      print_figure(state, one, result, (bench_mode)mode);
+      any = true;
+    }
+  if (!any) print_no_figure(state, one, result);
+  state->timed += any;
+  state->unsupported += !any && result->judged.verdict == VERDICT_UNSUPPORTED;
+  state->failed += !any && result->judged.verdict != VERDICT_UNSUPPORTED;
+  if (state->jsonl.stream != NULL) {
+    rows_case(state->jsonl.stream, one, state->descriptor, result, &state->limits);
+    text_note(&state->jsonl);
+  }
+  (void)fflush(stdout);
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------- */
+
+static bool chosen(const cli_options *options, const assay_case *one, bool on_host) {
+  const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
+  const char *section = options->section != NULL ? options->section : "bench";
+  char id[192];
+  if ((one->devices & bit) == 0 && !on_host) return false;
+  if (strcmp(section, cli_section_name(one->section)) != 0) return false;
+  cli_case_id(one, id, sizeof id);
+  for (int32_t i = 0; i < options->filters.count; ++i)
+    if (strstr(id, options->filters.item[i]) == NULL) return false;
+  return true;
+}
+
+static assay_status push(assay_case **made, int64_t *count, const assay_case *one, const char *variant,
+                         const char *device, assay_error *error) {
+  if ((*count & (*count - 1)) == 0) {
+    assay_case *grown = realloc(*made, (size_t)(*count > 0 ? 2 * *count : 1) * sizeof *grown);
+    if (grown == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
+    *made = grown;
+  }
+  assay_case *to = &(*made)[(*count)++];
+  *to = *one;
+  (void)snprintf(to->variant, sizeof to->variant, "%s", variant);
+  (void)snprintf(to->device, sizeof to->device, "%s", device);
+  return ASSAY_OK;
+}
+
+/* Cases × variants; the reference has one, the definition. */
+static assay_status cross(const cli_options *options, bool reference, const case_list *list, assay_case **made,
+                          int64_t *count, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  for (int64_t i = 0; i < list->count && status == ASSAY_OK; ++i) {
+    const assay_case *one = &list->cases[i];
+    if (!chosen(options, one, reference)) continue;
+    if (reference) status = push(made, count, one, "definition", "ref", error);
+    for (int32_t v = 0; v < assay_variant_count() && !reference && status == ASSAY_OK; ++v) {
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, one->op->name) == 0 && cli_variant_chosen(options, variant))
+        status = push(made, count, one, variant->name, variant->device, error);
+    }
+  }
+  return status;
+}
+
+/* The name of an operator is its suite. */
+static assay_status expand_words(const cli_options *options, case_list *list, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  if (options->words.count == 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "bench: needs at least one suite file, folder or operator");
+  for (int32_t i = 0; i < options->words.count && status == ASSAY_OK; ++i) {
+    char path[4096];
+    const bool op = assay_op_find(options->words.item[i]) != NULL;
+    (void)snprintf(path, sizeof path, op ? "%s/%s.yaml" : "%.0s%s", cli_suites_dir(), options->words.item[i]);
+    status = expand_suite(path, options->seed, list, error);
+  }
+  return status;
+}
+
+/* "--device ref" is no device of variants: taken out before the options are read. */
+static bool take_reference(int *argc, char **argv) {
+  for (int i = 0; i < *argc; ++i) {
+    const bool joined = strcmp(argv[i], "--device=ref") == 0;
+    const bool apart = strcmp(argv[i], "--device") == 0 && i + 1 < *argc && strcmp(argv[i + 1], "ref") == 0;
+    if (!joined && !apart) continue;
+    const int gone = joined ? 1 : 2;
+    memmove(argv + i, argv + i + gone, (size_t)(*argc - i - gone) * sizeof *argv);
+    *argc -= gone;
+    return true;
+  }
+  return false;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------- */
+
+static assay_status read_baseline(const char *path, bench_rows_list *base, assay_error *error) {
+  bool is_bench = false;
+  const assay_status status = rows_read(path, base, &is_bench, error);
+  if (status != ASSAY_OK || is_bench) return status;
+  return assay_fail(error, ASSAY_ERR_INPUT, "--baseline: %s: is no JSONL of assay bench", path);
+}
+
+/* Against the file that was just written: a figure is compared as it was recorded. True: worse. */
+static assay_status against(const cli_options *options, const bench_rows_list *base, bool *worse, assay_error *error) {
+  bench_rows_list now = {.row = NULL};
+  bench_comparison made = {.pair = NULL};
+  bool is_bench = false;
+  assay_status status = rows_read(options->jsonl, &now, &is_bench, error);
+  if (status == ASSAY_OK) status = bench_compare(base, &now, &made, error);
+  if (status == ASSAY_OK) bench_compare_print(&made, stdout);
+  *worse = made.count[BENCH_SLOWER] > 0 || made.broken > 0;
+  bench_compare_free(&made);
+  rows_free(&now);
+  return status;
+}
+
+static assay_status prepare(cli_options *options, bool reference, case_list *list, assay_case **cases, int64_t *count,
+                            bench_rows_list *base, assay_device_info *info, assay_error *error) {
+  assay_status status = cli_load_plugins(options, error);
+  if (status == ASSAY_OK && options->baseline != NULL && options->jsonl == NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--baseline: needs --jsonl, where the figures of this run go");
+  if (status == ASSAY_OK && reference && options->variants.count > 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--variant: found with --device ref, which has no variants");
+  if (status == ASSAY_OK) status = cli_check_variants(options, error);
+  if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options->jsonl, error);
+  if (status == ASSAY_OK && options->baseline != NULL) status = read_baseline(options->baseline, base, error);
+  if (status == ASSAY_OK) status = expand_words(options, list, error);
+  if (status == ASSAY_OK) status = cross(options, reference, list, cases, count, error);
+  if (status != ASSAY_OK) return status;
+  if (!reference) return cli_probe(options->device, info, error);
+  *info = (assay_device_info){.name = "host", .multiprocessors = 1};
+  return ASSAY_OK;
+}
+
+static int finish(bench_state *state, double seconds, const bench_rows_list *base, assay_error *error) {
+  bool worse = false;
+  assay_status status = ASSAY_OK;
+  if (state->jsonl.stream != NULL) {
+    rows_end(state->jsonl.stream, state->timed, state->failed, state->unsupported, seconds);
+    status = text_close(&state->jsonl, error);
+  }
+  if (status == ASSAY_OK && base != NULL) status = against(state->options, base, &worse, error);
+  (void)printf("%lld timed, %lld without a figure because they are wrong, %lld unsupported, %.1f s\n",
+               (long long)state->timed, (long long)state->failed, (long long)state->unsupported, seconds);
+  if (status != ASSAY_OK) return cli_leave(status, error);
+  if (fflush(stdout) != 0 || ferror(stdout)) return EXIT_BAD;
+  return state->failed > 0 || worse ? EXIT_BAD : state->timed > 0 ? EXIT_GOOD : EXIT_NOTHING;
+}
+
+int cli_bench_command(int argc, char **argv) {
+  static bench_state state;
+  int code = EXIT_BAD;
+  assay_error error = {""};
+  cli_options options;
+  case_list list = {NULL, 0};
+  assay_case *cases = NULL;
+  int64_t count = 0;
+  bench_rows_list base = {.row = NULL};
+  assay_device_info info;
+  memset(&info, 0, sizeof info);
+  const bool reference = take_reference(&argc, argv);
+  assay_status status = cli_parse(argc, argv,
+                                  "--device --variant --filter --section --seed --jsonl --baseline --plugin --budget "
+                                  "--deadline --in-process",
+                                  &options, &error);
+  if (status == ASSAY_OK) status = prepare(&options, reference, &list, &cases, &count, &base, &info, &error);
+  bench_job job = {.options = bench_usual()};
+  if (options.budget_s > 0) job.options.budget_s = options.budget_s;
+  const char *device = reference ? "ref" : options.device;
+  if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&state.jsonl, options.jsonl, &error);
+  if (status != ASSAY_OK) {
+    code = cli_leave(status, &error);
+    goto done;
+  }
+  const bench_head head = {device, report_commit(), &info, &job.options, options.seed};
+  if (state.jsonl.stream != NULL) rows_head(state.jsonl.stream, &head);
+  (void)printf("%s: %s%s%s%s%s; commit %s\n", device, info.name, info.driver[0] != '\0' ? ", driver " : "", info.driver,
+               info.toolkit[0] != '\0' ? ", CUDA " : "", info.toolkit, report_commit());
+  (void)fflush(stdout);
+  state.cases = cases;
+  state.options = &options;
+  job.cases = cases;
+  job.count = count;
+  job.deadline_s = options.deadline_s;
+  job.in_process = options.in_process;
+  job.begun = on_begun;
+  job.done = on_done;
+  job.context = &state;
+  power_set(POWER_OFF);
+  const double start = judge_now_ms();
+  status = bench_run(&job, &error);
+  if (status != ASSAY_OK) {
+    text_discard(&state.jsonl);
+    code = cli_leave(status, &error);
+  } else {
+    code = finish(&state, (judge_now_ms() - start) * 1e-3, options.baseline != NULL ? &base : NULL, &error);
+  }
+done:
+  rows_free(&base);
+  free(cases);
+  case_list_free(&list);
+  return code;
+}
