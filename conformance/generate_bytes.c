@@ -19,8 +19,21 @@ void poison_fill(void *bytes, int64_t count, uint8_t poison) {
   if (count == 1) at[0] = (unsigned char)(half & 0xFF);
 }
 
+static bool is_cache(const image *made, int32_t arg) {
+  const assay_content content = made->origin->op->args[arg].content;
+  return made->arg[arg].data != NULL && (content == ASSAY_K_CACHE || content == ASSAY_V_CACHE);
+}
+
+/* All but the caches, which bytes_values() fills whole. */
 void bytes_guards(image *made) {
-  poison_fill(made->host, made->arena_bytes, made->chosen.poison);
+  int64_t from = 0;
+  for (int32_t i = 0; i < made->origin->op->arg_count; ++i) {
+    const span s = made->extent[i];
+    if (!is_cache(made, i) || s.offset < from) continue;
+    poison_fill(made->host + from, s.offset - from, made->chosen.poison);
+    from = (s.offset + s.bytes) / 2 * 2;
+  }
+  poison_fill(made->host + from, made->arena_bytes - from, made->chosen.poison);
 }
 
 /* ---- dead bytes -------------------------------------------------------------------------------------- */
@@ -46,15 +59,22 @@ static uint32_t dead_bits(assay_dtype dtype, case_dead kind) {
   return 0;
 }
 
-/* `bytes` bytes of dead elements of mixed signs; stale ones look like the values of an earlier call. */
-static void fill_dead(void *to, int64_t bytes, assay_dtype dtype, case_dead kind, uint64_t seed) {
-  unsigned char pattern[PATTERN_ELEMENTS * 8];
-  const int64_t element = assay_dtype_size(dtype), period = PATTERN_ELEMENTS * element;
+/* What dead bytes repeat; `bytes` of it. */
+typedef struct dead_pattern {
+  unsigned char byte[PATTERN_ELEMENTS * 8];
+  int64_t bytes;
+} dead_pattern;
+
+/* Dead elements of mixed signs; stale ones look like the values of an earlier call. */
+static void make_pattern(dead_pattern *made, assay_dtype dtype, case_dead kind, uint64_t seed) {
+  const int64_t element = assay_dtype_size(dtype);
   const int sign = (int)(8 * element - 1);
+  unsigned char *pattern = made->byte;
   assay_rng rng = {seed, STREAM_STALE, 0};
   uint64_t word = 0;
+  made->bytes = PATTERN_ELEMENTS * element;
   if (kind == DEAD_ZERO) {
-    memset(to, 0, (size_t)bytes);
+    memset(pattern, 0, sizeof made->byte);
     return;
   }
   if (kind == DEAD_STALE) {
@@ -65,11 +85,26 @@ static void fill_dead(void *to, int64_t bytes, assay_dtype dtype, case_dead kind
   for (int64_t i = 0; i < PATTERN_ELEMENTS && kind != DEAD_STALE; ++i) {
     if (i % 64 == 0) word = assay_rng_u64(&rng);
     const uint32_t bits = dead_bits(dtype, kind) | (uint32_t)(word >> (i % 64) & 1) << sign;
-    memcpy(pattern + i * element, &bits, (size_t)element); /* little-endian, as the devices are */
+    if (element == 2) /* little-endian, as the devices are */
+      memcpy(pattern + 2 * i, &bits, 2);
+    else
+      memcpy(pattern + i * element, &bits, (size_t)element);
   }
-  unsigned char *at = to;
-  for (int64_t done = 0; done < bytes; done += period)
-    memcpy(at + done, pattern, (size_t)(bytes - done < period ? bytes - done : period));
+}
+
+/* Bytes [from, to) of an argument of dead bytes that begins at `start`. */
+static void fill_pattern(unsigned char *start, int64_t from, int64_t to, const dead_pattern *pattern) {
+  for (int64_t at = from, phase = from % pattern->bytes; at < to; phase = 0) {
+    const int64_t room = pattern->bytes - phase, part = to - at < room ? to - at : room;
+    memcpy(start + at, pattern->byte + phase, (size_t)part);
+    at += part;
+  }
+}
+
+static void fill_dead(void *to, int64_t bytes, assay_dtype dtype, case_dead kind, uint64_t seed) {
+  dead_pattern pattern;
+  make_pattern(&pattern, dtype, kind, seed);
+  fill_pattern(to, 0, bytes, &pattern);
 }
 
 /* A table entry nobody may follow: out of range on either side, or, stale, a block of somebody else. */
@@ -259,6 +294,44 @@ static void copy_run(void *context, int64_t at, int64_t dense, int64_t count) {
   memcpy(c->to + at * c->element, c->from + dense * c->element, (size_t)(count * c->element));
 }
 
+/* Is a block of the pool, with all heads and channels of its tokens, what a cache's allocation is made of? Then tokens
+ * that are written need no dead bytes first. */
+static bool tokens_are_rows(const image *made, int32_t arg) {
+  const cache_strides s = place_strides(made, arg);
+  const int64_t row = made->logical->H_kv * made->logical->D;
+  return made->logical->filled && s.token == row && s.block == row * made->logical->block_size &&
+         made->extent[arg].bytes == made->pool_blocks * s.block * assay_dtype_size(made->arg[arg].dtype);
+}
+
+/* Dead bytes in all of a cache that write_cache() leaves alone. */
+static void fill_dead_tokens(image *made, int32_t arg, const dead_pattern *pattern) {
+  const logical *l = made->logical;
+  const int64_t token = l->H_kv * l->D * assay_dtype_size(made->arg[arg].dtype), block = token * l->block_size;
+  unsigned char *start = made->host + made->extent[arg].offset;
+  unsigned char *owned = calloc((size_t)made->pool_blocks + 1, 1);
+  for (int64_t id = 0; id < l->identities && owned != NULL; ++id) {
+    const int64_t place = made->physical[id];
+    owned[place] = 1;
+    for (int64_t off = 0; off < l->block_size; ++off)
+      if (l->visible[id * l->block_size + off] == 0)
+        fill_pattern(start, place * block + off * token, place * block + (off + 1) * token, pattern);
+  }
+  for (int64_t place = 0; place < made->pool_blocks; ++place)
+    if (owned == NULL || !owned[place]) fill_pattern(start, place * block, (place + 1) * block, pattern);
+  free(owned);
+}
+
+static void fill_dead_arg(image *made, int32_t arg) {
+  const uint64_t seed =
+      made->origin->seed ^ made->chosen.placement ^ (uint64_t)arg << 48 ^ (uint64_t)made->chosen.poison << 56;
+  dead_pattern pattern;
+  make_pattern(&pattern, made->arg[arg].dtype, made->chosen.dead, seed);
+  if (is_cache(made, arg) && tokens_are_rows(made, arg))
+    fill_dead_tokens(made, arg, &pattern);
+  else
+    fill_pattern(made->host + made->extent[arg].offset, 0, made->extent[arg].bytes, &pattern);
+}
+
 static void write_plain_values(image *made, int32_t arg) {
   values_copy c = {made->host + made->extent[arg].offset, made->logical->values[arg],
                    assay_dtype_size(made->arg[arg].dtype)};
@@ -320,8 +393,7 @@ assay_status bytes_values(image *made, const unsigned char *v_needed, assay_erro
     if (!values || made->arg[i].data == NULL) continue;
     const bool whole = made->arg[i].dtype == ASSAY_I32 || made->arg[i].dtype == ASSAY_I64; /* no dead integers */
     if (!whole && (content != ASSAY_V_CACHE || l->origin->kv_pad >= 0)) /* interleaved: K's filling covered V */
-      fill_dead(made->host + made->extent[i].offset, made->extent[i].bytes, made->arg[i].dtype, made->chosen.dead,
-                l->origin->seed ^ made->chosen.placement ^ (uint64_t)i << 48 ^ (uint64_t)made->chosen.poison << 56);
+      fill_dead_arg(made, i);
     if (!l->filled) continue; /* a refuse case has no values */
     if (rows) write_new_rows(made, i, content);
     if (content == ASSAY_VALUES) write_plain_values(made, i);

@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+#include "core/wide.h"
+
 typedef struct format {
   int mantissa, min_exponent, max_exponent;
 } format;
@@ -187,7 +189,7 @@ static inline int64_t i64_from_f64(double value) {
 enum { LANES = 64 };
 
 /* Of LANES values; false: one of them is none of these, and all are to be rounded one by one. */
-static inline bool store_16(const double *value, format f, uint16_t *to) {
+ASSAY_INLINE bool store_16(const double *value, format f, uint16_t *to) {
   uint32_t word[2 * LANES], outside = 0;
   const uint32_t drop = (uint32_t)(20 - f.mantissa), half = (1u << (drop - 1)) - 1;
   const uint32_t least = (uint32_t)(f.min_exponent + 1023) << 20, most = (uint32_t)(f.max_exponent + 1023) << 20;
@@ -203,7 +205,7 @@ static inline bool store_16(const double *value, format f, uint16_t *to) {
   return outside == 0;
 }
 
-static void store_16_row(uint16_t *to, assay_dtype dtype, int64_t count, const double *value) {
+ASSAY_WIDE static void store_16_row(uint16_t *to, assay_dtype dtype, int64_t count, const double *value) {
   int64_t i = 0;
   for (; i + LANES <= count; i += LANES) {
     if (dtype == ASSAY_BF16 ? store_16(value + i, bf16_format, to + i) : store_16(value + i, f16_format, to + i))
@@ -215,8 +217,8 @@ static void store_16_row(uint16_t *to, assay_dtype dtype, int64_t count, const d
     to[i] = dtype == ASSAY_BF16 ? bf16_from_f64(value[i]) : f16_from_f64(value[i]);
 }
 
-void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
-                        double *value) {
+ASSAY_WIDE void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
+                                   double *value) {
   switch (dtype) {
   case ASSAY_F32:
     LOAD_ROW(float, );

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "core/dtype.h"
+#include "core/wide.h"
 #include "ref/lib/attention.h"
 #include "ref/lib/attention_inputs.h"
 #include "ref/lib/attention_spoil.h"
@@ -42,7 +43,7 @@ typedef struct gate_row {
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-static void gate_attention(const gate *g, const gate_row *row) {
+ASSAY_WIDE static void gate_attention(const gate *g, const gate_row *row) {
   const int64_t D = row->D;
   for (int64_t t = 0; t < row->keys; ++t) {
     row->s[t] = g->scale * vector_dot(row->q, row->k + t * D, D);
@@ -80,12 +81,13 @@ static double z_variance(const gate *g, const gate_error *e, int64_t t) {
 }
 
 /* A rectified score that is surely negative has no error; scale itself is one rounding, its product another. */
-static void gate_bounds(const gate *g, const gate_row *row, gate_error *e) {
+ASSAY_WIDE static void gate_bounds(const gate *g, const gate_row *row, gate_error *e) {
   const int64_t D = row->D;
   for (int64_t t = 0; t < row->keys; ++t) {
     const double *k = row->k + t * D, s = row->s[t];
-    const double square = vector_dot_square(row->q, k, D);
-    const double dot = dot_variance(e->contract, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    double size_dot, square_dot;
+    vector_dot_sizes(row->q, k, D, &size_dot, &square_dot);
+    const double dot = dot_variance(e->contract, D, size_dot, square_dot, e->k_rounded);
     double variance = g->scale * g->scale * dot + 2 * f32_variance * s * s;
     if (e->contract->score != ASSAY_NONE) variance += storing_variance(s, e->contract->score);
     e->score[t] = g->relu_pre && s < -kappa_element * sqrt(variance) ? 0 : variance;
@@ -116,7 +118,7 @@ static void add_partials(const gate_row *row, const gate_error *e, double *varia
 
 /* sigma^2 = sum_s score_s (sum_j w_j a_{s+j} v_{s+j})^2 + sum_t (a_t^2 filter_t + r(p_t)^2 + p_t^2 r(v)^2) v_t^2
  *         + A + r(partial)^2 + r(y)^2 */
-static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double *sigma) {
+ASSAY_WIDE static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double *sigma) {
   const int64_t D = row->D;
   vector_zero(sigma, D);
   key_sum_start(&e->sum, row->y, 1);
@@ -152,8 +154,8 @@ static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
 /* Every sum a kernel may form, in the order of the definition: q·k (scaled before or after), the filter, p, p·v. */
-static assay_status gate_admit(const gate *g, const gate_row *row, const attention_row *at, const gate_error *e,
-                               assay_error *error) {
+ASSAY_WIDE static assay_status gate_admit(const gate *g, const gate_row *row, const attention_row *at,
+                                          const gate_error *e, assay_error *error) {
   const int64_t D = row->D, skip = at->first - at->origin;
   const assay_contract *c = e->contract;
   const int q_low = lattice_low_row(row->q, D), scale_low = lattice_low(g->scale);

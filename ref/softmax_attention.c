@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "core/dtype.h"
+#include "core/wide.h"
 #include "ref/lib/attention.h"
 #include "ref/lib/attention_inputs.h"
 #include "ref/lib/attention_spoil.h"
@@ -49,7 +50,7 @@ typedef struct softmax_row {
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-static void softmax_attention(softmax_row *row) {
+ASSAY_WIDE static void softmax_attention(softmax_row *row) {
   const int64_t D = row->D;
   row->max = -(double)INFINITY;
   row->sum = 0;
@@ -90,13 +91,14 @@ typedef struct softmax_error {
 
 /* Score: the dot product, scale and its product, the soft cap (its slope shrinks what came before), slope·distance
  * and its sum. Then s - m and its conversion for a power of two, each a rounding of their size, and exp itself. */
-static void softmax_weights(const softmax_row *row, const softmax_error *e) {
+ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_error *e) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
   for (int64_t i = 0; i < row->keys; ++i) {
     const double *k = row->k + (row->key[i] - row->origin) * D, s = row->s[i];
-    const double square = vector_dot_square(row->q, k, D);
-    const double dot = dot_variance(c, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    double size_dot, square_dot;
+    vector_dot_sizes(row->q, k, D, &size_dot, &square_dot);
+    const double dot = dot_variance(c, D, size_dot, square_dot, e->k_rounded);
     double variance = row->scale * row->scale * dot + 2 * f32_variance * row->dot[i] * row->dot[i];
     if (row->softcap > 0) {
       const double h = tanh(row->dot[i] / row->softcap), capped = row->softcap * h, rest = 1 - h * h;
@@ -145,7 +147,7 @@ static double softmax_splits(const softmax_row *row, const softmax_error *e, dou
  * where sums are those of a kernel, of exp(s - m): its ulp is what is lost there. Below the normal numbers exp errs by
  * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. For
  * lse the relative variance of the sum, the logarithm, and two roundings. */
-static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
+ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
   const double one = 1;
@@ -199,8 +201,8 @@ static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigm
 
 /* q·k exact; the maximum exactly 0 for 2^m keys and all else at -800 or below; V > 0 and exactly summed; the mean
  * representable in the output's type. */
-static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
-                                  assay_error *error) {
+ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
+                                             assay_error *error) {
   const int64_t D = row->D;
   const assay_contract *c = e->contract;
   const int q_low = lattice_low_row(row->q, D);

@@ -19,6 +19,40 @@ static int64_t whole(double parameter) {
   return parameter == parameter ? (int64_t)parameter : 0;
 }
 
+double attention_scale(const assay_call *call) {
+  const double scale = call->param[PARAM_SCALE];
+  return attention_real(scale > 0 ? scale : 1 / sqrt((double)call->arg[ARG_Q].shape[2]));
+}
+
+int64_t attention_block(const assay_call *call) {
+  const paged_layout layout = (paged_layout)(int)call->param[PARAM_LAYOUT];
+  return call->arg[ARG_K].shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
+}
+
+int64_t attention_capacity(const assay_call *call) {
+  return call->arg[ARG_TABLE].shape[1] * attention_block(call);
+}
+
+/* Parameters that only some operators have; where, is kept for the table that was asked last. */
+enum { SPARSE_BLOCK, SPARSE_LOCAL, SPARSE_STRIDE, SPARSE_SLIDE, TP_RANK, NAMED };
+
+static int64_t named(const assay_call *call, int which) {
+  static const char *const name[NAMED] = {"sparse_block", "sparse_local", "sparse_stride", "sparse_slide", "tp_rank"};
+  static _Thread_local const assay_param *table;
+  static _Thread_local int32_t place[NAMED];
+  const assay_op *op = call->op;
+  if (op->param_count < 1) return 0;
+  if (table != op->params) {
+    for (int n = 0; n < NAMED; ++n) {
+      place[n] = -1;
+      for (int32_t i = 0; i < op->param_count; ++i)
+        if (strcmp(op->params[i].name, name[n]) == 0) place[n] = i;
+    }
+    table = op->params;
+  }
+  return place[which] < 0 ? 0 : whole(call->param[place[which]]);
+}
+
 attention attention_of(const assay_call *call) {
   const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K], *table = &call->arg[ARG_TABLE];
   attention a = {.B = call->arg[ARG_KV_LEN].shape[0],
@@ -38,15 +72,14 @@ attention attention_of(const assay_call *call) {
                  .kv_len = &call->arg[ARG_KV_LEN],
                  .cu_q = given(call, ARG_CU_Q),
                  .window = whole(call->param[PARAM_WINDOW]),
-                 .sparse_block = whole(assay_find_param(call, "sparse_block")),
-                 .sparse_local = whole(assay_find_param(call, "sparse_local")),
-                 .sparse_stride = whole(assay_find_param(call, "sparse_stride")),
-                 .sparse_slide = whole(assay_find_param(call, "sparse_slide")),
-                 .tp_rank = whole(assay_find_param(call, "tp_rank"))};
+                 .sparse_block = named(call, SPARSE_BLOCK),
+                 .sparse_local = named(call, SPARSE_LOCAL),
+                 .sparse_stride = named(call, SPARSE_STRIDE),
+                 .sparse_slide = named(call, SPARSE_SLIDE),
+                 .tp_rank = named(call, TP_RANK)};
   a.H_kv = k->shape[a.layout == LAYOUT_NHD ? 2 : 1];
-  a.block_size = k->shape[a.layout == LAYOUT_NHD ? 1 : a.layout == LAYOUT_HND ? 2 : 3];
-  const double scale = call->param[PARAM_SCALE];
-  a.scale = attention_real(scale > 0 ? scale : 1 / sqrt((double)a.D));
+  a.block_size = attention_block(call);
+  a.scale = attention_scale(call);
   return a;
 }
 

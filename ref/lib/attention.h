@@ -26,7 +26,11 @@ typedef struct attention {
 } attention;
 
 attention attention_of(const assay_call *call);
-double attention_real(double parameter); /* its f32 value */
+/* Of it alone: scale; keys that a row of the block table can name. */
+double attention_scale(const assay_call *call);
+int64_t attention_capacity(const assay_call *call);
+int64_t attention_block(const assay_call *call); /* keys of a block */
+double attention_real(double parameter);         /* its f32 value */
 
 /* L_i; P_i = L_i - T_i; rows of request i are cu_q[i] .. cu_q[i + 1]. Contents must have been checked. */
 int64_t attention_length(const attention *a, int64_t request);

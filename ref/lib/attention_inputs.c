@@ -3,8 +3,10 @@
 #include "ref/lib/attention_inputs.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/rng.h"
+#include "core/wide.h"
 #include "ref/lib/attention.h"
 
 /* Which tensor a stream of random numbers belongs to. */
@@ -32,12 +34,11 @@ static double power_of_two_near(double value) {
 }
 
 static double scale_of(const assay_fill *fill) {
-  return attention_of(fill->call).scale;
+  return attention_scale(fill->call);
 }
 
 static int64_t capacity_of(const assay_fill *fill) {
-  const attention a = attention_of(fill->call);
-  return a.max_blocks * a.block_size;
+  return attention_capacity(fill->call);
 }
 
 static bool important(const assay_fill *fill, int64_t content) {
@@ -124,10 +125,20 @@ static lattice_steps gate_steps(const assay_fill *fill) {
   return step;
 }
 
+/* +step or -step by each bit of a word. */
+ASSAY_WIDE static void signs_of(uint64_t word, double step, int64_t count, double *value) {
+  uint64_t size;
+  memcpy(&size, &step, sizeof size);
+  for (int64_t d = 0; d < count; ++d) {
+    const uint64_t bits = size ^ (~word >> d) << 63;
+    memcpy(&value[d], &bits, sizeof bits);
+  }
+}
+
 static void signs(uint64_t seed, double step, int64_t D, double *value) {
-  for (int64_t d = 0; d < D; ++d) {
-    if (d % 64 == 0) seed = mix(seed + 0x9E3779B97F4A7C15u);
-    value[d] = (seed >> d % 64 & 1) != 0 ? step : -step;
+  for (int64_t d = 0; d < D; d += 64) {
+    seed = mix(seed + 0x9E3779B97F4A7C15u);
+    signs_of(seed, step, D - d < 64 ? D - d : 64, value + d);
   }
 }
 
@@ -193,16 +204,15 @@ static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t conten
 }
 
 static int64_t codebook_of(const assay_fill *fill) {
-  const attention a = attention_of(fill->call);
-  const int64_t half = a.max_blocks * a.block_size / 2;
-  return half > a.block_size ? half : a.block_size;
+  const int64_t half = attention_capacity(fill->call) / 2, block = attention_block(fill->call);
+  return half > block ? half : block;
 }
 
 /* Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
 static void code_signs(uint64_t code, double step, int64_t D, double *value) {
-  for (int64_t d = 1; d < D; ++d) {
-    if (d > 1 && (d - 1) % 64 == 0) code = mix(code + 0x9E3779B97F4A7C15u);
-    value[d] = (code >> (d - 1) % 64 & 1) != 0 ? step : -step;
+  for (int64_t d = 1; d < D; d += 64) {
+    if (d > 1) code = mix(code + 0x9E3779B97F4A7C15u);
+    signs_of(code, step, D - d < 64 ? D - d : 64, value + d);
   }
 }
 

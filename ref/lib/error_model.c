@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/wide.h"
 #include "ref/lib/lattice.h"
 
 const assay_contract plain_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
@@ -80,7 +81,7 @@ static inline double binade(double x) {
   return x;
 }
 
-void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
+ASSAY_WIDE void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
   const int64_t D = sum->D, each = sum->contract->keys_per_split;
   if (each > 0 && key / each != sum->split) {
     sum->split = key / each;
@@ -148,7 +149,8 @@ void equal_terms_add(equal_terms *equal, double x, double running) {
   while (equal->slot[at].code != 0 && equal->slot[at].code != code)
     at = (at + 1) & (equal->slots - 1);
   equal_slot *slot = &equal->slot[at];
-  const double error = fmod((double)value, ulp) != 0 ? ulp : 0; /* a multiple of the ulp is added exactly */
+  const double steps = (double)value / ulp;                       /* a power of two; running >= value: at most 2^24 */
+  const double error = (double)(int64_t)steps != steps ? ulp : 0; /* a multiple of the ulp is added exactly */
   slot->code = code;
   slot->ulps += error;
   slot->ulps2 += error * error;
