@@ -4,24 +4,24 @@
  * over a row is close to 1. Outputs in f32: the error of one score moves all channels of its row together, so a
  * mean over a row scatters like a single draw, most of all where few keys have weight (needles, heavy tails).
  *
- * Run: `ci/calibration.sh BUILD 1 2 … 24`: all suites on simt with 24 seeds, and 60,000 drawn cases (assay fuzz, seed
- * 11), three variants of each operator. `clean` is the largest that was seen, `rms` is `clean` over 0.80, rounded.
- * Below 8 elements of 16 bits there are too few clean rows for a limit of their own. Drawn cases on a GPU have reached
- * further in f32 (bench/LOG.md): these are open, and no limit follows them. */
+ * Run: `ci/calibration.sh BUILD 1 2 … 24`: the suites of both operators on simt with 24 seeds, and 120,000 drawn cases
+ * (assay fuzz, seed 11), three variants of each operator; and 90,000 drawn cases of seed 905. `clean` is the largest that
+ * was seen, `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean rows for a limit of
+ * their own. What counts as how many elements: docs/judging.md. */
 #include "kappa.h"
 
 #include <stddef.h>
 #include <string.h>
 
 const kappa_limit kappa_table[] = {
-    {"gate_attention", false, 8, 2.15, 1.72},
-    {"gate_attention", false, 1024, 1.88, 1.50},
-    {"gate_attention", true, 1, 4.36, 3.49},
-    {"gate_attention", true, 1024, 1.80, 1.44},
+    {"gate_attention", false, 8, 2.16, 1.73},
+    {"gate_attention", false, 1024, 1.93, 1.54},
+    {"gate_attention", true, 1, 3.79, 3.03},
+    {"gate_attention", true, 1024, 1.39, 1.11},
     {"softmax_attention", false, 8, 2.16, 1.73},
-    {"softmax_attention", false, 1024, 1.84, 1.47},
-    {"softmax_attention", true, 1, 5.69, 4.55},
-    {"softmax_attention", true, 1024, 2.85, 2.28},
+    {"softmax_attention", false, 1024, 1.88, 1.50},
+    {"softmax_attention", true, 1, 3.69, 2.95},
+    {"softmax_attention", true, 1024, 1.38, 1.10},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},
