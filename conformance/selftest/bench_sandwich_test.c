@@ -1,0 +1,140 @@
+/* bench_sandwich_test.c: a kernel that is right when it is judged and wrong when it is timed has no figure. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "bench/limit.h"
+#include "bench/run.h"
+#include "bench_fixture.h"
+
+static void expect_none(late_fault fault, int64_t late, const char *check, bool after, const char *text) {
+  static bench_result r;
+  bench_fault = fault;
+  bench_late = late;
+  bench_fixture_time(&r);
+  bench_fault = LATE_NONE;
+  cr_expect_neq(r.judged.verdict, VERDICT_PASS, "fault %d", (int)fault);
+  cr_expect_str_eq(r.judged.check, check, "fault %d: %s: %s", (int)fault, r.judged.check, r.judged.message);
+  cr_expect_not_null(strstr(r.judged.message, text), "fault %d: %s", (int)fault, r.judged.message);
+  cr_expect_eq(r.after, after, "fault %d: %s", (int)fault, r.judged.message);
+  for (int mode = 0; mode < BENCH_MODES; ++mode)
+    cr_expect(!r.figure[mode].there, "fault %d has a figure", (int)fault);
+}
+
+Test(bench_sandwich, right_has_figures) {
+  static bench_result r;
+  bench_fixture_time(&r);
+  cr_assert_eq(r.judged.verdict, VERDICT_PASS, "%s: %s", r.judged.check, r.judged.message);
+  cr_assert(r.figure[BENCH_COLD].there && r.figure[BENCH_WARM].there && !r.figure[BENCH_HOST].there);
+  const bench_figure *cold = &r.figure[BENCH_COLD];
+  cr_expect_float_eq(cold->us.median, 10, 0.1, "%g", cold->us.median);
+  cr_expect_leq(cold->us.low, cold->us.median);
+  cr_expect_geq(cold->us.high, cold->us.median);
+  cr_expect_geq(cold->us.count, 20);
+  cr_expect_eq(cold->launches, BENCH_MAX_SETS, "%d", (int)cold->launches);
+  cr_expect_eq(r.before.core_mhz, 1000);
+  cr_expect_float_eq(r.cost.flops, 12 * 16, 1e-9);
+}
+
+Test(bench_sandwich, wrong_from_the_start) {
+  expect_none(LATE_ALWAYS, 1, "element", false, "times the allowed");
+}
+
+Test(bench_sandwich, wrong_after_warm_up) {
+  expect_none(LATE_AFTER, 64 * 8, "element", true, "cold, sample ");
+  expect_none(LATE_AFTER, 64 * 2, "element", true, "cold, warm-up ");
+}
+
+Test(bench_sandwich, wrong_once) {
+  for (int64_t call = 200; call < 2000; call += 299)
+    expect_none(LATE_ONCE, call, "element", true, "launch ");
+}
+
+Test(bench_sandwich, wrong_on_cold_inputs) {
+  expect_none(LATE_COLD, 1, "element", true, "launch 1 of 64");
+}
+
+Test(bench_sandwich, last_result_given_again) {
+  expect_none(LATE_CACHED, 1, "element", true, "cold, ");
+  expect_none(LATE_CACHED, 64 * 12, "element", true, "cold, sample ");
+}
+
+Test(bench_sandwich, work_on_another_stream) {
+  /* Results that come late are missing where the launches' own stream is done, or the time after it is seen. */
+  expect_none(LATE_SLOW_STREAM, 1, "stream", true, "work on another stream");
+}
+
+Test(bench_sandwich, results_on_another_stream) {
+  static bench_result r;
+  bench_fault = LATE_OTHER_STREAM;
+  bench_fixture_time(&r);
+  bench_fault = LATE_NONE;
+  cr_expect_eq(r.judged.verdict, VERDICT_FAIL, "%s", r.judged.message);
+  cr_expect(!r.figure[BENCH_COLD].there);
+}
+
+Test(bench_sandwich, what_it_may_not_touch) {
+  expect_none(LATE_GUARD, 700, "guard", true, "wrote");
+  expect_none(LATE_INPUT, 700, "input", true, "g: the call changed an input");
+}
+
+Test(bench_sandwich, a_device_that_faults) {
+  expect_none(LATE_FAULT, 500, "crash", true, "illegal address");
+}
+
+/* ---- cases in a worker ------------------------------------------------------------------------------- */
+
+typedef struct seen {
+  int64_t begun, done;
+  verdict verdicts[4];
+} seen;
+
+static void on_begun(void *context, const bench_limits *limits) {
+  seen *s = context;
+  ++s->begun;
+  cr_expect_float_eq(limits->rate[ASSAY_RATE_COPY], 1e9, 1);
+}
+
+static void on_done(void *context, int64_t index, const bench_result *result) {
+  seen *s = context;
+  cr_assert_eq(index, s->done);
+  s->verdicts[s->done++] = result->judged.verdict;
+}
+
+Test(bench_sandwich, a_worker_that_dies_is_replaced) {
+  assay_error error = {""};
+  seen s = {0};
+  assay_case all[2] = {bench_fixture_case(), bench_fixture_case()};
+  const bench_job job = {.cases = all,
+                         .count = 2,
+                         .options = bench_usual(),
+                         .deadline_s = 60,
+                         .begun = on_begun,
+                         .done = on_done,
+                         .context = &s};
+  bench_fault = LATE_CRASH;
+  cr_assert_eq(bench_run(&job, &error), ASSAY_OK, "%s", error.text);
+  bench_fault = LATE_NONE;
+  cr_expect_eq(s.done, 2);
+  cr_expect_eq(s.begun, 2);
+  cr_expect_eq(s.verdicts[0], VERDICT_CRASH);
+  cr_expect_eq(s.verdicts[1], VERDICT_CRASH);
+  s = (seen){0};
+  cr_assert_eq(bench_run(&job, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(s.begun, 1);
+  cr_expect_eq(s.verdicts[1], VERDICT_PASS);
+  case_free(&all[0]);
+  case_free(&all[1]);
+}
+
+Test(bench_sandwich, limits) {
+  const bench_limits limits = {.there = true, .rate = {1e12, 1e13, 1e15}};
+  const assay_cost copy = {1e6, 1e6}, work = {1e12, 1e6};
+  const bench_limits none = {.there = false};
+  cr_expect_float_eq(bench_limit(&copy, &limits, ASSAY_BF16).us, 1, 1e-9);
+  cr_expect_str_eq(bench_limit(&copy, &limits, ASSAY_BF16).by, "bytes");
+  cr_expect_float_eq(bench_limit(&work, &limits, ASSAY_BF16).us, 1000, 1e-6);
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_BF16).by, "mma");
+  cr_expect_float_eq(bench_limit(&work, &limits, ASSAY_F32).us, 1e5, 1e-3);
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_F32).by, "fma");
+  cr_expect_eq(bench_limit(&work, &none, ASSAY_F32).us, 0);
+}
