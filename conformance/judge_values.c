@@ -94,7 +94,7 @@ void values_describe(const trial *t, place where, char *text, size_t size) {
 
 /* Sums for a mean over elements: of one head's output, or of a request. */
 typedef struct sums {
-  double error2, sigma2;
+  double error2, sigma2, own2; /* own2: of sigma2, what the output's own rounding is at most */
   int64_t count;
 } sums;
 
@@ -183,14 +183,23 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
   if (!(error <= allowed)) note_wrong(j, where, "element", got, value, allowed);
   row->error2 += error * error;
   row->sigma2 += sigma * sigma;
+  const double ulp = assay_ulp(value, t->output[j->o].dtype);
+  row->own2 += ulp * ulp / 12;
   ++row->count;
+}
+
+/* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
+ * Where it is the smaller part (a score that cancels, under one key), one error moves all elements together as it does
+ * in f32. */
+static assay_dtype scatters_as(const judging *j, const sums *s) {
+  return s->own2 < 0.5 * s->sigma2 ? ASSAY_F32 : j->t->output[j->o].dtype;
 }
 
 /* RMS of the error over what is allowed; the floor stands in where σ is 0. `independent`: how many of the elements may
  * err independently of each other. */
 static double rms_ratio(const judging *j, const sums *s, int64_t independent) {
   if (s->count == 0) return 0;
-  const int32_t row = kappa_row(j->t->one->op->name, j->t->output[j->o].dtype, independent > 1 ? independent : 1);
+  const int32_t row = kappa_row(j->t->one->op->name, scatters_as(j, s), independent > 1 ? independent : 1);
   const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
   float *seen = &j->found->rms[row];
   if (sigma > j->floor && error / sigma > (double)*seen) *seen = (float)(error / sigma);
@@ -227,7 +236,7 @@ static void judge_row(judging *j, int64_t r) {
   const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
   sums *request = &j->request[b];
   for (int64_t first = 0; first < out->width; first += out->group) {
-    sums group = {0, 0, 0};
+    sums group = {0, 0, 0, 0};
     for (int64_t e = first; e < first + out->group; ++e) {
       const place where = {j->o, row, e};
       const double got = j->row[e];
@@ -242,6 +251,7 @@ static void judge_row(judging *j, int64_t r) {
     note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group, group.count / alike), &j->found->ratio_row);
     request->error2 += group.error2;
     request->sigma2 += group.sigma2;
+    request->own2 += group.own2;
     request->count += group.count;
   }
   for (int64_t e = 0; by_heads(t, out) && e < out->width; ++e)
@@ -258,7 +268,7 @@ static int64_t independent_in(const judging *j, int64_t b) {
   const int64_t count = j->request[b].count;
   if (!by_heads(j->t, out)) return count;
   int64_t independent = l->H > 0 ? count * l->H_kv / l->H : count;
-  if (out->dtype == ASSAY_F32) {
+  if (scatters_as(j, &j->request[b]) == ASSAY_F32) {
     double sum = 0, squares = 0;
     for (int64_t h = 0; h < l->H_kv; ++h) {
       const double share = j->share[b * l->H_kv + h];
