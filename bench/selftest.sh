@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# selftest.sh ASSAY PLUGINS: what assay bench and assay compare say and end with: figures for a kernel that is right,
+# none for one that is wrong, and a line for everything that can be wrong on the command line.
+set -euo pipefail
+assay=$1
+plugins=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect NAME STATUS PATTERN COMMAND...: ends with the status and says a line that matches.
+expect() {
+  local name=$1 wanted=$2 pattern=$3 status=0
+  shift 3
+  "$@" >"$work/said" 2>&1 </dev/null || status=$?
+  if [ "$status" -ne "$wanted" ] || ! grep -qE -- "$pattern" "$work/said"; then
+    printf 'FAIL %s: exit %s, wanted %s; wanted: %s\n' "$name" "$status" "$wanted" "$pattern"
+    head -n 5 "$work/said"
+    failed=$((failed + 1))
+  fi
+}
+# never NAME PATTERN FILE
+never() {
+  ! grep -qE -- "$2" "$3" || { printf 'FAIL %s: found %s\n' "$1" "$2"; failed=$((failed + 1)); }
+}
+
+cat >"$work/small.yaml" <<'Y'
+op: rms_norm
+bench:
+  - {name: small, dtype: bf16, N: [1, 5], C: 64}
+Y
+bench=("$assay" bench "$work/small.yaml" --budget 0.05s)
+
+expect right 0 '4 timed, 0 without a figure' "${bench[@]}" --jsonl "$work/right.jsonl"
+expect 'right, row' 0 '"mode":"host","median_us":[0-9.]+' grep -m1 '"bench":"case"' "$work/right.jsonl"
+expect control 0 'control_rms_norm .*host' "${bench[@]}" --plugin "$plugins/control_rms_norm.so"
+expect wrong 1 '^FAIL rms_norm/.*@rms_inner_rounding on simt: .*: no figure' \
+  "${bench[@]}" --plugin "$plugins/rms_inner_rounding.so" --jsonl "$work/wrong.jsonl" \
+  --variant rms_norm=warp_rows@rms_inner_rounding
+cp "$work/said" "$work/wrong.txt"
+never 'wrong, on the screen' ' host ' "$work/wrong.txt"
+expect 'wrong, how to see it again' 0 'assay replay' cat "$work/wrong.txt"
+never 'wrong, in the file' 'median_us' "$work/wrong.jsonl"
+expect 'wrong, in the file' 0 '"verdict":"FAIL".*"found":"by the judge"' grep '"bench":"case"' "$work/wrong.jsonl"
+expect reference 0 'rms_norm/definition .*host' "${bench[@]}" --device ref
+expect nothing 3 '0 timed' "${bench[@]}" --filter nobody
+expect operator 3 '0 timed' "$assay" bench rms_norm --filter nobody
+
+# Figures set by hand: the same, and 6 % slower.
+sed -E 's/"median_us":[^,]*,"low_us":[^,]*,"high_us":[^,]*/"median_us":10,"low_us":9.95,"high_us":10.05/; s/"halves":[^,]*/"halves":1/' \
+  "$work/right.jsonl" >"$work/a.jsonl"
+sed -E 's/"median_us":10,"low_us":9.95,"high_us":10.05/"median_us":10.6,"low_us":10.55,"high_us":10.65/' \
+  "$work/a.jsonl" >"$work/b.jsonl"
+expect same 0 '4 rows in both: 4 SAME, 0 FASTER, 0 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/a.jsonl"
+expect slower 1 '4 rows in both: 0 SAME, 0 FASTER, 4 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/b.jsonl"
+expect faster 0 '4 rows in both: 0 SAME, 4 FASTER' "$assay" compare "$work/b.jsonl" "$work/a.jsonl"
+
+expect 'no words' 2 'needs at least one suite' "$assay" bench
+expect 'no such suite' 2 'nobody.yaml' "$assay" bench "$work/nobody.yaml"
+expect 'unknown option' 2 'option .--shrink. is unknown here' "${bench[@]}" --shrink x
+expect 'unknown device' 2 'allowed: cuda, simt' "${bench[@]}" --device gpu
+expect 'variants of the reference' 2 'has no variants' "${bench[@]}" --device ref --variant rms_norm=warp_rows
+expect 'baseline alone' 2 'needs --jsonl' "${bench[@]}" --baseline "$work/right.jsonl"
+expect 'baseline is not there' 2 'nobody.jsonl' "${bench[@]}" --jsonl "$work/x.jsonl" --baseline "$work/nobody.jsonl"
+printf '{"schema":3}\n' >"$work/other.jsonl"
+expect 'baseline of another kind' 2 'is no JSONL of assay bench' "${bench[@]}" --jsonl "$work/x.jsonl" --baseline "$work/other.jsonl"
+expect 'two kinds' 2 'is of assay bench, .* is not' "$assay" compare "$work/a.jsonl" "$work/other.jsonl"
+head -n -1 "$work/a.jsonl" >"$work/cut.jsonl"
+expect 'cut off' 2 'is not whole' "$assay" compare "$work/a.jsonl" "$work/cut.jsonl"
+[ ! -e "$work/x.jsonl" ] || { printf 'FAIL a report was begun\n'; failed=$((failed + 1)); }
+
+[ "$failed" -eq 0 ] || { printf 'bench selftest: %d failed\n' "$failed"; exit 1; }
+printf 'bench selftest: all good\n'
