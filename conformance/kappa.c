@@ -5,9 +5,9 @@
  * mean over a row scatters like a single draw, most of all where few keys have weight (needles, heavy tails).
  *
  * Run: `ci/calibration.sh BUILD 1 2 … 24`: the suites of both operators on simt with 24 seeds, and 120,000 drawn cases
- * (assay fuzz, seed 11), three variants of each operator; and 90,000 drawn cases of seed 905. `clean` is the largest that
- * was seen, `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean rows for a limit of
- * their own. What counts as how many elements: docs/judging.md. */
+ * (assay fuzz, seed 11), three variants of each operator; and 90,000 drawn cases of seed 905. `clean` is the largest
+ * that was seen, `rms` is `clean` over 0.80, rounded. Below 8 elements of 16 bits there are too few clean rows for a
+ * limit of their own. What counts as how many elements: docs/judging.md. */
 #include "kappa.h"
 
 #include <stddef.h>
