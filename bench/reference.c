@@ -54,7 +54,6 @@ void bench_reference(const assay_case *one, const bench_options *options, bench_
     figure->launches = 1;
     figure->halves = bench_halves(us, count);
     bench_spread_of(us, count, &figure->us);
-    figure->host_us = figure->us.median;
     if (one->op->cost != NULL) result->cost = one->op->cost(&t.first.call, &t.seen);
   }
   for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {

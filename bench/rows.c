@@ -89,7 +89,6 @@ static void figure(FILE *to, const assay_case *one, const bench_result *result, 
   integer(to, "samples", f->us.count);
   integer(to, "launches", f->launches);
   number(to, "halves", f->halves);
-  number(to, "host_us", f->host_us);
   if (f->empty_us > 0) number(to, "empty_launch_us", f->empty_us);
   number(to, "bytes", result->cost.bytes);
   number(to, "flops", result->cost.flops);

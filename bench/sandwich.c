@@ -7,7 +7,7 @@
 
 #include "sets.h"
 
-enum { WARM_UPS = 3, EMPTY_SAMPLES = 11 };
+enum { WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
 
 /* The stream of the launches is done, and the device is not: so much longer than the sample, and than this, and what
  * it does there is called work of the launches. */
@@ -27,7 +27,7 @@ typedef struct sampling {
   int32_t launches;
   void *graph; /* NULL: launched one by one */
   int64_t turn;
-  double us, host_us, other_us; /* of the last sample, for each launch; waited for other streams, in all */
+  double us, other_us; /* of the last sample: for each launch; waited for other streams, in all */
 } sampling;
 
 static bool capture(sampling *s, bool empty, void **graph, case_result *result) {
@@ -56,27 +56,33 @@ static bool launch_all(sampling *s, void *graph, case_result *result) {
   return true;
 }
 
+/* What keeps the device from reaching the first mark before the last launch is in its queue. */
+static assay_status prepare(const sampling *s, assay_error *error) {
+  const assay_device_timing *timing = s->device->timing;
+  assay_status status = timing->wait_all(error);
+  if (status == ASSAY_OK && s->mode == BENCH_COLD) status = timing->flush(error);
+  if (status == ASSAY_OK && s->device->keep_busy != NULL)
+    status = s->device->keep_busy(s->device->stream(), 1, HOLD_US, error);
+  return status == ASSAY_OK ? timing->mark(0, error) : status;
+}
+
 /* Between the marks lies nothing but the launches. The device's clock counts where there is one. */
 static bool time_all(sampling *s, void *graph, case_result *result) {
   const assay_device_timing *timing = s->device->timing;
   assay_error error = {""};
   double between = 0;
-  assay_status status = ASSAY_OK;
-  if (timing != NULL && s->mode == BENCH_COLD) status = timing->flush(&error);
-  if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
+  assay_status status = timing != NULL ? prepare(s, &error) : ASSAY_OK;
   const double start = judge_now_ms();
-  if (timing != NULL && status == ASSAY_OK) status = timing->mark(0, &error);
   if (!device_status(status, "before the launches", true, &error, result) || !launch_all(s, graph, result))
     return false;
   if (timing != NULL) status = timing->mark(1, &error);
   if (status == ASSAY_OK) status = s->device->synchronize(&error);
   const double own = judge_now_ms();
   if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
+  s->other_us = (judge_now_ms() - own) * 1e3;
   if (timing != NULL && status == ASSAY_OK) status = timing->between(&between, &error);
   if (!device_status(status, "after the launches", true, &error, result)) return false;
-  s->host_us = (own - start) * 1e3 / s->launches;
-  s->other_us = (judge_now_ms() - own) * 1e3;
-  s->us = timing != NULL ? between / s->launches : s->host_us;
+  s->us = timing != NULL ? between / s->launches : (own - start) * 1e3 / s->launches;
   return true;
 }
 
@@ -101,7 +107,10 @@ static bool measure_empty(sampling *s, bench_figure *figure, case_result *result
   double us[EMPTY_SAMPLES];
   void *graph = NULL;
   if (s->device->timing == NULL || s->graph == NULL) return true;
-  bool fine = capture(s, true, &graph, result);
+  assay_error error = {""};
+  assay_status status = s->device->timing->empty(s->device->stream(), &error); /* loads it */
+  if (status == ASSAY_OK) status = s->device->synchronize(&error);
+  bool fine = device_status(status, "an empty launch", true, &error, result) && capture(s, true, &graph, result);
   for (int32_t i = -1; i < EMPTY_SAMPLES && fine; ++i) {
     fine = time_all(s, graph, result);
     if (i >= 0) us[i] = s->us;
@@ -112,8 +121,7 @@ static bool measure_empty(sampling *s, bench_figure *figure, case_result *result
 }
 
 static bool sample_until(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
-  static _Thread_local double us[BENCH_MAX_SAMPLES], sorted[BENCH_MAX_SAMPLES], host[BENCH_MAX_SAMPLES],
-      other[BENCH_MAX_SAMPLES];
+  static _Thread_local double us[BENCH_MAX_SAMPLES], sorted[BENCH_MAX_SAMPLES], other[BENCH_MAX_SAMPLES];
   const double start = judge_now_ms();
   const int32_t most = options->max_samples < BENCH_MAX_SAMPLES ? options->max_samples : BENCH_MAX_SAMPLES;
   int32_t count = 0;
@@ -132,11 +140,9 @@ static bool sample_until(sampling *s, const bench_options *options, bench_figure
       return false;
     }
     us[count] = s->us;
-    host[count] = s->host_us;
     other[count] = s->other_us;
   }
   const double waited = median_of(other, count);
-  figure->host_us = median_of(host, count);
   figure->halves = bench_halves(us, count);
   bench_spread_of(us, count, &figure->us);
   figure->launches = s->launches;

@@ -28,7 +28,6 @@ typedef struct bench_figure {
   bench_spread us;  /* of one launch: the time of a sample over its launches */
   double halves;    /* later over earlier half of the samples */
   double empty_us;  /* an empty launch in the same form; 0: not measured */
-  double host_us;   /* the host's clock around a sample, over its launches, median */
   int32_t launches; /* of a sample, each over input and output memory of its own */
 } bench_figure;
 

@@ -34,7 +34,7 @@ static cudaStream_t own_stream() {
 /* do_nothing: Grid and block: one thread. Shared: none. Arch: any. Limit: the launch. */
 static __global__ void do_nothing() {}
 
-/* read_all: the sum of 16-byte words; it is stored if it is a number that no sum of bytes below 2^31 words gives.
+/* read_all: all 16-byte words; their bits, or-ed, are stored only if they are what flush() never puts there.
  * Grid: any. Block: rate_threads. Shared: none. Arch: any. Limit: bytes, 16 a word. */
 static __global__ void __launch_bounds__(rate_threads) read_all(const uint4 *word, int64_t words, unsigned *out) {
   unsigned sum = 0;
