@@ -58,6 +58,19 @@ Test(truth, onnx_cases_agree) {
   output_free(&lines);
 }
 
+/* An operator that is not there is a difference, not a gap. */
+Test(truth_bare, missing_operators_fail, .fini = finish) {
+  truth_log log;
+  test_output lines;
+  cr_assert_eq(lines_of(truth_onnx, FIXTURES "onnx", &log, &lines), ASSAY_OK, "%s", error.text);
+  cr_expect(log.passed == 0 && log.failed == 87 && log.uncovered == 0, "%s", lines.text);
+  cr_expect_not_null(strstr(lines.text, "FAIL        test_top_k: operator missing: sampler\n"));
+  output_free(&lines);
+  cr_assert_eq(lines_of(truth_tensors, NORMS, &log, &lines), ASSAY_OK, "%s", error.text);
+  cr_expect(log.passed == 0 && log.failed == 4, "%s", lines.text);
+  output_free(&lines);
+}
+
 /* Outputs that no operator of ours gives. */
 static bool is_covered(const json_value *one, const char *output) {
   const json_value *attributes = json_member(one, "attributes");
