@@ -3,15 +3,16 @@
 #   asan      AddressSanitizer and UBSan, host compiler
 #   msan      MemorySanitizer, clang
 #   tsan      ThreadSanitizer over the kernels, clang
+#   sample    as tsan, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
 #   races     as tsan, and every __syncthreads() of every operator's .cu removed in turn: each is reported as a
 #             race with two source lines, the same in a second run; two runs of one thing, not luck
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-kind=${1:?asan, msan, tsan, races or uninit}
+kind=${1:?asan, msan, tsan, sample, races or uninit}
 preset=$kind
-case $kind in races) preset=tsan ;; uninit) preset=msan ;; esac
+case $kind in sample | races) preset=tsan ;; uninit) preset=msan ;; esac
 build=${2:-build/$preset}
 jobs=${ASSAY_JOBS:-$(nproc 2>/dev/null || echo 2)}
 if [ "$preset" != asan ] && ! command -v clang++ >/dev/null; then
@@ -115,6 +116,7 @@ uninit() {
 }
 
 case $kind in
+  sample) clean sample conformance/suites --section check --shard "${SHARD:-1/20}" ;;
   races) races ;;
   uninit) uninit ;;
   *)
