@@ -367,10 +367,22 @@ static void write_cache(image *made, int32_t arg, const unsigned char *code, con
   unsigned char nan[256 * 8];
   fill_dead(nan, l->D * element < (int64_t)sizeof nan ? l->D * element : (int64_t)sizeof nan, l->kv_dtype, DEAD_NAN,
             l->origin->seed);
+  const int64_t row = l->H_kv * l->D;
+  const bool dense =
+      needed == NULL && tokens_are_rows(made, arg) && s.channel == 1 && s.x == l->D && (l->H_kv == 1 || s.head == l->D);
   for (int64_t id = 0; id < l->identities; ++id)
     for (int64_t off = 0; off < l->block_size; ++off) {
       const int64_t content = id * l->block_size + off;
       if (l->visible[content] == 0) continue;
+      if (dense) { /* as many tokens as follow each other */
+        int64_t count = 1;
+        while (off + count < l->block_size && l->visible[content + count] != 0)
+          ++count;
+        memcpy(pool + (made->physical[id] * s.block + off * s.token) * element, code + content * row * element,
+               (size_t)(count * row * element));
+        off += count - 1;
+        continue;
+      }
       for (int64_t h = 0; h < l->H_kv; ++h) {
         const bool dead = needed != NULL && needed[((int64_t)home[id] * l->block_size + off) * l->H_kv + h] == 0;
         write_channels(pool + (made->physical[id] * s.block + off * s.token + h * s.head) * element, &s,

@@ -136,11 +136,11 @@ static bool place_part(const trial *t, int part, int64_t bytes, int64_t alignmen
 /* Bytes and, behind them, poison up to the unmapped page. contents NULL: poison alone. */
 static bool fill(const trial *t, const region *r, const unsigned char *contents, case_result *result) {
   assay_error error = {""};
-  const int64_t total = r->bytes + r->slack, from = contents != NULL ? r->bytes : 0;
-  if (total == 0) return true;
-  if (total > kept.staging_bytes) {
+  const int64_t from = contents != NULL ? r->bytes : 0, poisoned = r->bytes + r->slack - from;
+  assay_status status = from > 0 ? t->device->upload(r->at, contents, from, &error) : ASSAY_OK;
+  if (poisoned > kept.staging_bytes) {
     free(kept.staging);
-    kept.staging_bytes = 2 * total;
+    kept.staging_bytes = 2 * poisoned;
     kept.staging = malloc((size_t)kept.staging_bytes);
     if (kept.staging == NULL) {
       kept.staging_bytes = 0;
@@ -148,9 +148,9 @@ static bool fill(const trial *t, const region *r, const unsigned char *contents,
       return false;
     }
   }
-  if (contents != NULL) memcpy(kept.staging, contents, (size_t)r->bytes);
-  poison_fill(kept.staging + from, total - from, t->first.chosen.poison);
-  return device_status(t->device->upload(r->at, kept.staging, total, &error), "upload", true, &error, result);
+  if (poisoned > 0) poison_fill(kept.staging, poisoned, t->first.chosen.poison);
+  if (status == ASSAY_OK && poisoned > 0) status = t->device->upload(r->at + from, kept.staging, poisoned, &error);
+  return device_status(status, "upload", true, &error, result);
 }
 
 static bool place_all(const trial *t, bool behind, device_call *on, case_result *result) {

@@ -7,6 +7,7 @@
  * in this order. The mask: t <= last, t > last - window, and the block-sparse rule (attention_sees). A row without
  * keys has out = 0, lse = -inf. Source: Vaswani et al. 2017, eq. 1; soft cap as in Gemma 2; ALiBi: Press et al. 2022;
  * corners as in the operator definitions of this project, section 2.1. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -96,9 +97,8 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
   const int64_t D = row->D;
   for (int64_t i = 0; i < row->keys; ++i) {
     const double *k = row->k + (row->key[i] - row->origin) * D, s = row->s[i];
-    double size_dot, square_dot;
-    vector_dot_sizes(row->q, k, D, &size_dot, &square_dot);
-    const double dot = dot_variance(c, D, size_dot, square_dot, e->k_rounded);
+    const double square = vector_dot_square(row->q, k, D);
+    const double dot = dot_variance(c, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
     double variance = row->scale * row->scale * dot + 2 * f32_variance * row->dot[i] * row->dot[i];
     if (row->softcap > 0) {
       const double h = tanh(row->dot[i] / row->softcap), capped = row->softcap * h, rest = 1 - h * h;
@@ -115,7 +115,7 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
 
 /* Split partials o_b and lse_b are stored: y = sum_b W_b o_b with W_b = exp(lse_b - lse). The weight's error moves y
  * by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
-static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
+ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
   double lse_variance = 0;
@@ -217,7 +217,10 @@ ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const atten
     if (!lattice_admits(sum, low, 24)) return attention_refuse(at, "sum |q k|", sum, ldexp(1, 24 + low), error);
     if (row->s[i] != 0 && !(row->s[i] <= far_below))
       return attention_refuse(at, "score below the largest", row->s[i], far_below, error);
+    int64_t outside = 0;
     for (int64_t d = 0; d < D; ++d)
+      outside |= !(v[d] > 0) | !(v[d] <= DBL_MAX);
+    for (int64_t d = 0; d < D && outside != 0; ++d)
       if (!(v[d] > 0) || !assay_is_finite(v[d])) return attention_refuse(at, "least V", v[d], 0, error);
     if (row->s[i] != 0) continue;
     ++matches;

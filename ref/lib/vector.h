@@ -39,20 +39,6 @@ static inline double vector_dot_square(const double *restrict a, const double *r
   return vector_fold(lane);
 }
 
-/* The two at once. */
-static inline void vector_dot_sizes(const double *restrict a, const double *restrict b, int64_t D, double *abs_dot,
-                                    double *square_dot) {
-  double size[VECTOR_LANES] = {0}, square[VECTOR_LANES] = {0};
-  for (int64_t d = 0; d < D; d += VECTOR_LANES)
-    for (int i = 0; i < VECTOR_LANES; ++i) {
-      const double x = a[d + i] * b[d + i];
-      size[i] += fabs(x);
-      square[i] += x * x;
-    }
-  *abs_dot = vector_fold(size);
-  *square_dot = vector_fold(square);
-}
-
 /* y_d += a x_d */
 static inline void vector_add(double *restrict y, double a, const double *restrict x, int64_t D) {
   for (int64_t d = 0; d < D; ++d)
