@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # calibration.sh BUILD SEED...: derives the limits of tier 2 (conformance/kappa.c) anew from clean runs with these
 # seeds: the suites of all operators that have limits of their own, and from 12 seeds on drawn cases (120,000 of the
-# attentions, up to 30,000 of all). For every
-# attentions, up to 30,000 of all). For every row of the table: the largest RMS of the error over RMS of sigma that was seen may not be above 85 % of the limit, and
-# with at least 12 seeds the limit may not be above 1.5 times of it (fewer do not reach the tails). Prints the table
-# with what it saw; status 1 if a row does not hold or was never judged.
+# attentions, up to 30,000 of all). For every row of the table: the largest RMS of the error over RMS of sigma that was
+# seen may not be above 85 % of the limit, and with at least 12 seeds the limit may not be above 1.5 times of it (fewer
+# do not reach the tails). Prints the table with what it saw; status 1 if a row does not hold or was never judged.
 set -euo pipefail
 
 assay=$1/assay
