@@ -5,7 +5,7 @@
 
 #include "core/dtype.h"
 #include "foreign_parts.h"
-#include "kappa.h"
+#include "tier2.h"
 
 typedef long long ll; /* for messages */
 
@@ -14,15 +14,10 @@ typedef struct judging {
   int32_t output;
   const assay_tensor *about;
   const unsigned char *got, *before; /* before: of an argument that the call changes */
-  bool exact, new_rows;
-  double floor; /* half a subnormal ulp of the type */
+  bool exact, cache, new_rows;       /* cache: new tokens' rows, where slots say */
+  double floor;                      /* half a subnormal ulp of the type */
   foreign_verdict *made;
 } judging;
-
-typedef struct sums {
-  double error2, sigma2;
-  int64_t count;
-} sums;
 
 static void raise_to(double *largest, double value) {
   if (!(value <= *largest)) *largest = assay_is_nan(value) ? (double)INFINITY : value;
@@ -73,13 +68,6 @@ static double narrowed(double value, assay_dtype dtype) {
   return dtype == ASSAY_I32 || dtype == ASSAY_I64 ? value : assay_round_f64(value, dtype);
 }
 
-/* |got - expected| where the two are finite; what may round to Inf in the type may be Inf. */
-static double error_of(double got, double expected, double allowed, assay_dtype dtype) {
-  if (assay_is_finite(got) || assay_is_nan(got) || !assay_is_finite(expected)) return fabs(got - expected);
-  const double reach = expected + (got > 0 ? allowed : -allowed);
-  return narrowed(reach, dtype) == got ? 0.0 : (double)INFINITY;
-}
-
 /* NaN is one NaN, but for fp8, where the definition says which. */
 static bool same_nan(const judging *j, int64_t at, double got, double expected) {
   if (!assay_is_nan(got) || !assay_is_nan(expected)) return false;
@@ -87,7 +75,7 @@ static bool same_nan(const judging *j, int64_t at, double got, double expected) 
 }
 
 /* `element` counts over the output's rows as the reference gives them, `at` over the tensor. */
-static void judge_element(judging *j, int64_t element, int64_t at, sums *group) {
+static void judge_element(judging *j, int64_t element, int64_t at, tier2_sums *group) {
   const foreign_call *f = j->f;
   const assay_dtype dtype = j->about->dtype;
   const double value = f->expected[j->output].value[element], sigma = f->expected[j->output].sigma[element];
@@ -101,80 +89,33 @@ static void judge_element(judging *j, int64_t element, int64_t at, sums *group) 
     }
     return;
   }
-  const double rounded = narrowed(value, dtype);
-  const bool equal = got == rounded || same_nan(j, at, got, rounded);
-  if (!equal && f->op->accepts != NULL &&
+  const double rounded = narrowed(value, dtype), target = sigma > 0 ? value : rounded;
+  const bool exact = (j->exact && !(j->cache && sigma > 0)) || !assay_is_finite(target);
+  const double allowed = exact ? 0 : f->op->kappa_element * sigma + j->floor;
+  const double error = exact ? fabs(got - rounded) : tier2_error(got, target, allowed, dtype);
+  const bool right = exact ? got == rounded || same_nan(j, at, got, rounded) : error <= allowed;
+  if (!right && f->op->accepts != NULL &&
       f->op->accepts(&(assay_call){f->op, f->arg, f->param}, &f->contract, j->output, element, got))
     return;
-  if (j->exact || sigma == 0 || !assay_is_finite(value)) {
-    if (!equal) {
-      raise_to(&j->made->ratio_element, (double)INFINITY);
-      raise_to(&j->made->largest, fabs(got - rounded));
-      note(j, at, got, rounded, 0);
-    }
-    return;
-  }
-  const double allowed = f->op->kappa_element * sigma + j->floor, error = error_of(got, value, allowed, dtype);
-  raise_to(&j->made->ratio_element, error / allowed);
-  raise_to(&j->made->largest, error);
-  if (!(error <= allowed)) note(j, at, got, value, allowed);
-  group->error2 += error * error;
-  group->sigma2 += sigma * sigma;
-  ++group->count;
+  if (!right || !exact) raise_to(&j->made->ratio_element, exact ? (double)INFINITY : error / allowed);
+  if (!right || !exact) raise_to(&j->made->largest, error);
+  if (!right) note(j, at, got, exact ? rounded : target, allowed);
+  if (!exact) tier2_note(group, error, sigma, target, dtype);
 }
 
-/* A mean over elements; `alike`: that many of them may have one error between them. */
-static void judge_mean(judging *j, const sums *s, int64_t alike, const char *what, int64_t at, double *worst) {
-  if (s->count == 0) return;
-  const int64_t independent = s->count > alike ? s->count / alike : 1;
-  const kappa_limit *limit = &kappa_table[kappa_row(j->f->op->name, j->about->dtype, independent)];
-  const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
-  const double ratio = error / (limit->rms * sigma + j->floor);
+static void judge_mean(judging *j, const tier2_sums *s, int64_t independent, const char *what, int64_t at,
+                       double *worst) {
+  int32_t row;
+  double over_sigma;
+  const double ratio = tier2_mean(s, j->f->op->name, j->about->dtype, independent, j->floor, &row, &over_sigma);
   raise_to(worst, ratio);
   if (ratio <= 1 || j->made->wrong) return; /* NaN goes on */
   char where[160];
   j->made->wrong = true;
   describe(j, at, where, sizeof where);
   (void)snprintf(j->made->message, sizeof j->made->message,
-                 "%s from %s on, %lld elements: RMS of the error %.3g is %.3g times the allowed", what, where,
-                 (ll)s->count, error, ratio);
-}
-
-static void add(sums *to, const sums *more) {
-  to->error2 += more->error2;
-  to->sigma2 += more->sigma2;
-  to->count += more->count;
-}
-
-/* New rows as the reference says, every other element as it was. */
-static assay_status judge_cache(judging *j, assay_error *error) {
-  const foreign_call *f = j->f;
-  const int32_t arg = f->output[j->output];
-  const pool_axes p = foreign_pool(f, arg);
-  const assay_tensor *slots = foreign_slots(f);
-  int64_t count = j->new_rows ? 0 : j->about->shape[0] - f->first_block[arg];
-  for (int32_t a = 1; a < j->about->rank; ++a)
-    count *= j->about->shape[a];
-  unsigned char *written = calloc((size_t)count + 1, 1);
-  if (written == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "judge: out of memory");
-  for (int64_t n = 0; n < slots->shape[0]; ++n) {
-    const int64_t slot = ((const int64_t *)slots->data)[n] - f->first_block[arg] * p.block_size;
-    sums group = {0, 0, 0};
-    if (((const int64_t *)slots->data)[n] < 0) continue;
-    for (int64_t i = 0; i < p.heads * p.channels; ++i) {
-      const int64_t element = n * p.heads * p.channels + i;
-      const int64_t at = j->new_rows ? element : foreign_pool_place(&p, slot, i / p.channels, i % p.channels);
-      if (!j->new_rows) written[at] = 1;
-      judge_element(j, element, at, &group);
-    }
-  }
-  for (int64_t at = 0; at < count; ++at) {
-    if (written[at] || same_bits(j, at, at)) continue;
-    raise_to(&j->made->ratio_element, (double)INFINITY);
-    note(j, at, foreign_load(j->got, j->about->dtype, at), foreign_load(j->before, j->about->dtype, at), 0);
-  }
-  free(written);
-  return ASSAY_OK;
+                 "%s from %s on, %lld elements: RMS of the error is %.3g times the allowed", what, where, (ll)s->count,
+                 ratio);
 }
 
 /* Behind the last row of the request that `row` belongs to: without cu_q a request has one row. A plain operator's
@@ -192,33 +133,89 @@ static int64_t request_end(const judging *j, int64_t row, int64_t rows) {
   return row + 1;
 }
 
-/* Heads that read one kv head: with a single key they have one error. */
-static int64_t heads_alike(const judging *j) {
-  const foreign_call *f = j->f;
+/* A dimension of the call by its name, from the axis that has it; 0: none. */
+static int64_t dim_of(const foreign_call *f, const char *name) {
+  const double layout = assay_find_param(&(assay_call){f->op, f->arg, f->param}, "layout");
+  const size_t length = strlen(name);
   for (int32_t i = 0; i < f->op->arg_count; ++i) {
-    if (f->op->args[i].content != ASSAY_K_CACHE || f->arg[i].data == NULL || j->about->rank < 2) continue;
-    const int64_t heads = foreign_pool(f, i).heads;
-    return heads > 0 && j->about->shape[1] > heads ? j->about->shape[1] / heads : 1;
+    const char *at = f->op->args[i].shape;
+    for (int skip = 0; strchr(at, '|') != NULL && skip < (int)layout; ++skip)
+      at = strchr(at, '|') + 1;
+    for (int32_t a = 0; a < f->arg[i].rank && f->arg[i].data != NULL && *at != '\0' && *at != '|'; ++a) {
+      const size_t n = strcspn(at, ",|");
+      if (n == length && memcmp(at, name, n) == 0) return f->arg[i].shape[a];
+      at += n + (at[n] == ',');
+    }
   }
-  return 1;
+  return 0;
 }
 
-static void judge_rows(judging *j) {
-  const int64_t rows = foreign_rows(j->f, j->output), width = foreign_width(j->f, j->output), alike = heads_alike(j);
-  const int64_t last = j->about->rank > 1 ? j->about->shape[j->about->rank - 1] : 1, step = last > 0 ? last : 1;
-  for (int64_t row = 0; row < rows;) {
-    const int64_t end = request_end(j, row, rows), begin = row * width;
-    sums request = {0, 0, 0};
-    for (; row < end; ++row)
-      for (int64_t first = row * width; first < (row + 1) * width; first += step) {
-        sums group = {0, 0, 0};
-        for (int64_t e = first; e < first + step; ++e)
-          judge_element(j, e, e, &group);
-        judge_mean(j, &group, 1, "row", first, &j->made->ratio_row);
-        add(&request, &group);
-      }
-    judge_mean(j, &request, alike, "request", begin, &j->made->ratio_request);
+/* Where an element of the reference's rows lies in the result; -1: nowhere (a pad row of a cache). */
+static int64_t place_of(const judging *j, const pool_axes *p, int64_t row, int64_t width, int64_t e) {
+  const foreign_call *f = j->f;
+  if (!j->cache) return row * width + e;
+  const int64_t slot = ((const int64_t *)foreign_slots(f)->data)[row];
+  if (slot < 0) return -1;
+  if (j->new_rows) return row * width + e;
+  return foreign_pool_place(p, slot - f->first_block[f->output[j->output]] * p->block_size, e / p->channels,
+                            e % p->channels);
+}
+
+/* What no slot names must be as it was. */
+static void judge_rest(judging *j, const unsigned char *written, int64_t count) {
+  for (int64_t at = 0; at < count; ++at) {
+    if (written[at] || same_bits(j, at, at)) continue;
+    raise_to(&j->made->ratio_element, (double)INFINITY);
+    note(j, at, foreign_load(j->got, j->about->dtype, at), foreign_load(j->before, j->about->dtype, at), 0);
   }
+}
+
+static assay_status judge_rows(judging *j, assay_error *error) {
+  const foreign_call *f = j->f;
+  const int32_t arg = f->output[j->output];
+  const int64_t rows = foreign_rows(f, j->output), width = foreign_width(f, j->output);
+  const bool paged = f->op->form == ASSAY_PAGED;
+  const int64_t H = paged && dim_of(f, "H") > 0 ? dim_of(f, "H") : 1, H_kv = paged ? dim_of(f, "H_kv") : 1;
+  const bool by_heads = paged && H_kv > 0 && H % H_kv == 0 && width % H == 0;
+  const pool_axes p = j->cache ? foreign_pool(f, arg) : (pool_axes){0};
+  const int64_t last = j->cache ? p.channels : j->about->rank > 1 ? j->about->shape[j->about->rank - 1] : 1;
+  const int64_t step = last > 0 ? last : 1, alike = by_heads && last == H ? H / H_kv : 1;
+  int64_t count = j->cache && !j->new_rows ? j->about->shape[0] - f->first_block[arg] : 0;
+  for (int32_t a = 1; a < j->about->rank; ++a)
+    count *= j->about->shape[a];
+  unsigned char *written = calloc((size_t)count + 1, 1);
+  double *share = calloc((size_t)(H_kv > 0 ? H_kv : 1), sizeof *share);
+  if (written == NULL || share == NULL) {
+    free(written);
+    free(share);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "judge: out of memory");
+  }
+  for (int64_t row = 0; row < rows;) {
+    const int64_t end = request_end(j, row, rows), begin = row;
+    tier2_sums request = {0, 0, 0, 0};
+    memset(share, 0, (size_t)(H_kv > 0 ? H_kv : 1) * sizeof *share);
+    for (; row < end; ++row)
+      for (int64_t first = 0; first < width; first += step) {
+        tier2_sums group = {0, 0, 0, 0};
+        for (int64_t e = first; e < first + step; ++e) {
+          const int64_t at = place_of(j, &p, row, width, e);
+          const double sigma = f->expected[j->output].sigma[row * width + e];
+          if (at < 0) continue;
+          if (count > 0) written[at] = 1;
+          judge_element(j, row * width + e, at, &group);
+          if (by_heads && sigma > 0) share[e / (width / H_kv)] += sigma * sigma;
+        }
+        judge_mean(j, &group, group.count / alike, "row", row * width + first, &j->made->ratio_row);
+        tier2_add(&request, &group);
+      }
+    judge_mean(j, &request,
+               by_heads ? tier2_independent(&request, j->about->dtype, width, H, H_kv, share) : request.count,
+               "request", begin * width, &j->made->ratio_request);
+  }
+  judge_rest(j, written, count);
+  free(written);
+  free(share);
+  return ASSAY_OK;
 }
 
 assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, bool new_rows, foreign_verdict *made,
@@ -233,11 +230,10 @@ assay_status foreign_judge(const foreign_call *f, int32_t output, const void *go
                .got = got,
                .before = f->owned[arg],
                .exact = integer || cache || (f->exact && follows),
+               .cache = cache,
                .new_rows = new_rows && cache,
                .floor = integer ? 0 : 0.5 * assay_ulp(0.0, dtype),
                .made = made};
   memset(made, 0, sizeof *made);
-  if (cache) return judge_cache(&j, error);
-  judge_rows(&j);
-  return ASSAY_OK;
+  return judge_rows(&j, error);
 }

@@ -6,7 +6,7 @@
 #include "core/dtype.h"
 #include "generate_logical.h"
 #include "judge_parts.h"
-#include "kappa.h"
+#include "tier2.h"
 
 double values_load(const trial *t, const outputs *got, place where) {
   const trial_output *out = &t->output[where.output];
@@ -92,30 +92,17 @@ void values_describe(const trial *t, place where, char *text, size_t size) {
 
 /* ---- tiers ------------------------------------------------------------------------------------------- */
 
-/* Sums for a mean over elements: of one head's output, or of a request. */
-typedef struct sums {
-  double error2, sigma2, own2; /* own2: of sigma2, what the output's own rounding is at most */
-  int64_t count;
-} sums;
-
 typedef struct judging {
   const trial *t;
   const outputs *outputs;
   finding *found;
   int32_t o;
   double floor;                  /* half a subnormal ulp of the output type */
-  sums *request;                 /* [B] */
+  tier2_sums *request;           /* [B] */
   double *share;                 /* [B, H_kv] sum of sigma^2 of a request's outputs of that kv head */
   double *row;                   /* [the widest output] one row as it was found */
   double got, expected, allowed; /* at the first wrong element */
 } judging;
-
-/* |got - expected| where the two are finite; a value that may round to Inf in the type may be Inf. */
-static double error_of(double got, double expected, double allowed, assay_dtype dtype) {
-  if (assay_is_finite(got) || assay_is_nan(got) || !assay_is_finite(expected)) return fabs(got - expected);
-  const double reach = expected + (got > 0 ? allowed : -allowed);
-  return assay_round_f64(reach, dtype) == got ? 0.0 : (double)INFINITY;
-}
 
 static void note_wrong(judging *j, place where, const char *check, double got, double expected, double allowed) {
   finding *f = j->found;
@@ -167,7 +154,7 @@ static void judge_exact(judging *j, place where, double got, double value) {
   note_wrong(j, where, "exact", got, expected, 0);
 }
 
-static void judge_calibrated(judging *j, place where, double got, double value, double sigma, sums *row) {
+static void judge_calibrated(judging *j, place where, double got, double value, double sigma, tier2_sums *row) {
   const trial *t = j->t;
   if (!(sigma > 0)) value = assay_round_f64(value, t->output[j->o].dtype); /* op.h: exactly it, as the type has it */
   if (!assay_is_finite(value)) { /* -Inf, the logarithm of an empty sum: exact */
@@ -177,33 +164,20 @@ static void judge_calibrated(judging *j, place where, double got, double value, 
     return;
   }
   const double allowed = t->one->op->kappa_element * sigma + j->floor;
-  const double error = error_of(got, value, allowed, t->output[j->o].dtype);
+  const double error = tier2_error(got, value, allowed, t->output[j->o].dtype);
   if (!(error <= allowed) && is_accepted(j, where, got)) return;
   raise_ratio(&j->found->ratio_element, error / allowed);
   if (!(error <= allowed)) note_wrong(j, where, "element", got, value, allowed);
-  row->error2 += error * error;
-  row->sigma2 += sigma * sigma;
-  const double ulp = assay_ulp(value, t->output[j->o].dtype);
-  row->own2 += ulp * ulp / 12;
-  ++row->count;
+  tier2_note(row, error, sigma, value, t->output[j->o].dtype);
 }
 
-/* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
- * Where it is the smaller part (a score that cancels, under one key), one error moves all elements together as it does
- * in f32. */
-static assay_dtype scatters_as(const judging *j, const sums *s) {
-  return s->own2 < 0.5 * s->sigma2 ? ASSAY_F32 : j->t->output[j->o].dtype;
-}
-
-/* RMS of the error over what is allowed; the floor stands in where σ is 0. `independent`: how many of the elements may
- * err independently of each other. */
-static double rms_ratio(const judging *j, const sums *s, int64_t independent) {
-  if (s->count == 0) return 0;
-  const int32_t row = kappa_row(j->t->one->op->name, scatters_as(j, s), independent > 1 ? independent : 1);
-  const double sigma = sqrt(s->sigma2 / (double)s->count), error = sqrt(s->error2 / (double)s->count);
-  float *seen = &j->found->rms[row];
-  if (sigma > j->floor && error / sigma > (double)*seen) *seen = (float)(error / sigma);
-  return error / (kappa_table[row].rms * sigma + j->floor);
+/* RMS of the error over what is allowed; the largest over σ is kept for each limit of the table. */
+static double rms_ratio(const judging *j, const tier2_sums *s, int64_t independent) {
+  int32_t row = -1;
+  double seen = 0;
+  const double ratio = tier2_mean(s, j->t->one->op->name, j->t->output[j->o].dtype, independent, j->floor, &row, &seen);
+  if (row >= 0 && seen > (double)j->found->rms[row]) j->found->rms[row] = (float)seen;
+  return ratio;
 }
 
 /* A mean over many elements that is too large although each of them is in bounds. */
@@ -234,9 +208,9 @@ static void judge_row(judging *j, int64_t r) {
   assay_load_f64_row(j->outputs->bits[j->o], out->dtype, row * out->width, 1, out->width, j->row);
   const logical *l = t->first.logical;
   const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
-  sums *request = &j->request[b];
+  tier2_sums *request = &j->request[b];
   for (int64_t first = 0; first < out->width; first += out->group) {
-    sums group = {0, 0, 0, 0};
+    tier2_sums group = {0, 0, 0, 0};
     for (int64_t e = first; e < first + out->group; ++e) {
       const place where = {j->o, row, e};
       const double got = j->row[e];
@@ -249,37 +223,18 @@ static void judge_row(judging *j, int64_t r) {
     }
     const int64_t alike = by_heads(t, out) && out->group == l->H ? l->H / l->H_kv : 1; /* of [N, H] */
     note_mean(j, (place){j->o, row, first}, "row", rms_ratio(j, &group, group.count / alike), &j->found->ratio_row);
-    request->error2 += group.error2;
-    request->sigma2 += group.sigma2;
-    request->own2 += group.own2;
-    request->count += group.count;
+    tier2_add(request, &group);
   }
   for (int64_t e = 0; by_heads(t, out) && e < out->width; ++e)
     if (sigma[e] > 0) j->share[b * l->H_kv + e / (out->width / l->H_kv)] += sigma[e] * sigma[e];
   j->found->elements += out->width;
 }
 
-/* Of the elements of a request. Heads that share one key and its value have the same result, and the same error. In f32
- * sums are most of the error, and rows that share keys may share those: what is independent is a kv head; as many of
- * them as their parts of the variance are worth (Satterthwaite). */
 static int64_t independent_in(const judging *j, int64_t b) {
   const logical *l = j->t->first.logical;
   const trial_output *out = &j->t->output[j->o];
-  const int64_t count = j->request[b].count;
-  if (!by_heads(j->t, out)) return count;
-  int64_t independent = l->H > 0 ? count * l->H_kv / l->H : count;
-  if (scatters_as(j, &j->request[b]) == ASSAY_F32) {
-    double sum = 0, squares = 0;
-    for (int64_t h = 0; h < l->H_kv; ++h) {
-      const double share = j->share[b * l->H_kv + h];
-      sum += share;
-      squares += share * share;
-    }
-    const double heads = squares > 0 ? sum * sum / squares : 1;
-    const int64_t channels = (int64_t)(heads * (double)out->width / (double)l->H + 0.5);
-    if (channels < independent) independent = channels;
-  }
-  return independent;
+  if (!by_heads(j->t, out)) return j->request[b].count;
+  return tier2_independent(&j->request[b], out->dtype, out->width, l->H, l->H_kv, j->share + b * l->H_kv);
 }
 
 static void judge_output(judging *j) {

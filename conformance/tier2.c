@@ -1,0 +1,61 @@
+/* tier2.c: bounds are written so that NaN fails. */
+#include "tier2.h"
+
+#include <math.h>
+
+#include "core/dtype.h"
+#include "kappa.h"
+
+double tier2_error(double got, double expected, double allowed, assay_dtype dtype) {
+  if (assay_is_finite(got) || assay_is_nan(got) || !assay_is_finite(expected)) return fabs(got - expected);
+  const double reach = expected + (got > 0 ? allowed : -allowed);
+  return assay_round_f64(reach, dtype) == got ? 0.0 : (double)INFINITY;
+}
+
+void tier2_note(tier2_sums *sums, double error, double sigma, double value, assay_dtype dtype) {
+  const double ulp = assay_ulp(value, dtype);
+  sums->error2 += error * error;
+  sums->sigma2 += sigma * sigma;
+  sums->own2 += ulp * ulp / 12;
+  ++sums->count;
+}
+
+void tier2_add(tier2_sums *sums, const tier2_sums *more) {
+  sums->error2 += more->error2;
+  sums->sigma2 += more->sigma2;
+  sums->own2 += more->own2;
+  sums->count += more->count;
+}
+
+/* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
+ * Where it is the smaller part (a score that cancels, under one key), one error moves all elements together as it does
+ * in f32. */
+static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
+  return sums->own2 < 0.5 * sums->sigma2 ? ASSAY_F32 : dtype;
+}
+
+double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int64_t independent, double floor,
+                  int32_t *row, double *over_sigma) {
+  *row = -1;
+  *over_sigma = 0;
+  if (sums->count == 0) return 0;
+  *row = kappa_row(op, scatters_as(sums, dtype), independent > 1 ? independent : 1);
+  const double sigma = sqrt(sums->sigma2 / (double)sums->count), error = sqrt(sums->error2 / (double)sums->count);
+  if (sigma > floor) *over_sigma = error / sigma;
+  return error / (kappa_table[*row].rms * sigma + floor);
+}
+
+int64_t tier2_independent(const tier2_sums *sums, assay_dtype dtype, int64_t width, int64_t H, int64_t H_kv,
+                          const double *share) {
+  int64_t independent = H > 0 ? sums->count * H_kv / H : sums->count;
+  if (scatters_as(sums, dtype) != ASSAY_F32) return independent;
+  double sum = 0, squares = 0;
+  for (int64_t h = 0; h < H_kv; ++h) {
+    sum += share[h];
+    squares += share[h] * share[h];
+  }
+  const double heads = squares > 0 ? sum * sum / squares : 1;
+  const int64_t channels = (int64_t)(heads * (double)width / (double)H + 0.5);
+  if (channels < independent) independent = channels;
+  return independent;
+}
