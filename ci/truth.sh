@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # truth.sh BUILD: assay truth, judge and generate as people type them: published results agree, one changed byte is a
-# failure, bad input is refused with the field's name, and a dumped case of every operator is judged as it was.
+# failure, bad input is refused with the field's name, and a dumped case of every operator is judged as it was, to the same ratios.
 set -euo pipefail
 
 build=$1
@@ -90,10 +90,21 @@ judge 'YAML that is wrong' 2 'm.yaml:1:1: head_size: found 12' "$assay" generate
 # ---- judge: a dumped case of every operator; then one byte of its result ----
 while IFS= read -r op; do
   "$assay" run "$root/conformance/suites/$op.yaml" --section edge --device simt --power off --workers 1 --jsonl "$work/run.jsonl" >/dev/null
-  case=$(grep -m 1 '"verdict":"PASS"' "$work/run.jsonl" | sed 's/^{"case":"\([^"]*\)".*/\1/')
+  grep '"verdict":"PASS"' "$work/run.jsonl" | grep -v ' rows=' >"$work/passed"
+  line=$(grep -m 1 'tier=calibrated' "$work/passed" || head -n 1 "$work/passed")
+  case=$(printf '%s\n' "$line" | sed 's/^{"case":"\([^"]*\)".*/\1/')
   rm -rf "$work/dump"
   "$assay" replay "$case" --dump "$work/dump" >/dev/null
   judge "$op, dumped" 0 ' 0 failed' "$assay" judge "$work/dump"
+  # The largest of observed over allowed: what the run had, in three decimals.
+  for what in element row request; do
+    was=$(printf '%s\n' "$line" | sed 's/.*"ratio_'$what'":\([0-9.e+-]*\).*/\1/')
+    is=$(sed -n 's/.*'$what' \([0-9.]*\).*/\1/p' "$work/out" | sort -g | tail -n 1)
+    if awk -v a="$was" -v b="${is:-0}" 'BEGIN { exit !(a - b < 6e-4 && b - a < 6e-4) }'; then passed=$((passed + 1)); else
+      failed=$((failed + 1))
+      printf 'FAIL %s: %s ratio %s in the run, %s of its dump: %s\n' "$op" "$what" "$was" "$is" "$case"
+    fi
+  done
   rm "$work/run.jsonl"
 done < <(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' "$root/include/assay/ops.def")
 "$assay" replay 'gate_attention variant=split_keys device=simt mode=decode kv_len=9 new=1 dtype=f32' --dump "$work/one" >/dev/null
