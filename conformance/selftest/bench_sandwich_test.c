@@ -59,7 +59,6 @@ Test(bench_sandwich, last_result_given_again) {
 }
 
 Test(bench_sandwich, work_on_another_stream) {
-  /* Results that come late are missing where the launches' own stream is done, or the time after it is seen. */
   expect_none(LATE_SLOW_STREAM, 1, "stream", true, "work on another stream");
 }
 
@@ -69,6 +68,7 @@ Test(bench_sandwich, results_on_another_stream) {
   bench_fixture_time(&r);
   bench_fault = LATE_NONE;
   cr_expect_eq(r.judged.verdict, VERDICT_FAIL, "%s", r.judged.message);
+  cr_expect_str_eq(r.judged.check, "stream", "%s: %s", r.judged.check, r.judged.message);
   cr_expect(!r.figure[BENCH_COLD].there);
 }
 
