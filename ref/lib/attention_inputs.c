@@ -167,18 +167,27 @@ void gate_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
   if (is_steered(fill)) steered_k(fill, content, kv_head, value);
 }
 
+/* Of each byte: its lowest seven bits choose one of 1 to `range`, the highest the sign. */
+ASSAY_WIDE static void sizes_of(const uint8_t *byte, int32_t range, double step, int64_t count, double *value) {
+  for (int64_t d = 0; d < count; ++d) {
+    const int32_t size = 1 + ((byte[d] & 127) * range >> 7);
+    value[d] = (double)((byte[d] & 128) != 0 ? -size : size) * step;
+  }
+}
+
 void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
   if (fill->values != ASSAY_LATTICE) {
     normals(fill, STREAM_V, content, 0, kv_head, 1, value);
     return;
   }
   /* three significant bits, for e5m2; small where many keys are summed */
-  const uint64_t range = capacity_of(fill) < 32768 ? 7 : 2;
-  uint64_t random = 0, seed = hash(fill, STREAM_V, content, kv_head);
-  for (int64_t d = 0; d < fill->D; ++d, random >>= 8) {
-    if (d % 8 == 0) random = seed = mix(seed + 0x9E3779B97F4A7C15u);
-    const double size = (double)(1 + ((random & 127) * range >> 7)) * fill->v_scale;
-    value[d] = (random & 128) != 0 ? -size : size;
+  const int32_t range = capacity_of(fill) < 32768 ? 7 : 2;
+  uint64_t seed = hash(fill, STREAM_V, content, kv_head), word[8];
+  for (int64_t d = 0; d < fill->D; d += 64) {
+    const int64_t count = fill->D - d < 64 ? fill->D - d : 64;
+    for (int64_t i = 0; 8 * i < count; ++i)
+      word[i] = seed = mix(seed + 0x9E3779B97F4A7C15u);
+    sizes_of((const uint8_t *)word, range, fill->v_scale, count, value + d); /* little-endian, as the devices are */
   }
 }
 
