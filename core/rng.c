@@ -127,72 +127,29 @@ static inline void words_of_blocks(uint64_t seed, uint64_t stream, uint64_t firs
 }
 
 #if defined(ASSAY_HAVE_WIDE)
-/* The same with four lanes, and near_normal with them. */
-typedef uint64_t lanes __attribute__((vector_size(32)));
-typedef double reals __attribute__((vector_size(32)));
+#define LANES   4
+#define TARGET  "avx2"
+#define PRODUCT _mm256_mul_epu32
+#define VECTOR  __m256i
+#define NAME(x) x##_4
+#include "core/rng_wide.h"
 
-#define WIDE __attribute__((target("avx2"))) static inline
-
-/* Products of the lanes' lower halves. */
-WIDE lanes low_product(lanes a, lanes b) {
-  return (lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b);
-}
-
-WIDE lanes all(uint64_t x) {
-  return (lanes){x, x, x, x};
-}
-
-/* Exact below 2^52. */
-WIDE reals to_reals(lanes x) {
-  return (reals)(x | all(0x4330000000000000u)) - 0x1p52;
-}
-
-WIDE reals near_normals(lanes word) {
-  const lanes fields = all(0x0000FFFF0000FFFFu), golden = all(0x7F4A7C15u), upper = all(0x9E3779B9u);
-  const lanes pairs = (word & fields) + (word >> 16 & fields), sum = (pairs & 0xFFFFFFFFu) + (pairs >> 32);
-  const lanes cross = low_product(word, upper) + low_product(word >> 32, golden);
-  const lanes fill = (low_product(word, golden) + (cross << 32)) >> 29;
-  const reals t = to_reals(sum) * 0x1p35 + to_reals(fill); /* 53 bits: exact */
-  return (t - 131070.5 * 0x1p35) * (1.7320508075688772 * 0x1p-51);
-}
-
-/* Draws 2 · first to 2 · first + 7. */
-WIDE void eight_normals(uint64_t seed, uint64_t stream, uint64_t first, double value[8]) {
-  const lanes block = all(first) + (lanes){0, 1, 2, 3};
-  lanes c0 = block & 0xFFFFFFFFu, c1 = block >> 32 | normal_domain;
-  lanes c2 = all(stream & 0xFFFFFFFFu), c3 = all(stream >> 32);
-  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const lanes a = low_product(c0, all(0xD2511F53u)), b = low_product(c2, all(0xCD9E8D57u));
-    c0 = b >> 32 ^ c1 ^ all(k0);
-    c1 = b;
-    c2 = a >> 32 ^ c3 ^ all(k1);
-    c3 = a;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  const reals even = near_normals((c0 & 0xFFFFFFFFu) | c1 << 32), odd = near_normals((c2 & 0xFFFFFFFFu) | c3 << 32);
-  for (int i = 0; i < 4; ++i) {
-    value[2 * i] = even[i];
-    value[2 * i + 1] = odd[i];
-  }
-}
-
-/* How many are done: all but a rest below 8. */
-__attribute__((target("avx2"))) static int64_t wide_normals(uint64_t seed, uint64_t stream, double *value,
-                                                            int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    eight_normals(seed, stream, (uint64_t)i / 2, value + i);
-  return i;
-}
+#define LANES   8
+#define TARGET  "avx512f"
+#define PRODUCT _mm512_mul_epu32
+#define VECTOR  __m512i
+#define NAME(x) x##_8
+#include "core/rng_wide.h"
 #endif
 
 void assay_rng_normals(uint64_t seed, uint64_t stream, double *value, int64_t count) {
   uint64_t word[WORDS];
   int64_t i = 0;
 #if defined(ASSAY_HAVE_WIDE)
-  if (__builtin_cpu_supports("avx2")) i = wide_normals(seed, stream, value, count);
+  if (__builtin_cpu_supports("avx512f"))
+    i = normals_8(seed, stream, value, count);
+  else if (__builtin_cpu_supports("avx2"))
+    i = normals_4(seed, stream, value, count);
 #endif
   for (; i < count; i += WORDS) {
     words_of_blocks(seed, stream, (uint64_t)i / 2, word);
