@@ -101,6 +101,13 @@ expect 'an operator that nothing confirms' 1 'gate_attention: confirmed_by is NU
 printf '#!/bin/sh\n[ "$3" = --markdown ] && sed "/^## gate_attention/d" docs/operators.md\n' >"$work/said_by/assay"
 expect 'an operator that is not listed' 1 'gate_attention: not among' ci/operators.sh "$work/said_by"
 
+# ---- a README's commands ----
+printf '#!/bin/sh\n[ "$2" != wrong ]\n' >"$work/said_by/assay"
+page() { printf '```sh\nci/test.sh\nbuild/cpu/assay list %s  # why\n%s\n```\nnot/this\n' "$1" "$2" >"$work/page"; ci/readme_test.sh "$work/said_by" "$work/page"; }
+expect 'readme: whole' 0 '^readme: 1 commands run here, 1 by other tests, 0 failed$' page ops ''
+expect 'readme: a command that fails' 1 'list wrong: status 1' page wrong ''
+expect 'readme: a command that no test runs' 1 'ci/nothing.sh: no test runs it' page ops 'ci/nothing.sh'
+
 # ---- Hopper, where there is none ----
 if ! command -v nvidia-smi >/dev/null; then
   expect 'hopper: no GPU' 77 'hopper.sh: no ' ci/hopper.sh
