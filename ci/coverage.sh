@@ -30,6 +30,7 @@ floor_of() {
     gpu/simt/*) echo 80 ;;
     gpu/models/*) echo 85 ;;
     gpu/lib/*.h) echo 80 ;; # refusals, most of what they are
+    gpu/lib/*) echo 90 ;;
     *) echo 95 ;;
   esac
 }
