@@ -4,7 +4,7 @@
 #   msan      MemorySanitizer, clang
 #   tsan      ThreadSanitizer over the kernels, clang
 #   sample    as tsan, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
-#   races     as tsan, and every __syncthreads() of every operator's .cu removed in turn: each is reported as a
+#   races     as tsan, and every __syncthreads() of the operators' .cu and of gpu/lib removed in turn: each is a
 #             race with two source lines, the same in a second run; two runs of one thing, not luck
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
@@ -51,51 +51,58 @@ plugin() {
     -I include -I . -include "$work/$id/gpu/simt/cuda.h" -x c++ "$work/$id/plugin.cpp" -o "$work/$id.so"
 }
 
-# remove OP N: a copy of gpu/ without the Nth __syncthreads() of OP.cu. Says the line it stood in.
+# remove FILE N ID: a copy of gpu/ without the Nth __syncthreads() of gpu/FILE. Says the line it stood in.
 remove() {
-  local op=$1 nth=$2 id=$3
+  local file=$1 nth=$2 id=$3
   rm -rf "${work:?}/$id"
   mkdir -p "$work/$id"
   cp -r gpu "$work/$id/gpu"
   awk -v nth="$nth" -v line="$work/$id/line" '
     /__syncthreads\(\);/ && ++n == nth { sub(/__syncthreads\(\);/, ""); print NR > line }
-    { print }' "gpu/$op.cu" >"$work/$id/gpu/$op.cu"
+    { print }' "gpu/$file" >"$work/$id/gpu/$file"
   [ -s "$work/$id/line" ]
 }
 
 # chosen OP ID: --variant for each of the plug-in's.
 chosen() { "$assay" list variants --plugin "$work/$2.so" 2>/dev/null | grep -oE "[a-z0-9_]+@$2" | sort -u | sed "s/^/--variant $1=/"; }
 
+# race OP ID: looks in parts of the edge cases, for the speed of it, until one has a race; that one twice.
+race() {
+  local op=$1 id=$2 again part options
+  plugin "$op" "$id" -fsanitize=thread || return 1
+  read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
+  for ((part = 1; part <= 16; ++part)); do
+    for again in 1 2; do
+      "$assay" run "conformance/suites/$op.yaml" --section edge --shard "$part/16" --device simt --plugin "$work/$id.so" --workers 1 \
+        "${options[@]}" 2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
+      grep -q 'race: ' "$work/$id.out1" || break
+    done
+    grep -q 'race: ' "$work/$id.out1" && return 0
+  done
+  return 1
+}
+
 races() {
-  local op nth id failed=0 count=0
-  for op in $(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def); do
+  local file op ops nth id failed=0 count=0 what
+  for file in $(cd gpu && grep -l '__syncthreads();' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
+    # What is in lib/ is shown by the first of the operators that include it.
+    ops=${file%.cu}
+    case $file in lib/*) ops=$(grep -l "include \"gpu/$file\"" gpu/*.cu | sed 's,gpu/,,; s,\.cu$,,') ;; esac
     for ((nth = 1; ; ++nth)); do
-      id=${op}_barrier_$nth
-      remove "$op" "$nth" "$id" || break
+      id=$(basename "${file%.*}")_barrier_$nth
+      remove "$file" "$nth" "$id" || break
       count=$((count + 1))
-      plugin "$op" "$id" -fsanitize=thread || return 1
-      local again part options
-      read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
-      # In parts, for the speed of it, until one has a race; that one twice.
-      for ((part = 1; part <= 16; ++part)); do
-        for again in 1 2; do
-          "$assay" run "conformance/suites/$op.yaml" --section edge --shard "$part/16" --device simt --plugin "$work/$id.so" --workers 1 \
-            "${options[@]}" 2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
-          grep -q 'race: ' "$work/$id.out1" || break
-        done
-        grep -q 'race: ' "$work/$id.out1" && break
-      done
-      local what
+      for op in $ops; do race "$op" "$id" && break; done
       what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
       if [ -z "$what" ]; then
-        printf 'races: %s.cu:%s: no race reported without this barrier\n' "$op" "$(cat "$work/$id/line")"
+        printf 'races: %s:%s: no race reported without this barrier\n' "$file" "$(cat "$work/$id/line")"
         tail -n 3 "$work/$id.out1"
         failed=1
       elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
-        printf 'races: %s.cu:%s: two runs differ: %s\n' "$op" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
+        printf 'races: %s:%s: two runs differ: %s\n' "$file" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
         failed=1
       else
-        printf 'races: %s.cu:%s removed: %s cases, first: %s\n' "$op" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"
+        printf 'races: %s:%s removed: %s cases, first: %s\n' "$file" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"
       fi
     done
   done
@@ -108,7 +115,7 @@ uninit() {
   local op id
   op=$(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def | head -n 1)
   id=${op}_unwritten
-  remove "$op" 1 "$id" && plugin "$op" "$id" -fsanitize=memory || return 1
+  remove "$op.cu" 1 "$id" && plugin "$op" "$id" -fsanitize=memory || return 1
   local options
   read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
   "$assay" run "conformance/suites/$op.yaml" --section edge --device simt --plugin "$work/$id.so" "${options[@]}" >"$work/$id.out" 2>"$work/$id.err"

@@ -1,9 +1,9 @@
 # Label sanitize: the suites' corners under sanitizers, each in a build of its own below build/ (ci/sanitize.sh);
-# skipped where clang is missing. asan and tsan are for every change, the rest is nightly.
+# skipped where clang is missing. asan, tsan and races are for every change, the rest is nightly.
 foreach(kind asan tsan sample msan races uninit)
   add_test(NAME sanitize.${kind} COMMAND ${PROJECT_SOURCE_DIR}/ci/sanitize.sh ${kind} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set(labels sanitize)
-  if(NOT kind MATCHES "^(asan|tsan)$")
+  if(NOT kind MATCHES "^(asan|tsan|races)$")
     list(APPEND labels nightly)
   endif()
   set_tests_properties(sanitize.${kind} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77 RESOURCE_LOCK sanitize)
