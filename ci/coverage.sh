@@ -19,7 +19,7 @@ if ! command -v "$gcov" >/dev/null || ! "$cc" --version 2>/dev/null | grep -q 'F
   echo "coverage: needs gcc and its gcov: skipped"
   exit 77
 fi
-tests="simt_test simt_philox_test simt_sampler_test simt_model_test simt_plain_test kv_test judge_test execute_test ref_check_test"
+tests=(simt_test simt_philox_test simt_sampler_test simt_model_test simt_plain_test kv_test judge_test execute_test ref_check_test)
 out=$build/coverage
 mkdir -p "$out"
 
@@ -50,8 +50,7 @@ C
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DASSAY_CUDA=OFF "-DCMAKE_C_COMPILER=$cc" "-DCMAKE_CXX_COMPILER=$cxx" \
       "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1 --coverage" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1 --coverage" \
       "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--wrap=_exit $out/ends.o --coverage" &&
-    # shellcheck disable=SC2086 # a list of words
-    cmake --build "$build" -j "$jobs" --target assay $tests
+    cmake --build "$build" -j "$jobs" --target assay "${tests[@]}"
 }
 
 if [ -z "$keep" ]; then
@@ -65,7 +64,7 @@ if [ -z "$keep" ]; then
     "$build/assay" run conformance/suites --section "$section" --device simt --deadline 600 >"$out/$section.log" 2>&1
     tail -n 1 "$out/$section.log"
   done
-  for test in $tests; do
+  for test in "${tests[@]}"; do
     "$build/conformance/selftest/$test" --verbose=0 >"$out/$test.log" 2>&1 || echo "coverage: $test failed: $out/$test.log"
   done
 fi
