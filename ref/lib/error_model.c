@@ -9,8 +9,7 @@
 #include "core/wide.h"
 #include "ref/lib/lattice.h"
 
-const assay_contract plain_contract = {
-    .qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
+const assay_contract plain_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
 
 double storing_variance(double value, assay_dtype dtype) {
   const double ulp = assay_ulp(value, dtype);
@@ -18,8 +17,7 @@ double storing_variance(double value, assay_dtype dtype) {
 }
 
 double rounding_variance(double value, assay_dtype dtype) {
-  if (dtype == ASSAY_NONE || assay_round_f64(value, dtype) == value)
-    return 0;
+  if (dtype == ASSAY_NONE || assay_round_f64(value, dtype) == value) return 0;
   return storing_variance(value, dtype);
 }
 
@@ -32,13 +30,11 @@ double accumulation_variance(double terms, double lanes) {
 static double lanes_of(const assay_contract *contract, int64_t keys) {
   double lanes = contract->pv_lanes > 0 ? contract->pv_lanes : 1;
   if (contract->keys_per_split > 0 && contract->keys_per_split < keys)
-    lanes *= (double)((keys + contract->keys_per_split - 1) /
-                      contract->keys_per_split);
+    lanes *= (double)((keys + contract->keys_per_split - 1) / contract->keys_per_split);
   return lanes;
 }
 
-double key_sum_variance(const assay_contract *contract, int64_t keys,
-                        int64_t terms) {
+double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t terms) {
   return accumulation_variance((double)terms, lanes_of(contract, keys));
 }
 
@@ -53,12 +49,9 @@ int64_t key_sum_room(const assay_contract *contract, int64_t D) {
   return (5 + lanes_followed(contract)) * D;
 }
 
-void key_sum_place(key_sum *sum, const assay_contract *contract, int64_t D,
-                   double *memory) {
-  *sum = (key_sum){
-      .contract = contract, .D = D, .lanes = lanes_followed(contract)};
-  double **const array[] = {&sum->abs,  &sum->walk, &sum->square,
-                            &sum->lost, &sum->away, &sum->running};
+void key_sum_place(key_sum *sum, const assay_contract *contract, int64_t D, double *memory) {
+  *sum = (key_sum){.contract = contract, .D = D, .lanes = lanes_followed(contract)};
+  double **const array[] = {&sum->abs, &sum->walk, &sum->square, &sum->lost, &sum->away, &sum->running};
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i)
     *array[i] = memory + (int64_t)i * D;
 }
@@ -100,17 +93,12 @@ static inline double where(bool condition, double x) {
 }
 
 /* One term in every channel. */
-ASSAY_WIDE static void add_term(int64_t D, double p, const double *restrict v,
-                                const double *restrict away,
-                                double *restrict total,
-                                double *restrict running, double *restrict walk,
-                                double *restrict square,
-                                double *restrict lost) {
+ASSAY_WIDE static void add_term(int64_t D, double p, const double *restrict v, const double *restrict away,
+                                double *restrict total, double *restrict running, double *restrict walk,
+                                double *restrict square, double *restrict lost) {
   for (int64_t d = 0; d < D; ++d) {
-    const double x = p * v[d], s = running[d] + x, size = fabs(x),
-                 near = 0x1p-24 * fabs(s);
-    const double half = near > away[d] ? near : away[d],
-                 e = where(x != 0, binade(s));
+    const double x = p * v[d], s = running[d] + x, size = fabs(x), near = 0x1p-24 * fabs(s);
+    const double half = near > away[d] ? near : away[d], e = where(x != 0, binade(s));
     total[d] += size;
     running[d] = s;
     walk[d] += e * e;
@@ -126,9 +114,7 @@ void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
     for (int64_t i = 0; i < sum->lanes * D; ++i)
       sum->running[i] = 0;
   }
-  add_term(D, p, v, sum->away, sum->abs,
-           sum->running + sum->terms % sum->lanes * D, sum->walk, sum->square,
-           sum->lost);
+  add_term(D, p, v, sum->away, sum->abs, sum->running + sum->terms % sum->lanes * D, sum->walk, sum->square, sum->lost);
   ++sum->terms;
 }
 
@@ -136,23 +122,17 @@ void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
  * combined (two roundings of the result's size). What is lost is uniform
  * between nothing and all of it. */
 void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
-  const double lanes = lanes_of(sum->contract, keys),
-               chain = (double)sum->terms / lanes;
+  const double lanes = lanes_of(sum->contract, keys), chain = (double)sum->terms / lanes;
   const double alike = key_sum_variance(sum->contract, keys, sum->terms);
   const double subnormal = (double)sum->terms * 0x1p-298 / 12;
   for (int64_t d = 0; d < sum->D; ++d) {
-    if (!(sum->abs[d] > 0))
-      continue;
-    const double whole = sum->factor * sum->whole[d], S = whole * whole,
-                 Q = sum->square[d], lost = sum->lost[d];
+    if (!(sum->abs[d] > 0)) continue;
+    const double whole = sum->factor * sum->whole[d], S = whole * whole, Q = sum->square[d], lost = sum->lost[d];
     const double standing = sum->walk[d] * 0x1p-46 / 12;
-    const double shuffled = f32_variance * (chain + 1) *
-                            ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
-    const double own = (standing > shuffled ? standing : shuffled) +
-                       f32_variance * (Q + 2 * (S > Q ? S : Q));
+    const double shuffled = f32_variance * (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
+    const double own = (standing > shuffled ? standing : shuffled) + f32_variance * (Q + 2 * (S > Q ? S : Q));
     const double formula = alike * sum->abs[d] * sum->abs[d];
-    const double added =
-        (own > formula ? own : formula) + lost * lost / 3 + subnormal;
+    const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal;
     variance[d] += added / (sum->factor * sum->factor);
   }
 }
@@ -177,8 +157,7 @@ void equal_terms_start(equal_terms *equal, int64_t terms, void *memory) {
 void equal_terms_add(equal_terms *equal, double x, double running) {
   const float value = (float)x;
   const double ulp = 0x1p-23 * binade(running);
-  if (!(value > 0) || !((double)value >= ulp / 2))
-    return; /* lost: counted there */
+  if (!(value > 0) || !((double)value >= ulp / 2)) return; /* lost: counted there */
   uint32_t code;
   memcpy(&code, &value, sizeof code);
   code >>= 7;
@@ -186,11 +165,8 @@ void equal_terms_add(equal_terms *equal, double x, double running) {
   while (equal->slot[at].code != 0 && equal->slot[at].code != code)
     at = (at + 1) & (equal->slots - 1);
   equal_slot *slot = &equal->slot[at];
-  const double steps =
-      (double)value / ulp; /* a power of two; running >= value: at most 2^24 */
-  const double error = (double)(int64_t)steps != steps
-                           ? ulp
-                           : 0; /* a multiple of the ulp is added exactly */
+  const double steps = (double)value / ulp;                       /* a power of two; running >= value: at most 2^24 */
+  const double error = (double)(int64_t)steps != steps ? ulp : 0; /* a multiple of the ulp is added exactly */
   slot->code = code;
   slot->ulps += error;
   slot->ulps2 += error * error;
@@ -219,14 +195,12 @@ double equal_terms_shared(const equal_terms *equal) {
  * is counted so, its ulp at most 2^-23 of it and at most that of sum |x|. A
  * relative rounding of every k_d adds sum (q_d k_d)^2 of its relative variance.
  */
-double dot_variance(const assay_contract *contract, int64_t D, double abs_dot,
-                    double square_dot, bool k_is_rounded) {
+double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, double square_dot, bool k_is_rounded) {
   const double lanes = contract->qk_lanes > 0 ? contract->qk_lanes : 1;
   double variance = abs_dot * abs_dot * accumulation_variance((double)D, lanes);
   const double heavy = square_dot - 2.4674 * abs_dot * abs_dot / (double)D;
   if (heavy > 0) {
-    const double most = binade(abs_dot),
-                 size = heavy < most * most ? heavy : most * most;
+    const double most = binade(abs_dot), size = heavy < most * most ? heavy : most * most;
     variance += (double)D / lanes * size * 0x1p-46 / 12;
   }
   if (k_is_rounded) {
