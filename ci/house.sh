@@ -40,6 +40,8 @@ search() { xargs -r -d '\n' grep -nHE -e "$1" 2>/dev/null; }
 ops() { sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def; }
 sources() { files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
 is_op() { ops | grep -qx -- "$1"; }
+strategies() { [ ! -e include/assay/strategies.def ] || sed -n 's/^ASSAY_STRATEGY(\([a-z0-9_]*\), *\([a-z0-9_]*\)).*/\1_\2/p' include/assay/strategies.def; }
+is_strategy() { strategies | grep -qx -- "$1"; }
 
 # Every operator has its room in four places.
 rule_rooms() {
@@ -50,6 +52,9 @@ rule_rooms() {
       [ -s "$place" ] || say rooms "$place" "missing; $op is in include/assay/ops.def"
     done
   done
+  for op in $(strategies); do
+    [ -s "gpu/$op.cu" ] || say rooms "gpu/$op.cu" "missing; $op is in include/assay/strategies.def"
+  done
 }
 
 # Nothing stands in a room's place without being an operator. traces and models are suites over operators.
@@ -59,6 +64,7 @@ rule_strangers() {
     [ -e "$path" ] || continue
     stem=$(basename "${path%.*}")
     case $path in conformance/suites/traces.yaml | conformance/suites/models.yaml) continue ;; esac
+    [[ $path == gpu/* ]] && is_strategy "$stem" && continue
     is_op "$stem" || say strangers "$path" "no operator '$stem' in include/assay/ops.def"
   done
 }
@@ -126,11 +132,11 @@ rule_flags() {
   hits flags "no fast-math" <"$scratch"
 }
 
-# All inline PTX is in gpu/lib/ptx.cuh, where simt has a second body for it.
+# All inline PTX is in gpu/lib/ptx*.cuh, where simt has a second body for it.
 rule_asm() {
-  sources | grep '^gpu/' | grep -v -e '^gpu/lib/ptx\.cuh$' -e '^gpu/simt/' |
+  sources | grep '^gpu/' | grep -v -e '^gpu/lib/ptx[a-z0-9_]*\.cuh$' -e '^gpu/simt/' |
     search '(^|[^A-Za-z0-9_])(__asm__|__asm|asm)[[:space:]]*(volatile|__volatile__)?[[:space:]]*\(' >"$scratch" || true
-  hits asm "inline PTX belongs in gpu/lib/ptx.cuh" <"$scratch"
+  hits asm "inline PTX belongs in gpu/lib/ptx.cuh and its kin" <"$scratch"
 }
 
 # No exit and no printing below main.c; a report prints to the stream it is given.

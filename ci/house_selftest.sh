@@ -22,6 +22,9 @@ fresh() {
     printf 'check: []\n' >"conformance/suites/$op.yaml"
     printf '# %s\n' "$op" >"docs/kernels/$op.md"
   done
+  for op in $(sed -n 's/^ASSAY_STRATEGY(\([a-z0-9_]*\), *\([a-z0-9_]*\)).*/\1_\2/p' include/assay/strategies.def); do
+    printf '#include "assay/op.h"\n' >"gpu/$op.cu"
+  done
   printf 'int core_of_it;\n' >core/registry.c
   printf 'int engine;\n' >conformance/judge.c
   printf 'int entry;\n' >conformance/main.c
@@ -51,6 +54,7 @@ plant rooms gpu/gate_attention.cu 'rm gpu/gate_attention.cu'
 plant rooms conformance/suites/softmax_attention.yaml ': >conformance/suites/softmax_attention.yaml'
 plant rooms docs/kernels/softmax_attention.md 'rm docs/kernels/softmax_attention.md'
 plant rooms ref/no_such_room.c 'echo "ASSAY_OP(no_such_room)" >>include/assay/ops.def'
+plant rooms gpu/gate_attention_no_such.cu 'echo "ASSAY_STRATEGY(gate_attention, no_such)" >>include/assay/strategies.def'
 plant strangers ref/stranger.c 'echo "int x;" >ref/stranger.c'
 plant strangers gpu/stranger.cu 'echo "int x;" >gpu/stranger.cu'
 plant strangers conformance/suites/stranger.yaml 'echo "check: []" >conformance/suites/stranger.yaml'

@@ -41,11 +41,18 @@ clean() {
   tail -n 1 "$out"
 }
 
-# plugin OP ID FLAGS...: $work/ID.so from $work/ID/gpu.
+# op_of STEM: the operator of gpu/STEM.cu.
+op_of() {
+  local op
+  op=$(sed -n 's/^ASSAY_STRATEGY(\([a-z0-9_]*\), *\([a-z0-9_]*\)).*/\1 \1_\2/p' include/assay/strategies.def | awk -v stem="$1" '$2 == stem { print $1 }')
+  printf '%s\n' "${op:-$1}"
+}
+
+# plugin STEM ID FLAGS...: $work/ID.so from $work/ID/gpu.
 plugin() {
-  local op=$1 id=$2
+  local stem=$1 id=$2
   shift 2
-  printf '#include "gpu/%s.cu"\n' "$op" >"$work/$id/plugin.cpp"
+  printf '#include "gpu/%s.cu"\n' "$stem" >"$work/$id/plugin.cpp"
   clang++ -std=c++20 -O1 -g1 -fno-omit-frame-pointer -ffp-contract=off "$@" -shared -fPIC -fvisibility=hidden \
     -DASSAY_FEW_TYPES "-DASSAY_VARIANT_SUFFIX=\"@$id\"" "-DASSAY_AS_PLUGIN=\"$id\"" -I "$work/$id" -I "$work/$id/gpu" \
     -I include -I . -include "$work/$id/gpu/simt/cuda.h" -x c++ "$work/$id/plugin.cpp" -o "$work/$id.so"
@@ -66,10 +73,11 @@ remove() {
 # chosen OP ID: --variant for each of the plug-in's.
 chosen() { "$assay" list variants --plugin "$work/$2.so" 2>/dev/null | grep -oE "[a-z0-9_]+@$2" | sort -u | sed "s/^/--variant $1=/"; }
 
-# race OP ID: looks in parts of the edge cases, for the speed of it, until one has a race; that one twice.
+# race STEM ID: looks in parts of the edge cases, for the speed of it, until one has a race; that one twice.
 race() {
-  local op=$1 id=$2 again part options
-  plugin "$op" "$id" -fsanitize=thread || return 1
+  local op id=$2 again part options
+  op=$(op_of "$1")
+  plugin "$1" "$id" -fsanitize=thread || return 1
   read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
   for ((part = 1; part <= 16; ++part)); do
     for again in 1 2; do

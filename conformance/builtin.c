@@ -13,6 +13,9 @@ const struct assay_simt_api *assay_simt_host_api(void);
 #define ASSAY_OP(stem) const assay_variant *assay_variants_simt_##stem(int32_t *count);
 #include "assay/ops.def"
 #undef ASSAY_OP
+#define ASSAY_STRATEGY(op, name) const assay_variant *assay_variants_simt_##op##_##name(int32_t *count);
+#include "assay/strategies.def"
+#undef ASSAY_STRATEGY
 #endif
 
 #ifdef ASSAY_HAVE_CUDA
@@ -20,6 +23,9 @@ const assay_device *assay_device_cuda(void);
 #define ASSAY_OP(stem) const assay_variant *assay_variants_cuda_##stem(int32_t *count);
 #include "assay/ops.def"
 #undef ASSAY_OP
+#define ASSAY_STRATEGY(op, name) const assay_variant *assay_variants_cuda_##op##_##name(int32_t *count);
+#include "assay/strategies.def"
+#undef ASSAY_STRATEGY
 #endif
 
 typedef const assay_variant *(*variant_table)(int32_t *count);
@@ -39,6 +45,10 @@ assay_status builtin_register(assay_error *error) {
 #ifdef ASSAY_HAVE_SIMT
   assay_registry_set_simt(assay_simt_host_api());
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_simt(), error);
+#define ASSAY_STRATEGY(op, name)                                                                                       \
+  if (status == ASSAY_OK) status = add_table(assay_variants_simt_##op##_##name, error);
+#include "assay/strategies.def"
+#undef ASSAY_STRATEGY
 #define ASSAY_OP(stem)                                                                                                 \
   if (status == ASSAY_OK) status = add_table(assay_variants_simt_##stem, error);
 #include "assay/ops.def"
@@ -46,6 +56,10 @@ assay_status builtin_register(assay_error *error) {
 #endif
 #ifdef ASSAY_HAVE_CUDA
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_cuda(), error);
+#define ASSAY_STRATEGY(op, name)                                                                                       \
+  if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##op##_##name, error);
+#include "assay/strategies.def"
+#undef ASSAY_STRATEGY
 #define ASSAY_OP(stem)                                                                                                 \
   if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##stem, error);
 #include "assay/ops.def"

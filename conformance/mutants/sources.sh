@@ -13,7 +13,11 @@ for id in $(awk '$1 == "mutant" { print $2 }' "$list"); do
     printf 'mutant %s: reads the original: %s\n' "$id" "$original"
     bad=1
   fi
-  for file in $(awk -v id="$id" '$1 == "mutant" { on = $2 == id } on && $1 == "op" { print "gpu/" $2 ".cu" } on && $1 == "file" { print $2 }' "$list" | sort -u); do
+  for file in $(awk -v id="$id" '
+    $1 == "mutant" { on = $2 == id; stem = "" }
+    on && $1 == "kernel" { stem = $2 }
+    on && $1 == "op" { print "gpu/" (stem == "" ? $2 : stem) ".cu" }
+    on && $1 == "file" { print $2 }' "$list" | sort -u); do
     grep -qxF "$built/$id/$file" <<<"$read_files" || { printf 'mutant %s: does not read its copy of %s\n' "$id" "$file"; bad=1; }
   done
 done
