@@ -160,6 +160,33 @@ typedef struct assay_model_taps {
  * A device path computes as it does and takes neither seriously. */
 typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_model_mode;
 
+/* Which operators a device path uses, for comparing one with another. All words are "name=value".
+ * A form is a fused operator that others could stand for: off: the others; on: it, or the call is refused with the
+ * reason; auto: it where a variant takes the call.
+ *   qk_norm                  qk_norm | rms_norm or uclip_norm, head by head
+ *   append                   attention_append | kv_append, then attention; steps of one token a request
+ *   mmha                     mmha | rope and the above, bias apart; likewise, without qk_norm
+ *   add_norm                 add_rms_norm, add_layer_norm, add_uclip_norm | bias_residual, then the norm; gpt2: only
+ *                            without a bias there
+ *   post_pre_uclip           post_attn_pre_mlp_uclip | uclip_norm, bias_residual, uclip_norm; asynct
+ *   bias_gelu_new            gemm, bias_gelu_new | gemm with the bias, bias_gelu_new with zeros; gpt2
+ *   bias_residual            gemm, bias_residual | gemm with the bias, bias_residual without; gpt2
+ * A forced variant, "op=name": every call of that operator, which is an error where it declines one. */
+typedef struct assay_model_options {
+  const char *const *form; /* "append=on" */
+  int32_t forms;
+  const char *const *variant; /* "gemm=tiled" */
+  int32_t variants;
+} assay_model_options;
+
+/* Calls of one operator that took one variant and, in it, one path. */
+typedef struct assay_model_path {
+  const char *op, *variant, *path; /* path: as the launch says it, "" if it does not */
+  const char *stage;               /* of the last call: "attn.qkv" */
+  int64_t layer;                   /* of the last call; -1: outside */
+  int64_t calls;
+} assay_model_path;
+
 /* What one session can hold; memory is taken at open. */
 typedef struct assay_model_limits {
   int64_t num_blocks;   /* pool */
@@ -181,6 +208,10 @@ typedef struct assay_model_backend {
   assay_status (*forward)(assay_model_session *session, const assay_model_batch *batch, double *logits,
                           const assay_model_taps *taps, assay_error *error);
   void (*close)(assay_model_session *session); /* NULL is allowed */
+  /* NULL for "ref". set_options comes before the first step; ASSAY_ERR_INPUT: an unknown word; the message says which
+   * there are. path: index from 0, false behind the last. */
+  assay_status (*set_options)(assay_model_session *session, const assay_model_options *options, assay_error *error);
+  bool (*path)(const assay_model_session *session, int32_t index, assay_model_path *path);
 } assay_model_backend;
 
 const assay_model_backend *assay_model_ref(void);
