@@ -14,7 +14,7 @@
 #include "expand.h"
 #include "judge_parts.h"
 
-enum { COLUMNS = 11, MAX_JOBS = 64, ALLCLOSE_SECONDS = 60, MAX_VARIANTS = 8 };
+enum { COLUMNS = 13, MAX_JOBS = 64, ALLCLOSE_SECONDS = 60, MAX_VARIANTS = 8 };
 
 /* ---- the manifest ------------------------------------------------------------------------------------ */
 
@@ -43,8 +43,9 @@ static assay_status read_text(const char *path, char **text, assay_error *error)
 }
 
 static assay_status read_line(const char *path, int32_t number, char *line, mutant *m, assay_error *error) {
-  const char **const column[COLUMNS] = {&m->id,   &m->plugin,  &m->op,     &m->variants, &m->suite, &m->section,
-                                        &m->seed, &m->filters, &m->expect, &m->ids,      &m->why};
+  const char **const column[COLUMNS] = {&m->id,      &m->plugin, &m->op,      &m->variants, &m->suite,
+                                        &m->section, &m->seed,   &m->filters, &m->expect,   &m->ids,
+                                        &m->why,     &m->device, &m->absent};
   int found = 0;
   for (char *at = line; at != NULL; ++found) {
     char *tab = strchr(at, '\t');
@@ -57,6 +58,8 @@ static assay_status read_line(const char *path, int32_t number, char *line, muta
   if (m->id[0] == '\0' || m->plugin[0] == '\0' || m->variants[0] == '\0' || m->expect[0] == '\0')
     return assay_fail(error, ASSAY_ERR_INPUT, "%s:%d: id, plug-in, variants and expected checks must be given", path,
                       number);
+  if (strcmp(m->device, "simt") != 0 && strcmp(m->device, "cuda") != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s:%d: device: found '%s', allowed simt, cuda", path, number, m->device);
   if (assay_op_find(m->op) == NULL)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s:%d: found operator '%s', which there is not", path, number, m->op);
   return ASSAY_OK;
@@ -103,6 +106,10 @@ bool mutant_is_control(const mutant *m) {
   return strcmp(m->expect, "pass") == 0;
 }
 
+bool mutant_is_absent(const mutant *m) {
+  return m->absent[0] != '\0';
+}
+
 /* ---- one mutant -------------------------------------------------------------------------------------- */
 
 typedef struct hunt {
@@ -146,7 +153,7 @@ static void on_result(void *context, int64_t index, const assay_case *one, const
 
 static bool case_wanted(const mutant *m, const assay_case *one) {
   static const char *const sections[] = {"check", "edge", "refuse", "bench"};
-  if (!case_runs_on(one, "simt") || one->section == SECTION_BENCH || strcmp(one->op->name, m->op) != 0) return false;
+  if (!case_runs_on(one, m->device) || one->section == SECTION_BENCH || strcmp(one->op->name, m->op) != 0) return false;
   if (m->section[0] != '\0' && strcmp(m->section, sections[one->section]) != 0) return false;
   char id[192], filter[128];
   (void)snprintf(id, sizeof id, "%s/%s/%s", one->suite, sections[one->section], one->name);
@@ -165,7 +172,7 @@ static assay_status find_variants(const mutant *m, const assay_variant **found, 
     const size_t size = strcspn(at, ",");
     char name[128];
     (void)snprintf(name, sizeof name, "%.*s@%s", (int)size, at, m->id);
-    found[*count] = assay_variant_find(m->op, name, "simt");
+    found[*count] = assay_variant_find(m->op, name, m->device);
     if (found[(*count)++] == NULL)
       return assay_fail(error, ASSAY_ERR_INPUT, "mutant %s: its plug-in has no variant '%s'", m->id, name);
     at += size + (at[size] == ',');
@@ -188,13 +195,13 @@ static assay_status make_cases(const mutant *m, const case_list *list, assay_cas
       assay_case *one = &(*made)[(*count)++];
       *one = list->cases[i];
       (void)snprintf(one->variant, sizeof one->variant, "%s", variant[v]->name);
-      (void)snprintf(one->device, sizeof one->device, "simt");
+      (void)snprintf(one->device, sizeof one->device, "%s", m->device);
     }
   if (*count > 0) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "mutant %s: no case of its suite is chosen", m->id);
 }
 
-static void replay_kill(double deadline_s, mutant_result *result) {
+static void replay_kill(const mutant *m, double deadline_s, mutant_result *result) {
   mutant_result again;
   assay_case one;
   assay_error error = {""};
@@ -203,7 +210,8 @@ static void replay_kill(double deadline_s, mutant_result *result) {
   hunt h = {&same, &again, &one, 1, false};
   memset(&again, 0, sizeof again);
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
-  result->replayed = execute_stream(next_case, "simt", &options, on_result, &h, &error) == ASSAY_OK && again.expected;
+  result->replayed =
+      execute_stream(next_case, m->device, &options, on_result, &h, &error) == ASSAY_OK && again.expected;
   case_free(&one);
 }
 
@@ -223,7 +231,7 @@ static void ask_allclose(const mutant *m, mutant_result *result) {
   if (pid == 0) {
     (void)close(fds[0]);
     (void)alarm(ALLCLOSE_SECONDS);
-    const assay_device *device = assay_device_find("simt");
+    const assay_device *device = assay_device_find(m->device);
     answer.status = device->open(&answer.error);
     for (int32_t v = 0; v < variants && answer.status == ASSAY_OK; ++v)
       answer.status = allclose_judge(variant[v], device, &answer.verdict, &answer.error);
@@ -254,6 +262,7 @@ void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_r
   int64_t count = 0;
   char path[4096];
   memset(result, 0, sizeof *result);
+  if (mutant_is_absent(m)) return;
   hunt h = {.mutant = m, .result = result};
   const double start = judge_now_ms();
   const uint64_t seed = m->seed[0] != '\0' ? strtoull(m->seed, NULL, 0) : 1;
@@ -264,9 +273,9 @@ void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_r
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
   h.cases = cases;
   h.count = count;
-  if (status == ASSAY_OK) status = execute_stream(next_case, "simt", &options, on_result, &h, &error);
+  if (status == ASSAY_OK) status = execute_stream(next_case, m->device, &options, on_result, &h, &error);
   result->seconds = (judge_now_ms() - start) * 1e-3;
-  if (status == ASSAY_OK && result->killed && result->replay[0] != '\0') replay_kill(deadline_s, result);
+  if (status == ASSAY_OK && result->killed && result->replay[0] != '\0') replay_kill(m, deadline_s, result);
   result->status = status;
   if (status != ASSAY_OK)
     (void)snprintf(result->message, sizeof result->message, "%s", error.text);

@@ -1,13 +1,14 @@
 /* mutants.h: kernels wrong on purpose, as plug-ins, against the suites. A manifest (one line a mutant, columns
  * separated by tabs, "-" for none) says what there is: id plugin operator variants suite section seed filters
- * expected-checks catalogue-ids why Lists have commas. Expected "pass": a control, an unchanged copy. */
+ * expected-checks catalogue-ids why device absent. Lists have commas. Expected "pass": a control, an unchanged copy.
+ * absent: why this device cannot show it; then nothing runs. */
 #ifndef ASSAY_CONFORMANCE_MUTANTS_H
 #define ASSAY_CONFORMANCE_MUTANTS_H
 
 #include "mutants_allclose.h"
 
 typedef struct mutant {
-  const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why;
+  const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
 } mutant;
 
 typedef struct mutant_list {
@@ -20,6 +21,7 @@ typedef struct mutant_list {
 assay_status mutants_read(const char *path, mutant_list *list, assay_error *error);
 void mutants_free(mutant_list *list);
 bool mutant_is_control(const mutant *m);
+bool mutant_is_absent(const mutant *m);
 /* Is `word` one of `list`, whose items are separated by commas? */
 bool mutants_list_has(const char *list, const char *word);
 

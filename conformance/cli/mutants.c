@@ -1,4 +1,5 @@
-/* mutants.c: assay mutants: every kernel that is wrong on purpose against its suite, and the kill matrix. */
+/* mutants.c: assay mutants: every kernel that is wrong on purpose against its suite, and the kill matrix; one for each
+ * device. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,15 +9,14 @@
 #include "cli.h"
 #include "conformance/mutants.h"
 #include "conformance/report_text.h"
-#include "core/registry.h"
 
-#ifndef ASSAY_MUTANTS_MANIFEST
-#define ASSAY_MUTANTS_MANIFEST "mutants.tsv"
+#ifndef ASSAY_MUTANTS_DIR
+#define ASSAY_MUTANTS_DIR "."
 #endif
 
 typedef struct matrix {
   text_file jsonl;
-  int64_t mutants, killed, controls, clean, cases;
+  int64_t mutants, killed, controls, clean, absent, cases;
   int64_t caught[ALLCLOSE_COUNT], unseen; /* by each judge; killed here and caught by none of them */
   bool bad;
 } matrix;
@@ -29,18 +29,24 @@ static void print_head(void) {
 }
 
 static const char *outcome(const mutant *m, const mutant_result *r) {
+  if (mutant_is_absent(m)) return "not shown";
   if (r->status != ASSAY_OK) return "NOT RUN";
   if (mutant_is_control(m)) return r->killed ? "FALSE ALARM" : r->passes > 0 ? "pass" : "NOTHING RAN";
   return !r->killed ? "SURVIVES" : r->check;
 }
 
 static bool is_good(const mutant *m, const mutant_result *r) {
+  if (mutant_is_absent(m)) return true;
   if (r->status != ASSAY_OK) return false;
   if (mutant_is_control(m)) return !r->killed && r->passes > 0;
   return r->killed && r->expected && r->replayed;
 }
 
 static void print_row(const mutant *m, const mutant_result *r) {
+  if (mutant_is_absent(m)) {
+    printf("%-28s %-12s %-13s %s\n", m->id, m->ids[0] != '\0' ? m->ids : "-", outcome(m, r), m->absent);
+    return;
+  }
   printf("%-28s %-12s %-13s %6lld %7.2f  ", m->id, m->ids[0] != '\0' ? m->ids : "-", outcome(m, r), (long long)r->cases,
          r->seconds);
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
@@ -95,6 +101,8 @@ static void write_row(FILE *to, const mutant *m, const mutant_result *r) {
   (void)fputs("{\"mutant\":", to);
   text_json(to, m->id);
   json_text(to, "op", m->op);
+  json_text(to, "device", m->device);
+  if (mutant_is_absent(m)) json_text(to, "not_shown", m->absent);
   json_list(to, "variant", m->variants);
   json_list(to, "ids", m->ids);
   json_text(to, "why", m->why);
@@ -116,8 +124,12 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
   const bool good = is_good(m, r), control = mutant_is_control(m);
   (void)index;
   all->bad = all->bad || !good;
-  *(control ? &all->controls : &all->mutants) += 1;
-  *(control ? &all->clean : &all->killed) += good;
+  if (mutant_is_absent(m)) {
+    ++all->absent;
+  } else {
+    *(control ? &all->controls : &all->mutants) += 1;
+    *(control ? &all->clean : &all->killed) += good;
+  }
   all->cases += r->cases;
   if (!control && r->compared) {
     bool any = false;
@@ -134,16 +146,17 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
 
 static void print_sum(const matrix *all, FILE *jsonl) {
   printf("mutants: %lld of %lld killed by the check they were made for, %lld of %lld controls pass, %lld cases;"
-         " plain allclose catches",
+         " %lld not shown here; plain allclose catches",
          (long long)all->killed, (long long)all->mutants, (long long)all->clean, (long long)all->controls,
-         (long long)all->cases);
+         (long long)all->cases, (long long)all->absent);
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
     printf("%s %s %lld", j > 0 ? "," : "", allclose_name(j), (long long)all->caught[j]);
   printf("; %lld are caught by none of these\n", (long long)all->unseen);
   if (jsonl == NULL) return;
   (void)fprintf(jsonl, "{\"summary\":\"mutants\",\"mutants\":%lld,\"killed\":%lld,\"controls\":%lld,\"clean\":%lld",
                 (long long)all->mutants, (long long)all->killed, (long long)all->controls, (long long)all->clean);
-  (void)fprintf(jsonl, ",\"cases\":%lld,\"caught_by_none\":%lld", (long long)all->cases, (long long)all->unseen);
+  (void)fprintf(jsonl, ",\"not_shown\":%lld,\"cases\":%lld,\"caught_by_none\":%lld", (long long)all->absent,
+                (long long)all->cases, (long long)all->unseen);
   json_allclose(jsonl, NULL, all->caught);
   (void)fputs("}\n", jsonl);
 }
@@ -162,6 +175,25 @@ static assay_status choose(const cli_options *options, const mutant_list *list, 
   return assay_fail(error, ASSAY_ERR_INPUT, "--filter: no mutant has this in its name or among its catalogue ids");
 }
 
+/* The manifest given, or that of this build for the device; all of it for one device, which is here. */
+static assay_status read_manifest(const cli_options *options, mutant_list *list, assay_error *error) {
+  char path[4096];
+  assay_device_info info;
+  if (options->words.count > 1)
+    return assay_fail(error, ASSAY_ERR_INPUT, "mutants: takes at most one manifest, found %d words",
+                      options->words.count);
+  (void)snprintf(path, sizeof path, "%s/%s.tsv", ASSAY_MUTANTS_DIR, options->device_given ? options->device : "simt");
+  const char *manifest = options->words.count > 0 ? options->words.item[0] : path;
+  assay_status status = mutants_read(manifest, list, error);
+  for (int32_t i = 1; i < list->count && status == ASSAY_OK; ++i)
+    if (strcmp(list->items[i].device, list->items[0].device) != 0)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s: names several devices, allowed one", manifest);
+  if (status == ASSAY_OK && options->device_given && strcmp(list->items[0].device, options->device) != 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--device: found %s, the manifest's is %s", options->device,
+                        list->items[0].device);
+  return status == ASSAY_OK ? cli_probe(list->items[0].device, &info, error) : status;
+}
+
 int cli_mutants_command(int argc, char **argv) {
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -170,14 +202,8 @@ int cli_mutants_command(int argc, char **argv) {
   bool *chosen = NULL;
   matrix all;
   memset(&all, 0, sizeof all);
-  assay_status status = cli_parse(argc, argv, "--filter --jsonl --jobs --deadline", &options, &error);
-  if (status == ASSAY_OK && options.words.count > 1)
-    status =
-        assay_fail(&error, ASSAY_ERR_INPUT, "mutants: takes at most one manifest, found %d words", options.words.count);
-  if (status == ASSAY_OK && assay_device_find("simt") == NULL)
-    status = assay_fail(&error, ASSAY_ERR_UNSUPPORTED, "mutants: this build has no simt");
-  if (status == ASSAY_OK)
-    status = mutants_read(options.words.count > 0 ? options.words.item[0] : ASSAY_MUTANTS_MANIFEST, &list, &error);
+  assay_status status = cli_parse(argc, argv, "--device --filter --jsonl --jobs --deadline", &options, &error);
+  if (status == ASSAY_OK) status = read_manifest(&options, &list, &error);
   if (status == ASSAY_OK) {
     chosen = calloc((size_t)list.count, sizeof *chosen);
     status = chosen != NULL ? choose(&options, &list, chosen, &error)

@@ -6,7 +6,7 @@ set -euo pipefail
 
 compiler=$1 list=$2 root=$(realpath "$3") built=$(realpath "$4")
 mutants=0 bad=0
-for id in $(awk '$1 == "mutant" { print $2 }' "$list"); do
+for id in $("$(dirname "$0")/manifest.sh" --ids simt "$list"); do
   mutants=$((mutants + 1))
   read_files=$("$compiler" -std=c++20 -M "@$built/$id/flags" "$built/$id/$id.cpp" | sed 's/^[^ ]*://; s/\\$//' | xargs realpath)
   if original=$(grep -F "$root/gpu/" <<<"$read_files"); then
