@@ -270,6 +270,7 @@ extern "C" const assay_device *assay_device_cuda(void) {
                                       compare,
                                       allocate_host,
                                       release_host,
-                                      &assay_cuda_host::timing};
+                                      &assay_cuda_host::timing,
+                                      &assay_cuda_host::flow};
   return &device;
 }

@@ -29,6 +29,9 @@ assay_status side_stream(int32_t number, void **stream, assay_error *error);
 assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds, assay_error *error);
 assay_status side_synchronize(assay_error *error);
 
+/* device_cuda_flow.cu */
+extern const assay_device_flow flow;
+
 /* device_cuda_time.cu. timing_close: gives back what measuring has taken. */
 extern const assay_device_timing timing;
 void timing_close(void);

@@ -1,4 +1,5 @@
-/* device_simt.cpp: the CPU as a device. Memory is the host's; a launch has run when it returns. */
+/* device_simt.cpp: the CPU as a device. Memory is the host's; a launch has run when it returns; what is put into lanes
+ * runs in an order that may be chosen (flow.cpp). */
 #include <stdlib.h>
 
 #include <assay/device.h>
@@ -53,10 +54,13 @@ static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
 }
 
 static void release(void *memory) {
+  (void)assay_simt_host::flow_drain(nullptr);
   free(memory);
 }
 
-static assay_status copy(void *to, const void *from, int64_t bytes, assay_error *) {
+static assay_status copy(void *to, const void *from, int64_t bytes, assay_error *error) {
+  const assay_status status = assay_simt_host::flow_drain_own(error);
+  if (status != ASSAY_OK) return status;
   if (bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
   return ASSAY_OK;
 }
@@ -65,8 +69,8 @@ static void *get_stream() {
   return nullptr;
 }
 
-static assay_status synchronize(assay_error *) {
-  return ASSAY_OK;
+static assay_status synchronize(assay_error *error) {
+  return assay_simt_host::flow_drain_own(error);
 }
 
 extern "C" const assay_device *assay_device_simt(void) {
@@ -94,6 +98,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .compare = nullptr,
                                       .alloc_host = nullptr,
                                       .release_host = nullptr,
-                                      .timing = nullptr}; /* the host's clock */
+                                      .timing = nullptr, /* the host's clock */
+                                      .flow = &assay_simt_host::flow};
   return &device;
 }

@@ -175,7 +175,8 @@ static void run_grid(const int64_t extent[3]) {
 static assay_status launch(const assay_simt_launch *request, assay_error *error) {
   if (running) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: a launch from within a launch");
   if (graph_recording()) return graph_record(request, error);
-  assay_status status = shared_begin_launch(request->shared_bytes, error);
+  assay_status status = flow_drain_own(error);
+  if (status == ASSAY_OK) status = shared_begin_launch(request->shared_bytes, error);
   if (status != ASSAY_OK) return status;
   running = true;
   ++now.launch;

@@ -6,6 +6,8 @@
 #ifndef ASSAY_SIMT_SCHEDULER_H
 #define ASSAY_SIMT_SCHEDULER_H
 
+#include <assay/device.h>
+
 #include "simt/cuda.h"
 #include "simt/fibers.h"
 #include "simt/race.h"
@@ -126,6 +128,11 @@ assay_status graph_capture_begin(void **stream, assay_error *error);
 assay_status graph_capture_end(void **graph, assay_error *error);
 assay_status graph_replay(void *graph, assay_error *error);
 void graph_release(void *graph);
+
+/* flow.cpp. drain_own: what is queued in the device's own stream has run, and what that waits for; drain: all lanes. */
+extern const assay_device_flow flow;
+assay_status flow_drain_own(assay_error *error);
+assay_status flow_drain(assay_error *error);
 
 /* guarded.cpp */
 assay_status guarded_alloc(int64_t bytes, void **memory, int64_t *capacity, assay_error *error);

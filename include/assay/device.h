@@ -2,8 +2,10 @@
 #ifndef ASSAY_DEVICE_H
 #define ASSAY_DEVICE_H
 
-#include "status.h"
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "status.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,6 +47,25 @@ typedef struct assay_device_timing {
   assay_status (*rate)(assay_rate which, double *per_second, assay_error *error); /* measures it; waits */
   assay_status (*state)(assay_device_state *state, assay_error *error);
 } assay_device_timing;
+
+/* Work in lanes: the device's own stream, one for what is sent to it, one for what comes back. Each lane is in order in
+ * itself and in no order with another, unless it waits for a mark of it. */
+typedef enum assay_lane { ASSAY_LANE_OWN, ASSAY_LANE_UP, ASSAY_LANE_DOWN, ASSAY_LANES } assay_lane;
+#define ASSAY_MARKS 32
+
+/* Host memory here is alloc_host's and in use until a mark behind the copy is reached. */
+typedef struct assay_device_flow {
+  assay_status (*replay)(void *graph, assay_error *error); /* in stream() */
+  assay_status (*copy)(assay_lane lane, void *to, const void *from, int64_t bytes, assay_error *error); /* UP, DOWN */
+  /* The place in the lane that it has come to; a mark that is set again is at its new place from then on. */
+  assay_status (*mark)(assay_lane lane, int32_t number, assay_error *error);
+  /* What follows in the lane waits for the mark's place as it is now; never set: for nothing. The host goes on. */
+  assay_status (*after)(assay_lane lane, int32_t number, assay_error *error);
+  /* Is that place reached? With `wait` the host waits for it. */
+  assay_status (*reached)(int32_t number, bool wait, bool *reached, assay_error *error);
+  /* simt: lanes (bit 1 << lane) whose work is done as late as order allows, all other work as early; cuda: nothing. */
+  void (*lag)(uint32_t lanes);
+} assay_device_flow;
 
 /* One per process and device; open() before anything else. alloc gives 256-byte aligned memory.
  * upload and download are ordered with `stream` and complete on return of synchronize(). */
@@ -95,6 +116,7 @@ typedef struct assay_device {
   void (*release_host)(void *memory);
 
   const assay_device_timing *timing; /* NULL: the host's clock is the only one */
+  const assay_device_flow *flow;
 } assay_device;
 
 #ifdef __cplusplus
