@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # hopper.sh: everything, on a machine with a Hopper GPU: builds for sm_90a, runs the tests (hopper included;
-# not nightly, report and sanitize, which say nothing of the GPU), all suites on the GPU, memcheck and racecheck over the edge tier, and writes the evidence. A skip is a
-# failure here. Status 77, with the reason, on a machine without nvcc or such a GPU.
-#   ASSAY_STEPS="tests suites memcheck racecheck"   which steps (all)
-#   ASSAY_SEED=1                                    seed of the suites
+# not nightly, report and sanitize, which say nothing of the GPU), all suites on the GPU, the kill matrix of the GPU, the edge
+# tier under compute-sanitizer, and writes the evidence. A skip is a failure here. Status 77, with the reason, on a machine without nvcc or such a GPU.
+#   ASSAY_STEPS="tests suites mutants memcheck racecheck initcheck synccheck"   which steps (all)
+#   ASSAY_SEED=1                                                                seed of the suites
 # Further arguments go to `assay run` of the suites.
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,7 @@ gpu=$(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null 
 need_packages
 cd "$root" || exit 2
 
-steps=${ASSAY_STEPS:-tests suites memcheck racecheck}
+steps=${ASSAY_STEPS:-tests suites mutants memcheck racecheck initcheck synccheck}
 seed=${ASSAY_SEED:-1}
 assay=build/hopper/assay
 failed=()
@@ -48,37 +48,36 @@ if wants suites; then
   [ "$status" -eq 0 ] || failed+=("suites on simt (status $status)")
 fi
 
-# check TOOL: the edge tier in one process under compute-sanitizer.
-check() {
-  local tool=$1 status=0 log=build/log/$1.log said
+# The edge tier under compute-sanitizer: gpu_sanitize.sh.
+tools=()
+for tool in memcheck racecheck initcheck synccheck; do wants "$tool" && tools+=("$tool"); done
+if [ "${#tools[@]}" -gt 0 ]; then
+  rm -rf build/hopper/sanitize
   mkdir -p build/log
-  # 86: the tool found something; any other status is the program's own.
-  compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 "$assay" run conformance/suites --section edge --device cuda --seed "$seed" --in-process --deadline 600 --jsonl "build/hopper/$tool.jsonl" >"$log" 2>&1 || status=$?
-  said=$(grep -E '(ERROR|RACECHECK) SUMMARY' "$log" | tail -n 1 || true)
-  printf '%s: status %d; %s\n' "$tool" "$status" "${said:-no summary}"
-  note "$tool" "status $status; ${said:-no summary}"
-  note "${tool}_cases" "$(grep -c '^{"case"' "build/hopper/$tool.jsonl" 2>/dev/null || true)"
-  if [ "$status" -ne 0 ] || ! printf '%s' "$said" | grep -qE ': 0 (errors|hazards)'; then
-    tail -n 40 "$log"
-    failed+=("$tool")
-  fi
-}
-for tool in memcheck racecheck; do
-  wants "$tool" || continue
-  if command -v compute-sanitizer >/dev/null; then
-    check "$tool"
-  else
-    echo "$tool: compute-sanitizer is not in PATH"
-    note "$tool" "compute-sanitizer is not in PATH"
-    failed+=("$tool")
-  fi
-done
+  status=0
+  ASSAY_SEED=$seed ci/gpu_sanitize.sh "$assay" build/hopper/sanitize "${tools[@]}" >build/log/gpu_sanitize.log 2>&1 || status=$?
+  cat build/log/gpu_sanitize.log
+  for tool in "${tools[@]}"; do note "$tool" "$(grep "^$tool: " build/log/gpu_sanitize.log || tail -n 1 build/log/gpu_sanitize.log)"; done
+  [ "$status" -eq 0 ] || failed+=("${tools[*]}")
+fi
+
+# The kill matrix of the GPU: plug-ins are built first.
+if wants mutants; then
+  status=0
+  step mutants_cuda cmake --build build/hopper --target mutants_cuda || status=1
+  [ "$status" -ne 0 ] || "$assay" mutants --device cuda --jsonl build/hopper/mutants_cuda.jsonl >build/log/mutants_cuda.log 2>&1 || status=$?
+  cat build/log/mutants_cuda.log
+  note mutants "$(tail -n 1 build/log/mutants_cuda.log)"
+  [ "$status" -eq 0 ] || failed+=("mutants (status $status)")
+fi
 
 if wants tests; then
   status=0
   mkdir -p build/log
-  # What needs a browser or clang says nothing of the GPU. A skip of what is left is a failure here.
-  (ctest --preset hopper -LE 'report|sanitize|nightly' 2>&1) >build/log/ctest.log || status=$?
+  # What needs a browser or clang says nothing of the GPU; the kill matrix is a step. A skip of what is left is a failure
+  # here. As many tests of the GPU at a time as there are GPUs.
+  ci/gpus.sh >build/hopper/gpus.json
+  (ctest --preset hopper -LE 'report|sanitize|nightly' -E '^hopper.mutants$' 2>&1) >build/log/ctest.log || status=$?
   skipped=$(grep -cE '\*\*\*(Skipped|Not Run)' build/log/ctest.log || true)
   grep -E '\*\*\*' build/log/ctest.log || true
   sed -n '/tests passed/,$p' build/log/ctest.log

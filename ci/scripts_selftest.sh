@@ -108,6 +108,21 @@ expect 'readme: whole' 0 '^readme: 1 commands run here, 1 by other tests, 0 fail
 expect 'readme: a command that fails' 1 'list wrong: status 1' page wrong ''
 expect 'readme: a command that no test runs' 1 'ci/nothing.sh: no test runs it' page ops 'ci/nothing.sh'
 
+# ---- kernels under compute-sanitizer, of which there is a copy that only says what it is told ----
+mkdir -p "$work/few"
+touch "$work/few/rope.yaml" "$work/few/reglu.yaml"
+# The fifth word before the program's name is the tool's; the last one of the program is the file of results.
+tool compute-sanitizer 'tool=$2; for last; do :; done; printf "{\"case\":1}\n" >"$last"; echo "========= $tool says so"; eval "$FOUND"'
+clean='echo "========= ERROR SUMMARY: 0 errors"'
+sanitize() { rm -rf "$work/san"; FOUND=$1 ASSAY_SUITES="$work/few" with ci/gpu_sanitize.sh assay "$work/san" memcheck synccheck; }
+expect 'sanitize: clean' 0 '^memcheck: 10 edge cases in 10 parts, 0 found, 0 parts not clean$' sanitize "$clean"
+expect 'sanitize: an error' 1 '^synccheck: 10 edge cases in 10 parts, 3 found, 1 parts not clean$' sanitize "case \$tool\$last in synccheck*rope.8*) echo '========= ERROR SUMMARY: 3 errors'; exit 86 ;; *) $clean ;; esac"
+expect 'sanitize: a hazard' 1 '^memcheck: .* 20 found, 10 parts not clean$' sanitize 'echo "========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"'
+expect 'sanitize: a part that dies' 1 'status 139, no summary' sanitize 'exit 139'
+expect 'sanitize: a run that fails' 1 'status 1, 0$' sanitize "$clean; exit 1"
+expect 'sanitize: nothing ran' 1 '^memcheck: 0 edge cases' sanitize "rm \"\$last\"; $clean; exit 3"
+expect 'sanitize: no time' 1 'status late' env ASSAY_SECONDS=0 bash -c "$(declare -f with); work=$work; rm -rf $work/san; ASSAY_SUITES=$work/few with ci/gpu_sanitize.sh assay $work/san memcheck"
+
 # ---- Hopper, where there is none ----
 if ! command -v nvidia-smi >/dev/null; then
   expect 'hopper: no GPU' 77 'hopper.sh: no ' ci/hopper.sh

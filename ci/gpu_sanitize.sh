@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# gpu_sanitize.sh ASSAY OUT TOOL...: the edge cases of all suites on the GPU under each TOOL of compute-sanitizer (memcheck
+# racecheck initcheck synccheck), in parts that run side by side; logs and results in OUT. Prints a line a tool, and what was
+# found. Status 1 if anything was, or if a part did not end well. Environment: ASSAY_SUITES (the suites' folder), ASSAY_PARTS
+# (processes at a time, 12), ASSAY_SECONDS (no part begins later than this, 100000), ASSAY_SEED (1), ASSAY_ARGS (more for run).
+set -uo pipefail
+
+assay=$1 out=$2
+shift 2
+suites=${ASSAY_SUITES:-$(cd "$(dirname "$0")/.." && pwd)/conformance/suites}
+mkdir -p "$out"
+export ASSAY_PROGRAM=$assay ASSAY_OUT=$out ASSAY_SEED=${ASSAY_SEED:-1} ASSAY_ARGS=${ASSAY_ARGS:-}
+export ASSAY_UNTIL=$(($(date +%s) + ${ASSAY_SECONDS:-100000}))
+command -v compute-sanitizer >/dev/null || { echo "gpu_sanitize.sh: compute-sanitizer is not in PATH"; exit 1; }
+
+# shellcheck disable=SC2317 # xargs calls it
+# part TOOL SUITE I N: 86 is the tool's own finding, any other status the program's.
+part() {
+  local tool=$1 suite=$2 name status=0
+  name=$tool.$(basename "$suite" .yaml).$3
+  if [ "$(date +%s)" -ge "$ASSAY_UNTIL" ]; then
+    echo late >"$ASSAY_OUT/$name.status"
+    return
+  fi
+  # shellcheck disable=SC2086 # several words
+  compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 "$ASSAY_PROGRAM" run "$suite" --section edge --device cuda \
+    --seed "$ASSAY_SEED" --shard "$3/$4" --power off --in-process --deadline 600 $ASSAY_ARGS --jsonl "$ASSAY_OUT/$name.jsonl" >"$ASSAY_OUT/$name.log" 2>&1 || status=$?
+  # 3: the part has no case.
+  if [ "$status" -eq 3 ] && ! [ -s "$ASSAY_OUT/$name.jsonl" ]; then status=0; fi
+  echo "$status" >"$ASSAY_OUT/$name.status"
+}
+export -f part
+
+for tool in "$@"; do
+  for suite in "$suites"/*.yaml; do
+    case $(basename "$suite" .yaml) in
+      traces) parts=0 ;; # nothing but benches
+      softmax_attention | gate_attention | lm_head | gemm | rope | bias_residual) parts=8 ;;
+      *) parts=2 ;;
+    esac
+    for ((i = 1; i <= parts; ++i)); do printf '%s %s %d %d\n' "$tool" "$suite" "$i" "$parts"; done
+  done
+done | xargs -P "${ASSAY_PARTS:-12}" -L 1 bash -c 'part "$@"' part
+
+failed=0
+for tool in "$@"; do
+  cases=0 bad=0 said=0 parts=0
+  for status in "$out/$tool".*.status; do
+    name=${status%.status} parts=$((parts + 1))
+    cases=$((cases + $(grep -hc '^{"case"' "$name.jsonl" /dev/null 2>/dev/null | awk '{ n += $1 } END { print n + 0 }')))
+    summary=$(grep -oE '(ERROR|RACECHECK) SUMMARY: [0-9]+' "$name.log" 2>/dev/null | grep -oE '[0-9]+$' | tail -n 1)
+    said=$((said + ${summary:-0}))
+    if [ "$(cat "$status")" != 0 ] || [ "${summary:-none}" != 0 ]; then
+      bad=$((bad + 1))
+      printf '%s: status %s, %s\n' "$(basename "$name")" "$(cat "$status")" "${summary:-no summary}"
+      grep -E '^=========|FAIL|CRASH|HANG|assay:' "$name.log" 2>/dev/null | grep -vE 'Host Frame|Saved host|SUMMARY|COMPUTE-SANITIZER' | head -n 12
+    fi
+  done
+  printf '%s: %d edge cases in %d parts, %d found, %d parts not clean\n' "$tool" "$cases" "$parts" "$said" "$bad"
+  [ "$bad" -eq 0 ] && [ "$cases" -gt 0 ] || failed=1
+done
+exit "$failed"
