@@ -2,4 +2,4 @@
  * gpu/lib/uclip.cuh. docs/kernels/add_uclip_norm.md has the arithmetic. */
 #include "gpu/lib/uclip.cuh"
 
-ASSAY_VARIANTS(add_uclip_norm, UCLIP_VARIANT("add_uclip_norm", true))
+ASSAY_VARIANTS(add_uclip_norm, UCLIP_VECTORS("add_uclip_norm", true), UCLIP_VARIANT("add_uclip_norm", true))

@@ -2,6 +2,7 @@
  * peri-norm layer between attention and MLP, in one launch. docs/kernels/post_attn_pre_mlp_uclip.md has the
  * arithmetic. */
 #include "gpu/lib/norm.cuh"
+#include "gpu/lib/uclip_vector.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -73,11 +74,76 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int seam_rows = 4;
+
+/* seam_vectors: a vector of channels in one row or four; the weights of both norms once, loaded beside the rows.
+ * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 4 sizeof(T) a channel. */
+template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors(seam_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int32_t c = width * vector_of_thread();
+  if (c >= p.C) return;
+  uint4 a[rows] = {}, res[rows] = {};
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    a[r] = load_vector(static_cast<const T *>(p.a) + (first + r) * p.a_row + c);
+    res[r] = load_vector(static_cast<const T *>(p.res) + (first + r) * p.res_row + c);
+  }
+  const uclip_vector<T> post(p.post, c), pre(p.pre, c);
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    float v[width], w[width];
+    split_vector<T>(a[r], v);
+    split_vector<T>(res[r], w);
+    post.apply(v);
+    split_vector<T>(round_vector<T>(v), v);
+    ASSAY_UNROLL
+    for (int i = 0; i < width; ++i)
+      v[i] += w[i];
+    const uint4 sum = round_vector<T>(v);
+    store_vector(static_cast<T *>(p.sum) + (first + r) * p.sum_row + c, sum);
+    split_vector<T>(sum, v);
+    pre.apply(v);
+    store_vector(static_cast<T *>(p.out) + (first + r) * p.out_row + c, round_vector<T>(v));
+  }
+}
+
+assay_status read_vectors(const assay_call *call, seam_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  return expect_vectors(call, "C", p->C, p->type, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  seam_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  const vector_grid grid = split_vectors(p.N, p.C, p.type, seam_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  return with_type(p.type, [&](auto type) {
+    return with_rows<seam_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(type)::type;
+      constexpr int count = decltype(rows)::value;
+      return ASSAY_LAUNCH(error, (seam_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
+                          env->stream, p);
+    });
+  });
+}
+
 } // namespace
 } // namespace ASSAY_NS
 
 #define QUADS                                                                                                          \
   PLAIN_VARIANT("post_attn_pre_mlp_uclip", "quads", "four channels a thread", PLAIN_TYPE_CLAIMS, uclip_contract,       \
                 seam_params, read_call, launch)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("post_attn_pre_mlp_uclip", "vectors", "16 bytes a load, weights once for four rows",                   \
+                PLAIN_TYPE_CLAIMS, uclip_contract, seam_params, read_vectors, launch_vectors)
 
-ASSAY_VARIANTS(post_attn_pre_mlp_uclip, QUADS)
+ASSAY_VARIANTS(post_attn_pre_mlp_uclip, VECTORS, QUADS)

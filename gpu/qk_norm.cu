@@ -1,6 +1,7 @@
 /* qk_norm.cu: rms_norm or uclip_norm of every head of q and of k, with weights over the head's channels, in one launch.
  * In place or into q_out and k_out. docs/kernels/qk_norm.md has the arithmetic. */
 #include "gpu/lib/norm.cuh"
+#include "gpu/lib/uclip_vector.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -17,7 +18,7 @@ struct heads_params {
 
 struct qk_params {
   heads_params q, k;
-  int64_t heads; /* of all rows, q and k */
+  int64_t N, heads; /* heads: of all rows, q and k */
   int32_t D;
   float eps;
   bool rms, round_inner, quads;
@@ -98,6 +99,7 @@ assay_status read_call(const assay_call *call, qk_params *p, assay_error *error)
   ASSAY_TRY(read_heads(c, "k", "k_out", "k_", &p->k, error));
   p->q.heads = c.dim32("H");
   p->k.heads = c.dim32("H_kv");
+  p->N = c.dim("N");
   p->heads = c.dim("N") * (c.dim("H") + c.dim("H_kv"));
   p->D = c.dim32("D");
   p->eps = c.real("eps");
@@ -117,11 +119,111 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int qk_rows = 4;
+
+/* qk_vectors: a head of q or k by `lanes` neighbouring lanes, each with `parts` vectors of its channels, in one row or
+ * four; weights once for all of them, loaded beside the rows.
+ * Grid:   (groups of rows, pieces of a row's heads). Block: 32 to 256 threads: heads of q, then of k.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes, D of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 2 D sizeof(T) a head. */
+template <class T, int lanes, int parts, int rows> __global__ void __launch_bounds__(256) qk_vectors(qk_params p) {
+  constexpr int width = vector_width<T>;
+  const int32_t thread = vector_of_thread(), place = thread / lanes, lane = thread % lanes;
+  const bool is_q = place < p.q.heads, there = place < p.q.heads + p.k.heads;
+  const heads_params &t = is_q ? p.q : p.k;
+  const int64_t head = static_cast<int64_t>(is_q ? place : place - p.q.heads) * p.D;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  bool mine[parts];
+  uint4 x[rows][parts] = {};
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    const int32_t d = width * (lane + part * lanes);
+    mine[part] = there && d < p.D;
+    ASSAY_UNROLL
+    for (int r = 0; r < rows; ++r)
+      if (mine[part] && first + r < p.N)
+        x[r][part] = load_vector(static_cast<const T *>(t.in) + (first + r) * t.in_row + head + d);
+  }
+
+  const uclip_vector<T> first_weights(t.weights, mine[0] ? width * lane : 0);
+  const uclip_vector<T> last_weights(t.weights, mine[parts - 1] ? width * (lane + (parts - 1) * lanes) : 0);
+
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    float v[parts][width], square = 0.0f, factor = 1.0f;
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      split_vector<T>(x[r][part], v[part]);
+      ASSAY_UNROLL
+      for (int i = 0; i < width; ++i)
+        square += v[part][i] * v[part][i];
+    }
+    if (p.rms) factor = 1.0f / sqrtf(group_sum<lanes>(square) / static_cast<float>(p.D) + p.eps);
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      const uclip_vector<T> &weights = part == 0 ? first_weights : last_weights;
+      if (p.rms) {
+        ASSAY_UNROLL
+        for (int i = 0; i < width; ++i)
+          v[part][i] *= factor;
+        if (p.round_inner) split_vector<T>(round_vector<T>(v[part]), v[part]);
+        ASSAY_UNROLL
+        for (int i = 0; i < width; ++i)
+          v[part][i] *= weights.gamma[i];
+      } else {
+        weights.apply(v[part]);
+      }
+      if (mine[part] && first + r < p.N)
+        store_vector(static_cast<T *>(t.out) + (first + r) * t.out_row + head + width * (lane + part * lanes),
+                     round_vector<T>(v[part]));
+    }
+  }
+}
+
+assay_status read_vectors(const assay_call *call, qk_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  return expect_vectors(call, "D", p->D, p->type, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  qk_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  const int32_t width = static_cast<int32_t>(16 / assay_dtype_size(p.type)), vectors = p.D / width;
+  const int32_t lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32, parts = vectors > 32 ? 2 : 1;
+  const vector_grid grid = split_vectors(p.N, (p.q.heads + p.k.heads) * lanes * width, p.type, qk_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors %s lanes=%d parts=%d rows=%d", p.rms ? "rms" : "uclip", lanes,
+                 parts, grid.rows);
+  return with_type(p.type, [&](auto type) {
+    return with_rows<qk_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(type)::type;
+      constexpr int count = decltype(rows)::value;
+      const auto start = [&](auto kernel) {
+        return ASSAY_LAUNCH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, env->stream, p);
+      };
+      if constexpr (sizeof(T) == 4) /* 64 vectors of f32 at most, 32 of the others */
+        if (parts == 2) return start(qk_vectors<T, 32, 2, count>);
+      if (lanes == 8) return start(qk_vectors<T, 8, 1, count>);
+      if (lanes == 16) return start(qk_vectors<T, 16, 1, count>);
+      return start(qk_vectors<T, 32, 1, count>);
+    });
+  });
+}
+
+/* Sums of heads on 8, 16 or 32 lanes. */
+constexpr assay_contract vectors_contract = norm_contract(8);
+
 } // namespace
 } // namespace ASSAY_NS
 
 #define WARP_HEADS                                                                                                     \
   PLAIN_VARIANT("qk_norm", "warp_heads", "a warp a head, q and k in one launch", PLAIN_TYPE_CLAIMS,                    \
                 warp_rows_contract, qk_params, read_call, launch)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("qk_norm", "vectors", "a head by 8 to 32 lanes, 16 bytes a load", PLAIN_TYPE_CLAIMS, vectors_contract, \
+                qk_params, read_vectors, launch_vectors)
 
-ASSAY_VARIANTS(qk_norm, WARP_HEADS)
+ASSAY_VARIANTS(qk_norm, VECTORS, WARP_HEADS)

@@ -2,4 +2,4 @@
  * gpu/lib/uclip.cuh. docs/kernels/uclip_norm.md has the arithmetic. */
 #include "gpu/lib/uclip.cuh"
 
-ASSAY_VARIANTS(uclip_norm, UCLIP_VARIANT("uclip_norm", false))
+ASSAY_VARIANTS(uclip_norm, UCLIP_VECTORS("uclip_norm", false), UCLIP_VARIANT("uclip_norm", false))

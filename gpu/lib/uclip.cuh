@@ -3,6 +3,7 @@
 #define ASSAY_GPU_LIB_UCLIP_CUH
 
 #include "gpu/lib/norm.cuh"
+#include "gpu/lib/uclip_vector.cuh"
 
 namespace ASSAY_NS {
 
@@ -75,10 +76,76 @@ template <bool add> assay_status launch_uclip(const assay_call *call, assay_env 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int uclip_rows = 4;
+
+/* uclip_vectors: a vector of channels in one row or four; weights once for all of them, loaded beside the rows.
+ * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 2 sizeof(T) a channel, 4 with the addition. */
+template <class T, bool add, int rows> __global__ void __launch_bounds__(256) uclip_vectors(uclip_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int32_t c = width * vector_of_thread();
+  if (c >= p.C) return;
+  uint4 x[rows] = {}, res[rows] = {};
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    x[r] = load_vector(static_cast<const T *>(p.x) + (first + r) * p.x_row + c);
+    if constexpr (add) res[r] = load_vector(static_cast<const T *>(p.res) + (first + r) * p.res_row + c);
+  }
+  const uclip_vector<T> weights(p.weights, c);
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    float v[width];
+    split_vector<T>(x[r], v);
+    if constexpr (add) {
+      float w[width];
+      split_vector<T>(res[r], w);
+      ASSAY_UNROLL
+      for (int i = 0; i < width; ++i)
+        v[i] += w[i];
+      const uint4 sum = round_vector<T>(v);
+      store_vector(static_cast<T *>(p.sum) + (first + r) * p.sum_row + c, sum);
+      split_vector<T>(sum, v);
+    }
+    weights.apply(v);
+    store_vector(static_cast<T *>(p.y) + (first + r) * p.y_row + c, round_vector<T>(v));
+  }
+}
+
+inline assay_status read_uclip_vectors(const assay_call *call, uclip_params *p, assay_error *error) {
+  ASSAY_TRY(read_uclip_rows(call, p, error));
+  return expect_vectors(call, "C", p->C, p->type, error);
+}
+
+template <bool add> assay_status launch_uclip_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  uclip_params p;
+  ASSAY_TRY(read_uclip_vectors(call, &p, error));
+  const vector_grid grid = split_vectors(p.N, p.C, p.type, uclip_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  return with_type(p.type, [&](auto type) {
+    return with_rows<uclip_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(type)::type;
+      constexpr int count = decltype(rows)::value;
+      return ASSAY_LAUNCH(error, (uclip_vectors<T, add, count>), launch_extent(grid.groups, grid.pieces), grid.threads,
+                          0, env->stream, p);
+    });
+  });
+}
+
 } // namespace ASSAY_NS
 
 #define UCLIP_VARIANT(op, add)                                                                                         \
   PLAIN_VARIANT(op, "quads", "four channels a thread", PLAIN_TYPE_CLAIMS, uclip_contract, uclip_params,                \
                 read_uclip_rows, launch_uclip<add>)
+#define UCLIP_VECTORS(op, add)                                                                                         \
+  PLAIN_VARIANT(op, "vectors", "16 bytes a load, weights once for four rows", PLAIN_TYPE_CLAIMS, uclip_contract,       \
+                uclip_params, read_uclip_vectors, launch_uclip_vectors<add>)
 
 #endif
