@@ -7,25 +7,14 @@
  * small kernel expands from a ragged batch (prefill_as_decode), and the key axis split over blocks (split_keys). Sums
  * run in key order inside a split and in split order after it: the same call gives the same bits. V of a key with
  * p = 0 is never read. docs/kernels/gate_attention.md has the arithmetic. */
+#include "gpu/lib/gate_call.h"
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int max_taps = 8;
 constexpr int halo = max_taps - 1; /* scores kept left of a tile; only F - 1 of them are used */
-
-struct gate_params {
-  attention_params a;
-  const float *taps, *gamma;
-  float *partial; /* split_keys: [N, H, splits, D] */
-  float lo, hi;
-  int32_t F, splits;
-  bool relu_pre;
-};
-
-using gate_plan = attention_plan<gate_params>;
 
 /* ---- one key ---------------------------------------------------------------------------------------- */
 
@@ -178,31 +167,6 @@ template <class Q> __global__ void __launch_bounds__(max_tile) gate_sum(gate_par
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-assay_status read_call(const assay_call *call, gate_plan *plan, assay_error *error) {
-  const void *taps, *gamma;
-  double lo, hi;
-  int64_t relu_pre;
-  *plan = gate_plan();
-  gate_params *const p = &plan->p;
-  ASSAY_TRY(attention_read(call, &p->a, &plan->types, error));
-  ASSAY_TRY(expect_types(plan->types.q, plan->types.kv, error));
-  const assay_tensor *const tensor = named_tensor(call, "taps");
-  const int64_t F = tensor != NULL && tensor->data != NULL ? tensor->shape[0] : 1; /* absent: refused below */
-  ASSAY_TRY(expect_range("F", F, 1, max_taps, 1, error));
-  ASSAY_TRY(attention_vector(call, "taps", ASSAY_F32, F, false, &taps, error));
-  ASSAY_TRY(attention_vector(call, "gamma", ASSAY_F32, p->a.H, false, &gamma, error));
-  ASSAY_TRY(attention_real(call, "lo", 0.0, 3e38, &lo, error));
-  ASSAY_TRY(attention_real(call, "hi", lo, 3e38, &hi, error));
-  ASSAY_TRY(attention_integer(call, "relu_pre", 0, 1, &relu_pre, error));
-  p->taps = static_cast<const float *>(taps);
-  p->gamma = static_cast<const float *>(gamma);
-  p->F = static_cast<int32_t>(F);
-  p->lo = static_cast<float>(lo);
-  p->hi = static_cast<float>(hi);
-  p->relu_pre = relu_pre != 0;
-  return ASSAY_OK;
-}
-
 assay_status launch_rows(const gate_plan &plan, assay_env *env, assay_error *error) {
   const gate_params &p = plan.p;
   return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
@@ -216,7 +180,7 @@ assay_status launch_rows(const gate_plan &plan, assay_env *env, assay_error *err
 /* decode_rows */
 
 assay_status plan_decode(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(gate_read(call, plan, error));
   return expect_decode(plan->p.a, error);
 }
 
@@ -231,7 +195,7 @@ assay_status launch_decode(const assay_call *call, assay_env *env, assay_error *
 /* prefill_as_decode */
 
 assay_status plan_prefill(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(gate_read(call, plan, error));
   return expect_ragged(plan->p.a, &plan->workspace, error);
 }
 
@@ -249,7 +213,7 @@ assay_status launch_prefill(const assay_call *call, assay_env *env, assay_error 
 /* split_keys: workspace partial[N, H, splits, D] of f32. */
 
 assay_status plan_split(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(gate_read(call, plan, error));
   return expect_split(plan->p.a, plan->p.a.D, &plan->p.splits, &plan->workspace, error);
 }
 
