@@ -92,6 +92,8 @@ static void figure(FILE *to, const assay_case *one, const bench_result *result, 
   if (f->empty_us > 0) number(to, "empty_launch_us", f->empty_us);
   number(to, "bytes", result->cost.bytes);
   number(to, "flops", result->cost.flops);
+  if (result->judged.visible_keys > 0)
+    number(to, "live_keys", (double)result->judged.live_keys / (double)result->judged.visible_keys);
   if (bound.us > 0) {
     number(to, "limit_us", bound.us);
     text(to, "limit_by", bound.by);
@@ -99,6 +101,9 @@ static void figure(FILE *to, const assay_case *one, const bench_result *result, 
   }
   state(to, "before", &result->before);
   state(to, "behind", &result->behind);
+  number(to, "judged_s", result->judged_s);
+  number(to, "contents_s", result->contents_s);
+  number(to, "timed_s", result->timed_s);
 }
 
 void rows_case(FILE *to, const assay_case *one, const char *descriptor, const bench_result *result,

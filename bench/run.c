@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "conformance/judge_parts.h"
+#include "conformance/threads.h"
 #include "core/registry.h"
 
 typedef struct message {
@@ -68,6 +69,7 @@ static assay_status serve(const bench_job *job, int64_t first, int fd, message *
   assay_status status = device != NULL ? device->open(error) : ASSAY_OK;
   if (status == ASSAY_OK) status = measure(device, &m->limits, error);
   if (status != ASSAY_OK) return status;
+  threads_use((int32_t)sysconf(_SC_NPROCESSORS_ONLN));
   if (fd < 0) job->begun(job->context, &m->limits);
   bool sent = fd < 0 || write_all(fd, m, sizeof *m);
   for (int64_t i = first; i < job->count && sent; ++i) {
@@ -77,6 +79,7 @@ static assay_status serve(const bench_job *job, int64_t first, int fd, message *
     sent = fd < 0 || write_all(fd, m, sizeof *m);
     if (m->result.judged.device_lost) break;
   }
+  bench_release();
   return ASSAY_OK;
 }
 

@@ -221,19 +221,6 @@ int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, dou
   return wanted < 8 ? (rows > 8 ? 8 : 0) : (int32_t)wanted;
 }
 
-/* The case with rows for the reference that it can do in time. What is not judged element by element is still held to
- * the bits of every other run. */
-static assay_case with_rows(const assay_case *one, const bench_options *options) {
-  assay_case made = *one;
-  const draw choice = {.dead = one->dead, .poison = 1};
-  image shape;
-  if (one->rows == 0 && image_shape(one, &choice, &shape, NULL) == ASSAY_OK) {
-    made.rows = bench_rows(one->op, &shape.call, shape.rows, options->flops);
-    image_free(&shape);
-  }
-  return made;
-}
-
 /* Of visible and live keys only those of the judged rows are known: the others see as many on average. */
 static assay_cost cost_of(const trial *t) {
   assay_seen seen = t->seen;
@@ -246,27 +233,68 @@ static assay_cost cost_of(const trial *t) {
   return t->one->op->cost(&t->first.call, &seen);
 }
 
-void bench_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
-                const bench_options *options, bench_result *result) {
-  *result = (bench_result){.after = false};
-  const assay_case limited = with_rows(one, options);
-  judge_case(&limited, variant, device, &result->judged);
-  if (result->judged.verdict != VERDICT_PASS) return;
-  judge_release(); /* large cases need the memory */
+/* The case with rows for the reference that it can do in time. What is not judged element by element is still held to
+ * the bits of every other run. bytes: of its tensors. */
+static assay_case with_rows(const assay_case *one, const bench_options *options, int64_t *bytes) {
+  assay_case made = *one;
+  const draw choice = {.dead = one->dead, .poison = 1};
+  image shape;
+  *bytes = 0;
+  if (image_shape(one, &choice, &shape, NULL) != ASSAY_OK) return made;
+  if (one->rows == 0) made.rows = bench_rows(one->op, &shape.call, shape.rows, options->flops);
+  *bytes = shape.arena_bytes;
+  image_free(&shape);
+  return made;
+}
+
+static void time_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
+                      const bench_options *options, bench_result *result) {
+  case_result *said = &result->judged;
   sampling *s = calloc(1, sizeof *s);
   if (s == NULL) {
-    judge_verdict(&result->judged, VERDICT_FAIL, "launch", "bench: out of memory");
+    judge_verdict(said, VERDICT_FAIL, "launch", "bench: out of memory");
     return;
   }
   s->device = device;
-  result->after = true;
-  if (sets_make(&s->sets, &limited, variant, device, options, &result->judged) &&
-      note_state(device, &result->before, &result->judged) && time_modes(s, options, result) &&
-      note_state(device, &result->behind, &result->judged)) {
-    result->cost = cost_of(&s->sets.content[0].t);
+  const double start = judge_now_ms();
+  bool fine = sets_make(&s->sets, one, variant, device, options, said);
+  result->contents_s = (judge_now_ms() - start) * 1e-3;
+  if (fine && said->path[0] == '\0') memcpy(said->path, s->sets.path, sizeof said->path);
+  if (fine) said->rows_judged = s->sets.contents->content[0].t.rows.count;
+  result->after = fine;
+  fine = fine && note_state(device, &result->before, said);
+  fine = fine && time_modes(s, options, result) && note_state(device, &result->behind, said);
+  result->timed_s = (judge_now_ms() - start) * 1e-3 - result->contents_s;
+  if (fine) {
+    const trial *t = &s->sets.contents->content[0].t;
+    result->cost = cost_of(t);
+    said->visible_keys = t->seen.visible_keys;
+    said->live_keys = t->seen.live_keys;
     result->after = false;
   }
-  if (result->judged.verdict != VERDICT_PASS) memset(result->figure, 0, sizeof result->figure);
-  sets_free(&s->sets, &result->judged);
+  if (said->verdict != VERDICT_PASS) memset(result->figure, 0, sizeof result->figure);
+  sets_free(&s->sets, said);
   free(s);
+}
+
+void bench_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
+                const bench_options *options, bench_result *result) {
+  *result = (bench_result){.judged = {.verdict = VERDICT_PASS}};
+  int64_t bytes = 0;
+  const assay_case limited = with_rows(one, options, &bytes);
+  const double start = judge_now_ms();
+  if (bytes <= options->large_bytes) {
+    judge_case(&limited, variant, device, &result->judged);
+    if (result->judged.verdict != VERDICT_PASS) return;
+    judge_release();
+  } else {
+    (void)snprintf(result->judged.laws, sizeof result->judged.laws, "guard,input,unwritten,dead_bytes%s",
+                   variant->contract.run_to_run ? ",run_to_run" : "");
+  }
+  result->judged_s = (judge_now_ms() - start) * 1e-3;
+  time_case(&limited, variant, device, options, result);
+}
+
+void bench_release(void) {
+  contents_release(false);
 }

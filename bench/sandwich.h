@@ -15,11 +15,12 @@ typedef struct bench_options {
   int32_t min_samples, max_samples;
   int64_t memory_bytes; /* for input sets, at most */
   double flops;         /* the reference computes rows worth about so much; 0: all that the case says */
+  int64_t large_bytes;  /* a case with more bytes of tensors is not asked laws that need further runs of their own */
 } bench_options;
 
 enum { BENCH_MAX_SAMPLES = 1000, BENCH_CONTENTS = 2, BENCH_MIN_SETS = 4, BENCH_MAX_SETS = 64 };
 static inline bench_options bench_usual(void) {
-  return (bench_options){0.01, 1.0, 20, 300, (int64_t)6 << 30, 1e9};
+  return (bench_options){0.01, 1.0, 20, 300, (int64_t)6 << 30, 4e9, (int64_t)24 << 20};
 }
 
 typedef struct bench_figure {
@@ -37,13 +38,16 @@ typedef struct bench_result {
   bool after;         /* what is wrong was found after the judge had passed the case */
   bench_figure figure[BENCH_MODES];
   assay_cost cost;
-  assay_device_state before, behind; /* the device, before and after the samples */
+  assay_device_state before, behind;    /* the device, before and after the samples */
+  double judged_s, contents_s, timed_s; /* where the time of the case went */
 } bench_result;
 
 const char *bench_mode_name(bench_mode mode);
 /* As judge_case; the device is open. */
 void bench_case(const assay_case *one, const assay_variant *variant, const assay_device *device,
                 const bench_options *options, bench_result *result);
+/* Gives back what bench_case keeps for the next variant of the case. */
+void bench_release(void);
 /* The reference on the host's clock, values only, judged against itself: the same bits each time. */
 void bench_reference(const assay_case *one, const bench_options *options, bench_result *result);
 /* Rows for which the reference does about `flops` operations; 0: all of them. */

@@ -3,27 +3,17 @@
 #ifndef ASSAY_BENCH_SETS_H
 #define ASSAY_BENCH_SETS_H
 
-#include "conformance/judge_parts.h"
-#include "sandwich.h"
-
-/* One of the contents that the sets take turns in. Both images have [arena][guard][workspace][guard]. */
-typedef struct bench_content {
-  assay_case one; /* another seed; shares the lists of the case */
-  trial t;
-  image img;                     /* as t.first, other poison */
-  unsigned char *before, *after; /* host */
-  unsigned char *there, *golden; /* the same on the device; NULL: it cannot compare */
-} bench_content;
+#include "contents.h"
 
 typedef struct bench_sets {
   const assay_device *device;
   const assay_variant *variant;
+  bench_contents *contents; /* of the case, not of these sets alone */
   int64_t workspace, bytes; /* offset of the workspace; of all */
   int32_t count;
   unsigned char *memory[BENCH_MAX_SETS];
   assay_tensor (*arg)[ASSAY_MAX_ARGS]; /* [count] */
-  unsigned char *host;                 /* for what comes back */
-  bench_content content[BENCH_CONTENTS];
+  char path[96];                       /* of the last launch */
 } bench_sets;
 
 /* Contents with their references; each run directly twice and judged; memory for the sets. False: verdict set. */

@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "core/rng.h"
 #include "generate_parts.h"
+#include "threads.h"
 
 enum { STREAM_STALE = 0x6721, STREAM_TAIL = 0x6722, STREAM_GAMMA = 0x6723, PATTERN_ELEMENTS = 509 };
 
@@ -356,39 +357,63 @@ static void write_channels(unsigned char *to, const cache_strides *s, const unsi
   }
 }
 
-/* needed: v_needed in the numbering of `home` (places under placement 0), or NULL: all visible tokens. */
+/* What a cache is written with. needed: v_needed in the numbering of `home` (places under placement 0), or NULL: all
+ * visible tokens. */
+typedef struct cache_write {
+  const image *made;
+  cache_strides s;
+  const unsigned char *code, *needed;
+  const int32_t *home;
+  unsigned char *pool;
+  int64_t element;
+  bool dense;
+  unsigned char nan[256 * 8];
+} cache_write;
+
+/* As many tokens from `off` on as follow each other, at once. Returns how many. */
+static int64_t write_tokens(const cache_write *w, int64_t id, int64_t off) {
+  const logical *l = w->made->logical;
+  const int64_t row = l->H_kv * l->D, content = id * l->block_size + off;
+  int64_t count = 1;
+  while (off + count < l->block_size && l->visible[content + count] != 0)
+    ++count;
+  memcpy(w->pool + (w->made->physical[id] * w->s.block + off * w->s.token) * w->element,
+         w->code + content * row * w->element, (size_t)(count * row * w->element));
+  return count;
+}
+
+static void write_blocks(void *context, int64_t begin, int64_t end) {
+  const cache_write *w = context;
+  const logical *l = w->made->logical;
+  for (int64_t id = begin; id < end; ++id)
+    for (int64_t off = 0; off < l->block_size; ++off) {
+      const int64_t content = id * l->block_size + off;
+      if (l->visible[content] == 0) continue;
+      if (w->dense) {
+        off += write_tokens(w, id, off) - 1;
+        continue;
+      }
+      for (int64_t h = 0; h < l->H_kv; ++h) {
+        const bool dead =
+            w->needed != NULL && w->needed[((int64_t)w->home[id] * l->block_size + off) * l->H_kv + h] == 0;
+        write_channels(w->pool + (w->made->physical[id] * w->s.block + off * w->s.token + h * w->s.head) * w->element,
+                       &w->s, dead ? w->nan : w->code + (content * l->H_kv + h) * l->D * w->element, l->D, w->element);
+      }
+    }
+}
+
 static void write_cache(image *made, int32_t arg, const unsigned char *code, const unsigned char *needed,
                         const int32_t *home) {
   const logical *l = made->logical;
   const cache_strides s = place_strides(made, arg);
-  const int64_t element = assay_dtype_size(l->kv_dtype);
-  unsigned char *pool =
-      (unsigned char *)((uintptr_t)made->arg[arg].data + (uintptr_t)(made->first_block * s.block * element));
-  unsigned char nan[256 * 8];
-  fill_dead(nan, l->D * element < (int64_t)sizeof nan ? l->D * element : (int64_t)sizeof nan, l->kv_dtype, DEAD_NAN,
-            l->origin->seed);
-  const int64_t row = l->H_kv * l->D;
-  const bool dense =
+  const int64_t element = assay_dtype_size(l->kv_dtype), nan_bytes = l->D * element;
+  cache_write w = {.made = made, .s = s, .code = code, .needed = needed, .home = home, .element = element};
+  w.pool = (unsigned char *)((uintptr_t)made->arg[arg].data + (uintptr_t)(made->first_block * s.block * element));
+  w.dense =
       needed == NULL && tokens_are_rows(made, arg) && s.channel == 1 && s.x == l->D && (l->H_kv == 1 || s.head == l->D);
-  for (int64_t id = 0; id < l->identities; ++id)
-    for (int64_t off = 0; off < l->block_size; ++off) {
-      const int64_t content = id * l->block_size + off;
-      if (l->visible[content] == 0) continue;
-      if (dense) { /* as many tokens as follow each other */
-        int64_t count = 1;
-        while (off + count < l->block_size && l->visible[content + count] != 0)
-          ++count;
-        memcpy(pool + (made->physical[id] * s.block + off * s.token) * element, code + content * row * element,
-               (size_t)(count * row * element));
-        off += count - 1;
-        continue;
-      }
-      for (int64_t h = 0; h < l->H_kv; ++h) {
-        const bool dead = needed != NULL && needed[((int64_t)home[id] * l->block_size + off) * l->H_kv + h] == 0;
-        write_channels(pool + (made->physical[id] * s.block + off * s.token + h * s.head) * element, &s,
-                       dead ? nan : code + (content * l->H_kv + h) * l->D * element, l->D, element);
-      }
-    }
+  fill_dead(w.nan, nan_bytes < (int64_t)sizeof w.nan ? nan_bytes : (int64_t)sizeof w.nan, l->kv_dtype, DEAD_NAN,
+            l->origin->seed);
+  threads_for(l->identities, 1024, write_blocks, &w);
 }
 
 assay_status bytes_values(image *made, const unsigned char *v_needed, assay_error *error) {

@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "core/rng.h"
+#include "threads.h"
 
 enum { STREAM_SCALE = 0x6701, STREAM_IMPORTANT = 0x6702, SPLIT_KEYS = 256 };
 
@@ -234,6 +235,32 @@ static assay_status fill_values(logical *l, const assay_fill *fill, assay_error 
   return status;
 }
 
+/* Codes of what the cache holds; contents [begin, end). */
+typedef struct key_codes {
+  logical *l;
+  const assay_fill *fill;
+  _Atomic bool failed;
+} key_codes;
+
+static void fill_keys(void *context, int64_t begin, int64_t end) {
+  key_codes *keys = context;
+  logical *l = keys->l;
+  const assay_op *op = l->origin->op;
+  double *value = take(l->D, sizeof *value);
+  if (value == NULL) keys->failed = true;
+  for (int64_t c = begin; c < end && value != NULL; ++c) {
+    if (l->visible[c] == 0) continue;
+    for (int64_t h = 0; h < l->H_kv; ++h) {
+      const int64_t first = (c * l->H_kv + h) * l->D, s = l->kv_scales > 1 ? h : 0;
+      op->fill_k(keys->fill, c, h, value);
+      encode(l->k, l->kv_dtype, first, value, l->D, (double)l->k_scale[s]);
+      op->fill_v(keys->fill, c, h, value);
+      encode(l->v, l->kv_dtype, first, value, l->D, (double)l->v_scale[s]);
+    }
+  }
+  free(value);
+}
+
 assay_status logical_fill(logical *l, const assay_call *call, assay_error *error) {
   assay_status status = ASSAY_ERR_MEMORY;
   const assay_case *one = l->origin;
@@ -283,15 +310,11 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
         op->fill_q(&fill, i, n, h, value);
         encode(l->q, l->q_dtype, ((l->row_start[i] + n) * l->H + h) * l->D, value, l->D, 1.0);
       }
-  for (int64_t c = 0; c < contents; ++c) {
-    if (l->visible[c] == 0) continue;
-    for (int64_t h = 0; h < l->H_kv; ++h) {
-      const int64_t first = (c * l->H_kv + h) * l->D, s = l->kv_scales > 1 ? h : 0;
-      op->fill_k(&fill, c, h, value);
-      encode(l->k, l->kv_dtype, first, value, l->D, (double)l->k_scale[s]);
-      op->fill_v(&fill, c, h, value);
-      encode(l->v, l->kv_dtype, first, value, l->D, (double)l->v_scale[s]);
-    }
+  key_codes keys = {.l = l, .fill = &fill};
+  threads_for(contents, 1024, fill_keys, &keys);
+  if (keys.failed) {
+    status = ASSAY_ERR_MEMORY;
+    goto done;
   }
   l->filled = true;
 done:

@@ -2,6 +2,7 @@
  * and, when something is wrong, further runs with single changes until the cause has a name. */
 #include "judge.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
@@ -9,6 +10,7 @@
 #include "generate_logical.h"
 #include "judge_dump.h"
 #include "judge_parts.h"
+#include "threads.h"
 
 enum { STREAM_ROWS = 0x6731, STREAM_SCHEDULE = 0x6732 };
 
@@ -104,11 +106,80 @@ static bool usable_reference(const trial *t, case_result *result) {
   return true;
 }
 
+/* ---- the reference, its rows shared out over threads ---- */
+
+typedef struct rows_part {
+  trial *t;
+  const int64_t *index;
+  bool exact;
+  assay_expected *expected;
+  pthread_mutex_t lock; /* of what follows */
+  assay_status status;
+  assay_error error;
+  assay_seen seen;
+} rows_part;
+
+static void add_seen(assay_seen *all, const assay_seen *part, int64_t bytes) {
+  all->visible_keys += part->visible_keys;
+  all->live_keys += part->live_keys;
+  for (int64_t i = 0; i < bytes && all->v_needed != NULL; ++i)
+    all->v_needed[i] |= part->v_needed[i];
+}
+
+static void reference_rows(void *context, int64_t begin, int64_t end) {
+  rows_part *p = context;
+  trial *t = p->t;
+  const assay_op *op = t->one->op;
+  const int64_t bytes = p->seen.slots * t->first.logical->H_kv;
+  const assay_rows rows = {end - begin, p->index + begin};
+  assay_expected own[ASSAY_MAX_OUTPUTS];
+  assay_seen seen = {.first_slot = p->seen.first_slot, .slots = p->seen.slots};
+  assay_error error = {""};
+  for (int32_t o = 0; o < t->count; ++o)
+    own[o] = (assay_expected){p->expected[o].value + begin * t->output[o].width,
+                              p->expected[o].sigma + begin * t->output[o].width};
+  if (p->seen.v_needed != NULL) seen.v_needed = calloc((size_t)bytes + 1, 1);
+  assay_status status = p->seen.v_needed != NULL && seen.v_needed == NULL
+                            ? assay_fail(&error, ASSAY_ERR_MEMORY, "judge: out of memory")
+                            : op->reference(&t->first.call, &t->variant->contract, &rows, p->exact, own, &seen, &error);
+  (void)pthread_mutex_lock(&p->lock);
+  if (status == ASSAY_OK) add_seen(&p->seen, &seen, bytes);
+  if (status != ASSAY_OK && p->status == ASSAY_OK) {
+    p->status = status;
+    p->error = error;
+  }
+  (void)pthread_mutex_unlock(&p->lock);
+  free(seen.v_needed);
+}
+
+/* The same call of the reference, in parts where its rows are all there is. */
+static assay_status ask_rows(trial *t, const assay_call *call, bool exact, assay_expected *expected, assay_seen *seen,
+                             assay_error *error) {
+  const assay_op *op = t->one->op;
+  bool parts = threads_used() > 1 && call == &t->first.call && op->form == ASSAY_PAGED && t->rows.count > 1;
+  for (int32_t o = 0; o < t->count; ++o)
+    parts = parts && t->output[o].kind == OUTPUT_ROWS;
+  int64_t *index = parts && t->row_index == NULL ? malloc((size_t)t->rows.count * sizeof *index) : NULL;
+  if (!parts || (t->row_index == NULL && index == NULL))
+    return op->reference(call, &t->variant->contract, &t->rows, exact, expected, seen, error);
+  for (int64_t r = 0; r < t->rows.count && index != NULL; ++r)
+    index[r] = r;
+  rows_part p = {.t = t, .index = index != NULL ? index : t->row_index, .exact = exact, .expected = expected};
+  p.seen = *seen;
+  p.seen.visible_keys = p.seen.live_keys = 0;
+  (void)pthread_mutex_init(&p.lock, NULL);
+  threads_for(t->rows.count, 1, reference_rows, &p);
+  (void)pthread_mutex_destroy(&p.lock);
+  free(index);
+  *seen = p.seen;
+  if (p.status != ASSAY_OK && error != NULL) *error = p.error;
+  return p.status;
+}
+
 /* Outputs of fixed type (lse) have no exact tier. Where there are some, the proof that a case is on the lattice
  * is asked for the call without them, and their values are then asked for without a proof. */
 static assay_status ask_reference(trial *t, assay_error *error) {
   const assay_op *op = t->one->op;
-  const assay_contract *contract = &t->variant->contract;
   const bool exact = t->one->tier == TIER_EXACT;
   assay_tensor arg[ASSAY_MAX_ARGS];
   assay_expected expected[ASSAY_MAX_OUTPUTS];
@@ -122,9 +193,8 @@ static assay_status ask_reference(trial *t, assay_error *error) {
       arg[t->output[o].arg].data = NULL;
   }
   const assay_call call = {op, arg, t->first.param};
-  assay_status status = op->reference(&call, contract, &t->rows, exact, expected, &t->seen, error);
-  if (status == ASSAY_OK && proven < t->count)
-    status = op->reference(&t->first.call, contract, &t->rows, false, t->expected, &unused, error);
+  assay_status status = ask_rows(t, proven < t->count ? &call : &t->first.call, exact, expected, &t->seen, error);
+  if (status == ASSAY_OK && proven < t->count) status = ask_rows(t, &t->first.call, false, t->expected, &unused, error);
   return status;
 }
 
@@ -471,7 +541,7 @@ bool trial_shape(trial *t, case_result *result) {
   return true;
 }
 
-bool trial_reference(trial *t, case_result *result) {
+bool trial_contents(trial *t, case_result *result) {
   assay_error error = {""};
   const assay_status status = image_fill(&t->first, NULL, &error);
   if (status != ASSAY_OK) {
@@ -480,16 +550,31 @@ bool trial_reference(trial *t, case_result *result) {
   }
   if (!choose_rows(t) || !outputs_make(t, &t->initial)) return out_of_memory(result);
   outputs_gather(t, &t->first, t->first.host, &t->initial);
+  return true;
+}
+
+bool trial_reference(trial *t, case_result *result) {
+  return trial_contents(t, result) && compute_reference(t, result);
+}
+
+static void forget_reference(trial *t) {
+  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
+    free(t->expected[o].value);
+    free(t->expected[o].sigma);
+    t->expected[o] = (assay_expected){NULL, NULL};
+  }
+  free(t->seen.v_needed);
+  t->seen = (assay_seen){.v_needed = NULL};
+}
+
+bool trial_again(trial *t, case_result *result) {
+  forget_reference(t);
   return compute_reference(t, result);
 }
 
 void trial_free(trial *t) {
-  for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {
-    free(t->expected[o].value);
-    free(t->expected[o].sigma);
-  }
+  forget_reference(t);
   outputs_free(&t->initial);
-  free(t->seen.v_needed);
   free(t->row_index);
   image_free(&t->first);
 }

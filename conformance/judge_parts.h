@@ -126,7 +126,9 @@ void values_describe(const trial *t, place where, char *text, size_t size);
 
 /* ---- judge.c: what is known of a case before any run. False: the verdict is set. ---- */
 bool trial_shape(trial *t, case_result *result);     /* tensors without contents, the outputs */
-bool trial_reference(trial *t, case_result *result); /* contents, the rows judged, what the reference says */
+bool trial_contents(trial *t, case_result *result);  /* contents, the rows judged */
+bool trial_reference(trial *t, case_result *result); /* these, and what the reference says */
+bool trial_again(trial *t, case_result *result);     /* what it says under the contract of t->variant, once more */
 void trial_free(trial *t);
 
 /* ---- power.c: planted errors on a case that passed ---- */

@@ -13,6 +13,7 @@ enum { CACHED = 256, CACHE_BYTES = 1 << 20, ARG_Y = 4 };
 
 late_fault bench_fault = LATE_NONE;
 int64_t bench_late = 1;
+bool bench_large = false;
 double bench_launch_us = 10, bench_jitter = 0.01;
 
 static double clock_us, marked[2];
@@ -238,6 +239,8 @@ void bench_fixture_time(bench_result *result) {
   bench_options options = bench_usual();
   options.min_samples = 20;
   options.max_samples = 40;
+  if (bench_large) options.large_bytes = 0;
+  bench_release();
   timing_began = false;
   timed = 0;
   flushed = false;

@@ -39,6 +39,36 @@ Test(bench_sandwich, wrong_from_the_start) {
   expect_none(LATE_ALWAYS, 1, "element", false, "times the allowed");
 }
 
+Test(bench_sandwich, large_cases_are_judged) {
+  static bench_result r;
+  bench_large = true;
+  bench_fixture_time(&r);
+  cr_expect_eq(r.judged.verdict, VERDICT_PASS, "%s: %s", r.judged.check, r.judged.message);
+  cr_expect(r.figure[BENCH_COLD].there);
+  cr_expect_str_eq(r.judged.laws, "guard,input,unwritten,dead_bytes,run_to_run");
+  expect_none(LATE_ALWAYS, 1, "element", false, "times the allowed");
+  expect_none(LATE_AFTER, 64 * 8, "element", true, "cold, sample ");
+  expect_none(LATE_GUARD, 700, "guard", true, "wrote");
+  bench_large = false;
+}
+
+/* A second variant of a case finds the contents of the first: they are what they were. */
+Test(bench_sandwich, contents_are_kept) {
+  static bench_result r[2];
+  const assay_case one = bench_fixture_case();
+  assay_case copy = one;
+  bench_options options = bench_usual();
+  options.large_bytes = 0;
+  options.max_samples = 20;
+  bench_case(&one, &bench_variant, &bench_device, &options, &r[0]);
+  (void)snprintf(copy.variant, sizeof copy.variant, "another name");
+  bench_case(&copy, &bench_variant, &bench_device, &options, &r[1]);
+  for (int i = 0; i < 2; ++i)
+    cr_expect_eq(r[i].judged.verdict, VERDICT_PASS, "%d: %s: %s", i, r[i].judged.check, r[i].judged.message);
+  cr_expect_eq(r[0].judged.rows_judged, r[1].judged.rows_judged);
+  bench_release();
+}
+
 Test(bench_sandwich, wrong_after_warm_up) {
   expect_none(LATE_AFTER, 64 * 8, "element", true, "cold, sample ");
   expect_none(LATE_AFTER, 64 * 2, "element", true, "cold, warm-up ");
