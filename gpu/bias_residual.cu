@@ -2,9 +2,11 @@
  *
  *   res <- round(res + y + b)        in place, or into res_out; b may be absent
  *
- * One variant: four neighbouring channels a thread. docs/kernels/bias_residual.md has the arithmetic. */
+ * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width.
+ * docs/kernels/bias_residual.md has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -71,6 +73,65 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int residual_rows = 4;
+
+/* residual_vectors: a vector of channels in one row or four; the bias once for all of them.
+ * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 3 * sizeof(T) a channel. */
+template <class T, int rows> __global__ void __launch_bounds__(256) residual_vectors(residual_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int32_t c = width * vector_of_thread();
+  if (c >= p.C) return;
+  uint4 res[rows] = {}, y[rows] = {};
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    res[r] = load_vector(static_cast<const T *>(p.res) + (first + r) * p.res_row + c);
+    y[r] = load_vector(static_cast<const T *>(p.y) + (first + r) * p.y_row + c);
+  }
+  float bias[width];
+  vector_weights<T>(p.b, false, c, 0.0f, bias);
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    float v[width], w[width];
+    split_vector<T>(res[r], v);
+    split_vector<T>(y[r], w);
+    ASSAY_UNROLL
+    for (int i = 0; i < width; ++i)
+      v[i] = v[i] + w[i] + bias[i];
+    store_vector(static_cast<T *>(p.out) + (first + r) * p.out_row + c, round_vector<T>(v));
+  }
+}
+
+assay_status read_vectors(const assay_call *call, residual_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  return expect_vectors(call, "C", p->C, assay_find_arg(call, "res")->dtype, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  residual_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  const assay_dtype type = assay_find_arg(call, "res")->dtype;
+  const vector_grid grid = split_vectors(p.N, p.C, type, residual_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(type, [&](auto t) {
+    return with_rows<residual_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(t)::type;
+      constexpr int count = decltype(rows)::value;
+      return ASSAY_LAUNCH(error, (residual_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
+                          env->stream, p);
+    });
+  });
+}
+
 constexpr assay_contract contract = rowwise_contract(0.0, 1);
 
 } // namespace
@@ -79,5 +140,8 @@ constexpr assay_contract contract = rowwise_contract(0.0, 1);
 #define CHANNELS                                                                                                       \
   PLAIN_VARIANT("bias_residual", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract,       \
                 residual_params, read_call, launch)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("bias_residual", "vectors", "16 bytes a load", PLAIN_TYPE_CLAIMS, contract, residual_params,           \
+                read_vectors, launch_vectors)
 
-ASSAY_VARIANTS(bias_residual, CHANNELS)
+ASSAY_VARIANTS(bias_residual, VECTORS, CHANNELS)

@@ -3,10 +3,12 @@
  *   y_n = table[ids_n]                                          bit for bit, or
  *   y_n = round(table[ids_n] + position_table[positions_n])
  *
- * An id outside [0, V), or a position outside [0, max_pos), gives a row of zeros: nothing outside a table is read. One
- * variant: four neighbouring channels a thread. docs/kernels/embedding.md has the arithmetic. */
+ * An id outside [0, V), or a position outside [0, max_pos), gives a row of zeros: nothing outside a table is read.
+ * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width. docs/kernels/embedding.md
+ * has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -101,6 +103,75 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int embedding_rows = 4;
+
+/* embedding_vectors: a vector of channels of one row or four.
+ * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  every base is a multiple of 16 bytes, C of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 2 * sizeof(T) a channel, 3 with positions. */
+template <class T, int rows> __global__ void __launch_bounds__(256) embedding_vectors(embedding_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int32_t c = width * vector_of_thread();
+  if (c >= p.C) return;
+  int64_t id[rows], position[rows];
+  bool inside[rows];
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    const bool there = first + r < p.N;
+    id[r] = there ? p.ids[first + r] : -1;
+    position[r] = there && p.positions != NULL ? p.positions[first + r] : 0;
+    inside[r] = id[r] >= 0 && id[r] < p.V && (p.positions == NULL || (position[r] >= 0 && position[r] < p.max_pos));
+  }
+  uint4 y[rows] = {}, offset[rows] = {};
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (!inside[r]) continue;
+    y[r] = load_vector(static_cast<const T *>(p.table) + id[r] * p.C + c);
+    if (p.positions != NULL) offset[r] = load_vector(static_cast<const T *>(p.position_table) + position[r] * p.C + c);
+  }
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    if (p.positions != NULL && inside[r]) {
+      float v[width], w[width];
+      split_vector<T>(y[r], v);
+      split_vector<T>(offset[r], w);
+      ASSAY_UNROLL
+      for (int i = 0; i < width; ++i)
+        v[i] += w[i];
+      y[r] = round_vector<T>(v);
+    }
+    store_vector(static_cast<T *>(p.y) + (first + r) * p.C + c, y[r]);
+  }
+}
+
+assay_status read_vectors(const assay_call *call, embedding_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  return expect_vectors(call, "C", p->C, assay_find_arg(call, "table")->dtype, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  embedding_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  const assay_dtype type = assay_find_arg(call, "table")->dtype;
+  const vector_grid grid = split_vectors(p.N, p.C, type, embedding_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(type, [&](auto t) {
+    return with_rows<embedding_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(t)::type;
+      constexpr int count = decltype(rows)::value;
+      return ASSAY_LAUNCH(error, (embedding_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads,
+                          0, env->stream, p);
+    });
+  });
+}
+
 constexpr assay_contract contract = rowwise_contract(0.0, 1);
 
 } // namespace
@@ -109,5 +180,8 @@ constexpr assay_contract contract = rowwise_contract(0.0, 1);
 #define CHANNELS                                                                                                       \
   PLAIN_VARIANT("embedding", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract,           \
                 embedding_params, read_call, launch)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("embedding", "vectors", "16 bytes a load", PLAIN_TYPE_CLAIMS, contract, embedding_params,              \
+                read_vectors, launch_vectors)
 
-ASSAY_VARIANTS(embedding, CHANNELS)
+ASSAY_VARIANTS(embedding, VECTORS, CHANNELS)

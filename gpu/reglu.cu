@@ -2,7 +2,8 @@
  *
  *   y = max(g, 0) * u        x [N, 2 I] holds the gates of a row, then its ups
  *
- * One variant: four neighbouring channels a thread (gpu/lib/gated.cuh). docs/kernels/reglu.md has the arithmetic. */
+ * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width (gpu/lib/gated.cuh).
+ * docs/kernels/reglu.md has the arithmetic. */
 #include "gpu/lib/gated.cuh"
 
 namespace ASSAY_NS {
@@ -20,5 +21,8 @@ constexpr assay_contract contract = rowwise_contract(0.0, 1);
 #define CHANNELS                                                                                                       \
   PLAIN_VARIANT("reglu", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract, gated_params, \
                 gated_read, gated_launch<::ASSAY_NS::rectified>)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("reglu", "vectors", "16 bytes a load", PLAIN_TYPE_CLAIMS, contract, gated_params, gated_read_vectors,  \
+                gated_launch_vectors<::ASSAY_NS::rectified>)
 
-ASSAY_VARIANTS(reglu, CHANNELS)
+ASSAY_VARIANTS(reglu, VECTORS, CHANNELS)

@@ -2,11 +2,12 @@
  *
  *   x_a <- x_a cos - x_b sin,  x_b <- x_b cos + x_a sin        in place, or into q_out, k_out
  *
- * over R/2 pairs of channels, neox (i, i + R/2) or interleaved (2i, 2i + 1); other channels are copied. One variant:
- * one block a row, one thread a pair of a head. A position outside the table turns nothing, and nothing outside the
- * table is read. docs/kernels/rope.md has the arithmetic. */
+ * over R/2 pairs of channels, neox (i, i + R/2) or interleaved (2i, 2i + 1); other channels are copied. rows: one block
+ * a row, one thread a pair of a head; vectors: one thread a vector of either half, or of interleaved pairs. A position
+ * outside the table turns nothing, and nothing outside the table is read. docs/kernels/rope.md has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -116,6 +117,114 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+/* `count` angles of the table from entry i on: cos 1 and sin 0 outside it. */
+template <int count>
+__device__ __forceinline__ void load_angles(const rope_params &p, int64_t at, int32_t i, float (&c)[count],
+                                            float (&s)[count]) {
+  static_assert(count == 2 || count % 4 == 0, "angles come in pairs or in vectors");
+  ASSAY_UNROLL
+  for (int e = 0; e < count; ++e) {
+    c[e] = 1.0f;
+    s[e] = 0.0f;
+  }
+  if (at < 0) return;
+  if constexpr (count == 2) {
+    const float2 both[2] = {*reinterpret_cast<const float2 *>(p.cosine + at + i),
+                            *reinterpret_cast<const float2 *>(p.sine + at + i)};
+    c[0] = both[0].x, c[1] = both[0].y;
+    s[0] = both[1].x, s[1] = both[1].y;
+  } else {
+    ASSAY_UNROLL
+    for (int e = 0; e < count; e += 4) {
+      float four[4];
+      split_vector<float>(load_vector(p.cosine + at + i + e), four);
+      ASSAY_UNROLL
+      for (int j = 0; j < 4; ++j)
+        c[e + j] = four[j];
+      split_vector<float>(load_vector(p.sine + at + i + e), four);
+      ASSAY_UNROLL
+      for (int j = 0; j < 4; ++j)
+        s[e + j] = four[j];
+    }
+  }
+}
+
+/* rope_vectors: neox: a vector of the first half and its partners in the second; interleaved: the pairs of one vector.
+ * Values are loaded before the position, whose row of the table they then meet.
+ * Grid:   (N rows, pieces of a row's heads). Block: 32 to 256 threads: heads of q, then of k.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes; halves (neox) or R (interleaved) of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 4 * sizeof(T) a pair; the table's row comes from the cache for all heads but the first. */
+template <class T, bool interleaved> __global__ void __launch_bounds__(max_threads) rope_vectors(rope_params p) {
+  constexpr int width = vector_width<T>, angles = interleaved ? width / 2 : width;
+  const int64_t row = blockIdx.x;
+  const int32_t item = vector_of_thread(), items = (interleaved ? 2 * p.half : p.half) / width; /* of a head */
+  const int32_t place = item / items, i = (item - place * items) * width;
+  if (place >= p.q.heads + p.k.heads) return;
+  const bool is_q = place < p.q.heads;
+  const rope_side &side = is_q ? p.q : p.k;
+  const int64_t d = static_cast<int64_t>(is_q ? place : place - p.q.heads) * p.D + i;
+  const T *const from = static_cast<const T *>(side.from) + row * side.from_row + d;
+  T *const to = static_cast<T *>(side.to) + row * side.to_row + d;
+  const uint4 low = load_vector(from);
+  uint4 high = {};
+  if constexpr (!interleaved) high = load_vector(from + p.half);
+
+  const int64_t position = position_of(p, row);
+  const int64_t at = position >= 0 && position < p.max_pos ? position * p.half : -1;
+  float c[angles], s[angles], x[width], y[width], turned[width];
+  load_angles(p, at, interleaved ? i / 2 : i, c, s);
+  split_vector<T>(low, x);
+  if constexpr (interleaved) {
+    ASSAY_UNROLL
+    for (int e = 0; e < width; e += 2) {
+      turned[e] = x[e] * c[e / 2] - x[e + 1] * s[e / 2];
+      turned[e + 1] = x[e + 1] * c[e / 2] + x[e] * s[e / 2];
+    }
+    store_vector(to, round_vector<T>(turned));
+  } else {
+    split_vector<T>(high, y);
+    ASSAY_UNROLL
+    for (int e = 0; e < width; ++e) {
+      turned[e] = x[e] * c[e] - y[e] * s[e];
+      y[e] = y[e] * c[e] + x[e] * s[e];
+    }
+    store_vector(to, round_vector<T>(turned));
+    store_vector(to + p.half, round_vector<T>(y));
+  }
+}
+
+assay_status read_vectors(const assay_call *call, rope_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  const assay_dtype type = assay_find_arg(call, "q")->dtype;
+  if (2 * p->half < p->D && !(p->q.in_place && p->k.in_place))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "R: found %d of %d, with channels to be copied, taken here: none",
+                      2 * p->half, p->D);
+  ASSAY_TRY(expect_vectors(call, "D", p->D, type, error));
+  if (p->half == 0) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "R: found 0, taken here: 1 or more");
+  return expect_vectors(call, "R", p->interleaved ? 2 * p->half : p->half, type, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  rope_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  const assay_dtype type = assay_find_arg(call, "q")->dtype;
+  const vector_grid grid = split_vectors(p.N, (p.q.heads + p.k.heads) * (p.interleaved ? 2 * p.half : p.half), type, 1);
+  (void)snprintf(env->path, sizeof env->path, "vectors style=%s R=%d D=%d", p.interleaved ? "interleaved" : "neox",
+                 2 * p.half, p.D);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(type, [&](auto t) {
+    using T = typename decltype(t)::type;
+    const auto start = [&](auto kernel) {
+      return ASSAY_LAUNCH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, env->stream, p);
+    };
+    return p.interleaved ? start(rope_vectors<T, true>) : start(rope_vectors<T, false>);
+  });
+}
+
 constexpr assay_contract contract = rowwise_contract(0.0, 1);
 
 } // namespace
@@ -124,5 +233,8 @@ constexpr assay_contract contract = rowwise_contract(0.0, 1);
 #define ROWS                                                                                                           \
   PLAIN_VARIANT("rope", "rows", "one block a row, q and k in one launch", PLAIN_TYPE_CLAIMS "|neox,interleaved",       \
                 contract, rope_params, read_call, launch)
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("rope", "vectors", "16 bytes a load, q and k in one launch", PLAIN_TYPE_CLAIMS "|neox,interleaved",    \
+                contract, rope_params, read_vectors, launch_vectors)
 
-ASSAY_VARIANTS(rope, ROWS)
+ASSAY_VARIANTS(rope, VECTORS, ROWS)

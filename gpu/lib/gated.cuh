@@ -5,6 +5,7 @@
 
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 
@@ -63,6 +64,64 @@ template <class F> assay_status gated_launch(const assay_call *call, assay_env *
   return with_type(assay_find_arg(call, "x")->dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     return ASSAY_LAUNCH(error, (gated_channels<T, F>), grid.blocks, grid.threads, 0, env->stream, p);
+  });
+}
+
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int gated_rows = 4;
+
+/* gated_vectors: the gates and the ups of a vector of channels, in one row or four.
+ * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
+ * Shared: none.
+ * Align:  every base and distance of rows is a multiple of 16 bytes, I of whole vectors.
+ * Arch:   any.
+ * Limit:  bytes: 3 * sizeof(T) a channel. */
+template <class T, class F, int rows> static __global__ void __launch_bounds__(256) gated_vectors(gated_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int32_t i = width * vector_of_thread();
+  if (i >= p.I) return;
+  uint4 gates[rows] = {}, ups[rows] = {};
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    const T *const x = static_cast<const T *>(p.x) + (first + r) * p.x_row + i;
+    gates[r] = load_vector(x);
+    ups[r] = load_vector(x + p.I);
+  }
+  ASSAY_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    if (first + r >= p.N) continue;
+    float g[width], u[width];
+    split_vector<T>(gates[r], g);
+    split_vector<T>(ups[r], u);
+    ASSAY_UNROLL
+    for (int j = 0; j < width; ++j)
+      g[j] = F::of(g[j], u[j]);
+    store_vector(static_cast<T *>(p.y) + (first + r) * p.y_row + i, round_vector<T>(g));
+  }
+}
+
+inline assay_status gated_read_vectors(const assay_call *call, gated_params *p, assay_error *error) {
+  ASSAY_TRY(gated_read(call, p, error));
+  return expect_vectors(call, "I", p->I, assay_find_arg(call, "x")->dtype, error);
+}
+
+template <class F> assay_status gated_launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  gated_params p;
+  ASSAY_TRY(gated_read_vectors(call, &p, error));
+  const assay_dtype type = assay_find_arg(call, "x")->dtype;
+  const vector_grid grid = split_vectors(p.N, p.I, type, gated_rows);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  if (p.N == 0) return ASSAY_OK;
+  return with_type(type, [&](auto t) {
+    return with_rows<gated_rows>(grid.rows, [&](auto rows) {
+      using T = typename decltype(t)::type;
+      constexpr int count = decltype(rows)::value;
+      return ASSAY_LAUNCH(error, (gated_vectors<T, F, count>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
+                          env->stream, p);
+    });
   });
 }
 
