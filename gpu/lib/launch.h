@@ -4,8 +4,11 @@
  *
  *   ASSAY_SHARED(float, tile, 128);            static shared memory: float (&tile)[128], 16-byte aligned
  *   ASSAY_DYNAMIC_SHARED(float, scratch);      the launch's shared_bytes: float *scratch, 128-byte aligned
+ *   ASSAY_DYNAMIC_SHARED_1024(char, tiles);    the same, 1024-byte aligned, for swizzled tiles
  *   status = ASSAY_LAUNCH(error, (kernel<float, 64>), grid, block, shared_bytes, env->stream, arguments...);
+ *   status = ASSAY_LAUNCH_WITH(error, kernel, grid, block, shared_bytes, options, env->stream, arguments...);
  *   ASSAY_UNROLL                               before a loop: #pragma unroll, which host compilers warn about
+ *   ASSAY_ROLLED                               before a loop: the compiler is not to unroll it
  *   ASSAY_VARIANTS(gate_attention, row, row);  last in the file: the variant table, or the plug-in's entry
  *
  * grid and block are extents of int64_t: launch_extent{splits, heads, rows}, a dim3, or one number. */
@@ -23,11 +26,13 @@
 #define ASSAY_NS          assay_simt_device
 #define ASSAY_DEVICE_NAME "simt"
 #define ASSAY_UNROLL
+#define ASSAY_ROLLED
 #else
 #include <cuda_runtime.h>
 #define ASSAY_NS          assay_cuda_device
 #define ASSAY_DEVICE_NAME "cuda"
 #define ASSAY_UNROLL      _Pragma("unroll")
+#define ASSAY_ROLLED      _Pragma("unroll 1")
 #endif
 
 /* Added to the names of variants; kernels that are wrong on purpose set it to "@<id>". */
@@ -41,6 +46,18 @@ struct launch_extent {
   int64_t x, y, z;
   constexpr launch_extent(int64_t x_, int64_t y_ = 1, int64_t z_ = 1) : x(x_), y(y_), z(z_) {}
   constexpr launch_extent(dim3 v) : x(v.x), y(v.y), z(v.z) {}
+};
+
+/* What a launch has beyond its extents. */
+struct launch_options {
+  int32_t cluster = 1;    /* blocks of a cluster, along x: 1 to 8, a divisor of grid.x */
+  bool dependent = false; /* may begin before the launch before it is over: dependency_wait() in the kernel */
+  /* The next launch of the stream is a dependent one. On simt this one is put off until then, so that what the next
+   * reads before its dependency_wait() is wrong. */
+  bool followed = false;
+  /* Blocks that must be under way together because they wait for each other. Threads change over between that many
+   * on simt; on cuda it is the launcher's promise that so many fit. */
+  int32_t resident = 1;
 };
 
 /* Hopper's limits. */
@@ -70,24 +87,45 @@ inline assay_status launch_check(const char *kernel, launch_extent grid, launch_
   return status;
 }
 
+inline assay_status launch_check_options(const char *kernel, launch_extent grid, const launch_options &options,
+                                         assay_error *error) {
+  assay_status status = launch_check_extent(kernel, "cluster", options.cluster, 8, error);
+  if (status == ASSAY_OK && grid.x % options.cluster != 0)
+    status =
+        assay_fail(error, ASSAY_ERR_DEVICE, "launch of %s: grid.x: found %lld, allowed multiples of %d, the cluster",
+                   kernel, static_cast<long long>(grid.x), static_cast<int>(options.cluster));
+  return status;
+}
+
 #ifdef ASSAY_SIMT
 
 #define ASSAY_SHARED(type, name, count)                                                                                \
   static assay_simt_site name##_site = {                                                                               \
       #name, __FILE__, __LINE__, sizeof(type[count]), alignof(type) < 16 ? 16 : alignof(type), 0, nullptr};            \
   type(&name)[count] = *static_cast<type(*)[count]>(assay_simt_shared(&name##_site))
-#define ASSAY_DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(assay_simt->now->dynamic_shared)
+#define ASSAY_DYNAMIC_SHARED(type, name)      type *name = static_cast<type *>(assay_simt->now->dynamic_shared)
+#define ASSAY_DYNAMIC_SHARED_1024(type, name) type *name = static_cast<type *>(assay_simt->dynamic_shared_1024())
 
-/* Runs the grid and returns when its last thread has. */
+/* Runs the grid and returns when its last thread has, unless options.followed. */
 template <class... P, class... A>
-assay_status launch_kernel(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
-                           launch_extent block, int64_t shared_bytes, void *, A... arguments) {
-  const assay_status status = launch_check(name, grid, block, shared_bytes, error);
+assay_status launch_kernel_with(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
+                                launch_extent block, int64_t shared_bytes, const launch_options &options, void *,
+                                A... arguments) {
+  assay_status status = launch_check(name, grid, block, shared_bytes, error);
+  if (status == ASSAY_OK) status = launch_check_options(name, grid, options, error);
   if (status != ASSAY_OK) return status;
   const assay_simt_closure<P...> closure = {kernel, std::tuple<P...>(arguments...)};
-  const assay_simt_launch request = {name,          {grid.x, grid.y, grid.z},       {block.x, block.y, block.z},
-                                     shared_bytes,  &assay_simt_closure<P...>::run, &closure,
-                                     sizeof closure};
+  const assay_simt_launch request = {name,
+                                     {grid.x, grid.y, grid.z},
+                                     {block.x, block.y, block.z},
+                                     shared_bytes,
+                                     &assay_simt_closure<P...>::run,
+                                     &closure,
+                                     sizeof closure,
+                                     options.cluster,
+                                     options.resident,
+                                     options.dependent,
+                                     options.followed};
   return assay_simt->launch(&request, error);
 }
 
@@ -97,12 +135,17 @@ assay_status launch_kernel(assay_error *error, const char *name, void (*kernel)(
 #define ASSAY_DYNAMIC_SHARED(type, name)                                                                               \
   extern __shared__ __align__(128) unsigned char assay_dynamic_shared[];                                               \
   type *name = reinterpret_cast<type *>(assay_dynamic_shared)
+#define ASSAY_DYNAMIC_SHARED_1024(type, name)                                                                          \
+  extern __shared__ __align__(1024) unsigned char assay_dynamic_shared_1024[];                                         \
+  type *name = reinterpret_cast<type *>(assay_dynamic_shared_1024)
 
 /* Puts the kernel into the stream. Static and dynamic shared memory above 48 KB together need the opt-in. */
 template <class... P, class... A>
-assay_status launch_kernel(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
-                           launch_extent block, int64_t shared_bytes, void *stream, A... arguments) {
-  const assay_status status = launch_check(name, grid, block, shared_bytes, error);
+assay_status launch_kernel_with(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
+                                launch_extent block, int64_t shared_bytes, const launch_options &options, void *stream,
+                                A... arguments) {
+  assay_status status = launch_check(name, grid, block, shared_bytes, error);
+  if (status == ASSAY_OK) status = launch_check_options(name, grid, options, error);
   if (status != ASSAY_OK) return status;
   cudaError_t code = cudaSuccess;
   if (shared_bytes > 0)
@@ -115,8 +158,27 @@ assay_status launch_kernel(assay_error *error, const char *name, void (*kernel)(
           void *pointers[] = {static_cast<void *>(&parameter)..., nullptr};
           const dim3 g(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
           const dim3 b(static_cast<unsigned>(block.x), static_cast<unsigned>(block.y), static_cast<unsigned>(block.z));
-          code = cudaLaunchKernel(reinterpret_cast<const void *>(kernel), g, b, pointers,
-                                  static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream));
+          cudaLaunchAttribute attributes[2] = {};
+          unsigned count = 0;
+          if (options.cluster > 1) {
+            attributes[count].id = cudaLaunchAttributeClusterDimension;
+            attributes[count].val.clusterDim.x = static_cast<unsigned>(options.cluster);
+            attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+            ++count;
+          }
+          if (options.dependent) {
+            attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[count].val.programmaticStreamSerializationAllowed = 1;
+            ++count;
+          }
+          cudaLaunchConfig_t config = {};
+          config.gridDim = g;
+          config.blockDim = b;
+          config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+          config.stream = static_cast<cudaStream_t>(stream);
+          config.attrs = attributes;
+          config.numAttrs = count;
+          code = cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(kernel), pointers);
         },
         parameters);
   }
@@ -147,7 +209,10 @@ inline bool plugin_accepts(const assay_host *host) {
 } /* namespace ASSAY_NS */
 
 #define ASSAY_LAUNCH(error, kernel, grid, block, shared_bytes, ...)                                                    \
-  ::ASSAY_NS::launch_kernel(error, #kernel, kernel, grid, block, shared_bytes, __VA_ARGS__)
+  ::ASSAY_NS::launch_kernel_with(error, #kernel, kernel, grid, block, shared_bytes, ::ASSAY_NS::launch_options(),      \
+                                 __VA_ARGS__)
+#define ASSAY_LAUNCH_WITH(error, kernel, grid, block, shared_bytes, options, ...)                                      \
+  ::ASSAY_NS::launch_kernel_with(error, #kernel, kernel, grid, block, shared_bytes, options, __VA_ARGS__)
 
 #define ASSAY_PASTE_(a, b) a##b
 #define ASSAY_PASTE(a, b)  ASSAY_PASTE_(a, b)

@@ -1,8 +1,18 @@
-/* ptx.cuh: all inline PTX, wrapped, each with a second body for simt. */
+/* ptx.cuh: inline PTX, wrapped, each with a second body for simt. Tensor cores: ptx_mma.cuh, ptx_wgmma.cuh; copies,
+ * barriers, clusters: ptx_async.cuh. */
 #ifndef ASSAY_GPU_PTX_CUH
 #define ASSAY_GPU_PTX_CUH
 
 #include "launch.h"
+
+/* Last parameter of a wrapper that simt may complain about: the caller's line. ASSAY_AT_ALONE: the only one. */
+#ifdef ASSAY_SIMT
+#define ASSAY_AT_ALONE const char *file = __builtin_FILE(), int32_t line = __builtin_LINE()
+#define ASSAY_AT       , ASSAY_AT_ALONE
+#else
+#define ASSAY_AT_ALONE
+#define ASSAY_AT
+#endif
 
 namespace ASSAY_NS {
 
@@ -16,6 +26,12 @@ __device__ __forceinline__ unsigned lane_id() {
   return lane;
 #endif
 }
+
+#ifndef ASSAY_SIMT
+__device__ __forceinline__ uint32_t shared_address(const void *shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+#endif
 
 /* 16 bytes that nobody writes during the launch and this block reads once: not kept in L1. The address must
  * be a multiple of 16. */

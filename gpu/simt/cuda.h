@@ -44,7 +44,7 @@
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-enum { ASSAY_SIMT_ABI = 2 };
+enum { ASSAY_SIMT_ABI = 3 };
 
 typedef struct assay_simt_thread {
   uint3 index; /* threadIdx */
@@ -74,6 +74,8 @@ typedef struct assay_simt_launch {
   void (*body)(const void *closure); /* runs one thread */
   const void *closure;
   int64_t closure_bytes; /* it may be copied, and run later */
+  int32_t cluster, resident;
+  bool dependent, followed;
 } assay_simt_launch;
 
 typedef enum assay_simt_op {
@@ -102,6 +104,7 @@ typedef struct assay_simt_api {
                    int32_t line);
   void (*yield)(void);
   void (*shared)(assay_simt_site *site);
+  void *(*dynamic_shared_1024)(void);
   /* Ends the launch with an error; does not return. */
   void (*fault)(const char *what, const char *file, int32_t line);
   /* Called by kernels that are compiled with ThreadSanitizer, before an atomic and at a fence. */

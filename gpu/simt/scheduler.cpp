@@ -211,9 +211,8 @@ extern "C" void assay_simt_schedule(uint64_t seed) {
 
 extern "C" const assay_simt_api *assay_simt_host_api(void) {
   using namespace assay_simt_host;
-  static const assay_simt_api api = {
-      ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now, launch, barrier, warp, yield, shared_site, fault, race_atomic,
-      race_fence};
+  static const assay_simt_api api = {ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now,  launch,      barrier,   warp, yield,
+                                     shared_site,    shared_dynamic_1024,    fault, race_atomic, race_fence};
   assay_simt = &api;
   return &api;
 }

@@ -119,6 +119,7 @@ void shared_begin_block();
 bool shared_end_block(); /* false: a redzone was written, block.error says which */
 void shared_end_launch();
 void shared_site(assay_simt_site *site);
+void *shared_dynamic_1024(); /* the dynamic part moved up to a multiple of 1024, for the rest of the launch */
 const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
 
 /* graph.cpp */

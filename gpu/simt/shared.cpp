@@ -21,6 +21,9 @@ static Array arrays[max_arrays];
 static int count;
 static int64_t used, static_bytes, dynamic_bytes; /* used: up to the end of the last redzone */
 
+/* The dynamic part begins at 128. Behind it there is room to begin at 1024 instead, if the kernel asks. */
+static constexpr int64_t moved_to = 1024, room = moved_to - redzone;
+
 /* Redzone bytes from an even address on; one more than the longest redzone with its gap. */
 static const unsigned char *pattern() {
   static unsigned char bytes[4098];
@@ -79,7 +82,26 @@ assay_status shared_begin_launch(int64_t bytes, assay_error *error) {
   dynamic_bytes = bytes;
   poison(0, redzone);
   now.dynamic_shared = append("dynamic shared memory", nullptr, 0, bytes, 128);
+  if (bytes > 0) {
+    unpoison(used, used + room);
+    poison(used, used + room);
+    used += room;
+  }
   return ASSAY_OK;
+}
+
+void *shared_dynamic_1024() {
+  Array &a = arrays[0];
+  if (a.bytes > 0 && a.offset != moved_to) {
+    race_quiet(true);
+    unpoison(a.offset, moved_to + a.bytes);
+    poison(a.offset, moved_to);
+    a.offset = moved_to;
+    make_fresh(a.offset, a.bytes);
+    now.dynamic_shared = arena + a.offset;
+    race_quiet(false);
+  }
+  return now.dynamic_shared;
 }
 
 void shared_begin_block() {

@@ -1,0 +1,510 @@
+/* ptx_async.cuh: copies that run beside the threads, what they are waited for with, and the order between blocks,
+ * wrapped, each with a second body for simt. */
+#ifndef ASSAY_GPU_PTX_ASYNC_CUH
+#define ASSAY_GPU_PTX_ASYNC_CUH
+
+#include "gpu/lib/ptx.cuh"
+#include "gpu/lib/tensor_map.h"
+
+namespace ASSAY_NS {
+
+#ifdef ASSAY_SIMT
+inline void simt_tma_load(void *, const tensor_map *, uint64_t *, int32_t, const int32_t *, const char *file,
+                          int32_t line) {
+  assay_simt->fault("tma_load is not on simt yet", file, line);
+}
+inline void simt_tma_store(const tensor_map *, const void *, int32_t, const int32_t *, const char *file, int32_t line) {
+  assay_simt->fault("tma_store is not on simt yet", file, line);
+}
+#endif
+
+/* ---- cp.async: 16 bytes a thread, in groups ----------------------------------------------------------- */
+
+/* Copies the first `bytes` (0 to 16) of 16 bytes, zero in the rest; both addresses are multiples of 16. With bytes 0
+ * nothing is read. Until the thread's wait the destination is undefined. */
+__device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)shared;
+  (void)global;
+  (void)bytes;
+  assay_simt->fault("cp_async_16 is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void cp_async_commit(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cp_async_commit is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until at most `pending` of this thread's groups, the youngest, are on their way. Other threads see the data
+ * after a barrier. */
+template <int pending> __device__ __forceinline__ void cp_async_wait(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cp_async_wait is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+/* Arrives at the barrier when all copies that this thread has begun are done; counts as one of its arrivals. */
+__device__ __forceinline__ void cp_async_arrive_noinc(uint64_t *barrier ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)barrier;
+  assay_simt->fault("cp_async_arrive_noinc is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+/* ---- mbarriers: phases of `count` arrivals and the bytes that were announced ---------------------------- */
+
+__device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t count ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)barrier;
+  (void)count;
+  assay_simt->fault("mbarrier_init is not on simt yet", file, line);
+#else
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
+#endif
+}
+
+/* After mbarrier_init, by the same thread: copies and the cluster's other blocks may use the barrier. The block's
+ * other threads may after __syncthreads. */
+__device__ __forceinline__ void mbarrier_fence_init(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("mbarrier_fence_init is not on simt yet", file, line);
+#else
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)barrier;
+  assay_simt->fault("mbarrier_arrive is not on simt yet", file, line);
+#else
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+
+/* Arrives and announces `bytes` that copies will bring in this phase. */
+__device__ __forceinline__ void mbarrier_expect(uint64_t *barrier, uint32_t bytes ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)barrier;
+  (void)bytes;
+  assay_simt->fault("mbarrier_expect is not on simt yet", file, line);
+#else
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+#endif
+}
+
+/* Waits until the phase of this parity is over: 0 for the first, then 1, 0, … Waiting for parity 1 on a fresh barrier
+ * returns at once. */
+__device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, uint32_t parity ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)barrier;
+  (void)parity;
+  assay_simt->fault("mbarrier_wait is not on simt yet", file, line);
+#else
+  const uint32_t at = shared_address(barrier);
+  uint32_t done;
+  do {
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
+  } while (done == 0);
+#endif
+}
+
+/* ---- the copy engine: one thread issues ---------------------------------------------------------------- */
+
+/* What this thread wrote into shared memory before becomes visible to copies and wgmma that are issued after a
+ * barrier. Every writing thread calls it, before that barrier. */
+__device__ __forceinline__ void fence_proxy_async(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("fence_proxy_async is not on simt yet", file, line);
+#else
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void tensor_map_prefetch(const tensor_map *map) {
+#ifdef ASSAY_SIMT
+  (void)map;
+#else
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
+
+/* The box whose first element is (c0, c1, …), c0 in the contiguous dimension, to shared memory. The whole box's bytes
+ * are counted at the barrier, those outside the tensor too. */
+__device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t c0,
+                                         int32_t c1 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1};
+  simt_tma_load(shared, map, barrier, 2, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t c0, int32_t c1,
+                                         int32_t c2 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2};
+  simt_tma_load(shared, map, barrier, 3, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t c0, int32_t c1,
+                                         int32_t c2, int32_t c3 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2, c3};
+  simt_tma_load(shared, map, barrier, 4, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t c0, int32_t c1,
+                                         int32_t c2, int32_t c3, int32_t c4 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2, c3, c4};
+  simt_tma_load(shared, map, barrier, 5, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+#endif
+}
+
+/* The box from shared memory to the tensor, as part of the thread's current bulk group. */
+__device__ __forceinline__ void tma_store(const tensor_map *map, const void *shared, int32_t c0, int32_t c1 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1};
+  simt_tma_store(map, shared, 2, at, file, line);
+#else
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%1, {%2, %3}], [%0];" ::"r"(shared_address(shared)),
+      "l"(map), "r"(c0), "r"(c1)
+      : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_store(const tensor_map *map, const void *shared, int32_t c0, int32_t c1,
+                                          int32_t c2 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2};
+  simt_tma_store(map, shared, 3, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%1, {%2, %3, %4}], [%0];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_store(const tensor_map *map, const void *shared, int32_t c0, int32_t c1, int32_t c2,
+                                          int32_t c3 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2, c3};
+  simt_tma_store(map, shared, 4, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%1, {%2, %3, %4, %5}], [%0];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void tma_store(const tensor_map *map, const void *shared, int32_t c0, int32_t c1, int32_t c2,
+                                          int32_t c3, int32_t c4 ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  const int32_t at[5] = {c0, c1, c2, c3, c4};
+  simt_tma_store(map, shared, 5, at, file, line);
+#else
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%1, {%2, %3, %4, %5, %6}], [%0];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+#endif
+}
+
+/* bytes and both addresses: multiples of 16. */
+__device__ __forceinline__ void bulk_load(void *shared, const void *global, uint32_t bytes,
+                                          uint64_t *barrier ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)shared;
+  (void)global;
+  (void)bytes;
+  (void)barrier;
+  assay_simt->fault("bulk_load is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(global), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void bulk_store(void *global, const void *shared, uint32_t bytes ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)shared;
+  (void)global;
+  (void)bytes;
+  assay_simt->fault("bulk_store is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void bulk_commit(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("bulk_commit is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+
+/* Until at most `pending` of this thread's groups are left: to read their shared memory, which may then be written
+ * again; or, bulk_wait, to be done. */
+template <int pending> __device__ __forceinline__ void bulk_wait_read(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("bulk_wait_read is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+template <int pending> __device__ __forceinline__ void bulk_wait(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("bulk_wait is not on simt yet", file, line);
+#else
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+/* ---- parts of a block ------------------------------------------------------------------------------------ */
+
+/* Barrier `id`, 1 to 15 (0 is __syncthreads), of `threads` threads, whole warps: sync waits for the others, arrive
+ * does not. */
+__device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)id;
+  (void)threads;
+  assay_simt->fault("named_barrier_sync is not on simt yet", file, line);
+#else
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)id;
+  (void)threads;
+  assay_simt->fault("named_barrier_arrive is not on simt yet", file, line);
+#else
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+#endif
+}
+
+/* By all threads of a warpgroup: from here on its threads have `count` registers each, a multiple of 8. more waits
+ * until others have given enough back. */
+template <int count> __device__ __forceinline__ void registers_more(ASSAY_AT_ALONE) {
+  static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
+#ifdef ASSAY_SIMT
+  assay_simt->fault("registers_more is not on simt yet", file, line);
+#else
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+#endif
+}
+
+template <int count> __device__ __forceinline__ void registers_fewer(ASSAY_AT_ALONE) {
+  static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
+#ifdef ASSAY_SIMT
+  assay_simt->fault("registers_fewer is not on simt yet", file, line);
+#else
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+#endif
+}
+
+/* True in one lane of a whole warp, always the same one. */
+__device__ __forceinline__ bool elect_one(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("elect_one is not on simt yet", file, line);
+  return false;
+#else
+  uint32_t chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+  return chosen != 0;
+#endif
+}
+
+/* ---- between launches, between blocks ------------------------------------------------------------------- */
+
+/* The next launch, if it is a dependent one, may begin once all blocks have called this or ended. */
+__device__ __forceinline__ void dependents_launch() {
+#ifndef ASSAY_SIMT
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* In a dependent launch: waits until the launch before is over and its writes are visible. */
+__device__ __forceinline__ void dependency_wait(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("dependency_wait is not on simt yet", file, line);
+#else
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ uint32_t cluster_rank(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cluster_rank is not on simt yet", file, line);
+  return 0;
+#else
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+#endif
+}
+
+__device__ __forceinline__ uint32_t cluster_size(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cluster_size is not on simt yet", file, line);
+  return 0;
+#else
+  uint32_t size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+#endif
+}
+
+/* The cluster's barrier in two halves; every thread of every block calls both. */
+__device__ __forceinline__ void cluster_arrive(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cluster_arrive is not on simt yet", file, line);
+#else
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("cluster_wait is not on simt yet", file, line);
+#else
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+/* The same place in the shared memory of the cluster's block `rank`, for loads and stores. */
+template <class T> __device__ __forceinline__ T *cluster_shared(T *shared, uint32_t rank ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)rank;
+  assay_simt->fault("cluster_shared is not on simt yet", file, line);
+  return shared;
+#else
+  uint64_t there;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(reinterpret_cast<uint64_t>(shared)), "r"(rank));
+  return reinterpret_cast<T *>(there);
+#endif
+}
+
+/* 4 or 8 bytes of global memory, at the scope of the device. A loop that polls with load_acquire gives way to other
+ * threads on simt. */
+template <class T> __device__ __forceinline__ T load_acquire(const T *address) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "4 or 8 bytes");
+#ifdef ASSAY_SIMT
+  assay_simt->yield();
+  const T value = assay_simt_load(const_cast<T *>(address));
+  assay_simt_fence();
+  return value;
+#else
+  T value;
+  if constexpr (sizeof(T) == 4) {
+    uint32_t bits;
+    asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(bits) : "l"(address) : "memory");
+    memcpy(&value, &bits, sizeof value);
+  } else {
+    uint64_t bits;
+    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];" : "=l"(bits) : "l"(address) : "memory");
+    memcpy(&value, &bits, sizeof value);
+  }
+  return value;
+#endif
+}
+
+template <class T> __device__ __forceinline__ void store_release(T *address, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "4 or 8 bytes");
+#ifdef ASSAY_SIMT
+  assay_simt_fence();
+  (void)assay_simt_load(address);
+  assay_simt_store(address, value);
+#else
+  if constexpr (sizeof(T) == 4) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(address), "r"(bits) : "memory");
+  } else {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    asm volatile("st.release.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(bits) : "memory");
+  }
+#endif
+}
+
+/* 16 bytes that nobody writes during the launch, part of a stream read once: not kept in L1, fetched into L2 with
+ * their neighbours, 128 bytes at a time. The address is a multiple of 16. */
+__device__ __forceinline__ uint4 load_stream_16(const void *address ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+    assay_simt->fault("load_stream_16: address is not a multiple of 16", file, line);
+  return *static_cast<const uint4 *>(address);
+#else
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+#endif
+}
+
+/* The same where `on`; else *v keeps what it holds, and the address is not looked at. One predicated load. */
+__device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address, bool on ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  if (on) *v = load_stream_16(address, file, line);
+#else
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+               "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w)
+               : "l"(address), "r"(on ? 1u : 0u));
+#endif
+}
+
+} /* namespace ASSAY_NS */
+
+#endif

@@ -1,0 +1,157 @@
+/* ptx_mma.cuh: tensor cores of one warp and what feeds them, wrapped, each with a second body for simt.
+ *
+ * m16n8k16: A 16 x 16 row-major, B 16 x 8, D 16 x 8. Lane l holds, with r = l / 4 and c = 2 (l mod 4):
+ *   a[0] (r, c..c+1)   a[1] (r+8, c..c+1)   a[2] (r, c+8..c+9)   a[3] (r+8, c+8..c+9)
+ *   b[0] (c..c+1, r)   b[1] (c+8..c+9, r)
+ *   d[0], d[1] (r, c..c+1)   d[2], d[3] (r+8, c..c+1)
+ * The element with the smaller index is in the lower half of a register. */
+#ifndef ASSAY_GPU_PTX_MMA_CUH
+#define ASSAY_GPU_PTX_MMA_CUH
+
+#include <type_traits>
+
+#include "gpu/lib/ptx.cuh"
+#include "gpu/lib/types.cuh"
+
+namespace ASSAY_NS {
+
+/* d += a · b. T: bf16 or f16. On simt each element is summed in f32, k upwards, each product exact. */
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
+#ifdef ASSAY_SIMT
+  (void)d;
+  (void)a;
+  (void)b;
+  assay_simt->fault("mma_m16n8k16 is not on simt yet", file, line);
+#else
+  if constexpr (std::is_same_v<T, bf16>)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* Loads 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l mod 8 of matrix
+ * l / 8, a multiple of 16, and gets row l / 4, elements 2 (l mod 4) and the next, of every matrix; _trans: of every
+ * transposed matrix. With x2 the addresses of lanes 16 and up are not used. */
+#ifdef ASSAY_SIMT
+template <int count>
+inline void simt_ldmatrix(uint32_t (&r)[count], const void *, bool, const char *file, int32_t line) {
+  (void)r;
+  assay_simt->fault("ldmatrix is not on simt yet", file, line);
+}
+#endif
+
+__device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void *shared ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  simt_ldmatrix(r, shared, false, file, line);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared)));
+#endif
+}
+
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void *shared ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  simt_ldmatrix(r, shared, true, file, line);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(shared)));
+#endif
+}
+
+__device__ __forceinline__ void ldmatrix_x2(uint32_t (&r)[2], const void *shared ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  simt_ldmatrix(r, shared, false, file, line);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(shared)));
+#endif
+}
+
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2], const void *shared ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  simt_ldmatrix(r, shared, true, file, line);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(shared)));
+#endif
+}
+
+/* The way back: four matrices, fragments as ldmatrix_x4 gives them, addresses as it takes them. */
+__device__ __forceinline__ void stmatrix_x4(void *shared, const uint32_t (&r)[4] ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)shared;
+  (void)r;
+  assay_simt->fault("stmatrix is not on simt yet", file, line);
+#else
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
+}
+
+/* Two f32 rounded to nearest even; low in the lower half. One instruction on cuda. */
+template <class T> __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
+#ifdef ASSAY_SIMT
+  return static_cast<uint32_t>(from_float<T>(low).bits) | static_cast<uint32_t>(from_float<T>(high).bits) << 16;
+#else
+  uint32_t r;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#endif
+}
+
+template <class T> __device__ __forceinline__ void unpack_pair(uint32_t pair, float &low, float &high) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    low = float_of(pair << 16);
+    high = float_of(pair & 0xFFFF0000u);
+  } else {
+    low = to_float(T{static_cast<uint16_t>(pair)});
+    high = to_float(T{static_cast<uint16_t>(pair >> 16)});
+  }
+}
+
+/* Byte i of the result is byte (selector >> 4 i & 7) of b:a, a in the lower half. */
+__device__ __forceinline__ uint32_t byte_permute(uint32_t a, uint32_t b, uint32_t selector) {
+#ifdef ASSAY_SIMT
+  const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t r = 0;
+  for (uint32_t i = 0; i < 4; ++i)
+    r |= static_cast<uint32_t>(both >> (selector >> (4 * i) & 7u) * 8 & 0xFFu) << (8 * i);
+  return r;
+#else
+  return __byte_perm(a, b, selector);
+#endif
+}
+
+/* a · b + c, rounded once, clamped to [0, 1]; NaN gives 0. */
+__device__ __forceinline__ float fma_saturate(float a, float b, float c) {
+#ifdef ASSAY_SIMT
+  const float x = fmaf(a, b, c);
+  return !(x > 0.0f) ? 0.0f : x < 1.0f ? x : 1.0f;
+#else
+  float d;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
+  return d;
+#endif
+}
+
+} /* namespace ASSAY_NS */
+
+#endif

@@ -1,0 +1,228 @@
+/* ptx_wgmma.cuh: the tensor cores of a warpgroup, wrapped, each with a second body for simt.
+ *
+ * wgmma_m64k16: A 64 x 16, B 16 x N, D 64 x N. Warp w of the warpgroup has rows 16 w and up. Lane l holds, with
+ * r = 16 w + l / 4 and c = 2 (l mod 4): d[4 j], d[4 j + 1] at (r, 8 j + c ..), d[4 j + 2], d[4 j + 3] at (r + 8, 8 j +
+ * c ..). A in registers: as in ptx_mma.cuh, row r.
+ *
+ * Operands in shared memory are named by descriptors. K-major (rows of k, the usual Q · K^T): row i begins
+ * (i mod 8) · pitch + (i / 8) · stride behind the address, pitch the swizzle's width (16 bytes without; the second
+ * half of k then lies `leading` behind the first), k runs along it; to go on by 16 in k within the swizzle's width add
+ * 32 bytes. MN-major (trans_b, the usual P · V, V as rows of n): row k begins (k mod 8) · pitch + (k / 8) · stride
+ * behind it, n runs along it for the swizzle's width, and then goes on `leading` behind. Without swizzle MN-major: 8 n
+ * a row of 16 bytes; n / 8 counts in strides, k / 8 in leadings. All in bytes, multiples of 16. Adding to a descriptor
+ * moves its address, 1 for 16 bytes. Swizzle as in tensor_map.h.
+ *
+ * The order is: wgmma_fence (registers that were touched since; shared memory written by threads needs
+ * fence_proxy_async and a barrier before), products, wgmma_commit, wgmma_wait. Until its wait, d must not be read or
+ * written, nor the shared memory or the registers of A be written. After the wait: wgmma_order(d). */
+#ifndef ASSAY_GPU_PTX_WGMMA_CUH
+#define ASSAY_GPU_PTX_WGMMA_CUH
+
+#include <type_traits>
+
+#include "gpu/lib/ptx.cuh"
+#include "gpu/lib/tensor_map.h"
+#include "gpu/lib/types.cuh"
+
+namespace ASSAY_NS {
+
+__device__ __forceinline__ void wgmma_fence(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("wgmma_fence is not on simt yet", file, line);
+#else
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void wgmma_commit(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("wgmma_commit is not on simt yet", file, line);
+#else
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+/* Until at most `pending` groups, the youngest, are on their way. */
+template <int pending> __device__ __forceinline__ void wgmma_wait(ASSAY_AT_ALONE) {
+#ifdef ASSAY_SIMT
+  assay_simt->fault("wgmma_wait is not on simt yet", file, line);
+#else
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+#endif
+}
+
+/* Keeps the compiler from moving uses of registers across a fence or a wait: after wgmma_wait for what it finished,
+ * before wgmma_fence for operands in registers. */
+template <class T, int count> __device__ __forceinline__ void wgmma_order(T (&registers)[count]) {
+  static_assert(std::is_same_v<T, float> || std::is_same_v<T, uint32_t>, "f32 or 32 bits");
+#ifdef ASSAY_SIMT
+  (void)registers;
+#else
+  ASSAY_UNROLL
+  for (int i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, float>)
+      asm volatile("" : "+f"(registers[i])::"memory");
+    else
+      asm volatile("" : "+r"(registers[i])::"memory");
+  }
+#endif
+}
+
+/* Fields: address / 16 in bits 0..13, leading / 16 in 16..29, stride / 16 in 32..45, swizzle in 62..63. */
+__device__ __forceinline__ uint64_t wgmma_descriptor(const void *shared, uint32_t stride_bytes, uint32_t leading_bytes,
+                                                     tensor_swizzle swizzle ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  (void)shared;
+  (void)stride_bytes;
+  (void)leading_bytes;
+  (void)swizzle;
+  assay_simt->fault("wgmma_descriptor is not on simt yet", file, line);
+  return 0;
+#else
+  const uint64_t kind = swizzle == swizzle_none ? 0u : swizzle == swizzle_128 ? 1u : swizzle == swizzle_64 ? 2u : 3u;
+  return static_cast<uint64_t>((shared_address(shared) & 0x3FFFFu) >> 4) |
+         static_cast<uint64_t>((leading_bytes & 0x3FFFFu) >> 4) << 16 |
+         static_cast<uint64_t>((stride_bytes & 0x3FFFFu) >> 4) << 32 | kind << 62;
+#endif
+}
+
+#ifdef ASSAY_SIMT
+
+template <class T, int N, bool trans_b = false>
+inline void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate ASSAY_AT) {
+  (void)d;
+  (void)a;
+  (void)b;
+  (void)accumulate;
+  assay_simt->fault("wgmma_m64k16 is not on simt yet", file, line);
+}
+
+template <class T, int N, bool trans_b = false>
+inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate ASSAY_AT) {
+  (void)d;
+  (void)a;
+  (void)b;
+  (void)accumulate;
+  assay_simt->fault("wgmma_m64k16 is not on simt yet", file, line);
+}
+
+#else
+
+#define ASSAY_D8(i)                                                                                                    \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),          \
+      "+f"(d[i + 7])
+#define ASSAY_D16(i)  ASSAY_D8(i), ASSAY_D8(i + 8)
+#define ASSAY_D32(i)  ASSAY_D16(i), ASSAY_D16(i + 16)
+#define ASSAY_D64(i)  ASSAY_D32(i), ASSAY_D32(i + 32)
+#define ASSAY_D128(i) ASSAY_D64(i), ASSAY_D64(i + 64)
+#define ASSAY_NAMES8  "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ASSAY_NAMES16                                                                                                  \
+  ASSAY_NAMES8 ", "                                                                                                    \
+               "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ASSAY_NAMES32                                                                                                  \
+  ASSAY_NAMES16 ", "                                                                                                   \
+                "%16, %17, %18, %19, %20, %21, %22, %23, "                                                             \
+                "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ASSAY_NAMES64                                                                                                  \
+  ASSAY_NAMES32 ", "                                                                                                   \
+                "%32, %33, %34, %35, %36, %37, %38, %39, "                                                             \
+                "%40, %41, %42, %43, %44, %45, %46, %47, "                                                             \
+                "%48, %49, %50, %51, %52, %53, %54, %55, "                                                             \
+                "%56, %57, %58, %59, %60, %61, %62, %63"
+#define ASSAY_NAMES128                                                                                                 \
+  ASSAY_NAMES64 ", "                                                                                                   \
+                "%64, %65, %66, %67, %68, %69, %70, %71, "                                                             \
+                "%72, %73, %74, %75, %76, %77, %78, %79, "                                                             \
+                "%80, %81, %82, %83, %84, %85, %86, %87, "                                                             \
+                "%88, %89, %90, %91, %92, %93, %94, %95, "                                                             \
+                "%96, %97, %98, %99, %100, %101, %102, %103, "                                                         \
+                "%104, %105, %106, %107, %108, %109, %110, %111, "                                                     \
+                "%112, %113, %114, %115, %116, %117, %118, %119, "                                                     \
+                "%120, %121, %122, %123, %124, %125, %126, %127"
+
+/* Of a type and an N, with A in shared memory and in registers; the numbers are those of the operands behind D. */
+#define ASSAY_WGMMA_SHARED(n, type, count, a_, b_, flag_, trans_)                                                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" flag_ ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type  \
+               "." type " {" ASSAY_NAMES##count "}, %" a_ ", %" b_ ", p, 1, 1, 0, %" trans_ ";\n}"                     \
+               : ASSAY_D##count(0)                                                                                     \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(trans_b ? 1 : 0))
+#define ASSAY_WGMMA_REGISTERS(n, type, count, a0_, a1_, a2_, a3_, b_, flag_, trans_)                                   \
+  asm volatile(                                                                                                        \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %" flag_ ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type  \
+      " {" ASSAY_NAMES##count "}, {%" a0_ ", %" a1_ ", %" a2_ ", %" a3_ "}, %" b_ ", p, 1, 1, %" trans_ ";\n}"         \
+      : ASSAY_D##count(0)                                                                                              \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(trans_b ? 1 : 0))
+
+/* d = a · b, or d += a · b. */
+template <class T, int N, bool trans_b = false>
+__device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  constexpr bool half = std::is_same_v<T, f16>;
+  if constexpr (N == 16 && half)
+    ASSAY_WGMMA_SHARED("16", "f16", 8, "8", "9", "10", "11");
+  else if constexpr (N == 16)
+    ASSAY_WGMMA_SHARED("16", "bf16", 8, "8", "9", "10", "11");
+  else if constexpr (N == 32 && half)
+    ASSAY_WGMMA_SHARED("32", "f16", 16, "16", "17", "18", "19");
+  else if constexpr (N == 32)
+    ASSAY_WGMMA_SHARED("32", "bf16", 16, "16", "17", "18", "19");
+  else if constexpr (N == 64 && half)
+    ASSAY_WGMMA_SHARED("64", "f16", 32, "32", "33", "34", "35");
+  else if constexpr (N == 64)
+    ASSAY_WGMMA_SHARED("64", "bf16", 32, "32", "33", "34", "35");
+  else if constexpr (N == 128 && half)
+    ASSAY_WGMMA_SHARED("128", "f16", 64, "64", "65", "66", "67");
+  else if constexpr (N == 128)
+    ASSAY_WGMMA_SHARED("128", "bf16", 64, "64", "65", "66", "67");
+  else if constexpr (N == 256 && half)
+    ASSAY_WGMMA_SHARED("256", "f16", 128, "128", "129", "130", "131");
+  else if constexpr (N == 256)
+    ASSAY_WGMMA_SHARED("256", "bf16", 128, "128", "129", "130", "131");
+}
+
+template <class T, int N, bool trans_b = false>
+__device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  constexpr bool half = std::is_same_v<T, f16>;
+  if constexpr (N == 16 && half)
+    ASSAY_WGMMA_REGISTERS("16", "f16", 8, "8", "9", "10", "11", "12", "13", "14");
+  else if constexpr (N == 16)
+    ASSAY_WGMMA_REGISTERS("16", "bf16", 8, "8", "9", "10", "11", "12", "13", "14");
+  else if constexpr (N == 32 && half)
+    ASSAY_WGMMA_REGISTERS("32", "f16", 16, "16", "17", "18", "19", "20", "21", "22");
+  else if constexpr (N == 32)
+    ASSAY_WGMMA_REGISTERS("32", "bf16", 16, "16", "17", "18", "19", "20", "21", "22");
+  else if constexpr (N == 64 && half)
+    ASSAY_WGMMA_REGISTERS("64", "f16", 32, "32", "33", "34", "35", "36", "37", "38");
+  else if constexpr (N == 64)
+    ASSAY_WGMMA_REGISTERS("64", "bf16", 32, "32", "33", "34", "35", "36", "37", "38");
+  else if constexpr (N == 128 && half)
+    ASSAY_WGMMA_REGISTERS("128", "f16", 64, "64", "65", "66", "67", "68", "69", "70");
+  else if constexpr (N == 128)
+    ASSAY_WGMMA_REGISTERS("128", "bf16", 64, "64", "65", "66", "67", "68", "69", "70");
+  else if constexpr (N == 256 && half)
+    ASSAY_WGMMA_REGISTERS("256", "f16", 128, "128", "129", "130", "131", "132", "133", "134");
+  else if constexpr (N == 256)
+    ASSAY_WGMMA_REGISTERS("256", "bf16", 128, "128", "129", "130", "131", "132", "133", "134");
+}
+
+#undef ASSAY_WGMMA_SHARED
+#undef ASSAY_WGMMA_REGISTERS
+#undef ASSAY_D8
+#undef ASSAY_NAMES8
+#undef ASSAY_D16
+#undef ASSAY_NAMES16
+#undef ASSAY_D32
+#undef ASSAY_NAMES32
+#undef ASSAY_D64
+#undef ASSAY_NAMES64
+#undef ASSAY_D128
+#undef ASSAY_NAMES128
+
+#endif
+
+} /* namespace ASSAY_NS */
+
+#endif
