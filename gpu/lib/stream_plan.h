@@ -1,0 +1,95 @@
+/* stream_plan.h: what the host decides of a streamed decode: what it takes, how many warps a block, how many splits.
+ * All of it follows from batch, heads and the capacity of the tables, never from lengths. */
+#ifndef ASSAY_GPU_LIB_STREAM_PLAN_H
+#define ASSAY_GPU_LIB_STREAM_PLAN_H
+
+#include "gpu/lib/attention.h"
+#include "gpu/lib/schedules.cuh"
+#include "gpu/lib/stream.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
+
+struct stream_shape {
+  int32_t warps, splits;
+};
+
+/* One block a (row, kv head) in one wave, up to `most` warps a multiprocessor; few segments are split. A split has a
+ * block of 16 keys for every warp where the tables are full. */
+inline stream_shape stream_shape_of(const attention_params &a, int most) {
+  const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
+  if (segments > 2 * mp) return {4, 1};
+  if (segments > mp) return {most < 12 ? 4 : 6, 1};
+  const int32_t warps = most < stream_most_warps ? most : stream_most_warps;
+  const int64_t useful = a.capacity / stream_keys / warps, splits = segments > 0 ? mp / segments : 1;
+  return {warps, static_cast<int32_t>(splits < useful ? splits : useful > 1 ? useful : 1)};
+}
+
+/* Columns of the mma that differ. */
+inline int32_t stream_heads(int32_t G) {
+  return G <= 2 ? 2 : G;
+}
+
+/* 16-byte loads of q, K and V. */
+inline bool stream_aligned(const attention_params &a) {
+  const auto base = [](const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  const paged_cache &c = a.cache;
+  const int64_t strides[] = {a.q_row, c.k_block, c.k_head, c.k_token, c.v_block, c.v_head, c.v_token};
+  bool aligned = base(a.q) && base(c.k) && base(c.v);
+  for (const int64_t stride : strides)
+    aligned = aligned && stride % 8 == 0;
+  return aligned;
+}
+
+/* Refuses what no streamed decode takes. */
+inline assay_status expect_stream(const assay_call *call, const attention_params &a, const attention_types &types,
+                                  assay_error *error) {
+  int64_t layout;
+  ASSAY_TRY(attention_integer(call, "layout", 0, 2, &layout, error));
+  if (layout == 2) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
+  if (types.q != ASSAY_BF16 && types.q != ASSAY_F16)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype %s, allowed bf16, f16", assay_dtype_name(types.q));
+  if (types.kv != types.q)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s, allowed %s", assay_dtype_name(types.kv),
+                      assay_dtype_name(types.q));
+  if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
+  if (a.G != 1 && a.G != 2 && a.G != 4 && a.G != 8)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed 1, 2, 4, 8", a.G);
+  if (a.cache.block_shift < 4)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
+                      1 << a.cache.block_shift);
+  if (!stream_aligned(a))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "q, k_cache, v_cache: found a base or stride that is no multiple of 16 bytes, allowed multiples");
+  if (a.N * a.H_kv > launch_max_grid_x)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %" PRId64 " rows, allowed %" PRId64 " with %d kv heads",
+                      a.N, launch_max_grid_x / a.H_kv, a.H_kv);
+  return expect_decode(a, error);
+}
+
+/* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */
+inline int64_t stream_workspace(const attention_params &a, stream_shape shape, int32_t floats) {
+  return shape.splits > 1 ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+/* Calls use(type_tag<T>, D, heads as integral constants). */
+template <int value> struct number { static constexpr int is = value; };
+
+template <class Use> assay_status stream_with(assay_dtype dtype, int32_t D, int32_t G, Use use) {
+  const auto with_heads = [&](auto type, auto channels) {
+    if (stream_heads(G) == 2) return use(type, channels, number<2>());
+    if (stream_heads(G) == 4) return use(type, channels, number<4>());
+    return use(type, channels, number<8>());
+  };
+  const auto with_D = [&](auto type) {
+    return D == 64 ? with_heads(type, number<64>()) : with_heads(type, number<128>());
+  };
+#ifndef ASSAY_FEW_TYPES
+  if (dtype == ASSAY_F16) return with_D(type_tag<f16>());
+#endif
+  return with_D(type_tag<bf16>());
+}
+
+} // namespace ASSAY_NS
+#endif
