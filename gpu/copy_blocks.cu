@@ -16,30 +16,36 @@ struct copy_params {
   int32_t pieces; /* of a block */
 };
 
-constexpr int copy_threads = 256;
-constexpr int64_t piece_words = 1024; /* words of a piece */
+constexpr int copy_threads = 256, words_a_thread = 4;
+constexpr int64_t piece_words = copy_threads * words_a_thread; /* words of a piece */
 
-/* copy_pieces: a piece of one block of one layer, K and V, in words of type W.
- * Grid:   (pairs * pieces, layers). Block: 256 threads. A pair that names a block outside the pool copies nothing.
+/* copy_pieces: a piece of one block of one layer, of K or V, in words of type W: all loaded, then all stored.
+ * Grid:   (pairs * pieces, layers, 2). Block: 256 threads. A pair that names a block outside the pool copies nothing.
  * Shared: none.
  * Align:  W = uint4 where bases and layer strides are multiples of 16 bytes, else 2-byte words.
  * Arch:   any.
- * Limit:  bytes: 4 * block_bytes a pair and layer. 4 blocks a multiprocessor leave 64 registers; left to itself ptxas
- *         chooses 40, and spills. */
-template <class W> __global__ void __launch_bounds__(copy_threads, 4) copy_pieces(copy_params p) {
+ * Limit:  bytes: 4 * block_bytes a pair and layer. */
+template <class W> __global__ void __launch_bounds__(copy_threads) copy_pieces(copy_params p) {
   const int64_t pair = blockIdx.x / static_cast<unsigned>(p.pieces),
                 piece = blockIdx.x % static_cast<unsigned>(p.pieces);
   const int64_t from = p.pairs[2 * pair], to = p.pairs[2 * pair + 1];
   if (from < 0 || from >= p.num_blocks || to < 0 || to >= p.num_blocks) return;
   const int64_t words = p.block_bytes / static_cast<int64_t>(sizeof(W)), first = piece * piece_words;
   const int64_t end = first + piece_words < words ? first + piece_words : words;
+  const unsigned which = blockIdx.z;
+  char *const layer = static_cast<char *>(p.pool[which]) + static_cast<int64_t>(blockIdx.y) * p.apart[which];
+  const W *const source = reinterpret_cast<const W *>(layer + from * p.block_bytes);
+  W *const destination = reinterpret_cast<W *>(layer + to * p.block_bytes);
+  W word[words_a_thread] = {};
   ASSAY_UNROLL
-  for (int which = 0; which < 2; ++which) {
-    char *const layer = static_cast<char *>(p.pool[which]) + static_cast<int64_t>(blockIdx.y) * p.apart[which];
-    const W *const source = reinterpret_cast<const W *>(layer + from * p.block_bytes);
-    W *const destination = reinterpret_cast<W *>(layer + to * p.block_bytes);
-    for (int64_t i = first + threadIdx.x; i < end; i += copy_threads)
-      destination[i] = source[i];
+  for (int i = 0; i < words_a_thread; ++i) {
+    const int64_t at = first + threadIdx.x + i * copy_threads;
+    if (at < end) word[i] = source[at];
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < words_a_thread; ++i) {
+    const int64_t at = first + threadIdx.x + i * copy_threads;
+    if (at < end) destination[at] = word[i];
   }
 }
 
@@ -74,7 +80,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   p.pieces = static_cast<int32_t>((p.block_bytes / word + piece_words - 1) / piece_words);
   (void)snprintf(env->path, sizeof env->path, "by_block word=%d pieces=%d", static_cast<int>(word), p.pieces);
   if (p.pair_count == 0) return ASSAY_OK;
-  const launch_extent grid(p.pair_count * p.pieces, p.layers);
+  const launch_extent grid(p.pair_count * p.pieces, p.layers, 2);
   if (word == 16) return ASSAY_LAUNCH(error, copy_pieces<uint4>, grid, copy_threads, 0, env->stream, p);
   return ASSAY_LAUNCH(error, copy_pieces<uint16_t>, grid, copy_threads, 0, env->stream, p);
 }

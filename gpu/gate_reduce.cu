@@ -1,9 +1,11 @@
 /* gate_reduce.cu: out = sum over splits of partial[splits, N, H, D], in the order of the splits.
  *
- * One variant: a thread four channels (quads). docs/kernels/gate_reduce.md has the arithmetic. */
+ * vectors: four threads share the splits of a vector of channels; quads: a thread four channels, all splits.
+ * docs/kernels/gate_reduce.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/vec.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -69,6 +71,80 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+constexpr int share_warps = 4, in_flight = 4;
+
+/* share_splits: warp w of a block adds the splits w, w + 4, ... of 32 vectors, `in_flight` of them loaded at once; the
+ * four sums meet in shared memory.
+ * Grid:   (vectors / 32). Block: 128 threads.
+ * Shared: 1.5 KB (f32) or 3 KB.
+ * Align:  bases are multiples of 16 bytes; the splits are, N H D being a multiple of 8.
+ * Arch:   any.
+ * Limit:  bytes: sizeof(partial) * splits + sizeof(out) an element. */
+template <class T, class Out> __global__ void __launch_bounds__(32 * share_warps) share_splits(reduce_params p) {
+  constexpr int width = vector_width<T>;
+  ASSAY_SHARED(float, sums, (share_warps - 1) * 32 * width);
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * width;
+  const bool mine = first < p.elements;
+  float sum[width] = {}, v[width];
+  for (int32_t s = warp; s < p.splits; s += share_warps * in_flight) {
+    uint4 part[in_flight] = {};
+    ASSAY_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      const int32_t split = s + share_warps * i;
+      if (mine && split < p.splits)
+        part[i] = load_vector(static_cast<const T *>(p.partial) + split * p.elements + first);
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < in_flight; ++i) {
+      split_vector<T>(part[i], v);
+      ASSAY_UNROLL
+      for (int e = 0; e < width; ++e)
+        sum[e] += v[e];
+    }
+  }
+  if (warp > 0) {
+    ASSAY_UNROLL
+    for (int e = 0; e < width; ++e)
+      sums[((warp - 1) * width + e) * 32 + lane] = sum[e];
+  }
+  __syncthreads(); /* the other warps' sums are there */
+  if (warp > 0 || !mine) return;
+  ASSAY_UNROLL
+  for (int w = 0; w < share_warps - 1; ++w) {
+    ASSAY_UNROLL
+    for (int e = 0; e < width; ++e)
+      sum[e] += sums[(w * width + e) * 32 + lane];
+  }
+  store_rounded(static_cast<Out *>(p.out) + first, sum);
+}
+
+assay_status read_vectors(const assay_call *call, reduce_params *p, assay_error *error) {
+  ASSAY_TRY(read_call(call, p, error));
+  return expect_vectors(call, "N * H * D", p->elements, p->type, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  reduce_params p;
+  ASSAY_TRY(read_vectors(call, &p, error));
+  (void)snprintf(env->path, sizeof env->path, "vectors");
+  const int64_t vectors = p.elements / (16 / assay_dtype_size(p.type));
+  return with_type(p.type, [&](auto type) {
+    return with_type(p.out_type, [&](auto out) {
+      using T = typename decltype(type)::type;
+      using Out = typename decltype(out)::type;
+      return ASSAY_LAUNCH(error, (share_splits<T, Out>), (vectors + 31) / 32, 32 * share_warps, 0, env->stream, p);
+    });
+  });
+}
+
+/* Four running sums in f32, however many splits there are. */
+constexpr assay_contract vectors_contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,         0.0,
+                                             1,          1,          0,          0.0,        ASSAY_V_MULTIPLIED, true,
+                                             true,       true,       4,          ASSAY_NONE};
+
 /* One running sum in f32. */
 constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,         0.0,
                                      1,          1,          0,          0.0,        ASSAY_V_MULTIPLIED, true,
@@ -83,5 +159,11 @@ constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_N
 #define REDUCE_CLAIMS "f32,f16,bf16|same,f32,f16,bf16"
 #endif
 
-ASSAY_VARIANTS(gate_reduce, PLAIN_VARIANT("gate_reduce", "quads", "four channels a thread, splits in their order",
-                                          REDUCE_CLAIMS, contract, reduce_params, read_call, launch))
+#define VECTORS                                                                                                        \
+  PLAIN_VARIANT("gate_reduce", "vectors", "16 bytes a load, splits shared by four warps", REDUCE_CLAIMS,               \
+                vectors_contract, reduce_params, read_vectors, launch_vectors)
+#define QUADS                                                                                                          \
+  PLAIN_VARIANT("gate_reduce", "quads", "four channels a thread, splits in their order", REDUCE_CLAIMS, contract,      \
+                reduce_params, read_call, launch)
+
+ASSAY_VARIANTS(gate_reduce, VECTORS, QUADS)

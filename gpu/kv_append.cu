@@ -1,9 +1,11 @@
 /* kv_append.cu: new keys and values written to their slots of the paged cache, K[slot] = store(k), V[slot] = store(v).
  *
- * One variant: a block a row (rows_to_slots). docs/kernels/kv_append.md has the arithmetic. */
+ * vectors_to_slots: 16 bytes a load; rows_to_slots: a block a row, any layout and alignment. docs/kernels/kv_append.md
+ * has the arithmetic. */
 #include "gpu/lib/append.cuh"
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
+#include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -18,6 +20,21 @@ struct append_params {
 };
 
 constexpr int append_threads = 128;
+
+/* Two codes, nearest to a and b. The GPU converts a pair at once; what it makes of NaN is not relied on. */
+template <class KV> __device__ __forceinline__ void store_pair_of_codes(float a, float b, KV *to) {
+#ifndef ASSAY_SIMT
+  if constexpr (is_fp8<KV>::value) {
+    constexpr __nv_fp8_interpretation_t kind = std::is_same<KV, e4m3>::value ? __NV_E4M3 : __NV_E5M2;
+    const __nv_fp8x2_storage_t both = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
+    to[0].bits = a != a ? uint8_t{0x7F} : static_cast<uint8_t>(both & 0xFF);
+    to[1].bits = b != b ? uint8_t{0x7F} : static_cast<uint8_t>(both >> 8);
+    return;
+  }
+#endif
+  to[0] = from_float<KV>(a);
+  to[1] = from_float<KV>(b);
+}
 
 /* rows_to_slots: one new token, K and V of every kv head.
  * Grid:   (N rows). Block: 128 threads, one a quad of channels. A row with slot -1, or one outside the pool, writes
@@ -116,6 +133,114 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
+/* ---- whole vectors ----------------------------------------------------------------------------------- */
+
+/* A vector of new channels in the form in which the cache holds them. */
+template <class T, class KV> struct alignas(vector_width<T> * sizeof(KV)) stored_vector {
+  KV element[vector_width<T>];
+};
+
+template <class T, class KV> __device__ __forceinline__ void store_channels(KV *to, const uint4 &vector, float scale) {
+  if constexpr (std::is_same<T, KV>::value) {
+    store_vector(to, vector);
+  } else {
+    constexpr int width = vector_width<T>;
+    float v[width];
+    stored_vector<T, KV> codes;
+    split_vector<T>(vector, v);
+    ASSAY_UNROLL
+    for (int e = 0; e < width; e += 2)
+      store_pair_of_codes<KV>(v[e] / scale, v[e + 1] / scale, codes.element + e);
+#ifdef ASSAY_SIMT
+    if (reinterpret_cast<uintptr_t>(to) % sizeof codes != 0)
+      assay_simt->fault("codes of a vector beside a multiple of their size", __FILE__, __LINE__);
+    memcpy(to, codes.element, sizeof codes);
+#else
+    if constexpr (width == 8) {
+      uint2 word;
+      memcpy(&word, &codes, sizeof(KV) == 1 ? sizeof word : 0);
+      *reinterpret_cast<uint2 *>(to) = word;
+    } else {
+      uint32_t word;
+      memcpy(&word, &codes, sizeof(KV) == 1 ? sizeof word : 0);
+      *reinterpret_cast<uint32_t *>(to) = word;
+    }
+#endif
+  }
+}
+
+/* vectors_to_slots: one new token, K and V of every kv head, 16 bytes of each a thread. Both are loaded before the slot
+ * is known; a row with slot -1, or one outside the pool, writes nothing.
+ * Grid:   (N rows, pieces of a row). Block: 32 to 256 threads, a vector each.
+ * Shared: none.
+ * Align:  bases and rows of the new tokens are multiples of 16 bytes, those of K and V of as many elements. Channels
+ *         of V are neighbours.
+ * Arch:   any.
+ * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) a row. */
+template <class T, class KV> __global__ void __launch_bounds__(256) vectors_to_slots(append_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t row = blockIdx.x, channel = static_cast<int64_t>(width) * vector_of_thread();
+  if (channel >= static_cast<int64_t>(p.H_kv) * p.D) return;
+  const uint4 k = load_vector(element_at<T>(p.k.data, row * p.k.apart + channel));
+  const uint4 v = load_vector(element_at<T>(p.v.data, row * p.v.apart + channel));
+  const slot_place at = place_of_slot(p.cache, p.slots[row], p.pool_slots);
+  if (at.block < 0) return;
+  const int32_t head = static_cast<int32_t>(channel) / p.D, d = static_cast<int32_t>(channel) - head * p.D;
+  const int64_t k_to = k_offset(p.cache, at.block, at.offset, head) + k_channel(p.cache, d);
+  const int64_t v_to = v_offset(p.cache, at.block, at.offset, head) + d;
+  store_channels<T>(element_to<KV>(p.cache.k, k_to), k, k_scale_of(p.cache, head));
+  store_channels<T>(element_to<KV>(p.cache.v, v_to), v, v_scale_of(p.cache, head));
+}
+
+/* Do rows, slots and heads lie whole vectors of the new type apart, as numbers of elements? */
+bool in_vectors(const append_params &p, assay_dtype type, assay_dtype kv) {
+  const int64_t width = 16 / assay_dtype_size(type);
+  const auto base = [](const void *data, int64_t bytes) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
+  };
+  const paged_cache &c = p.cache;
+  const int64_t apart[] = {p.k.apart, p.v.apart, c.k_block, c.k_head, c.k_token, c.v_block, c.v_head, c.v_token, p.D};
+  for (int64_t elements : apart)
+    if (elements % width != 0) return false;
+  return base(p.k.data, 16) && base(p.v.data, 16) && base(c.k, width * assay_dtype_size(kv)) &&
+         base(c.v, width * assay_dtype_size(kv));
+}
+
+assay_status read_vectors(const assay_call *call, append_plan *plan, assay_error *error) {
+  ASSAY_TRY(read_call(call, plan, error));
+  if (plan->p.cache.v_channel != 1)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, taken here: nhd, hnd");
+  if (!in_vectors(plan->p, plan->types.q, plan->types.kv))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "call: found a base or a distance of rows that is no whole vector, taken here: multiples");
+  return ASSAY_OK;
+}
+
+assay_status supports_vectors(const assay_call *call, assay_error *error) {
+  append_plan plan;
+  return read_vectors(call, &plan, error);
+}
+
+assay_status workspace_vectors(const assay_call *call, int64_t *bytes, assay_error *error) {
+  *bytes = 0;
+  return supports_vectors(call, error);
+}
+
+assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
+  append_plan plan;
+  ASSAY_TRY(read_vectors(call, &plan, error));
+  const append_params &p = plan.p;
+  const vector_grid grid = split_vectors(p.N, p.H_kv * p.D, plan.types.q, 1);
+  (void)snprintf(env->path, sizeof env->path, "vectors_to_slots");
+  if (p.N == 0) return ASSAY_OK;
+  return with_types(plan.types.q, plan.types.kv, [&](auto t, auto kv) {
+    using T = typename decltype(t)::type;
+    using KV = typename decltype(kv)::type;
+    return ASSAY_LAUNCH(error, (vectors_to_slots<T, KV>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
+                        env->stream, p);
+  });
+}
+
 /* One division and one rounding, as the definition has them: nothing is left to a contract. */
 constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,         0.0,
                                      1,          1,          0,          0.0,        ASSAY_V_MULTIPLIED, true,
@@ -130,5 +255,11 @@ constexpr assay_contract contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_N
         ASSAY_DEVICE_NAME, "any", ASSAY_TYPE_CLAIMS "|nhd,hnd,x|decode,prefill,chunked,mixed", ::ASSAY_NS::contract,   \
         ::ASSAY_NS::supports, ::ASSAY_NS::workspace, ::ASSAY_NS::launch                                                \
   }
+#define VECTORS_TO_SLOTS                                                                                               \
+  {                                                                                                                    \
+    sizeof(assay_variant), "kv_append", "vectors_to_slots" ASSAY_VARIANT_SUFFIX, "16 bytes a load, K and V together",  \
+        ASSAY_DEVICE_NAME, "any", ASSAY_TYPE_CLAIMS "|nhd,hnd|decode,prefill,chunked,mixed", ::ASSAY_NS::contract,     \
+        ::ASSAY_NS::supports_vectors, ::ASSAY_NS::workspace_vectors, ::ASSAY_NS::launch_vectors                        \
+  }
 
-ASSAY_VARIANTS(kv_append, ROWS_TO_SLOTS)
+ASSAY_VARIANTS(kv_append, VECTORS_TO_SLOTS, ROWS_TO_SLOTS)

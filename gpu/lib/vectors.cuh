@@ -94,6 +94,33 @@ template <class T> __device__ __forceinline__ uint4 round_vector(const float (&f
                       round_pair<T>(from[6], from[7]));
 }
 
+/* `count` elements rounded to the type: 4, 8, 16 or 32 bytes, the address a multiple of as many, or of 16. */
+template <class T, int count> __device__ __forceinline__ void store_rounded(T *to, const float (&from)[count]) {
+  if constexpr (count > vector_width<T>) {
+    static_assert(count == 2 * vector_width<T>, "two vectors at most");
+    float half[count / 2];
+    ASSAY_UNROLL
+    for (int part = 0; part < 2; ++part) {
+      ASSAY_UNROLL
+      for (int i = 0; i < count / 2; ++i)
+        half[i] = from[part * (count / 2) + i];
+      store_vector(to + part * (count / 2), round_vector<T>(half));
+    }
+  } else if constexpr (count == vector_width<T>) {
+    store_vector(to, round_vector<T>(from));
+  } else {
+    static_assert(sizeof(T) == 2 && count == 4, "half a vector of a 16-bit type");
+    const uint2 word = make_uint2(round_pair<T>(from[0], from[1]), round_pair<T>(from[2], from[3]));
+#ifdef ASSAY_SIMT
+    if (reinterpret_cast<uintptr_t>(to) % 8 != 0)
+      assay_simt->fault("half a vector's address is not a multiple of 8", __FILE__, __LINE__);
+    memcpy(to, &word, sizeof word);
+#else
+    *reinterpret_cast<uint2 *>(to) = word;
+#endif
+  }
+}
+
 /* Weights of channels c, c + 1, ...: a vector, one number for all channels, or none: `otherwise`. */
 template <class T>
 __device__ __forceinline__ void vector_weights(const void *data, bool one, int64_t c, float otherwise,
