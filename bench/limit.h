@@ -6,11 +6,11 @@
 
 typedef struct bench_bound {
   double us;      /* 0: no limit is known */
-  const char *by; /* "bytes", "fma", "mma" */
+  const char *by; /* "bytes", "fma", "mma", "gemm" */
 } bench_bound;
 
 /* The larger of bytes over the copy rate and operations over the rate of the units that the type is made for: f32 on
- * plain cores, else tensor cores. */
+ * plain cores, else tensor cores, by mma.sync or a library's product, whichever was the faster. */
 bench_bound bench_limit(const assay_cost *cost, const bench_limits *limits, assay_dtype dtype);
 
 #endif

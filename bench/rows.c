@@ -46,6 +46,7 @@ void rows_limits(FILE *to, const bench_limits *limits) {
   number(to, "copy_bytes_s", limits->rate[ASSAY_RATE_COPY]);
   number(to, "fma_f32_flops_s", limits->rate[ASSAY_RATE_FMA]);
   number(to, "mma_bf16_flops_s", limits->rate[ASSAY_RATE_MMA]);
+  number(to, "gemm_bf16_flops_s", limits->rate[ASSAY_RATE_GEMM]);
   integer(to, "cache_bytes", limits->cache_bytes);
   (void)fputs("}\n", to);
 }

@@ -68,10 +68,14 @@ static void on_begun(void *context, const bench_limits *limits) {
   state->limits = *limits;
   if (state->jsonl.stream != NULL) rows_limits(state->jsonl.stream, limits);
   if (!limits->there) return;
-  (void)printf(
-      "limits measured here: copy %.3f TB/s, f32 fma %.1f TFLOP/s, bf16 mma.sync %.1f TFLOP/s; cache %.1f MB\n",
-      limits->rate[ASSAY_RATE_COPY] * 1e-12, limits->rate[ASSAY_RATE_FMA] * 1e-12, limits->rate[ASSAY_RATE_MMA] * 1e-12,
-      (double)limits->cache_bytes * 1e-6);
+  (void)printf("limits measured here: copy %.3f TB/s, f32 fma %.1f TFLOP/s, bf16 mma.sync %.1f TFLOP/s, ",
+               limits->rate[ASSAY_RATE_COPY] * 1e-12, limits->rate[ASSAY_RATE_FMA] * 1e-12,
+               limits->rate[ASSAY_RATE_MMA] * 1e-12);
+  if (limits->rate[ASSAY_RATE_GEMM] > 0)
+    (void)printf("cuBLASLt %.1f TFLOP/s", limits->rate[ASSAY_RATE_GEMM] * 1e-12);
+  else
+    (void)fputs("cuBLASLt missing", stdout);
+  (void)printf("; cache %.1f MB\n", (double)limits->cache_bytes * 1e-6);
 }
 
 static void on_done(void *context, int64_t index, const bench_result *result) {

@@ -7,12 +7,17 @@
 #include <string.h>
 
 #include "gpu/lib/device_cuda.h"
+#if __has_include(<cublasLt.h>)
+#include "gpu/lib/cublaslt.h"
+#define ASSAY_HAVE_CUBLASLT
+#endif
 
 namespace assay_cuda_host {
 
 constexpr int rate_threads = 256, rate_samples = 11, rate_chains = 8, flush_times = 3;
 constexpr int64_t copy_bytes = int64_t{1} << 30, smallest_flush = int64_t{64} << 20;
 constexpr int fma_turns = 4096, mma_turns = 2048, blocks_per_multiprocessor = 4;
+constexpr int64_t gemm_size = 8192, gemm_bytes = gemm_size * gemm_size * 2;
 
 /* Of each thread. */
 static thread_local cudaEvent_t event[2];
@@ -113,6 +118,17 @@ static __global__ void __launch_bounds__(rate_threads) mma_chains(float *out, fl
   if (all == -1.0f) *out = all;
 }
 
+/* fill_random: bf16 between -1 and 1. Grid, block: any. Shared: none. Arch: any. Limit: bytes. */
+static __global__ void fill_random(uint16_t *to, int64_t count, uint64_t seed) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    uint64_t x = (static_cast<uint64_t>(i) + seed) * 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9u;
+    x ^= x >> 29;
+    to[i] = __bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x >> 40) * 0x1p-23f - 1.0f));
+  }
+}
+
 /* ---- events and the cache --------------------------------------------------------------------------- */
 
 static assay_status cache(int64_t *bytes, assay_error *error) {
@@ -206,20 +222,13 @@ static double launch_rate(assay_rate which, unsigned char *memory, int multiproc
   return threads / 32 * mma_turns * 4 * 2.0 * 16 * 16 * 16;
 }
 
-/* The best of several: a limit, not an average. */
-static assay_status rate(assay_rate which, double *per_second, assay_error *error) {
-  assay_device_info info;
-  void *memory = nullptr;
-  *per_second = 0;
-  assay_status status = assay_device_cuda()->info(&info, error);
-  if (status == ASSAY_OK)
-    status = assay_device_cuda()->alloc(which == ASSAY_RATE_COPY ? 2 * copy_bytes : 256, &memory, error);
-  if (status != ASSAY_OK) return status;
-  if (which == ASSAY_RATE_COPY) (void)cudaMemsetAsync(memory, 0x3C, static_cast<size_t>(copy_bytes), own_stream());
+/* The best of several launches of `run`: a limit, not an average. */
+template <class Run> static assay_status best_rate(Run run, double *per_second, assay_error *error) {
+  assay_status status = ASSAY_OK;
   for (int i = 0; i < rate_samples && status == ASSAY_OK; ++i) {
-    double us = 0;
+    double us = 0, work = 0;
     status = mark(0, error);
-    const double work = launch_rate(which, static_cast<unsigned char *>(memory), info.multiprocessors);
+    if (status == ASSAY_OK) status = run(&work);
     const cudaError_t code = cudaGetLastError();
     if (status == ASSAY_OK && code != cudaSuccess) status = fail_with(code, "measuring a rate", error);
     if (status == ASSAY_OK) status = mark(1, error);
@@ -227,6 +236,53 @@ static assay_status rate(assay_rate which, double *per_second, assay_error *erro
     if (status == ASSAY_OK) status = between(&us, error);
     if (status == ASSAY_OK && i > 0 && us > 0 && work / us * 1e6 > *per_second) *per_second = work / us * 1e6;
   }
+  return status;
+}
+
+/* Products of random bf16 by cuBLASLt; 0 where it is missing. */
+static assay_status gemm_rate(double *per_second, assay_error *error) {
+  *per_second = 0;
+#ifdef ASSAY_HAVE_CUBLASLT
+  const blas_product product = {gemm_size, gemm_size, gemm_size, gemm_size, ASSAY_BF16, ASSAY_BF16, false, false};
+  blas_found found;
+  assay_error why = {""};
+  void *allocated = nullptr;
+  if (blas_find(product, &found, &why) != ASSAY_OK) return ASSAY_OK;
+  const assay_status got = assay_device_cuda()->alloc(3 * gemm_bytes + found.workspace_bytes, &allocated, error);
+  if (got != ASSAY_OK) return got;
+  unsigned char *const memory = static_cast<unsigned char *>(allocated);
+  fill_random<<<1024, rate_threads, 0, own_stream()>>>(reinterpret_cast<uint16_t *>(memory), gemm_bytes, 1);
+  const blas_operands operands = {memory, memory + gemm_bytes, nullptr, memory + 2 * gemm_bytes, 1.0f, 0.0f};
+  const assay_status status = best_rate(
+      [&](double *work) {
+        *work = 2.0 * gemm_size * gemm_size * gemm_size;
+        return blas_launch(found, operands, memory + 3 * gemm_bytes, found.workspace_bytes, own_stream(), error);
+      },
+      per_second, error);
+  assay_device_cuda()->release(allocated);
+  return status;
+#else
+  (void)error;
+  return ASSAY_OK;
+#endif
+}
+
+static assay_status rate(assay_rate which, double *per_second, assay_error *error) {
+  assay_device_info info;
+  void *memory = nullptr;
+  *per_second = 0;
+  assay_status status = assay_device_cuda()->info(&info, error);
+  if (status == ASSAY_OK && which == ASSAY_RATE_GEMM) return gemm_rate(per_second, error);
+  if (status == ASSAY_OK)
+    status = assay_device_cuda()->alloc(which == ASSAY_RATE_COPY ? 2 * copy_bytes : 256, &memory, error);
+  if (status != ASSAY_OK) return status;
+  if (which == ASSAY_RATE_COPY) (void)cudaMemsetAsync(memory, 0x3C, static_cast<size_t>(copy_bytes), own_stream());
+  status = best_rate(
+      [&](double *work) {
+        *work = launch_rate(which, static_cast<unsigned char *>(memory), info.multiprocessors);
+        return ASSAY_OK;
+      },
+      per_second, error);
   assay_device_cuda()->release(memory);
   return status;
 }

@@ -1,0 +1,72 @@
+/* gemm_cublaslt.cu: a matrix product with weights [out, in], by cuBLASLt.
+ *
+ *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
+ *
+ * No kernel of the house: the library's algorithm for the shape, sums in f32 in an order that it does not tell, splits
+ * of k added in f32 (gpu/lib/cublaslt.h). On simt there is no such variant. docs/kernels/gemm.md has the arithmetic. */
+#include "gpu/lib/library.h"
+
+#ifndef ASSAY_HAVE_CUBLASLT
+ASSAY_NO_VARIANTS(gemm_cublaslt)
+#else
+
+namespace ASSAY_NS {
+namespace {
+
+struct blas_plan {
+  assay_cuda_host::blas_product product;
+  assay_cuda_host::blas_operands operands;
+  assay_cuda_host::blas_found found;
+};
+
+assay_status read_call(const assay_call *call, blas_plan *plan, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  *plan = blas_plan();
+  plan->product = {c.dim("M"), c.dim("N"), c.dim("K"), 0, c.type("a"), c.type("c"), c.has("bias"), c.real("beta") != 0};
+  plan->product.x_row = plan->product.M > 1 ? c.row("a") : plan->product.K;
+  plan->operands = {c.data<const void>("a"), c.data<const void>("b"), c.data<const void>("bias"),
+                    c.data<void>("c"),       c.real("alpha"),         c.real("beta")};
+  return library_expect(plan->product, plan->operands, error);
+}
+
+assay_status read_plan(const assay_call *call, blas_plan *plan, assay_error *error) {
+  ASSAY_TRY(read_call(call, plan, error));
+  if (plan->product.M == 0 || plan->product.N == 0) return ASSAY_OK;
+  return assay_cuda_host::blas_find(plan->product, &plan->found, error);
+}
+
+assay_status supports(const assay_call *call, assay_error *error) {
+  blas_plan plan;
+  return read_plan(call, &plan, error);
+}
+
+assay_status workspace(const assay_call *call, int64_t *bytes, assay_error *error) {
+  blas_plan plan;
+  *bytes = 0;
+  ASSAY_TRY(read_plan(call, &plan, error));
+  *bytes = plan.found.workspace_bytes;
+  return ASSAY_OK;
+}
+
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_plan(call, &plan, error));
+  (void)snprintf(env->path, sizeof env->path, "%s", plan.found.path);
+  if (plan.product.M == 0 || plan.product.N == 0) return ASSAY_OK;
+  return assay_cuda_host::blas_launch(plan.found, plan.operands, env->workspace, env->workspace_bytes, env->stream,
+                                      error);
+}
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define CUBLASLT                                                                                                       \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gemm", "cublaslt" ASSAY_VARIANT_SUFFIX, "many rows: the vendor's library",                 \
+        ASSAY_DEVICE_NAME, "any", "f32,f16,bf16", ::ASSAY_NS::library_contract(), ::ASSAY_NS::supports,                \
+        ::ASSAY_NS::workspace, ::ASSAY_NS::launch                                                                      \
+  }
+
+ASSAY_VARIANTS(gemm_cublaslt, CUBLASLT)
+#endif

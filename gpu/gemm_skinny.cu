@@ -1,0 +1,64 @@
+/* gemm_skinny.cu: a matrix product with weights [out, in], of at most 64 rows.
+ *
+ *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
+ *
+ * One variant with two kernels (gpu/lib/gemm_skinny.cuh): up to 48 channels a multiprocessor, the warps of a block
+ * share k; beyond, each warp streams the weights of 16 channels past a copy of a in shared memory. Sums run in f32 and
+ * in a fixed order: the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
+#include "gpu/lib/gemm_skinny.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+struct skinny_plan {
+  skinny_params p;
+  assay_dtype type;
+};
+
+assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  *plan = skinny_plan();
+  plan->type = c.type("a");
+  skinny_params *const p = &plan->p;
+  p->M = c.dim("M");
+  p->N = c.dim("N");
+  p->K = c.dim32("K");
+  p->x = c.data<const void>("a");
+  p->w = c.data<const void>("b");
+  p->bias = c.data<const void>("bias");
+  p->c = c.data<void>("c");
+  p->x_row = c.row("a");
+  p->x_rows = p->M;
+  p->c_row = c.row("c");
+  p->alpha = c.real("alpha");
+  p->beta = c.real("beta");
+  p->wide = c.type("c") != plan->type;
+  p->pairs = skinny_pairs(p->c, p->c_row, c.type("c"));
+  return skinny_expect(*p, plan->type, error);
+}
+
+constexpr int64_t split_max_channels = 48; /* a multiprocessor */
+
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  skinny_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  const skinny_params &p = plan.p;
+  (void)snprintf(env->path, sizeof env->path, "skinny");
+  if (p.M == 0 || p.N == 0) return ASSAY_OK;
+  const bool stream =
+      p.N > split_max_channels * env->multiprocessors && skinny_staged_bytes(p.M, p.K) <= skinny_max_staged;
+  return skinny_with_type(plan.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return stream ? skinny_launch_stream<T>(p, env, error) : skinny_launch_split<T>(p, env, error);
+  });
+}
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define SKINNY                                                                                                         \
+  PLAIN_VARIANT("gemm", "skinny", "few rows: weights from memory into tensor cores", SKINNY_TYPE_CLAIMS,               \
+                skinny_contract, skinny_plan, read_call, launch)
+
+ASSAY_VARIANTS(gemm_skinny, SKINNY)

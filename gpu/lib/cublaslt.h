@@ -1,0 +1,241 @@
+/* cublaslt.h: matrix products through cuBLASLt, host side, cuda only. The library is opened on first use, so a machine
+ * without it starts all the same; what then asks for a product is refused with the reason. One handle a process; the
+ * algorithm of a shape is asked for once and kept. A launch makes no descriptor on the heap and asks the library for
+ * nothing but the product. Inline, so that a kernel file is complete by itself.
+ *
+ *   blas_product b = {...};                          D = alpha * X Wᵀ + beta * D + bias, rows of X [M, K], W [N, K]
+ *   ASSAY_TRY(blas_find(b, &found, error));          UNSUPPORTED: no library, or it has no algorithm
+ *   ASSAY_TRY(blas_launch(found, b, x, w, bias, d, workspace, bytes, stream, error)); */
+#ifndef ASSAY_GPU_LIB_CUBLASLT_H
+#define ASSAY_GPU_LIB_CUBLASLT_H
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <mutex>
+
+#include "assay/status.h"
+#include "assay/tensor.h"
+
+namespace assay_cuda_host {
+
+/* ---- the library ------------------------------------------------------------------------------------- */
+
+struct blas_library {
+  cublasLtHandle_t handle; /* NULL: cannot be used, and why */
+  char why[160];
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescInit_internal) describe;
+  decltype(&cublasLtMatmulDescSetAttribute) describe_more;
+  decltype(&cublasLtMatrixLayoutInit_internal) lay_out;
+  decltype(&cublasLtMatmulPreferenceInit_internal) prefer;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer_more;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) configuration;
+  decltype(&cublasLtGetStatusName) name;
+};
+
+template <class Function> bool blas_symbol(void *library, const char *name, Function *function) {
+  void *const found = dlsym(library, name);
+  memcpy(function, &found, sizeof found);
+  return found != nullptr;
+}
+
+/* ASSAY_CUBLASLT_FOLDER: where the toolkit of the build has it, for machines whose loader does not know. */
+inline void *blas_load() {
+#define BLAS_TEXT_(x) #x
+#define BLAS_TEXT(x)  BLAS_TEXT_(x)
+  void *library = dlopen("libcublasLt.so." BLAS_TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+#ifdef ASSAY_CUBLASLT_FOLDER
+  if (library == nullptr)
+    library = dlopen(ASSAY_CUBLASLT_FOLDER "/libcublasLt.so." BLAS_TEXT(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+#endif
+  return library;
+}
+
+inline void blas_open(blas_library *b) {
+  *b = blas_library();
+  void *const library = blas_load();
+  if (library == nullptr) {
+    const char *const why = dlerror();
+    (void)snprintf(b->why, sizeof b->why, "%.150s", why != nullptr ? why : "libcublasLt was not found");
+    return;
+  }
+  const bool whole = blas_symbol(library, "cublasLtCreate", &b->create) &&
+                     blas_symbol(library, "cublasLtMatmul", &b->matmul) &&
+                     blas_symbol(library, "cublasLtMatmulAlgoGetHeuristic", &b->heuristic) &&
+                     blas_symbol(library, "cublasLtMatmulDescInit_internal", &b->describe) &&
+                     blas_symbol(library, "cublasLtMatmulDescSetAttribute", &b->describe_more) &&
+                     blas_symbol(library, "cublasLtMatrixLayoutInit_internal", &b->lay_out) &&
+                     blas_symbol(library, "cublasLtMatmulPreferenceInit_internal", &b->prefer) &&
+                     blas_symbol(library, "cublasLtMatmulPreferenceSetAttribute", &b->prefer_more) &&
+                     blas_symbol(library, "cublasLtMatmulAlgoConfigGetAttribute", &b->configuration) &&
+                     blas_symbol(library, "cublasLtGetStatusName", &b->name);
+  if (!whole) {
+    (void)snprintf(b->why, sizeof b->why, "libcublasLt lacks a function that is needed");
+    return;
+  }
+  const cublasStatus_t made = b->create(&b->handle);
+  if (made == CUBLAS_STATUS_SUCCESS) return;
+  (void)snprintf(b->why, sizeof b->why, "cublasLtCreate: %.100s", b->name(made));
+  b->handle = nullptr;
+}
+
+/* What is shared by the threads: the library, and the algorithms found so far, the oldest overwritten. */
+struct blas_product {
+  int64_t M, N, K, x_row; /* x_row: elements between rows of X; W and D are dense */
+  assay_dtype type, out;
+  bool biased, reads; /* reads: beta is not 0 */
+};
+
+struct blas_found {
+  blas_product product;
+  cublasLtMatmulDescOpaque_t description;
+  cublasLtMatrixLayoutOpaque_t w, x, d;
+  cublasLtMatmulAlgo_t algorithm;
+  int64_t workspace_bytes;
+  char path[64];
+};
+
+constexpr int blas_most_kept = 256;
+
+struct blas_shared {
+  std::mutex lock;
+  bool open;
+  blas_library library;
+  int64_t kept; /* ever */
+  blas_found found[blas_most_kept];
+};
+
+inline blas_shared *blas_state() {
+  static blas_shared state;
+  return &state;
+}
+
+/* Call with the lock held. */
+inline assay_status blas_need(blas_shared *s, assay_error *error) {
+  if (!s->open) blas_open(&s->library);
+  s->open = true;
+  if (s->library.handle != nullptr) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuBLASLt: %s", s->library.why);
+}
+
+/* ---- the algorithm of a shape ------------------------------------------------------------------------ */
+
+inline bool blas_same(const blas_product &a, const blas_product &b) {
+  return a.M == b.M && a.N == b.N && a.K == b.K && a.x_row == b.x_row && a.type == b.type && a.out == b.out &&
+         a.biased == b.biased && a.reads == b.reads;
+}
+
+inline cudaDataType_t blas_type(assay_dtype type) {
+  return type == ASSAY_F32 ? CUDA_R_32F : type == ASSAY_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+constexpr uint64_t blas_most_workspace = uint64_t{32} << 20;
+constexpr uint32_t blas_alignment = 16; /* of every base, in bytes */
+
+/* Sums in f32, f32 inputs multiplied as such; splits of k are added in f32 in the workspace, or not at all. To
+ * cuBLASLt, which counts columns first, W is [K, N] to be transposed, X is [K, M] and D is [N, M]. */
+inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count) {
+  const blas_product &p = f->product;
+  const cudaDataType_t type = blas_type(p.type), out = blas_type(p.out);
+  const uint64_t N = static_cast<uint64_t>(p.N), M = static_cast<uint64_t>(p.M), K = static_cast<uint64_t>(p.K);
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  const cublasLtEpilogue_t epilogue = p.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasLtMatmulPreferenceOpaque_t preference;
+  cublasLtMatmulHeuristicResult_t result = {};
+  cublasStatus_t s = b.describe(&f->description, sizeof f->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->w, sizeof f->w, type, K, N, p.K);
+  if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->x, sizeof f->x, type, K, M, p.x_row);
+  if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->d, sizeof f->d, out, N, M, p.N);
+  if (s == CUBLAS_STATUS_SUCCESS) s = b.prefer(&preference, sizeof preference);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const void *value, size_t bytes) {
+    if (s == CUBLAS_STATUS_SUCCESS) s = b.prefer_more(&preference, which, value, bytes);
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &blas_most_workspace, sizeof blas_most_workspace);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &blas_alignment, sizeof blas_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &blas_alignment, sizeof blas_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &blas_alignment, sizeof blas_alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &blas_alignment, sizeof blas_alignment);
+  *count = 0;
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = b.heuristic(b.handle, &f->description, &f->w, &f->x, &f->d, &f->d, &preference, 1, &result, count);
+  if (s != CUBLAS_STATUS_SUCCESS || *count < 1) return s;
+  f->algorithm = result.algo;
+  f->workspace_bytes = static_cast<int64_t>(result.workspaceSize);
+  return result.state;
+}
+
+inline void blas_name(const blas_library &b, blas_found *f) {
+  const cublasLtMatmulAlgoConfigAttributes_t which[4] = {CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID,
+                                                         CUBLASLT_ALGO_CONFIG_STAGES_ID,
+                                                         CUBLASLT_ALGO_CONFIG_SPLITK_NUM};
+  int32_t value[4] = {-1, -1, -1, -1};
+  for (int i = 0; i < 4; ++i) {
+    size_t written = 0;
+    (void)b.configuration(&f->algorithm, which[i], &value[i], sizeof value[i], &written);
+  }
+  (void)snprintf(f->path, sizeof f->path, "cublaslt algorithm=%d tile=%d stages=%d split=%d", value[0], value[1],
+                 value[2], value[3]);
+}
+
+inline assay_status blas_find(const blas_product &product, blas_found *found, assay_error *error) {
+  blas_shared *const s = blas_state();
+  const std::lock_guard<std::mutex> held(s->lock);
+  const assay_status status = blas_need(s, error);
+  if (status != ASSAY_OK) return status;
+  for (int i = 0; i < blas_most_kept && i < s->kept; ++i)
+    if (blas_same(s->found[i].product, product)) {
+      *found = s->found[i];
+      return ASSAY_OK;
+    }
+  int count = 0;
+  *found = blas_found();
+  found->product = product;
+  const cublasStatus_t asked = blas_ask(s->library, found, &count);
+  if (asked != CUBLAS_STATUS_SUCCESS || count < 1)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for M %lld, N %lld, K %lld: %s",
+                      static_cast<long long>(product.M), static_cast<long long>(product.N),
+                      static_cast<long long>(product.K), s->library.name(asked));
+  blas_name(s->library, found);
+  s->found[s->kept++ % blas_most_kept] = *found;
+  return ASSAY_OK;
+}
+
+/* ---- the product ------------------------------------------------------------------------------------- */
+
+struct blas_operands {
+  const void *x, *w, *bias;
+  void *d;
+  float alpha, beta;
+};
+
+inline assay_status blas_launch(const blas_found &found, const blas_operands &o, void *workspace,
+                                int64_t workspace_bytes, void *stream, assay_error *error) {
+  const blas_library &b = blas_state()->library; /* blas_find has opened it; it never changes again */
+  if (workspace_bytes < found.workspace_bytes)
+    return assay_fail(error, ASSAY_ERR_INPUT, "workspace: found %lld bytes, needed %lld",
+                      static_cast<long long>(workspace_bytes), static_cast<long long>(found.workspace_bytes));
+  cublasLtMatmulDescOpaque_t description = found.description;
+  cublasLtMatrixLayoutOpaque_t w = found.w, x = found.x, d = found.d;
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  if (found.product.biased)
+    s = b.describe_more(&description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias, sizeof o.bias);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = b.matmul(b.handle, &description, &o.alpha, o.w, &w, o.x, &x, &o.beta, o.d, &d, o.d, &d, &found.algorithm,
+                 workspace, static_cast<size_t>(found.workspace_bytes), static_cast<cudaStream_t>(stream));
+  if (s == CUBLAS_STATUS_SUCCESS) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_DEVICE, "cublasLtMatmul (%s): %s", found.path, b.name(s));
+}
+
+} // namespace assay_cuda_host
+#endif

@@ -1,0 +1,411 @@
+/* gemm_skinny.cuh: products of few rows, at most 64, with weights [out, in], bound by the bytes of the weights: for
+ * gemm and lm_head. bf16 and f16, sums in f32 on tensor cores.
+ *
+ * The order of k inside an mma is free, as long as both operands have the same: a lane's 16 bytes of a row, k = 32 c +
+ * 8 t to 32 c + 8 t + 7 of chunk c, are two mma steps, for rows of x and of w alike. So weights go from global memory
+ * into fragments in 16-byte loads, without shared memory: 8 rows of w are the 8 columns of an mma, 16 rows of x its
+ * rows. */
+#ifndef ASSAY_GPU_LIB_GEMM_SKINNY_CUH
+#define ASSAY_GPU_LIB_GEMM_SKINNY_CUH
+
+#include "gpu/lib/plain.h"
+#include "gpu/lib/ptx.cuh"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_mma.cuh"
+#include "gpu/lib/rowwise.cuh"
+
+namespace ASSAY_NS {
+
+/* c_mn <- alpha * sum_k x_mk w_nk + beta * c_mn + bias_n, over the rows m of x, or those that `select` names. */
+struct skinny_params {
+  const void *x, *w, *bias; /* bias NULL: none */
+  const int32_t *select;    /* [M] rows of x; NULL: row m. A row outside [0, x_rows) counts as zeros */
+  void *c;
+  int64_t M, N, x_row, x_rows, c_row;
+  int32_t K;
+  float alpha, beta; /* beta 0: c is not read */
+  bool wide, pairs;  /* c is f32, not T; two neighbours of c may be stored at once */
+};
+
+constexpr int skinny_max_rows = 64, skinny_chunk = 32;
+constexpr int64_t skinny_max_staged = 224 * 1024; /* bytes of x in shared memory */
+
+/* Tiles of 16 rows. */
+template <int eights> constexpr int skinny_row_tiles = (eights + 1) / 2;
+
+/* ---- pieces ------------------------------------------------------------------------------------------ */
+
+/* 16 bytes of x: written by an earlier launch, read by many blocks. */
+__device__ __forceinline__ uint4 skinny_load_x(const void *from) {
+  return *static_cast<const uint4 *>(from);
+}
+
+/* Row m of x. The last row stands for those past it: what they give is not stored. */
+template <class T> __device__ __forceinline__ const T *skinny_row(const skinny_params &p, int64_t m) {
+  return static_cast<const T *>(p.x) + (m < p.M ? m : p.M - 1) * p.x_row;
+}
+
+/* The row that select[m] names; NULL: zeros. */
+template <class T> __device__ __forceinline__ const T *skinny_selected(const skinny_params &p, int64_t m) {
+  if (p.select == NULL || m >= p.M) return skinny_row<T>(p, m);
+  const int64_t row = p.select[m];
+  return row >= 0 && row < p.x_rows ? static_cast<const T *>(p.x) + row * p.x_row : NULL;
+}
+
+/* One chunk: 8 rows of w times all rows of x. sum[i]: rows 16 i + lane / 4 and + 8, columns 2 (lane % 4) and + 1. */
+template <class T, int eights>
+__device__ __forceinline__ void skinny_multiply(float (&sum)[skinny_row_tiles<eights>][4], const uint4 (&x)[eights],
+                                                const uint4 &w) {
+  const uint32_t low[2] = {w.x, w.y}, high[2] = {w.z, w.w};
+  ASSAY_UNROLL
+  for (int i = 0; i < skinny_row_tiles<eights>; ++i) {
+    const uint4 upper = x[2 * i], none = {0, 0, 0, 0}, lower = 2 * i + 1 < eights ? x[(2 * i + 1) % eights] : none;
+    const uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
+    mma_m16n8k16<T>(sum[i], first, low);
+    mma_m16n8k16<T>(sum[i], second, high);
+  }
+}
+
+/* Two neighbouring columns n, n + 1 of row m. */
+template <class T, class Out>
+__device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t m, int64_t n, float first,
+                                                float second) {
+  Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
+  const T *const bias = static_cast<const T *>(p.bias);
+  const bool both = n + 1 < p.N;
+  float value[2] = {p.alpha * first, p.alpha * second};
+  if (p.beta != 0.0f) {
+    value[0] += p.beta * to_float(to[0]);
+    if (both) value[1] += p.beta * to_float(to[1]);
+  }
+  if (bias != NULL) {
+    value[0] += to_float(bias[n]);
+    if (both) value[1] += to_float(bias[n + 1]);
+  }
+  if (both && p.pairs) {
+    struct alignas(2 * sizeof(Out)) pair {
+      Out element[2];
+    };
+    const pair rounded = {{from_float<Out>(value[0]), from_float<Out>(value[1])}};
+    *reinterpret_cast<pair *>(to) = rounded;
+    return;
+  }
+  to[0] = from_float<Out>(value[0]);
+  if (both) to[1] = from_float<Out>(value[1]);
+}
+
+template <class T>
+__device__ __forceinline__ void skinny_store(const skinny_params &p, int64_t m, int64_t n, float first, float second) {
+  if (m >= p.M || n >= p.N) return;
+  if (p.wide)
+    skinny_store_as<T, float>(p, m, n, first, second);
+  else
+    skinny_store_as<T, T>(p, m, n, first, second);
+}
+
+/* ---- split: the warps of a block share k ------------------------------------------------------------- */
+
+/* How a block of 8 * groups rows of w works: `ahead` chunks of all its rows in flight a warp, `x_ahead` chunks of x. */
+template <int eights_, int groups_, int warps_, int ahead_, int x_ahead_> struct skinny_shape {
+  static constexpr int eights = eights_, groups = groups_, warps = warps_, ahead = ahead_, x_ahead = x_ahead_;
+  static constexpr int tiles = groups * skinny_row_tiles<eights>, threads = 32 * warps;
+  static constexpr int shared_bytes = warps * tiles * 32 * 16;
+  static_assert(ahead % x_ahead == 0, "places in both rings are compile-time numbers");
+};
+
+/* skinny_split: 8 * groups channels of the result, all rows.
+ * Grid:   (ceil(N / (8 groups))). Block: `warps` warps; each has a range of k, whole chunks, the same for all blocks.
+ * Shared: 16 bytes a lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps.
+ * Align:  rows of x and w at multiples of 16 bytes, K a multiple of 8; c by element or pair.
+ * Arch:   sm_80.
+ * Limit:  bytes: N K sizeof(T). The block's weights are in flight before it waits for whoever writes x, and x before
+ *         the first product; x comes from L2, eights / groups times the bytes of the weights. */
+template <class T, class shape>
+static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_params p) {
+  constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
+  constexpr int x_ahead = shape::x_ahead, row_tiles = skinny_row_tiles<eights>;
+  ASSAY_DYNAMIC_SHARED(uint4, parts);
+  dependents_launch();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int64_t n0 = static_cast<int64_t>(blockIdx.x) * (8 * groups);
+
+  /* Chunks [first, last) are this warp's: pairs of chunks, 128 bytes of a row. `left` counts k from the lane's part of
+   * the chunk that is next. */
+  const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, each = (chunks + 2 * warps - 1) / (2 * warps) * 2;
+  const int first = warp * each, last = first + each < chunks ? first + each : chunks;
+  const int start = first * skinny_chunk + lane % 4 * 8;
+  int left = (last * skinny_chunk < p.K ? last * skinny_chunk : p.K) - start;
+  const uint4 none = {0, 0, 0, 0};
+
+  uint4 w[ahead][groups];
+  const T *row[groups];
+  ASSAY_UNROLL
+  for (int j = 0; j < groups; ++j) {
+    const int64_t n = n0 + 8 * j + lane / 4;
+    row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + start;
+  }
+  const auto load_w = [&](int place, int chunk) {
+    ASSAY_UNROLL
+    for (int j = 0; j < groups; ++j)
+      w[place][j] = chunk * skinny_chunk < left ? load_stream_16(row[j] + chunk * skinny_chunk) : none;
+  };
+  ASSAY_UNROLL
+  for (int i = 0; i < ahead; ++i)
+    load_w(i, i);
+
+  dependency_wait();
+  const T *from[eights];
+  ASSAY_UNROLL
+  for (int i = 0; i < eights; ++i)
+    from[i] = skinny_row<T>(p, 8 * i + lane / 4) + start;
+  uint4 x[x_ahead][eights];
+  const auto load_x = [&](int place, int chunk) {
+    ASSAY_UNROLL
+    for (int i = 0; i < eights; ++i)
+      x[place][i] = chunk * skinny_chunk < left ? skinny_load_x(from[i] + chunk * skinny_chunk) : none;
+  };
+  ASSAY_UNROLL
+  for (int i = 0; i < x_ahead; ++i)
+    load_x(i, i);
+  /* Nothing is exchanged here: loads do not sink below a barrier, so they are under way before the first product. */
+  named_barrier_sync(1 + warp / 2, 64);
+
+  float sum[groups][row_tiles][4] = {};
+  for (int chunk = first; chunk < last; chunk += ahead) {
+    ASSAY_UNROLL
+    for (int i = 0; i < ahead; ++i) {
+      ASSAY_UNROLL
+      for (int j = 0; j < groups; ++j)
+        skinny_multiply<T, eights>(sum[j], x[i % x_ahead], w[i][j]);
+      load_w(i, i + ahead);
+      load_x(i % x_ahead, i + x_ahead);
+    }
+    left -= ahead * skinny_chunk;
+    ASSAY_UNROLL
+    for (int j = 0; j < groups; ++j)
+      row[j] += ahead * skinny_chunk;
+    ASSAY_UNROLL
+    for (int i = 0; i < eights; ++i)
+      from[i] += ahead * skinny_chunk;
+  }
+
+  ASSAY_UNROLL
+  for (int j = 0; j < groups; ++j)
+    ASSAY_UNROLL
+  for (int i = 0; i < row_tiles; ++i) {
+    const float(&s)[4] = sum[j][i];
+    parts[(warp * shape::tiles + j * row_tiles + i) * 32 + lane] = {bits_of(s[0]), bits_of(s[1]), bits_of(s[2]),
+                                                                    bits_of(s[3])};
+  }
+  __syncthreads(); /* all warps' sums are there */
+
+  /* A thread adds two neighbours of one row over the warps. */
+  const uint2 *const halves = reinterpret_cast<const uint2 *>(parts);
+  for (int unit = thread; unit < shape::tiles * 64; unit += shape::threads) {
+    float total[2] = {0.0f, 0.0f};
+    ASSAY_UNROLL
+    for (int i = 0; i < warps; ++i) {
+      const uint2 part = halves[i * shape::tiles * 64 + unit];
+      total[0] += float_of(part.x);
+      total[1] += float_of(part.y);
+    }
+    const int tile = unit / 64, place = unit % 64 / 2;
+    const int64_t m = tile % row_tiles * 16 + unit % 2 * 8 + place / 4;
+    skinny_store<T>(p, m, n0 + tile / row_tiles * 8 + place % 4 * 2, total[0], total[1]);
+  }
+}
+
+/* ---- stream: a warp has all of k --------------------------------------------------------------------- */
+
+/* skinny_stream: tiles of 16 channels, one a warp and turn, all rows. x is staged once a block, as fragments.
+ * Grid:   one block a multiprocessor. Block: `warps` warps.
+ * Shared: 512 bytes for 8 rows of x and a chunk.
+ * Align:  as skinny_split.
+ * Arch:   sm_80.
+ * Limit:  bytes: N K sizeof(T). `ring` chunks of a warp's weights are in flight, across tiles. */
+template <class T, int eights, int warps, int ring>
+static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_params p) {
+  constexpr int row_tiles = skinny_row_tiles<eights>;
+  ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
+  dependents_launch();
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
+  const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
+  const uint4 none = {0, 0, 0, 0};
+  int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+
+  /* The chunks that come next are those of row[]; `left` of them, in k from the lane's part on. */
+  uint4 w[ring][2];
+  const T *row[2];
+  int left = 0;
+  const auto begin_tile = [&](int of) {
+    ASSAY_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const int64_t n = static_cast<int64_t>(of) * 16 + 8 * j + lane / 4;
+      row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + lane % 4 * 8;
+    }
+    left = of < tiles ? p.K - lane % 4 * 8 : 0;
+  };
+  const auto load_w = [&](int place) {
+    ASSAY_UNROLL
+    for (int j = 0; j < 2; ++j)
+      w[place][j] = place * skinny_chunk < left ? load_stream_16(row[j] + place * skinny_chunk) : none;
+  };
+  begin_tile(tile);
+  ASSAY_UNROLL
+  for (int i = 0; i < ring; ++i)
+    load_w(i);
+
+  dependency_wait();
+  for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
+    const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
+    const T *const from = skinny_selected<T>(p, 8 * eight + lane / 4);
+    staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? skinny_load_x(from + k + lane % 4 * 8) : none;
+  }
+  __syncthreads(); /* x is there */
+
+  for (; tile < tiles; tile += step) {
+    float sum[2][row_tiles][4] = {};
+    const uint4 *from = staged + lane;
+    for (int turn = 1; turn <= turns; ++turn, from += ring * eights * 32) {
+      if (turn < turns) {
+        left -= ring * skinny_chunk;
+        row[0] += ring * skinny_chunk;
+        row[1] += ring * skinny_chunk;
+      } else {
+        begin_tile(tile + step);
+      }
+      ASSAY_UNROLL
+      for (int i = 0; i < ring; ++i) {
+        uint4 x[eights];
+        ASSAY_UNROLL
+        for (int e = 0; e < eights; ++e)
+          x[e] = from[(i * eights + e) * 32];
+        ASSAY_UNROLL
+        for (int j = 0; j < 2; ++j)
+          skinny_multiply<T, eights>(sum[j], x, w[i][j]);
+        load_w(i);
+      }
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < row_tiles; ++i)
+      ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      ASSAY_UNROLL
+    for (int j = 0; j < 2; ++j)
+      skinny_store<T>(p, 16 * i + 8 * half + lane / 4, static_cast<int64_t>(tile) * 16 + 8 * j + lane % 4 * 2,
+                      sum[j][i][2 * half], sum[j][i][2 * half + 1]);
+  }
+}
+
+/* ---- launch ------------------------------------------------------------------------------------------ */
+
+constexpr int skinny_stream_warps = 16, skinny_stream_ring = 8;
+
+/* Sixteen warps have 128 registers a thread, eight 255: what is in flight must fit. */
+template <int eights, int groups> struct skinny_shape_of;
+template <int eights> struct skinny_shape_of<eights, 1> {
+  using type = skinny_shape<eights, 1, 16, 6, eights <= 2 ? 6 : eights <= 4 ? 3 : 1>;
+};
+template <int eights> struct skinny_shape_of<eights, 2> {
+  using type = skinny_shape<eights, 2, 16, eights <= 4 ? 4 : 2, eights <= 2 ? 4 : eights <= 4 ? 2 : 1>;
+};
+template <int eights> struct skinny_shape_of<eights, 3> {
+  using type = skinny_shape<eights, 3, 8, 4, eights <= 4 ? 4 : 2>;
+};
+template <int eights> struct skinny_shape_of<eights, 4> {
+  using type = skinny_shape<eights, 4, 8, 4, eights <= 2 ? 4 : 2>;
+};
+template <int eights> struct skinny_shape_of<eights, 6> {
+  using type = skinny_shape<eights, 6, 8, eights <= 4 ? 4 : 2, eights <= 2 ? 4 : eights <= 4 ? 2 : 1>;
+};
+
+template <int value_> struct skinny_number { static constexpr int value = value_; };
+
+/* Rows of x in eights: 1, 2, 4 or 8. */
+template <class Use> assay_status skinny_with_eights(int64_t M, Use use) {
+  if (M <= 8) return use(skinny_number<1>());
+  if (M <= 16) return use(skinny_number<2>());
+  if (M <= 32) return use(skinny_number<4>());
+  return use(skinny_number<8>());
+}
+
+template <class Use> assay_status skinny_with_groups(int64_t groups, Use use) {
+  if (groups <= 1) return use(skinny_number<1>());
+  if (groups <= 2) return use(skinny_number<2>());
+  if (groups <= 3) return use(skinny_number<3>());
+  if (groups <= 4) return use(skinny_number<4>());
+  return use(skinny_number<6>());
+}
+
+/* Shared memory of skinny_stream; a block of eights rows and a whole number of rings. */
+inline int64_t skinny_staged_bytes(int64_t M, int64_t K) {
+  const int64_t eights = M <= 8 ? 1 : M <= 16 ? 2 : M <= 32 ? 4 : 8, ring = skinny_stream_ring * skinny_chunk;
+  return (K + ring - 1) / ring * skinny_stream_ring * eights * 512;
+}
+
+template <class T> assay_status skinny_launch_stream(const skinny_params &p, assay_env *env, assay_error *error) {
+  return skinny_with_eights(p.M, [&](auto eights) {
+    constexpr int rows = decltype(eights)::value;
+    const int64_t most = (p.N + 15) / 16, blocks = most < env->multiprocessors ? most : env->multiprocessors;
+    (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d", 8 * rows);
+    return ASSAY_LAUNCH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring>), blocks,
+                        32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), env->stream, p);
+  });
+}
+
+template <class T> assay_status skinny_launch_split(const skinny_params &p, assay_env *env, assay_error *error) {
+  const int64_t eighths = (p.N + 7) / 8;
+  return skinny_with_eights(p.M, [&](auto eights) {
+    return skinny_with_groups((eighths + env->multiprocessors - 1) / env->multiprocessors, [&](auto groups) {
+      using shape = typename skinny_shape_of<decltype(eights)::value, decltype(groups)::value>::type;
+      (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
+                     8 * shape::groups);
+      return ASSAY_LAUNCH(error, (skinny_split<T, shape>), (eighths + shape::groups - 1) / shape::groups,
+                          shape::threads, shape::shared_bytes, env->stream, p);
+    });
+  });
+}
+
+template <class Use> assay_status skinny_with_type(assay_dtype type, Use use) {
+  if (type == ASSAY_BF16) return use(type_tag<bf16>());
+#ifndef ASSAY_FEW_TYPES
+  if (type == ASSAY_F16) return use(type_tag<f16>());
+#endif
+  return ASSAY_ERR_INTERNAL;
+}
+
+#ifdef ASSAY_FEW_TYPES
+#define SKINNY_TYPE_CLAIMS "bf16"
+#else
+#define SKINNY_TYPE_CLAIMS "f16,bf16"
+#endif
+
+/* Refuses what these kernels do not take. */
+inline assay_status skinny_expect(const skinny_params &p, assay_dtype type, assay_error *error) {
+  if (skinny_with_type(type, [](auto) { return ASSAY_OK; }) != ASSAY_OK)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed " SKINNY_TYPE_CLAIMS,
+                      assay_dtype_name(type));
+  if (p.M > skinny_max_rows)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "rows: found %lld, allowed at most %d", static_cast<long long>(p.M),
+                      skinny_max_rows);
+  if (p.K % 8 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "terms of a sum: found %d, allowed multiples of 8", p.K);
+  if (p.x_row % 8 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed multiples of 8",
+                      static_cast<long long>(p.x_row));
+  if (reinterpret_cast<uintptr_t>(p.x) % 16 != 0 || reinterpret_cast<uintptr_t>(p.w) % 16 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "addresses: allowed multiples of 16");
+  return ASSAY_OK;
+}
+
+/* May two neighbours of c be stored at once? */
+inline bool skinny_pairs(const void *c, int64_t c_row, assay_dtype out) {
+  return reinterpret_cast<uintptr_t>(c) % static_cast<uintptr_t>(2 * assay_dtype_size(out)) == 0 && c_row % 2 == 0;
+}
+
+/* Sums on one running sum of sixteens (stream), or on one a warp (split): one is the least. */
+constexpr assay_contract skinny_contract = rowwise_contract(0.0, 1);
+
+} // namespace ASSAY_NS
+#endif

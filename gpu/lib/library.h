@@ -1,0 +1,62 @@
+/* library.h: variants that a library makes, for operators that are products with weights [out, in]. */
+#ifndef ASSAY_GPU_LIB_LIBRARY_H
+#define ASSAY_GPU_LIB_LIBRARY_H
+
+#include "gpu/lib/plain.h"
+#include "gpu/lib/rowwise.cuh"
+
+/* The library's header comes with the toolkit, but may be left out of it. */
+#if !defined(ASSAY_SIMT) && defined(__has_include)
+#if __has_include(<cublasLt.h>)
+#define ASSAY_HAVE_CUBLASLT
+#endif
+#endif
+
+#ifndef ASSAY_HAVE_CUBLASLT
+
+/* The table of a file that has no variants in this compilation. */
+#define ASSAY_NO_VARIANTS(stem)                                                                                        \
+  extern "C" const assay_variant *ASSAY_PASTE(ASSAY_VARIANTS_SYMBOL, stem)(int32_t * count) {                          \
+    *count = 0;                                                                                                        \
+    return NULL;                                                                                                       \
+  }
+
+#else
+#include "gpu/lib/cublaslt.h"
+
+namespace ASSAY_NS {
+
+inline bool library_aligned(const void *data) {
+  return reinterpret_cast<uintptr_t>(data) % assay_cuda_host::blas_alignment == 0;
+}
+
+/* Refuses what the library does not do, or not well: rows at odd places, a bias of another type than the result. */
+inline assay_status library_expect(const assay_cuda_host::blas_product &p, const assay_cuda_host::blas_operands &o,
+                                   assay_error *error) {
+  const int64_t quantum = assay_cuda_host::blas_alignment / assay_dtype_size(p.type);
+  if (p.K % quantum != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "terms of a sum: found %lld, allowed multiples of %lld",
+                      static_cast<long long>(p.K), static_cast<long long>(quantum));
+  if (p.x_row % quantum != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed multiples of %lld",
+                      static_cast<long long>(p.x_row), static_cast<long long>(quantum));
+  if (!library_aligned(o.x) || !library_aligned(o.w) || !library_aligned(o.d) || !library_aligned(o.bias))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "addresses: allowed multiples of %u",
+                      assay_cuda_host::blas_alignment);
+  if (p.biased && p.out != p.type)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "bias: found %s for a result of %s, allowed the same type",
+                      assay_dtype_name(p.type), assay_dtype_name(p.out));
+  return ASSAY_OK;
+}
+
+/* Sums in f32 in an unknown order: one running sum is the least. The library promises the same bits for the same call
+ * on the same device; it does not promise that the place of a row is without influence. */
+constexpr assay_contract library_contract() {
+  assay_contract c = rowwise_contract(0.0, 1);
+  c.permutation = false;
+  return c;
+}
+
+} // namespace ASSAY_NS
+#endif
+#endif
