@@ -33,8 +33,9 @@ typedef struct assay_device_state {
 } assay_device_state;
 
 /* copy: bytes read plus bytes written; fma: f32 on plain cores; mma: bf16 products on tensor cores, f32 sums, through
- * mma.sync. Operations count 2 a multiply-add. */
-typedef enum assay_rate { ASSAY_RATE_COPY, ASSAY_RATE_FMA, ASSAY_RATE_MMA, ASSAY_RATES } assay_rate;
+ * mma.sync; gemm: the same by the vendor's library, 8192^3, 0 where the library is missing. Operations count 2 a
+ * multiply-add. */
+typedef enum assay_rate { ASSAY_RATE_COPY, ASSAY_RATE_FMA, ASSAY_RATE_MMA, ASSAY_RATE_GEMM, ASSAY_RATES } assay_rate;
 
 /* Time on the device's own clock, and what it can do at most. All in order with stream() unless a stream is given. */
 typedef struct assay_device_timing {
