@@ -46,6 +46,7 @@ typedef struct assay_case {
   double sigma;    /* gate: taps_from_sigma(sigma, F): w_0 = 1 - sigma/F, the others -sigma/F; fallback 0.75 */
   double tap_skew; /* gate: w_j += tap_skew * j, so that no two taps are equal; fallback 0 */
   double density;  /* wanted share of live keys; negative: chance */
+  int32_t cluster; /* with a density: so many keys side by side live or die together; at least 1 */
   case_dead dead;
   int32_t q_pad;  /* extra elements between rows of q: q is a slice of a fused buffer */
   int32_t kv_pad; /* extra elements after every block of the pool; -1: K and V interleaved block by block */

@@ -279,6 +279,7 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
       .call = call,
       .values = one->values,
       .density = one->density,
+      .cluster = one->cluster,
       .seed = one->seed,
       .H = l->H,
       .H_kv = l->H_kv,

@@ -79,6 +79,8 @@ static const case_key tail[] = {
     REAL_KEY("sigma", sigma, 0, 64, 0.75, SHOWN_TAPS, "taps: w_0 = 1 - sigma/F, the others -sigma/F"),
     REAL_KEY("tap_skew", tap_skew, -1, 1, 0, SHOWN_TAPS, "w_j += tap_skew * j"),
     REAL_KEY("density", density, -1, 1, -1, SHOWN_PAGED, "wanted share of live keys; -1: chance"),
+    INT_KEY("cluster", cluster, 1, 65536, 1, SHOWN_PAGED,
+            "with a density: so many keys side by side live or die together"),
     INT_KEY("q_pad", q_pad, 0, 65536, 0, SHOWN_Q_PAD, "elements between rows of q, and of new k and v"),
     INT_KEY("row_pad", q_pad, 0, 65536, 0, SHOWN_ROW_PAD,
             "elements between rows of the arguments whose rows may lie apart"),

@@ -166,7 +166,8 @@ typedef enum assay_values {
 typedef struct assay_fill {
   const assay_call *call; /* lengths, cu_q and tables filled; q, k, v not yet; host memory */
   assay_values values;
-  double density; /* wanted share of live keys; negative: leave it to chance */
+  double density;  /* wanted share of live keys; negative: leave it to chance */
+  int64_t cluster; /* with a density: so many neighbouring contents live or die together; below 2: each its own way */
   uint64_t seed;
   int64_t H, H_kv, D; /* copies of the dimensions, for convenience */
   assay_dtype q_dtype, kv_dtype;

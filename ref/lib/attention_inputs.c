@@ -83,7 +83,8 @@ static double strength_of(const assay_fill *fill) {
 
 static bool is_live(const assay_fill *fill, int64_t content, int64_t kv_head) {
   if (important(fill, content)) return true;
-  const double unit = (double)(hash(fill, STREAM_LIVE, content, kv_head) >> 11) * 0x1p-53;
+  const int64_t place = fill->cluster > 1 ? content / fill->cluster : content;
+  const double unit = (double)(hash(fill, STREAM_LIVE, place, kv_head) >> 11) * 0x1p-53;
   return unit < fill->density;
 }
 
