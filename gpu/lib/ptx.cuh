@@ -49,6 +49,23 @@ __device__ __forceinline__ uint4 load_once(const uint4 *address) {
 #endif
 }
 
+/* 16 bytes that an earlier launch wrote and many blocks read: from L2, past L1, at this place among the other volatile
+ * instructions. The address must be a multiple of 16. */
+__device__ __forceinline__ uint4 load_l2_16(const void *address) {
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+    assay_simt->fault("load_l2_16: address is not a multiple of 16", __FILE__, __LINE__);
+  return *static_cast<const uint4 *>(address);
+#else
+  uint4 v;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address)
+               : "memory");
+  return v;
+#endif
+}
+
 /* 2^x. On cuda 2 ulp over the whole range, results below 2^-126 become 0. */
 __device__ __forceinline__ float exp2_approx(float x) {
 #ifdef ASSAY_SIMT

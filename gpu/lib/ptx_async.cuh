@@ -24,10 +24,13 @@ inline void simt_tma_store(const tensor_map *, const void *, int32_t, const int3
  * nothing is read. Until the thread's wait the destination is undefined. */
 __device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)shared;
-  (void)global;
-  (void)bytes;
-  assay_simt->fault("cp_async_16 is not on simt yet", file, line);
+  if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 || reinterpret_cast<uintptr_t>(global) % 16 != 0)
+    assay_simt->fault("cp_async_16: address is not a multiple of 16", file, line);
+  if (bytes < 0 || bytes > 16) assay_simt->fault("cp_async_16: bytes are not 0 to 16", file, line);
+  assay_simt_copy copy = {shared, {0, 0, 0, 0}};
+  if (bytes > 0) memcpy(copy.data, global, static_cast<size_t>(bytes));
+  memset(shared, 0xFF, 16); /* undefined from here to the wait */
+  assay_simt->hopper->copy_begin(&copy);
 #else
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(bytes)
@@ -35,9 +38,9 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
-__device__ __forceinline__ void cp_async_commit(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void cp_async_commit() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cp_async_commit is not on simt yet", file, line);
+  assay_simt->hopper->copy_commit();
 #else
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
@@ -45,9 +48,11 @@ __device__ __forceinline__ void cp_async_commit(ASSAY_AT_ALONE) {
 
 /* Waits until at most `pending` of this thread's groups, the youngest, are on their way. Other threads see the data
  * after a barrier. */
-template <int pending> __device__ __forceinline__ void cp_async_wait(ASSAY_AT_ALONE) {
+template <int pending> __device__ __forceinline__ void cp_async_wait() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cp_async_wait is not on simt yet", file, line);
+  assay_simt_copy copy;
+  while (assay_simt->hopper->copy_arrives(pending, &copy))
+    memcpy(copy.to, copy.data, 16);
 #else
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 #endif
@@ -314,9 +319,7 @@ template <int pending> __device__ __forceinline__ void bulk_wait(ASSAY_AT_ALONE)
  * does not. */
 __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)id;
-  (void)threads;
-  assay_simt->fault("named_barrier_sync is not on simt yet", file, line);
+  assay_simt->hopper->named_barrier(ASSAY_SIMT_NAMED_SYNC, id, threads, file, line);
 #else
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 #endif
@@ -324,9 +327,7 @@ __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads
 
 __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)id;
-  (void)threads;
-  assay_simt->fault("named_barrier_arrive is not on simt yet", file, line);
+  assay_simt->hopper->named_barrier(ASSAY_SIMT_NAMED_ARRIVE, id, threads, file, line);
 #else
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 #endif

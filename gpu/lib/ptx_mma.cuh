@@ -15,15 +15,19 @@
 
 namespace ASSAY_NS {
 
+#ifdef ASSAY_SIMT
+inline void simt_collective(assay_simt_op op, const void *operands, const char *file, int32_t line) {
+  (void)assay_simt->warp(op, 0, 0xFFFFFFFFu, reinterpret_cast<uintptr_t>(operands), 0, file, line);
+}
+#endif
+
 /* d += a · b. T: bf16 or f16. On simt each element is summed in f32, k upwards, each product exact. */
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
 #ifdef ASSAY_SIMT
-  (void)d;
-  (void)a;
-  (void)b;
-  assay_simt->fault("mma_m16n8k16 is not on simt yet", file, line);
+  const assay_simt_mma operands = {d, a, b, std::is_same_v<T, f16>};
+  simt_collective(ASSAY_SIMT_MMA, &operands, file, line);
 #else
   if constexpr (std::is_same_v<T, bf16>)
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -43,9 +47,14 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
  * transposed matrix. With x2 the addresses of lanes 16 and up are not used. */
 #ifdef ASSAY_SIMT
 template <int count>
-inline void simt_ldmatrix(uint32_t (&r)[count], const void *, bool, const char *file, int32_t line) {
-  (void)r;
-  assay_simt->fault("ldmatrix is not on simt yet", file, line);
+inline void simt_ldmatrix(uint32_t (&r)[count], const void *shared, bool transposed, const char *file, int32_t line) {
+  assay_simt_matrix operands = {{0, 0, 0, 0}, r, count, transposed};
+  if (lane_id() < 8 * count) {
+    if (reinterpret_cast<uintptr_t>(shared) % 16 != 0)
+      assay_simt->fault("ldmatrix: address is not a multiple of 16", file, line);
+    memcpy(operands.row, shared, 16);
+  }
+  simt_collective(ASSAY_SIMT_LDMATRIX, &operands, file, line);
 }
 #endif
 
@@ -92,9 +101,12 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2], const void *
 /* The way back: four matrices, fragments as ldmatrix_x4 gives them, addresses as it takes them. */
 __device__ __forceinline__ void stmatrix_x4(void *shared, const uint32_t (&r)[4] ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)shared;
-  (void)r;
-  assay_simt->fault("stmatrix is not on simt yet", file, line);
+  uint32_t given[4] = {r[0], r[1], r[2], r[3]};
+  assay_simt_matrix operands = {{0, 0, 0, 0}, given, 4, false};
+  if (reinterpret_cast<uintptr_t>(shared) % 16 != 0)
+    assay_simt->fault("stmatrix: address is not a multiple of 16", file, line);
+  simt_collective(ASSAY_SIMT_STMATRIX, &operands, file, line);
+  memcpy(shared, operands.row, 16);
 #else
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])

@@ -91,8 +91,15 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_BALLOT,
   ASSAY_SIMT_ANY,
   ASSAY_SIMT_ALL,
+  ASSAY_SIMT_MMA, /* from here to STMATRIX: value is the address of the lane's operands (hopper.h) */
+  ASSAY_SIMT_LDMATRIX,
+  ASSAY_SIMT_STMATRIX,
+  ASSAY_SIMT_NAMED_SYNC,
+  ASSAY_SIMT_NAMED_ARRIVE,
   ASSAY_SIMT_OP_COUNT
 } assay_simt_op;
+
+#include "hopper.h"
 
 typedef struct assay_simt_api {
   uint32_t abi, struct_size;
@@ -110,6 +117,7 @@ typedef struct assay_simt_api {
   /* Called by kernels that are compiled with ThreadSanitizer, before an atomic and at a fence. */
   void (*atomic)(const void *address);
   void (*fence)(void);
+  const assay_simt_hopper *hopper;
 } assay_simt_api;
 
 /* One for each shared object: set by assay_simt_host_api() in the host, by assay_plugin() in a plug-in. */

@@ -116,6 +116,16 @@ void race_meet(uint32_t count, Thread *const *threads) {
   __tsan_switch_to_fiber(track[running->number].fiber, no_order);
 }
 
+void race_release(void *object) {
+  __tsan_release(object);
+}
+
+void race_acquire(void *object, const Thread *thread) {
+  __tsan_switch_to_fiber(track[thread->number].fiber, no_order);
+  __tsan_acquire(object);
+  __tsan_switch_to_fiber(track[running->number].fiber, no_order);
+}
+
 void race_end_thread() {
   __tsan_release(&ending);
 }

@@ -22,6 +22,8 @@ void race_fresh(const void *from,
                 size_t bytes);        /* memory that nobody has used yet: the stack of a thread that begins */
 void race_turn(const Thread *thread); /* from here on this thread runs; NULL: the host */
 void race_meet(uint32_t count, Thread *const *threads); /* each has seen what all of them did */
+void race_release(void *object);                        /* the running thread: passes on what it has done */
+void race_acquire(void *object, const Thread *thread);  /* has seen what the object passes on */
 void race_end_thread();                                 /* the running one; the host will see what it did */
 void race_end_launch();
 void race_check();                     /* fails the launch if a race was reported since the last check */
@@ -38,6 +40,8 @@ inline void race_begin_block() {}
 inline void race_fresh(const void *, size_t) {}
 inline void race_turn(const Thread *) {}
 inline void race_meet(uint32_t, Thread *const *) {}
+inline void race_release(void *) {}
+inline void race_acquire(void *, const Thread *) {}
 inline void race_end_thread() {}
 inline void race_end_launch() {}
 inline void race_check() {}

@@ -88,6 +88,8 @@ static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t ma
       Thread &t = thread[__builtin_ctz(m)];
       t.value = (mask >> t.source & 1u) != 0 ? given[t.source] : ~UINT64_C(0);
     }
+  } else if (op >= ASSAY_SIMT_MMA) {
+    collective(w, op);
   } else if (op != ASSAY_SIMT_SYNCWARP) {
     uint32_t ballot = 0;
     for (uint32_t m = mask; m != 0; m &= m - 1)

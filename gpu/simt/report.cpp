@@ -27,9 +27,23 @@ const char *base_name(const char *path) {
 }
 
 const char *op_name(assay_simt_op op) {
-  static const char *const names[ASSAY_SIMT_OP_COUNT] = {
-      "__syncthreads",  "__syncthreads_count", "__syncthreads_and", "__syncthreads_or", "__syncwarp", "__shfl_sync",
-      "__shfl_up_sync", "__shfl_down_sync",    "__shfl_xor_sync",   "__ballot_sync",    "__any_sync", "__all_sync"};
+  static const char *const names[ASSAY_SIMT_OP_COUNT] = {"__syncthreads",
+                                                         "__syncthreads_count",
+                                                         "__syncthreads_and",
+                                                         "__syncthreads_or",
+                                                         "__syncwarp",
+                                                         "__shfl_sync",
+                                                         "__shfl_up_sync",
+                                                         "__shfl_down_sync",
+                                                         "__shfl_xor_sync",
+                                                         "__ballot_sync",
+                                                         "__any_sync",
+                                                         "__all_sync",
+                                                         "mma",
+                                                         "ldmatrix",
+                                                         "stmatrix",
+                                                         "named_barrier_sync",
+                                                         "named_barrier_arrive"};
   return names[op];
 }
 
@@ -75,7 +89,8 @@ static bool alike(const Thread *a, const Thread *b) {
   if (a->state != b->state) return false;
   if (a->state == EXITED) return true;
   const bool place = a->op == b->op && a->line == b->line && strcmp(a->file, b->file) == 0;
-  return place && (a->state != AT_WARP || (a->mask == b->mask && a->bytes == b->bytes && a->warp == b->warp));
+  return place && (a->state != AT_NAMED || a->source == b->source) &&
+         (a->state != AT_WARP || (a->mask == b->mask && a->bytes == b->bytes && a->warp == b->warp));
 }
 
 static void add_state(Text *text, const Thread *t) {
@@ -85,6 +100,9 @@ static void add_state(Text *text, const Thread *t) {
   }
   add(text, "%s", op_name(t->op));
   if (t->state == AT_WARP) add(text, " with mask 0x%08x", t->mask);
+  if (t->state == AT_NAMED)
+    add(text, " %u, where %u of %u threads are,", t->source, block.named[t->source].arrived,
+        block.named[t->source].threads);
   add(text, " at %s:%d", base_name(t->file), t->line);
   if (t->state == AT_WARP) {
     add(text, ", waiting for ");

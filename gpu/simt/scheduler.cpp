@@ -139,6 +139,9 @@ static void run_block() {
     block.warp[w].exited = block.warp[w].waiting = 0;
   block.exited = block.at_barrier = 0;
   block.votes = 0;
+  ++block.count;
+  for (NamedBarrier &b : block.named)
+    b.arrived = 0;
   block.head = block.tail = 0;
   shared_begin_block();
   race_begin_block();
@@ -211,8 +214,9 @@ extern "C" void assay_simt_schedule(uint64_t seed) {
 
 extern "C" const assay_simt_api *assay_simt_host_api(void) {
   using namespace assay_simt_host;
-  static const assay_simt_api api = {ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now,  launch,      barrier,   warp, yield,
-                                     shared_site,    shared_dynamic_1024,    fault, race_atomic, race_fence};
+  static const assay_simt_api api = {
+      ASSAY_SIMT_ABI, sizeof(assay_simt_api), &now,  launch,      barrier,    warp,   yield,
+      shared_site,    shared_dynamic_1024,    fault, race_atomic, race_fence, &hopper};
   assay_simt = &api;
   return &api;
 }

@@ -16,7 +16,7 @@ namespace assay_simt_host {
 
 constexpr uint32_t max_threads = 1024, max_warps = 32;
 
-enum State : uint8_t { READY, AT_BARRIER, AT_WARP, EXITED };
+enum State : uint8_t { READY, AT_BARRIER, AT_WARP, AT_NAMED, EXITED };
 
 struct Warp;
 
@@ -41,7 +41,13 @@ struct Warp {
   uint32_t arrived[32];     /* by leader: lanes that have come */
 };
 
+struct NamedBarrier {
+  uint32_t threads, arrived; /* arrived 0: nobody has come since the last release */
+  const Thread *first;
+};
+
 struct Block {
+  uint64_t count; /* of blocks that have begun */
   uint32_t threads, warps, exited;
   uint32_t at_barrier;
   Thread *first;         /* that came to the barrier */
@@ -54,6 +60,7 @@ struct Block {
   assay_error *error;
   const assay_simt_launch *launch;
   Fiber host;
+  NamedBarrier named[16];
   Warp warp[max_warps];
   Thread thread[max_threads];
 };
@@ -121,6 +128,20 @@ void shared_end_launch();
 void shared_site(assay_simt_site *site);
 void *shared_dynamic_1024(); /* the dynamic part moved up to a multiple of 1024, for the rest of the launch */
 const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
+
+/* tensor.cpp: what the lanes of a warp compute together */
+void collective(const Warp *w, assay_simt_op op);
+
+/* named.cpp */
+void named_barrier(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
+
+/* copies.cpp */
+void copy_begin(const assay_simt_copy *copy);
+void copy_commit();
+bool copy_arrives(int32_t pending, assay_simt_copy *copy);
+
+/* hopper.cpp */
+extern const assay_simt_hopper hopper;
 
 /* graph.cpp */
 bool graph_recording();

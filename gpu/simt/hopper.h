@@ -1,0 +1,34 @@
+/* hopper.h: what kernels ask of simt beyond plain CUDA: the bodies of gpu/lib/ptx_*.cuh. Part of cuda.h. */
+#ifndef ASSAY_SIMT_HOPPER_H
+#define ASSAY_SIMT_HOPPER_H
+
+/* Operands of one lane, given to a warp's rendezvous; the last lane that comes computes for all. */
+typedef struct assay_simt_mma {
+  float *d;              /* 4 */
+  const uint32_t *a, *b; /* 4, 2 */
+  bool half;             /* f16, else bf16 */
+} assay_simt_mma;
+
+typedef struct assay_simt_matrix {
+  uint32_t row[4]; /* 16 bytes: of ldmatrix in, of stmatrix out; the row this lane has the address of */
+  uint32_t *r;     /* count */
+  int32_t count;   /* matrices */
+  bool transposed;
+} assay_simt_matrix;
+
+/* A copy that arrives: the thread itself writes it. */
+typedef struct assay_simt_copy {
+  void *to;
+  uint32_t data[4];
+} assay_simt_copy;
+
+typedef struct assay_simt_hopper {
+  /* cp.async: the thread's own queue. */
+  void (*copy_begin)(const assay_simt_copy *copy);
+  void (*copy_commit)(void);
+  bool (*copy_arrives)(int32_t pending, assay_simt_copy *copy); /* the next one outside the youngest `pending` groups */
+  /* Named barriers. */
+  void (*named_barrier)(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
+} assay_simt_hopper;
+
+#endif

@@ -1,0 +1,49 @@
+/* named.cpp: barriers 1 to 15, of a number of threads that each call names. Who arrives only goes on at once. */
+#include "simt/scheduler.h"
+
+namespace assay_simt_host {
+
+static void illegal(const char *what, uint32_t found, const char *file, int32_t line) {
+  report(ASSAY_ERR_HANG, "illegal barrier: thread %u: %s, found %u at %s:%d", current()->number, what, found,
+         base_name(file), line);
+  fail();
+}
+
+static void release(NamedBarrier *b, uint32_t id) {
+  b->arrived = 0;
+  for (uint32_t i = 0; i < block.threads; ++i) {
+    Thread *t = &block.thread[i];
+    if (t->state != AT_NAMED || t->source != id) continue;
+    t->state = READY;
+    race_acquire(b, t);
+    push_back(t);
+  }
+}
+
+void named_barrier(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line) {
+  Thread *self = current();
+  if (id < 1 || id > 15) illegal("a named barrier's number is not 1 to 15", id, file, line);
+  if (threads == 0 || threads % 32 != 0 || threads > (block.threads + 31) / 32 * 32)
+    illegal("a named barrier's threads are not whole warps of the block", threads, file, line);
+  NamedBarrier *b = &block.named[id];
+  if (b->arrived != 0 && b->threads != threads) {
+    report(ASSAY_ERR_HANG, "illegal barrier: named barrier %u: thread %u at %s:%d names %u threads, one before it %u",
+           id, self->number, base_name(file), line, threads, b->threads);
+    fail();
+  }
+  b->threads = threads;
+  race_release(b);
+  if (op == ASSAY_SIMT_NAMED_ARRIVE) {
+    if (++b->arrived == threads) release(b, id);
+    return;
+  }
+  self->state = AT_NAMED;
+  self->op = op;
+  self->source = id;
+  self->file = file;
+  self->line = line;
+  if (++b->arrived == threads) release(b, id);
+  wait_for_turn();
+}
+
+} /* namespace assay_simt_host */

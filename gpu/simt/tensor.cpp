@@ -1,0 +1,93 @@
+/* tensor.cpp: what the lanes of a warp compute together: products of 16 x 8 x 16, moves of 8 x 8 matrices. Fragments
+ * as gpu/lib/ptx_mma.cuh describes them. */
+#include "simt/scheduler.h"
+
+#include "gpu/lib/types.cuh"
+
+namespace assay_simt_host {
+
+using assay_simt_device::bf16;
+using assay_simt_device::f16;
+using assay_simt_device::to_float;
+
+template <class T> static const T *of(const Warp *w, int lane) {
+  return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->thread[lane].value));
+}
+
+static void unpack(uint32_t pair, bool half, float *to) {
+  const uint16_t low = static_cast<uint16_t>(pair), high = static_cast<uint16_t>(pair >> 16);
+  to[0] = half ? to_float(f16{low}) : to_float(bf16{low});
+  to[1] = half ? to_float(f16{high}) : to_float(bf16{high});
+}
+
+static void mma(const Warp *w) {
+  float a[16][16], b[16][8], d[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
+    const int r = lane / 4, c = lane % 4 * 2;
+    unpack(m->a[0], m->half, &a[r][c]);
+    unpack(m->a[1], m->half, &a[r + 8][c]);
+    unpack(m->a[2], m->half, &a[r][c + 8]);
+    unpack(m->a[3], m->half, &a[r + 8][c + 8]);
+    float pair[2];
+    for (int i = 0; i < 2; ++i) {
+      unpack(m->b[i], m->half, pair);
+      b[c + 8 * i][r] = pair[0];
+      b[c + 8 * i + 1][r] = pair[1];
+    }
+    memcpy(&d[r][c], m->d, 8);
+    memcpy(&d[r + 8][c], m->d + 2, 8);
+  }
+  for (int r = 0; r < 16; ++r)
+    for (int k = 0; k < 16; ++k)
+      for (int n = 0; n < 8; ++n)
+        d[r][n] += a[r][k] * b[k][n];
+  for (int lane = 0; lane < 32; ++lane) {
+    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
+    const int r = lane / 4, c = lane % 4 * 2;
+    memcpy(m->d, &d[r][c], 8);
+    memcpy(m->d + 2, &d[r + 8][c], 8);
+  }
+}
+
+/* Element `at` (0 to 7) of row `row` of matrix `matrix`. */
+static uint16_t *element(assay_simt_matrix *const *lane, int matrix, int row, int at) {
+  return reinterpret_cast<uint16_t *>(lane[matrix * 8 + row]->row) + at;
+}
+
+/* Lane l's register i holds, of matrix i, row l / 4, elements 2 (l mod 4) and the next; transposed, column l / 4. */
+static void matrix(const Warp *w, bool load) {
+  assay_simt_matrix *lane[32];
+  for (int l = 0; l < 32; ++l)
+    lane[l] = const_cast<assay_simt_matrix *>(of<assay_simt_matrix>(w, l));
+  const int count = lane[0]->count;
+  const bool transposed = lane[0]->transposed;
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < count; ++i) {
+      const int r = l / 4, c = l % 4 * 2;
+      uint16_t *const first = transposed ? element(lane, i, c, r) : element(lane, i, r, c);
+      uint16_t *const second = transposed ? element(lane, i, c + 1, r) : element(lane, i, r, c + 1);
+      if (load) {
+        lane[l]->r[i] = static_cast<uint32_t>(*first) | static_cast<uint32_t>(*second) << 16;
+      } else {
+        *first = static_cast<uint16_t>(lane[l]->r[i]);
+        *second = static_cast<uint16_t>(lane[l]->r[i] >> 16);
+      }
+    }
+}
+
+void collective(const Warp *w, assay_simt_op op) {
+  for (int lane = 1; lane < 32; ++lane) {
+    const Thread *a = w->thread, *b = w->thread + lane;
+    if (a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0)) continue;
+    report(ASSAY_ERR_HANG, "illegal mask: the lanes of one %s come from %s:%d and %s:%d", op_name(op),
+           base_name(a->file), a->line, base_name(b->file), b->line);
+    fail();
+  }
+  if (op == ASSAY_SIMT_MMA)
+    mma(w);
+  else
+    matrix(w, op == ASSAY_SIMT_LDMATRIX);
+}
+
+} /* namespace assay_simt_host */
