@@ -8,6 +8,9 @@
 #include "core/registry.h"
 #include "fuzz_parts.h"
 
+/* Draws are made one after the other, and what they take of a core is what bounds a campaign of many workers. */
+static const double DRAW_MS = 0.8;
+
 /* ---- making ------------------------------------------------------------------------------------------ */
 
 static bool number_pairs(fuzz *f) {
@@ -228,14 +231,24 @@ static bool next_random(fuzz *f, fuzz_draw *made) {
   return false;
 }
 
+/* One that costs little, whatever it shows. */
+static bool next_small(fuzz *f, fuzz_draw *made) {
+  const fuzz_goal goal = {.small = true};
+  return fuzz_reach(f, &goal, f->draws, made);
+}
+
 assay_status fuzz_next(fuzz *f, fuzz_draw *made, assay_error *error) {
   const char *const names[] = {"values", "claims", "pairs", "random"};
   bool found = false;
-  if (!f->values_done && (found = next_value(f, made))) made->phase = FUZZ_VALUES;
+  made->cost_ms = 0;
+  f->debt_ms = f->debt_ms > DRAW_MS ? f->debt_ms - DRAW_MS : 0;
+  if (f->space.large && f->debt_ms > 0 && (found = next_small(f, made))) made->phase = FUZZ_RANDOM;
+  if (!found && !f->values_done && (found = next_value(f, made))) made->phase = FUZZ_VALUES;
   if (!found && !f->claims_done && (found = next_claim(f, made))) made->phase = FUZZ_CLAIMS;
   if (!found && f->cursor < f->pairs && (found = next_pair(f, made))) made->phase = FUZZ_PAIRS;
   if (!found && (found = next_random(f, made))) made->phase = FUZZ_RANDOM;
   if (!found) return assay_fail(error, ASSAY_ERR_INTERNAL, "fuzz: no legal case of %s was found", f->space.op->name);
+  f->debt_ms += made->cost_ms;
   (void)snprintf(made->one.name, sizeof made->one.name, "%s", names[made->phase]);
   note_drawn(f, made);
   return ASSAY_OK;

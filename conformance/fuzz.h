@@ -21,6 +21,7 @@ typedef enum fuzz_phase { FUZZ_VALUES, FUZZ_CLAIMS, FUZZ_PAIRS, FUZZ_RANDOM } fu
 typedef struct fuzz_draw {
   uint8_t choice[FUZZ_MAX_AXES];
   fuzz_phase phase;
+  double cost_ms; /* what finding it took, roughly: contents and reference of what was asked about, by size */
   assay_case one; /* variant and device still empty */
   int32_t lists[4][FUZZ_MAX_BATCH];
 } fuzz_draw;

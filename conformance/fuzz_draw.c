@@ -143,7 +143,8 @@ bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *
   for (int32_t attempt = 0; attempt < ATTEMPTS; ++attempt) {
     const assay_rng lists = {.seed = f->seed, .stream = (uint64_t)index << 8 | (uint64_t)(attempt + 1)};
     /* One case in sixteen may be larger; all, where a goal asks for it. */
-    const int32_t effort = attempt / 3 > 0 ? attempt / 3 : assay_rng_range(&d.rng, 0, 15) == 0;
+    int32_t effort = attempt / 3 > 0 ? attempt / 3 : assay_rng_range(&d.rng, 0, 15) == 0;
+    if (goal->small) effort = 0;
     propose(&d, goal, goal->greedy && attempt < 6);
     for (int32_t i = 0, asked = 0; i < REPAIRS && asked < QUESTIONS; ++i) {
       assay_error why = {""};

@@ -27,6 +27,7 @@ struct fuzz {
   fuzz_space space;
   uint64_t seed;
   int64_t draws;
+  double debt_ms; /* what draws have cost above their share; while there is any, they are small and random */
   fuzz_tally value[FUZZ_MAX_AXES][FUZZ_MAX_VALUES];
   fuzz_tally *pair;                                  /* all pairs of values of two axes */
   int32_t base[FUZZ_MAX_AXES][FUZZ_MAX_AXES];        /* [a][b], a < b: where the pairs of two axes begin */
@@ -48,11 +49,12 @@ static inline fuzz_tally *fuzz_pair(const fuzz *f, int32_t a, int32_t x, int32_t
 }
 
 /* fuzz_draw.c: a legal case with these values fixed (`fixed` axes), the others by `greedy` (what covers most pairs
- * not yet drawn) or at random, rare values first. False: none was found. `start`: NULL, or values to begin with. */
+ * not yet drawn) or at random, rare values first. False: none was found. `start`: NULL, or values to begin with. small:
+ * of the lowest effort alone. */
 typedef struct fuzz_goal {
   int32_t fixed, axis[FUZZ_CLAIM_AXES];
   int32_t value[FUZZ_CLAIM_AXES];
-  bool greedy;
+  bool greedy, small;
   const uint8_t *start;
 } fuzz_goal;
 bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *made);

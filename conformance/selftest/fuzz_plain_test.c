@@ -97,3 +97,24 @@ Test(fuzz_plain, caches_that_are_written) {
   cr_expect_gt(n.pairs_judged, n.pairs / 2);
   cr_expect_eq(n.claims, 6);
 }
+
+/* Draws for a GPU: some are large, few enough that one thread keeps up with many workers. */
+Test(fuzz_plain, large_ones_are_paid_for, .timeout = 120) {
+  fuzz *f = NULL;
+  fuzz_draw made = {0};
+  assay_error error = {""};
+  double cost = 0, first = 0, largest = 0;
+  enum { DRAWS = 3000, BEGIN = 40 };
+  cr_assert_eq(fuzz_make(&plain_mix_op, "cuda", 5, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < DRAWS; ++i) {
+    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
+    cost += made.cost_ms;
+    if (i < BEGIN) first += made.cost_ms;
+    if (made.cost_ms > largest) largest = made.cost_ms;
+  }
+  fuzz_free(f);
+  cr_log_info("%.2f ms a draw, of the first %d %.2f, the largest %.1f", cost / DRAWS, (int)BEGIN, first / BEGIN,
+              largest);
+  cr_expect_gt(largest, 10.0, "none is large");
+  cr_expect_lt(cost / DRAWS, 1.6, "%g ms a draw", cost / DRAWS);
+}
