@@ -31,14 +31,11 @@ inline int32_t stream_heads(int32_t G) {
   return G <= 2 ? 2 : G;
 }
 
-/* 16-byte loads of q, K and V. */
-inline bool stream_aligned(const attention_params &a) {
-  const auto base = [](const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  const paged_cache &c = a.cache;
-  const int64_t strides[] = {a.q_row, c.k_block, c.k_head, c.k_token, c.v_block, c.v_head, c.v_token};
-  bool aligned = base(a.q) && base(c.k) && base(c.v);
-  for (const int64_t stride : strides)
-    aligned = aligned && stride % 8 == 0;
+/* Can its rows be read 16 bytes at a time? Strides of axes with one element mean nothing. */
+inline bool stream_aligned(const assay_tensor *tensor) {
+  bool aligned = reinterpret_cast<uintptr_t>(tensor->data) % 16 == 0;
+  for (int32_t i = 0; i + 1 < tensor->rank; ++i)
+    aligned = aligned && (tensor->shape[i] <= 1 || tensor->stride[i] * assay_dtype_size(tensor->dtype) % 16 == 0);
   return aligned;
 }
 
@@ -59,9 +56,11 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
   if (a.cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << a.cache.block_shift);
-  if (!stream_aligned(a))
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "q, k_cache, v_cache: found a base or stride that is no multiple of 16 bytes, allowed multiples");
+  const char *const streamed[] = {"q", "k_cache", "v_cache"};
+  for (const char *name : streamed)
+    if (!stream_aligned(named_tensor(call, name)))
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                        "%s: found a base or stride that is no multiple of 16 bytes, allowed multiples", name);
   if (a.N * a.H_kv > launch_max_grid_x)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %" PRId64 " rows, allowed %" PRId64 " with %d kv heads",
                       a.N, launch_max_grid_x / a.H_kv, a.H_kv);
