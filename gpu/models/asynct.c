@@ -10,15 +10,15 @@ static void asynct_layer(pass *m) {
   pass_heads(m, &m->qkv);
   pass_gate_attention(m, &m->qkv, &m->out);
   pass_linear(m, "attn.proj", &m->out, &m->y, true);
-  pass_norm(m, "attn.post", &m->y, &m->h);
-  pass_residual(m, "attn.residual", &m->h, NULL, &m->x);
+  pass_norm(m, "attn.post", &m->y, &m->z);
+  pass_residual(m, "attn.residual", &m->z, NULL, &m->x);
 
   pass_norm(m, "mlp.pre", &m->x, &m->h);
   pass_linear(m, "mlp.up", &m->h, &m->up, true);
   pass_reglu(m, "mlp.act", &m->up, &m->gated);
   pass_linear(m, "mlp.down", &m->gated, &m->y, true);
-  pass_norm(m, "mlp.post", &m->y, &m->h);
-  pass_residual(m, "mlp.residual", &m->h, NULL, &m->x);
+  pass_norm(m, "mlp.post", &m->y, &m->z);
+  pass_residual(m, "mlp.residual", &m->z, NULL, &m->x);
 }
 
 void pass_asynct(pass *m) {

@@ -11,6 +11,47 @@ void pass_fail(pass *m, assay_status status) {
   if (m->status == ASSAY_OK) m->status = status;
 }
 
+/* ---- weights by name ---------------------------------------------------------------------------------- */
+
+struct pass_name {
+  char text[ASSAY_MODEL_NAME]; /* "": no entry */
+  int32_t index;
+};
+
+static uint64_t hash_of(const char *text) {
+  uint64_t hash = 14695981039346656037u;
+  for (; *text != '\0'; ++text)
+    hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+  return hash;
+}
+
+assay_status pass_names_open(pass *m, assay_error *error) {
+  const int32_t count = assay_model_weight_count(&m->config);
+  int64_t size = 64;
+  while (size < 2 * (int64_t)count)
+    size *= 2;
+  m->name = calloc((size_t)size, sizeof *m->name);
+  m->name_mask = size - 1;
+  if (m->name == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  for (int32_t i = 0; i < count; ++i) {
+    assay_weight_spec spec;
+    (void)assay_model_weight_spec(&m->config, i, &spec);
+    int64_t at = (int64_t)(hash_of(spec.name) & (uint64_t)m->name_mask);
+    while (m->name[at].text[0] != '\0')
+      at = (at + 1) & m->name_mask;
+    m->name[at].index = i;
+    (void)snprintf(m->name[at].text, sizeof m->name[at].text, "%s", spec.name);
+  }
+  return ASSAY_OK;
+}
+
+static int32_t pass_name_find(const pass *m, const char *text) {
+  int64_t at = (int64_t)(hash_of(text) & (uint64_t)m->name_mask);
+  for (; m->name[at].text[0] != '\0'; at = (at + 1) & m->name_mask)
+    if (strcmp(m->name[at].text, text) == 0) return m->name[at].index;
+  return -1;
+}
+
 static void full_name(const pass *m, const char *name, const char *part, char full[ASSAY_MODEL_NAME]) {
   const char *dot = part[0] != '\0' ? "." : "";
   if (m->layer < 0)
@@ -22,7 +63,7 @@ static void full_name(const pass *m, const char *name, const char *part, char fu
 assay_tensor pass_weight(const pass *m, const char *name, const char *part) {
   char full[ASSAY_MODEL_NAME];
   full_name(m, name, part, full);
-  const int32_t index = assay_model_weight_index(&m->config, full);
+  const int32_t index = pass_name_find(m, full);
   return index < 0 ? (assay_tensor){.data = NULL} : m->weight[index];
 }
 
@@ -83,39 +124,92 @@ static assay_status reserve(pass *m, int64_t bytes) {
 static assay_status launch(pass *m, const assay_variant *variant, const assay_call *call) {
   int64_t bytes = 0;
   assay_status status = variant->workspace(call, &bytes, m->error);
+  if (status == ASSAY_OK && m->measuring) {
+    if (bytes > m->measured_bytes) m->measured_bytes = bytes;
+    return ASSAY_OK;
+  }
   if (status == ASSAY_OK) status = reserve(m, bytes);
   if (status != ASSAY_OK) return status;
-  assay_env env = {.stream = m->device->stream(),
-                   .workspace = m->workspace,
-                   .workspace_bytes = bytes,
-                   .multiprocessors = m->multiprocessors};
-  return variant->launch(call, &env, m->error);
+  assay_env env = {
+      .stream = m->stream, .workspace = m->workspace, .workspace_bytes = bytes, .multiprocessors = m->multiprocessors};
+  assay_model_path told = {.op = call->op->name,
+                           .variant = variant->name,
+                           .path = env.path,
+                           .stage = m->stage,
+                           .layer = m->layer,
+                           .calls = 1};
+  if (m->hooks.before != NULL) m->hooks.before(m->hooks.context, &told);
+  status = variant->launch(call, &env, m->error);
+  if (status == ASSAY_OK && m->hooks.after != NULL) m->hooks.after(m->hooks.context, &told);
+  if (status == ASSAY_OK) pass_count_call(m, variant, env.path);
+  return status;
+}
+
+/* A call made of its words; false: it failed. */
+typedef struct made_call {
+  assay_call call;
+  assay_tensor tensor[ASSAY_MAX_ARGS];
+  double value[ASSAY_MAX_PARAMS];
+  int32_t number; /* of the operator */
+} made_call;
+
+static bool make(pass *m, const char *name, const pass_arg *args, const pass_param *params, made_call *made) {
+  memset(made, 0, sizeof *made);
+  while (made->number < assay_op_count() && strcmp(assay_op_at(made->number)->name, name) != 0)
+    ++made->number;
+  if (made->number == assay_op_count()) {
+    pass_fail(m, assay_fail(m->error, ASSAY_ERR_INTERNAL, "no operator %s", name));
+    return false;
+  }
+  const assay_op *op = assay_op_at(made->number);
+  made->call = (assay_call){op, made->tensor, made->value};
+  return fill_args(m, op, args, made->tensor) && fill_params(m, op, params, made->value);
+}
+
+/* The variant that takes the call, or NULL and why the last one did not. A forced one that declines is an error. */
+static const assay_variant *choose(pass *m, const made_call *made, char *reason, size_t size) {
+  const pass_choices *c = &m->choices;
+  const assay_variant *const forced = c->forced[made->number];
+  (void)snprintf(reason, size, "there is none for this device");
+  for (int32_t v = c->first[made->number]; v < c->first[made->number + 1]; ++v) {
+    assay_error why = {""};
+    if (forced != NULL && forced != c->row[v]) continue;
+    if (c->row[v]->supports(&made->call, &why) == ASSAY_OK) return c->row[v];
+    (void)snprintf(reason, size, "%.80s: %.150s", c->row[v]->name, why.text);
+  }
+  return NULL;
+}
+
+static void refuse(pass *m, const made_call *made, const char *reason) {
+  const bool forced = m->choices.forced[made->number] != NULL;
+  pass_fail(m, assay_fail(m->error, ASSAY_ERR_UNSUPPORTED, "%s (%s): %s; %s", made->call.op->name, m->stage,
+                          forced ? "the forced variant does not take the call" : "no variant takes the call", reason));
 }
 
 void pass_call(pass *m, const char *name, const pass_arg *args, const pass_param *params) {
-  if (m->status != ASSAY_OK) return;
-  const assay_op *op = assay_op_find(name);
-  assay_tensor tensor[ASSAY_MAX_ARGS] = {{.data = NULL}};
-  double value[ASSAY_MAX_PARAMS] = {0};
-  if (op == NULL) {
-    pass_fail(m, assay_fail(m->error, ASSAY_ERR_INTERNAL, "no operator %s", name));
-    return;
-  }
-  if (!fill_args(m, op, args, tensor) || !fill_params(m, op, params, value)) return;
-  const assay_call call = {op, tensor, value};
-  char reason[160] = "there is none for this device";
-  for (int32_t i = 0; i < assay_variant_count(); ++i) {
-    const assay_variant *variant = assay_variant_at(i);
-    assay_error why = {""};
-    if (strcmp(variant->op, name) != 0 || strcmp(variant->device, m->device->name) != 0) continue;
-    const assay_status status = variant->supports(&call, &why);
-    if (status == ASSAY_OK) {
-      pass_fail(m, launch(m, variant, &call));
-      return;
-    }
-    (void)snprintf(reason, sizeof reason, "%.80s: %.70s", variant->name, why.text);
-  }
-  pass_fail(m, assay_fail(m->error, ASSAY_ERR_UNSUPPORTED, "%s: no variant takes the call; %s", name, reason));
+  made_call made;
+  char reason[240];
+  if (m->status != ASSAY_OK || !make(m, name, args, params, &made)) return;
+  const assay_variant *variant = choose(m, &made, reason, sizeof reason);
+  if (variant == NULL)
+    refuse(m, &made, reason);
+  else
+    pass_fail(m, launch(m, variant, &made.call));
+}
+
+bool pass_would_call(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {
+  made_call made;
+  char reason[240];
+  if (m->status != ASSAY_OK || m->choices.form[form] == PASS_OFF || !make(m, name, args, params, &made)) return false;
+  const assay_variant *variant = choose(m, &made, reason, sizeof reason);
+  if (variant == NULL && m->choices.form[form] == PASS_ON) refuse(m, &made, reason);
+  return variant != NULL;
+}
+
+bool pass_call_form(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {
+  if (!pass_would_call(m, form, name, args, params)) return false;
+  pass_call(m, name, args, params);
+  return true;
 }
 
 /* ---- taps -------------------------------------------------------------------------------------------- */

@@ -28,12 +28,36 @@ static assay_tensor scale_of(const pass *m, const char *name) {
   return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : absent;
 }
 
+static assay_tensor first_of(const assay_tensor *vector, int64_t count) {
+  assay_tensor t = *vector;
+  t.shape[0] = count;
+  return t;
+}
+
 /* A tap of q or k: channels of the fused rows. */
 static void take_heads(pass *m, const char *name, const assay_tensor *qkv, int64_t first_head, int64_t count) {
   pass_take(m, name, qkv, first_head * m->config.head_size, count * m->config.head_size);
 }
 
-static void norm_heads(pass *m, const heads *at) {
+/* One head's rows, by the norm of whole rows. */
+static void norm_one_head(pass *m, const char *name, const assay_tensor *qkv, int64_t head) {
+  const int64_t D = m->config.head_size;
+  const bool uclip = m->config.arch == ASSAY_ASYNCT;
+  assay_tensor x = pass_view(m, qkv, head * D, 1);
+  x.rank = 2;
+  x.shape[1] = D;
+  x.stride[1] = 1;
+  const pass_arg rms[] = {{"x", x}, {"y", x}, {"g", pass_weight(m, name, "g")}, {.name = NULL}};
+  const pass_arg clip[] = {{"x", x},
+                           {"y", x},
+                           {"alpha", pass_weight(m, name, "alpha")},
+                           {"gamma", pass_weight(m, name, "gamma")},
+                           {.name = NULL}};
+  const pass_param eps[] = {{"eps", m->config.eps}, {NULL, 0}}, none[] = {{NULL, 0}};
+  pass_call(m, uclip ? "uclip_norm" : "rms_norm", uclip ? clip : rms, uclip ? none : eps);
+}
+
+static void norm_heads(pass *m, const assay_tensor *qkv, const heads *at) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
   const char *gamma = uclip ? "gamma" : "g";
   const pass_arg args[] = {{"q", at->q},
@@ -44,28 +68,117 @@ static void norm_heads(pass *m, const heads *at) {
                            {"k_alpha", pass_weight(m, "attn.k_norm", "alpha")},
                            {.name = NULL}};
   const pass_param rms[] = {{"kind", 0}, {"eps", m->config.eps}, {NULL, 0}}, clip[] = {{"kind", 1}, {NULL, 0}};
-  pass_call(m, "qk_norm", args, uclip ? clip : rms);
+  m->stage = "attn.qk_norm";
+  if (pass_call_form(m, PASS_QK_NORM, "qk_norm", args, uclip ? clip : rms)) return;
+  for (int64_t h = 0; h < m->config.heads + m->config.kv_heads; ++h)
+    norm_one_head(m, h < m->config.heads ? "attn.q_norm" : "attn.k_norm", qkv, h);
 }
 
 static void rotate(pass *m, const heads *at) {
   const pass_arg args[] = {
       {"q", at->q}, {"k", at->k}, {"cos", m->cosine}, {"sin", m->sine}, {"positions", m->positions}, {.name = NULL}};
   const pass_param style[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {NULL, 0}};
+  m->stage = "attn.rope";
   pass_call(m, "rope", args, style);
+}
+
+/* ---- attention that also appends, and rotates ---------------------------------------------------------- */
+
+enum { FUSED_ARGS = 20, FUSED_PARAMS = 8 };
+
+typedef struct fused_words {
+  pass_arg args[FUSED_ARGS];
+  pass_param params[FUSED_PARAMS];
+} fused_words;
+
+static void fused_shared(const pass *m, int at, fused_words *w) {
+  const bool gate = m->config.arch == ASSAY_ASYNCT;
+  const pass_arg list[] = {{"slots", m->slots},
+                           {"k_cache", pool_of(m, &m->k_pool)},
+                           {"v_cache", pool_of(m, &m->v_pool)},
+                           {"k_scale", scale_of(m, "k_scale")},
+                           {"v_scale", scale_of(m, "v_scale")},
+                           {"block_table", m->table},
+                           {"kv_len", m->kv_len},
+                           {"taps", gate ? pass_weight(m, "attn", "taps") : first_of(&m->no_taps, 1)},
+                           {"gamma", gate ? pass_weight(m, "attn", "gamma") : first_of(&m->no_taps, m->config.heads)},
+                           {"out", pass_view(m, &m->out, 0, m->config.heads)},
+                           {.name = NULL}};
+  for (size_t i = 0; i < sizeof list / sizeof list[0]; ++i)
+    w->args[at + (int)i] = list[i];
+  const pass_param params[] = {{"kind", gate ? 0 : 1},
+                               {"scale_per_head", 1},
+                               {"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED},
+                               {"lo", m->config.gate_lo},
+                               {"hi", m->config.gate_hi},
+                               {"relu_pre", m->config.gate_relu_pre},
+                               {NULL, 0}};
+  for (size_t i = 0; i < sizeof params / sizeof params[0]; ++i)
+    w->params[i] = params[i];
+}
+
+static fused_words append_words(const pass *m, const heads *at) {
+  fused_words w = {{{.name = NULL}}, {{NULL, 0}}};
+  w.args[0] = (pass_arg){"q", at->q};
+  w.args[1] = (pass_arg){"k_new", at->k};
+  w.args[2] = (pass_arg){"v_new", at->v};
+  fused_shared(m, 3, &w);
+  w.params[2] = w.params[3]; /* it has no style */
+  w.params[3] = w.params[4];
+  w.params[4] = w.params[5];
+  w.params[5] = (pass_param){NULL, 0};
+  return w;
+}
+
+static fused_words whole_words(const pass *m, const assay_tensor *qkv) {
+  fused_words w = {{{.name = NULL}}, {{NULL, 0}}};
+  w.args[0] = (pass_arg){"qkv", pass_view(m, qkv, 0, m->config.heads + 2 * m->config.kv_heads)};
+  w.args[1] = (pass_arg){"cos", m->cosine};
+  w.args[2] = (pass_arg){"sin", m->sine};
+  fused_shared(m, 3, &w);
+  return w;
+}
+
+/* One new token a request is what they are for. */
+static void choose_attention(pass *m, const assay_tensor *qkv, const heads *at) {
+  m->attention = PASS_SEPARATE;
+  m->stage = "attn.out";
+  if (!m->decode) return;
+  if (m->config.rotated > 0 && !m->config.qk_norm && m->choices.form[PASS_MMHA] != PASS_OFF) {
+    const fused_words w = whole_words(m, qkv);
+    if (pass_would_call(m, PASS_MMHA, "mmha", w.args, w.params)) m->attention = PASS_WHOLE;
+  }
+  if (m->attention == PASS_SEPARATE && m->choices.form[PASS_APPEND] != PASS_OFF) {
+    const fused_words w = append_words(m, at);
+    if (pass_would_call(m, PASS_APPEND, "attention_append", w.args, w.params)) m->attention = PASS_APPENDS;
+  }
+}
+
+/* False: attention is a call of its own. */
+static bool attend_fused(pass *m, const assay_tensor *qkv) {
+  if (m->attention == PASS_SEPARATE) return false;
+  const heads at = heads_of(m, qkv);
+  const fused_words w = m->attention == PASS_WHOLE ? whole_words(m, qkv) : append_words(m, &at);
+  m->stage = "attn.out";
+  pass_call(m, m->attention == PASS_WHOLE ? "mmha" : "attention_append", w.args, w.params);
+  return true;
 }
 
 void pass_heads(pass *m, const assay_tensor *qkv) {
   const heads at = heads_of(m, qkv);
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads;
+  choose_attention(m, qkv, &at);
   if (m->config.qk_norm) {
-    norm_heads(m, &at);
+    norm_heads(m, qkv, &at);
     take_heads(m, "attn.q_norm", qkv, 0, H);
     take_heads(m, "attn.k_norm", qkv, H, H_kv);
   }
+  if (m->attention == PASS_WHOLE) return;
   if (m->config.rotated > 0) rotate(m, &at);
   take_heads(m, "attn.q", qkv, 0, H);
   take_heads(m, "attn.k", qkv, H, H_kv);
   take_heads(m, "attn.v", qkv, H + H_kv, H_kv);
+  if (m->attention == PASS_APPENDS) return;
   const pass_arg args[] = {{"k", at.k},
                            {"v", at.v},
                            {"slots", m->slots},
@@ -75,6 +188,7 @@ void pass_heads(pass *m, const assay_tensor *qkv) {
                            {"v_scale", scale_of(m, "v_scale")},
                            {.name = NULL}};
   const pass_param per_head[] = {{"scale_per_head", 1}, {NULL, 0}};
+  m->stage = "attn.append";
   pass_call(m, "kv_append", args, per_head);
 }
 
@@ -101,7 +215,8 @@ void pass_softmax_attention(pass *m, const assay_tensor *qkv, const assay_tensor
   pass_arg args[SHARED_ARGS + 1] = {{.name = NULL}};
   const pass_param params[] = {{"scale_per_head", 1}, {NULL, 0}};
   shared_args(m, qkv, out, args);
-  pass_call(m, "softmax_attention", args, params);
+  m->stage = "attn.out";
+  if (!attend_fused(m, qkv)) pass_call(m, "softmax_attention", args, params);
   pass_take(m, "attn.out", out, 0, out->shape[1]);
 }
 
@@ -115,7 +230,8 @@ void pass_gate_attention(pass *m, const assay_tensor *qkv, const assay_tensor *o
   shared_args(m, qkv, out, args);
   args[SHARED_ARGS] = (pass_arg){"taps", pass_weight(m, "attn", "taps")};
   args[SHARED_ARGS + 1] = (pass_arg){"gamma", pass_weight(m, "attn", "gamma")};
-  pass_call(m, "gate_attention", args, params);
+  m->stage = "attn.out";
+  if (!attend_fused(m, qkv)) pass_call(m, "gate_attention", args, params);
   pass_take(m, "attn.out", out, 0, out->shape[1]);
 }
 
@@ -135,6 +251,7 @@ static assay_tensor as_wide(const assay_tensor *pool) {
 void pass_copy_blocks(pass *m) {
   const pass_param none[] = {{NULL, 0}};
   if (m->copies.shape[0] == 0) return;
+  m->stage = "copies";
   const pass_arg args[] = {
       {"k_cache", as_wide(&m->k_pool)}, {"v_cache", as_wide(&m->v_pool)}, {"pairs", m->copies}, {.name = NULL}};
   pass_call(m, "copy_blocks", args, none);

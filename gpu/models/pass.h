@@ -2,14 +2,50 @@
  *
  * The same pages as the reference's, but a call picks a variant of its operator from the registry, the first that takes
  * it, and launches it into the device's stream. What a variant declines goes to the next one of the table; if none is
- * left, the pass ends with the last one's reason. A failure stays: later calls do nothing. */
+ * left, the pass ends with the last one's reason. A failure stays: later calls do nothing.
+ *
+ * A residual, and in asynct the norm before it, waits for the norm that follows, and becomes one call with it where the
+ * form is on and a variant takes it. */
 #ifndef ASSAY_GPU_MODELS_PASS_H
 #define ASSAY_GPU_MODELS_PASS_H
 
 #include "assay/device.h"
+#include "assay/engine.h"
 #include "assay/model.h"
 #include "assay/variant.h"
 #include "core/model_step.h"
+
+/* ---- which operators and variants (choice.c) ---- */
+
+typedef enum pass_form {
+  PASS_QK_NORM,
+  PASS_APPEND,
+  PASS_MMHA,
+  PASS_ADD_NORM,
+  PASS_POST_PRE_UCLIP,
+  PASS_BIAS_GELU_NEW,
+  PASS_BIAS_RESIDUAL,
+  PASS_FORMS
+} pass_form;
+typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
+
+typedef struct pass_choices {
+  pass_switch form[PASS_FORMS];
+  const assay_variant **row;    /* this device's, by operator, */
+  int32_t *first;               /* [operators + 1] from where on */
+  const assay_variant **forced; /* [operators] NULL: the first that takes the call */
+} pass_choices;
+
+typedef struct pass_count {
+  const assay_variant *variant;
+  char path[96], stage[ASSAY_MODEL_NAME];
+  int64_t layer, calls;
+} pass_count;
+
+typedef struct pass_counts {
+  pass_count *row;
+  int32_t count, capacity;
+} pass_counts;
 
 typedef struct pass {
   assay_model_config config;
@@ -20,10 +56,13 @@ typedef struct pass {
 
   /* Device memory, one allocation. Tensors of a step have its sizes; their data stay where they are. */
   void *memory;
-  assay_tensor *weight;               /* as assay_model_weight_spec orders them */
+  assay_tensor *weight;   /* as assay_model_weight_spec orders them */
+  struct pass_name *name; /* of weights, by hash */
+  int64_t name_mask;
   assay_tensor cosine, sine;          /* f32 [max_pos, R/2] */
   assay_tensor k_pool, v_pool;        /* [layers, num_blocks, block_size, H_kv, D] */
-  assay_tensor x, h, y;               /* [N, C] residual stream, normalised, result of a sublayer */
+  assay_tensor x, h, y, z;            /* [N, C] residual stream, normalised, result of a sublayer, that normalised */
+  assay_tensor zeros, no_taps;        /* a bias of zeros; f32 for arguments that are not read */
   assay_tensor qkv, out;              /* [N, (H + 2 H_kv) D], [N, H D] */
   assay_tensor up, gated;             /* [N, I or 2 I], [N, I] */
   assay_tensor logits;                /* f32 [logit_count, V] */
@@ -34,10 +73,24 @@ typedef struct pass {
   int64_t workspace_bytes;
   void *host; /* as large as the largest tensor of a step: what is uploaded or looked at */
 
+  pass_choices choices;
+  pass_counts counts;
+  assay_engine_hooks hooks;
+  void *stream;   /* of launches */
+  bool measuring; /* nothing is launched: measured_bytes becomes the largest workspace */
+  int64_t measured_bytes;
+
   const assay_model_batch *batch;
   const assay_model_taps *taps;
-  bool decode;   /* every request has one new token */
-  int64_t layer; /* -1: outside */
+  bool decode;                                                /* every request has one new token */
+  int64_t layer;                                              /* -1: outside */
+  const char *stage;                                          /* for counts and hooks */
+  enum { PASS_SEPARATE, PASS_APPENDS, PASS_WHOLE } attention; /* the operator that attends also appends, also rotates */
+  struct {
+    const char *post, *residual, *linear; /* stages that wait; NULL: none */
+    const assay_tensor *from, *y, *x;     /* of post, of the residual */
+    int64_t layer;
+  } waiting;
   assay_status status;
   assay_error *error;
 } pass;
@@ -64,6 +117,8 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
 void pass_gpt2(pass *m);
 void pass_qwen3(pass *m);
 void pass_asynct(pass *m);
+/* The family's. */
+void pass_forward(pass *m);
 
 /* ---- what the calls share (call.c) ---- */
 
@@ -79,6 +134,10 @@ typedef struct pass_param {
 
 /* One operator. Arguments without data are absent; parameters that are not given have the operator's fallback. */
 void pass_call(pass *m, const char *op, const pass_arg *args, const pass_param *params);
+/* The same as a form: false where it is off, or auto and no variant takes the call; then nothing happened. */
+bool pass_call_form(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
+/* Would it be taken? */
+bool pass_would_call(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
 /* The stage's weight, or a tensor without data where the configuration has none. */
 assay_tensor pass_weight(const pass *m, const char *name, const char *part);
 /* [N, heads, D]: heads of fused rows, from channel `first` on. */
@@ -88,5 +147,24 @@ void pass_take(pass *m, const char *name, const assay_tensor *y, int64_t first, 
 /* The rows that want logits. */
 void pass_take_picked(pass *m, const char *name, const assay_tensor *y);
 void pass_fail(pass *m, assay_status status);
+
+assay_status pass_names_open(pass *m, assay_error *error);
+
+/* ---- choice.c ---- */
+
+assay_status pass_choices_open(pass *m, assay_error *error);
+assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error);
+void pass_choices_close(pass *m);
+/* One call more. */
+void pass_count_call(pass *m, const assay_variant *variant, const char *path);
+bool pass_path(const pass *m, int32_t index, assay_model_path *path);
+
+/* ---- session.c ---- */
+
+assay_status pass_open(const char *device, const assay_model_config *config, const assay_model_weights *weights,
+                       const assay_model_limits *limits, pass **made, assay_error *error);
+void pass_close(pass *m);
+/* The tensors that have a row a token have N rows from here on; with count rows of logits. */
+void pass_resize(pass *m, int64_t N, int64_t requests, int64_t count);
 
 #endif

@@ -73,6 +73,9 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_rows(&l, &m->x, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->h, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->y, c->act_dtype, N, c->hidden);
+  place_rows(&l, &m->z, c->act_dtype, c->arch == ASSAY_ASYNCT ? N : 1, c->hidden);
+  place_vector(&l, &m->zeros, c->act_dtype, c->intermediate);
+  place_vector(&l, &m->no_taps, ASSAY_F32, c->heads);
   place_rows(&l, &m->qkv, c->act_dtype, N, heads + 2 * kv);
   place_rows(&l, &m->out, c->act_dtype, N, heads);
   place_rows(&l, &m->up, c->act_dtype, N, (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate);
@@ -113,9 +116,22 @@ static assay_status upload_rope(pass *m, assay_error *error) {
   return status;
 }
 
-static void close_session(assay_model_session *session) {
-  pass *m = (pass *)session;
+/* What is read and never written. */
+static assay_status upload_zeros(pass *m, assay_error *error) {
+  const assay_tensor *const of[] = {&m->zeros, &m->no_taps};
+  assay_status status = ASSAY_OK;
+  for (size_t i = 0; i < sizeof of / sizeof of[0] && status == ASSAY_OK; ++i) {
+    memset(m->host, 0, (size_t)bytes_of(of[i]));
+    status = m->device->upload(of[i]->data, m->host, bytes_of(of[i]), error);
+    if (status == ASSAY_OK) status = m->device->synchronize(error);
+  }
+  return status;
+}
+
+void pass_close(pass *m) {
   if (m == NULL) return;
+  pass_choices_close(m);
+  free(m->name);
   if (m->memory != NULL) m->device->release(m->memory);
   if (m->workspace != NULL) m->device->release(m->workspace);
   free(m->step.written);
@@ -138,11 +154,12 @@ static assay_status fill(pass *m, const assay_model_weights *weights, assay_erro
   for (int32_t i = 0; i < weights->count && status == ASSAY_OK; ++i)
     status = m->device->upload(m->weight[i].data, weights->tensor[i].data, bytes_of(&m->weight[i]), error);
   if (status == ASSAY_OK) status = m->device->synchronize(error);
+  if (status == ASSAY_OK) status = upload_zeros(m, error);
   return status == ASSAY_OK ? upload_rope(m, error) : status;
 }
 
-static assay_status open_on(const char *device, const assay_model_config *config, const assay_model_weights *weights,
-                            const assay_model_limits *limits, assay_model_session **made, assay_error *error) {
+assay_status pass_open(const char *device, const assay_model_config *config, const assay_model_weights *weights,
+                       const assay_model_limits *limits, pass **made, assay_error *error) {
   assay_device_info info = {.multiprocessors = 1};
   *made = NULL;
   assay_status status = assay_model_check(config, error);
@@ -153,8 +170,11 @@ static assay_status open_on(const char *device, const assay_model_config *config
     status =
         assay_fail(error, ASSAY_ERR_UNSUPPORTED, "device: found %s, this build has %s", device, assay_device_names());
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
-    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "weight_dtype: found %s, allowed on %s: that of activations, %s",
-                        assay_dtype_name(config->weight_dtype), device, assay_dtype_name(config->act_dtype));
+    status =
+        assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                   "weight_dtype: found %s, allowed on %s: act_dtype's %s (embedding, gemm, norms and lm_head take "
+                   "weights of the type of what they are applied to)",
+                   assay_dtype_name(config->weight_dtype), device, assay_dtype_name(config->act_dtype));
   if (status == ASSAY_OK) status = found->open(error);
   if (status == ASSAY_OK) status = found->info(&info, error);
   if (status != ASSAY_OK) return status;
@@ -165,24 +185,40 @@ static assay_status open_on(const char *device, const assay_model_config *config
   m->device = found;
   m->multiprocessors = info.multiprocessors;
   m->layer = -1;
+  m->stage = "";
+  m->stream = found->stream();
   m->weight = calloc((size_t)assay_model_weight_count(config), sizeof *m->weight);
   m->step.written = calloc((size_t)(limits->num_blocks * config->block_size), sizeof *m->step.written);
   m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
   m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
   if (m->weight == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL)
     status = assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  if (status == ASSAY_OK) status = pass_choices_open(m, error);
+  if (status == ASSAY_OK) status = pass_names_open(m, error);
   if (status == ASSAY_OK) status = fill(m, weights, error);
   if (status == ASSAY_OK)
-    *made = (assay_model_session *)m;
+    *made = m;
   else
-    close_session((assay_model_session *)m);
+    pass_close(m);
   return status;
 }
 
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
-static void resize(assay_tensor *t, int64_t rows) {
-  t->shape[0] = rows;
+void pass_resize(pass *m, int64_t N, int64_t requests, int64_t count) {
+  assay_tensor *const by_token[] = {&m->x,  &m->h,     &m->y,   &m->z,         &m->qkv,  &m->out,
+                                    &m->up, &m->gated, &m->ids, &m->positions, &m->slots};
+  for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; ++i)
+    by_token[i]->shape[0] = N;
+  m->logits.shape[0] = m->rows.shape[0] = count;
+  m->kv_len.shape[0] = requests;
+  m->cu_q.shape[0] = requests + 1;
+}
+
+void pass_forward(pass *m) {
+  if (m->config.arch == ASSAY_GPT2) pass_gpt2(m);
+  if (m->config.arch == ASSAY_QWEN3) pass_qwen3(m);
+  if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
 }
 
 /* Uploads are complete before the next one uses m->host. */
@@ -209,15 +245,8 @@ static void put_table(pass *m) {
 static void put_batch(pass *m) {
   const assay_model_batch *b = m->batch;
   const int64_t N = b->cu_q[b->requests], four = (int64_t)sizeof(int32_t), eight = (int64_t)sizeof(int64_t);
-  assay_tensor *const by_token[] = {&m->x,  &m->h,     &m->y,   &m->qkv,       &m->out,
-                                    &m->up, &m->gated, &m->ids, &m->positions, &m->slots};
-  for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; ++i)
-    resize(by_token[i], N);
-  resize(&m->logits, b->logit_count);
-  resize(&m->rows, b->logit_count);
-  resize(&m->copies, b->copy_count);
-  resize(&m->kv_len, b->requests);
-  resize(&m->cu_q, b->requests + 1);
+  pass_resize(m, N, b->requests, b->logit_count);
+  m->copies.shape[0] = b->copy_count;
   m->decode = N == b->requests;
   for (int64_t i = 0; i < b->requests && m->decode; ++i)
     m->decode = b->cu_q[i + 1] - b->cu_q[i] == 1;
@@ -255,14 +284,11 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
   m->error = error;
   m->status = ASSAY_OK;
   m->layer = -1;
+  m->waiting.post = m->waiting.residual = NULL;
   if (batch->cu_q[batch->requests] == 0 && batch->copy_count == 0) return ASSAY_OK;
   put_batch(m);
   pass_copy_blocks(m);
-  if (batch->cu_q[batch->requests] > 0) {
-    if (m->config.arch == ASSAY_GPT2) pass_gpt2(m);
-    if (m->config.arch == ASSAY_QWEN3) pass_qwen3(m);
-    if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
-  }
+  if (batch->cu_q[batch->requests] > 0) pass_forward(m);
   get_logits(m, logits);
   m->layer = -1;
   m->taps = NULL;
@@ -271,28 +297,53 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
 
 /* ---- the two of them --------------------------------------------------------------------------------- */
 
+static assay_status open_session(const char *device, const assay_model_config *config,
+                                 const assay_model_weights *weights, const assay_model_limits *limits,
+                                 assay_model_session **made, assay_error *error) {
+  pass *m = NULL;
+  const assay_status status = pass_open(device, config, weights, limits, &m, error);
+  *made = (assay_model_session *)m;
+  return status;
+}
+
 static assay_status open_simt(const assay_model_config *config, const assay_model_weights *weights,
                               const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
                               assay_error *error) {
   (void)mode;
-  return open_on("simt", config, weights, limits, made, error);
+  return open_session("simt", config, weights, limits, made, error);
 }
 
 static assay_status open_cuda(const assay_model_config *config, const assay_model_weights *weights,
                               const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
                               assay_error *error) {
   (void)mode;
-  return open_on("cuda", config, weights, limits, made, error);
+  return open_session("cuda", config, weights, limits, made, error);
 }
 
+static void close_session(assay_model_session *session) {
+  pass_close((pass *)session);
+}
+
+static assay_status set_options(assay_model_session *session, const assay_model_options *options, assay_error *error) {
+  return pass_choices_set((pass *)session, options, error);
+}
+
+static bool path_of(const assay_model_session *session, int32_t index, assay_model_path *path) {
+  return pass_path((const pass *)session, index, path);
+}
+
+#define BACKEND(device)                                                                                                \
+  {                                                                                                                    \
+    .name = #device, .open = open_##device, .forward = forward, .close = close_session, .set_options = set_options,    \
+    .path = path_of                                                                                                    \
+  }
+
 const assay_model_backend *assay_model_simt(void) {
-  static const assay_model_backend backend = {
-      .name = "simt", .open = open_simt, .forward = forward, .close = close_session};
+  static const assay_model_backend backend = BACKEND(simt);
   return &backend;
 }
 
 const assay_model_backend *assay_model_cuda(void) {
-  static const assay_model_backend backend = {
-      .name = "cuda", .open = open_cuda, .forward = forward, .close = close_session};
+  static const assay_model_backend backend = BACKEND(cuda);
   return &backend;
 }

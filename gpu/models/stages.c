@@ -1,7 +1,10 @@
 /* stages.c: the calls of a forward pass that work on whole rows: embedding, norms, linear layers, activations. */
+#include <string.h>
+
 #include "gpu/models/pass.h"
 
 static const pass_param no_params[] = {{NULL, 0}};
+static const assay_tensor absent = {.data = NULL};
 
 void pass_embed(pass *m, const assay_tensor *x) {
   const assay_tensor places = pass_weight(m, "embed_pos", "w");
@@ -11,74 +14,117 @@ void pass_embed(pass *m, const assay_tensor *x) {
                            {"positions", places.data != NULL ? m->positions : places},
                            {"y", *x},
                            {.name = NULL}};
+  m->stage = "embed";
   pass_call(m, "embedding", args, no_params);
   pass_take(m, "embed", x, 0, x->shape[1]);
 }
 
-static void norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
+/* ---- norms, and what waits for them -------------------------------------------------------------------- */
+
+typedef struct norm_words {
+  const char *op, *add_op, *factor, *slope, *offset; /* names of arguments; NULL: it has none */
+  bool eps;
+} norm_words;
+
+static const norm_words norms[ASSAY_ARCH_COUNT] = {
+    [ASSAY_GPT2] = {"layer_norm", "add_layer_norm", "g", NULL, "b", true},
+    [ASSAY_QWEN3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
+};
+
+/* res NULL: y = norm(x). Else res += x, y = norm(res), if a variant takes it: false. */
+static bool call_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *res,
+                      const assay_tensor *y) {
+  const norm_words *w = &norms[m->config.arch];
   const pass_param eps[] = {{"eps", m->config.eps}, {NULL, 0}};
-  if (m->config.arch == ASSAY_ASYNCT) {
-    const pass_arg args[] = {{"x", *x},
-                             {"alpha", pass_weight(m, name, "alpha")},
-                             {"gamma", pass_weight(m, name, "gamma")},
-                             {"beta", pass_weight(m, name, "beta")},
-                             {"y", *y},
-                             {.name = NULL}};
-    pass_call(m, "uclip_norm", args, no_params);
-  } else if (m->config.arch == ASSAY_GPT2) {
-    const pass_arg args[] = {
-        {"x", *x}, {"g", pass_weight(m, name, "g")}, {"b", pass_weight(m, name, "b")}, {"y", *y}, {.name = NULL}};
-    pass_call(m, "layer_norm", args, eps);
-  } else {
-    const pass_arg args[] = {{"x", *x}, {"g", pass_weight(m, name, "g")}, {"y", *y}, {.name = NULL}};
-    pass_call(m, "rms_norm", args, eps);
+  pass_arg args[8] = {{"x", *x}, {"y", *y}, {w->factor, pass_weight(m, name, w->factor)}};
+  int used = 3;
+  if (w->slope != NULL) args[used++] = (pass_arg){w->slope, pass_weight(m, name, w->slope)};
+  if (w->offset != NULL) args[used++] = (pass_arg){w->offset, pass_weight(m, name, w->offset)};
+  if (res != NULL) args[used++] = (pass_arg){"res", *res};
+  m->stage = name;
+  if (res != NULL) return pass_call_form(m, PASS_ADD_NORM, w->add_op, args, w->eps ? eps : no_params);
+  pass_call(m, w->op, args, w->eps ? eps : no_params);
+  return true;
+}
+
+/* The bias of the stage `linear`, where its product has not added it. */
+static assay_tensor late_bias(const pass *m, const char *linear) {
+  return linear != NULL && m->choices.form[PASS_BIAS_RESIDUAL] != PASS_OFF ? pass_weight(m, linear, "b") : absent;
+}
+
+static void residual_alone(pass *m) {
+  const pass_arg args[] = {
+      {"res", *m->waiting.x}, {"y", *m->waiting.y}, {"b", late_bias(m, m->waiting.linear)}, {.name = NULL}};
+  m->stage = m->waiting.residual;
+  pass_call(m, "bias_residual", args, no_params);
+}
+
+/* asynct: the norm that waits, the residual, and the norm `name` of it in one call. */
+static bool sandwich(pass *m, const char *name, const assay_tensor *y, int64_t layer) {
+  const assay_tensor alpha = pass_weight(m, name, "alpha"), gamma = pass_weight(m, name, "gamma"),
+                     beta = pass_weight(m, name, "beta");
+  m->layer = m->waiting.layer;
+  const pass_arg args[] = {{"a", *m->waiting.from},
+                           {"res", *m->waiting.x},
+                           {"post_alpha", pass_weight(m, m->waiting.post, "alpha")},
+                           {"post_gamma", pass_weight(m, m->waiting.post, "gamma")},
+                           {"post_beta", pass_weight(m, m->waiting.post, "beta")},
+                           {"pre_alpha", alpha},
+                           {"pre_gamma", gamma},
+                           {"pre_beta", beta},
+                           {"out", *y},
+                           {.name = NULL}};
+  m->stage = m->waiting.residual;
+  const bool taken = pass_call_form(m, PASS_POST_PRE_UCLIP, "post_attn_pre_mlp_uclip", args, no_params);
+  m->layer = layer;
+  return taken;
+}
+
+/* y = norm `name` of the stream, behind what waits for it. */
+static void norm_of_waiting(pass *m, const char *name, const assay_tensor *y) {
+  const int64_t layer = m->layer;
+  const assay_tensor *const x = m->waiting.x;
+  bool through = m->waiting.post != NULL && sandwich(m, name, y, layer);
+  m->layer = m->waiting.layer;
+  const bool biased = late_bias(m, m->waiting.linear).data != NULL;
+  if (!through && m->waiting.post != NULL) {
+    (void)call_norm(m, m->waiting.post, m->waiting.from, NULL, m->waiting.y);
+    pass_take(m, m->waiting.post, m->waiting.y, 0, m->waiting.y->shape[1]);
   }
+  m->layer = layer;
+  if (!through && !biased) through = call_norm(m, name, m->waiting.y, x, y);
+  m->layer = m->waiting.layer;
+  if (!through) residual_alone(m);
+  pass_take(m, m->waiting.residual, x, 0, x->shape[1]);
+  m->layer = layer;
+  m->waiting.post = m->waiting.residual = NULL;
+  if (!through) (void)call_norm(m, name, x, NULL, y);
+}
+
+static void norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
+  if (m->waiting.residual != NULL)
+    norm_of_waiting(m, name, y);
+  else
+    (void)call_norm(m, name, x, NULL, y);
 }
 
 void pass_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
+  if (strstr(name, ".post") != NULL && m->choices.form[PASS_POST_PRE_UCLIP] != PASS_OFF) {
+    m->waiting.post = name;
+    m->waiting.from = x;
+    return;
+  }
   norm(m, name, x, y);
   pass_take(m, name, y, 0, y->shape[1]);
 }
 
-void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
-  const pass_arg args[] = {{"a", *x},
-                           {"b", pass_weight(m, name, "w")},
-                           {"bias", biased ? pass_weight(m, name, "b") : (assay_tensor){.data = NULL}},
-                           {"c", *y},
-                           {.name = NULL}};
-  pass_call(m, "gemm", args, no_params);
-  pass_take(m, name, y, 0, y->shape[1]);
-}
-
 void pass_residual(pass *m, const char *name, const assay_tensor *y, const char *linear, const assay_tensor *x) {
-  const pass_arg args[] = {{"res", *x},
-                           {"y", *y},
-                           {"b", linear != NULL ? pass_weight(m, linear, "b") : (assay_tensor){.data = NULL}},
-                           {.name = NULL}};
-  pass_call(m, "bias_residual", args, no_params);
-  pass_take(m, name, x, 0, x->shape[1]);
-}
-
-/* Without a bias in the configuration, one of zeros would do; gpt2 has one. */
-void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const char *linear,
-                        const assay_tensor *act) {
-  const pass_arg args[] = {{"x", *up}, {"b", pass_weight(m, linear, "b")}, {"x_out", *act}, {.name = NULL}};
-  pass_call(m, "bias_gelu_new", args, no_params);
-  pass_take(m, name, act, 0, act->shape[1]);
-}
-
-static void gate(pass *m, const char *op, const char *name, const assay_tensor *up, const assay_tensor *act) {
-  const pass_arg args[] = {{"x", *up}, {"y", *act}, {.name = NULL}};
-  pass_call(m, op, args, no_params);
-  pass_take(m, name, act, 0, act->shape[1]);
-}
-
-void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
-  gate(m, "swiglu", name, up, act);
-}
-
-void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
-  gate(m, "reglu", name, up, act);
+  m->waiting.residual = name;
+  m->waiting.linear = linear;
+  m->waiting.y = y;
+  m->waiting.x = x;
+  m->waiting.layer = m->layer;
 }
 
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
@@ -90,6 +136,55 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
                            {"row_index", m->rows},
                            {"logits", m->logits},
                            {.name = NULL}};
+  m->stage = "logits";
   pass_call(m, "lm_head", args, no_params);
   pass_take(m, "logits", &m->logits, 0, m->logits.shape[1]);
+}
+
+/* ---- linear layers, activations ------------------------------------------------------------------------ */
+
+/* A bias that the next stage adds is the product's where that form is off. */
+void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
+  const bool up = strcmp(name, "mlp.up") == 0;
+  const bool early = !biased && m->choices.form[up ? PASS_BIAS_GELU_NEW : PASS_BIAS_RESIDUAL] == PASS_OFF;
+  const pass_arg args[] = {{"a", *x},
+                           {"b", pass_weight(m, name, "w")},
+                           {"bias", biased || early ? pass_weight(m, name, "b") : absent},
+                           {"c", *y},
+                           {.name = NULL}};
+  m->stage = name;
+  pass_call(m, "gemm", args, no_params);
+  if (!early)
+    pass_take(m, name, y, 0, y->shape[1]);
+  else
+    pass_take(m,
+              up                              ? "mlp.up.biased"
+              : strcmp(name, "mlp.down") == 0 ? "mlp.down.biased"
+                                              : "attn.proj.biased",
+              y, 0, y->shape[1]);
+}
+
+void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const char *linear,
+                        const assay_tensor *act) {
+  const assay_tensor bias = pass_weight(m, linear, "b");
+  const bool late = m->choices.form[PASS_BIAS_GELU_NEW] != PASS_OFF && bias.data != NULL;
+  const pass_arg args[] = {{"x", *up}, {"b", late ? bias : m->zeros}, {"x_out", *act}, {.name = NULL}};
+  m->stage = name;
+  pass_call(m, "bias_gelu_new", args, no_params);
+  pass_take(m, name, act, 0, act->shape[1]);
+}
+
+static void gate(pass *m, const char *op, const char *name, const assay_tensor *up, const assay_tensor *act) {
+  const pass_arg args[] = {{"x", *up}, {"y", *act}, {.name = NULL}};
+  m->stage = name;
+  pass_call(m, op, args, no_params);
+  pass_take(m, name, act, 0, act->shape[1]);
+}
+
+void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
+  gate(m, "swiglu", name, up, act);
+}
+
+void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
+  gate(m, "reglu", name, up, act);
 }

@@ -1,0 +1,161 @@
+/* choice.c: forms, forced variants, and how often which variant took which path. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/registry.h"
+#include "gpu/models/pass.h"
+
+static const struct {
+  const char *name;
+  pass_switch usual;
+} forms[PASS_FORMS] = {
+    [PASS_QK_NORM] = {"qk_norm", PASS_AUTO},
+    [PASS_APPEND] = {"append", PASS_OFF},
+    [PASS_MMHA] = {"mmha", PASS_OFF},
+    [PASS_ADD_NORM] = {"add_norm", PASS_AUTO},
+    [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", PASS_AUTO},
+    [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", PASS_AUTO},
+    [PASS_BIAS_RESIDUAL] = {"bias_residual", PASS_AUTO},
+};
+static const char *const switches[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
+
+static int32_t number_of(const assay_op *op) {
+  int32_t i = 0;
+  while (assay_op_at(i) != op)
+    ++i;
+  return i;
+}
+
+assay_status pass_choices_open(pass *m, assay_error *error) {
+  pass_choices *c = &m->choices;
+  const int32_t ops = assay_op_count(), variants = assay_variant_count();
+  int32_t used = 0;
+  c->row = calloc((size_t)variants + 1, sizeof *c->row);
+  c->first = calloc((size_t)ops + 1, sizeof *c->first);
+  c->forced = calloc((size_t)ops + 1, sizeof *c->forced);
+  if (c->row == NULL || c->first == NULL || c->forced == NULL)
+    return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    c->form[f] = forms[f].usual;
+  for (int32_t o = 0; o < ops; ++o) {
+    c->first[o] = used;
+    for (int32_t v = 0; v < variants; ++v) {
+      const assay_variant *one = assay_variant_at(v);
+      if (strcmp(one->op, assay_op_at(o)->name) == 0 && strcmp(one->device, m->device->name) == 0) c->row[used++] = one;
+    }
+  }
+  c->first[ops] = used;
+  return ASSAY_OK;
+}
+
+void pass_choices_close(pass *m) {
+  free(m->choices.row);
+  free(m->choices.first);
+  free(m->choices.forced);
+  free(m->counts.row);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------- */
+
+static void append(char *text, size_t size, const char *word) {
+  const size_t used = strlen(text);
+  (void)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", word);
+}
+
+/* "name=value" in two; false: no "=", or too long. */
+static bool split(const char *word, char *name, size_t size, const char **value) {
+  const char *equals = strchr(word, '=');
+  if (equals == NULL || (size_t)(equals - word) >= size) return false;
+  (void)snprintf(name, size, "%.*s", (int)(equals - word), word);
+  *value = equals + 1;
+  return true;
+}
+
+static assay_status set_form(pass_choices *c, const char *word, assay_error *error) {
+  char name[64] = "", known[240] = "";
+  const char *value = "";
+  const bool whole = split(word, name, sizeof name, &value);
+  for (int32_t f = 0; f < PASS_FORMS; ++f) {
+    append(known, sizeof known, forms[f].name);
+    if (strcmp(name, forms[f].name) != 0) continue;
+    for (int32_t s = PASS_OFF; s <= PASS_AUTO; ++s)
+      if (strcmp(value, switches[s]) == 0) {
+        c->form[f] = (pass_switch)s;
+        return ASSAY_OK;
+      }
+    return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found '%.40s', allowed: off, on, auto", name, value);
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT, "form: found '%.60s', allowed: %s, each with =off, =on or =auto",
+                    whole ? name : word, known);
+}
+
+static assay_status set_variant(pass_choices *c, const char *word, const char *device, assay_error *error) {
+  char name[64] = "", known[400] = "";
+  const char *value = "";
+  if (!split(word, name, sizeof name, &value))
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found '%.60s', allowed: operator=variant", word);
+  const assay_op *op = assay_op_find(name);
+  if (op == NULL) {
+    for (int32_t o = 0; o < assay_op_count(); ++o)
+      append(known, sizeof known, assay_op_at(o)->name);
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found operator '%.60s', allowed: %s", name, known);
+  }
+  const int32_t number = number_of(op);
+  for (int32_t v = c->first[number]; v < c->first[number + 1]; ++v) {
+    append(known, sizeof known, c->row[v]->name);
+    if (strcmp(c->row[v]->name, value) != 0) continue;
+    c->forced[number] = c->row[v];
+    return ASSAY_OK;
+  }
+  return assay_fail(error, ASSAY_ERR_INPUT, "variant: found %s variant '%.60s', allowed on %s: %s", name, value, device,
+                    known);
+}
+
+assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  if (options == NULL) return ASSAY_OK;
+  for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
+    status = set_form(&m->choices, options->form[i], error);
+  for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
+    status = set_variant(&m->choices, options->variant[i], m->device->name, error);
+  return status;
+}
+
+/* ---- counts ------------------------------------------------------------------------------------------ */
+
+void pass_count_call(pass *m, const assay_variant *variant, const char *path) {
+  pass_counts *c = &m->counts;
+  int32_t i = 0;
+  while (i < c->count && (c->row[i].variant != variant || strcmp(c->row[i].path, path) != 0))
+    ++i;
+  if (i == c->count) {
+    if (c->count == c->capacity) {
+      const int32_t capacity = c->capacity > 0 ? 2 * c->capacity : 64;
+      pass_count *grown = realloc(c->row, (size_t)capacity * sizeof *grown);
+      if (grown == NULL) {
+        pass_fail(m, assay_fail(m->error, ASSAY_ERR_MEMORY, "session: no memory to count calls"));
+        return;
+      }
+      c->row = grown;
+      c->capacity = capacity;
+    }
+    c->row[c->count] = (pass_count){.variant = variant};
+    (void)snprintf(c->row[c->count++].path, sizeof c->row->path, "%s", path);
+  }
+  ++c->row[i].calls;
+  c->row[i].layer = m->layer;
+  (void)snprintf(c->row[i].stage, sizeof c->row->stage, "%s", m->stage);
+}
+
+bool pass_path(const pass *m, int32_t index, assay_model_path *path) {
+  if (index < 0 || index >= m->counts.count) return false;
+  const pass_count *c = &m->counts.row[index];
+  *path = (assay_model_path){.op = c->variant->op,
+                             .variant = c->variant->name,
+                             .path = c->path,
+                             .stage = c->stage,
+                             .layer = c->layer,
+                             .calls = c->calls};
+  return true;
+}
