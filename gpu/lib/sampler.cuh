@@ -84,8 +84,10 @@ struct key_order {
   int id_bits;
   wide id_mask;
 
-  __device__ __forceinline__ explicit key_order(int32_t V)
-      : id_bits(32 - __clz(V - 1)), id_mask((static_cast<wide>(1) << id_bits) - 1) {}
+  __device__ __forceinline__ explicit key_order(int32_t V) {
+    id_bits = 32 - __clz(V - 1);
+    id_mask = (static_cast<wide>(1) << id_bits) - 1;
+  }
   __device__ __forceinline__ wide operator()(uint32_t bits, int32_t id) const {
     return static_cast<wide>(ordered(bits)) << id_bits | (id_mask - static_cast<wide>(id));
   }
