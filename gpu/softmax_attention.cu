@@ -10,24 +10,10 @@
  * docs/kernels/softmax_attention.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
+#include "gpu/lib/softmax_call.h"
 
 namespace ASSAY_NS {
 namespace {
-
-struct softmax_params {
-  attention_params a;
-  const float *slopes;  /* ALiBi; NULL: none */
-  float *lse;           /* NULL: not wanted */
-  float *partial;       /* split_keys: [N, H, splits, D], each split's own result */
-  float *partial_lse;   /* split_keys: [N, H, splits] */
-  float softcap;        /* 0: off */
-  int32_t sparse_block; /* tokens; 0: off */
-  int32_t sparse_local, sparse_stride, sparse_slide;
-  int64_t tp_rank;
-  int32_t splits;
-};
-
-using softmax_plan = attention_plan<softmax_params>;
 
 /* ---- one key ---------------------------------------------------------------------------------------- */
 
@@ -233,54 +219,6 @@ template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(sof
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* The block-sparse mask. */
-assay_status read_mask(const assay_call *call, softmax_params *p, assay_error *error) {
-  int64_t block, local, stride, slide, rank;
-  const int64_t block_size = INT64_C(1) << p->a.cache.block_shift;
-  ASSAY_TRY(attention_integer(call, "sparse_block", 0, INT32_MAX, &block, error));
-  ASSAY_TRY(expect_range("sparse_block", block, 0, INT32_MAX, block_size, error));
-  ASSAY_TRY(attention_integer(call, "sparse_local", 0, INT32_MAX, &local, error));
-  ASSAY_TRY(attention_integer(call, "sparse_stride", 1, INT32_MAX, &stride, error));
-  ASSAY_TRY(attention_integer(call, "sparse_slide", -INT32_MAX, INT32_MAX, &slide, error));
-  ASSAY_TRY(attention_integer(call, "tp_rank", 0, INT64_C(1) << 20, &rank, error));
-  p->sparse_block = static_cast<int32_t>(block);
-  p->sparse_local = static_cast<int32_t>(local);
-  p->sparse_stride = static_cast<int32_t>(stride);
-  p->sparse_slide = static_cast<int32_t>(slide);
-  p->tp_rank = rank;
-  return ASSAY_OK;
-}
-
-/* lse [N, H], dense; optional. */
-assay_status read_lse(const assay_call *call, softmax_params *p, assay_error *error) {
-  const assay_tensor *lse;
-  ASSAY_TRY(find_tensor(call, "lse", 2, true, &lse, error));
-  if (lse == NULL) return ASSAY_OK;
-  ASSAY_TRY(expect_dtype(lse, "lse", ASSAY_F32, error));
-  ASSAY_TRY(expect_extent(lse, "lse", 0, p->a.N, error));
-  ASSAY_TRY(expect_extent(lse, "lse", 1, p->a.H, error));
-  ASSAY_TRY(expect_stride(lse, "lse", 1, 1, error));
-  ASSAY_TRY(expect_stride(lse, "lse", 0, p->a.H, error));
-  p->lse = static_cast<float *>(lse->data);
-  return ASSAY_OK;
-}
-
-assay_status read_call(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  const void *slopes;
-  double softcap;
-  *plan = softmax_plan();
-  softmax_params *const p = &plan->p;
-  ASSAY_TRY(attention_read(call, &p->a, &plan->types, error));
-  ASSAY_TRY(expect_types(plan->types.q, plan->types.kv, error));
-  ASSAY_TRY(attention_vector(call, "slopes", ASSAY_F32, p->a.H, true, &slopes, error));
-  ASSAY_TRY(attention_real(call, "softcap", 0.0, 3e38, &softcap, error));
-  ASSAY_TRY(read_mask(call, p, error));
-  ASSAY_TRY(read_lse(call, p, error));
-  p->slopes = static_cast<const float *>(slopes);
-  p->softcap = static_cast<float>(softcap);
-  return ASSAY_OK;
-}
-
 assay_status launch_rows(const softmax_plan &plan, assay_env *env, assay_error *error) {
   const softmax_params &p = plan.p;
   return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
@@ -294,7 +232,7 @@ assay_status launch_rows(const softmax_plan &plan, assay_env *env, assay_error *
 /* decode_rows */
 
 assay_status plan_decode(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(softmax_read(call, plan, error));
   return expect_decode(plan->p.a, error);
 }
 
@@ -309,7 +247,7 @@ assay_status launch_decode(const assay_call *call, assay_env *env, assay_error *
 /* prefill_as_decode */
 
 assay_status plan_prefill(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(softmax_read(call, plan, error));
   return expect_ragged(plan->p.a, &plan->workspace, error);
 }
 
@@ -327,7 +265,7 @@ assay_status launch_prefill(const assay_call *call, assay_env *env, assay_error 
 /* split_keys: workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32. */
 
 assay_status plan_split(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(read_call(call, plan, error));
+  ASSAY_TRY(softmax_read(call, plan, error));
   return expect_split(plan->p.a, plan->p.a.D + 1, &plan->p.splits, &plan->workspace, error);
 }
 
