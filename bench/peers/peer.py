@@ -111,6 +111,7 @@ class Timer:
                 tensors = peer.tensors(case, 1000 + len(sets))
                 bytes_of = sum(t.numel() * t.element_size() for t in tensors)
                 sets.append((tensors, peer.prepare(case, tensors)))
+            torch.cuda.synchronize()  # the sets were made on another stream
             return self._time(peer, case, sets, line, budget_s)
         except Unsupported as why:
             line["unsupported"] = str(why)
