@@ -1,0 +1,156 @@
+/* gate_attention_wgmma.cu: gate attention of ragged prompts on Hopper's tensor cores; gate_attention.cu has the
+ * definition, gpu/lib/prefill_wgmma.cuh the schedule.
+ *
+ * The filter runs on the fragment in which S comes: a thread has 16 neighbouring tokens of every 64, so that the two
+ * scores left of them come from its left neighbour by a shuffle, and from the block before for the first of four. The
+ * scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
+#include "gpu/lib/gate_call.h"
+#include "gpu/lib/prefill_wgmma.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+constexpr int wgmma_taps = 3;
+
+/* general: any lo and hi, with relu_pre and without, a window; else lo = 0, hi = 1, relu_pre and no window. */
+template <bool general> struct gate_weights {
+  using params = gate_params;
+  static constexpr bool masks_all = general;
+
+  float tap[wgmma_taps]; /* times the scale */
+  float gamma, least, lo, hi;
+  float left[4];       /* the lane's last two scores in the block before: of the row, of the row 8 further */
+  int32_t last, first; /* keys that the thread's first row sees, counted from the thread's first token of a tile */
+
+  __device__ __forceinline__ void start(const gate_params &p, int32_t head, int32_t position) {
+    const int32_t mine = 16 * (static_cast<int32_t>(lane_id()) % 4);
+    ASSAY_UNROLL
+    for (int j = 0; j < wgmma_taps; ++j)
+      tap[j] = j < p.F ? p.taps[j] * p.a.scale : 0.0f;
+    gamma = p.gamma[head];
+    last = position - mine;
+    if constexpr (general) {
+      least = p.relu_pre ? 0.0f : -INFINITY;
+      lo = p.lo;
+      hi = p.hi;
+      first = (p.a.window > 0 ? position - p.a.window + 1 : -8) - mine;
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      left[i] = 0.0f;
+  }
+
+  /* Scores become p / gamma. */
+  template <int groups, prefill_mask mask> __device__ __forceinline__ void weigh(float (&S)[4 * groups], int32_t tile) {
+    const unsigned lane = lane_id(), neighbour = (lane & 28u) | ((lane + 3) & 3u);
+    const bool wraps = (lane & 3u) == 3;
+    const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? first - tile * keys_per_tile : 0;
+    ASSAY_UNROLL
+    for (int block = 0; block < groups / 8; ++block) {
+      ASSAY_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        float *const s = S + 32 * block + 2 * h; /* token 2 i + b at s[4 i + b] */
+        ASSAY_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          ASSAY_UNROLL
+          for (int b = 0; b < 2; ++b) {
+            const float r = fmaxf(s[4 * i + b], mask == mask_both ? least : 0.0f);
+            s[4 * i + b] = mask != mask_both || 64 * block + 2 * i + b >= begin + 8 * h ? r : 0.0f;
+          }
+        }
+        const float before2 = wraps ? left[2 * h] : s[28], before1 = wraps ? left[2 * h + 1] : s[29];
+        left[2 * h] = s[28];
+        left[2 * h + 1] = s[29];
+        float r2 = __shfl_sync(0xffffffffu, before2, static_cast<int>(neighbour));
+        float r1 = __shfl_sync(0xffffffffu, before1, static_cast<int>(neighbour));
+        ASSAY_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          ASSAY_UNROLL
+          for (int b = 0; b < 2; ++b) {
+            const float r = s[4 * i + b], rest = fmaf(tap[1], r1, tap[2] * r2);
+            float weight;
+            if constexpr (mask == mask_both)
+              weight = fminf(fmaxf(fmaf(tap[0], r, rest), lo), hi);
+            else
+              weight = fma_saturate(tap[0], r, rest);
+            const int32_t token = 64 * block + 2 * i + b;
+            if (mask != mask_none && token > stop + 8 * h) weight = 0.0f;
+            if (mask == mask_both && token < begin + 8 * h) weight = 0.0f;
+            s[4 * i + b] = weight;
+            r2 = r1;
+            r1 = r;
+          }
+        }
+      }
+    }
+  }
+
+  template <int count> __device__ __forceinline__ void rescale(float (&)[count]) const {}
+
+  __device__ __forceinline__ void finish(const gate_params &, const prefill_item &, int32_t, int32_t,
+                                         float (&factor)[2]) const {
+    factor[0] = factor[1] = gamma;
+  }
+};
+
+/* ---- launchers -------------------------------------------------------------------------------------- */
+
+bool is_plain(const gate_params &p) {
+  return p.a.window == 0 && p.relu_pre && p.lo >= 0.0f && p.lo <= 0.0f && p.hi >= 1.0f && p.hi <= 1.0f;
+}
+
+template <assay_dtype dtype> assay_status plan_wgmma(const assay_call *call, gate_plan *plan, assay_error *error) {
+  ASSAY_TRY(gate_read(call, plan, error));
+  const gate_params &p = plan->p;
+  ASSAY_TRY(expect_prefill(p.a, plan->types, dtype, error));
+  if (p.F > wgmma_taps)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
+  if (dtype == ASSAY_F16 && p.hi > 65504.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "hi: found %.9g, allowed up to 65504, the largest f16",
+                      static_cast<double>(p.hi));
+  return ASSAY_OK;
+}
+
+template <class T, int D> assay_status launch_weights(const gate_params &p, assay_env *env, assay_error *error) {
+  if (is_plain(p)) return launch_prefill<T, D, gate_weights<false>>(p, env, error);
+  return launch_prefill<T, D, gate_weights<true>>(p, env, error);
+}
+
+template <class T, assay_dtype dtype>
+assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *error) {
+  gate_plan plan;
+  ASSAY_TRY(plan_wgmma<dtype>(call, &plan, error));
+  const gate_params &p = plan.p;
+  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d", is_plain(p) ? "plain" : "general",
+                 p.a.G > 1 ? 2 : 1, p.a.D);
+  if (p.a.N == 0) return ASSAY_OK;
+  return p.a.D == 64 ? launch_weights<T, 64>(p, env, error) : launch_weights<T, 128>(p, env, error);
+}
+
+/* S in f32; p / gamma is rounded to the storage type. Tail rows of V are multiplied by 0. */
+constexpr assay_contract wgmma_contract(assay_dtype p) {
+  return {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,         p,    ASSAY_NONE, 0.0,  1, 1,
+          0,          0.0,        ASSAY_V_MULTIPLIED, true, true,       true, 1, ASSAY_NONE};
+}
+constexpr assay_contract bf16_contract = wgmma_contract(ASSAY_BF16);
+constexpr assay_contract f16_contract = wgmma_contract(ASSAY_F16);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define WGMMA(name, type, dtype, contract)                                                                             \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gate_attention", name ASSAY_VARIANT_SUFFIX,                                                \
+        "prompts on Hopper's tensor cores: 64 rows of two heads a block", ASSAY_DEVICE_NAME, "sm_90a",                 \
+        #type "|same|nhd,hnd|prefill,chunked,mixed", ::ASSAY_NS::contract,                                             \
+        ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_wgmma<dtype>>,                               \
+        ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_wgmma<dtype>>,                              \
+        ::ASSAY_NS::launch_wgmma<::ASSAY_NS::type, dtype>                                                              \
+  }
+
+#ifdef ASSAY_FEW_TYPES
+ASSAY_VARIANTS(gate_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract))
+#else
+ASSAY_VARIANTS(gate_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract),
+               WGMMA("wgmma_f16", f16, ASSAY_F16, f16_contract))
+#endif

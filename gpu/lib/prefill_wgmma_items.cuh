@@ -1,0 +1,136 @@
+/* prefill_wgmma_items.cuh: the work list of a prefill over a ragged batch, made on the device by every warp that needs
+ * it from cu_q and the lengths alone, so that a captured graph may be replayed with others: no list in memory, no
+ * counter, no order of arrival.
+ *
+ * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
+ * numbered from the most key tiles to the fewest (levels), in a level by request and row, and at last by heads. Rows
+ * behind the last request form one more request that sees no key. */
+#ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
+#define ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
+
+#include "gpu/lib/attention.h"
+#include "gpu/lib/warp.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int32_t keys_per_tile_shift = 7;
+constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
+
+struct prefill_item {
+  int32_t row, rows;     /* first query row of the batch, and how many */
+  int32_t position;      /* of the first row among the request's keys; below 0: it sees none */
+  int32_t begin, end;    /* tiles of keys: begin <= tile < end, at least one */
+  int32_t head, request; /* first query head; end 0: there is no more item */
+};
+
+/* Query rows of a run, 2^run_shift: 64 for a pair of heads of one kv head, 128 where a group has one head. */
+__host__ __device__ __forceinline__ int32_t run_shift(const attention_params &a) {
+  return a.G > 1 ? 6 : 7;
+}
+
+__host__ __device__ __forceinline__ int32_t items_a_run(const attention_params &a) {
+  return a.G > 1 ? a.H / 2 : a.H;
+}
+
+/* A request's rows, and the keys before them. */
+struct prefill_request {
+  int32_t row, rows, cached;
+};
+
+__device__ __forceinline__ prefill_request prefill_request_of(const attention_params &a, int32_t request) {
+  prefill_request r = {0, 0, 0};
+  if (request > a.B) return r;
+  r.row = a.cu_q[request];
+  r.rows = (request < a.B ? a.cu_q[request + 1] : static_cast<int32_t>(a.N)) - r.row;
+  r.cached = (request < a.B ? a.length[request] : 0) - r.rows;
+  return r;
+}
+
+/* Tiles of keys that a run of rows needs whose last position is `last`; at least one. */
+__device__ __forceinline__ int32_t tiles_up_to(int32_t last) {
+  return max((last >> keys_per_tile_shift) + 1, 1);
+}
+
+/* First run of 2^shift rows of the request that needs `level` tiles or more; the number of runs where none does. */
+__device__ __forceinline__ int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
+  if (level <= 1) return 0;
+  if (level > tiles_up_to(r.cached + r.rows - 1)) return (r.rows + (1 << shift) - 1) >> shift;
+  const int32_t needed = (level - 1) * keys_per_tile + 1 - r.cached; /* rows that reach so far */
+  return needed <= 0 ? 0 : (needed - 1) >> shift;
+}
+
+struct prefill_walk {
+  int32_t level;        /* tiles of keys */
+  int32_t before, runs; /* runs of rows above this level, and in it */
+
+  /* The highest level below `above` that has a run, and its runs. Warp. */
+  __device__ __forceinline__ void descend(const attention_params &a, int32_t above) {
+    const int32_t shift = run_shift(a);
+    const int32_t lane = static_cast<int32_t>(lane_id());
+    int32_t next = 0;
+    ASSAY_ROLLED
+    for (int32_t first = 0; first <= a.B; first += 32) {
+      const prefill_request r = prefill_request_of(a, first + lane);
+      const int32_t run = first_run(r, shift, above); /* runs below `above` */
+      if (run > 0) next = max(next, tiles_up_to(r.cached + min(run << shift, r.rows) - 1));
+    }
+    level = warp_max(next);
+    int32_t count = 0;
+    ASSAY_ROLLED
+    for (int32_t first = 0; first <= a.B && level > 0; first += 32) {
+      const prefill_request r = prefill_request_of(a, first + lane);
+      count += first_run(r, shift, level + 1) - first_run(r, shift, level);
+    }
+    runs = warp_sum(count);
+  }
+
+  __device__ __forceinline__ void start(const attention_params &a) {
+    before = 0;
+    descend(a, INT32_MAX);
+  }
+
+  /* Item number `number`, which does not fall from call to call. Warp; the same in every lane. */
+  __device__ __forceinline__ prefill_item item(const attention_params &a, int32_t number) {
+    const int32_t shift = run_shift(a), heads = items_a_run(a);
+    prefill_item found = {0, 0, 0, 0, 0, 0, 0};
+    const int32_t run = number / heads;
+    while (level > 0 && run >= before + runs) {
+      before += runs;
+      descend(a, level);
+    }
+    if (level <= 0) return found;
+    const int32_t lane = static_cast<int32_t>(lane_id());
+    int32_t at = run - before;
+    ASSAY_ROLLED
+    for (int32_t first = 0; first <= a.B; first += 32) {
+      const prefill_request r = prefill_request_of(a, first + lane);
+      const int32_t low = first_run(r, shift, level), mine = first_run(r, shift, level + 1) - low;
+      int32_t sum = mine; /* of this lane and those below */
+      ASSAY_UNROLL
+      for (unsigned step = 1; step < 32; step *= 2) {
+        const int32_t below = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= static_cast<int32_t>(step)) sum += below;
+      }
+      const unsigned past = __ballot_sync(0xffffffffu, at < sum);
+      if (past == 0) {
+        at -= __shfl_sync(0xffffffffu, sum, 31);
+        continue;
+      }
+      const int owner = __ffs(static_cast<int>(past)) - 1;
+      const int32_t offset = (low + at - (sum - mine)) << shift;
+      found.row = __shfl_sync(0xffffffffu, r.row + offset, owner);
+      found.rows = __shfl_sync(0xffffffffu, min(r.rows - offset, 1 << shift), owner);
+      found.position = __shfl_sync(0xffffffffu, r.cached + offset, owner);
+      found.request = first + owner;
+      break;
+    }
+    found.head = (number - run * heads) * (a.G > 1 ? 2 : 1);
+    found.end = level;
+    if (a.window > 0) found.begin = max(found.position - a.window + 1, 0) >> keys_per_tile_shift;
+    found.begin = min(found.begin, found.end - 1);
+    return found;
+  }
+};
+
+} // namespace ASSAY_NS
+#endif

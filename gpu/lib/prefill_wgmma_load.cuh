@@ -1,0 +1,149 @@
+/* prefill_wgmma_load.cuh: shared memory of the Hopper prefill, its barriers, and the warpgroup that fills it: 16-byte
+ * asynchronous copies of Q, K and V, 128 threads, the token order of a key tile, zeros behind the last key.
+ *
+ * Order of keys: row 8 i + 2 j + b of a block of 64 rows holds token 16 j + 2 i + b, so that a thread of a warpgroup,
+ * which gets columns 8 i + 2 j + b of the scores for its j = lane mod 4, gets 16 neighbouring tokens.
+ * Rows lie 128 bytes apart in pieces of 64 channels, their 16-byte chunks exchanged by the row's lowest three bits. */
+#ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_LOAD_CUH
+#define ASSAY_GPU_LIB_PREFILL_WGMMA_LOAD_CUH
+
+#include "gpu/lib/prefill_wgmma_items.cuh"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/paged.cuh"
+#include "gpu/lib/rows.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int32_t prefill_threads = 384; /* a warpgroup that loads, two that compute */
+constexpr int32_t prefill_loaders = 128, prefill_computing_warps = 8;
+
+template <int D> struct prefill_layout {
+  static constexpr int32_t pieces = D / 64; /* of 64 channels */
+  static constexpr int32_t q_stages = 3, kv_stages = 2;
+  static constexpr int32_t piece_bytes = 128 * 128;      /* 128 rows: two query tiles, or a tile of keys */
+  static constexpr int32_t half_bytes = piece_bytes / 2; /* a query tile of a piece */
+  static constexpr int32_t stage_bytes = pieces * piece_bytes;
+  static constexpr int32_t k_at = q_stages * stage_bytes, v_at = k_at + kv_stages * stage_bytes;
+  static constexpr int32_t control_at = v_at + kv_stages * stage_bytes;
+  static constexpr int32_t bytes = control_at + 512;
+};
+
+/* Barriers: *_full when a stage is filled, *_free when it is read. */
+template <int D> struct prefill_control {
+  using layout = prefill_layout<D>;
+  uint64_t q_full[layout::q_stages], q_free[layout::q_stages];
+  uint64_t k_full[layout::kv_stages], k_free[layout::kv_stages];
+  uint64_t v_full[layout::kv_stages], v_free[layout::kv_stages];
+  prefill_item item[layout::q_stages];
+};
+
+/* A stage of a ring and the parity of the phase that fills it. */
+struct prefill_ring {
+  int32_t stage;
+  uint32_t parity;
+  template <int stages> __device__ __forceinline__ void next() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+template <int D> __device__ __forceinline__ void prefill_barriers(prefill_control<D> *control) {
+  using layout = prefill_layout<D>;
+  for (int32_t i = 0; i < layout::q_stages; ++i) {
+    mbarrier_init(&control->q_full[i], prefill_loaders + 1);
+    mbarrier_init(&control->q_free[i], prefill_computing_warps);
+  }
+  for (int32_t i = 0; i < layout::kv_stages; ++i) {
+    mbarrier_init(&control->k_full[i], prefill_loaders);
+    mbarrier_init(&control->v_full[i], prefill_loaders);
+    mbarrier_init(&control->k_free[i], prefill_computing_warps);
+    mbarrier_init(&control->v_free[i], prefill_computing_warps);
+  }
+  mbarrier_fence_init();
+}
+
+/* One thread's share of the loads: chunk `chunk` of the rows `row`, row + rows_a_pass, ... of every tile. T: two bytes
+ * an element. */
+template <class T, int D> struct prefill_loader {
+  using layout = prefill_layout<D>;
+  static constexpr int32_t chunks = D / 8; /* of 16 bytes, in a row */
+  static constexpr int32_t rows_a_pass = prefill_loaders / chunks;
+  static constexpr int32_t passes = 64 / rows_a_pass; /* for 64 rows */
+
+  const attention_params &a;
+  int32_t chunk, row;
+  int32_t to; /* byte offset in a stage of (row, chunk) */
+
+  __device__ __forceinline__ prefill_loader(const attention_params &a_, int32_t thread) : a(a_) {
+    chunk = thread % chunks;
+    row = thread / chunks;
+    to = chunk / 8 * layout::piece_bytes + row * 128 + (((chunk ^ row) & 7) << 4);
+  }
+
+  /* The queries of an item: rows of both warpgroups, which take two heads or, where a group has one head, two runs. */
+  __device__ __forceinline__ void query(unsigned char *stage, const prefill_item &item) const {
+    stage += to;
+    ASSAY_ROLLED
+    for (int32_t half = 0; half < 2; ++half, stage += layout::half_bytes) {
+      const int32_t head = item.head + (a.G > 1 ? half : 0), first = a.G > 1 ? 0 : 64 * half;
+      const int32_t rest = item.rows - first - row; /* rows from this thread's first on */
+      const T *from = element_at<T>(a.q, query_offset(a, item.row + first + row, head) + 8 * chunk);
+      ASSAY_UNROLL
+      for (int32_t pass = 0; pass < passes; ++pass) {
+        cp_async_16(stage + pass * rows_a_pass * 128, from, pass * rows_a_pass < rest ? 16 : 0);
+        from = element_at<T>(from, rows_a_pass * a.q_row);
+      }
+    }
+  }
+
+  /* K or V of a head at this thread's channels. */
+  __device__ __forceinline__ const T *channels(const void *base, int64_t head) const {
+    return element_at<T>(base, head + 8 * chunk);
+  }
+
+  /* The lower 64 keys of a tile, or all; keys from `end` on become zeros, and neither they nor their table entries are
+   * read. */
+  template <int halves, bool bounded>
+  __device__ __forceinline__ void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
+                                       const int32_t *table, int32_t tile, int32_t end) const {
+    constexpr int32_t ahead = rows_a_pass / 8 * 2; /* tokens from pass to pass */
+    const int32_t inner = row % 8, shift = a.cache.block_shift;
+    const int32_t run = tile * keys_per_tile + 16 * (inner / 2); /* first of the 16 tokens of one block */
+    const int32_t mine = 2 * (row / 8) + inner % 2;              /* this thread's first among them */
+    int32_t block[halves];
+    ASSAY_UNROLL
+    for (int32_t half = 0; half < halves; ++half) {
+      const int32_t t = run + 64 * half;
+      block[half] = !bounded || t < end ? table[t >> shift] : 0;
+    }
+    stage += to;
+    ASSAY_UNROLL
+    for (int32_t half = 0; half < halves; ++half, stage += layout::half_bytes) {
+      const int32_t t = run + 64 * half, slot = slot_of(a.cache, t) + mine;
+      const T *from = element_at<T>(base, block[half] * block_stride + slot * token_stride);
+      ASSAY_UNROLL
+      for (int32_t pass = 0; pass < passes; ++pass) {
+        const bool live = !bounded || t + mine + pass * ahead < end;
+        cp_async_16(stage + pass * rows_a_pass * 128, from, live ? 16 : 0);
+        from = element_at<T>(from, ahead * token_stride);
+      }
+    }
+  }
+
+  /* The keys of a tile that some row sees, and zeros behind them: to its end if `whole` or in its upper half. */
+  template <bool whole>
+  __device__ __forceinline__ void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
+                                       const int32_t *table, int32_t tile, int32_t end) const {
+    const int32_t rest = end - tile * keys_per_tile;
+    if (rest >= keys_per_tile)
+      keys<2, false>(stage, base, block_stride, token_stride, table, tile, end);
+    else if (whole || rest > 64)
+      keys<2, true>(stage, base, block_stride, token_stride, table, tile, end);
+    else
+      keys<1, true>(stage, base, block_stride, token_stride, table, tile, end);
+  }
+};
+
+} // namespace ASSAY_NS
+#endif
