@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ranges.h"
 #include "sets.h"
 
 enum { WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
@@ -27,6 +28,7 @@ typedef struct sampling {
   int32_t launches;
   void *graph; /* NULL: launched one by one */
   int64_t turn;
+  bool counts;         /* samples are no warm-up */
   double us, other_us; /* of the last sample: for each launch; waited for other streams, in all */
 } sampling;
 
@@ -61,6 +63,7 @@ static assay_status prepare(const sampling *s, assay_error *error) {
   const assay_device_timing *timing = s->device->timing;
   assay_status status = timing->wait_all(error);
   if (status == ASSAY_OK && s->mode == BENCH_COLD) status = timing->flush(error);
+  if (s->counts) ranges_profiler(true);
   if (status == ASSAY_OK && s->device->keep_busy != NULL)
     status = s->device->keep_busy(s->device->stream(), 1, HOLD_US, error);
   return status == ASSAY_OK ? timing->mark(0, error) : status;
@@ -78,6 +81,7 @@ static bool time_all(sampling *s, void *graph, case_result *result) {
   if (timing != NULL) status = timing->mark(1, &error);
   if (status == ASSAY_OK) status = s->device->synchronize(&error);
   const double own = judge_now_ms();
+  if (s->counts && timing != NULL) ranges_profiler(false);
   if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
   s->other_us = (judge_now_ms() - own) * 1e3;
   if (timing != NULL && status == ASSAY_OK) status = timing->between(&between, &error);
@@ -166,7 +170,12 @@ static bool time_mode(sampling *s, const bench_options *options, bench_figure *f
                      i + 1, said);
     }
   }
-  fine = fine && measure_empty(s, figure, result) && sample_until(s, options, figure, result);
+  fine = fine && measure_empty(s, figure, result);
+  ranges_push(s->sets.variant->op, s->sets.variant->name);
+  s->counts = true;
+  fine = fine && sample_until(s, options, figure, result);
+  s->counts = false;
+  ranges_pop();
   if (s->graph != NULL && !result->device_lost) s->device->graph_release(s->graph);
   s->graph = NULL;
   return fine;

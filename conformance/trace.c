@@ -112,8 +112,19 @@ static bool take_text(char **at, const char *literal) {
   return true;
 }
 
+/* "2023-11-16 18:15:46.6805900,…" as seconds of the month; traces end within one. */
+static double seconds_of(const char *line) {
+  int year = 0, month = 0, day = 0, hour = 0, minute = 0, used = 0;
+  if (sscanf(line, "%4d-%2d-%2d %2d:%2d:%n", &year, &month, &day, &hour, &minute, &used) != 5 || used == 0) return -1;
+  char *end = NULL;
+  const double second = strtod(line + used, &end);
+  if (end == line + used || *end != ',' || !(second >= 0 && second < 61)) return -1;
+  return ((day * 24.0 + hour) * 60 + minute) * 60 + second;
+}
+
 static bool parse_csv_row(char *line, trace_request *request) {
   char *at = strchr(line, ',');
+  request->arrival_s = seconds_of(line);
   return at != NULL && at > line && take_text(&at, ",") && take_number(&at, 1, MOST_TOKENS, &request->prompt) &&
          take_text(&at, ",") && take_number(&at, 1, MOST_TOKENS, &request->output) && *at == '\0';
 }
@@ -126,6 +137,7 @@ static bool parse_json_row(char *at, trace_request *request, int32_t *hash, int6
         take_text(&at, " , \"output_length\" : ") && take_number(&at, 1, MOST_TOKENS, &request->output) &&
         take_text(&at, " , \"hash_ids\" : [ ")))
     return false;
+  request->arrival_s = timestamp * 1e-3;
   request->first_hash = (int32_t)total;
   request->hash_count = 0;
   do {

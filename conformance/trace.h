@@ -9,6 +9,7 @@
 enum { TRACE_BLOCK = 512, TRACE_MAX_BYTES = 64 << 20 };
 
 typedef struct trace_request {
+  double arrival_s;               /* by the trace's own clock; -1: its line does not say */
   int32_t prompt, output;         /* tokens, >= 1 */
   int32_t first_hash, hash_count; /* mooncake: ids of its 512-token prefix blocks, the last one partial */
 } trace_request;
