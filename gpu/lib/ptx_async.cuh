@@ -9,12 +9,20 @@
 namespace ASSAY_NS {
 
 #ifdef ASSAY_SIMT
-inline void simt_tma_load(void *, const tensor_map *, uint64_t *, int32_t, const int32_t *, const char *file,
-                          int32_t line) {
-  assay_simt->fault("tma_load is not on simt yet", file, line);
+/* The place of a load is undefined from here until the barrier; the thread itself says so, for sanitizers to see. */
+inline void simt_load(const assay_simt_bulk &copy, const char *file, int32_t line) {
+  memset(copy.shared, 0xFF, assay_simt->hopper->bulk_check(&copy, file, line));
+  assay_simt->hopper->bulk_load(&copy, file, line);
 }
-inline void simt_tma_store(const tensor_map *, const void *, int32_t, const int32_t *, const char *file, int32_t line) {
-  assay_simt->fault("tma_store is not on simt yet", file, line);
+inline void simt_tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t rank, const int32_t (&at)[5],
+                          const char *file, int32_t line) {
+  simt_load(assay_simt_bulk{shared, barrier, map, rank, {at[0], at[1], at[2], at[3], at[4]}, nullptr, 0}, file, line);
+}
+inline void simt_tma_store(const tensor_map *map, const void *shared, int32_t rank, const int32_t (&at)[5],
+                           const char *file, int32_t line) {
+  const assay_simt_bulk copy = {const_cast<void *>(shared),          nullptr, map, rank,
+                                {at[0], at[1], at[2], at[3], at[4]}, nullptr, 0};
+  assay_simt->hopper->bulk_store(&copy, file, line);
 }
 #endif
 
@@ -61,8 +69,7 @@ template <int pending> __device__ __forceinline__ void cp_async_wait() {
 /* Arrives at the barrier when all copies that this thread has begun are done; counts as one of its arrivals. */
 __device__ __forceinline__ void cp_async_arrive_noinc(uint64_t *barrier ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)barrier;
-  assay_simt->fault("cp_async_arrive_noinc is not on simt yet", file, line);
+  assay_simt->hopper->copy_arrive(barrier, file, line);
 #else
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
@@ -72,9 +79,7 @@ __device__ __forceinline__ void cp_async_arrive_noinc(uint64_t *barrier ASSAY_AT
 
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t count ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)barrier;
-  (void)count;
-  assay_simt->fault("mbarrier_init is not on simt yet", file, line);
+  assay_simt->hopper->mbarrier_init(barrier, count, file, line);
 #else
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
 #endif
@@ -82,9 +87,9 @@ __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t count 
 
 /* After mbarrier_init, by the same thread: copies and the cluster's other blocks may use the barrier. The block's
  * other threads may after __syncthreads. */
-__device__ __forceinline__ void mbarrier_fence_init(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void mbarrier_fence_init() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("mbarrier_fence_init is not on simt yet", file, line);
+  assay_simt->hopper->proxy_fence();
 #else
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -93,8 +98,7 @@ __device__ __forceinline__ void mbarrier_fence_init(ASSAY_AT_ALONE) {
 
 __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)barrier;
-  assay_simt->fault("mbarrier_arrive is not on simt yet", file, line);
+  assay_simt->hopper->mbarrier_arrive(barrier, false, 0, file, line);
 #else
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
@@ -103,9 +107,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier ASSAY_AT) {
 /* Arrives and announces `bytes` that copies will bring in this phase. */
 __device__ __forceinline__ void mbarrier_expect(uint64_t *barrier, uint32_t bytes ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)barrier;
-  (void)bytes;
-  assay_simt->fault("mbarrier_expect is not on simt yet", file, line);
+  assay_simt->hopper->mbarrier_arrive(barrier, true, bytes, file, line);
 #else
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -116,9 +118,7 @@ __device__ __forceinline__ void mbarrier_expect(uint64_t *barrier, uint32_t byte
  * returns at once. */
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, uint32_t parity ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)barrier;
-  (void)parity;
-  assay_simt->fault("mbarrier_wait is not on simt yet", file, line);
+  assay_simt->hopper->mbarrier_wait(barrier, parity, file, line);
 #else
   const uint32_t at = shared_address(barrier);
   uint32_t done;
@@ -135,9 +135,9 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, uint32_t parity
 
 /* What this thread wrote into shared memory before becomes visible to copies and wgmma that are issued after a
  * barrier. Every writing thread calls it, before that barrier. */
-__device__ __forceinline__ void fence_proxy_async(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void fence_proxy_async() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("fence_proxy_async is not on simt yet", file, line);
+  assay_simt->hopper->proxy_fence();
 #else
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
@@ -261,11 +261,8 @@ __device__ __forceinline__ void tma_store(const tensor_map *map, const void *sha
 __device__ __forceinline__ void bulk_load(void *shared, const void *global, uint32_t bytes,
                                           uint64_t *barrier ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)shared;
-  (void)global;
-  (void)bytes;
-  (void)barrier;
-  assay_simt->fault("bulk_load is not on simt yet", file, line);
+  simt_load(assay_simt_bulk{shared, barrier, nullptr, 0, {0, 0, 0, 0, 0}, const_cast<void *>(global), bytes}, file,
+            line);
 #else
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(shared)),
@@ -276,10 +273,8 @@ __device__ __forceinline__ void bulk_load(void *shared, const void *global, uint
 
 __device__ __forceinline__ void bulk_store(void *global, const void *shared, uint32_t bytes ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)shared;
-  (void)global;
-  (void)bytes;
-  assay_simt->fault("bulk_store is not on simt yet", file, line);
+  const assay_simt_bulk copy = {const_cast<void *>(shared), nullptr, nullptr, 0, {0, 0, 0, 0, 0}, global, bytes};
+  assay_simt->hopper->bulk_store(&copy, file, line);
 #else
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
                "r"(bytes)
@@ -287,9 +282,9 @@ __device__ __forceinline__ void bulk_store(void *global, const void *shared, uin
 #endif
 }
 
-__device__ __forceinline__ void bulk_commit(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void bulk_commit() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("bulk_commit is not on simt yet", file, line);
+  assay_simt->hopper->bulk_commit();
 #else
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
@@ -297,17 +292,17 @@ __device__ __forceinline__ void bulk_commit(ASSAY_AT_ALONE) {
 
 /* Until at most `pending` of this thread's groups are left: to read their shared memory, which may then be written
  * again; or, bulk_wait, to be done. */
-template <int pending> __device__ __forceinline__ void bulk_wait_read(ASSAY_AT_ALONE) {
+template <int pending> __device__ __forceinline__ void bulk_wait_read() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("bulk_wait_read is not on simt yet", file, line);
+  assay_simt->hopper->bulk_wait(pending, true);
 #else
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 #endif
 }
 
-template <int pending> __device__ __forceinline__ void bulk_wait(ASSAY_AT_ALONE) {
+template <int pending> __device__ __forceinline__ void bulk_wait() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("bulk_wait is not on simt yet", file, line);
+  assay_simt->hopper->bulk_wait(pending, false);
 #else
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 #endif

@@ -31,9 +31,9 @@ struct tensor_shape {
 
 #ifdef ASSAY_SIMT
 struct tensor_map {
-  char *base;
-  tensor_shape shape;
-  uint64_t made; /* tensor_map_made: by tensor_map_make */
+  char *base = nullptr;
+  tensor_shape shape = {};
+  uint64_t made = 0; /* tensor_map_made: by tensor_map_make */
 };
 constexpr uint64_t tensor_map_made = 0x70616d726f736e65u;
 #else

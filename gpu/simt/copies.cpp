@@ -9,6 +9,7 @@ namespace assay_simt_host {
 struct Pending {
   assay_simt_copy copy;
   uint32_t group;
+  uint64_t number; /* counts the thread's copies */
   Pending *next;
 };
 
@@ -17,6 +18,7 @@ struct Copies {
   uint64_t block;
   Pending *first, *last;
   uint32_t committed; /* groups */
+  uint64_t begun;
 };
 
 static Copies copies[max_threads];
@@ -29,7 +31,7 @@ static Copies *own() {
     c->last->next = unused;
     unused = c->first;
   }
-  *c = Copies{block.count, nullptr, nullptr, 0};
+  *c = Copies{block.count, nullptr, nullptr, 0, 0};
   return c;
 }
 
@@ -42,7 +44,7 @@ void copy_begin(const assay_simt_copy *copy) {
     report(ASSAY_ERR_MEMORY, "no memory for a copy");
     fail();
   }
-  *p = Pending{*copy, c->committed, nullptr};
+  *p = Pending{*copy, c->committed, c->begun++, nullptr};
   if (c->first == nullptr)
     c->first = p;
   else
@@ -63,6 +65,26 @@ bool copy_arrives(int32_t pending, assay_simt_copy *copy) {
   p->next = unused;
   unused = p;
   return true;
+}
+
+void copy_arrive(uint64_t *barrier, const char *file, int32_t line) {
+  race_release(barrier);
+  engine_arrive(barrier, own()->begun, file, line);
+}
+
+/* By the engine. What it writes belongs to the generic view: a fence must come before wgmma reads it, by whoever has
+ * waited. */
+void copy_finish(const Thread *thread, uint64_t before) {
+  Copies *c = &copies[thread->number];
+  while (c->first != nullptr && c->first->number < before) {
+    Pending *p = c->first;
+    memcpy(p->copy.to, p->copy.data, sizeof p->copy.data);
+    const int64_t offset = shared_offset(p->copy.to, 16);
+    if (offset >= 0) proxy_foreign(offset, 16);
+    c->first = p->next;
+    p->next = unused;
+    unused = p;
+  }
 }
 
 } /* namespace assay_simt_host */

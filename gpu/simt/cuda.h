@@ -96,6 +96,7 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_STMATRIX,
   ASSAY_SIMT_NAMED_SYNC,
   ASSAY_SIMT_NAMED_ARRIVE,
+  ASSAY_SIMT_MBARRIER_WAIT,
   ASSAY_SIMT_OP_COUNT
 } assay_simt_op;
 

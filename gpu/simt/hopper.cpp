@@ -3,6 +3,8 @@
 
 namespace assay_simt_host {
 
-const assay_simt_hopper hopper = {copy_begin, copy_commit, copy_arrives, named_barrier};
+const assay_simt_hopper hopper = {copy_begin,      copy_commit,   copy_arrives, copy_arrive,  mbarrier_init,
+                                  mbarrier_arrive, mbarrier_wait, bulk_check,   bulk_load,    bulk_store,
+                                  bulk_commit,     bulk_wait,     proxy_fence,  named_barrier};
 
 } /* namespace assay_simt_host */

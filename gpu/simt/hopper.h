@@ -22,11 +22,33 @@ typedef struct assay_simt_copy {
   uint32_t data[4];
 } assay_simt_copy;
 
+/* A copy of the copy engine. Tensor copies: `map` and `at`; bulk copies: `global` and `bytes`. */
+typedef struct assay_simt_bulk {
+  void *shared;
+  uint64_t *barrier; /* loads */
+  const void *map;   /* tensor_map, NULL: a bulk copy */
+  int32_t rank, at[5];
+  void *global;
+  uint32_t bytes;
+} assay_simt_bulk;
+
 typedef struct assay_simt_hopper {
   /* cp.async: the thread's own queue. */
   void (*copy_begin)(const assay_simt_copy *copy);
   void (*copy_commit)(void);
   bool (*copy_arrives)(int32_t pending, assay_simt_copy *copy); /* the next one outside the youngest `pending` groups */
+  void (*copy_arrive)(uint64_t *barrier, const char *file, int32_t line);
+  /* mbarriers. */
+  void (*mbarrier_init)(uint64_t *barrier, uint32_t count, const char *file, int32_t line);
+  void (*mbarrier_arrive)(uint64_t *barrier, bool expect, uint32_t bytes, const char *file, int32_t line);
+  void (*mbarrier_wait)(uint64_t *barrier, uint32_t parity, const char *file, int32_t line);
+  /* The copy engine and its view of shared memory. bulk_check gives the bytes of a copy. */
+  uint32_t (*bulk_check)(const assay_simt_bulk *copy, const char *file, int32_t line);
+  void (*bulk_load)(const assay_simt_bulk *copy, const char *file, int32_t line);
+  void (*bulk_store)(const assay_simt_bulk *copy, const char *file, int32_t line);
+  void (*bulk_commit)(void);
+  void (*bulk_wait)(int32_t pending, bool only_read);
+  void (*proxy_fence)(void);
   /* Named barriers. */
   void (*named_barrier)(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
 } assay_simt_hopper;

@@ -11,6 +11,7 @@ static void illegal(const char *what, uint32_t found, const char *file, int32_t 
 
 static void release(NamedBarrier *b, uint32_t id) {
   b->arrived = 0;
+  if (block.watched) proxy_release();
   for (uint32_t i = 0; i < block.threads; ++i) {
     Thread *t = &block.thread[i];
     if (t->state != AT_NAMED || t->source != id) continue;

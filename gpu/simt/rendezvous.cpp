@@ -9,6 +9,7 @@ namespace assay_simt_host {
 
 /* The result is computed here: by the time a slow thread reads it, a fast one may have ended. */
 static void release_barrier(assay_simt_op op) {
+  if (block.watched) proxy_release();
   block.result = block.votes;
   if (op == ASSAY_SIMT_SYNCTHREADS_AND) block.result = block.votes == static_cast<int32_t>(block.at_barrier);
   if (op == ASSAY_SIMT_SYNCTHREADS_OR) block.result = block.votes != 0;

@@ -43,7 +43,8 @@ const char *op_name(assay_simt_op op) {
                                                          "ldmatrix",
                                                          "stmatrix",
                                                          "named_barrier_sync",
-                                                         "named_barrier_arrive"};
+                                                         "named_barrier_arrive",
+                                                         "mbarrier_wait"};
   return names[op];
 }
 
@@ -90,6 +91,7 @@ static bool alike(const Thread *a, const Thread *b) {
   if (a->state == EXITED) return true;
   const bool place = a->op == b->op && a->line == b->line && strcmp(a->file, b->file) == 0;
   return place && (a->state != AT_NAMED || a->source == b->source) &&
+         (a->state != AT_MBARRIER || (a->value == b->value && a->source == b->source)) &&
          (a->state != AT_WARP || (a->mask == b->mask && a->bytes == b->bytes && a->warp == b->warp));
 }
 
@@ -103,6 +105,11 @@ static void add_state(Text *text, const Thread *t) {
   if (t->state == AT_NAMED)
     add(text, " %u, where %u of %u threads are,", t->source, block.named[t->source].arrived,
         block.named[t->source].threads);
+  if (t->state == AT_MBARRIER) {
+    char about[120];
+    mbarrier_describe(reinterpret_cast<const uint64_t *>(static_cast<uintptr_t>(t->value)), about, sizeof about);
+    add(text, " for parity %u of %s", t->source, about);
+  }
   add(text, " at %s:%d", base_name(t->file), t->line);
   if (t->state == AT_WARP) {
     add(text, ", waiting for ");

@@ -70,7 +70,8 @@ static void fiber_main(context::transfer_t from) {
     race_check();
     race_end_thread();
     thread_ended(ended);
-    Thread *next = pop();
+    Thread *next = next_turn();
+    if (next != nullptr && block.watched) proxy_turn(ended, next);
     if (next != nullptr && next->fiber == nullptr) {
       ended->fiber = nullptr;
       next->fiber = self;
@@ -100,6 +101,7 @@ void hang() {
 
 static void yield() {
   push_back(current());
+  engine_idle();
   wait_for_turn();
 }
 
@@ -140,6 +142,7 @@ static void run_block() {
   block.exited = block.at_barrier = 0;
   block.votes = 0;
   ++block.count;
+  block.watched = false;
   for (NamedBarrier &b : block.named)
     b.arrived = 0;
   block.head = block.tail = 0;
@@ -155,7 +158,7 @@ static void run_block() {
   now.thread = first;
   race_turn(first);
   fiber_switch(&block.host, fiber);
-  if (!block.failed && !shared_end_block()) block.failed = true;
+  if (!block.failed && (!engine_end_block() || !shared_end_block())) block.failed = true;
 }
 
 /* Block k of the order is (start + k·step) mod count, step coprime to count. */
@@ -199,6 +202,7 @@ static assay_status launch(const assay_simt_launch *request, assay_error *error)
   race_end_launch();
   if (block.failed) {
     fiber_reset_all(&block.host);
+    engine_drop();
     status = block.status;
   }
   running = false;

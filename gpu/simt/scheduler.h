@@ -16,7 +16,7 @@ namespace assay_simt_host {
 
 constexpr uint32_t max_threads = 1024, max_warps = 32;
 
-enum State : uint8_t { READY, AT_BARRIER, AT_WARP, AT_NAMED, EXITED };
+enum State : uint8_t { READY, AT_BARRIER, AT_WARP, AT_NAMED, AT_MBARRIER, EXITED };
 
 struct Warp;
 
@@ -59,6 +59,7 @@ struct Block {
   assay_status status;
   assay_error *error;
   const assay_simt_launch *launch;
+  bool watched; /* the copy engine's view of shared memory is kept (proxy.cpp) */
   Fiber host;
   NamedBarrier named[16];
   Warp warp[max_warps];
@@ -99,14 +100,28 @@ Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
 [[noreturn]] void fail();     /* reported before: back to the host, all fibers abandoned */
 [[noreturn]] void hang();     /* nobody can go on */
 
+/* engine.cpp: runs what the copy engine has under way until somebody can go on; NULL: nobody ever will. */
+Thread *engine_run();
+
+/* proxy.cpp */
+void proxy_turn(const Thread *self, const Thread *next); /* in a block that is watched, before each change */
+void proxy_release();                                    /* the same, when a barrier lets its threads go on */
+
+/* The next in turn; NULL: nobody. */
+inline Thread *next_turn() {
+  Thread *next = pop();
+  return next != nullptr ? next : engine_run();
+}
+
 /* Called by a thread that is in the ring or waits for others. Inline: after a switch the processor predicts
  * every return wrongly, so there should be few. */
 inline __attribute__((always_inline)) void wait_for_turn() {
   Thread *self = current();
   race_check();
-  Thread *next = pop();
+  Thread *next = next_turn();
   if (next == self) return;
   if (next == nullptr) hang();
+  if (block.watched) proxy_turn(self, next);
   Fiber *to = next->fiber;
   if (to == nullptr && (to = begin(next)) == nullptr) fail();
   now.thread = next;
@@ -127,6 +142,10 @@ bool shared_end_block(); /* false: a redzone was written, block.error says which
 void shared_end_launch();
 void shared_site(assay_simt_site *site);
 void *shared_dynamic_1024(); /* the dynamic part moved up to a multiple of 1024, for the rest of the launch */
+extern unsigned char shared_arena[];
+constexpr int64_t shared_arena_bytes = 227 * 1024 + 66 * 1536;
+int64_t shared_offset(const void *address, int64_t bytes); /* in the arena; -1: not within one array */
+int64_t shared_used();
 const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
 
 /* tensor.cpp: what the lanes of a warp compute together */
@@ -135,10 +154,39 @@ void collective(const Warp *w, assay_simt_op op);
 /* named.cpp */
 void named_barrier(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
 
-/* copies.cpp */
+/* copies.cpp: cp.async */
 void copy_begin(const assay_simt_copy *copy);
 void copy_commit();
 bool copy_arrives(int32_t pending, assay_simt_copy *copy);
+void copy_arrive(uint64_t *barrier, const char *file, int32_t line);
+void copy_finish(const Thread *thread, uint64_t before); /* writes the copies it began before the one of this number */
+
+/* mbarrier.cpp */
+void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t line);
+void mbarrier_arrive(uint64_t *barrier, bool expect, uint32_t bytes, const char *file, int32_t line);
+void mbarrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int32_t line);
+bool mbarrier_valid(uint64_t word);
+void mbarrier_complete(uint64_t *barrier, uint32_t arrivals, uint32_t bytes, const char *file, int32_t line);
+void mbarrier_describe(const uint64_t *barrier, char *text, size_t size);
+
+/* engine.cpp: the copy engine */
+uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line);
+void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line);
+void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line);
+void bulk_commit();
+void bulk_wait(int32_t pending, bool only_read);
+void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line);
+bool engine_end_block(); /* false: something was under way, reported */
+void engine_drop();      /* forgets everything */
+void engine_idle();      /* a thread polls: now and then something under way is done */
+
+/* proxy.cpp: shared memory as the copy engine and wgmma see it */
+void proxy_watch(); /* from here on, for the rest of the block */
+void proxy_fence();
+unsigned char *proxy_view();                                       /* of the arena, byte for byte */
+void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: seen by all */
+void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
+void proxy_foreign(int64_t offset, int64_t bytes); /* written by no thread in particular: anyone's fence publishes it */
 
 /* hopper.cpp */
 extern const assay_simt_hopper hopper;

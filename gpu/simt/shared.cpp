@@ -16,7 +16,8 @@ struct Array {
 };
 
 /* An array of alignment 16 begins 16 bytes behind a multiple of 128: nothing is better aligned than promised. */
-alignas(1024) static unsigned char arena[max_total + (max_arrays + 2) * 1536];
+alignas(1024) unsigned char shared_arena[shared_arena_bytes];
+static constexpr unsigned char *arena = shared_arena;
 static Array arrays[max_arrays];
 static int count;
 static int64_t used, static_bytes, dynamic_bytes; /* used: up to the end of the last redzone */
@@ -75,7 +76,7 @@ assay_status shared_begin_launch(int64_t bytes, assay_error *error) {
   if (bytes > max_total)
     return assay_fail(error, ASSAY_ERR_DEVICE, "shared memory: found %lld bytes, allowed 0 to %lld",
                       static_cast<long long>(bytes), static_cast<long long>(max_total));
-  unpoison(0, sizeof arena);
+  unpoison(0, shared_arena_bytes);
   count = 0;
   used = redzone;
   static_bytes = 0;
@@ -138,7 +139,7 @@ bool shared_end_block() {
 }
 
 void shared_end_launch() {
-  unpoison(0, sizeof arena);
+  unpoison(0, shared_arena_bytes);
 }
 
 void shared_site(assay_simt_site *site) {
@@ -163,6 +164,17 @@ void shared_site(assay_simt_site *site) {
   site->memory = append(site->name, site->file, site->line, site->bytes, site->align);
   site->launch = now.launch;
   race_quiet(false);
+}
+
+int64_t shared_offset(const void *address, int64_t bytes) {
+  const int64_t at = static_cast<const unsigned char *>(address) - arena;
+  for (int i = 0; i < count; ++i)
+    if (at >= arrays[i].offset && at + bytes <= arrays[i].offset + arrays[i].bytes) return at;
+  return -1;
+}
+
+int64_t shared_used() {
+  return used;
 }
 
 const char *shared_name(const void *address) {

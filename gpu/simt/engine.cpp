@@ -1,0 +1,280 @@
+/* engine.cpp: the copy engine. A load takes its bytes from global memory when it is issued; its place in shared memory
+ * is undefined from then on; it arrives, in a random order among those under way, when no thread can go on without. A
+ * store takes its bytes from the engine's view of shared memory when its thread waits for it to be read, and gives
+ * them to global memory when its thread waits for it or the block ends. So whoever does not wait gets wrong bytes. */
+#include "simt/scheduler.h"
+
+#include <stdlib.h>
+
+#include "gpu/lib/tensor_map.h"
+
+namespace assay_simt_host {
+
+using assay_simt_device::swizzle_128;
+using assay_simt_device::swizzle_32;
+using assay_simt_device::swizzle_64;
+using assay_simt_device::swizzle_none;
+using assay_simt_device::tensor_map;
+using assay_simt_device::tensor_map_made;
+using assay_simt_device::tensor_swizzle;
+
+enum Kind : uint8_t { LOAD, STORE, ARRIVE };
+
+struct Item {
+  Kind kind;
+  bool tensor, taken; /* STORE: the bytes have been read */
+  const Thread *thread;
+  assay_simt_bulk copy;
+  tensor_map map;
+  uint64_t before; /* ARRIVE */
+  uint32_t bytes, group;
+  unsigned char *data; /* the box, dense, not swizzled */
+  const char *file;
+  int32_t line;
+  Item *next;
+};
+
+static Item *under_way, *stores; /* loads and arrivals; stores, oldest last */
+static uint32_t under_way_count;
+
+struct Groups {
+  uint64_t block;
+  uint32_t committed;
+};
+static Groups groups[max_threads];
+
+static uint32_t *committed(const Thread *t) {
+  Groups *g = &groups[t->number];
+  if (g->block != block.count) *g = Groups{block.count, 0};
+  return &g->committed;
+}
+
+[[noreturn]] static void wrong(const char *what, const char *file, int32_t line) {
+  report(ASSAY_ERR_DEVICE, "thread %u: %s at %s:%d", current()->number, what, base_name(file), line);
+  fail();
+}
+
+static void drop(Item *item) {
+  free(item->data);
+  free(item);
+}
+
+uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line) {
+  proxy_watch();
+  int64_t bytes = copy->bytes;
+  if (copy->map != nullptr) {
+    tensor_map map;
+    memcpy(&map, copy->map, sizeof map);
+    if (map.made != tensor_map_made) wrong("the tensor map was not made by tensor_map_make", file, line);
+    if (map.shape.rank != copy->rank) wrong("the tensor map has another rank", file, line);
+    if (reinterpret_cast<uintptr_t>(copy->shared) % 128 != 0)
+      wrong("tensor copy: the shared address is not a multiple of 128", file, line);
+    bytes = map.shape.element_bytes;
+    for (int32_t i = 0; i < map.shape.rank; ++i)
+      bytes *= map.shape.box[i];
+  } else {
+    const uintptr_t all = reinterpret_cast<uintptr_t>(copy->shared) | reinterpret_cast<uintptr_t>(copy->global);
+    if (all % 16 != 0 || bytes % 16 != 0)
+      wrong("bulk copy: addresses and bytes are not all multiples of 16", file, line);
+    if (bytes == 0) wrong("bulk copy of 0 bytes", file, line);
+  }
+  if (shared_offset(copy->shared, bytes) < 0) wrong("copy beyond its array in shared memory", file, line);
+  if (copy->barrier != nullptr) {
+    const int64_t offset = shared_offset(copy->barrier, 8);
+    uint64_t word = 0;
+    if (offset >= 0) memcpy(&word, proxy_view() + offset, 8);
+    if (!mbarrier_valid(word))
+      wrong("copy: the mbarrier was not made, or no mbarrier_fence_init came after", file, line);
+  }
+  return static_cast<uint32_t>(bytes);
+}
+
+static Item *make(Kind kind, const assay_simt_bulk *copy, uint32_t bytes, const char *file, int32_t line) {
+  Item *item = static_cast<Item *>(malloc(sizeof *item));
+  unsigned char *data = static_cast<unsigned char *>(malloc(bytes > 0 ? bytes : 1));
+  if (item == nullptr || data == nullptr) {
+    free(item);
+    free(data);
+    report(ASSAY_ERR_MEMORY, "no memory for a copy");
+    fail();
+  }
+  *item = Item{kind, copy->map != nullptr, false, current(), *copy, {}, 0, bytes, 0, data, file, line, nullptr};
+  if (item->tensor) memcpy(&item->map, copy->map, sizeof item->map);
+  return item;
+}
+
+/* Calls use(row, bytes before the tensor, bytes inside, address of the first inside) for each row of the box. */
+template <class Use> static void each_row(const Item *item, Use use) {
+  const auto &s = item->map.shape;
+  const int64_t row = static_cast<int64_t>(s.box[0]) * s.element_bytes;
+  const int64_t rows = item->bytes / row;
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t rest = i, offset = 0;
+    bool inside = true;
+    for (int32_t k = 1; k < s.rank; ++k) {
+      const int64_t at = item->copy.at[k] + rest % s.box[k];
+      rest /= s.box[k];
+      inside = inside && at >= 0 && at < s.extent[k];
+      offset += at * s.stride[k];
+    }
+    const int64_t first = item->copy.at[0], last = first + s.box[0];
+    const int64_t from = first < 0 ? 0 : first, to = last > s.extent[0] ? s.extent[0] : last;
+    if (inside && from < to)
+      use(i * row + (from - first) * s.element_bytes, (to - from) * s.element_bytes,
+          item->map.base + offset + from * s.element_bytes);
+  }
+}
+
+static int64_t swizzled(int64_t at, tensor_swizzle swizzle) {
+  const int64_t mask = swizzle == swizzle_128 ? 7 : swizzle == swizzle_64 ? 3 : swizzle == swizzle_32 ? 1 : 0;
+  return at ^ ((at >> 7 & mask) << 4);
+}
+
+void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
+  const uint32_t bytes = bulk_check(copy, file, line);
+  Item *item = make(LOAD, copy, bytes, file, line);
+  if (item->tensor) {
+    memset(item->data, 0, bytes);
+    each_row(item, [item](int64_t at, int64_t count, const char *from) {
+      memcpy(item->data + at, from, static_cast<size_t>(count));
+    });
+  } else {
+    memcpy(item->data, copy->global, bytes);
+  }
+  proxy_poison(shared_offset(copy->shared, bytes), bytes);
+  race_release(copy->barrier);
+  item->next = under_way;
+  under_way = item;
+  ++under_way_count;
+}
+
+void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line) {
+  const assay_simt_bulk none = {};
+  Item *item = make(ARRIVE, &none, 0, file, line);
+  item->copy.barrier = barrier;
+  item->before = before;
+  item->next = under_way;
+  under_way = item;
+  ++under_way_count;
+}
+
+static void land(const Item *item) {
+  const int64_t offset = shared_offset(item->copy.shared, item->bytes);
+  const tensor_swizzle swizzle = item->tensor ? item->map.shape.swizzle : swizzle_none;
+  for (int64_t i = 0; i < item->bytes; i += 16)
+    proxy_write(swizzled(offset + i, swizzle), item->data + i, 16);
+}
+
+/* One of those under way, drawn. */
+static void step() {
+  Item **at = &under_way;
+  for (uint64_t skip = draw() % under_way_count; skip > 0; --skip)
+    at = &(*at)->next;
+  Item *item = *at;
+  *at = item->next;
+  --under_way_count;
+  uint32_t arrivals = 0;
+  if (item->kind == LOAD) {
+    land(item);
+  } else {
+    copy_finish(item->thread, item->before);
+    arrivals = 1;
+  }
+  mbarrier_complete(item->copy.barrier, arrivals, item->bytes, item->file, item->line);
+  drop(item);
+}
+
+Thread *engine_run() {
+  while (under_way != nullptr) {
+    step();
+    Thread *next = pop();
+    if (next != nullptr) return next;
+  }
+  return nullptr;
+}
+
+void engine_idle() {
+  if (under_way != nullptr && draw() % 16 == 0) step();
+}
+
+/* ---- stores --------------------------------------------------------------------------------------------- */
+
+void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line) {
+  const uint32_t bytes = bulk_check(copy, file, line);
+  Item *item = make(STORE, copy, bytes, file, line);
+  item->group = *committed(current());
+  item->next = stores;
+  stores = item;
+}
+
+void bulk_commit() {
+  ++*committed(current());
+}
+
+static void take(Item *item) {
+  if (item->taken) return;
+  item->taken = true;
+  const int64_t offset = shared_offset(item->copy.shared, item->bytes);
+  const tensor_swizzle swizzle = item->tensor ? item->map.shape.swizzle : swizzle_none;
+  for (int64_t i = 0; i < item->bytes; i += 16)
+    memcpy(item->data + i, proxy_view() + swizzled(offset + i, swizzle), 16);
+}
+
+static void give(const Item *item) {
+  if (item->tensor)
+    each_row(item,
+             [item](int64_t at, int64_t count, char *to) { memcpy(to, item->data + at, static_cast<size_t>(count)); });
+  else
+    memcpy(item->copy.global, item->data, item->bytes);
+}
+
+void bulk_wait(int32_t pending, bool only_read) {
+  const Thread *self = current();
+  const uint32_t begun = *committed(self);
+  for (Item **at = &stores; *at != nullptr;) {
+    Item *item = *at;
+    if (item->thread != self || item->group + static_cast<uint32_t>(pending) >= begun) {
+      at = &item->next;
+      continue;
+    }
+    take(item);
+    if (only_read) {
+      at = &item->next;
+      continue;
+    }
+    give(item);
+    *at = item->next;
+    drop(item);
+  }
+}
+
+bool engine_end_block() {
+  const Item *left = under_way;
+  for (const Item *item = stores; left == nullptr && item != nullptr; item = item->next)
+    if (!item->taken) left = item;
+  if (left != nullptr) {
+    report(ASSAY_ERR_DEVICE, "the block ends while a copy of thread %u, issued at %s:%d, still %s its shared memory",
+           left->thread->number, base_name(left->file), left->line, left->kind == STORE ? "reads" : "writes");
+    return false;
+  }
+  while (stores != nullptr) {
+    Item *item = stores;
+    stores = item->next;
+    give(item);
+    drop(item);
+  }
+  return true;
+}
+
+void engine_drop() {
+  for (Item *lists[] = {under_way, stores}; Item * item : lists)
+    while (item != nullptr) {
+      Item *next = item->next;
+      drop(item);
+      item = next;
+    }
+  under_way = stores = nullptr;
+  under_way_count = 0;
+}
+
+} /* namespace assay_simt_host */

@@ -1,0 +1,125 @@
+/* mbarrier.cpp: a barrier is its 64 bits in shared memory, so that one that was never made or that was overwritten
+ * shows: arrivals of a phase in bits 0..19, those that are missing in 20..39, bytes announced and not arrived, plus
+ * 2^20, in 40..60, parity of the phase in 61, 01 in 62..63. */
+#include "simt/scheduler.h"
+
+namespace assay_simt_host {
+
+struct Fields {
+  uint32_t count, missing;
+  int32_t bytes;
+  uint32_t parity;
+};
+
+constexpr uint32_t field = (1u << 20) - 1;
+constexpr int32_t max_bytes = 1 << 20;
+
+bool mbarrier_valid(uint64_t word) {
+  return word >> 62 == 1;
+}
+
+static Fields unpack(uint64_t word) {
+  return Fields{static_cast<uint32_t>(word) & field, static_cast<uint32_t>(word >> 20) & field,
+                static_cast<int32_t>(word >> 40 & 0x1FFFFFu) - max_bytes, static_cast<uint32_t>(word >> 61 & 1u)};
+}
+
+[[noreturn]] static void wrong(const char *what, const char *file, int32_t line) {
+  report(ASSAY_ERR_DEVICE, "thread %u: mbarrier: %s at %s:%d", current()->number, what, base_name(file), line);
+  fail();
+}
+
+/* Where the engine knows the barrier, it knows its state. */
+static void write(uint64_t *barrier, const Fields &f) {
+  const uint64_t word = static_cast<uint64_t>(f.count) | static_cast<uint64_t>(f.missing) << 20 |
+                        static_cast<uint64_t>(f.bytes + max_bytes) << 40 | static_cast<uint64_t>(f.parity) << 61 |
+                        UINT64_C(1) << 62;
+  const int64_t offset = shared_offset(barrier, 8);
+  uint64_t seen;
+  memcpy(&seen, proxy_view() + offset, 8);
+  if (mbarrier_valid(seen))
+    proxy_write(offset, &word, 8);
+  else
+    memcpy(barrier, &word, 8);
+}
+
+static Fields read(const uint64_t *barrier, const char *file, int32_t line) {
+  if (reinterpret_cast<uintptr_t>(barrier) % 8 != 0 || shared_offset(barrier, 8) < 0)
+    wrong("it is not 8 aligned bytes of shared memory", file, line);
+  proxy_watch();
+  uint64_t word;
+  memcpy(&word, barrier, 8);
+  if (!mbarrier_valid(word)) wrong("used before it was made, or overwritten since", file, line);
+  return unpack(word);
+}
+
+void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t line) {
+  if (reinterpret_cast<uintptr_t>(barrier) % 8 != 0 || shared_offset(barrier, 8) < 0)
+    wrong("it is not 8 aligned bytes of shared memory", file, line);
+  if (count < 1 || count > field) wrong("its count is not 1 to 2^20 - 1", file, line);
+  proxy_watch();
+  write(barrier, Fields{count, count, 0, 0});
+}
+
+/* A phase ends when nothing is missing; who waited for it goes on. */
+static void change(uint64_t *barrier, Fields f) {
+  const bool over = f.missing == 0 && f.bytes == 0;
+  if (over) {
+    f.missing = f.count;
+    f.parity ^= 1u;
+  }
+  write(barrier, f);
+  if (!over) return;
+  proxy_release();
+  for (uint32_t i = 0; i < block.threads; ++i) {
+    Thread *t = &block.thread[i];
+    if (t->state != AT_MBARRIER || t->value != reinterpret_cast<uintptr_t>(barrier) || t->source == f.parity) continue;
+    t->state = READY;
+    race_acquire(barrier, t);
+    push_back(t);
+  }
+}
+
+void mbarrier_complete(uint64_t *barrier, uint32_t arrivals, uint32_t bytes, const char *file, int32_t line) {
+  Fields f = read(barrier, file, line);
+  if (arrivals > f.missing) wrong("more arrivals than its count", file, line);
+  f.missing -= arrivals;
+  f.bytes -= static_cast<int32_t>(bytes);
+  if (f.bytes < -max_bytes) wrong("more than 2^20 bytes have come that nobody announced", file, line);
+  change(barrier, f);
+}
+
+void mbarrier_arrive(uint64_t *barrier, bool expect, uint32_t bytes, const char *file, int32_t line) {
+  Fields f = read(barrier, file, line);
+  if (f.missing == 0) wrong("more arrivals than its count", file, line);
+  if (expect && static_cast<int64_t>(f.bytes) + bytes >= max_bytes) wrong("2^20 bytes announced, or more", file, line);
+  race_release(barrier);
+  --f.missing;
+  if (expect) f.bytes += static_cast<int32_t>(bytes);
+  change(barrier, f);
+}
+
+void mbarrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int32_t line) {
+  Thread *self = current();
+  if (parity > 1) wrong("waited for a parity that is not 0 or 1", file, line);
+  if (read(barrier, file, line).parity != parity) {
+    race_acquire(barrier, self);
+    return;
+  }
+  self->state = AT_MBARRIER;
+  self->op = ASSAY_SIMT_MBARRIER_WAIT;
+  self->value = reinterpret_cast<uintptr_t>(barrier);
+  self->source = parity;
+  self->file = file;
+  self->line = line;
+  wait_for_turn();
+}
+
+void mbarrier_describe(const uint64_t *barrier, char *text, size_t size) {
+  uint64_t word;
+  memcpy(&word, barrier, 8);
+  const Fields f = unpack(word);
+  (void)snprintf(text, size, "%s, byte %lld (%u of %u arrivals, %d bytes missing)", shared_name(barrier),
+                 static_cast<long long>(shared_offset(barrier, 8)), f.missing, f.count, f.bytes);
+}
+
+} /* namespace assay_simt_host */
