@@ -33,12 +33,19 @@ constexpr int64_t skinny_max_staged = 224 * 1024; /* bytes of x in shared memory
 /* Tiles of 16 rows. */
 template <int eights> constexpr int skinny_row_tiles = (eights + 1) / 2;
 
-/* ---- pieces ------------------------------------------------------------------------------------------ */
-
-/* 16 bytes of x: written by an earlier launch, read by many blocks. */
-__device__ __forceinline__ uint4 skinny_load_x(const void *from) {
-  return *static_cast<const uint4 *>(from);
+/* A launch may begin before the one before it has ended, and reads weights at once; all else waits. */
+__device__ __forceinline__ void skinny_begin() {
+#ifndef ASSAY_SIMT
+  dependents_launch();
+#endif
 }
+__device__ __forceinline__ void skinny_wait() {
+#ifndef ASSAY_SIMT
+  dependency_wait();
+#endif
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------ */
 
 /* Row m of x. The last row stands for those past it: what they give is not stored. */
 template <class T> __device__ __forceinline__ const T *skinny_row(const skinny_params &p, int64_t m) {
@@ -47,7 +54,8 @@ template <class T> __device__ __forceinline__ const T *skinny_row(const skinny_p
 
 /* The row that select[m] names; NULL: zeros. */
 template <class T> __device__ __forceinline__ const T *skinny_selected(const skinny_params &p, int64_t m) {
-  if (p.select == NULL || m >= p.M) return skinny_row<T>(p, m);
+  if (p.select == NULL) return skinny_row<T>(p, m);
+  if (m >= p.M) return NULL;
   const int64_t row = p.select[m];
   return row >= 0 && row < p.x_rows ? static_cast<const T *>(p.x) + row * p.x_row : NULL;
 }
@@ -125,7 +133,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
   constexpr int x_ahead = shape::x_ahead, row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
-  dependents_launch();
+  skinny_begin();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int64_t n0 = static_cast<int64_t>(blockIdx.x) * (8 * groups);
 
@@ -153,7 +161,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   for (int i = 0; i < ahead; ++i)
     load_w(i, i);
 
-  dependency_wait();
+  skinny_wait();
   const T *from[eights];
   ASSAY_UNROLL
   for (int i = 0; i < eights; ++i)
@@ -162,7 +170,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   const auto load_x = [&](int place, int chunk) {
     ASSAY_UNROLL
     for (int i = 0; i < eights; ++i)
-      x[place][i] = chunk * skinny_chunk < left ? skinny_load_x(from[i] + chunk * skinny_chunk) : none;
+      x[place][i] = chunk * skinny_chunk < left ? load_l2_16(from[i] + chunk * skinny_chunk) : none;
   };
   ASSAY_UNROLL
   for (int i = 0; i < x_ahead; ++i)
@@ -227,7 +235,7 @@ template <class T, int eights, int warps, int ring>
 static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
-  dependents_launch();
+  skinny_begin();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
   const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
@@ -256,11 +264,11 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
   for (int i = 0; i < ring; ++i)
     load_w(i);
 
-  dependency_wait();
+  skinny_wait();
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
     const T *const from = skinny_selected<T>(p, 8 * eight + lane / 4);
-    staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? skinny_load_x(from + k + lane % 4 * 8) : none;
+    staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? load_l2_16(from + k + lane % 4 * 8) : none;
   }
   __syncthreads(); /* x is there */
 
