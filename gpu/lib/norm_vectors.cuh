@@ -10,136 +10,190 @@ namespace ASSAY_NS {
 
 constexpr int norm_threads = 512, norm_warps = norm_threads / 32;
 
-/* Sums of `rows` rows over the threads of the block; every thread gets all. One barrier; `partial` is used once. */
-template <int rows>
-__device__ __forceinline__ void block_sums(float (&partial)[rows * norm_warps], float (&value)[rows]) {
-  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = static_cast<int32_t>(blockDim.x) / 32;
+/* x + res rounded to the type; v: what that rounds to. */
+template <class T>
+__device__ __forceinline__ uint4 add_vectors(const uint4 &x, const uint4 &res, float (&v)[vector_width<T>]) {
+  float w[vector_width<T>];
+  split_vector<T>(x, v);
+  split_vector<T>(res, w);
   ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r)
-    value[r] = warp_sum(value[r]);
-  if (warps == 1) return;
-  if (threadIdx.x % 32 == 0) {
-    ASSAY_UNROLL
-    for (int r = 0; r < rows; ++r)
-      partial[r * norm_warps + warp] = value[r];
-  }
-  __syncthreads(); /* every warp's sums are there */
-  ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    value[r] = 0.0f;
-    ASSAY_UNROLL
-    for (int i = 0; i < norm_warps; ++i)
-      if (i < warps) value[r] += partial[r * norm_warps + i];
-  }
+  for (int i = 0; i < vector_width<T>; ++i)
+    v[i] += w[i];
+  const uint4 sum = round_vector<T>(v);
+  split_vector<T>(sum, v);
+  return sum;
 }
 
-/* norm_vectors: `rows` rows a block; a thread has the same `parts` vectors of each of them, blockDim.x apart, from the
- * first load to the last store. Weights are loaded with the rows. How a row is summed follows from C alone.
- * Grid:   ceil(N / rows). Block: 32 to 512 threads, a vector each while C allows that.
- * Shared: 64 bytes a row, twice with a mean.
+/* What a vector adds to the first sum: of squares, or (centred) of values; to the second: of squared distances. */
+template <bool centred, int width> __device__ __forceinline__ float first_sum(const float (&v)[width]) {
+  float sum = 0.0f;
+  ASSAY_UNROLL
+  for (int i = 0; i < width; ++i)
+    sum += centred ? v[i] : v[i] * v[i];
+  return sum;
+}
+
+template <int width> __device__ __forceinline__ float second_sum(const float (&v)[width], float mean) {
+  float sum = 0.0f;
+  ASSAY_UNROLL
+  for (int i = 0; i < width; ++i)
+    sum += (v[i] - mean) * (v[i] - mean);
+  return sum;
+}
+
+/* The normed vector, of x and its weights. */
+template <class T, bool centred>
+__device__ __forceinline__ uint4 normed_vector(const norm_params &p, const uint4 &x, const uint4 &g, const uint4 &b,
+                                               float mean, float factor) {
+  constexpr int width = vector_width<T>;
+  float v[width], weight[width], bias[width];
+  split_vector<T>(x, v);
+  ASSAY_UNROLL
+  for (int i = 0; i < width; ++i)
+    v[i] = centred ? (v[i] - mean) * factor : v[i] * factor;
+  if (!centred && p.round_inner) split_vector<T>(round_vector<T>(v), v);
+  split_vector<T>(g, weight);
+  if constexpr (centred) split_vector<T>(b, bias);
+  ASSAY_UNROLL
+  for (int i = 0; i < width; ++i)
+    v[i] = centred ? v[i] * weight[i] + bias[i] : v[i] * weight[i];
+  return round_vector<T>(v);
+}
+
+/* Sum over the threads of the block: of each warp by a butterfly, these in order; every thread gets it. One barrier;
+ * `partial` is used once. */
+__device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float value) {
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = static_cast<int32_t>(blockDim.x) / 32;
+  value = warp_sum(value);
+  if (warps == 1) return value;
+  if (threadIdx.x % 32 == 0) partial[warp] = value;
+  __syncthreads(); /* every warp's sum is there */
+  value = 0.0f;
+  ASSAY_UNROLL
+  for (int i = 0; i < norm_warps; ++i)
+    if (i < warps) value += partial[i];
+  return value;
+}
+
+/* norm_vectors: a row a block; a thread has `parts` vectors of it, blockDim.x apart, from the first load to the last
+ * store. Weights are loaded with the row. How a row is summed follows from C alone.
+ * Grid:   (N). Block: 32 to 512 threads, a vector each while C allows that.
+ * Shared: 64 bytes, 128 with a mean.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
  * Limit:  bytes: 2 C sizeof(T) a row, 4 C with the addition. */
-template <class T, bool centred, bool add, int parts, int rows>
+template <class T, bool centred, bool add, int parts>
 __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   constexpr int width = vector_width<T>;
-  ASSAY_SHARED(float, sums, rows *norm_warps);
+  ASSAY_SHARED(float, sums, norm_warps);
   const int32_t vectors = p.C / width, thread = static_cast<int32_t>(threadIdx.x);
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int64_t row = blockIdx.x;
   const float C = static_cast<float>(p.C);
-  uint4 x[rows][parts] = {}, res[rows][parts] = {}, g[parts] = {}, b[parts] = {};
-  bool mine[parts];
-  ASSAY_UNROLL
-  for (int part = 0; part < parts; ++part)
-    mine[part] = thread + part * static_cast<int32_t>(blockDim.x) < vectors;
+  uint4 x[parts] = {}, res[parts] = {}, g[parts] = {}, b[parts] = {};
+  const auto mine = [&](int part) { return thread + part * static_cast<int32_t>(blockDim.x) < vectors; };
   const auto channel = [&](int part) { return width * (thread + part * static_cast<int32_t>(blockDim.x)); };
-
   ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    const int64_t row = first + r;
-    ASSAY_UNROLL
-    for (int part = 0; part < parts; ++part) {
-      if (row >= p.N || !mine[part]) continue;
-      x[r][part] = load_vector(static_cast<const T *>(p.x) + row * p.x_row + channel(part));
-      if constexpr (add) res[r][part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
-    }
+  for (int part = 0; part < parts; ++part) {
+    if (!mine(part)) continue;
+    x[part] = load_vector(static_cast<const T *>(p.x) + row * p.x_row + channel(part));
+    if constexpr (add) res[part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
   }
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
-    if (!mine[part]) continue;
+    if (!mine(part)) continue;
     g[part] = load_vector(static_cast<const T *>(p.g) + channel(part));
     if (p.b != nullptr) b[part] = load_vector(static_cast<const T *>(p.b) + channel(part));
   }
 
-  float sum[rows] = {}, square[rows] = {}, v[width], w[width];
+  float v[width], sum = 0.0f, mean = 0.0f;
   ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    const int64_t row = first + r;
-    ASSAY_UNROLL
-    for (int part = 0; part < parts; ++part) {
-      split_vector<T>(x[r][part], v);
-      if constexpr (add) {
-        split_vector<T>(res[r][part], w);
-        ASSAY_UNROLL
-        for (int i = 0; i < width; ++i)
-          v[i] += w[i];
-        x[r][part] = round_vector<T>(v);
-        if (row < p.N && mine[part])
-          store_vector(static_cast<T *>(p.sum) + row * p.sum_row + channel(part), x[r][part]);
-        split_vector<T>(x[r][part], v);
-      }
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i)
-        sum[r] += centred ? v[i] : v[i] * v[i];
+  for (int part = 0; part < parts; ++part) {
+    if constexpr (add) {
+      x[part] = add_vectors<T>(x[part], res[part], v);
+      if (mine(part)) store_vector(static_cast<T *>(p.sum) + row * p.sum_row + channel(part), x[part]);
+    } else {
+      split_vector<T>(x[part], v);
     }
+    sum += first_sum<centred>(v);
   }
-  block_sums<rows>(sums, sum);
-
-  float mean[rows] = {};
+  float square = block_sum(sums, sum);
   if constexpr (centred) {
-    ASSAY_UNROLL
-    for (int r = 0; r < rows; ++r) {
-      mean[r] = sum[r] / C;
-      ASSAY_UNROLL
-      for (int part = 0; part < parts; ++part) {
-        split_vector<T>(x[r][part], v);
-        ASSAY_UNROLL
-        for (int i = 0; i < width; ++i)
-          if (mine[part]) square[r] += (v[i] - mean[r]) * (v[i] - mean[r]);
-      }
-    }
-    ASSAY_SHARED(float, squares, rows *norm_warps);
-    block_sums<rows>(squares, square);
-  } else {
-    ASSAY_UNROLL
-    for (int r = 0; r < rows; ++r)
-      square[r] = sum[r];
-  }
-
-  ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    const int64_t row = first + r;
-    const float factor = 1.0f / sqrtf(square[r] / C + p.eps);
+    ASSAY_SHARED(float, squares, norm_warps);
+    mean = square / C;
+    sum = 0.0f;
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part) {
-      split_vector<T>(x[r][part], v);
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i)
-        v[i] = (v[i] - mean[r]) * factor;
-      if (!centred && p.round_inner) split_vector<T>(round_vector<T>(v), v);
-      split_vector<T>(g[part], w);
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i)
-        v[i] *= w[i];
-      if constexpr (centred) {
-        split_vector<T>(b[part], w);
-        ASSAY_UNROLL
-        for (int i = 0; i < width; ++i)
-          v[i] += w[i];
-      }
-      if (row < p.N && mine[part])
-        store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part), round_vector<T>(v));
+      split_vector<T>(x[part], v);
+      if (mine(part)) sum += second_sum(v, mean);
     }
+    square = block_sum(squares, sum);
+  }
+  const float factor = 1.0f / sqrtf(square / C + p.eps);
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part)
+    if (mine(part))
+      store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
+                   normed_vector<T, centred>(p, x[part], g[part], b[part], mean, factor));
+}
+
+/* norm_many: a row a warp, 32 * parts vectors of it at most, where there are many: no barrier, and what is done once a
+ * row is done once for `parts` vectors a lane. Sums are those of norm_vectors to the bit: of vectors 32 w to 32 w + 31
+ * by one butterfly, these in order. Grid:   ceil(N / 4). Block: 128 threads. Shared: none. Align:  as norm_vectors.
+ * Arch:   any.
+ * Limit:  as norm_vectors. */
+template <class T, bool centred, bool add, int parts> __global__ void __launch_bounds__(128) norm_many(norm_params p) {
+  constexpr int width = vector_width<T>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * 4 + static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t vectors = p.C / width, lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const float C = static_cast<float>(p.C);
+  if (row >= p.N) return; /* whole warps */
+  uint4 x[parts] = {}, res[parts] = {};
+  const auto mine = [&](int part) { return lane + 32 * part < vectors; };
+  const auto channel = [&](int part) { return width * (lane + 32 * part); };
+  const auto in_order = [](const float(&value)[parts]) {
+    float sum = 0.0f;
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part)
+      sum += warp_sum(value[part]);
+    return sum;
+  };
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    if (!mine(part)) continue;
+    x[part] = load_vector(static_cast<const T *>(p.x) + row * p.x_row + channel(part));
+    if constexpr (add) res[part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
+  }
+
+  float v[width], sum[parts], mean = 0.0f;
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    if constexpr (add) {
+      x[part] = add_vectors<T>(x[part], res[part], v);
+      if (mine(part)) store_vector(static_cast<T *>(p.sum) + row * p.sum_row + channel(part), x[part]);
+    } else {
+      split_vector<T>(x[part], v);
+    }
+    sum[part] = first_sum<centred>(v);
+  }
+  float square = in_order(sum);
+  if constexpr (centred) {
+    mean = square / C;
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      split_vector<T>(x[part], v);
+      sum[part] = mine(part) ? second_sum(v, mean) : 0.0f;
+    }
+    square = in_order(sum);
+  }
+  const float factor = 1.0f / sqrtf(square / C + p.eps);
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    if (!mine(part)) continue;
+    const uint4 g = load_vector(static_cast<const T *>(p.g) + channel(part));
+    uint4 b = {};
+    if (p.b != nullptr) b = load_vector(static_cast<const T *>(p.b) + channel(part));
+    store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
+                 normed_vector<T, centred>(p, x[part], g, b, mean, factor));
   }
 }
 
@@ -153,29 +207,26 @@ inline assay_status read_norm_vectors(const assay_call *call, norm_params *p, as
   return expect_vectors(call, "C", p->C, p->type, error);
 }
 
-constexpr int norm_rows_a_block = 4;
-
-/* A vector a thread up to 512 of them, then 2, then 4; several rows a block where there are enough of short ones. */
+/* A warp a row of up to 128 vectors where there are enough of them; else a block a row: a vector a thread up to 512 of
+ * them, then two, then four. */
 template <bool centred, bool add>
 assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   norm_params p;
   ASSAY_TRY(read_norm_vectors(call, &p, error));
   const int32_t vectors = p.C / static_cast<int32_t>(16 / assay_dtype_size(p.type));
-  int32_t parts = 1;
-  while (parts * norm_threads < vectors)
-    parts *= 2;
+  const bool many = vectors <= 128 && several_rows(p.N, vectors);
+  const int32_t parts = many ? (vectors + 31) / 32 : (vectors + norm_threads - 1) / norm_threads;
   const int32_t threads = ((vectors + parts - 1) / parts + 31) / 32 * 32;
-  const int32_t rows = parts == 1 && several_rows(p.N, vectors) ? norm_rows_a_block : 1;
-  (void)snprintf(env->path, sizeof env->path, "vectors parts=%d rows=%d", parts, rows);
+  (void)snprintf(env->path, sizeof env->path, "%s parts=%d", many ? "many" : "vectors", parts);
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto start = [&](auto kernel) {
-      return ASSAY_LAUNCH(error, kernel, (p.N + rows - 1) / rows, threads, 0, env->stream, p);
+      return ASSAY_LAUNCH(error, kernel, many ? (p.N + 3) / 4 : p.N, many ? 128 : threads, 0, env->stream, p);
     };
-    if (rows > 1) return start(norm_vectors<T, centred, add, 1, norm_rows_a_block>);
-    if (parts == 1) return start(norm_vectors<T, centred, add, 1, 1>);
-    if (parts == 2) return start(norm_vectors<T, centred, add, 2, 1>);
-    return start(norm_vectors<T, centred, add, 4, 1>);
+    if (many) return parts == 1 ? start(norm_many<T, centred, add, 1>) : start(norm_many<T, centred, add, 4>);
+    if (parts == 1) return start(norm_vectors<T, centred, add, 1>);
+    if (parts == 2) return start(norm_vectors<T, centred, add, 2>);
+    return start(norm_vectors<T, centred, add, 4>);
   });
 }
 
