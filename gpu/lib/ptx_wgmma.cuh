@@ -26,17 +26,17 @@
 
 namespace ASSAY_NS {
 
-__device__ __forceinline__ void wgmma_fence(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void wgmma_fence() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("wgmma_fence is not on simt yet", file, line);
+  assay_simt->hopper->wgmma_fence();
 #else
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
 
-__device__ __forceinline__ void wgmma_commit(ASSAY_AT_ALONE) {
+__device__ __forceinline__ void wgmma_commit() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("wgmma_commit is not on simt yet", file, line);
+  assay_simt->hopper->wgmma_commit();
 #else
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
@@ -45,7 +45,7 @@ __device__ __forceinline__ void wgmma_commit(ASSAY_AT_ALONE) {
 /* Until at most `pending` groups, the youngest, are on their way. */
 template <int pending> __device__ __forceinline__ void wgmma_wait(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("wgmma_wait is not on simt yet", file, line);
+  assay_simt->hopper->wgmma_wait(pending, file, line);
 #else
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 #endif
@@ -71,39 +71,38 @@ template <class T, int count> __device__ __forceinline__ void wgmma_order(T (&re
 /* Fields: address / 16 in bits 0..13, leading / 16 in 16..29, stride / 16 in 32..45, swizzle in 62..63. */
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void *shared, uint32_t stride_bytes, uint32_t leading_bytes,
                                                      tensor_swizzle swizzle ASSAY_AT) {
-#ifdef ASSAY_SIMT
-  (void)shared;
-  (void)stride_bytes;
-  (void)leading_bytes;
-  (void)swizzle;
-  assay_simt->fault("wgmma_descriptor is not on simt yet", file, line);
-  return 0;
-#else
   const uint64_t kind = swizzle == swizzle_none ? 0u : swizzle == swizzle_128 ? 1u : swizzle == swizzle_64 ? 2u : 3u;
-  return static_cast<uint64_t>((shared_address(shared) & 0x3FFFFu) >> 4) |
-         static_cast<uint64_t>((leading_bytes & 0x3FFFFu) >> 4) << 16 |
-         static_cast<uint64_t>((stride_bytes & 0x3FFFFu) >> 4) << 32 | kind << 62;
+#ifdef ASSAY_SIMT
+  const uint64_t address = assay_simt->hopper->wgmma_address(shared, file, line);
+#else
+  const uint64_t address = shared_address(shared);
 #endif
+  return (address & 0x3FFFFu) >> 4 | static_cast<uint64_t>((leading_bytes & 0x3FFFFu) >> 4) << 16 |
+         static_cast<uint64_t>((stride_bytes & 0x3FFFFu) >> 4) << 32 | kind << 62;
 }
 
 #ifdef ASSAY_SIMT
 
+template <class T, int N> inline void simt_wgmma(const assay_simt_wgmma &product, const char *file, int32_t line) {
+  static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  assay_simt->hopper->wgmma_issue(&product, file, line);
+}
+
 template <class T, int N, bool trans_b = false>
 inline void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate ASSAY_AT) {
-  (void)d;
-  (void)a;
-  (void)b;
-  (void)accumulate;
-  assay_simt->fault("wgmma_m64k16 is not on simt yet", file, line);
+  simt_wgmma<T, N>({d, nullptr, a, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
 }
 
 template <class T, int N, bool trans_b = false>
 inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate ASSAY_AT) {
-  (void)d;
-  (void)a;
-  (void)b;
-  (void)accumulate;
-  assay_simt->fault("wgmma_m64k16 is not on simt yet", file, line);
+  simt_wgmma<T, N>({d, a, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
+}
+
+template <class T, int N, bool trans_b = false, int count>
+inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[count], int32_t first, uint64_t b,
+                         bool accumulate ASSAY_AT) {
+  simt_wgmma<T, N>({d, a + first, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
 }
 
 #else
@@ -153,7 +152,8 @@ inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, 
       : ASSAY_D##count(0)                                                                                              \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(trans_b ? 1 : 0))
 
-/* d = a · b, or d += a · b. */
+/* d = a · b, or d += a · b. A in registers must stay where it is until the wait, so not in a copy that goes out of
+ * scope: of a longer array, name the first of the four. */
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
@@ -206,6 +206,13 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (
     ASSAY_WGMMA_REGISTERS("256", "f16", 128, "128", "129", "130", "131", "132", "133", "134");
   else if constexpr (N == 256)
     ASSAY_WGMMA_REGISTERS("256", "bf16", 128, "128", "129", "130", "131", "132", "133", "134");
+}
+
+template <class T, int N, bool trans_b = false, int count>
+__device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[count], int32_t first, uint64_t b,
+                                             bool accumulate) {
+  const uint32_t four[4] = {a[first], a[first + 1], a[first + 2], a[first + 3]};
+  wgmma_m64k16<T, N, trans_b>(d, four, b, accumulate);
 }
 
 #undef ASSAY_WGMMA_SHARED

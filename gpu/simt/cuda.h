@@ -91,9 +91,10 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_BALLOT,
   ASSAY_SIMT_ANY,
   ASSAY_SIMT_ALL,
-  ASSAY_SIMT_MMA, /* from here to STMATRIX: value is the address of the lane's operands (hopper.h) */
+  ASSAY_SIMT_MMA, /* from here to STMATRIX, value is the address of the lane's operands (hopper.h) */
   ASSAY_SIMT_LDMATRIX,
   ASSAY_SIMT_STMATRIX,
+  ASSAY_SIMT_WGMMA_WAIT, /* value: groups that may be left */
   ASSAY_SIMT_NAMED_SYNC,
   ASSAY_SIMT_NAMED_ARRIVE,
   ASSAY_SIMT_MBARRIER_WAIT,

@@ -32,6 +32,15 @@ typedef struct assay_simt_bulk {
   uint32_t bytes;
 } assay_simt_bulk;
 
+/* A product of a warpgroup, as one thread issues it. What the pointers name must live until its wait. */
+typedef struct assay_simt_wgmma {
+  float *d;          /* n / 2 */
+  const uint32_t *a; /* 4; NULL: descriptor_a */
+  uint64_t descriptor_a, descriptor_b;
+  int32_t n;
+  bool half, trans_b, accumulate;
+} assay_simt_wgmma;
+
 typedef struct assay_simt_hopper {
   /* cp.async: the thread's own queue. */
   void (*copy_begin)(const assay_simt_copy *copy);
@@ -49,6 +58,12 @@ typedef struct assay_simt_hopper {
   void (*bulk_commit)(void);
   void (*bulk_wait)(int32_t pending, bool only_read);
   void (*proxy_fence)(void);
+  /* wgmma */
+  uint64_t (*wgmma_address)(const void *shared, const char *file, int32_t line);
+  void (*wgmma_fence)(void);
+  void (*wgmma_issue)(const assay_simt_wgmma *product, const char *file, int32_t line);
+  void (*wgmma_commit)(void);
+  void (*wgmma_wait)(int32_t pending, const char *file, int32_t line);
   /* Named barriers. */
   void (*named_barrier)(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
 } assay_simt_hopper;

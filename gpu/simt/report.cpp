@@ -42,6 +42,7 @@ const char *op_name(assay_simt_op op) {
                                                          "mma",
                                                          "ldmatrix",
                                                          "stmatrix",
+                                                         "wgmma_wait",
                                                          "named_barrier_sync",
                                                          "named_barrier_arrive",
                                                          "mbarrier_wait"};

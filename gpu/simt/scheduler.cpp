@@ -99,7 +99,7 @@ void hang() {
   fail();
 }
 
-static void yield() {
+void yield() {
   push_back(current());
   engine_idle();
   wait_for_turn();
@@ -158,7 +158,7 @@ static void run_block() {
   now.thread = first;
   race_turn(first);
   fiber_switch(&block.host, fiber);
-  if (!block.failed && (!engine_end_block() || !shared_end_block())) block.failed = true;
+  if (!block.failed && (!engine_end_block() || !wgmma_end_block() || !shared_end_block())) block.failed = true;
 }
 
 /* Block k of the order is (start + k·step) mod count, step coprime to count. */

@@ -180,6 +180,18 @@ bool engine_end_block(); /* false: something was under way, reported */
 void engine_drop();      /* forgets everything */
 void engine_idle();      /* a thread polls: now and then something under way is done */
 
+/* wgmma.cpp */
+uint64_t wgmma_address(const void *shared, const char *file, int32_t line);
+void wgmma_fence();
+void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line);
+void wgmma_commit();
+void wgmma_wait(int32_t pending, const char *file, int32_t line);
+void wgmma_finish(const Warp *w); /* what its lanes, all at their wait, wait for */
+bool wgmma_end_block();           /* false: something was not waited for, reported */
+
+/* scheduler.cpp */
+void yield();
+
 /* proxy.cpp: shared memory as the copy engine and wgmma see it */
 void proxy_watch(); /* from here on, for the rest of the block */
 void proxy_fence();

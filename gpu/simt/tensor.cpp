@@ -86,6 +86,8 @@ void collective(const Warp *w, assay_simt_op op) {
   }
   if (op == ASSAY_SIMT_MMA)
     mma(w);
+  else if (op == ASSAY_SIMT_WGMMA_WAIT)
+    wgmma_finish(w);
   else
     matrix(w, op == ASSAY_SIMT_LDMATRIX);
 }

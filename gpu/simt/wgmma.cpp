@@ -1,0 +1,285 @@
+/* wgmma.cpp: products of a warpgroup. A thread that issues one leaves a note; from then on its accumulators are NaN.
+ * When the lanes of a warp wait, after all other threads had their turn, the last one reads the operands, shared memory
+ * as the engine sees it, and computes the warp's 16 rows for all. So whatever is overwritten too early, not fenced,
+ * or read too early gives wrong numbers. Each element is summed in f32, k upwards. */
+#include "simt/scheduler.h"
+
+#include <stdlib.h>
+
+#include "gpu/lib/types.cuh"
+
+namespace assay_simt_host {
+
+using assay_simt_device::bf16;
+using assay_simt_device::f16;
+using assay_simt_device::to_float;
+
+constexpr uint32_t max_issued = 256, max_accumulators = 6;
+
+struct Issue {
+  assay_simt_wgmma product;
+  uint32_t accumulator, group;
+  const char *file;
+  int32_t line;
+};
+
+struct Accumulator {
+  float *d; /* NULL: free */
+  int32_t n;
+  uint32_t issued; /* products under way */
+  float value[128];
+};
+
+struct Queue {
+  uint64_t block;
+  bool fenced;
+  uint32_t first, end; /* issues, modulo max_issued */
+  uint32_t committed;
+  uint64_t total;
+  Accumulator accumulator[max_accumulators];
+  Issue issue[max_issued];
+};
+
+static Queue *queues[max_threads];
+static uint64_t used_by; /* the last block that issued any */
+
+[[noreturn]] static void wrong(const char *what, const char *file, int32_t line) {
+  report(ASSAY_ERR_DEVICE, "thread %u: wgmma: %s at %s:%d", current()->number, what, base_name(file), line);
+  fail();
+}
+
+static Queue *queue_of(const Thread *t) {
+  Queue *&q = queues[t->number];
+  if (q == nullptr && (q = static_cast<Queue *>(calloc(1, sizeof *q))) == nullptr) {
+    report(ASSAY_ERR_MEMORY, "no memory for the products of a thread");
+    fail();
+  }
+  if (q->block == block.count) return q;
+  q->block = block.count;
+  q->fenced = false;
+  q->first = q->end = q->committed = 0;
+  q->total = 0;
+  for (Accumulator &a : q->accumulator)
+    a.d = nullptr;
+  return q;
+}
+
+uint64_t wgmma_address(const void *shared, const char *file, int32_t line) {
+  const int64_t offset = shared_offset(shared, 16);
+  if (offset < 0) wrong("descriptor of an address outside of shared memory", file, line);
+  if (offset % 16 != 0) wrong("descriptor of an address that is not a multiple of 16", file, line);
+  if (offset >= 1 << 18) wrong("descriptor of an address beyond 256 KB", file, line);
+  return static_cast<uint64_t>(offset);
+}
+
+void wgmma_fence() {
+  proxy_watch();
+  queue_of(current())->fenced = true;
+}
+
+void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line) {
+  proxy_watch();
+  Queue *q = queue_of(current());
+  used_by = block.count;
+  Accumulator *a = nullptr, *unused = nullptr;
+  for (Accumulator &known : q->accumulator) {
+    if (known.d == product->d) a = &known;
+    if (known.d == nullptr) unused = &known;
+  }
+  if (!q->fenced && (a == nullptr || product->a != nullptr))
+    wrong("no wgmma_fence since the last wait, after which registers may have been touched", file, line);
+  if (q->end - q->first == max_issued) wrong("more than 256 products under way", file, line);
+  if (a != nullptr && a->n != product->n) wrong("accumulators of another shape are under way", file, line);
+  if (a == nullptr) {
+    if (unused == nullptr) wrong("more than 6 accumulators under way", file, line);
+    a = unused;
+    a->d = product->d;
+    a->n = product->n;
+    a->issued = 0;
+    const size_t bytes = sizeof(float) * static_cast<size_t>(product->n / 2);
+    if (product->accumulate) memcpy(a->value, product->d, bytes);
+    memset(product->d, 0xFF, bytes);
+  }
+  ++a->issued;
+  q->issue[q->end++ % max_issued] =
+      Issue{*product, static_cast<uint32_t>(a - q->accumulator), q->committed, file, line};
+  ++q->total;
+}
+
+void wgmma_commit() {
+  ++queue_of(current())->committed;
+}
+
+void wgmma_wait(int32_t pending, const char *file, int32_t line) {
+  yield();
+  (void)warp(ASSAY_SIMT_WGMMA_WAIT, 0, 0xFFFFFFFFu, static_cast<uint64_t>(pending), 0, file, line);
+  queue_of(current())->fenced = false;
+}
+
+/* ---- operands -------------------------------------------------------------------------------------------- */
+
+struct Descriptor {
+  int64_t start, leading, stride;
+  int64_t chunks; /* of 16 bytes in the swizzle's width; 1 without */
+};
+
+static Descriptor read(uint64_t bits, const Issue &from) {
+  const int64_t chunks[] = {1, 8, 4, 2};
+  const Descriptor d = {static_cast<int64_t>(bits & 0x3FFFu) << 4, static_cast<int64_t>(bits >> 16 & 0x3FFFu) << 4,
+                        static_cast<int64_t>(bits >> 32 & 0x3FFFu) << 4, chunks[bits >> 62]};
+  if ((d.start >> 7 & (d.chunks - 1)) != 0)
+    wrong("descriptor: the address is not aligned to the swizzle's pattern (1024, 512, 256 bytes)", from.file,
+          from.line);
+  return d;
+}
+
+static void chunk(int64_t at, const Descriptor &d, const Issue &from, float *to) {
+  at ^= (at >> 7 & (d.chunks - 1)) << 4;
+  if (at + 16 > shared_used() || shared_offset(shared_arena + at, 16) < 0)
+    wrong("a descriptor leads outside of its array in shared memory", from.file, from.line);
+  uint16_t bits[8];
+  memcpy(bits, proxy_view() + at, sizeof bits);
+  for (int i = 0; i < 8; ++i)
+    to[i] = from.product.half ? to_float(f16{bits[i]}) : to_float(bf16{bits[i]});
+}
+
+/* Rows `row` and up of a K-major operand, 16 of k: to[r * 16 + k]. */
+static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &from, float *to) {
+  const int64_t pitch = d.chunks * 16, next = d.chunks == 1 ? d.leading : 16;
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t half = 0; half < 2; ++half)
+      chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, d, from, to + r * 16 + half * 8);
+}
+
+/* b[k * n + column]. */
+static void operand_b(const Issue &from, float *b) {
+  const Descriptor d = read(from.product.descriptor_b, from);
+  const int64_t n = from.product.n;
+  if (!from.product.trans_b) {
+    static float turned[256 * 16];
+    rows(d, 0, n, from, turned);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t k = 0; k < 16; ++k)
+        b[k * n + i] = turned[i * 16 + k];
+    return;
+  }
+  for (int64_t k = 0; k < 16; ++k)
+    for (int64_t i = 0; i < n / 8; ++i) {
+      const int64_t at = d.chunks == 1
+                             ? i * d.stride + k / 8 * d.leading + k % 8 * 16
+                             : i % d.chunks * 16 + i / d.chunks * d.leading + k % 8 * d.chunks * 16 + k / 8 * d.stride;
+      chunk(d.start + at, d, from, b + k * n + i * 8);
+    }
+}
+
+static void operand_a(const Warp *w, const Issue *const *issue, float *a) {
+  if (issue[0]->product.a == nullptr) {
+    const int64_t row = w->thread->number / 32 % 4 * 16;
+    rows(read(issue[0]->product.descriptor_a, *issue[0]), row, 16, *issue[0], a);
+    return;
+  }
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t pair = issue[lane]->product.a[i];
+      float *to = a + (lane / 4 + i % 2 * 8) * 16 + lane % 4 * 2 + i / 2 * 8;
+      for (int k = 0; k < 2; ++k) {
+        const uint16_t bits = static_cast<uint16_t>(pair >> (16 * k));
+        to[k] = issue[lane]->product.half ? to_float(f16{bits}) : to_float(bf16{bits});
+      }
+    }
+}
+
+/* ---- the warp's rows ------------------------------------------------------------------------------------- */
+
+static bool alike(const Issue *a, const Issue *b) {
+  const assay_simt_wgmma &x = a->product, &y = b->product;
+  return x.n == y.n && x.half == y.half && x.trans_b == y.trans_b && x.accumulate == y.accumulate &&
+         (x.a == nullptr) == (y.a == nullptr) && (x.a != nullptr || x.descriptor_a == y.descriptor_a) &&
+         x.descriptor_b == y.descriptor_b && a->group == b->group && a->accumulator == b->accumulator;
+}
+
+static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) {
+  static float a[16 * 16], b[16 * 256], d[16 * 256];
+  const assay_simt_wgmma &p = issue[0]->product;
+  const int64_t n = p.n;
+  operand_a(w, issue, a);
+  operand_b(*issue[0], b);
+  const auto each = [&](auto use) { /* use(the lane's value, its place in d) */
+                                    for (int lane = 0; lane < 32; ++lane) {
+                                      float *value = q[lane]->accumulator[issue[lane]->accumulator].value;
+                                      for (int64_t i = 0; i < n / 2; ++i)
+                                        use(value + i,
+                                            d + (lane / 4 + i / 2 % 2 * 8) * n + i / 4 * 8 + lane % 4 * 2 + i % 2);
+                                    }
+  };
+  if (p.accumulate)
+    each([](float *value, float *at) { *at = *value; });
+  else
+    memset(d, 0, sizeof(float) * static_cast<size_t>(16 * n));
+  for (int64_t r = 0; r < 16; ++r)
+    for (int64_t k = 0; k < 16; ++k) {
+      const float x = a[r * 16 + k];
+      const float *const from = b + k * n;
+      float *const to = d + r * n;
+      for (int64_t i = 0; i < n; ++i)
+        to[i] += x * from[i];
+    }
+  each([](float *value, float *at) { *value = *at; });
+}
+
+void wgmma_finish(const Warp *w) {
+  Queue *q[32];
+  for (int lane = 0; lane < 32; ++lane)
+    q[lane] = queue_of(w->thread + lane);
+  const uint32_t pending = static_cast<uint32_t>(w->thread->value);
+  for (;;) {
+    const Issue *issue[32];
+    int there = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+      issue[lane] = &q[lane]->issue[q[lane]->first % max_issued];
+      there += q[lane]->first != q[lane]->end && issue[lane]->group + pending < q[lane]->committed;
+    }
+    if (there == 0) return;
+    for (int lane = 0; lane < 32; ++lane)
+      if (there != 32 || !alike(issue[0], issue[lane]))
+        wrong("the lanes of a warp issued different products", issue[0]->file, issue[0]->line);
+    multiply(w, q, issue);
+    for (int lane = 0; lane < 32; ++lane) {
+      Accumulator *a = &q[lane]->accumulator[issue[lane]->accumulator];
+      ++q[lane]->first;
+      if (--a->issued > 0) continue;
+      for (int32_t i = 0; i < a->n / 2; ++i) {
+        uint32_t bits;
+        memcpy(&bits, a->d + i, sizeof bits);
+        if (bits != 0xFFFFFFFFu)
+          wrong("accumulators were written before the wait", issue[lane]->file, issue[lane]->line);
+      }
+      memcpy(a->d, a->value, sizeof(float) * static_cast<size_t>(a->n / 2));
+      a->d = nullptr;
+    }
+  }
+}
+
+bool wgmma_end_block() {
+  if (used_by != block.count) return true;
+  for (uint32_t i = 0; i < block.threads; ++i) {
+    const Queue *q = queue_of(&block.thread[i]), *first = queue_of(&block.thread[i / 128 * 128]);
+    const Issue *last = &q->issue[(q->end - 1) % max_issued];
+    if (q->first != q->end) {
+      report(ASSAY_ERR_DEVICE, "thread %u ends without a wait for its wgmma at %s:%d", i, base_name(last->file),
+             last->line);
+      return false;
+    }
+    if (q->total != first->total) {
+      report(ASSAY_ERR_DEVICE,
+             "the warps of a warpgroup issued different numbers of wgmma: thread %u %llu, thread %u "
+             "%llu",
+             i, static_cast<unsigned long long>(q->total), i / 128 * 128,
+             static_cast<unsigned long long>(first->total));
+      return false;
+    }
+  }
+  return true;
+}
+
+} /* namespace assay_simt_host */
