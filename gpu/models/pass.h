@@ -15,6 +15,32 @@
 #include "assay/variant.h"
 #include "core/model_step.h"
 
+/* Mistakes that a test plants, one at a time, to see them found; a build without ASSAY_ENGINE_MUTANT has none. */
+#ifdef ASSAY_ENGINE_MUTANT
+enum {
+  ENGINE_NO_MISTAKE,
+  ENGINE_SLOT_OF_NEIGHBOUR,
+  ENGINE_STALE_LENGTH,
+  ENGINE_STALE_TABLE,
+  ENGINE_PAD_WRITES,
+  ENGINE_UPLOAD_TOO_EARLY,
+  ENGINE_STEP_TOO_EARLY,
+  ENGINE_PINNED_TOO_EARLY,
+  ENGINE_TOKENS_OVERWRITTEN,
+  ENGINE_ARRANGED_TOO_EARLY,
+  ENGINE_NOT_ARRANGED,
+  ENGINE_NOT_CARRIED,
+  ENGINE_OTHER_HALF,
+  ENGINE_COPIES_LOST,
+  ENGINE_STEP_NUMBER_STALE,
+  ENGINE_RESIDUAL_AFTER_NORM,
+  ENGINE_MISTAKES
+};
+#define MISTAKE(which) (ASSAY_ENGINE_MUTANT == (which))
+#else
+#define MISTAKE(which) 0
+#endif
+
 /* ---- which operators and variants (choice.c) ---- */
 
 typedef enum pass_form {
@@ -56,6 +82,7 @@ typedef struct pass {
 
   /* Device memory, one allocation. Tensors of a step have its sizes; their data stay where they are. */
   void *memory;
+  int64_t memory_bytes;
   assay_tensor *weight;   /* as assay_model_weight_spec orders them */
   struct pass_name *name; /* of weights, by hash */
   int64_t name_mask;

@@ -7,7 +7,7 @@
 #include "core/registry.h"
 #include "gpu/models/pass.h"
 
-enum { ALIGNMENT = 256 };
+enum { ALIGNMENT = 256, POISONED_BYTES = 1 << 26 };
 
 static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
@@ -128,6 +128,21 @@ static assay_status upload_zeros(pass *m, assay_error *error) {
   return status;
 }
 
+/* A key that nobody wrote is NaN, so that it shows in whatever reads it; large pools are left as they are. */
+static assay_status upload_pools(pass *m, assay_error *error) {
+  const assay_tensor *const of[] = {&m->k_pool, &m->v_pool};
+  assay_status status = ASSAY_OK;
+  for (size_t i = 0; i < sizeof of / sizeof of[0] && status == ASSAY_OK && bytes_of(of[i]) <= POISONED_BYTES; ++i) {
+    void *nans = malloc((size_t)bytes_of(of[i]));
+    if (nans == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+    memset(nans, 0xFF, (size_t)bytes_of(of[i]));
+    status = m->device->upload(of[i]->data, nans, bytes_of(of[i]), error);
+    if (status == ASSAY_OK) status = m->device->synchronize(error);
+    free(nans);
+  }
+  return status;
+}
+
 void pass_close(pass *m) {
   if (m == NULL) return;
   pass_choices_close(m);
@@ -148,6 +163,7 @@ static assay_status fill(pass *m, const assay_model_weights *weights, assay_erro
   assay_status status = m->device->alloc(wanted.bytes, &memory, error);
   if (status != ASSAY_OK) return status;
   m->memory = memory;
+  m->memory_bytes = wanted.bytes;
   (void)lay_out(m, memory);
   m->host = malloc((size_t)wanted.largest);
   if (m->host == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
@@ -155,6 +171,7 @@ static assay_status fill(pass *m, const assay_model_weights *weights, assay_erro
     status = m->device->upload(m->weight[i].data, weights->tensor[i].data, bytes_of(&m->weight[i]), error);
   if (status == ASSAY_OK) status = m->device->synchronize(error);
   if (status == ASSAY_OK) status = upload_zeros(m, error);
+  if (status == ASSAY_OK) status = upload_pools(m, error);
   return status == ASSAY_OK ? upload_rope(m, error) : status;
 }
 

@@ -93,6 +93,13 @@ static void norm_of_waiting(pass *m, const char *name, const assay_tensor *y) {
     pass_take(m, m->waiting.post, m->waiting.y, 0, m->waiting.y->shape[1]);
   }
   m->layer = layer;
+  if (MISTAKE(ENGINE_RESIDUAL_AFTER_NORM)) {
+    (void)call_norm(m, name, x, NULL, y);
+    through = true;
+    m->layer = m->waiting.layer;
+    residual_alone(m);
+    m->layer = layer;
+  }
   if (!through && !biased) through = call_norm(m, name, m->waiting.y, x, y);
   m->layer = m->waiting.layer;
   if (!through) residual_alone(m);

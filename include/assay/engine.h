@@ -60,7 +60,8 @@ int64_t assay_engine_left(const assay_engine *engine, int32_t request); /* promp
 /* One request's share of a step. */
 typedef struct assay_engine_part {
   int32_t request;
-  int64_t tokens; /* 1 .. left() of the prompt; with left() 0: 1 */
+  int64_t tokens;        /* 1 .. left() of the prompt; with left() 0: 1 */
+  const int32_t *forced; /* with left() 0: this id goes on, not the chosen one; NULL: the chosen one */
 } assay_engine_part;
 
 /* Reserves slots, uploads tables and lengths beside the step before, queues the step and the choice of the next token
@@ -72,6 +73,9 @@ assay_status assay_engine_step(assay_engine *engine, const assay_engine_part *pa
 assay_status assay_engine_tokens(assay_engine *engine, int32_t request, const int32_t **ids, int64_t *count,
                                  assay_error *error);
 assay_status assay_engine_wait(assay_engine *engine, assay_error *error);
+/* Logits [rows, V] that the last step's choices were made from, in the order of its parts, those whose prompt is not
+ * through left out. Waits. ASSAY_ERR_INPUT: another number of rows. */
+assay_status assay_engine_logits(assay_engine *engine, int64_t rows, double *logits, assay_error *error);
 assay_status assay_engine_release(assay_engine *engine, int32_t request, assay_error *error);
 
 /* ---- what was done --------------------------------------------------------------------------------------- */

@@ -1,0 +1,68 @@
+/* simt_engine_mutant_test.c: the engine with a mistake planted, one at a time: each gives some request other tokens, in
+ * every order of lanes that is named with it. The engine's sources are compiled in here, in place of the library's. */
+#if defined(ASSAY_HAVE_SIMT)
+static int engine_mutant;
+#define ASSAY_ENGINE_MUTANT engine_mutant
+#include "gpu/models/stages.c"
+#undef TRY
+#include "gpu/models/engine.c"
+#include "gpu/models/engine_graph.c"
+#include "gpu/models/engine_step.c"
+
+#include <criterion/criterion.h>
+
+#include "conformance/builtin.h"
+#include "engine_scenario.h"
+
+enum { OWN_LAGS = 1 << ASSAY_LANE_OWN, UP_LAGS = 1 << ASSAY_LANE_UP, DOWN_LAGS = 1 << ASSAY_LANE_DOWN };
+
+static const struct {
+  int mistake;
+  const char *name;
+  uint32_t lag;
+} mistakes[] = {
+    {ENGINE_SLOT_OF_NEIGHBOUR, "a row writes to the first row's slot", 0},
+    {ENGINE_STALE_LENGTH, "lengths of an earlier step in a graph", 0},
+    {ENGINE_STALE_TABLE, "a block that was cloned stays in the table", 0},
+    {ENGINE_PAD_WRITES, "a pad row writes to a live block", 0},
+    {ENGINE_UPLOAD_TOO_EARLY, "tables are uploaded while the step before the last reads them", OWN_LAGS | DOWN_LAGS},
+    {ENGINE_STEP_TOO_EARLY, "a step begins before its inputs are there", UP_LAGS},
+    {ENGINE_PINNED_TOO_EARLY, "pinned memory is filled again before it was read", OWN_LAGS | UP_LAGS | DOWN_LAGS},
+    {ENGINE_TOKENS_OVERWRITTEN, "tokens are overwritten before they came down", DOWN_LAGS},
+    {ENGINE_ARRANGED_TOO_EARLY, "ids are arranged where tokens have not come down from", DOWN_LAGS},
+    {ENGINE_NOT_ARRANGED, "ids stay in the order of the step before", 0},
+    {ENGINE_NOT_CARRIED, "the next id of a request that waits is lost", 0},
+    {ENGINE_OTHER_HALF, "inputs go to the other half", 0},
+    {ENGINE_COPIES_LOST, "a shared block is not copied", 0},
+    {ENGINE_STEP_NUMBER_STALE, "every draw is the first", 0},
+    {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0},
+};
+
+static assay_error test_error;
+static scenario right, wrong;
+
+Test(engine_mutants, every_mistake_shows) {
+  char text[200] = "";
+  bool planted[ENGINE_MISTAKES] = {true};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  const assay_model_config config = scenario_model(1);
+  assay_model_weights weights;
+  cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
+  scenario_alone(&config, &weights, "simt", &right);
+  cr_assert_eq(right.status, ASSAY_OK, "%s", right.error.text);
+  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
+    engine_mutant = ENGINE_NO_MISTAKE;
+    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, &wrong);
+    cr_assert(!scenario_differs(&wrong, &right, text, sizeof text), "%s", text);
+    engine_mutant = mistakes[i].mistake;
+    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, &wrong);
+    cr_expect(scenario_differs(&wrong, &right, text, sizeof text), "not seen: %s", mistakes[i].name);
+    planted[mistakes[i].mistake] = true;
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+  for (int m = 0; m < ENGINE_MISTAKES; ++m)
+    cr_expect(planted[m], "mistake %d is not in the list", m);
+  assay_model_weights_free(&weights);
+}
+#endif

@@ -1,0 +1,168 @@
+/* engine_graph.c: one step's calls, and graphs of them: a decode step with pad rows for each bucket and each half. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/models/engine_parts.h"
+
+static void aim_vector(assay_tensor *t, void *data, int64_t count) {
+  t->data = data;
+  t->shape[0] = count;
+}
+
+void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t logits, bool wide, int64_t ids,
+                assay_error *error) {
+  const engine_input *in = &e->on[half];
+  pass *m = e->m;
+  pass_resize(m, N, requests, logits);
+  aim_vector(&m->ids, e->ids + ids, N);
+  aim_vector(&m->positions, wide ? in->wide_positions : in->positions, N);
+  aim_vector(&m->slots, wide ? in->wide_slots : in->slots, N);
+  aim_vector(&m->kv_len, in->kv_len, requests);
+  aim_vector(&m->cu_q, in->cu_q, requests + 1);
+  aim_vector(&m->rows, in->rows, logits);
+  m->table.data = in->table;
+  m->table.shape[0] = requests;
+  m->table.shape[1] = m->table.stride[0] = e->W;
+  m->decode = !wide;
+  m->layer = -1;
+  m->status = ASSAY_OK;
+  m->error = error;
+  m->taps = NULL;
+  m->waiting.post = m->waiting.residual = NULL;
+}
+
+static assay_tensor vector(void *data, assay_dtype dtype, int64_t count) {
+  return (assay_tensor){.data = data, .dtype = dtype, .rank = 1, .shape = {count}, .stride = {1}};
+}
+
+static void choose_tokens(assay_engine *e, int half) {
+  const engine_input *in = &e->on[half];
+  const int64_t rows = e->m->logits.shape[0];
+  const pass_param none[] = {{NULL, 0}};
+  const pass_arg args[] = {{"logits", e->m->logits},
+                           {"seed", vector(in->seed, ASSAY_I64, rows)},
+                           {"step", vector(in->step, ASSAY_I32, rows)},
+                           {"request", vector(in->id, ASSAY_I64, rows)},
+                           {"temperature", vector(in->temperature, ASSAY_F32, rows)},
+                           {"top_k", vector(in->top_k, ASSAY_I32, rows)},
+                           {"top_p", vector(in->top_p, ASSAY_F32, rows)},
+                           {"min_p", vector(in->min_p, ASSAY_F32, rows)},
+                           {"token", vector(e->ids + (1 - half) * e->N, ASSAY_I32, rows)},
+                           {"status", vector(e->status, ASSAY_I32, rows)},
+                           {.name = NULL}};
+  e->m->layer = -1;
+  e->m->stage = "token";
+  if (rows > 0) pass_call(e->m, "sampler", args, none);
+}
+
+assay_status engine_compute(assay_engine *e, int half) {
+  pass_forward(e->m);
+  choose_tokens(e, half);
+  return e->m->status;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------ */
+
+static assay_status decode_step(assay_engine *e, int64_t rows, int half, assay_error *error) {
+  engine_aim(e, half, rows, rows, rows, false, half * e->N, error);
+  return engine_compute(e, half);
+}
+
+/* Calls that a capture makes are counted when it is replayed. */
+static assay_status count_calls(engine_graph *g, pass_counts *counts, const int64_t *before, int32_t known,
+                                assay_error *error) {
+  g->count = counts->count;
+  g->calls = calloc((size_t)counts->count + 1, sizeof *g->calls);
+  if (g->calls == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
+  for (int32_t i = 0; i < counts->count; ++i) {
+    g->calls[i] = counts->row[i].calls - (i < known ? before[i] : 0);
+    counts->row[i].calls -= g->calls[i];
+  }
+  return ASSAY_OK;
+}
+
+static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half, assay_error *error) {
+  engine_graph *g = &bucket->half[half];
+  pass *m = e->m;
+  const int32_t known = m->counts.count;
+  int64_t *before = calloc((size_t)known + 1, sizeof *before);
+  if (before == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
+  for (int32_t i = 0; i < known; ++i)
+    before[i] = m->counts.row[i].calls;
+  void *stream = NULL;
+  assay_error late = {""};
+  assay_status status = e->device->graph_capture_begin(&stream, error);
+  if (status == ASSAY_OK) {
+    m->stream = stream;
+    status = decode_step(e, bucket->rows, half, error);
+    m->stream = e->device->stream();
+    const assay_status ended = e->device->graph_capture_end(&g->graph, &late);
+    if (status == ASSAY_OK && ended != ASSAY_OK) status = assay_fail(error, ended, "%s", late.text);
+  }
+  if (status == ASSAY_OK) status = count_calls(g, &m->counts, before, known, error);
+  free(before);
+  ++e->stats.captures;
+  return status;
+}
+
+/* Every bucket once with nothing but pad rows, call by call: what a first call loads or makes is not captured. */
+static assay_status warm(assay_engine *e, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
+    status = decode_step(e, e->bucket[b].rows, 0, error);
+  if (status == ASSAY_OK) status = e->device->synchronize(error);
+  for (int32_t i = 0; i < e->m->counts.count; ++i)
+    e->m->counts.row[i].calls = 0;
+  return status;
+}
+
+assay_status engine_capture(assay_engine *e, assay_error *error) {
+  pass *m = e->m;
+  assay_status status = ASSAY_OK;
+  for (int64_t rows = 1;; rows *= 2) {
+    e->bucket[e->buckets++].rows = rows < e->B ? rows : e->B;
+    if (rows >= e->B) break;
+  }
+  m->measuring = true;
+  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
+    status = decode_step(e, e->bucket[b].rows, 0, error);
+  m->measuring = false;
+  e->workspace_bytes = m->measured_bytes;
+  if (status == ASSAY_OK && !e->eager) status = warm(e, error);
+  if (status != ASSAY_OK || e->eager) return status;
+  status = e->device->alloc(e->workspace_bytes, &e->workspace, error);
+  void *const usual = m->workspace;
+  const int64_t usual_bytes = m->workspace_bytes;
+  m->workspace = e->workspace;
+  m->workspace_bytes = e->workspace_bytes;
+  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
+    for (int half = 0; half < 2 && status == ASSAY_OK; ++half)
+      status = capture_one(e, &e->bucket[b], half, error);
+  m->workspace = usual;
+  m->workspace_bytes = usual_bytes;
+  return status;
+}
+
+void engine_release_graphs(assay_engine *e) {
+  for (int32_t b = 0; b < e->buckets; ++b)
+    for (int half = 0; half < 2; ++half) {
+      if (e->bucket[b].half[half].graph != NULL) e->device->graph_release(e->bucket[b].half[half].graph);
+      free(e->bucket[b].half[half].calls);
+    }
+}
+
+engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows) {
+  int32_t b = 0;
+  while (e->bucket[b].rows < rows)
+    ++b;
+  return &e->bucket[b];
+}
+
+assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error) {
+  const engine_graph *g = &bucket->half[half];
+  const assay_status status = e->flow->replay(g->graph, error);
+  for (int32_t i = 0; i < g->count && status == ASSAY_OK; ++i)
+    e->m->counts.row[i].calls += g->calls[i];
+  ++e->stats.replays;
+  return status;
+}

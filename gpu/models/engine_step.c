@@ -1,0 +1,394 @@
+/* engine_step.c: one step: blocks reserved, inputs uploaded beside the step before, calls or a graph, tokens taken. */
+#include <string.h>
+
+#include "gpu/models/engine_parts.h"
+
+typedef long long ll; /* for messages */
+
+typedef struct step_plan {
+  const assay_engine_part *part;
+  int64_t parts, N, sampled, copies;
+  int half;
+  bool decode, arranged;
+  engine_bucket *bucket; /* NULL: call by call */
+} step_plan;
+
+/* ---- tokens that have come ----------------------------------------------------------------------------- */
+
+/* Tokens that are known and have slots: full blocks of them can be hit. */
+static assay_status commit(assay_engine *e, engine_request *r, assay_error *error) {
+  int64_t upto = assay_kv_length(e->kv, r->kv);
+  if (upto > r->known) upto = r->known;
+  if (upto <= r->committed) return ASSAY_OK;
+  const assay_status status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
+  if (status == ASSAY_OK) r->committed = upto;
+  return status;
+}
+
+static assay_status take_tokens(assay_engine *e, int32_t at, assay_error *error) {
+  const engine_sent *sent = &e->sent[at];
+  assay_status status = assay_kv_step_done(e->kv, sent->kv_step, error);
+  for (int64_t j = 0; j < sent->rows && status == ASSAY_OK; ++j) {
+    engine_request *r = &e->request[sent->request[j]];
+    if (!r->open || r->serial != sent->serial[j]) continue;
+    const int32_t token = e->ring[at * e->B + j];
+    const int64_t place = r->prompt + r->arrived;
+    if (token < 0) r->bad = true;
+    if (place == r->known && place <= e->options.max_length) r->text[r->known++] = token;
+    r->chosen[r->arrived++] = token;
+    if (!r->bad) status = commit(e, r, error);
+  }
+  return status;
+}
+
+assay_status engine_collect(assay_engine *e, bool wait, assay_error *error) {
+  assay_status status = e->broken;
+  if (status != ASSAY_OK) return assay_fail(error, status, "engine: a step before failed");
+  while (status == ASSAY_OK && e->collected < e->stats.steps) {
+    const int32_t at = (int32_t)(e->collected % ENGINE_RING);
+    bool reached = false;
+    status = e->flow->reached(MARK_DOWN + at, wait, &reached, error);
+    if (status != ASSAY_OK || !reached) break;
+    status = take_tokens(e, at, error);
+    ++e->collected;
+    wait = false;
+  }
+  e->broken = status;
+  return status;
+}
+
+/* ---- what the step needs --------------------------------------------------------------------------------- */
+
+static assay_status check_part(const assay_engine *e, const step_plan *p, int64_t i, assay_error *error) {
+  const assay_engine_part *part = &p->part[i];
+  if (part->request < 0 || part->request >= e->B || !e->request[part->request].open)
+    return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: found request %d, which is not open", (ll)i, part->request);
+  const engine_request *r = &e->request[part->request];
+  const int64_t left = r->prompt - r->computed, most = left > 0 ? left : 1;
+  if (part->tokens < 1 || part->tokens > most)
+    return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: tokens: found %lld, allowed 1 to %lld", (ll)i,
+                      (ll)part->tokens, (ll)most);
+  if (assay_kv_length(e->kv, r->kv) + part->tokens > e->options.max_length)
+    return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: length: found %lld, allowed 0 to %lld", (ll)i,
+                      (ll)(assay_kv_length(e->kv, r->kv) + part->tokens), (ll)e->options.max_length);
+  if (part->forced != NULL && left == 0 && (*part->forced < 0 || *part->forced >= e->m->config.vocab))
+    return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: forced: found id %d, allowed 0 to %lld", (ll)i, *part->forced,
+                      (ll)(e->m->config.vocab - 1));
+  for (int64_t j = 0; j < i; ++j)
+    if (p->part[j].request == part->request)
+      return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: request %d is in part %lld already", (ll)i, part->request,
+                        (ll)j);
+  return ASSAY_OK;
+}
+
+static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error) {
+  p->half = (int)(e->stats.steps & 1);
+  p->decode = true;
+  if (p->parts < 1 || p->parts > e->B)
+    return assay_fail(error, ASSAY_ERR_INPUT, "parts: found %lld, allowed 1 to %lld", (ll)p->parts, (ll)e->B);
+  for (int64_t i = 0; i < p->parts; ++i) {
+    const assay_status status = check_part(e, p, i, error);
+    if (status != ASSAY_OK) return status;
+    const engine_request *r = &e->request[p->part[i].request];
+    const int64_t left = r->prompt - r->computed;
+    p->N += p->part[i].tokens;
+    p->decode = p->decode && left == 0;
+    p->sampled += left <= p->part[i].tokens;
+  }
+  if (p->N > e->N)
+    return assay_fail(error, ASSAY_ERR_INPUT, "parts: found %lld tokens, allowed 1 to %lld", (ll)p->N, (ll)e->N);
+  p->bucket = p->decode && !e->eager ? engine_bucket_of(e, p->parts) : NULL;
+  return ASSAY_OK;
+}
+
+/* Blocks that the parts take, clones of shared last blocks included. */
+static int64_t blocks_needed(const assay_engine *e, const step_plan *p) {
+  const int64_t size = e->m->config.block_size;
+  int64_t need = 0;
+  for (int64_t i = 0; i < p->parts; ++i) {
+    const engine_request *r = &e->request[p->part[i].request];
+    const int64_t length = assay_kv_length(e->kv, r->kv), have = (length + size - 1) / size;
+    const int32_t *table = assay_kv_table(e->kv, r->kv, NULL);
+    need += (length + p->part[i].tokens + size - 1) / size - have;
+    need += length % size != 0 && assay_kv_count(e->kv, table[have - 1]) > 1;
+  }
+  return need;
+}
+
+static assay_status have_blocks(assay_engine *e, const step_plan *p, assay_error *error) {
+  const int64_t need = blocks_needed(e, p);
+  for (;;) {
+    assay_kv_stats s;
+    assay_kv_get_stats(e->kv, &s);
+    if (need <= s.free + s.idle - s.held) return ASSAY_OK;
+    if (e->collected == e->stats.steps)
+      return assay_fail(error, ASSAY_ERR_MEMORY, "step: pool exhausted: %lld blocks needed, %lld of %lld can be had",
+                        (ll)need, (ll)(s.free + s.idle - s.held), (ll)e->options.num_blocks);
+    const assay_status status = engine_collect(e, true, error);
+    if (status != ASSAY_OK) return status;
+  }
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------------------- */
+
+/* A row of the host's table: entries that are new since it was last this request's. True: it changed. */
+static bool put_table(assay_engine *e, int half, int64_t row, const engine_request *r) {
+  int64_t blocks = 0, from = 0;
+  const int32_t *table = assay_kv_table(e->kv, r->kv, &blocks);
+  int32_t *to = e->host[half].table + row * e->W;
+  if (e->row_serial[half][row] == r->serial) {
+    from = e->row_blocks[half][row]; /* the last one may have been cloned */
+    from -= from > 0 && !MISTAKE(ENGINE_STALE_TABLE);
+  }
+  e->row_serial[half][row] = r->serial;
+  e->row_blocks[half][row] = blocks;
+  bool changed = false;
+  for (int64_t j = from; j < blocks; ++j) {
+    changed = changed || to[j] != table[j];
+    to[j] = table[j];
+  }
+  return changed;
+}
+
+static void put_row(const engine_input *in, int64_t i, const engine_request *r) {
+  in->step[i] = MISTAKE(ENGINE_STEP_NUMBER_STALE) ? 0 : (int32_t)r->steps;
+  in->seed[i] = (int64_t)r->sampling.seed;
+  in->id[i] = (int64_t)r->sampling.id;
+  in->temperature[i] = (float)r->sampling.temperature;
+  in->top_p[i] = (float)r->sampling.top_p;
+  in->min_p[i] = (float)r->sampling.min_p;
+  in->top_k[i] = (int32_t)r->sampling.top_k;
+}
+
+static void put_pads(const engine_input *in, const step_plan *p) {
+  for (int64_t i = p->parts; p->bucket != NULL && i < p->bucket->rows; ++i) {
+    in->slots[i] = MISTAKE(ENGINE_PAD_WRITES) ? in->slots[0] : -1;
+    in->kv_len[i] = MISTAKE(ENGINE_PAD_WRITES) ? 1 : 0;
+    in->positions[i] = in->step[i] = in->top_k[i] = 0;
+    in->seed[i] = in->id[i] = 0;
+    in->rows[i] = (int32_t)i;
+    in->temperature[i] = in->min_p[i] = 0;
+    in->top_p[i] = 1;
+  }
+}
+
+/* Slots, positions, lengths, tables; *low .. *high: rows of the table that changed. */
+static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int64_t *high, assay_error *error) {
+  const engine_input *in = &e->host[p->half];
+  int64_t n = 0, sampled = 0;
+  in->cu_q[0] = 0;
+  *low = p->parts;
+  *high = -1;
+  for (int64_t i = 0; i < p->parts; ++i) {
+    engine_request *r = &e->request[p->part[i].request];
+    const int64_t tokens = p->part[i].tokens, length = assay_kv_length(e->kv, r->kv), left = r->prompt - r->computed;
+    int64_t *slots = (p->decode ? in->slots : in->wide_slots) + n;
+    int32_t *positions = (p->decode ? in->positions : in->wide_positions) + n;
+    const assay_status status =
+        assay_kv_reserve_append(e->kv, r->kv, tokens, slots, e->copies + p->copies, &p->copies, error);
+    if (status != ASSAY_OK) return status;
+    if (MISTAKE(ENGINE_SLOT_OF_NEIGHBOUR) && i > 0) slots[0] = (p->decode ? in->slots : in->wide_slots)[0];
+    for (int64_t t = 0; t < tokens; ++t)
+      positions[t] = (int32_t)(length + t);
+    if (!MISTAKE(ENGINE_STALE_LENGTH) || e->stats.steps < 4) in->kv_len[i] = (int32_t)(length + tokens);
+    n += tokens;
+    in->cu_q[i + 1] = (int32_t)n;
+    if (put_table(e, p->half, i, r)) {
+      if (i < *low) *low = i;
+      *high = i;
+    }
+    if (left > tokens) continue;
+    in->rows[sampled] = (int32_t)(n - 1);
+    put_row(in, sampled++, r);
+  }
+  put_pads(in, p);
+  for (int64_t c = 0; c < p->copies; ++c) {
+    in->copies[2 * c] = e->copies[c].source;
+    in->copies[2 * c + 1] = e->copies[c].target;
+  }
+  return ASSAY_OK;
+}
+
+/* ---- ids ------------------------------------------------------------------------------------------------- */
+
+static bool in_halves(const assay_engine *e, int64_t place) {
+  return place < 2 * e->N;
+}
+
+static bool takes_part(const step_plan *p, int32_t request) {
+  for (int64_t i = 0; i < p->parts; ++i)
+    if (p->part[i].request == request) return true;
+  return false;
+}
+
+/* Are the ids of the step's rows where they have to be, and nobody's next one where it is going to be overwritten? */
+static bool in_place(const assay_engine *e, const step_plan *p) {
+  if (!p->decode) return false;
+  if (MISTAKE(ENGINE_NOT_ARRANGED) && e->stats.steps > 2) return true;
+  for (int64_t i = 0; i < p->parts; ++i)
+    if (p->part[i].forced != NULL || e->request[p->part[i].request].place != p->half * e->N + i) return false;
+  for (int32_t r = 0; r < e->B; ++r)
+    if (e->request[r].open && e->request[r].sampled && in_halves(e, e->request[r].place) && !takes_part(p, r))
+      return MISTAKE(ENGINE_NOT_CARRIED);
+  return true;
+}
+
+/* Places of all the step's ids, in order, then of those that pause. Gives how many in all. */
+static int64_t put_index(assay_engine *e, const step_plan *p) {
+  const engine_input *in = &e->host[p->half];
+  const int64_t to = e->scratch[1 - e->which], rows = p->bucket != NULL ? p->bucket->rows : p->N;
+  int64_t n = 0, fresh = 0;
+  for (int64_t i = 0; i < p->parts; ++i) {
+    const engine_request *r = &e->request[p->part[i].request];
+    const bool prompt = r->computed < r->prompt;
+    const int32_t *text = prompt ? r->text + r->computed : p->part[i].forced;
+    for (int64_t t = 0; t < p->part[i].tokens; ++t) {
+      if (text != NULL) in->fresh[fresh] = text[t];
+      in->index[n++] = (int32_t)(text != NULL ? e->fresh[p->half] + fresh++ : r->place);
+    }
+  }
+  for (; n < rows; ++n)
+    in->index[n] = (int32_t)e->zero;
+  for (int64_t i = 0; i < rows && p->bucket != NULL; ++i)
+    in->behind[i] = (int32_t)(to + i);
+  for (int32_t q = 0; q < e->B; ++q) {
+    engine_request *r = &e->request[q];
+    if (!r->open || !r->sampled || takes_part(p, q)) continue;
+    in->index[n] = (int32_t)r->place;
+    if (!MISTAKE(ENGINE_NOT_CARRIED)) r->place = to + n;
+    ++n;
+  }
+  return n;
+}
+
+/* Words are moved: a table of single f32 is what the operator makes of them. */
+static void gather(assay_engine *e, int32_t *index, int64_t count, int64_t to) {
+  const assay_tensor table = {
+      .data = e->ids, .dtype = ASSAY_F32, .rank = 2, .shape = {e->ids_count, 1}, .stride = {1, 1}};
+  const assay_tensor places = {.data = index, .dtype = ASSAY_I32, .rank = 1, .shape = {count}, .stride = {1}};
+  const assay_tensor y = {.data = e->ids + to, .dtype = ASSAY_F32, .rank = 2, .shape = {count, 1}, .stride = {1, 1}};
+  const pass_arg args[] = {{"table", table}, {"ids", places}, {"y", y}, {.name = NULL}};
+  const pass_param none[] = {{NULL, 0}};
+  e->m->stage = "ids";
+  pass_call(e->m, "embedding", args, none);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------------------- */
+
+#define TRY(call)                                                                                                      \
+  do {                                                                                                                 \
+    const assay_status try_status = (call);                                                                            \
+    if (try_status != ASSAY_OK) return try_status;                                                                     \
+  } while (0)
+
+static assay_status upload(assay_engine *e, const step_plan *p, int64_t low, int64_t high, assay_error *error) {
+  const assay_device_flow *f = e->flow;
+  const engine_input *from = &e->host[p->half], *to = &e->on[MISTAKE(ENGINE_OTHER_HALF) ? 1 - p->half : p->half];
+  if (!MISTAKE(ENGINE_UPLOAD_TOO_EARLY)) TRY(f->after(ASSAY_LANE_UP, MARK_DONE + p->half, error));
+  TRY(f->copy(ASSAY_LANE_UP, to->base, from->base, from->row_bytes, error));
+  if (high >= low)
+    TRY(f->copy(ASSAY_LANE_UP, to->table + low * e->W, from->table + low * e->W, 4 * (high - low + 1) * e->W, error));
+  if (p->arranged || p->copies > 0 || !p->decode)
+    TRY(f->copy(ASSAY_LANE_UP, to->wide_slots, from->wide_slots, from->wide_bytes, error));
+  if (p->arranged) TRY(f->copy(ASSAY_LANE_UP, to->fresh, from->fresh, 4 * p->N, error));
+  TRY(f->mark(ASSAY_LANE_UP, MARK_UP + p->half, error));
+  return MISTAKE(ENGINE_STEP_TOO_EARLY) ? ASSAY_OK : f->after(ASSAY_LANE_OWN, MARK_UP + p->half, error);
+}
+
+static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathered, assay_error *error) {
+  const int64_t rows = p->bucket != NULL ? p->bucket->rows : p->N, own = p->half * e->N;
+  const int64_t scratch = e->scratch[e->which];
+  pass *m = e->m;
+  engine_aim(e, p->half, rows, p->bucket != NULL ? rows : p->parts, p->bucket != NULL ? rows : p->sampled, !p->decode,
+             p->arranged && p->bucket == NULL ? scratch : own, error);
+  if (p->arranged) gather(e, e->on[p->half].index, gathered, scratch);
+  if (p->arranged && p->bucket != NULL) gather(e, e->on[p->half].behind, rows, own);
+  if (p->copies > 0 && !MISTAKE(ENGINE_COPIES_LOST)) {
+    m->copies.data = e->on[p->half].copies;
+    m->copies.shape[0] = p->copies;
+    pass_copy_blocks(m);
+  }
+  if (m->status != ASSAY_OK) return m->status;
+  return p->bucket != NULL ? engine_replay(e, p->bucket, p->half, error) : engine_compute(e, p->half);
+}
+
+/* Tokens come down in the order of the rows that were sampled. */
+static assay_status send_tokens(assay_engine *e, const step_plan *p, assay_error *error) {
+  const int32_t at = (int32_t)(e->stats.steps % ENGINE_RING);
+  TRY(e->flow->mark(ASSAY_LANE_OWN, MARK_DONE + p->half, error));
+  TRY(e->flow->after(ASSAY_LANE_DOWN, MARK_DONE + p->half, error));
+  TRY(e->flow->copy(ASSAY_LANE_DOWN, e->ring + at * e->B, e->ids + (1 - p->half) * e->N, 4 * p->sampled, error));
+  return e->flow->mark(ASSAY_LANE_DOWN, MARK_DOWN + at, error);
+}
+
+/* What the requests are after the step. */
+static assay_status advance(assay_engine *e, const step_plan *p, assay_error *error) {
+  engine_sent *sent = &e->sent[e->stats.steps % ENGINE_RING];
+  sent->rows = 0;
+  for (int64_t i = 0; i < p->parts; ++i) {
+    engine_request *r = &e->request[p->part[i].request];
+    const bool prompt = r->computed < r->prompt;
+    if (prompt)
+      r->computed += p->part[i].tokens;
+    else if (p->part[i].forced != NULL) {
+      /* Which goes on is known now, whatever was chosen. */
+      r->text[r->prompt + r->steps - 1] = *p->part[i].forced;
+      r->known = r->prompt + r->steps;
+    }
+    TRY(commit(e, r, error));
+    if (prompt && r->computed < r->prompt) continue;
+    sent->request[sent->rows] = p->part[i].request;
+    sent->serial[sent->rows] = r->serial;
+    r->place = (1 - p->half) * e->N + sent->rows++;
+    r->sampled = true;
+    ++r->steps;
+  }
+  return ASSAY_OK;
+}
+
+static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) {
+  const int32_t at = (int32_t)(e->stats.steps % ENGINE_RING);
+  int64_t low, high, gathered = 0;
+  bool reached;
+  if (!MISTAKE(ENGINE_PINNED_TOO_EARLY)) TRY(e->flow->reached(MARK_UP + p->half, true, &reached, error));
+  TRY(put_inputs(e, p, &low, &high, error));
+  p->arranged = !in_place(e, p);
+  if (p->arranged) {
+    gathered = put_index(e, p);
+    e->which = 1 - e->which;
+  }
+  e->sent[at].kv_step = assay_kv_step_begin(e->kv);
+  TRY(upload(e, p, low, high, error));
+  if (e->stats.steps >= 2 && !MISTAKE(ENGINE_TOKENS_OVERWRITTEN))
+    TRY(e->flow->after(ASSAY_LANE_OWN, MARK_DOWN + (int32_t)((e->stats.steps - 2) % ENGINE_RING), error));
+  /* Arranging for a graph writes where the tokens of the step before are. */
+  if (e->stats.steps >= 1 && p->arranged && p->bucket != NULL && !MISTAKE(ENGINE_ARRANGED_TOO_EARLY))
+    TRY(e->flow->after(ASSAY_LANE_OWN, MARK_DOWN + (int32_t)((e->stats.steps - 1) % ENGINE_RING), error));
+  TRY(compute(e, p, gathered, error));
+  TRY(send_tokens(e, p, error));
+  return advance(e, p, error);
+}
+
+assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, int64_t count, assay_error *error) {
+  step_plan p = {.part = part, .parts = count};
+  TRY(engine_collect(e, false, error));
+  TRY(make_plan(e, &p, error));
+  while (e->stats.steps - e->collected >= ENGINE_RING)
+    TRY(engine_collect(e, true, error));
+  for (int64_t i = 0; i < count; ++i) {
+    const engine_request *r = &e->request[part[i].request];
+    while (part[i].forced != NULL && r->sampled && r->known < r->prompt + r->steps - 1)
+      TRY(engine_collect(e, true, error)); /* what went before is not known yet */
+  }
+  TRY(have_blocks(e, &p, error));
+  e->broken = run_step(e, &p, error);
+  if (e->broken != ASSAY_OK) return e->broken;
+  ++e->stats.steps;
+  e->stats.rows += p.N;
+  e->stats.pad_rows += p.bucket != NULL ? p.bucket->rows - p.parts : 0;
+  e->stats.prompt_tokens += p.decode ? 0 : p.N;
+  e->stats.copied_blocks += p.copies;
+  e->stats.arranged += p.arranged;
+  e->logit_rows = p.sampled;
+  return ASSAY_OK;
+}
