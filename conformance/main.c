@@ -50,11 +50,16 @@ static const char usage[] =
     "  assay truth onnx DIR      ONNX node cases (DIR/index.json, packed.bin) against the references\n"
     "  assay truth tensors DIR   recorded tensors: gpt-nano's forward pass, norms in safetensors; DIR or folders in "
     "it\n"
-    "  assay truth llama2c MODEL GOLDEN.json [--device ref|simt|cuda]   recorded greedy ids and logits of a model\n"
+    "  assay truth llama2c MODEL GOLDEN.json [--device ref|simt|cuda]   recorded greedy ids and logits of a model\n";
+
+static const char usage_models[] =
     "  assay generate --model F --ids 1,2,3 --steps N   ids that a forward pass gives (docs/models.md)\n"
     "      --model F             F.json: flat manifest; F.yaml: configuration with a seed; else a llama2.c checkpoint\n"
     "      --prompt-ids-file F   instead of --ids: a prompt a line, all in one batch\n"
     "      --device D            ref, simt or cuda, as far as built (ref); --chunk N: prompt tokens a step\n"
+    "      --eager               simt, cuda: no graphs; --paths: which variants were called how often, on standard "
+    "error\n"
+    "      --variant OP=NAME     forces a variant of an operator; --form NAME=off|on|auto: fused operators, for A/B\n"
     "      --mode exact|mirror   ref: f64 throughout (the usual), or rounded where a device stores\n"
     "      --sampler S           "
     "temperature=0.8,top_k=40,top_p=0.95,min_p=0,repetition=1,frequency=0,presence=0,seed=1;\n"
@@ -63,6 +68,10 @@ static const char usage[] =
     "  assay version\n"
     "\n"
     "exit: 0 all good and something ran, 1 failure, 2 bad input, 3 nothing ran, 77 no such device here\n";
+
+static int print_usage(FILE *to) {
+  return fputs(usage, to) < 0 || fputs(usage_models, to) < 0;
+}
 
 int main(int argc, char **argv) {
   assay_error error = {""};
@@ -83,8 +92,8 @@ int main(int argc, char **argv) {
   if (strcmp(command, "generate") == 0) return cli_generate_command(argc - 2, argv + 2);
   if (strcmp(command, "truth") == 0) return cli_truth_command(argc - 2, argv + 2);
   if (strcmp(command, "version") == 0 || strcmp(command, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
-  if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return fputs(usage, stdout) < 0;
-  (void)fputs(usage, stderr);
+  if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) return print_usage(stdout);
+  (void)print_usage(stderr);
   (void)assay_fail(
       &error, ASSAY_ERR_INPUT,
       "command: found '%s', allowed: list, run, bench, fuzz, replay, shrink, mutants, report, compare, diff, "

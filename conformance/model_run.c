@@ -32,10 +32,9 @@ static int64_t positions_of(const run_request *r) {
   return r->prompt_count + r->steps - 1;
 }
 
-static assay_status check_requests(const runner *r, assay_error *error) {
-  const assay_model_config *c = r->config;
-  for (int64_t i = 0; i < r->count; ++i) {
-    const run_request *one = &r->request[i];
+assay_status run_check(const assay_model_config *c, const run_request *request, int64_t count, assay_error *error) {
+  for (int64_t i = 0; i < count; ++i) {
+    const run_request *one = &request[i];
     if (one->prompt_count < 1)
       return assay_fail(error, ASSAY_ERR_INPUT, "ids: request %lld: found none, allowed 1 and more", (ll)i);
     if (one->steps < 1)
@@ -145,7 +144,7 @@ assay_status run_requests(const assay_model_backend *backend, const assay_model_
   runner r = {.config = config, .plan = plan, .request = request, .count = count};
   assay_model_session *session = NULL;
   int64_t longest = 1, tokens = 0, logit_rows = 0;
-  assay_status status = check_requests(&r, error);
+  assay_status status = run_check(config, request, count, error);
   if (status != ASSAY_OK) return status;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t first = request[i].prompt_count;
@@ -173,6 +172,8 @@ assay_status run_requests(const assay_model_backend *backend, const assay_model_
     r.table = r.kv_len + B;
     place_blocks(&r, blocks);
     status = backend->open(config, weights, &limits, plan->mode, &session, error);
+    if (status == ASSAY_OK && plan->model != NULL && backend->set_options != NULL)
+      status = backend->set_options(session, plan->model, error);
     if (status == ASSAY_OK) status = run_steps(&r, backend, session, wide + B, r.table + blocks, error);
     backend->close(session);
   }

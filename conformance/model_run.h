@@ -21,7 +21,8 @@ typedef struct run_plan {
   bool shuffled; /* blocks of the cache in no order; else one request's behind the other's */
   run_pick pick; /* NULL: the largest logit, the lowest id of a tie */
   void *context;
-  const assay_model_taps *taps; /* of every step; NULL: none */
+  const assay_model_taps *taps;     /* of every step; NULL: none */
+  const assay_model_options *model; /* of a device's session; NULL: as usual */
 } run_plan;
 
 /* All requests side by side: first steps are their prompts (or chunks of them), later ones a token each.
@@ -29,6 +30,8 @@ typedef struct run_plan {
 assay_status run_requests(const assay_model_backend *backend, const assay_model_config *config,
                           const assay_model_weights *weights, const run_plan *plan, run_request *request, int64_t count,
                           assay_error *error);
+/* Prompts and steps alone: ASSAY_ERR_INPUT as above. */
+assay_status run_check(const assay_model_config *config, const run_request *request, int64_t count, assay_error *error);
 /* The lowest id of the largest logit; -1: a NaN. */
 int32_t run_largest(const double *logits, int64_t V);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "conformance/model_engine.h"
 #include "conformance/model_open.h"
 #include "conformance/model_run.h"
 #include "conformance/sample.h"
@@ -72,12 +73,48 @@ static assay_status read_words(const model_words *w, generation *g, assay_model_
                         w->ids == NULL ? "none" : "both");
   else if (w->mode != NULL && strcmp(w->mode, "exact") != 0 && strcmp(w->mode, "mirror") != 0)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--mode: found '%s', allowed: exact, mirror", w->mode);
+  const bool ref = strcmp(w->device, "ref") == 0;
+  if (status == ASSAY_OK && ref && (w->eager || w->paths || w->variants > 0 || w->forms > 0))
+    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: not with --device ref, allowed with simt, cuda",
+                        w->eager          ? "--eager"
+                        : w->paths        ? "--paths"
+                        : w->variants > 0 ? "--variant"
+                                          : "--form");
   *mode = w->mode != NULL && strcmp(w->mode, "mirror") == 0 ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT;
   if (status == ASSAY_OK && w->sampler != NULL) status = sample_parse(w->sampler, &g->sampler, error);
   if (status == ASSAY_OK)
     status =
         w->ids != NULL ? add_prompt(g, "--ids", w->ids, w->steps, error) : add_file(g, w->ids_file, w->steps, error);
   return status;
+}
+
+/* Tokens that need what was said before are drawn on the host, from logits, step by step. */
+static assay_status run_on_host(const model_words *w, const assay_model_backend *backend, const model_file *model,
+                                const run_plan *plan, generation *g, assay_error *error) {
+  if (w->paths || w->eager)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "--sampler: found repetition, frequency or presence, which are drawn on the host: not with %s",
+                      w->paths ? "--paths" : "--eager");
+  return run_requests(backend, &model->config, &model->weights, plan, g->request, g->count, error);
+}
+
+static assay_status run_model(const model_words *w, const assay_model_backend *backend, const model_file *model,
+                              run_plan *plan, generation *g, assay_error *error) {
+  const assay_model_options options = {
+      .form = w->form, .forms = w->forms, .variant = w->variant, .variants = w->variants};
+  plan->chunk = w->chunk;
+  plan->pick = w->sampler != NULL ? pick : NULL;
+  plan->model = &options;
+  if (strcmp(w->device, "ref") == 0)
+    return run_requests(backend, &model->config, &model->weights, plan, g->request, g->count, error);
+  if (w->sampler != NULL && sample_has_penalties(&g->sampler)) return run_on_host(w, backend, model, plan, g, error);
+  const engine_plan on = {.device = w->device,
+                          .eager = w->eager,
+                          .chunk = w->chunk,
+                          .sampler = w->sampler != NULL ? &g->sampler : NULL,
+                          .model = &options,
+                          .paths = w->paths ? stderr : NULL};
+  return run_engine(&model->config, &model->weights, &on, g->request, g->count, error);
 }
 
 int cli_generate_command(int argc, char **argv) {
@@ -89,16 +126,16 @@ int cli_generate_command(int argc, char **argv) {
   const void *context[2] = {&g, &model.config};
   run_plan plan = {.context = (void *)context};
   const assay_model_backend *backend = NULL;
-  assay_status status = model_words_read(
-      argc, argv, "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk", &given, &error);
+  assay_status status = model_words_read(argc, argv,
+                                         "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk "
+                                         "--eager --paths --variant --form",
+                                         &given, &error);
   if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
   if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_INPUT;
   if (status == ASSAY_OK) status = model_open(given.model, &model, &error);
   if (status == ASSAY_OK) {
     plan.mode = mode;
-    plan.chunk = given.chunk;
-    plan.pick = given.sampler != NULL ? pick : NULL;
-    status = run_requests(backend, &model.config, &model.weights, &plan, g.request, g.count, &error);
+    status = run_model(&given, backend, &model, &plan, &g, &error);
   }
   for (int64_t i = 0; i < g.count; ++i) {
     for (int64_t n = 0; n < g.request[i].steps && status == ASSAY_OK; ++n)

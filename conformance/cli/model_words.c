@@ -6,17 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* LIST: at names the first item, count how many there are. */
+typedef enum word_kind { TEXT, NUMBER, FLAG, LIST } word_kind;
+
 typedef struct word_row {
   const char *name;
-  bool number;
-  size_t at;
+  word_kind kind;
+  size_t at, count;
 } word_row;
 
+#define AT(field) offsetof(model_words, field)
 static const word_row rows[] = {
-    {"--device", false, offsetof(model_words, device)},   {"--model", false, offsetof(model_words, model)},
-    {"--ids", false, offsetof(model_words, ids)},         {"--prompt-ids-file", false, offsetof(model_words, ids_file)},
-    {"--sampler", false, offsetof(model_words, sampler)}, {"--mode", false, offsetof(model_words, mode)},
-    {"--steps", true, offsetof(model_words, steps)},      {"--chunk", true, offsetof(model_words, chunk)},
+    {"--device", TEXT, AT(device), 0},
+    {"--model", TEXT, AT(model), 0},
+    {"--ids", TEXT, AT(ids), 0},
+    {"--prompt-ids-file", TEXT, AT(ids_file), 0},
+    {"--sampler", TEXT, AT(sampler), 0},
+    {"--mode", TEXT, AT(mode), 0},
+    {"--steps", NUMBER, AT(steps), 0},
+    {"--chunk", NUMBER, AT(chunk), 0},
+    {"--eager", FLAG, AT(eager), 0},
+    {"--paths", FLAG, AT(paths), 0},
+    {"--variant", LIST, AT(variant), AT(variants)},
+    {"--form", LIST, AT(form), AT(forms)},
 };
 
 static bool permitted(const char *allowed, const char *name) {
@@ -53,10 +65,21 @@ assay_status model_words_read(int argc, char **argv, const char *allowed, model_
     if (row == NULL)
       return assay_fail(error, ASSAY_ERR_INPUT, "option '%s' is unknown here, allowed: %s", argv[i],
                         allowed[0] != '\0' ? allowed : "none");
+    if (row->kind == FLAG) {
+      if (equals != NULL)
+        return assay_fail(error, ASSAY_ERR_INPUT, "%s: takes no value, found '%.40s'", row->name, equals + 1);
+      *(bool *)((char *)given + row->at) = true;
+      continue;
+    }
     const char *value = equals != NULL ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
     if (value == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: needs a value", row->name);
     void *to = (char *)given + row->at;
-    if (!row->number)
+    if (row->kind == LIST) {
+      int32_t *count = (int32_t *)(void *)((char *)given + row->count);
+      if (*count == MODEL_WORDS_LIST)
+        return assay_fail(error, ASSAY_ERR_INPUT, "%s: found more than %d", row->name, MODEL_WORDS_LIST);
+      ((const char **)to)[(*count)++] = value;
+    } else if (row->kind == TEXT)
       *(const char **)to = value;
     else if (take_number(row->name, value, to, error) != ASSAY_OK)
       return ASSAY_ERR_INPUT;

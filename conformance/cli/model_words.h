@@ -7,7 +7,7 @@
 
 #include "assay/status.h"
 
-enum { MODEL_WORDS_FILES = 4 };
+enum { MODEL_WORDS_FILES = 4, MODEL_WORDS_LIST = 32 };
 
 typedef struct model_words {
   const char *file[MODEL_WORDS_FILES]; /* what is no option */
@@ -15,6 +15,9 @@ typedef struct model_words {
   const char *device; /* "ref" if not given */
   const char *model, *ids, *ids_file, *sampler, *mode;
   int64_t steps, chunk;
+  bool eager, paths;
+  const char *variant[MODEL_WORDS_LIST], *form[MODEL_WORDS_LIST]; /* "op=name", "name=on" */
+  int32_t variants, forms;
 } model_words;
 
 /* Strict, as cli_parse: unknown options and missing values are refused, `allowed` names what the command takes. */
