@@ -20,7 +20,8 @@ template <bool general> struct gate_weights {
   float tap[wgmma_taps]; /* times the scale */
   float gamma, least, lo, hi;
   float left[4];       /* the lane's last two scores in the block before: of the row, of the row 8 further */
-  int32_t last, first; /* keys that the thread's first row sees, counted from the thread's first token of a tile */
+  int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of
+                        * a tile; how many it sees before that */
 
   __device__ __forceinline__ void start(const gate_params &p, int32_t head, int32_t position) {
     const int32_t mine = 16 * (static_cast<int32_t>(lane_id()) % 4);
@@ -33,7 +34,7 @@ template <bool general> struct gate_weights {
       least = p.relu_pre ? 0.0f : -INFINITY;
       lo = p.lo;
       hi = p.hi;
-      first = (p.a.window > 0 ? position - p.a.window + 1 : -8) - mine;
+      reach = p.a.window > 0 ? p.a.window - 1 : 1 << 30;
     }
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
@@ -44,7 +45,7 @@ template <bool general> struct gate_weights {
   template <int groups, prefill_mask mask> __device__ __forceinline__ void weigh(float (&S)[4 * groups], int32_t tile) {
     const unsigned lane = lane_id(), neighbour = (lane & 28u) | ((lane + 3) & 3u);
     const bool wraps = (lane & 3u) == 3;
-    const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? first - tile * keys_per_tile : 0;
+    const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? stop - reach : 0;
     ASSAY_UNROLL
     for (int block = 0; block < groups / 8; ++block) {
       ASSAY_UNROLL

@@ -39,25 +39,24 @@ __device__ __forceinline__ void prefill_load(const attention_params &a, unsigned
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
   const prefill_loader<T, D> loader(a, thread);
-  prefill_ring q = {0, 1};
   int32_t filled = 0; /* tiles */
   prefill_walk walk;
   walk.start(a);
   /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
   for (int32_t turn = 0;; ++turn) {
     const prefill_item item = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
-    mbarrier_wait(&control->q_free[q.stage], q.parity);
+    const int32_t q = turn % layout::q_stages;
+    mbarrier_wait(&control->q_free[q], (turn / layout::q_stages & 1) ^ 1);
     if (thread == 0) {
-      control->item[q.stage] = item;
-      mbarrier_arrive(&control->q_full[q.stage]);
+      control->item[q] = item;
+      mbarrier_arrive(&control->q_full[q]);
     }
     if (item.end == 0) {
-      mbarrier_arrive(&control->q_full[q.stage]);
+      mbarrier_arrive(&control->q_full[q]);
       return;
     }
-    loader.query(shared + q.stage * layout::stage_bytes, item);
-    cp_async_arrive_noinc(&control->q_full[q.stage]);
-    q.next<layout::q_stages>();
+    loader.query(shared + q * layout::stage_bytes, item);
+    cp_async_arrive_noinc(&control->q_full[q]);
 
     const int32_t *const table = a.cache.table + item.request * a.cache.table_row;
     const int32_t end = item.position + item.rows; /* keys that some row sees */
@@ -173,10 +172,8 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     wgmma_order(P);
     wgmma_fence();
     ASSAY_UNROLL
-    for (int step = 0; step < steps; ++step) {
-      const uint32_t weight[4] = {P[4 * step], P[4 * step + 1], P[4 * step + 2], P[4 * step + 3]};
-      wgmma_m64k16<T, D, true>(O, weight, values + static_cast<uint64_t>(step * 16 * 128 >> 4), true);
-    }
+    for (int step = 0; step < steps; ++step)
+      wgmma_m64k16<T, D, true>(O, P, 4 * step, values + static_cast<uint64_t>(step * 16 * 128 >> 4), true);
     wgmma_commit();
   }
 
@@ -354,15 +351,16 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
  * prefill_layout<D>::bytes. */
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::params p) {
+  using layout = prefill_layout<D>;
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
-  prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + prefill_layout<D>::control_at);
+  prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + layout::control_at);
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
   if (threadIdx.x < prefill_loaders) {
-    registers_fewer<40>();
+    registers_fewer<layout::loading_registers>();
     prefill_load<T, D, Weights::masks_all>(p.a, shared, control);
   } else {
-    registers_more<232>();
+    registers_more<layout::computing_registers>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();
   }

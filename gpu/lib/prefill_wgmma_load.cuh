@@ -20,6 +20,8 @@ constexpr int32_t prefill_loaders = 128, prefill_computing_warps = 8;
 template <int D> struct prefill_layout {
   static constexpr int32_t pieces = D / 64; /* of 64 channels */
   static constexpr int32_t q_stages = 3, kv_stages = 2;
+  /* A thread's; 128 of the one and 256 of the other are what the block begins with, 384 of 168. */
+  static constexpr int loading_registers = D == 64 ? 56 : 40, computing_registers = D == 64 ? 224 : 232;
   static constexpr int32_t piece_bytes = 128 * 128;      /* 128 rows: two query tiles, or a tile of keys */
   static constexpr int32_t half_bytes = piece_bytes / 2; /* a query tile of a piece */
   static constexpr int32_t stage_bytes = pieces * piece_bytes;
