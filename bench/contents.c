@@ -76,7 +76,7 @@ static bool find_seed(const bench_contents *c, assay_case *one, uint64_t stream)
   for (uint64_t i = 0; i < SEEDS_TRIED; ++i) {
     image shape;
     one->seed = logical_hash(c->content[0].t.one, stream + (i << 20));
-    if (one->seed == seed || image_shape(one, &choice, &shape, NULL) != ASSAY_OK) continue;
+    if (one->seed == seed || image_layout(one, &choice, &shape, NULL) != ASSAY_OK) continue;
     const bool same = same_layout(&c->content[0].t.first, &shape);
     image_free(&shape);
     if (same) return true;

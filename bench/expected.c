@@ -175,6 +175,20 @@ bool expected_check(const expected *one, const int32_t *ids, int64_t count, int6
   return true;
 }
 
+bool expected_check_logits(const expected *one, int64_t step, const double *logits, char *why, size_t size) {
+  for (int32_t i = 0; i < EXPECTED_BEST && one->id[step][i] >= 0; ++i) {
+    const double got = logits[one->id[step][i]];
+    if (fabs(got - one->logit[step][i]) <= 6 * one->rms) continue;
+    (void)snprintf(why, size,
+                   "prompt %lld of %lld ids, token %lld: logit %d is %.6g, the reference has %.6g, 6 rms of rounding "
+                   "are %.2g",
+                   (long long)one->number, (long long)one->prompt, (long long)step + 1, (int)one->id[step][i], got,
+                   one->logit[step][i], 6 * one->rms);
+    return false;
+  }
+  return true;
+}
+
 /* ---- the file ---------------------------------------------------------------------------------------- */
 
 void expected_write(FILE *to, const assay_model_config *config, uint64_t seed, const expected *one) {

@@ -30,4 +30,7 @@ assay_status expected_read(const char *path, const assay_model_config *config, u
  * which is wrong. */
 bool expected_check(const expected *one, const int32_t *ids, int64_t count, int64_t *agreed, char *why, size_t size);
 
+/* Logits [V] that token number `step` was chosen from: those of the best ids within 6 rms of the reference's. */
+bool expected_check_logits(const expected *one, int64_t step, const double *logits, char *why, size_t size);
+
 #endif

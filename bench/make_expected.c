@@ -1,7 +1,7 @@
 /* make_expected.c: writes the lines of bench/expected.jsonl: the first tokens of the scenarios' first two requests at
  * the production width, from the reference. Minutes a model: 2,048 tokens, two requests, two modes.
  *
- *   make_expected asynct|qwen3 [longest] >>bench/expected.jsonl */
+ *   make_expected asynct|qwen3 [first number] >>bench/expected.jsonl */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,16 +16,13 @@ int main(int argc, char **argv) {
     (void)fprintf(stderr, "make_expected: needs a model, allowed: asynct, qwen3\n");
     return 2;
   }
-  const int64_t longest = argc > 2 ? strtoll(argv[2], NULL, 10) : length[LENGTHS - 1];
-  int64_t count = 0;
-  while (count < LENGTHS && length[count] <= longest)
-    ++count;
+  const int64_t first = argc > 2 ? strtoll(argv[2], NULL, 10) : 0, count = LENGTHS;
   const assay_model_config config = assay_model_production(gate ? ASSAY_ASYNCT : ASSAY_QWEN3);
   assay_model_weights weights;
   assay_error error = {""};
   assay_status status = assay_model_weights_alloc(&config, &weights, &error);
   if (status == ASSAY_OK) status = assay_model_seed(&config, SEED, &weights, &error);
-  for (int64_t number = 0; number < 2 && status == ASSAY_OK && count > 0; ++number) {
+  for (int64_t number = first; number < 2 && status == ASSAY_OK; ++number) {
     static expected made[LENGTHS];
     status = expected_compute(&config, &weights, SEED, number, length, count, made, &error);
     for (int64_t i = 0; i < count && status == ASSAY_OK; ++i)

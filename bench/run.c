@@ -34,7 +34,7 @@ static bool write_all(int fd, const void *from, size_t bytes) {
   return true;
 }
 
-static assay_status measure(const assay_device *device, bench_limits *limits, assay_error *error) {
+assay_status bench_measure(const assay_device *device, bench_limits *limits, assay_error *error) {
   assay_status status = ASSAY_OK;
   *limits = (bench_limits){.there = device != NULL && device->timing != NULL};
   if (!limits->there) return ASSAY_OK;
@@ -67,7 +67,7 @@ static assay_status serve(const bench_job *job, int64_t first, int fd, message *
   memset(m, 0, sizeof *m);
   m->index = -1;
   assay_status status = device != NULL ? device->open(error) : ASSAY_OK;
-  if (status == ASSAY_OK) status = measure(device, &m->limits, error);
+  if (status == ASSAY_OK) status = bench_measure(device, &m->limits, error);
   if (status != ASSAY_OK) return status;
   threads_use((int32_t)sysconf(_SC_NPROCESSORS_ONLN));
   if (fd < 0) job->begun(job->context, &m->limits);

@@ -11,6 +11,9 @@ typedef struct bench_limits {
   int64_t cache_bytes;
 } bench_limits;
 
+/* The device is open; NULL, or without a clock: none. */
+assay_status bench_measure(const assay_device *device, bench_limits *limits, assay_error *error);
+
 typedef struct bench_job {
   const assay_case *cases; /* variant and device filled; device "ref": the reference itself */
   int64_t count;

@@ -20,6 +20,8 @@ typedef struct scenario {
 bool scenario_at(int32_t index, scenario *one);
 /* NULL-terminated names are not needed: false: no such scenario. `part` n: an n-th of batch, prompts and output. */
 bool scenario_find(const char *name, int64_t part, scenario *one);
+/* asynct's published wall at the production width, in s; 0: none, or of something else. */
+double scenario_published(const scenario *one, const assay_model_config *config);
 int64_t scenario_prompt(const scenario *one, int64_t request);
 
 /* What the calls of one decode step took, by operator and variant. */

@@ -31,11 +31,18 @@ bool scenario_find(const char *name, int64_t part, scenario *one) {
     if (strcmp(one->name, name) != 0) continue;
     one->batch = part_of(one->batch, part);
     one->output = part_of(one->output, part);
+    if (part > 1) one->published_s = 0;
     for (int p = 0; p < SCENARIO_MIXED; ++p)
       one->prompt[p] = part_of(one->prompt[p], part);
     return true;
   }
   return false;
+}
+
+double scenario_published(const scenario *one, const assay_model_config *config) {
+  const assay_model_config wide = assay_model_production(ASSAY_ASYNCT);
+  const bool same = config->arch == wide.arch && config->layers == wide.layers && config->hidden == wide.hidden;
+  return same ? one->published_s : 0;
 }
 
 int64_t scenario_prompt(const scenario *one, int64_t request) {

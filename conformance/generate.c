@@ -17,6 +17,17 @@ static assay_status shape_over(logical *l, const draw *choice, image *made, assa
   return ASSAY_OK;
 }
 
+assay_status image_layout(const assay_case *one, const draw *choice, image *made, assay_error *error) {
+  logical *l = NULL;
+  *made = (image){0};
+  assay_status status = logical_make(one, &l, error);
+  if (status != ASSAY_OK) return status;
+  *made = (image){.origin = one, .chosen = *choice, .logical = l};
+  status = place_image(made, error);
+  if (status != ASSAY_OK) image_free(made);
+  return status;
+}
+
 assay_status image_shape(const assay_case *one, const draw *choice, image *made, assay_error *error) {
   logical *l = NULL;
   *made = (image){0};

@@ -50,6 +50,8 @@ void poison_fill(void *bytes, int64_t count, uint8_t poison);
 
 assay_status image_make(const assay_case *one, const draw *choice, const unsigned char *v_needed, image *made,
                         assay_error *error);
+/* Tensors without any bytes written: shapes, strides, extents. */
+assay_status image_layout(const assay_case *one, const draw *choice, image *made, assay_error *error);
 /* The same in two steps: first tensors without contents, enough to ask whether a variant takes the call. */
 assay_status image_shape(const assay_case *one, const draw *choice, image *made, assay_error *error);
 assay_status image_fill(image *made, const unsigned char *v_needed, assay_error *error);

@@ -39,11 +39,37 @@ def cases(path):
         if line.get("bench") != "case":
             continue
         case = Case(line["case"])
-        key = (case.mode, case.key.get("kv_len"), case.key.get("new"), case.heads, case.kv_heads, case.size,
-               case.key.get("dtype"), case.key.get("kv_dtype"))
+        key = shape(case)
         if case.batch > 0 and key not in seen:
             seen[key] = case
     return list(seen.values())
+
+
+def shape(case):
+    return (case.mode, case.key.get("kv_len"), case.key.get("new"), case.heads, case.kv_heads, case.size,
+            case.key.get("dtype"), case.key.get("kv_dtype"))
+
+
+def join(path, lines):
+    """Ours, the fastest variant of each operator, beside the peers."""
+    from peer import Case
+
+    ours, theirs = {}, {}
+    for text in open(path):
+        line = json.loads(text)
+        if line.get("bench") == "case" and line.get("mode") == "cold":
+            case = Case(line["case"])
+            key = (line["op"], line["name"], shape(case))
+            if key not in ours or line["median_us"] < ours[key][0]:
+                ours[key] = (line["median_us"], line["variant"])
+    for line in lines:
+        if "median_us" in line:
+            theirs.setdefault(shape(Case(line["case"])), {})[line["peer"]] = line["median_us"]
+    for (op, name, what), (us, variant) in ours.items():
+        beside = theirs.get(what)
+        if beside:
+            text = ", ".join(f"{peer} {took:.2f} ({us / took:.2f})" for peer, took in sorted(beside.items()))
+            print(f"{op} {name}: {variant} {us:.2f} us; {text}")
 
 
 def main(argv):
@@ -72,6 +98,7 @@ def main(argv):
                 else:
                     print(f"{peer.name:16} {what:32} {line['median_us']:9.2f} us [{line['low_us']:.2f}, "
                           f"{line['high_us']:.2f}] {line['samples']}", flush=True)
+    join(path, lines)
     old = open(path).read().splitlines()
     end = len(old) - 1 if old and json.loads(old[-1]).get("bench") == "end" else len(old)
     old[end:end] = [json.dumps(line, separators=(",", ":")) for line in lines]

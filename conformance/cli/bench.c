@@ -1,10 +1,14 @@
 /* bench.c: assay bench: cases judged, timed and judged again; figures beside their limits. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bench/compare.h"
 #include "bench/run.h"
+#include "bench_words.h"
 #include "cli.h"
 #include "conformance/expand.h"
 #include "conformance/judge_parts.h"
@@ -146,15 +150,22 @@ static assay_status cross(const cli_options *options, bool reference, const case
   return status;
 }
 
-/* The name of an operator is its suite. */
+/* The name of an operator is its suite; tables, short and density are folders of their own. */
+static void suite_of(const char *word, char *path, size_t size) {
+  static const char *const folder[] = {"tables", "short", "density"};
+  (void)snprintf(path, size, "%s", word);
+  for (size_t i = 0; i < sizeof folder / sizeof folder[0]; ++i)
+    if (strcmp(word, folder[i]) == 0) (void)snprintf(path, size, "%s/%s", ASSAY_BENCH_DIR, word);
+  if (assay_op_find(word) != NULL) (void)snprintf(path, size, "%s/%s.yaml", cli_suites_dir(), word);
+}
+
 static assay_status expand_words(const cli_options *options, case_list *list, assay_error *error) {
   assay_status status = ASSAY_OK;
   if (options->words.count == 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "bench: needs at least one suite file, folder or operator");
   for (int32_t i = 0; i < options->words.count && status == ASSAY_OK; ++i) {
     char path[4096];
-    const bool op = assay_op_find(options->words.item[i]) != NULL;
-    (void)snprintf(path, sizeof path, op ? "%s/%s.yaml" : "%.0s%s", cli_suites_dir(), options->words.item[i]);
+    suite_of(options->words.item[i], path, sizeof path);
     status = expand_suite(path, options->seed, list, error);
   }
   return status;
@@ -202,6 +213,8 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   assay_status status = cli_load_plugins(options, error);
   if (status == ASSAY_OK && options->baseline != NULL && options->jsonl == NULL)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--baseline: needs --jsonl, where the figures of this run go");
+  if (status == ASSAY_OK && options->peers && options->jsonl == NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--peers: needs --jsonl, where their figures go");
   if (status == ASSAY_OK && reference && options->variants.count > 0)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--variant: found with --device ref, which has no variants");
   if (status == ASSAY_OK) status = cli_check_variants(options, error);
@@ -215,22 +228,44 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   return ASSAY_OK;
 }
 
+/* Their lines go into the file that was just written. A peer that is missing is named there, and is no failure. */
+static assay_status run_peers(const cli_options *options, bool *wrong, assay_error *error) {
+  char *const words[] = {(char *)"python3", (char *)ASSAY_BENCH_DIR "/peers/run.py", (char *)options->jsonl, NULL};
+  int ended = 0;
+  (void)fflush(stdout);
+  const pid_t pid = fork();
+  if (pid < 0) return assay_fail(error, ASSAY_ERR_IO, "--peers: no process");
+  if (pid == 0) {
+    (void)execvp(words[0], words);
+    (void)printf("peers: missing: python3\n");
+    (void)fflush(stdout);
+    _exit(0);
+  }
+  while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) {
+  }
+  *wrong = !WIFEXITED(ended) || WEXITSTATUS(ended) != 0;
+  return ASSAY_OK;
+}
+
 static int finish(bench_state *state, double seconds, const bench_rows_list *base, assay_error *error) {
-  bool worse = false;
+  bool worse = false, wrong = false;
   assay_status status = ASSAY_OK;
   if (state->jsonl.stream != NULL) {
     rows_end(state->jsonl.stream, state->timed, state->failed, state->unsupported, seconds);
     status = text_close(&state->jsonl, error);
   }
+  if (status == ASSAY_OK && state->options->peers) status = run_peers(state->options, &wrong, error);
   if (status == ASSAY_OK && base != NULL) status = against(state->options, base, &worse, error);
   (void)printf("%lld timed, %lld without a figure because they are wrong, %lld unsupported, %.1f s\n",
                (long long)state->timed, (long long)state->failed, (long long)state->unsupported, seconds);
   if (status != ASSAY_OK) return cli_leave(status, error);
   if (fflush(stdout) != 0 || ferror(stdout)) return EXIT_BAD;
-  return state->failed > 0 || worse ? EXIT_BAD : state->timed > 0 ? EXIT_GOOD : EXIT_NOTHING;
+  return state->failed > 0 || worse || wrong ? EXIT_BAD : state->timed > 0 ? EXIT_GOOD : EXIT_NOTHING;
 }
 
 int cli_bench_command(int argc, char **argv) {
+  if (argc > 0 && strcmp(argv[0], "scenario") == 0) return cli_bench_scenario(argc - 1, argv + 1);
+  if (argc > 0 && strcmp(argv[0], "online") == 0) return cli_bench_online(argc - 1, argv + 1);
   static bench_state state;
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -244,7 +279,7 @@ int cli_bench_command(int argc, char **argv) {
   const bool reference = take_reference(&argc, argv);
   assay_status status = cli_parse(argc, argv,
                                   "--device --variant --filter --section --seed --jsonl --baseline --plugin --budget "
-                                  "--deadline --in-process",
+                                  "--deadline --in-process --peers",
                                   &options, &error);
   if (status == ASSAY_OK) status = prepare(&options, reference, &list, &cases, &count, &base, &info, &error);
   bench_job job = {.options = bench_usual()};

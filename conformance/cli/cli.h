@@ -22,7 +22,7 @@ typedef struct cli_options {
   cli_list variants; /* --variant op=name */
   cli_list filters;  /* --filter TEXT: all must occur in suite/section/name */
   const char *device, *section, *jsonl, *junit;
-  bool device_given, in_process, seed_given, markdown;
+  bool device_given, in_process, seed_given, markdown, peers;
   uint64_t seed;
   int32_t workers, threads;
   double deadline_s, budget_s; /* --budget; 0: not given */

@@ -167,6 +167,12 @@ static assay_status on_markdown(cli_options *o, const char *name, const char *va
   return ASSAY_OK;
 }
 
+static assay_status on_peers(cli_options *o, const char *name, const char *value, assay_error *error) {
+  (void)name, (void)value, (void)error;
+  o->peers = true;
+  return ASSAY_OK;
+}
+
 static assay_status on_cases(cli_options *o, const char *name, const char *value, assay_error *error) {
   double n = 0;
   const assay_status status = number(name, value, 1, 1e12, &n, error);
@@ -243,6 +249,7 @@ static const option_row rows[] = {
     {"--shape", true, on_shape},
     {"-o", true, on_output},
     {"--markdown", false, on_markdown},
+    {"--peers", false, on_peers},
 };
 
 /* Is `name` one of the words of `allowed`, which are separated by blanks? */

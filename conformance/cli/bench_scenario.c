@@ -1,0 +1,171 @@
+/* bench_scenario.c: assay bench scenario, assay bench online. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_words.h"
+#include "cli.h"
+
+enum { MOST = 16 };
+
+/* ---- scenarios --------------------------------------------------------------------------------------- */
+
+static void print_scenario(const scenario_setup *setup, const scenario *one, const scenario_result *r) {
+  const char *model = assay_model_arch_name(setup->config->arch);
+  if (!r->there) {
+    (void)printf("FAIL %s %s: no figure\n  %s\n", model, one->name, r->why);
+    return;
+  }
+  (void)printf("%-7s %-23s wall %9.2f ms [%.2f, %.2f]  prefill %8.2f  step %8.3f ms  layer %7.2f us  span %9.2f us  "
+               "%9.0f tok/s  %lld calls  ",
+               model, one->name, r->wall_ms, r->wall_low_ms, r->wall_high_ms, r->prefill_ms, r->step_ms,
+               1e3 * r->step_ms / (double)setup->config->layers, r->span_us, 1e3 * (double)r->tokens / r->wall_ms,
+               (long long)r->calls);
+  if (r->limit_ms > 0) (void)printf("limit %.2f ms, %.2f x  ", r->limit_ms, r->wall_ms / r->limit_ms);
+  if (r->live > 0) (void)printf("%.1f %% live  ", 100 * r->live);
+  const double published = scenario_published(one, setup->config);
+  if (published > 0) (void)printf("published %.0f ms  ", 1e3 * published);
+  (void)printf("(%lld and %lld tokens as the reference's)\n", (long long)r->agreed[0], (long long)r->agreed[1]);
+  for (int32_t i = 0; i < r->parts && r->eager_us > 0; ++i)
+    (void)printf("        %-24s %-24s %4lld calls %9.2f us  %5.1f %%\n", r->part[i].op, r->part[i].variant,
+                 (long long)r->part[i].calls, r->part[i].us, 100 * r->part[i].us / r->eager_us);
+}
+
+static assay_status run_model(const char *name, const bench_words *given, bench_session *session, const scenario *list,
+                              int32_t count, double *wall, assay_error *error) {
+  static scenario_result result;
+  bench_model m;
+  assay_status status = bench_model_open(name, given, &session->limits, &m, error);
+  for (int32_t i = 0; i < count && status == ASSAY_OK; ++i) {
+    status = scenario_run(&m.setup, &list[i], &result, error);
+    if (status != ASSAY_OK) break;
+    print_scenario(&m.setup, &list[i], &result);
+    if (session->jsonl != NULL) scenario_write(session->jsonl, &m.setup, &list[i], &result);
+    if (session->jsonl != NULL) (void)fflush(session->jsonl);
+    (void)fflush(stdout);
+    session->there += result.there;
+    session->missing += !result.there;
+    wall[i] = result.there ? result.wall_ms : 0;
+  }
+  bench_model_close(&m);
+  return status;
+}
+
+static assay_status find_scenarios(const bench_words *given, scenario *list, int32_t *count, assay_error *error) {
+  scenario one;
+  *count = 0;
+  for (int32_t i = 0; given->words == 0 && *count < MOST && scenario_at(i, &one); ++i)
+    (void)scenario_find(one.name, given->part, &list[(*count)++]);
+  for (int32_t i = 0; i < given->words; ++i) {
+    if (scenario_find(given->word[i], given->part, &list[*count])) {
+      ++*count;
+      continue;
+    }
+    char names[512] = "";
+    for (int32_t n = 0; scenario_at(n, &one); ++n)
+      (void)snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "", one.name);
+    return assay_fail(error, ASSAY_ERR_INPUT, "scenario: found '%s', allowed: %s", given->word[i], names);
+  }
+  return ASSAY_OK;
+}
+
+int cli_bench_scenario(int argc, char **argv) {
+  static const char *const both[] = {"asynct", "qwen3"};
+  bench_words given;
+  bench_session session = {.jsonl = NULL};
+  scenario list[MOST];
+  double wall[BENCH_MODELS][MOST] = {{0}};
+  int32_t count = 0;
+  assay_error error = {""};
+  assay_status status = bench_words_read(
+      argc, argv, " --device --model --form --variant --part --tokens --seed --expected --jsonl ", &given, &error);
+  if (status == ASSAY_OK) status = find_scenarios(&given, list, &count, &error);
+  if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
+  const int32_t models = given.models > 0 ? given.models : 2;
+  for (int32_t m = 0; m < models && status == ASSAY_OK; ++m)
+    status = run_model(given.models > 0 ? given.model[m] : both[m], &given, &session, list, count, wall[m], &error);
+  for (int32_t i = 0; i < count && status == ASSAY_OK && models == 2; ++i)
+    if (wall[0][i] > 0 && wall[1][i] > 0)
+      (void)printf("%-23s %s / %s: %.3f\n", list[i].name, given.models > 0 ? given.model[0] : both[0],
+                   given.models > 0 ? given.model[1] : both[1], wall[0][i] / wall[1][i]);
+  return bench_session_close(&session, &given, status, &error);
+}
+
+/* ---- traces ------------------------------------------------------------------------------------------ */
+
+static void print_points(const char *name, const online_points *p) {
+  (void)printf("    %-5s p50 %10.2f  p90 %10.2f  p99 %10.2f ms\n", name, p->p50, p->p90, p->p99);
+}
+
+static void print_online(const scenario_setup *setup, const online_plan *plan, const online_result *r) {
+  const char *model = assay_model_arch_name(setup->config->arch);
+  if (!r->there) {
+    (void)printf("FAIL %s %s x %.2g: no figure\n  %s\n", model, plan->from->name, plan->scale, r->why);
+    return;
+  }
+  (void)printf("%-7s %-10s x %.2g: %lld requests in %.2f s (%.2f a second offered, %.2f served), %.0f output and %.0f "
+               "prompt tokens/s, %.1f %% of the prompts from the cache, %lld preempted, %lld open at most, %lld cut\n",
+               model, plan->from->name, plan->scale, (long long)r->requests, r->seconds, r->offered_rate,
+               r->request_rate, r->output_rate, r->prompt_rate,
+               r->prompt_tokens > 0 ? 100 * (double)r->hit_tokens / (double)r->prompt_tokens : 0,
+               (long long)r->preempted, (long long)r->most_open, (long long)r->cut);
+  print_points("TTFT", &r->ttft);
+  print_points("TPOT", &r->tpot);
+  print_points("ITL", &r->itl);
+  print_points("e2e", &r->e2e);
+}
+
+static assay_status run_trace(const bench_model *m, const bench_words *given, const char *name, bench_session *session,
+                              assay_error *error) {
+  static const double usual[] = {0.4, 0.7, 1.0, 1.3, 1.6};
+  static online_result result;
+  trace from;
+  assay_status status = trace_load(name, ASSAY_FIXTURES_DIR, &from, error);
+  if (status != ASSAY_OK) return status;
+  const int32_t count = given->scales > 0 ? given->scales : (int32_t)(sizeof usual / sizeof usual[0]);
+  for (int32_t i = 0; i < count && status == ASSAY_OK; ++i) {
+    const online_plan plan = {.from = &from,
+                              .scale = given->scales > 0 ? given->scale[i] : usual[i],
+                              .seconds = given->seconds,
+                              .requests = given->requests,
+                              .part = given->part,
+                              .max_batch = given->batch > 0 ? given->batch : 128,
+                              .max_tokens = given->tokens > 0 ? given->tokens : 2048,
+                              .num_blocks = given->blocks > 0 ? given->blocks : 65536,
+                              .max_length = given->length > 0 ? given->length : 16384};
+    status = online_run(&m->setup, &plan, &result, error);
+    if (status != ASSAY_OK) break;
+    print_online(&m->setup, &plan, &result);
+    if (session->jsonl != NULL) online_write(session->jsonl, &m->setup, &plan, &result);
+    if (session->jsonl != NULL) (void)fflush(session->jsonl);
+    (void)fflush(stdout);
+    session->there += result.there;
+    session->missing += !result.there;
+  }
+  trace_free(&from);
+  return status;
+}
+
+int cli_bench_online(int argc, char **argv) {
+  bench_words given;
+  bench_session session = {.jsonl = NULL};
+  assay_error error = {""};
+  assay_status status = bench_words_read(argc, argv,
+                                         " --device --model --form --variant --part --tokens --batch --blocks --length "
+                                         "--requests --seconds --scales --seed --expected --jsonl ",
+                                         &given, &error);
+  if (status == ASSAY_OK && given.words == 0)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "online: needs a trace, allowed: %s", trace_names);
+  for (int32_t i = 0; i < given.words && status == ASSAY_OK; ++i)
+    if (trace_file(given.word[i]) == NULL)
+      status = assay_fail(&error, ASSAY_ERR_INPUT, "trace: found '%.60s', allowed: %s", given.word[i], trace_names);
+  if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
+  const int32_t models = given.models > 0 ? given.models : 1;
+  for (int32_t m = 0; m < models && status == ASSAY_OK; ++m) {
+    bench_model model;
+    status = bench_model_open(given.models > 0 ? given.model[m] : "asynct", &given, &session.limits, &model, &error);
+    for (int32_t i = 0; i < given.words && status == ASSAY_OK; ++i)
+      status = run_trace(&model, &given, given.word[i], &session, &error);
+    bench_model_close(&model);
+  }
+  return bench_session_close(&session, &given, status, &error);
+}
