@@ -46,14 +46,18 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   if (p.biased && p.out != p.type)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "bias: found %s for a result of %s, allowed the same type",
                       assay_dtype_name(p.type), assay_dtype_name(p.out));
+  /* Seen: where rows of the result are not aligned, the product is rounded before the bias is added. */
+  if (p.biased && p.N % quantum != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "columns with a bias: found %lld, allowed multiples of %lld",
+                      static_cast<long long>(p.N), static_cast<long long>(quantum));
   return ASSAY_OK;
 }
 
 /* Sums in f32 in an unknown order: one running sum is the least. The library promises the same bits for the same call
- * on the same device; it does not promise that the place of a row is without influence. */
+ * on the same device; it does not promise that the place of a row, or what else there is, is without influence. */
 constexpr assay_contract library_contract() {
   assay_contract c = rowwise_contract(0.0, 1);
-  c.permutation = false;
+  c.permutation = c.alone = false;
   return c;
 }
 

@@ -163,7 +163,7 @@ constexpr assay_contract norm_contract(int32_t lanes) {
   assay_contract c = {};
   c.exp_ulp = 1.5;
   c.qk_lanes = c.pv_lanes = 1;
-  c.run_to_run = c.renumbering = c.permutation = true;
+  c.run_to_run = c.renumbering = c.permutation = c.alone = true;
   c.lanes = lanes;
   return c;
 }

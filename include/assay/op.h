@@ -111,6 +111,7 @@ typedef struct assay_contract {
   bool permutation;        /* the order of requests (plain: of rows) does not show in the bits */
   int32_t lanes;           /* partial sums that a reduction (norm, dot product) is spread over; 0: one */
   assay_dtype rotated;     /* mmha: rounding of q after bias and rotation; NONE: f32 */
+  bool alone; /* which other rows (paged: requests) a call holds, and how many, does not show in the bits */
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */
