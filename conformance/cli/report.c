@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "bench/page.h"
 #include "cli.h"
 #include "conformance/report_html.h"
 #include "conformance/results_group.h"
@@ -52,6 +53,10 @@ int cli_report_command(int argc, char **argv) {
     status = assay_fail(&error, ASSAY_ERR_INPUT, "report: needs at least one file of results (run --jsonl)");
   for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
     status = assay_plugin_load(options.plugins.item[i], &error);
+  if (status == ASSAY_OK && page_is_bench(options.words.item[0])) { /* files of assay bench have a page of their own */
+    status = page_write(options.words.item, options.words.count, page, &error);
+    return status == ASSAY_OK ? EXIT_GOOD : cli_leave(status, &error);
+  }
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = results_read(options.words.item[i], &all, &error);
   if (status == ASSAY_OK) status = groups_make(&all, &groups, &error);
