@@ -10,6 +10,7 @@
 
 #include "core/registry.h"
 #include "item.h"
+#include "model_suite.h"
 
 enum { MAX_SUITE_OPS = 64 };
 
@@ -163,7 +164,8 @@ static assay_status expand_folder(const char *path, uint64_t seed, case_list *li
     if (status == ASSAY_OK &&
         (size_t)snprintf(file, sizeof file, "%s%s%s", path, between, entries[i]->d_name) >= sizeof file)
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s: the path is too long", path);
-    if (status == ASSAY_OK) status = expand_file(file, seed, list, error);
+    /* Suites of models run on their own. */
+    if (status == ASSAY_OK && !model_suite_is(file)) status = expand_file(file, seed, list, error);
     free(entries[i]);
   }
   free(entries);

@@ -28,14 +28,11 @@ static assay_status take_scalar(assay_model_config *config, yaml_node key, yaml_
   return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(value, &inner, status, error);
 }
 
-assay_status model_open_config(const char *path, assay_model_config *config, uint64_t *seed, assay_error *error) {
-  yaml_file *file = NULL;
+assay_status model_open_map(yaml_node root, assay_model_config *config, uint64_t *seed, assay_error *error) {
   assay_error inner = {""};
-  *seed = 1;
-  assay_status status = yaml_open(path, &file, error);
-  if (status != ASSAY_OK) return status;
-  const yaml_node root = yaml_root(file);
+  assay_status status = ASSAY_OK;
   const char *arch = NULL;
+  *seed = 1;
   if (yaml_kind(root) != NODE_MAP) status = yaml_fail(root, error, "found no map, allowed arch and the model's fields");
   for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i) {
     const yaml_node key = yaml_key(root, i), value = yaml_value(root, i);
@@ -52,6 +49,15 @@ assay_status model_open_config(const char *path, assay_model_config *config, uin
     status = take_scalar(config, yaml_key(root, i), yaml_value(root, i), seed, error);
   if (status == ASSAY_OK && assay_model_check(config, &inner) != ASSAY_OK)
     status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
+  return status;
+}
+
+assay_status model_open_config(const char *path, assay_model_config *config, uint64_t *seed, assay_error *error) {
+  yaml_file *file = NULL;
+  *seed = 1;
+  assay_status status = yaml_open(path, &file, error);
+  if (status != ASSAY_OK) return status;
+  status = model_open_map(yaml_root(file), config, seed, error);
   yaml_close(file);
   return status;
 }

@@ -99,9 +99,15 @@ static void print_result(report *r, const assay_case *one, const case_result *re
   FILE *to = r->options.text;
   const char *plugin = plugin_of(one);
   clear_line(r);
-  (void)fprintf(to, "%s %s/%s on %s, %s %s/%s: %s: %s\n  assay replay ", verdict_name(result->verdict), one->op->name,
-                one->variant, one->device, one->suite, file_section_name(one->section), one->name, result->check,
-                result->message);
+  (void)fprintf(to, "%s %s/%s on %s, %s %s/%s: %s: %s\n", verdict_name(result->verdict), one->op->name, one->variant,
+                one->device, one->suite, file_section_name(one->section), one->name, result->check, result->message);
+  if (strcmp(one->op->name, "model") == 0) {
+    (void)fprintf(to, "  assay run conformance/suites/%s.yaml --device %s --filter %s/%s\n", one->suite, one->device,
+                  one->name, one->variant);
+    (void)fflush(to);
+    return;
+  }
+  (void)fputs("  assay replay ", to);
   text_shell(to, r->descriptor);
   if (plugin != NULL) {
     (void)fputs(" --plugin ", to);

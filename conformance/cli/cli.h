@@ -55,6 +55,8 @@ int cli_list_command(int argc, char **argv);
 /* list_ops.c: what the contracts say, for people; `markdown`: docs/operators.md. */
 void cli_list_ops(bool markdown);
 int cli_run_command(int argc, char **argv);
+/* models.c: a run whose words are suites of models. */
+int cli_models_command(const cli_options *options);
 int cli_replay_command(int argc, char **argv);
 int cli_bench_command(int argc, char **argv);
 int cli_fuzz_command(int argc, char **argv);

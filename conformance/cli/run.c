@@ -13,6 +13,7 @@
 #include "conformance/expand.h"
 #include "conformance/judge_dump.h"
 #include "conformance/ledger.h"
+#include "conformance/model_suite.h"
 #include "conformance/power_sum.h"
 #include "conformance/report.h"
 #include "core/registry.h"
@@ -182,6 +183,16 @@ static bool report_ledger(const run_state *state) {
   return stale;
 }
 
+/* Are the suites those of models? All of them or none. */
+static assay_status models_given(const cli_options *options, bool *models, assay_error *error) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < options->words.count; ++i)
+    count += model_suite_is(options->words.item[i]);
+  *models = count > 0;
+  if (count == 0 || count == options->words.count) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "run: found suites of models among others, allowed alone");
+}
+
 int cli_run_command(int argc, char **argv) {
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -213,6 +224,11 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = cli_check_variants(&options, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
+  bool models = false;
+  if (status == ASSAY_OK) status = models_given(&options, &models, &error);
+  if (status == ASSAY_OK && models)
+    status = cli_parse(argc, argv, "--device --variant --filter --seed --jsonl --junit --plugin", &options, &error);
+  if (status == ASSAY_OK && models) return cli_models_command(&options);
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);

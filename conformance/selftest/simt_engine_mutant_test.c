@@ -12,6 +12,7 @@ static int engine_mutant;
 #include <criterion/criterion.h>
 
 #include "conformance/builtin.h"
+#include "conformance/model_suite.h"
 #include "engine_scenario.h"
 
 enum { OWN_LAGS = 1 << ASSAY_LANE_OWN, UP_LAGS = 1 << ASSAY_LANE_UP, DOWN_LAGS = 1 << ASSAY_LANE_DOWN };
@@ -35,6 +36,8 @@ static const struct {
     {ENGINE_OTHER_HALF, "inputs go to the other half", 0},
     {ENGINE_COPIES_LOST, "a shared block is not copied", 0},
     {ENGINE_STEP_NUMBER_STALE, "every draw is the first", 0},
+    {ENGINE_TOKEN_OF_NEIGHBOUR, "tokens come to the neighbour's request", 0},
+    {ENGINE_GRAPH_OF_OTHER_HALF, "the other half's graph is replayed", 0},
     {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0},
 };
 
@@ -64,5 +67,42 @@ Test(engine_mutants, every_mistake_shows) {
   for (int m = 0; m < ENGINE_MISTAKES; ++m)
     cr_expect(planted[m], "mistake %d is not in the list", m);
   assay_model_weights_free(&weights);
+}
+
+/* What a model suite says of them: which check, and what the message names. */
+Test(engine_mutants, a_model_suite_sees_them) {
+  static const struct {
+    int mistake;
+    model_way way;
+    const char *check, *says;
+  } seen[] = {{ENGINE_SLOT_OF_NEIGHBOUR, WAY_GRAPH, "launch", "a NaN"},
+              {ENGINE_STALE_LENGTH, WAY_EAGER, "logits", "request"},
+              {ENGINE_STALE_LENGTH, WAY_GRAPH, "logits", "request"},
+              {ENGINE_TOKEN_OF_NEIGHBOUR, WAY_EAGER, "choices", "f64 has"},
+              {ENGINE_GRAPH_OF_OTHER_HALF, WAY_GRAPH, "graph", "not the bits of its calls"},
+              {ENGINE_RESIDUAL_AFTER_NORM, WAY_GRAPH, "logits", "request"},
+              {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    const model_case one = {.name = "planted",
+                            .model = "small",
+                            .config = scenario_model(1),
+                            .seed = 7,
+                            .way = seen[i].way,
+                            .batch = 3,
+                            .steps = 12,
+                            .judged = 3,
+                            .prompt = 20};
+    case_result result;
+    engine_mutant = ENGINE_NO_MISTAKE;
+    model_judge(&one, "simt", NULL, 0, NULL, &result);
+    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    engine_mutant = seen[i].mistake;
+    model_judge(&one, "simt", NULL, 0, NULL, &result);
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0 &&
+                  strstr(result.message, seen[i].says) != NULL,
+              "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
 }
 #endif

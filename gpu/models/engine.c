@@ -308,7 +308,7 @@ assay_status assay_engine_tokens(assay_engine *e, int32_t request, const int32_t
   *ids = r->chosen;
   *count = r->arrived;
   if (!r->bad) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_DEVICE, "logits: request %d, token %lld: a NaN, +Inf, or nothing but -Inf",
+  return assay_fail(error, ASSAY_ERR_INTERNAL, "logits: request %d, token %lld: a NaN, +Inf, or nothing but -Inf",
                     request, (ll)r->arrived);
 }
 

@@ -159,7 +159,7 @@ engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows) {
 }
 
 assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error) {
-  const engine_graph *g = &bucket->half[half];
+  const engine_graph *g = &bucket->half[MISTAKE(ENGINE_GRAPH_OF_OTHER_HALF) ? 1 - half : half];
   const assay_status status = e->flow->replay(g->graph, error);
   for (int32_t i = 0; i < g->count && status == ASSAY_OK; ++i)
     e->m->counts.row[i].calls += g->calls[i];

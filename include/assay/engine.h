@@ -69,7 +69,7 @@ typedef struct assay_engine_part {
 assay_status assay_engine_step(assay_engine *engine, const assay_engine_part *part, int64_t count, assay_error *error);
 
 /* Tokens chosen so far that have arrived: *count of them, in *ids, which live until the next call with this request.
- * Does not wait. ASSAY_ERR_DEVICE: a row of logits had a NaN, or nothing but -Inf. */
+ * Does not wait. ASSAY_ERR_INTERNAL: a row of logits had a NaN, or nothing but -Inf. */
 assay_status assay_engine_tokens(assay_engine *engine, int32_t request, const int32_t **ids, int64_t *count,
                                  assay_error *error);
 assay_status assay_engine_wait(assay_engine *engine, assay_error *error);

@@ -1,0 +1,49 @@
+/* model_suite.h: suites of forward passes: small seeded models, types, ways to run them; docs/models.md has the keys.
+ */
+#ifndef ASSAY_CONFORMANCE_MODEL_SUITE_H
+#define ASSAY_CONFORMANCE_MODEL_SUITE_H
+
+#include "assay/engine.h"
+#include "judge.h"
+
+typedef enum model_way {
+  WAY_PREFILL, /* whole prompts */
+  WAY_DECODE,  /* then tokens one by one */
+  WAY_CHUNKED, /* prompts in chunks */
+  WAY_BATCHED, /* prompts, chunks, tokens and a pad row in one step */
+  WAY_SHARED,  /* a prefix that is there already; a fork, and the block that it copies */
+  WAY_EAGER,   /* an engine, call by call, over given ids: logits and choices */
+  WAY_GRAPH,   /* the same by graphs: also the bits of the calls */
+  WAYS
+} model_way;
+
+typedef struct model_case {
+  char name[64], model[32], form[48]; /* form "": as usual */
+  assay_model_config config;
+  uint64_t seed;
+  model_way way;
+  uint32_t devices;                     /* CASE_ON_ bits */
+  bool nightly;                         /* runs only where a filter names it */
+  int64_t batch, steps, judged, prompt; /* of engines; judged: requests that are held against the reference */
+} model_case;
+
+typedef struct model_cases {
+  model_case *one;
+  int64_t count;
+} model_cases;
+
+/* Has the file `models` at its top? */
+bool model_suite_is(const char *path);
+/* Messages: file:line:column, the key, what was found and what is allowed. */
+assay_status model_suite_read(const char *path, model_cases *made, assay_error *error);
+void model_cases_free(model_cases *cases);
+
+/* Runs and judges. variants: forced ones. `planted`: another configuration for the device alone, NULL: the case's; that
+ * is for tests. Never fails itself. check: stages logits choices graph launch. */
+void model_judge(const model_case *one, const char *device, const char *const *variant, int32_t variants,
+                 const assay_model_config *planted, case_result *result);
+/* As reports have it. */
+assay_case model_as_case(const model_case *one, const char *suite, const char *device);
+const char *model_way_name(model_way way);
+
+#endif

@@ -1,0 +1,147 @@
+/* simt_model_suite_test.c: suites of models: what the files may say; a device with another constant is found, and the
+ * operator that has it is named. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/builtin.h"
+#include "conformance/model_suite.h"
+#include "engine_scenario.h"
+
+static assay_error error;
+
+static void setup(void) {
+  cr_assert_eq(builtin_register(&error), ASSAY_OK, "%s", error.text);
+}
+
+TestSuite(model_suite, .init = setup);
+
+static model_case small(int number, model_way way) {
+  return (model_case){.name = "planted",
+                      .model = "small",
+                      .config = scenario_model(number),
+                      .seed = 7,
+                      .way = way,
+                      .batch = 3,
+                      .steps = 6,
+                      .judged = 3,
+                      .prompt = 20};
+}
+
+Test(model_suite, a_wrong_constant_is_found_and_its_operator_named) {
+  const model_way ways[] = {WAY_PREFILL, WAY_DECODE, WAY_CHUNKED, WAY_BATCHED, WAY_SHARED};
+  case_result result;
+  for (size_t w = 0; w < sizeof ways / sizeof *ways; ++w)
+    for (int fault = 0; fault < 5; ++fault) {
+      const model_case one = small(fault == 0 ? 0 : fault < 3 ? 1 : 2, ways[w]);
+      assay_model_config wrong = one.config;
+      const char *says = "layers.0.attn.pre of layer_norm is the first stage that departs";
+      if (fault == 0) wrong.eps = 0.05;
+      if (fault == 1) {
+        wrong.rope_base *= 1.01;
+        says = "layers.0.attn.q of rope is the first stage that departs";
+      }
+      if (fault == 2) {
+        wrong.eps *= 1.5;
+        says = "layers.0.attn.pre of rms_norm is the first stage that departs";
+      }
+      if (fault == 3) {
+        wrong.gate_hi = 0.9;
+        says = "layers.0.attn.out of kv_append, gate_attention is the first stage that departs";
+      }
+      if (fault == 4) {
+        wrong.gate_relu_pre = !wrong.gate_relu_pre;
+        says = "layers.0.attn.out of kv_append, gate_attention is the first stage that departs";
+      }
+      model_judge(&one, "simt", NULL, 0, &wrong, &result);
+      cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, says) != NULL, "%s, fault %d: %s",
+                model_way_name(ways[w]), fault, result.message);
+    }
+  for (int eager = 0; eager < 2; ++eager) {
+    const model_case one = small(1, eager ? WAY_EAGER : WAY_GRAPH);
+    assay_model_config wrong = one.config;
+    wrong.eps = 1e-4;
+    model_judge(&one, "simt", NULL, 0, &wrong, &result);
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "logits") == 0, "%s: %s", result.check,
+              result.message);
+  }
+}
+
+Test(model_suite, a_forced_variant_that_declines_is_no_failure_and_an_unknown_one_is) {
+  const char *const unknown[] = {"gemm=none_such"};
+  const model_case one = small(1, WAY_PREFILL);
+  case_result result;
+  model_judge(&one, "simt", unknown, 1, NULL, &result);
+  cr_expect_eq(result.verdict, VERDICT_FAIL);
+  cr_expect_not_null(strstr(result.message, "none_such"), "%s", result.message);
+  const char *const tiles[] = {"gemm=tiles"};
+  model_judge(&one, "simt", tiles, 1, NULL, &result);
+  cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+}
+
+/* ---- files ----------------------------------------------------------------------------------------------- */
+
+static const char path[] = "model_suite_test_tmp.yaml";
+
+static assay_status read_text(const char *text, model_cases *made) {
+  FILE *file = fopen(path, "w");
+  cr_assert_not_null(file);
+  (void)fputs(text, file);
+  (void)fclose(file);
+  error.text[0] = '\0';
+  const assay_status status = model_suite_read(path, made, &error);
+  (void)remove(path);
+  return status;
+}
+
+#define HEAD "models:\n  a: {arch: qwen3, layers: 1}\n  b: {arch: gpt2, layers: 1}\n"
+
+Test(model_suite, files_expand) {
+  model_cases made;
+  char folder[] = "/tmp/model_suite_XXXXXX";
+  cr_assert(mkdtemp(folder) != NULL && chdir(folder) == 0);
+  cr_assert_eq(read_text(HEAD "check:\n  - {name: x, model: [a, b], dtype: [f32, bf16], run: [prefill, graph]}\n"
+                              "  - {name: y, model: a, dtype: f16, run: decode, form: [append=on, append=off], "
+                              "devices: cuda, nightly: true, steps: 3}\n",
+                         &made),
+               ASSAY_OK, "%s", error.text);
+  cr_assert_eq(made.count, 10);
+  cr_expect_str_eq(made.one[3].name, "x_graph_bf16");
+  cr_expect_eq(made.one[3].config.weight_dtype, ASSAY_BF16);
+  cr_expect_str_eq(made.one[9].name, "y_decode_f16_append=off");
+  cr_expect(made.one[9].nightly && made.one[9].devices == CASE_ON_CUDA && made.one[9].steps == 3);
+  const assay_case as = model_as_case(&made.one[0], "some/models.yaml", "simt");
+  const assay_case other = model_as_case(&made.one[1], "some/models.yaml", "simt");
+  cr_expect_str_eq(as.suite, "models");
+  cr_expect_neq(as.seed, other.seed);
+  model_cases_free(&made);
+}
+
+Test(model_suite, files_are_refused_by_place) {
+  static const struct {
+    const char *text, *says;
+  } wrong[] = {
+      {"models: {}\ncheck: []\n", "found no case"},
+      {"models:\n  a: {arch: bert}\ncheck: []\n", "bert"},
+      {"models:\n  a: {arch: gpt2, layers: none}\ncheck: []\n", "layers"},
+      {"models:\n  a: {layers: 2}\ncheck: []\n", "arch: found none"},
+      {HEAD "check:\n  - {name: x, model: c, dtype: f32, run: decode}\n", "model: found 'c', allowed a, b"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f64, run: decode}\n", "dtype: found 'f64'"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f32, run: sideways}\n", "run: found 'sideways', allowed prefill"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f32, run: decode, devices: tpu}\n", "devices: found 'tpu'"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f32, run: decode, steps: 0}\n", "steps: found '0'"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f32, run: decode, nightly: yes}\n", "nightly: found 'yes'"},
+      {HEAD "check:\n  - {model: a, dtype: f32, run: decode}\n", "name"},
+      {HEAD "check:\n  - {name: x, model: a, dtype: f32, run: decode, colour: red}\n", "colour"}};
+  char folder[] = "/tmp/model_suite_XXXXXX";
+  model_cases made;
+  cr_assert(mkdtemp(folder) != NULL && chdir(folder) == 0);
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    cr_expect_neq(read_text(wrong[i].text, &made), ASSAY_OK, "%s", wrong[i].text);
+    cr_expect(strstr(error.text, wrong[i].says) != NULL && strncmp(error.text, path, strlen(path)) == 0, "%s",
+              error.text);
+    cr_expect_eq(made.count, 0);
+  }
+}
