@@ -330,20 +330,16 @@ __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threa
 
 /* By all threads of a warpgroup: from here on its threads have `count` registers each, a multiple of 8. more waits
  * until others have given enough back. */
-template <int count> __device__ __forceinline__ void registers_more(ASSAY_AT_ALONE) {
+template <int count> __device__ __forceinline__ void registers_more() {
   static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
-#ifdef ASSAY_SIMT
-  assay_simt->fault("registers_more is not on simt yet", file, line);
-#else
+#ifndef ASSAY_SIMT
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 #endif
 }
 
-template <int count> __device__ __forceinline__ void registers_fewer(ASSAY_AT_ALONE) {
+template <int count> __device__ __forceinline__ void registers_fewer() {
   static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
-#ifdef ASSAY_SIMT
-  assay_simt->fault("registers_fewer is not on simt yet", file, line);
-#else
+#ifndef ASSAY_SIMT
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
 #endif
 }
