@@ -14,14 +14,17 @@
  * are. So no weight has a mean that all tokens share (but those of the norms), and over all layers the sublayers add no
  * more to the residual stream than the embedding brings (post gamma): measured over 35 layers, the last layer has the
  * share of the first. */
+#define _POSIX_C_SOURCE 200809L
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "assay/model.h"
 #include "core/dtype.h"
 #include "core/rng.h"
 
-enum { CHUNK = 4096 };
+enum { CHUNK = 4096, LARGE = 1 << 20, MOST_THREADS = 64 };
 
 static const uint64_t prompt_stream = (uint64_t)1 << 63;
 
@@ -61,16 +64,42 @@ static spread spread_of(const assay_model_config *c, const assay_weight_spec *sp
   return norm_spread(c, name, e);
 }
 
-static void fill(const assay_tensor *tensor, const spread *like, uint64_t seed, uint64_t number) {
+/* Chunks first, first + step, ... of one tensor: values depend on the chunk's number alone. */
+typedef struct filling {
+  const assay_tensor *tensor;
+  const spread *like;
+  uint64_t seed, number;
+  int64_t count, first, step;
+} filling;
+
+static void *fill_chunks(void *context) {
+  const filling *f = context;
   double value[CHUNK];
-  int64_t count = tensor->shape[0] * (tensor->rank == 2 ? tensor->shape[1] : 1);
-  for (int64_t at = 0, chunk = 0; at < count; at += CHUNK, ++chunk) {
-    const int64_t n = count - at < CHUNK ? count - at : CHUNK;
-    assay_rng_normals(seed, number << 32 | (uint64_t)chunk, value, n);
+  for (int64_t chunk = f->first; chunk * CHUNK < f->count; chunk += f->step) {
+    const int64_t at = chunk * CHUNK, n = f->count - at < CHUNK ? f->count - at : CHUNK;
+    assay_rng_normals(f->seed, f->number << 32 | (uint64_t)chunk, value, n);
     for (int64_t i = 0; i < n; ++i)
-      value[i] = like->mean + like->deviation * value[i];
-    assay_store_f64_row(tensor->data, tensor->dtype, at, 1, n, value);
+      value[i] = f->like->mean + f->like->deviation * value[i];
+    assay_store_f64_row(f->tensor->data, f->tensor->dtype, at, 1, n, value);
   }
+  return NULL;
+}
+
+/* Large tensors by as many threads as there are processors; what no thread can be had for is done here. */
+static void fill(const assay_tensor *tensor, const spread *like, uint64_t seed, uint64_t number) {
+  const int64_t count = tensor->shape[0] * (tensor->rank == 2 ? tensor->shape[1] : 1);
+  const long processors = count >= LARGE ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
+  const int64_t step = processors < 1 ? 1 : processors > MOST_THREADS ? MOST_THREADS : processors;
+  filling part[MOST_THREADS];
+  pthread_t thread[MOST_THREADS];
+  bool running[MOST_THREADS] = {false};
+  for (int64_t t = 0; t < step; ++t) {
+    part[t] = (filling){tensor, like, seed, number, count, t, step};
+    running[t] = t + 1 < step && pthread_create(&thread[t], NULL, fill_chunks, &part[t]) == 0;
+    if (!running[t]) (void)fill_chunks(&part[t]);
+  }
+  for (int64_t t = 0; t < step; ++t)
+    if (running[t]) (void)pthread_join(thread[t], NULL);
 }
 
 assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, assay_model_weights *weights,
