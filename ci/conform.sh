@@ -9,4 +9,10 @@ need_packages
 step configure configure cpu
 step build build cpu --target assay
 cd "$root" || exit 2
-exec build/cpu/assay run conformance/suites --device simt --jsonl build/cpu/conform.jsonl --junit build/cpu/conform.xml "$@"
+status=0
+build/cpu/assay run conformance/suites --device simt --jsonl build/cpu/conform.jsonl --junit build/cpu/conform.xml "$@" || status=$?
+# Forward passes have options of their own.
+if [ $# -eq 0 ]; then
+  build/cpu/assay run conformance/suites/models.yaml --device simt --jsonl build/cpu/models.jsonl --junit build/cpu/models.xml || status=$?
+fi
+exit "$status"

@@ -34,7 +34,7 @@ export -f part
 for tool in "$@"; do
   for suite in "$suites"/*.yaml; do
     case $(basename "$suite" .yaml) in
-      traces) parts=0 ;; # nothing but benches
+      traces | models) parts=0 ;; # nothing but benches; forward passes, which have no edge tier
       softmax_attention | gate_attention | lm_head | gemm | rope | bias_residual) parts=8 ;;
       *) parts=2 ;;
     esac

@@ -36,6 +36,14 @@ if wants suites; then
   note seed "$seed"
   note suites_status "$status"
   [ "$status" -eq 0 ] || failed+=("suites (status $status)")
+  # Forward passes: small ones, and the production width over 64 given ids at batch 32.
+  for part in small production; do
+    status=0 only=()
+    [ "$part" = small ] || only=(--filter "$part")
+    "$assay" run conformance/suites/models.yaml --device cuda --jsonl "build/hopper/models_$part.jsonl" "${only[@]}" || status=$?
+    note "models_${part}_status" "$status"
+    [ "$status" -eq 0 ] || failed+=("models, $part (status $status)")
+  done
   # The CPU of the same machine, for the rate stated beside it.
   status=0
   start=$(date +%s.%N)
