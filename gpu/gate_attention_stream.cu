@@ -44,7 +44,7 @@ template <int heads, int taps_> struct gate_weigher {
   }
 
   /* r of the keys that this lane keeps; 0 outside the row's keys. */
-  __device__ __forceinline__ void rectify(const float (&score)[4], int32_t t, float (&r)[halves][width]) const {
+  __device__ __forceinline__ void keep(const float (&score)[4], int32_t t, float (&r)[halves][width]) const {
     stream_keep<heads>(score, lane % 4, r);
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
@@ -76,7 +76,7 @@ template <int heads, int taps_> struct gate_weigher {
 
   __device__ __forceinline__ void edge(const float (&score)[4], int32_t t) {
     float r[halves][width], before[halves];
-    rectify(score, t, r);
+    keep(score, t, r);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
       ASSAY_UNROLL
@@ -86,10 +86,9 @@ template <int heads, int taps_> struct gate_weigher {
   }
 
   template <class Sum>
-  __device__ __forceinline__ uint32_t block(const float (&score)[4], int32_t t, float *weight, Sum &) {
-    float r[halves][width], p[halves][width], before[halves];
+  __device__ __forceinline__ uint32_t weigh(const float (&r)[halves][width], int32_t t, float *weight, Sum &) {
+    float p[halves][width], before[halves];
     bool needed[halves] = {};
-    rectify(score, t, r);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
       ASSAY_UNROLL
@@ -120,34 +119,39 @@ template <int heads, int taps_> struct gate_weigher {
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-/* Warps that the registers allow: 16 on a multiprocessor, in blocks of up to 12, take 128 a thread; 12 take 168; 8 take
- * 255. */
+/* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
 constexpr int gate_stream_warps(int D, int heads, int taps) {
-  return taps > 3 || D * heads > 512 ? 8 : heads == 2 ? 16 : 12;
+  return D == 128 && (taps > 3 || heads == 8) ? 8 : 12;
 }
 
 /* gate_stream: the keys of one (row, kv head), or one split of them.
- * Grid:   (N rows * H_kv, splits). Block: 4, 6, 8 or 12 warps, each with a run of its own.
+ * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
  * Shared: stream_shared_floats a warp: q, the weights of two blocks of 16 keys; then its sums.
  * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
  * Limit:  bytes: L * D * sizeof(T) of K, as much of V as is live for any head of the group, a row and kv head. */
 template <class T, int D, int heads, int taps>
 __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
+  ASSAY_SHARED(float, gamma, heads);
   ASSAY_DYNAMIC_SHARED(float, shared);
   dependents_launch();
   dependency_wait();
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  const int64_t segment = blockIdx.x, row = segment / a.H_kv;
-  const int32_t kv_head = static_cast<int32_t>(segment % a.H_kv);
+  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
+  const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
+  const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
+  const float factor = thread < a.G ? p.gamma[kv_head * a.G + thread] : 0.0f;
+  uint4 q[D / 32];
+  stream_load_query<T, D, heads>(a, row, kv_head, q);
   const stream_run run = stream_run_of(a, row, kv_head);
   gate_weigher<heads, taps> weigher;
   weigher.begin(p, run);
-  float sum[heads][8] = {};
+  float sum[D / 16][4] = {};
   float *const own = shared + thread / 32 * stream_shared_floats<D, heads>;
-  stream_walk<T, D, heads>(a, run, row, own, weigher, sum);
-  stream_put_sums<D, heads>(sum, own);
-  __syncthreads(); /* the warps' sums are there */
+  stream_walk<T, D, heads>(a, run, q, own, weigher, sum);
+  stream_put_sums<T, D, heads>(sum, own);
+  if (thread < a.G) gamma[thread] = factor;
+  __syncthreads(); /* the warps' sums and gamma are there */
 
   const int32_t count = a.G * D;
   for (int32_t i = thread; i < count; i += threads) {
@@ -157,7 +161,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
     if (p.splits > 1)
       p.partial[(segment * p.splits + blockIdx.y) * count + i] = total;
     else
-      static_cast<T *>(a.out)[segment * count + i] = from_float<T>(p.gamma[kv_head * a.G + i / D] * total);
+      static_cast<T *>(a.out)[segment * count + i] = from_float<T>(gamma[i / D] * total);
   }
 }
 
@@ -189,6 +193,9 @@ stream_shape shape_of(const gate_params &p) {
 assay_status plan_stream(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   ASSAY_TRY(expect_stream(call, plan->p.a, plan->types, error));
+  if (plan->types.q == ASSAY_F16 && plan->p.hi > 256.0f) /* stream_unit */
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "hi: found %.9g, allowed up to 256 with f16",
+                      static_cast<double>(plan->p.hi));
   const stream_shape shape = shape_of(plan->p);
   plan->p.splits = shape.splits;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D);
@@ -221,18 +228,13 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
 
 /* Scores, p and sums stay in f32; q . k is two chains of mma, of 16 products a step; sum p v is spread over at least
  * two lanes of a warp. */
-constexpr assay_contract stream_contract = {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,      0.0,
-                                            2,          2,          0,          0.0,        ASSAY_V_SKIPPED, true,
-                                            true,       true,       1,          ASSAY_NONE};
+constexpr assay_contract stream_contract = {
+    ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,  2, 2, 0, 0.0, ASSAY_V_SKIPPED_FOR_GROUP,
+    true,       true,       true,       1,          ASSAY_NONE, false};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#ifdef ASSAY_FEW_TYPES
-#define STREAM_CLAIMS "bf16|same|nhd,hnd|decode"
-#else
-#define STREAM_CLAIMS "f16,bf16|same|nhd,hnd|decode"
-#endif
 #define STREAM                                                                                                         \
   {                                                                                                                    \
     sizeof(assay_variant), "gate_attention", "stream" ASSAY_VARIANT_SUFFIX,                                            \

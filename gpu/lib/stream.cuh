@@ -1,15 +1,20 @@
 /* stream.cuh: decode attention that streams K and V, whatever it does with a score.
  *
  * A warp walks alone over a run of blocks of 16 keys of one (request, kv head); no barrier until its run is over. K
- * comes by 16-byte loads straight into the A fragments of mma m16n8k16: the order of k inside an mma is free, so the 16
- * bytes of a lane are two k-steps, and q is loaded in the same order. The eight columns hold the heads of the group,
- * repeated. With g = lane / 4, j = lane mod 4, `heads` = 2, 4 or 8 columns that differ: K     lane: keys g and g + 8,
- * channels 32 i + 8 j .. + 7 q     lane: head g mod heads, the same channels score element 2 h + e of a lane: key g + 8
- * h, column 2 j + e V     lane: key `keys_a_load` t + lane / (D / 8), channels 8 (lane mod D / 8) .. + 7 Of the copies
- * of a score each lane keeps what no other keeps (stream_held). Weights go to the warp's own shared memory; one ballot
- * tells every lane which keys any head needs, and V of the others is not read. V is one block behind K, and both are in
- * flight while the other is used. sum p v runs in f32 on the CUDA cores: p is not rounded, and a key that is dead for a
- * head does not touch that head's sum. */
+ * comes by 16-byte loads straight into the A fragments of mma m16n8k16: the order of k inside an mma is free, so the
+ * 16 bytes of a lane are two k-steps, and q is loaded in the same order. The eight columns hold the heads of the group,
+ * repeated. With g = lane / 4, j = lane mod 4, and 2, 4 or 8 `heads` that differ:
+ *
+ *   K      keys g and g + 8, channels 32 i + 8 j .. + 7
+ *   q      head g mod heads, the same channels
+ *   score  element 2 h + e: key g + 8 h, column 2 j + e
+ *   V      keys j, j + 8, j + 4, j + 12, channels 8 g .. + 7 and, with D = 128, 64 + 8 g .. + 7
+ *
+ * Of the copies of a score each lane keeps what no other keeps (stream_held). Weights go to the warp's own shared
+ * memory; one ballot tells every lane which keys any head needs, and V of the others is not read: the registers keep
+ * what was there, 0 or the V of a key that was needed, and its weight is 0. V is one block behind K, and both are in
+ * flight while the other is used. sum p v is an mma too, channels as rows: p is cut into three parts of T's width,
+ * together the f32 p, which stand in columns of their own as far as there are any, and are added in the end. */
 #ifndef ASSAY_GPU_LIB_STREAM_CUH
 #define ASSAY_GPU_LIB_STREAM_CUH
 
@@ -23,7 +28,6 @@
 namespace ASSAY_NS {
 
 constexpr int stream_keys = 16; /* of a block of the walk */
-constexpr int stream_most_warps = 12;
 constexpr unsigned all_lanes = 0xffffffffu;
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
@@ -36,46 +40,23 @@ struct stream_run {
 
 /* The run of this warp. Grid: (rows * H_kv, splits). */
 __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, int64_t row, int32_t kv_head) {
-  const int32_t warps = static_cast<int32_t>(blockDim.x / 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   const row_keys keys = keys_of_row(a, row);
   stream_run run = {keys.request, kv_head, keys.first, keys.last, 0, 0, 0};
   if (keys.last < keys.first) return run;
   run.origin = keys.first / stream_keys;
-  const int64_t blocks = keys.last / stream_keys + 1 - run.origin;
-  const int64_t runs = static_cast<int64_t>(gridDim.y) * warps,
-                number = static_cast<int64_t>(blockIdx.y) * warps + warp;
-  run.begin = run.origin + static_cast<int32_t>(blocks * number / runs);
-  run.end = run.origin + static_cast<int32_t>(blocks * (number + 1) / runs);
+  const uint32_t blocks = static_cast<uint32_t>(keys.last / stream_keys + 1 - run.origin);
+  const uint32_t warps = blockDim.x / 32, runs = gridDim.y * warps, number = blockIdx.y * warps + threadIdx.x / 32;
+  const uint32_t each = blocks / runs, longer = blocks % runs; /* the first `longer` runs have one block more */
+  run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
+  run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
   return run;
 }
 
-/* Table entries of the blocks of a run: 32 in the lanes of the warp, 32 more on their way. */
-struct stream_table {
-  const int32_t *row;
-  int32_t shift, end; /* blocks of the walk in one of the cache: 2^shift */
-  int32_t now, ahead;
-};
-
-__device__ __forceinline__ int32_t stream_entry(const stream_table &table, int32_t n) {
-  return n < table.end ? table.row[n >> table.shift] : 0;
-}
-
-__device__ __forceinline__ stream_table stream_table_of(const paged_cache &cache, const stream_run &run, int32_t lane) {
-  stream_table table = {cache.table + run.request * cache.table_row, cache.block_shift - 4, run.end, 0, 0};
-  table.now = stream_entry(table, run.begin + lane);
-  table.ahead = stream_entry(table, run.begin + 32 + lane);
-  return table;
-}
-
-/* Physical block of block n, of which the walk asks in order. */
-__device__ __forceinline__ int32_t stream_block_of(stream_table *table, const stream_run &run, int32_t n,
-                                                   int32_t lane) {
-  const int32_t i = (n - run.begin) & 31;
-  if (i == 0 && n > run.begin) {
-    table->now = table->ahead;
-    table->ahead = stream_entry(*table, n + 32 + lane);
-  }
-  return __shfl_sync(all_lanes, table->now, i);
+/* Physical block of block n of the walk; 0 outside begin .. end - 1. */
+__device__ __forceinline__ int32_t stream_block_of(const paged_cache &cache, const stream_run &run, int32_t n,
+                                                   int32_t begin) {
+  const int32_t *const row = cache.table + run.request * cache.table_row;
+  return n >= begin && n < run.end ? row[n >> (cache.block_shift - 4)] : 0;
 }
 
 /* ---- K, q, V ----------------------------------------------------------------------------------------- */
@@ -94,14 +75,16 @@ __device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64
     k->high[i] = load_stream_16(high + 32 * i);
 }
 
-/* Fragments of q in shared memory, each lane's own: they would take D / 8 registers. head: of column g. */
-template <class T, int D>
-__device__ __forceinline__ void stream_put_query(const attention_params &a, int64_t row, int32_t head, int32_t lane,
-                                                 uint4 *query) {
+/* This lane's fragments of q. */
+template <class T, int D, int heads>
+__device__ __forceinline__ void stream_load_query(const attention_params &a, int64_t row, int32_t kv_head,
+                                                  uint4 (&q)[D / 32]) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int32_t head = kv_head * a.G + min(lane / 4 % heads, a.G - 1);
   const T *const from = element_at<T>(a.q, query_offset(a, row, head) + 8 * (lane % 4));
   ASSAY_UNROLL
   for (int i = 0; i < D / 32; ++i)
-    query[32 * i + lane] = *reinterpret_cast<const uint4 *>(from + 32 * i);
+    q[i] = *reinterpret_cast<const uint4 *>(from + 32 * i);
 }
 
 /* Scores of 16 keys and 8 columns, not scaled. */
@@ -125,21 +108,20 @@ __device__ __forceinline__ void stream_scores(const stream_fragment<D> &k, const
     score[i] += other[i];
 }
 
-template <int D> constexpr int stream_keys_a_load = 256 / D; /* V: keys of one load of the warp */
-
-/* V of the keys whose bit is set in `live` (stream_mask's order); others keep what was there.
- * at: of this lane's channels in V of the first key. */
+/* V of the keys whose bit is set in `live` (stream_mask's order); others keep what was there. Keys j, j + 8, j + 4,
+ * j + 12. at: of channel 8 g of key j. */
 template <class T, int D>
 __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int64_t at, uint32_t live, int32_t lane,
                                                    uint4 (&v)[D / 16]) {
-  constexpr int keys = stream_keys_a_load<D>;
-  const uint32_t mine = live >> (4 * (lane / (D / 8)));
+  const uint32_t mine = live >> (4 * (lane % 4));
+  const int64_t step = 4 * cache.v_token;
   const T *from = element_at<T>(cache.v, at);
-  const int64_t step = keys * cache.v_token;
   ASSAY_UNROLL
-  for (int t = 0; t < D / 16; ++t) {
-    const int bit = 4 * (keys * t % 8) + 2 * (keys * t / 8);
-    load_stream_16_if(&v[t], from, (mine >> bit & 1u) != 0);
+  for (int s = 0; s < 4; ++s) { /* key j + 4 s */
+    const int bit = 16 * (s % 2) + 2 * (s / 2), place = 2 * (s % 2) + s / 2;
+    ASSAY_UNROLL
+    for (int half = 0; half < D / 64; ++half)
+      load_stream_16_if(&v[place * (D / 64) + half], from + 64 * half, (mine >> bit & 1u) != 0);
     from = element_at<T>(from, step);
   }
 }
@@ -205,31 +187,91 @@ stream_put_weights(const float (&p)[stream_held<heads>::halves][stream_held<head
 
 /* ---- sum over V -------------------------------------------------------------------------------------- */
 
-/* sum[head][channel] += p v over one block; a weight of 0 adds nothing, whatever v holds. */
+/* Weights are multiplied by it before they are cut, and sums divided in the end: up to 2^8 they fit f16 then, and the
+ * third part of small ones is not lost below its least number. bf16 has the range of f32. */
+template <class T> constexpr float stream_unit = 1.0f;
+template <> constexpr float stream_unit<f16> = 128.0f;
+
+/* Two weights in three parts of T's width: their sum is the weights, to 24 bits. */
+template <class T> __device__ __forceinline__ void stream_parts(float low, float high, uint32_t (&part)[3]) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 3; ++i) {
+    float a, b;
+    part[i] = pack_pair<T>(low, high);
+    unpack_pair<T>(part[i], a, b);
+    low -= a;
+    high -= b;
+  }
+}
+
+template <int heads> constexpr int stream_sets = heads == 2 ? 1 : heads == 4 ? 2 : 3; /* mma a step */
+
+/* What stands in column g: with 2 heads part g / 2 of head g mod 2; with 4 part g / 4, and in a second mma the third;
+ * with 8 one part a mma. */
+template <int heads> __device__ __forceinline__ uint32_t stream_column(const uint32_t (&part)[3], int set, int32_t g) {
+  if (heads == 2) return g < 2 ? part[0] : g < 4 ? part[1] : g < 6 ? part[2] : 0u;
+  if (heads == 4) return set == 0 ? (g < 4 ? part[0] : part[1]) : g < 4 ? part[2] : 0u;
+  return part[set];
+}
+
+/* sum[i][c] += over one block. Rows of step i: D = 128: channels 8 g + i and 64 + 8 g + i; 64: 8 g + 2 i and + 1. */
 template <class T, int D, int heads>
 __device__ __forceinline__ void stream_add(const uint4 (&v)[D / 16], const float *weight, int32_t lane,
-                                           float (&sum)[heads][8]) {
-  const float *const mine = weight + lane / (D / 8) * heads;
+                                           float (&sum)[D / 16][4]) {
+  constexpr int sets = stream_sets<heads>, parts = D / 64;
+  const int32_t g = lane / 4;
+  const float *const mine = weight + lane % 4 * heads + g % heads;
+  uint32_t low[3], high[3], b[sets][2];
+  constexpr float unit = stream_unit<T>;
+  stream_parts<T>(unit * mine[0], unit * mine[8 * heads], low);
+  stream_parts<T>(unit * mine[4 * heads], unit * mine[12 * heads], high);
   ASSAY_UNROLL
-  for (int t = 0; t < D / 16; ++t) {
-    float p[heads], value[8];
-    ASSAY_UNROLL
-    for (int h = 0; h < heads; h += 2) {
-      const float2 pair = *reinterpret_cast<const float2 *>(mine + t * stream_keys_a_load<D> * heads + h);
-      p[h] = pair.x;
-      p[h + 1] = pair.y;
+  for (int set = 0; set < sets; ++set) {
+    b[set][0] = stream_column<heads>(low, set, g);
+    b[set][1] = stream_column<heads>(high, set, g);
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < D / 16; ++i) {
+    const int word = D == 128 ? i / 2 : i;
+    const auto of = [&](int at) { return word == 0 ? v[at].x : word == 1 ? v[at].y : word == 2 ? v[at].z : v[at].w; };
+    const auto pair = [&](int at, bool upper) { /* one channel of two keys, 8 apart */
+                                                return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
+    };
+    uint32_t a[4];
+    if constexpr (D == 128) {
+      const bool upper = i % 2 != 0;
+      a[0] = pair(0, upper);
+      a[1] = pair(1, upper);
+      a[2] = pair(2 * parts, upper);
+      a[3] = pair(2 * parts + 1, upper);
+    } else {
+      a[0] = pair(0, false);
+      a[1] = pair(0, true);
+      a[2] = pair(2, false);
+      a[3] = pair(2, true);
     }
-    unpack_pair<T>(v[t].x, value[0], value[1]);
-    unpack_pair<T>(v[t].y, value[2], value[3]);
-    unpack_pair<T>(v[t].z, value[4], value[5]);
-    unpack_pair<T>(v[t].w, value[6], value[7]);
     ASSAY_UNROLL
-    for (int h = 0; h < heads; ++h) {
-      if (p[h] != 0.0f) {
-        ASSAY_UNROLL
-        for (int e = 0; e < 8; ++e)
-          sum[h][e] += p[h] * value[e];
-      }
+    for (int set = 0; set < sets; ++set)
+      mma_m16n8k16<T>(sum[i], a, b[set]);
+  }
+}
+
+/* Adds the parts, and puts the sums to shared memory: [heads][D], over the walk's. */
+template <class T, int D, int heads>
+__device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *shared) {
+  constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same sums; steps that a lane writes */
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
+  __syncwarp(); /* the weights are used up */
+  ASSAY_UNROLL
+  for (int i = 0; i < D / 16; ++i) {
+    ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      ASSAY_UNROLL
+      for (int step = heads / 2; step < 4; step *= 2)
+        sum[i][c] += __shfl_xor_sync(all_lanes, sum[i][c], step);
+      const int32_t head = heads == 2 ? c % 2 : 2 * (j % (heads / 2)) + c % 2;
+      const int32_t channel = D == 128 ? 8 * g + i + 64 * (c / 2) : 8 * g + 2 * i + c / 2;
+      if (j / (4 / copies) == i / each) shared[head * D + channel] = sum[i][c] * (1.0f / stream_unit<T>);
     }
   }
 }
@@ -244,84 +286,66 @@ constexpr int stream_shared_floats =
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
 /* Adds p v of the run's keys to sum. `weigher` makes weights of scores:
- *   weigher.edge(score, t)            the scores of the block before the run, keys t .. t + 15, of which it wants the
- * last weigher.halo (0: it is not asked) weigher.block(score, t, weight, sum)  writes the weights of keys t .. t + 15,
- * returns stream_mask; may rescale sum shared: 2 * 16 * heads floats of the warp's own. */
+ *   weigher.edge(score, t)         scores of the block before the run, keys t .. t + 15, of which it wants the last
+ *                                  weigher.halo; with halo 0 it is not asked
+ *   weigher.keep(score, t, kept)   what it needs of the scores of keys t .. t + 15, by lane
+ *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
+ * shared: stream_shared_floats of the warp's own. */
 template <class T, int D, int heads, class Weigher>
-__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run, int64_t row,
-                                            float *shared, Weigher &weigher, float (&sum)[heads][8]) {
+__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[D / 32],
+                                            float *shared, Weigher &weigher, float (&sum)[D / 16][4]) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
   const paged_cache &cache = a.cache;
   if (run.begin >= run.end) return;
-  stream_table table = stream_table_of(cache, run, lane);
-  const int32_t slots = (1 << cache.block_shift) - 1;
+  const int32_t begin = run.begin, slots = (1 << cache.block_shift) - 1;
+  const bool inside = Weigher::halo > 0 && begin > run.origin;
+  const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
+  int64_t block = stream_block_of(cache, run, begin, begin), next = stream_block_of(cache, run, begin + 1, begin);
   const int64_t k_lane = run.kv_head * cache.k_head + g * cache.k_token + 8 * j;
-  const int64_t v_lane = run.kv_head * cache.v_head + lane / (D / 8) * cache.v_token + 8 * (lane % (D / 8));
+  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token + 8 * g;
 
-  stream_fragment<D> k;
-  int64_t block = stream_block_of(&table, run, run.begin, lane);
-  stream_load_keys<T, D>(cache, block * cache.k_block + (stream_keys * run.begin & slots) * cache.k_token + k_lane, &k);
-
-  uint4 *const query = reinterpret_cast<uint4 *>(shared);
-  float *const weights = shared + stream_query_floats<D>;
-  stream_put_query<T, D>(a, row, run.kv_head * a.G + min(g % heads, a.G - 1), lane, query);
-
+  stream_fragment<D> k, edge = {};
   if constexpr (Weigher::halo > 0) {
-    if (run.begin > run.origin) {
-      const int32_t t = stream_keys * (run.begin - 1);
-      stream_fragment<D> edge = {};
-      const int64_t at = block_of(cache, run.request, t) * cache.k_block + ((t & slots) + 8) * cache.k_token + k_lane;
-      ASSAY_UNROLL
-      for (int i = 0; i < D / 32; ++i)
-        load_stream_16_if(&edge.high[i], element_at<T>(cache.k, at + 32 * i), g >= 8 - Weigher::halo);
+    const int64_t at = left * cache.k_block + ((stream_keys * (begin - 1) & slots) + 8) * cache.k_token + k_lane;
+    ASSAY_UNROLL
+    for (int i = 0; i < D / 32; ++i)
+      load_stream_16_if(&edge.high[i], element_at<T>(cache.k, at + 32 * i), inside && g >= 8 - Weigher::halo);
+  }
+  stream_load_keys<T, D>(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
+
+  uint4 *const query = reinterpret_cast<uint4 *>(shared); /* each lane its own: in registers they would be too many */
+  float *const weights = shared + stream_query_floats<D>;
+  ASSAY_UNROLL
+  for (int i = 0; i < D / 32; ++i)
+    query[32 * i + lane] = q[i];
+  if constexpr (Weigher::halo > 0) {
+    if (inside) {
       float score[4];
       stream_scores<T, D>(edge, query, lane, score);
-      weigher.edge(score, t);
+      weigher.edge(score, stream_keys * (begin - 1));
     }
   }
 
   uint4 v[D / 16] = {};
   for (int32_t n = run.begin; n < run.end; ++n) {
-    float score[4];
+    float score[4], kept[stream_held<heads>::halves][stream_held<heads>::width];
     stream_scores<T, D>(k, query, lane, score);
-    int64_t next = 0;
-    if (n + 1 < run.end) {
-      next = stream_block_of(&table, run, n + 1, lane);
+    weigher.keep(score, stream_keys * n, kept);
+    if (n + 1 < run.end)
       stream_load_keys<T, D>(cache, next * cache.k_block + (stream_keys * (n + 1) & slots) * cache.k_token + k_lane,
                              &k);
-    }
+    const int32_t after = stream_block_of(cache, run, n + 2, begin);
     float *const now = weights + (n & 1) * stream_keys * heads, *const before =
                                                                     weights + (~n & 1) * stream_keys * heads;
     if (n > run.begin) stream_add<T, D, heads>(v, before, lane, sum);
-    const uint32_t live = weigher.block(score, stream_keys * n, now, sum);
+    const uint32_t live = weigher.weigh(kept, stream_keys * n, now, sum);
     stream_load_values<T, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
                              lane, v);
     __syncwarp(); /* the weights are there; those before are used up */
     block = next;
+    next = after;
   }
   stream_add<T, D, heads>(v, weights + (~run.end & 1) * stream_keys * heads, lane, sum);
-}
-
-/* The sums of the lanes that share channels, then to shared memory: [heads][D], over the warp's weights. */
-template <int D, int heads> __device__ __forceinline__ void stream_put_sums(float (&sum)[heads][8], float *shared) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
-  ASSAY_UNROLL
-  for (int h = 0; h < heads; ++h) {
-    ASSAY_UNROLL
-    for (int e = 0; e < 8; ++e) {
-      ASSAY_UNROLL
-      for (int step = D / 8; step < 32; step *= 2)
-        sum[h][e] += __shfl_xor_sync(all_lanes, sum[h][e], step);
-    }
-  }
-  __syncwarp(); /* the weights are used up */
-  if (lane >= D / 8) return;
-  ASSAY_UNROLL
-  for (int h = 0; h < heads; ++h) {
-    float4 *const to = reinterpret_cast<float4 *>(shared + h * D + 8 * lane);
-    to[0] = make_float4(sum[h][0], sum[h][1], sum[h][2], sum[h][3]);
-    to[1] = make_float4(sum[h][4], sum[h][5], sum[h][6], sum[h][7]);
-  }
 }
 
 } // namespace ASSAY_NS

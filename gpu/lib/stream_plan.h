@@ -15,15 +15,14 @@ struct stream_shape {
   int32_t warps, splits;
 };
 
-/* One block a (row, kv head) in one wave, up to `most` warps a multiprocessor; few segments are split. A split has a
- * block of 16 keys for every warp where the tables are full. */
-inline stream_shape stream_shape_of(const attention_params &a, int most) {
+/* One block a (row, kv head) in one wave, `most` warps a multiprocessor: 12, or 8; few segments are split. A split has
+ * a block of 16 keys for every warp where the tables are full. */
+inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
-  if (segments > 2 * mp) return {4, 1};
-  if (segments > mp) return {most < 12 ? 4 : 6, 1};
-  const int32_t warps = most < stream_most_warps ? most : stream_most_warps;
-  const int64_t useful = a.capacity / stream_keys / warps, splits = segments > 0 ? mp / segments : 1;
-  return {warps, static_cast<int32_t>(splits < useful ? splits : useful > 1 ? useful : 1)};
+  if (segments > 2 * mp) return {most / 4, 1};
+  if (segments > mp) return {most / 2, 1};
+  const int64_t useful = a.capacity / stream_keys / most, splits = segments > 0 ? mp / segments : 1;
+  return {most, static_cast<int32_t>(splits < useful ? splits : useful > 1 ? useful : 1)};
 }
 
 /* Columns of the mma that differ. */
@@ -89,6 +88,13 @@ template <class Use> assay_status stream_with(assay_dtype dtype, int32_t D, int3
 #endif
   return with_D(type_tag<bf16>());
 }
+
+/* dtype | kv_dtype | layout | mode. */
+#ifdef ASSAY_FEW_TYPES
+#define STREAM_CLAIMS "bf16|same|nhd,hnd|decode"
+#else
+#define STREAM_CLAIMS "f16,bf16|same|nhd,hnd|decode"
+#endif
 
 } // namespace ASSAY_NS
 #endif
