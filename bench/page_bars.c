@@ -4,7 +4,7 @@
 #include "conformance/report_html_parts.h"
 #include "page_parts.h"
 
-enum { LEFT = 210, WIDTH = 620, RIGHT = 170, LINE = 19, MOST = 16 };
+enum { LEFT = 210, WIDTH = 620, RIGHT = 220, LINE = 19, MOST = 16 };
 
 static const char *kind_of(const page_row *r) {
   return r->peer ? "s1" : "s0";
@@ -68,9 +68,9 @@ static void one_case(FILE *to, const page_row *of, const page_row *const *list, 
   (void)fputc(' ', to);
   text_xml(to, of->name);
   (void)fprintf(to,
-                " <span class=\"dim\">%s%s</span></h3><svg class=\"bars\" viewBox=\"0 0 %d %d\" role=\"img\" "
+                " <span class=\"dim\">%s</span></h3><svg class=\"bars\" viewBox=\"0 0 %d %d\" role=\"img\" "
                 "aria-label=\"times of ",
-                of->mode, of->live >= 0 ? "" : "", LEFT + WIDTH + RIGHT, count * LINE + 4);
+                of->mode, LEFT + WIDTH + RIGHT, count * LINE + 4);
   text_xml(to, of->name);
   (void)fputs("\">", to);
   for (int32_t i = 0; i < count; ++i) {
@@ -98,7 +98,9 @@ void page_bars(FILE *to, const page_data *d) {
   bool any = false;
   for (int64_t i = 0; i < d->rows; ++i) {
     const page_row *r = &d->row[i];
-    if (r->peer || !(r->median > 0) || strcmp(r->mode, "warm") == 0 || shown_before(d, i) || superseded(d, r)) continue;
+    if (r->peer || !(r->median > 0) || strcmp(r->mode, "warm") == 0 || page_is_density(r) || shown_before(d, i) ||
+        superseded(d, r))
+      continue;
     const int32_t count = collect(d, i, list);
     if (count == 0) continue;
     if (!any)

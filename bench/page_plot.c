@@ -23,11 +23,18 @@ static double py(const axis *y, double value) {
   return H - BOTTOM - along(y, value) * (H - TOP - BOTTOM);
 }
 
+/* About five steps, of 1, 2 or 5 times a power of ten. */
+static double step_of(const axis *a) {
+  const double wanted = (a->high - a->low) / 5, power = pow(10, floor(log10(wanted)));
+  const double share = wanted / power;
+  return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
+}
+
 static void frame(FILE *to, const axis *x, const axis *y, const char *label, const char *below, const char *beside) {
   (void)fprintf(to, "<svg class=\"plot\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">", W, H, label);
   for (int side = 0; side < 2; ++side) {
     const axis *a = side == 0 ? x : y;
-    const double step = a->log ? 10 : (a->high - a->low) / 5;
+    const double step = a->log ? 10 : step_of(a);
     for (double v = a->low; v <= a->high * 1.0001; v = a->log ? v * step : v + step) {
       if (side == 0)
         (void)fprintf(
@@ -114,6 +121,10 @@ static const char *const family[] = {"scattered_", "runs_", "chance_"};
 static bool is_density(const page_row *r, int which) {
   return !r->peer && r->median > 0 && r->live >= 0 && strcmp(r->mode, "warm") != 0 &&
          strncmp(r->name, family[which], strlen(family[which])) == 0;
+}
+
+bool page_is_density(const page_row *r) {
+  return is_density(r, 0) || is_density(r, 1) || is_density(r, 2);
 }
 
 /* A variant's points by share of live keys, joined. */

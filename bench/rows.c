@@ -197,6 +197,46 @@ static assay_status read_line(const char *path, int64_t number_of, const json_va
   return strcmp(kind, "case") == 0 ? add(path, number_of, line, list, error) : ASSAY_OK;
 }
 
+/* ---- several runs in one file ---- */
+
+enum { MOST_RUNS = 64 };
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static bool same_row(const bench_row *a, const bench_row *b) {
+  return a->failed == b->failed && strcmp(a->mode, b->mode) == 0 && strcmp(a->descriptor, b->descriptor) == 0;
+}
+
+/* Rows of one case from several runs become one: the median of the medians, an interval that holds all of theirs, and
+ * what the runs differ by as what the halves do. */
+static void join_runs(bench_rows_list *list) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < list->count; ++i) {
+    bench_row *row = &list->row[i];
+    double median[MOST_RUNS] = {row->median};
+    int32_t runs = 1;
+    if (row->descriptor == NULL) continue;
+    for (int64_t k = i + 1; k < list->count && runs < MOST_RUNS; ++k) {
+      bench_row *other = &list->row[k];
+      if (other->descriptor == NULL || !same_row(row, other)) continue;
+      median[runs++] = other->median;
+      row->low = other->low < row->low ? other->low : row->low;
+      row->high = other->high > row->high ? other->high : row->high;
+      row->samples += other->samples;
+      free(other->descriptor);
+      other->descriptor = NULL;
+    }
+    qsort(median, (size_t)runs, sizeof *median, by_value);
+    row->median = (median[(runs - 1) / 2] + median[runs / 2]) / 2;
+    if (runs > 1 && !row->failed && median[0] > 0) row->halves = median[runs - 1] / median[0];
+    list->row[kept++] = *row;
+  }
+  list->count = kept;
+}
+
 assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, assay_error *error) {
   *made = (bench_rows_list){.row = NULL};
   *is_bench = false;
@@ -223,6 +263,9 @@ assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, 
   (void)fclose(file);
   if (status == ASSAY_OK && *is_bench && !made->ended)
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: is not whole: its last line is missing", path);
-  if (status != ASSAY_OK) rows_free(made);
+  if (status != ASSAY_OK)
+    rows_free(made);
+  else
+    join_runs(made);
   return status;
 }

@@ -37,7 +37,9 @@ typedef struct bench_rows_list {
   bool ended;
 } bench_rows_list;
 
-/* ASSAY_ERR_INPUT with file and line; *is_bench false and nothing read where the file is no bench's. */
+/* Several runs in one file, one behind the other, are joined: a row has the median of their medians, and an interval
+ * that holds all of theirs.
+ * ASSAY_ERR_INPUT with file and line; *is_bench false and nothing read where the file is no bench's. */
 assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, assay_error *error);
 void rows_free(bench_rows_list *list);
 

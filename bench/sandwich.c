@@ -8,7 +8,7 @@
 #include "ranges.h"
 #include "sets.h"
 
-enum { WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
+enum { MOST_ELEMENTS = 1 << 21, WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
 
 /* The stream of the launches is done, and the device is not: so much longer than the sample, and than this, and what
  * it does there is called work of the launches. */
@@ -225,7 +225,15 @@ int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, dou
     if (q == NULL || table == NULL || k == NULL || q->rank < 3) return 0;
     all = 4 * (double)(q->shape[0] * q->shape[1] * q->shape[2]) * (double)table->shape[1] * 16;
   }
-  const double wanted = (double)rows * flops / (all > 1 ? all : 1);
+  double wanted = (double)rows * flops / (all > 1 ? all : 1), elements = 0;
+  for (int32_t i = 0; i < op->arg_count; ++i) { /* what is written is compared one by one */
+    double count = op->args[i].role == ASSAY_OUT && call->arg[i].data != NULL ? 1 : 0;
+    for (int32_t a = 0; a < call->arg[i].rank; ++a)
+      count *= (double)call->arg[i].shape[a];
+    elements += count;
+  }
+  if (elements > MOST_ELEMENTS && wanted > (double)rows * MOST_ELEMENTS / elements)
+    wanted = (double)rows * MOST_ELEMENTS / elements;
   if (wanted >= (double)rows) return 0;
   return wanted < 8 ? (rows > 8 ? 8 : 0) : (int32_t)wanted;
 }

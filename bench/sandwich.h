@@ -50,7 +50,7 @@ void bench_case(const assay_case *one, const assay_variant *variant, const assay
 void bench_release(void);
 /* The reference on the host's clock, values only, judged against itself: the same bits each time. */
 void bench_reference(const assay_case *one, const bench_options *options, bench_result *result);
-/* Rows for which the reference does about `flops` operations; 0: all of them. */
+/* Rows for which the reference does about `flops` operations and gives at most 2^21 elements; 0: all of them. */
 int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, double flops);
 
 #endif

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# selftest.sh ASSAY PLUGINS: what assay bench and assay compare say and end with: figures for a kernel that is right,
+# selftest.sh ASSAY PLUGINS DELAYS: what assay bench and assay compare say and end with: figures for a kernel that is right,
 # none for one that is wrong, and a line for everything that can be wrong on the command line.
 set -euo pipefail
 assay=$1
 plugins=$2
+delays=$3
+root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -31,7 +33,7 @@ bench:
 Y
 bench=("$assay" bench "$work/small.yaml" --budget 0.05s)
 
-expect right 0 '4 timed, 0 without a figure' "${bench[@]}" --jsonl "$work/right.jsonl"
+expect right 0 '[1-9] timed, 0 without a figure' "${bench[@]}" --jsonl "$work/right.jsonl"
 expect 'right, row' 0 '"mode":"host","median_us":[0-9.]+' grep -m1 '"bench":"case"' "$work/right.jsonl"
 expect control 0 'control_rms_norm .*host' "${bench[@]}" --plugin "$plugins/control_rms_norm.so"
 expect wrong 1 '^FAIL rms_norm/.*@rms_inner_rounding on simt: .*: no figure' \
@@ -51,9 +53,43 @@ sed -E 's/"median_us":[^,]*,"low_us":[^,]*,"high_us":[^,]*/"median_us":10,"low_u
   "$work/right.jsonl" >"$work/a.jsonl"
 sed -E 's/"median_us":10,"low_us":9.95,"high_us":10.05/"median_us":10.6,"low_us":10.55,"high_us":10.65/' \
   "$work/a.jsonl" >"$work/b.jsonl"
-expect same 0 '4 rows in both: 4 SAME, 0 FASTER, 0 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/a.jsonl"
-expect slower 1 '4 rows in both: 0 SAME, 0 FASTER, 4 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/b.jsonl"
-expect faster 0 '4 rows in both: 0 SAME, 4 FASTER' "$assay" compare "$work/b.jsonl" "$work/a.jsonl"
+expect same 0 '([0-9]+) rows in both: \1 SAME, 0 FASTER, 0 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/a.jsonl"
+expect slower 1 '([0-9]+) rows in both: 0 SAME, 0 FASTER, \1 SLOWER, 0 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/b.jsonl"
+expect faster 0 '([0-9]+) rows in both: 0 SAME, \1 FASTER' "$assay" compare "$work/b.jsonl" "$work/a.jsonl"
+
+# A kernel before and after: 0.3 ms and 0.9 ms.
+printf 'op: reglu\nbench:\n  - {name: row, dtype: f32, N: 4, I: 64}\n' >"$work/delay.yaml"
+delay=("$work/delay.yaml" --device simt --variant reglu=delay)
+expect 'before' 0 'reglu/delay .*host' "$assay" bench "${delay[@]}" --budget 1s --plugin "$delays/delay_300.so" --jsonl "$work/before.jsonl"
+export ASSAY_BASELINE=$work/before.jsonl
+expect 'short tier, the same' 0 ' 0 SLOWER, |slower once, and not again' "$root/bench/short.sh" "$assay" simt "${delay[@]:0:1}" "${delay[@]:3}" --plugin "$delays/delay_300.so"
+expect 'short tier, slower' 1 '^host +reglu delay: ' "$root/bench/short.sh" "$assay" simt "${delay[@]:0:1}" "${delay[@]:3}" --plugin "$delays/delay_900.so"
+expect 'short tier, says so' 1 'REGRESSION' "$root/bench/short.sh" "$assay" simt "${delay[@]:0:1}" "${delay[@]:3}" --plugin "$delays/delay_900.so"
+unset ASSAY_BASELINE
+# Rounds of one file become one row.
+cat "$work/a.jsonl" "$work/b.jsonl" >"$work/both.jsonl"
+expect 'rounds' 0 '([0-9]+) rows in both: 0 SAME, 0 FASTER, 0 SLOWER, \1 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/both.jsonl"
+expect 'alternating' 0 'rows in both' "$root/bench/alternate.sh" "$assay" "$assay" 2 "$work/delay.yaml" --device simt --budget 0.05s
+
+# Scenarios and traces, with models of two layers.
+for arch in asynct qwen3; do
+  printf 'arch: %s\nlayers: 2\nhidden: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nrotated: 16\nintermediate: 96\nvocab: 300\nmax_pos: 256\nblock_size: 8\nseed: 7\n' "$arch" >"$work/$arch.yaml"
+done
+models=(--model "$work/asynct.yaml" --model "$work/qwen3.yaml" --device simt)
+expect scenarios 0 'asynct.yaml / .*qwen3.yaml: [0-9.]+' "$assay" bench scenario large_batch_short_b128 mixed_prefill_b32 --part 16 "${models[@]}" --jsonl "$work/scenario.jsonl"
+expect 'scenario, calls' 0 '"op":"gate_attention","variant"' grep '"bench":"scenario"' "$work/scenario.jsonl"
+expect 'scenario, checked' 0 '"agreed_0":[1-8],"agreed_1":[1-8]' grep '"model":"qwen3"' "$work/scenario.jsonl"
+expect 'trace' 0 'azure_conv x 50: 8 requests' "$assay" bench online azure_conv --part 16 --requests 6 --scales 50 --batch 4 --tokens 64 --length 96 --blocks 17 "${models[@]:2}"
+expect 'trace, preempted' 0 ' [1-9][0-9]* preempted' "$assay" bench online azure_conv --part 8 --requests 6 --scales 900 --batch 4 --tokens 64 --length 96 --blocks 13 "${models[@]:2}"
+expect 'trace, prefixes' 0 ', [1-9][0-9.]* % of the prompts from the cache' "$assay" bench online mooncake --part 64 --requests 10 --scales 2 --batch 4 --tokens 128 --length 200 --blocks 120 "${models[@]:2}" --jsonl "$work/online.jsonl"
+expect 'page' 0 'page of assay bench' "$assay" report "$work/scenario.jsonl" -o "$work/page.html"
+expect 'page, scenario' 0 'large_batch_short_b128' cat "$work/page.html"
+expect 'unknown scenario' 2 "found 'nobody', allowed: decode_heavy_b32" "$assay" bench scenario nobody
+expect 'unknown trace' 2 "found 'nobody', allowed: azure_conv" "$assay" bench online nobody
+expect 'no trace' 2 'needs a trace' "$assay" bench online
+expect 'unknown word of scenario' 2 "option '--blocks' is unknown here" "$assay" bench scenario --blocks 3
+expect 'part of nothing' 2 '--part: found .0., allowed: an integer from 1' "$assay" bench scenario --part 0
+expect 'peers alone' 2 'needs --jsonl' "${bench[@]}" --peers
 
 expect 'no words' 2 'needs at least one suite' "$assay" bench
 expect 'no such suite' 2 'nobody.yaml' "$assay" bench "$work/nobody.yaml"

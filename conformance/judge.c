@@ -156,7 +156,8 @@ static void reference_rows(void *context, int64_t begin, int64_t end) {
 static assay_status ask_rows(trial *t, const assay_call *call, bool exact, assay_expected *expected, assay_seen *seen,
                              assay_error *error) {
   const assay_op *op = t->one->op;
-  bool parts = threads_used() > 1 && call == &t->first.call && op->form == ASSAY_PAGED && t->rows.count > 1;
+  bool parts = threads_used() > 1 && call == &t->first.call && (op->form == ASSAY_PAGED || op->row_dim != NULL) &&
+               t->rows.count > 1;
   for (int32_t o = 0; o < t->count; ++o)
     parts = parts && t->output[o].kind == OUTPUT_ROWS;
   int64_t *index = parts && t->row_index == NULL ? malloc((size_t)t->rows.count * sizeof *index) : NULL;

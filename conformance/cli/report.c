@@ -55,7 +55,9 @@ int cli_report_command(int argc, char **argv) {
     status = assay_plugin_load(options.plugins.item[i], &error);
   if (status == ASSAY_OK && page_is_bench(options.words.item[0])) { /* files of assay bench have a page of their own */
     status = page_write(options.words.item, options.words.count, page, &error);
-    return status == ASSAY_OK ? EXIT_GOOD : cli_leave(status, &error);
+    if (status != ASSAY_OK) return cli_leave(status, &error);
+    printf("%s: page of assay bench, %d files\n", page, options.words.count);
+    return EXIT_GOOD;
   }
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = results_read(options.words.item[i], &all, &error);
