@@ -8,7 +8,7 @@
 #include "ranges.h"
 #include "sets.h"
 
-enum { MOST_ELEMENTS = 1 << 21, WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
+enum { MOST_ELEMENTS = 1 << 21, FEW_SAMPLES = 6, WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
 
 /* The stream of the launches is done, and the device is not: so much longer than the sample, and than this, and what
  * it does there is called work of the launches. */
@@ -130,8 +130,10 @@ static bool sample_until(sampling *s, const bench_options *options, bench_figure
   const int32_t most = options->max_samples < BENCH_MAX_SAMPLES ? options->max_samples : BENCH_MAX_SAMPLES;
   int32_t count = 0;
   for (bool done = false; !done; ++count) {
-    done = count + 1 >= most || (count + 1 >= options->min_samples && judge_now_ms() - start > options->budget_s * 1e3);
-    if (!done && count >= options->min_samples) { /* what is known without this one */
+    const double budgets = (judge_now_ms() - start) / (options->budget_s * 1e3);
+    done = count + 1 >= most || (count + 1 >= options->min_samples && budgets > 1) ||
+           (count + 1 >= FEW_SAMPLES && budgets > 4); /* what is so slow has its interval from fewer */
+    if (!done && count >= options->min_samples) {     /* what is known without this one */
       memcpy(sorted, us, (size_t)count * sizeof *us);
       bench_spread_of(sorted, count, &figure->us);
       done = bench_half_width(&figure->us) <= options->target;
