@@ -78,6 +78,20 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
+/* condition ? a : b, and never a branch: the compiler splits a warp for a select whose result is shuffled, and computes
+ * what follows twice. */
+__device__ __forceinline__ float select_float(bool condition, float a, float b) {
+#ifdef ASSAY_SIMT
+  return condition ? a : b;
+#else
+  float y;
+  asm("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\nselp.f32 %0, %1, %2, p;\n}"
+      : "=f"(y)
+      : "f"(a), "f"(b), "r"(static_cast<uint32_t>(condition)));
+  return y;
+#endif
+}
+
 } /* namespace ASSAY_NS */
 
 #endif
