@@ -47,17 +47,26 @@ __device__ __forceinline__ void skinny_wait() {
 
 /* ---- pieces ------------------------------------------------------------------------------------------ */
 
-/* Row m of x. The last row stands for those past it: what they give is not stored. */
+/* Row m of x, or that which select[m] names; NULL: zeros. */
 template <class T> __device__ __forceinline__ const T *skinny_row(const skinny_params &p, int64_t m) {
-  return static_cast<const T *>(p.x) + (m < p.M ? m : p.M - 1) * p.x_row;
+  if (m >= p.M) return NULL;
+  const int64_t row = p.select != NULL ? p.select[m] : m;
+  return row >= 0 && row < p.x_rows ? static_cast<const T *>(p.x) + row * p.x_row : NULL;
 }
 
-/* The row that select[m] names; NULL: zeros. */
-template <class T> __device__ __forceinline__ const T *skinny_selected(const skinny_params &p, int64_t m) {
-  if (p.select == NULL) return skinny_row<T>(p, m);
-  if (m >= p.M) return NULL;
-  const int64_t row = p.select[m];
-  return row >= 0 && row < p.x_rows ? static_cast<const T *>(p.x) + row * p.x_row : NULL;
+/* Two chunks of all rows of x on their way into shared memory, in whole lines: piece j of row r, 8 k, lies at
+ * 8 r + (j ^ 4 (r % 2)), so that reading fragments meets every bank once. What is not there becomes zeros. */
+template <class T, int eights>
+__device__ __forceinline__ void skinny_fetch(const skinny_params &p, uint4 *stage, int k, int end, int lane) {
+  const int piece = lane % 8, at = k + 8 * piece;
+  ASSAY_UNROLL
+  for (int i = 0; i < 2 * eights && k < end; ++i) {
+    const int r = 4 * i + lane / 8;
+    const bool there = r < p.M && at < end;
+    const T *const from = static_cast<const T *>(p.x) + (there ? r * p.x_row + at : 0);
+    cp_async_16(stage + 8 * r + (piece ^ (r % 2 * 4)), from, there ? 16 : 0);
+  }
+  cp_async_commit();
 }
 
 /* One chunk: 8 rows of w times all rows of x. sum[i]: rows 16 i + lane / 4 and + 8, columns 2 (lane % 4) and + 1. */
@@ -72,6 +81,11 @@ __device__ __forceinline__ void skinny_multiply(float (&sum)[skinny_row_tiles<ei
     mma_m16n8k16<T>(sum[i], first, low);
     mma_m16n8k16<T>(sum[i], second, high);
   }
+}
+
+__device__ __forceinline__ void skinny_add(float (&total)[2], uint2 part) {
+  total[0] += float_of(part.x);
+  total[1] += float_of(part.y);
 }
 
 /* Two neighbouring columns n, n + 1 of row m. */
@@ -94,6 +108,10 @@ __device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t 
     struct alignas(2 * sizeof(Out)) pair {
       Out element[2];
     };
+#ifdef ASSAY_SIMT
+    if (reinterpret_cast<uintptr_t>(to) % sizeof(pair) != 0)
+      assay_simt->fault("a pair's address is not a multiple of its size", __FILE__, __LINE__);
+#endif
     const pair rounded = {{from_float<Out>(value[0]), from_float<Out>(value[1])}};
     *reinterpret_cast<pair *>(to) = rounded;
     return;
@@ -113,17 +131,22 @@ __device__ __forceinline__ void skinny_store(const skinny_params &p, int64_t m, 
 
 /* ---- split: the warps of a block share k ------------------------------------------------------------- */
 
-/* How a block of 8 * groups rows of w works: `ahead` chunks of all its rows in flight a warp, `x_ahead` chunks of x. */
-template <int eights_, int groups_, int warps_, int ahead_, int x_ahead_> struct skinny_shape {
-  static constexpr int eights = eights_, groups = groups_, warps = warps_, ahead = ahead_, x_ahead = x_ahead_;
-  static constexpr int tiles = groups * skinny_row_tiles<eights>, threads = 32 * warps;
-  static constexpr int shared_bytes = warps * tiles * 32 * 16;
-  static_assert(ahead % x_ahead == 0, "places in both rings are compile-time numbers");
+/* How a cluster of blocks makes 8 * groups columns: k is shared by its blocks, and in each by its warps, which walk in
+ * pairs of chunks; `ahead` chunks of all rows of w are in flight a warp, and `stages` pairs of x. */
+template <int eights_, int groups_, int warps_, int ahead_, int stages_, int cluster_ = 1> struct skinny_shape {
+  static constexpr int eights = eights_, groups = groups_, warps = warps_, ahead = ahead_, stages = stages_;
+  static constexpr int cluster = cluster_, tiles = groups * skinny_row_tiles<eights>, threads = 32 * warps;
+  static constexpr int units = tiles * 64, share = units / cluster; /* pairs of neighbours; those a block stores */
+  static constexpr int stage = eights * 64;                         /* in 16 bytes: 8 * eights rows of 128 bytes */
+  static constexpr int parts_bytes = warps * units * 8 + (cluster > 1 ? units * 8 : 0);
+  static constexpr int shared_bytes = parts_bytes + warps * stages * stage * 16;
+  static_assert(ahead % 2 == 0, "w is walked in pairs of chunks");
 };
 
 /* skinny_split: 8 * groups channels of the result, all rows.
- * Grid:   (ceil(N / (8 groups))). Block: `warps` warps; each has a range of k, whole chunks, the same for all blocks.
- * Shared: 16 bytes a lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps.
+ * Grid:   (cluster * ceil(N / (8 groups))). Block: `warps` warps; each has a range of k, whole chunks.
+ * Shared: 16 bytes a lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps; in a cluster, each
+ *         block is sent its share of all blocks' sums, and adds them in the order of blocks.
  * Align:  rows of x and w at multiples of 16 bytes, K a multiple of 8; c by element or pair.
  * Arch:   sm_80.
  * Limit:  bytes: N K sizeof(T). The block's weights are in flight before it waits for whoever writes x, and x before
@@ -131,18 +154,22 @@ template <int eights_, int groups_, int warps_, int ahead_, int x_ahead_> struct
 template <class T, class shape>
 static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_params p) {
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
-  constexpr int x_ahead = shape::x_ahead, row_tiles = skinny_row_tiles<eights>;
+  constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
   skinny_begin();
+  if constexpr (cluster > 1) cluster_arrive();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int64_t n0 = static_cast<int64_t>(blockIdx.x) * (8 * groups);
+  const int rank = static_cast<int>(blockIdx.x) % cluster;
+  const int64_t n0 = static_cast<int64_t>(blockIdx.x) / cluster * (8 * groups);
 
   /* Chunks [first, last) are this warp's: pairs of chunks, 128 bytes of a row. `left` counts k from the lane's part of
    * the chunk that is next. */
-  const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, each = (chunks + 2 * warps - 1) / (2 * warps) * 2;
-  const int first = warp * each, last = first + each < chunks ? first + each : chunks;
+  constexpr int pairs = 2 * warps * cluster;
+  const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, each = (chunks + pairs - 1) / pairs * 2;
+  const int first = (rank * warps + warp) * each, last = first + each < chunks ? first + each : chunks;
   const int start = first * skinny_chunk + lane % 4 * 8;
-  int left = (last * skinny_chunk < p.K ? last * skinny_chunk : p.K) - start;
+  const int end = last * skinny_chunk < p.K ? last * skinny_chunk : p.K;
+  int left = end - start;
   const uint4 none = {0, 0, 0, 0};
 
   uint4 w[ahead][groups];
@@ -152,49 +179,54 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
     const int64_t n = n0 + 8 * j + lane / 4;
     row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + start;
   }
-  const auto load_w = [&](int place, int chunk) {
+  /* Two chunks: both halves of a line, one after the other. */
+  const auto load_w = [&](int at, int chunk) {
     ASSAY_UNROLL
     for (int j = 0; j < groups; ++j)
-      w[place][j] = chunk * skinny_chunk < left ? load_stream_16(row[j] + chunk * skinny_chunk) : none;
+      ASSAY_UNROLL
+    for (int i = chunk; i < chunk + 2; ++i)
+      w[at + i - chunk][j] = i * skinny_chunk < left ? load_stream_16(row[j] + i * skinny_chunk) : none;
   };
   ASSAY_UNROLL
-  for (int i = 0; i < ahead; ++i)
+  for (int i = 0; i < ahead; i += 2)
     load_w(i, i);
 
   skinny_wait();
-  const T *from[eights];
+  uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
+  int next = first * skinny_chunk,
+      place = 0; /* k of the pair that is to be fetched next, the stage that is read next */
   ASSAY_UNROLL
-  for (int i = 0; i < eights; ++i)
-    from[i] = skinny_row<T>(p, 8 * i + lane / 4) + start;
-  uint4 x[x_ahead][eights];
-  const auto load_x = [&](int place, int chunk) {
-    ASSAY_UNROLL
-    for (int i = 0; i < eights; ++i)
-      x[place][i] = chunk * skinny_chunk < left ? load_l2_16(from[i] + chunk * skinny_chunk) : none;
-  };
-  ASSAY_UNROLL
-  for (int i = 0; i < x_ahead; ++i)
-    load_x(i, i);
-  /* Nothing is exchanged here: loads do not sink below a barrier, so they are under way before the first product. */
-  named_barrier_sync(1 + warp / 2, 64);
+  for (int i = 0; i < stages; ++i, next += 2 * skinny_chunk)
+    skinny_fetch<T, eights>(p, ring + i * shape::stage, next, end, lane);
 
   float sum[groups][row_tiles][4] = {};
   for (int chunk = first; chunk < last; chunk += ahead) {
     ASSAY_UNROLL
-    for (int i = 0; i < ahead; ++i) {
+    for (int i = 0; i < ahead; i += 2) {
+      if (i > 0 && chunk + i >= last) break;
+      uint4 *const stage = ring + place * shape::stage;
+      cp_async_wait<stages - 1>();
+      __syncwarp(); /* the warp's lanes have their parts of the stage */
       ASSAY_UNROLL
-      for (int j = 0; j < groups; ++j)
-        skinny_multiply<T, eights>(sum[j], x[i % x_ahead], w[i][j]);
+      for (int half = 0; half < 2; ++half) {
+        uint4 x[eights];
+        ASSAY_UNROLL
+        for (int e = 0; e < eights; ++e)
+          x[e] = stage[(8 * e + lane / 4) * 8 + ((4 * half + lane % 4) ^ (lane / 4 % 2 * 4))];
+        ASSAY_UNROLL
+        for (int j = 0; j < groups; ++j)
+          skinny_multiply<T, eights>(sum[j], x, w[i + half][j]);
+      }
       load_w(i, i + ahead);
-      load_x(i % x_ahead, i + x_ahead);
+      __syncwarp(); /* all lanes have read the stage */
+      skinny_fetch<T, eights>(p, stage, next, end, lane);
+      next += 2 * skinny_chunk;
+      place = place + 1 < stages ? place + 1 : 0;
     }
     left -= ahead * skinny_chunk;
     ASSAY_UNROLL
     for (int j = 0; j < groups; ++j)
       row[j] += ahead * skinny_chunk;
-    ASSAY_UNROLL
-    for (int i = 0; i < eights; ++i)
-      from[i] += ahead * skinny_chunk;
   }
 
   ASSAY_UNROLL
@@ -208,18 +240,35 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   __syncthreads(); /* all warps' sums are there */
 
   /* A thread adds two neighbours of one row over the warps. */
+  const auto store = [&](int unit, const float(&total)[2]) {
+    const int tile = unit / 64, at = unit % 64 / 2; /* of a lane */
+    const int64_t m = tile % row_tiles * 16 + unit % 2 * 8 + at / 4;
+    skinny_store<T>(p, m, n0 + tile / row_tiles * 8 + at % 4 * 2, total[0], total[1]);
+  };
   const uint2 *const halves = reinterpret_cast<const uint2 *>(parts);
-  for (int unit = thread; unit < shape::tiles * 64; unit += shape::threads) {
+  uint2 *const sent = reinterpret_cast<uint2 *>(parts) + warps * shape::units; /* [cluster][share] */
+  if constexpr (cluster > 1) cluster_wait();                                   /* all blocks are there */
+  for (int unit = thread; unit < shape::units; unit += shape::threads) {
     float total[2] = {0.0f, 0.0f};
     ASSAY_UNROLL
-    for (int i = 0; i < warps; ++i) {
-      const uint2 part = halves[i * shape::tiles * 64 + unit];
-      total[0] += float_of(part.x);
-      total[1] += float_of(part.y);
+    for (int i = 0; i < warps; ++i)
+      skinny_add(total, halves[i * shape::units + unit]);
+    if constexpr (cluster == 1)
+      store(unit, total);
+    else
+      *cluster_shared(sent + rank * shape::share + unit % shape::share,
+                      static_cast<uint32_t>(unit / shape::share)) = {bits_of(total[0]), bits_of(total[1])};
+  }
+  if constexpr (cluster > 1) {
+    cluster_arrive();
+    cluster_wait(); /* what was sent has come */
+    for (int unit = thread; unit < shape::share; unit += shape::threads) {
+      float total[2] = {0.0f, 0.0f};
+      ASSAY_UNROLL
+      for (int i = 0; i < cluster; ++i)
+        skinny_add(total, sent[i * shape::share + unit]);
+      store(rank * shape::share + unit, total);
     }
-    const int tile = unit / 64, place = unit % 64 / 2;
-    const int64_t m = tile % row_tiles * 16 + unit % 2 * 8 + place / 4;
-    skinny_store<T>(p, m, n0 + tile / row_tiles * 8 + place % 4 * 2, total[0], total[1]);
   }
 }
 
@@ -254,20 +303,23 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
     }
     left = of < tiles ? p.K - lane % 4 * 8 : 0;
   };
-  const auto load_w = [&](int place) {
+  /* Two chunks: both halves of a line, one after the other. */
+  const auto load_w = [&](int at) {
     ASSAY_UNROLL
     for (int j = 0; j < 2; ++j)
-      w[place][j] = place * skinny_chunk < left ? load_stream_16(row[j] + place * skinny_chunk) : none;
+      ASSAY_UNROLL
+    for (int i = at; i < at + 2; ++i)
+      w[i][j] = i * skinny_chunk < left ? load_stream_16(row[j] + i * skinny_chunk) : none;
   };
   begin_tile(tile);
   ASSAY_UNROLL
-  for (int i = 0; i < ring; ++i)
+  for (int i = 0; i < ring; i += 2)
     load_w(i);
 
   skinny_wait();
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
-    const T *const from = skinny_selected<T>(p, 8 * eight + lane / 4);
+    const T *const from = skinny_row<T>(p, 8 * eight + lane / 4);
     staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? load_l2_16(from + k + lane % 4 * 8) : none;
   }
   __syncthreads(); /* x is there */
@@ -292,7 +344,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
         ASSAY_UNROLL
         for (int j = 0; j < 2; ++j)
           skinny_multiply<T, eights>(sum[j], x, w[i][j]);
-        load_w(i);
+        if (i % 2 == 1) load_w(i - 1);
       }
     }
     ASSAY_UNROLL
@@ -308,24 +360,18 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
 
-constexpr int skinny_stream_warps = 16, skinny_stream_ring = 8;
+constexpr int skinny_stream_warps = 8, skinny_stream_ring = 8;
 
-/* Sixteen warps have 128 registers a thread, eight 255: what is in flight must fit. */
+/* Sixteen warps have 128 registers a thread, eight 255, and a block 227 KB: what is in flight must fit. */
 template <int eights, int groups> struct skinny_shape_of;
 template <int eights> struct skinny_shape_of<eights, 1> {
-  using type = skinny_shape<eights, 1, 16, 6, eights <= 2 ? 6 : eights <= 4 ? 3 : 1>;
+  using type = skinny_shape<eights, 1, 16, eights <= 4 ? 6 : 4, eights <= 4 ? 3 : 1>;
 };
-template <int eights> struct skinny_shape_of<eights, 2> {
-  using type = skinny_shape<eights, 2, 16, eights <= 4 ? 4 : 2, eights <= 2 ? 4 : eights <= 4 ? 2 : 1>;
-};
-template <int eights> struct skinny_shape_of<eights, 3> {
-  using type = skinny_shape<eights, 3, 8, 4, eights <= 4 ? 4 : 2>;
-};
-template <int eights> struct skinny_shape_of<eights, 4> {
-  using type = skinny_shape<eights, 4, 8, 4, eights <= 2 ? 4 : 2>;
-};
+template <int eights> struct skinny_shape_of<eights, 2> { using type = skinny_shape<eights, 2, 16, 2, 1>; };
+template <int eights> struct skinny_shape_of<eights, 3> { using type = skinny_shape<eights, 3, 8, 4, 2>; };
+template <int eights> struct skinny_shape_of<eights, 4> { using type = skinny_shape<eights, 4, 8, 4, 2>; };
 template <int eights> struct skinny_shape_of<eights, 6> {
-  using type = skinny_shape<eights, 6, 8, eights <= 4 ? 4 : 2, eights <= 2 ? 4 : eights <= 4 ? 2 : 1>;
+  using type = skinny_shape<eights, 6, 8, eights <= 4 ? 4 : 2, 2>;
 };
 
 template <int value_> struct skinny_number { static constexpr int value = value_; };
