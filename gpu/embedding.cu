@@ -115,6 +115,7 @@ constexpr int embedding_rows = 4;
  * Limit:  bytes: 2 * sizeof(T) a channel, 3 with positions. */
 template <class T, int rows> __global__ void __launch_bounds__(256) embedding_vectors(embedding_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
   const int32_t c = width * vector_of_thread();
   if (c >= p.C) return;
@@ -166,8 +167,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
     return with_rows<embedding_rows>(grid.rows, [&](auto rows) {
       using T = typename decltype(t)::type;
       constexpr int count = decltype(rows)::value;
-      return ASSAY_LAUNCH(error, (embedding_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads,
-                          0, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (embedding_vectors<T, count>), launch_extent(grid.groups, grid.pieces),
+                               grid.threads, 0, in_turn(), env->stream, p);
     });
   });
 }

@@ -84,6 +84,7 @@ constexpr int share_warps = 4, in_flight = 4;
  * Limit:  bytes: sizeof(partial) * splits + sizeof(out) an element. */
 template <class T, class Out> __global__ void __launch_bounds__(32 * share_warps) share_splits(reduce_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   ASSAY_SHARED(float, sums, (share_warps - 1) * 32 * width);
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * width;
@@ -135,7 +136,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
     return with_type(p.out_type, [&](auto out) {
       using T = typename decltype(type)::type;
       using Out = typename decltype(out)::type;
-      return ASSAY_LAUNCH(error, (share_splits<T, Out>), (vectors + 31) / 32, 32 * share_warps, 0, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (share_splits<T, Out>), (vectors + 31) / 32, 32 * share_warps, 0, in_turn(),
+                               env->stream, p);
     });
   });
 }

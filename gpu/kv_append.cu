@@ -179,6 +179,7 @@ template <class T, class KV> __device__ __forceinline__ void store_channels(KV *
  * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) a row. */
 template <class T, class KV> __global__ void __launch_bounds__(256) vectors_to_slots(append_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int64_t row = blockIdx.x, channel = static_cast<int64_t>(width) * vector_of_thread();
   if (channel >= static_cast<int64_t>(p.H_kv) * p.D) return;
   const uint4 k = load_vector(element_at<T>(p.k.data, row * p.k.apart + channel));
@@ -236,8 +237,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   return with_types(plan.types.q, plan.types.kv, [&](auto t, auto kv) {
     using T = typename decltype(t)::type;
     using KV = typename decltype(kv)::type;
-    return ASSAY_LAUNCH(error, (vectors_to_slots<T, KV>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
-                        env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (vectors_to_slots<T, KV>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
+                             in_turn(), env->stream, p);
   });
 }
 

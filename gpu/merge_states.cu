@@ -100,6 +100,7 @@ constexpr int share_warps = 4, in_flight = 4;
 template <class T, class Out, int parts>
 __global__ void __launch_bounds__(32 * share_warps) merge_shared(merge_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   ASSAY_SHARED(float, sums, (share_warps - 1) * parts * width * 32);
   const int64_t state = blockIdx.x;
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -187,8 +188,10 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
       using Out = typename decltype(out)::type;
       if constexpr (sizeof(T) == 4)
         if (parts == 2)
-          return ASSAY_LAUNCH(error, (merge_shared<T, Out, 2>), p.states, 32 * share_warps, 0, env->stream, p);
-      return ASSAY_LAUNCH(error, (merge_shared<T, Out, 1>), p.states, 32 * share_warps, 0, env->stream, p);
+          return ASSAY_LAUNCH_WITH(error, (merge_shared<T, Out, 2>), p.states, 32 * share_warps, 0, in_turn(),
+                                   env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (merge_shared<T, Out, 1>), p.states, 32 * share_warps, 0, in_turn(), env->stream,
+                               p);
     });
   });
 }

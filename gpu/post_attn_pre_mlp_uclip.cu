@@ -76,9 +76,9 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-constexpr int seam_rows = 4;
+constexpr int seam_rows = 2;
 
-/* seam_vectors: a vector of channels in one row or four; the weights of both norms once, loaded beside the rows.
+/* seam_vectors: a vector of channels in one row or two; the weights of both norms once, loaded beside the rows.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
@@ -86,6 +86,7 @@ constexpr int seam_rows = 4;
  * Limit:  bytes: 4 sizeof(T) a channel. */
 template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors(seam_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
   const int32_t c = width * vector_of_thread();
   if (c >= p.C) return;
@@ -130,8 +131,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
     return with_rows<seam_rows>(grid.rows, [&](auto rows) {
       using T = typename decltype(type)::type;
       constexpr int count = decltype(rows)::value;
-      return ASSAY_LAUNCH(error, (seam_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads, 0,
-                          env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (seam_vectors<T, count>), launch_extent(grid.groups, grid.pieces), grid.threads,
+                               0, in_turn(), env->stream, p);
     });
   });
 }
@@ -143,7 +144,7 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   PLAIN_VARIANT("post_attn_pre_mlp_uclip", "quads", "four channels a thread", PLAIN_TYPE_CLAIMS, uclip_contract,       \
                 seam_params, read_call, launch)
 #define VECTORS                                                                                                        \
-  PLAIN_VARIANT("post_attn_pre_mlp_uclip", "vectors", "16 bytes a load, weights once for four rows",                   \
-                PLAIN_TYPE_CLAIMS, uclip_contract, seam_params, read_vectors, launch_vectors)
+  PLAIN_VARIANT("post_attn_pre_mlp_uclip", "vectors", "16 bytes a load, weights once for two rows", PLAIN_TYPE_CLAIMS, \
+                uclip_contract, seam_params, read_vectors, launch_vectors)
 
 ASSAY_VARIANTS(post_attn_pre_mlp_uclip, VECTORS, QUADS)

@@ -132,6 +132,7 @@ constexpr int qk_rows = 4;
  * Limit:  bytes: 2 D sizeof(T) a head. */
 template <class T, int lanes, int parts, int rows> __global__ void __launch_bounds__(256) qk_vectors(qk_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int32_t thread = vector_of_thread(), place = thread / lanes, lane = thread % lanes;
   const bool is_q = place < p.q.heads, there = place < p.q.heads + p.k.heads;
   const heads_params &t = is_q ? p.q : p.k;
@@ -202,7 +203,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
       using T = typename decltype(type)::type;
       constexpr int count = decltype(rows)::value;
       const auto start = [&](auto kernel) {
-        return ASSAY_LAUNCH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, env->stream, p);
+        return ASSAY_LAUNCH_WITH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, in_turn(),
+                                 env->stream, p);
       };
       if constexpr (sizeof(T) == 4) /* 64 vectors of f32 at most, 32 of the others */
         if (parts == 2) return start(qk_vectors<T, 32, 2, count>);

@@ -160,6 +160,7 @@ __device__ __forceinline__ void load_angles(const rope_params &p, int64_t at, in
  * Limit:  bytes: 4 * sizeof(T) a pair; the table's row comes from the cache for all heads but the first. */
 template <class T, bool interleaved> __global__ void __launch_bounds__(max_threads) rope_vectors(rope_params p) {
   constexpr int width = vector_width<T>, angles = interleaved ? width / 2 : width;
+  take_turn();
   const int64_t row = blockIdx.x;
   const int32_t item = vector_of_thread(), items = (interleaved ? 2 * p.half : p.half) / width; /* of a head */
   const int32_t place = item / items, i = (item - place * items) * width;
@@ -219,7 +220,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   return with_type(type, [&](auto t) {
     using T = typename decltype(t)::type;
     const auto start = [&](auto kernel) {
-      return ASSAY_LAUNCH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, kernel, launch_extent(grid.groups, grid.pieces), grid.threads, 0, in_turn(),
+                               env->stream, p);
     };
     return p.interleaved ? start(rope_vectors<T, true>) : start(rope_vectors<T, false>);
   });

@@ -40,6 +40,7 @@ __device__ __forceinline__ bool count_chunk(const sampler_params &s, int64_t row
  * Arch:   any.
  * Limit:  bytes: V * sizeof(T) a row; with a history 4 V more. */
 template <class T, int steps, bool history> __global__ void __launch_bounds__(scan_threads) scan(scan_params p) {
+  take_turn();
   ASSAY_SHARED(chunk_facts, facts, 1);
   const int64_t row = static_cast<int64_t>(blockIdx.x) / p.chunks;
   const int32_t chunk = static_cast<int32_t>(static_cast<int64_t>(blockIdx.x) % p.chunks), V = p.s.V;
@@ -182,6 +183,7 @@ __device__ __forceinline__ wide mass_in_row(const row_view &view, float value, f
  * Arch:   any.
  * Limit:  atomics in shared memory, one a logit; bytes: V * sizeof(T) from the L2. */
 template <class T, int steps> __global__ void __launch_bounds__(scan_threads) weigh(scan_params p) {
+  take_turn();
   ASSAY_SHARED(chunk_facts, facts, 1);
   ASSAY_SHARED(wide, bins, mass_bins);
   const int64_t row = static_cast<int64_t>(blockIdx.x) / p.chunks;
@@ -314,6 +316,7 @@ __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view 
  * Arch:   any.
  * Limit:  bytes: V * sizeof(T) from the L2; the last block's work. */
 template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4) choose(scan_params p) {
+  take_turn();
   ASSAY_SHARED(choose_shared, shared_word, 1);
   ASSAY_SHARED(wide, list, list_capacity);
   ASSAY_SHARED(wide, ranked, list_capacity);
@@ -450,14 +453,15 @@ assay_status launch_passes(const threshold_plan &plan, assay_env *env, assay_err
   const bool weighed = p.s.top_p != NULL, history = p.values != NULL;
   const auto rest = [&](auto source) {
     using S = typename decltype(source)::type;
-    if (weighed) ASSAY_TRY(ASSAY_LAUNCH(error, (weigh<S, steps>), blocks, scan_threads, 0, env->stream, p));
-    return ASSAY_LAUNCH(error, (choose<S, steps>), blocks, scan_threads, 0, env->stream, p);
+    if (weighed)
+      ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (weigh<S, steps>), blocks, scan_threads, 0, in_turn(), env->stream, p));
+    return ASSAY_LAUNCH_WITH(error, (choose<S, steps>), blocks, scan_threads, 0, in_turn(), env->stream, p);
   };
   if (!history) {
-    ASSAY_TRY(ASSAY_LAUNCH(error, (scan<T, steps, false>), blocks, scan_threads, 0, env->stream, p));
+    ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (scan<T, steps, false>), blocks, scan_threads, 0, in_turn(), env->stream, p));
     return rest(type_tag<T>());
   }
-  ASSAY_TRY(ASSAY_LAUNCH(error, (scan<T, steps, true>), blocks, scan_threads, 0, env->stream, p));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (scan<T, steps, true>), blocks, scan_threads, 0, in_turn(), env->stream, p));
   p.aligned = p.values_aligned;
   return rest(type_tag<float>());
 }

@@ -86,6 +86,7 @@ template <class T, bool centred, bool add, int parts>
 __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   constexpr int width = vector_width<T>;
   ASSAY_SHARED(float, sums, norm_warps);
+  take_turn();
   const int32_t vectors = p.C / width, thread = static_cast<int32_t>(threadIdx.x);
   const int64_t row = blockIdx.x;
   const float C = static_cast<float>(p.C);
@@ -143,6 +144,7 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
  * Limit:  as norm_vectors. */
 template <class T, bool centred, bool add, int parts> __global__ void __launch_bounds__(128) norm_many(norm_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * 4 + static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t vectors = p.C / width, lane = static_cast<int32_t>(threadIdx.x) % 32;
   const float C = static_cast<float>(p.C);
@@ -221,7 +223,8 @@ assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_e
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto start = [&](auto kernel) {
-      return ASSAY_LAUNCH(error, kernel, many ? (p.N + 3) / 4 : p.N, many ? 128 : threads, 0, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, kernel, many ? (p.N + 3) / 4 : p.N, many ? 128 : threads, 0, in_turn(),
+                               env->stream, p);
     };
     if (many) return parts == 1 ? start(norm_many<T, centred, add, 1>) : start(norm_many<T, centred, add, 4>);
     if (parts == 1) return start(norm_vectors<T, centred, add, 1>);

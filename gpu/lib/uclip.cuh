@@ -78,9 +78,9 @@ template <bool add> assay_status launch_uclip(const assay_call *call, assay_env 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-constexpr int uclip_rows = 4;
+constexpr int uclip_rows = 2;
 
-/* uclip_vectors: a vector of channels in one row or four; weights once for all of them, loaded beside the rows.
+/* uclip_vectors: a vector of channels in one row or two; weights once for all of them, loaded beside the rows.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
@@ -88,6 +88,7 @@ constexpr int uclip_rows = 4;
  * Limit:  bytes: 2 sizeof(T) a channel, 4 with the addition. */
 template <class T, bool add, int rows> __global__ void __launch_bounds__(256) uclip_vectors(uclip_params p) {
   constexpr int width = vector_width<T>;
+  take_turn();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
   const int32_t c = width * vector_of_thread();
   if (c >= p.C) return;
@@ -133,8 +134,8 @@ template <bool add> assay_status launch_uclip_vectors(const assay_call *call, as
     return with_rows<uclip_rows>(grid.rows, [&](auto rows) {
       using T = typename decltype(type)::type;
       constexpr int count = decltype(rows)::value;
-      return ASSAY_LAUNCH(error, (uclip_vectors<T, add, count>), launch_extent(grid.groups, grid.pieces), grid.threads,
-                          0, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (uclip_vectors<T, add, count>), launch_extent(grid.groups, grid.pieces),
+                               grid.threads, 0, in_turn(), env->stream, p);
     });
   });
 }
@@ -145,7 +146,7 @@ template <bool add> assay_status launch_uclip_vectors(const assay_call *call, as
   PLAIN_VARIANT(op, "quads", "four channels a thread", PLAIN_TYPE_CLAIMS, uclip_contract, uclip_params,                \
                 read_uclip_rows, launch_uclip<add>)
 #define UCLIP_VECTORS(op, add)                                                                                         \
-  PLAIN_VARIANT(op, "vectors", "16 bytes a load, weights once for four rows", PLAIN_TYPE_CLAIMS, uclip_contract,       \
+  PLAIN_VARIANT(op, "vectors", "16 bytes a load, weights once for two rows", PLAIN_TYPE_CLAIMS, uclip_contract,        \
                 uclip_params, read_uclip_vectors, launch_uclip_vectors<add>)
 
 #endif

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "gpu/lib/plain.h"
+#include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/types.cuh"
 
 #ifndef ASSAY_SIMT
@@ -51,6 +52,24 @@ template <class T> __device__ __forceinline__ void store_vector(T *to, const uin
 #else
   *reinterpret_cast<uint4 *>(to) = vector;
 #endif
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------- */
+
+/* First in a kernel that is launched in_turn(): the launch behind it may begin, and nothing is read or written before
+ * the one in front of it is over. Their ends and beginnings overlap. On simt a launch is over before the next begins.
+ */
+__device__ __forceinline__ void take_turn() {
+#ifndef ASSAY_SIMT
+  dependents_launch();
+  dependency_wait();
+#endif
+}
+
+inline launch_options in_turn() {
+  launch_options options;
+  options.dependent = true;
+  return options;
 }
 
 /* ---- converting -------------------------------------------------------------------------------------- */
