@@ -23,7 +23,7 @@ template <bool general> struct gate_weights {
   int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of
                         * a tile; how many it sees before that */
 
-  __device__ __forceinline__ void start(const gate_params &p, int32_t head, int32_t position) {
+  PREFILL_FUNCTION void start(const gate_params &p, int32_t head, int32_t position) {
     const int32_t mine = 16 * (static_cast<int32_t>(lane_id()) % 4);
     ASSAY_UNROLL
     for (int j = 0; j < wgmma_taps; ++j)
@@ -42,7 +42,7 @@ template <bool general> struct gate_weights {
   }
 
   /* Scores become p / gamma. */
-  template <int groups, prefill_mask mask> __device__ __forceinline__ void weigh(float (&S)[4 * groups], int32_t tile) {
+  template <int groups, prefill_mask mask> PREFILL_FUNCTION void weigh(float (&S)[4 * groups], int32_t tile) {
     const unsigned lane = lane_id(), neighbour = (lane & 28u) | ((lane + 3) & 3u);
     const bool wraps = (lane & 3u) == 3;
     const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? stop - reach : 0;
@@ -59,7 +59,8 @@ template <bool general> struct gate_weights {
             s[4 * i + b] = mask != mask_both || 64 * block + 2 * i + b >= begin + 8 * h ? r : 0.0f;
           }
         }
-        const float before2 = wraps ? left[2 * h] : s[28], before1 = wraps ? left[2 * h + 1] : s[29];
+        const float before2 = select_float(wraps, left[2 * h], s[28]);
+        const float before1 = select_float(wraps, left[2 * h + 1], s[29]);
         left[2 * h] = s[28];
         left[2 * h + 1] = s[29];
         float r2 = __shfl_sync(0xffffffffu, before2, static_cast<int>(neighbour));
@@ -86,10 +87,9 @@ template <bool general> struct gate_weights {
     }
   }
 
-  template <int count> __device__ __forceinline__ void rescale(float (&)[count]) const {}
+  template <int count> PREFILL_FUNCTION void rescale(float (&)[count]) const {}
 
-  __device__ __forceinline__ void finish(const gate_params &, const prefill_item &, int32_t, int32_t,
-                                         float (&factor)[2]) const {
+  PREFILL_FUNCTION void finish(const gate_params &, const prefill_item &, int32_t, int32_t, float (&factor)[2]) const {
     factor[0] = factor[1] = gamma;
   }
 };
@@ -130,11 +130,13 @@ assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *e
 
 /* S in f32; p / gamma is rounded to the storage type. Tail rows of V are multiplied by 0. */
 constexpr assay_contract wgmma_contract(assay_dtype p) {
-  return {ASSAY_NONE, ASSAY_NONE, ASSAY_NONE,         p,    ASSAY_NONE, 0.0,  1, 1,
-          0,          0.0,        ASSAY_V_MULTIPLIED, true, true,       true, 1, ASSAY_NONE};
+  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 0.0, 1,          1,   0,
+          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true};
 }
 constexpr assay_contract bf16_contract = wgmma_contract(ASSAY_BF16);
+#ifndef ASSAY_FEW_TYPES
 constexpr assay_contract f16_contract = wgmma_contract(ASSAY_F16);
+#endif
 
 } // namespace
 } // namespace ASSAY_NS

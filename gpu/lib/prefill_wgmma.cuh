@@ -33,8 +33,7 @@ enum prefill_mask { mask_none, mask_causal, mask_both };
 
 /* whole: tiles are always filled to their end. */
 template <class T, int D, bool whole>
-__device__ __forceinline__ void prefill_load(const attention_params &a, unsigned char *shared,
-                                             prefill_control<D> *control) {
+PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *shared, prefill_control<D> *control) {
   using layout = prefill_layout<D>;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
@@ -101,26 +100,24 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   float O[D / 2];
   uint32_t P[32];
 
-  __device__ __forceinline__ prefill_warpgroup(const params &p_, unsigned char *shared_, prefill_control<D> *control_)
+  PREFILL_FUNCTION prefill_warpgroup(const params &p_, unsigned char *shared_, prefill_control<D> *control_)
       : p(p_), shared(shared_), control(control_), group(static_cast<int32_t>(threadIdx.x) / 128 - 1),
         warp(static_cast<int32_t>(threadIdx.x) / 32 % 4), lane(static_cast<int32_t>(threadIdx.x) % 32), q({0, 0}),
         scored(0) {}
 
-  template <int count> static __device__ __forceinline__ void zero(float (&x)[count]) {
+  template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < count; ++i)
       x[i] = 0.0f;
   }
 
   /* The warp's first row in the item. */
-  __device__ __forceinline__ int32_t first_row() const { return (p.a.G > 1 ? 0 : 64 * group) + 16 * warp; }
+  PREFILL_FUNCTION int32_t first_row() const { return (p.a.G > 1 ? 0 : 64 * group) + 16 * warp; }
 
-  __device__ __forceinline__ int32_t head_of(const prefill_item &item) const {
-    return item.head + (p.a.G > 1 ? group : 0);
-  }
+  PREFILL_FUNCTION int32_t head_of(const prefill_item &item) const { return item.head + (p.a.G > 1 ? group : 0); }
 
   /* Waits for the next item's queries; false: there is none. */
-  __device__ __forceinline__ bool fetch() {
+  PREFILL_FUNCTION bool fetch() {
     mbarrier_wait(&control->q_full[q.stage], q.parity);
     const prefill_item &item = control->item[q.stage];
     begin = item.begin;
@@ -137,7 +134,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* S of the next tile, 8 * groups keys: issued. */
-  template <int groups> __device__ __forceinline__ void issue_scores(float (&S)[4 * groups]) {
+  template <int groups> PREFILL_FUNCTION void issue_scores(float (&S)[4 * groups]) {
     const int32_t stage = scored & 1;
     mbarrier_wait(&control->k_full[stage], scored >> 1 & 1);
     fence_proxy_async();
@@ -154,7 +151,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* S is there; its keys may be overwritten. */
-  template <int pending, int count> __device__ __forceinline__ void await_scores(float (&S)[count]) {
+  template <int pending, int count> PREFILL_FUNCTION void await_scores(float (&S)[count]) {
     wgmma_wait<pending>();
     wgmma_order(S);
     if (lane == 0) mbarrier_arrive(&control->k_free[scored & 1]);
@@ -162,7 +159,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* O += P V over the first 16 * steps rows of tile number `tile`: issued. */
-  template <int steps> __device__ __forceinline__ void issue_values(int32_t tile) {
+  template <int steps> PREFILL_FUNCTION void issue_values(int32_t tile) {
     const int32_t stage = tile & 1;
     mbarrier_wait(&control->v_full[stage], tile >> 1 & 1);
     fence_proxy_async();
@@ -177,21 +174,21 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     wgmma_commit();
   }
 
-  __device__ __forceinline__ void await_values(int32_t tile) {
+  PREFILL_FUNCTION void await_values(int32_t tile) {
     wgmma_wait<0>();
     wgmma_order(O);
     wgmma_order(P);
     if (lane == 0) mbarrier_arrive(&control->v_free[tile & 1]);
   }
 
-  template <int count> __device__ __forceinline__ void pack(const float (&S)[count]) {
+  template <int count> PREFILL_FUNCTION void pack(const float (&S)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < count / 2; ++i)
       P[i] = pack_pair<T>(S[2 * i], S[2 * i + 1]);
   }
 
   /* The first tile of all: no sum to overlap it with. */
-  template <int groups, prefill_mask mask> __device__ __forceinline__ void first() {
+  template <int groups, prefill_mask mask> PREFILL_FUNCTION void first() {
     float S[4 * groups];
     issue_scores<groups>(S);
     await_scores<0>(S);
@@ -200,7 +197,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* Another tile; meanwhile the sum of the one before, which had 128 keys. */
-  template <int groups, prefill_mask mask> __device__ __forceinline__ void next(int32_t tile) {
+  template <int groups, prefill_mask mask> PREFILL_FUNCTION void next(int32_t tile) {
     const int32_t before = scored - 1;
     float S[4 * groups];
     issue_scores<groups>(S);
@@ -214,7 +211,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
   /* The first tile of an item; meanwhile the last sum of the item before, of 16 * steps keys. */
   template <int groups, prefill_mask mask, int steps>
-  __device__ __forceinline__ void cross(int32_t old_stage, const float (&factor)[2]) {
+  PREFILL_FUNCTION void cross(int32_t old_stage, const float (&factor)[2]) {
     const int32_t before = scored - 1;
     float S[4 * groups];
     issue_scores<groups>(S);
@@ -228,14 +225,14 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* The last sum of all. */
-  template <int steps> __device__ __forceinline__ void last() {
+  template <int steps> PREFILL_FUNCTION void last() {
     issue_values<steps>(scored - 1);
     await_values(scored - 1);
   }
 
   /* Rounds the sums and writes the rows that are there, by way of the item's own query tile: a warp's 16 rows of it are
    * read by no other warp. */
-  __device__ __forceinline__ void store(int32_t stage, const float (&factor)[2]) {
+  PREFILL_FUNCTION void store(int32_t stage, const float (&factor)[2]) {
     const prefill_item &item = control->item[stage];
     unsigned char *const rows = shared + stage * layout::stage_bytes + group * layout::half_bytes + warp * 16 * 128;
     const int32_t r = lane / 4;
@@ -264,15 +261,15 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* Behind the tiles of which no row of the item is masked. */
-  __device__ __forceinline__ int32_t open_end() const { return max(position + 1, 0) >> keys_per_tile_shift; }
+  PREFILL_FUNCTION int32_t open_end() const { return max(position + 1, 0) >> keys_per_tile_shift; }
 
   /* Does the last tile end in its lower half? */
-  __device__ __forceinline__ bool ends_low() const {
+  PREFILL_FUNCTION bool ends_low() const {
     return position + control->item[q_stage].rows - (end - 1) * keys_per_tile <= 64;
   }
 
   /* The item's tiles but the first; is the last of 64 keys? */
-  __device__ __forceinline__ bool middle() {
+  PREFILL_FUNCTION bool middle() {
     int32_t tile = begin + 1;
     if constexpr (Weights::masks_all) {
       for (; tile < end; ++tile)
@@ -292,7 +289,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     }
   }
 
-  template <int steps> __device__ __forceinline__ void cross_any(int32_t old_stage, const float (&factor)[2]) {
+  template <int steps> PREFILL_FUNCTION void cross_any(int32_t old_stage, const float (&factor)[2]) {
     if constexpr (Weights::masks_all) {
       cross<16, mask_both, steps>(old_stage, factor);
     } else {
@@ -306,7 +303,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     }
   }
 
-  __device__ __forceinline__ void first_any() {
+  PREFILL_FUNCTION void first_any() {
     if constexpr (Weights::masks_all) {
       first<16, mask_both>();
     } else {
@@ -320,7 +317,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     }
   }
 
-  __device__ __forceinline__ void run() {
+  PREFILL_FUNCTION void run() {
     if (!fetch()) return;
     zero(O);
     first_any();

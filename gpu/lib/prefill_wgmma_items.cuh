@@ -11,6 +11,14 @@
 #include "gpu/lib/attention.h"
 #include "gpu/lib/warp.cuh"
 
+/* Inlined for the device, where arrays that are passed on must stay in registers; on simt that would only take long to
+ * compile. */
+#ifdef ASSAY_SIMT
+#define PREFILL_FUNCTION inline
+#else
+#define PREFILL_FUNCTION __device__ __forceinline__
+#endif
+
 namespace ASSAY_NS {
 
 constexpr int32_t keys_per_tile_shift = 7;
@@ -24,11 +32,11 @@ struct prefill_item {
 };
 
 /* Query rows of a run, 2^run_shift: 64 for a pair of heads of one kv head, 128 where a group has one head. */
-__host__ __device__ __forceinline__ int32_t run_shift(const attention_params &a) {
+__host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) {
   return a.G > 1 ? 6 : 7;
 }
 
-__host__ __device__ __forceinline__ int32_t items_a_run(const attention_params &a) {
+__host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) {
   return a.G > 1 ? a.H / 2 : a.H;
 }
 
@@ -37,7 +45,7 @@ struct prefill_request {
   int32_t row, rows, cached;
 };
 
-__device__ __forceinline__ prefill_request prefill_request_of(const attention_params &a, int32_t request) {
+PREFILL_FUNCTION prefill_request prefill_request_of(const attention_params &a, int32_t request) {
   prefill_request r = {0, 0, 0};
   if (request > a.B) return r;
   r.row = a.cu_q[request];
@@ -47,12 +55,12 @@ __device__ __forceinline__ prefill_request prefill_request_of(const attention_pa
 }
 
 /* Tiles of keys that a run of rows needs whose last position is `last`; at least one. */
-__device__ __forceinline__ int32_t tiles_up_to(int32_t last) {
+PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
   return max((last >> keys_per_tile_shift) + 1, 1);
 }
 
 /* First run of 2^shift rows of the request that needs `level` tiles or more; the number of runs where none does. */
-__device__ __forceinline__ int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
+PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
   if (level <= 1) return 0;
   if (level > tiles_up_to(r.cached + r.rows - 1)) return (r.rows + (1 << shift) - 1) >> shift;
   const int32_t needed = (level - 1) * keys_per_tile + 1 - r.cached; /* rows that reach so far */
@@ -64,7 +72,7 @@ struct prefill_walk {
   int32_t before, runs; /* runs of rows above this level, and in it */
 
   /* The highest level below `above` that has a run, and its runs. Warp. */
-  __device__ __forceinline__ void descend(const attention_params &a, int32_t above) {
+  PREFILL_FUNCTION void descend(const attention_params &a, int32_t above) {
     const int32_t shift = run_shift(a);
     const int32_t lane = static_cast<int32_t>(lane_id());
     int32_t next = 0;
@@ -84,13 +92,13 @@ struct prefill_walk {
     runs = warp_sum(count);
   }
 
-  __device__ __forceinline__ void start(const attention_params &a) {
+  PREFILL_FUNCTION void start(const attention_params &a) {
     before = 0;
     descend(a, INT32_MAX);
   }
 
   /* Item number `number`, which does not fall from call to call. Warp; the same in every lane. */
-  __device__ __forceinline__ prefill_item item(const attention_params &a, int32_t number) {
+  PREFILL_FUNCTION prefill_item item(const attention_params &a, int32_t number) {
     const int32_t shift = run_shift(a), heads = items_a_run(a);
     prefill_item found = {0, 0, 0, 0, 0, 0, 0};
     const int32_t run = number / heads;

@@ -43,14 +43,14 @@ template <int D> struct prefill_control {
 struct prefill_ring {
   int32_t stage;
   uint32_t parity;
-  template <int stages> __device__ __forceinline__ void next() {
+  template <int stages> PREFILL_FUNCTION void next() {
     if (++stage < stages) return;
     stage = 0;
     parity ^= 1;
   }
 };
 
-template <int D> __device__ __forceinline__ void prefill_barriers(prefill_control<D> *control) {
+template <int D> PREFILL_FUNCTION void prefill_barriers(prefill_control<D> *control) {
   using layout = prefill_layout<D>;
   for (int32_t i = 0; i < layout::q_stages; ++i) {
     mbarrier_init(&control->q_full[i], prefill_loaders + 1);
@@ -77,14 +77,14 @@ template <class T, int D> struct prefill_loader {
   int32_t chunk, row;
   int32_t to; /* byte offset in a stage of (row, chunk) */
 
-  __device__ __forceinline__ prefill_loader(const attention_params &a_, int32_t thread) : a(a_) {
+  PREFILL_FUNCTION prefill_loader(const attention_params &a_, int32_t thread) : a(a_) {
     chunk = thread % chunks;
     row = thread / chunks;
     to = chunk / 8 * layout::piece_bytes + row * 128 + (((chunk ^ row) & 7) << 4);
   }
 
   /* The queries of an item: rows of both warpgroups, which take two heads or, where a group has one head, two runs. */
-  __device__ __forceinline__ void query(unsigned char *stage, const prefill_item &item) const {
+  PREFILL_FUNCTION void query(unsigned char *stage, const prefill_item &item) const {
     stage += to;
     ASSAY_ROLLED
     for (int32_t half = 0; half < 2; ++half, stage += layout::half_bytes) {
@@ -100,15 +100,15 @@ template <class T, int D> struct prefill_loader {
   }
 
   /* K or V of a head at this thread's channels. */
-  __device__ __forceinline__ const T *channels(const void *base, int64_t head) const {
+  PREFILL_FUNCTION const T *channels(const void *base, int64_t head) const {
     return element_at<T>(base, head + 8 * chunk);
   }
 
   /* The lower 64 keys of a tile, or all; keys from `end` on become zeros, and neither they nor their table entries are
    * read. */
   template <int halves, bool bounded>
-  __device__ __forceinline__ void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                                       const int32_t *table, int32_t tile, int32_t end) const {
+  PREFILL_FUNCTION void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
+                             const int32_t *table, int32_t tile, int32_t end) const {
     constexpr int32_t ahead = rows_a_pass / 8 * 2; /* tokens from pass to pass */
     const int32_t inner = row % 8, shift = a.cache.block_shift;
     const int32_t run = tile * keys_per_tile + 16 * (inner / 2); /* first of the 16 tokens of one block */
@@ -135,8 +135,8 @@ template <class T, int D> struct prefill_loader {
 
   /* The keys of a tile that some row sees, and zeros behind them: to its end if `whole` or in its upper half. */
   template <bool whole>
-  __device__ __forceinline__ void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                                       const int32_t *table, int32_t tile, int32_t end) const {
+  PREFILL_FUNCTION void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
+                             const int32_t *table, int32_t tile, int32_t end) const {
     const int32_t rest = end - tile * keys_per_tile;
     if (rest >= keys_per_tile)
       keys<2, false>(stage, base, block_stride, token_stride, table, tile, end);
