@@ -45,6 +45,9 @@ expect 'wrong, how to see it again' 0 'assay replay' cat "$work/wrong.txt"
 never 'wrong, in the file' 'median_us' "$work/wrong.jsonl"
 expect 'wrong, in the file' 0 '"verdict":"FAIL".*"found":"by the judge"' grep '"bench":"case"' "$work/wrong.jsonl"
 expect reference 0 'rms_norm/definition .*host' "${bench[@]}" --device ref
+# Rows shared out over threads, against the same call as a whole, bit for bit.
+printf 'op: gate_attention\nbench:\n  - {name: rows, mode: mixed, dtype: bf16, D: 64, H: 4, H_kv: 2, density: 0.3, cluster: 8, batch: 3, kv_len: 70, new: {uniform: [1, 9]}}\n' >"$work/rows.yaml"
+expect 'reference in parts' 0 'gate_attention/definition .*host' "$assay" bench "$work/rows.yaml" --device ref --budget 0.05s
 expect nothing 3 '0 timed' "${bench[@]}" --filter nobody
 expect operator 3 '0 timed' "$assay" bench rms_norm --filter nobody
 
