@@ -389,7 +389,8 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
-constexpr int64_t most_rows = 1024;
+constexpr int64_t most_rows = 1024; /* 25 KB of workspace each */
+constexpr int64_t fewest_ids = 256; /* fewer are one small block's work */
 
 struct threshold_plan {
   scan_params p;
@@ -408,6 +409,9 @@ assay_status read_call(const assay_call *call, void *workspace, threshold_plan *
   if (plan->B > most_rows)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "B: found %" PRId64 ", taken here: up to %" PRId64, plan->B,
                       most_rows);
+  if (plain.p.V < fewest_ids)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "V: found %d, taken here: %" PRId64 " and more", plain.p.V,
+                      fewest_ids);
   scan_params *const p = &plan->p;
   const int64_t V = plain.p.V, size = assay_dtype_size(plan->type);
   const bool history = plain.p.prompt != NULL || plain.p.output != NULL;
