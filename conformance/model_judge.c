@@ -369,6 +369,73 @@ static void judge_given(judging *j) {
   free_given(&g);
 }
 
+/* ---- one engine, other lengths ------------------------------------------------------------------------------ */
+
+/* Logits [batch, V] behind `steps` given ids, of requests with prompts of about that length. */
+static assay_status run_length(judging *j, assay_engine *e, int64_t length, bool eager, double *logits) {
+  const model_case *one = j->one;
+  assay_engine_part part[6];
+  const int64_t batch = one->batch < 6 ? one->batch : 6;
+  int32_t *ids = calloc((size_t)(batch * (length + one->steps)), sizeof *ids);
+  assay_status status = ids != NULL ? assay_engine_set_eager(e, eager, &j->error)
+                                    : assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory");
+  for (int64_t i = 0; i < batch && status == ASSAY_OK; ++i) {
+    int32_t *own = ids + i * (length + one->steps);
+    const int64_t prompt = length > 2 * i ? length - 2 * i : 1;
+    ids_of(j, 7 * length + i, length + one->steps, own);
+    part[i] = (assay_engine_part){.tokens = prompt};
+    status = assay_engine_request(e, own, prompt, NULL, &part[i].request, NULL, &j->error);
+  }
+  for (int64_t t = 0; t <= one->steps && status == ASSAY_OK; ++t) {
+    status = assay_engine_step(e, part, batch, &j->error);
+    for (int64_t i = 0; i < batch; ++i) {
+      part[i].tokens = 1;
+      part[i].forced = ids + i * (length + one->steps) + (length > 2 * i ? length - 2 * i : 1) + t;
+    }
+  }
+  if (status == ASSAY_OK) status = assay_engine_logits(e, batch, logits, &j->error);
+  for (int64_t i = 0; i < batch && status == ASSAY_OK; ++i)
+    status = assay_engine_release(e, part[i].request, &j->error);
+  free(ids);
+  return status;
+}
+
+static void judge_lengths(judging *j) {
+  const model_case *one = j->one;
+  const int64_t lengths[] = {2, one->prompt, 1 + one->prompt / 40, one->prompt / 2, 2}, V = one->config.vocab;
+  const int64_t batch = one->batch < 6 ? one->batch : 6, longest = one->prompt + one->steps + 1;
+  const int64_t blocks = batch * ((longest + one->config.block_size - 1) / one->config.block_size);
+  const assay_engine_options options = {.device = j->device,
+                                        .num_blocks = blocks,
+                                        .max_batch = batch,
+                                        .max_tokens = batch * one->prompt,
+                                        .max_length = longest,
+                                        .no_prefix = true,
+                                        .model = &j->options};
+  const double begun = judge_now_ms();
+  char message[160];
+  assay_engine *e = NULL;
+  double *graph = malloc((size_t)(2 * batch * V) * sizeof *graph), *calls = graph + batch * V;
+  assay_status status = graph != NULL ? assay_engine_open(j->device_config, &j->weights, &options, &e, &j->error)
+                                      : assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory");
+  for (size_t i = 0; i < sizeof lengths / sizeof *lengths && status == ASSAY_OK; ++i) {
+    status = run_length(j, e, lengths[i], false, graph);
+    if (status == ASSAY_OK) status = run_length(j, e, lengths[i], true, calls);
+    if (status != ASSAY_OK || memcmp(graph, calls, (size_t)(batch * V) * sizeof *graph) == 0) continue;
+    (void)snprintf(message, sizeof message,
+                   "prompts of %lld, number %d: logits of the graph are not the bits of its calls", (ll)lengths[i],
+                   (int)i);
+    fail(j, "graph", message);
+    break;
+  }
+  if (status != ASSAY_OK) fail_status(j, status);
+  (void)snprintf(j->result->path, sizeof j->result->path, "graph prompts=2,%lld,%lld,%lld,2 steps=%lld", (ll)lengths[1],
+                 (ll)lengths[2], (ll)lengths[3], (ll)one->steps);
+  j->result->run_ms = judge_now_ms() - begun;
+  assay_engine_close(e);
+  free(graph);
+}
+
 /* ---- a case --------------------------------------------------------------------------------------------------- */
 
 void model_judge(const model_case *one, const char *device, const char *const *variant, int32_t variants,
@@ -390,6 +457,8 @@ void model_judge(const model_case *one, const char *device, const char *const *v
     fail_status(&j, status);
   else if (one->way == WAY_EAGER || one->way == WAY_GRAPH)
     judge_given(&j);
+  else if (one->way == WAY_LENGTHS)
+    judge_lengths(&j);
   else
     judge_session(&j);
   assay_model_weights_free(&j.weights);

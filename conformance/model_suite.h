@@ -14,6 +14,7 @@ typedef enum model_way {
   WAY_SHARED,  /* a prefix that is there already; a fork, and the block that it copies */
   WAY_EAGER,   /* an engine, call by call, over given ids: logits and choices */
   WAY_GRAPH,   /* the same by graphs: also the bits of the calls */
+  WAY_LENGTHS, /* one engine: short prompts, long ones and short ones again; graphs give the bits of the calls */
   WAYS
 } model_way;
 

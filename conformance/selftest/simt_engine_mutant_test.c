@@ -80,6 +80,7 @@ Test(engine_mutants, a_model_suite_sees_them) {
               {ENGINE_STALE_LENGTH, WAY_GRAPH, "logits", "request"},
               {ENGINE_TOKEN_OF_NEIGHBOUR, WAY_EAGER, "choices", "f64 has"},
               {ENGINE_GRAPH_OF_OTHER_HALF, WAY_GRAPH, "graph", "not the bits of its calls"},
+              {ENGINE_GRAPH_OF_OTHER_HALF, WAY_LENGTHS, "graph", "prompts of 2, number 0"},
               {ENGINE_RESIDUAL_AFTER_NORM, WAY_GRAPH, "logits", "request"},
               {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
