@@ -330,16 +330,20 @@ __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threa
 
 /* By all threads of a warpgroup: from here on its threads have `count` registers each, a multiple of 8. more waits
  * until others have given enough back. */
-template <int count> __device__ __forceinline__ void registers_more() {
+template <int count> __device__ __forceinline__ void registers_more(ASSAY_AT_ALONE) {
   static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
-#ifndef ASSAY_SIMT
+#ifdef ASSAY_SIMT
+  assay_simt->hopper->registers(count, true, file, line);
+#else
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 #endif
 }
 
-template <int count> __device__ __forceinline__ void registers_fewer() {
+template <int count> __device__ __forceinline__ void registers_fewer(ASSAY_AT_ALONE) {
   static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
-#ifndef ASSAY_SIMT
+#ifdef ASSAY_SIMT
+  assay_simt->hopper->registers(count, false, file, line);
+#else
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
 #endif
 }
@@ -347,8 +351,8 @@ template <int count> __device__ __forceinline__ void registers_fewer() {
 /* True in one lane of a whole warp, always the same one. */
 __device__ __forceinline__ bool elect_one(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("elect_one is not on simt yet", file, line);
-  return false;
+  (void)assay_simt->warp(ASSAY_SIMT_ANY, 0, 0xFFFFFFFFu, 1, 0, file, line);
+  return lane_id() == assay_simt->now->elected;
 #else
   uint32_t chosen;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
@@ -368,16 +372,15 @@ __device__ __forceinline__ void dependents_launch() {
 /* In a dependent launch: waits until the launch before is over and its writes are visible. */
 __device__ __forceinline__ void dependency_wait(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("dependency_wait is not on simt yet", file, line);
+  assay_simt->hopper->dependency_wait(file, line);
 #else
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-__device__ __forceinline__ uint32_t cluster_rank(ASSAY_AT_ALONE) {
+__device__ __forceinline__ uint32_t cluster_rank() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cluster_rank is not on simt yet", file, line);
-  return 0;
+  return assay_simt->hopper->cluster_rank();
 #else
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -385,10 +388,9 @@ __device__ __forceinline__ uint32_t cluster_rank(ASSAY_AT_ALONE) {
 #endif
 }
 
-__device__ __forceinline__ uint32_t cluster_size(ASSAY_AT_ALONE) {
+__device__ __forceinline__ uint32_t cluster_size() {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cluster_size is not on simt yet", file, line);
-  return 0;
+  return assay_simt->hopper->cluster_size();
 #else
   uint32_t size;
   asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
@@ -399,7 +401,7 @@ __device__ __forceinline__ uint32_t cluster_size(ASSAY_AT_ALONE) {
 /* The cluster's barrier in two halves; every thread of every block calls both. */
 __device__ __forceinline__ void cluster_arrive(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cluster_arrive is not on simt yet", file, line);
+  assay_simt->hopper->cluster_arrive(file, line);
 #else
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
@@ -407,7 +409,7 @@ __device__ __forceinline__ void cluster_arrive(ASSAY_AT_ALONE) {
 
 __device__ __forceinline__ void cluster_wait(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
-  assay_simt->fault("cluster_wait is not on simt yet", file, line);
+  assay_simt->hopper->cluster_wait(file, line);
 #else
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
@@ -416,9 +418,7 @@ __device__ __forceinline__ void cluster_wait(ASSAY_AT_ALONE) {
 /* The same place in the shared memory of the cluster's block `rank`, for loads and stores. */
 template <class T> __device__ __forceinline__ T *cluster_shared(T *shared, uint32_t rank ASSAY_AT) {
 #ifdef ASSAY_SIMT
-  (void)rank;
-  assay_simt->fault("cluster_shared is not on simt yet", file, line);
-  return shared;
+  return static_cast<T *>(assay_simt->hopper->cluster_shared(shared, rank, file, line));
 #else
   uint64_t there;
   asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(reinterpret_cast<uint64_t>(shared)), "r"(rank));
@@ -428,10 +428,10 @@ template <class T> __device__ __forceinline__ T *cluster_shared(T *shared, uint3
 
 /* 4 or 8 bytes of global memory, at the scope of the device. A loop that polls with load_acquire gives way to other
  * threads on simt. */
-template <class T> __device__ __forceinline__ T load_acquire(const T *address) {
+template <class T> __device__ __forceinline__ T load_acquire(const T *address ASSAY_AT) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "4 or 8 bytes");
 #ifdef ASSAY_SIMT
-  assay_simt->yield();
+  assay_simt->hopper->poll(file, line);
   const T value = assay_simt_load(const_cast<T *>(address));
   assay_simt_fence();
   return value;

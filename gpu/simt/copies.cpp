@@ -21,17 +21,17 @@ struct Copies {
   uint64_t begun;
 };
 
-static Copies copies[max_threads];
+static Copies copies[max_places * max_threads];
 static Pending *unused;
 
 static Copies *own() {
-  Copies *c = &copies[current()->number];
-  if (c->block == block.count) return c;
+  Copies *c = &copies[current()->slot];
+  if (c->block == here->count) return c;
   if (c->first != nullptr) { /* of a block that ended without waiting */
     c->last->next = unused;
     unused = c->first;
   }
-  *c = Copies{block.count, nullptr, nullptr, 0, 0};
+  *c = Copies{here->count, nullptr, nullptr, 0, 0};
   return c;
 }
 
@@ -75,7 +75,7 @@ void copy_arrive(uint64_t *barrier, const char *file, int32_t line) {
 /* By the engine. What it writes belongs to the generic view: a fence must come before wgmma reads it, by whoever has
  * waited. */
 void copy_finish(const Thread *thread, uint64_t before) {
-  Copies *c = &copies[thread->number];
+  Copies *c = &copies[thread->slot];
   while (c->first != nullptr && c->first->number < before) {
     Pending *p = c->first;
     memcpy(p->copy.to, p->copy.data, sizeof p->copy.data);

@@ -44,7 +44,7 @@
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-enum { ASSAY_SIMT_ABI = 3 };
+enum { ASSAY_SIMT_ABI = 4 };
 
 typedef struct assay_simt_thread {
   uint3 index; /* threadIdx */
@@ -56,7 +56,9 @@ typedef struct assay_simt_now {
   uint3 block_index;
   dim3 block_dim, grid_dim;
   void *dynamic_shared;
-  uint64_t launch; /* counts launches, from 1 */
+  int64_t shared_shift; /* from a site's memory to the running block's */
+  uint64_t launch;      /* counts launches, from 1 */
+  uint32_t elected;     /* the lane that elect_one() chooses */
 } assay_simt_now;
 
 /* One array in shared memory, declared at one place of the source (once for every template instance). */
@@ -98,6 +100,10 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_NAMED_SYNC,
   ASSAY_SIMT_NAMED_ARRIVE,
   ASSAY_SIMT_MBARRIER_WAIT,
+  ASSAY_SIMT_CLUSTER_WAIT,
+  ASSAY_SIMT_REGISTERS,
+  ASSAY_SIMT_DEPENDENCY_WAIT,
+  ASSAY_SIMT_POLL,
   ASSAY_SIMT_OP_COUNT
 } assay_simt_op;
 
@@ -226,7 +232,7 @@ inline void __trap(ASSAY_SIMT_HERE) {
 
 inline void *assay_simt_shared(assay_simt_site *site) {
   if (site->launch != assay_simt->now->launch) assay_simt->shared(site);
-  return site->memory;
+  return static_cast<char *>(site->memory) + assay_simt->now->shared_shift;
 }
 
 template <class... P> struct assay_simt_closure {

@@ -70,7 +70,8 @@ static void *get_stream() {
 }
 
 static assay_status synchronize(assay_error *error) {
-  return assay_simt_host::flow_drain_own(error);
+  const assay_status status = assay_simt_host::flow_drain_own(error);
+  return status == ASSAY_OK ? assay_simt_host::launch_flush(error) : status;
 }
 
 extern "C" const assay_device *assay_device_simt(void) {

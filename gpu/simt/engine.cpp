@@ -24,6 +24,7 @@ struct Item {
   Kind kind;
   bool tensor, taken; /* STORE: the bytes have been read */
   const Thread *thread;
+  Block *block;
   assay_simt_bulk copy;
   tensor_map map;
   uint64_t before; /* ARRIVE */
@@ -34,18 +35,22 @@ struct Item {
   Item *next;
 };
 
-static Item *under_way, *stores; /* loads and arrivals; stores, oldest last */
-static uint32_t under_way_count;
+struct Items {
+  Item *under_way, *stores; /* loads and arrivals; stores, oldest last */
+  uint32_t under_way_count;
+};
+
+static Items items;
 
 struct Groups {
   uint64_t block;
   uint32_t committed;
 };
-static Groups groups[max_threads];
+static Groups groups[max_places * max_threads];
 
 static uint32_t *committed(const Thread *t) {
-  Groups *g = &groups[t->number];
-  if (g->block != block.count) *g = Groups{block.count, 0};
+  Groups *g = &groups[t->slot];
+  if (g->block != here->count) *g = Groups{here->count, 0};
   return &g->committed;
 }
 
@@ -98,7 +103,7 @@ static Item *make(Kind kind, const assay_simt_bulk *copy, uint32_t bytes, const 
     report(ASSAY_ERR_MEMORY, "no memory for a copy");
     fail();
   }
-  *item = Item{kind, copy->map != nullptr, false, current(), *copy, {}, 0, bytes, 0, data, file, line, nullptr};
+  *item = Item{kind, copy->map != nullptr, false, current(), here, *copy, {}, 0, bytes, 0, data, file, line, nullptr};
   if (item->tensor) memcpy(&item->map, copy->map, sizeof item->map);
   return item;
 }
@@ -143,9 +148,9 @@ void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
   }
   proxy_poison(shared_offset(copy->shared, bytes), bytes);
   race_release(copy->barrier);
-  item->next = under_way;
-  under_way = item;
-  ++under_way_count;
+  item->next = items.under_way;
+  items.under_way = item;
+  ++items.under_way_count;
 }
 
 void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line) {
@@ -153,9 +158,9 @@ void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t
   Item *item = make(ARRIVE, &none, 0, file, line);
   item->copy.barrier = barrier;
   item->before = before;
-  item->next = under_way;
-  under_way = item;
-  ++under_way_count;
+  item->next = items.under_way;
+  items.under_way = item;
+  ++items.under_way_count;
 }
 
 static void land(const Item *item) {
@@ -167,13 +172,16 @@ static void land(const Item *item) {
 
 /* One of those under way, drawn. */
 static void step() {
-  Item **at = &under_way;
-  for (uint64_t skip = draw() % under_way_count; skip > 0; --skip)
+  Item **at = &items.under_way;
+  for (uint64_t skip = draw() % items.under_way_count; skip > 0; --skip)
     at = &(*at)->next;
   Item *item = *at;
   *at = item->next;
-  --under_way_count;
+  --items.under_way_count;
   uint32_t arrivals = 0;
+  run.polls = 0;
+  Block *const before = here;
+  here = item->block;
   if (item->kind == LOAD) {
     land(item);
   } else {
@@ -181,11 +189,12 @@ static void step() {
     arrivals = 1;
   }
   mbarrier_complete(item->copy.barrier, arrivals, item->bytes, item->file, item->line);
+  here = before;
   drop(item);
 }
 
 Thread *engine_run() {
-  while (under_way != nullptr) {
+  while (items.under_way != nullptr) {
     step();
     Thread *next = pop();
     if (next != nullptr) return next;
@@ -194,17 +203,17 @@ Thread *engine_run() {
 }
 
 void engine_idle() {
-  if (under_way != nullptr && draw() % 16 == 0) step();
+  if (items.under_way != nullptr && draw() % 16 == 0) step();
 }
 
-/* ---- stores --------------------------------------------------------------------------------------------- */
+/* ---- items.stores --------------------------------------------------------------------------------------------- */
 
 void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line) {
   const uint32_t bytes = bulk_check(copy, file, line);
   Item *item = make(STORE, copy, bytes, file, line);
   item->group = *committed(current());
-  item->next = stores;
-  stores = item;
+  item->next = items.stores;
+  items.stores = item;
 }
 
 void bulk_commit() {
@@ -231,7 +240,7 @@ static void give(const Item *item) {
 void bulk_wait(int32_t pending, bool only_read) {
   const Thread *self = current();
   const uint32_t begun = *committed(self);
-  for (Item **at = &stores; *at != nullptr;) {
+  for (Item **at = &items.stores; *at != nullptr;) {
     Item *item = *at;
     if (item->thread != self || item->group + static_cast<uint32_t>(pending) >= begun) {
       at = &item->next;
@@ -249,32 +258,51 @@ void bulk_wait(int32_t pending, bool only_read) {
 }
 
 bool engine_end_block() {
-  const Item *left = under_way;
-  for (const Item *item = stores; left == nullptr && item != nullptr; item = item->next)
-    if (!item->taken) left = item;
-  if (left != nullptr) {
-    report(ASSAY_ERR_DEVICE, "the block ends while a copy of thread %u, issued at %s:%d, still %s its shared memory",
-           left->thread->number, base_name(left->file), left->line, left->kind == STORE ? "reads" : "writes");
-    return false;
-  }
-  while (stores != nullptr) {
-    Item *item = stores;
-    stores = item->next;
+  for (const Item *list : {items.under_way, items.stores})
+    for (const Item *item = list; item != nullptr; item = item->next) {
+      if (item->block != here || item->taken) continue;
+      report(ASSAY_ERR_DEVICE, "the block ends while a copy of thread %u, issued at %s:%d, still %s its shared memory",
+             item->thread->number, base_name(item->file), item->line, item->kind == STORE ? "reads" : "writes");
+      return false;
+    }
+  for (Item **at = &items.stores; *at != nullptr;) {
+    Item *item = *at;
+    if (item->block != here) {
+      at = &item->next;
+      continue;
+    }
+    *at = item->next;
     give(item);
     drop(item);
   }
   return true;
 }
 
-void engine_drop() {
-  for (Item *lists[] = {under_way, stores}; Item * item : lists)
-    while (item != nullptr) {
-      Item *next = item->next;
-      drop(item);
-      item = next;
+static void drop_all(const Items *all) {
+  for (Item *list : {all->under_way, all->stores})
+    while (list != nullptr) {
+      Item *next = list->next;
+      drop(list);
+      list = next;
     }
-  under_way = stores = nullptr;
-  under_way_count = 0;
+}
+
+void engine_drop() {
+  drop_all(&items);
+  items = Items{};
+}
+
+static Items aside;
+
+void engine_put_aside() {
+  aside = items;
+  items = Items{};
+}
+
+void engine_take_up() {
+  drop_all(&items);
+  items = aside;
+  aside = Items{};
 }
 
 } /* namespace assay_simt_host */

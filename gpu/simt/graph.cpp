@@ -42,6 +42,8 @@ assay_status graph_record(const assay_simt_launch *request, assay_error *error) 
 assay_status graph_capture_begin(void **stream, assay_error *error) {
   *stream = nullptr;
   if (recording != nullptr) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: a capture within a capture");
+  const assay_status status = launch_flush(error);
+  if (status != ASSAY_OK) return status;
   recording = static_cast<Graph *>(malloc(sizeof *recording));
   if (recording == nullptr) return assay_fail(error, ASSAY_ERR_MEMORY, "simt: no memory for a graph");
   recording->first = nullptr;

@@ -64,6 +64,15 @@ typedef struct assay_simt_hopper {
   void (*wgmma_issue)(const assay_simt_wgmma *product, const char *file, int32_t line);
   void (*wgmma_commit)(void);
   void (*wgmma_wait)(int32_t pending, const char *file, int32_t line);
+  /* Blocks and launches. */
+  uint32_t (*cluster_rank)(void);
+  uint32_t (*cluster_size)(void);
+  void (*cluster_arrive)(const char *file, int32_t line);
+  void (*cluster_wait)(const char *file, int32_t line);
+  void *(*cluster_shared)(const void *shared, uint32_t rank, const char *file, int32_t line);
+  void (*dependency_wait)(const char *file, int32_t line);
+  void (*registers)(int32_t count, bool more, const char *file, int32_t line);
+  void (*poll)(const char *file, int32_t line);
   /* Named barriers. */
   void (*named_barrier)(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line);
 } assay_simt_hopper;

@@ -70,8 +70,9 @@ static void change(uint64_t *barrier, Fields f) {
   write(barrier, f);
   if (!over) return;
   proxy_release();
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    Thread *t = &block.thread[i];
+  run.polls = 0;
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    Thread *t = &here->thread[i];
     if (t->state != AT_MBARRIER || t->value != reinterpret_cast<uintptr_t>(barrier) || t->source == f.parity) continue;
     t->state = READY;
     race_acquire(barrier, t);

@@ -11,9 +11,10 @@ static void illegal(const char *what, uint32_t found, const char *file, int32_t 
 
 static void release(NamedBarrier *b, uint32_t id) {
   b->arrived = 0;
-  if (block.watched) proxy_release();
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    Thread *t = &block.thread[i];
+  run.polls = 0;
+  if (here->watched) proxy_release();
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    Thread *t = &here->thread[i];
     if (t->state != AT_NAMED || t->source != id) continue;
     t->state = READY;
     race_acquire(b, t);
@@ -24,9 +25,9 @@ static void release(NamedBarrier *b, uint32_t id) {
 void named_barrier(assay_simt_op op, uint32_t id, uint32_t threads, const char *file, int32_t line) {
   Thread *self = current();
   if (id < 1 || id > 15) illegal("a named barrier's number is not 1 to 15", id, file, line);
-  if (threads == 0 || threads % 32 != 0 || threads > (block.threads + 31) / 32 * 32)
+  if (threads == 0 || threads % 32 != 0 || threads > (run.threads + 31) / 32 * 32)
     illegal("a named barrier's threads are not whole warps of the block", threads, file, line);
-  NamedBarrier *b = &block.named[id];
+  NamedBarrier *b = &here->named[id];
   if (b->arrived != 0 && b->threads != threads) {
     report(ASSAY_ERR_HANG, "illegal barrier: named barrier %u: thread %u at %s:%d names %u threads, one before it %u",
            id, self->number, base_name(file), line, threads, b->threads);

@@ -8,46 +8,45 @@ namespace assay_simt_host {
 
 constexpr int64_t piece = 16, pieces = shared_arena_bytes / piece;
 
-alignas(1024) static unsigned char view[shared_arena_bytes], known[shared_arena_bytes];
-static uint32_t owners[pieces]; /* warps, one of whose fence publishes the piece; 0: it is published */
-static uint32_t hidden[pieces]; /* the pieces that have owners */
-static uint32_t hidden_count;
-static uint32_t ran; /* warps since the last look */
-static int quiet;    /* looks that found nothing, since a barrier let threads go on */
+/* Of one place. */
+struct Proxy {
+  alignas(1024) unsigned char view[shared_arena_bytes];
+  alignas(1024) unsigned char known[shared_arena_bytes];
+  uint32_t owners[pieces]; /* warps, one of whose fence publishes the piece; 0: it is published */
+  uint32_t hidden[pieces]; /* the pieces that have owners */
+  uint32_t hidden_count;
+  uint32_t ran; /* warps since the last look */
+  int quiet;    /* looks that found nothing, since a barrier let threads go on */
+};
+
+static Proxy proxies[max_places];
 constexpr int patience = 32;
 
+static Proxy *own() {
+  return &proxies[here->place];
+}
+
 unsigned char *proxy_view() {
-  return view;
+  return own()->view;
 }
 
 static uint32_t own_warp() {
   return 1u << (current()->number / 32);
 }
 
-static void hide(int64_t at, uint32_t warps) {
-  if (owners[at] == 0) hidden[hidden_count++] = static_cast<uint32_t>(at);
-  owners[at] |= warps;
+static void hide(Proxy *p, int64_t at, uint32_t warps) {
+  if (p->owners[at] == 0) p->hidden[p->hidden_count++] = static_cast<uint32_t>(at);
+  p->owners[at] |= warps;
 }
 
-/* What was written before belongs to any warp of the block. */
-void proxy_watch() {
-  if (block.watched) return;
-  block.watched = true;
-  const size_t used = static_cast<size_t>(shared_used());
-  memset(view, 0xFF, used);
-  memset(known, 0xFF, used);
-  for (uint32_t i = 0; i < hidden_count; ++i)
-    owners[hidden[i]] = 0;
-  hidden_count = 0;
-  ran = 0xFFFFFFFFu;
-  quiet = 0;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(ASSAY_SIMT_ASAN)
-__attribute__((no_sanitize_address))
+/* Redzones are read and written here too. */
+#ifdef ASSAY_SIMT_ASAN
+#define ASSAY_UNSEEN __attribute__((no_sanitize_address))
+#else
+#define ASSAY_UNSEEN
 #endif
-static bool
-same(const unsigned char *a, const unsigned char *b, int64_t bytes) {
+
+ASSAY_UNSEEN static bool same(const unsigned char *a, const unsigned char *b, int64_t bytes) {
   uint64_t difference = 0;
   for (int64_t i = 0; i < bytes; i += 8) {
     uint64_t x, y;
@@ -58,70 +57,110 @@ same(const unsigned char *a, const unsigned char *b, int64_t bytes) {
   return difference == 0;
 }
 
+ASSAY_UNSEEN static void take(unsigned char *to, const unsigned char *from, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 8)
+    __builtin_memcpy(to + i, from + i, 8);
+}
+
+/* What was written before belongs to any warp of the block. */
+void proxy_watch() {
+  if (here->watched) return;
+  here->watched = true;
+  Proxy *p = own();
+  const int64_t used = shared_used();
+  memset(p->view, 0xFF, static_cast<size_t>(used));
+  take(p->known, shared_arena(), used);
+  int64_t offset, bytes;
+  for (int i = 0; shared_array(i, &offset, &bytes); ++i)
+    memset(p->known + offset, 0xFF, static_cast<size_t>(bytes));
+  for (uint32_t i = 0; i < p->hidden_count; ++i)
+    p->owners[p->hidden[i]] = 0;
+  p->hidden_count = 0;
+  p->ran = 0xFFFFFFFFu;
+  p->quiet = 0;
+}
+
+void proxy_extend(int64_t from, int64_t to) {
+  for (uint32_t place = run.first_place; place < run.first_place + run.places; ++place) {
+    memset(proxies[place].view + from, 0xFF, static_cast<size_t>(to - from));
+    take(proxies[place].known + from / 8 * 8, shared_arenas[place] + from / 8 * 8, to - from / 8 * 8);
+  }
+}
+
 /* Warps that change over between barriers are told apart as long as they write. Redzones between the arrays never
  * change without ending the block. */
 static void look() {
   constexpr int64_t stride = 256;
   const int64_t used = shared_used();
+  Proxy *p = own();
+  const unsigned char *const arena = shared_arena();
   for (int64_t at = 0; at < used; at += stride) {
-    if (same(shared_arena + at, known + at, stride)) continue;
+    if (same(arena + at, p->known + at, stride)) continue;
     for (int64_t i = at; i < at + stride; i += piece) {
-      if (same(shared_arena + i, known + i, piece)) continue;
-      if (shared_offset(shared_arena + i, 1) < 0 && shared_offset(shared_arena + i + piece - 1, 1) < 0) continue;
-      memcpy(known + i, shared_arena + i, piece);
-      hide(i / piece, ran);
-      quiet = -1;
+      if (same(arena + i, p->known + i, piece)) continue;
+      take(p->known + i, arena + i, piece);
+      hide(p, i / piece, p->ran);
+      p->quiet = -1;
     }
   }
-  ran = own_warp();
-  ++quiet;
+  p->ran = own_warp();
+  ++p->quiet;
 }
 
 void proxy_turn(const Thread *self, const Thread *next) {
   if (next->warp == self->warp) return;
+  Proxy *p = own();
   const bool at_barrier = self->state == AT_BARRIER || self->state == AT_NAMED || self->state == AT_MBARRIER;
-  if (at_barrier || quiet < patience) look();
-  ran |= 1u << (next->number / 32);
+  if (at_barrier || p->quiet < patience) look();
+  if (block_of(next) == here) p->ran |= 1u << (next->number / 32);
+}
+
+void proxy_enter() {
+  own()->ran |= own_warp();
 }
 
 void proxy_release() {
   look();
-  quiet = 0;
+  own()->quiet = 0;
 }
 
 void proxy_fence() {
   proxy_watch();
   look();
-  const uint32_t own = own_warp();
+  Proxy *p = own();
+  const uint32_t warp = own_warp();
   uint32_t left = 0;
-  for (uint32_t i = 0; i < hidden_count; ++i) {
-    const uint32_t at = hidden[i];
-    if ((owners[at] & own) == 0) {
-      hidden[left++] = at;
+  for (uint32_t i = 0; i < p->hidden_count; ++i) {
+    const uint32_t at = p->hidden[i];
+    if ((p->owners[at] & warp) == 0) {
+      p->hidden[left++] = at;
       continue;
     }
-    owners[at] = 0;
-    memcpy(view + at * piece, shared_arena + at * piece, piece);
+    p->owners[at] = 0;
+    take(p->view + at * piece, shared_arena() + at * piece, piece);
   }
-  hidden_count = left;
+  p->hidden_count = left;
 }
 
 void proxy_write(int64_t offset, const void *from, int64_t bytes) {
-  memcpy(shared_arena + offset, from, static_cast<size_t>(bytes));
-  memcpy(view + offset, from, static_cast<size_t>(bytes));
-  memcpy(known + offset, from, static_cast<size_t>(bytes));
+  Proxy *p = own();
+  memcpy(shared_arena() + offset, from, static_cast<size_t>(bytes));
+  memcpy(p->view + offset, from, static_cast<size_t>(bytes));
+  memcpy(p->known + offset, from, static_cast<size_t>(bytes));
 }
 
 void proxy_poison(int64_t offset, int64_t bytes) {
-  memset(view + offset, 0xFF, static_cast<size_t>(bytes));
-  memset(known + offset, 0xFF, static_cast<size_t>(bytes));
+  Proxy *p = own();
+  memset(p->view + offset, 0xFF, static_cast<size_t>(bytes));
+  memset(p->known + offset, 0xFF, static_cast<size_t>(bytes));
 }
 
 void proxy_foreign(int64_t offset, int64_t bytes) {
-  if (!block.watched) return;
+  if (!here->watched) return;
+  Proxy *p = own();
   for (int64_t at = offset / piece; at <= (offset + bytes - 1) / piece; ++at) {
-    memcpy(known + at * piece, shared_arena + at * piece, piece);
-    hide(at, 0xFFFFFFFFu);
+    take(p->known + at * piece, shared_arena() + at * piece, piece);
+    hide(p, at, 0xFFFFFFFFu);
   }
 }
 

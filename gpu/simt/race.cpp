@@ -45,30 +45,35 @@ struct Track {
   const void *recent[max_recent];
 };
 
-static Track track[max_threads];
+static Track track[max_places * max_threads];
 static void *host;
 static const Thread *running;
-static uint32_t fibers; /* of the block before, not yet destroyed, or of this one */
+static uint32_t fibers[max_places]; /* of the block before, not yet destroyed, or of this one */
 static int meeting, ending;
 static bool found;
 static char text[1200];
 
 static Track *own() {
-  return &track[running->number];
+  return &track[running->slot];
 }
 
 void race_turn(const Thread *thread) {
   running = thread;
-  __tsan_switch_to_fiber(thread != nullptr ? track[thread->number].fiber : host, no_order);
+  __tsan_switch_to_fiber(thread != nullptr ? track[thread->slot].fiber : host, no_order);
 }
 
-static void destroy_fibers() {
-  for (uint32_t i = 0; i < fibers; ++i)
-    __tsan_destroy_fiber(track[i].fiber);
-  fibers = 0;
+static void destroy_fibers(uint32_t place) {
+  for (uint32_t i = 0; i < fibers[place]; ++i)
+    __tsan_destroy_fiber(track[place * max_threads + i].fiber);
+  fibers[place] = 0;
 }
 
-void race_begin_launch() {
+static void back_to_running() {
+  __tsan_switch_to_fiber(running != nullptr ? track[running->slot].fiber : host, no_order);
+}
+
+void race_begin_launch(bool within) {
+  if (within) return;
   host = __tsan_get_current_fiber();
   found = false;
   text[0] = '\0';
@@ -77,16 +82,17 @@ void race_begin_launch() {
 
 /* A fiber begins with what its creator, the host, has seen: nothing of the launch's other blocks. */
 void race_begin_block() {
-  destroy_fibers();
-  for (uint32_t i = 0; i < block.threads; ++i) {
+  destroy_fibers(here->place);
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    Track *const t = &track[here->place * max_threads + i];
     char name[64];
     (void)snprintf(name, sizeof name, "thread %u of block (%u,%u,%u)", i, now.block_index.x, now.block_index.y,
                    now.block_index.z);
-    track[i] = Track{};
-    track[i].fiber = __tsan_create_fiber(0);
-    __tsan_set_fiber_name(track[i].fiber, name);
+    *t = Track{};
+    t->fiber = __tsan_create_fiber(0);
+    __tsan_set_fiber_name(t->fiber, name);
   }
-  fibers = block.threads;
+  fibers[here->place] = run.threads;
 }
 
 void race_fresh(const void *from, size_t bytes) {
@@ -103,17 +109,17 @@ void race_fresh(const void *from, size_t bytes) {
 /* Done at once on behalf of all, when the last has come: a fast thread's next steps are not in it. */
 void race_meet(uint32_t count, Thread *const *threads) {
   for (uint32_t i = 0; i < count; ++i) {
-    __tsan_switch_to_fiber(track[threads[i]->number].fiber, no_order);
+    __tsan_switch_to_fiber(track[threads[i]->slot].fiber, no_order);
     if (i == 0)
       __tsan_atomic32_store(&meeting, 0, release_order); /* forgets the meeting before */
     else
       __tsan_release(&meeting);
   }
   for (uint32_t i = 0; i < count; ++i) {
-    __tsan_switch_to_fiber(track[threads[i]->number].fiber, no_order);
+    __tsan_switch_to_fiber(track[threads[i]->slot].fiber, no_order);
     __tsan_acquire(&meeting);
   }
-  __tsan_switch_to_fiber(track[running->number].fiber, no_order);
+  back_to_running();
 }
 
 void race_release(void *object) {
@@ -121,9 +127,9 @@ void race_release(void *object) {
 }
 
 void race_acquire(void *object, const Thread *thread) {
-  __tsan_switch_to_fiber(track[thread->number].fiber, no_order);
+  __tsan_switch_to_fiber(track[thread->slot].fiber, no_order);
   __tsan_acquire(object);
-  __tsan_switch_to_fiber(track[running->number].fiber, no_order);
+  back_to_running();
 }
 
 void race_end_thread() {
@@ -131,15 +137,17 @@ void race_end_thread() {
 }
 
 /* After an error threads stand where they were; the host has waited for them all the same. */
-void race_end_launch() {
-  for (uint32_t i = 0; block.failed && i < fibers; ++i) {
-    __tsan_switch_to_fiber(track[i].fiber, no_order);
-    __tsan_release(&ending);
-  }
+void race_end_launch(bool within) {
+  for (uint32_t place = run.first_place; run.failed && place < run.first_place + run.places; ++place)
+    for (uint32_t i = 0; i < fibers[place]; ++i) {
+      __tsan_switch_to_fiber(track[place * max_threads + i].fiber, no_order);
+      __tsan_release(&ending);
+    }
   race_turn(nullptr);
   __tsan_acquire(&ending);
-  destroy_fibers();
-  race_quiet(false);
+  for (uint32_t place = run.first_place; place < run.first_place + run.places; ++place)
+    destroy_fibers(place);
+  if (!within) race_quiet(false);
 }
 
 void race_quiet(bool begin) {
@@ -259,8 +267,8 @@ void __tsan_on_report(void *report) {
 
 /* Every launch reports its races anew; they are results, so the process ends as it would without. */
 const char *__tsan_default_options(void) {
-  return "suppress_equal_stacks=0:suppress_equal_addresses=0:report_thread_leaks=0:report_signal_unsafe=0:"
-         "report_destroy_locked=0:exitcode=0:halt_on_error=0:history_size=7:log_path=stderr";
+  return "suppress_equal_stacks=0:suppress_equal_addresses=0:report_thread_leaks=0:report_signal_unsafe=0:report_"
+         "destroy_locked=0:exitcode=0:halt_on_error=0:history_size=7:log_path=stderr";
 }
 
 #endif

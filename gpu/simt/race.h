@@ -16,8 +16,8 @@ struct Thread;
 
 constexpr bool race_checked = true;
 
-void race_begin_launch();
-void race_begin_block(); /* a new fiber for each thread; what happened before is seen by all */
+void race_begin_launch(bool within); /* within: another launch */
+void race_begin_block();             /* a new fiber for each thread; what happened before is seen by all */
 void race_fresh(const void *from,
                 size_t bytes);        /* memory that nobody has used yet: the stack of a thread that begins */
 void race_turn(const Thread *thread); /* from here on this thread runs; NULL: the host */
@@ -25,7 +25,7 @@ void race_meet(uint32_t count, Thread *const *threads); /* each has seen what al
 void race_release(void *object);                        /* the running thread: passes on what it has done */
 void race_acquire(void *object, const Thread *thread);  /* has seen what the object passes on */
 void race_end_thread();                                 /* the running one; the host will see what it did */
-void race_end_launch();
+void race_end_launch(bool within);
 void race_check();                     /* fails the launch if a race was reported since the last check */
 void race_quiet(bool begin);           /* accesses of the running thread do not count: the scheduler's own */
 void race_atomic(const void *address); /* before a relaxed atomic of the running thread */
@@ -35,7 +35,7 @@ void race_fence();
 
 constexpr bool race_checked = false;
 
-inline void race_begin_launch() {}
+inline void race_begin_launch(bool) {}
 inline void race_begin_block() {}
 inline void race_fresh(const void *, size_t) {}
 inline void race_turn(const Thread *) {}
@@ -43,7 +43,7 @@ inline void race_meet(uint32_t, Thread *const *) {}
 inline void race_release(void *) {}
 inline void race_acquire(void *, const Thread *) {}
 inline void race_end_thread() {}
-inline void race_end_launch() {}
+inline void race_end_launch(bool) {}
 inline void race_check() {}
 inline void race_quiet(bool) {}
 inline void race_atomic(const void *) {}

@@ -9,18 +9,19 @@ namespace assay_simt_host {
 
 /* The result is computed here: by the time a slow thread reads it, a fast one may have ended. */
 static void release_barrier(assay_simt_op op) {
-  if (block.watched) proxy_release();
-  block.result = block.votes;
-  if (op == ASSAY_SIMT_SYNCTHREADS_AND) block.result = block.votes == static_cast<int32_t>(block.at_barrier);
-  if (op == ASSAY_SIMT_SYNCTHREADS_OR) block.result = block.votes != 0;
-  block.votes = 0;
-  block.at_barrier = 0;
+  if (here->watched) proxy_release();
+  run.polls = 0;
+  here->result = here->votes;
+  if (op == ASSAY_SIMT_SYNCTHREADS_AND) here->result = here->votes == static_cast<int32_t>(here->at_barrier);
+  if (op == ASSAY_SIMT_SYNCTHREADS_OR) here->result = here->votes != 0;
+  here->votes = 0;
+  here->at_barrier = 0;
   Thread *met[race_checked ? max_threads : 1];
   uint32_t count = 0;
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    if (block.thread[i].state != AT_BARRIER) continue;
-    block.thread[i].state = READY;
-    if (race_checked) met[count++] = &block.thread[i];
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    if (here->thread[i].state != AT_BARRIER) continue;
+    here->thread[i].state = READY;
+    if (race_checked) met[count++] = &here->thread[i];
   }
   race_meet(count, met);
   push_all();
@@ -36,18 +37,18 @@ int32_t barrier(assay_simt_op op, int32_t predicate, const char *file, int32_t l
   self->op = op;
   self->file = file;
   self->line = line;
-  block.votes += predicate != 0;
-  if (block.at_barrier++ == 0) block.first = self;
-  if (!same_place(block.first, self)) {
+  here->votes += predicate != 0;
+  if (here->at_barrier++ == 0) here->first = self;
+  if (!same_place(here->first, self)) {
     report(ASSAY_ERR_HANG,
            "illegal barrier: thread %u waits at %s:%d, thread %u at %s:%d: CUDA defines a barrier only where all "
            "threads meet at the same one",
-           block.first->number, base_name(block.first->file), block.first->line, self->number, base_name(file), line);
+           here->first->number, base_name(here->first->file), here->first->line, self->number, base_name(file), line);
     fail();
   }
-  if (block.at_barrier + block.exited == block.threads) release_barrier(op);
+  if (here->at_barrier + here->exited == run.threads) release_barrier(op);
   wait_for_turn();
-  return block.result;
+  return here->result;
 }
 
 static void check_mask(const Thread *self, uint32_t mask) {
@@ -100,6 +101,7 @@ static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t ma
       thread[__builtin_ctz(m)].value = value;
   }
   w->waiting &= ~mask;
+  run.polls = 0;
   const uint64_t bits = draw();
   const uint32_t from = static_cast<uint32_t>(bits >> 20) & 31u;
   const bool in_front = (bits >> 30 & 1u) != 0, downwards = (bits >> 31 & 1u) != 0;
@@ -151,12 +153,14 @@ void thread_ended(Thread *self) {
   Warp *w = self->warp;
   self->state = EXITED;
   w->exited |= 1u << self->lane;
-  ++block.exited;
+  ++here->exited;
+  run.polls = 0;
+  cluster_thread_ended();
   for (uint32_t m = w->waiting; m != 0; m &= m - 1) {
     const Thread &t = w->thread[__builtin_ctz(m)];
     if ((t.mask >> self->lane & 1u) != 0) check_mask(&t, t.mask);
   }
-  if (block.at_barrier != 0 && block.at_barrier + block.exited == block.threads) release_barrier(block.first->op);
+  if (here->at_barrier != 0 && here->at_barrier + here->exited == run.threads) release_barrier(here->first->op);
 }
 
 } /* namespace assay_simt_host */

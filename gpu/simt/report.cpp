@@ -45,27 +45,31 @@ const char *op_name(assay_simt_op op) {
                                                          "wgmma_wait",
                                                          "named_barrier_sync",
                                                          "named_barrier_arrive",
-                                                         "mbarrier_wait"};
+                                                         "mbarrier_wait",
+                                                         "cluster_wait",
+                                                         "registers_more",
+                                                         "dependency_wait",
+                                                         "load_acquire"};
   return names[op];
 }
 
 void report(assay_status status, const char *format, ...) {
-  if (block.status != ASSAY_OK) return;
-  block.status = status;
+  if (run.status != ASSAY_OK) return;
+  run.status = status;
   Text text;
   text.length = 0;
   va_list list;
   va_start(list, format);
   (void)vsnprintf(text.at, sizeof text.at, format, list);
   va_end(list);
-  const char *name = block.launch->name; /* "(kernel<A, B>)", as the macro saw it */
+  const char *name = run.launch->name; /* "(kernel<A, B>)", as the macro saw it */
   int length = static_cast<int>(strlen(name));
   if (name[0] == '(' && name[length - 1] == ')') {
     ++name;
     length -= 2;
   }
-  (void)assay_fail(block.error, status, "%.*s, block (%u,%u,%u): %s", length, name, now.block_index.x,
-                   now.block_index.y, now.block_index.z, text.at);
+  (void)assay_fail(run.error, status, "%.*s, block (%u,%u,%u): %s", length, name, now.block_index.x, now.block_index.y,
+                   now.block_index.z, text.at);
 }
 
 /* "threads 0-31, 40" for the threads of a warp in `lanes`, or of consecutive numbers. */
@@ -89,7 +93,7 @@ static uint32_t missing(const Thread *t) {
 
 static bool alike(const Thread *a, const Thread *b) {
   if (a->state != b->state) return false;
-  if (a->state == EXITED) return true;
+  if (a->state == EXITED || a->state == READY) return true;
   const bool place = a->op == b->op && a->line == b->line && strcmp(a->file, b->file) == 0;
   return place && (a->state != AT_NAMED || a->source == b->source) &&
          (a->state != AT_MBARRIER || (a->value == b->value && a->source == b->source)) &&
@@ -97,15 +101,15 @@ static bool alike(const Thread *a, const Thread *b) {
 }
 
 static void add_state(Text *text, const Thread *t) {
-  if (t->state == EXITED) {
-    add(text, "exited");
+  if (t->state == EXITED || t->state == READY) {
+    add(text, t->state == EXITED ? "exited" : "polls");
     return;
   }
   add(text, "%s", op_name(t->op));
   if (t->state == AT_WARP) add(text, " with mask 0x%08x", t->mask);
   if (t->state == AT_NAMED)
-    add(text, " %u, where %u of %u threads are,", t->source, block.named[t->source].arrived,
-        block.named[t->source].threads);
+    add(text, " %u, where %u of %u threads are,", t->source, block_of(t)->named[t->source].arrived,
+        block_of(t)->named[t->source].threads);
   if (t->state == AT_MBARRIER) {
     char about[120];
     mbarrier_describe(reinterpret_cast<const uint64_t *>(static_cast<uintptr_t>(t->value)), about, sizeof about);
@@ -120,8 +124,8 @@ static void add_state(Text *text, const Thread *t) {
 
 /* Two lanes that name each other but came with different masks or to different operations can never meet. */
 static bool find_disagreement(const Thread **a, const Thread **b) {
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    const Thread *t = &block.thread[i];
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    const Thread *t = &here->thread[i];
     if (t->state != AT_WARP) continue;
     for (uint32_t m = t->mask & t->warp->waiting; m != 0; m &= m - 1) {
       const Thread *u = t->warp->thread + __builtin_ctz(m);
@@ -135,6 +139,23 @@ static bool find_disagreement(const Thread **a, const Thread **b) {
   return false;
 }
 
+static void add_threads(Text *text, const Block *b) {
+  for (uint32_t i = 0; i < run.threads;) {
+    const Thread *t = &b->thread[i];
+    uint32_t end = i + 1;
+    while (end < run.threads && alike(t, &b->thread[end]))
+      ++end;
+    if (text->length > sizeof text->at - 240) {
+      add(text, "; and threads from %u on", i);
+      break;
+    }
+    add(text, i == 0 ? "" : "; ");
+    add(text, end - i > 1 ? "threads %u-%u: " : "thread %u: ", i, end - 1);
+    add_state(text, t);
+    i = end;
+  }
+}
+
 void report_hang() {
   Text text;
   text.length = 0;
@@ -144,19 +165,15 @@ void report_hang() {
   if (find_disagreement(&a, &b))
     headline = a->mask != b->mask ? "illegal mask: lanes name each other with different masks"
                                   : "illegal mask: lanes of one mask meet in different operations";
-  for (uint32_t i = 0; i < block.threads;) {
-    const Thread *t = &block.thread[i];
-    uint32_t end = i + 1;
-    while (end < block.threads && alike(t, &block.thread[end]))
-      ++end;
-    if (text.length > sizeof text.at - 240) {
-      add(&text, "; and threads from %u on", i);
+  add_threads(&text, here);
+  for (uint32_t p = run.first_place; p < run.first_place + run.places; ++p) {
+    if (&blocks[p] == here || blocks[p].exited == run.threads) continue;
+    if (text.length > sizeof text.at - 300) {
+      add(&text, "; and other blocks");
       break;
     }
-    add(&text, i == 0 ? "" : "; ");
-    add(&text, end - i > 1 ? "threads %u-%u: " : "thread %u: ", i, end - 1);
-    add_state(&text, t);
-    i = end;
+    add(&text, "; block (%u,%u,%u): ", blocks[p].index.x, blocks[p].index.y, blocks[p].index.z);
+    add_threads(&text, &blocks[p]);
   }
   report(ASSAY_ERR_HANG, "%s: %s", headline, text.at);
 }

@@ -1,15 +1,31 @@
 /* scheduler.cpp: launches, blocks, and whose turn it is. */
 #include "simt/scheduler.h"
 
+#include <stdlib.h>
+
 #include <numeric>
 
 namespace assay_simt_host {
 
-Block block;
+Run run;
+Block *here;
+Block blocks[max_places];
+Thread all_threads[max_places * max_threads];
 assay_simt_now now;
 
-static uint64_t seed, launches_since_seed;
+static uint16_t rings[2][max_resident * max_threads]; /* of a launch, and of one within it */
+static Cluster clusters[max_places];
+static uint64_t seed, launches, launches_since_seed, blocks_begun;
 static bool running;
+static bool before_only; /* to the host, to run the launch before */
+
+/* A launch that was put off, its closure with it. */
+static struct {
+  bool is;
+  assay_simt_launch request;
+  void *closure;
+  int64_t capacity;
+} put_off;
 
 /* splitmix64 */
 static uint64_t mix(uint64_t x) {
@@ -28,7 +44,7 @@ static uint32_t draw_below(uint32_t bound) {
  * warp after warp, else lane after lane across the warps. */
 void push_all() {
   uint8_t order[max_warps];
-  for (uint32_t w = 0; w < block.warps; ++w) {
+  for (uint32_t w = 0; w < run.warps; ++w) {
     const uint32_t at = draw_below(w + 1);
     order[w] = order[at];
     order[at] = static_cast<uint8_t>(w);
@@ -39,23 +55,60 @@ void push_all() {
     if (((w.present & ~w.exited) >> lane & 1u) != 0) push_back(w.thread + lane);
   };
   if ((bits >> 50 & 1u) != 0) {
-    for (uint32_t w = 0; w < block.warps; ++w)
+    for (uint32_t w = 0; w < run.warps; ++w)
       for (uint32_t i = 0; i < 32; ++i)
-        push_lane(block.warp[order[w]], (a * i ^ c) & 31u);
+        push_lane(here->warp[order[w]], (a * i ^ c) & 31u);
   } else {
     for (uint32_t i = 0; i < 32; ++i)
-      for (uint32_t w = 0; w < block.warps; ++w)
-        push_lane(block.warp[order[w]], (a * i ^ c) & 31u);
+      for (uint32_t w = 0; w < run.warps; ++w)
+        push_lane(here->warp[order[w]], (a * i ^ c) & 31u);
   }
 }
 
 void fail() {
-  block.failed = true;
+  run.failed = true;
   Fiber *self = current()->fiber;
   race_end_thread();
   race_turn(nullptr);
-  fiber_switch(self, &block.host);
+  fiber_switch(self, &run.host);
   __builtin_unreachable();
+}
+
+void enter(Block *block) {
+  here = block;
+  now.block_index = block->index;
+  now.shared_shift = (static_cast<int64_t>(block->place) - run.first_place) * shared_arena_bytes;
+  now.dynamic_shared = shared_dynamic();
+  if (block->watched && now.thread != nullptr) proxy_enter();
+}
+
+void leave() {
+  const Thread *self = current();
+  before_only = true;
+  race_turn(nullptr);
+  fiber_switch(self->fiber, &run.host);
+}
+
+static void begin_clusters();
+
+static bool all_over() {
+  for (uint32_t i = 0; i < run.places; ++i)
+    if (blocks[run.first_place + i].exited != run.threads) return false;
+  return true;
+}
+
+static bool block_is_clean() {
+  return engine_end_block() && wgmma_end_block() && registers_end_block() && shared_end_block();
+}
+
+/* A block whose last thread has ended. The next begins in its place, or, the last of its cluster, a cluster in theirs.
+ * */
+static void end_block() {
+  if (!block_is_clean()) fail();
+  if (run.launch->cluster > 1) shared_begin_block(); /* to the others of its cluster its memory is gone */
+  if (--here->cluster->running != 0) return;
+  race_turn(nullptr);
+  begin_clusters();
 }
 
 /* Runs threads that have not begun, each to its end, as long as the next in turn is one of these. */
@@ -65,26 +118,32 @@ static void fiber_main(context::transfer_t from) {
   for (;;) {
     /* What a thread before left on this stack is another's. Kernels need less than half of it. */
     race_fresh(static_cast<char *>(__builtin_frame_address(0)) - race_stack_bytes, race_stack_bytes);
-    block.launch->body(block.launch->closure);
+    run.launch->body(run.launch->closure);
     Thread *ended = current();
     race_check();
     race_end_thread();
     thread_ended(ended);
+    if (here->exited == run.threads && run.places > 1) end_block();
     Thread *next = next_turn();
-    if (next != nullptr && block.watched) proxy_turn(ended, next);
+    if (next != nullptr && here->watched) proxy_turn(ended, next);
     if (next != nullptr && next->fiber == nullptr) {
       ended->fiber = nullptr;
       next->fiber = self;
-      now.thread = next;
-      race_turn(next);
+      give_turn(next);
       continue;
     }
-    if (next == nullptr && block.exited != block.threads) hang();
+    const bool over = run.places > 1 ? run.left == 0 && all_over() : here->exited == run.threads;
+    if (next == nullptr && !over) {
+      if (!run.waits_for) hang();
+      before_only = true;
+    }
     ended->fiber = nullptr;
     fiber_give_back(self);
-    now.thread = next;
-    race_turn(next);
-    fiber_switch(self, next != nullptr ? next->fiber : &block.host);
+    if (next != nullptr)
+      give_turn(next);
+    else
+      race_turn(nullptr);
+    fiber_switch(self, next != nullptr ? next->fiber : &run.host);
   }
 }
 
@@ -99,7 +158,11 @@ void hang() {
   fail();
 }
 
+/* A poll that nothing can end is a hang: a hundred rounds and more of every thread without any other event. */
+constexpr uint64_t max_polls = 1 << 22;
+
 void yield() {
+  if (++run.polls > max_polls) hang();
   push_back(current());
   engine_idle();
   wait_for_turn();
@@ -110,103 +173,240 @@ static void fault(const char *what, const char *file, int32_t line) {
   fail();
 }
 
-/* Threads, lanes and warps for blocks of this shape. */
-static void shape_block(const int64_t extent[3]) {
+/* Threads, lanes and warps for blocks of this shape, in the places of this launch. */
+static void shape_blocks(const int64_t extent[3]) {
   const unsigned x = static_cast<unsigned>(extent[0]), y = static_cast<unsigned>(extent[1]),
                  z = static_cast<unsigned>(extent[2]);
-  if (now.block_dim.x == x && now.block_dim.y == y && now.block_dim.z == z && block.threads == x * y * z) return;
+  static dim3 shaped[max_places];
   now.block_dim = dim3(x, y, z);
-  block.threads = x * y * z;
-  block.warps = (block.threads + 31) / 32;
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    Thread &t = block.thread[i];
-    t.index = uint3{i % x, i / x % y, i / x / y};
-    t.lane = i % 32;
-    t.number = static_cast<uint16_t>(i);
-    t.warp = &block.warp[i / 32];
-  }
-  for (uint32_t w = 0; w < block.warps; ++w) {
-    const uint32_t lanes = block.threads - w * 32;
-    block.warp[w].thread = &block.thread[w * 32];
-    block.warp[w].present = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1u;
+  run.threads = x * y * z;
+  run.warps = (run.threads + 31) / 32;
+  for (uint32_t p = run.first_place; p < run.first_place + run.places; ++p) {
+    if (shaped[p].x == x && shaped[p].y == y && shaped[p].z == z && blocks[p].thread != nullptr) continue;
+    shaped[p] = now.block_dim;
+    Block *b = &blocks[p];
+    b->place = p;
+    b->thread = &all_threads[p * max_threads];
+    for (uint32_t i = 0; i < run.threads; ++i) {
+      Thread &t = b->thread[i];
+      t.index = uint3{i % x, i / x % y, i / x / y};
+      t.lane = i % 32;
+      t.number = static_cast<uint16_t>(i);
+      t.slot = static_cast<uint16_t>(p * max_threads + i);
+      t.warp = &b->warp[i / 32];
+    }
+    for (uint32_t w = 0; w < run.warps; ++w) {
+      const uint32_t lanes = run.threads - w * 32;
+      b->warp[w].thread = &b->thread[w * 32];
+      b->warp[w].present = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1u;
+    }
   }
 }
 
-static void run_block() {
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    block.thread[i].state = READY;
-    block.thread[i].fiber = nullptr;
+/* In its place, ready to run: its threads are in the ring. */
+static void begin_block(Block *block, Cluster *cluster, uint32_t rank, uint3 index) {
+  block->index = index;
+  block->rank = rank;
+  block->cluster = cluster;
+  enter(block);
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    block->thread[i].state = READY;
+    block->thread[i].fiber = nullptr;
+    block->thread[i].arrived = 0;
   }
-  for (uint32_t w = 0; w < block.warps; ++w)
-    block.warp[w].exited = block.warp[w].waiting = 0;
-  block.exited = block.at_barrier = 0;
-  block.votes = 0;
-  ++block.count;
-  block.watched = false;
-  for (NamedBarrier &b : block.named)
+  for (uint32_t w = 0; w < run.warps; ++w)
+    block->warp[w].exited = block->warp[w].waiting = block->warp[w].registers = 0;
+  block->exited = block->at_barrier = 0;
+  block->votes = 0;
+  block->count = ++blocks_begun;
+  block->watched = false;
+  block->registers = 0;
+  for (NamedBarrier &b : block->named)
     b.arrived = 0;
-  block.head = block.tail = 0;
   shared_begin_block();
   race_begin_block();
   push_all();
-  Thread *first = pop();
-  Fiber *fiber = begin(first);
-  if (fiber == nullptr) {
-    block.failed = true;
-    return;
-  }
-  now.thread = first;
-  race_turn(first);
-  fiber_switch(&block.host, fiber);
-  if (!block.failed && (!engine_end_block() || !wgmma_end_block() || !shared_end_block())) block.failed = true;
 }
 
-/* Block k of the order is (start + k·step) mod count, step coprime to count. */
-static void run_grid(const int64_t extent[3]) {
-  const uint64_t x = static_cast<uint64_t>(extent[0]), y = static_cast<uint64_t>(extent[1]);
-  const uint64_t count = x * y * static_cast<uint64_t>(extent[2]);
-  uint64_t step = draw() % count;
-  while (std::gcd(step, count) != 1)
-    step = (step + 1) % count;
-  uint64_t at = draw() % count;
-  for (uint64_t k = 0; k < count && !block.failed; ++k) {
-    now.block_index =
-        uint3{static_cast<unsigned>(at % x), static_cast<unsigned>(at / x % y), static_cast<unsigned>(at / x / y)};
-    run_block();
-    at = at >= count - step ? at - (count - step) : at + step;
+/* Cluster k of the order is (start + k·step) mod count, step coprime to count; its blocks are neighbours along x. */
+static uint3 next_cluster() {
+  const uint64_t size = static_cast<uint64_t>(run.launch->cluster);
+  const uint64_t x = static_cast<uint64_t>(run.launch->grid[0]) / size, y = static_cast<uint64_t>(run.launch->grid[1]);
+  const uint64_t count = x * y * static_cast<uint64_t>(run.launch->grid[2]), at = run.at;
+  run.at = at >= count - run.step ? at - (count - run.step) : at + run.step;
+  --run.left;
+  return uint3{static_cast<unsigned>(at % x * size), static_cast<unsigned>(at / x % y),
+               static_cast<unsigned>(at / x / y)};
+}
+
+/* As many clusters as there are free places, and work, for. */
+static void begin_clusters() {
+  Block *const before = here;
+  const uint32_t size = static_cast<uint32_t>(run.launch->cluster);
+  for (uint32_t p = run.first_place; p < run.first_place + run.places && run.left > 0; p += size) {
+    Cluster *cluster = &clusters[p];
+    if (cluster->running != 0) continue;
+    *cluster = Cluster{size, 0, 0};
+    const uint3 first = next_cluster();
+    for (uint32_t rank = 0; rank < size; ++rank)
+      begin_block(&blocks[p + rank], cluster, rank, uint3{first.x + rank, first.y, first.z});
   }
+  if (before != nullptr) enter(before);
+}
+
+static void run_before();
+
+/* Threads, until the ring is empty. */
+static void run_ring() {
+  for (Thread *first = pop(); first != nullptr && !run.failed; first = pop()) {
+    Fiber *fiber = first->fiber != nullptr ? first->fiber : begin(first);
+    if (fiber == nullptr) {
+      run.failed = true;
+      return;
+    }
+    give_turn(first);
+    fiber_switch(&run.host, fiber);
+    if (!before_only || run.failed) continue;
+    before_only = false;
+    run_before();
+  }
+}
+
+static void run_grid(const assay_simt_launch *request) {
+  const uint64_t count =
+      static_cast<uint64_t>(request->grid[0] / request->cluster * request->grid[1] * request->grid[2]);
+  run.step = draw() % count;
+  while (std::gcd(run.step, count) != 1)
+    run.step = (run.step + 1) % count;
+  run.at = draw() % count;
+  run.left = count;
+  here = nullptr;
+  if (run.places > 1) {
+    for (uint32_t i = 0; i < run.places; ++i) {
+      clusters[run.first_place + i].running = 0;
+      blocks[run.first_place + i].exited = run.threads;
+    }
+    begin_clusters();
+    run_ring();
+  }
+  while (run.left > 0 && !run.failed) {
+    Block *const block = &blocks[run.first_place];
+    clusters[run.first_place] = Cluster{1, 0, 0};
+    begin_block(block, &clusters[run.first_place], 0, next_cluster());
+    run_ring();
+    if (!run.failed && !block_is_clean()) run.failed = true;
+    if (!run.failed && run.waits_for) run_before(); /* the block did not wait for it */
+  }
+  if (!run.failed && run.waits_for) run_before();
 }
 
 /* Extents and shared memory were checked by the caller (launch.h). */
+static assay_status run_launch(const assay_simt_launch *request, bool within, bool waits_for, assay_error *error) {
+  run.launch = request;
+  run.first_place = within ? max_resident : 0;
+  run.places = 1;
+  if (request->cluster > 1 || request->resident > 1) {
+    const int64_t wanted = request->resident > request->cluster ? request->resident : request->cluster;
+    const int64_t clusters_wanted = (wanted + request->cluster - 1) / request->cluster;
+    run.places = static_cast<uint32_t>(clusters_wanted * request->cluster);
+    if (run.places > max_resident)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "simt: %s: %u blocks under way together, allowed %u",
+                        request->name, run.places, max_resident);
+  }
+  const assay_status status = shared_begin_launch(request->shared_bytes, error);
+  if (status != ASSAY_OK) return status;
+  now.launch = ++launches;
+  now.grid_dim = dim3(static_cast<unsigned>(request->grid[0]), static_cast<unsigned>(request->grid[1]),
+                      static_cast<unsigned>(request->grid[2]));
+  shape_blocks(request->block);
+  run.random = mix(mix(seed) + launches_since_seed++) | 1u;
+  now.elected = static_cast<uint32_t>(run.random >> 40 & 31u);
+  run.ring = rings[within ? 1 : 0];
+  run.ring_mask = (run.places > 1 ? max_resident : 1) * max_threads - 1;
+  run.head = run.tail = 0;
+  run.polls = 0;
+  run.waits_for = waits_for;
+  run.error = error;
+  run.failed = false;
+  run.status = ASSAY_OK;
+  run.host.size = 0; /* which host stack this is shows at the first switch */
+  race_begin_launch(within);
+  run_grid(request);
+  now.thread = nullptr;
+  shared_end_launch();
+  race_end_launch(within);
+  return run.failed ? run.status : ASSAY_OK;
+}
+
+static assay_status run_put_off(bool within, assay_error *error) {
+  put_off.is = false;
+  return run_launch(&put_off.request, within, false, error);
+}
+
+/* The launch that was put off, while the blocks of this one stand where they are. */
+static void run_before() {
+  const Run kept = run;
+  const assay_simt_now then = now;
+  Block *const block = here;
+  Layout *const layout = shared_put_aside();
+  engine_put_aside();
+  const assay_status status =
+      layout != nullptr ? run_put_off(true, kept.error)
+                        : assay_fail(kept.error, ASSAY_ERR_MEMORY, "simt: no memory for a launch within a launch");
+  run = kept;
+  now = then;
+  here = block;
+  if (layout != nullptr) shared_take_up(layout);
+  engine_take_up();
+  run.waits_for = false;
+  if (status != ASSAY_OK) {
+    run.failed = true;
+    run.status = status;
+    return;
+  }
+  dependency_met();
+}
+
+static assay_status finish(assay_status status) {
+  if (status != ASSAY_OK) {
+    fiber_reset_all(&run.host);
+    engine_drop();
+  }
+  running = false;
+  return status;
+}
+
+assay_status launch_flush(assay_error *error) {
+  if (!put_off.is || running) return ASSAY_OK;
+  running = true;
+  return finish(run_put_off(false, error));
+}
+
+static assay_status keep_for_later(const assay_simt_launch *request, assay_error *error) {
+  if (request->closure_bytes > put_off.capacity) {
+    free(put_off.closure);
+    put_off.capacity = 0;
+    put_off.closure = malloc(static_cast<size_t>(request->closure_bytes));
+    if (put_off.closure == nullptr)
+      return assay_fail(error, ASSAY_ERR_MEMORY, "simt: no memory to put off a launch of %s", request->name);
+    put_off.capacity = request->closure_bytes;
+  }
+  memcpy(put_off.closure, request->closure, static_cast<size_t>(request->closure_bytes));
+  put_off.request = *request;
+  put_off.request.closure = put_off.closure;
+  put_off.is = true;
+  return ASSAY_OK;
+}
+
 static assay_status launch(const assay_simt_launch *request, assay_error *error) {
   if (running) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: a launch from within a launch");
   if (graph_recording()) return graph_record(request, error);
   assay_status status = flow_drain_own(error);
-  if (status == ASSAY_OK) status = shared_begin_launch(request->shared_bytes, error);
+  if (status == ASSAY_OK && put_off.is && (request->followed || !request->dependent)) status = launch_flush(error);
   if (status != ASSAY_OK) return status;
+  if (request->followed) return keep_for_later(request, error);
   running = true;
-  ++now.launch;
-  now.grid_dim = dim3(static_cast<unsigned>(request->grid[0]), static_cast<unsigned>(request->grid[1]),
-                      static_cast<unsigned>(request->grid[2]));
-  shape_block(request->block);
-  block.random = mix(mix(seed) + launches_since_seed++) | 1u;
-  block.launch = request;
-  block.error = error;
-  block.failed = false;
-  block.status = ASSAY_OK;
-  block.host.size = 0; /* which host stack this is shows at the first switch */
-  race_begin_launch();
-  run_grid(request->grid);
-  now.thread = nullptr;
-  shared_end_launch();
-  race_end_launch();
-  if (block.failed) {
-    fiber_reset_all(&block.host);
-    engine_drop();
-    status = block.status;
-  }
-  running = false;
-  return status;
+  return finish(run_launch(request, false, put_off.is, error));
 }
 
 } /* namespace assay_simt_host */

@@ -1,8 +1,8 @@
-/* scheduler.h: the state of the running block, for the files of this folder.
- *
- * A block's threads wait in a ring of those that can go on. Whoever has to wait, or ends, takes the next one
- * from the ring and switches to it directly. The ring is filled in an order drawn from the seed: all threads
- * at the start of a block and at every __syncthreads, the lanes of a group at every warp rendezvous. */
+/* scheduler.h: the state of the running launch and its blocks, for the files of this folder. The threads that can go on
+ * wait in a ring. Whoever has to wait, or ends, takes the next one from the ring and switches to it directly. The ring
+ * is filled in an order drawn from the seed: all threads of a block at its start and at every __syncthreads, the lanes
+ * of a group at every warp rendezvous. One block is under way at a time, or as many as the launch says wait for each
+ * other; each has a place of its own: threads, shared memory. */
 #ifndef ASSAY_SIMT_SCHEDULER_H
 #define ASSAY_SIMT_SCHEDULER_H
 
@@ -15,20 +15,35 @@
 namespace assay_simt_host {
 
 constexpr uint32_t max_threads = 1024, max_warps = 32;
+constexpr uint32_t max_places = 16, max_resident = 8; /* a launch that was put off runs in places of its own */
 
-enum State : uint8_t { READY, AT_BARRIER, AT_WARP, AT_NAMED, AT_MBARRIER, EXITED };
+enum State : uint8_t {
+  READY,
+  AT_BARRIER,
+  AT_WARP,
+  AT_NAMED,
+  AT_MBARRIER,
+  AT_CLUSTER,
+  AT_REGISTERS,
+  AT_DEPENDENCY,
+  POLLS, /* it is in the ring */
+  EXITED
+};
 
 struct Warp;
+struct Block;
 
 struct Thread : assay_simt_thread {
   uint16_t number; /* x + y·X + z·X·Y */
+  uint16_t slot;   /* the same among all places */
   State state;
   Fiber *fiber; /* NULL: not begun, or over */
   Warp *warp;
   /* Where it waits. */
   assay_simt_op op;
   uint32_t bytes, mask, source;
-  uint64_t value; /* given; on release what it gets */
+  uint32_t arrived; /* at the cluster's barrier: its phase and 1; 0: not, or has waited */
+  uint64_t value;   /* given; on release what it gets */
   const char *file;
   int32_t line;
 };
@@ -37,6 +52,7 @@ struct Warp {
   Thread *thread;           /* of lane 0 */
   uint32_t present, exited; /* lanes */
   uint32_t waiting;         /* lanes at a warp rendezvous */
+  uint32_t registers;       /* a thread, if it has changed them; else 0 */
   uint32_t leader[32];      /* lane that came first to the rendezvous this lane waits at */
   uint32_t arrived[32];     /* by leader: lanes that have come */
 };
@@ -46,27 +62,51 @@ struct NamedBarrier {
   const Thread *first;
 };
 
+/* The blocks of a cluster are under way together. */
+struct Cluster {
+  uint32_t running; /* blocks */
+  uint32_t arrived; /* threads at its barrier */
+  uint32_t phase;
+};
+
 struct Block {
   uint64_t count; /* of blocks that have begun */
-  uint32_t threads, warps, exited;
+  uint3 index;
+  uint32_t place, rank; /* rank: in the cluster */
+  Cluster *cluster;
+  uint32_t exited;
   uint32_t at_barrier;
   Thread *first;         /* that came to the barrier */
   int32_t votes, result; /* of __syncthreads_count and its kin */
-  uint16_t ring[max_threads];
-  uint32_t head, tail; /* tail - head threads can go on */
+  bool watched;          /* the copy engine's view of shared memory is kept (proxy.cpp) */
+  int32_t registers;     /* a lane, given back by its warps (cluster.cpp) */
+  NamedBarrier named[16];
+  Warp warp[max_warps];
+  Thread *thread;
+};
+
+/* A launch. One that was put off runs within the one that depends on it. */
+struct Run {
+  uint32_t threads, warps; /* of a block */
+  uint32_t first_place, places;
+  uint64_t step, at, left; /* of the order of clusters */
+  uint32_t head, tail;     /* tail - head threads can go on */
+  uint32_t ring_mask;
   uint64_t random;
+  uint64_t polls; /* since anything happened */
+  bool waits_for; /* the launch before has not run yet */
+  uint16_t *ring;
   bool failed;
   assay_status status;
   assay_error *error;
   const assay_simt_launch *launch;
-  bool watched; /* the copy engine's view of shared memory is kept (proxy.cpp) */
   Fiber host;
-  NamedBarrier named[16];
-  Warp warp[max_warps];
-  Thread thread[max_threads];
 };
 
-extern Block block;
+extern Run run;
+extern Block *here; /* of the running thread */
+extern Block blocks[max_places];
+extern Thread all_threads[max_places * max_threads];
 extern assay_simt_now now;
 
 inline Thread *current() {
@@ -75,27 +115,32 @@ inline Thread *current() {
 
 /* xorshift64: cheap, and never 0. */
 inline uint64_t draw() {
-  block.random ^= block.random << 13;
-  block.random ^= block.random >> 7;
-  block.random ^= block.random << 17;
-  return block.random;
+  run.random ^= run.random << 13;
+  run.random ^= run.random >> 7;
+  run.random ^= run.random << 17;
+  return run.random;
 }
 
 inline void push_back(const Thread *t) {
-  block.ring[block.tail++ % max_threads] = t->number;
+  run.ring[run.tail++ & run.ring_mask] = t->slot;
 }
 inline void push_front(const Thread *t) {
-  block.ring[--block.head % max_threads] = t->number;
+  run.ring[--run.head & run.ring_mask] = t->slot;
 }
 
 /* NULL: nobody can go on. */
 inline Thread *pop() {
-  if (block.head == block.tail) return nullptr;
-  return &block.thread[block.ring[block.head++ % max_threads]];
+  if (run.head == run.tail) return nullptr;
+  return &all_threads[run.ring[run.head++ & run.ring_mask]];
 }
 
 /* scheduler.cpp */
-void push_all();              /* every thread that has not ended, in a new order */
+void enter(Block *block); /* it is the running one from here on */
+void leave();             /* nobody can go on until the launch before has run: to the host and back */
+inline Block *block_of(const Thread *t) {
+  return &blocks[t->slot / max_threads];
+}
+void push_all();              /* every thread of the block that has not ended, in a new order */
 Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
 [[noreturn]] void fail();     /* reported before: back to the host, all fibers abandoned */
 [[noreturn]] void hang();     /* nobody can go on */
@@ -104,6 +149,7 @@ Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
 Thread *engine_run();
 
 /* proxy.cpp */
+void proxy_enter();                                      /* a block that is watched goes on */
 void proxy_turn(const Thread *self, const Thread *next); /* in a block that is watched, before each change */
 void proxy_release();                                    /* the same, when a barrier lets its threads go on */
 
@@ -113,6 +159,13 @@ inline Thread *next_turn() {
   return next != nullptr ? next : engine_run();
 }
 
+inline void give_turn(Thread *next) {
+  Block *block = block_of(next);
+  now.thread = next;
+  if (block != here) enter(block);
+  race_turn(next);
+}
+
 /* Called by a thread that is in the ring or waits for others. Inline: after a switch the processor predicts
  * every return wrongly, so there should be few. */
 inline __attribute__((always_inline)) void wait_for_turn() {
@@ -120,12 +173,15 @@ inline __attribute__((always_inline)) void wait_for_turn() {
   race_check();
   Thread *next = next_turn();
   if (next == self) return;
+  if (next == nullptr && run.waits_for) {
+    leave();
+    return;
+  }
   if (next == nullptr) hang();
-  if (block.watched) proxy_turn(self, next);
+  if (here->watched) proxy_turn(self, next);
   Fiber *to = next->fiber;
   if (to == nullptr && (to = begin(next)) == nullptr) fail();
-  now.thread = next;
-  race_turn(next);
+  give_turn(next);
   fiber_switch(self->fiber, to);
 }
 
@@ -135,17 +191,36 @@ uint64_t warp(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, u
               int32_t line);
 void thread_ended(Thread *thread);
 
+/* cluster.cpp: what blocks have to do with each other, and with the launch before; registers */
+uint32_t cluster_rank();
+uint32_t cluster_size();
+void cluster_arrive(const char *file, int32_t line);
+void cluster_wait(const char *file, int32_t line);
+void *cluster_shared(const void *shared, uint32_t rank, const char *file, int32_t line);
+void dependency_wait(const char *file, int32_t line);
+void dependency_met(); /* the launch before has run: who waited for it goes on */
+void registers(int32_t count, bool more, const char *file, int32_t line);
+void poll(const char *file, int32_t line);
+bool registers_end_block(); /* false: the warps of a warpgroup differ, reported */
+void cluster_thread_ended();
+
 /* shared.cpp */
 assay_status shared_begin_launch(int64_t dynamic_bytes, assay_error *error);
 void shared_begin_block();
-bool shared_end_block(); /* false: a redzone was written, block.error says which */
+void *shared_dynamic();  /* of the running block */
+bool shared_end_block(); /* false: a redzone was written, run.error says which */
 void shared_end_launch();
 void shared_site(assay_simt_site *site);
 void *shared_dynamic_1024(); /* the dynamic part moved up to a multiple of 1024, for the rest of the launch */
-extern unsigned char shared_arena[];
-constexpr int64_t shared_arena_bytes = 227 * 1024 + 66 * 1536;
+constexpr int64_t shared_arena_bytes = (227 * 1024 + 66 * 1536 + 1023) / 1024 * 1024;
+extern unsigned char shared_arenas[max_places][shared_arena_bytes];
+unsigned char *shared_arena(); /* of the running block */
+struct Layout;
+Layout *shared_put_aside();                                /* of the running launch; NULL: no memory */
+void shared_take_up(Layout *layout);                       /* and go on with it */
 int64_t shared_offset(const void *address, int64_t bytes); /* in the arena; -1: not within one array */
 int64_t shared_used();
+bool shared_array(int i, int64_t *offset, int64_t *bytes);
 const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
 
 /* tensor.cpp: what the lanes of a warp compute together */
@@ -178,7 +253,9 @@ void bulk_wait(int32_t pending, bool only_read);
 void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line);
 bool engine_end_block(); /* false: something was under way, reported */
 void engine_drop();      /* forgets everything */
-void engine_idle();      /* a thread polls: now and then something under way is done */
+void engine_put_aside(); /* what is under way, for another launch to run in between */
+void engine_take_up();
+void engine_idle(); /* a thread polls: now and then something under way is done */
 
 /* wgmma.cpp */
 uint64_t wgmma_address(const void *shared, const char *file, int32_t line);
@@ -195,6 +272,7 @@ void yield();
 /* proxy.cpp: shared memory as the copy engine and wgmma see it */
 void proxy_watch(); /* from here on, for the rest of the block */
 void proxy_fence();
+void proxy_extend(int64_t from, int64_t to);                       /* memory that was just laid out */
 unsigned char *proxy_view();                                       /* of the arena, byte for byte */
 void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: seen by all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
@@ -202,6 +280,9 @@ void proxy_foreign(int64_t offset, int64_t bytes); /* written by no thread in pa
 
 /* hopper.cpp */
 extern const assay_simt_hopper hopper;
+
+/* scheduler.cpp */
+assay_status launch_flush(assay_error *error); /* a launch that was put off runs now */
 
 /* graph.cpp */
 bool graph_recording();

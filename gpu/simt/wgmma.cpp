@@ -40,8 +40,7 @@ struct Queue {
   Issue issue[max_issued];
 };
 
-static Queue *queues[max_threads];
-static uint64_t used_by; /* the last block that issued any */
+static Queue *queues[max_places * max_threads];
 
 [[noreturn]] static void wrong(const char *what, const char *file, int32_t line) {
   report(ASSAY_ERR_DEVICE, "thread %u: wgmma: %s at %s:%d", current()->number, what, base_name(file), line);
@@ -49,13 +48,13 @@ static uint64_t used_by; /* the last block that issued any */
 }
 
 static Queue *queue_of(const Thread *t) {
-  Queue *&q = queues[t->number];
+  Queue *&q = queues[t->slot];
   if (q == nullptr && (q = static_cast<Queue *>(calloc(1, sizeof *q))) == nullptr) {
     report(ASSAY_ERR_MEMORY, "no memory for the products of a thread");
     fail();
   }
-  if (q->block == block.count) return q;
-  q->block = block.count;
+  if (q->block == here->count) return q;
+  q->block = here->count;
   q->fenced = false;
   q->first = q->end = q->committed = 0;
   q->total = 0;
@@ -80,7 +79,6 @@ void wgmma_fence() {
 void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line) {
   proxy_watch();
   Queue *q = queue_of(current());
-  used_by = block.count;
   Accumulator *a = nullptr, *unused = nullptr;
   for (Accumulator &known : q->accumulator) {
     if (known.d == product->d) a = &known;
@@ -135,7 +133,7 @@ static Descriptor read(uint64_t bits, const Issue &from) {
 
 static void chunk(int64_t at, const Descriptor &d, const Issue &from, float *to) {
   at ^= (at >> 7 & (d.chunks - 1)) << 4;
-  if (at + 16 > shared_used() || shared_offset(shared_arena + at, 16) < 0)
+  if (at + 16 > shared_used() || shared_offset(shared_arena() + at, 16) < 0)
     wrong("a descriptor leads outside of its array in shared memory", from.file, from.line);
   uint16_t bits[8];
   memcpy(bits, proxy_view() + at, sizeof bits);
@@ -261,21 +259,22 @@ void wgmma_finish(const Warp *w) {
 }
 
 bool wgmma_end_block() {
-  if (used_by != block.count) return true;
-  for (uint32_t i = 0; i < block.threads; ++i) {
-    const Queue *q = queue_of(&block.thread[i]), *first = queue_of(&block.thread[i / 128 * 128]);
+  if (!here->watched) return true;
+  for (uint32_t i = 0; i < run.threads; ++i) {
+    const Queue *q = queues[here->thread[i].slot], *first = queues[here->thread[i / 128 * 128].slot];
+    const uint64_t total = q != nullptr && q->block == here->count ? q->total : 0;
+    const uint64_t of_first = first != nullptr && first->block == here->count ? first->total : 0;
+    if (total == 0 && of_first == 0) continue;
+    if (total != of_first) {
+      report(ASSAY_ERR_DEVICE,
+             "the warps of a warpgroup issued different numbers of wgmma: thread %u %llu, thread %u %llu", i,
+             static_cast<unsigned long long>(total), i / 128 * 128, static_cast<unsigned long long>(of_first));
+      return false;
+    }
     const Issue *last = &q->issue[(q->end - 1) % max_issued];
     if (q->first != q->end) {
       report(ASSAY_ERR_DEVICE, "thread %u ends without a wait for its wgmma at %s:%d", i, base_name(last->file),
              last->line);
-      return false;
-    }
-    if (q->total != first->total) {
-      report(ASSAY_ERR_DEVICE,
-             "the warps of a warpgroup issued different numbers of wgmma: thread %u %llu, thread %u "
-             "%llu",
-             i, static_cast<unsigned long long>(q->total), i / 128 * 128,
-             static_cast<unsigned long long>(first->total));
       return false;
     }
   }
