@@ -65,7 +65,7 @@ void page_free(page_data *data);
 
 void page_bars(FILE *to, const page_data *d);     /* page_bars.c */
 void page_roofline(FILE *to, const page_data *d); /* page_plot.c */
-bool page_is_density(const page_row *r); /* one of the points of that plot */
+bool page_is_density(const page_row *r);          /* one of the points of that plot */
 void page_density(FILE *to, const page_data *d);
 
 #endif
