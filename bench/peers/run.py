@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """run.py FILE.jsonl [--budget S] [--only NAME,...]: times the peers on the cases of a file of assay bench, and adds lines
-"bench":"peer" before its last one. A peer that is missing has one line that says so. Needs PyTorch and the GPU."""
+"bench":"peer" before its last one. A peer that is missing has one line that says so. Needs PyTorch and the GPU.
+ASSAY_PEERS=NAME,... in the environment is --only."""
 
 import importlib
 import json
+import os
 import sys
 
 MODULES = ["sdpa", "flex", "flashinfer_paged"]
@@ -74,6 +76,8 @@ def join(path, lines):
 
 def main(argv):
     path, budget, only = argv[1], 0.3, None
+    if os.environ.get("ASSAY_PEERS"):
+        only = os.environ["ASSAY_PEERS"].split(",")
     if "--budget" in argv:
         budget = float(argv[argv.index("--budget") + 1])
     if "--only" in argv:
