@@ -33,18 +33,6 @@ constexpr int64_t skinny_max_staged = 224 * 1024; /* bytes of x in shared memory
 /* Tiles of 16 rows. */
 template <int eights> constexpr int skinny_row_tiles = (eights + 1) / 2;
 
-/* A launch may begin before the one before it has ended, and reads weights at once; all else waits. */
-__device__ __forceinline__ void skinny_begin() {
-#ifndef ASSAY_SIMT
-  dependents_launch();
-#endif
-}
-__device__ __forceinline__ void skinny_wait() {
-#ifndef ASSAY_SIMT
-  dependency_wait();
-#endif
-}
-
 /* ---- pieces ------------------------------------------------------------------------------------------ */
 
 /* Row m of x, or that which select[m] names; NULL: zeros. */
@@ -156,7 +144,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
   constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
-  skinny_begin();
+  dependents_launch();
   if constexpr (cluster > 1) cluster_arrive();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int rank = static_cast<int>(blockIdx.x) % cluster;
@@ -191,7 +179,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   for (int i = 0; i < ahead; i += 2)
     load_w(i, i);
 
-  skinny_wait();
+  dependency_wait();
   uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
   int next = first * skinny_chunk,
       place = 0; /* k of the pair that is to be fetched next, the stage that is read next */
@@ -284,7 +272,7 @@ template <class T, int eights, int warps, int ring>
 static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
-  skinny_begin();
+  dependents_launch();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
   const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
@@ -316,7 +304,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
   for (int i = 0; i < ring; i += 2)
     load_w(i);
 
-  skinny_wait();
+  dependency_wait();
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
     const T *const from = skinny_row<T>(p, 8 * eight + lane / 4);
