@@ -39,9 +39,11 @@ static void hide(Proxy *p, int64_t at, uint32_t warps) {
   p->owners[at] |= warps;
 }
 
-/* Redzones are read and written here too. */
-#ifdef ASSAY_SIMT_ASAN
+/* Redzones are read here too, and what nobody has written. */
+#if defined(ASSAY_SIMT_ASAN)
 #define ASSAY_UNSEEN __attribute__((no_sanitize_address))
+#elif defined(ASSAY_SIMT_MSAN)
+#define ASSAY_UNSEEN __attribute__((no_sanitize("memory")))
 #else
 #define ASSAY_UNSEEN
 #endif
