@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # catalogue.sh [CATALOGUE LIST...]: conformance/mutants/catalogue.def against the lists of mutants. Every catalogued
-# mistake has its row, and every row either mutants, which name it in turn, or a reason why none can be; so the share of
+# mistake has its row, and every row either mutants, which name it in turn, or mistakes planted by a test, or a reason why none can be; so the share of
 # mutants that are killed cannot be raised by leaving rows out. Status 1 otherwise. ci/catalogue.sh --rows: the ids.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
@@ -26,15 +26,15 @@ printf '%s\n' "$wanted" | awk '
     if (row == "") return
     if (what == "") say(row ": says nothing of the mistake")
     if (row !~ /^L[0-9]/ && link !~ /^https?:/) say(row ": has no link")
-    if (mutants == "" && reason == "") say(row ": has no mutant and no reason")
-    if (mutants != "" && reason != "") say(row ": has mutants and a reason why there are none")
+    if (mutants planted == "" && reason == "") say(row ": has no mutant and no reason")
+    if (mutants planted != "" && reason != "") say(row ": has mutants and a reason why there are none")
     row = ""
   }
   FNR == 1 { ++file }
   file == 1 { wanted[$1] = 1; next }
   file == 2 && $1 == "row" {
     close_row()
-    row = $2; what = link = mutants = reason = ""
+    row = $2; what = link = mutants = planted = reason = ""
     if (row in seen) say(row ": stands there twice")
     if (!(row in wanted)) say(row ": no such row is known")
     seen[row] = 1
@@ -43,6 +43,15 @@ printf '%s\n' "$wanted" | awk '
   file == 2 && $1 == "what" { what = $0 }
   file == 2 && $1 == "link" { link = $2 }
   file == 2 && $1 == "none" { reason = $2 }
+  file == 2 && $1 == "planted" {
+    planted = $2
+    if (NF < 3) say(row ": names no planted mistake")
+    text = ""
+    while ((getline line < $2) > 0) text = text "\n" line
+    close($2)
+    for (i = 3; i <= NF; ++i) if (index(text, "{" $i ",") == 0) say(row ": " $2 " plants no " $i)
+    tests[row] = 1
+  }
   file == 2 && $1 == "mutants" {
     mutants = $2
     for (i = 2; i <= NF; ++i) named[row " " $i] = 1
@@ -69,7 +78,7 @@ printf '%s\n' "$wanted" | awk '
     for (pair in names) if (!(pair in named)) { split(pair, part, " "); say("mutant " part[2] ": names " part[1] ", whose row does not name it") }
     for (pair in named) { split(pair, part, " "); with[part[1]] = 1 }
     rows = have = count = 0
-    for (id in seen) { ++rows; have += id in with }
+    for (id in seen) { ++rows; have += (id in with) || (id in tests) }
     for (id in there) ++count
     if (!bad) printf "catalogue: %d rows, %d with mutants, %d with a reason; %d mutants and controls\n", rows, have, rows - have, count
     exit bad

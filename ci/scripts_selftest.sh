@@ -89,6 +89,9 @@ expect 'catalogue: no link' 1 'MK4: has no link' catalogue '/^row MK4$/,/^$/s/^l
 expect 'catalogue: a mutant that there is not' 1 'SP1: names mutant other, which there is not' catalogue '/^row SP1$/,/^$/s/^mutants m/mutants other/'
 expect 'catalogue: a mutant that says nothing of it' 1 'SP2: names mutant m, which does not name it' catalogue '/^row SP2$/,/^$/s/^none.*/mutants m/'
 expect 'catalogue: a row that does not name its mutant' 1 'mutant m: names L2, whose row does not name it' catalogue '/^row L2$/,/^$/s/^mutants m/none n/'
+printf '    {NO_CLONE, "x"},\n' >"$work/plants"
+expect 'catalogue: planted by a test' 0 '^catalogue: 124 rows, 3 with mutants' catalogue "/^row BL6$/,/^none/s|^none.*|planted $work/plants NO_CLONE|"
+expect 'catalogue: planted by no test' 1 'BL6: .* plants no CLONE' catalogue "/^row BL6$/,/^none/s|^none.*|planted $work/plants CLONE|"
 expect 'catalogue: an unknown row' 1 'ZZ1: no such row is known' catalogue 's/^row MK4$/row ZZ1/'
 
 # ---- docs/operators.md ----

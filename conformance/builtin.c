@@ -2,6 +2,7 @@
 #include "builtin.h"
 
 #include "core/registry_add.h"
+#include "judge_far.h"
 
 #define ASSAY_OP(stem) const assay_op *assay_op_##stem(void);
 #include "assay/ops.def"
@@ -20,6 +21,7 @@ const struct assay_simt_api *assay_simt_host_api(void);
 
 #ifdef ASSAY_HAVE_CUDA
 const assay_device *assay_device_cuda(void);
+const assay_sparse *assay_sparse_cuda(void);
 #define ASSAY_OP(stem) const assay_variant *assay_variants_cuda_##stem(int32_t *count);
 #include "assay/ops.def"
 #undef ASSAY_OP
@@ -56,6 +58,7 @@ assay_status builtin_register(assay_error *error) {
 #endif
 #ifdef ASSAY_HAVE_CUDA
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_cuda(), error);
+  far_memory("cuda", assay_sparse_cuda());
 #define ASSAY_STRATEGY(op, name)                                                                                       \
   if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##op##_##name, error);
 #include "assay/strategies.def"

@@ -6,7 +6,15 @@
 enum { STREAM_LAWS = 0x6741 };
 
 /* One case in so many. On simt a run is most of a case's time; these keep all of them together below a tenth of it. */
-enum { SHARE_PAGES = 4, SHARE_GRAPH = 8, SHARE_WORKSPACE = 8, SHARE_STREAMS = 8, SHARE_BUSY = 8, SHARE_ALONE = 4 };
+enum {
+  SHARE_PAGES = 4,
+  SHARE_GRAPH = 8,
+  SHARE_WORKSPACE = 8,
+  SHARE_STREAMS = 8,
+  SHARE_BUSY = 8,
+  SHARE_ALONE = 2,
+  SHARE_FAR = 8
+};
 
 static bool is_asked(const trial *t, uint64_t law, uint64_t share) {
   return logical_hash(t->one, STREAM_LAWS + (law << 16)) % share == 0;
@@ -27,6 +35,7 @@ bool laws_further(const trial *t, const outputs *plain, case_result *result) {
   if (graph && is_asked(t, 1, SHARE_GRAPH) && !graph_check(t, plain, result)) return false;
   if (workspace && is_asked(t, 2, SHARE_WORKSPACE) && !workspace_check(t, plain, result)) return false;
   if (is_asked(t, 5, SHARE_ALONE) && !alone_check(t, plain, result)) return false;
+  if (is_asked(t, 6, SHARE_FAR) && !far_check(t, plain, result)) return false;
   if (streams && is_asked(t, 3, SHARE_STREAMS) && !streams_check(t, plain, result)) return false;
   return !(streams && is_asked(t, 4, SHARE_BUSY)) || busy_check(t, plain, result);
 }
