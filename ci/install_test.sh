@@ -32,4 +32,12 @@ tail -n 3 run.log
 [ "$status" -eq 0 ] || { cat run.log; echo "install: the outside variant ends with status $status"; exit 1; }
 passes=$(grep -c '"verdict":"PASS"' run.jsonl || true)
 [ "$passes" -gt 0 ] || { echo "install: the outside variant has not one PASS"; exit 1; }
+# Suites and fixtures are the installed ones, unless the environment says otherwise: here a copy without the first.
+listed=$(prefix/bin/assay list suites | sed -n 1p)
+[ -n "$listed" ] || { echo "install: the installed program lists no suite"; exit 1; }
+mkdir -p other/bin other/share/assay/suites
+cp prefix/bin/assay other/bin/
+cp prefix/share/assay/suites/reglu.yaml other/share/assay/suites/
+found=$(other/bin/assay list suites | grep -c '[.]yaml\|reglu' || true)
+[ "$(other/bin/assay list suites | wc -l)" -lt "$(prefix/bin/assay list suites | wc -l)" ] && [ "$found" -gt 0 ] || { other/bin/assay list suites; echo "install: the program does not list the suites beside it"; exit 1; }
 echo "install: an outside plug-in built from docs/adding.md: $passes cases pass"

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#ifndef ASSAY_FIXTURES_DIR
-#define ASSAY_FIXTURES_DIR "fixtures"
-#endif
+#include "folders.h"
 
 /* ---- traces ----------------------------------------------------------------------------------------------- */
 
@@ -38,7 +36,7 @@ static void find_fixtures(const char *suite, char *path, size_t size) {
     (void)snprintf(path, size, "%.*s%s", folder, slash != NULL ? suite : ".", up[i]);
     if (has_traces(path)) return;
   }
-  (void)snprintf(path, size, "%s", ASSAY_FIXTURES_DIR);
+  (void)snprintf(path, size, "%s", folder_of_fixtures());
 }
 
 assay_status trace_set_get(trace_set *set, yaml_node at, const char *name, const trace **found, assay_error *error) {

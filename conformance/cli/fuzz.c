@@ -11,16 +11,13 @@
 #include "cli.h"
 #include "conformance/execute.h"
 #include "conformance/expand.h"
+#include "conformance/folders.h"
 #include "conformance/fuzz.h"
 #include "conformance/ledger.h"
 #include "conformance/power.h"
 #include "conformance/report.h"
 #include "conformance/shrink.h"
 #include "core/registry.h"
-
-#ifndef ASSAY_FIXTURES_DIR
-#define ASSAY_FIXTURES_DIR "fixtures"
-#endif
 
 enum {
   MAX_OPS = 64,
@@ -353,8 +350,10 @@ static assay_status choose_ops(campaign *c, assay_error *error) {
 
 /* The folder may be missing or empty, unless it was asked for. */
 static assay_status load_past(campaign *c, assay_error *error) {
-  const char *folder = c->options->regressions != NULL ? c->options->regressions : ASSAY_FIXTURES_DIR "/regressions";
+  char beside[4096];
   struct stat about;
+  (void)snprintf(beside, sizeof beside, "%s/regressions", folder_of_fixtures());
+  const char *folder = c->options->regressions != NULL ? c->options->regressions : beside;
   if (c->options->regressions == NULL && (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))) return ASSAY_OK;
   assay_error why = {""};
   const assay_status status = expand_suite(folder, c->options->seed, &c->past, &why);

@@ -1,21 +1,16 @@
 /* list.c: assay list ops | variants | suites | cases. */
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 #include "conformance/expand.h"
+#include "conformance/folders.h"
 #include "conformance/kappa.h"
 #include "core/registry.h"
 
-#ifndef ASSAY_SUITES_DIR
-#define ASSAY_SUITES_DIR "conformance/suites"
-#endif
-
 const char *cli_suites_dir(void) {
-  const char *set = getenv("ASSAY_SUITES");
-  return set != NULL && set[0] != '\0' ? set : ASSAY_SUITES_DIR;
+  return folder_of_suites();
 }
 
 static void list_variants(void) {
