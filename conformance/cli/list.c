@@ -1,6 +1,7 @@
 /* list.c: assay list ops | variants | suites | cases. */
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
