@@ -6,6 +6,7 @@
  * share k; beyond, each warp streams the weights of 16 channels past a copy of a in shared memory. Sums run in f32 and
  * in a fixed order: the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
+#include "gpu/lib/library.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -14,6 +15,25 @@ struct skinny_plan {
   skinny_params p;
   assay_dtype type;
 };
+
+constexpr int64_t split_max_channels = 48; /* a multiprocessor */
+
+/* Where the vendor's library was seen to be faster, on an H200 and with cold weights, it shall have the call: the more
+ * rows, the fewer channels may be split over blocks, and a stream needs several tiles a warp. */
+#ifndef ASSAY_HAVE_CUBLASLT
+assay_status expect_fast(const skinny_params &, assay_error *) {
+  return ASSAY_OK;
+}
+#else
+constexpr int64_t stream_min_channels = 65536;
+
+assay_status expect_fast(const skinny_params &p, assay_error *error) {
+  const int64_t split_max = p.M <= 16 ? 4224 : p.M <= 32 ? 3168 : 1056;
+  if (p.N <= split_max || (p.N >= stream_min_channels && p.M <= 32) || !library_there()) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "channels: found %lld, allowed with %lld rows at most %lld",
+                    static_cast<long long>(p.N), static_cast<long long>(p.M), static_cast<long long>(split_max));
+}
+#endif
 
 assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *error) {
   plain_call c;
@@ -35,10 +55,9 @@ assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *e
   p->beta = c.real("beta");
   p->wide = c.type("c") != plan->type;
   p->pairs = skinny_pairs(p->c, p->c_row, c.type("c"));
-  return skinny_expect(*p, plan->type, error);
+  ASSAY_TRY(skinny_expect(*p, plan->type, error));
+  return expect_fast(*p, error);
 }
-
-constexpr int64_t split_max_channels = 48; /* a multiprocessor */
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;

@@ -358,9 +358,7 @@ template <int eights> struct skinny_shape_of<eights, 1> {
 template <int eights> struct skinny_shape_of<eights, 2> { using type = skinny_shape<eights, 2, 16, 2, 1>; };
 template <int eights> struct skinny_shape_of<eights, 3> { using type = skinny_shape<eights, 3, 8, 4, 2>; };
 template <int eights> struct skinny_shape_of<eights, 4> { using type = skinny_shape<eights, 4, 8, 4, 2>; };
-template <int eights> struct skinny_shape_of<eights, 6> {
-  using type = skinny_shape<eights, 6, 8, eights <= 4 ? 4 : 2, 2>;
-};
+template <int eights> struct skinny_shape_of<eights, 6> { using type = skinny_shape<eights, 6, 8, 2, 2>; };
 
 template <int value_> struct skinny_number { static constexpr int value = value_; };
 

@@ -53,6 +53,14 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   return ASSAY_OK;
 }
 
+/* Can it be used here at all? */
+inline bool library_there() {
+  assay_error why = {""};
+  assay_cuda_host::blas_shared *const state = assay_cuda_host::blas_state();
+  const std::lock_guard<std::mutex> held(state->lock);
+  return assay_cuda_host::blas_need(state, &why) == ASSAY_OK;
+}
+
 /* Sums in f32 in an unknown order: one running sum is the least. The library promises the same bits for the same call
  * on the same device; it does not promise that the place of a row, or what else there is, is without influence. */
 constexpr assay_contract library_contract() {
