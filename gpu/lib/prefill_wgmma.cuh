@@ -58,7 +58,9 @@ PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *sha
     cp_async_arrive_noinc(&control->q_full[q]);
 
     const int32_t *const table = a.cache.table + item.request * a.cache.table_row;
-    const int32_t end = item.position + item.rows; /* keys that some row sees */
+    /* Keys that some row sees. */
+    const int32_t end = item.position + item.rows;
+    const int32_t first = whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0;
     const int32_t kv_head = kv_head_of(a, item.head);
     const T *const k = loader.channels(a.cache.k, kv_head * a.cache.k_head);
     const T *const v = loader.channels(a.cache.v, kv_head * a.cache.v_head);
@@ -67,14 +69,14 @@ PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *sha
         const int32_t stage = filled & 1;
         mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
         loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes, k, a.cache.k_block,
-                                    a.cache.k_token, table, tile, end);
+                                    a.cache.k_token, table, tile, first, end);
         cp_async_arrive_noinc(&control->k_full[stage]);
       }
       if (tile > item.begin) {
         const int32_t stage = (filled - 1) & 1;
         mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
         loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes, v, a.cache.v_block,
-                                    a.cache.v_token, table, tile - 1, end);
+                                    a.cache.v_token, table, tile - 1, first, end);
         cp_async_arrive_noinc(&control->v_full[stage]);
       }
     }
@@ -349,15 +351,17 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::params p) {
   using layout = prefill_layout<D>;
+  /* Registers a thread: 128 of the one kind and 256 of the other are what the block begins with, 384 of 168. */
+  constexpr bool roomy = D == 64 || Weights::masks_all;
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + layout::control_at);
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
   if (threadIdx.x < prefill_loaders) {
-    registers_fewer<layout::loading_registers>();
+    registers_fewer<roomy ? 56 : 40>();
     prefill_load<T, D, Weights::masks_all>(p.a, shared, control);
   } else {
-    registers_more<layout::computing_registers>();
+    registers_more<roomy ? 224 : 232>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();
   }

@@ -20,8 +20,6 @@ constexpr int32_t prefill_loaders = 128, prefill_computing_warps = 8;
 template <int D> struct prefill_layout {
   static constexpr int32_t pieces = D / 64; /* of 64 channels */
   static constexpr int32_t q_stages = 3, kv_stages = 2;
-  /* A thread's; 128 of the one and 256 of the other are what the block begins with, 384 of 168. */
-  static constexpr int loading_registers = D == 64 ? 56 : 40, computing_registers = D == 64 ? 224 : 232;
   static constexpr int32_t piece_bytes = 128 * 128;      /* 128 rows: two query tiles, or a tile of keys */
   static constexpr int32_t half_bytes = piece_bytes / 2; /* a query tile of a piece */
   static constexpr int32_t stage_bytes = pieces * piece_bytes;
@@ -104,11 +102,11 @@ template <class T, int D> struct prefill_loader {
     return element_at<T>(base, head + 8 * chunk);
   }
 
-  /* The lower 64 keys of a tile, or all; keys from `end` on become zeros, and neither they nor their table entries are
-   * read. */
-  template <int halves, bool bounded>
+  /* The lower 64 keys of a tile, or all. bounded: keys before `first` (if from_first) and from `end` on become zeros,
+   * and neither they nor their table entries are read. */
+  template <int halves, bool bounded, bool from_first>
   PREFILL_FUNCTION void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                             const int32_t *table, int32_t tile, int32_t end) const {
+                             const int32_t *table, int32_t tile, int32_t first, int32_t end) const {
     constexpr int32_t ahead = rows_a_pass / 8 * 2; /* tokens from pass to pass */
     const int32_t inner = row % 8, shift = a.cache.block_shift;
     const int32_t run = tile * keys_per_tile + 16 * (inner / 2); /* first of the 16 tokens of one block */
@@ -117,7 +115,7 @@ template <class T, int D> struct prefill_loader {
     ASSAY_UNROLL
     for (int32_t half = 0; half < halves; ++half) {
       const int32_t t = run + 64 * half;
-      block[half] = !bounded || t < end ? table[t >> shift] : 0;
+      block[half] = !bounded || (t < end && (!from_first || t + 16 > first)) ? table[t >> shift] : 0;
     }
     stage += to;
     ASSAY_UNROLL
@@ -126,24 +124,26 @@ template <class T, int D> struct prefill_loader {
       const T *from = element_at<T>(base, block[half] * block_stride + slot * token_stride);
       ASSAY_UNROLL
       for (int32_t pass = 0; pass < passes; ++pass) {
-        const bool live = !bounded || t + mine + pass * ahead < end;
+        const int32_t key = t + mine + pass * ahead;
+        const bool live = !bounded || (key < end && (!from_first || key >= first));
         cp_async_16(stage + pass * rows_a_pass * 128, from, live ? 16 : 0);
         from = element_at<T>(from, ahead * token_stride);
       }
     }
   }
 
-  /* The keys of a tile that some row sees, and zeros behind them: to its end if `whole` or in its upper half. */
+  /* The keys of a tile that some row sees, first <= key < end, and zeros beside them: to its end if `whole` or in its
+   * upper half. Not whole: first is 0. */
   template <bool whole>
   PREFILL_FUNCTION void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                             const int32_t *table, int32_t tile, int32_t end) const {
+                             const int32_t *table, int32_t tile, int32_t first, int32_t end) const {
     const int32_t rest = end - tile * keys_per_tile;
-    if (rest >= keys_per_tile)
-      keys<2, false>(stage, base, block_stride, token_stride, table, tile, end);
+    if (rest >= keys_per_tile && (!whole || tile * keys_per_tile >= first))
+      keys<2, false, false>(stage, base, block_stride, token_stride, table, tile, first, end);
     else if (whole || rest > 64)
-      keys<2, true>(stage, base, block_stride, token_stride, table, tile, end);
+      keys<2, true, whole>(stage, base, block_stride, token_stride, table, tile, first, end);
     else
-      keys<1, true>(stage, base, block_stride, token_stride, table, tile, end);
+      keys<1, true, false>(stage, base, block_stride, token_stride, table, tile, first, end);
   }
 };
 
