@@ -390,7 +390,7 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
 constexpr int64_t most_rows = 1024; /* 25 KB of workspace each */
-constexpr int64_t fewest_ids = 256; /* fewer are one small block's work */
+constexpr int64_t fewest_ids = 32;  /* fewer are one small block's work */
 
 struct threshold_plan {
   scan_params p;
