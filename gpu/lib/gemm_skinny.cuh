@@ -353,7 +353,7 @@ constexpr int skinny_stream_warps = 8, skinny_stream_ring = 8;
 /* Sixteen warps have 128 registers a thread, eight 255, and a block 227 KB: what is in flight must fit. */
 template <int eights, int groups> struct skinny_shape_of;
 template <int eights> struct skinny_shape_of<eights, 1> {
-  using type = skinny_shape<eights, 1, 16, eights <= 4 ? 6 : 4, eights <= 4 ? 3 : 1>;
+  using type = skinny_shape<eights, 1, 16, eights <= 4 ? 6 : 2, eights <= 4 ? 3 : 1>;
 };
 template <int eights> struct skinny_shape_of<eights, 2> { using type = skinny_shape<eights, 2, 16, 2, 1>; };
 template <int eights> struct skinny_shape_of<eights, 3> { using type = skinny_shape<eights, 3, 8, 4, 2>; };
