@@ -28,10 +28,11 @@ void tier2_add(tier2_sums *sums, const tier2_sums *more) {
 }
 
 /* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
- * Where it is the smaller part (a score that cancels, under one key), one error moves all elements together as it does
- * in f32. */
+ * Where a quarter of the variance or more is not its own (a score that cancels, under one key; a weight that was rounded
+ * to 16 bits), one error moves all elements together as it does in f32: by sqrt(3) of its part, which is sqrt(1.5) of
+ * all at a quarter. */
 static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
-  return sums->own2 < 0.5 * sums->sigma2 ? ASSAY_F32 : dtype;
+  return sums->own2 < 0.75 * sums->sigma2 ? ASSAY_F32 : dtype;
 }
 
 double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int64_t independent, double floor,
