@@ -32,8 +32,9 @@ template <class W> __global__ void __launch_bounds__(copy_threads) copy_pieces(c
   if (from < 0 || from >= p.num_blocks || to < 0 || to >= p.num_blocks) return;
   const int64_t words = p.block_bytes / static_cast<int64_t>(sizeof(W)), first = piece * piece_words;
   const int64_t end = first + piece_words < words ? first + piece_words : words;
-  const unsigned which = blockIdx.z;
-  char *const layer = static_cast<char *>(p.pool[which]) + static_cast<int64_t>(blockIdx.y) * p.apart[which];
+  void *const pool = blockIdx.z == 0 ? p.pool[0] : p.pool[1]; /* an index would put p into local memory */
+  const int64_t apart = blockIdx.z == 0 ? p.apart[0] : p.apart[1];
+  char *const layer = static_cast<char *>(pool) + static_cast<int64_t>(blockIdx.y) * apart;
   const W *const source = reinterpret_cast<const W *>(layer + from * p.block_bytes);
   W *const destination = reinterpret_cast<W *>(layer + to * p.block_bytes);
   W word[words_a_thread] = {};

@@ -139,6 +139,16 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
   extern __shared__ __align__(1024) unsigned char assay_dynamic_shared_1024[];                                         \
   type *name = reinterpret_cast<type *>(assay_dynamic_shared_1024)
 
+/* Lets a kernel have as much dynamic shared memory as there is: always the same limit, since threads that launch it
+ * with different amounts would else take it from each other between this and the launch. */
+inline cudaError_t launch_allow_shared(const void *kernel, int64_t shared_bytes) {
+  cudaFuncAttributes attributes;
+  const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
+  if (code != cudaSuccess || attributes.maxDynamicSharedSizeBytes >= shared_bytes) return code;
+  const int64_t most = launch_max_shared - static_cast<int64_t>(attributes.sharedSizeBytes);
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+}
+
 /* Puts the kernel into the stream. Static and dynamic shared memory above 48 KB together need the opt-in. */
 template <class... P, class... A>
 assay_status launch_kernel_with(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
@@ -148,9 +158,7 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
   if (status == ASSAY_OK) status = launch_check_options(name, grid, options, error);
   if (status != ASSAY_OK) return status;
   cudaError_t code = cudaSuccess;
-  if (shared_bytes > 0)
-    code = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                static_cast<int>(shared_bytes));
+  if (shared_bytes > 0) code = launch_allow_shared(reinterpret_cast<const void *>(kernel), shared_bytes);
   if (code == cudaSuccess) {
     std::tuple<P...> parameters(arguments...);
     std::apply(
