@@ -39,7 +39,7 @@ expect 'no case is chosen' 1 'no case of its suite is chosen'
 row gate_last_key 2 "$work/none.so" >"$work/m"
 expect 'no plug-in' 1 'NOT RUN'
 printf 'id\tplugin\n' >"$work/m"
-expect 'columns' 2 'm:1: found 2 columns, allowed 11'
+expect 'columns' 2 'm:1: found 2 columns, allowed 13'
 : >"$work/m"
 expect 'empty' 2 'names no mutant'
 rm "$work/m"

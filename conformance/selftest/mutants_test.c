@@ -27,8 +27,8 @@ static assay_status read_manifest(const char *text, mutant_list *list, assay_err
 Test(mutants, manifest, .init = setup) {
   mutant_list list;
   assay_error error = {""};
-  cr_assert_eq(read_manifest("a\tp.so\tgate_attention\tv,w\t-\tcheck\t-\t-\texact,guard\tSP1,L2\twhy\n"
-                             "c\tp.so\tgate_attention\tv\t-\t-\t-\t-\tpass\t-\twhy",
+  cr_assert_eq(read_manifest("a\tp.so\tgate_attention\tv,w\t-\tcheck\t-\t-\texact,guard\tSP1,L2\twhy\tsimt\t-\n"
+                             "c\tp.so\tgate_attention\tv\t-\t-\t-\t-\tpass\t-\twhy\tsimt\t-",
                              &list, &error),
                ASSAY_OK, "%s", error.text);
   cr_assert_eq(list.count, 2);
@@ -39,9 +39,9 @@ Test(mutants, manifest, .init = setup) {
   mutants_free(&list);
   cr_expect_eq(read_manifest("a\tp.so\n", &list, &error), ASSAY_ERR_INPUT);
   error.text[0] = '\0'; /* a message once written stays */
-  cr_expect_eq(read_manifest("a\tp.so\tnone\tv\t-\t-\t-\t-\texact\t-\tw\n", &list, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(read_manifest("a\tp.so\tnone\tv\t-\t-\t-\t-\texact\t-\tw\tsimt\t-\n", &list, &error), ASSAY_ERR_INPUT);
   cr_expect_not_null(strstr(error.text, "operator 'none'"), "%s", error.text);
-  cr_expect_eq(read_manifest("a\tp.so\tgate_attention\tv\t-\t-\t-\t-\t-\t-\tw\n", &list, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(read_manifest("a\tp.so\tgate_attention\tv\t-\t-\t-\t-\t-\t-\tw\tsimt\t-\n", &list, &error), ASSAY_ERR_INPUT);
   cr_expect_eq(read_manifest("", &list, &error), ASSAY_ERR_INPUT);
   cr_expect_eq(mutants_read("/none/there", &list, &error), ASSAY_ERR_INPUT);
 }
