@@ -8,6 +8,7 @@
 #include "conformance/expand.h"
 #include "conformance/folders.h"
 #include "conformance/kappa.h"
+#include "conformance/model_suite.h"
 #include "core/registry.h"
 
 const char *cli_suites_dir(void) {
@@ -84,6 +85,11 @@ static int list_suites(void) {
   (void)closedir(folder);
   qsort(names, (size_t)count, sizeof *names, by_name);
   for (int32_t i = 0; i < count; ++i) {
+    if (model_suite_is(names[i])) {
+      if (code == EXIT_GOOD) printf("%-56s models, run alone\n", names[i]);
+      free(names[i]);
+      continue;
+    }
     case_list list = {NULL, 0};
     const assay_status status = code == EXIT_GOOD ? expand_suite(names[i], 1, &list, &error) : ASSAY_OK;
     if (status != ASSAY_OK) code = cli_leave(status, &error);

@@ -41,7 +41,8 @@ Test(mutants, manifest, .init = setup) {
   error.text[0] = '\0'; /* a message once written stays */
   cr_expect_eq(read_manifest("a\tp.so\tnone\tv\t-\t-\t-\t-\texact\t-\tw\tsimt\t-\n", &list, &error), ASSAY_ERR_INPUT);
   cr_expect_not_null(strstr(error.text, "operator 'none'"), "%s", error.text);
-  cr_expect_eq(read_manifest("a\tp.so\tgate_attention\tv\t-\t-\t-\t-\t-\t-\tw\tsimt\t-\n", &list, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(read_manifest("a\tp.so\tgate_attention\tv\t-\t-\t-\t-\t-\t-\tw\tsimt\t-\n", &list, &error),
+               ASSAY_ERR_INPUT);
   cr_expect_eq(read_manifest("", &list, &error), ASSAY_ERR_INPUT);
   cr_expect_eq(mutants_read("/none/there", &list, &error), ASSAY_ERR_INPUT);
 }
