@@ -189,8 +189,8 @@ stream_put_weights(const float (&p)[stream_held<heads>::halves][stream_held<head
 
 /* Weights are multiplied by it before they are cut, and sums divided in the end: up to 2^8 they fit f16 then, and the
  * third part of small ones is not lost below its least number. bf16 has the range of f32. */
-template <class T> constexpr float stream_unit = 1.0f;
-template <> constexpr float stream_unit<f16> = 128.0f;
+template <class T> inline constexpr float stream_unit = 1.0f;
+template <> inline constexpr float stream_unit<f16> = 128.0f;
 
 /* Two weights in three parts of T's width: their sum is the weights, to 24 bits. */
 template <class T> __device__ __forceinline__ void stream_parts(float low, float high, uint32_t (&part)[3]) {
