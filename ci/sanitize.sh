@@ -73,6 +73,14 @@ remove() {
 # chosen OP ID: --variant for each of the plug-in's.
 chosen() { "$assay" list variants --plugin "$work/$2.so" 2>/dev/null | grep -oE "[a-z0-9_]+@$2" | sort -u | sed "s/^/--variant $1=/"; }
 
+# users FILE: the operators' files, without .cu, that FILE of gpu/ is or that include it, through others of lib/ too.
+users() {
+  case $1 in *.cu) printf '%s\n' "${1%.cu}" && return ;; esac
+  local through
+  grep -l "include \"gpu/$1\"" gpu/*.cu | sed 's,^gpu/,,; s,\.cu$,,'
+  for through in $(grep -l "include \"gpu/$1\"" gpu/lib/*.cuh | sed 's,^gpu/,,'); do users "$through"; done
+}
+
 # race STEM ID: looks in parts of the edge cases, for the speed of it, until one has a race; that one twice.
 race() {
   local op id=$2 again part options
@@ -94,8 +102,7 @@ races() {
   local file op ops nth id failed=0 count=0 what
   for file in $(cd gpu && grep -l '__syncthreads();' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
     # What is in lib/ is shown by the first of the operators that include it.
-    ops=${file%.cu}
-    case $file in lib/*) ops=$(grep -l "include \"gpu/$file\"" gpu/*.cu | sed 's,gpu/,,; s,\.cu$,,') ;; esac
+    ops=$(users "$file")
     for ((nth = 1; ; ++nth)); do
       id=$(basename "${file%.*}")_barrier_$nth
       remove "$file" "$nth" "$id" || break

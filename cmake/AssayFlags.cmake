@@ -28,4 +28,9 @@ elseif(ASSAY_SANITIZE)
                       $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=undefined>
                       $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=address,undefined)
+  # GCC 12.2 with UBSan: jump threading drops a load that is not conditional (gpu/lib/prefill_wgmma_load.cuh, keys: block
+  # 0 instead of the table's). GCC 11, clang 14 and GCC 12 without jump threading are right.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fno-thread-jumps>)
+  endif()
 endif()

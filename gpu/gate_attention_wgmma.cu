@@ -12,18 +12,6 @@ namespace {
 
 constexpr int wgmma_taps = 3;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool gate_wgmma_sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-constexpr bool gate_wgmma_sanitized = true;
-#else
-constexpr bool gate_wgmma_sanitized = false;
-#endif
-#else
-constexpr bool gate_wgmma_sanitized = false;
-#endif
-
 /* general: any lo and hi, with relu_pre and without, a window; else lo = 0, hi = 1, relu_pre and no window. */
 template <bool general> struct gate_weights {
   using params = gate_params;
@@ -114,9 +102,6 @@ bool is_plain(const gate_params &p) {
 
 template <assay_dtype dtype> assay_status plan_wgmma(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
-  if (gate_wgmma_sanitized) /* simt reads registers at the wait, where sanitizers have moved them; three edge cases fail
-                             */
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "build: found a sanitizer, allowed none: wgmma on simt");
   const gate_params &p = plan->p;
   ASSAY_TRY(expect_prefill(p.a, plan->types, dtype, error));
   if (p.F > wgmma_taps)

@@ -235,7 +235,6 @@ __device__ uint32_t kth_group(const uint32_t *groups, int32_t count, int32_t k, 
   wide left = static_cast<wide>(k);
   ASSAY_UNROLL
   for (int shift = 24; shift >= 16; shift -= 8) {
-    __syncthreads(); /* earlier counts have been read */
     shared->counts[thread] = 0;
     __syncthreads(); /* counts are 0 */
     for (int32_t i = thread; i < count; i += scan_threads)
@@ -373,9 +372,11 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
   wide whole;
   (void)block_scan(sure, shared->scan, &whole);
   if (thread == 0) p.sure[row * p.chunks + chunk] = whole;
-  __threadfence(); /* the list and the sum are there before the arrival */
-  __syncthreads(); /* of every thread */
-  if (thread == 0) shared->last = atomicAdd(&work->arrived, 1u) + 1u == static_cast<uint32_t>(p.chunks) ? 1u : 0u;
+  /* The list is older than the scan's barriers: thread 0's fence orders it before the arrival, with the sum. */
+  if (thread == 0) {
+    __threadfence();
+    shared->last = atomicAdd(&work->arrived, 1u) + 1u == static_cast<uint32_t>(p.chunks) ? 1u : 0u;
+  }
   __syncthreads(); /* is this the last block? */
   if (shared->last == 0) return;
   __threadfence(); /* what the others left is read behind their arrivals */
