@@ -60,8 +60,10 @@ static uint32_t *committed(const Thread *t) {
 }
 
 static void drop(Item *item) {
+  race_quiet(true);
   free(item->data);
   free(item);
+  race_quiet(false);
 }
 
 uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line) {
@@ -95,8 +97,10 @@ uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line)
 }
 
 static Item *make(Kind kind, const assay_simt_bulk *copy, uint32_t bytes, const char *file, int32_t line) {
+  race_quiet(true);
   Item *item = static_cast<Item *>(malloc(sizeof *item));
   unsigned char *data = static_cast<unsigned char *>(malloc(bytes > 0 ? bytes : 1));
+  race_quiet(false);
   if (item == nullptr || data == nullptr) {
     free(item);
     free(data);
@@ -135,16 +139,26 @@ static int64_t swizzled(int64_t at, tensor_swizzle swizzle) {
   return at ^ ((at >> 7 & mask) << 4);
 }
 
+/* The running thread reads `from`; where it goes is the engine's own. */
+static void fetch(void *to, const void *from, size_t bytes) {
+  race_read(from, bytes);
+  race_quiet(true);
+  memcpy(to, from, bytes);
+  race_quiet(false);
+}
+
 void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
   const uint32_t bytes = bulk_check(copy, file, line);
   Item *item = make(LOAD, copy, bytes, file, line);
   if (item->tensor) {
+    race_quiet(true);
     memset(item->data, 0, bytes);
+    race_quiet(false);
     each_row(item, [item](int64_t at, int64_t count, const char *from) {
-      memcpy(item->data + at, from, static_cast<size_t>(count));
+      fetch(item->data + at, from, static_cast<size_t>(count));
     });
   } else {
-    memcpy(item->data, copy->global, bytes);
+    fetch(item->data, copy->global, bytes);
   }
   proxy_poison(shared_offset(copy->shared, bytes), bytes);
   race_release(copy->barrier);
@@ -166,8 +180,10 @@ void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t
 static void land(const Item *item) {
   const int64_t offset = shared_offset(item->copy.shared, item->bytes);
   const tensor_swizzle swizzle = item->tensor ? item->map.shape.swizzle : swizzle_none;
+  race_quiet(true);
   for (int64_t i = 0; i < item->bytes; i += 16)
     proxy_write(swizzled(offset + i, swizzle), item->data + i, 16);
+  race_quiet(false);
 }
 
 /* One of those under way, drawn. */

@@ -36,16 +36,19 @@ static void write(uint64_t *barrier, const Fields &f) {
   const int64_t offset = shared_offset(barrier, 8);
   uint64_t seen;
   memcpy(&seen, proxy_view() + offset, 8);
+  race_quiet(true);
   if (mbarrier_valid(seen))
     proxy_write(offset, &word, 8);
   else
     memcpy(barrier, &word, 8);
+  race_quiet(false);
 }
 
 static Fields read(const uint64_t *barrier, const char *file, int32_t line) {
   if (reinterpret_cast<uintptr_t>(barrier) % 8 != 0 || shared_offset(barrier, 8) < 0)
     wrong("it is not 8 aligned bytes of shared memory", file, line);
   proxy_watch();
+  race_used(barrier);
   uint64_t word;
   memcpy(&word, barrier, 8);
   if (!mbarrier_valid(word)) wrong("used before it was made, or overwritten since", file, line);
@@ -57,6 +60,7 @@ void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t 
     wrong("it is not 8 aligned bytes of shared memory", file, line);
   if (count < 1 || count > field) wrong("its count is not 1 to 2^20 - 1", file, line);
   proxy_watch();
+  race_made(barrier);
   write(barrier, Fields{count, count, 0, 0});
 }
 

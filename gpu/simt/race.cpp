@@ -19,6 +19,9 @@ void __tsan_java_init(uintptr_t begin, uintptr_t bytes);
 void __tsan_java_alloc(uintptr_t address, uintptr_t bytes);
 void __tsan_java_free(uintptr_t address, uintptr_t bytes);
 void __tsan_atomic32_store(volatile int *address, int value, int order);
+int64_t __tsan_atomic64_load(const volatile int64_t *address, int order);
+void __tsan_write8(void *address);
+void __tsan_read_range(void *address, uintptr_t bytes);
 int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks, int *accesses,
                            int *locations, int *mutexes, int *threads, int *unique_tids, void **sleep_trace,
                            uintptr_t trace_size);
@@ -165,6 +168,18 @@ void race_check() {
   }
   report(ASSAY_ERR_RACE, "%s", text);
   fail();
+}
+
+void race_read(const void *from, size_t bytes) {
+  __tsan_read_range(const_cast<void *>(from), bytes);
+}
+
+void race_made(uint64_t *word) {
+  __tsan_write8(word);
+}
+
+void race_used(const uint64_t *word) {
+  (void)__tsan_atomic64_load(reinterpret_cast<const int64_t *>(word), 0);
 }
 
 /* A fence, then an atomic: the address passes on what the thread did. An atomic, then a fence: the thread has

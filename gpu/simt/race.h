@@ -30,6 +30,9 @@ void race_check();                     /* fails the launch if a race was reporte
 void race_quiet(bool begin);           /* accesses of the running thread do not count: the scheduler's own */
 void race_atomic(const void *address); /* before a relaxed atomic of the running thread */
 void race_fence();
+void race_read(const void *from, size_t bytes); /* the running thread reads, by way of the copy engine */
+void race_made(uint64_t *word);       /* the running thread writes a word that from then on is a barrier's, */
+void race_used(const uint64_t *word); /* touches it as one: atomically */
 
 #else
 
@@ -48,6 +51,9 @@ inline void race_check() {}
 inline void race_quiet(bool) {}
 inline void race_atomic(const void *) {}
 inline void race_fence() {}
+inline void race_read(const void *, size_t) {}
+inline void race_made(uint64_t *) {}
+inline void race_used(const uint64_t *) {}
 
 #endif
 

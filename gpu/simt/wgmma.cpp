@@ -225,7 +225,7 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
   each([](float *value, float *at) { *value = *at; });
 }
 
-void wgmma_finish(const Warp *w) {
+static void finish(const Warp *w) {
   Queue *q[32];
   for (int lane = 0; lane < 32; ++lane)
     q[lane] = queue_of(w->thread + lane);
@@ -256,6 +256,13 @@ void wgmma_finish(const Warp *w) {
       a->d = nullptr;
     }
   }
+}
+
+/* The registers are those of all lanes, written by one. */
+void wgmma_finish(const Warp *w) {
+  race_quiet(true);
+  finish(w);
+  race_quiet(false);
 }
 
 bool wgmma_end_block() {
