@@ -193,9 +193,6 @@ stream_shape shape_of(const gate_params &p) {
 assay_status plan_stream(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   ASSAY_TRY(expect_stream(call, plan->p.a, plan->types, error));
-  /* Tensor cores cut the terms of a sum where others are larger. Weights of one size and values that cancel show it in
-   * f16 outputs beyond what the contract's f32 sums allow: docs/kernels/gate_attention.md. */
-  if (plan->types.q == ASSAY_F16) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype f16, allowed bf16");
   const stream_shape shape = shape_of(plan->p);
   plan->p.splits = shape.splits;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D);
@@ -228,9 +225,24 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
 
 /* Scores, p and sums stay in f32; q . k is two chains of mma, of 16 products a step; sum p v is spread over at least
  * two lanes of a warp. */
-constexpr assay_contract stream_contract = {
-    ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,  2, 2, 0, 0.0, ASSAY_V_SKIPPED_FOR_GROUP,
-    true,       true,       true,       1,          ASSAY_NONE, false};
+constexpr assay_contract stream_contract = {ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            0.0,
+                                            2,
+                                            2,
+                                            0,
+                                            0.0,
+                                            ASSAY_V_SKIPPED_FOR_GROUP,
+                                            true,
+                                            true,
+                                            true,
+                                            1,
+                                            ASSAY_NONE,
+                                            false,
+                                            tensor_core_terms};
 
 } // namespace
 } // namespace ASSAY_NS
@@ -239,7 +251,7 @@ constexpr assay_contract stream_contract = {
   {                                                                                                                    \
     sizeof(assay_variant), "gate_attention", "stream" ASSAY_VARIANT_SUFFIX,                                            \
         "decode at the speed of memory: a warp a run of keys, K straight into tensor cores, live V only",              \
-        ASSAY_DEVICE_NAME, "any", "bf16|same|nhd,hnd|decode", ::ASSAY_NS::stream_contract,                             \
+        ASSAY_DEVICE_NAME, "any", STREAM_CLAIMS, ::ASSAY_NS::stream_contract,                                          \
         ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_stream>,                                     \
         ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_stream>, ::ASSAY_NS::launch_stream          \
   }

@@ -280,9 +280,24 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
 
 /* Scores, weights and sums stay in f32. ex2 and tanhf: 2 ulp. q . k is two chains of mma, of 16 products a step; sum p
  * v is spread over at least two lanes of a warp. */
-constexpr assay_contract stream_contract = {
-    ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0,  2, 2, 0, 0.0, ASSAY_V_SKIPPED_FOR_GROUP,
-    true,       true,       true,       1,          ASSAY_NONE, false};
+constexpr assay_contract stream_contract = {ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            ASSAY_NONE,
+                                            2.0,
+                                            2,
+                                            2,
+                                            0,
+                                            0.0,
+                                            ASSAY_V_SKIPPED_FOR_GROUP,
+                                            true,
+                                            true,
+                                            true,
+                                            1,
+                                            ASSAY_NONE,
+                                            false,
+                                            tensor_core_terms};
 
 } // namespace
 } // namespace ASSAY_NS

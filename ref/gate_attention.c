@@ -85,8 +85,7 @@ ASSAY_WIDE static void gate_bounds(const gate *g, const gate_row *row, gate_erro
   const int64_t D = row->D;
   for (int64_t t = 0; t < row->keys; ++t) {
     const double *k = row->k + t * D, s = row->s[t];
-    const double square = vector_dot_square(row->q, k, D);
-    const double dot = dot_variance(e->contract, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    const double dot = dot_variance(e->contract, D, row->q, k, e->out, e->k_rounded);
     double variance = g->scale * g->scale * dot + 2 * f32_variance * s * s;
     if (e->contract->score != ASSAY_NONE) variance += storing_variance(s, e->contract->score);
     e->score[t] = g->relu_pre && s < -kappa_element * sqrt(variance) ? 0 : variance;
@@ -228,6 +227,7 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
     *array[i] = at;
   run->error.mix = at;
   key_sum_place(&run->error.sum, run->error.contract, D, at + D);
+  run->error.sum.bits = cut_bits(run->error.out);
   return ASSAY_OK;
 }
 

@@ -48,7 +48,8 @@ static double gemm(const element *e) {
 
 /* alpha and beta are rounded to f32, and so are their products and the two additions, unless there is nothing to round:
  * a factor that is a power of two, a term that is 0. */
-static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype out) {
+static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype in,
+                       assay_dtype out) {
   const double product = e->alpha * s->sum, old = e->beta * e->c, y = product + old + e->bias;
   double rounded = 0;
   if (lattice_bits(e->alpha) > 1)
@@ -59,7 +60,7 @@ static double variance(const element *e, const gemm_sum *s, const assay_contract
     const double first = fmax(fabs(product + old), fmax(fabs(product + e->bias), fabs(old + e->bias)));
     rounded += storing_variance(first, ASSAY_F32) + storing_variance(y, ASSAY_F32);
   }
-  return e->alpha * e->alpha * gemm_variance(s, contract, e->K) + rounded + storing_variance(y, out);
+  return e->alpha * e->alpha * gemm_variance(s, contract, e->a, e->b, e->K, in) + rounded + storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
@@ -121,7 +122,7 @@ static assay_status column(const gemm_run *run, int64_t n, assay_error *error) {
     *value = run->spoil == SPOIL_NONE ? gemm(&e) : spoiled(&e, run->spoil, run->bias[next]);
     if (run->sigma == NULL && !run->exact) continue;
     const gemm_sum s = gemm_walk(e.a, e.b, K);
-    if (run->sigma != NULL) run->sigma[i * run->N + n] = sqrt(variance(&e, &s, run->contract, C->dtype));
+    if (run->sigma != NULL) run->sigma[i * run->N + n] = sqrt(variance(&e, &s, run->contract, B->dtype, C->dtype));
     if (!run->exact) continue;
     const assay_status status = admit(run->call, m, n, &e, &s, run->contract, (int)run->low_a[i], low_b, error);
     if (status != ASSAY_OK) return status;

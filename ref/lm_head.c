@@ -78,7 +78,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
       if (expected->sigma == NULL && !exact) continue;
       const gemm_sum s = gemm_walk(row, w, C);
       if (expected->sigma != NULL)
-        expected->sigma[i * V + v] = sqrt(gemm_variance(&s, c, C) + storing_variance(s.sum, out));
+        expected->sigma[i * V + v] = sqrt(gemm_variance(&s, c, row, w, C, W->dtype) + storing_variance(s.sum, out));
       const int low_x = exact ? lattice_low_row(row, C) : 0, low_w = exact ? lattice_low_row(w, C) : 0;
       if (exact && !gemm_admits(&s, c, low_x, low_w))
         status = rowwise_refuse(call, rowwise_index(rows, i), v, "sum |x w|", s.abs,

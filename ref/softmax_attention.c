@@ -97,8 +97,7 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
   const int64_t D = row->D;
   for (int64_t i = 0; i < row->keys; ++i) {
     const double *k = row->k + (row->key[i] - row->origin) * D, s = row->s[i];
-    const double square = vector_dot_square(row->q, k, D);
-    const double dot = dot_variance(c, D, vector_dot_abs(row->q, k, D), square, e->k_rounded);
+    const double dot = dot_variance(c, D, row->q, k, e->out, e->k_rounded);
     double variance = row->scale * row->scale * dot + 2 * f32_variance * row->dot[i] * row->dot[i];
     if (row->softcap > 0) {
       const double h = tanh(row->dot[i] / row->softcap), capped = row->softcap * h, rest = 1 - h * h;
@@ -276,6 +275,7 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
     *array[i] = at;
   run->error.split = at;
   key_sum_place(&run->error.sum, c, D, at + D);
+  run->error.sum.bits = cut_bits(run->error.out);
   key_sum_place(&run->error.total, c, 1, at + D + key_sum_room(c, D));
   run->row.key = run->key;
   return ASSAY_OK;

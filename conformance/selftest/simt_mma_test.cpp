@@ -1,6 +1,7 @@
 /* simt_mma_test.cpp: what a warp computes together, cp.async, named barriers. */
 #include <criterion/criterion.h>
 
+#include "simt/products.h"
 #include "simt_fixture.h"
 
 TestSuite(simt_mma, .init = open_simt, .timeout = 60);
@@ -125,6 +126,49 @@ Test(simt_mma, products) {
     check_product<f16, false>();
     check_product<f16, true>();
   }
+}
+
+/* One row, one column: c + a[0] b[0] + a[1] b[1] + ... */
+static float sum_of(bool half, float c, std::initializer_list<std::pair<float, float>> terms) {
+  float a[16] = {}, b[16] = {};
+  size_t k = 0;
+  for (const auto &[x, y] : terms) {
+    a[k] = x;
+    b[k++] = y;
+  }
+  assay_simt_host::tensor_products(1, 1, a, b, half, &c);
+  return c;
+}
+
+/* What a tensor core cuts; a sum in f32 gives the other number. */
+Test(simt_mma, sums_are_cut) {
+  for (const bool half : {false, true}) {
+    cr_expect_eq(sum_of(half, 0x1p25f, {{1.0f, 3.0f}}), 0x1p25f, "not rounded up to 2^25 + 4");
+    cr_expect_eq(sum_of(half, -0x1p25f, {{1.0f, -3.0f}}), -0x1p25f, "towards zero, not down");
+    cr_expect_eq(sum_of(half, 0x1.8p-25f, {{1.5f, 1.5f}, {1.5f, -1.5f}}), 0x1p-25f,
+                 "2^-25 of the largest stays, and the exponent of 1.5 · 1.5 is 0 + 0");
+    cr_expect_eq(sum_of(half, -0x1.8p-25f, {{1.5f, 1.5f}, {1.5f, -1.5f}}), -0x1p-25f);
+    cr_expect_eq(sum_of(half, 0x1.8p-26f, {{1.0f, 1.0f}, {1.0f, -1.0f}}), 0.0f);
+    cr_expect_eq(sum_of(half, 3.0f, {{0.0f, 4096.0f}, {0.5f, 0.5f}}), 3.25f, "a product of 0 has no exponent");
+  }
+  cr_expect_eq(sum_of(true, 0x1p-40f, {{0x1p-24f, 1.0f}}), 0x1p-24f, "a subnormal has the least exponent");
+  cr_expect_eq(sum_of(false, 0x1p-40f, {{0x1p-24f, 1.0f}}), 0x1p-24f + 0x1p-40f);
+  cr_expect_eq(sum_of(false, 0.0f, {{0x1p100f, 0x1p100f}}), INFINITY);
+}
+
+Test(simt_mma, what_is_no_number_stays_in_its_column) {
+  float a[2 * 16] = {}, b[16 * 3] = {}, d[2 * 3] = {1, 1, 1, 1, 1, 1};
+  a[16] = 2.0f;
+  b[0] = 0.5f;
+  b[1] = NAN;
+  b[2] = INFINITY;
+  assay_simt_host::tensor_products(2, 3, a, b, false, d);
+  cr_expect_eq(d[0], 1.0f);
+  cr_expect(std::isnan(d[1]), "0 · NaN");
+  cr_expect(std::isnan(d[2]), "0 · Inf");
+  cr_expect_eq(d[3], 2.0f);
+  cr_expect(std::isnan(d[4]));
+  cr_expect_eq(d[5], INFINITY);
 }
 
 Test(simt_mma, half_a_warp_hangs) {

@@ -445,7 +445,12 @@ inline bool skinny_pairs(const void *c, int64_t c_row, assay_dtype out) {
 }
 
 /* Sums on one running sum of sixteens (stream), or on one a warp (split): one is the least. */
-constexpr assay_contract skinny_contract = rowwise_contract(0.0, 1);
+constexpr assay_contract skinny_contract_of(assay_contract c) {
+  c.alone = false; /* stream or split: the rows of a call decide, too */
+  c.cut = tensor_core_terms;
+  return c;
+}
+constexpr assay_contract skinny_contract = skinny_contract_of(rowwise_contract(0.0, 1));
 
 } // namespace ASSAY_NS
 #endif

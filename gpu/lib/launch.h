@@ -42,6 +42,8 @@
 
 namespace ASSAY_NS {
 
+constexpr int32_t tensor_core_terms = 16; /* assay_contract.cut of mma and wgmma */
+
 struct launch_extent {
   int64_t x, y, z;
   constexpr launch_extent(int64_t x_, int64_t y_ = 1, int64_t z_ = 1) : x(x_), y(y_), z(z_) {}

@@ -66,6 +66,7 @@ inline bool library_there() {
 constexpr assay_contract library_contract() {
   assay_contract c = rowwise_contract(0.0, 1);
   c.permutation = c.alone = false;
+  c.cut = tensor_core_terms; /* of 16-bit operands; others are multiplied elsewhere */
   return c;
 }
 

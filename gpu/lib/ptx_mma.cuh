@@ -21,7 +21,7 @@ inline void simt_collective(assay_simt_op op, const void *operands, const char *
 }
 #endif
 
-/* d += a · b. T: bf16 or f16. On simt each element is summed in f32, k upwards, each product exact. */
+/* d += a · b. T: bf16 or f16. Sums lose what tensor cores lose: gpu/simt/products.cpp. */
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");

@@ -3,6 +3,7 @@
 #include "simt/scheduler.h"
 
 #include "gpu/lib/types.cuh"
+#include "simt/products.h"
 
 namespace assay_simt_host {
 
@@ -38,10 +39,7 @@ static void mma(const Warp *w) {
     memcpy(&d[r][c], m->d, 8);
     memcpy(&d[r + 8][c], m->d + 2, 8);
   }
-  for (int r = 0; r < 16; ++r)
-    for (int k = 0; k < 16; ++k)
-      for (int n = 0; n < 8; ++n)
-        d[r][n] += a[r][k] * b[k][n];
+  tensor_products(16, 8, &a[0][0], &b[0][0], of<assay_simt_mma>(w, 0)->half, &d[0][0]);
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
     const int r = lane / 4, c = lane % 4 * 2;

@@ -1,12 +1,13 @@
 /* wgmma.cpp: products of a warpgroup. A thread that issues one leaves a note; from then on its accumulators are NaN.
  * When the lanes of a warp wait, after all other threads had their turn, the last one reads the operands, shared memory
  * as the engine sees it, and computes the warp's 16 rows for all. So whatever is overwritten too early, not fenced,
- * or read too early gives wrong numbers. Each element is summed in f32, k upwards. */
+ * or read too early gives wrong numbers. */
 #include "simt/scheduler.h"
 
 #include <stdlib.h>
 
 #include "gpu/lib/types.cuh"
+#include "simt/products.h"
 
 namespace assay_simt_host {
 
@@ -214,14 +215,7 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
     each([](float *value, float *at) { *at = *value; });
   else
     memset(d, 0, sizeof(float) * static_cast<size_t>(16 * n));
-  for (int64_t r = 0; r < 16; ++r)
-    for (int64_t k = 0; k < 16; ++k) {
-      const float x = a[r * 16 + k];
-      const float *const from = b + k * n;
-      float *const to = d + r * n;
-      for (int64_t i = 0; i < n; ++i)
-        to[i] += x * from[i];
-    }
+  tensor_products(16, n, a, b, p.half, d);
   each([](float *value, float *at) { *value = *at; });
 }
 

@@ -112,6 +112,8 @@ typedef struct assay_contract {
   int32_t lanes;           /* partial sums that a reduction (norm, dot product) is spread over; 0: one */
   assay_dtype rotated;     /* mmha: rounding of q after bias and rotation; NONE: f32 */
   bool alone; /* which other rows (paged: requests) a call holds, and how many, does not show in the bits */
+  int32_t cut; /* terms that tensor cores add to a sum of 16-bit products at a time, all cut where the largest has its
+                * 2^-25; 0: sums are f32 additions, rounded to nearest */
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/wide.h"
 #include "ref/lib/lattice.h"
+#include "ref/lib/vector.h"
 
 const assay_contract plain_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
 
@@ -24,6 +25,50 @@ double rounding_variance(double value, assay_dtype dtype) {
 double accumulation_variance(double terms, double lanes) {
   const double chain = terms / lanes;
   return f32_variance * (chain / (3 * lanes) + 2);
+}
+
+int cut_bits(assay_dtype dtype) {
+  return dtype == ASSAY_F16 ? 11 : dtype == ASSAY_BF16 ? 8 : 0;
+}
+
+/* A step adds contract->cut products to a running sum. All of them, and the sum before, lose what is below 2^-25 of the
+ * largest, towards zero; then the sum loses what is below 24 bits. So a term loses up to
+ *
+ *   u = 2^-25 max(top, |running sum|)          top >= sqrt(sum x^2) here
+ *
+ * at random u^2 / 3 each. What is lost has the sign of what loses it: where terms have one sign the losses add up, u /
+ * 2 a term, unless a product has no bits below u: a product of two numbers of b bits ends 2 (b - 1) bits below its
+ * first, that of a usual term at 2^(-2 (b - 1)) sum |x| / (2 n). |sum x| / sum |x| says how far terms have one sign.
+ * The sum itself loses half its ulp a step, over a running sum that grows from 0. */
+double cut_variance(const assay_contract *contract, const product_sum *s) {
+  if (contract->cut <= 0 || s->bits == 0 || !(s->abs > 0)) return 0;
+  const double sum = fabs(s->whole), steps = s->terms / s->lanes / contract->cut;
+  const double largest = fmax(fmax(s->top, sqrt(s->square)), sum / s->lanes), unit = 0x1p-25 * largest;
+  const double ends = ldexp(s->abs / (2 * s->terms), -2 * (s->bits - 1));
+  const double of_terms = unit > ends ? s->terms * unit / 2 * (sum / s->abs) : 0;
+  const double of_sums = ceil(steps) * 0x1p-24 * sum / 2;
+  return (s->terms + ceil(steps) * s->lanes) * unit * unit / 3 + (of_terms + of_sums) * (of_terms + of_sums);
+}
+
+/* 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */
+static inline double binade(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  bits &= UINT64_C(0x7FF) << 52;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Subnormals have the exponent of the least normal number, zeros none. bf16 has subnormals too small to matter. */
+double cut_top(const double *a, const double *b, int64_t count, assay_dtype dtype) {
+  if (dtype != ASSAY_F16) return 0;
+  const double least = 0x1p-14;
+  double top = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    const double x = binade(a[k]), y = binade(b[k]);
+    if (x != 0 && y != 0) top = fmax(top, fmax(x, least) * fmax(y, least));
+  }
+  return top;
 }
 
 /* Running sums that a sum over `keys` keys is spread over. */
@@ -72,15 +117,6 @@ void key_sum_start(key_sum *sum, const double *whole, double factor) {
   }
   for (int64_t i = 0; i < sum->lanes * D; ++i)
     sum->running[i] = 0;
-}
-
-/* 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */
-static inline double binade(double x) {
-  uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  bits &= UINT64_C(0x7FF) << 52;
-  memcpy(&x, &bits, sizeof x);
-  return x;
 }
 
 /* condition ? x : 0, without a branch. */
@@ -132,7 +168,9 @@ void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
     const double shuffled = f32_variance * (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
     const double own = (standing > shuffled ? standing : shuffled) + f32_variance * (Q + 2 * (S > Q ? S : Q));
     const double formula = alike * sum->abs[d] * sum->abs[d];
-    const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal;
+    const product_sum products = {whole, sum->abs[d], Q, 0, (double)sum->terms, lanes, sum->bits};
+    const double cut = cut_variance(sum->contract, &products);
+    const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal + cut;
     variance[d] += added / (sum->factor * sum->factor);
   }
 }
@@ -195,7 +233,9 @@ double equal_terms_shared(const equal_terms *equal) {
  * is counted so, its ulp at most 2^-23 of it and at most that of sum |x|. A
  * relative rounding of every k_d adds sum (q_d k_d)^2 of its relative variance.
  */
-double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, double square_dot, bool k_is_rounded) {
+ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const double *q, const double *k,
+                               assay_dtype dtype, bool k_is_rounded) {
+  const double abs_dot = vector_dot_abs(q, k, D), square_dot = vector_dot_square(q, k, D);
   const double lanes = contract->qk_lanes > 0 ? contract->qk_lanes : 1;
   double variance = abs_dot * abs_dot * accumulation_variance((double)D, lanes);
   const double heavy = square_dot - 2.4674 * abs_dot * abs_dot / (double)D;
@@ -207,6 +247,11 @@ double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, d
     /* f32_variance belongs to 24 bits; each bit less is four times as much. */
     const int lost = 24 - lattice_width(contract->k);
     variance += square_dot * f32_variance * (double)(1ull << (2 * lost));
+  }
+  if (contract->cut > 0 && cut_bits(dtype) > 0) {
+    const double top = cut_top(q, k, D, dtype);
+    const product_sum products = {vector_dot(q, k, D), abs_dot, square_dot, top, (double)D, lanes, cut_bits(dtype)};
+    variance += cut_variance(contract, &products);
   }
   return variance;
 }

@@ -32,6 +32,7 @@ typedef struct key_sum {
   double *away;                       /* [D] terms below this may be lost, wherever they stand */
   double *running;                    /* [lanes, D] S_k so far */
   const assay_contract *contract;
+  int bits;            /* significant bits of v; 0: the sum is never one of tensor cores */
   const double *whole; /* [D] the sum itself, divided by `factor` */
   double factor;
   int64_t D, lanes, terms, split;
@@ -81,9 +82,26 @@ static inline double function_variance(double ulp) {
   return bound * bound / 3;
 }
 
-/* Variance of one score's dot product: accumulation, and the rounding of dequantised keys.
- * abs_dot = sum_d |q_d k_d|, square_dot = sum_d (q_d k_d)^2, both before scaling. */
-double dot_variance(const assay_contract *contract, int64_t D, double abs_dot, double square_dot, bool k_is_rounded);
+/* A sum of products x_k = a_k b_k of two numbers of `bits` significant bits each. top: the largest of 2^(e(a_k) +
+ * e(b_k)), as tensor cores take exponents; 0 where the largest |x_k| says as much. */
+typedef struct product_sum {
+  double whole, abs, square, top; /* sum x, sum |x|, sum x^2 */
+  double terms, lanes;
+  int bits;
+} product_sum;
+
+/* What tensor cores add to the variance of a sum by cutting (contract->cut; docs/judging.md, "Sums of tensor cores").
+ */
+double cut_variance(const assay_contract *contract, const product_sum *sum);
+/* Significant bits of a type that tensor cores multiply into f32 sums; 0 for others. */
+int cut_bits(assay_dtype dtype);
+/* top of sum_k a_k b_k; both of the type. */
+double cut_top(const double *a, const double *b, int64_t count, assay_dtype dtype);
+
+/* Variance of one score's dot product of D channels: accumulation, and the rounding of dequantised keys. q and k are
+ * stored in `dtype`. */
+double dot_variance(const assay_contract *contract, int64_t D, const double *q, const double *k, assay_dtype dtype,
+                    bool k_is_rounded);
 
 /* The contract to assume where the caller has none. */
 extern const assay_contract plain_contract;

@@ -47,13 +47,19 @@ gemm_sum gemm_walk(const double *a, const double *b, int64_t K) {
  * and for other orders: as the mean over all orders, f32_variance · chain · ((S^2 - Q) / (3 l) + Q / 2) with Q = sum
  * x^2, and as much again of the largest term, which may come first. The larger counts. Lanes are combined in log2 l
  * levels: Q each, as long as terms differ in sign, and at most 2 S^2. */
-double gemm_variance(const gemm_sum *s, const assay_contract *contract, int64_t K) {
+double gemm_variance(const gemm_sum *s, const assay_contract *contract, const double *a, const double *b, int64_t K,
+                     assay_dtype dtype) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, chain = (double)K / lanes;
   const double Q = s->square, beyond = s->sum * s->sum > Q ? s->sum * s->sum - Q : 0;
   const double standing = s->walk * 0x1p-46 / 12 / (lanes * lanes);
   const double shuffled = f32_variance * (chain + 1) * (beyond / (3 * lanes) + Q / 2 + s->largest / 2);
   const double combined = lanes > 1 ? f32_variance * (ceil(log2(lanes)) * Q + 2 * beyond) : 0;
-  const double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
+  double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
+  if (contract->cut > 0 && cut_bits(dtype) > 0) {
+    const double top = cut_top(a, b, K, dtype);
+    const product_sum products = {s->sum, s->abs, s->square, top, (double)K, lanes, cut_bits(dtype)};
+    f32 += cut_variance(contract, &products);
+  }
   const bool narrow = contract->partial != ASSAY_NONE && contract->partial != ASSAY_F32;
   return narrow ? f32 + storing_variance(s->sum, contract->partial) : f32;
 }

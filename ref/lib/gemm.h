@@ -19,8 +19,10 @@ typedef struct gemm_sum {
 gemm_sum gemm_walk(const double *a, const double *b, int64_t K);
 
 /* Variance of an f32 accumulation of the K terms on contract->lanes running sums, in the order as they stand or any
- * other; a contract's `partial` rounds the sums of splits. */
-double gemm_variance(const gemm_sum *s, const assay_contract *contract, int64_t K);
+ * other; a contract's `partial` rounds the sums of splits, its `cut` all of them where a and b, of which s is the sum,
+ * are stored in 16 bits. */
+double gemm_variance(const gemm_sum *s, const assay_contract *contract, const double *a, const double *b, int64_t K,
+                     assay_dtype dtype);
 
 /* Is every partial sum exact? low_a, low_b: lattice_low_row of the two rows. */
 bool gemm_admits(const gemm_sum *s, const assay_contract *contract, int low_a, int low_b);

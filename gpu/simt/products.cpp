@@ -1,0 +1,112 @@
+/* products.cpp: what a tensor core of Hopper adds, bit for bit:
+ *
+ *   e   = the largest exponent among d and the 16 products, that of a product taken as exponent(a) + exponent(b),
+ *         whatever its significand; subnormals have the least exponent of their type, zeros have none
+ *   d'  = cut_24(sum of cut(x · 2^(25 - e)) · 2^(e - 25)) over d and the products
+ *
+ * cut drops what lies behind the point, cut_24 what lies behind 24 bits: towards zero, both. So a term loses what is
+ * below 2^-25 of the largest one, and a sum is never rounded up. Where something is no number, the sum is that of f32.
+ * Source: bench/evidence/2026-11-21-h200-fuzz-tensor-cores.jsonl: of 76 wrong elements that an H200 printed, these
+ * rules give 74 to the last bit (the others are summed over splits besides); 24 or 23 bits, 8 products at a time, or
+ * exponents of the products themselves give 9, 1, 27 and 0. */
+#include "simt/products.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/wide.h"
+
+namespace assay_simt_host {
+
+constexpr int32_t no_exponent = -4096, not_a_number = 16384, kept = 25;
+constexpr int64_t most_columns = 256;
+
+static inline int32_t exponent_of(float x, int32_t least) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const int32_t biased = static_cast<int32_t>(bits >> 23 & 0xFFu);
+  if ((bits << 1) == 0) return no_exponent;
+  if (biased == 0xFF) return not_a_number;
+  return biased - 127 > least ? biased - 127 : least;
+}
+
+/* 2^e for -1022 <= e <= 1023. */
+static inline double power_of_two(int32_t e) {
+  const uint64_t bits = static_cast<uint64_t>(e + 1023) << 52;
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Towards zero. */
+static inline float cut_to_float(double x) {
+  const float near = static_cast<float>(x);
+  if (!(fabs(static_cast<double>(near)) > fabs(x))) return near;
+  if (!(fabs(x) < 0x1p128)) return near;
+  uint32_t bits;
+  memcpy(&bits, &near, sizeof bits);
+  --bits; /* one step towards zero; of infinity, the largest number */
+  float below;
+  memcpy(&below, &bits, sizeof below);
+  return below;
+}
+
+/* The largest exponent in each column of one row. Returns whether all are of numbers. */
+ASSAY_WIDE static bool find_top(int64_t n, const int32_t *a_exponent, const int32_t *b_exponent, const float *to,
+                                int32_t *top) {
+  for (int64_t i = 0; i < n; ++i)
+    top[i] = exponent_of(to[i], -126);
+  for (int64_t k = 0; k < product_depth; ++k)
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t e = a_exponent[k] + b_exponent[k * n + i];
+      top[i] = e > top[i] ? e : top[i];
+    }
+  int32_t largest = no_exponent;
+  for (int64_t i = 0; i < n; ++i)
+    largest = top[i] > largest ? top[i] : largest;
+  return largest < not_a_number / 2;
+}
+
+/* to[i] += a[0] b[i] + ... + a[15] b[15 · pitch + i]. All columns are alike, so that they go side by side. */
+ASSAY_WIDE static void add_row(int64_t n, const float *a, const float *b, int64_t pitch, const int32_t *top,
+                               float *to) {
+  double sum[most_columns], unit[most_columns];
+  for (int64_t i = 0; i < n; ++i) {
+    unit[i] = power_of_two(kept - (top[i] < -512 ? -512 : top[i]));
+    sum[i] = static_cast<double>(static_cast<int32_t>(static_cast<double>(to[i]) * unit[i]));
+  }
+  for (int64_t k = 0; k < product_depth; ++k) {
+    const double x = static_cast<double>(a[k]);
+    for (int64_t i = 0; i < n; ++i)
+      sum[i] += static_cast<double>(static_cast<int32_t>(x * static_cast<double>(b[k * pitch + i]) * unit[i]));
+  }
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = cut_to_float(sum[i] * power_of_two((top[i] < -512 ? -512 : top[i]) - kept));
+}
+
+void tensor_products(int64_t rows, int64_t n, const float *a, const float *b, bool half, float *d) {
+  static int32_t b_exponent[product_depth * most_columns];
+  const int32_t least = half ? -14 : -126;
+  for (int64_t i = 0; i < product_depth * n; ++i)
+    b_exponent[i] = exponent_of(b[i], least);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *const x = a + r * product_depth;
+    float *const to = d + r * n;
+    int32_t a_exponent[product_depth], top[most_columns];
+    for (int64_t k = 0; k < product_depth; ++k)
+      a_exponent[k] = exponent_of(x[k], least);
+    if (find_top(n, a_exponent, b_exponent, to, top)) {
+      add_row(n, x, b, n, top, to);
+      continue;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      if (top[i] < not_a_number / 2)
+        add_row(1, x, b + i, n, top + i, to + i);
+      else
+        for (int64_t k = 0; k < product_depth; ++k)
+          to[i] += x[k] * b[k * n + i];
+    }
+  }
+}
+
+} /* namespace assay_simt_host */
