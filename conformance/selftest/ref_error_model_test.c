@@ -4,8 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/dtype.h"
 #include "core/rng.h"
 #include "ref/lib/error_model.h"
+#include "ref/lib/gemm.h"
 
 enum { MOST = 2000 };
 static const double kappa = 7;
@@ -129,4 +131,80 @@ Test(error_model, mean_over_many_sums) {
       cr_assert(ratio < 1.4 && (!heavy || lanes[k] > 1 || splits[k] > 0 || ratio > 0.5), "heavy %d, lanes %d: %g",
                 heavy, lanes[k], ratio);
     }
+}
+
+/* ---- tensor cores ------------------------------------------------------------------------------------- */
+
+/* 2^e of x as a tensor core of f16 takes it: not below the least normal number; 0 for 0. */
+static double exponent_of(double x, double least) {
+  int e;
+  if (x == 0) return 0;
+  (void)frexp(x, &e);
+  return fmax(ldexp(1, e - 1), least);
+}
+
+/* Sixteen products a step and the sum, cut at 2^-25 of the largest exponent, then to 24 bits. */
+static double sum_on_tensor_cores(const double *a, const double *b, int64_t n) {
+  double sum = 0;
+  for (int64_t k = 0; k < n; k += 16) {
+    double top = exponent_of(sum, 0), next;
+    for (int64_t i = k; i < k + 16; ++i)
+      top = fmax(top, exponent_of(a[i], 0x1p-14) * exponent_of(b[i], 0x1p-14));
+    const double unit = 0x1p-25 * top;
+    if (unit == 0) continue;
+    next = trunc(sum / unit);
+    for (int64_t i = k; i < k + 16; ++i)
+      next += trunc(a[i] * b[i] / unit);
+    const double last = exponent_of(next * unit, 0) * 0x1p-23;
+    sum = last > 0 ? trunc(next * unit / last) * last : 0;
+  }
+  return sum;
+}
+
+typedef struct cut_outcome {
+  double miss, sigma, rounded; /* of the sum; with the contract's cut; as if its additions were rounded */
+} cut_outcome;
+
+static cut_outcome cut_case(const double *a, const double *b, int64_t n) {
+  assay_contract contract = contract_of(1, 0);
+  contract.lanes = 1;
+  const gemm_sum s = gemm_walk(a, b, n);
+  const double rounded = sqrt(gemm_variance(&s, &contract, a, b, n, ASSAY_F16));
+  contract.cut = 16;
+  const double miss = fabs(sum_on_tensor_cores(a, b, n) - s.sum);
+  return (cut_outcome){miss, sqrt(gemm_variance(&s, &contract, a, b, n, ASSAY_F16)), rounded};
+}
+
+/* f16 numbers of one sign: every product loses what lies below 2^-25 of a sum that is a thousand times as large. */
+Test(error_model, tensor_cores_cut_terms_of_one_sign) {
+  enum { N = 4096 };
+  static double a[N], b[N];
+  for (int64_t k = 0; k < N; ++k) {
+    a[k] = assay_round_f64(1 + (double)(k * 37 % 1000) / 1000, ASSAY_F16);
+    b[k] = assay_round_f64(1 + (double)(k * 91 % 999) / 999, ASSAY_F16);
+  }
+  const cut_outcome o = cut_case(a, b, N);
+  cr_assert(o.miss > kappa * o.rounded && o.miss <= 1.5 * o.sigma, "miss %g, sigma %g, %g", o.miss, o.sigma, o.rounded);
+}
+
+/* Subnormal numbers have the exponent of the least normal one. */
+Test(error_model, tensor_cores_cut_products_of_subnormal_numbers) {
+  double a[64], b[64];
+  for (int64_t k = 0; k < 64; ++k) {
+    a[k] = (double)(k % 5 - 2) * 0x1p-24;
+    b[k] = k == 1 ? 512 : assay_round_f64(1 + (double)(k * 37 % 1001) / 1001, ASSAY_F16);
+  }
+  const cut_outcome o = cut_case(a, b, 64);
+  cr_assert(o.miss > kappa * o.rounded && o.miss <= 2 * o.sigma, "miss %g, sigma %g, %g", o.miss, o.sigma, o.rounded);
+}
+
+/* f32 operands never go there, and where nothing is cut nothing is added. */
+Test(error_model, only_products_of_16_bits_are_cut) {
+  assay_contract contract = contract_of(1, 0);
+  const double a[2] = {1, 2}, b[2] = {0.3, 0.7};
+  const gemm_sum s = gemm_walk(a, b, 2);
+  const double plain = gemm_variance(&s, &contract, a, b, 2, ASSAY_F32);
+  contract.cut = 16;
+  cr_expect_eq(gemm_variance(&s, &contract, a, b, 2, ASSAY_F32), plain);
+  cr_expect(gemm_variance(&s, &contract, a, b, 2, ASSAY_BF16) > plain);
 }
