@@ -297,7 +297,8 @@ constexpr assay_contract stream_contract = {ASSAY_NONE,
                                             1,
                                             ASSAY_NONE,
                                             false,
-                                            tensor_core_terms};
+                                            tensor_core_terms,
+                                            false};
 
 } // namespace
 } // namespace ASSAY_NS
