@@ -193,6 +193,11 @@ stream_shape shape_of(const gate_params &p) {
 assay_status plan_stream(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   ASSAY_TRY(expect_stream(call, plan->p.a, plan->types, error));
+  /* Weights lie between lo and hi; cut into parts of f16 they are multiplied by 128. */
+  const float most = fmaxf(fabsf(plan->p.lo), fabsf(plan->p.hi));
+  if (plan->types.q == ASSAY_F16 && most > 511.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed with f16 up to 511",
+                      static_cast<double>(most));
   const stream_shape shape = shape_of(plan->p);
   plan->p.splits = shape.splits;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D);

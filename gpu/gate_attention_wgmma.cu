@@ -106,9 +106,10 @@ template <assay_dtype dtype> assay_status plan_wgmma(const assay_call *call, gat
   ASSAY_TRY(expect_prefill(p.a, plan->types, dtype, error));
   if (p.F > wgmma_taps)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
-  if (dtype == ASSAY_F16 && p.hi > 65504.0f)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "hi: found %.9g, allowed up to 65504, the largest f16",
-                      static_cast<double>(p.hi));
+  const float most = fmaxf(fabsf(p.lo), fabsf(p.hi));
+  if (dtype == ASSAY_F16 && most > 65504.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed up to 65504, the largest f16",
+                      static_cast<double>(most));
   return ASSAY_OK;
 }
 
