@@ -15,22 +15,13 @@ template <int taps> struct gate_weights {
   using params = gate_params;
   static constexpr int halo = taps - 1;
 
-  float tap[taps]; /* times the scale */
-  float gamma, least, lo, hi;
+  float gamma;
   float left[2][halo]; /* the lane's last scores in the tile before, the last first: of the row, of the row 8 further */
-  int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of
-                        * tile 0; how many it sees before that */
+  int32_t last; /* the last key that the thread's first row sees, counted from the thread's first token of tile 0 */
 
   PREFILL_FUNCTION void start(const gate_params &p, int32_t head, int32_t position) {
-    ASSAY_UNROLL
-    for (int j = 0; j < taps; ++j)
-      tap[j] = j < p.F ? p.taps[j] * p.a.scale : 0.0f;
     gamma = p.gamma[head];
-    least = p.relu_pre ? 0.0f : -INFINITY;
-    lo = p.lo;
-    hi = p.hi;
     last = position - 16 * (static_cast<int32_t>(lane_id()) % 4);
-    reach = p.a.window > 0 ? p.a.window - 1 : 1 << 30;
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h)
       ASSAY_UNROLL
@@ -39,10 +30,15 @@ template <int taps> struct gate_weights {
   }
 
   /* Scores become p / gamma. */
-  template <bool masked> PREFILL_FUNCTION void weigh(float (&S)[8][4], int32_t tile) {
+  template <bool masked> PREFILL_FUNCTION void weigh(const gate_params &p, float (&S)[8][4], int32_t tile) {
+    const float least = p.relu_pre ? 0.0f : -INFINITY;
     const unsigned lane = lane_id(), neighbour = (lane & 28u) | ((lane + 3) & 3u);
     const bool wraps = (lane & 3u) == 3;
-    const int32_t stop = last - tile * mma_keys, begin = stop - reach;
+    float tap[taps]; /* times the scale */
+    ASSAY_UNROLL
+    for (int j = 0; j < taps; ++j)
+      tap[j] = j < p.F ? p.taps[j] * p.a.scale : 0.0f;
+    const int32_t stop = last - tile * mma_keys, begin = stop - reach_of(p.a);
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
       ASSAY_UNROLL
@@ -67,7 +63,7 @@ template <int taps> struct gate_weights {
           const float r = t >= j ? S[(t + 16 - j) / 2 - 8][2 * h + (t + 16 - j) % 2] : before[j - t - 1];
           z = fmaf(tap[j], r, z);
         }
-        float weight = fminf(fmaxf(z, lo), hi);
+        float weight = fminf(fmaxf(z, p.lo), p.hi);
         if (masked && (t > stop + 8 * h || t < begin + 8 * h)) weight = 0.0f;
         S[t / 2][2 * h + t % 2] = weight;
       }
@@ -88,9 +84,6 @@ constexpr int few_taps = 3;
 template <assay_dtype dtype> assay_status plan_mma(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   ASSAY_TRY(expect_mma(plan->p.a, plan->types, dtype, error));
-  /* More scores of the tile before than the registers hold. */
-  if (plan->p.a.D == 256 && plan->p.F > few_taps)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d with D = 256", plan->p.F, few_taps);
   if (dtype == ASSAY_F16 && plan->p.hi > 65504.0f)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "hi: found %.9g, allowed up to 65504, the largest f16",
                       static_cast<double>(plan->p.hi));
@@ -106,8 +99,7 @@ assay_status launch_gate(const assay_call *call, assay_env *env, assay_error *er
   if (p.a.N == 0) return ASSAY_OK;
   return mma_with_size(p.a.D, [&](auto size) {
     constexpr int D = decltype(size)::value;
-    if constexpr (D < 256)
-      if (p.F > few_taps) return launch_mma<T, D, gate_weights<max_taps>>(p, env, error);
+    if (p.F > few_taps) return launch_mma<T, D, gate_weights<max_taps>>(p, env, error);
     return launch_mma<T, D, gate_weights<few_taps>>(p, env, error);
   });
 }

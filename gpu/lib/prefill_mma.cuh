@@ -13,7 +13,7 @@
  * Weights: what an operator gives.
  *   Weights::params, with `attention_params a`
  *   start(p, head, position)            position: of the thread's first row; the second is 8 further
- *   weigh<masked>(S, tile)              S[i][2 h + b]: row 8 h further, token 16 (lane mod 4) + 2 i + b of the tile;
+ *   weigh<masked>(p, S, tile)           S[i][2 h + b]: row 8 h further, token 16 (lane mod 4) + 2 i + b of the tile;
  *                                       masked: some row of the warp does not see some key
  *   rescale(O)                          before the tile's values are added
  *   finish(p, item, row, factor)        row: the thread's first in the item; factor[h]: what O is multiplied by */
@@ -29,6 +29,11 @@
 namespace ASSAY_NS {
 
 constexpr int32_t mma_threads = 128, mma_rows = 64, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
+
+/* Keys that a row sees before its own. */
+PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
+  return a.window > 0 ? a.window - 1 : 1 << 30;
+}
 
 /* Items: 64 rows of one head. */
 struct mma_runs {
@@ -86,7 +91,7 @@ template <class T, int D> struct mma_loader {
 
   PREFILL_FUNCTION void query(const prefill_item &item, int32_t stage) const {
     const T *from = element_at<T>(a.q, query_offset(a, item.row + row, item.head) + 8 * chunk);
-    ASSAY_UNROLL
+    ASSAY_ROLLED
     for (int32_t pass = 0; pass < passes; ++pass) {
       copy(to + stage * layout::stage_bytes + pass * rows_a_pass * layout::pitch, from,
            row + pass * rows_a_pass < item.rows ? 16 : 0);
@@ -196,31 +201,32 @@ template <class T, int D, class Weights> struct mma_warp {
     /* Matrices, transposed: keys 0 to 7 and 8 to 15, channels 0 to 7; the same of channels 8 to 15. */
     const int32_t row = lane % 16, half = lane / 16;
     const unsigned char *const from = shared + layout::v_at + stage * layout::stage_bytes;
+    uint32_t P[4][4];
+    ASSAY_UNROLL
+    for (int i = 0; i < 16; ++i)
+      P[i / 4][i % 4] = pack_pair<T>(S[i / 2][2 * (i % 2)], S[i / 2][2 * (i % 2) + 1]);
     ASSAY_UNROLL
     for (int step = 0; step < 4; ++step) {
-      const uint32_t P[4] = {pack_pair<T>(S[2 * step][0], S[2 * step][1]), pack_pair<T>(S[2 * step][2], S[2 * step][3]),
-                             pack_pair<T>(S[2 * step + 1][0], S[2 * step + 1][1]),
-                             pack_pair<T>(S[2 * step + 1][2], S[2 * step + 1][3])};
       ASSAY_UNROLL
       for (int pair = 0; pair < D / 16; ++pair) {
         uint32_t v[4];
         ldmatrix_x4_trans(v, from + step * 16 * layout::pitch + layout::at_step(row, pair, half));
-        mma_m16n8k16<T>(O[2 * pair], P, {v[0], v[1]});
-        mma_m16n8k16<T>(O[2 * pair + 1], P, {v[2], v[3]});
+        mma_m16n8k16<T>(O[2 * pair], P[step], {v[0], v[1]});
+        mma_m16n8k16<T>(O[2 * pair + 1], P[step], {v[2], v[3]});
       }
     }
   }
 
   /* A tile whose keys and values are in the stage; nothing where no row of the warp sees one of its keys. */
-  PREFILL_FUNCTION void tile(const attention_params &a, int32_t number, int32_t q_stage, int32_t stage) {
+  PREFILL_FUNCTION void tile(const typename Weights::params &p, int32_t number, int32_t q_stage, int32_t stage) {
     const int32_t first = number * mma_keys, last = first + mma_keys - 1;
-    if (high < max(low, first) || (a.window > 0 && last <= low - a.window)) return;
+    if (high < max(low, first) || (p.a.window > 0 && last <= low - p.a.window)) return;
     float S[8][4];
     scores(S, q_stage, stage);
-    if (last <= low && (a.window == 0 || first > low + 15 - a.window))
-      weights.template weigh<false>(S, number);
+    if (last <= low && (p.a.window == 0 || first > low + 15 - p.a.window))
+      weights.template weigh<false>(p, S, number);
     else
-      weights.template weigh<true>(S, number);
+      weights.template weigh<true>(p, S, number);
     weights.rescale(O);
     values(S, stage);
   }
@@ -236,12 +242,12 @@ template <class T, int D, class Weights> struct mma_warp {
     for (int i = 0; i < D / 8; ++i) {
       ASSAY_UNROLL
       for (int h = 0; h < 2; ++h)
-        *reinterpret_cast<uint32_t *>(rows + layout::at(lane / 4 + 8 * h, i) + lane % 4 * 4) =
+        *reinterpret_cast<uint32_t *>(rows + layout::at_step(lane / 4 + 8 * h, i / 2, i % 2) + lane % 4 * 4) =
             pack_pair<T>(O[i][2 * h] * factor[h], O[i][2 * h + 1] * factor[h]);
     }
     __syncwarp();
     T *const out = static_cast<T *>(p.a.out);
-    ASSAY_UNROLL
+    ASSAY_ROLLED
     for (int pass = 0; pass < D / 16; ++pass) {
       const int32_t i = lane + 32 * pass, row = i / layout::chunks, chunk = i % layout::chunks;
       const int32_t at = 16 * warp + row; /* in the item */
@@ -254,35 +260,41 @@ template <class T, int D, class Weights> struct mma_warp {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
+/* Registers are for sums: what a block has of its items between two of them is in shared memory. */
+struct mma_turn {
+  prefill_item item;
+  prefill_walk<mma_runs> walk; /* behind it */
+};
+
 /* prefill_mma: Grid: at most mma_layout<D>::blocks a multiprocessor, each takes items in turns, from left to right,
  * from right to left, and so on. Block: 128. Shared: mma_layout<D>::bytes. Align: 16 bytes: q, K, V, out, all their
  * strides. Arch: sm_80 and above; D = 256 needs 192 KB of shared memory. */
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mma(typename Weights::params p) {
   ASSAY_DYNAMIC_SHARED(unsigned char, shared);
-  ASSAY_SHARED(prefill_item, items, 2); /* of the two stages of Q */
+  ASSAY_SHARED(mma_turn, turns, 2); /* of the two stages of Q */
   const attention_params &a = p.a;
   const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const mma_loader<T, D> loader(a, shared, thread);
   mma_warp<T, D, Weights> warp(shared);
-  prefill_walk<mma_runs> walk;
-  walk.start(a);
   /* The item of a turn, and its first tile, to stage `to` of K and V. */
-  const auto begin = [&](int32_t turn, int32_t to) {
+  const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
     const prefill_item item = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
-    if (thread == 0) items[turn % 2] = item;
+    if (thread == 0) turns[turn % 2] = {item, walk};
     if (item.end == 0) return;
     loader.query(item, turn % 2);
     loader.keys(item, item.begin, to);
     cp_async_commit();
   };
-  begin(0, 0);
+  prefill_walk<mma_runs> walk;
+  walk.start(a);
+  begin(walk, 0, 0);
   int32_t stage = 0;
   for (int32_t turn = 0;; ++turn) {
     cp_async_wait<0>();
     __syncthreads(); /* the item and its first tile are there; the other stages are used up */
-    const prefill_item &item = items[turn % 2];
+    const prefill_item &item = turns[turn % 2].item;
     if (item.end == 0) return;
     warp.start(p, item, turn % 2);
     for (int32_t tile = item.begin;;) {
@@ -290,9 +302,9 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
         loader.keys(item, tile + 1, stage ^ 1);
         cp_async_commit();
       } else {
-        begin(turn + 1, stage ^ 1);
+        begin(turns[turn % 2].walk, turn + 1, stage ^ 1);
       }
-      warp.tile(a, tile, turn % 2, stage);
+      warp.tile(p, tile, turn % 2, stage);
       stage ^= 1;
       if (++tile == item.end) break;
       cp_async_wait<0>();
