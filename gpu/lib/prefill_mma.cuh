@@ -28,7 +28,7 @@
 
 namespace ASSAY_NS {
 
-constexpr int32_t mma_threads = 128, mma_rows = 64, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
+constexpr int32_t mma_threads = 128, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
 
 /* Keys that a row sees before its own. */
 PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
