@@ -39,7 +39,7 @@ PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *sha
   const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
   const prefill_loader<T, D> loader(a, thread);
   int32_t filled = 0; /* tiles */
-  prefill_walk walk;
+  prefill_walk<prefill_pairs> walk;
   walk.start(a);
   /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
   for (int32_t turn = 0;; ++turn) {
@@ -401,7 +401,7 @@ inline assay_status expect_prefill(const attention_params &a, const attention_ty
 
 template <class T, int D, class Weights>
 assay_status launch_prefill(const typename Weights::params &p, assay_env *env, assay_error *error) {
-  const int64_t items = ((p.a.N >> run_shift(p.a)) + p.a.B + 1) * items_a_run(p.a); /* at most */
+  const int64_t items = most_items<prefill_pairs>(p.a);
   const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
   return ASSAY_LAUNCH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes, env->stream,
                       p);

@@ -4,7 +4,12 @@
  *
  * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
  * numbered from the most key tiles to the fewest (levels), in a level by request and row, and at last by heads. Rows
- * behind the last request form one more request that sees no key. */
+ * behind the last request form one more request that sees no key.
+ *
+ * Form: what a schedule makes of a batch.
+ *   tile_shift          keys of a tile, 2^tile_shift
+ *   run_shift(a)        query rows of a run, 2^run_shift
+ *   heads_an_item(a), items_a_run(a)   1 or 2; heads of the call by them */
 #ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
 #define ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
 
@@ -21,9 +26,6 @@
 
 namespace ASSAY_NS {
 
-constexpr int32_t keys_per_tile_shift = 7;
-constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
-
 struct prefill_item {
   int32_t row, rows;     /* first query row of the batch, and how many */
   int32_t position;      /* of the first row among the request's keys; below 0: it sees none */
@@ -31,13 +33,9 @@ struct prefill_item {
   int32_t head, request; /* first query head; end 0: there is no more item */
 };
 
-/* Query rows of a run, 2^run_shift: 64 for a pair of heads of one kv head, 128 where a group has one head. */
-__host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) {
-  return a.G > 1 ? 6 : 7;
-}
-
-__host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) {
-  return a.G > 1 ? a.H / 2 : a.H;
+/* No more items than these, whatever cu_q and the lengths say. */
+template <class Form> inline int64_t most_items(const attention_params &a) {
+  return ((a.N >> Form::run_shift(a)) + a.B + 1) * Form::items_a_run(a);
 }
 
 /* A request's rows, and the keys before them. */
@@ -55,39 +53,39 @@ PREFILL_FUNCTION prefill_request prefill_request_of(const attention_params &a, i
 }
 
 /* Tiles of keys that a run of rows needs whose last position is `last`; at least one. */
-PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
-  return max((last >> keys_per_tile_shift) + 1, 1);
+template <class Form> PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
+  return max((last >> Form::tile_shift) + 1, 1);
 }
 
 /* First run of 2^shift rows of the request that needs `level` tiles or more; the number of runs where none does. */
-PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
+template <class Form> PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
   if (level <= 1) return 0;
-  if (level > tiles_up_to(r.cached + r.rows - 1)) return (r.rows + (1 << shift) - 1) >> shift;
-  const int32_t needed = (level - 1) * keys_per_tile + 1 - r.cached; /* rows that reach so far */
+  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return (r.rows + (1 << shift) - 1) >> shift;
+  const int32_t needed = ((level - 1) << Form::tile_shift) + 1 - r.cached; /* rows that reach so far */
   return needed <= 0 ? 0 : (needed - 1) >> shift;
 }
 
-struct prefill_walk {
+template <class Form> struct prefill_walk {
   int32_t level;        /* tiles of keys */
   int32_t before, runs; /* runs of rows above this level, and in it */
 
   /* The highest level below `above` that has a run, and its runs. Warp. */
   PREFILL_FUNCTION void descend(const attention_params &a, int32_t above) {
-    const int32_t shift = run_shift(a);
+    const int32_t shift = Form::run_shift(a);
     const int32_t lane = static_cast<int32_t>(lane_id());
     int32_t next = 0;
     ASSAY_ROLLED
     for (int32_t first = 0; first <= a.B; first += 32) {
       const prefill_request r = prefill_request_of(a, first + lane);
-      const int32_t run = first_run(r, shift, above); /* runs below `above` */
-      if (run > 0) next = max(next, tiles_up_to(r.cached + min(run << shift, r.rows) - 1));
+      const int32_t run = first_run<Form>(r, shift, above); /* runs below `above` */
+      if (run > 0) next = max(next, tiles_up_to<Form>(r.cached + min(run << shift, r.rows) - 1));
     }
     level = warp_max(next);
     int32_t count = 0;
     ASSAY_ROLLED
     for (int32_t first = 0; first <= a.B && level > 0; first += 32) {
       const prefill_request r = prefill_request_of(a, first + lane);
-      count += first_run(r, shift, level + 1) - first_run(r, shift, level);
+      count += first_run<Form>(r, shift, level + 1) - first_run<Form>(r, shift, level);
     }
     runs = warp_sum(count);
   }
@@ -99,7 +97,7 @@ struct prefill_walk {
 
   /* Item number `number`, which does not fall from call to call. Warp; the same in every lane. */
   PREFILL_FUNCTION prefill_item item(const attention_params &a, int32_t number) {
-    const int32_t shift = run_shift(a), heads = items_a_run(a);
+    const int32_t shift = Form::run_shift(a), heads = Form::items_a_run(a);
     prefill_item found = {0, 0, 0, 0, 0, 0, 0};
     const int32_t run = number / heads;
     while (level > 0 && run >= before + runs) {
@@ -112,7 +110,7 @@ struct prefill_walk {
     ASSAY_ROLLED
     for (int32_t first = 0; first <= a.B; first += 32) {
       const prefill_request r = prefill_request_of(a, first + lane);
-      const int32_t low = first_run(r, shift, level), mine = first_run(r, shift, level + 1) - low;
+      const int32_t low = first_run<Form>(r, shift, level), mine = first_run<Form>(r, shift, level + 1) - low;
       int32_t sum = mine; /* of this lane and those below */
       ASSAY_UNROLL
       for (unsigned step = 1; step < 32; step *= 2) {
@@ -132,9 +130,9 @@ struct prefill_walk {
       found.request = first + owner;
       break;
     }
-    found.head = (number - run * heads) * (a.G > 1 ? 2 : 1);
+    found.head = (number - run * heads) * Form::heads_an_item(a);
     found.end = level;
-    if (a.window > 0) found.begin = max(found.position - a.window + 1, 0) >> keys_per_tile_shift;
+    if (a.window > 0) found.begin = max(found.position - a.window + 1, 0) >> Form::tile_shift;
     found.begin = min(found.begin, found.end - 1);
     return found;
   }

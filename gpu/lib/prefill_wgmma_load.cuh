@@ -14,6 +14,17 @@
 
 namespace ASSAY_NS {
 
+constexpr int32_t keys_per_tile_shift = 7;
+constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
+
+/* 64 rows of a pair of heads of one kv head; 128 of one head where a group has one. */
+struct prefill_pairs {
+  static constexpr int32_t tile_shift = keys_per_tile_shift;
+  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) { return a.G > 1 ? 6 : 7; }
+  static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &a) { return a.G > 1 ? 2 : 1; }
+  static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.G > 1 ? a.H / 2 : a.H; }
+};
+
 constexpr int32_t prefill_threads = 384; /* a warpgroup that loads, two that compute */
 constexpr int32_t prefill_loaders = 128, prefill_computing_warps = 8;
 

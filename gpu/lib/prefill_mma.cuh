@@ -1,0 +1,359 @@
+/* prefill_mma.cuh: attention of many query rows over the paged cache with mma.sync, whatever becomes of a score: four
+ * warps, 64 query rows of one head, tiles of 64 keys. What prefill_wgmma.cuh does not take: every group of heads, every
+ * block of the cache, more sizes of a head.
+ *
+ *   S = Q K^T        mma m16n8k16, f32 in registers; a warp has 16 rows and all keys of the tile
+ *   P = weights(S)   the operator's, in place; rounded to the storage type
+ *   O = O + P V      P from the registers it was made in
+ *
+ * Two stages of K and V and of Q: the next tile, of the next item too, comes while this one is computed; one barrier a
+ * tile. Order of keys: row 8 i + 2 j + b of a tile holds token 16 j + 2 i + b, so that a thread, which gets columns
+ * 8 i + 2 j + b of the scores for its j = lane mod 4, gets 16 neighbouring tokens.
+ *
+ * Weights: what an operator gives.
+ *   Weights::params, with `attention_params a`
+ *   start(p, head, position)            position: of the thread's first row; the second is 8 further
+ *   weigh<masked>(p, S, tile)           S[i][2 h + b]: row 8 h further, token 16 (lane mod 4) + 2 i + b of the tile;
+ *                                       masked: some row of the warp does not see some key
+ *   rescale(O)                          before the tile's values are added
+ *   finish(p, item, row, factor)        row: the thread's first in the item; factor[h]: what O is multiplied by */
+#ifndef ASSAY_GPU_LIB_PREFILL_MMA_CUH
+#define ASSAY_GPU_LIB_PREFILL_MMA_CUH
+
+#include "gpu/lib/paged.cuh"
+#include "gpu/lib/prefill_wgmma_items.cuh"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_mma.cuh"
+#include "gpu/lib/rows.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int32_t mma_threads = 128, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
+
+/* Keys that a row sees before its own. */
+PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
+  return a.window > 0 ? a.window - 1 : 1 << 30;
+}
+
+/* Items: 64 rows of one head. */
+struct mma_runs {
+  static constexpr int32_t tile_shift = mma_keys_shift;
+  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 6; }
+  static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &) { return 1; }
+  static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H; }
+};
+
+/* Shared memory: two stages of Q, of K and of V, 64 rows each; 16-byte chunks of a row are exchanged so that eight
+ * neighbouring rows of a column of chunks lie in different banks. */
+template <int D> struct mma_layout {
+  static constexpr int32_t chunks = D / 8, pitch = 2 * D, stage_bytes = 64 * pitch;
+  static constexpr int32_t k_at = 2 * stage_bytes, v_at = 4 * stage_bytes, bytes = 6 * stage_bytes;
+  static constexpr bool q_in_registers = D <= 128;
+  /* Blocks a multiprocessor: what shared memory and the registers of a thread (128, 168, 255) allow. */
+  static constexpr int32_t blocks = D == 32 ? 4 : D == 64 ? 3 : D <= 128 ? 2 : 1;
+
+  /* Chunks are exchanged within groups of eight, or of four where a row is no multiple of 128 bytes, by the row's
+   * number. */
+  static constexpr int32_t group = D % 64 == 0 ? 8 : 4;
+  static PREFILL_FUNCTION int32_t twist(int32_t row) { return group == 8 ? row & 7 : row >> 1 & 3; }
+  static PREFILL_FUNCTION int32_t at(int32_t row, int32_t chunk) { return row * pitch + ((chunk ^ twist(row)) << 4); }
+
+  /* Chunk 2 step + half: one sum of what a lane keeps and a constant for every step but the first few. */
+  static PREFILL_FUNCTION int32_t at_step(int32_t row, int step, int32_t half) {
+    constexpr int steps = group / 2;
+    return at(row, step % steps * 2 + half) + step / steps * group * 16;
+  }
+};
+
+/* ---- loads ------------------------------------------------------------------------------------------ */
+
+/* One thread's share: chunks `chunk`, chunk + group, ... of the rows `row`, row + rows_a_pass, ... of every tile, which
+ * hold tokens that are as far apart as those rows. T: two bytes an element. */
+template <class T, int D> struct mma_loader {
+  using layout = mma_layout<D>;
+  static constexpr int32_t group = layout::group, rows_a_pass = mma_threads / group, passes = 64 / rows_a_pass;
+  static constexpr int32_t ahead = rows_a_pass / 8 * 2; /* tokens from pass to pass */
+
+  const attention_params &a;
+  unsigned char *const to;  /* (row, chunk) of a stage */
+  int32_t row, chunk, mine; /* mine: token of the row */
+
+  PREFILL_FUNCTION mma_loader(const attention_params &a_, unsigned char *shared, int32_t thread)
+      : a(a_), to(shared + layout::at(thread / group, thread % group)), row(thread / group), chunk(thread % group),
+        mine(16 * (row / 2 % 4) + 2 * (row / 8) + row % 2) {}
+
+  /* A row of 16-byte copies. */
+  static PREFILL_FUNCTION void copy(unsigned char *to, const T *from, int32_t bytes) {
+    ASSAY_UNROLL
+    for (int32_t i = 0; i < layout::chunks / group; ++i)
+      cp_async_16(to + i * group * 16, element_at<T>(from, i * group * 8), bytes);
+  }
+
+  PREFILL_FUNCTION void query(const prefill_item &item, int32_t stage) const {
+    const T *from = element_at<T>(a.q, query_offset(a, item.row + row, item.head) + 8 * chunk);
+    ASSAY_ROLLED
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      copy(to + stage * layout::stage_bytes + pass * rows_a_pass * layout::pitch, from,
+           row + pass * rows_a_pass < item.rows ? 16 : 0);
+      from = element_at<T>(from, rows_a_pass * a.q_row);
+    }
+  }
+
+  /* K and V of a tile: the keys that some row of the item sees, and zeros beside them. Those and their table entries
+   * are not read. */
+  PREFILL_FUNCTION void keys(const prefill_item &item, int32_t tile, int32_t stage) const {
+    const int32_t *const table = a.cache.table + item.request * a.cache.table_row;
+    const int32_t end = item.position + item.rows, first = a.window > 0 ? item.position - a.window + 1 : 0;
+    const int32_t kv_head = kv_head_of(a, item.head), token = tile * mma_keys + mine;
+    const T *const k = element_at<T>(a.cache.k, kv_head * a.cache.k_head + 8 * chunk);
+    const T *const v = element_at<T>(a.cache.v, kv_head * a.cache.v_head + 8 * chunk);
+    unsigned char *const place = to + stage * layout::stage_bytes;
+    int32_t block[passes];
+    ASSAY_UNROLL
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      const int32_t t = token + pass * ahead;
+      block[pass] = t < end && t >= first ? table[t >> a.cache.block_shift] : -1;
+    }
+    ASSAY_UNROLL
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      const int32_t slot = slot_of(a.cache, token + pass * ahead), bytes = block[pass] >= 0 ? 16 : 0;
+      unsigned char *const at = place + pass * rows_a_pass * layout::pitch;
+      copy(at + layout::k_at, element_at<T>(k, block[pass] * a.cache.k_block + slot * a.cache.k_token), bytes);
+      copy(at + layout::v_at, element_at<T>(v, block[pass] * a.cache.v_block + slot * a.cache.v_token), bytes);
+    }
+  }
+};
+
+/* ---- one warp --------------------------------------------------------------------------------------- */
+
+template <class T, int D, class Weights> struct mma_warp {
+  using layout = mma_layout<D>;
+
+  unsigned char *const shared;
+  const int32_t warp, lane;
+  Weights weights;
+  int32_t low, high; /* positions of the warp's first row and of its last; high below low: it has none */
+  float O[D / 8][4];
+  uint32_t Q[layout::q_in_registers ? D / 16 : 1][4];
+
+  PREFILL_FUNCTION explicit mma_warp(unsigned char *shared_)
+      : shared(shared_), warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32) {}
+
+  /* Queries of 16 channels, in the fragment of the left operand. */
+  PREFILL_FUNCTION void load_query(uint32_t (&q)[4], int32_t stage, int step, int32_t ahead) const {
+    const int32_t row = 16 * warp + lane % 16;
+    ldmatrix_x4(q, shared + stage * layout::stage_bytes + layout::at_step(row, step, lane / 16) + ahead);
+  }
+
+  /* The item's queries are in the stage. */
+  PREFILL_FUNCTION void start(const typename Weights::params &p, const prefill_item &item, int32_t stage) {
+    low = item.position + 16 * warp;
+    high = item.position + min(16 * warp + 16, item.rows) - 1;
+    weights.start(p, item.head, low + lane / 4);
+    ASSAY_UNROLL
+    for (int i = 0; i < D / 8; ++i)
+      ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c)
+      O[i][c] = 0.0f;
+    if constexpr (layout::q_in_registers) {
+      ASSAY_UNROLL
+      for (int step = 0; step < D / 16; ++step)
+        load_query(Q[step], stage, step, 0);
+    }
+  }
+
+  PREFILL_FUNCTION void scores(float (&S)[8][4], int32_t q_stage, int32_t stage) const {
+    /* Matrices of 8 keys by 8 channels: keys 0 to 7, channels 0 to 7 and 8 to 15; the same of keys 8 to 15. */
+    const int32_t row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
+    const unsigned char *const keys = shared + layout::k_at + stage * layout::stage_bytes;
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i)
+      ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c)
+      S[i][c] = 0.0f;
+    /* Queries that are not in registers: as many steps at once as have addresses of their own. */
+    constexpr int at_once = layout::q_in_registers ? D / 16 : layout::group / 2;
+    ASSAY_ROLLED
+    for (int turn = 0; turn < D / 16; turn += at_once) {
+      const int32_t ahead = turn * 32;
+      ASSAY_UNROLL
+      for (int step = 0; step < at_once; ++step) {
+        uint32_t q[4];
+        if constexpr (layout::q_in_registers) {
+          ASSAY_UNROLL
+          for (int c = 0; c < 4; ++c)
+            q[c] = Q[step][c];
+        } else {
+          load_query(q, q_stage, step, ahead);
+        }
+        ASSAY_UNROLL
+        for (int pair = 0; pair < 4; ++pair) {
+          uint32_t k[4];
+          ldmatrix_x4(k, keys + pair * 16 * layout::pitch + layout::at_step(row, step, half) + ahead);
+          mma_m16n8k16<T>(S[2 * pair], q, {k[0], k[1]});
+          mma_m16n8k16<T>(S[2 * pair + 1], q, {k[2], k[3]});
+        }
+      }
+    }
+  }
+
+  PREFILL_FUNCTION void values(const float (&S)[8][4], int32_t stage) {
+    /* Matrices, transposed: keys 0 to 7 and 8 to 15, channels 0 to 7; the same of channels 8 to 15. */
+    const int32_t row = lane % 16, half = lane / 16;
+    const unsigned char *const from = shared + layout::v_at + stage * layout::stage_bytes;
+    uint32_t P[4][4];
+    ASSAY_UNROLL
+    for (int i = 0; i < 16; ++i)
+      P[i / 4][i % 4] = pack_pair<T>(S[i / 2][2 * (i % 2)], S[i / 2][2 * (i % 2) + 1]);
+    ASSAY_UNROLL
+    for (int step = 0; step < 4; ++step) {
+      ASSAY_UNROLL
+      for (int pair = 0; pair < D / 16; ++pair) {
+        uint32_t v[4];
+        ldmatrix_x4_trans(v, from + step * 16 * layout::pitch + layout::at_step(row, pair, half));
+        mma_m16n8k16<T>(O[2 * pair], P[step], {v[0], v[1]});
+        mma_m16n8k16<T>(O[2 * pair + 1], P[step], {v[2], v[3]});
+      }
+    }
+  }
+
+  /* A tile whose keys and values are in the stage; nothing where no row of the warp sees one of its keys. */
+  PREFILL_FUNCTION void tile(const typename Weights::params &p, int32_t number, int32_t q_stage, int32_t stage) {
+    const int32_t first = number * mma_keys, last = first + mma_keys - 1;
+    if (high < max(low, first) || (p.a.window > 0 && last <= low - p.a.window)) return;
+    float S[8][4];
+    scores(S, q_stage, stage);
+    if (last <= low && (p.a.window == 0 || first > low + 15 - p.a.window))
+      weights.template weigh<false>(p, S, number);
+    else
+      weights.template weigh<true>(p, S, number);
+    weights.rescale(O);
+    values(S, stage);
+  }
+
+  /* Rounds the sums and writes the rows that are there, by way of the item's own queries: a warp's 16 rows of them are
+   * read by no other warp. */
+  PREFILL_FUNCTION void store(const typename Weights::params &p, const prefill_item &item, int32_t stage) {
+    unsigned char *const rows = shared + stage * layout::stage_bytes + 16 * warp * layout::pitch;
+    float factor[2];
+    weights.finish(p, item, 16 * warp + lane / 4, factor);
+    __syncwarp();
+    ASSAY_UNROLL
+    for (int i = 0; i < D / 8; ++i) {
+      ASSAY_UNROLL
+      for (int h = 0; h < 2; ++h)
+        *reinterpret_cast<uint32_t *>(rows + layout::at_step(lane / 4 + 8 * h, i / 2, i % 2) + lane % 4 * 4) =
+            pack_pair<T>(O[i][2 * h] * factor[h], O[i][2 * h + 1] * factor[h]);
+    }
+    __syncwarp();
+    T *const out = static_cast<T *>(p.a.out);
+    ASSAY_ROLLED
+    for (int pass = 0; pass < D / 16; ++pass) {
+      const int32_t i = lane + 32 * pass, row = i / layout::chunks, chunk = i % layout::chunks;
+      const int32_t at = 16 * warp + row; /* in the item */
+      const int64_t to = ((item.row + at) * static_cast<int64_t>(p.a.H) + item.head) * D + 8 * chunk;
+      if (at < item.rows)
+        *reinterpret_cast<uint4 *>(out + to) = *reinterpret_cast<const uint4 *>(rows + layout::at(row, chunk));
+    }
+  }
+};
+
+/* ---- the kernel ------------------------------------------------------------------------------------- */
+
+/* Registers are for sums: what a block has of its items between two of them is in shared memory. */
+struct mma_turn {
+  prefill_item item;
+  prefill_walk<mma_runs> walk; /* behind it */
+};
+
+/* prefill_mma: Grid: at most mma_layout<D>::blocks a multiprocessor, each takes items in turns, from left to right,
+ * from right to left, and so on. Block: 128. Shared: mma_layout<D>::bytes. Align: 16 bytes: q, K, V, out, all their
+ * strides. Arch: sm_80 and above; D = 256 needs 192 KB of shared memory. */
+template <class T, int D, class Weights>
+__global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mma(typename Weights::params p) {
+  ASSAY_DYNAMIC_SHARED(unsigned char, shared);
+  ASSAY_SHARED(mma_turn, turns, 2); /* of the two stages of Q */
+  const attention_params &a = p.a;
+  const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const mma_loader<T, D> loader(a, shared, thread);
+  mma_warp<T, D, Weights> warp(shared);
+  /* The item of a turn, and its first tile, to stage `to` of K and V. */
+  const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
+    const prefill_item item = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+    if (thread == 0) turns[turn % 2] = {item, walk};
+    if (item.end == 0) return;
+    loader.query(item, turn % 2);
+    loader.keys(item, item.begin, to);
+    cp_async_commit();
+  };
+  prefill_walk<mma_runs> walk;
+  walk.start(a);
+  begin(walk, 0, 0);
+  int32_t stage = 0;
+  for (int32_t turn = 0;; ++turn) {
+    cp_async_wait<0>();
+    __syncthreads(); /* the item and its first tile are there; the other stages are used up */
+    const prefill_item &item = turns[turn % 2].item;
+    if (item.end == 0) return;
+    warp.start(p, item, turn % 2);
+    for (int32_t tile = item.begin;;) {
+      if (tile + 1 < item.end) {
+        loader.keys(item, tile + 1, stage ^ 1);
+        cp_async_commit();
+      } else {
+        begin(turns[turn % 2].walk, turn + 1, stage ^ 1);
+      }
+      warp.tile(p, tile, turn % 2, stage);
+      stage ^= 1;
+      if (++tile == item.end) break;
+      cp_async_wait<0>();
+      __syncthreads(); /* the tile is there; the other stage is used up */
+    }
+    warp.store(p, item, turn % 2);
+  }
+}
+
+/* ---- launchers -------------------------------------------------------------------------------------- */
+
+/* What the schedule takes. */
+inline assay_status expect_mma(const attention_params &a, const attention_types &types, assay_dtype dtype,
+                               assay_error *error) {
+  const paged_cache &cache = a.cache;
+  if (a.cu_q == NULL)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found no data, allowed a tensor: a prefill of ragged rows");
+  if (types.q != dtype || types.kv != dtype)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, allowed %s for both",
+                      assay_dtype_name(types.kv), assay_dtype_name(types.q), assay_dtype_name(dtype));
+  if (a.D != 32 && a.D != 64 && a.D != 96 && a.D != 128 && a.D != 256)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 32, 64, 96, 128, 256", a.D);
+  if (cache.v_channel != 1) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
+  const int64_t strides =
+      a.q_row | cache.k_block | cache.k_head | cache.k_token | cache.v_block | cache.v_head | cache.v_token;
+  const uintptr_t bases = reinterpret_cast<uintptr_t>(a.q) | reinterpret_cast<uintptr_t>(a.out) |
+                          reinterpret_cast<uintptr_t>(cache.k) | reinterpret_cast<uintptr_t>(cache.v);
+  if (strides % 8 != 0 || bases % 16 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "q: found rows of q, K or V that do not begin at a multiple of 16 bytes, allowed those that do");
+  return ASSAY_OK;
+}
+
+template <class T, int D, class Weights>
+assay_status launch_mma(const typename Weights::params &p, assay_env *env, assay_error *error) {
+  const int64_t items = most_items<mma_runs>(p.a), places = INT64_C(1) * env->multiprocessors * mma_layout<D>::blocks;
+  return ASSAY_LAUNCH(error, (prefill_mma<T, D, Weights>), items < places ? items : places, mma_threads,
+                      mma_layout<D>::bytes, env->stream, p);
+}
+
+/* Calls use(integral constant) for the sizes of a head that expect_mma allows. */
+template <class Use> assay_status mma_with_size(int32_t D, Use use) {
+  if (D == 32) return use(std::integral_constant<int, 32>());
+  if (D == 64) return use(std::integral_constant<int, 64>());
+  if (D == 96) return use(std::integral_constant<int, 96>());
+  if (D == 128) return use(std::integral_constant<int, 128>());
+  if (D == 256) return use(std::integral_constant<int, 256>());
+  return ASSAY_ERR_INTERNAL;
+}
+
+} // namespace ASSAY_NS
+#endif
