@@ -37,8 +37,8 @@ constexpr assay_contract fp8_contract = {
 #define STREAM_FP8                                                                                                     \
   {                                                                                                                    \
     sizeof(assay_variant), "softmax_attention", "stream_fp8" ASSAY_VARIANT_SUFFIX,                                     \
-        "decode at the speed of memory over fp8 caches: codes decoded on their way into tensor cores",                 \
-        ASSAY_DEVICE_NAME, "any", STREAM_FP8_CLAIMS, ::ASSAY_NS::fp8_contract,                                         \
+        "the streamed decode over fp8 caches: codes decoded on their way into tensor cores", ASSAY_DEVICE_NAME, "any", \
+        STREAM_FP8_CLAIMS, ::ASSAY_NS::fp8_contract,                                                                   \
         ::ASSAY_NS::supports_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_fp8>,                                     \
         ::ASSAY_NS::workspace_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_fp8>, ::ASSAY_NS::launch_fp8             \
   }

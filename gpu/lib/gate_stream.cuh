@@ -198,9 +198,9 @@ inline void gate_stream_plan(gate_plan *plan) {
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D);
 }
 
-inline void gate_stream_path(const gate_params &p, assay_env *env) {
-  (void)snprintf(env->path, sizeof env->path, "stream warps=%d splits=%d D=%d G=%d taps=%s", gate_stream_shape(p).warps,
-                 p.splits, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
+inline void gate_stream_path(const gate_params &p, assay_env *env, const char *name = "stream") {
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d D=%d G=%d taps=%s", name,
+                 gate_stream_shape(p).warps, p.splits, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
 }
 
 /* options: of the first launch. */

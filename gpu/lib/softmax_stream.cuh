@@ -255,8 +255,8 @@ inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) 
   return ASSAY_OK;
 }
 
-inline void softmax_stream_path(const softmax_params &p, assay_env *env) {
-  (void)snprintf(env->path, sizeof env->path, "stream warps=%d splits=%d D=%d G=%d", softmax_stream_shape(p).warps,
+inline void softmax_stream_path(const softmax_params &p, assay_env *env, const char *name = "stream") {
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d D=%d G=%d", name, softmax_stream_shape(p).warps,
                  p.splits, p.a.D, p.a.G);
 }
 

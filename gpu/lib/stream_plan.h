@@ -60,7 +60,8 @@ inline assay_status expect_stream_fp8(const attention_types &types, assay_error 
   return ASSAY_OK;
 }
 
-/* Refuses what no streamed decode takes, whatever the types. `query`: the argument that the queries are read from. */
+/* Refuses what no streamed decode takes, whatever the types. query: the argument that the walk reads its queries from;
+ * NULL: none. */
 inline assay_status expect_stream(const assay_call *call, const attention_params &a, assay_error *error,
                                   const char *query = "q") {
   int64_t layout;
@@ -74,7 +75,7 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
                       1 << a.cache.block_shift);
   const char *const streamed[] = {query, "k_cache", "v_cache"};
   for (const char *name : streamed)
-    if (!stream_aligned(named_tensor(call, name)))
+    if (name != NULL && !stream_aligned(named_tensor(call, name)))
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                         "%s: found a base or stride that is no multiple of 16 bytes, allowed multiples", name);
   if (a.N * a.H_kv > launch_max_grid_x)
@@ -103,6 +104,13 @@ struct stream_fp8 {
     if (types.kv == ASSAY_E5M2) return use(type_tag<bf16>(), type_tag<e5m2>());
 #endif
     return use(type_tag<bf16>(), type_tag<e4m3>());
+  }
+};
+
+struct stream_bf16 {
+  template <class Use> static assay_status of(const attention_types &types, Use use) {
+    if (types.kv == ASSAY_BF16) return use(type_tag<bf16>(), type_tag<bf16>());
+    return stream_fp8::of(types, use);
   }
 };
 
