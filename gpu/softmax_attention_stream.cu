@@ -2,258 +2,20 @@
  * arithmetic).
  *
  * One variant, `stream`: every warp walks alone over a run of keys of one (request, kv head), with the group's heads in
- * the columns of an mma (gpu/lib/stream.cuh), and an online softmax of its own: weights are powers of two relative to a
- * `peak` that is raised, and the sums with it, only where a score lies more than `slack` above it; one vote a block
- * says so. Peaks and totals of warps, then of splits, are joined in their order: the same call gives the same bits. The
- * grid follows from the capacity alone; lengths are read on the device. Window, soft cap, ALiBi, lse; no block-sparse
- * mask. docs/kernels/softmax_attention.md has what was measured. */
-#include "gpu/lib/launch.h"
-#include "gpu/lib/softmax_call.h"
-#include "gpu/lib/stream.cuh"
-#include "gpu/lib/stream_plan.h"
+ * the columns of an mma and an online softmax of its own (gpu/lib/stream.cuh, gpu/lib/softmax_stream.cuh).
+ * docs/kernels/softmax_attention.md has what was measured. */
+#include "gpu/lib/softmax_stream.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr float log2_e = 1.44269504f, ln_2 = 0.693147182f;
-
-/* 2^(x - peak); 0 for x = -inf, also where peak is. */
-__device__ __forceinline__ float power_below(float x, float peak) {
-  return x == -INFINITY ? 0.0f : exp2_approx(x - peak);
-}
-
-/* ---- from scores to weights -------------------------------------------------------------------------- */
-
-constexpr float slack = 8.0f; /* weights stay below 2^8 */
-
-/* Scores here are log2(e) times those of the definition. peak is the same in all lanes that keep a head, total is each
- * lane's own. */
-template <int heads> struct softmax_weigher {
-  static constexpr int halo = 0;
-  static constexpr int halves = stream_held<heads>::halves, width = stream_held<heads>::width;
-  float scale, softcap, slope[width], peak[width], total[width];
-  int32_t first, last, lane;
-
-  __device__ __forceinline__ void begin(const softmax_params &p, const stream_run &run) {
-    lane = static_cast<int32_t>(threadIdx.x % 32);
-    softcap = p.softcap;
-    scale = softcap > 0.0f ? p.a.scale / softcap : p.a.scale * log2_e;
-    first = run.first;
-    last = run.last;
-    ASSAY_UNROLL
-    for (int i = 0; i < width; ++i) {
-      const int32_t head = run.kv_head * p.a.G + min(stream_kept_head<heads>(lane) + i, p.a.G - 1);
-      slope[i] = p.slopes != nullptr ? p.slopes[head] * log2_e : 0.0f;
-      peak[i] = -INFINITY;
-      total[i] = 0.0f;
-    }
-  }
-
-  /* The largest of a head's values in the warp. */
-  __device__ __forceinline__ static float highest(float x) {
-    ASSAY_UNROLL
-    for (int step = heads == 8 ? 4 : 2; step < 32; step *= 2)
-      x = fmaxf(x, __shfl_xor_sync(all_lanes, x, step));
-    return x;
-  }
-
-  /* Raises the peaks to what x asks for, and brings the sums down to them. */
-  template <int steps> __device__ __forceinline__ void raise(const float (&x)[halves][width], float (&sum)[steps][4]) {
-    float shrink[2];
-    ASSAY_UNROLL
-    for (int i = 0; i < width; ++i) {
-      const float top = fmaxf(peak[i], highest(fmaxf(x[0][i], x[halves - 1][i])));
-      shrink[i] = power_below(peak[i], top);
-      peak[i] = top;
-      total[i] *= shrink[i];
-    }
-    /* A lane's sums are those of the heads that it keeps; of both, where there are two. */
-    if constexpr (heads == 2) {
-      shrink[1] = __shfl_sync(all_lanes, shrink[0], 1);
-      shrink[0] = __shfl_sync(all_lanes, shrink[0], 0);
-    }
-    ASSAY_UNROLL
-    for (int i = 0; i < steps; ++i) {
-      ASSAY_UNROLL
-      for (int c = 0; c < 4; ++c)
-        sum[i][c] *= shrink[c % 2];
-    }
-  }
-
-  /* Scores of the keys that this lane keeps; -inf outside the row's keys. */
-  __device__ __forceinline__ void keep(const float (&score)[4], int32_t t, float (&x)[halves][width]) const {
-    stream_keep<heads>(score, lane % 4, x);
-    ASSAY_UNROLL
-    for (int h = 0; h < halves; ++h) {
-      const int32_t key = t + stream_kept_key<heads>(lane) + 8 * h;
-      const bool visible = key >= first && key <= last;
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i) {
-        float s = x[h][i] * scale;
-        if (softcap > 0.0f) s = softcap * log2_e * tanhf(s);
-        s += slope[i] * static_cast<float>(key - last);
-        x[h][i] = visible ? s : -INFINITY;
-      }
-    }
-  }
-
-  template <int steps>
-  __device__ __forceinline__ uint32_t weigh(const float (&x)[halves][width], int32_t, float *weight,
-                                            float (&sum)[steps][4]) {
-    float p[halves][width];
-    bool above = false, needed[halves] = {};
-    ASSAY_UNROLL
-    for (int h = 0; h < halves; ++h) {
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i)
-        above = above || x[h][i] > peak[i] + slack;
-    }
-    if (__any_sync(all_lanes, above)) raise(x, sum);
-    ASSAY_UNROLL
-    for (int h = 0; h < halves; ++h) {
-      ASSAY_UNROLL
-      for (int i = 0; i < width; ++i) {
-        p[h][i] = power_below(x[h][i], peak[i]);
-        total[i] += p[h][i];
-        needed[h] = needed[h] || p[h][i] != 0.0f;
-      }
-    }
-    stream_put_weights<heads>(p, lane, weight);
-    return stream_mask<heads>(needed);
-  }
-
-  /* Peaks and totals of the warp to shared memory: [heads], [heads]. */
-  __device__ __forceinline__ void put(float *to) {
-    ASSAY_UNROLL
-    for (int i = 0; i < width; ++i) {
-      ASSAY_UNROLL
-      for (int step = heads == 8 ? 4 : 2; step < 32; step *= 2)
-        total[i] += __shfl_xor_sync(all_lanes, total[i], step);
-      if (lane < heads / width) {
-        to[lane * width + i] = peak[i];
-        to[heads + lane * width + i] = total[i];
-      }
-    }
-  }
-};
-
-/* ---- joining runs ------------------------------------------------------------------------------------ */
-
-/* Sums over runs, of one head: the weights of a run are relative to its own peak. */
-struct softmax_sum {
-  float peak, total, sum;
-};
-
-__device__ __forceinline__ float normalised(const softmax_sum &s) {
-  return s.total == 0.0f ? 0.0f : s.sum / s.total;
-}
-
-__device__ __forceinline__ float lse_of(const softmax_sum &s) {
-  return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
-}
-
-/* Joins `runs` runs, `step` floats apart, in their order. */
-__device__ __forceinline__ softmax_sum joined(const float *peak, const float *total, const float *sum, int32_t runs,
-                                              int64_t step, int64_t sum_step) {
-  softmax_sum all = {-INFINITY, 0.0f, 0.0f};
-  for (int32_t r = 0; r < runs; ++r)
-    all.peak = fmaxf(all.peak, peak[r * step]);
-  for (int32_t r = 0; r < runs; ++r) {
-    const float by = power_below(peak[r * step], all.peak);
-    all.total += by * total[r * step];
-    all.sum += by * sum[r * sum_step];
-  }
-  return all;
-}
-
-/* ---- kernels ----------------------------------------------------------------------------------------- */
-
-/* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
-constexpr int softmax_stream_warps(int D, int heads) {
-  return D == 128 && heads == 8 ? 8 : 12;
-}
-
-/* A warp's shared memory: the walk's, then peaks and totals. */
-template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_floats<D, heads> + 2 * heads;
-
-/* softmax_stream: the keys of one (row, kv head), or one split of them.
- * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
- * Shared: softmax_shared_floats a warp: q, the weights of two blocks of 16 keys; then its sums, peaks, totals.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
- * Limit:  bytes: 2 * L * D * sizeof(T) a row and kv head. */
-template <class T, int D, int heads>
-__global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softmax_stream(softmax_params p) {
-  ASSAY_DYNAMIC_SHARED(float, shared);
-  constexpr int floats = softmax_shared_floats<D, heads>;
-  dependents_launch();
-  dependency_wait();
-  const attention_params &a = p.a;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
-  const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
-  const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
-  uint4 q[D / 32];
-  stream_load_query<T, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of(a, row, kv_head);
-  softmax_weigher<heads> weigher;
-  weigher.begin(p, run);
-  float sum[D / 16][4] = {};
-  float *const own = shared + thread / 32 * floats;
-  stream_walk<T, D, heads>(a, run, q, own, weigher, sum);
-  stream_put_sums<T, D, heads>(sum, own);
-  weigher.put(own + stream_shared_floats<D, heads>);
-  __syncthreads(); /* the warps' sums are there */
-
-  const int32_t count = a.G * D;
-  const float *const peaks = shared + stream_shared_floats<D, heads>;
-  for (int32_t i = thread; i < count; i += threads) {
-    const int32_t head = i / D;
-    const softmax_sum all = joined(peaks + head, peaks + heads + head, shared + i, threads / 32, floats, floats);
-    const int64_t at = segment * p.splits + blockIdx.y;
-    if (p.splits > 1) {
-      p.partial[at * count + i] = all.sum;
-      if (i % D == 0) p.partial_lse[at * 2 * a.G + head] = all.peak;
-      if (i % D == 0) p.partial_lse[at * 2 * a.G + a.G + head] = all.total;
-    } else {
-      static_cast<T *>(a.out)[segment * count + i] = from_float<T>(normalised(all));
-      if (p.lse != nullptr && i % D == 0) p.lse[segment * a.G + head] = lse_of(all);
-    }
-  }
-}
-
-constexpr int merge_threads = 128;
-
-/* softmax_stream_merge: joins the splits of a (row, kv head), in their order.
- * Grid: (N rows * H_kv). Block: 128. Shared: none. Arch: any. Limit: bytes: 4 G (D + 2) a split. */
-template <class T> __global__ void __launch_bounds__(merge_threads) softmax_stream_merge(softmax_params p) {
-  dependency_wait();
-  const attention_params &a = p.a;
-  const int64_t segment = blockIdx.x;
-  const int32_t count = a.G * a.D;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += merge_threads) {
-    const float *const peak = p.partial_lse + segment * p.splits * 2 * a.G + i / a.D;
-    const float *const partial = p.partial + segment * p.splits * count + i;
-    const softmax_sum all = joined(peak, peak + a.G, partial, p.splits, 2 * a.G, count);
-    static_cast<T *>(a.out)[segment * count + i] = from_float<T>(normalised(all));
-    if (p.lse != nullptr && i % a.D == 0) p.lse[segment * a.G + i / a.D] = lse_of(all);
-  }
-}
-
 /* ---- launcher ---------------------------------------------------------------------------------------- */
-
-stream_shape shape_of(const softmax_params &p) {
-  return stream_shape_of(p.a, softmax_stream_warps(p.a.D, stream_heads(p.a.G)));
-}
 
 assay_status plan_stream(const assay_call *call, softmax_plan *plan, assay_error *error) {
   ASSAY_TRY(softmax_read(call, plan, error));
-  ASSAY_TRY(expect_stream(call, plan->p.a, plan->types, error));
-  if (plan->p.sparse_block != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0", plan->p.sparse_block);
-  const stream_shape shape = shape_of(plan->p);
-  plan->p.splits = shape.splits;
-  plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D + 2);
-  return ASSAY_OK;
+  ASSAY_TRY(expect_stream_same(plan->types, error));
+  ASSAY_TRY(expect_stream(call, plan->p.a, error));
+  return softmax_stream_plan(plan, error);
 }
 
 assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *error) {
@@ -261,21 +23,10 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
   ASSAY_TRY(plan_stream(call, &plan, error));
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
   softmax_params &p = plan.p;
-  const stream_shape shape = shape_of(p);
-  (void)snprintf(env->path, sizeof env->path, "stream warps=%d splits=%d D=%d G=%d", shape.warps, shape.splits, p.a.D,
-                 p.a.G);
+  softmax_stream_path(p, env);
   if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  p.partial_lse = p.partial + p.a.N * p.a.H * shape.splits * p.a.D;
-  return stream_with(plan.types.q, p.a.D, p.a.G, [&](auto type, auto channels, auto columns) {
-    using T = typename decltype(type)::type;
-    constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
-    const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * shape.warps * softmax_shared_floats<D, heads>;
-    ASSAY_TRY(ASSAY_LAUNCH(error, (softmax_stream<T, D, heads>), launch_extent(segments, shape.splits),
-                           32 * shape.warps, shared, env->stream, p));
-    if (shape.splits == 1) return ASSAY_OK;
-    return ASSAY_LAUNCH(error, (softmax_stream_merge<T>), segments, merge_threads, 0, env->stream, p);
-  });
+  softmax_stream_place(&p, env->workspace);
+  return softmax_stream_launch<stream_same>(p, plan.types, launch_options(), env, error);
 }
 
 /* Scores, weights and sums stay in f32. ex2 and tanhf: 2 ulp. q . k is two chains of mma, of 16 products a step; sum p

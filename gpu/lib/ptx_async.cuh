@@ -497,6 +497,21 @@ __device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address,
 #endif
 }
 
+/* 8 bytes of such a stream; the address is a multiple of 8. */
+__device__ __forceinline__ void load_stream_8_if(uint2 *v, const void *address, bool on ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  if (!on) return;
+  if (reinterpret_cast<uintptr_t>(address) % 8 != 0)
+    assay_simt->fault("load_stream_8: address is not a multiple of 8", file, line);
+  *v = *static_cast<const uint2 *>(address);
+#else
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
+               "@p ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];\n}"
+               : "+r"(v->x), "+r"(v->y)
+               : "l"(address), "r"(on ? 1u : 0u));
+#endif
+}
+
 } /* namespace ASSAY_NS */
 
 #endif

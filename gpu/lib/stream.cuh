@@ -14,7 +14,14 @@
  * memory; one ballot tells every lane which keys any head needs, and V of the others is not read: the registers keep
  * what was there, 0 or the V of a key that was needed, and its weight is 0. V is one block behind K, and both are in
  * flight while the other is used. sum p v is an mma too, channels as rows: p is cut into three parts of T's width,
- * together the f32 p, which stand in columns of their own as far as there are any, and are added in the end. */
+ * together the f32 p, which stand in columns of their own as far as there are any, and are added in the end.
+ *
+ * T is the type of q, of the mma and of out; KV that of the cache: T itself, or fp8 with T bf16. Every fp8 number is a
+ * bf16, so codes are loaded, held, and decoded where they are used; the factors of the codes meet the scores and the
+ * sums. A lane's 16 bytes are 16 channels then, four k-steps:
+ *
+ *   K      keys g and g + 8, channels 64 i + 16 j .. + 15
+ *   V      keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes, with D = 64 8 */
 #ifndef ASSAY_GPU_LIB_STREAM_CUH
 #define ASSAY_GPU_LIB_STREAM_CUH
 
@@ -59,70 +66,158 @@ __device__ __forceinline__ int32_t stream_block_of(const paged_cache &cache, con
   return n >= begin && n < run.end ? row[n >> (cache.block_shift - 4)] : 0;
 }
 
-/* ---- K, q, V ----------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------------- */
 
-template <int D> struct stream_fragment { uint4 low[D / 32], high[D / 32]; }; /* keys g and g + 8 */
-
-/* at: of channel 8 j of key g. */
-template <class T, int D>
-__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at, stream_fragment<D> *k) {
-  const T *const low = element_at<T>(cache.k, at), *const high = element_at<T>(cache.k, at + 8 * cache.k_token);
-  ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i)
-    k->low[i] = load_stream_16(low + 32 * i);
-  ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i)
-    k->high[i] = load_stream_16(high + 32 * i);
+/* The two fp8 codes in the lower half, as bf16. Exact, NaN and infinities included. */
+template <class KV> __device__ __forceinline__ uint32_t stream_decode(uint32_t codes) {
+#ifdef ASSAY_SIMT
+  const KV low = {static_cast<uint8_t>(codes)}, high = {static_cast<uint8_t>(codes >> 8)};
+  return bits_of(to_float(low)) >> 16 | (bits_of(to_float(high)) & 0xFFFF0000u);
+#else
+  __half2_raw pair;
+  if constexpr (std::is_same_v<KV, e4m3>) {
+    pair = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  } else {
+    const uint32_t both = byte_permute(codes, 0u, 0x1404u); /* each the upper byte of an f16 */
+    memcpy(&pair, &both, sizeof pair);
+  }
+  const float2 f = __half22float2(__half2(pair));
+  return pack_pair<bf16>(f.x, f.y);
+#endif
 }
 
-/* This lane's fragments of q. */
-template <class T, int D, int heads>
+/* What q . k of the stored numbers is multiplied with: `base`, and the factor of the codes. Their product is kept in
+ * two parts: a score is rounded once, with fp8 as without. */
+template <class KV> struct stream_factor {
+  float high;
+  __device__ __forceinline__ void begin(float base, const attention_params &, int32_t) { high = base; }
+  __device__ __forceinline__ float times(float x) const { return x * high; }
+};
+struct stream_factor_of_codes {
+  float high, low;
+  __device__ __forceinline__ void begin(float base, const attention_params &a, int32_t kv_head) {
+    const float k_scale = k_scale_of(a.cache, kv_head);
+    high = base * k_scale;
+    low = fmaf(base, k_scale, -high);
+  }
+  __device__ __forceinline__ float times(float x) const {
+    const float product = x * high;
+    return fabsf(product) <= 3.40282347e38f ? fmaf(x, high, x * low) : product; /* an infinity has no second part */
+  }
+};
+template <> struct stream_factor<e4m3> : stream_factor_of_codes {};
+template <> struct stream_factor<e5m2> : stream_factor_of_codes {};
+
+/* A sum over V of the stored numbers, as one of V. */
+template <class KV>
+__device__ __forceinline__ float stream_value(float sum, const attention_params &a, int32_t kv_head) {
+  if constexpr (is_fp8<KV>::value) return sum * v_scale_of(a.cache, kv_head);
+  return sum;
+}
+
+/* ---- K, q, V ----------------------------------------------------------------------------------------- */
+
+template <class KV> constexpr int stream_width = 16 / static_cast<int>(sizeof(KV)); /* elements of 16 bytes */
+
+/* Keys g and g + 8. */
+template <class KV, int D> struct stream_fragment {
+  static constexpr int count = D / (4 * stream_width<KV>);
+  uint4 low[count], high[count];
+};
+
+/* at: of this lane's first channel of key g. */
+template <class KV, int D>
+__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at, stream_fragment<KV, D> *k) {
+  const KV *const low = element_at<KV>(cache.k, at), *const high = element_at<KV>(cache.k, at + 8 * cache.k_token);
+  ASSAY_UNROLL
+  for (int i = 0; i < k->count; ++i)
+    k->low[i] = load_stream_16(low + 4 * stream_width<KV> * i);
+  ASSAY_UNROLL
+  for (int i = 0; i < k->count; ++i)
+    k->high[i] = load_stream_16(high + 4 * stream_width<KV> * i);
+}
+
+/* This lane's fragments of q, in the order of its channels of K. */
+template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_query(const attention_params &a, int64_t row, int32_t kv_head,
                                                   uint4 (&q)[D / 32]) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t head = kv_head * a.G + min(lane / 4 % heads, a.G - 1);
-  const T *const from = element_at<T>(a.q, query_offset(a, row, head) + 8 * (lane % 4));
+  const T *const from = element_at<T>(a.q, query_offset(a, row, head) + stream_width<KV> * (lane % 4));
   ASSAY_UNROLL
   for (int i = 0; i < D / 32; ++i)
-    q[i] = *reinterpret_cast<const uint4 *>(from + 32 * i);
+    q[i] = *reinterpret_cast<const uint4 *>(from + (is_fp8<KV>::value ? 64 * (i / 2) + 8 * (i % 2) : 32 * i));
+}
+
+/* d += the products of four codes of K each way and as many channels of q. */
+template <class T, class KV>
+__device__ __forceinline__ void stream_step_of_codes(float (&d)[4], uint32_t low, uint32_t high, uint32_t q_first,
+                                                     uint32_t q_second) {
+  const uint32_t a[4] = {stream_decode<KV>(low & 0xFFFFu), stream_decode<KV>(high & 0xFFFFu),
+                         stream_decode<KV>(low >> 16), stream_decode<KV>(high >> 16)};
+  const uint32_t b[2] = {q_first, q_second};
+  mma_m16n8k16<T>(d, a, b);
 }
 
 /* Scores of 16 keys and 8 columns, not scaled. */
-template <class T, int D>
-__device__ __forceinline__ void stream_scores(const stream_fragment<D> &k, const uint4 *query, int32_t lane,
+template <class T, class KV, int D>
+__device__ __forceinline__ void stream_scores(const stream_fragment<KV, D> &k, const uint4 *query, int32_t lane,
                                               float (&score)[4]) {
   float other[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
     score[i] = 0.0f;
   ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i) {
-    const uint4 q = query[32 * i + lane];
-    const uint32_t a[4] = {k.low[i].x, k.high[i].x, k.low[i].y, k.high[i].y}, b[2] = {q.x, q.y};
-    mma_m16n8k16<T>(score, a, b);
-    const uint32_t c[4] = {k.low[i].z, k.high[i].z, k.low[i].w, k.high[i].w}, d[2] = {q.z, q.w};
-    mma_m16n8k16<T>(other, c, d);
+  for (int i = 0; i < k.count; ++i) {
+    if constexpr (is_fp8<KV>::value) {
+      const uint4 q = query[64 * i + lane], next = query[64 * i + 32 + lane];
+      stream_step_of_codes<T, KV>(score, k.low[i].x, k.high[i].x, q.x, q.y);
+      stream_step_of_codes<T, KV>(other, k.low[i].y, k.high[i].y, q.z, q.w);
+      stream_step_of_codes<T, KV>(score, k.low[i].z, k.high[i].z, next.x, next.y);
+      stream_step_of_codes<T, KV>(other, k.low[i].w, k.high[i].w, next.z, next.w);
+    } else {
+      const uint4 q = query[32 * i + lane];
+      const uint32_t a[4] = {k.low[i].x, k.high[i].x, k.low[i].y, k.high[i].y}, b[2] = {q.x, q.y};
+      mma_m16n8k16<T>(score, a, b);
+      const uint32_t c[4] = {k.low[i].z, k.high[i].z, k.low[i].w, k.high[i].w}, d[2] = {q.z, q.w};
+      mma_m16n8k16<T>(other, c, d);
+    }
   }
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
     score[i] += other[i];
 }
 
+/* A lane's share of four keys of V, in loads of 16 bytes, or of 8. */
+template <class KV, int D> struct stream_share {
+  static constexpr int bytes = D * static_cast<int>(sizeof(KV)) / 8, parts = bytes > 16 ? bytes / 16 : 1;
+  using load = std::conditional_t<bytes == 8, uint2, uint4>;
+  load of[4 * parts];
+};
+
+__device__ __forceinline__ void stream_load_if(uint4 *v, const void *address, bool on) {
+  load_stream_16_if(v, address, on);
+}
+__device__ __forceinline__ void stream_load_if(uint2 *v, const void *address, bool on) {
+  load_stream_8_if(v, address, on);
+}
+
 /* V of the keys whose bit is set in `live` (stream_mask's order); others keep what was there. Keys j, j + 8, j + 4,
- * j + 12. at: of channel 8 g of key j. */
-template <class T, int D>
+ * j + 12. at: of this lane's first channel of key j. */
+template <class KV, int D>
 __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int64_t at, uint32_t live, int32_t lane,
-                                                   uint4 (&v)[D / 16]) {
+                                                   stream_share<KV, D> &v) {
   const uint32_t mine = live >> (4 * (lane % 4));
   const int64_t step = 4 * cache.v_token;
-  const T *from = element_at<T>(cache.v, at);
+  constexpr int parts = stream_share<KV, D>::parts;
+  const KV *from = element_at<KV>(cache.v, at);
   ASSAY_UNROLL
   for (int s = 0; s < 4; ++s) { /* key j + 4 s */
     const int bit = 16 * (s % 2) + 2 * (s / 2), place = 2 * (s % 2) + s / 2;
     ASSAY_UNROLL
-    for (int half = 0; half < D / 64; ++half)
-      load_stream_16_if(&v[place * (D / 64) + half], from + 64 * half, (mine >> bit & 1u) != 0);
-    from = element_at<T>(from, step);
+    for (int half = 0; half < parts; ++half)
+      stream_load_if(&v.of[place * parts + half], from + 64 * half, (mine >> bit & 1u) != 0);
+    from = element_at<KV>(from, step);
   }
 }
 
@@ -214,11 +309,57 @@ template <int heads> __device__ __forceinline__ uint32_t stream_column(const uin
   return part[set];
 }
 
-/* sum[i][c] += over one block. Rows of step i: D = 128: channels 8 g + i and 64 + 8 g + i; 64: 8 g + 2 i and + 1. */
-template <class T, int D, int heads>
-__device__ __forceinline__ void stream_add(const uint4 (&v)[D / 16], const float *weight, int32_t lane,
+/* The channel in row g or, `upper`, g + 8 of step i of the sums. */
+template <class KV, int D> __device__ __forceinline__ int32_t stream_channel(int32_t g, int32_t i, int32_t upper) {
+  if (is_fp8<KV>::value || D == 64) return D / 8 * g + 2 * i + upper;
+  return 8 * g + i + 64 * upper;
+}
+
+/* A lane's fragment of V for step i of the sums. In a register: keys j, j + 8; j + 4, j + 12. */
+template <class KV, int D>
+__device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int i, uint32_t (&a)[4]) {
+  constexpr int parts = stream_share<KV, D>::parts;
+  if constexpr (is_fp8<KV>::value) {
+    const auto of = [&](int at) {
+      if constexpr (D == 64)
+        return i / 2 == 0 ? v.of[at].x : v.of[at].y;
+      else
+        return i / 2 == 0 ? v.of[at].x : i / 2 == 1 ? v.of[at].y : i / 2 == 2 ? v.of[at].z : v.of[at].w;
+    };
+    ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half) { /* two channels of two keys, 8 apart */
+      const uint32_t codes = byte_permute(of(2 * half), of(2 * half + 1), i % 2 != 0 ? 0x7362u : 0x5140u);
+      a[2 * half] = stream_decode<KV>(codes & 0xFFFFu);
+      a[2 * half + 1] = stream_decode<KV>(codes >> 16);
+    }
+  } else {
+    const int word = D == 128 ? i / 2 : i;
+    const auto of = [&](int at) {
+      return word == 0 ? v.of[at].x : word == 1 ? v.of[at].y : word == 2 ? v.of[at].z : v.of[at].w;
+    };
+    const auto pair = [&](int at, bool upper) { /* one channel of two keys, 8 apart */
+                                                return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
+    };
+    if constexpr (D == 128) {
+      const bool upper = i % 2 != 0;
+      a[0] = pair(0, upper);
+      a[1] = pair(1, upper);
+      a[2] = pair(2 * parts, upper);
+      a[3] = pair(2 * parts + 1, upper);
+    } else {
+      a[0] = pair(0, false);
+      a[1] = pair(0, true);
+      a[2] = pair(2, false);
+      a[3] = pair(2, true);
+    }
+  }
+}
+
+/* sum[i][c] += over one block. */
+template <class T, class KV, int D, int heads>
+__device__ __forceinline__ void stream_add(const stream_share<KV, D> &v, const float *weight, int32_t lane,
                                            float (&sum)[D / 16][4]) {
-  constexpr int sets = stream_sets<heads>, parts = D / 64;
+  constexpr int sets = stream_sets<heads>;
   const int32_t g = lane / 4;
   const float *const mine = weight + lane % 4 * heads + g % heads;
   uint32_t low[3], high[3], b[sets][2];
@@ -232,24 +373,8 @@ __device__ __forceinline__ void stream_add(const uint4 (&v)[D / 16], const float
   }
   ASSAY_UNROLL
   for (int i = 0; i < D / 16; ++i) {
-    const int word = D == 128 ? i / 2 : i;
-    const auto of = [&](int at) { return word == 0 ? v[at].x : word == 1 ? v[at].y : word == 2 ? v[at].z : v[at].w; };
-    const auto pair = [&](int at, bool upper) { /* one channel of two keys, 8 apart */
-                                                return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
-    };
     uint32_t a[4];
-    if constexpr (D == 128) {
-      const bool upper = i % 2 != 0;
-      a[0] = pair(0, upper);
-      a[1] = pair(1, upper);
-      a[2] = pair(2 * parts, upper);
-      a[3] = pair(2 * parts + 1, upper);
-    } else {
-      a[0] = pair(0, false);
-      a[1] = pair(0, true);
-      a[2] = pair(2, false);
-      a[3] = pair(2, true);
-    }
+    stream_values<KV, D>(v, i, a);
     ASSAY_UNROLL
     for (int set = 0; set < sets; ++set)
       mma_m16n8k16<T>(sum[i], a, b[set]);
@@ -257,7 +382,7 @@ __device__ __forceinline__ void stream_add(const uint4 (&v)[D / 16], const float
 }
 
 /* Adds the parts, and puts the sums to shared memory: [heads][D], over the walk's. */
-template <class T, int D, int heads>
+template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *shared) {
   constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same sums; steps that a lane writes */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
@@ -270,7 +395,7 @@ __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *
       for (int step = heads / 2; step < 4; step *= 2)
         sum[i][c] += __shfl_xor_sync(all_lanes, sum[i][c], step);
       const int32_t head = heads == 2 ? c % 2 : 2 * (j % (heads / 2)) + c % 2;
-      const int32_t channel = D == 128 ? 8 * g + i + 64 * (c / 2) : 8 * g + 2 * i + c / 2;
+      const int32_t channel = stream_channel<KV, D>(g, i, c / 2);
       if (j / (4 / copies) == i / each) shared[head * D + channel] = sum[i][c] * (1.0f / stream_unit<T>);
     }
   }
@@ -291,7 +416,7 @@ constexpr int stream_shared_floats =
  *   weigher.keep(score, t, kept)   what it needs of the scores of keys t .. t + 15, by lane
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
  * shared: stream_shared_floats of the warp's own. */
-template <class T, int D, int heads, class Weigher>
+template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[D / 32],
                                             float *shared, Weigher &weigher, float (&sum)[D / 16][4]) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
@@ -301,17 +426,19 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   const bool inside = Weigher::halo > 0 && begin > run.origin;
   const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
   int64_t block = stream_block_of(cache, run, begin, begin), next = stream_block_of(cache, run, begin + 1, begin);
-  const int64_t k_lane = run.kv_head * cache.k_head + g * cache.k_token + 8 * j;
-  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token + 8 * g;
+  const int64_t k_lane = run.kv_head * cache.k_head + g * cache.k_token + stream_width<KV> * j;
+  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
+                         stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
 
-  stream_fragment<D> k, edge = {};
+  stream_fragment<KV, D> k, edge = {};
   if constexpr (Weigher::halo > 0) {
     const int64_t at = left * cache.k_block + ((stream_keys * (begin - 1) & slots) + 8) * cache.k_token + k_lane;
     ASSAY_UNROLL
-    for (int i = 0; i < D / 32; ++i)
-      load_stream_16_if(&edge.high[i], element_at<T>(cache.k, at + 32 * i), inside && g >= 8 - Weigher::halo);
+    for (int i = 0; i < edge.count; ++i)
+      load_stream_16_if(&edge.high[i], element_at<KV>(cache.k, at + 4 * stream_width<KV> * i),
+                        inside && g >= 8 - Weigher::halo);
   }
-  stream_load_keys<T, D>(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
+  stream_load_keys<KV, D>(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
 
   uint4 *const query = reinterpret_cast<uint4 *>(shared); /* each lane its own: in registers they would be too many */
   float *const weights = shared + stream_query_floats<D>;
@@ -321,31 +448,31 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   if constexpr (Weigher::halo > 0) {
     if (inside) {
       float score[4];
-      stream_scores<T, D>(edge, query, lane, score);
+      stream_scores<T, KV, D>(edge, query, lane, score);
       weigher.edge(score, stream_keys * (begin - 1));
     }
   }
 
-  uint4 v[D / 16] = {};
+  stream_share<KV, D> v = {};
   for (int32_t n = run.begin; n < run.end; ++n) {
     float score[4], kept[stream_held<heads>::halves][stream_held<heads>::width];
-    stream_scores<T, D>(k, query, lane, score);
+    stream_scores<T, KV, D>(k, query, lane, score);
     weigher.keep(score, stream_keys * n, kept);
     if (n + 1 < run.end)
-      stream_load_keys<T, D>(cache, next * cache.k_block + (stream_keys * (n + 1) & slots) * cache.k_token + k_lane,
-                             &k);
+      stream_load_keys<KV, D>(cache, next * cache.k_block + (stream_keys * (n + 1) & slots) * cache.k_token + k_lane,
+                              &k);
     const int32_t after = stream_block_of(cache, run, n + 2, begin);
     float *const now = weights + (n & 1) * stream_keys * heads, *const before =
                                                                     weights + (~n & 1) * stream_keys * heads;
-    if (n > run.begin) stream_add<T, D, heads>(v, before, lane, sum);
+    if (n > run.begin) stream_add<T, KV, D, heads>(v, before, lane, sum);
     const uint32_t live = weigher.weigh(kept, stream_keys * n, now, sum);
-    stream_load_values<T, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
-                             lane, v);
+    stream_load_values<KV, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
+                              lane, v);
     __syncwarp(); /* the weights are there; those before are used up */
     block = next;
     next = after;
   }
-  stream_add<T, D, heads>(v, weights + (~run.end & 1) * stream_keys * heads, lane, sum);
+  stream_add<T, KV, D, heads>(v, weights + (~run.end & 1) * stream_keys * heads, lane, sum);
 }
 
 } // namespace ASSAY_NS

@@ -11,6 +11,8 @@ namespace ASSAY_NS {
 
 constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
 
+constexpr int stream_merge_threads = 128;
+
 struct stream_shape {
   int32_t warps, splits;
 };
@@ -38,26 +40,42 @@ inline bool stream_aligned(const assay_tensor *tensor) {
   return aligned;
 }
 
-/* Refuses what no streamed decode takes. */
-inline assay_status expect_stream(const assay_call *call, const attention_params &a, const attention_types &types,
-                                  assay_error *error) {
-  int64_t layout;
-  ASSAY_TRY(attention_integer(call, "layout", 0, 2, &layout, error));
-  if (layout == 2) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
+/* Types of q and the cache: 16 bits, one for both. */
+inline assay_status expect_stream_same(const attention_types &types, assay_error *error) {
   if (types.q != ASSAY_BF16 && types.q != ASSAY_F16)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype %s, allowed bf16, f16", assay_dtype_name(types.q));
   if (types.kv != types.q)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s, allowed %s", assay_dtype_name(types.kv),
                       assay_dtype_name(types.q));
+  return ASSAY_OK;
+}
+
+/* Types of q and the cache: bf16, and fp8 with factors. */
+inline assay_status expect_stream_fp8(const attention_types &types, assay_error *error) {
+  if (types.q != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype %s, allowed bf16", assay_dtype_name(types.q));
+  if (types.kv != ASSAY_E4M3 && types.kv != ASSAY_E5M2)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s, allowed e4m3, e5m2",
+                      assay_dtype_name(types.kv));
+  return ASSAY_OK;
+}
+
+/* Refuses what no streamed decode takes, whatever the types. query: the argument that the walk reads its queries from;
+ * NULL: none. */
+inline assay_status expect_stream(const assay_call *call, const attention_params &a, assay_error *error,
+                                  const char *query = "q") {
+  int64_t layout;
+  ASSAY_TRY(attention_integer(call, "layout", 0, 2, &layout, error));
+  if (layout == 2) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
   if (a.G != 1 && a.G != 2 && a.G != 4 && a.G != 8)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed 1, 2, 4, 8", a.G);
   if (a.cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << a.cache.block_shift);
-  const char *const streamed[] = {"q", "k_cache", "v_cache"};
+  const char *const streamed[] = {query, "k_cache", "v_cache"};
   for (const char *name : streamed)
-    if (!stream_aligned(named_tensor(call, name)))
+    if (name != NULL && !stream_aligned(named_tensor(call, name)))
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                         "%s: found a base or stride that is no multiple of 16 bytes, allowed multiples", name);
   if (a.N * a.H_kv > launch_max_grid_x)
@@ -71,29 +89,53 @@ inline int64_t stream_workspace(const attention_params &a, stream_shape shape, i
   return shape.splits > 1 ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-/* Calls use(type_tag<T>, D, heads as integral constants). */
+/* Types that a file compiles its kernels for. of(types, use) calls use(type_tag<T>, type_tag<KV>). */
+struct stream_same {
+  template <class Use> static assay_status of(const attention_types &types, Use use) {
+#ifndef ASSAY_FEW_TYPES
+    if (types.q == ASSAY_F16) return use(type_tag<f16>(), type_tag<f16>());
+#endif
+    return use(type_tag<bf16>(), type_tag<bf16>());
+  }
+};
+struct stream_fp8 {
+  template <class Use> static assay_status of(const attention_types &types, Use use) {
+#ifndef ASSAY_FEW_TYPES
+    if (types.kv == ASSAY_E5M2) return use(type_tag<bf16>(), type_tag<e5m2>());
+#endif
+    return use(type_tag<bf16>(), type_tag<e4m3>());
+  }
+};
+
+struct stream_bf16 {
+  template <class Use> static assay_status of(const attention_types &types, Use use) {
+    if (types.kv == ASSAY_BF16) return use(type_tag<bf16>(), type_tag<bf16>());
+    return stream_fp8::of(types, use);
+  }
+};
+
+/* Calls use(type_tag<T>, type_tag<KV>, D, heads as integral constants). */
 template <int value> struct number { static constexpr int is = value; };
 
-template <class Use> assay_status stream_with(assay_dtype dtype, int32_t D, int32_t G, Use use) {
-  const auto with_heads = [&](auto type, auto channels) {
-    if (stream_heads(G) == 2) return use(type, channels, number<2>());
-    if (stream_heads(G) == 4) return use(type, channels, number<4>());
-    return use(type, channels, number<8>());
+template <class Types, class Use>
+assay_status stream_with(const attention_types &types, int32_t D, int32_t G, Use use) {
+  const auto with_heads = [&](auto type, auto cached, auto channels) {
+    if (stream_heads(G) == 2) return use(type, cached, channels, number<2>());
+    if (stream_heads(G) == 4) return use(type, cached, channels, number<4>());
+    return use(type, cached, channels, number<8>());
   };
-  const auto with_D = [&](auto type) {
-    return D == 64 ? with_heads(type, number<64>()) : with_heads(type, number<128>());
-  };
-#ifndef ASSAY_FEW_TYPES
-  if (dtype == ASSAY_F16) return with_D(type_tag<f16>());
-#endif
-  return with_D(type_tag<bf16>());
+  return Types::of(types, [&](auto type, auto cached) {
+    return D == 64 ? with_heads(type, cached, number<64>()) : with_heads(type, cached, number<128>());
+  });
 }
 
 /* dtype | kv_dtype | layout | mode. */
 #ifdef ASSAY_FEW_TYPES
-#define STREAM_CLAIMS "bf16|same|nhd,hnd|decode"
+#define STREAM_CLAIMS     "bf16|same|nhd,hnd|decode"
+#define STREAM_FP8_CLAIMS "bf16|e4m3|nhd,hnd|decode"
 #else
-#define STREAM_CLAIMS "f16,bf16|same|nhd,hnd|decode"
+#define STREAM_CLAIMS     "f16,bf16|same|nhd,hnd|decode"
+#define STREAM_FP8_CLAIMS "bf16|e4m3,e5m2|nhd,hnd|decode"
 #endif
 
 } // namespace ASSAY_NS
