@@ -84,9 +84,10 @@ constexpr int few_taps = 3;
 template <assay_dtype dtype> assay_status plan_mma(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   ASSAY_TRY(expect_mma(plan->p.a, plan->types, dtype, error));
-  if (dtype == ASSAY_F16 && plan->p.hi > 65504.0f)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "hi: found %.9g, allowed up to 65504, the largest f16",
-                      static_cast<double>(plan->p.hi));
+  const float most = fmaxf(fabsf(plan->p.lo), fabsf(plan->p.hi));
+  if (dtype == ASSAY_F16 && most > 65504.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed up to 65504, the largest f16",
+                      static_cast<double>(most));
   return ASSAY_OK;
 }
 

@@ -16,7 +16,7 @@ assay_status plan_stream(const assay_call *call, mmha_plan *plan, int64_t *bytes
 
 assay_status supports(const assay_call *call, assay_error *error) {
   mmha_plan plan;
-  int64_t bytes;
+  int64_t bytes = 0;
   return plan_stream(call, &plan, &bytes, error);
 }
 
@@ -28,7 +28,7 @@ assay_status workspace(const assay_call *call, int64_t *bytes, assay_error *erro
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   mmha_plan plan;
-  int64_t bytes;
+  int64_t bytes = 0;
   ASSAY_TRY(plan_stream(call, &plan, &bytes, error));
   ASSAY_TRY(expect_workspace(env, bytes, error));
   return launch_step_stream<fused_source>(plan.p, plan.types, plan.rows, true, env, error);
