@@ -11,12 +11,14 @@ namespace {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147182f;
 
-/* general: a soft cap, ALiBi; else neither, and scores are compared as they come. */
+/* general: a soft cap, ALiBi; else neither, and scores are compared as they come: the scale multiplies differences
+ * only, so that the largest weight is 1, however large the scores. */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
 
-  float slope;                        /* general: in base 2 */
-  float peak[2], total[2], shrink[2]; /* of the row and the row 8 further; total: of this lane's keys; peak in base 2 */
+  /* Of the row and the row 8 further. peak: in base 2 if general; total: of this lane's keys. */
+  float peak[2], total[2], shrink[2];
+  float slope;  /* general: in base 2 */
   int32_t last; /* the last key that the thread's first row sees, counted from the thread's first token of tile 0 */
 
   PREFILL_FUNCTION void start(const softmax_params &p, int32_t head, int32_t position) {
@@ -50,15 +52,15 @@ template <bool general> struct softmax_weights {
         if (masked && (t > stop || t < begin)) s = -INFINITY;
         most = fmaxf(most, s);
       }
-      const float top = fmaxf(peak[h], group_max<4>(most) * factor);
+      const float top = fmaxf(peak[h], group_max<4>(most));
       const float base = top == -INFINITY ? 0.0f : top; /* -inf less -inf is never formed */
-      shrink[h] = exp2_approx(peak[h] - base);
+      shrink[h] = exp2_approx((peak[h] - base) * factor);
       peak[h] = top;
       float sum = 0.0f;
       ASSAY_UNROLL
       for (int t = 0; t < 16; ++t) {
         float &s = S[t / 2][2 * h + t % 2];
-        s = exp2_approx(fmaf(s, factor, -base));
+        s = exp2_approx((s - base) * factor);
         sum += s;
       }
       total[h] = fmaf(total[h], shrink[h], sum);
@@ -84,7 +86,7 @@ template <bool general> struct softmax_weights {
       factor[h] = seen ? 1.0f / sum : 0.0f;
       if (p.lse == nullptr || row + 8 * h >= item.rows || lane_id() % 4 != 0) continue;
       p.lse[(item.row + row + 8 * h) * static_cast<int64_t>(p.a.H) + item.head] =
-          seen ? fmaf(peak[h], ln_2, logf(sum)) : -INFINITY;
+          seen ? fmaf(peak[h], general ? ln_2 : p.a.scale, logf(sum)) : -INFINITY;
     }
   }
 };

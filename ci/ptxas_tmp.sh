@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# ptxas.sh: compiles every gpu/**/*.cu for sm_90a and reads what the assembler says of each kernel. Needs nvcc,
+# no GPU. Fails on spills, stack frames, remarks C75xx (serialised wgmma, ignored setmaxnreg) and on a kernel
+# without a row in docs/kernels/registers.tsv; registers or shared memory that differ from the table are
+# printed. `--update` rewrites the table. `--selftest` plants a spill and expects the failure.
+# Status 77 without nvcc (CTest: skipped). `ci/ptxas.sh FILE.cu...` looks at these only, without the table.
+# shellcheck source=ci/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+nvcc=$(find_nvcc) || { echo "ptxas: no nvcc here: skipped"; exit 77; }
+table=$root/docs/kernels/registers.tsv
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+demangle=$(command -v "$(dirname "$nvcc")/cu++filt" || command -v cu++filt || command -v c++filt || true)
+
+# assemble FILE OUT: the assembler's report, or status 1 with the compiler's words.
+assemble() {
+  "$nvcc" -gencode=arch=compute_90a,code=sm_90a -std=c++17 -I"$root" -I"$root/include" -I"$root/gpu" -Xptxas -v -cubin -o "$work/out.cubin" "$1" >"$2" 2>&1
+}
+
+# rows FILE REPORT: kernel, registers, static shared bytes, stack, spill stores, spill loads; tab separated.
+rows() {
+  awk -v file="$1" '
+    function flush() { if (name != "") printf "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", file, name, registers, shared, stack, stores, loads; name = "" }
+    /Compiling entry function/ { flush(); split($0, part, "\047"); name = part[2]; registers = shared = stack = stores = loads = 0 }
+    /Function properties for/ { other = ($NF != name) }
+    /bytes stack frame/ {
+      match($0, /[0-9]+ bytes stack frame/); n = substr($0, RSTART) + 0
+      match($0, /[0-9]+ bytes spill stores/); s = substr($0, RSTART) + 0
+      match($0, /[0-9]+ bytes spill loads/); l = substr($0, RSTART) + 0
+      if (n > stack) stack = n
+      stores += s; loads += l
+    }
+    /Used [0-9]+ registers/ {
+      match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5) + 0
+      if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART) + 0
+    }
+    END { flush() }' "$2" >"$work/raw"
+  # Short names: without the namespace, the return type and the argument list.
+  if [ -n "$demangle" ]; then cut -f2 "$work/raw" | "$demangle" >"$work/names"; else cut -f2 "$work/raw" >"$work/names"; fi
+  sed -i -e 's/^void //; s/assay_cuda_device:://g; s/(anonymous namespace):://g; s/<unnamed>:://g; s/(bool)1/true/g; s/(bool)0/false/g; s/([a-z ]*)\([0-9]\)/\1/g' -e 's/(.*$//' "$work/names"
+  paste "$work/names" "$work/raw" | awk -F'\t' -v OFS='\t' '{ print $2, $1, $4, $5, $6, $7, $8 }'
+}
+
+# faults REPORT ROWS: prints what is not allowed.
+faults() {
+  awk -F'\t' '$5 > 0 || $6 > 0 || $7 > 0 { printf "ptxas: %s: %s: %d bytes of stack frame, %d of spill stores, %d of spill loads; none is allowed\n", $1, $2, $5, $6, $7 }' "$2"
+  grep -E '\(C75[0-9][0-9]\)|C75[0-9][0-9]' "$1" | sed 's/^/ptxas: remark: /' || true
+}
+
+# Two thousand bytes that every thread indexes at run time: local memory, surely.
+selftest() {
+  cat >"$work/spill.cu" <<'CU'
+__global__ void spill(float *out, const int *index) {
+  float kept[512];
+  for (int i = 0; i < 512; ++i) kept[i] = out[i * 7 + threadIdx.x];
+  for (int i = 0; i < 512; ++i) kept[index[i] & 511] += kept[index[i + 1] & 511];
+  out[threadIdx.x] = kept[index[3] & 511];
+}
+CU
+  cat >"$work/plain.cu" <<'CU'
+__global__ void plain(float *out) { out[threadIdx.x] = 1.0f; }
+CU
+  if ! "$0" "$work/plain.cu" >"$work/said"; then
+    cat "$work/said"
+    echo "ptxas selftest: a plain kernel fails"
+    exit 1
+  fi
+  if "$0" "$work/spill.cu" >"$work/said"; then
+    echo "ptxas selftest: a planted stack frame passes"
+    exit 1
+  fi
+  grep -q 'spill.cu: spill: .*stack frame' "$work/said" || { cat "$work/said"; echo "ptxas selftest: the planted stack frame is not named"; exit 1; }
+  printf 'ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n' >"$work/remark"
+  : >"$work/none"
+  [ -n "$(faults "$work/remark" "$work/none")" ] || { echo "ptxas selftest: a remark C7510 passes"; exit 1; }
+  echo "ptxas selftest: a plain kernel passes; a stack frame and a remark are seen"
+  exit 0
+}
+
+mode=check
+files=()
+for word in "$@"; do
+  case $word in
+    --update) mode=update ;;
+    --selftest) selftest ;;
+    -*) die 2 "unknown option $word; allowed: --update, --selftest" ;;
+    *) files+=("$word"); mode=named ;;
+  esac
+done
+if [ "${#files[@]}" -eq 0 ]; then mapfile -t files < <(cd "$root" && find gpu -name '*.cu' | sort); fi
+cd "$root" || exit 2
+
+bad=0
+: >"$work/all"
+for file in "${files[@]}"; do
+  if ! assemble "$file" "$work/report"; then
+    cat "$work/report"
+    echo "ptxas: $file: does not compile"
+    bad=1
+    continue
+  fi
+  name=$file
+  case $file in /*) name=$(basename "$file") ;; esac
+  rows "$name" "$work/report" >"$work/rows"
+  cat "$work/rows" >>"$work/all"
+  faults "$work/report" "$work/rows" >"$work/faults"
+  if [ -s "$work/faults" ]; then
+    cat "$work/faults"
+    bad=1
+  fi
+done
+
+{
+  printf 'file\tkernel\tregisters\tshared\n'
+  cut -f1-4 "$work/all" | LC_ALL=C sort
+} >"$work/table"
+cp "$work/table" /tmp/h1x/table; case $mode in
+  update)
+    cp "$work/table" "$table"
+    echo "ptxas: wrote ${table#"$root"/}: $(($(wc -l <"$work/table") - 1)) kernels"
+    ;;
+  check)
+    [ -e "$table" ] || { echo "ptxas: docs/kernels/registers.tsv is missing; write it with: ci/ptxas.sh --update"; exit 1; }
+    awk -F'\t' '
+      FNR == 1 { next }
+      FNR == NR { was[$1 FS $2] = $3 FS $4; next }
+      {
+        key = $1 FS $2
+        seen[key] = 1
+        if (!(key in was)) { printf "ptxas: %s: %s: no row in docs/kernels/registers.tsv; add it with: ci/ptxas.sh --update\n", $1, $2; bad = 1 }
+        else if (was[key] != $3 FS $4) { split(was[key], old, FS); printf "ptxas: drift: %s: %s: %s registers and %s bytes shared, the table says %s and %s\n", $1, $2, $3, $4, old[1], old[2] }
+      }
+      END {
+        for (key in was) if (!(key in seen)) { split(key, part, FS); printf "ptxas: drift: %s: %s: in the table, but gone\n", part[1], part[2] }
+        exit bad
+      }' "$table" "$work/table" || bad=1
+    ;;
+esac
+printf 'ptxas: %d kernels in %d files for sm_90a: %s\n' "$(wc -l <"$work/all")" "${#files[@]}" "$([ $bad -eq 0 ] && echo 'no spill, no stack frame' || echo FAILED)"
+exit $bad
