@@ -31,8 +31,8 @@ void race_quiet(bool begin);           /* accesses of the running thread do not 
 void race_atomic(const void *address); /* before a relaxed atomic of the running thread */
 void race_fence();
 void race_read(const void *from, size_t bytes); /* the running thread reads, by way of the copy engine */
-void race_made(uint64_t *word);       /* the running thread writes a word that from then on is a barrier's, */
-void race_used(const uint64_t *word); /* touches it as one: atomically */
+void race_made(uint64_t *word);                 /* the running thread writes a word that from then on is a barrier's, */
+void race_used(const uint64_t *word);           /* touches it as one: atomically */
 
 #else
 
