@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # report_browser.sh BUILD: the page of `assay report` in a real browser: what it must show is there, what a case's name
-# or message says stays text, nothing is fetched, the console is silent. Status 77 where there is no chromium.
+# or message says stays text, nothing is fetched, the console is silent; it can be read in the dark and on paper. Status 77 where there is no chromium.
 set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -22,9 +22,11 @@ E2
 "$assay" report "$work/evil.jsonl" -o "$work/evil.html" >"$work/text" && { echo 'FAIL a failing case gave exit 0'; failed=1; }
 
 # load NAME: the document as the browser sees it after its scripts ran; whatever it logged.
-load() {
-  "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --enable-logging=stderr --v=0 \
-    --virtual-time-budget=3000 --dump-dom "file://$work/$1.html" >"$work/$1.dom" 2>"$work/$1.log" || { echo "FAIL the browser ended with status $?"; failed=1; }
+load() { # load NAME [OPTIONS...]
+  local page=$1
+  shift
+  "$browser" "$@" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --enable-logging=stderr --v=0 \
+    --virtual-time-budget=3000 --dump-dom "file://$work/$page.html" >"$work/$page.dom" 2>"$work/$page.log" || { echo "FAIL the browser ended with status $?"; failed=1; }
 }
 has() { grep -qE -- "$2" "$work/$1.dom" || { echo "FAIL $1: not there: $2"; failed=1; }; }
 lacks() { ! grep -qE -- "$2" "$work/$1.dom" || { echo "FAIL $1: there: $2"; failed=1; }; }
@@ -50,6 +52,89 @@ has evil '<h2 id="mutants"'
 lacks evil '<script>(console|document\.title)'
 lacks evil '<(img|u|s|q|em)>'
 silent evil
+
+# ---- light, dark, paper: colours and breaks as the browser computes them -------------------------------------
+# measured NAME PAGE SED [OPTIONS...]: the page with a script that measures it. Words on what is behind them need a contrast of
+# 4.5, marks of plots and legends 3; nothing may be cut off at the right.
+measured() {
+  local name=$1 page=$2 change=$3
+  shift 3
+  sed "$change" "$work/$page.html" >"$work/$name.html"
+  cat >>"$work/$name.html" <<'E2'
+<script>
+dispatchEvent(new Event('beforeprint'));
+document.querySelectorAll('details').forEach(d => { document.body.dataset.folds = d.open ? 'open' : 'closed'; });
+const rgb = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m; };
+const light = c => { const f = c.slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2]; };
+const behind = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c) return c; } return [255, 255, 255]; };
+const contrast = (a, b) => { const x = light(a), y = light(b); return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05); };
+const least = { words: [99, ''], marks: [99, ''] };
+const look = (kind, e, colour) => { const c = rgb(colour); if (!c) return; const k = contrast(c, behind(e.closest('svg') || e.parentElement));
+  if (k < least[kind][0]) least[kind] = [k, e.tagName + '.' + (e.getAttribute('class') || '')]; };
+document.querySelectorAll('body *').forEach(e => {
+  const s = getComputedStyle(e), own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!e.getClientRects().length || e.tagName === 'SCRIPT' || e.tagName === 'TITLE') return;
+  if (e.namespaceURI.endsWith('svg')) {
+    if (e.tagName === 'text') look('words', e, s.fill);
+    else if (e.matches('.dot,.bar')) look('marks', e, s.fill);
+    else if (e.matches('.mark,.wisk,.box,.limit')) look('marks', e, s.stroke);
+  } else if (e.matches('.legend i')) look('marks', e, s.backgroundColor);
+  else if (own) { const c = rgb(s.color); const k = contrast(c, behind(e)); if (k < least.words[0]) least.words = [k, e.tagName + '.' + e.className]; }
+});
+const style = (q, key) => { const e = document.querySelector(q); return e ? getComputedStyle(e)[key] : 'none'; };
+const cut = [...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth + 1);
+Object.assign(document.body.dataset, { ground: style('body', 'backgroundColor').replace(/ /g, ''), fg: style('body', 'color').replace(/ /g, ''),
+  words: least.words[0].toFixed(2), wordsAt: least.words[1], marks: least.marks[0].toFixed(2), marksAt: least.marks[1], cut: cut.length, cutAt: cut.map(e => e.textContent.slice(0, 40) + ' ' + e.scrollWidth).join('; '),
+  legible: least.words[0] >= 4.5 && least.marks[0] >= 3, nav: style('nav', 'display'), heading: style('h3', 'breakAfter'),
+  legend: style('.legend', 'breakAfter'), lead: style('tr.lead', 'breakAfter'), table: style('.wide', 'breakInside'), plot: style('svg.plot', 'breakInside') });
+</script>
+E2
+  load "$name" "$@"
+  silent "$name"
+  grep -oE '<body [^>]*>' "$work/$name.dom" | head -n 1 >"$work/$name.body"
+}
+says() { grep -qE -- "data-$2=\"$3\"" "$work/$1.body" || { echo "FAIL $1: $2 is not $3: $(cat "$work/$1.body")"; failed=1; }; }
+differ() { ! cmp -s <(grep -oE "data-$3=\"[^\"]*\"" "$work/$1.body") <(grep -oE "data-$3=\"[^\"]*\"" "$work/$2.body") || { echo "FAIL $1 and $2: the same $3"; failed=1; }; }
+dark=--blink-settings=preferredColorScheme=0
+light=--blink-settings=preferredColorScheme=1
+paper='s/@media print/@media all/; s/@media screen and/@media print and/' # as if the window, as wide as a sheet, were one
+for page in run evil; do
+  measured "$page.light" $page '' $light
+  measured "$page.dark" $page '' $dark
+  measured "$page.paper" $page "$paper" $dark --window-size=720,1000
+  says $page.light ground 'rgb\(255,255,255\)'
+  says $page.paper ground 'rgb\(255,255,255\)'
+  says $page.dark ground 'rgb\([0-4]?[0-9],[0-4]?[0-9],[0-4]?[0-9]\)'
+  for look in light dark paper; do says $page.$look legible true; done
+  differ $page.light $page.dark ground
+  differ $page.light $page.dark fg
+  says $page.light nav flex
+  says $page.paper nav none
+  says $page.paper cut 0
+  says $page.paper table avoid
+done
+says run.paper heading avoid
+says run.paper legend avoid
+says run.paper lead avoid
+says run.paper plot avoid
+says run.light heading auto
+says run.paper folds open
+# On paper indeed: the printed page has sheets, and is no picture of the screen.
+"$browser" $dark --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --no-pdf-header-footer \
+  --print-to-pdf="$work/run.pdf" "file://$work/run.html" >"$work/run.log" 2>&1 || { echo 'FAIL the page cannot be printed'; failed=1; }
+[ "$(head -c 5 "$work/run.pdf")" = '%PDF-' ] || { echo 'FAIL the printed page is no PDF'; failed=1; }
+
+# The check itself: words that are as dark as what is behind them, and a sheet that is too narrow.
+planted() { # planted NAME KEY VALUE: what was found of a page that was spoiled
+  if (says "$1" "$2" "$3"; [ "$failed" -eq 0 ]) >/dev/null; then echo "FAIL $1 went unnoticed"; failed=1; fi
+}
+measured planted_grey run 's/--dim:#9aa5af/--dim:#2a2f34/' $dark
+planted planted_grey legible true
+measured planted_mark run 's/--s0:#6ea8f0/--s0:#1c2530/' $dark
+planted planted_mark legible true
+measured planted_narrow run "$paper; s/svg.plot{min-width:0}/svg.plot{min-width:900px}/" --window-size=720,1000
+planted planted_narrow cut 0
 
 # The check itself: a page that logs is noticed, and so is one without its sections.
 printf '<!DOCTYPE html><title>t</title><script>console.error("planted")</script>' >"$work/planted.html"

@@ -77,6 +77,19 @@ done:
   return status;
 }
 
+uint64_t campaign_plan(const assay_case *cases, int64_t count) {
+  static char line[CASE_MAX_LINE];
+  uint64_t hash = 1469598103934665603U;
+  for (int64_t i = 0; i < count; ++i) {
+    assay_error error = {""};
+    if (case_print(&cases[i], line, sizeof line, &error) != ASSAY_OK) line[0] = '\0';
+    for (const char *at = line; *at != '\0'; ++at)
+      hash = (hash ^ (unsigned char)*at) * 1099511628211U;
+    hash = (hash ^ '\n') * 1099511628211U;
+  }
+  return hash;
+}
+
 /* ---- a run, continued -------------------------------------------------------------------------------- */
 
 static assay_status other_run(const char *path, const char *what, const char *found, const char *wanted,
@@ -101,6 +114,11 @@ static assay_status check_header(const char *path, const json_value *header, con
   (void)snprintf(found, sizeof found, "%lld", (long long)json_integer(header, "cases", 0));
   (void)snprintf(wanted, sizeof wanted, "%lld", (long long)id->cases);
   if (strcmp(found, wanted) != 0) return other_run(path, "number of cases", found, wanted, error);
+  const char *power = json_text(header, "power", "");
+  if (strcmp(power, id->power) != 0) return other_run(path, "power", power, id->power, error);
+  (void)snprintf(wanted, sizeof wanted, "%016" PRIx64, id->plan);
+  const char *plan = json_text(header, "plan", "");
+  if (strcmp(plan, wanted) != 0) return other_run(path, "hash of all cases", plan, wanted, error);
   return ASSAY_OK;
 }
 

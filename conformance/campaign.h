@@ -11,12 +11,17 @@ double campaign_cost(const assay_case *one);
  * shard; which one depends on the list and `of` alone. Dearest first, each to the shard with the least work. */
 assay_status campaign_shard(assay_case *cases, int64_t *count, int32_t index, int32_t of, assay_error *error);
 
+/* A hash of all cases of a run in their order, made before it is cut into shards: which shards belong together. */
+uint64_t campaign_plan(const assay_case *cases, int64_t count);
+
 /* What a run is, for its file's header; a run is continued only by one that is the same. */
 typedef struct campaign_id {
   const char *device, *device_name, *commit;
   uint64_t seed;
   int64_t cases;
   int32_t shard, shards; /* 0, 0: not sharded */
+  const char *power;     /* how planted errors are tried */
+  uint64_t plan;         /* campaign_plan */
 } campaign_id;
 
 /* A run's file, whole ("F") or as far as it came ("F.partial"). */

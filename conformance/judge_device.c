@@ -341,10 +341,20 @@ bool device_collect(const trial *t, const image *img, bool untouched, device_cal
 bool device_begin(const trial *t, const image *img, uint64_t schedule, int32_t number, device_call *on,
                   case_result *result) {
   assay_error error = {""};
-  if (!device_place(t, img, number, on, result) || !device_upload(t, img, on, result)) return false;
+  if (!device_place(t, img, number, on, result)) return false;
   t->device->schedule(schedule);
+  if (t->device->late != NULL) (void)t->device->late(true, &error);
+  if (!device_upload(t, img, on, result)) {
+    if (t->device->late != NULL) (void)t->device->late(false, &error);
+    return false;
+  }
   const double start = judge_now_ms();
-  const assay_status status = t->variant->launch(&on->call, &on->env, &error);
+  assay_status status = t->variant->launch(&on->call, &on->env, &error);
+  if (t->device->late != NULL) { /* what was put off belongs to the call */
+    assay_error unused = {""};
+    const assay_status rest = t->device->late(false, status == ASSAY_OK ? &error : &unused);
+    if (status == ASSAY_OK) status = rest;
+  }
   on->launch_ms = judge_now_ms() - start;
   return device_status(status, "launch", false, &error, result) && fetch_outputs(t, img, on, result);
 }

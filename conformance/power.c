@@ -23,6 +23,18 @@ power_mode power_get(void) {
   return chosen;
 }
 
+static const char *const modes[] = {[POWER_OFF] = "off", [POWER_SAMPLED] = "sample", [POWER_ALL] = "all"};
+
+const char *power_mode_name(power_mode mode) {
+  return modes[mode];
+}
+
+int power_mode_find(const char *name) {
+  for (int i = 0; i <= POWER_ALL; ++i)
+    if (strcmp(name, modes[i]) == 0) return i;
+  return -1;
+}
+
 int32_t power_count(const assay_op *op) {
   if (op->spoil == NULL || op->spoils == NULL || op->spoils[0] == '\0') return 0;
   int32_t count = 1;

@@ -20,6 +20,9 @@ typedef enum power_mode {
 /* For all cases that this process and the workers it forks judge from now on; off until then. */
 void power_set(power_mode mode);
 power_mode power_get(void);
+/* "off", "sample", "all"; by name, or -1. */
+const char *power_mode_name(power_mode mode);
+int power_mode_find(const char *name);
 
 /* Planted errors that the operator lists, and can compute. */
 int32_t power_count(const assay_op *op);

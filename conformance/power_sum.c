@@ -10,7 +10,7 @@ typedef struct op_power {
   bool own_suite; /* it was among those that ran */
   int64_t asked;  /* cases in which a spoil was tried */
   int64_t seen[POWER_MAX_SPOILS], unseen[POWER_MAX_SPOILS], empty[POWER_MAX_SPOILS], weak[POWER_MAX_SPOILS];
-  char example[POWER_MAX_SPOILS][240]; /* the first case of each that neither tier sees */
+  char example[POWER_MAX_SPOILS][240]; /* of the cases of each that neither tier sees, the least by its text */
 } op_power;
 
 struct power_sum {
@@ -27,12 +27,17 @@ void power_sum_close(power_sum *sum) {
   free(sum);
 }
 
+/* Rows are kept by their operators' names. */
 static op_power *row_of(power_sum *sum, const assay_op *op) {
-  for (int32_t i = 0; i < sum->count; ++i)
-    if (sum->row[i].op == op) return &sum->row[i];
+  int32_t at = 0;
+  while (at < sum->count && strcmp(sum->row[at].op->name, op->name) < 0)
+    ++at;
+  if (at < sum->count && sum->row[at].op == op) return &sum->row[at];
   if (sum->count == MAX_OPS) return NULL;
-  sum->row[sum->count].op = op;
-  return &sum->row[sum->count++];
+  memmove(&sum->row[at + 1], &sum->row[at], (size_t)(sum->count++ - at) * sizeof sum->row[at]);
+  memset(&sum->row[at], 0, sizeof sum->row[at]);
+  sum->row[at].op = op;
+  return &sum->row[at];
 }
 
 void power_sum_note(power_sum *sum, const assay_case *one, const case_result *result) {
@@ -46,48 +51,63 @@ void power_sum_note(power_sum *sum, const assay_case *one, const case_result *re
     row->seen[i] += (result->spoils_seen & bit) != 0;
     row->unseen[i] += (result->spoils_unseen & bit) != 0;
     row->empty[i] += (result->spoils_void & bit) != 0;
-    if ((result->spoils_weak & bit) == 0 || row->weak[i]++ > 0) continue;
-    (void)snprintf(row->example[i], sizeof row->example[i], "%s/%s with %s, seed %llu", one->suite, one->name,
-                   one->variant, (unsigned long long)one->seed);
+    if ((result->spoils_weak & bit) == 0) continue;
+    char text[sizeof row->example[i]];
+    (void)snprintf(text, sizeof text, "%s/%s with %s, seed %llu", one->suite, one->name, one->variant,
+                   (unsigned long long)one->seed);
+    if (row->weak[i]++ == 0 || strcmp(text, row->example[i]) < 0) memcpy(row->example[i], text, sizeof text);
   }
 }
 
 /* A sample may miss most of the few cases that a spoil changes. */
-static int64_t least_effective(void) {
-  return power_get() == POWER_ALL ? POWER_LEAST_EFFECTIVE : 1;
+static int64_t least_effective(power_mode mode) {
+  return mode == POWER_ALL ? POWER_LEAST_EFFECTIVE : 1;
 }
 
 /* ---- at the end -------------------------------------------------------------------------------------- */
 
+typedef struct teller {
+  power_mode mode;
+  report *out;
+  power_weak weak;
+  void *context;
+} teller;
+
 /* Of a part of a suite nothing is asked but that no case misses what it could see. */
-static bool always_seen(const op_power *row, int32_t i, bool judge) {
-  return row->unseen[i] == 0 && row->seen[i] >= (judge ? least_effective() : 0);
+static bool always_seen(const teller *to, const op_power *row, int32_t i, bool judge) {
+  return row->unseen[i] == 0 && row->seen[i] >= (judge ? least_effective(to->mode) : 0);
 }
 
 /* A line of text for what was missed; for a single case, for all that it says. */
-static bool is_shown(const op_power *row, int32_t i, bool judge) {
-  return !always_seen(row, i, judge) || (!judge && row->asked == 1 && row->seen[i] > 0);
+static bool is_shown(const teller *to, const op_power *row, int32_t i, bool judge) {
+  return !always_seen(to, row, i, judge) || (!judge && row->asked == 1 && row->seen[i] > 0);
 }
 
-static void report_spoil(const op_power *row, int32_t i, bool judge, report *out) {
+static void tell_weak(const teller *to, const op_power *row, const char *name, const char *why) {
+  report_weak(to->out, row->op->name, name, why);
+  if (to->weak != NULL) to->weak(to->context, row->op->name, name, why);
+}
+
+static void report_spoil(const teller *to, const op_power *row, int32_t i, bool judge) {
   char name[64], why[400];
   power_name(row->op, i, name, sizeof name);
   const int64_t effective = row->seen[i] + row->unseen[i];
-  report_power(out, row->op->name, name, row->seen[i], row->unseen[i], row->weak[i], row->empty[i],
-               is_shown(row, i, judge));
+  report_power(to->out, row->op->name, name, row->seen[i], row->unseen[i], row->weak[i], row->empty[i],
+               is_shown(to, row, i, judge));
   if (!judge) return;
-  if (effective < least_effective()) {
+  if (effective < least_effective(to->mode)) {
     (void)snprintf(why, sizeof why, "changed the result in %lld cases, at least %lld are needed", (long long)effective,
-                   (long long)least_effective());
-    report_weak(out, row->op->name, name, why);
+                   (long long)least_effective(to->mode));
+    tell_weak(to, row, name, why);
   } else if (row->weak[i] > 0) {
-    (void)snprintf(why, sizeof why, "stays unseen in %lld cases and in their exact twins, first in %s",
+    (void)snprintf(why, sizeof why, "stays unseen in %lld cases and in their exact twins, one of them %s",
                    (long long)row->weak[i], row->example[i]);
-    report_weak(out, row->op->name, name, why);
+    tell_weak(to, row, name, why);
   }
 }
 
-void power_sum_report(const power_sum *sum, bool judge, report *out) {
+void power_sum_tell(const power_sum *sum, power_mode mode, bool judge, report *out, power_weak weak, void *context) {
+  const teller to = {mode, out, weak, context};
   for (int32_t r = 0; r < sum->count; ++r) {
     const op_power *row = &sum->row[r];
     if (row->asked == 0) continue;
@@ -96,11 +116,29 @@ void power_sum_report(const power_sum *sum, bool judge, report *out) {
     int32_t always = 0;
     char line[200];
     for (int32_t i = 0; i < count; ++i)
-      always += always_seen(row, i, own);
+      always += always_seen(&to, row, i, own);
     (void)snprintf(line, sizeof line, "power %s: %d spoils in %lld cases, %d seen in every effective case",
                    row->op->name, (int)count, (long long)row->asked, (int)always);
     report_line(out, line);
     for (int32_t i = 0; i < count; ++i)
-      report_spoil(row, i, own, out);
+      report_spoil(&to, row, i, own);
   }
+}
+
+void power_sum_report(const power_sum *sum, power_mode mode, bool judge, report *out) {
+  power_sum_tell(sum, mode, judge, out, NULL, NULL);
+}
+
+bool power_sum_at(const power_sum *sum, int32_t index, power_counts *counts) {
+  for (int32_t r = 0; r < sum->count; ++r) {
+    const op_power *row = &sum->row[r];
+    const int32_t count = row->asked > 0 ? power_count(row->op) : 0;
+    if (index < count) {
+      *counts =
+          (power_counts){row->op, index, row->seen[index], row->unseen[index], row->weak[index], row->empty[index]};
+      return true;
+    }
+    index -= count;
+  }
+  return false;
 }

@@ -120,6 +120,8 @@ static void print_result(report *r, const assay_case *one, const case_result *re
 void report_add(report *r, const assay_case *one, const case_result *result) {
   assay_error error = {""};
   ++r->added;
+  for (uint32_t all = result->spoils_seen | result->spoils_unseen | result->spoils_void; all != 0; all &= all - 1)
+    ++r->totals.spoils;
   if (r->expected != NULL)
     ++r->totals.expected;
   else if ((unsigned)result->verdict <= VERDICT_WEAK)

@@ -21,6 +21,9 @@ typedef struct report_options {
   int64_t total;
   int32_t shard, shards; /* 0, 0: all of it */
   bool whole;            /* no case of the suites is left out but by sharding: claims can be looked at */
+  const char *power;     /* how planted errors are tried; NULL: not a run of suites, and none of the next two */
+  bool every_variant;    /* no variant was chosen by name: planted errors can be judged, over all shards at least */
+  uint64_t plan;         /* hash of all cases, those of other shards with them (campaign_plan) */
   int64_t past;          /* the first results are in PATH.partial already, in its first past_bytes */
   int64_t past_bytes;
 } report_options;

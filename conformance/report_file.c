@@ -65,6 +65,11 @@ void file_jsonl_header(FILE *to, const report_options *options) {
   json_text(to, "commit", ASSAY_COMMIT);
   (void)fprintf(to, ",\"binary\":\"%016" PRIx64 "\",\"seed\":%" PRIu64 ",\"cases\":%" PRId64 ",\"whole\":%s",
                 binary_hash(), options->seed, options->total, options->whole ? "true" : "false");
+  if (options->power != NULL) {
+    json_text(to, "power", options->power);
+    (void)fprintf(to, ",\"every_variant\":%s,\"plan\":\"%016" PRIx64 "\"", options->every_variant ? "true" : "false",
+                  options->plan);
+  }
   if (options->shards > 0) (void)fprintf(to, ",\"shard\":\"%d/%d\"", options->shard, options->shards);
   (void)fputs("}\n", to);
 }
@@ -170,8 +175,8 @@ void file_jsonl_weak(FILE *to, const char *suite, const char *spoil, const char 
 }
 
 void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases) {
-  (void)fprintf(to, "{\"end\":%" PRId64 ",\"unclaimed\":%" PRId64 ",\"seconds\":%.3f}\n", cases, totals->unclaimed,
-                totals->seconds);
+  (void)fprintf(to, "{\"end\":%" PRId64 ",\"unclaimed\":%" PRId64 ",\"spoils\":%" PRId64 ",\"seconds\":%.3f}\n", cases,
+                totals->unclaimed, totals->spoils, totals->seconds);
 }
 
 /* ---- JUnit XML --------------------------------------------------------------------------------------- */

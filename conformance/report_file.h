@@ -6,6 +6,7 @@
 
 typedef struct report_totals {
   int64_t verdicts[VERDICT_WEAK + 1], expected, unclaimed, weak; /* weak: planted errors that suites would miss */
+  int64_t spoils;                                                /* planted errors tried, over all cases */
   double seconds;
 } report_totals;
 

@@ -5,7 +5,8 @@ const char html_style[] =
     ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#5c6670;--line:#d6dbe0;--soft:#f3f5f7;--good:#17743a;"
     "--bad:#b3261e;--warn:#8a5a00;--badbg:#fdecea;--s0:#2563b0;--s1:#c2571a;--s2:#2e7d4f;--s3:#8e44ad;--s4:#a8842c;"
     "--s5:#00838f}"
-    "@media (prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e3e7ea;--dim:#9aa5af;--line:#343b42;--soft:#1d2226;"
+    "@media screen and "
+    "(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e3e7ea;--dim:#9aa5af;--line:#343b42;--soft:#1d2226;"
     "--good:#5cc98a;--bad:#ff8a80;--warn:#e0b050;--badbg:#3a1f1d;--s0:#6ea8f0;--s1:#f0995c;--s2:#6cc590;--s3:#c792e0;"
     "--s4:#d9bd6a;--s5:#58c4cf}}"
     "*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:1.2rem 1.2rem 4rem;background:var(--bg);"
@@ -40,11 +41,22 @@ const char html_style[] =
     "var(--s1)}.legend .s2 i{background:var(--s2)}.legend .s3 i{background:var(--s3)}.legend .s4 i{background:"
     "var(--s4)}.legend .s5 i{background:var(--s5)}.note{border-left:3px solid var(--bad);padding:.2rem .7rem;"
     "background:var(--badbg);white-space:pre-line;overflow-wrap:anywhere}details summary{cursor:pointer}"
-    "@media print{nav,.screen{display:none}body{max-width:none;padding:0;font-size:11px}table{font-size:9px}"
-    ".wide{overflow:visible}h2{break-after:avoid}tr,svg{break-inside:avoid}svg.plot{min-width:0}}";
+    /* On paper: light whatever the screen is, no heading, legend or first line of a case without what belongs to it. */
+    "@media print{:root{color-scheme:light}nav,.screen{display:none}body{max-width:none;padding:0;font-size:11px}"
+    "table,code{font-size:9px}th,td{padding:.15rem .35rem}td.msg{min-width:8rem}.legend{font-size:10px}"
+    ".wide{overflow:visible;break-inside:avoid}h2,h3,h2+p,h3+p,.legend,summary,tr.lead{break-after:avoid}"
+    "tr,svg,.tile,dl,.note{break-inside:avoid}svg.plot{min-width:0}"
+    "#laws+.wide th.n{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;background:none}"
+    "th,td.hole,.tile,.note,.legend i{print-color-adjust:exact;-webkit-print-color-adjust:exact}}";
 
 const char html_script[] = "document.addEventListener('click',function(e){"
                            "var c=e.target.closest&&e.target.closest('code.replay');"
                            "if(!c)return;var s=getSelection();if(s.toString())return;"
                            "if(navigator.clipboard)navigator.clipboard.writeText(c.textContent).then(function(){"
-                           "c.title='copied'},function(){});});";
+                           "c.title='copied'},function(){});});"
+                           /* Paper has no folds. */
+                           "function fold(open){document.querySelectorAll('details').forEach(function(d){"
+                           "if(open&&!d.open)d.dataset.fold=d.open=true;else if(!open&&d.dataset.fold)"
+                           "{d.open=false;delete d.dataset.fold}})}"
+                           "addEventListener('beforeprint',function(){fold(true)});"
+                           "addEventListener('afterprint',function(){fold(false)});";

@@ -188,6 +188,7 @@ static void read_case(results *r, const json_value *line, results_case *one, boo
   one->spoils_seen = names(r, line, "spoils_seen", failed);
   one->spoils_unseen = names(r, line, "spoils_unseen", failed);
   one->spoils_void = names(r, line, "spoils_void", failed);
+  one->spoils_weak = names(r, line, "spoils_weak", failed);
   const assay_op *op = assay_op_find(one->op);
   read_axes(r, op, one, failed);
   one->verdict = VERDICT_FAIL;
@@ -220,6 +221,9 @@ static void read_run(results *r, const json_value *line, const char *path, resul
   run->seed = json_unsigned(line, "seed", 0);
   run->planned = json_integer(line, "cases", 0);
   run->whole = json_flag(line, "whole", false);
+  run->power = member(r, line, "power", failed);
+  run->plan = member(r, line, "plan", failed);
+  run->every_variant = json_flag(line, "every_variant", false);
 }
 
 static void read_mutant(results *r, const json_value *line, results_mutant *m, bool *failed) {
@@ -253,6 +257,15 @@ static void read_note(results *r, const json_value *line, const char *key, const
   note->text = intern(r, text, failed);
 }
 
+static void read_power(results *r, const json_value *line, results_power *power, bool *failed) {
+  power->op = member(r, line, "power", failed);
+  power->spoil = member(r, line, "spoil", failed);
+  power->seen = json_integer(line, "seen", 0);
+  power->unseen = json_integer(line, "unseen", 0);
+  power->weak = json_integer(line, "weak", 0);
+  power->empty = json_integer(line, "void", 0);
+}
+
 #define ADD(list, count) one_more((void **)&(list), &(count), sizeof *(list))
 
 static bool read_line(results *r, const json_value *line, const char *path) {
@@ -268,6 +281,11 @@ static bool read_line(results *r, const json_value *line, const char *path) {
     one->run = (int32_t)(r->run_count - 1);
     ++run->cases;
     read_case(r, line, one, &failed);
+  } else if (json_text(line, "spoil", NULL) != NULL && json_text(line, "power", NULL) != NULL && run != NULL) {
+    results_power *power = ADD(r->powers, r->power_count);
+    if (power == NULL) return false;
+    power->run = (int32_t)(r->run_count - 1);
+    read_power(r, line, power, &failed);
   } else if (json_member(line, "assay") != NULL) {
     run = ADD(r->runs, r->run_count);
     if (run == NULL) return false;
@@ -280,6 +298,7 @@ static bool read_line(results *r, const json_value *line, const char *path) {
   } else if (json_member(line, "end") != NULL && run != NULL) {
     run->ended = true;
     run->seconds = json_number(line, "seconds", 0);
+    run->spoils = json_integer(line, "spoils", 0);
   }
   return !failed;
 }
@@ -313,6 +332,15 @@ assay_status results_read(const char *path, results *r, assay_error *error) {
   return status;
 }
 
+assay_status results_note_add(results *r, const char *subject, const char *text, assay_error *error) {
+  for (int64_t i = 0; i < r->note_count; ++i)
+    if (strcmp(r->notes[i].subject, subject) == 0 && strcmp(r->notes[i].text, text) == 0) return ASSAY_OK;
+  bool failed = false;
+  results_note *note = ADD(r->notes, r->note_count);
+  if (note != NULL) *note = (results_note){intern(r, subject, &failed), intern(r, text, &failed)};
+  return note != NULL && !failed ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "results: out of memory");
+}
+
 void results_free(results *r) {
   while (r->memory != NULL && r->memory->blocks != NULL) {
     block *next = r->memory->blocks->next;
@@ -324,6 +352,7 @@ void results_free(results *r) {
   free(r->cases);
   free(r->mutants);
   free(r->notes);
+  free(r->powers);
   memset(r, 0, sizeof *r);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/registry.h"
+#include "results_power.h"
 
 enum { MAX_GROUPS = 4096 };
 
@@ -105,11 +106,18 @@ static void walk(const results_group *g, const char *rest, int at, char value[GR
     each(context, g, axis);
     return;
   }
+  char name[32], list[256];
   const char *end = rest + strcspn(rest, "|");
+  (void)snprintf(list, sizeof list, "%.*s", (int)(end - rest), rest);
+  const bool out =
+      at > 0 && g->about != NULL && case_axis_name(g->about, at, name, sizeof name) && strcmp(name, "out_dtype") == 0;
   for (const char *item = rest; item < end;) {
     size_t length = strcspn(item, ",|");
     (void)snprintf(value[at], sizeof value[at], "%.*s", (int)length, item);
-    walk(g, *end == '|' ? end + 1 : end, at + 1, value, each, context);
+    /* The type itself is "same" in a case, and claimed once. */
+    const bool same = out && strcmp(value[at], value[0]) == 0;
+    if (same) (void)snprintf(value[at], sizeof value[at], "same");
+    if (!same || !results_listed(list, "same")) walk(g, *end == '|' ? end + 1 : end, at + 1, value, each, context);
     item += length + (item[length] == ',');
   }
 }
@@ -134,9 +142,14 @@ static void say(char *text, size_t size, int32_t *gaps, const char *file, const 
   ++*gaps;
 }
 
+/* Shards of one seed on one device are parts of one run. */
+static bool of_one_campaign(const results_run *a, const results_run *b) {
+  return a->shard[0] != '\0' && b->shard[0] != '\0' && a->seed == b->seed && a->device == b->device;
+}
+
 int32_t groups_gaps(const results *r, char *text, size_t size) {
   int32_t gaps = 0, of = 0;
-  char what[160];
+  char what[400];
   text[0] = '\0';
   for (int64_t i = 0; i < r->run_count; ++i) {
     const results_run *run = &r->runs[i];
@@ -147,26 +160,39 @@ int32_t groups_gaps(const results *r, char *text, size_t size) {
       say(text, size, &gaps, run->file, what);
     }
     if (strcmp(run->commit, r->runs[0].commit) != 0) say(text, size, &gaps, run->file, "of another commit");
+    if (!results_power_adds_up(r, i, what, sizeof what)) say(text, size, &gaps, run->file, what);
     if (sscanf(run->shard, "%d/%d", &shard, &shards) != 2) continue;
     if (of != 0 && of != shards) say(text, size, &gaps, run->file, "shard of another number of shards");
     of = shards;
-    for (int64_t j = 0; j < i; ++j)
-      if (strcmp(run->shard, r->runs[j].shard) == 0 && run->seed == r->runs[j].seed && run->device == r->runs[j].device)
-        say(text, size, &gaps, run->file, "a shard given twice");
+    const results_run *other = NULL;
+    for (int64_t j = 0; j < i; ++j) {
+      if (!of_one_campaign(run, &r->runs[j])) continue;
+      if (strcmp(run->shard, r->runs[j].shard) == 0) say(text, size, &gaps, run->file, "a shard given twice");
+      if (other == NULL) other = &r->runs[j];
+    }
+    if (other != NULL && strcmp(run->plan, other->plan) != 0) {
+      (void)snprintf(what, sizeof what, "shard of other suites or variants than %s", other->file);
+      say(text, size, &gaps, run->file, what);
+    }
+    if (other != NULL && strcmp(run->power, other->power) != 0) {
+      (void)snprintf(what, sizeof what, "ran with --power %s, %s with --power %s", run->power, other->file,
+                     other->power);
+      say(text, size, &gaps, run->file, what);
+    }
   }
   /* Of each seed and device that has a shard, all. */
   for (int64_t i = 0; i < r->run_count; ++i) {
     const results_run *run = &r->runs[i];
     bool first = run->shard[0] != '\0';
     for (int64_t j = 0; j < i && first; ++j)
-      first = r->runs[j].seed != run->seed || r->runs[j].device != run->device || r->runs[j].shard[0] == '\0';
+      first = !of_one_campaign(run, &r->runs[j]);
     for (int32_t s = 1; first && s <= of; ++s) {
       bool there = false;
       (void)snprintf(what, sizeof what, "%d/%d", s, of);
       for (int64_t j = 0; j < r->run_count; ++j)
-        there = there || (r->runs[j].seed == run->seed && r->runs[j].device == run->device &&
-                          strcmp(r->runs[j].shard, what) == 0);
-      (void)snprintf(what, sizeof what, "shard %d/%d is missing", s, of);
+        there = there || (of_one_campaign(run, &r->runs[j]) && strcmp(r->runs[j].shard, what) == 0);
+      (void)snprintf(what, sizeof what, "shard %d/%d is missing (seed %llu on %s)", s, of,
+                     (unsigned long long)run->seed, run->device);
       if (!there) say(text, size, &gaps, "campaign", what);
     }
   }

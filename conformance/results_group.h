@@ -42,8 +42,9 @@ void group_axes_text(const char *const axis[GROUP_AXES], char *text, size_t size
 void group_claims(const results_group *g, void (*each)(void *context, const results_group *g, const char *const *axis),
                   void *context);
 
-/* What is missing for a campaign to be one: shards not there, runs that did not end, cases fewer than planned, other
- * commits or seeds. Writes a sentence for each; returns their number. */
+/* What is missing for a campaign to be one: shards not there or of other cases, runs that did not end, cases fewer than
+ * planned, other commits, counts of planted errors that do not add up. Writes a sentence for each; returns their
+ * number. */
 int32_t groups_gaps(const results *r, char *text, size_t size);
 /* Claims without a PASS over all files together; asked only where nothing was left out. */
 int64_t groups_unclaimed(const results *r, const results_groups *g, char *text, size_t size);

@@ -210,12 +210,8 @@ static assay_status on_baseline(cli_options *o, const char *name, const char *va
 }
 
 static assay_status on_power(cli_options *o, const char *name, const char *value, assay_error *error) {
-  static const char *const modes[] = {[POWER_OFF] = "off", [POWER_SAMPLED] = "sample", [POWER_ALL] = "all"};
-  for (int i = 0; i <= POWER_ALL; ++i)
-    if (strcmp(value, modes[i]) == 0) {
-      o->power = i;
-      return ASSAY_OK;
-    }
+  o->power = power_mode_find(value);
+  if (o->power >= 0) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: off, sample, all", name, value);
 }
 

@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "conformance/report_html.h"
 #include "conformance/results_group.h"
+#include "conformance/results_power.h"
 #include "core/registry.h"
 
 /* 0, 1, 3: as for a run. */
@@ -13,7 +14,7 @@ static int summary(const results *r, const results_groups *g) {
   static char text[1 << 16];
   int64_t bad = r->note_count;
   const int32_t gaps = groups_gaps(r, text, sizeof text);
-  if (gaps > 0) printf("%s\n", text);
+  if (gaps > 0) printf("%s\nplanted errors are not judged: these files are no whole run\n", text);
   const int64_t unclaimed = groups_unclaimed(r, g, text, sizeof text);
   if (unclaimed > 0) printf("claims without a PASS:\n%s\n", text);
   for (int v = 0; v <= VERDICT_WEAK; ++v) {
@@ -30,6 +31,20 @@ static int summary(const results *r, const results_groups *g) {
   if (bad + gaps + unclaimed > 0) return EXIT_BAD;
   return results_count(r, VERDICT_PASS) + results_count(r, VERDICT_REFUSED) + r->mutant_count > 0 ? EXIT_GOOD
                                                                                                   : EXIT_NOTHING;
+}
+
+/* What a run says of planted errors, for all files together; of files with gaps there is nothing to say. */
+static assay_status power(results *all, assay_error *error) {
+  static char gaps[1 << 16];
+  report *out = NULL;
+  const report_options options = {.text = stdout};
+  if (groups_gaps(all, gaps, sizeof gaps) > 0) return ASSAY_OK;
+  assay_status status = report_open(&options, &out, error);
+  if (status != ASSAY_OK) return status;
+  status = results_power_join(all, out, error);
+  report_print(out, false);
+  (void)report_close(out, error);
+  return status;
 }
 
 assay_status cli_write_page(const char *jsonl, const char *html, assay_error *error) {
@@ -62,6 +77,7 @@ int cli_report_command(int argc, char **argv) {
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = results_read(options.words.item[i], &all, &error);
   if (status == ASSAY_OK) status = groups_make(&all, &groups, &error);
+  if (status == ASSAY_OK) status = power(&all, &error);
   if (status == ASSAY_OK) status = report_html_write(&all, page, &error);
   code = status == ASSAY_OK ? summary(&all, &groups) : cli_leave(status, &error);
   groups_free(&groups);

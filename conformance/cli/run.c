@@ -142,12 +142,23 @@ assay_status cli_check_writable(const char *option, const char *path, assay_erro
   return ASSAY_OK;
 }
 
+static power_mode power_of(const cli_options *options) {
+  return options->power < 0 ? POWER_ALL : (power_mode)options->power;
+}
+
 /* The results that an earlier run left in its file come first, as if they had just been made. */
 static assay_status resume_past(const cli_options *options, const assay_device_info *info, const assay_case *cases,
-                                int64_t count, campaign_past *past, assay_error *error) {
+                                int64_t count, uint64_t plan, campaign_past *past, assay_error *error) {
   if (options->resume == NULL) return ASSAY_OK;
-  const campaign_id id = {options->device, info->name,     report_commit(), options->seed,
-                          count,           options->shard, options->shards};
+  const campaign_id id = {options->device,
+                          info->name,
+                          report_commit(),
+                          options->seed,
+                          count,
+                          options->shard,
+                          options->shards,
+                          power_mode_name(power_of(options)),
+                          plan};
   return campaign_resume(options->resume, &id, cases, past, error);
 }
 
@@ -233,10 +244,11 @@ int cli_run_command(int argc, char **argv) {
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
   if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
+  const uint64_t plan = status == ASSAY_OK ? campaign_plan(cases, count) : 0;
   if (status == ASSAY_OK && options.shards > 0)
     status = campaign_shard(cases, &count, options.shard, options.shards, &error);
   if (status == ASSAY_OK) status = cli_probe(options.device, &info, &error);
-  if (status == ASSAY_OK) status = resume_past(&options, &info, cases, count, &past, &error);
+  if (status == ASSAY_OK) status = resume_past(&options, &info, cases, count, plan, &past, &error);
   if (status == ASSAY_OK && options.ledger != NULL) status = ledger_open(options.ledger, &state.known, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
@@ -257,6 +269,9 @@ int cli_run_command(int argc, char **argv) {
                                         .shard = options.shard,
                                         .shards = options.shards,
                                         .whole = whole,
+                                        .power = power_mode_name(power_of(&options)),
+                                        .every_variant = options.variants.count == 0,
+                                        .plan = plan,
                                         .past = past.count,
                                         .past_bytes = past.keep_bytes};
   status = report_open(&report_choice, &state.out, &error);
@@ -264,7 +279,7 @@ int cli_run_command(int argc, char **argv) {
     code = cli_leave(status, &error);
     goto done;
   }
-  power_set(options.power < 0 ? POWER_ALL : (power_mode)options.power);
+  power_set(power_of(&options));
   static shrink_set failed;
   if (options.shrink != NULL) state.failed = &failed;
   const execute_options execution = {options.workers, options.deadline_s, options.in_process, options.threads};
@@ -280,7 +295,8 @@ int cli_run_command(int argc, char **argv) {
     for (int32_t v = 0; v < assay_variant_count(); ++v)
       if (cli_variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
   const bool stale = report_ledger(&state);
-  power_sum_report(state.power, whole && options.shards == 0 && options.variants.count == 0, state.out);
+  power_sum_report(state.power, power_of(&options), whole && options.shards == 0 && options.variants.count == 0,
+                   state.out);
   code = report_close(state.out, &error);
   if (error.text[0] != '\0')
     code = cli_leave(ASSAY_ERR_IO, &error);
@@ -347,7 +363,7 @@ int cli_replay_command(int argc, char **argv) {
   power_set(options.power < 0 ? POWER_OFF : (power_mode)options.power);
   const execute_options execution = {1, options.deadline_s, options.in_process, 1};
   status = execute_cases(&one, 1, &execution, on_done, &state, &error);
-  power_sum_report(state.power, false, state.out);
+  power_sum_report(state.power, power_get(), false, state.out);
   code = report_close(state.out, &error);
   if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
 done:

@@ -148,7 +148,7 @@ static int run_of(const char *suite, int count, uint32_t seen, uint32_t unseen, 
     power_sum_note(sum, &one, &result);
     case_free(&one);
   }
-  power_sum_report(sum, judge, r);
+  power_sum_report(sum, POWER_ALL, judge, r);
   power_sum_close(sum);
   const int code = report_close(r, &error);
   (void)fclose(to);

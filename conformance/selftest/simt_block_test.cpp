@@ -219,6 +219,64 @@ Test(simt_block, launches_put_off_run_at_last) {
   RUN(consume<true>, 1, 64, 0, data.data(), out.data());
 }
 
+/* Three launches of one call, as launchers make them: `which` of them does not wait. */
+template <int which> static assay_status three(ints *data, ints *middle, ints *out) {
+  launch_options behind;
+  behind.dependent = true;
+  assay_status status = LAUNCH_WITH(consume<which != 0>, 6, 64, 0, behind, data->data(), middle->data());
+  if (status == ASSAY_OK) status = LAUNCH_WITH(consume<which != 1>, 6, 64, 0, behind, middle->data(), data->data());
+  if (status == ASSAY_OK) status = LAUNCH_WITH(consume<which != 2>, 6, 64, 0, behind, data->data(), out->data());
+  return status;
+}
+
+template <int which> static int seen_in(int seeds) {
+  const assay_device *const device = assay_device_simt();
+  int wrong = 0;
+  for (int seed = 0; seed < seeds; ++seed) {
+    ints data(64 * 6, 7), middle(64 * 6, 7), out(64 * 6), given(64 * 6, 40);
+    device->schedule(static_cast<uint64_t>(seed));
+    (void)device->late(true, &message);
+    cr_assert_eq(device->upload(data.data(), given.data(), static_cast<int64_t>(given.size() * sizeof(int)), &message),
+                 ASSAY_OK);
+    given.assign(64 * 6, 1); /* the caller's again */
+    assay_status status = three<which>(&data, &middle, &out);
+    if (status == ASSAY_OK) status = device->late(false, &message);
+    cr_assert_eq(status, ASSAY_OK, "%s", message.text);
+    wrong += out != ints(64 * 6, 43);
+  }
+  return wrong;
+}
+
+Test(simt_block, launches_that_are_late_on_request) {
+  cr_expect_eq(seen_in<3>(40), 0, "all wait");
+  cr_expect_gt(seen_in<0>(40), 5, "the first reads what is being uploaded");
+  cr_expect_gt(seen_in<1>(40), 5);
+  cr_expect_gt(seen_in<2>(40), 5);
+}
+
+Test(simt_block, what_is_late_runs_in_its_order) {
+  const assay_device *const device = assay_device_simt();
+  const int64_t bytes = 64 * sizeof(int);
+  ints data(64, 7), out(64), given(64, 1);
+  (void)device->late(true, &message);
+  cr_assert_eq(device->upload(data.data(), given.data(), bytes, &message), ASSAY_OK);
+  cr_expect_eq(data, ints(64, -1), "undefined until then");
+  given.assign(64, 2);
+  cr_assert_eq(device->upload(data.data(), given.data(), bytes / 2, &message), ASSAY_OK);
+  cr_assert_eq(LAUNCH_WITH(consume<true>, 1, 64, 0, launch_options(), data.data(), out.data()), ASSAY_OK);
+  cr_expect_eq(out, ints(64), "put off");
+  cr_assert_eq(device->upload(data.data(), given.data(), bytes, &message), ASSAY_OK);
+  for (int i = 0; i < 64; ++i)
+    cr_expect_eq(out[static_cast<size_t>(i)], i < 32 ? 3 : 2, "before the upload behind it");
+  ints back(64);
+  cr_assert_eq(device->download(back.data(), data.data(), bytes, &message), ASSAY_OK);
+  cr_expect_eq(back, ints(64, 2));
+  cr_assert_eq(ASSAY_LAUNCH_WITH(&message, never_ends, 1, 64, 0, launch_options(), nullptr), ASSAY_OK);
+  cr_expect_eq(device->late(false, &message), ASSAY_ERR_HANG, "its status is that of what was put off");
+  RUN(consume<true>, 1, 64, 0, data.data(), out.data());
+  cr_expect_eq(out, ints(64, 3), "at once again");
+}
+
 /* ---- registers, election ----------------------------------------------------------------------------------- */
 
 template <int fewer, int more> __global__ static void hand_over_registers(int *out) {

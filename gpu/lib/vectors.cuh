@@ -57,11 +57,12 @@ template <class T> __device__ __forceinline__ void store_vector(T *to, const uin
 /* ---- turns ------------------------------------------------------------------------------------------- */
 
 /* First in a kernel that is launched in_turn(): the launch behind it may begin, and nothing is read or written before
- * the one in front of it is over. Their ends and beginnings overlap. On simt a launch is over before the next begins.
- */
-__device__ __forceinline__ void take_turn() {
-#ifndef ASSAY_SIMT
+ * the one in front of it is over. Their ends and beginnings overlap; on simt those of the launches of one call do. */
+__device__ __forceinline__ void take_turn(ASSAY_AT_ALONE) {
   dependents_launch();
+#ifdef ASSAY_SIMT
+  dependency_wait(file, line);
+#else
   dependency_wait();
 #endif
 }

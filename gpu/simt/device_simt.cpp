@@ -55,14 +55,24 @@ static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
 
 static void release(void *memory) {
   (void)assay_simt_host::flow_drain(nullptr);
+  (void)assay_simt_host::launch_flush(nullptr);
   free(memory);
 }
 
 static assay_status copy(void *to, const void *from, int64_t bytes, assay_error *error) {
-  const assay_status status = assay_simt_host::flow_drain_own(error);
+  assay_status status = assay_simt_host::flow_drain_own(error);
+  if (status == ASSAY_OK) status = assay_simt_host::launch_flush(error);
   if (status != ASSAY_OK) return status;
   if (bytes > 0) memcpy(to, from, static_cast<size_t>(bytes));
   return ASSAY_OK;
+}
+
+static assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {
+  if (!assay_simt_host::launch_is_late()) return copy(to, from, bytes, error);
+  /* Behind a launch that was put off; before it there may be other uploads. */
+  const assay_status status = assay_simt_host::launch_settle(error);
+  if (status != ASSAY_OK || assay_simt_host::upload_put_off(to, from, bytes)) return status;
+  return copy(to, from, bytes, error);
 }
 
 static void *get_stream() {
@@ -81,7 +91,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .info = describe,
                                       .alloc = allocate,
                                       .release = release,
-                                      .upload = copy,
+                                      .upload = upload,
                                       .download = copy,
                                       .stream = get_stream,
                                       .synchronize = synchronize,
@@ -99,6 +109,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .compare = nullptr,
                                       .alloc_host = nullptr,
                                       .release_host = nullptr,
+                                      .late = assay_simt_host::launch_late,
                                       .timing = nullptr, /* the host's clock */
                                       .flow = &assay_simt_host::flow};
   return &device;

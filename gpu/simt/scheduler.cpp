@@ -15,9 +15,10 @@ assay_simt_now now;
 
 static uint16_t rings[2][max_resident * max_threads]; /* of a launch, and of one within it */
 static Cluster clusters[max_places];
-static uint64_t seed, launches, launches_since_seed, blocks_begun;
+static uint64_t seed, launches, launches_since_seed, choices_since_seed, blocks_begun;
 static bool running;
 static bool before_only; /* to the host, to run the launch before */
+static bool late;        /* launches are put off though they do not ask for it */
 
 /* A launch that was put off, its closure with it. */
 static struct {
@@ -338,12 +339,15 @@ static assay_status run_launch(const assay_simt_launch *request, bool within, bo
   return run.failed ? run.status : ASSAY_OK;
 }
 
+/* Uploads are older than the launch: one that comes later runs it. */
 static assay_status run_put_off(bool within, assay_error *error) {
+  uploads_run();
+  if (!put_off.is) return ASSAY_OK;
   put_off.is = false;
   return run_launch(&put_off.request, within, false, error);
 }
 
-/* The launch that was put off, while the blocks of this one stand where they are. */
+/* What was put off, while the blocks of this one stand where they are. */
 static void run_before() {
   const Run kept = run;
   const assay_simt_now then = now;
@@ -376,10 +380,27 @@ static assay_status finish(assay_status status) {
   return status;
 }
 
+static bool is_put_off() {
+  return put_off.is || uploads_wait();
+}
+
 assay_status launch_flush(assay_error *error) {
-  if (!put_off.is || running) return ASSAY_OK;
+  if (!is_put_off() || running) return ASSAY_OK;
   running = true;
   return finish(run_put_off(false, error));
+}
+
+assay_status launch_late(bool on, assay_error *error) {
+  late = on;
+  return on ? ASSAY_OK : launch_flush(error);
+}
+
+assay_status launch_settle(assay_error *error) {
+  return put_off.is ? launch_flush(error) : ASSAY_OK;
+}
+
+bool launch_is_late() {
+  return late;
 }
 
 static assay_status keep_for_later(const assay_simt_launch *request, assay_error *error) {
@@ -402,18 +423,21 @@ static assay_status launch(const assay_simt_launch *request, assay_error *error)
   if (running) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: a launch from within a launch");
   if (graph_recording()) return graph_record(request, error);
   assay_status status = flow_drain_own(error);
-  if (status == ASSAY_OK && put_off.is && (request->followed || !request->dependent)) status = launch_flush(error);
+  /* Of two dependent launches, one after the other, either can be the one that begins before the one before it. */
+  const bool overlaps = is_put_off() && request->dependent && (mix(mix(~seed) + ++choices_since_seed) >> 32 & 1u) != 0;
+  const bool later = request->followed || (late && !overlaps);
+  if (status == ASSAY_OK && (later || !request->dependent)) status = launch_flush(error);
   if (status != ASSAY_OK) return status;
-  if (request->followed) return keep_for_later(request, error);
+  if (later) return keep_for_later(request, error);
   running = true;
-  return finish(run_launch(request, false, put_off.is, error));
+  return finish(run_launch(request, false, is_put_off(), error));
 }
 
 } /* namespace assay_simt_host */
 
 extern "C" void assay_simt_schedule(uint64_t seed) {
   assay_simt_host::seed = seed;
-  assay_simt_host::launches_since_seed = 0;
+  assay_simt_host::launches_since_seed = assay_simt_host::choices_since_seed = 0;
 }
 
 extern "C" const assay_simt_api *assay_simt_host_api(void) {

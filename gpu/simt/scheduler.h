@@ -283,6 +283,16 @@ extern const assay_simt_hopper hopper;
 
 /* scheduler.cpp */
 assay_status launch_flush(assay_error *error); /* a launch that was put off runs now */
+assay_status launch_late(bool on,
+                         assay_error *error); /* every launch is put off until the next, or until this is off */
+
+assay_status launch_settle(assay_error *error); /* the launch runs now, if one was put off */
+bool launch_is_late();
+
+/* uploads.cpp */
+bool uploads_wait();                                            /* some were put off */
+bool upload_put_off(void *to, const void *from, int64_t bytes); /* false: it was not, and is the caller's to do */
+void uploads_run();                                             /* in their order */
 
 /* graph.cpp */
 bool graph_recording();

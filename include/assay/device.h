@@ -116,6 +116,11 @@ typedef struct assay_device {
   assay_status (*alloc_host)(int64_t bytes, void **memory, assay_error *error);
   void (*release_host)(void *memory);
 
+  /* simt: while on, uploads and a launch are put off until the next launch; if that one is dependent, it may begin
+   * first, up to its wait for them. Off: what was put off runs, and its status is returned. NULL: launches overlap by
+   * themselves. */
+  assay_status (*late)(bool on, assay_error *error);
+
   const assay_device_timing *timing; /* NULL: the host's clock is the only one */
   const assay_device_flow *flow;
 } assay_device;
