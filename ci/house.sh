@@ -154,7 +154,7 @@ rule_commands() {
     while IFS= read -r name; do
       if [ ! -e "$name" ]; then say commands "$page" "names $name, which does not exist"
       elif [ "${name%.sh}" != "$name" ] && [ "$name" != ci/lib.sh ] && [ ! -x "$name" ]; then say commands "$page" "names $name, which is not executable"; fi
-    done < <(grep -oE '(^|[^A-Za-z0-9_/.-])(ci|docs|cmake|conformance|core|ref|gpu|include|fixtures)/[A-Za-z0-9_./-]+\.(sh|md|def|h|c|cu|cuh|yaml|yml|txt|tsv|cmake)' "$page" | sed 's/^[^a-z]//' | sort -u)
+    done < <(grep -oE '(^|[^A-Za-z0-9_/.-])(ci|docs|cmake|conformance|core|ref|gpu|include|fixtures)/[A-Za-z0-9_./-]+\.(sh|md|def|h|cpp|cu|cuh|c|yaml|yml|txt|tsv|cmake)' "$page" | sed 's/^[^a-z]//' | sort -u)
     while IFS= read -r target; do
       case $target in *://* | '#'* | mailto:*) continue ;; esac
       [ -e "$(dirname "$page")/${target%%#*}" ] || say commands "$page" "links to $target, which does not exist"
