@@ -54,14 +54,15 @@ template <bool general> struct softmax_weights {
       }
       most = group_max<4>(most);
       const float factor = mask == mask_both ? 1.0f : scale;
-      const float base = most == -INFINITY ? 0.0f : most * factor;
-      shrink[h] = exp2_approx(fmaf(peak[h], factor, -base));
+      /* Differences are scaled, not scores: the largest weight is 1, however large the scores. */
+      const float top = most == -INFINITY ? 0.0f : most;
+      shrink[h] = exp2_approx((peak[h] - top) * factor);
       peak[h] = most;
       float sum = 0.0f;
       ASSAY_UNROLL
       for (int i = 0; i < 2 * groups; ++i) {
         float &s = S[i / 2 * 4 + 2 * h + i % 2];
-        s = exp2_approx(fmaf(s, factor, -base));
+        s = exp2_approx((s - top) * factor);
         sum += s;
       }
       total[h] = fmaf(total[h], shrink[h], sum);
