@@ -270,6 +270,7 @@ extern "C" const assay_device *assay_device_cuda(void) {
                                       compare,
                                       allocate_host,
                                       release_host,
+                                      nullptr, /* late: launches overlap by themselves */
                                       &assay_cuda_host::timing,
                                       &assay_cuda_host::flow};
   return &device;
