@@ -7,8 +7,8 @@
  * cut drops what lies behind the point, cut_24 what lies behind 24 bits: towards zero, both. So a term loses what is
  * below 2^-25 of the largest one, and a sum is never rounded up. Where something is no number, the sum is that of f32.
  * Source: bench/evidence/2026-11-21-h200-fuzz-tensor-cores.jsonl: of 76 wrong elements that an H200 printed, these
- * rules give 74 to the last bit (the others are summed over splits besides); 24 or 23 bits, 8 products at a time, or
- * exponents of the products themselves give 9, 1, 27 and 0. */
+ * rules give 74 to the last bit (the others are summed over splits besides). Of the first 20 they give 19; with 2^-24,
+ * with 2^-23, with 8 products at a time, with exponents of the products themselves it is 2, 1, 7 and 0. */
 #include "simt/products.h"
 
 #include <math.h>
