@@ -88,8 +88,8 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* Bits are moved. */
 constexpr assay_contract contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       1,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 
 } // namespace
 } // namespace ASSAY_NS

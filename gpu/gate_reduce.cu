@@ -144,13 +144,13 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
 
 /* Four running sums in f32, however many splits there are. */
 constexpr assay_contract vectors_contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       4,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       4,   ASSAY_NONE, true, 0};
 
 /* One running sum in f32. */
 constexpr assay_contract contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       1,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 
 } // namespace
 } // namespace ASSAY_NS

@@ -244,8 +244,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
 
 /* One division and one rounding, as the definition has them: nothing is left to a contract. */
 constexpr assay_contract contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       1,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 
 } // namespace
 } // namespace ASSAY_NS

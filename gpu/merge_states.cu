@@ -198,13 +198,13 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
 
 /* f32 throughout, four running sums a channel; expf and logf: 2 ulp. */
 constexpr assay_contract vectors_contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       4,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       4,   ASSAY_NONE, true, 0};
 
 /* f32 throughout, one running sum a channel; expf and logf: 2 ulp. */
 constexpr assay_contract contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       1,          ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 
 } // namespace
 } // namespace ASSAY_NS

@@ -291,8 +291,8 @@ assay_status launch_split(const assay_call *call, assay_env *env, assay_error *e
 /* K and V are rounded to f32 after dequantisation; scores, p and partials stay in f32. expf and tanhf: 2 ulp. A q . k
  * is spread over four sums a thread, of one thread or of eight. */
 constexpr assay_contract contract(int32_t qk_lanes, int32_t split) {
-  return {ASSAY_F32,       ASSAY_F32, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0,        qk_lanes, 1, split, 0.0,
-          ASSAY_V_SKIPPED, true,      true,       true,       1,          ASSAY_NONE, true,     0, false};
+  return {ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, qk_lanes,   1,    split,
+          0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 }
 constexpr assay_contract rows_contract = contract(4, 0);
 constexpr assay_contract split_contract = contract(4 * lanes_per_key, keys_per_split);

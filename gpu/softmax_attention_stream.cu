@@ -48,8 +48,7 @@ constexpr assay_contract stream_contract = {ASSAY_NONE,
                                             1,
                                             ASSAY_NONE,
                                             false,
-                                            tensor_core_terms,
-                                            false};
+                                            tensor_core_terms};
 
 } // namespace
 } // namespace ASSAY_NS

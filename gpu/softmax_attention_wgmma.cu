@@ -127,8 +127,7 @@ assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *e
 /* S in f32, in base 2; exp(score - peak) is rounded to the storage type. Tail rows of V are multiplied by 0. */
 constexpr assay_contract wgmma_contract(assay_dtype p) {
   return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 2.0, 1,          1,    0,
-          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms,
-          true};
+          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms};
 }
 constexpr assay_contract bf16_contract = wgmma_contract(ASSAY_BF16);
 #ifndef ASSAY_FEW_TYPES

@@ -141,14 +141,6 @@ ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_er
   return lse_variance;
 }
 
-/* Of e = exp(s - m) rounded to the contract's type. Relative to a running maximum e may stand anywhere between two
- * powers of two when it is rounded: its ulp is at most that of the lower one. */
-static double weight_variance(double e, const assay_contract *c) {
-  if (!c->p_running) return rounding_variance(e, c->p);
-  const double ulp = ldexp(e, 1 - lattice_width(c->p));
-  return ulp * ulp / 12;
-}
-
 /* sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
  *         + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
  * where sums are those of a kernel, of exp(s - m): its ulp is what is lost there. Below the normal numbers exp errs by
@@ -173,7 +165,7 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
     const double moves = e->weight[i] * p * p;
     double own = p * p * v_variance;
     if (row->e[i] < least_normal) own += subnormal;
-    if (c->p != ASSAY_NONE) own += weight_variance(row->e[i], c) / (row->sum * row->sum);
+    if (c->p != ASSAY_NONE) own += rounding_variance(row->e[i], c->p) / (row->sum * row->sum);
     sum_variance += moves;
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];

@@ -107,8 +107,8 @@ __device__ __forceinline__ void store_channels(T *to, int32_t left, bool quads, 
 /* f32 throughout; sums on `lanes` running sums; no atomics: the same bits from run to run, and whatever the order of
  * rows. */
 constexpr assay_contract rowwise_contract(double function_ulp, int32_t lanes) {
-  return {ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, function_ulp, 1,    1, 0,    0.0,
-          ASSAY_V_MULTIPLIED, true,       true,       true,       lanes,      ASSAY_NONE,   true, 0, false};
+  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, function_ulp, 1,          1,    0,
+          0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       lanes,        ASSAY_NONE, true, 0};
 }
 
 } // namespace ASSAY_NS

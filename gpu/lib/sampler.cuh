@@ -247,8 +247,8 @@ inline assay_status read_sampler(const assay_call *call, sampler_plan *plan, ass
 /* Penalties, masses: f32; exp within 1 ulp, division rounded once. Sums of masses are sums of integers, which round
  * nothing: as many lanes as there can be terms. */
 constexpr assay_contract sampler_contract = {
-    ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 1.0,        1,    1, 0,    0.0,
-    ASSAY_V_MULTIPLIED, true,       true,       true,       1 << 20,    ASSAY_NONE, true, 0, false};
+    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 1.0,     1,          1,    0,
+    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1 << 20, ASSAY_NONE, true, 0};
 
 } // namespace ASSAY_NS
 #endif

@@ -249,8 +249,8 @@ assay_status launch_step(const step_params &p, const attention_types &types, con
 /* K and V are rounded to f32 after dequantisation; scores, p and q stay in f32; expf: 2 ulp. A q . k is spread over
  * four sums, the sum over V is one. */
 constexpr assay_contract step_contract = {
-    ASSAY_F32,       ASSAY_F32, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0,        4,    1, 0,    0.0,
-    ASSAY_V_SKIPPED, true,      true,       true,       1,          ASSAY_NONE, true, 0, false};
+    ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 4,          1,    0,
+    0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
 
 } // namespace ASSAY_NS
 #endif

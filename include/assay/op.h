@@ -114,7 +114,6 @@ typedef struct assay_contract {
   bool alone;  /* which other rows (paged: requests) a call holds, and how many, does not show in the bits */
   int32_t cut; /* terms that tensor cores add to a sum of 16-bit products at a time, all cut where the largest has its
                 * 2^-25; 0: sums are f32 additions, rounded to nearest */
-  bool p_running; /* softmax: p is rounded while it still is exp(score - running maximum): at a scale nobody knows */
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */
