@@ -4,8 +4,8 @@
 #   msan      MemorySanitizer, clang
 #   tsan      ThreadSanitizer over the kernels, clang
 #   sample    as tsan, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
-#   races     as tsan, and every __syncthreads() of the operators' .cu and of gpu/lib removed in turn: each is a
-#             race with two source lines, the same in a second run; two runs of one thing, not luck
+#   races     as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
+#             removed in turn: each is a race with two source lines, the same in a second run; not luck
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
@@ -58,14 +58,14 @@ plugin() {
     -I include -I . -include "$work/$id/gpu/simt/cuda.h" -x c++ "$work/$id/plugin.cpp" -o "$work/$id.so"
 }
 
-# remove FILE N ID: a copy of gpu/ without the Nth __syncthreads() of gpu/FILE. Says the line it stood in.
+# remove FILE N ID: a copy of gpu/ without the Nth barrier or fence of gpu/FILE. Says the line it stood in.
 remove() {
   local file=$1 nth=$2 id=$3
   rm -rf "${work:?}/$id"
   mkdir -p "$work/$id"
   cp -r gpu "$work/$id/gpu"
   awk -v nth="$nth" -v line="$work/$id/line" '
-    /__syncthreads\(\);/ && ++n == nth { sub(/__syncthreads\(\);/, ""); print NR > line }
+    /__(syncthreads|syncwarp|threadfence)\(\);/ && ++n == nth { sub(/__[a-z]*\(\);/, ""); print NR > line }
     { print }' "gpu/$file" >"$work/$id/gpu/$file"
   [ -s "$work/$id/line" ]
 }
@@ -100,7 +100,7 @@ race() {
 
 races() {
   local file op ops nth id failed=0 count=0 what
-  for file in $(cd gpu && grep -l '__syncthreads();' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
+  for file in $(cd gpu && grep -lE '__(syncthreads|syncwarp|threadfence)\(\);' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
     # What is in lib/ is shown by the first of the operators that include it.
     ops=$(users "$file")
     for ((nth = 1; ; ++nth)); do
@@ -110,7 +110,7 @@ races() {
       for op in $ops; do race "$op" "$id" && break; done
       what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
       if [ -z "$what" ]; then
-        printf 'races: %s:%s: no race reported without this barrier\n' "$file" "$(cat "$work/$id/line")"
+        printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
         tail -n 3 "$work/$id.out1"
         failed=1
       elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
@@ -121,7 +121,7 @@ races() {
       fi
     done
   done
-  printf 'races: %d barriers\n' "$count"
+  printf 'races: %d barriers and fences\n' "$count"
   [ "$count" -gt 0 ] && [ "$failed" -eq 0 ]
 }
 

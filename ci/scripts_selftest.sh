@@ -92,6 +92,8 @@ expect 'catalogue: a row that does not name its mutant' 1 'mutant m: names L2, w
 printf '    {NO_CLONE, "x"},\n' >"$work/plants"
 expect 'catalogue: planted by a test' 0 '^catalogue: 124 rows, 3 with mutants' catalogue "/^row BL6$/,/^none/s|^none.*|planted $work/plants NO_CLONE|"
 expect 'catalogue: planted by no test' 1 'BL6: .* plants no CLONE' catalogue "/^row BL6$/,/^none/s|^none.*|planted $work/plants CLONE|"
+expect 'catalogue: removed in turn' 0 '^catalogue: 124 rows, 3 with mutants' catalogue "/^row BL6$/,/^none/s|^none.*|removed $work/plants {NO_CLONE,|"
+expect 'catalogue: nothing to remove' 1 'BL6: .* has no CLONES' catalogue "/^row BL6$/,/^none/s|^none.*|removed $work/plants CLONES|"
 expect 'catalogue: an unknown row' 1 'ZZ1: no such row is known' catalogue 's/^row MK4$/row ZZ1/'
 
 # ---- docs/operators.md ----

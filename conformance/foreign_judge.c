@@ -192,11 +192,11 @@ static assay_status judge_rows(judging *j, assay_error *error) {
   }
   for (int64_t row = 0; row < rows;) {
     const int64_t end = request_end(j, row, rows), begin = row;
-    tier2_sums request = {0, 0, 0, 0};
+    tier2_sums request = {0};
     memset(share, 0, (size_t)(H_kv > 0 ? H_kv : 1) * sizeof *share);
     for (; row < end; ++row)
       for (int64_t first = 0; first < width; first += step) {
-        tier2_sums group = {0, 0, 0, 0};
+        tier2_sums group = {0};
         for (int64_t e = first; e < first + step; ++e) {
           const int64_t at = place_of(j, &p, row, width, e);
           const double sigma = f->expected[j->output].sigma[row * width + e];

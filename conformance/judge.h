@@ -15,7 +15,7 @@ typedef enum verdict {
   VERDICT_WEAK
 } verdict;
 
-enum { RESULT_MAX_RMS = 64 };
+enum { RESULT_MAX_RMS = 96 };
 
 /* check: which one decided: exact element row request unwritten guard input dead_bytes zero_p_v run_to_run
  * renumbering permutation refusal hang crash deadline admission launch. Plain data: it crosses a pipe. */

@@ -210,7 +210,7 @@ static void judge_row(judging *j, int64_t r) {
   const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
   tier2_sums *request = &j->request[b];
   for (int64_t first = 0; first < out->width; first += out->group) {
-    tier2_sums group = {0, 0, 0, 0};
+    tier2_sums group = {0};
     for (int64_t e = first; e < first + out->group; ++e) {
       const place where = {j->o, row, e};
       const double got = j->row[e];

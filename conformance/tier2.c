@@ -16,6 +16,7 @@ void tier2_note(tier2_sums *sums, double error, double sigma, double value, assa
   const double ulp = assay_ulp(value, dtype);
   sums->error2 += error * error;
   sums->sigma2 += sigma * sigma;
+  sums->sigma4 += sigma * sigma * sigma * sigma;
   sums->own2 += ulp * ulp / 12;
   ++sums->count;
 }
@@ -23,6 +24,7 @@ void tier2_note(tier2_sums *sums, double error, double sigma, double value, assa
 void tier2_add(tier2_sums *sums, const tier2_sums *more) {
   sums->error2 += more->error2;
   sums->sigma2 += more->sigma2;
+  sums->sigma4 += more->sigma4;
   sums->own2 += more->own2;
   sums->count += more->count;
 }
@@ -40,7 +42,12 @@ double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int
   *row = -1;
   *over_sigma = 0;
   if (sums->count == 0) return 0;
-  *row = kappa_row(op, scatters_as(sums, dtype), independent > 1 ? independent : 1);
+  const assay_dtype like = scatters_as(sums, dtype);
+  if (like == ASSAY_F32 && sums->sigma4 > 0) {
+    const double worth = sums->sigma2 / sums->sigma4 * sums->sigma2 + 0.5;
+    if (worth < (double)independent) independent = (int64_t)worth;
+  }
+  *row = kappa_row(op, like, independent > 1 ? independent : 1);
   const double sigma = sqrt(sums->sigma2 / (double)sums->count), error = sqrt(sums->error2 / (double)sums->count);
   if (sigma > floor) *over_sigma = error / sigma;
   return error / (kappa_table[*row].rms * sigma + floor);

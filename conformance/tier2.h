@@ -9,6 +9,7 @@
 /* Sums for a mean over elements: of one head's output, or of a request. */
 typedef struct tier2_sums {
   double error2, sigma2, own2; /* own2: of sigma2, what the output's own rounding is at most */
+  double sigma4;
   int64_t count;
 } tier2_sums;
 
@@ -18,8 +19,9 @@ double tier2_error(double got, double expected, double allowed, assay_dtype dtyp
 void tier2_note(tier2_sums *sums, double error, double sigma, double value, assay_dtype dtype);
 void tier2_add(tier2_sums *sums, const tier2_sums *more);
 /* RMS of the error over what is allowed; the floor stands in where σ is 0. `independent`: how many of the elements may
- * err independently of each other. row: of kappa_table; over_sigma: RMS of the error over RMS of σ, 0 where σ is
- * below the floor. Without elements 0, and row -1. */
+ * err independently of each other; where sums are most of the error, no more than their variances are worth
+ * (Satterthwaite: (Σσ²)² / Σσ⁴), since an outlier's error is the row's. row: of kappa_table; over_sigma: RMS of the
+ * error over RMS of σ, 0 where σ is below the floor. Without elements 0, and row -1. */
 double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int64_t independent, double floor,
                   int32_t *row, double *over_sigma);
 /* How many of a request's elements may, whose rows have a part for each of H heads. Heads that share one key and its

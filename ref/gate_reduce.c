@@ -37,24 +37,25 @@ static double gate_reduce(const double *partial, int64_t splits) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Every addition but the first rounds a running sum. Taken in the order of the splits, and as the mean over all orders,
- * sum_k E[S_k^2] with E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q; the larger counts. On several lanes the
- * bound of an accumulation. */
+/* Every addition but the first rounds a running sum. Taken in the order of the splits, with the ulp of each, and as the
+ * mean over all orders, sum_k E[S_k^2] with E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q; the larger counts.
+ * On several lanes the bound of an accumulation. */
 static double reduce_variance(const double *partial, int64_t splits, int32_t lanes) {
   double running = 0, walk = 0, square = 0, size = 0, shuffled = 0;
   const double n = (double)splits;
   for (int64_t s = 0; s < splits; ++s) {
     const double x = partial[s];
     running += x;
-    if (s > 0) walk += running * running;
+    if (s > 0) walk += storing_variance(running, ASSAY_F32);
     square += x * x;
     size += fabs(x);
   }
   if (splits < 2) return 0;
-  if (lanes > 1) return accumulation_variance(n, lanes) * size * size;
+  if (lanes > 1) return outlier_variance(size, square, n, lanes) * size * size;
   for (double k = 2; k <= n; ++k)
     shuffled += k * (k - 1) / (n * (n - 1)) * (running * running - square) + k / n * square;
-  return f32_variance * (walk > shuffled ? walk : shuffled);
+  shuffled *= f32_variance;
+  return walk > shuffled ? walk : shuffled;
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

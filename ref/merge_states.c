@@ -65,14 +65,17 @@ static void merge_states(state *m) {
  * p_s (o_s - out). Then the products, their sum, the sum of the weights (all of one sign: an addition rounds a number
  * of the sum's size), the quotient; and where weights are made with lse itself, its rounding, for all alike. */
 static void merge_sigma(const state *m, const assay_contract *c, assay_dtype out, double *sigma, double *lse_sigma) {
-  double sum_variance = 0, terms = 0;
+  const double lanes = c->lanes > 0 ? c->lanes : 1;
+  double sum_variance = 0, terms = 0, squares = 0;
   vector_zero(sigma, m->D);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (m->max == -(double)INFINITY) return;
-  for (int64_t s = 0; s < m->splits; ++s)
+  for (int64_t s = 0; s < m->splits; ++s) {
     terms += m->weight[s] != 0;
+    squares += m->weight[s] * m->weight[s];
+  }
   const double lse_variance = storing_variance(m->result, ASSAY_F32);
-  const double A = accumulation_variance(terms, c->lanes > 0 ? c->lanes : 1);
+  const double A = outlier_variance(m->sum, squares, terms, lanes);
   for (int64_t s = 0; s < m->splits; ++s) {
     const double p = m->weight[s] / m->sum, argument = m->lse[s] - m->max;
     if (!(p != 0)) continue;
@@ -85,11 +88,16 @@ static void merge_sigma(const state *m, const assay_contract *c, assay_dtype out
     }
   }
   for (int64_t d = 0; d < m->D; ++d) {
-    double size = 0;
-    for (int64_t s = 0; s < m->splits; ++s)
-      if (m->weight[s] != 0) size += fabs(m->weight[s] / m->sum * m->o[s * m->D + d]);
+    double size = 0, square = 0;
+    for (int64_t s = 0; s < m->splits; ++s) {
+      if (m->weight[s] == 0) continue;
+      const double term = m->weight[s] / m->sum * m->o[s * m->D + d];
+      size += fabs(term);
+      square += term * term;
+    }
     const double y = m->y[d];
-    sigma[d] += A * size * size + y * y * (2 * A + 2 * f32_variance + lse_variance);
+    sigma[d] +=
+        outlier_variance(size, square, terms, lanes) * size * size + y * y * (2 * A + 2 * f32_variance + lse_variance);
     if (size != 0) sigma[d] += storing_variance(y, out);
     sigma[d] = sqrt(sigma[d]);
   }

@@ -5,6 +5,8 @@
 #include "conformance/judge.h"
 #include "conformance/judge_parts.h"
 #include "conformance/kappa.h"
+#include "conformance/tier2.h"
+#include "core/dtype.h"
 #include "fake.h"
 
 /* A device that looks for changes itself has the three runs under way at once, and their images in its memory. */
@@ -280,6 +282,25 @@ Test(judge, limits_have_a_row_for_every_width) {
       cr_assert_gt(kappa_table[row].rms, 1.0);
       cr_assert_leq(kappa_table[next].rms, kappa_table[row].rms);
     }
+}
+
+/* Where one element has the variance, the mean over the row is that element's, and so is the limit; in 16 bits each
+ * element has a rounding of its own. */
+Test(judge, a_mean_is_worth_its_variances) {
+  for (int outlier = 0; outlier < 2; ++outlier)
+    for (int f32 = 0; f32 < 2; ++f32) {
+      const assay_dtype dtype = f32 ? ASSAY_F32 : ASSAY_BF16;
+      tier2_sums sums = {0};
+      int32_t row;
+      double seen;
+      for (int c = 0; c < 128; ++c) {
+        const double value = outlier && c == 5 ? 1000 : 1, sigma = assay_ulp(value, dtype) / 3.2;
+        tier2_note(&sums, sigma, sigma, value, dtype);
+      }
+      cr_expect_gt(tier2_mean(&sums, "rms_norm", dtype, sums.count, 0, &row, &seen), 0);
+      cr_expect_eq(row, kappa_row("rms_norm", dtype, outlier && f32 ? 1 : 128), "outlier %d, f32 %d", outlier, f32);
+    }
+  cr_expect_neq(kappa_row("rms_norm", ASSAY_F32, 1), kappa_row("rms_norm", ASSAY_F32, 128));
 }
 
 /* A limit that clean runs nearly reach fails some day; one far above what they reach sees too little. */

@@ -101,6 +101,45 @@ Test(error_model, equal_terms_err_alike) {
   cr_assert(beyond > 0, "none beyond the formula");
 }
 
+/* Terms between half an ulp and one are taken for a whole one, whatever they are. */
+Test(error_model, small_terms_round_alike) {
+  double x[MOST];
+  for (int32_t split = 0; split <= 256; split += 256) {
+    for (int t = 0; t < MOST; ++t)
+      x[t] = t == 0 ? 1 : stored(0x1p-23 * (0.7 + 0.2 * (double)(t % 11) / 11));
+    const outcome o = sum_in_f32(x, split > 0 ? 200 : MOST, 1, split);
+    cr_assert(o.miss > kappa * o.formula && o.miss <= 2.5 * o.sigma, "split %d: miss %g, sigma %g, formula %g", split,
+              o.miss, o.sigma, o.formula);
+  }
+}
+
+/* One term outweighs the others of its lane and all other lanes: each step of the butterfly rounds at its ulp. */
+Test(error_model, an_outlier_is_rounded_in_every_step) {
+  enum { LANES = 32, N = 256 };
+  double misses = 0, formula = 0, outlier = 0;
+  for (int turn = 0; turn < 500; ++turn) {
+    double x[N], size = 0, square = 0;
+    float lane[LANES] = {0};
+    assay_rng_normals((uint64_t)turn, 9, x, N);
+    for (int c = 0; c < N; ++c) {
+      x[c] = stored(c == turn % N ? 1.05e5 : x[c] * x[c]);
+      size += x[c];
+      square += x[c] * x[c];
+      lane[c / 4 % LANES] += (float)x[c];
+    }
+    for (int apart = LANES / 2; apart > 0; apart /= 2)
+      for (int i = 0; i < apart; ++i)
+        lane[i] += lane[i + apart];
+    misses += ((double)lane[0] - size) * ((double)lane[0] - size) / (size * size);
+    formula += accumulation_variance(N, LANES);
+    outlier += outlier_variance(size, square, N, LANES);
+  }
+  cr_assert(misses > 1.5 * formula && misses < 1.2 * outlier && misses > 0.3 * outlier,
+            "%g, formula %g, with outlier %g", misses, formula, outlier);
+  cr_expect_eq(outlier_variance(0, 0, N, LANES), accumulation_variance(N, LANES));
+  cr_expect_eq(outlier_variance(N, N, N, LANES), accumulation_variance(N, LANES));
+}
+
 /* Whole numbers below 2^24, and equal terms among others, are no reason for a wider limit. */
 Test(error_model, exact_additions_add_nothing) {
   double x[MOST];

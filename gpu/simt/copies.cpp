@@ -9,7 +9,8 @@ namespace assay_simt_host {
 struct Pending {
   assay_simt_copy copy;
   uint32_t group;
-  uint64_t number; /* counts the thread's copies */
+  uint64_t number;         /* counts the thread's copies */
+  const uint64_t *barrier; /* the first that tells of it */
   Pending *next;
 };
 
@@ -44,7 +45,7 @@ void copy_begin(const assay_simt_copy *copy) {
     report(ASSAY_ERR_MEMORY, "no memory for a copy");
     fail();
   }
-  *p = Pending{*copy, c->committed, c->begun++, nullptr};
+  *p = Pending{*copy, c->committed, c->begun++, nullptr, nullptr};
   if (c->first == nullptr)
     c->first = p;
   else
@@ -69,6 +70,8 @@ bool copy_arrives(int32_t pending, assay_simt_copy *copy) {
 
 void copy_arrive(uint64_t *barrier, const char *file, int32_t line) {
   race_release(barrier);
+  for (Pending *p = own()->first; p != nullptr; p = p->next)
+    if (p->barrier == nullptr) p->barrier = barrier;
   engine_arrive(barrier, own()->begun, file, line);
 }
 
@@ -80,7 +83,7 @@ void copy_finish(const Thread *thread, uint64_t before) {
     Pending *p = c->first;
     memcpy(p->copy.to, p->copy.data, sizeof p->copy.data);
     const int64_t offset = shared_offset(p->copy.to, 16);
-    if (offset >= 0) proxy_foreign(offset, 16);
+    if (offset >= 0) proxy_foreign(offset, 16, p->barrier);
     c->first = p->next;
     p->next = unused;
     unused = p;

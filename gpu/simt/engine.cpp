@@ -1,7 +1,8 @@
 /* engine.cpp: the copy engine. A load takes its bytes from global memory when it is issued; its place in shared memory
- * is undefined from then on; it arrives, in a random order among those under way, when no thread can go on without. A
- * store takes its bytes from the engine's view of shared memory when its thread waits for it to be read, and gives
- * them to global memory when its thread waits for it or the block ends. So whoever does not wait gets wrong bytes. */
+ * is undefined from then on; in half of the launches it arrives at once, in the others, in a random order among those
+ * under way, when no thread can go on without. A store takes its bytes from the engine's view of shared memory when its
+ * thread waits for it to be read, and gives them to global memory when its thread waits for it or the block ends. So
+ * whoever does not wait gets wrong bytes. */
 #include "simt/scheduler.h"
 
 #include <stdlib.h>
@@ -147,6 +148,17 @@ static void fetch(void *to, const void *from, size_t bytes) {
   race_quiet(false);
 }
 
+/* One of those under way, drawn. */
+static void step();
+
+/* Where it may be early, it is: whoever still reads what stood there reads what has come. */
+static void start(Item *item) {
+  item->next = items.under_way;
+  items.under_way = item;
+  ++items.under_way_count;
+  if (run.eager) step();
+}
+
 void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
   const uint32_t bytes = bulk_check(copy, file, line);
   Item *item = make(LOAD, copy, bytes, file, line);
@@ -162,9 +174,7 @@ void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
   }
   proxy_poison(shared_offset(copy->shared, bytes), bytes);
   race_release(copy->barrier);
-  item->next = items.under_way;
-  items.under_way = item;
-  ++items.under_way_count;
+  start(item);
 }
 
 void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line) {
@@ -172,9 +182,7 @@ void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t
   Item *item = make(ARRIVE, &none, 0, file, line);
   item->copy.barrier = barrier;
   item->before = before;
-  item->next = items.under_way;
-  items.under_way = item;
-  ++items.under_way_count;
+  start(item);
 }
 
 static void land(const Item *item) {
@@ -186,7 +194,6 @@ static void land(const Item *item) {
   race_quiet(false);
 }
 
-/* One of those under way, drawn. */
 static void step() {
   Item **at = &items.under_way;
   for (uint64_t skip = draw() % items.under_way_count; skip > 0; --skip)

@@ -64,7 +64,7 @@ void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t 
   write(barrier, Fields{count, count, 0, 0});
 }
 
-/* A phase ends when nothing is missing; who waited for it goes on. */
+/* A phase ends when nothing is missing; who waited for it goes on, before all others or after them. */
 static void change(uint64_t *barrier, Fields f) {
   const bool over = f.missing == 0 && f.bytes == 0;
   if (over) {
@@ -75,13 +75,20 @@ static void change(uint64_t *barrier, Fields f) {
   if (!over) return;
   proxy_release();
   run.polls = 0;
+  uint32_t warps = 0;
+  const bool in_front = (draw() >> 30 & 1u) != 0;
   for (uint32_t i = 0; i < run.threads; ++i) {
     Thread *t = &here->thread[i];
     if (t->state != AT_MBARRIER || t->value != reinterpret_cast<uintptr_t>(barrier) || t->source == f.parity) continue;
     t->state = READY;
+    warps |= 1u << (t->number / 32);
     race_acquire(barrier, t);
-    push_back(t);
+    if (in_front)
+      push_front(t);
+    else
+      push_back(t);
   }
+  proxy_waited(barrier, warps);
 }
 
 void mbarrier_complete(uint64_t *barrier, uint32_t arrivals, uint32_t bytes, const char *file, int32_t line) {
@@ -108,6 +115,7 @@ void mbarrier_wait(uint64_t *barrier, uint32_t parity, const char *file, int32_t
   if (parity > 1) wrong("waited for a parity that is not 0 or 1", file, line);
   if (read(barrier, file, line).parity != parity) {
     race_acquire(barrier, self);
+    proxy_waited(barrier, 1u << (self->number / 32));
     return;
   }
   self->state = AT_MBARRIER;

@@ -7,12 +7,14 @@
 namespace assay_simt_host {
 
 constexpr int64_t piece = 16, pieces = shared_arena_bytes / piece;
+constexpr uint64_t foreign = UINT64_C(1) << 32; /* not a warp: who has not waited cannot publish it */
 
 /* Of one place. */
 struct Proxy {
   alignas(1024) unsigned char view[shared_arena_bytes];
   alignas(1024) unsigned char known[shared_arena_bytes];
-  uint32_t owners[pieces]; /* warps, one of whose fence publishes the piece; 0: it is published */
+  uint64_t owners[pieces]; /* warps, one of whose fence publishes the piece; 0: it is published */
+  int64_t brought[pieces]; /* if `foreign` is among the owners: the mbarrier that tells of it */
   uint32_t hidden[pieces]; /* the pieces that have owners */
   uint32_t hidden_count;
   uint32_t ran; /* warps since the last look */
@@ -34,7 +36,7 @@ static uint32_t own_warp() {
   return 1u << (current()->number / 32);
 }
 
-static void hide(Proxy *p, int64_t at, uint32_t warps) {
+static void hide(Proxy *p, int64_t at, uint64_t warps) {
   if (p->owners[at] == 0) p->hidden[p->hidden_count++] = static_cast<uint32_t>(at);
   p->owners[at] |= warps;
 }
@@ -164,12 +166,24 @@ void proxy_poison(int64_t offset, int64_t bytes) {
   forget(p->known + offset, bytes);
 }
 
-void proxy_foreign(int64_t offset, int64_t bytes) {
+void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {
   if (!here->watched) return;
   Proxy *p = own();
   for (int64_t at = offset / piece; at <= (offset + bytes - 1) / piece; ++at) {
     take(p->known + at * piece, shared_arena() + at * piece, piece);
-    hide(p, at, 0xFFFFFFFFu);
+    hide(p, at, foreign);
+    p->owners[at] = foreign;
+    p->brought[at] = shared_offset(barrier, 8);
+  }
+}
+
+void proxy_waited(const uint64_t *barrier, uint32_t warps) {
+  if (!here->watched) return;
+  Proxy *p = own();
+  const int64_t offset = p->hidden_count > 0 ? shared_offset(barrier, 8) : 0;
+  for (uint32_t i = 0; i < p->hidden_count; ++i) {
+    const uint32_t at = p->hidden[i];
+    if ((p->owners[at] & foreign) != 0 && p->brought[at] == offset) p->owners[at] |= warps;
   }
 }
 

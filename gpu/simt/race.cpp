@@ -51,7 +51,12 @@ struct Track {
 static Track track[max_places * max_threads];
 static void *host;
 static const Thread *running;
-static uint32_t fibers[max_places]; /* of the block before, not yet destroyed, or of this one */
+static uint32_t fibers[max_places]; /* threads that have one: of the block before, not yet destroyed, or of this one */
+/* Neighbouring threads that share a fiber: 1 in half of the launches, and a warp in the others, by the seed. TSan knows
+ * 256 threads at a time; the next one takes the place of the first, and whoever meets it has then seen all that the
+ * first ever did. A thread a fiber, that is the block before, whole. */
+static uint32_t sharing[max_places];
+static bool by_warps;
 static int meeting, ending;
 static bool found;
 static char text[1200];
@@ -66,7 +71,7 @@ void race_turn(const Thread *thread) {
 }
 
 static void destroy_fibers(uint32_t place) {
-  for (uint32_t i = 0; i < fibers[place]; ++i)
+  for (uint32_t i = 0; i < fibers[place]; i += sharing[place])
     __tsan_destroy_fiber(track[place * max_threads + i].fiber);
   fibers[place] = 0;
 }
@@ -76,6 +81,7 @@ static void back_to_running() {
 }
 
 void race_begin_launch(bool within) {
+  by_warps = (run.random >> 33 & 1u) != 0;
   if (within) return;
   host = __tsan_get_current_fiber();
   found = false;
@@ -86,16 +92,22 @@ void race_begin_launch(bool within) {
 /* A fiber begins with what its creator, the host, has seen: nothing of the launch's other blocks. */
 void race_begin_block() {
   destroy_fibers(here->place);
+  const uint32_t share = by_warps ? 32 : 1;
   for (uint32_t i = 0; i < run.threads; ++i) {
     Track *const t = &track[here->place * max_threads + i];
-    char name[64];
-    (void)snprintf(name, sizeof name, "thread %u of block (%u,%u,%u)", i, now.block_index.x, now.block_index.y,
-                   now.block_index.z);
     *t = Track{};
+    if (i % share != 0) {
+      t->fiber = track[here->place * max_threads + i / share * share].fiber;
+      continue;
+    }
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s %u of block (%u,%u,%u)", by_warps ? "warp" : "thread", i / share,
+                   now.block_index.x, now.block_index.y, now.block_index.z);
     t->fiber = __tsan_create_fiber(0);
     __tsan_set_fiber_name(t->fiber, name);
   }
   fibers[here->place] = run.threads;
+  sharing[here->place] = share;
 }
 
 void race_fresh(const void *from, size_t bytes) {
@@ -142,7 +154,7 @@ void race_end_thread() {
 /* After an error threads stand where they were; the host has waited for them all the same. */
 void race_end_launch(bool within) {
   for (uint32_t place = run.first_place; run.failed && place < run.first_place + run.places; ++place)
-    for (uint32_t i = 0; i < fibers[place]; ++i) {
+    for (uint32_t i = 0; i < fibers[place]; i += sharing[place]) {
       __tsan_switch_to_fiber(track[place * max_threads + i].fiber, no_order);
       __tsan_release(&ending);
     }
@@ -264,7 +276,7 @@ static void describe(void *report) {
     if (i == 0) append(" %s, %d bytes:", shared_name(address), size);
     append("%s %s%s by %s at ", i == 0 ? "" : ", and before it", atomic != 0 ? "atomic " : "",
            write != 0 ? "write" : "read", name_of(report, threads, tid));
-    append_lines(trace, 16);
+    append_lines(trace, by_warps ? 1 : 16); /* callers of whichever thread of the warp */
   }
 }
 

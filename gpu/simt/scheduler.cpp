@@ -327,6 +327,7 @@ static assay_status run_launch(const assay_simt_launch *request, bool within, bo
   run.head = run.tail = 0;
   run.polls = 0;
   run.waits_for = waits_for;
+  run.eager = (run.random >> 34 & 1u) != 0;
   run.error = error;
   run.failed = false;
   run.status = ASSAY_OK;

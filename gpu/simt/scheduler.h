@@ -95,6 +95,7 @@ struct Run {
   uint64_t random;
   uint64_t polls; /* since anything happened */
   bool waits_for; /* the launch before has not run yet */
+  bool eager;     /* copies arrive when they are issued, not when nobody can go on without */
   uint16_t *ring;
   bool failed;
   assay_status status;
@@ -276,7 +277,9 @@ void proxy_extend(int64_t from, int64_t to);                       /* memory tha
 unsigned char *proxy_view();                                       /* of the arena, byte for byte */
 void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: seen by all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
-void proxy_foreign(int64_t offset, int64_t bytes); /* written by no thread in particular: anyone's fence publishes it */
+/* Written by no thread in particular: the fence of any warp publishes it that has waited for the mbarrier. */
+void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier);
+void proxy_waited(const uint64_t *barrier, uint32_t warps);
 
 /* hopper.cpp */
 extern const assay_simt_hopper hopper;

@@ -27,6 +27,13 @@ double accumulation_variance(double terms, double lanes) {
   return f32_variance * (chain / (3 * lanes) + 2);
 }
 
+double outlier_variance(double size, double square, double terms, double lanes) {
+  const double alike = accumulation_variance(terms, lanes);
+  if (!(size > 0)) return alike;
+  const double outlier = storing_variance(size, ASSAY_F32) * square / (size * size * size * size);
+  return fmax(alike, (terms / lanes + ceil(log2(lanes))) * outlier);
+}
+
 int cut_bits(assay_dtype dtype) {
   return dtype == ASSAY_F16 ? 11 : dtype == ASSAY_BF16 ? 8 : 0;
 }
@@ -128,6 +135,12 @@ static inline double where(bool condition, double x) {
   return x;
 }
 
+/* x as a running sum s takes it, which away > 0 may make larger: a multiple of its ulp. */
+static inline double rounded(double x, double s, double away) {
+  const double near = 0x1p-23 * binade(s), far = 2 * binade(away), magic = 0x1.8p52 * (near > far ? near : far);
+  return x + magic - magic;
+}
+
 /* One term in every channel. */
 ASSAY_WIDE static void add_term(int64_t D, double p, const double *restrict v, const double *restrict away,
                                 double *restrict total, double *restrict running, double *restrict walk,
@@ -139,7 +152,7 @@ ASSAY_WIDE static void add_term(int64_t D, double p, const double *restrict v, c
     running[d] = s;
     walk[d] += e * e;
     square[d] += x * x;
-    lost[d] += where(size < half, x);
+    lost[d] += where(size < half, x) + where(size >= half && size < 16 * half, x - rounded(x, s, away[d]));
   }
 }
 

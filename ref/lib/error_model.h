@@ -18,6 +18,10 @@ double storing_variance(double value, assay_dtype dtype);
 
 /* Relative to (sum |term|)^2: variance of an f32 sum of `terms` terms on `lanes` running sums. */
 double accumulation_variance(double terms, double lanes);
+/* The same for the sum of these terms, `square` being sum term^2 and `size` sum |term|: not less than what an outlying
+ * term brings, which is rounded at the ulp of the whole sum with every later addition of its running sum and with every
+ * step in which running sums are combined. */
+double outlier_variance(double size, double square, double terms, double lanes);
 /* A sum over `keys` keys of which `terms` are not 0 (adding 0 rounds nothing); the key axis may be split into
  * pieces of keys_per_split, each on pv_lanes running sums. */
 double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t terms);
@@ -26,11 +30,14 @@ double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t te
  * give, and what is lost (docs/judging.md, "Sums in f32"). An addition rounds at the ulp of its running sum S_k:
  *   these terms   sum_k ulp(S_k)^2 / 12, for the keys in order on the contract's splits and lanes; or the mean over all
  *                 orders, chain · ((S^2 - Q) / (3 lanes) + Q / 2) with Q = sum x^2, where that is larger
- *   lost          terms below half an ulp of their running sum leave no trace: an error of up to their sum */
+ *   lost          terms below half an ulp of their running sum leave no trace: an error of up to their sum. Terms of up
+ *                 to eight ulps are taken as a multiple of it, small ones alike as the same one: an error of up to the
+ *                 sum of what that adds or leaves out */
 typedef struct key_sum {
-  double *abs, *walk, *square, *lost; /* [D] sum |x|; sum of 4^e where 2^e <= |S_k| < 2^(e + 1); Q; sum of lost x */
-  double *away;                       /* [D] terms below this may be lost, wherever they stand */
-  double *running;                    /* [lanes, D] S_k so far */
+  double *abs, *walk, *square,
+      *lost;       /* [D] sum |x|; sum of 4^e where 2^e <= |S_k| < 2^(e + 1); Q; sum of what was lost */
+  double *away;    /* [D] terms below this may be lost, wherever they stand */
+  double *running; /* [lanes, D] S_k so far */
   const assay_contract *contract;
   int bits;            /* significant bits of v; 0: the sum is never one of tensor cores */
   const double *whole; /* [D] the sum itself, divided by `factor` */

@@ -113,16 +113,24 @@ static double drift(const norm *f, const double *x, double mean, bool square, do
  * argument brings. An error of the mean reaches the sum of squares in second order only. */
 static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, const double *x) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, C = (double)f->C;
-  const double accumulation = accumulation_variance(C, lanes);
   const double root = 1 / (m.factor * m.factor), mean_square = root - f->eps, weight = mean_square / root;
   norm_error e = {0, 0};
   if (f->kind == NORM_LAYER) {
-    double size = 0;
-    for (int64_t c = 0; c < f->C; ++c)
+    double size = 0, square = 0;
+    for (int64_t c = 0; c < f->C; ++c) {
       size += fabs(x[c]);
-    const double own = drift(f, x, 0, false, lanes);
+      square += x[c] * x[c];
+    }
+    const double own = drift(f, x, 0, false, lanes), accumulation = outlier_variance(size, square, C, lanes);
     e.mean = (size * size * accumulation + own * own) / (C * C) + f32_variance * m.mean * m.mean;
   }
+  double size = 0, fourth = 0;
+  for (int64_t c = 0; c < f->C; ++c) {
+    const double term = (x[c] - m.mean) * (x[c] - m.mean);
+    size += term;
+    fourth += term * term;
+  }
+  const double accumulation = outlier_variance(size, fourth, C, lanes);
   const double own = mean_square > 0 ? drift(f, x, m.mean, true, lanes) / (mean_square * C) : 0;
   const double square = accumulation + own * own + f32_variance * (f->kind == NORM_LAYER ? 2 : 1);
   e.factor = (weight * weight * square + f32_variance) / 4 + function_variance(contract->exp_ulp);
