@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # calibration.sh BUILD SEED...: derives the limits of tier 2 (conformance/kappa.c) anew from clean runs with these
 # seeds: the suites of all operators that have limits of their own, and from 12 seeds on drawn cases (120,000 of the
-# attentions, up to 30,000 of all). For every row of the table: the largest RMS of the error over RMS of sigma that was
+# attentions, 200,000 of all). For every row of the table: the largest RMS of the error over RMS of sigma that was
 # seen may not be above 85 % of the limit, and with at least 12 seeds the limit may not be above 1.5 times of it (fewer
 # do not reach the tails). Prints the table with what it saw; status 1 if a row does not hold or was never judged.
 set -euo pipefail
@@ -21,7 +21,10 @@ for seed in "$@"; do
 done
 if [ $# -ge 12 ]; then # drawn cases reach shapes that no suite has; what fails there is counted like the rest
   "$assay" fuzz gate_attention softmax_attention --cases 120000 --budget 1h --seed 11 --jsonl "$work/fuzz.jsonl" >"$work/text" || true
-  "$assay" fuzz "${operators[@]}" --cases 30000 --budget 15m --seed 41 --jsonl "$work/others.jsonl" >"$work/text" || true
+  mapfile -t all < <(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' "$root/include/assay/ops.def" | sort)
+  for seed in 2026 41; do
+    "$assay" fuzz "${all[@]}" --cases 100000 --budget 1h --seed "$seed" --jsonl "$work/all.$seed.jsonl" >"$work/text" || true
+  done
 fi
 
 awk -v seeds=$# '

@@ -236,6 +236,7 @@ static void append_lines(void *const *trace, int depth) {
     char lines[1024] = "";
     __sanitizer_symbolize_pc(trace[i], "%s:%l", lines, sizeof lines - 2);
     for (const char *line = lines; *line != '\0'; line += strlen(line) + 1) {
+      if (strstr(line, "<null>") != nullptr) continue; /* the runtime's own, for memset and its kin */
       const char *base = base_name(line);
       if (innermost[0] == '\0') {
         (void)snprintf(innermost, sizeof innermost, "%s", base);
@@ -276,7 +277,7 @@ static void describe(void *report) {
     if (i == 0) append(" %s, %d bytes:", shared_name(address), size);
     append("%s %s%s by %s at ", i == 0 ? "" : ", and before it", atomic != 0 ? "atomic " : "",
            write != 0 ? "write" : "read", name_of(report, threads, tid));
-    append_lines(trace, by_warps ? 1 : 16); /* callers of whichever thread of the warp */
+    append_lines(trace, by_warps ? 2 : 16); /* further callers are of any thread of the warp */
   }
 }
 

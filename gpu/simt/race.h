@@ -1,7 +1,7 @@
 /* race.h: what ThreadSanitizer is told when kernels are compiled with it (ASSAY_SANITIZE=thread). Every CUDA
- * thread is a TSan fiber of its own, whatever stack it runs on, and a change from one to another orders nothing.
- * Order comes from what orders on a GPU: a rendezvous, among those who take part; fences with atomics; the
- * boundaries of a launch. The scheduler itself is not instrumented. Without TSan all of this is nothing. */
+ * thread, or every warp, is a TSan fiber of its own, whatever stacks it runs on, and a change from one to another
+ * orders nothing. Order comes from what orders on a GPU: a rendezvous, among those who take part; fences with atomics;
+ * the boundaries of a launch. The scheduler itself is not instrumented. Without TSan all of this is nothing. */
 #ifndef ASSAY_SIMT_RACE_H
 #define ASSAY_SIMT_RACE_H
 

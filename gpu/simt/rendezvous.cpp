@@ -75,7 +75,7 @@ static void check_mask(const Thread *self, uint32_t mask) {
  * after all others. Computed here so that no lane can overwrite what another has yet to read. */
 static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t mask) {
   Thread *thread = w->thread;
-  if (race_checked) {
+  if (race_checked && op == ASSAY_SIMT_SYNCWARP) {
     Thread *met[race_checked ? 32 : 1];
     uint32_t count = 0;
     for (uint32_t m = mask; m != 0; m &= m - 1)
