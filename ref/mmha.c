@@ -186,10 +186,21 @@ static assay_status rows_of(mmha_run *run, assay_error *error) {
 /* ---- the error model --------------------------------------------------------------------------------- */
 
 /* Beside the attention's own: what its inputs may be off. A number near a rounding boundary is put on the other side,
- * one after the other, and the result's whole move counts. Errors of f32 size: all at once with drawn signs, large
- * enough to be f32 numbers still, four times; the mean square of the move, scaled back. */
-enum { DRAWS = 4 };
-static const double magnified = 0x1p12;
+ * one after the other, and the result's whole move counts. Errors of f32 size: all at once, large enough to be f32
+ * numbers still (and small enough to stay between the edges of a clip), with other signs 32 times; the mean square of
+ * the move, scaled back. The signs of one channel over the draws are a Walsh function, so that up to 32 channels (of q,
+ * k and v together) do not mix at all: the mean is the sum of their squares. Further channels share functions with
+ * these, and signs of their own. */
+enum { DRAWS = 32 };
+static const double magnified = 0x1p4;
+
+static bool is_up(int64_t row, int64_t place, int draw) {
+  const uint64_t own = ((uint64_t)row * 8191 + (uint64_t)place) * 6364136223846793005u + 1442695040888963407u;
+  uint32_t odd = (uint32_t)place & (uint32_t)draw;
+  for (int shift = 16; shift > 0; shift /= 2)
+    odd ^= odd >> shift;
+  return ((odd ^ (uint32_t)(own >> 63)) & 1u) != 0;
+}
 
 static void add_move(const assay_expected *out, const double *moved, int64_t from, int64_t count, double weight) {
   for (int64_t e = 0; e < count; ++e) {
@@ -219,13 +230,12 @@ static assay_status add_doubts(mmha_run *run, const assay_expected *out, double 
 static assay_status add_draw(mmha_run *run, int draw, const assay_expected *out, double *moved, assay_error *error) {
   const int64_t D = run->m.D, heads = heads_of(run), count = run->cache.count;
   double value[MOST_D];
-  uint64_t signs = (uint64_t)draw;
   for (int64_t row = 0; row < count * heads; ++row) {
     if (run->cache.length[row / heads] <= 0 || !is_fine(run, row % heads)) continue;
+    const int64_t head = row % heads, kind = head < run->m.H ? 0 : head < run->m.H + run->m.H_kv ? 1 : 2;
     for (int64_t d = 0; d < D; ++d) {
-      signs = signs * 6364136223846793005u + 1442695040888963407u;
       const double step = magnified * sqrt(run->variance[row * D + d]);
-      value[d] = run->sent[row * D + d] + ((signs >> 63) != 0 ? step : -step);
+      value[d] = run->sent[row * D + d] + (is_up(row, 3 * d + kind, draw) ? step : -step);
     }
     put(run, row / heads, row % heads, value);
   }
