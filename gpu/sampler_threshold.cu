@@ -376,8 +376,7 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
   if (thread == 0) {
     __threadfence();
     shared->last = atomicAdd(&work->arrived, 1u) + 1u == static_cast<uint32_t>(p.chunks) ? 1u : 0u;
-    __threadfence(); /* what the others left is read behind their arrivals: by this block's threads, behind the barrier
-                      */
+    __threadfence(); /* what the others left is read behind their arrivals, and behind the barrier */
   }
   __syncthreads(); /* is this the last block? */
   if (shared->last == 0) return;

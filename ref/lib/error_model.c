@@ -29,8 +29,9 @@ double accumulation_variance(double terms, double lanes) {
 
 double outlier_variance(double size, double square, double terms, double lanes) {
   const double alike = accumulation_variance(terms, lanes);
-  if (!(size > 0)) return alike;
-  const double outlier = storing_variance(size, ASSAY_F32) * square / (size * size * size * size);
+  const double whole = size * size;
+  if (!(whole > 0x1p-1000)) return alike;
+  const double outlier = storing_variance(size, ASSAY_F32) / whole * (square / whole);
   return fmax(alike, (terms / lanes + ceil(log2(lanes))) * outlier);
 }
 

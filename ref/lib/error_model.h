@@ -34,10 +34,10 @@ double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t te
  *                 to eight ulps are taken as a multiple of it, small ones alike as the same one: an error of up to the
  *                 sum of what that adds or leaves out */
 typedef struct key_sum {
-  double *abs, *walk, *square,
-      *lost;       /* [D] sum |x|; sum of 4^e where 2^e <= |S_k| < 2^(e + 1); Q; sum of what was lost */
-  double *away;    /* [D] terms below this may be lost, wherever they stand */
-  double *running; /* [lanes, D] S_k so far */
+  double *abs, *walk, *square; /* [D] sum |x|; sum of 4^e where 2^e <= |S_k| < 2^(e + 1); Q */
+  double *lost;                /* [D] sum of what was lost */
+  double *away;                /* [D] terms below this may be lost, wherever they stand */
+  double *running;             /* [lanes, D] S_k so far */
   const assay_contract *contract;
   int bits;            /* significant bits of v; 0: the sum is never one of tensor cores */
   const double *whole; /* [D] the sum itself, divided by `factor` */
