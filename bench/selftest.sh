@@ -79,7 +79,9 @@ unset ASSAY_BASELINE
 # Rounds of one file become one row.
 cat "$work/a.jsonl" "$work/b.jsonl" >"$work/both.jsonl"
 expect 'rounds' 0 '([0-9]+) rows in both: 0 SAME, 0 FASTER, 0 SLOWER, \1 AMBIGUOUS' "$assay" compare "$work/a.jsonl" "$work/both.jsonl"
-expect 'alternating' 0 'rows in both' "$root/bench/alternate.sh" "$assay" "$assay" 2 "$work/delay.yaml" --device simt --budget 0.05s
+# What two runs of one program differ by is the machine's affair: 1 is right too.
+either() { "$@" || [ "$?" -eq 1 ]; }
+expect 'alternating' 0 '^[0-9]+ rows in both' either "$root/bench/alternate.sh" "$assay" "$assay" 2 "$work/delay.yaml" --device simt --budget 0.05s
 
 # Scenarios and traces, with models of two layers.
 for arch in asynct qwen3; do

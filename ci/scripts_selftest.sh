@@ -94,6 +94,8 @@ expect 'catalogue: planted by a test' 0 '^catalogue: 124 rows, 3 with mutants' c
 expect 'catalogue: planted by no test' 1 'BL6: .* plants no CLONE' catalogue "/^row BL6$/,/^none/s|^none.*|planted $work/plants CLONE|"
 expect 'catalogue: removed in turn' 0 '^catalogue: 124 rows, 3 with mutants' catalogue "/^row BL6$/,/^none/s|^none.*|removed $work/plants {NO_CLONE,|"
 expect 'catalogue: nothing to remove' 1 'BL6: .* has no CLONES' catalogue "/^row BL6$/,/^none/s|^none.*|removed $work/plants CLONES|"
+printf 'cuda_only x\nfile gpu/sampler_threshold.cu\n-no such line;\n+another;\n' >>"$work/list"
+expect 'catalogue: a mutant of the GPU alone whose original is gone' 1 'mutant m: the original text occurs 0 times' catalogue ''
 expect 'catalogue: an unknown row' 1 'ZZ1: no such row is known' catalogue 's/^row MK4$/row ZZ1/'
 
 # ---- docs/operators.md ----
