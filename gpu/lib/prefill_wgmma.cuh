@@ -32,21 +32,23 @@ enum prefill_mask { mask_none, mask_causal, mask_both };
 /* ---- the warpgroup that loads ----------------------------------------------------------------------- */
 
 /* whole: tiles are always filled to their end. */
-template <class T, int D, bool whole>
-PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *shared, prefill_control<D> *control) {
+template <class T, int D, bool whole> struct prefill_filler {
   using layout = prefill_layout<D>;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
-  const prefill_loader<T, D> loader(a, thread);
-  int32_t filled = 0; /* tiles */
-  prefill_walk<prefill_pairs> walk;
-  walk.start(a);
-  /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
-  for (int32_t turn = 0;; ++turn) {
-    const prefill_item item = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+
+  const attention_params &a;
+  unsigned char *const shared;
+  prefill_control<D> *const control;
+  const prefill_loader<T, D> loader;
+  int32_t filled; /* tiles of keys; of values, one less */
+
+  PREFILL_FUNCTION prefill_filler(const attention_params &a_, unsigned char *shared_, prefill_control<D> *control_)
+      : a(a_), shared(shared_), control(control_), loader(a_, static_cast<int32_t>(threadIdx.x)), filled(0) {}
+
+  /* Item number `turn` of this block: what it is, and its queries. */
+  PREFILL_FUNCTION void announce(const prefill_item &item, int32_t turn) const {
     const int32_t q = turn % layout::q_stages;
     mbarrier_wait(&control->q_free[q], (turn / layout::q_stages & 1) ^ 1);
-    if (thread == 0) {
+    if (threadIdx.x == 0) {
       control->item[q] = item;
       mbarrier_arrive(&control->q_full[q]);
     }
@@ -56,33 +58,62 @@ PREFILL_FUNCTION void prefill_load(const attention_params &a, unsigned char *sha
     }
     loader.query(shared + q * layout::stage_bytes, item);
     cp_async_arrive_noinc(&control->q_full[q]);
-
-    const int32_t *const table = a.cache.table + item.request * a.cache.table_row;
-    /* Keys that some row sees. */
-    const int32_t end = item.position + item.rows;
-    const int32_t first = whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0;
-    const int32_t kv_head = kv_head_of(a, item.head);
-    const T *const k = loader.channels(a.cache.k, kv_head * a.cache.k_head);
-    const T *const v = loader.channels(a.cache.v, kv_head * a.cache.v_head);
-    for (int32_t tile = item.begin; tile <= item.end; ++tile, ++filled) {
-      if (tile < item.end) {
-        const int32_t stage = filled & 1;
-        mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
-        loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes, k, a.cache.k_block,
-                                    a.cache.k_token, table, tile, first, end);
-        cp_async_arrive_noinc(&control->k_full[stage]);
-      }
-      if (tile > item.begin) {
-        const int32_t stage = (filled - 1) & 1;
-        mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
-        loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes, v, a.cache.v_block,
-                                    a.cache.v_token, table, tile - 1, first, end);
-        cp_async_arrive_noinc(&control->v_full[stage]);
-      }
-    }
-    --filled; /* the last turn loaded values only */
   }
-}
+
+  /* What the tiles of an item are made of: keys first <= key < end of a request, of one head. */
+  struct source {
+    int32_t request, kv_head, first, end;
+  };
+  PREFILL_FUNCTION source source_of(const prefill_item &item) const {
+    return {item.request, kv_head_of(a, item.head),
+            whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0, item.position + item.rows};
+  }
+  PREFILL_FUNCTION const int32_t *table(const source &s) const { return a.cache.table + s.request * a.cache.table_row; }
+
+  PREFILL_FUNCTION void key_tile(const source &s, int32_t tile) {
+    const int32_t stage = filled & 1;
+    mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
+    loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes,
+                                loader.channels(a.cache.k, s.kv_head * a.cache.k_head), a.cache.k_block,
+                                a.cache.k_token, table(s), tile, s.first, s.end);
+    cp_async_arrive_noinc(&control->k_full[stage]);
+  }
+
+  PREFILL_FUNCTION void value_tile(const source &s, int32_t tile) {
+    const int32_t stage = (filled - 1) & 1;
+    mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
+    loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes,
+                                loader.channels(a.cache.v, s.kv_head * a.cache.v_head), a.cache.v_block,
+                                a.cache.v_token, table(s), tile, s.first, s.end);
+    cp_async_arrive_noinc(&control->v_full[stage]);
+  }
+
+  /* In the order in which the tiles are used: the next item's queries and first keys come before this one's last
+   * values. Which item is next is found while the tensor cores have this one's first tile. */
+  PREFILL_FUNCTION void run() {
+    const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
+    prefill_walk<prefill_pairs> walk;
+    walk.start(a);
+    int32_t tile = 0, tiles = 0; /* the next to be loaded, and behind the last: none before the first item */
+    source from = {0, 0, 0, 0};
+    /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
+    for (int32_t turn = 0;; ++turn) {
+      const prefill_item next = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+      for (;; ++tile, ++filled) {
+        const bool last = tile == tiles;
+        if (last) announce(next, turn);
+        if (!last || next.end != 0) key_tile(last ? source_of(next) : from, last ? next.begin : tile);
+        if (filled > 0) value_tile(from, tile - 1);
+        if (last) break;
+      }
+      if (next.end == 0) return;
+      from = source_of(next);
+      tile = next.begin + 1;
+      tiles = next.end;
+      ++filled;
+    }
+  }
+};
 
 /* ---- the warpgroups that compute -------------------------------------------------------------------- */
 
@@ -352,16 +383,16 @@ template <class T, int D, class Weights>
 __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::params p) {
   using layout = prefill_layout<D>;
   /* Registers a thread: 128 of the one kind and 256 of the other are what the block begins with, 384 of 168. */
-  constexpr bool roomy = D == 64 || Weights::masks_all;
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + layout::control_at);
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
   if (threadIdx.x < prefill_loaders) {
-    registers_fewer<roomy ? 56 : 40>();
-    prefill_load<T, D, Weights::masks_all>(p.a, shared, control);
+    registers_fewer<Weights::masks_all ? 72 : 56>();
+    prefill_filler<T, D, Weights::masks_all> filler(p.a, shared, control);
+    filler.run();
   } else {
-    registers_more<roomy ? 224 : 232>();
+    registers_more<Weights::masks_all ? 216 : 224>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();
   }
