@@ -14,6 +14,9 @@ enum { MOST_ELEMENTS = 1 << 21, FEW_SAMPLES = 6, WARM_UPS = 3, EMPTY_SAMPLES = 1
  * it does there is called work of the launches. */
 static const double OTHER_SHARE = 0.25, OTHER_US = 60;
 
+/* A sample need not be longer. */
+static const double LONG_US = 1000;
+
 const char *bench_mode_name(bench_mode mode) {
   static const char *const name[] = {"cold", "warm", "host"};
   return name[mode];
@@ -161,6 +164,19 @@ static bool sample_until(sampling *s, const bench_options *options, bench_figure
   return false;
 }
 
+/* A replay costs a few microseconds before its first launch: short launches share them, each over a set of its own. */
+static bool lengthen(sampling *s, const bench_options *options, case_result *result) {
+  const int32_t had = s->launches;
+  if (s->mode != BENCH_COLD || had >= BENCH_GRAPH_SETS || !(s->us * had < LONG_US)) return true;
+  const double wanted = s->us * BENCH_GRAPH_SETS < LONG_US ? BENCH_GRAPH_SETS : ceil(LONG_US / s->us);
+  if (!sets_add(&s->sets, (int64_t)wanted, options, result)) return false;
+  s->launches = s->sets.count;
+  if (s->launches == had || s->graph == NULL) return true;
+  s->device->graph_release(s->graph);
+  s->graph = NULL;
+  return capture(s, false, &s->graph, result);
+}
+
 static bool time_mode(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
   bool fine = s->device->graph_capture_begin == NULL || capture(s, false, &s->graph, result);
   for (int32_t i = 0; i < WARM_UPS && fine; ++i) {
@@ -171,6 +187,7 @@ static bool time_mode(sampling *s, const bench_options *options, bench_figure *f
       (void)snprintf(result->message, sizeof result->message, "%s, warm-up %d: %.1500s", bench_mode_name(s->mode),
                      i + 1, said);
     }
+    fine = fine && (i > 0 || lengthen(s, options, result));
   }
   fine = fine && measure_empty(s, figure, result);
   ranges_push(s->sets.variant->op, s->sets.variant->name);

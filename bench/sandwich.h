@@ -18,7 +18,7 @@ typedef struct bench_options {
   int64_t large_bytes;  /* a case with more bytes of tensors is not asked laws that need further runs of their own */
 } bench_options;
 
-enum { BENCH_MAX_SAMPLES = 1000, BENCH_CONTENTS = 2, BENCH_MIN_SETS = 4, BENCH_MAX_SETS = 64 };
+enum { BENCH_MAX_SAMPLES = 1000, BENCH_CONTENTS = 2, BENCH_MIN_SETS = 4, BENCH_GRAPH_SETS = 16, BENCH_MAX_SETS = 64 };
 static inline bench_options bench_usual(void) {
   return (bench_options){0.01, 1.0, 20, 300, (int64_t)6 << 30, 4e9, (int64_t)24 << 20};
 }

@@ -177,6 +177,15 @@ static bool add_set(bench_sets *s, case_result *result) {
   return true;
 }
 
+bool sets_add(bench_sets *s, int64_t wanted, const bench_options *options, case_result *result) {
+  if (wanted > BENCH_MAX_SETS) wanted = BENCH_MAX_SETS;
+  while (wanted > BENCH_MIN_SETS && (wanted + 2 * BENCH_CONTENTS) * s->bytes > options->memory_bytes)
+    --wanted;
+  while (s->count < wanted)
+    if (!add_set(s, result)) return false;
+  return true;
+}
+
 bool sets_make(bench_sets *s, const assay_case *one, const assay_variant *variant, const assay_device *device,
                const bench_options *options, case_result *result) {
   assay_error error = {""};
@@ -193,12 +202,8 @@ bool sets_make(bench_sets *s, const assay_case *one, const assay_variant *varian
     if (!good(device->timing->cache(&cache, &error), "asking for the cache", false, &error, result)) return false;
     wanted = (2 * cache + s->bytes - 1) / s->bytes; /* all of them are twice what the cache holds */
     if (wanted < BENCH_MIN_SETS) wanted = BENCH_MIN_SETS;
-    if (wanted > BENCH_MAX_SETS) wanted = BENCH_MAX_SETS;
-    while (wanted > BENCH_MIN_SETS && (wanted + 2 * BENCH_CONTENTS) * s->bytes > options->memory_bytes)
-      --wanted;
   }
-  for (int64_t i = 0; i < wanted; ++i)
-    if (!add_set(s, result)) return false;
+  if (!sets_add(s, wanted, options, result)) return false;
   for (int32_t i = 0; i < BENCH_CONTENTS; ++i)
     if (!run_content(s, &s->contents->content[i], result)) return false;
   return true;

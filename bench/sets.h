@@ -19,6 +19,8 @@ typedef struct bench_sets {
 /* Contents with their references; each run directly twice and judged; memory for the sets. False: verdict set. */
 bool sets_make(bench_sets *s, const assay_case *one, const assay_variant *variant, const assay_device *device,
                const bench_options *options, case_result *result);
+/* More sets, up to `wanted` in all where the options' memory has room for them. */
+bool sets_add(bench_sets *s, int64_t wanted, const bench_options *options, case_result *result);
 void sets_free(bench_sets *s, const case_result *result);
 /* One launch over the set's memory, in `stream`. */
 bool sets_launch(bench_sets *s, int32_t set, void *stream, case_result *result);

@@ -23,7 +23,7 @@ typedef enum late_fault {
 
 extern late_fault bench_fault;
 extern int64_t bench_late;
-extern bool bench_large; /* as if the case were large: no laws with runs of their own */
+extern bool bench_large; /* as if the case were large: no laws with runs of their own; a few sets fill the cache */
 /* What a launch takes by the device's clock, and by how much it varies at random. */
 extern double bench_launch_us, bench_jitter;
 
