@@ -15,6 +15,7 @@ constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 template <bool general> struct softmax_weights {
   using params = softmax_params;
   static constexpr bool masks_all = general;
+  static constexpr int registers = general ? 216 : 224;
 
   float scale, slope;                 /* in base 2 */
   float peak[2], total[2], shrink[2]; /* of the row and the row 8 further; total: of this lane's keys */

@@ -11,6 +11,7 @@
  *
  * Weights: what an operator gives.
  *   Weights::params, with `attention_params a`; Weights::masks_all: every tile is masked, and on both sides
+ *   Weights::registers                         of a thread that computes, 216 or 224: without spills
  *   start(p, head, position)                   position: of the thread's first row; the second is 8 further
  *   weigh<groups, mask>(S, tile)               S[4 g + 2 h + b]: row 8 h further, token 16 (lane mod 4) + 64 (g / 8)
  *                                              + 2 (g mod 8) + b of the tile
@@ -32,13 +33,13 @@ enum prefill_mask { mask_none, mask_causal, mask_both };
 /* ---- the warpgroup that loads ----------------------------------------------------------------------- */
 
 /* whole: tiles are always filled to their end. */
-template <class T, int D, bool whole> struct prefill_filler {
+template <class T, int D, bool whole, int lines> struct prefill_filler {
   using layout = prefill_layout<D>;
 
   const attention_params &a;
   unsigned char *const shared;
   prefill_control<D> *const control;
-  const prefill_loader<T, D> loader;
+  const prefill_loader<T, D, lines> loader;
   int32_t filled; /* tiles of keys; of values, one less */
 
   PREFILL_FUNCTION prefill_filler(const attention_params &a_, unsigned char *shared_, prefill_control<D> *control_)
@@ -70,40 +71,63 @@ template <class T, int D, bool whole> struct prefill_filler {
   }
   PREFILL_FUNCTION const int32_t *table(const source &s) const { return a.cache.table + s.request * a.cache.table_row; }
 
-  PREFILL_FUNCTION void key_tile(const source &s, int32_t tile) {
+  PREFILL_FUNCTION void look_up(int32_t (&block)[2], const source &s, int32_t tile) const {
+    loader.look_up(block, table(s), tile, s.first, s.end);
+  }
+
+  PREFILL_FUNCTION void key_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
     const int32_t stage = filled & 1;
     mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
     loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes,
                                 loader.channels(a.cache.k, s.kv_head * a.cache.k_head), a.cache.k_block,
-                                a.cache.k_token, table(s), tile, s.first, s.end);
+                                a.cache.k_token, block, tile, s.first, s.end);
     cp_async_arrive_noinc(&control->k_full[stage]);
   }
 
-  PREFILL_FUNCTION void value_tile(const source &s, int32_t tile) {
+  PREFILL_FUNCTION void value_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
     const int32_t stage = (filled - 1) & 1;
     mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
     loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes,
                                 loader.channels(a.cache.v, s.kv_head * a.cache.v_head), a.cache.v_block,
-                                a.cache.v_token, table(s), tile, s.first, s.end);
+                                a.cache.v_token, block, tile, s.first, s.end);
     cp_async_arrive_noinc(&control->v_full[stage]);
   }
 
   /* In the order in which the tiles are used: the next item's queries and first keys come before this one's last
-   * values. Which item is next is found while the tensor cores have this one's first tile. */
+   * values. What is looked up in memory is asked for a step before it is needed: the next item while the tensor cores
+   * have this one's first tile, a tile's blocks before the values of the tile before. */
   PREFILL_FUNCTION void run() {
     const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
     prefill_walk<prefill_pairs> walk;
     walk.start(a);
     int32_t tile = 0, tiles = 0; /* the next to be loaded, and behind the last: none before the first item */
     source from = {0, 0, 0, 0};
+    int32_t key_block[2] = {0, 0}, value_block[2] = {0, 0};
+    prefill_item &next = control->next[threadIdx.x / 32];
     /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
     for (int32_t turn = 0;; ++turn) {
-      const prefill_item next = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+      {
+        const prefill_item found = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+        __syncwarp(); /* the one before is read */
+        if (threadIdx.x % 32 == 0) next = found;
+        __syncwarp();
+      }
       for (;; ++tile, ++filled) {
         const bool last = tile == tiles;
-        if (last) announce(next, turn);
-        if (!last || next.end != 0) key_tile(last ? source_of(next) : from, last ? next.begin : tile);
-        if (filled > 0) value_tile(from, tile - 1);
+        if (last) {
+          if (next.end != 0) look_up(key_block, source_of(next), next.begin);
+          announce(next, turn);
+        }
+        const int32_t before[2] = {value_block[0], value_block[1]};
+        if (!last || next.end != 0) {
+          const source keys_from = last ? source_of(next) : from;
+          const int32_t keys_tile = last ? next.begin : tile;
+          key_tile(keys_from, key_block, keys_tile);
+          value_block[0] = key_block[0];
+          value_block[1] = key_block[1];
+          look_up(key_block, keys_from, keys_tile + 1);
+        }
+        if (filled > 0) value_tile(from, before, tile - 1);
         if (last) break;
       }
       if (next.end == 0) return;
@@ -382,17 +406,19 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::params p) {
   using layout = prefill_layout<D>;
-  /* Registers a thread: 128 of the one kind and 256 of the other are what the block begins with, 384 of 168. */
+  /* 128 threads of the one kind and 256 of the other have what the block begins with, 384 times 168. */
+  constexpr int computing = Weights::registers, loading = 504 - 2 * computing;
+  static_assert(computing % 8 == 0 && (loading == 72 || loading == 56), "other shares were not tried");
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + layout::control_at);
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
   if (threadIdx.x < prefill_loaders) {
-    registers_fewer<Weights::masks_all ? 72 : 56>();
-    prefill_filler<T, D, Weights::masks_all> filler(p.a, shared, control);
+    registers_fewer<loading>();
+    prefill_filler<T, D, Weights::masks_all, loading == 72 ? 2 : 1> filler(p.a, shared, control);
     filler.run();
   } else {
-    registers_more<Weights::masks_all ? 216 : 224>();
+    registers_more<computing>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();
   }

@@ -46,6 +46,7 @@ template <int D> struct prefill_control {
   uint64_t k_full[layout::kv_stages], k_free[layout::kv_stages];
   uint64_t v_full[layout::kv_stages], v_free[layout::kv_stages];
   prefill_item item[layout::q_stages];
+  prefill_item next[prefill_loaders / 32]; /* of each warp that loads: registers are few there */
 };
 
 /* A stage of a ring and the parity of the phase that fills it. */
@@ -75,8 +76,9 @@ template <int D> PREFILL_FUNCTION void prefill_barriers(prefill_control<D> *cont
 }
 
 /* One thread's share of the loads: chunk `chunk` of the rows `row`, row + rows_a_pass, ... of every tile. T: two bytes
- * an element. */
-template <class T, int D> struct prefill_loader {
+ * an element. Its copies from a block go along `lines` lines of addresses: 2 wait less for each other, and take more
+ * registers. */
+template <class T, int D, int lines> struct prefill_loader {
   using layout = prefill_layout<D>;
   static constexpr int32_t chunks = D / 8; /* of 16 bytes, in a row */
   static constexpr int32_t rows_a_pass = prefill_loaders / chunks;
@@ -113,32 +115,47 @@ template <class T, int D> struct prefill_loader {
     return element_at<T>(base, head + 8 * chunk);
   }
 
-  /* The lower 64 keys of a tile, or all. bounded: keys before `first` (if from_first) and from `end` on become zeros,
-   * and neither they nor their table entries are read. */
+  /* This thread's blocks of a tile, of its lower and of its upper 64 keys; none is looked up where no key lies within
+   * first <= key < end. */
+  PREFILL_FUNCTION void look_up(int32_t (&block)[2], const int32_t *table, int32_t tile, int32_t first,
+                                int32_t end) const {
+    const int32_t run = tile * keys_per_tile + 16 * (row % 8 / 2); /* first of 16 tokens of one block */
+    ASSAY_UNROLL
+    for (int32_t half = 0; half < 2; ++half) {
+      const int32_t t = run + 64 * half;
+      block[half] = t < end && t + 16 > first ? table[t >> a.cache.block_shift] : 0;
+    }
+  }
+
+  /* The lower 64 keys of a tile, or all. bounded: keys before `first` (if from_first) and from `end` on become zeros
+   * and are not read. */
   template <int halves, bool bounded, bool from_first>
   PREFILL_FUNCTION void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                             const int32_t *table, int32_t tile, int32_t first, int32_t end) const {
+                             const int32_t (&block)[2], int32_t tile, int32_t first, int32_t end) const {
     constexpr int32_t ahead = rows_a_pass / 8 * 2; /* tokens from pass to pass */
-    const int32_t inner = row % 8, shift = a.cache.block_shift;
-    const int32_t run = tile * keys_per_tile + 16 * (inner / 2); /* first of the 16 tokens of one block */
-    const int32_t mine = 2 * (row / 8) + inner % 2;              /* this thread's first among them */
-    int32_t block[halves];
+    constexpr int32_t steps = passes / lines;
+    const int32_t inner = row % 8;
+    const int32_t run = tile * keys_per_tile + 16 * (inner / 2);
+    const int32_t mine = 2 * (row / 8) + inner % 2; /* this thread's first among the 16 */
+    const T *from[halves][lines];
     ASSAY_UNROLL
     for (int32_t half = 0; half < halves; ++half) {
-      const int32_t t = run + 64 * half;
-      block[half] = !bounded || (t < end && (!from_first || t + 16 > first)) ? table[t >> shift] : 0;
+      const int32_t slot = slot_of(a.cache, run + 64 * half) + mine;
+      from[half][0] = element_at<T>(base, block[half] * block_stride + slot * token_stride);
+      ASSAY_UNROLL
+      for (int32_t line = 1; line < lines; ++line)
+        from[half][line] = separate(element_at<T>(from[half][line - 1], steps * ahead * token_stride));
     }
     stage += to;
     ASSAY_UNROLL
-    for (int32_t half = 0; half < halves; ++half, stage += layout::half_bytes) {
-      const int32_t t = run + 64 * half, slot = slot_of(a.cache, t) + mine;
-      const T *from = element_at<T>(base, block[half] * block_stride + slot * token_stride);
+    for (int32_t step = 0; step < steps; ++step) {
       ASSAY_UNROLL
-      for (int32_t pass = 0; pass < passes; ++pass) {
-        const int32_t key = t + mine + pass * ahead;
+      for (int32_t at = 0; at < halves * lines; ++at) {
+        const int32_t half = at / lines, line = at % lines, pass = line * steps + step;
+        const int32_t key = run + 64 * half + mine + pass * ahead;
         const bool live = !bounded || (key < end && (!from_first || key >= first));
-        cp_async_16(stage + pass * rows_a_pass * 128, from, live ? 16 : 0);
-        from = element_at<T>(from, ahead * token_stride);
+        cp_async_16(stage + half * layout::half_bytes + pass * rows_a_pass * 128, from[half][line], live ? 16 : 0);
+        from[half][line] = element_at<T>(from[half][line], ahead * token_stride);
       }
     }
   }
@@ -147,14 +164,14 @@ template <class T, int D> struct prefill_loader {
    * upper half. Not whole: first is 0. */
   template <bool whole>
   PREFILL_FUNCTION void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
-                             const int32_t *table, int32_t tile, int32_t first, int32_t end) const {
+                             const int32_t (&block)[2], int32_t tile, int32_t first, int32_t end) const {
     const int32_t rest = end - tile * keys_per_tile;
     if (rest >= keys_per_tile && (!whole || tile * keys_per_tile >= first))
-      keys<2, false, false>(stage, base, block_stride, token_stride, table, tile, first, end);
+      keys<2, false, false>(stage, base, block_stride, token_stride, block, tile, first, end);
     else if (whole || rest > 64)
-      keys<2, true, whole>(stage, base, block_stride, token_stride, table, tile, first, end);
+      keys<2, true, whole>(stage, base, block_stride, token_stride, block, tile, first, end);
     else
-      keys<1, true, false>(stage, base, block_stride, token_stride, table, tile, first, end);
+      keys<1, true, false>(stage, base, block_stride, token_stride, block, tile, first, end);
   }
 };
 

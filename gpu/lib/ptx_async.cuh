@@ -46,6 +46,14 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
+/* The pointer, of which the compiler may not know how it was made: it would add up what can be added apart. */
+template <class T> __device__ __forceinline__ const T *separate(const T *at) {
+#ifndef ASSAY_SIMT
+  asm("" : "+l"(at));
+#endif
+  return at;
+}
+
 __device__ __forceinline__ void cp_async_commit() {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->copy_commit();
