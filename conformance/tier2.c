@@ -32,8 +32,8 @@ void tier2_add(tier2_sums *sums, const tier2_sums *more) {
 /* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
  * Where a quarter of the variance or more is not its own (a score that cancels, under one key; a weight that was
  * rounded to 16 bits), one error moves all elements together as it does in f32: by sqrt(3) of its part, which is
- * sqrt(1.5) of all at a quarter. Where the variances are worth less than four elements (heavy tails), hardly anything is
- * averaged: one element's own rounding and a common error of a quarter reach sqrt(3) (sqrt(3) + 1) / 2 = 2.37. */
+ * sqrt(1.5) of all at a quarter. Where the variances are worth less than four elements (heavy tails), hardly anything
+ * is averaged: one element's own rounding and a common error of a quarter reach sqrt(3) (sqrt(3) + 1) / 2 = 2.37. */
 static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
   const bool few = sums->sigma2 * sums->sigma2 < 4 * sums->sigma4;
   return few || sums->own2 < 0.75 * sums->sigma2 ? ASSAY_F32 : dtype;

@@ -66,8 +66,8 @@ template <class T, int D, bool whole, int lines> struct prefill_filler {
     int32_t request, kv_head, first, end;
   };
   PREFILL_FUNCTION source source_of(const prefill_item &item) const {
-    return {item.request, kv_head_of(a, item.head),
-            whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0, item.position + item.rows};
+    return {item.request, kv_head_of(a, item.head), whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0,
+            item.position + item.rows};
   }
   PREFILL_FUNCTION const int32_t *table(const source &s) const { return a.cache.table + s.request * a.cache.table_row; }
 
@@ -401,6 +401,15 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
+/* The first entries of every request's table, on their way to the cache while those that load find their item. A thread
+ * of those that compute asks for one line. */
+PREFILL_FUNCTION void prefill_ask_tables(const attention_params &a) {
+  constexpr int32_t entries = 32; /* of a line */
+  const int32_t number = static_cast<int32_t>(threadIdx.x) - prefill_loaders, line = number / max(a.B, 1);
+  if (a.B > 0 && line * entries < a.capacity >> a.cache.block_shift)
+    prefetch_l2(a.cache.table + (number - line * a.B) * a.cache.table_row + line * entries);
+}
+
 /* prefill: Grid: at most one block a multiprocessor, each takes items in turns. Block: 384 threads. Shared:
  * prefill_layout<D>::bytes. */
 template <class T, int D, class Weights>
@@ -418,6 +427,7 @@ __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::
     prefill_filler<T, D, Weights::masks_all, loading == 72 ? 2 : 1> filler(p.a, shared, control);
     filler.run();
   } else {
+    prefill_ask_tables(p.a);
     registers_more<computing>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();

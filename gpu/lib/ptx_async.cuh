@@ -46,6 +46,15 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
+/* Asks for the line of the address in the L2 cache; waits for nothing. */
+__device__ __forceinline__ void prefetch_l2(const void *global) {
+#ifdef ASSAY_SIMT
+  (void)global;
+#else
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+#endif
+}
+
 /* The pointer, of which the compiler may not know how it was made: it would add up what can be added apart. */
 template <class T> __device__ __forceinline__ const T *separate(const T *at) {
 #ifndef ASSAY_SIMT
