@@ -276,7 +276,7 @@ static assay_case with_rows(const assay_case *one, const bench_options *options,
   const draw choice = {.dead = one->dead, .poison = 1};
   image shape;
   *bytes = 0;
-  if (image_layout(one, &choice, &shape, NULL) != ASSAY_OK) return made;
+  if (image_shape(one, &choice, &shape, NULL) != ASSAY_OK) return made; /* lengths too: the cost depends on them */
   if (one->rows == 0) made.rows = bench_rows(one->op, &shape.call, shape.rows, options->flops);
   *bytes = shape.arena_bytes;
   image_free(&shape);

@@ -48,6 +48,9 @@ expect reference 0 'rms_norm/definition .*host' "${bench[@]}" --device ref
 # Rows shared out over threads, against the same call as a whole, bit for bit.
 printf 'op: gate_attention\nbench:\n  - {name: rows, mode: mixed, dtype: bf16, D: 64, H: 4, H_kv: 2, density: 0.3, cluster: 8, batch: 3, kv_len: 70, new: {uniform: [1, 9]}}\n' >"$work/rows.yaml"
 expect 'reference in parts' 0 'gate_attention/definition .*host' "$assay" bench "$work/rows.yaml" --device ref --budget 0.05s
+# What a case costs is asked before its values are made: memory that held something else must not tell.
+printf 'op: gate_attention\nbench:\n  - {name: small, mode: decode, dtype: bf16, D: 64, H: 4, H_kv: 2, batch: 3, kv_len: 70}\n' >"$work/paged.yaml"
+expect 'memory that held something' 0 'gate_attention/decode_rows .*host' env MALLOC_PERTURB_=170 "$assay" bench "$work/paged.yaml" --device simt --variant gate_attention=decode_rows --budget 0.05s
 expect nothing 3 '0 timed' "${bench[@]}" --filter nobody
 expect operator 3 '0 timed' "$assay" bench rms_norm --filter nobody
 
