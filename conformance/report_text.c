@@ -135,6 +135,7 @@ assay_status text_open(text_file *file, const char *path, assay_error *error) {
   (void)snprintf(file->beside, sizeof file->beside, "%s.%ld", path, (long)getpid());
   file->stream = fopen(file->beside, "wx");
   if (file->stream == NULL) return assay_fail(error, ASSAY_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
+  (void)setvbuf(file->stream, NULL, _IOLBF, 1 << 16); /* whoever is killed leaves whole lines */
   return ASSAY_OK;
 }
 

@@ -31,13 +31,20 @@ def peers(only):
     return here, lines
 
 
+def objects(path):
+    """The file's lines. What a run that was killed left of its last one is no line."""
+    with open(path) as file:
+        for text in file:
+            if text.endswith("\n"):
+                yield json.loads(text)
+
+
 def cases(path):
     """Each shape once, whatever its variants, seeds and values."""
     from peer import Case
 
     seen = {}
-    for text in open(path):
-        line = json.loads(text)
+    for line in objects(path):
         if line.get("bench") != "case":
             continue
         case = Case(line["case"])
@@ -57,8 +64,7 @@ def join(path, lines):
     from peer import Case
 
     ours, theirs = {}, {}
-    for text in open(path):
-        line = json.loads(text)
+    for line in objects(path):
         if line.get("bench") == "case" and line.get("mode") == "cold":
             case = Case(line["case"])
             key = (line["op"], line["name"], shape(case))
