@@ -32,11 +32,23 @@ void tier2_add(tier2_sums *sums, const tier2_sums *more) {
 /* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
  * Where a quarter of the variance or more is not its own (a score that cancels, under one key; a weight that was
  * rounded to 16 bits), one error moves all elements together as it does in f32: by sqrt(3) of its part, which is
- * sqrt(1.5) of all at a quarter. Where the variances are worth less than four elements (heavy tails), hardly anything
- * is averaged: one element's own rounding and a common error of a quarter reach sqrt(3) (sqrt(3) + 1) / 2 = 2.37. */
+ * sqrt(1.5) of all at a quarter. */
 static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
-  const bool few = sums->sigma2 * sums->sigma2 < 4 * sums->sigma4;
-  return few || sums->own2 < 0.75 * sums->sigma2 ? ASSAY_F32 : dtype;
+  return sums->own2 < 0.75 * sums->sigma2 ? ASSAY_F32 : dtype;
+}
+
+static double worth(const tier2_sums *sums) {
+  return sums->sigma4 > 0 ? sums->sigma2 / sums->sigma4 * sums->sigma2 : (double)sums->count;
+}
+
+/* Where the variances are worth less than four elements (heavy tails), hardly anything is averaged: one element's own
+ * rounding and a common error reach sqrt(3) times the sum of both parts' roots, which is 2.37 at a quarter, 2.07 at a
+ * twentieth. The row is a single draw then, and has the wider of both limits. */
+static int32_t row_of(const tier2_sums *sums, const char *op, assay_dtype dtype, int64_t independent) {
+  const int32_t row = kappa_row(op, dtype, independent > 1 ? independent : 1);
+  if (dtype == ASSAY_F32 || !(worth(sums) < 4) || !(sums->own2 < 0.95 * sums->sigma2)) return row;
+  const int32_t single = kappa_row(op, ASSAY_F32, 1);
+  return kappa_table[single].rms > kappa_table[row].rms ? single : row;
 }
 
 double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int64_t independent, double floor,
@@ -45,11 +57,8 @@ double tier2_mean(const tier2_sums *sums, const char *op, assay_dtype dtype, int
   *over_sigma = 0;
   if (sums->count == 0) return 0;
   const assay_dtype like = scatters_as(sums, dtype);
-  if (like == ASSAY_F32 && sums->sigma4 > 0) {
-    const double worth = sums->sigma2 / sums->sigma4 * sums->sigma2 + 0.5;
-    if (worth < (double)independent) independent = (int64_t)worth;
-  }
-  *row = kappa_row(op, like, independent > 1 ? independent : 1);
+  if (like == ASSAY_F32 && worth(sums) + 0.5 < (double)independent) independent = (int64_t)(worth(sums) + 0.5);
+  *row = row_of(sums, op, like, independent);
   const double sigma = sqrt(sums->sigma2 / (double)sums->count), error = sqrt(sums->error2 / (double)sums->count);
   if (sigma > floor) *over_sigma = error / sigma;
   return error / (kappa_table[*row].rms * sigma + floor);
