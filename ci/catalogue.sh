@@ -97,7 +97,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
 for list in "${lists[@]}"; do
-  comm -13 <(conformance/mutants/manifest.sh --ids simt "$list" | sort) <(conformance/mutants/manifest.sh --ids cuda "$list" | sort) |
-    while read -r id; do conformance/mutants/make.sh "$list" "$id" . "$work/$id" || exit 1; done || status=1
+  simt=$(conformance/mutants/manifest.sh --ids simt "$list") && cuda=$(conformance/mutants/manifest.sh --ids cuda "$list") || exit 1
+  for id in $(comm -13 <(sort <<<"$simt") <(sort <<<"$cuda")); do
+    conformance/mutants/make.sh "$list" "$id" . "$work/$id" || status=1
+  done
 done
 exit "$status"

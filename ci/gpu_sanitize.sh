@@ -2,7 +2,8 @@
 # gpu_sanitize.sh ASSAY OUT TOOL...: the edge cases of all suites on the GPU under each TOOL of compute-sanitizer (memcheck
 # racecheck initcheck synccheck), in parts that run side by side; logs and results in OUT. Prints a line a tool, and what was
 # found. Status 1 if anything was, or if a part did not end well. Environment: ASSAY_SUITES (the suites' folder), ASSAY_PARTS
-# (processes at a time, 12), ASSAY_SECONDS (no part begins later than this, and none goes on a minute longer; 100000), ASSAY_SEED (1), ASSAY_ARGS (more for run).
+# (processes at a time, 12), ASSAY_SECONDS (no part begins or goes on
+# after these, 100000), ASSAY_SEED (1), ASSAY_ARGS (more for run).
 set -uo pipefail
 
 assay=$1 out=$2
@@ -16,14 +17,15 @@ command -v compute-sanitizer >/dev/null || { echo "gpu_sanitize.sh: compute-sani
 # shellcheck disable=SC2317 # xargs calls it
 # part TOOL SUITE I N: 86 is the tool's own finding, any other status the program's.
 part() {
-  local tool=$1 suite=$2 name status=0
+  local tool=$1 suite=$2 name status=0 left=$((ASSAY_UNTIL - $(date +%s)))
   name=$tool.$(basename "$suite" .yaml).$3
-  if [ "$(date +%s)" -ge "$ASSAY_UNTIL" ]; then
+  if [ "$left" -le 0 ]; then
     echo late >"$ASSAY_OUT/$name.status"
     return
   fi
   # shellcheck disable=SC2086 # several words
-  timeout -k 10 "$((ASSAY_UNTIL + 60 - $(date +%s)))" compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 "$ASSAY_PROGRAM" run "$suite" --section edge --device cuda \
+  timeout -k 10 "$left" compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 \
+    "$ASSAY_PROGRAM" run "$suite" --section edge --device cuda \
     --seed "$ASSAY_SEED" --shard "$3/$4" --power off --in-process --deadline 600 $ASSAY_ARGS --jsonl "$ASSAY_OUT/$name.jsonl" >"$ASSAY_OUT/$name.log" 2>&1 || status=$?
   # 3: the part has no case.
   if [ "$status" -eq 3 ] && ! [ -s "$ASSAY_OUT/$name.jsonl" ]; then status=0; fi

@@ -29,6 +29,8 @@ expect 'killed' 0 '^mutants: 1 of 1 killed'
 expect 'killed: as an object' 0 '^[{]"mutant":"gate_last_key".*"killed":true,"good":true,"check":"exact".*"replay":"assay replay .*"vllm":true'
 row gate_last_key 9 guard >"$work/m"
 expect 'killed by another check' 1 'it was made for: guard'
+row gate_block_offset 9 permutation >"$work/m"
+expect 'dies in case after case' 1 '"check":"crash".*"deaths":6,'
 # The unchanged copy as a mutant: nothing kills it.
 row control_gate 9 exact 4 decode_rows 6 refuse >"$work/m"
 expect 'survives' 1 'SURVIVES'

@@ -30,10 +30,11 @@ typedef struct mutant_result {
   assay_status status; /* not OK: it could not be run; why is in message */
   bool killed;         /* a case is not good */
   bool expected;       /* killed by a check it was made for */
-  bool replayed;       /* its descriptor, parsed again, is decided by the same check again */
+  bool replayed;       /* its descriptor, parsed again, is decided by the same check again; on a GPU by any expected */
   char check[24], variant[64], name[64];
   char message[1600];
   int64_t cases, passes; /* that the variants took, the kill included; good ones */
+  int64_t deaths;        /* crashes and hangs; after some, no further case is run */
   double seconds;        /* until the kill, or for all */
   allclose_verdict allclose;
   bool compared;              /* allclose has been asked */

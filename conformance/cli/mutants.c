@@ -111,7 +111,8 @@ static void write_row(FILE *to, const mutant *m, const mutant_result *r) {
   json_text(to, "check", r->check);
   json_list(to, "expected", m->expect);
   json_text(to, "case", r->name);
-  (void)fprintf(to, ",\"cases\":%lld,\"seconds\":%.3f", (long long)r->cases, r->seconds);
+  (void)fprintf(to, ",\"cases\":%lld,\"deaths\":%lld,\"seconds\":%.3f", (long long)r->cases, (long long)r->deaths,
+                r->seconds);
   json_text(to, "message", r->message);
   (void)snprintf(replay, sizeof replay, "%s%s", r->replay[0] != '\0' ? "assay replay " : "", r->replay);
   json_text(to, "replay", replay);
