@@ -175,5 +175,112 @@ template <class T, int D, int lines> struct prefill_loader {
   }
 };
 
+/* whole: tiles are always filled to their end. */
+template <class T, int D, bool whole, int lines> struct prefill_filler {
+  using layout = prefill_layout<D>;
+
+  const attention_params &a;
+  unsigned char *const shared;
+  prefill_control<D> *const control;
+  const prefill_loader<T, D, lines> loader;
+  int32_t filled; /* tiles of keys; of values, one less */
+
+  PREFILL_FUNCTION prefill_filler(const attention_params &a_, unsigned char *shared_, prefill_control<D> *control_)
+      : a(a_), shared(shared_), control(control_), loader(a_, static_cast<int32_t>(threadIdx.x)), filled(0) {}
+
+  /* Item number `turn` of this block: what it is, and its queries. */
+  PREFILL_FUNCTION void announce(const prefill_item &item, int32_t turn) const {
+    const int32_t q = turn % layout::q_stages;
+    mbarrier_wait(&control->q_free[q], (turn / layout::q_stages & 1) ^ 1);
+    if (threadIdx.x == 0) {
+      control->item[q] = item;
+      mbarrier_arrive(&control->q_full[q]);
+    }
+    if (item.end == 0) {
+      mbarrier_arrive(&control->q_full[q]);
+      return;
+    }
+    loader.query(shared + q * layout::stage_bytes, item);
+    cp_async_arrive_noinc(&control->q_full[q]);
+  }
+
+  /* What the tiles of an item are made of: keys first <= key < end of a request, of one head. */
+  struct source {
+    int32_t request, kv_head, first, end;
+  };
+  PREFILL_FUNCTION source source_of(const prefill_item &item) const {
+    return {item.request, kv_head_of(a, item.head), whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0,
+            item.position + item.rows};
+  }
+  PREFILL_FUNCTION const int32_t *table(const source &s) const { return a.cache.table + s.request * a.cache.table_row; }
+
+  PREFILL_FUNCTION void look_up(int32_t (&block)[2], const source &s, int32_t tile) const {
+    loader.look_up(block, table(s), tile, s.first, s.end);
+  }
+
+  PREFILL_FUNCTION void key_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
+    const int32_t stage = filled & 1;
+    mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
+    loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes,
+                                loader.channels(a.cache.k, s.kv_head * a.cache.k_head), a.cache.k_block,
+                                a.cache.k_token, block, tile, s.first, s.end);
+    cp_async_arrive_noinc(&control->k_full[stage]);
+  }
+
+  PREFILL_FUNCTION void value_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
+    const int32_t stage = (filled - 1) & 1;
+    mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
+    loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes,
+                                loader.channels(a.cache.v, s.kv_head * a.cache.v_head), a.cache.v_block,
+                                a.cache.v_token, block, tile, s.first, s.end);
+    cp_async_arrive_noinc(&control->v_full[stage]);
+  }
+
+  /* In the order in which the tiles are used: the next item's queries and first keys come before this one's last
+   * values. What is looked up in memory is asked for a step before it is needed: the next item while the tensor cores
+   * have this one's first tile, a tile's blocks before the values of the tile before. */
+  PREFILL_FUNCTION void run() {
+    const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
+    prefill_walk<prefill_pairs> walk;
+    walk.start(a);
+    int32_t tile = 0, tiles = 0; /* the next to be loaded, and behind the last: none before the first item */
+    source from = {0, 0, 0, 0};
+    int32_t key_block[2] = {0, 0}, value_block[2] = {0, 0};
+    prefill_item &next = control->next[threadIdx.x / 32];
+    /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
+    for (int32_t turn = 0;; ++turn) {
+      {
+        const prefill_item found = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+        __syncwarp(); /* the one before is read */
+        if (threadIdx.x % 32 == 0) next = found;
+        __syncwarp();
+      }
+      for (;; ++tile, ++filled) {
+        const bool last = tile == tiles;
+        if (last) {
+          if (next.end != 0) look_up(key_block, source_of(next), next.begin);
+          announce(next, turn);
+        }
+        const int32_t before[2] = {value_block[0], value_block[1]};
+        if (!last || next.end != 0) {
+          const source keys_from = last ? source_of(next) : from;
+          const int32_t keys_tile = last ? next.begin : tile;
+          key_tile(keys_from, key_block, keys_tile);
+          value_block[0] = key_block[0];
+          value_block[1] = key_block[1];
+          look_up(key_block, keys_from, keys_tile + 1);
+        }
+        if (filled > 0) value_tile(from, before, tile - 1);
+        if (last) break;
+      }
+      if (next.end == 0) return;
+      from = source_of(next);
+      tile = next.begin + 1;
+      tiles = next.end;
+      ++filled;
+    }
+  }
+};
+
 } // namespace ASSAY_NS
 #endif
