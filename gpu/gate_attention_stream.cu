@@ -31,7 +31,7 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
   gate_stream_path(p, env);
   if (p.a.N == 0) return ASSAY_OK;
   p.partial = static_cast<float *>(env->workspace);
-  return gate_stream_launch<stream_same>(p, plan.types, launch_options(), env, error);
+  return gate_stream_launch<stream_same>(p, plan.types, env, error);
 }
 
 /* Scores, p and sums stay in f32; q . k is two chains of mma, of 16 products a step; sum p v is spread over at least

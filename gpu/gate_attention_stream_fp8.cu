@@ -24,7 +24,7 @@ assay_status launch_fp8(const assay_call *call, assay_env *env, assay_error *err
   gate_stream_path(p, env);
   if (p.a.N == 0) return ASSAY_OK;
   p.partial = static_cast<float *>(env->workspace);
-  return gate_stream_launch<stream_fp8>(p, plan.types, launch_options(), env, error);
+  return gate_stream_launch<stream_fp8>(p, plan.types, env, error);
 }
 
 /* As stream: codes are decoded exactly, and their factors meet scores and sums in f32. */

@@ -26,7 +26,7 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
   softmax_stream_path(p, env);
   if (p.a.N == 0) return ASSAY_OK;
   softmax_stream_place(&p, env->workspace);
-  return softmax_stream_launch<stream_same>(p, plan.types, launch_options(), env, error);
+  return softmax_stream_launch<stream_same>(p, plan.types, env, error);
 }
 
 /* Scores, weights and sums stay in f32. ex2 and tanhf: 2 ulp. q . k is two chains of mma, of 16 products a step; sum p

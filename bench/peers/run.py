@@ -40,7 +40,7 @@ def objects(path):
 
 
 def cases(path):
-    """Each shape once, whatever its variants, seeds and values."""
+    """Each shape once, whatever its variants, seeds and values; with as many launches a replay as ours had at most."""
     from peer import Case
 
     seen = {}
@@ -49,8 +49,10 @@ def cases(path):
             continue
         case = Case(line["case"])
         key = shape(case)
-        if case.batch > 0 and key not in seen:
-            seen[key] = case
+        if case.batch > 0:
+            case = seen.setdefault(key, case)
+            if line.get("mode") == "cold":
+                case.launches = max(case.launches, line.get("launches", 0))
     return list(seen.values())
 
 

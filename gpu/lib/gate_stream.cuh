@@ -168,21 +168,25 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
 }
 
 /* gate_stream_merge: adds the sums of a (row, kv head), in the order of the splits.
- * Grid: (N rows * H_kv). Block: 128. Shared: none. Arch: any. Limit: bytes: 4 G D a split. */
+ * Grid: (N rows * H_kv, G D / 128). Block: 128. Shared: none. Arch: any. Limit: bytes: 4 G D a split. */
 template <class T, class KV> __global__ void __launch_bounds__(stream_merge_threads) gate_stream_merge(gate_params p) {
-  dependency_wait();
+  take_turn();
   const attention_params &a = p.a;
   const int64_t segment = blockIdx.x;
-  const int32_t count = a.G * a.D;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += stream_merge_threads) {
-    const float *const partial = p.partial + segment * p.splits * count + i;
-    float total = 0.0f;
-    for (int32_t b = 0; b < p.splits; ++b)
-      total += partial[static_cast<int64_t>(b) * count];
-    const int64_t head = segment % a.H_kv * a.G + i / a.D;
-    const float value = stream_value<KV>(total, a, static_cast<int32_t>(segment % a.H_kv));
-    static_cast<T *>(a.out)[segment * count + i] = from_float<T>(p.gamma[head] * value);
+  const int32_t count = a.G * a.D, i = static_cast<int32_t>(blockIdx.y * stream_merge_threads + threadIdx.x);
+  if (i >= count) return;
+  const float *const partial = p.partial + segment * p.splits * count + i;
+  float total = 0.0f;
+  for (int32_t b = 0; b < p.splits; b += stream_batch) {
+    float of[stream_batch];
+    stream_load_splits(partial, count, b, p.splits, of);
+    ASSAY_UNROLL
+    for (int32_t k = 0; k < stream_batch; ++k)
+      total += of[k];
   }
+  const int64_t head = segment % a.H_kv * a.G + i / a.D;
+  const float value = stream_value<KV>(total, a, static_cast<int32_t>(segment % a.H_kv));
+  static_cast<T *>(a.out)[segment * count + i] = from_float<T>(p.gamma[head] * value);
 }
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
@@ -203,10 +207,9 @@ inline void gate_stream_path(const gate_params &p, assay_env *env, const char *n
                  gate_stream_shape(p).warps, p.splits, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
 }
 
-/* options: of the first launch. */
 template <class Types>
-assay_status gate_stream_launch(const gate_params &p, const attention_types &types, const launch_options &options,
-                                assay_env *env, assay_error *error) {
+assay_status gate_stream_launch(const gate_params &p, const attention_types &types, assay_env *env,
+                                assay_error *error) {
   return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
@@ -214,12 +217,15 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
     const int32_t warps = gate_stream_shape(p).warps;
     const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * stream_shared_floats<D, heads>;
     const launch_extent grid(segments, p.splits);
+    launch_options options = in_turn();
+    options.followed = p.splits > 1;
     ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * warps, shared, options,
                                            env->stream, p)
                        : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * warps, shared,
                                            options, env->stream, p));
     if (p.splits == 1) return ASSAY_OK;
-    return ASSAY_LAUNCH(error, (gate_stream_merge<T, KV>), segments, stream_merge_threads, 0, env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (gate_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_threads, 0,
+                             in_turn(), env->stream, p);
   });
 }
 

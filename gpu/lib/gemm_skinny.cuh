@@ -137,15 +137,15 @@ template <int eights_, int groups_, int warps_, int ahead_, int stages_, int clu
  *         block is sent its share of all blocks' sums, and adds them in the order of blocks.
  * Align:  rows of x and w at multiples of 16 bytes, K a multiple of 8; c by element or pair.
  * Arch:   sm_80.
- * Limit:  bytes: N K sizeof(T). The block's weights are in flight before it waits for whoever writes x, and x before
- *         the first product; x comes from L2, eights / groups times the bytes of the weights. */
+ * Limit:  bytes: N K sizeof(T). Weights and x are in flight before the first product; x comes from L2, eights / groups
+ *         times the bytes of the weights. */
 template <class T, class shape>
 static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_params p) {
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
   constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
-  dependents_launch();
   if constexpr (cluster > 1) cluster_arrive();
+  take_turn();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int rank = static_cast<int>(blockIdx.x) % cluster;
   const int64_t n0 = static_cast<int64_t>(blockIdx.x) / cluster * (8 * groups);
@@ -179,7 +179,6 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   for (int i = 0; i < ahead; i += 2)
     load_w(i, i);
 
-  dependency_wait();
   uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
   int next = first * skinny_chunk,
       place = 0; /* k of the pair that is to be fetched next, the stage that is read next */
@@ -272,7 +271,7 @@ template <class T, int eights, int warps, int ring>
 static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
-  dependents_launch();
+  take_turn();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
   const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
@@ -304,7 +303,6 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
   for (int i = 0; i < ring; i += 2)
     load_w(i);
 
-  dependency_wait();
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
     const T *const from = skinny_row<T>(p, 8 * eight + lane / 4);
@@ -389,8 +387,8 @@ template <class T> assay_status skinny_launch_stream(const skinny_params &p, ass
     constexpr int rows = decltype(eights)::value;
     const int64_t most = (p.N + 15) / 16, blocks = most < env->multiprocessors ? most : env->multiprocessors;
     (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d", 8 * rows);
-    return ASSAY_LAUNCH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring>), blocks,
-                        32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring>), blocks,
+                             32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), in_turn(), env->stream, p);
   });
 }
 
@@ -401,8 +399,8 @@ template <class T> assay_status skinny_launch_split(const skinny_params &p, assa
       using shape = typename skinny_shape_of<decltype(eights)::value, decltype(groups)::value>::type;
       (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
                      8 * shape::groups);
-      return ASSAY_LAUNCH(error, (skinny_split<T, shape>), (eighths + shape::groups - 1) / shape::groups,
-                          shape::threads, shape::shared_bytes, env->stream, p);
+      return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape>), (eighths + shape::groups - 1) / shape::groups,
+                               shape::threads, shape::shared_bytes, in_turn(), env->stream, p);
     });
   });
 }

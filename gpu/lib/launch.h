@@ -62,6 +62,13 @@ struct launch_options {
   int32_t resident = 1;
 };
 
+/* Of a launch whose kernel begins with take_turn() (ptx_async.cuh). */
+inline launch_options in_turn() {
+  launch_options options;
+  options.dependent = true;
+  return options;
+}
+
 /* Hopper's limits. */
 constexpr int64_t launch_max_grid_x = 2147483647, launch_max_grid_yz = 65535;
 constexpr int64_t launch_max_threads = 1024, launch_max_block_z = 64, launch_max_shared = 227 * 1024;

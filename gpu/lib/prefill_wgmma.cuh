@@ -311,8 +311,10 @@ __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::
   static_assert(computing % 8 == 0 && (loading == 72 || loading == 56), "other shares were not tried");
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   prefill_control<D> *const control = reinterpret_cast<prefill_control<D> *>(shared + layout::control_at);
+  dependents_launch();
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
+  dependency_wait();
   if (threadIdx.x < prefill_loaders) {
     registers_fewer<loading>();
     prefill_filler<T, D, Weights::masks_all, loading == 72 ? 2 : 1> filler(p.a, shared, control);
@@ -361,8 +363,8 @@ template <class T, int D, class Weights>
 assay_status launch_prefill(const typename Weights::params &p, assay_env *env, assay_error *error) {
   const int64_t items = most_items<prefill_pairs>(p.a);
   const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
-  return ASSAY_LAUNCH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes, env->stream,
-                      p);
+  return ASSAY_LAUNCH_WITH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes, in_turn(),
+                           env->stream, p);
 }
 
 } // namespace ASSAY_NS

@@ -395,6 +395,17 @@ __device__ __forceinline__ void dependency_wait(ASSAY_AT_ALONE) {
 #endif
 }
 
+/* First in a kernel that is launched in_turn(): the launch behind it may begin, and nothing is read or written before
+ * the one in front of it is over. Their ends and beginnings overlap; on simt those of the launches of one call do. */
+__device__ __forceinline__ void take_turn(ASSAY_AT_ALONE) {
+  dependents_launch();
+#ifdef ASSAY_SIMT
+  dependency_wait(file, line);
+#else
+  dependency_wait();
+#endif
+}
+
 __device__ __forceinline__ uint32_t cluster_rank() {
 #ifdef ASSAY_SIMT
   return assay_simt->hopper->cluster_rank();
@@ -495,7 +506,7 @@ __device__ __forceinline__ uint4 load_stream_16(const void *address ASSAY_AT) {
   return *static_cast<const uint4 *>(address);
 #else
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(address));
   return v;
@@ -508,7 +519,7 @@ __device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address,
   if (on) *v = load_stream_16(address, file, line);
 #else
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-               "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               "@p ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
                : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w)
                : "l"(address), "r"(on ? 1u : 0u));
 #endif
@@ -523,7 +534,7 @@ __device__ __forceinline__ void load_stream_8_if(uint2 *v, const void *address, 
   *v = *static_cast<const uint2 *>(address);
 #else
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %3, 0;\n"
-               "@p ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];\n}"
+               "@p ld.global.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];\n}"
                : "+r"(v->x), "+r"(v->y)
                : "l"(address), "r"(on ? 1u : 0u));
 #endif

@@ -11,6 +11,7 @@
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/stream.cuh"
 #include "gpu/lib/stream_plan.h"
+#include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
 
@@ -221,22 +222,67 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   }
 }
 
-/* softmax_stream_merge: joins the splits of a (row, kv head), in their order.
- * Grid: (N rows * H_kv). Block: 128. Shared: none. Arch: any. Limit: bytes: 4 G (D + 2) a split. */
+/* softmax_stream_merge: joins the splits of a (row, kv head), the sums in their order. One warp a head weighs the
+ * splits by their peaks while their sums are on their way.
+ * Grid: (N rows * H_kv, G D / 128). Block: 128: elements of one head, or of two. Shared: a weight a split and head.
+ * Arch: any. Limit: bytes: 4 G (D + 2) a split. */
 template <class T, class KV>
 __global__ void __launch_bounds__(stream_merge_threads) softmax_stream_merge(softmax_params p) {
-  dependency_wait();
+  constexpr int32_t most = stream_multiprocessors, turns = (most + 31) / 32;
+  ASSAY_SHARED(float, weight, 2 * most);
+  ASSAY_SHARED(softmax_sum, joint, 2);
+  take_turn();
   const attention_params &a = p.a;
   const int64_t segment = blockIdx.x;
-  const int32_t count = a.G * a.D;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += stream_merge_threads) {
-    const float *const peak = p.partial_lse + segment * p.splits * 2 * a.G + i / a.D;
-    const float *const partial = p.partial + segment * p.splits * count + i;
-    const softmax_sum all = joined(peak, peak + a.G, partial, p.splits, 2 * a.G, count);
-    const float value = stream_value<KV>(normalised(all), a, static_cast<int32_t>(segment % a.H_kv));
-    static_cast<T *>(a.out)[segment * count + i] = from_float<T>(value);
-    if (p.lse != nullptr && i % a.D == 0) p.lse[segment * a.G + i / a.D] = lse_of(all);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int32_t count = a.G * a.D, begin = static_cast<int32_t>(blockIdx.y) * stream_merge_threads;
+  const int32_t i = begin + thread, first_head = begin / a.D;
+  const int32_t heads = (min(begin + stream_merge_threads, count) - begin) / a.D;
+  const float *const partial = p.partial + segment * p.splits * count + min(i, count - 1);
+  float of[stream_batch];
+  stream_load_splits(partial, count, 0, p.splits, of);
+
+  if (warp < heads) {
+    const float *const from = p.partial_lse + segment * p.splits * 2 * a.G + first_head + warp;
+    float peak[turns], total[turns];
+    softmax_sum all = {-INFINITY, 0.0f, 0.0f};
+    ASSAY_UNROLL
+    for (int32_t turn = 0; turn < turns; ++turn) {
+      const int32_t split = 32 * turn + lane;
+      const bool there = split < p.splits;
+      peak[turn] = there ? from[static_cast<int64_t>(split) * 2 * a.G] : -INFINITY;
+      total[turn] = there ? from[static_cast<int64_t>(split) * 2 * a.G + a.G] : 0.0f;
+    }
+    ASSAY_UNROLL
+    for (int32_t turn = 0; turn < turns; ++turn)
+      all.peak = fmaxf(all.peak, peak[turn]);
+    all.peak = warp_max(all.peak);
+    ASSAY_UNROLL
+    for (int32_t turn = 0; turn < turns; ++turn) {
+      const int32_t split = 32 * turn + lane;
+      const float by = power_below(peak[turn], all.peak);
+      all.total += by * total[turn];
+      if (split < p.splits) weight[warp * most + split] = by;
+    }
+    all.total = warp_sum(all.total);
+    if (lane == 0) joint[warp] = all;
   }
+  __syncthreads(); /* the weights are there */
+  if (i >= count) return;
+
+  const int32_t of_head = i / a.D - first_head;
+  softmax_sum all = joint[of_head];
+  for (int32_t b = 0;;) {
+    ASSAY_UNROLL
+    for (int32_t k = 0; k < stream_batch; ++k)
+      if (b + k < p.splits) all.sum += weight[of_head * most + b + k] * of[k];
+    b += stream_batch;
+    if (b >= p.splits) break;
+    stream_load_splits(partial, count, b, p.splits, of);
+  }
+  const float value = stream_value<KV>(normalised(all), a, static_cast<int32_t>(segment % a.H_kv));
+  static_cast<T *>(a.out)[segment * count + i] = from_float<T>(value);
+  if (p.lse != nullptr && i % a.D == 0) p.lse[segment * a.G + i / a.D] = lse_of(all);
 }
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
@@ -266,20 +312,22 @@ inline void softmax_stream_place(softmax_params *p, void *workspace) {
   p->partial_lse = p->partial + p->a.N * p->a.H * p->splits * p->a.D;
 }
 
-/* options: of the first launch. */
 template <class Types>
-assay_status softmax_stream_launch(const softmax_params &p, const attention_types &types, const launch_options &options,
-                                   assay_env *env, assay_error *error) {
+assay_status softmax_stream_launch(const softmax_params &p, const attention_types &types, assay_env *env,
+                                   assay_error *error) {
   return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
     const int32_t warps = softmax_stream_shape(p).warps;
     const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * softmax_shared_floats<D, heads>;
+    launch_options options = in_turn();
+    options.followed = p.splits > 1;
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), launch_extent(segments, p.splits), 32 * warps,
                                 shared, options, env->stream, p));
     if (p.splits == 1) return ASSAY_OK;
-    return ASSAY_LAUNCH(error, (softmax_stream_merge<T, KV>), segments, stream_merge_threads, 0, env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_threads, 0,
+                             in_turn(), env->stream, p);
   });
 }
 

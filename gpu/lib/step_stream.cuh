@@ -17,12 +17,10 @@ namespace ASSAY_NS {
  * Grid:   (N rows, H heads of q if wanted + H_kv). Block: D threads, a channel each. Shared: none.
  * Align:  by element, neighbours side by side. Arch: any.
  * Limit:  bytes: a row of q, k and v read, and what is stored of it written.
- * The launch behind it may begin at once; it waits before it reads. This one is no dependent launch: nothing that ran
- * before it is still under way when that one begins, so no line of the slots lies in an L1 from which its loads, which
- * take the cache for constant, could have them. */
+ */
 template <class Q, class KV, class Source>
 __global__ void __launch_bounds__(128) append_token(step_params p, Source source, Q *query) {
-  dependents_launch();
+  take_turn();
   const attention_params &a = p.a;
   const int64_t row = blockIdx.x;
   const int32_t d = static_cast<int32_t>(threadIdx.x), heads = query != nullptr ? a.H : 0;
@@ -103,8 +101,8 @@ assay_status launch_step_stream(step_params p, const attention_types &types, con
     gate_stream_path(gate.p, env, "stream gate");
   }
   if (p.a.N == 0) return ASSAY_OK;
-  launch_options first, second;
-  first.followed = second.dependent = true;
+  launch_options first = in_turn();
+  first.followed = true;
   const launch_extent grid(p.a.N, p.a.H_kv + (makes_queries ? p.a.H : 0));
   const Source<bf16> source = {rows};
   ASSAY_TRY(stream_bf16::of(types, [&](auto, auto cached) {
@@ -119,10 +117,10 @@ assay_status launch_step_stream(step_params p, const attention_types &types, con
   }
   if (p.softmax) {
     softmax_stream_place(&softmax.p, rest);
-    return softmax_stream_launch<stream_bf16>(softmax.p, types, second, env, error);
+    return softmax_stream_launch<stream_bf16>(softmax.p, types, env, error);
   }
   gate.p.partial = reinterpret_cast<float *>(rest);
-  return gate_stream_launch<stream_bf16>(gate.p, types, second, env, error);
+  return gate_stream_launch<stream_bf16>(gate.p, types, env, error);
 }
 
 /* dtype | kv_dtype | layout | mode. */

@@ -408,6 +408,18 @@ constexpr int stream_shared_floats =
     stream_query_floats<D> + 2 * stream_keys *heads > heads *D ? stream_query_floats<D> + 2 * stream_keys *heads
                                                                : heads *D;
 
+/* ---- joining splits ---------------------------------------------------------------------------------- */
+
+constexpr int stream_batch = 16; /* splits whose sums are under way together */
+
+/* Sums of splits b, b + 1, ..., `step` floats apart; 0 behind the last. */
+__device__ __forceinline__ void stream_load_splits(const float *from, int32_t step, int32_t b, int32_t splits,
+                                                   float (&sum)[stream_batch]) {
+  ASSAY_UNROLL
+  for (int32_t k = 0; k < stream_batch; ++k)
+    sum[k] = b + k < splits ? from[static_cast<int64_t>(b + k) * step] : 0.0f;
+}
+
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
 /* Adds p v of the run's keys to sum. `weigher` makes weights of scores:

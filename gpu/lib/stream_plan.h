@@ -13,6 +13,11 @@ constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and
 
 constexpr int stream_merge_threads = 128;
 
+/* Of what joins splits: an element a thread. */
+inline launch_extent stream_merge_grid(const attention_params &a) {
+  return launch_extent(a.N * a.H_kv, (a.G * a.D + stream_merge_threads - 1) / stream_merge_threads);
+}
+
 struct stream_shape {
   int32_t warps, splits;
 };

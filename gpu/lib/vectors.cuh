@@ -54,25 +54,6 @@ template <class T> __device__ __forceinline__ void store_vector(T *to, const uin
 #endif
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------- */
-
-/* First in a kernel that is launched in_turn(): the launch behind it may begin, and nothing is read or written before
- * the one in front of it is over. Their ends and beginnings overlap; on simt those of the launches of one call do. */
-__device__ __forceinline__ void take_turn(ASSAY_AT_ALONE) {
-  dependents_launch();
-#ifdef ASSAY_SIMT
-  dependency_wait(file, line);
-#else
-  dependency_wait();
-#endif
-}
-
-inline launch_options in_turn() {
-  launch_options options;
-  options.dependent = true;
-  return options;
-}
-
 /* ---- converting -------------------------------------------------------------------------------------- */
 
 /* Two elements rounded and packed, the first in the low half. */
