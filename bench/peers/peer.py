@@ -7,7 +7,8 @@ A peer does what a case of assay bench does, with somebody else's kernels. It is
                      raises Unsupported(reason) where the case is not for it
 
 Its figure is taken as assay bench takes its own: input sets together twice the cache, as many as ours had in that case (a
-replay costs a few microseconds before its first launch, which all of them share), one graph with a launch over each, a sweep over other memory before every replay, the median of the replays with its 95 % interval by ranks. Before a figure,
+replay costs a few microseconds before its first launch, which all of them share), one graph with a launch over each, a
+sweep over other memory before every replay, the median of the replays with its 95 % interval by ranks. Before a figure,
 and after it, rows of every set are held against a formula in f64 (expected())."""
 
 import math

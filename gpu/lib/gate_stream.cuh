@@ -122,7 +122,7 @@ template <class KV, int heads, int taps_> struct gate_weigher {
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
 /* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
-constexpr int gate_stream_warps(int D, int heads, int taps) {
+__host__ __device__ constexpr int gate_stream_warps(int D, int heads, int taps) {
   return D == 128 && (taps > 3 || heads == 8) ? 8 : 12;
 }
 
@@ -135,9 +135,11 @@ template <class T, class KV, int D, int heads, int taps>
 __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
   ASSAY_SHARED(float, gamma, heads);
   ASSAY_DYNAMIC_SHARED(float, shared);
+  constexpr int most_warps = gate_stream_warps(D, heads, taps);
+  const attention_params &a = p.a;
+  stream_ask(a);
   dependents_launch();
   dependency_wait();
-  const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
   const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
@@ -158,8 +160,9 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   const int32_t count = a.G * D;
   for (int32_t i = thread; i < count; i += threads) {
     float total = 0.0f;
-    for (int32_t w = 0; w < threads / 32; ++w)
-      total += shared[w * stream_shared_floats<D, heads> + i];
+    ASSAY_UNROLL
+    for (int32_t w = 0; w < most_warps; ++w)
+      if (w < threads / 32) total += shared[w * stream_shared_floats<D, heads> + i];
     if (p.splits > 1)
       p.partial[(segment * p.splits + blockIdx.y) * count + i] = total;
     else

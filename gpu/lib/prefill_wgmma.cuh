@@ -292,11 +292,17 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* The first entries of every request's table, on their way to the cache while those that load find their item. A thread
- * of those that compute asks for one line. */
-PREFILL_FUNCTION void prefill_ask_tables(const attention_params &a) {
+/* Asks for what the loaders read first, a line a thread: rows and lengths of the requests, by those that load; the
+ * first entries of every request's table by the others. Reads nothing, so it may come before dependency_wait(). */
+PREFILL_FUNCTION void prefill_ask(const attention_params &a) {
   constexpr int32_t entries = 32; /* of a line */
-  const int32_t number = static_cast<int32_t>(threadIdx.x) - prefill_loaders, line = number / max(a.B, 1);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), number = thread - prefill_loaders;
+  if (number < 0) {
+    if (thread * entries <= a.B) prefetch_l2(a.cu_q + thread * entries);
+    if (thread * entries < a.B) prefetch_l2(a.length + thread * entries);
+    return;
+  }
+  const int32_t line = number / max(a.B, 1);
   if (a.B > 0 && line * entries < a.capacity >> a.cache.block_shift)
     prefetch_l2(a.cache.table + (number - line * a.B) * a.cache.table_row + line * entries);
 }
@@ -314,13 +320,13 @@ __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::
   dependents_launch();
   if (threadIdx.x == 0) prefill_barriers(control);
   __syncthreads();
+  prefill_ask(p.a);
   dependency_wait();
   if (threadIdx.x < prefill_loaders) {
     registers_fewer<loading>();
     prefill_filler<T, D, Weights::masks_all, loading == 72 ? 2 : 1> filler(p.a, shared, control);
     filler.run();
   } else {
-    prefill_ask_tables(p.a);
     registers_more<computing>();
     prefill_warpgroup<T, D, Weights> warpgroup(p, shared, control);
     warpgroup.run();
@@ -363,8 +369,8 @@ template <class T, int D, class Weights>
 assay_status launch_prefill(const typename Weights::params &p, assay_env *env, assay_error *error) {
   const int64_t items = most_items<prefill_pairs>(p.a);
   const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
-  return ASSAY_LAUNCH_WITH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes, in_turn(),
-                           env->stream, p);
+  return ASSAY_LAUNCH_WITH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes,
+                           in_turn(), env->stream, p);
 }
 
 } // namespace ASSAY_NS

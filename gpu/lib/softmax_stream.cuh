@@ -153,16 +153,22 @@ __device__ __forceinline__ float lse_of(const softmax_sum &s) {
   return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
 }
 
-/* Joins `runs` runs, `step` floats apart, in their order. */
+/* Joins `runs` runs, at most `most`, `step` floats apart, in their order. */
+template <int most>
 __device__ __forceinline__ softmax_sum joined(const float *peak, const float *total, const float *sum, int32_t runs,
-                                              int64_t step, int64_t sum_step) {
+                                              int32_t step) {
   softmax_sum all = {-INFINITY, 0.0f, 0.0f};
-  for (int32_t r = 0; r < runs; ++r)
-    all.peak = fmaxf(all.peak, peak[r * step]);
-  for (int32_t r = 0; r < runs; ++r) {
-    const float by = power_below(peak[r * step], all.peak);
-    all.total += by * total[r * step];
-    all.sum += by * sum[r * sum_step];
+  float own[most];
+  ASSAY_UNROLL
+  for (int32_t r = 0; r < most; ++r) {
+    own[r] = r < runs ? peak[r * step] : -INFINITY;
+    all.peak = fmaxf(all.peak, own[r]);
+  }
+  ASSAY_UNROLL
+  for (int32_t r = 0; r < most; ++r) {
+    const float by = power_below(own[r], all.peak);
+    if (r < runs) all.total += by * total[r * step];
+    if (r < runs) all.sum += by * sum[r * step];
   }
   return all;
 }
@@ -170,7 +176,7 @@ __device__ __forceinline__ softmax_sum joined(const float *peak, const float *to
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
 /* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
-constexpr int softmax_stream_warps(int D, int heads) {
+__host__ __device__ constexpr int softmax_stream_warps(int D, int heads) {
   return D == 128 && heads == 8 ? 8 : 12;
 }
 
@@ -185,10 +191,11 @@ template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_
 template <class T, class KV, int D, int heads>
 __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softmax_stream(softmax_params p) {
   ASSAY_DYNAMIC_SHARED(float, shared);
-  constexpr int floats = softmax_shared_floats<D, heads>;
+  constexpr int floats = softmax_shared_floats<D, heads>, most_warps = softmax_stream_warps(D, heads);
+  const attention_params &a = p.a;
+  stream_ask(a);
   dependents_launch();
   dependency_wait();
-  const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
   const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
@@ -209,7 +216,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const float *const peaks = shared + stream_shared_floats<D, heads>;
   for (int32_t i = thread; i < count; i += threads) {
     const int32_t head = i / D;
-    const softmax_sum all = joined(peaks + head, peaks + heads + head, shared + i, threads / 32, floats, floats);
+    const softmax_sum all = joined<most_warps>(peaks + head, peaks + heads + head, shared + i, threads / 32, floats);
     const int64_t at = segment * p.splits + blockIdx.y;
     if (p.splits > 1) {
       p.partial[at * count + i] = all.sum;

@@ -59,6 +59,17 @@ __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, i
   return run;
 }
 
+/* Asks for the lines of this row's length and table: the one need not wait for the other then. Reads nothing, so it may
+ * come before dependency_wait(). Long tables have few lines in a run. */
+__device__ __forceinline__ void stream_ask(const attention_params &a) {
+  constexpr int32_t entries = 32, most = 64; /* of a line; lines */
+  const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(a.H_kv)),
+                line = static_cast<int32_t>(threadIdx.x);
+  if (line == 0) prefetch_l2(a.length + row);
+  if (line<most &&static_cast<int64_t>(line) * entries<a.capacity>> a.cache.block_shift)
+    prefetch_l2(a.cache.table + row * a.cache.table_row + line * entries);
+}
+
 /* Physical block of block n of the walk; 0 outside begin .. end - 1. */
 __device__ __forceinline__ int32_t stream_block_of(const paged_cache &cache, const stream_run &run, int32_t n,
                                                    int32_t begin) {
