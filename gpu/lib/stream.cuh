@@ -453,6 +453,13 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
                          stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
 
+  uint4 *const query = reinterpret_cast<uint4 *>(shared); /* each lane its own: in registers they would be too many */
+  float *const weights = shared + stream_query_floats<D>;
+  ASSAY_UNROLL
+  for (int i = 0; i < D / 32; ++i)
+    query[32 * i + lane] = q[i];
+  __syncwarp(); /* q comes before the table: between the loads of K the wait for it would hold up half of them */
+
   stream_fragment<KV, D> k, edge = {};
   if constexpr (Weigher::halo > 0) {
     const int64_t at = left * cache.k_block + ((stream_keys * (begin - 1) & slots) + 8) * cache.k_token + k_lane;
@@ -463,11 +470,6 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   }
   stream_load_keys<KV, D>(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
 
-  uint4 *const query = reinterpret_cast<uint4 *>(shared); /* each lane its own: in registers they would be too many */
-  float *const weights = shared + stream_query_floats<D>;
-  ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i)
-    query[32 * i + lane] = q[i];
   if constexpr (Weigher::halo > 0) {
     if (inside) {
       float score[4];
