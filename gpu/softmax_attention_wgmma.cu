@@ -11,23 +11,16 @@ namespace {
 
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
-constexpr float slack = 8.0f; /* weights stay below 2^8 */
-
-/* general: a window, ALiBi; else neither. Scores are compared as they come (plain) or in base 2 (general).
- *
- * Weights are relative to a row's peak. It is raised, and what has been summed so far brought down to it, only where a
- * score of the tile lies more than `slack` above it, in base 2: one vote a tile says whether any does in the warp, and
- * after a row's first tile hardly ever one. What other rows need does not show in a row's bits. */
+/* general: a window, ALiBi; else neither. Scores are compared as they come (plain) or in base 2 (general). */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
   static constexpr bool masks_all = general;
-  static constexpr int registers = general ? 224 : 216;
+  static constexpr int registers = general ? 216 : 224;
 
   float scale, slope;                 /* in base 2 */
   float peak[2], total[2], shrink[2]; /* of the row and the row 8 further; total: of this lane's keys */
   int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of a
                         * tile; how many it sees before that */
-  bool raised;         /* by the last tile, in some row of the warp */
 
   PREFILL_FUNCTION void start(const softmax_params &p, int32_t head, int32_t position) {
     scale = p.a.scale * log2_e;
@@ -43,34 +36,12 @@ template <bool general> struct softmax_weights {
     }
   }
 
-  PREFILL_FUNCTION float factor() const { return general ? 1.0f : scale; }
-
-  /* What weights are relative to: the peak; 0 where no key has been seen. */
-  PREFILL_FUNCTION float level(int h) const { return peak[h] == -INFINITY ? 0.0f : peak[h]; }
-
-  /* Is a score too far above the peak? With a peak of -inf any is; both -inf: a peak of -inf changes nothing. */
-  PREFILL_FUNCTION bool above(float score, int h) const { return !((score - peak[h]) * factor() <= slack); }
-
-  /* most: the largest score of the tile among the lane's own keys. */
-  PREFILL_FUNCTION void raise(const float (&most)[2]) {
-    raised = __any_sync(0xffffffffu, above(most[0], 0) || above(most[1], 1));
-    if (!raised) return;
-    ASSAY_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float top = group_max<4>(most[h]), before = peak[h];
-      if (above(top, h)) peak[h] = top;
-      shrink[h] = exp2_approx((before - level(h)) * factor());
-      total[h] *= shrink[h];
-    }
-  }
-
   /* Scores become exp2(score - peak). */
   template <int groups, prefill_mask mask> PREFILL_FUNCTION void weigh(float (&S)[4 * groups], int32_t tile) {
     const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? stop - reach : 0;
-    float most[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      most[h] = -INFINITY;
+      float most = peak[h];
       /* slope * (token - last) */
       const float bias = mask == mask_both ? -slope * static_cast<float>(stop + 8 * h) : 0.0f;
       ASSAY_UNROLL
@@ -80,27 +51,27 @@ template <bool general> struct softmax_weights {
         if constexpr (mask == mask_both) s = fmaf(s, scale, fmaf(slope, static_cast<float>(token), bias));
         if (mask != mask_none && token > stop + 8 * h) s = -INFINITY;
         if (mask == mask_both && token < begin + 8 * h) s = -INFINITY;
-        most[h] = fmaxf(most[h], s);
+        most = fmaxf(most, s);
       }
-    }
-    raise(most);
-    ASSAY_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float top = level(h);
+      most = group_max<4>(most);
+      const float factor = mask == mask_both ? 1.0f : scale;
+      /* Differences are scaled, not scores: the largest weight is 1, however large the scores. */
+      const float top = most == -INFINITY ? 0.0f : most;
+      shrink[h] = exp2_approx((peak[h] - top) * factor);
+      peak[h] = most;
       float sum = 0.0f;
       ASSAY_UNROLL
       for (int i = 0; i < 2 * groups; ++i) {
         float &s = S[i / 2 * 4 + 2 * h + i % 2];
-        /* Differences are scaled, not scores: weights do not depend on how large the scores are. */
-        s = exp2_approx((s - top) * factor());
+        s = exp2_approx((s - top) * factor);
         sum += s;
       }
-      total[h] += sum;
+      total[h] = fmaf(total[h], shrink[h], sum);
     }
   }
 
   template <int count> PREFILL_FUNCTION void rescale(float (&O)[count]) const {
-    if (!raised) return;
+    if (__all_sync(0xffffffffu, shrink[0] >= 1.0f && shrink[1] >= 1.0f)) return;
     ASSAY_UNROLL
     for (int i = 0; i < count; ++i)
       O[i] *= shrink[i / 2 % 2];
