@@ -138,7 +138,7 @@ static void after_call(void *context, const assay_model_path *call) {
   s->result->eager_us += us;
 }
 
-/* A run that waits behind the prompts, and whose last step is call by call, each call timed. */
+/* A run that waits behind the prompts, and whose last step is call by call, each call timed; then its graph is. */
 static assay_status phases_run(run *r, assay_error *error) {
   const assay_device *device = assay_engine_device(r->engine);
   split s = {.device = device, .result = r->result, .status = ASSAY_OK};
@@ -173,6 +173,7 @@ static assay_status phases_run(run *r, assay_error *error) {
   }
   for (int32_t i = 0; i < r->result->parts; ++i)
     r->result->calls += r->result->part[i].calls;
+  if (status == ASSAY_OK && steps > 1) status = scenario_graph(r->engine, r->result, error); /* after a decode step */
   return status;
 }
 

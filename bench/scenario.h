@@ -27,8 +27,8 @@ int64_t scenario_prompt(const scenario *one, int64_t request);
 /* What the calls of one decode step took, by operator and variant. */
 typedef struct scenario_part {
   char op[48], variant[48];
-  int64_t calls;
-  double us;
+  int64_t calls, graph_calls; /* graph_calls: in the step's graph; 0: graph_us is not known */
+  double us, graph_us;        /* graph_us: that a replay takes less without them, which may be below 0 */
 } scenario_part;
 
 typedef struct scenario_result {
@@ -38,6 +38,7 @@ typedef struct scenario_result {
   double prefill_ms, step_ms;                /* of a run that waits behind the prompts */
   double span_us;                            /* of a decode step by the device's clock; 0: it has none */
   double eager_us;                           /* sum of `part` */
+  double graph_us, graph_rest_us;            /* of a replay of the step's graph, and what no part has; 0: not known */
   int64_t tokens, steps, calls;              /* output tokens; decode steps; calls of operators a decode step */
   int64_t agreed[2];                         /* of the first tokens of two requests, before one that may differ */
   double live;                               /* share of live keys, gate alone */
@@ -60,6 +61,9 @@ typedef struct scenario_setup {
 /* Errors of input and device as status; a wrong run is a result without a figure. */
 assay_status scenario_run(const scenario_setup *setup, const scenario *one, scenario_result *result,
                           assay_error *error);
+/* graph_us of the parts and of the step: of the last step, a decode. Leaves them as they are where the device has no
+ * clock. */
+assay_status scenario_graph(assay_engine *engine, scenario_result *result, assay_error *error);
 /* The fewest bytes and operations of `tokens` new tokens behind `before`, one request after the other in the lists, in
  * one step; live: share of live keys. */
 assay_cost scenario_step_cost(const assay_model_config *config, const int64_t *before, const int64_t *tokens,

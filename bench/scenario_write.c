@@ -36,6 +36,7 @@ static void parts(FILE *to, const scenario_result *r) {
     text_json(to, r->part[i].variant);
     integer(to, "calls", r->part[i].calls);
     number(to, "us", r->part[i].us);
+    if (r->part[i].graph_calls > 0) number(to, "graph_us", r->part[i].graph_us);
     (void)fputc('}', to);
   }
   (void)fputc(']', to);
@@ -57,6 +58,8 @@ void scenario_write(FILE *to, const scenario_setup *setup, const scenario *one, 
   number(to, "step_ms", r->step_ms);
   number(to, "layer_us", 1e3 * r->step_ms / (double)setup->config->layers);
   number(to, "span_us", r->span_us);
+  if (r->graph_us > 0) number(to, "graph_us", r->graph_us);
+  if (r->graph_us > 0) number(to, "graph_rest_us", r->graph_rest_us);
   number(to, "tokens_s", 1e3 * (double)r->tokens / r->wall_ms);
   integer(to, "calls_a_step", r->calls);
   number(to, "bytes", r->bytes);

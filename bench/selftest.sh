@@ -93,6 +93,7 @@ done
 models=(--model "$work/asynct.yaml" --model "$work/qwen3.yaml" --device simt)
 expect scenarios 0 'asynct.yaml / .*qwen3.yaml: [0-9.]+' "$assay" bench scenario large_batch_short_b128 mixed_prefill_b32 --part 16 "${models[@]}" --jsonl "$work/scenario.jsonl"
 expect 'scenario, calls' 0 '"op":"gate_attention","variant"' grep '"bench":"scenario"' "$work/scenario.jsonl"
+never 'scenario, without a clock of the device' '"graph' "$work/scenario.jsonl"
 expect 'scenario, checked' 0 '"agreed_0":[1-8],"agreed_1":[1-8]' grep '"model":"qwen3"' "$work/scenario.jsonl"
 expect 'trace' 0 'azure_conv x 50: 8 requests' "$assay" bench online azure_conv --part 16 --requests 6 --scales 50 --batch 4 --tokens 64 --length 96 --blocks 17 "${models[@]:2}"
 expect 'trace, preempted' 0 ' [1-9][0-9]* preempted' "$assay" bench online azure_conv --part 8 --requests 6 --scales 900 --batch 4 --tokens 64 --length 96 --blocks 13 "${models[@]:2}"

@@ -9,6 +9,20 @@ enum { MOST = 16 };
 
 /* ---- scenarios --------------------------------------------------------------------------------------- */
 
+static void print_parts(const scenario_result *r) {
+  for (int32_t i = 0; i < r->parts && r->eager_us > 0; ++i) {
+    const scenario_part *part = &r->part[i];
+    (void)printf("        %-24s %-24s %4lld calls %9.2f us  %5.1f %%", part->op, part->variant, (long long)part->calls,
+                 part->us, 100 * part->us / r->eager_us);
+    if (part->graph_calls > 0)
+      (void)printf("  in the graph %9.2f us  %5.1f %%", part->graph_us, 100 * part->graph_us / r->graph_us);
+    (void)putchar('\n');
+  }
+  if (r->graph_us > 0)
+    (void)printf("        graph %.2f us, of no operator alone %.2f us  %.1f %%\n", r->graph_us, r->graph_rest_us,
+                 100 * r->graph_rest_us / r->graph_us);
+}
+
 static void print_scenario(const scenario_setup *setup, const scenario *one, const scenario_result *r) {
   const char *model = assay_model_arch_name(setup->config->arch);
   if (!r->there) {
@@ -25,9 +39,7 @@ static void print_scenario(const scenario_setup *setup, const scenario *one, con
   const double published = scenario_published(one, setup->config);
   if (published > 0) (void)printf("published %.0f ms  ", 1e3 * published);
   (void)printf("(%lld and %lld tokens as the reference's)\n", (long long)r->agreed[0], (long long)r->agreed[1]);
-  for (int32_t i = 0; i < r->parts && r->eager_us > 0; ++i)
-    (void)printf("        %-24s %-24s %4lld calls %9.2f us  %5.1f %%\n", r->part[i].op, r->part[i].variant,
-                 (long long)r->part[i].calls, r->part[i].us, 100 * r->part[i].us / r->eager_us);
+  print_parts(r);
 }
 
 static assay_status run_model(const char *name, const bench_words *given, bench_session *session, const scenario *list,

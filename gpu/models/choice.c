@@ -90,26 +90,39 @@ static assay_status set_form(pass_choices *c, const char *word, assay_error *err
                     whole ? name : word, known);
 }
 
-static assay_status set_variant(pass_choices *c, const char *word, const char *device, assay_error *error) {
-  char name[64] = "", known[400] = "";
-  const char *value = "";
-  if (!split(word, name, sizeof name, &value))
-    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found '%.60s', allowed: operator=variant", word);
-  const assay_op *op = assay_op_find(name);
-  if (op == NULL) {
+assay_status pass_find_variant(const pass *m, const char *op, const char *name, const assay_op **found,
+                               const assay_variant **variant, assay_error *error) {
+  const pass_choices *c = &m->choices;
+  char known[400] = "";
+  *found = assay_op_find(op);
+  *variant = NULL;
+  if (*found == NULL) {
     for (int32_t o = 0; o < assay_op_count(); ++o)
       append(known, sizeof known, assay_op_at(o)->name);
-    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found operator '%.60s', allowed: %s", name, known);
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found operator '%.60s', allowed: %s", op, known);
   }
-  const int32_t number = number_of(op);
+  if (name == NULL) return ASSAY_OK;
+  const int32_t number = number_of(*found);
   for (int32_t v = c->first[number]; v < c->first[number + 1]; ++v) {
     append(known, sizeof known, c->row[v]->name);
-    if (strcmp(c->row[v]->name, value) != 0) continue;
-    c->forced[number] = c->row[v];
+    if (strcmp(c->row[v]->name, name) != 0) continue;
+    *variant = c->row[v];
     return ASSAY_OK;
   }
-  return assay_fail(error, ASSAY_ERR_INPUT, "variant: found %s variant '%.60s', allowed on %s: %s", name, value, device,
-                    known);
+  return assay_fail(error, ASSAY_ERR_INPUT, "variant: found %s variant '%.60s', allowed on %s: %s", op, name,
+                    m->device->name, known);
+}
+
+static assay_status set_variant(pass *m, const char *word, assay_error *error) {
+  char name[64] = "";
+  const char *value = "";
+  const assay_op *op = NULL;
+  const assay_variant *variant = NULL;
+  if (!split(word, name, sizeof name, &value))
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found '%.60s', allowed: operator=variant", word);
+  const assay_status status = pass_find_variant(m, name, value, &op, &variant, error);
+  if (status == ASSAY_OK) m->choices.forced[number_of(op)] = variant;
+  return status;
 }
 
 assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error) {
@@ -118,7 +131,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
     status = set_form(&m->choices, options->form[i], error);
   for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
-    status = set_variant(&m->choices, options->variant[i], m->device->name, error);
+    status = set_variant(m, options->variant[i], error);
   return status;
 }
 

@@ -1,8 +1,11 @@
-/* engine_graph.c: one step's calls, and graphs of them: a decode step with pad rows for each bucket and each half. */
+/* engine_graph.c: one step's calls, and graphs of them: a decode step with pad rows for each bucket and each half;
+ * what a graph takes without an operator. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/models/engine_parts.h"
+
+enum { TIMED_ROUNDS = 7, TIMED_REPLAYS = 4, HOLD_US = 100 };
 
 static void aim_vector(assay_tensor *t, void *data, int64_t count) {
   t->data = data;
@@ -68,6 +71,26 @@ static assay_status decode_step(assay_engine *e, int64_t rows, int half, assay_e
   return engine_compute(e, half);
 }
 
+/* A decode step recorded, with the workspace of graphs. *graph is to be released whatever the status. */
+static assay_status capture(assay_engine *e, int64_t rows, int half, void **graph, assay_error *error) {
+  pass *m = e->m;
+  void *const usual = m->workspace;
+  const int64_t usual_bytes = m->workspace_bytes;
+  void *stream = NULL;
+  assay_error late = {""};
+  assay_status status = e->device->graph_capture_begin(&stream, error);
+  if (status != ASSAY_OK) return status;
+  m->stream = stream;
+  m->workspace = e->workspace;
+  m->workspace_bytes = e->workspace_bytes;
+  status = decode_step(e, rows, half, error);
+  m->workspace = usual;
+  m->workspace_bytes = usual_bytes;
+  m->stream = e->device->stream();
+  const assay_status ended = e->device->graph_capture_end(graph, &late);
+  return status == ASSAY_OK && ended != ASSAY_OK ? assay_fail(error, ended, "%s", late.text) : status;
+}
+
 /* Calls that a capture makes are counted when it is replayed. */
 static assay_status count_calls(engine_graph *g, pass_counts *counts, const int64_t *before, int32_t known,
                                 assay_error *error) {
@@ -89,16 +112,7 @@ static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half
   if (before == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
   for (int32_t i = 0; i < known; ++i)
     before[i] = m->counts.row[i].calls;
-  void *stream = NULL;
-  assay_error late = {""};
-  assay_status status = e->device->graph_capture_begin(&stream, error);
-  if (status == ASSAY_OK) {
-    m->stream = stream;
-    status = decode_step(e, bucket->rows, half, error);
-    m->stream = e->device->stream();
-    const assay_status ended = e->device->graph_capture_end(&g->graph, &late);
-    if (status == ASSAY_OK && ended != ASSAY_OK) status = assay_fail(error, ended, "%s", late.text);
-  }
+  assay_status status = capture(e, bucket->rows, half, &g->graph, error);
   if (status == ASSAY_OK) status = count_calls(g, &m->counts, before, known, error);
   free(before);
   ++e->stats.captures;
@@ -131,15 +145,9 @@ assay_status engine_capture(assay_engine *e, assay_error *error) {
   if (status == ASSAY_OK && !e->eager) status = warm(e, error);
   if (status != ASSAY_OK || e->eager) return status;
   status = e->device->alloc(e->workspace_bytes, &e->workspace, error);
-  void *const usual = m->workspace;
-  const int64_t usual_bytes = m->workspace_bytes;
-  m->workspace = e->workspace;
-  m->workspace_bytes = e->workspace_bytes;
   for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
     for (int half = 0; half < 2 && status == ASSAY_OK; ++half)
       status = capture_one(e, &e->bucket[b], half, error);
-  m->workspace = usual;
-  m->workspace_bytes = usual_bytes;
   return status;
 }
 
@@ -164,5 +172,91 @@ assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, ass
   for (int32_t i = 0; i < g->count && status == ASSAY_OK; ++i)
     e->m->counts.row[i].calls += g->calls[i];
   ++e->stats.replays;
+  return status;
+}
+
+/* ---- what a graph takes without an operator -------------------------------------------------------------- */
+
+/* A graph of the step without what m->left_out says; counts stay as they are. */
+static assay_status capture_without(assay_engine *e, int64_t rows, int half, void **graph, assay_error *error) {
+  pass_counts *c = &e->m->counts;
+  const int32_t known = c->count;
+  pass_count *kept = calloc((size_t)known + 1, sizeof *kept);
+  if (kept == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
+  if (known > 0) memcpy(kept, c->row, (size_t)known * sizeof *kept);
+  const assay_status status = capture(e, rows, half, graph, error);
+  if (known > 0) memcpy(c->row, kept, (size_t)known * sizeof *kept);
+  c->count = known;
+  free(kept);
+  return status;
+}
+
+/* The device is kept busy until the first replay is in its queue; the next are there before the one before is done. */
+static assay_status time_replays(assay_engine *e, void *graph, double *us, assay_error *error) {
+  const assay_device *device = e->device;
+  assay_status status = device->timing->wait_all(error);
+  if (status == ASSAY_OK && device->keep_busy != NULL) status = device->keep_busy(device->stream(), 1, HOLD_US, error);
+  if (status == ASSAY_OK) status = device->timing->mark(0, error);
+  for (int i = 0; i < TIMED_REPLAYS && status == ASSAY_OK; ++i)
+    status = e->flow->replay(graph, error);
+  if (status == ASSAY_OK) status = device->timing->mark(1, error);
+  if (status == ASSAY_OK) status = device->timing->wait_all(error);
+  if (status == ASSAY_OK) status = device->timing->between(us, error);
+  *us /= TIMED_REPLAYS;
+  return status;
+}
+
+static int by_us(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* In turn, so that clocks that change do it to both; the first round warms up. The last replay is of the whole step: it
+ * puts right what the others left behind. */
+static assay_status time_both(assay_engine *e, void *whole, void *without, assay_engine_graph_time *time,
+                              assay_error *error) {
+  double us[2][TIMED_ROUNDS] = {{0}};
+  assay_status status = ASSAY_OK;
+  for (int r = 0; r <= TIMED_ROUNDS && status == ASSAY_OK; ++r) {
+    const int at = r > 0 ? r - 1 : 0;
+    status = time_replays(e, whole, &us[0][at], error);
+    if (status == ASSAY_OK) status = time_replays(e, without, &us[1][at], error);
+  }
+  if (status == ASSAY_OK) status = e->flow->replay(whole, error);
+  if (status == ASSAY_OK) status = e->device->timing->wait_all(error);
+  if (status != ASSAY_OK) return status;
+  for (int g = 0; g < 2; ++g)
+    qsort(us[g], TIMED_ROUNDS, sizeof us[g][0], by_us);
+  time->whole_us = us[0][TIMED_ROUNDS / 2];
+  time->without_us = us[1][TIMED_ROUNDS / 2];
+  return ASSAY_OK;
+}
+
+assay_status assay_engine_time_without(assay_engine *e, const char *op, const char *variant,
+                                       assay_engine_graph_time *time, assay_error *error) {
+  pass *m = e->m;
+  pass_left_out out = {NULL, NULL, 0};
+  void *without = NULL;
+  *time = (assay_engine_graph_time){0, 0, 0};
+  assay_status status = pass_find_variant(m, op, variant, &out.op, &out.variant, error);
+  if (status == ASSAY_OK && e->device->timing == NULL)
+    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "engine: device %s has no clock of its own", e->device->name);
+  if (status == ASSAY_OK) status = assay_engine_wait(e, error);
+  if (status == ASSAY_OK && e->again == NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT,
+                        "engine: found a last step that no graph can do again, allowed: a decode step by its graph, or "
+                        "call by call in the order of the one before with all rows of a bucket");
+  if (status != ASSAY_OK) return status;
+  const int half = (int)((e->stats.steps - 1) & 1);
+  m->left_out = out;
+  status = capture_without(e, e->again->rows, half, &without, error);
+  time->calls = m->left_out.calls;
+  m->left_out = (pass_left_out){NULL, NULL, 0};
+  if (status == ASSAY_OK) {
+    status = time_both(e, e->again->half[half].graph, without, time, error);
+    e->broken = status; /* rows, cache and ids may be those of half a step */
+    if (status != ASSAY_OK) (void)e->device->synchronize(NULL);
+  }
+  if (without != NULL) e->device->graph_release(without);
   return status;
 }

@@ -84,6 +84,7 @@ struct assay_engine {
   engine_sent sent[ENGINE_RING];
   engine_bucket bucket[ENGINE_BUCKETS];
   int32_t buckets;
+  engine_bucket *again;  /* its graph does the last step once more from what its half holds; NULL: none does */
   assay_kv_copy *copies; /* [B] */
   int64_t collected, serial, logit_rows;
   bool eager;

@@ -369,6 +369,13 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   return advance(e, p, error);
 }
 
+/* Call by call there are no pad rows, and ids that were arranged are elsewhere than a graph's. */
+static engine_bucket *bucket_again(assay_engine *e, const step_plan *p) {
+  if (p->bucket != NULL || !p->decode || p->arranged || e->options.eager) return p->bucket;
+  engine_bucket *bucket = engine_bucket_of(e, p->parts);
+  return bucket->rows == p->parts ? bucket : NULL;
+}
+
 assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, int64_t count, assay_error *error) {
   step_plan p = {.part = part, .parts = count};
   TRY(engine_collect(e, false, error));
@@ -390,5 +397,6 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   e->stats.copied_blocks += p.copies;
   e->stats.arranged += p.arranged;
   e->logit_rows = p.sampled;
+  e->again = bucket_again(e, &p);
   return ASSAY_OK;
 }

@@ -75,6 +75,13 @@ typedef struct pass_counts {
   int32_t count, capacity;
 } pass_counts;
 
+/* Calls that are made in all but the launch: not told to hooks, not counted as calls. */
+typedef struct pass_left_out {
+  const assay_op *op;           /* NULL: none */
+  const assay_variant *variant; /* NULL: whichever takes the call */
+  int64_t calls;                /* so far */
+} pass_left_out;
+
 typedef struct pass {
   assay_model_config config;
   assay_model_limits limits;
@@ -104,6 +111,7 @@ typedef struct pass {
 
   pass_choices choices;
   pass_counts counts;
+  pass_left_out left_out;
   assay_engine_hooks hooks;
   void *stream;   /* of launches */
   bool measuring; /* nothing is launched: measured_bytes becomes the largest workspace */
@@ -184,6 +192,9 @@ assay_status pass_names_open(pass *m, assay_error *error);
 assay_status pass_choices_open(pass *m, assay_error *error);
 assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error);
 void pass_choices_close(pass *m);
+/* An operator and its variant on this device, by name; name NULL: *variant is NULL. */
+assay_status pass_find_variant(const pass *m, const char *op, const char *name, const assay_op **found,
+                               const assay_variant **variant, assay_error *error);
 /* One call more. */
 void pass_count_call(pass *m, const assay_variant *variant, const char *path);
 bool pass_path(const pass *m, int32_t index, assay_model_path *path);

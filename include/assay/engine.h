@@ -106,6 +106,20 @@ void assay_engine_set_hooks(assay_engine *engine, const assay_engine_hooks *hook
 /* From the next step on: graphs or call by call. ASSAY_ERR_INPUT: opened with eager, graphs cannot be had. */
 assay_status assay_engine_set_eager(assay_engine *engine, bool eager, assay_error *error);
 
+/* What a replay of the last step's graph takes by the device's clock, and what one of the same calls takes without the
+ * launches of an operator: medians of replays in turn. */
+typedef struct assay_engine_graph_time {
+  double whole_us, without_us;
+  int64_t calls; /* that were left out; 0: the step has none of them */
+} assay_engine_graph_time;
+
+/* `op` without its calls by `variant`, NULL: by any. Waits; at the end all is as the step left it, and nothing has been
+ * counted. What follows the calls in the step computes meanwhile from what was there before. ASSAY_ERR_INPUT names an
+ * unknown operator or variant; or the last step was none that a graph can do again: prefill, fewer rows than a bucket
+ * call by call, opened with eager. ASSAY_ERR_UNSUPPORTED: the device has no clock. */
+assay_status assay_engine_time_without(assay_engine *engine, const char *op, const char *variant,
+                                       assay_engine_graph_time *time, assay_error *error);
+
 #ifdef __cplusplus
 }
 #endif
