@@ -118,7 +118,8 @@ static void calls(FILE *to, const page_scenario *s) {
   text_xml(to, s->name);
   (void)fprintf(to,
                 ": one decode step, call by call, %.0f µs</summary><table><tr><th>operator</th><th>variant</th><th "
-                "class=\"n\">calls</th><th class=\"n\">µs</th><th class=\"n\">share</th></tr>",
+                "class=\"n\">calls</th><th class=\"n\">µs</th><th class=\"n\">share</th><th class=\"n\">in the graph "
+                "µs</th></tr>",
                 sum);
   for (int32_t i = 0; i < s->call_count; ++i) {
     (void)fputs("<tr>", to);
@@ -127,7 +128,10 @@ static void calls(FILE *to, const page_scenario *s) {
     html_number_cell(to, s->call[i].calls);
     number(to, 2, "", s->call[i].us);
     number(to, 1, " %", 100 * s->call[i].us / sum);
-    (void)fputs("</tr>", to);
+    if (s->call[i].in_graph)
+      (void)fprintf(to, "<td class=\"n\">%.2f</td></tr>", s->call[i].graph_us); /* below 0 too: launches overlap */
+    else
+      (void)fputs("<td class=\"n\">–</td></tr>", to);
   }
   (void)fputs("</table></details>", to);
 }

@@ -23,6 +23,8 @@ typedef struct page_call {
   char op[48], variant[48];
   double us;
   int64_t calls;
+  bool in_graph; /* its time in the step's graph is known */
+  double graph_us;
 } page_call;
 
 typedef struct page_scenario {

@@ -92,6 +92,8 @@ static bool add_scenario(page_data *d, const json_value *line) {
     copy(call->variant, sizeof call->variant, c, "variant");
     call->us = json_number(c, "us", 0);
     call->calls = json_integer(c, "calls", 0);
+    call->in_graph = json_member(c, "graph_us") != NULL;
+    call->graph_us = json_number(c, "graph_us", 0);
   }
   return true;
 }

@@ -24,7 +24,7 @@ cat >"$work/new.jsonl" <<'E2'
 {"bench":"case","case":"d2","op":"gate_attention","variant":"split","suite":"d","section":"bench","name":"scattered_90","verdict":"PASS","mode":"cold","median_us":9,"low_us":9,"high_us":9,"bytes":1e6,"flops":1e7,"live_keys":0.9}
 {"bench":"peer","peer":"sdpa_x","case":"softmax_attention mode=decode dtype=bf16 H=8 H_kv=4 D=128 kv_len=64,64","mode":"cold","median_us":12,"low_us":12,"high_us":12}
 {"bench":"peer","peer":"nobody","missing":"<u>no module</u>"}
-{"bench":"scenario","name":"decode_heavy_b32","model":"asynct","layers":35,"batch":32,"prompt":64,"output":256,"wall_ms":300,"wall_low_ms":299,"wall_high_ms":301,"prefill_ms":5,"step_ms":1.1,"layer_us":31,"span_us":1100,"tokens_s":27000,"calls_a_step":300,"limit_ms":100,"live_keys":0.3,"published_s":0.575,"calls":[{"op":"gemm","variant":"skinny","calls":140,"us":500}]}
+{"bench":"scenario","name":"decode_heavy_b32","model":"asynct","layers":35,"batch":32,"prompt":64,"output":256,"wall_ms":300,"wall_low_ms":299,"wall_high_ms":301,"prefill_ms":5,"step_ms":1.1,"layer_us":31,"span_us":1100,"tokens_s":27000,"calls_a_step":300,"limit_ms":100,"live_keys":0.3,"published_s":0.575,"calls":[{"op":"gemm","variant":"skinny","calls":140,"us":500,"graph_us":333.25},{"op":"rope","variant":"vectors","calls":35,"us":90,"graph_us":-1.5},{"op":"qk_norm","variant":"vectors","calls":35,"us":80}]}
 {"bench":"scenario","name":"decode_heavy_b32","model":"qwen3","layers":28,"batch":32,"prompt":64,"output":256,"wall_ms":250,"wall_low_ms":249,"wall_high_ms":251,"limit_ms":90,"calls":[]}
 {"bench":"online","trace":"azure_conv","model":"asynct","scale":1.6,"requests":9,"seconds":3,"ttft_ms":{"p50":1,"p90":2,"p99":3},"tpot_ms":{"p50":1,"p90":2,"p99":3},"itl_ms":{"p50":1,"p90":2,"p99":3},"e2e_ms":{"p50":1,"p90":2,"p99":3}}
 {"bench":"end"}
@@ -46,6 +46,9 @@ has '<polyline class="s0 mark"'
 has '50 % of the limit'
 has '<td class="n">1.200</td>'
 has '<td class="n">0.500</td>'
+has '<td class="n">333.25</td></tr>'
+has '<td class="n">-1.50</td></tr>'
+has '<td class="n">–</td></tr>'
 has '&lt;img src=x'
 has '1.0 / 2.0 / 3.0'
 lacks '<(script|img|u)[ >]'

@@ -128,6 +128,9 @@ expect 'sanitize: a hazard' 1 '^memcheck: .* 20 found, 10 parts not clean$' sani
 expect 'sanitize: a part that dies' 1 'status 139, no summary' sanitize 'exit 139'
 expect 'sanitize: a run that fails' 1 'status 1, 0$' sanitize "$clean; exit 1"
 expect 'sanitize: nothing ran' 1 '^memcheck: 0 edge cases' sanitize "rm \"\$last\"; $clean; exit 3"
+unsupported='printf "{\"case\":1,\"verdict\":\"UNSUPPORTED\"}\n" >"$last"'
+expect 'sanitize: a part of which nothing is for this device' 0 '^memcheck: 9 edge cases in 10 parts, 0 found, 0 parts not clean$' sanitize "case \$last in *rope.8*) $unsupported; $clean; exit 3 ;; *) $clean ;; esac"
+expect 'sanitize: nothing is for this device' 1 '^memcheck: 0 edge cases' sanitize "$unsupported; $clean; exit 3"
 expect 'sanitize: a part without an end' 1 'status 124, no summary' env FOUND='sleep 100' ASSAY_SECONDS=2 bash -c "$(declare -f with); work=$work; rm -rf $work/san; ASSAY_SUITES=$work/few with timeout 30 ci/gpu_sanitize.sh assay $work/san memcheck"
 expect 'sanitize: no time' 1 'status late' env ASSAY_SECONDS=0 bash -c "$(declare -f with); work=$work; rm -rf $work/san; ASSAY_SUITES=$work/few with ci/gpu_sanitize.sh assay $work/san memcheck"
 
