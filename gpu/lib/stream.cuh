@@ -63,10 +63,11 @@ __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, i
  * come before dependency_wait(). Long tables have few lines in a run. */
 __device__ __forceinline__ void stream_ask(const attention_params &a) {
   constexpr int32_t entries = 32, most = 64; /* of a line; lines */
-  const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(a.H_kv)),
-                line = static_cast<int32_t>(threadIdx.x);
+  const int64_t in_table = a.capacity >> a.cache.block_shift;
+  const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(a.H_kv));
+  const int32_t line = static_cast<int32_t>(threadIdx.x);
   if (line == 0) prefetch_l2(a.length + row);
-  if (line<most &&static_cast<int64_t>(line) * entries<a.capacity>> a.cache.block_shift)
+  if (line < most && static_cast<int64_t>(line) * entries < in_table)
     prefetch_l2(a.cache.table + row * a.cache.table_row + line * entries);
 }
 
@@ -458,7 +459,7 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   ASSAY_UNROLL
   for (int i = 0; i < D / 32; ++i)
     query[32 * i + lane] = q[i];
-  __syncwarp(); /* q comes before the table: between the loads of K the wait for it would hold up half of them */
+  issue_in_order(); /* between the loads of K the wait for q would hold up half of them */
 
   stream_fragment<KV, D> k, edge = {};
   if constexpr (Weigher::halo > 0) {
