@@ -13,7 +13,7 @@ double tier2_error(double got, double expected, double allowed, assay_dtype dtyp
 }
 
 void tier2_note(tier2_sums *sums, double error, double sigma, double value, assay_dtype dtype) {
-  const double ulp = sigma > 0 ? assay_ulp(value, dtype) : 0; /* what is known exactly has no rounding of its own */
+  const double ulp = assay_ulp(value, dtype);
   sums->error2 += error * error;
   sums->sigma2 += sigma * sigma;
   sums->sigma4 += sigma * sigma * sigma * sigma;

@@ -304,19 +304,6 @@ Test(judge, a_mean_is_worth_its_variances) {
   cr_expect_neq(kappa_row("rms_norm", ASSAY_F32, 1), kappa_row("rms_norm", ASSAY_F32, 128));
 }
 
-/* Elements that are known exactly say nothing of how the others scatter: four whose error is mostly common. */
-Test(judge, what_is_exact_has_no_rounding_of_its_own) {
-  for (int exact = 0; exact < 2000; exact += 1000) {
-    tier2_sums sums = {0};
-    int32_t row;
-    double seen;
-    for (int c = 0; c < 4 + exact; ++c)
-      tier2_note(&sums, 0, c < 4 ? assay_ulp(1, ASSAY_BF16) : 0, 1, ASSAY_BF16);
-    (void)tier2_mean(&sums, "layer_norm", ASSAY_BF16, sums.count, 0, &row, &seen);
-    cr_expect_eq(row, kappa_row("layer_norm", ASSAY_F32, 4), "%d", exact);
-  }
-}
-
 /* A limit that clean runs nearly reach fails some day; one far above what they reach sees too little. */
 Test(judge, limits_are_neither_tight_nor_loose) {
   for (int32_t i = 0; i < kappa_count; ++i) {
