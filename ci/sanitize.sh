@@ -108,7 +108,7 @@ races() {
       remove "$file" "$nth" "$id" || break
       count=$((count + 1))
       for op in $ops; do race "$op" "$id" && break; done
-      what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1" || true)
+      what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
       if [ -z "$what" ]; then
         printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
         tail -n 3 "$work/$id.out1"

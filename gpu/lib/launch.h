@@ -62,7 +62,7 @@ struct launch_options {
   int32_t resident = 1;
 };
 
-/* Of a launch whose kernel begins with take_turn() (ptx_async.cuh). */
+/* Of a launch whose kernel waits at its start, by take_turn() or dependency_wait() (ptx_async.cuh). */
 inline launch_options in_turn() {
   launch_options options;
   options.dependent = true;
