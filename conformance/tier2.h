@@ -9,6 +9,7 @@
 /* Sums for a mean over elements: of one head's output, or of a request. */
 typedef struct tier2_sums {
   double error2, sigma2, own2; /* own2: of sigma2, what the output's own rounding is at most */
+  double open2;                /* own2 of the elements that are not known exactly */
   double sigma4;
   int64_t count;
 } tier2_sums;

@@ -304,6 +304,24 @@ Test(judge, a_mean_is_worth_its_variances) {
   cr_expect_neq(kappa_row("rms_norm", ASSAY_F32, 1), kappa_row("rms_norm", ASSAY_F32, 128));
 }
 
+/* Elements that are known exactly say nothing of how the few others scatter: three that share most of their error have
+ * the limit of a single draw; three that are off by an ulp or not keep that of rows. */
+Test(judge, a_row_of_which_most_is_exact_is_worth_the_rest) {
+  for (int i = 0; i < 3; ++i) {
+    const bool flips = i == 1, many = i == 2;
+    tier2_sums sums = {0};
+    int32_t row;
+    double seen;
+    for (int c = 0; c < 1024; ++c) {
+      const double sigma = assay_ulp(1, ASSAY_BF16) * (flips ? 1 : 0.5);
+      tier2_note(&sums, 0, c < (many ? 300 : 3) ? sigma : 0, 1, ASSAY_BF16);
+    }
+    (void)tier2_mean(&sums, "layer_norm", ASSAY_BF16, sums.count, 0, &row, &seen);
+    const bool single = !flips && !many;
+    cr_expect_eq(row, kappa_row("layer_norm", single ? ASSAY_F32 : ASSAY_BF16, single ? 1 : 1024), "%d", i);
+  }
+}
+
 /* A limit that clean runs nearly reach fails some day; one far above what they reach sees too little. */
 Test(judge, limits_are_neither_tight_nor_loose) {
   for (int32_t i = 0; i < kappa_count; ++i) {
