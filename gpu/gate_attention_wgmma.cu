@@ -16,6 +16,7 @@ constexpr int wgmma_taps = 3;
 template <bool general> struct gate_weights {
   using params = gate_params;
   static constexpr bool masks_all = general;
+  static constexpr bool compact = false;
   static constexpr int registers = 216;
 
   float tap[wgmma_taps]; /* times the scale */

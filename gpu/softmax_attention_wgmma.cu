@@ -9,12 +9,13 @@
 namespace ASSAY_NS {
 namespace {
 
+constexpr float largest_scaled = 1024.0f; /* in base 2, rounded to within 2^-15 */
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 /* general: a window, ALiBi; else neither. Scores are compared as they come (plain) or in base 2 (general). */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
-  static constexpr bool masks_all = general;
+  static constexpr bool masks_all = general, compact = true;
   static constexpr int registers = general ? 216 : 224;
 
   float scale, slope;                 /* in base 2 */
@@ -36,9 +37,28 @@ template <bool general> struct softmax_weights {
     }
   }
 
+  /* Scores become exp2(factor * score - factor * top). shrink: the peaks before, becomes by how much that takes down
+   * what was there. */
+  template <int groups> PREFILL_FUNCTION void raise(float (&S)[4 * groups], const float (&top)[2], float factor) {
+    ASSAY_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const float from = top[h] * factor;
+      shrink[h] = exp2_approx(shrink[h] * factor - from);
+      float sum = 0.0f;
+      ASSAY_UNROLL
+      for (int i = 0; i < 2 * groups; ++i) {
+        float &s = S[i / 2 * 4 + 2 * h + i % 2];
+        s = exp2_approx(fmaf(s, factor, -from));
+        sum += s;
+      }
+      total[h] = fmaf(total[h], shrink[h], sum);
+    }
+  }
+
   /* Scores become exp2(score - peak). */
   template <int groups, prefill_mask mask> PREFILL_FUNCTION void weigh(float (&S)[4 * groups], int32_t tile) {
     const int32_t stop = last - tile * keys_per_tile, begin = mask == mask_both ? stop - reach : 0;
+    float top[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
       float most = peak[h];
@@ -53,20 +73,28 @@ template <bool general> struct softmax_weights {
         if (mask == mask_both && token < begin + 8 * h) s = -INFINITY;
         most = fmaxf(most, s);
       }
-      most = group_max<4>(most);
-      const float factor = mask == mask_both ? 1.0f : scale;
-      /* Differences are scaled, not scores: the largest weight is 1, however large the scores. */
-      const float top = most == -INFINITY ? 0.0f : most;
-      shrink[h] = exp2_approx((peak[h] - top) * factor);
+      most = groups_max<4>(most);
+      top[h] = most == -INFINITY ? 0.0f : most;
+      shrink[h] = peak[h];
       peak[h] = most;
-      float sum = 0.0f;
-      ASSAY_UNROLL
-      for (int i = 0; i < 2 * groups; ++i) {
-        float &s = S[i / 2 * 4 + 2 * h + i % 2];
-        s = exp2_approx((s - top) * factor);
-        sum += s;
+    }
+    if constexpr (mask == mask_both) {
+      raise<groups>(S, top, 1.0f);
+    } else {
+      /* What rounding does to a scaled peak is the same for all weights of the row, and nothing beside 1; of larger
+       * ones differences are scaled: the largest weight is 1, however large the scores. */
+      const bool small = fabsf(top[0] * scale) <= largest_scaled && fabsf(top[1] * scale) <= largest_scaled;
+      if (!__all_sync(0xffffffffu, small)) {
+        ASSAY_UNROLL
+        for (int i = 0; i < 4 * groups; ++i)
+          S[i] -= top[i / 2 % 2];
+        ASSAY_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          shrink[h] -= top[h];
+          top[h] = 0.0f;
+        }
       }
-      total[h] = fmaf(total[h], shrink[h], sum);
+      raise<groups>(S, top, scale);
     }
   }
 

@@ -170,23 +170,31 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   }
 }
 
-/* gate_stream_merge: adds the sums of a (row, kv head), in the order of the splits.
- * Grid: (N rows * H_kv, G D / 128). Block: 128. Shared: none. Arch: any. Limit: bytes: 4 G D a split. */
-template <class T, class KV> __global__ void __launch_bounds__(stream_merge_threads) gate_stream_merge(gate_params p) {
+/* gate_stream_merge: adds the sums of a (row, kv head): of every group, in the order of its splits, then of the groups.
+ * Grid: (N rows * H_kv, G D / 128). Block: 128 a group. Shared: a sum a thread. Arch: any. Limit: bytes: 4 G D a split.
+ */
+template <class T, class KV>
+__global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) gate_stream_merge(gate_params p) {
+  ASSAY_SHARED(float, shared, stream_merge_threads *stream_merge_groups);
   take_turn();
   const attention_params &a = p.a;
   const int64_t segment = blockIdx.x;
-  const int32_t count = a.G * a.D, i = static_cast<int32_t>(blockIdx.y * stream_merge_threads + threadIdx.x);
-  if (i >= count) return;
-  const float *const partial = p.partial + segment * p.splits * count + i;
-  float total = 0.0f;
-  for (int32_t b = 0; b < p.splits; b += stream_batch) {
+  const int32_t thread = static_cast<int32_t>(threadIdx.x),
+                groups = static_cast<int32_t>(blockDim.x) / stream_merge_threads;
+  const int32_t count = a.G * a.D,
+                i = static_cast<int32_t>(blockIdx.y) * stream_merge_threads + thread % stream_merge_threads;
+  const float *const partial = p.partial + segment * p.splits * count + min(i, count - 1);
+  float own = 0.0f;
+  ASSAY_ROLLED
+  for (int32_t b = thread / stream_merge_threads; b < p.splits; b += groups * stream_batch) {
     float of[stream_batch];
-    stream_load_splits(partial, count, b, p.splits, of);
+    stream_load_splits(partial, count, b, groups, p.splits, of);
     ASSAY_UNROLL
     for (int32_t k = 0; k < stream_batch; ++k)
-      total += of[k];
+      own += of[k];
   }
+  const float total = stream_add_groups(own, shared);
+  if (thread >= stream_merge_threads || i >= count) return;
   const int64_t head = segment % a.H_kv * a.G + i / a.D;
   const float value = stream_value<KV>(total, a, static_cast<int32_t>(segment % a.H_kv));
   static_cast<T *>(a.out)[segment * count + i] = from_float<T>(p.gamma[head] * value);
@@ -222,12 +230,13 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
     const launch_extent grid(segments, p.splits);
     launch_options options = in_turn();
     options.followed = p.splits > 1;
+    options.most_l1 = true;
     ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * warps, shared, options,
                                            env->stream, p)
                        : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * warps, shared,
                                            options, env->stream, p));
     if (p.splits == 1) return ASSAY_OK;
-    return ASSAY_LAUNCH_WITH(error, (gate_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_threads, 0,
+    return ASSAY_LAUNCH_WITH(error, (gate_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits), 0,
                              in_turn(), env->stream, p);
   });
 }

@@ -57,6 +57,9 @@ struct launch_options {
   /* The next launch of the stream is a dependent one. On simt this one is put off until then, so that what the next
    * reads before its dependency_wait() is wrong. */
   bool followed = false;
+  /* L1 for loads on their way instead of shared memory, beyond what the blocks have. Launches that follow each other
+   * without a pause keep the split of L1 that the first of them found, which another kernel may have needed. */
+  bool most_l1 = false;
   /* Blocks that must be under way together because they wait for each other. Threads change over between that many
    * on simt; on cuda it is the launcher's promise that so many fit. */
   int32_t resident = 1;
@@ -175,7 +178,7 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
           void *pointers[] = {static_cast<void *>(&parameter)..., nullptr};
           const dim3 g(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z));
           const dim3 b(static_cast<unsigned>(block.x), static_cast<unsigned>(block.y), static_cast<unsigned>(block.z));
-          cudaLaunchAttribute attributes[2] = {};
+          cudaLaunchAttribute attributes[3] = {};
           unsigned count = 0;
           if (options.cluster > 1) {
             attributes[count].id = cudaLaunchAttributeClusterDimension;
@@ -186,6 +189,11 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
           if (options.dependent) {
             attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
             attributes[count].val.programmaticStreamSerializationAllowed = 1;
+            ++count;
+          }
+          if (options.most_l1) {
+            attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+            attributes[count].val.sharedMemCarveout = cudaSharedmemCarveoutMaxL1;
             ++count;
           }
           cudaLaunchConfig_t config = {};

@@ -12,6 +12,9 @@
  * Weights: what an operator gives.
  *   Weights::params, with `attention_params a`; Weights::masks_all: every tile is masked, and on both sides
  *   Weights::registers                         of a thread that computes, 216 or 224: without spills
+ *   Weights::compact                           no code for a tile is there twice: prompts of a few tiles wait for
+ *                                              instructions where weights take many; else an item's first tile has code
+ *                                              of its own, which overlaps better
  *   start(p, head, position)                   position: of the thread's first row; the second is 8 further
  *   weigh<groups, mask>(S, tile)               S[4 g + 2 h + b]: row 8 h further, token 16 (lane mod 4) + 64 (g / 8)
  *                                              + 2 (g mod 8) + b of the tile
@@ -68,9 +71,9 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   PREFILL_FUNCTION bool fetch() {
     mbarrier_wait(&control->q_full[q.stage], q.parity);
     const prefill_item &item = control->item[q.stage];
-    begin = item.begin;
-    end = item.end;
-    position = item.position;
+    begin = of_warp(item.begin);
+    end = of_warp(item.end);
+    position = of_warp(item.position);
     if (end == 0) return false;
     q_stage = q.stage;
     fence_proxy_async();
@@ -83,7 +86,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
   /* S of the next tile, 8 * groups keys: issued. */
   template <int groups> PREFILL_FUNCTION void issue_scores(float (&S)[4 * groups]) {
-    const int32_t stage = scored & 1;
+    const int32_t stage = of_warp(scored & 1);
     mbarrier_wait(&control->k_full[stage], scored >> 1 & 1);
     fence_proxy_async();
     const uint64_t keys = wgmma_descriptor(shared + layout::k_at + stage * layout::stage_bytes, 1024, 16, swizzle_128);
@@ -108,7 +111,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
   /* O += P V over the first 16 * steps rows of tile number `tile`: issued. */
   template <int steps> PREFILL_FUNCTION void issue_values(int32_t tile) {
-    const int32_t stage = tile & 1;
+    const int32_t stage = of_warp(tile & 1);
     mbarrier_wait(&control->v_full[stage], tile >> 1 & 1);
     fence_proxy_async();
     const uint64_t values =
@@ -129,10 +132,11 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     if (lane == 0) mbarrier_arrive(&control->v_free[tile & 1]);
   }
 
+  /* The weights of the keys behind S, in the upper half of a tile of 64, are 0. */
   template <int count> PREFILL_FUNCTION void pack(const float (&S)[count]) {
     ASSAY_UNROLL
-    for (int i = 0; i < count / 2; ++i)
-      P[i] = pack_pair<T>(S[2 * i], S[2 * i + 1]);
+    for (int i = 0; i < 32; ++i)
+      P[i] = i < count / 2 ? pack_pair<T>(S[2 * i % count], S[(2 * i + 1) % count]) : 0u;
   }
 
   /* The first tile of all: no sum to overlap it with. */
@@ -144,31 +148,18 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     pack(S);
   }
 
-  /* Another tile; meanwhile the sum of the one before, which had 128 keys. */
-  template <int groups, prefill_mask mask> PREFILL_FUNCTION void next(int32_t tile) {
-    const int32_t before = scored - 1;
-    float S[4 * groups];
-    issue_scores<groups>(S);
-    issue_values<8>(before);
-    await_scores<1>(S);
-    weights.template weigh<groups, mask>(S, tile);
-    await_values(before);
-    weights.rescale(O);
-    pack(S);
-  }
-
-  /* The first tile of an item; meanwhile the last sum of the item before, of 16 * steps keys. */
-  template <int groups, prefill_mask mask, int steps>
-  PREFILL_FUNCTION void cross(int32_t old_stage, const float (&factor)[2]) {
+  /* Another tile; meanwhile the sum of the one before, of 16 * steps keys of this item or of the item before it.
+   * summed(): what becomes of O then. */
+  template <int groups, prefill_mask mask, int steps, class Summed>
+  PREFILL_FUNCTION void next(int32_t tile, Summed summed) {
     const int32_t before = scored - 1;
     float S[4 * groups];
     issue_scores<groups>(S);
     issue_values<steps>(before);
     await_scores<1>(S);
-    weights.template weigh<groups, mask>(S, begin);
+    weights.template weigh<groups, mask>(S, tile);
     await_values(before);
-    store(old_stage, factor);
-    zero(O);
+    summed();
     pack(S);
   }
 
@@ -213,67 +204,81 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
   /* Does the last tile end in its lower half? */
   PREFILL_FUNCTION bool ends_low() const {
-    return position + control->item[q_stage].rows - (end - 1) * keys_per_tile <= 64;
+    return position + of_warp(control->item[q_stage].rows) - (end - 1) * keys_per_tile <= 64;
+  }
+
+  /* Tiles that nothing is masked in, one after the other. */
+  PREFILL_FUNCTION int32_t open_tiles(int32_t tile) {
+    for (const int32_t open = min(open_end(), end - 1); tile < open; ++tile)
+      next<16, mask_none, 8>(tile, [&] { weights.rescale(O); });
+    return tile;
+  }
+
+  /* The factors of the item's sums. */
+  PREFILL_FUNCTION void finish(float (&factor)[2]) const {
+    const prefill_item &item = control->item[q_stage];
+    weights.finish(p, item, first_row() + lane / 4, head_of(item), factor);
+  }
+
+  /* ---- each kind of first tile has code of its own ---- */
+
+  PREFILL_FUNCTION void first_any() {
+    const bool many = end - begin > 1;
+    if (Weights::masks_all)
+      first<16, mask_both>();
+    else if (!Weights::compact && many && open_end() > begin)
+      first<16, mask_none>();
+    else if (many || !ends_low())
+      first<16, mask_causal>();
+    else
+      first<8, mask_causal>();
   }
 
   /* The item's tiles but the first; is the last of 64 keys? */
   PREFILL_FUNCTION bool middle() {
+    const auto summed = [&] { weights.rescale(O); };
     int32_t tile = begin + 1;
     if constexpr (Weights::masks_all) {
       for (; tile < end; ++tile)
-        next<16, mask_both>(tile);
+        next<16, mask_both, 8>(tile, summed);
       return false;
     } else {
       const bool low = ends_low();
-      for (const int32_t open = min(open_end(), end - 1); tile < open; ++tile)
-        next<16, mask_none>(tile);
-      for (; tile < end; ++tile) {
+      for (tile = open_tiles(tile); tile < end; ++tile) {
         if (tile == end - 1 && low)
-          next<8, mask_causal>(tile);
+          next<8, mask_causal, 8>(tile, summed);
         else
-          next<16, mask_causal>(tile);
+          next<16, mask_causal, 8>(tile, summed);
       }
       return low;
     }
   }
 
-  template <int steps> PREFILL_FUNCTION void cross_any(int32_t old_stage, const float (&factor)[2]) {
+  /* The first tile of an item, and the last sum of the item before. */
+  template <int steps> PREFILL_FUNCTION void cross(int32_t old_stage, const float (&factor)[2]) {
+    const auto summed = [&] {
+      store(old_stage, factor);
+      zero(O);
+    };
     if constexpr (Weights::masks_all) {
-      cross<16, mask_both, steps>(old_stage, factor);
+      next<16, mask_both, steps>(begin, summed);
     } else {
       const bool many = end - begin > 1;
       if (many && open_end() > begin)
-        cross<16, mask_none, steps>(old_stage, factor);
+        next<16, mask_none, steps>(begin, summed);
       else if (many || !ends_low())
-        cross<16, mask_causal, steps>(old_stage, factor);
+        next<16, mask_causal, steps>(begin, summed);
       else
-        cross<8, mask_causal, steps>(old_stage, factor);
+        next<8, mask_causal, steps>(begin, summed);
     }
   }
 
-  PREFILL_FUNCTION void first_any() {
-    if constexpr (Weights::masks_all) {
-      first<16, mask_both>();
-    } else {
-      const bool many = end - begin > 1;
-      if (many && open_end() > begin)
-        first<16, mask_none>();
-      else if (many || !ends_low())
-        first<16, mask_causal>();
-      else
-        first<8, mask_causal>();
-    }
-  }
-
-  PREFILL_FUNCTION void run() {
-    if (!fetch()) return;
-    zero(O);
-    first_any();
+  PREFILL_FUNCTION void run_spread() {
     for (;;) {
       const bool low = middle();
       const int32_t old_stage = q_stage;
       float factor[2];
-      weights.finish(p, control->item[old_stage], first_row() + lane / 4, head_of(control->item[old_stage]), factor);
+      finish(factor);
       if (!fetch()) {
         if (!Weights::masks_all && low)
           last<4>();
@@ -283,10 +288,52 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
         return;
       }
       if (!Weights::masks_all && low)
-        cross_any<4>(old_stage, factor);
+        cross<4>(old_stage, factor);
       else
-        cross_any<8>(old_stage, factor);
+        cross<8>(old_stage, factor);
     }
+  }
+
+  /* ---- no code is there twice ---- */
+
+  PREFILL_FUNCTION void run_compact() {
+    const auto later = [] {};
+    bool more = true;
+    for (int32_t tile = begin + 1; more; ++tile) {
+      if (!Weights::masks_all) tile = open_tiles(tile);
+      const bool over = tile == end;
+      const int32_t old_stage = q_stage;
+      float factor[2];
+      if (over) {
+        finish(factor);
+        more = fetch();
+        tile = begin;
+      }
+      if (!more)
+        last<8>();
+      else if (Weights::masks_all)
+        next<16, mask_both, 8>(tile, later);
+      else if (tile < end - 1 || !ends_low())
+        next<16, mask_causal, 8>(tile, later);
+      else
+        next<8, mask_causal, 8>(tile, later);
+      if (over) {
+        store(old_stage, factor);
+        zero(O);
+      } else {
+        weights.rescale(O);
+      }
+    }
+  }
+
+  PREFILL_FUNCTION void run() {
+    if (!fetch()) return;
+    zero(O);
+    first_any();
+    if constexpr (Weights::compact)
+      run_compact();
+    else
+      run_spread();
   }
 };
 
@@ -324,7 +371,8 @@ __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::
   dependency_wait();
   if (threadIdx.x < prefill_loaders) {
     registers_fewer<loading>();
-    prefill_filler<T, D, Weights::masks_all, loading == 72 ? 2 : 1> filler(p.a, shared, control);
+    prefill_filler<T, D, Weights::masks_all, Weights::masks_all || Weights::compact, loading == 72 ? 2 : 1> filler(
+        p.a, shared, control);
     filler.run();
   } else {
     registers_more<computing>();

@@ -160,23 +160,23 @@ template <class T, int D, int lines> struct prefill_loader {
     }
   }
 
-  /* The keys of a tile that some row sees, first <= key < end, and zeros beside them: to its end if `whole` or in its
-   * upper half. Not whole: first is 0. */
-  template <bool whole>
+  /* The keys of a tile that some row sees, first <= key < end, and zeros beside them: to its end if `whole`, else to
+   * the end of its lower half where it ends there. Not from_first: first is 0. */
+  template <bool whole, bool from_first>
   PREFILL_FUNCTION void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
                              const int32_t (&block)[2], int32_t tile, int32_t first, int32_t end) const {
     const int32_t rest = end - tile * keys_per_tile;
-    if (rest >= keys_per_tile && (!whole || tile * keys_per_tile >= first))
+    if (rest >= keys_per_tile && (!from_first || tile * keys_per_tile >= first))
       keys<2, false, false>(stage, base, block_stride, token_stride, block, tile, first, end);
     else if (whole || rest > 64)
-      keys<2, true, whole>(stage, base, block_stride, token_stride, block, tile, first, end);
+      keys<2, true, from_first>(stage, base, block_stride, token_stride, block, tile, first, end);
     else
       keys<1, true, false>(stage, base, block_stride, token_stride, block, tile, first, end);
   }
 };
 
-/* whole: tiles are always filled to their end. */
-template <class T, int D, bool whole, int lines> struct prefill_filler {
+/* windows: rows may begin behind key 0, and the keys of a tile are always filled to its end; whole: its values are. */
+template <class T, int D, bool windows, bool whole, int lines> struct prefill_filler {
   using layout = prefill_layout<D>;
 
   const attention_params &a;
@@ -209,7 +209,7 @@ template <class T, int D, bool whole, int lines> struct prefill_filler {
     int32_t request, kv_head, first, end;
   };
   PREFILL_FUNCTION source source_of(const prefill_item &item) const {
-    return {item.request, kv_head_of(a, item.head), whole && a.window > 0 ? max(item.position - a.window + 1, 0) : 0,
+    return {item.request, kv_head_of(a, item.head), windows && a.window > 0 ? max(item.position - a.window + 1, 0) : 0,
             item.position + item.rows};
   }
   PREFILL_FUNCTION const int32_t *table(const source &s) const { return a.cache.table + s.request * a.cache.table_row; }
@@ -221,18 +221,18 @@ template <class T, int D, bool whole, int lines> struct prefill_filler {
   PREFILL_FUNCTION void key_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
     const int32_t stage = filled & 1;
     mbarrier_wait(&control->k_free[stage], (filled >> 1 & 1) ^ 1);
-    loader.template tile<whole>(shared + layout::k_at + stage * layout::stage_bytes,
-                                loader.channels(a.cache.k, s.kv_head * a.cache.k_head), a.cache.k_block,
-                                a.cache.k_token, block, tile, s.first, s.end);
+    loader.template tile<windows, windows>(shared + layout::k_at + stage * layout::stage_bytes,
+                                           loader.channels(a.cache.k, s.kv_head * a.cache.k_head), a.cache.k_block,
+                                           a.cache.k_token, block, tile, s.first, s.end);
     cp_async_arrive_noinc(&control->k_full[stage]);
   }
 
   PREFILL_FUNCTION void value_tile(const source &s, const int32_t (&block)[2], int32_t tile) {
     const int32_t stage = (filled - 1) & 1;
     mbarrier_wait(&control->v_free[stage], ((filled - 1) >> 1 & 1) ^ 1);
-    loader.template tile<whole>(shared + layout::v_at + stage * layout::stage_bytes,
-                                loader.channels(a.cache.v, s.kv_head * a.cache.v_head), a.cache.v_block,
-                                a.cache.v_token, block, tile, s.first, s.end);
+    loader.template tile<whole, windows>(shared + layout::v_at + stage * layout::stage_bytes,
+                                         loader.channels(a.cache.v, s.kv_head * a.cache.v_head), a.cache.v_block,
+                                         a.cache.v_token, block, tile, s.first, s.end);
     cp_async_arrive_noinc(&control->v_full[stage]);
   }
 

@@ -229,25 +229,28 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   }
 }
 
-/* softmax_stream_merge: joins the splits of a (row, kv head), the sums in their order. One warp a head weighs the
- * splits by their peaks while their sums are on their way.
- * Grid: (N rows * H_kv, G D / 128). Block: 128: elements of one head, or of two. Shared: a weight a split and head.
- * Arch: any. Limit: bytes: 4 G (D + 2) a split. */
+/* softmax_stream_merge: joins the splits of a (row, kv head): of every group, in the order of its splits, then of the
+ * groups. One warp a head weighs the splits by their peaks while their sums are on their way.
+ * Grid: (N rows * H_kv, G D / 128). Block: 128 a group: elements of one head, or of two. Shared: a weight a split and
+ * head, a sum a thread. Arch: any. Limit: bytes: 4 G (D + 2) a split. */
 template <class T, class KV>
-__global__ void __launch_bounds__(stream_merge_threads) softmax_stream_merge(softmax_params p) {
+__global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) softmax_stream_merge(softmax_params p) {
   constexpr int32_t most = stream_multiprocessors, turns = (most + 31) / 32;
   ASSAY_SHARED(float, weight, 2 * most);
   ASSAY_SHARED(softmax_sum, joint, 2);
+  ASSAY_SHARED(float, shared, stream_merge_threads *stream_merge_groups);
   take_turn();
   const attention_params &a = p.a;
   const int64_t segment = blockIdx.x;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int32_t groups = static_cast<int32_t>(blockDim.x) / stream_merge_threads;
   const int32_t count = a.G * a.D, begin = static_cast<int32_t>(blockIdx.y) * stream_merge_threads;
-  const int32_t i = begin + thread, first_head = begin / a.D;
+  const int32_t i = begin + thread % stream_merge_threads, first_head = begin / a.D;
   const int32_t heads = (min(begin + stream_merge_threads, count) - begin) / a.D;
   const float *const partial = p.partial + segment * p.splits * count + min(i, count - 1);
+  int32_t b = thread / stream_merge_threads;
   float of[stream_batch];
-  stream_load_splits(partial, count, 0, p.splits, of);
+  stream_load_splits(partial, count, b, groups, p.splits, of);
 
   if (warp < heads) {
     const float *const from = p.partial_lse + segment * p.splits * 2 * a.G + first_head + warp;
@@ -275,18 +278,20 @@ __global__ void __launch_bounds__(stream_merge_threads) softmax_stream_merge(sof
     if (lane == 0) joint[warp] = all;
   }
   __syncthreads(); /* the weights are there */
-  if (i >= count) return;
 
-  const int32_t of_head = i / a.D - first_head;
-  softmax_sum all = joint[of_head];
-  for (int32_t b = 0;;) {
+  const int32_t of_head = min(i, count - 1) / a.D - first_head;
+  float own = 0.0f;
+  for (;;) {
     ASSAY_UNROLL
     for (int32_t k = 0; k < stream_batch; ++k)
-      if (b + k < p.splits) all.sum += weight[of_head * most + b + k] * of[k];
-    b += stream_batch;
+      if (b + k * groups < p.splits) own += weight[of_head * most + b + k * groups] * of[k];
+    b += groups * stream_batch;
     if (b >= p.splits) break;
-    stream_load_splits(partial, count, b, p.splits, of);
+    stream_load_splits(partial, count, b, groups, p.splits, of);
   }
+  softmax_sum all = joint[of_head];
+  all.sum = stream_add_groups(own, shared);
+  if (thread >= stream_merge_threads || i >= count) return;
   const float value = stream_value<KV>(normalised(all), a, static_cast<int32_t>(segment % a.H_kv));
   static_cast<T *>(a.out)[segment * count + i] = from_float<T>(value);
   if (p.lse != nullptr && i % a.D == 0) p.lse[segment * a.G + i / a.D] = lse_of(all);
@@ -330,11 +335,12 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
     const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * softmax_shared_floats<D, heads>;
     launch_options options = in_turn();
     options.followed = p.splits > 1;
+    options.most_l1 = true;
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), launch_extent(segments, p.splits), 32 * warps,
                                 shared, options, env->stream, p));
     if (p.splits == 1) return ASSAY_OK;
-    return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_threads, 0,
-                             in_turn(), env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits),
+                             0, in_turn(), env->stream, p);
   });
 }
 

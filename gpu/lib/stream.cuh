@@ -422,14 +422,28 @@ constexpr int stream_shared_floats =
 
 /* ---- joining splits ---------------------------------------------------------------------------------- */
 
-constexpr int stream_batch = 16; /* splits whose sums are under way together */
+/* A block has groups of threads, each the elements of the block; group g has splits g, g + groups, ... */
+constexpr int stream_merge_threads = 128, stream_merge_groups = 8;
+constexpr int stream_batch = 6; /* splits of a group whose sums are under way together */
 
-/* Sums of splits b, b + 1, ..., `step` floats apart; 0 behind the last. */
-__device__ __forceinline__ void stream_load_splits(const float *from, int32_t step, int32_t b, int32_t splits,
-                                                   float (&sum)[stream_batch]) {
+/* Sums of splits b, b + step, ..., `pitch` floats apart; 0 behind the last. */
+__device__ __forceinline__ void stream_load_splits(const float *from, int32_t pitch, int32_t b, int32_t step,
+                                                   int32_t splits, float (&sum)[stream_batch]) {
   ASSAY_UNROLL
   for (int32_t k = 0; k < stream_batch; ++k)
-    sum[k] = b + k < splits ? from[static_cast<int64_t>(b + k) * step] : 0.0f;
+    sum[k] = b + k * step < splits ? from[static_cast<int64_t>(b + k * step) * pitch] : 0.0f;
+}
+
+/* What the groups' threads of an element have, added in their order; complete in group 0. shared: [groups][threads].
+ * Block: a barrier. */
+__device__ __forceinline__ float stream_add_groups(float own, float *shared) {
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  shared[thread] = own;
+  __syncthreads(); /* all groups' sums are there */
+  if (thread < stream_merge_threads)
+    for (int32_t at = thread + stream_merge_threads; at < threads; at += stream_merge_threads)
+      own += shared[at];
+  return own;
 }
 
 /* ---- the walk ---------------------------------------------------------------------------------------- */

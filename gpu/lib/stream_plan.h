@@ -11,9 +11,10 @@ namespace ASSAY_NS {
 
 constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
 
-constexpr int stream_merge_threads = 128;
-
-/* Of what joins splits: an element a thread. */
+/* Of what joins splits: an element a thread, and as many groups of them as share the splits. */
+inline int64_t stream_merge_block(int32_t splits) {
+  return stream_merge_threads * (splits < stream_merge_groups ? splits : stream_merge_groups);
+}
 inline launch_extent stream_merge_grid(const attention_params &a) {
   return launch_extent(a.N * a.H_kv, (a.G * a.D + stream_merge_threads - 1) / stream_merge_threads);
 }
@@ -22,14 +23,26 @@ struct stream_shape {
   int32_t warps, splits;
 };
 
-/* One block a (row, kv head) in one wave, `most` warps a multiprocessor: 12, or 8; few segments are split. A split has
- * a block of 16 keys for every warp where the tables are full. */
+/* As many warps as it takes, where the tables are full, to have no run longer than with `most`: runs of `splits` blocks
+ * that are all as long end together. */
+inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most) {
+  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys, runs = splits * most;
+  const int64_t each = (blocks + runs - 1) / runs;
+  if (each == 0) return most;
+  return static_cast<int32_t>((blocks + each * splits - 1) / (each * splits));
+}
+
+/* One block a (row, kv head) in one wave, at most `most` warps a multiprocessor: 12, or 8; few segments are split. A
+ * split has a block of 16 keys for every warp where the tables are full. */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
-  if (segments > 2 * mp) return {most / 4, 1};
-  if (segments > mp) return {most / 2, 1};
-  const int64_t useful = a.capacity / stream_keys / most, splits = segments > 0 ? mp / segments : 1;
-  return {most, static_cast<int32_t>(splits < useful ? splits : useful > 1 ? useful : 1)};
+  if (segments > mp) {
+    const int32_t share = segments > 2 * mp ? most / 4 : most / 2;
+    return {stream_even_warps(a.capacity, 1, share), 1};
+  }
+  const int64_t useful = a.capacity / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
+  const int64_t splits = fit < useful ? fit : useful > 1 ? useful : 1;
+  return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits)};
 }
 
 /* Columns of the mma that differ. */

@@ -31,6 +31,19 @@ template <int lanes, class T> __device__ __forceinline__ T group_max(T value) {
   return value;
 }
 
+/* Of every group at once, where the whole warp is: one instruction a step, and no code for lanes that are elsewhere. */
+template <int lanes, class T> __device__ __forceinline__ T groups_max(T value) {
+  ASSAY_UNROLL
+  for (int step = lanes / 2; step > 0; step /= 2)
+    value = max(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+
+/* What lane 0 has, which all lanes have: as the compiler sees it then, whatever it depends on. */
+__device__ __forceinline__ int32_t of_warp(int32_t value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+
 template <class T> __device__ __forceinline__ T warp_sum(T value) {
   return group_sum<32>(value);
 }

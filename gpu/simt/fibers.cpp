@@ -1,4 +1,5 @@
-/* fibers.cpp: the pool of fibers. At most one per thread of a block, 1,024, mapped when first needed. */
+/* fibers.cpp: the pool of fibers, mapped when first needed. At most one per thread of a block, 1,024, and of a block of
+ * the launch before that it waits for. */
 #include "simt/fibers.h"
 
 #include <stdint.h>
@@ -12,7 +13,7 @@ static constexpr size_t stack_bytes = 256 * 1024;
 static constexpr size_t stack_bytes = 64 * 1024;
 #endif
 static constexpr size_t guard_bytes = 4096;
-static constexpr int max_fibers = 1024;
+static constexpr int max_fibers = 2 * 1024;
 
 static Fiber fibers[max_fibers];
 static int count;
