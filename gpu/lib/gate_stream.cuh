@@ -230,7 +230,7 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
     const launch_extent grid(segments, p.splits);
     launch_options options = in_turn();
     options.followed = p.splits > 1;
-    options.most_l1 = true;
+    options.shared_percent = stream_shared_percent;
     ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * warps, shared, options,
                                            env->stream, p)
                        : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * warps, shared,

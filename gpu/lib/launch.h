@@ -57,9 +57,10 @@ struct launch_options {
   /* The next launch of the stream is a dependent one. On simt this one is put off until then, so that what the next
    * reads before its dependency_wait() is wrong. */
   bool followed = false;
-  /* L1 for loads on their way instead of shared memory, beyond what the blocks have. Launches that follow each other
-   * without a pause keep the split of L1 that the first of them found, which another kernel may have needed. */
-  bool most_l1 = false;
+  /* Of the 228 KB that a multiprocessor can make shared memory, so much in percent; the rest is L1, for loads on their
+   * way. Launches that follow each other without a pause else keep the split that another kernel needed. Below what all
+   * blocks have that could be resident, fewer are. -1: as the driver would. */
+  int32_t shared_percent = -1;
   /* Blocks that must be under way together because they wait for each other. Threads change over between that many
    * on simt; on cuda it is the launcher's promise that so many fit. */
   int32_t resident = 1;
@@ -191,9 +192,9 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
             attributes[count].val.programmaticStreamSerializationAllowed = 1;
             ++count;
           }
-          if (options.most_l1) {
+          if (options.shared_percent >= 0) {
             attributes[count].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-            attributes[count].val.sharedMemCarveout = cudaSharedmemCarveoutMaxL1;
+            attributes[count].val.sharedMemCarveout = static_cast<unsigned>(options.shared_percent);
             ++count;
           }
           cudaLaunchConfig_t config = {};

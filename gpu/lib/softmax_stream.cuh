@@ -335,7 +335,7 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
     const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * softmax_shared_floats<D, heads>;
     launch_options options = in_turn();
     options.followed = p.splits > 1;
-    options.most_l1 = true;
+    options.shared_percent = stream_shared_percent;
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), launch_extent(segments, p.splits), 32 * warps,
                                 shared, options, env->stream, p));
     if (p.splits == 1) return ASSAY_OK;

@@ -11,6 +11,10 @@ namespace ASSAY_NS {
 
 constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
 
+/* 64 KB a multiprocessor, which hold the blocks of every shape (up to 38 KB); the other 192 KB are L1, for K and V on
+ * their way. */
+constexpr int32_t stream_shared_percent = 28;
+
 /* Of what joins splits: an element a thread, and as many groups of them as share the splits. */
 inline int64_t stream_merge_block(int32_t splits) {
   return stream_merge_threads * (splits < stream_merge_groups ? splits : stream_merge_groups);
