@@ -24,9 +24,11 @@ const char *bench_verdict_name(bench_verdict v);
  * SLOWER. Else AMBIGUOUS. */
 bench_verdict bench_decide(double ratio, double low, double high, double noise);
 /* noise: what the same binary showed against itself: the 95th percentile over the rows of both files of how far the two
- * halves of a row's samples lay apart, at least 1 %, at most 4 %. Refuses runs of different devices. */
-assay_status bench_compare(const bench_rows_list *a, const bench_rows_list *b, bench_comparison *made,
-                           assay_error *error);
+ * halves of a row's samples lay apart, at most 4 %, at least 1 % (BENCH_ONE_CARD) or 3 % (BENCH_CARDS: a file that may
+ * be of another card of the same name). Refuses runs of different devices. */
+typedef enum bench_against { BENCH_ONE_CARD, BENCH_CARDS } bench_against;
+assay_status bench_compare(const bench_rows_list *a, const bench_rows_list *b, bench_against against,
+                           bench_comparison *made, assay_error *error);
 void bench_compare_free(bench_comparison *c);
 void bench_compare_print(const bench_comparison *c, FILE *to);
 

@@ -200,7 +200,7 @@ static assay_status against(const cli_options *options, const bench_rows_list *b
   bench_comparison made = {.pair = NULL};
   bool is_bench = false;
   assay_status status = rows_read(options->jsonl, &now, &is_bench, error);
-  if (status == ASSAY_OK) status = bench_compare(base, &now, &made, error);
+  if (status == ASSAY_OK) status = bench_compare(base, &now, BENCH_CARDS, &made, error);
   if (status == ASSAY_OK) bench_compare_print(&made, stdout);
   *worse = made.count[BENCH_SLOWER] > 0 || made.broken > 0;
   bench_compare_free(&made);

@@ -16,7 +16,7 @@ static assay_status compare_benches(const char *const path[2], bool *both, int *
     status = assay_fail(error, ASSAY_ERR_INPUT, "compare: %s is of assay bench, %s is not", path[is_bench[0] ? 0 : 1],
                         path[is_bench[0] ? 1 : 0]);
   *both = is_bench[0] && is_bench[1];
-  if (status == ASSAY_OK && *both) status = bench_compare(&side[0], &side[1], &made, error);
+  if (status == ASSAY_OK && *both) status = bench_compare(&side[0], &side[1], BENCH_ONE_CARD, &made, error);
   if (status == ASSAY_OK && *both) {
     bench_compare_print(&made, stdout);
     const bool worse = made.count[BENCH_SLOWER] > 0 || made.broken > 0;

@@ -107,7 +107,7 @@ static bench_comparison compared(const char *a, const char *b, bench_rows_list l
   cr_assert_eq(rows_read(a, &list[0], &is_bench, &error), ASSAY_OK, "%s", error.text);
   cr_assert(is_bench);
   cr_assert_eq(rows_read(b, &list[1], &is_bench, &error), ASSAY_OK, "%s", error.text);
-  cr_assert_eq(bench_compare(&list[0], &list[1], &made, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(bench_compare(&list[0], &list[1], BENCH_ONE_CARD, &made, &error), ASSAY_OK, "%s", error.text);
   return made;
 }
 
@@ -154,14 +154,33 @@ Test(bench_stats, a_figure_that_is_gone) {
   const bench_rows_list a = {.row = before, .count = 2}, b = {.row = later, .count = 2};
   assay_error error = {""};
   bench_comparison made;
-  cr_assert_eq(bench_compare(&a, &b, &made, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &made, &error), ASSAY_OK, "%s", error.text);
   cr_expect_eq(made.broken, 2);
   cr_expect_eq(made.joined, 0);
   cr_expect_eq(made.pairs, 3);
   bench_compare_free(&made);
   bench_rows_list elsewhere = b;
   (void)snprintf(elsewhere.device, sizeof elsewhere.device, "cuda");
-  cr_expect_eq(bench_compare(&a, &elsewhere, &made, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(bench_compare(&a, &elsewhere, BENCH_ONE_CARD, &made, &error), ASSAY_ERR_INPUT);
+}
+
+/* A file of another card: 2 % is no difference there, 5 % is. */
+Test(bench_stats, cards_of_one_name_differ) {
+  for (int i = 0; i < 2; ++i) {
+    const double than = i == 0 ? 1.02 : 1.05;
+    bench_row before = {.descriptor = "x", .median = 1, .low = 0.999, .high = 1.001, .halves = 1}, now = before;
+    now.median *= than;
+    now.low *= than;
+    now.high *= than;
+    const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
+    for (int cards = 0; cards < 2; ++cards) {
+      assay_error error = {""};
+      bench_comparison made;
+      cr_assert_eq(bench_compare(&a, &b, cards ? BENCH_CARDS : BENCH_ONE_CARD, &made, &error), ASSAY_OK);
+      cr_expect_eq(made.count[cards && i == 0 ? BENCH_SAME : BENCH_SLOWER], 1, "%g", than);
+      bench_compare_free(&made);
+    }
+  }
 }
 
 static void expect_refused(const char *text, const char *message) {
