@@ -43,7 +43,7 @@ template <bool general> struct softmax_weights {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
       const float from = top[h] * factor;
-      shrink[h] = exp2_approx(shrink[h] * factor - from);
+      shrink[h] = exp2_approx(__fmul_rn(shrink[h], factor) - from); /* rounded alike: 1 where the peak stays */
       float sum = 0.0f;
       ASSAY_UNROLL
       for (int i = 0; i < 2 * groups; ++i) {
