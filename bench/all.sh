@@ -2,10 +2,11 @@
 # all.sh ASSAY FOLDER: everything there is to time on the GPU, into one folder: kernel tables with the peers, gate density,
 # the scenarios of both models, traces, and the page of it all.
 #   bench/all.sh build/hopper/assay build/hopper/bench
-# ASSAY_BENCH_BUDGET (0.2s) bounds the sampling of a figure, ASSAY_BENCH_SECONDS (10) a trace's arrivals; ASSAY_BENCH_STEPS: a choice of tables density scenario online;
-# ASSAY_PEERS=NAME,...: only these peers. A table has a file of its own, and what was timed before something fails is kept.
+# ASSAY_BENCH_BUDGET (0.2s) bounds the sampling of a figure, ASSAY_BENCH_SECONDS (10) a trace's arrivals; ASSAY_BENCH_STEPS: a
+# choice of tables density scenario online; ASSAY_PEERS=NAME,...: only these peers. A table has a file of its own, and what
+# was timed before something fails is kept.
 set -uo pipefail
-[ "$#" -eq 2 ] || { sed -n 2,5p "$0" >&2; exit 2; }
+[ "$#" -eq 2 ] || { sed -n 2,7p "$0" >&2; exit 2; }
 assay=$1 out=$2
 budget=${ASSAY_BENCH_BUDGET:-0.2s}
 steps=${ASSAY_BENCH_STEPS:-tables density scenario online}

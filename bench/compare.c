@@ -7,7 +7,7 @@
 
 /* What is left open may be so wide where the answer is SAME. */
 static const double WIDE = 0.05, NOISE_MIN = 0.01, NOISE_MAX = 0.04;
-/* Two H200 differed by up to 2.7 % in the same machine code. */
+/* On two days, perhaps two cards, kernels that had not changed differed by up to 2.7 % on an H200. */
 static const double NOISE_OF_CARDS = 0.03;
 
 const char *bench_verdict_name(bench_verdict v) {

@@ -14,7 +14,7 @@
  *   Weights::registers                         of a thread that computes, 216 or 224: without spills
  *   Weights::compact                           no code for a tile is there twice: prompts of a few tiles wait for
  *                                              instructions where weights take many; else an item's first tile has code
- *                                              of its own, which overlaps better
+ *                                              of its own
  *   start(p, head, position)                   position: of the thread's first row; the second is 8 further
  *   weigh<groups, mask>(S, tile)               S[4 g + 2 h + b]: row 8 h further, token 16 (lane mod 4) + 64 (g / 8)
  *                                              + 2 (g mod 8) + b of the tile
