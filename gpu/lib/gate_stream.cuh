@@ -45,9 +45,8 @@ template <class KV, int heads, int taps_> struct gate_weigher {
       behind[i][k] = 0.0f;
   }
 
-  /* r of the keys that this lane keeps; 0 outside the row's keys. */
-  __device__ __forceinline__ void keep(const float (&score)[4], int32_t t, float (&r)[halves][width]) const {
-    stream_keep<heads>(score, lane % 4, r);
+  /* Makes r of the scores of the keys that this lane keeps; 0 outside the row's keys. */
+  __device__ __forceinline__ void keep(float (&r)[halves][width], int32_t t) const {
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
       const int32_t key = t + stream_kept_key<heads>(lane) + 8 * h;
@@ -76,9 +75,9 @@ template <class KV, int heads, int taps_> struct gate_weigher {
     }
   }
 
-  __device__ __forceinline__ void edge(const float (&score)[4], int32_t t) {
-    float r[halves][width], before[halves];
-    keep(score, t, r);
+  __device__ __forceinline__ void edge(float (&r)[halves][width], int32_t t) {
+    float before[halves];
+    keep(r, t);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
       ASSAY_UNROLL
@@ -128,7 +127,7 @@ __host__ __device__ constexpr int gate_stream_warps(int D, int heads, int taps) 
 
 /* gate_stream: the keys of one (row, kv head), or one split of them.
  * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
- * Shared: stream_shared_floats a warp: q, the weights of two blocks of 16 keys; then its sums.
+ * Shared: stream_shared_floats a warp: the weights of two blocks of 16 keys; then its sums.
  * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
  * Limit:  bytes: L * D * sizeof(KV) of K, as much of V as is live for any head of the group, a row and kv head. */
 template <class T, class KV, int D, int heads, int taps>
@@ -145,9 +144,9 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
   const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
   const float factor = thread < a.G ? p.gamma[kv_head * a.G + thread] : 0.0f;
-  uint4 q[D / 32];
+  uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of(a, row, kv_head);
+  const stream_run run = stream_run_of<false>(a, row, kv_head);
   gate_weigher<KV, heads, taps> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};

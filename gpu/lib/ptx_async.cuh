@@ -55,14 +55,6 @@ __device__ __forceinline__ void prefetch_l2(const void *global) {
 #endif
 }
 
-/* Stores before it are issued before loads behind it: the assembler moves none across a warp's rendezvous. For speed
- * alone: nothing is exchanged. */
-__device__ __forceinline__ void issue_in_order() {
-#ifndef ASSAY_SIMT
-  __syncwarp(0xffffffffu);
-#endif
-}
-
 /* The pointer, of which the compiler may not know how it was made: it would add up what can be added apart. */
 template <class T> __device__ __forceinline__ const T *separate(const T *at) {
 #ifndef ASSAY_SIMT

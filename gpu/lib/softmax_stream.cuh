@@ -81,9 +81,8 @@ template <class KV, int heads> struct softmax_weigher {
     }
   }
 
-  /* Scores of the keys that this lane keeps; -inf outside the row's keys. */
-  __device__ __forceinline__ void keep(const float (&score)[4], int32_t t, float (&x)[halves][width]) const {
-    stream_keep<heads>(score, lane % 4, x);
+  /* Scales the scores of the keys that this lane keeps; -inf outside the row's keys. */
+  __device__ __forceinline__ void keep(float (&x)[halves][width], int32_t t) const {
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
       const int32_t key = t + stream_kept_key<heads>(lane) + 8 * h;
@@ -185,7 +184,7 @@ template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_
 
 /* softmax_stream: the keys of one (row, kv head), or one split of them.
  * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
- * Shared: softmax_shared_floats a warp: q, the weights of two blocks of 16 keys; then its sums, peaks, totals.
+ * Shared: softmax_shared_floats a warp: the weights of two blocks of 16 keys; then its sums, peaks, totals.
  * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
  * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
 template <class T, class KV, int D, int heads>
@@ -200,9 +199,9 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
   const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
   const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
-  uint4 q[D / 32];
+  uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of(a, row, kv_head);
+  const stream_run run = stream_run_of<true>(a, row, kv_head);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};

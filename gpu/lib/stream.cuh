@@ -1,6 +1,7 @@
 /* stream.cuh: decode attention that streams K and V, whatever it does with a score.
  *
- * A warp walks alone over a run of blocks of 16 keys of one (request, kv head); no barrier until its run is over. K
+ * A warp walks alone over a run of blocks of 16 keys of one (request, kv head), every one of them or, where a block
+ * needs nothing of the one before, every n-th: n warps then read side by side. No barrier until the run is over. K
  * comes by 16-byte loads straight into the A fragments of mma m16n8k16: the order of k inside an mma is free, so the
  * 16 bytes of a lane are two k-steps, and q is loaded in the same order. The eight columns hold the heads of the group,
  * repeated. With g = lane / 4, j = lane mod 4, and 2, 4 or 8 `heads` that differ:
@@ -10,6 +11,15 @@
  *   score  element 2 h + e: key g + 8 h, column 2 j + e
  *   V      keys j, j + 8, j + 4, j + 12, channels 8 g .. + 7 and, with D = 128, 64 + 8 g .. + 7
  *
+ * A load of K asks for half a line of eight keys so, and L2 answers twice for a line. Where columns are left, `halved`,
+ * it asks for whole lines of four: a row of the mma is half of a key's channels, and so is a column, with the same half
+ * of q. What meets the other half is nobody's; the two halves of a score are added by a shuffle. With s the set of
+ * eight keys, half(n) = n / heads mod 2:
+ *
+ *   K      set s: keys 8 s + 2 (g / 2) and, as the lower rows, that + 1; channels 64 i + 32 (g mod 2) + 8 j .. + 7
+ *   q      head g mod heads, channels 64 i + 32 half(g) + 8 j .. + 7
+ *   score  set s, element 2 h + e: key 8 s + 2 (g / 2) + h, column 2 j + e, of use where half(2 j + e) is g mod 2
+ *
  * Of the copies of a score each lane keeps what no other keeps (stream_held). Weights go to the warp's own shared
  * memory; one ballot tells every lane which keys any head needs, and V of the others is not read: the registers keep
  * what was there, 0 or the V of a key that was needed, and its weight is 0. V is one block behind K, and both are in
@@ -18,7 +28,7 @@
  *
  * T is the type of q, of the mma and of out; KV that of the cache: T itself, or fp8 with T bf16. Every fp8 number is a
  * bf16, so codes are loaded, held, and decoded where they are used; the factors of the codes meet the scores and the
- * sums. A lane's 16 bytes are 16 channels then, four k-steps:
+ * sums. A lane's 16 bytes are 16 channels then, four k-steps, and twice as many channels a line:
  *
  *   K      keys g and g + 8, channels 64 i + 16 j .. + 15
  *   V      keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes, with D = 64 8 */
@@ -39,23 +49,31 @@ constexpr unsigned all_lanes = 0xffffffffu;
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
 
-/* Blocks begin <= n < end of 16 keys; the row begins in block `origin`. */
+/* Blocks begin, begin + step, ... < end of 16 keys; the row begins in block `origin`. */
 struct stream_run {
   int32_t request, kv_head, first, last; /* keys */
-  int32_t origin, begin, end;
+  int32_t origin, begin, end, step;
 };
 
-/* The run of this warp. Grid: (rows * H_kv, splits). */
+/* The run of this warp: of even shares of the row's blocks its own, or, `apart`, of its thread block's share every n-th
+ * block, with n warps. Grid: (rows * H_kv, splits). */
+template <bool apart>
 __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, int64_t row, int32_t kv_head) {
   const row_keys keys = keys_of_row(a, row);
-  stream_run run = {keys.request, kv_head, keys.first, keys.last, 0, 0, 0};
+  stream_run run = {keys.request, kv_head, keys.first, keys.last, 0, 0, 0, 1};
   if (keys.last < keys.first) return run;
   run.origin = keys.first / stream_keys;
   const uint32_t blocks = static_cast<uint32_t>(keys.last / stream_keys + 1 - run.origin);
-  const uint32_t warps = blockDim.x / 32, runs = gridDim.y * warps, number = blockIdx.y * warps + threadIdx.x / 32;
-  const uint32_t each = blocks / runs, longer = blocks % runs; /* the first `longer` runs have one block more */
+  const uint32_t warps = blockDim.x / 32, warp = threadIdx.x / 32;
+  const uint32_t shares = apart ? gridDim.y : gridDim.y * warps,
+                 number = apart ? blockIdx.y : blockIdx.y * warps + warp;
+  const uint32_t each = blocks / shares, longer = blocks % shares; /* the first `longer` shares have one block more */
   run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
   run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
+  if (apart) {
+    run.begin += static_cast<int32_t>(warp);
+    run.step = static_cast<int32_t>(warps);
+  }
   return run;
 }
 
@@ -131,34 +149,76 @@ __device__ __forceinline__ float stream_value(float sum, const attention_params 
 
 template <class KV> constexpr int stream_width = 16 / static_cast<int>(sizeof(KV)); /* elements of 16 bytes */
 
-/* Keys g and g + 8. */
-template <class KV, int D> struct stream_fragment {
-  static constexpr int count = D / (4 * stream_width<KV>);
+/* Are there columns for two halves, and lines to read whole? */
+template <class KV, int D, int heads>
+constexpr bool stream_halved = heads <= 4 && D *static_cast<int>(sizeof(KV)) >= 128;
+
+/* The upper rows of the A fragments, and the lower ones. halved: [set][line]. */
+template <class KV, int D, int heads> struct stream_fragment {
+  static constexpr bool halved = stream_halved<KV, D, heads>;
+  static constexpr int count = D / (4 * stream_width<KV>), lines = count / 2;
   uint4 low[count], high[count];
+
+  /* Offset, in elements, of this lane's first channel of the block's first key; key of low[i], of high[i]; the step
+   * from low[0] to low[i] and from low[i] to high[i]. */
+  __device__ __forceinline__ static int64_t lane_offset(const paged_cache &cache, int32_t lane) {
+    const int32_t g = lane / 4, j = lane % 4;
+    if constexpr (halved) return g / 2 * 2 * cache.k_token + stream_width<KV> * (g % 2 * 4 + j);
+    return g * cache.k_token + stream_width<KV> * j;
+  }
+  __device__ __forceinline__ static int64_t step(const paged_cache &cache, int i) {
+    if constexpr (halved) return i / lines * 8 * cache.k_token + i % lines * 8 * stream_width<KV>;
+    return 4 * stream_width<KV> * i;
+  }
+  __device__ __forceinline__ static int64_t step_down(const paged_cache &cache) {
+    return halved ? cache.k_token : 8 * cache.k_token;
+  }
 };
 
-/* at: of this lane's first channel of key g. */
-template <class KV, int D>
-__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at, stream_fragment<KV, D> *k) {
-  const KV *const low = element_at<KV>(cache.k, at), *const high = element_at<KV>(cache.k, at + 8 * cache.k_token);
+/* at: of this lane's first channel of its first key. */
+template <class KV, int D, int heads>
+__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at,
+                                                 stream_fragment<KV, D, heads> *k) {
+  using fragment = stream_fragment<KV, D, heads>;
+  const KV *const low = element_at<KV>(cache.k, at), *const high = element_at<KV>(low, fragment::step_down(cache));
   ASSAY_UNROLL
-  for (int i = 0; i < k->count; ++i)
-    k->low[i] = load_stream_16(low + 4 * stream_width<KV> * i);
+  for (int i = 0; i < fragment::count; ++i)
+    k->low[i] = load_stream_16(low + fragment::step(cache, i));
   ASSAY_UNROLL
-  for (int i = 0; i < k->count; ++i)
-    k->high[i] = load_stream_16(high + 4 * stream_width<KV> * i);
+  for (int i = 0; i < fragment::count; ++i)
+    k->high[i] = load_stream_16(high + fragment::step(cache, i));
+}
+
+/* The last `halo` keys of a block alone. */
+template <int halo, class KV, int D, int heads>
+__device__ __forceinline__ void stream_load_last_keys(const paged_cache &cache, int64_t at, int32_t lane, bool on,
+                                                      stream_fragment<KV, D, heads> *k) {
+  using fragment = stream_fragment<KV, D, heads>;
+  constexpr int first = fragment::halved ? fragment::lines : 0; /* the second set, or the lower rows */
+  const int32_t g = lane / 4, key = fragment::halved ? 8 + g / 2 * 2 : g;
+  ASSAY_UNROLL
+  for (int i = first; i < fragment::count; ++i) {
+    const int64_t low = at + fragment::step(cache, i);
+    if (fragment::halved) load_stream_16_if(&k->low[i], element_at<KV>(cache.k, low), on && key >= stream_keys - halo);
+    load_stream_16_if(&k->high[i], element_at<KV>(cache.k, low + fragment::step_down(cache)),
+                      on && key + (fragment::halved ? 1 : 8) >= stream_keys - halo);
+  }
 }
 
 /* This lane's fragments of q, in the order of its channels of K. */
+template <class KV, int D, int heads> constexpr int stream_query_loads = stream_halved<KV, D, heads> ? D / 64 : D / 32;
+
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_query(const attention_params &a, int64_t row, int32_t kv_head,
-                                                  uint4 (&q)[D / 32]) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
-  const int32_t head = kv_head * a.G + min(lane / 4 % heads, a.G - 1);
-  const T *const from = element_at<T>(a.q, query_offset(a, row, head) + stream_width<KV> * (lane % 4));
+                                                  uint4 (&q)[stream_query_loads<KV, D, heads>]) {
+  constexpr bool halved = stream_halved<KV, D, heads>;
+  constexpr int32_t width = stream_width<KV>, loads = width / 8; /* of 16 bytes of K */
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), column = lane / 4;
+  const int32_t head = kv_head * a.G + min(column % heads, a.G - 1), half = halved ? column / heads % 2 : 0;
+  const T *const from = element_at<T>(a.q, query_offset(a, row, head) + width * (4 * half + lane % 4));
   ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i)
-    q[i] = *reinterpret_cast<const uint4 *>(from + (is_fp8<KV>::value ? 64 * (i / 2) + 8 * (i % 2) : 32 * i));
+  for (int i = 0; i < stream_query_loads<KV, D, heads>; ++i)
+    q[i] = *reinterpret_cast<const uint4 *>(from + (halved ? 8 : 4) * width * (i / loads) + 8 * (i % loads));
 }
 
 /* d += the products of four codes of K each way and as many channels of q. */
@@ -171,33 +231,23 @@ __device__ __forceinline__ void stream_step_of_codes(float (&d)[4], uint32_t low
   mma_m16n8k16<T>(d, a, b);
 }
 
-/* Scores of 16 keys and 8 columns, not scaled. */
-template <class T, class KV, int D>
-__device__ __forceinline__ void stream_scores(const stream_fragment<KV, D> &k, const uint4 *query, int32_t lane,
-                                              float (&score)[4]) {
-  float other[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    score[i] = 0.0f;
-  ASSAY_UNROLL
-  for (int i = 0; i < k.count; ++i) {
-    if constexpr (is_fp8<KV>::value) {
-      const uint4 q = query[64 * i + lane], next = query[64 * i + 32 + lane];
-      stream_step_of_codes<T, KV>(score, k.low[i].x, k.high[i].x, q.x, q.y);
-      stream_step_of_codes<T, KV>(other, k.low[i].y, k.high[i].y, q.z, q.w);
-      stream_step_of_codes<T, KV>(score, k.low[i].z, k.high[i].z, next.x, next.y);
-      stream_step_of_codes<T, KV>(other, k.low[i].w, k.high[i].w, next.z, next.w);
-    } else {
-      const uint4 q = query[32 * i + lane];
-      const uint32_t a[4] = {k.low[i].x, k.high[i].x, k.low[i].y, k.high[i].y}, b[2] = {q.x, q.y};
-      mma_m16n8k16<T>(score, a, b);
-      const uint32_t c[4] = {k.low[i].z, k.high[i].z, k.low[i].w, k.high[i].w}, d[2] = {q.z, q.w};
-      mma_m16n8k16<T>(other, c, d);
-    }
+/* Adds the products of 16 bytes of K each way, and what q has for them: every other k-step to d, the rest to e. */
+template <class T, class KV>
+__device__ __forceinline__ void stream_multiply(float (&d)[4], float (&e)[4], const uint4 &low, const uint4 &high,
+                                                const uint4 *query) {
+  const uint4 q = query[0];
+  if constexpr (is_fp8<KV>::value) {
+    const uint4 next = query[1];
+    stream_step_of_codes<T, KV>(d, low.x, high.x, q.x, q.y);
+    stream_step_of_codes<T, KV>(e, low.y, high.y, q.z, q.w);
+    stream_step_of_codes<T, KV>(d, low.z, high.z, next.x, next.y);
+    stream_step_of_codes<T, KV>(e, low.w, high.w, next.z, next.w);
+  } else {
+    const uint32_t a[4] = {low.x, high.x, low.y, high.y}, b[2] = {q.x, q.y};
+    mma_m16n8k16<T>(d, a, b);
+    const uint32_t c[4] = {low.z, high.z, low.w, high.w}, f[2] = {q.z, q.w};
+    mma_m16n8k16<T>(e, c, f);
   }
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    score[i] += other[i];
 }
 
 /* A lane's share of four keys of V, in loads of 16 bytes, or of 8. */
@@ -243,8 +293,12 @@ template <int heads> struct stream_held {
 };
 
 template <int heads>
-__device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t j,
-                                            float (&kept)[stream_held<heads>::halves][stream_held<heads>::width]) {
+using stream_kept = float[stream_held<heads>::halves][stream_held<heads>::width]; /* of this lane */
+
+/* From the scores of 16 keys and 8 columns. */
+template <int heads>
+__device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t lane, stream_kept<heads> &kept) {
+  const int32_t j = lane % 4;
   if constexpr (heads == 8) {
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
@@ -256,6 +310,59 @@ __device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t j,
   } else {
     const float low = j % 2 != 0 ? score[1] : score[0], high = j % 2 != 0 ? score[3] : score[2];
     kept[0][0] = j >= 2 ? high : low;
+  }
+}
+
+/* From the halves of scores of two sets. A lane and the one that has the other halves keep a row each; of two sets, or
+ * of two heads, what it has besides goes to the lane beside it, which has nothing of use. */
+template <int heads>
+__device__ __forceinline__ void stream_join_halves(const float (&score)[2][4], int32_t lane, stream_kept<heads> &kept) {
+  const bool lower = lane / 4 % 2 != 0, second = lane % 4 >= 2, odd = lane % 2 != 0;
+  const auto joined = [&](float up, float low, int partner) {
+    return (lower ? low : up) + __shfl_xor_sync(all_lanes, lower ? up : low, partner);
+  };
+  if constexpr (heads == 4) {
+    float all[2][2];
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      all[i / 2][i % 2] = joined(score[i / 2][i % 2], score[i / 2][2 + i % 2], 6);
+    ASSAY_UNROLL
+    for (int e = 0; e < 2; ++e) {
+      const float other = __shfl_xor_sync(all_lanes, second ? all[0][e] : all[1][e], 2);
+      kept[0][e] = second != lower ? other : second ? all[1][e] : all[0][e];
+    }
+  } else {
+    float all[2];
+    ASSAY_UNROLL
+    for (int e = 0; e < 2; ++e)
+      all[e] = joined(second ? score[1][e] : score[0][e], second ? score[1][2 + e] : score[0][2 + e], 5);
+    const float other = __shfl_xor_sync(all_lanes, odd ? all[0] : all[1], 1);
+    kept[0][0] = odd != lower ? other : odd ? all[1] : all[0];
+  }
+}
+
+/* Scores of 16 keys, not scaled. */
+template <class T, class KV, int D, int heads>
+__device__ __forceinline__ void stream_scores(const stream_fragment<KV, D, heads> &k, const uint4 *q, int32_t lane,
+                                              stream_kept<heads> &kept) {
+  using fragment = stream_fragment<KV, D, heads>;
+  constexpr int loads = stream_width<KV> / 8;
+  float score[2][4] = {};
+  ASSAY_UNROLL
+  for (int i = 0; i < fragment::count; ++i) {
+    if constexpr (fragment::halved)
+      stream_multiply<T, KV>(score[i / fragment::lines], score[i / fragment::lines], k.low[i], k.high[i],
+                             q + loads * (i % fragment::lines));
+    else
+      stream_multiply<T, KV>(score[0], score[1], k.low[i], k.high[i], q + loads * i);
+  }
+  if constexpr (fragment::halved) {
+    stream_join_halves<heads>(score, lane, kept);
+  } else {
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      score[0][i] += score[1][i];
+    stream_keep<heads>(score[0], lane, kept);
   }
 }
 
@@ -413,12 +520,9 @@ __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *
   }
 }
 
-/* Of a warp: fragments of q, weights of two blocks; later, in their place, the sums. */
-template <int D> constexpr int stream_query_floats = 4 * D;
-template <int D, int heads>
-constexpr int stream_shared_floats =
-    stream_query_floats<D> + 2 * stream_keys *heads > heads *D ? stream_query_floats<D> + 2 * stream_keys *heads
-                                                               : heads *D;
+/* Of a warp: weights of two blocks; later, in their place, the sums. */
+template <int D, int heads> constexpr int stream_shared_floats = heads *D;
+static_assert(stream_shared_floats<64, 2> >= 2 * stream_keys * 2, "the weights of two blocks fit");
 
 /* ---- joining splits ---------------------------------------------------------------------------------- */
 
@@ -449,70 +553,62 @@ __device__ __forceinline__ float stream_add_groups(float own, float *shared) {
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
 /* Adds p v of the run's keys to sum. `weigher` makes weights of scores:
- *   weigher.edge(score, t)         scores of the block before the run, keys t .. t + 15, of which it wants the last
+ *   weigher.edge(kept, t)          scores of the block before the run, keys t .. t + 15, of which it wants the last
  *                                  weigher.halo; with halo 0 it is not asked
- *   weigher.keep(score, t, kept)   what it needs of the scores of keys t .. t + 15, by lane
+ *   weigher.keep(kept, t)          makes of scores of keys t .. t + 15, by lane, what it needs of them
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
  * shared: stream_shared_floats of the warp's own. */
 template <class T, class KV, int D, int heads, class Weigher>
-__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[D / 32],
-                                            float *shared, Weigher &weigher, float (&sum)[D / 16][4]) {
+__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
+                                            const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
+                                            Weigher &weigher, float (&sum)[D / 16][4]) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
   const paged_cache &cache = a.cache;
+  using fragment = stream_fragment<KV, D, heads>;
+  fragment k, edge = {};
   if (run.begin >= run.end) return;
-  const int32_t begin = run.begin, slots = (1 << cache.block_shift) - 1;
+  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
   const bool inside = Weigher::halo > 0 && begin > run.origin;
   const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
-  int64_t block = stream_block_of(cache, run, begin, begin), next = stream_block_of(cache, run, begin + 1, begin);
-  const int64_t k_lane = run.kv_head * cache.k_head + g * cache.k_token + stream_width<KV> * j;
+  int64_t block = stream_block_of(cache, run, begin, begin), next = stream_block_of(cache, run, begin + step, begin);
+  const int64_t k_lane = run.kv_head * cache.k_head + fragment::lane_offset(cache, lane);
   const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
                          stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
 
-  uint4 *const query = reinterpret_cast<uint4 *>(shared); /* each lane its own: in registers they would be too many */
-  float *const weights = shared + stream_query_floats<D>;
-  ASSAY_UNROLL
-  for (int i = 0; i < D / 32; ++i)
-    query[32 * i + lane] = q[i];
-  issue_in_order(); /* between the loads of K the wait for q would hold up half of them */
-
-  stream_fragment<KV, D> k, edge = {};
-  if constexpr (Weigher::halo > 0) {
-    const int64_t at = left * cache.k_block + ((stream_keys * (begin - 1) & slots) + 8) * cache.k_token + k_lane;
-    ASSAY_UNROLL
-    for (int i = 0; i < edge.count; ++i)
-      load_stream_16_if(&edge.high[i], element_at<KV>(cache.k, at + 4 * stream_width<KV> * i),
-                        inside && g >= 8 - Weigher::halo);
-  }
-  stream_load_keys<KV, D>(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
+  if constexpr (Weigher::halo > 0)
+    stream_load_last_keys<Weigher::halo>(
+        cache, left * cache.k_block + (stream_keys * (begin - 1) & slots) * cache.k_token + k_lane, lane, inside,
+        &edge);
+  stream_load_keys(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
 
   if constexpr (Weigher::halo > 0) {
     if (inside) {
-      float score[4];
-      stream_scores<T, KV, D>(edge, query, lane, score);
-      weigher.edge(score, stream_keys * (begin - 1));
+      stream_kept<heads> last;
+      stream_scores<T>(edge, q, lane, last);
+      weigher.edge(last, stream_keys * (begin - 1));
     }
   }
 
+  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
+  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
   stream_share<KV, D> v = {};
-  for (int32_t n = run.begin; n < run.end; ++n) {
-    float score[4], kept[stream_held<heads>::halves][stream_held<heads>::width];
-    stream_scores<T, KV, D>(k, query, lane, score);
-    weigher.keep(score, stream_keys * n, kept);
-    if (n + 1 < run.end)
-      stream_load_keys<KV, D>(cache, next * cache.k_block + (stream_keys * (n + 1) & slots) * cache.k_token + k_lane,
-                              &k);
-    const int32_t after = stream_block_of(cache, run, n + 2, begin);
-    float *const now = weights + (n & 1) * stream_keys * heads, *const before =
-                                                                    weights + (~n & 1) * stream_keys * heads;
-    if (n > run.begin) stream_add<T, KV, D, heads>(v, before, lane, sum);
-    const uint32_t live = weigher.weigh(kept, stream_keys * n, now, sum);
+  for (int32_t n = begin; n < run.end; n += step) {
+    stream_kept<heads> kept;
+    stream_scores<T>(k, q, lane, kept);
+    weigher.keep(kept, stream_keys * n);
+    if (n + step < run.end)
+      stream_load_keys(cache, next * cache.k_block + (stream_keys * (n + step) & slots) * cache.k_token + k_lane, &k);
+    const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
+    if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+    const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
     stream_load_values<KV, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
                               lane, v);
     __syncwarp(); /* the weights are there; those before are used up */
+    put = size - put;
     block = next;
     next = after;
   }
-  stream_add<T, KV, D, heads>(v, weights + (~run.end & 1) * stream_keys * heads, lane, sum);
+  stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
 }
 
 } // namespace ASSAY_NS
