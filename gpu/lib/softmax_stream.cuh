@@ -152,22 +152,21 @@ __device__ __forceinline__ float lse_of(const softmax_sum &s) {
   return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
 }
 
-/* Joins `runs` runs, at most `most`, `step` floats apart, in their order. */
+/* Joins `runs` runs, at most `most`, `step` floats apart: the same peaks and totals for all lanes of a warp, weighed by
+ * one lane a run; each lane its own sums, added in their order. */
 template <int most>
 __device__ __forceinline__ softmax_sum joined(const float *peak, const float *total, const float *sum, int32_t runs,
                                               int32_t step) {
-  softmax_sum all = {-INFINITY, 0.0f, 0.0f};
-  float own[most];
+  static_assert(most <= 16, "a run is in two lanes");
+  const int32_t run = static_cast<int32_t>(threadIdx.x % 16);
+  const float own = run < runs ? peak[run * step] : -INFINITY;
+  softmax_sum all = {groups_max<16>(own), 0.0f, 0.0f};
+  const float by = power_below(own, all.peak);
+  all.total = groups_sum<16>(run < runs ? by * total[run * step] : 0.0f);
   ASSAY_UNROLL
   for (int32_t r = 0; r < most; ++r) {
-    own[r] = r < runs ? peak[r * step] : -INFINITY;
-    all.peak = fmaxf(all.peak, own[r]);
-  }
-  ASSAY_UNROLL
-  for (int32_t r = 0; r < most; ++r) {
-    const float by = power_below(own[r], all.peak);
-    if (r < runs) all.total += by * total[r * step];
-    if (r < runs) all.sum += by * sum[r * step];
+    const float weight = __shfl_sync(all_lanes, by, r);
+    if (r < runs) all.sum += weight * sum[r * step];
   }
   return all;
 }

@@ -67,7 +67,11 @@ __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, i
   const uint32_t warps = blockDim.x / 32, warp = threadIdx.x / 32;
   const uint32_t shares = apart ? gridDim.y : gridDim.y * warps,
                  number = apart ? blockIdx.y : blockIdx.y * warps + warp;
-  const uint32_t each = blocks / shares, longer = blocks % shares; /* the first `longer` shares have one block more */
+  uint32_t each = blocks, longer = 0; /* the first `longer` shares have one block more */
+  if (!apart || shares > 1) {
+    each = blocks / shares;
+    longer = blocks % shares;
+  }
   run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
   run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
   if (apart) {
@@ -500,22 +504,35 @@ __device__ __forceinline__ void stream_add(const stream_share<KV, D> &v, const f
   }
 }
 
+/* Of `steps` steps a lane and the one `apart` from it add half each, the lane with the bit the upper half. */
+template <int apart, int steps, int most>
+__device__ __forceinline__ void stream_add_half(float (&sum)[most][4], int32_t lane) {
+  const bool upper = (lane & apart) != 0;
+  ASSAY_UNROLL
+  for (int i = 0; i < steps / 2; ++i) {
+    ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      const float low = sum[i][c], high = sum[steps / 2 + i][c];
+      sum[i][c] = (upper ? high : low) + __shfl_xor_sync(all_lanes, upper ? low : high, apart);
+    }
+  }
+}
+
 /* Adds the parts, and puts the sums to shared memory: [heads][D], over the walk's. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *shared) {
-  constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same sums; steps that a lane writes */
+  constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same heads; steps that a lane writes */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
+  if constexpr (heads < 8) stream_add_half<2, D / 16>(sum, lane);
+  if constexpr (heads < 4) stream_add_half<1, D / 32>(sum, lane);
   __syncwarp(); /* the weights are used up */
   ASSAY_UNROLL
-  for (int i = 0; i < D / 16; ++i) {
+  for (int i = 0; i < each; ++i) {
     ASSAY_UNROLL
     for (int c = 0; c < 4; ++c) {
-      ASSAY_UNROLL
-      for (int step = heads / 2; step < 4; step *= 2)
-        sum[i][c] += __shfl_xor_sync(all_lanes, sum[i][c], step);
       const int32_t head = heads == 2 ? c % 2 : 2 * (j % (heads / 2)) + c % 2;
-      const int32_t channel = stream_channel<KV, D>(g, i, c / 2);
-      if (j / (4 / copies) == i / each) shared[head * D + channel] = sum[i][c] * (1.0f / stream_unit<T>);
+      const int32_t channel = stream_channel<KV, D>(g, j / (4 / copies) * each + i, c / 2);
+      shared[head * D + channel] = sum[i][c] * (1.0f / stream_unit<T>);
     }
   }
 }

@@ -31,11 +31,19 @@ template <int lanes, class T> __device__ __forceinline__ T group_max(T value) {
   return value;
 }
 
-/* Of every group at once, where the whole warp is: one instruction a step, and no code for lanes that are elsewhere. */
+/* These of every group at once, where the whole warp is: one instruction a step, and no code for lanes that are
+ * elsewhere. */
 template <int lanes, class T> __device__ __forceinline__ T groups_max(T value) {
   ASSAY_UNROLL
   for (int step = lanes / 2; step > 0; step /= 2)
     value = max(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+
+template <int lanes, class T> __device__ __forceinline__ T groups_sum(T value) {
+  ASSAY_UNROLL
+  for (int step = lanes / 2; step > 0; step /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
 }
 
