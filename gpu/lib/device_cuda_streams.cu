@@ -118,8 +118,12 @@ assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds, assay
     (void)cudaFree(busy_memory);
     busy_memory = nullptr;
     busy_blocks = 0;
-    code = cudaMalloc(&busy_memory, static_cast<size_t>(blocks) * busy_words * sizeof *busy_memory);
+    const size_t bytes = static_cast<size_t>(blocks) * busy_words * sizeof *busy_memory;
+    code = cudaMalloc(&busy_memory, bytes);
     unlock();
+    /* It reads what it adds to: an initcheck of everything says so, millions of times, if nobody wrote it. */
+    if (code == cudaSuccess) code = cudaMemsetAsync(busy_memory, 0, bytes, side[2]);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(side[2]);
     if (code == cudaSuccess) busy_blocks = blocks;
   }
   if (code != cudaSuccess) return fail_with(code, "preparing busy work", error);
