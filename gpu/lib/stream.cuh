@@ -13,8 +13,8 @@
  *
  * A load of K asks for half a line of eight keys so, and L2 answers twice for a line. Where columns are left, `halved`,
  * it asks for whole lines of four: a row of the mma is half of a key's channels, and so is a column, with the same half
- * of q. What meets the other half is nobody's; the two halves of a score are added by a shuffle. With s the set of
- * eight keys, half(n) = n / heads mod 2:
+ * of q. What meets the other half is nobody's; the two halves of a score are added by shuffles. With s the set of eight
+ * keys, half(n) = n / heads mod 2:
  *
  *   K      set s: keys 8 s + 2 (g / 2) and, as the lower rows, that + 1; channels 64 i + 32 (g mod 2) + 8 j .. + 7
  *   q      head g mod heads, channels 64 i + 32 half(g) + 8 j .. + 7
@@ -28,10 +28,10 @@
  *
  * T is the type of q, of the mma and of out; KV that of the cache: T itself, or fp8 with T bf16. Every fp8 number is a
  * bf16, so codes are loaded, held, and decoded where they are used; the factors of the codes meet the scores and the
- * sums. A lane's 16 bytes are 16 channels then, four k-steps, and twice as many channels a line:
+ * sums. A lane's 16 bytes are 16 channels then, four k-steps:
  *
- *   K      keys g and g + 8, channels 64 i + 16 j .. + 15
- *   V      keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes, with D = 64 8 */
+ *   K      keys g and g + 8, channels 64 i + 16 j .. + 15; halved, with D = 128: set s, channels 64 (g mod 2) + 16 j ..
+ * + 15 V      keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes, with D = 64 8 */
 #ifndef ASSAY_GPU_LIB_STREAM_CUH
 #define ASSAY_GPU_LIB_STREAM_CUH
 
