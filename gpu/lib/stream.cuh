@@ -163,8 +163,7 @@ template <class KV, int D, int heads> struct stream_fragment {
   static constexpr int count = D / (4 * stream_width<KV>), lines = count / 2;
   uint4 low[count], high[count];
 
-  /* Offset, in elements, of this lane's first channel of the block's first key; key of low[i], of high[i]; the step
-   * from low[0] to low[i] and from low[i] to high[i]. */
+  /* Elements from the block's first key to this lane's low[0], from there to low[i], from low[i] to high[i]. */
   __device__ __forceinline__ static int64_t lane_offset(const paged_cache &cache, int32_t lane) {
     const int32_t g = lane / 4, j = lane % 4;
     if constexpr (halved) return g / 2 * 2 * cache.k_token + stream_width<KV> * (g % 2 * 4 + j);

@@ -11,7 +11,7 @@ namespace ASSAY_NS {
 
 constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
 
-/* 64 KB a multiprocessor, which hold the blocks of every shape (up to 38 KB); the other 192 KB are L1, for K and V on
+/* 64 KB a multiprocessor, which hold the blocks of every shape (up to 33 KB); the other 192 KB are L1, for K and V on
  * their way. */
 constexpr int32_t stream_shared_percent = 28;
 
