@@ -124,7 +124,9 @@ Test(bench_stats, same_is_same_and_five_percent_is_slower) {
   bench_comparison made = compared(path[0], path[1], list);
   cr_expect_eq(made.joined, 2 * ROWS);
   cr_expect_geq(made.count[BENCH_SAME], 2 * ROWS * 95 / 100, "%lld", (long long)made.count[BENCH_SAME]);
-  cr_expect_lt(made.noise, 0.02);
+  cr_expect_lt(made.noise[BENCH_COLD], 0.02);
+  cr_expect_geq(made.noise[BENCH_WARM], 0.02); /* from process to process */
+  cr_expect_lt(made.noise[BENCH_WARM], 0.04);
   bench_compare_free(&made);
   rows_free(&list[0]);
   rows_free(&list[1]);
@@ -180,6 +182,30 @@ Test(bench_stats, cards_of_one_name_differ) {
       cr_expect_eq(made.count[cards && i == 0 ? BENCH_SAME : BENCH_SLOWER], 1, "%g", than);
       bench_compare_free(&made);
     }
+  }
+}
+
+/* From process to process a warm figure moves by more than its interval says: 1.5 % is no difference there, 5 % is. */
+Test(bench_stats, each_mode_has_its_noise) {
+  const struct {
+    const char *mode;
+    double than;
+    bench_verdict verdict;
+  } expected[] = {{"cold", 1.015, BENCH_SLOWER}, {"warm", 1.015, BENCH_SAME}, {"host", 1.015, BENCH_SLOWER},
+                  {"cold", 1.05, BENCH_SLOWER},  {"warm", 1.05, BENCH_SLOWER}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
+    bench_row before = {.descriptor = "x", .median = 1, .low = 0.999, .high = 1.001, .halves = 1};
+    (void)snprintf(before.mode, sizeof before.mode, "%s", expected[i].mode);
+    bench_row now = before;
+    now.median *= expected[i].than;
+    now.low *= expected[i].than;
+    now.high *= expected[i].than;
+    const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
+    assay_error error = {""};
+    bench_comparison made;
+    cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &made, &error), ASSAY_OK);
+    cr_expect_eq(made.count[expected[i].verdict], 1, "%s %g", expected[i].mode, expected[i].than);
+    bench_compare_free(&made);
   }
 }
 
