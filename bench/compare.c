@@ -57,6 +57,10 @@ static bool same_case(const bench_row *a, const bench_row *b) {
   return false;
 }
 
+static double launch_of(const bench_row *a, const bench_row *b) {
+  return a->empty > 0 && b->empty > 0 ? b->empty - a->empty : 0;
+}
+
 static bench_pair pair_of(const bench_row *a, const bench_row *b, double noise) {
   bench_pair made = {.a = a, .b = b};
   made.broken = a != NULL && !a->failed && b != NULL && b->failed;
@@ -64,7 +68,9 @@ static bench_pair pair_of(const bench_row *a, const bench_row *b, double noise) 
   made.ratio = b->median / a->median;
   made.low = b->low / a->high;
   made.high = b->high / a->low;
-  made.verdict = bench_decide(made.ratio, made.low, made.high, noise);
+  made.launch = launch_of(a, b);
+  const double of_launch = made.launch / a->median;
+  made.verdict = bench_decide(made.ratio - of_launch, made.low - of_launch, made.high - of_launch, noise);
   return made;
 }
 
@@ -121,14 +127,15 @@ void bench_compare_free(bench_comparison *c) {
 }
 
 void bench_compare_print(const bench_comparison *c, FILE *to) {
-  (void)fprintf(to, "%-9s %7s %17s %10s %10s %-4s  %s\n", "verdict", "ratio", "open", "A us", "B us", "mode", "case");
+  (void)fprintf(to, "%-9s %7s %17s %10s %10s %8s %-4s  %s\n", "verdict", "ratio", "open", "A us", "B us", "launch", "mode",
+                "case");
   for (int64_t i = 0; i < c->pairs; ++i) {
     const bench_pair *p = &c->pair[i];
     const bench_row *row = p->b != NULL ? p->b : p->a;
     if (p->ratio > 0)
-      (void)fprintf(to, "%-9s %7.3f [%6.3f, %6.3f] %10.3f %10.3f %-4s  %s %s: %s\n", bench_verdict_name(p->verdict),
-                    p->ratio, p->low, p->high, p->a->median, p->b->median, row->mode, row->op, row->variant,
-                    row->descriptor);
+      (void)fprintf(to, "%-9s %7.3f [%6.3f, %6.3f] %10.3f %10.3f %+8.3f %-4s  %s %s: %s\n",
+                    bench_verdict_name(p->verdict), p->ratio, p->low, p->high, p->a->median, p->b->median, p->launch,
+                    row->mode, row->op, row->variant, row->descriptor);
     else
       (void)fprintf(to, "%-9s %s: %s %s: %s\n", p->broken ? "BROKEN" : "-",
                     p->broken      ? "had a figure, fails now"

@@ -9,6 +9,7 @@ typedef enum bench_verdict { BENCH_SAME, BENCH_FASTER, BENCH_SLOWER, BENCH_AMBIG
 typedef struct bench_pair {
   const bench_row *a, *b;  /* NULL: not in this run, or without a figure in it */
   double ratio, low, high; /* b over a, and what the two intervals leave open */
+  double launch;           /* by how many us an empty launch in the same form is dearer in b; 0: not known */
   bool broken;             /* a figure before, a failure now */
   bench_verdict verdict;
 } bench_pair;
@@ -23,7 +24,8 @@ const char *bench_verdict_name(bench_verdict v);
 /* ratio within noise, and what is left open within 5 %: SAME. All of what is left open beyond the noise: FASTER,
  * SLOWER. Else AMBIGUOUS. */
 bench_verdict bench_decide(double ratio, double low, double high, double noise);
-/* noise, for each mode: what the same binary showed against itself. In a run: the 95th percentile over the mode's rows of
+/* A difference that empty launches show too is none of the kernel's: it is taken off before bench_decide.
+ * noise, for each mode: what the same binary showed against itself. In a run: the 95th percentile over the mode's rows of
  * both files of how far the two halves of a row's samples lay apart, at most 4 %. From process to process: at least 1 %,
  * warm 2 %; any at least 3 % with BENCH_CARDS: a file that may be of another card of the same name. Refuses runs of
  * different devices. */

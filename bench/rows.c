@@ -168,6 +168,7 @@ static assay_status add(const char *path, int64_t number_of, const json_value *l
                      .low = low,
                      .high = high,
                      .halves = json_number(line, "halves", 1),
+                     .empty = json_number(line, "empty_launch_us", 0),
                      .samples = json_integer(line, "samples", 0),
                      .failed = mode[0] == '\0'};
   if (row->descriptor == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
@@ -226,11 +227,13 @@ static void join_runs(bench_rows_list *list) {
       row->low = other->low < row->low ? other->low : row->low;
       row->high = other->high > row->high ? other->high : row->high;
       row->samples += other->samples;
+      row->empty += other->empty;
       free(other->descriptor);
       other->descriptor = NULL;
     }
     qsort(median, (size_t)runs, sizeof *median, by_value);
     row->median = (median[(runs - 1) / 2] + median[runs / 2]) / 2;
+    row->empty /= runs;
     if (runs > 1 && !row->failed && median[0] > 0) row->halves = median[runs - 1] / median[0];
     list->row[kept++] = *row;
   }

@@ -26,6 +26,7 @@ typedef struct bench_row {
   char *descriptor;
   char op[64], variant[64], mode[8], name[192];
   double median, low, high, halves;
+  double empty; /* an empty launch in the same form; 0: not measured */
   int64_t samples;
   bool failed; /* the case has no figure, because it is wrong */
 } bench_row;
@@ -37,8 +38,8 @@ typedef struct bench_rows_list {
   bool ended;
 } bench_rows_list;
 
-/* Several runs in one file, one behind the other, are joined: a row has the median of their medians, and an interval
- * that holds all of theirs.
+/* Several runs in one file, one behind the other, are joined: a row has the median of their medians, an interval that
+ * holds all of theirs, and the mean of their empty launches.
  * ASSAY_ERR_INPUT with file and line; *is_bench false and nothing read where the file is no bench's. */
 assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, assay_error *error);
 void rows_free(bench_rows_list *list);

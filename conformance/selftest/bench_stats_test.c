@@ -185,6 +185,31 @@ Test(bench_stats, cards_of_one_name_differ) {
   }
 }
 
+/* On another machine a launch may cost more, in the figure as in the empty one: what is left is the kernel's. */
+Test(bench_stats, launches_that_cost_more) {
+  const struct {
+    double now, empty;
+    bench_verdict verdict;
+  } expected[] = {{4.166, 1.299, BENCH_SAME},   {4.166, 0.986, BENCH_SLOWER}, {4.166, 0, BENCH_SLOWER},
+                  {4.366, 1.299, BENCH_SLOWER}, {3.834, 1.299, BENCH_FASTER}, {3.834, 0.986, BENCH_SAME}};
+  for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
+    bench_row before = {.descriptor = "x", .mode = "warm", .median = 3.834, .low = 3.83, .high = 3.84, .halves = 1};
+    bench_row now = before;
+    before.empty = 0.986;
+    now.median = expected[i].now;
+    now.low = expected[i].now - 0.006;
+    now.high = expected[i].now + 0.006;
+    now.empty = expected[i].empty;
+    const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
+    assay_error error = {""};
+    bench_comparison made;
+    cr_assert_eq(bench_compare(&a, &b, BENCH_CARDS, &made, &error), ASSAY_OK);
+    cr_expect_eq(made.pair[0].verdict, expected[i].verdict, "%g us, %g of them an empty launch", expected[i].now,
+                 expected[i].empty);
+    bench_compare_free(&made);
+  }
+}
+
 /* From process to process a warm figure moves by more than its interval says: 1.5 % is no difference there, 5 % is. */
 Test(bench_stats, each_mode_has_its_noise) {
   const struct {
