@@ -20,11 +20,11 @@ out=${ASSAY_ALTERNATE:-$work}
 mkdir -p "$out"
 : >"$out/a.jsonl"
 : >"$out/b.jsonl"
-# one PROGRAM WHAT INTO OPTIONS...: a run, whole or not at all.
+# one PROGRAM IT INTO OPTIONS...: a run, whole or not at all.
 one() {
-  local program=$1 what=$2 into=$3
+  local program=$1 it=$2 into=$3
   shift 3
-  "$program" bench "$what" "$@" --jsonl "$work/one.jsonl" >"$out/said" || { tail -n 5 "$out/said"; exit 1; }
+  "$program" bench "$it" "$@" --jsonl "$work/one.jsonl" >"$out/said" || { tail -n 5 "$out/said"; exit 1; }
   cat "$work/one.jsonl" >>"$out/$into.jsonl"
 }
 for each in "${what[@]}"; do

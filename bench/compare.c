@@ -127,8 +127,8 @@ void bench_compare_free(bench_comparison *c) {
 }
 
 void bench_compare_print(const bench_comparison *c, FILE *to) {
-  (void)fprintf(to, "%-9s %7s %17s %10s %10s %8s %-4s  %s\n", "verdict", "ratio", "open", "A us", "B us", "launch", "mode",
-                "case");
+  (void)fprintf(to, "%-9s %7s %17s %10s %10s %8s %-4s  %s\n", "verdict", "ratio", "open", "A us", "B us", "launch",
+                "mode", "case");
   for (int64_t i = 0; i < c->pairs; ++i) {
     const bench_pair *p = &c->pair[i];
     const bench_row *row = p->b != NULL ? p->b : p->a;

@@ -216,8 +216,11 @@ Test(bench_stats, each_mode_has_its_noise) {
     const char *mode;
     double than;
     bench_verdict verdict;
-  } expected[] = {{"cold", 1.015, BENCH_SLOWER}, {"warm", 1.015, BENCH_SAME}, {"host", 1.015, BENCH_SLOWER},
-                  {"cold", 1.05, BENCH_SLOWER},  {"warm", 1.05, BENCH_SLOWER}};
+  } expected[] = {{"cold", 1.015, BENCH_SLOWER},
+                  {"warm", 1.015, BENCH_SAME},
+                  {"host", 1.015, BENCH_SLOWER},
+                  {"cold", 1.05, BENCH_SLOWER},
+                  {"warm", 1.05, BENCH_SLOWER}};
   for (size_t i = 0; i < sizeof expected / sizeof *expected; ++i) {
     bench_row before = {.descriptor = "x", .median = 1, .low = 0.999, .high = 1.001, .halves = 1};
     (void)snprintf(before.mode, sizeof before.mode, "%s", expected[i].mode);
