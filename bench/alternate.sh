@@ -14,6 +14,8 @@ while [ "$#" -gt 0 ] && [ "${1#--}" = "$1" ]; do
   if [ "$1" = tables ]; then what+=("$root"/bench/tables/*.yaml); else what+=("$1"); fi
   shift
 done
+[ "${#what[@]}" -gt 0 ] || { echo "alternate.sh: WHAT: found none before the options, allowed: tables, or files of them" >&2; exit 2; }
+case $rounds in '' | *[!0-9]* | 0) echo "alternate.sh: ROUNDS: found '$rounds', allowed: 1 and above" >&2; exit 2 ;; esac
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=${ASSAY_ALTERNATE:-$work}

@@ -91,6 +91,9 @@ for op in reglu rms_norm; do
 done
 expect 'alternating, a file that is not there' 1 'nowhere.yaml' "$root/bench/alternate.sh" "$assay" "$assay" 1 "$work/nowhere.yaml" --device simt
 
+expect 'alternating nothing' 2 'WHAT: found none' "$root/bench/alternate.sh" "$assay" "$assay" 1 --device simt
+expect 'alternating never' 2 "ROUNDS: found '0'" "$root/bench/alternate.sh" "$assay" "$assay" 0 "$work/small.yaml" --device simt
+
 # Scenarios and traces, with models of two layers.
 for arch in asynct qwen3; do
   printf 'arch: %s\nlayers: 2\nhidden: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nrotated: 16\nintermediate: 96\nvocab: 300\nmax_pos: 256\nblock_size: 8\nseed: 7\n' "$arch" >"$work/$arch.yaml"
