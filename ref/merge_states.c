@@ -38,6 +38,8 @@ typedef struct state {
   double *lse, *weight, *o; /* [splits], exp(lse_s - max), [splits, D] */
   double max, sum;
   double *y, result; /* [D], lse */
+  key_sum terms;     /* of exp(lse_s - max) o_s */
+  key_sum total;     /* of exp(lse_s - max): one channel */
 } state;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -62,48 +64,43 @@ static void merge_states(state *m) {
 /* ---- the error model --------------------------------------------------------------------------------- */
 
 /* A weight: its exponent lse_s - max (or - lse) and that as a power of two, each rounded, and exp. It moves out by
- * p_s (o_s - out). Then the products, their sum, the sum of the weights (all of one sign: an addition rounds a number
- * of the sum's size), the quotient; and where weights are made with lse itself, its rounding, for all alike. */
-static void merge_sigma(const state *m, const assay_contract *c, assay_dtype out, double *sigma, double *lse_sigma) {
-  const double lanes = c->lanes > 0 ? c->lanes : 1;
-  double sum_variance = 0, terms = 0, squares = 0;
+ * p_s (o_s - out). Then the products, their sum and the sum of the weights, as a kernel adds them (key_sum: light
+ * splits may be lost beside heavy ones), the quotient; and where weights are made with lse itself, its rounding, for
+ * all alike.
+ */
+static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, double *sigma, double *lse_sigma) {
+  const double one = 1;
+  double sum_variance = 0, total = 0; /* total: relative variance of the sum of the weights */
   vector_zero(sigma, m->D);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (m->max == -(double)INFINITY) return;
-  for (int64_t s = 0; s < m->splits; ++s) {
-    terms += m->weight[s] != 0;
-    squares += m->weight[s] * m->weight[s];
-  }
   const double lse_variance = storing_variance(m->result, ASSAY_F32);
-  const double A = outlier_variance(m->sum, squares, terms, lanes);
+  key_sum_start(&m->terms, m->y, m->sum);
+  key_sum_start(&m->total, &one, m->sum);
   for (int64_t s = 0; s < m->splits; ++s) {
-    const double p = m->weight[s] / m->sum, argument = m->lse[s] - m->max;
+    const double p = m->weight[s] / m->sum, argument = m->lse[s] - m->max, *o = m->o + s * m->D;
     if (!(p != 0)) continue;
     const double moves =
         p * p * (3 * f32_variance * argument * argument + function_variance(c->exp_ulp) + f32_variance);
     sum_variance += moves;
     for (int64_t d = 0; d < m->D; ++d) {
-      const double from_mean = m->o[s * m->D + d] - m->y[d];
+      const double from_mean = o[d] - m->y[d];
       sigma[d] += moves * from_mean * from_mean;
     }
+    key_sum_add(&m->terms, s, m->weight[s], o);
+    key_sum_add(&m->total, s, m->weight[s], &one);
   }
+  key_sum_finish(&m->terms, m->splits, sigma);
+  key_sum_finish(&m->total, m->splits, &total);
   for (int64_t d = 0; d < m->D; ++d) {
-    double size = 0, square = 0;
-    for (int64_t s = 0; s < m->splits; ++s) {
-      if (m->weight[s] == 0) continue;
-      const double term = m->weight[s] / m->sum * m->o[s * m->D + d];
-      size += fabs(term);
-      square += term * term;
-    }
     const double y = m->y[d];
-    sigma[d] +=
-        outlier_variance(size, square, terms, lanes) * size * size + y * y * (2 * A + 2 * f32_variance + lse_variance);
-    if (size != 0) sigma[d] += storing_variance(y, out);
+    sigma[d] += y * y * (2 * total + 2 * f32_variance + lse_variance);
+    if (m->terms.abs[d] != 0) sigma[d] += storing_variance(y, out);
     sigma[d] = sqrt(sigma[d]);
   }
   if (lse_sigma == NULL) return;
   const double logarithm = m->result - m->max;
-  *lse_sigma = sqrt(sum_variance + 2 * A + function_variance(c->exp_ulp) * logarithm * logarithm +
+  *lse_sigma = sqrt(sum_variance + 2 * total + function_variance(c->exp_ulp) * logarithm * logarithm +
                     storing_variance(logarithm, ASSAY_F32) + 2 * lse_variance);
 }
 
@@ -213,9 +210,16 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   const bool lse = call->arg[ARG_LSE_OUT].data != NULL;
   assay_status status = exact ? admit_call(call, error) : ASSAY_OK;
   if (status != ASSAY_OK) return status;
-  double *memory = malloc((size_t)(splits * (2 + D)) * sizeof *memory);
+  /* Its sums are a key axis of splits, in one piece. */
+  assay_contract sums = contract != NULL ? *contract : plain_contract;
+  sums.pv_lanes = sums.lanes > 0 ? sums.lanes : 1;
+  sums.keys_per_split = 0;
+  const int64_t room = key_sum_room(&sums, D);
+  double *memory = malloc((size_t)(splits * (2 + D) + room + key_sum_room(&sums, 1)) * sizeof *memory);
   if (memory == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "merge_states reference: out of memory");
   state m = {.splits = splits, .D = D, .lse = memory, .weight = memory + splits, .o = memory + 2 * splits};
+  key_sum_place(&m.terms, &sums, D, m.o + splits * D);
+  key_sum_place(&m.total, &sums, 1, m.o + splits * D + room);
   for (int64_t i = 0; i < count * H && status == ASSAY_OK; ++i) {
     const int64_t row = rows != NULL && rows->index != NULL ? rows->index[i / H] : i / H, h = i % H;
     const int64_t n = wrong == ERROR_ROW_SWAPPED ? (row + 1) % N : row;
@@ -228,8 +232,8 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
     if (lse) expected[1].value[i] = m.result;
     if (exact) status = merge_admit(&m, call->arg[ARG_OUT].dtype, n, h, error);
     if (expected[0].sigma != NULL)
-      merge_sigma(&m, contract != NULL ? contract : &plain_contract, call->arg[ARG_OUT].dtype,
-                  expected[0].sigma + i * D, lse && expected[1].sigma != NULL ? expected[1].sigma + i : NULL);
+      merge_sigma(&m, &sums, call->arg[ARG_OUT].dtype, expected[0].sigma + i * D,
+                  lse && expected[1].sigma != NULL ? expected[1].sigma + i : NULL);
   }
   free(memory);
   return status;
