@@ -31,8 +31,9 @@ double outlier_variance(double size, double square, double terms, double lanes) 
   const double alike = accumulation_variance(terms, lanes);
   const double whole = size * size;
   if (!(whole > 0x1p-1000)) return alike;
-  const double outlier = storing_variance(size, ASSAY_F32) / whole * (square / whole);
-  return fmax(alike, (terms / lanes + ceil(log2(lanes))) * outlier);
+  const double rounding = storing_variance(size, ASSAY_F32) / whole;
+  const double combining = lanes > 1 ? 2 * fmax(rounding - f32_variance, 0) : 0;
+  return fmax(alike + combining, (terms / lanes + ceil(log2(lanes))) * rounding * (square / whole));
 }
 
 int cut_bits(assay_dtype dtype) {

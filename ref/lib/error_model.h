@@ -18,9 +18,10 @@ double storing_variance(double value, assay_dtype dtype);
 
 /* Relative to (sum |term|)^2: variance of an f32 sum of `terms` terms on `lanes` running sums. */
 double accumulation_variance(double terms, double lanes);
-/* The same for the sum of these terms, `square` being sum term^2 and `size` sum |term|: not less than what an outlying
- * term brings, which is rounded at the ulp of the whole sum with every later addition of its running sum and with every
- * step in which running sums are combined. */
+/* The same for the sum of these terms, `square` being sum term^2 and `size` sum |term|. Running sums are combined at
+ * the ulp of the whole, and where they are alike those on the way stand as high above a power of two as the whole does:
+ * not less than the ulp says. And not less than what an outlying term brings, which is rounded at the ulp of the whole
+ * with every later addition of its running sum and with every step in which running sums are combined. */
 double outlier_variance(double size, double square, double terms, double lanes);
 /* A sum over `keys` keys of which `terms` are not 0 (adding 0 rounds nothing); the key axis may be split into
  * pieces of keys_per_split, each on pv_lanes running sums. */

@@ -109,6 +109,13 @@ static double drift(const norm *f, const double *x, double mean, bool square, do
   return most;
 }
 
+/* Variance of rounding `value` to f32, relative to its square: what a row's channels have in common is one draw, for
+ * which the binade's mean (f32_variance) is up to half too little. */
+static double of_value(double value) {
+  const double whole = value * value;
+  return whole > 0x1p-1000 ? storing_variance(value, ASSAY_F32) / whole : f32_variance;
+}
+
 /* mean: a sum and a division. factor: the sum of squares, the division, + eps, and 1 / sqrt, which halves what its
  * argument brings. An error of the mean reaches the sum of squares in second order only. */
 static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, const double *x) {
@@ -122,7 +129,7 @@ static norm_error measure_error(const norm *f, const assay_contract *contract, n
       square += x[c] * x[c];
     }
     const double own = drift(f, x, 0, false, lanes), accumulation = outlier_variance(size, square, C, lanes);
-    e.mean = (size * size * accumulation + own * own) / (C * C) + f32_variance * m.mean * m.mean;
+    e.mean = (size * size * accumulation + own * own) / (C * C) + storing_variance(m.mean, ASSAY_F32);
   }
   double size = 0, fourth = 0;
   for (int64_t c = 0; c < f->C; ++c) {
@@ -132,8 +139,8 @@ static norm_error measure_error(const norm *f, const assay_contract *contract, n
   }
   const double accumulation = outlier_variance(size, fourth, C, lanes);
   const double own = mean_square > 0 ? drift(f, x, m.mean, true, lanes) / (mean_square * C) : 0;
-  const double square = accumulation + own * own + f32_variance * (f->kind == NORM_LAYER ? 2 : 1);
-  e.factor = (weight * weight * square + f32_variance) / 4 + function_variance(contract->exp_ulp);
+  const double square = accumulation + own * own + of_value(mean_square) + (f->kind == NORM_LAYER ? f32_variance : 0);
+  e.factor = (weight * weight * square + of_value(root)) / 4 + function_variance(contract->exp_ulp);
   return e;
 }
 
