@@ -123,6 +123,8 @@ refuse 'fuzz: budget without a unit' "--budget: found '60x', allowed: .* 60s" fu
 refuse 'fuzz: negative budget' "--budget: found '-1s'" fuzz gemm --budget -1s
 refuse 'fuzz: unknown device' "--device: found 'tpu', allowed" fuzz gemm --device tpu
 refuse 'fuzz: unknown variant' "--variant: found gemm variant 'x', allowed" fuzz gemm --variant gemm=x --cases 1
+refuse 'fuzz: unknown key' "--where: gemm: found 'D=128', allowed key=value, key one of .*dtype" fuzz gemm --where D=128
+refuse 'fuzz: value out of range' "--where: gemm: M: found" fuzz gemm --where M=0
 refuse 'fuzz: no threads' "--threads: found '0', allowed" fuzz gemm --threads 0
 refuse 'fuzz: seed that is no number' "--seed: found 'x', allowed" fuzz gemm --seed x
 refuse 'fuzz: past failures missing' 'nowhere: cannot read' fuzz gemm --regressions "$work/nowhere" --cases 1

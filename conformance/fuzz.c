@@ -61,9 +61,12 @@ static void read_claims(fuzz *f, const char *rest, int32_t axis, uint8_t *value)
   }
 }
 
-assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
-                       bool (*chosen)(const void *context, const assay_variant *variant), const void *context,
-                       fuzz **made, assay_error *error) {
+static bool is_chosen(const fuzz_choice *choice, const assay_variant *v) {
+  return choice->variant == NULL || choice->variant(choice->context, v);
+}
+
+assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, const fuzz_choice *choice, fuzz **made,
+                       assay_error *error) {
   int32_t splits[3], split_count = 0;
   fuzz *f = calloc(1, sizeof *f);
   *made = f;
@@ -71,8 +74,7 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
   f->seed = seed;
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
-    if (strcmp(v->op, op->name) != 0 || strcmp(v->device, device) != 0 || (chosen != NULL && !chosen(context, v)))
-      continue;
+    if (strcmp(v->op, op->name) != 0 || strcmp(v->device, device) != 0 || !is_chosen(choice, v)) continue;
     const int32_t keys = v->contract.keys_per_split;
     bool known = keys < 2 || keys > 1 << 16;
     for (int32_t k = 0; k < split_count; ++k)
@@ -80,6 +82,7 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
     if (!known && split_count < 3) splits[split_count++] = keys;
   }
   assay_status status = space_make(op, strcmp(device, "simt") != 0, splits, split_count, &f->space, error);
+  if (status == ASSAY_OK) status = space_narrow(&f->space, choice->where, choice->wheres, error);
   if (status == ASSAY_OK && !number_pairs(f)) status = assay_fail(error, ASSAY_ERR_MEMORY, "fuzz: out of memory");
   char axis[32];
   while (f->claim_axes < FUZZ_CLAIM_AXES && case_axis_name(op, f->claim_axes, axis, sizeof axis))
@@ -87,7 +90,7 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
   for (int32_t i = 0; i < assay_variant_count() && status == ASSAY_OK; ++i) {
     const assay_variant *v = assay_variant_at(i);
     uint8_t value[FUZZ_CLAIM_AXES] = {0};
-    if (strcmp(v->op, op->name) == 0 && strcmp(v->device, device) == 0 && (chosen == NULL || chosen(context, v)))
+    if (strcmp(v->op, op->name) == 0 && strcmp(v->device, device) == 0 && is_chosen(choice, v))
       read_claims(f, v->claims, 0, value);
   }
   if (status == ASSAY_OK) return ASSAY_OK;

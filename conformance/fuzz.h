@@ -32,11 +32,18 @@ typedef struct fuzz_counts {
   int64_t claims, claims_judged, paths;
 } fuzz_counts;
 
-/* `device`: cases for simt are smaller. The operator's variants on that device give split sizes and claims;
- * `chosen`: which of them (NULL: all). */
-assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed,
-                       bool (*chosen)(const void *context, const assay_variant *variant), const void *context,
-                       fuzz **made, assay_error *error);
+/* What draws are for: these variants (NULL: all), and these values of some keys alone. */
+typedef struct fuzz_choice {
+  bool (*variant)(const void *context, const assay_variant *variant);
+  const void *context;
+  const char *const *where; /* "key=value"; a key may come again, with another value */
+  int32_t wheres;
+} fuzz_choice;
+
+/* `device`: cases for simt are smaller. The operator's variants on that device give split sizes and claims. Fails where
+ * `choice` names a key or a value that the operator does not have. */
+assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, const fuzz_choice *choice, fuzz **made,
+                       assay_error *error);
 void fuzz_free(fuzz *f);
 /* The next draw. Fails only where no legal case is found at all. */
 assay_status fuzz_next(fuzz *f, fuzz_draw *made, assay_error *error);

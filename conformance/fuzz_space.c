@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "generate_logical.h"
 #include "judge_parts.h"
@@ -199,6 +200,69 @@ void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *t
   } else {
     key_print_real(v, text, size);
   }
+}
+
+/* ---- values asked for -------------------------------------------------------------------------------- */
+
+static void list_axes(const fuzz_space *s, char *text, size_t size) {
+  size_t at = 0;
+  text[0] = '\0';
+  for (int32_t i = 0; i < s->axes && at < size; ++i)
+    at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "", s->axis[i].name);
+}
+
+/* Requests, their lengths, what is new and shared: as the end of a campaign prints them; the first two also as numbers.
+ */
+static assay_status value_by_name(const fuzz_space *s, int32_t axis, const char *text, double *value,
+                                  assay_error *error) {
+  const fuzz_axis *a = &s->axis[axis];
+  char name[64], allowed[512] = "";
+  size_t at = 0;
+  for (int32_t i = 0; i < a->count; ++i) {
+    space_print_value(s, axis, i, name, sizeof name);
+    *value = a->value[i];
+    if (strcmp(name, text) == 0) return ASSAY_OK;
+    if (at < sizeof allowed) at += (size_t)snprintf(allowed + at, sizeof allowed - at, "%s%s", i > 0 ? ", " : "", name);
+  }
+  const double most = a->kind == AXIS_BATCH ? FUZZ_MAX_BATCH : KEY_MAX_LENGTH, least = a->kind == AXIS_BATCH ? 1 : 0;
+  char *end = NULL;
+  *value = strtod(text, &end);
+  const bool number = (a->kind == AXIS_BATCH || a->kind == AXIS_LENGTH) && end != text && *end == '\0';
+  if (number && *value >= least && *value <= most && floor(*value) == *value) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.40s', allowed %s", a->name, text, allowed);
+}
+
+assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t wheres, assay_error *error) {
+  double kept[FUZZ_MAX_AXES][FUZZ_MAX_VALUES];
+  int32_t count[FUZZ_MAX_AXES] = {0};
+  assay_error why = {""};
+  for (int32_t i = 0; i < wheres; ++i) {
+    const size_t n = strcspn(where[i], "=");
+    const int32_t axis = space_axis(s, where[i], n);
+    double value = 0;
+    if (where[i][n] != '=' || axis < 0) {
+      char known[1024];
+      list_axes(s, known, sizeof known);
+      return assay_fail(error, ASSAY_ERR_INPUT, "--where: %s: found '%.60s', allowed key=value, key one of %s",
+                        s->op->name, where[i], known);
+    }
+    const fuzz_axis *a = &s->axis[axis];
+    const char *text = where[i] + n + 1;
+    assay_status status = a->kind == AXIS_KEY ? key_from_text(&a->key, text, false, &value, &why)
+                                              : value_by_name(s, axis, text, &value, &why);
+    if (status == ASSAY_OK && a->kind == AXIS_KEY && !has_value(s->op, &a->key, value))
+      status = assay_fail(&why, ASSAY_ERR_INPUT, "%s: found '%.40s', which this operator does not have", a->name, text);
+    if (status != ASSAY_OK) return assay_fail(error, status, "--where: %s: %s", s->op->name, why.text);
+    if (count[axis] < FUZZ_MAX_VALUES) kept[axis][count[axis]++] = value;
+  }
+  for (int32_t i = 0; i < s->axes; ++i) {
+    fuzz_axis *a = &s->axis[i];
+    if (count[i] == 0) continue;
+    a->count = 0;
+    for (int32_t v = 0; v < count[i]; ++v)
+      add_value(a, kept[i][v]);
+  }
+  return ASSAY_OK;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------- */

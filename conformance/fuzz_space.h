@@ -41,6 +41,8 @@ typedef struct fuzz_space {
 /* `splits`: keys per split of the variants, `split_count` of them, distinct. */
 assay_status space_make(const assay_op *op, bool large, const int32_t *splits, int32_t split_count, fuzz_space *made,
                         assay_error *error);
+/* Keeps, of the axes that "key=value" names, the values named (whether or not they would be tried by themselves). */
+assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t wheres, assay_error *error);
 int32_t space_axis(const fuzz_space *s, const char *name, size_t length);
 void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *text, size_t size);
 /* The case of a choice. `effort` 0, 1, 2: how large it may be. Fails, with the name of what does not fit in front of

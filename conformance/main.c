@@ -39,6 +39,7 @@ static const char usage[] =
     "  assay shrink 'DESCRIPTOR' [-o F.yaml] [--plugin SO] [--shrink-budget S]   a failing case made minimal\n"
     "  assay fuzz OP...          drawn cases: every boundary value, every pair of them, then at random\n"
     "      --budget 60s|5m|1h, --cases N, --seed N; past failures first: --regressions DIR (fixtures/regressions)\n"
+    "      --where KEY=VALUE     draws of this value of a key alone; a key may come again with another value\n"
     "      --device, --variant, --plugin, --jsonl, --junit, --ledger, --workers, --deadline, --in-process as for run\n"
     "  assay replay 'DESCRIPTOR' [--in-process] [--plugin SO]   one case again, as printed with a failure\n"
     "      --dump DIR            its tensors, expectation and sigma as .npy files\n"

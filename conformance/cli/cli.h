@@ -21,6 +21,7 @@ typedef struct cli_options {
   cli_list plugins;  /* --plugin SO */
   cli_list variants; /* --variant op=name */
   cli_list filters;  /* --filter TEXT: all must occur in suite/section/name */
+  cli_list where;    /* --where key=value */
   const char *device, *section, *jsonl, *junit;
   bool device_given, in_process, seed_given, markdown, peers;
   uint64_t seed;

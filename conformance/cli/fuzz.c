@@ -341,7 +341,8 @@ static assay_status choose_ops(campaign *c, assay_error *error) {
     }
     if (c->variants[c->ops] == 0)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "fuzz: %s has no variant on device %s", op->name, o->device);
-    const assay_status status = fuzz_make(op, o->device, o->seed, variant_wanted, o, &c->fuzz[c->ops], error);
+    const fuzz_choice choice = {variant_wanted, o, o->where.item, o->where.count};
+    const assay_status status = fuzz_make(op, o->device, o->seed, &choice, &c->fuzz[c->ops], error);
     if (status != ASSAY_OK) return status;
     ++c->ops;
   }
@@ -396,10 +397,11 @@ int cli_fuzz_command(int argc, char **argv) {
   assay_device_info info;
   campaign *c = calloc(1, sizeof *c);
   memset(&info, 0, sizeof info);
-  assay_status status = cli_parse(argc, argv,
-                                  "--budget --cases --device --variant --seed --jsonl --junit --plugin --regressions "
-                                  "--ledger --workers --threads --deadline --in-process",
-                                  &options, &error);
+  assay_status status =
+      cli_parse(argc, argv,
+                "--budget --cases --where --device --variant --seed --jsonl --junit --plugin --regressions "
+                "--ledger --workers --threads --deadline --in-process",
+                &options, &error);
   if (c == NULL) return cli_leave(ASSAY_ERR_MEMORY, &error);
   c->options = &options;
   c->current_variant = -1;

@@ -103,6 +103,9 @@ static assay_status on_shrink_budget(cli_options *o, const char *name, const cha
 static assay_status on_filter(cli_options *o, const char *name, const char *value, assay_error *error) {
   return push(&o->filters, name, value, error);
 }
+static assay_status on_where(cli_options *o, const char *name, const char *value, assay_error *error) {
+  return push(&o->where, name, value, error);
+}
 static assay_status on_plugin(cli_options *o, const char *name, const char *value, assay_error *error) {
   return push(&o->plugins, name, value, error);
 }
@@ -219,6 +222,7 @@ static const option_row rows[] = {
     {"--shrink", true, on_shrink},
     {"--shrink-budget", true, on_shrink_budget},
     {"--budget", true, on_budget},
+    {"--where", true, on_where},
     {"--cases", true, on_cases},
     {"--regressions", true, on_regressions},
     {"--ledger", true, on_ledger},

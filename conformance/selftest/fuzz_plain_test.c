@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/fuzz.h"
 #include "conformance/judge.h"
@@ -9,11 +10,13 @@
 #include "fake.h"
 #include "fake_plain.h"
 
+static const fuzz_choice anything = {.wheres = 0};
+
 static fuzz *make(const assay_op *op) {
   fuzz *f = NULL;
   assay_error error = {""};
   plain_register();
-  cr_assert_eq(fuzz_make(op, "simt", 5, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(fuzz_make(op, "simt", 5, &anything, &f, &error), ASSAY_OK, "%s", error.text);
   return f;
 }
 
@@ -105,7 +108,7 @@ Test(fuzz_plain, large_ones_are_paid_for, .timeout = 120) {
   assay_error error = {""};
   double cost = 0, first = 0, largest = 0;
   enum { DRAWS = 3000, BEGIN = 40 };
-  cr_assert_eq(fuzz_make(&plain_mix_op, "cuda", 5, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(fuzz_make(&plain_mix_op, "cuda", 5, &anything, &f, &error), ASSAY_OK, "%s", error.text);
   for (int i = 0; i < DRAWS; ++i) {
     cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
     cost += made.cost_ms;
@@ -117,4 +120,82 @@ Test(fuzz_plain, large_ones_are_paid_for, .timeout = 120) {
               largest);
   cr_expect_gt(largest, 10.0, "none is large");
   cr_expect_lt(cost / DRAWS, 1.6, "%g ms a draw", cost / DRAWS);
+}
+
+/* ---- values asked for -------------------------------------------------------------------------------- */
+
+static const char *refusal(const assay_op *op, const char *where) {
+  static assay_error error;
+  fuzz *f = NULL;
+  const fuzz_choice choice = {.where = &where, .wheres = 1};
+  plain_register();
+  error.text[0] = '\0';
+  cr_expect_eq(fuzz_make(op, "simt", 5, &choice, &f, &error), ASSAY_ERR_INPUT, "%s", where);
+  cr_expect(f == NULL);
+  return error.text;
+}
+
+Test(fuzz_plain, only_the_values_asked_for) {
+  static const char *const where[] = {"N=77", "dtype=bf16", "dtype=f32", "tier=calibrated", "N=77", "N=3"};
+  const fuzz_choice choice = {.where = where, .wheres = 6};
+  fuzz *f = NULL;
+  fuzz_draw made = {0};
+  fuzz_counts n;
+  assay_error error = {""};
+  int32_t found[2][2] = {{0}};
+  plain_register();
+  cr_assert_eq(fuzz_make(&plain_mix_op, "simt", 5, &choice, &f, &error), ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < 400; ++i) {
+    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
+    const assay_case *one = &made.one;
+    cr_assert(one->dim[0] == 77 || one->dim[0] == 3, "N = %d", (int)one->dim[0]);
+    cr_assert(one->dtype == ASSAY_BF16 || one->dtype == ASSAY_F32);
+    cr_assert_eq(one->tier, TIER_CALIBRATED);
+    ++found[one->dim[0] == 77][one->dtype == ASSAY_F32];
+    fuzz_judged(f, &made);
+  }
+  cr_expect(found[0][0] > 20 && found[0][1] > 20 && found[1][0] > 20 && found[1][1] > 20);
+  fuzz_count(f, &n);
+  cr_expect_eq(n.values, n.values_judged, "%d of %d", (int)n.values_judged, (int)n.values);
+  fuzz_free(f);
+}
+
+Test(fuzz_plain, requests_asked_for) {
+  static const char *const where[] = {"batch=6", "kv_len=37", "mode=decode", "block_size=16"};
+  const fuzz_choice choice = {.where = where, .wheres = 4};
+  fuzz *f = NULL;
+  fuzz_draw made = {0};
+  assay_error error = {""};
+  plain_register();
+  cr_assert_eq(fuzz_make(&plain_append_op, "simt", 5, &choice, &f, &error), ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < 100; ++i) {
+    bool any = false;
+    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
+    for (int32_t b = 0; b < made.one.batch; ++b)
+      any = any || made.one.kv_len[b] == 37;
+    cr_assert(made.one.batch == 6 && made.one.mode == MODE_DECODE && any);
+  }
+  fuzz_free(f);
+}
+
+Test(fuzz_plain, what_cannot_be_asked_for) {
+  static const char *const wrong[][2] = {
+      {"width=3", "--where: fake_mix: found 'width=3', allowed key=value, key one of "},
+      {"N", "--where: fake_mix: found 'N', allowed key=value"},
+      {"=3", "found '=3', allowed key=value"},
+      {"section=edge", "found 'section=edge', allowed key=value"},
+      {"N=0", "--where: fake_mix: N: found"},
+      {"N=many", "--where: fake_mix: N: found"},
+      {"dtype=f8", "--where: fake_mix: dtype: found"},
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    const char *text = refusal(&plain_mix_op, wrong[i][0]);
+    cr_expect(strstr(text, wrong[i][1]) != NULL, "%s: %s", wrong[i][0], text);
+  }
+  const char *text = refusal(&plain_code_op, "tier=exact");
+  cr_expect(strstr(text, "tier: found 'exact'") != NULL, "%s", text);
+  text = refusal(&plain_append_op, "batch=9");
+  cr_expect(strstr(text, "batch: found '9', allowed 1, 2, 3, 4, 8") != NULL, "%s", text);
+  text = refusal(&plain_append_op, "new=2");
+  cr_expect(strstr(text, "new: found '2', allowed implied, 1, all, half, block, 0") != NULL, "%s", text);
 }

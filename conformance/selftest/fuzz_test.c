@@ -7,11 +7,13 @@
 #include "conformance/fuzz.h"
 #include "fake.h"
 
+static const fuzz_choice anything = {.wheres = 0};
+
 static fuzz *make(uint64_t seed) {
   fuzz *f = NULL;
   assay_error error = {""};
   fake_register();
-  cr_assert_eq(fuzz_make(&fake_op, fake_variant.device, seed, NULL, NULL, &f, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(fuzz_make(&fake_op, fake_variant.device, seed, &anything, &f, &error), ASSAY_OK, "%s", error.text);
   return f;
 }
 

@@ -175,7 +175,8 @@ Test(error_model, sums_just_above_a_power_of_two) {
       model += outlier_variance(size, square, LANES, LANES);
     }
     cr_expect(misses < 1.15 * model && misses > 0.35 * model, "%g: %g, model %g", wanted[above], misses, model);
-    cr_expect(above == 0 ? model > 1.8 * formula : model == formula, "%g: %g, formula %g", wanted[above], model, formula);
+    cr_expect(above == 0 ? model > 1.8 * formula : model == formula, "%g: %g, formula %g", wanted[above], model,
+              formula);
   }
 }
 
