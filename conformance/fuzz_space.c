@@ -224,12 +224,14 @@ static assay_status value_by_name(const fuzz_space *s, int32_t axis, const char 
     if (strcmp(name, text) == 0) return ASSAY_OK;
     if (at < sizeof allowed) at += (size_t)snprintf(allowed + at, sizeof allowed - at, "%s%s", i > 0 ? ", " : "", name);
   }
-  const double most = a->kind == AXIS_BATCH ? FUZZ_MAX_BATCH : KEY_MAX_LENGTH, least = a->kind == AXIS_BATCH ? 1 : 0;
+  if (a->kind != AXIS_BATCH && a->kind != AXIS_LENGTH)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.40s', allowed %s", a->name, text, allowed);
+  const int32_t least = a->kind == AXIS_BATCH ? 1 : 0, most = a->kind == AXIS_BATCH ? FUZZ_MAX_BATCH : KEY_MAX_LENGTH;
   char *end = NULL;
   *value = strtod(text, &end);
-  const bool number = (a->kind == AXIS_BATCH || a->kind == AXIS_LENGTH) && end != text && *end == '\0';
-  if (number && *value >= least && *value <= most && floor(*value) == *value) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.40s', allowed %s", a->name, text, allowed);
+  if (end != text && *end == '\0' && *value >= least && *value <= most && floor(*value) == *value) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.40s', allowed an integer from %d to %d, or one of %s",
+                    a->name, text, least, most, allowed);
 }
 
 assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t wheres, assay_error *error) {

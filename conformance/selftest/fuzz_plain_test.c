@@ -195,7 +195,8 @@ Test(fuzz_plain, what_cannot_be_asked_for) {
   const char *text = refusal(&plain_code_op, "tier=exact");
   cr_expect(strstr(text, "tier: found 'exact'") != NULL, "%s", text);
   text = refusal(&plain_append_op, "batch=9");
-  cr_expect(strstr(text, "batch: found '9', allowed 1, 2, 3, 4, 8") != NULL, "%s", text);
+  cr_expect(strstr(text, "batch: found '9', allowed an integer from 1 to 8, or one of 1, 2, 3, 4, 8") != NULL, "%s",
+            text);
   text = refusal(&plain_append_op, "new=2");
   cr_expect(strstr(text, "new: found '2', allowed implied, 1, all, half, block, 0") != NULL, "%s", text);
 }
