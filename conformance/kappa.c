@@ -7,15 +7,20 @@
  * From 16 elements on (as their variances weigh: tier2.h) f32 has a limit of its own where every step is IEEE
  * arithmetic. Approximate functions err less on simt than on a GPU, and a library's sums are seen on a GPU alone: one
  * limit there, but for lm_head and merge_states, whose few elements would set one for all that is too wide; theirs are
- * 1.5 times `clean`, the most that calibration.sh allows.
+ * at most 1.5 times `clean`, which is what calibration.sh allows.
  *
  * Runs, on simt: `ci/calibration.sh BUILD 1 2 … 24`: the suites with 24 seeds (of them 23 where a suite could not be
  * drawn with one), for both attentions 120,000 drawn cases (assay fuzz, seed 11), three variants of each, and 90,000
  * drawn cases of seed 905; for the others 28,680 drawn cases of seed 41. Then 100,000 drawn cases of all operators with
- * each of the seeds 2026 and 41, and the suites with seed 1: limits for 16 elements and more are from these alone (and
- * uclip_norm: 20,000 of seed 5; mmha: 15,000 of seed 9). `clean` is the largest that was seen, `rms` is `clean` over
- * 0.80, rounded. Operators without rows are exact in every tier, or have too few means that are not. Below 8 elements
- * of 16 bits there are too few clean rows for a limit of their own. What counts as how many elements: docs/judging.md.
+ * each of the seeds 2026 and 41. Then in f32 alone (--where dtype=f32 --where tier=calibrated), where tails are
+ * longest: 321,971 of the norms (seed 31), 454,656 of all others (seed 32), and 35,378 of gemm and lm_head once more
+ * (seed 32) after their model was mended, and the suite of merge_states with 24 seeds, for the same reason; f32 limits
+ * for 16 elements are from these last runs and the past failures alone.
+ *
+ * `clean` is the largest that was seen, `rms` is `clean` over 0.80, rounded. rms_norm, add_rms_norm and qk_norm, and
+ * both layer norms, are one arithmetic: the largest of any of them counts, to at most 1.5 times their own. Operators
+ * without rows are exact in every tier, or have too few means that are not. Below 8 elements of 16 bits there are too
+ * few clean rows for a limit of their own. What counts as how many elements: docs/judging.md.
  */
 #include "kappa.h"
 
@@ -27,66 +32,66 @@
 const kappa_limit kappa_table[] = {
     {"gate_attention", false, 8, 2.16, 1.73},
     {"gate_attention", false, 1024, 1.93, 1.54},
-    {"gate_attention", true, 1, 3.93, 3.14},
+    {"gate_attention", true, 1, 4.01, 3.21},
     {"gate_attention", true, 1024, 1.39, 1.11},
     {"softmax_attention", false, 8, 2.16, 1.73},
     {"softmax_attention", false, 1024, 1.88, 1.50},
-    {"softmax_attention", true, 1, 3.69, 2.95},
+    {"softmax_attention", true, 1, 3.86, 3.09},
     {"softmax_attention", true, 1024, 1.38, 1.10},
     {"add_layer_norm", false, 8, 2.43, 1.94},
-    {"add_layer_norm", true, 1, 5.74, 4.59},
+    {"add_layer_norm", true, 1, 5.50, 4.59},
     {"add_layer_norm", true, 16, 5.05, 4.04},
     {"add_rms_norm", false, 8, 1.25, 1.00},
-    {"add_rms_norm", true, 1, 3.09, 2.47},
-    {"add_rms_norm", true, 16, 2.19, 1.75},
+    {"add_rms_norm", true, 1, 3.95, 3.16},
+    {"add_rms_norm", true, 16, 2.83, 1.89},
     {"add_uclip_norm", false, 8, 1.25, 1.00},
-    {"add_uclip_norm", true, 1, 3.23, 2.58},
-    {"add_uclip_norm", true, 16, 2.04, 1.63},
+    {"add_uclip_norm", true, 1, 3.47, 2.78},
+    {"add_uclip_norm", true, 16, 2.15, 1.72},
     {"attention_append", false, 8, 2.16, 1.73},
-    {"attention_append", true, 1, 3.89, 3.11},
+    {"attention_append", true, 1, 4.15, 3.32},
     {"bias_gelu_new", false, 8, 2.16, 1.73},
-    {"bias_gelu_new", true, 1, 3.39, 2.71},
+    {"bias_gelu_new", true, 1, 3.59, 2.87},
     {"bias_residual", false, 8, 2.16, 1.73},
     {"bias_residual", true, 1, 3.06, 2.45},
-    {"bias_residual", true, 16, 1.93, 1.54},
+    {"bias_residual", true, 16, 2.07, 1.66},
     {"embedding", false, 8, 2.16, 1.73},
     {"embedding", true, 1, 2.16, 1.73},
-    {"embedding", true, 16, 1.86, 1.49},
+    {"embedding", true, 16, 2.12, 1.70},
     {"gate_reduce", false, 8, 2.16, 1.73},
-    {"gate_reduce", true, 1, 3.59, 2.87},
-    {"gate_reduce", true, 16, 1.73, 1.38},
+    {"gate_reduce", true, 1, 4.36, 3.49},
+    {"gate_reduce", true, 16, 1.84, 1.47},
     {"gemm", false, 8, 2.15, 1.72},
-    {"gemm", true, 1, 4.30, 3.44},
+    {"gemm", true, 1, 5.11, 4.09},
     {"layer_norm", false, 8, 2.30, 1.84},
-    {"layer_norm", true, 1, 4.59, 3.67},
-    {"layer_norm", true, 16, 4.55, 3.64},
+    {"layer_norm", true, 1, 5.37, 3.67},
+    {"layer_norm", true, 16, 5.05, 3.81},
     {"lm_head", false, 8, 2.16, 1.73},
     {"lm_head", true, 1, 4.83, 3.86},
-    {"lm_head", true, 16, 2.84, 1.90},
+    {"lm_head", true, 16, 2.84, 2.22},
     {"merge_states", false, 8, 2.16, 1.73},
-    {"merge_states", true, 1, 4.99, 3.99},
-    {"merge_states", true, 16, 2.06, 1.38},
+    {"merge_states", true, 1, 3.97, 2.65},
+    {"merge_states", true, 16, 2.07, 1.38},
     {"mmha", false, 8, 2.15, 1.72},
     {"mmha", true, 1, 3.98, 3.18},
-    {"post_attn_pre_mlp_uclip", true, 1, 3.55, 2.84},
-    {"post_attn_pre_mlp_uclip", true, 16, 2.05, 1.64},
+    {"post_attn_pre_mlp_uclip", true, 1, 4.22, 3.38},
+    {"post_attn_pre_mlp_uclip", true, 16, 2.24, 1.79},
     {"qk_norm", false, 8, 1.25, 1.00},
-    {"qk_norm", true, 1, 3.06, 2.45},
-    {"qk_norm", true, 16, 2.19, 1.75},
+    {"qk_norm", true, 1, 3.61, 2.41},
+    {"qk_norm", true, 16, 2.92, 2.01},
     {"reglu", false, 8, 2.16, 1.73},
     {"reglu", true, 1, 2.16, 1.73},
-    {"reglu", true, 16, 1.55, 1.24},
+    {"reglu", true, 16, 1.68, 1.34},
     {"rms_norm", false, 8, 1.25, 1.00},
-    {"rms_norm", true, 1, 3.23, 2.58},
-    {"rms_norm", true, 16, 2.26, 1.81},
+    {"rms_norm", true, 1, 3.93, 2.62},
+    {"rms_norm", true, 16, 2.92, 2.34},
     {"rope", false, 8, 2.16, 1.73},
-    {"rope", true, 1, 3.30, 2.64},
-    {"rope", true, 16, 1.81, 1.45},
+    {"rope", true, 1, 3.43, 2.74},
+    {"rope", true, 16, 2.03, 1.62},
     {"swiglu", false, 8, 2.16, 1.73},
-    {"swiglu", true, 1, 1.79, 1.43},
+    {"swiglu", true, 1, 1.83, 1.46},
     {"uclip_norm", false, 8, 1.25, 1.00},
-    {"uclip_norm", true, 1, 3.08, 2.46},
-    {"uclip_norm", true, 16, 2.09, 1.67},
+    {"uclip_norm", true, 1, 3.47, 2.78},
+    {"uclip_norm", true, 16, 2.12, 1.70},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},

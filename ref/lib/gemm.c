@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 
@@ -43,17 +44,29 @@ gemm_sum gemm_walk(const double *a, const double *b, int64_t K) {
   return s;
 }
 
+/* What an addition rounds that has the largest term in its sum: at that term's ulp, or the whole sum's where that term
+ * is most of it; one draw again and again, for which the mean over a binade is up to half too little. */
+static double largest_rounded(const gemm_sum *s) {
+  const double ulp = assay_ulp(sqrt(s->largest), ASSAY_F32), whole = assay_ulp(s->sum, ASSAY_F32);
+  const double coarse = s->sum * s->sum < 4 * s->largest && whole > ulp ? whole : ulp;
+  return fmax(f32_variance * s->largest, coarse * coarse / 12);
+}
+
 /* Every addition rounds a running sum. On one lane, in the order as the terms stand: ulp(S_k)^2 / 12 each. On l lanes,
  * and for other orders: as the mean over all orders, f32_variance · chain · ((S^2 - Q) / (3 l) + Q / 2) with Q = sum
  * x^2, and as much again of the largest term, which may come first. The larger counts. Lanes are combined in log2 l
- * levels: Q each, as long as terms differ in sign, and at most 2 S^2. */
+ * levels: Q each, as long as terms differ in sign, and at most 2 S^2. In Q the largest term counts with its ulp, and
+ * what is beyond Q with that of the sum. */
 double gemm_variance(const gemm_sum *s, const assay_contract *contract, const double *a, const double *b, int64_t K,
                      assay_dtype dtype) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, chain = (double)K / lanes;
   const double Q = s->square, beyond = s->sum * s->sum > Q ? s->sum * s->sum - Q : 0;
   const double standing = s->walk * 0x1p-46 / 12 / (lanes * lanes);
-  const double shuffled = f32_variance * (chain + 1) * (beyond / (3 * lanes) + Q / 2 + s->largest / 2);
-  const double combined = lanes > 1 ? f32_variance * (ceil(log2(lanes)) * Q + 2 * beyond) : 0;
+  const double heavy = largest_rounded(s), terms = f32_variance * (Q - s->largest) + heavy;
+  const double shuffled = (chain + 1) * (f32_variance * beyond / (3 * lanes) + terms / 2 + heavy / 2);
+  const double level =
+      s->sum * s->sum > Q ? fmax(f32_variance, storing_variance(s->sum, ASSAY_F32) / (s->sum * s->sum)) : 0;
+  const double combined = lanes > 1 ? ceil(log2(lanes)) * terms + 2 * level * beyond : 0;
   double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
   if (contract->cut > 0 && cut_bits(dtype) > 0) {
     const double top = cut_top(a, b, K, dtype);
