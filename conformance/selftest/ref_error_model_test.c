@@ -8,6 +8,7 @@
 #include "core/rng.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/gemm.h"
+#include "ref/lib/gemm.h"
 
 enum { MOST = 2000 };
 static const double kappa = 7;
@@ -178,6 +179,37 @@ Test(error_model, sums_just_above_a_power_of_two) {
     cr_expect(above == 0 ? model > 1.8 * formula : model == formula, "%g: %g, formula %g", wanted[above], model,
               formula);
   }
+}
+
+/* One product is nearly all of a dot product on 32 lanes: whatever is added to it rounds at its ulp, which is twice as
+ * much of it just above a power of two as just below. */
+Test(error_model, largest_product_just_above_a_power_of_two) {
+  enum { LANES = 32, K = 128, TURNS = 2000 };
+  const assay_contract contract = {.lanes = LANES};
+  const double large[] = {1.02, 1.96};
+  double relative[2];
+  for (int above = 0; above < 2; ++above) {
+    double misses = 0, model = 0;
+    for (int turn = 0; turn < TURNS; ++turn) {
+      double x[K], one[K];
+      float lane[LANES] = {0};
+      assay_rng_normals((uint64_t)turn, 11, x, K);
+      for (int k = 0; k < K; ++k) {
+        x[k] = stored(k == turn % K ? large[above] : 1e-3 * x[k]);
+        one[k] = 1;
+        lane[k / 4 % LANES] += (float)x[k];
+      }
+      for (int apart = LANES / 2; apart > 0; apart /= 2)
+        for (int i = 0; i < apart; ++i)
+          lane[i] += lane[i + apart];
+      const gemm_sum s = gemm_walk(x, one, K);
+      misses += ((double)lane[0] - s.sum) * ((double)lane[0] - s.sum);
+      model += gemm_variance(&s, &contract, x, one, K, ASSAY_F32);
+    }
+    cr_expect(misses < 1.15 * model && misses > 0.3 * model, "%g: %g, model %g", large[above], misses, model);
+    relative[above] = model / (large[above] * large[above]);
+  }
+  cr_expect(relative[0] > 1.8 * relative[1], "%g, %g", relative[0], relative[1]);
 }
 
 /* Whole numbers below 2^24, and equal terms among others, are no reason for a wider limit. */
