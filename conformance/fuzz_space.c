@@ -254,8 +254,10 @@ assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t where
                                               : value_by_name(s, axis, text, &value, &why);
     if (status == ASSAY_OK && a->kind == AXIS_KEY && !has_value(s->op, &a->key, value))
       status = assay_fail(&why, ASSAY_ERR_INPUT, "%s: found '%.40s', which this operator does not have", a->name, text);
+    if (status == ASSAY_OK && count[axis] == FUZZ_MAX_VALUES)
+      status = assay_fail(&why, ASSAY_ERR_INPUT, "%s: given more than %d times", a->name, FUZZ_MAX_VALUES);
     if (status != ASSAY_OK) return assay_fail(error, status, "--where: %s: %s", s->op->name, why.text);
-    if (count[axis] < FUZZ_MAX_VALUES) kept[axis][count[axis]++] = value;
+    kept[axis][count[axis]++] = value;
   }
   for (int32_t i = 0; i < s->axes; ++i) {
     fuzz_axis *a = &s->axis[i];

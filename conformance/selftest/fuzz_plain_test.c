@@ -197,6 +197,14 @@ Test(fuzz_plain, what_cannot_be_asked_for) {
   text = refusal(&plain_append_op, "batch=9");
   cr_expect(strstr(text, "batch: found '9', allowed an integer from 1 to 8, or one of 1, 2, 3, 4, 8") != NULL, "%s",
             text);
+  const char *many[FUZZ_MAX_VALUES + 1];
+  for (int i = 0; i <= FUZZ_MAX_VALUES; ++i)
+    many[i] = "N=5";
+  const fuzz_choice choice = {.where = many, .wheres = FUZZ_MAX_VALUES + 1};
+  assay_error error = {""};
+  fuzz *f = NULL;
+  cr_expect(fuzz_make(&plain_mix_op, "simt", 5, &choice, &f, &error) == ASSAY_ERR_INPUT && f == NULL);
+  cr_expect(strstr(error.text, "N: given more than 32 times") != NULL, "%s", error.text);
   text = refusal(&plain_append_op, "new=2");
   cr_expect(strstr(text, "new: found '2', allowed implied, 1, all, half, block, 0") != NULL, "%s", text);
 }
