@@ -14,8 +14,8 @@
  * drawn cases of seed 905; for the others 28,680 drawn cases of seed 41. Then 100,000 drawn cases of all operators with
  * each of the seeds 2026 and 41. Then in f32 alone (--where dtype=f32 --where tier=calibrated), where tails are
  * longest: 321,971 of the norms (seed 31), 454,656 of all others (seed 32), and 35,378 of gemm and lm_head once more
- * (seed 32) after their model was mended, and the suite of merge_states with 24 seeds, for the same reason; f32 limits
- * for 16 elements are from these last runs and the past failures alone.
+ * (seed 32) after their model was mended, and the suite of merge_states with 24 seeds, for the same reason, and 138,493
+ * of all (seed 51); f32 limits for 16 elements are from these last runs and the past failures alone.
  *
  * `clean` is the largest that was seen, `rms` is `clean` over 0.80, rounded. rms_norm, add_rms_norm and qk_norm, and
  * both layer norms, are one arithmetic: the largest of any of them counts, to at most 1.5 times their own. Operators
@@ -58,7 +58,7 @@ const kappa_limit kappa_table[] = {
     {"embedding", true, 1, 2.16, 1.73},
     {"embedding", true, 16, 2.12, 1.70},
     {"gate_reduce", false, 8, 2.16, 1.73},
-    {"gate_reduce", true, 1, 4.36, 3.49},
+    {"gate_reduce", true, 1, 4.66, 3.73},
     {"gate_reduce", true, 16, 1.84, 1.47},
     {"gemm", false, 8, 2.15, 1.72},
     {"gemm", true, 1, 5.11, 4.09},
@@ -72,7 +72,7 @@ const kappa_limit kappa_table[] = {
     {"merge_states", true, 1, 3.97, 2.65},
     {"merge_states", true, 16, 2.07, 1.38},
     {"mmha", false, 8, 2.15, 1.72},
-    {"mmha", true, 1, 3.98, 3.18},
+    {"mmha", true, 1, 4.13, 3.30},
     {"post_attn_pre_mlp_uclip", true, 1, 4.22, 3.38},
     {"post_attn_pre_mlp_uclip", true, 16, 2.24, 1.79},
     {"qk_norm", false, 8, 1.25, 1.00},
@@ -86,12 +86,12 @@ const kappa_limit kappa_table[] = {
     {"rms_norm", true, 16, 2.92, 2.34},
     {"rope", false, 8, 2.16, 1.73},
     {"rope", true, 1, 3.43, 2.74},
-    {"rope", true, 16, 2.03, 1.62},
+    {"rope", true, 16, 2.16, 1.73},
     {"swiglu", false, 8, 2.16, 1.73},
     {"swiglu", true, 1, 1.83, 1.46},
     {"uclip_norm", false, 8, 1.25, 1.00},
     {"uclip_norm", true, 1, 3.47, 2.78},
-    {"uclip_norm", true, 16, 2.12, 1.70},
+    {"uclip_norm", true, 16, 2.16, 1.73},
     {NULL, false, 1, 7.00, 0},
     {NULL, false, 2, 5.00, 0},
     {NULL, false, 4, 3.80, 0},
