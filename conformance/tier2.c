@@ -34,9 +34,12 @@ void tier2_add(tier2_sums *sums, const tier2_sums *more) {
 /* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
  * Where a quarter of the variance or more is not its own (a score that cancels, under one key; a weight that was
  * rounded to 16 bits), one error moves all elements together as it does in f32: by sqrt(3) of its part, which is
- * sqrt(1.5) of all at a quarter. */
+ * sqrt(1.5) of all at a quarter. So it does where the elements that are not known exactly have less than a twelfth,
+ * which is what an ulp for sigma leaves: what is more than an ulp is the error in f32 (a row's value that cancels
+ * against its bias), whatever the exact ones would round. */
 static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
-  return sums->own2 < 0.75 * sums->sigma2 ? ASSAY_F32 : dtype;
+  const bool shared = sums->own2 < 0.75 * sums->sigma2, coarse = sums->open2 < 0.08 * sums->sigma2;
+  return shared || coarse ? ASSAY_F32 : dtype;
 }
 
 static double worth(const tier2_sums *sums) {

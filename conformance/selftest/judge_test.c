@@ -304,6 +304,24 @@ Test(judge, a_mean_is_worth_its_variances) {
   cr_expect_neq(kappa_row("rms_norm", ASSAY_F32, 1), kappa_row("rms_norm", ASSAY_F32, 128));
 }
 
+/* One value cancels against its bias, and its error in f32 is above its ulp; all others are known exactly. */
+Test(judge, a_cancelled_value_among_exact_ones_is_a_single_draw) {
+  const double ulps[] = {0.9, 1, 1.2, 5};
+  for (int i = 0; i < 4; ++i) {
+    tier2_sums sums = {0};
+    int32_t row;
+    double seen;
+    for (int c = 0; c < 63; ++c) {
+      const double value = c == 7 ? 0x1.7p-17 : 1, sigma = c == 7 ? ulps[i] * assay_ulp(value, ASSAY_BF16) : 0;
+      tier2_note(&sums, 2.2 * sigma, sigma, value, ASSAY_BF16);
+    }
+    const double ratio = tier2_mean(&sums, "layer_norm", ASSAY_BF16, sums.count, 0, &row, &seen);
+    cr_expect(fabs(seen - 2.2) < 1e-6 && ratio > 0, "%g", seen);
+    const bool wide = ulps[i] < 1 || ulps[i] > 1; /* an ulp for sigma: off by one or none, which is narrow */
+    cr_expect_eq(row, kappa_row("layer_norm", wide ? ASSAY_F32 : ASSAY_BF16, wide ? 1 : 63), "%g ulp", ulps[i]);
+  }
+}
+
 /* Elements that are known exactly say nothing of how the few others scatter: three that share most of their error have
  * the limit of a single draw; three that are off by an ulp or not keep that of rows. */
 Test(judge, a_row_of_which_most_is_exact_is_worth_the_rest) {
