@@ -19,6 +19,15 @@ void tier2_note(tier2_sums *sums, double error, double sigma, double value, assa
   sums->sigma4 += sigma * sigma * sigma * sigma;
   sums->own2 += ulp * ulp / 12;
   if (sigma > 0) sums->open2 += ulp * ulp / 12;
+  /* What is off by one ulp or none has just that for sigma (norm_store of the references); or half of it, downwards
+   * from a power of two. */
+  int exponent;
+  const double step = fabs(frexp(value, &exponent)) > 0.5 || !(sigma < ulp) ? ulp : ulp / 2;
+  const bool stepped = !(sigma < step || sigma > step);
+  if (sigma > 0 && !stepped) {
+    sums->free2 += sigma * sigma;
+    sums->free_own2 += ulp * ulp / 12;
+  }
   ++sums->count;
 }
 
@@ -28,17 +37,19 @@ void tier2_add(tier2_sums *sums, const tier2_sums *more) {
   sums->sigma4 += more->sigma4;
   sums->own2 += more->own2;
   sums->open2 += more->open2;
+  sums->free2 += more->free2;
+  sums->free_own2 += more->free_own2;
   sums->count += more->count;
 }
 
 /* The limits of 16-bit outputs are for means that their own rounding makes: many errors, independent of each other.
  * Where a quarter of the variance or more is not its own (a score that cancels, under one key; a weight that was
  * rounded to 16 bits), one error moves all elements together as it does in f32: by sqrt(3) of its part, which is
- * sqrt(1.5) of all at a quarter. So it does where the elements that are not known exactly have less than a twelfth,
- * which is what an ulp for sigma leaves: what is more than an ulp is the error in f32 (a row's value that cancels
- * against its bias), whatever the exact ones would round. */
+ * sqrt(1.5) of all at a quarter. So it does where this is true of the elements that have most of the variance, the
+ * others being known exactly (a row's value that cancels against its bias): what those would round is no part of it. */
 static assay_dtype scatters_as(const tier2_sums *sums, assay_dtype dtype) {
-  const bool shared = sums->own2 < 0.75 * sums->sigma2, coarse = sums->open2 < 0.08 * sums->sigma2;
+  const bool shared = sums->own2 < 0.75 * sums->sigma2;
+  const bool coarse = sums->free2 > 0.5 * sums->sigma2 && sums->free_own2 < 0.75 * sums->free2;
   return shared || coarse ? ASSAY_F32 : dtype;
 }
 

@@ -10,6 +10,7 @@
 typedef struct tier2_sums {
   double error2, sigma2, own2; /* own2: of sigma2, what the output's own rounding is at most */
   double open2;                /* own2 of the elements that are not known exactly */
+  double free2, free_own2;     /* sigma2 and own2 of those of them that are not just off by one ulp or none */
   double sigma4;
   int64_t count;
 } tier2_sums;
