@@ -61,7 +61,7 @@ plugin() {
 # remove FILE N ID: a copy of gpu/ without the Nth barrier or fence of gpu/FILE. Says the line it stood in.
 remove() {
   local file=$1 nth=$2 id=$3
-  rm -rf "${work:?}/$id"
+  rm -rf "${work:?}/$id" "$work/$id".*
   mkdir -p "$work/$id"
   cp -r gpu "$work/$id/gpu"
   awk -v nth="$nth" -v line="$work/$id/line" '
@@ -98,31 +98,44 @@ race() {
   return 1
 }
 
+# removed FILE ID OP...: what the first of the operators says that shows a race without the barrier or fence, on one line.
+removed() {
+  local file=$1 id=$2 op what
+  shift 2
+  for op in "$@"; do race "$op" "$id" && break; done
+  what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
+  if [ -z "$what" ]; then
+    printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
+    tail -n 3 "$work/$id.out1"
+    return 1
+  elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
+    printf 'races: %s:%s: two runs differ: %s\n' "$file" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
+    return 1
+  fi
+  printf 'races: %s:%s removed: %s cases, first: %s\n' "$file" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"
+}
+
+# As many at once as there are cores; said in their order.
 races() {
-  local file op ops nth id failed=0 count=0 what
+  local file nth id failed=0 ops ids=()
   for file in $(cd gpu && grep -lE '__(syncthreads|syncwarp|threadfence)\(\);' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
     # What is in lib/ is shown by the first of the operators that include it.
-    ops=$(users "$file")
+    mapfile -t ops < <(users "$file")
     for ((nth = 1; ; ++nth)); do
       id=$(basename "${file%.*}")_barrier_$nth
       remove "$file" "$nth" "$id" || break
-      count=$((count + 1))
-      for op in $ops; do race "$op" "$id" && break; done
-      what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
-      if [ -z "$what" ]; then
-        printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
-        tail -n 3 "$work/$id.out1"
-        failed=1
-      elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
-        printf 'races: %s:%s: two runs differ: %s\n' "$file" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
-        failed=1
-      else
-        printf 'races: %s:%s removed: %s cases, first: %s\n' "$file" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"
-      fi
+      ids+=("$id")
+      while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+      { removed "$file" "$id" "${ops[@]}" && : >"$work/$id.good"; } >"$work/$id.said" 2>&1 &
     done
   done
-  printf 'races: %d barriers and fences\n' "$count"
-  [ "$count" -gt 0 ] && [ "$failed" -eq 0 ]
+  wait
+  for id in "${ids[@]}"; do
+    cat "$work/$id.said"
+    [ -e "$work/$id.good" ] || failed=1
+  done
+  printf 'races: %d barriers and fences\n' "${#ids[@]}"
+  [ "${#ids[@]}" -gt 0 ] && [ "$failed" -eq 0 ]
 }
 
 # The first barrier gone, some thread reads what nobody has written yet.
