@@ -43,6 +43,14 @@ __global__ void votes(const int *in, unsigned *ballot, int *any, int *all) {
   all[threadIdx.x] = __all_sync(all_lanes, p);
 }
 
+/* Lanes below `lanes` alone. */
+__global__ void reductions(int lanes, const int *in, int *sum, int *most) {
+  const unsigned mask = all_lanes >> (32 - lanes);
+  if (static_cast<int>(threadIdx.x) >= lanes) return;
+  sum[threadIdx.x] = __reduce_add_sync(mask, in[threadIdx.x]);
+  most[threadIdx.x] = __reduce_max_sync(mask, in[threadIdx.x]);
+}
+
 __global__ void barrier_votes(const int *in, int *count, int *all, int *any) {
   const int p = in[threadIdx.x];
   if (threadIdx.x >= 40) return;

@@ -132,6 +132,24 @@ Test(simt, votes_of_a_warp) {
   }
 }
 
+Test(simt, reductions_of_integers) {
+  for (int lanes : {1, 7, 32}) {
+    for (int offset : {0, -1000, INT_MAX - 30, INT_MIN}) { /* sums may wrap round */
+      ints in(32), sum(32, 77), most(32, 77);
+      unsigned expected = 0;
+      for (int i = 0; i < 32; ++i) {
+        in[static_cast<size_t>(i)] = offset + i * 29 % 31;
+        if (i < lanes) expected += static_cast<unsigned>(in[static_cast<size_t>(i)]);
+      }
+      RUN(reductions, 1, 32, 0, lanes, in.data(), sum.data(), most.data());
+      for (int i = 0; i < 32; ++i) {
+        cr_assert_eq(sum[static_cast<size_t>(i)], i < lanes ? static_cast<int>(expected) : 77);
+        cr_assert_eq(most[static_cast<size_t>(i)], i < lanes ? *std::max_element(in.begin(), in.begin() + lanes) : 77);
+      }
+    }
+  }
+}
+
 Test(simt, votes_at_a_barrier_count_only_who_is_there) {
   ints in(64, 0), count(40), all(40), any(40);
   for (size_t i = 0; i < 40; ++i)

@@ -44,7 +44,7 @@
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-enum { ASSAY_SIMT_ABI = 4 };
+enum { ASSAY_SIMT_ABI = 5 };
 
 typedef struct assay_simt_thread {
   uint3 index; /* threadIdx */
@@ -93,6 +93,8 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_BALLOT,
   ASSAY_SIMT_ANY,
   ASSAY_SIMT_ALL,
+  ASSAY_SIMT_REDUCE_ADD, /* of 32-bit integers */
+  ASSAY_SIMT_REDUCE_MAX,
   ASSAY_SIMT_MMA, /* from here to STMATRIX, value is the address of the lane's operands (hopper.h) */
   ASSAY_SIMT_LDMATRIX,
   ASSAY_SIMT_STMATRIX,
@@ -217,6 +219,16 @@ inline int __any_sync(unsigned mask, int predicate, ASSAY_SIMT_HERE) {
 
 inline int __all_sync(unsigned mask, int predicate, ASSAY_SIMT_HERE) {
   return static_cast<int>(assay_simt->warp(ASSAY_SIMT_ALL, 0, mask, predicate != 0, 0, file, line));
+}
+
+inline int __reduce_add_sync(unsigned mask, int value, ASSAY_SIMT_HERE) {
+  const uint64_t sum = assay_simt->warp(ASSAY_SIMT_REDUCE_ADD, 0, mask, static_cast<unsigned>(value), 0, file, line);
+  return static_cast<int>(static_cast<unsigned>(sum));
+}
+
+inline int __reduce_max_sync(unsigned mask, int value, ASSAY_SIMT_HERE) {
+  const uint64_t most = assay_simt->warp(ASSAY_SIMT_REDUCE_MAX, 0, mask, static_cast<unsigned>(value), 0, file, line);
+  return static_cast<int>(static_cast<unsigned>(most));
 }
 
 /* Lets the other threads of the block go first: a loop that polls memory must call it. */

@@ -92,6 +92,16 @@ static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t ma
     }
   } else if (op >= ASSAY_SIMT_MMA) {
     collective(w, op);
+  } else if (op == ASSAY_SIMT_REDUCE_ADD || op == ASSAY_SIMT_REDUCE_MAX) {
+    uint32_t sum = 0;
+    int32_t most = INT32_MIN;
+    for (uint32_t m = mask; m != 0; m &= m - 1) {
+      const uint32_t given = static_cast<uint32_t>(thread[__builtin_ctz(m)].value);
+      sum += given;
+      most = std::max(most, static_cast<int32_t>(given));
+    }
+    for (uint32_t m = mask; m != 0; m &= m - 1)
+      thread[__builtin_ctz(m)].value = op == ASSAY_SIMT_REDUCE_ADD ? sum : static_cast<uint32_t>(most);
   } else if (op != ASSAY_SIMT_SYNCWARP) {
     uint32_t ballot = 0;
     for (uint32_t m = mask; m != 0; m &= m - 1)

@@ -39,6 +39,8 @@ const char *op_name(assay_simt_op op) {
                                                          "__ballot_sync",
                                                          "__any_sync",
                                                          "__all_sync",
+                                                         "__reduce_add_sync",
+                                                         "__reduce_max_sync",
                                                          "mma",
                                                          "ldmatrix",
                                                          "stmatrix",
