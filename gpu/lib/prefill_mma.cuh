@@ -280,7 +280,8 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
   mma_warp<T, D, Weights> warp(shared);
   /* The item of a turn, and its first tile, to stage `to` of K and V. */
   const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
-    const prefill_item item = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+    const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
+    const prefill_item item = walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
     if (thread == 0) turns[turn % 2] = {item, walk};
     if (item.end == 0) return;
     loader.query(item, turn % 2);
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
     cp_async_commit();
   };
   prefill_walk<mma_runs> walk;
-  walk.start(a);
+  walk.start(a, prefill_request_of(a, static_cast<int32_t>(lane_id())));
   begin(walk, 0, 0);
   int32_t stage = 0;
   for (int32_t turn = 0;; ++turn) {

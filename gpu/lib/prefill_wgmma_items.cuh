@@ -3,8 +3,7 @@
  * counter, no order of arrival.
  *
  * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
- * numbered from the most key tiles to the fewest (levels), in a level by request and row, and at last by heads. Rows
- * behind the last request form one more request that sees no key.
+ * numbered from the most key tiles to the fewest (levels), in a level by request and row, and at last by heads.
  *
  * Form: what a schedule makes of a batch.
  *   tile_shift          keys of a tile, 2^tile_shift
@@ -35,7 +34,7 @@ struct prefill_item {
 
 /* No more items than these, whatever cu_q and the lengths say. */
 template <class Form> inline int64_t most_items(const attention_params &a) {
-  return ((a.N >> Form::run_shift(a)) + a.B + 1) * Form::items_a_run(a);
+  return ((a.N >> Form::run_shift(a)) + a.B) * Form::items_a_run(a);
 }
 
 /* A request's rows, and the keys before them. */
@@ -45,10 +44,10 @@ struct prefill_request {
 
 PREFILL_FUNCTION prefill_request prefill_request_of(const attention_params &a, int32_t request) {
   prefill_request r = {0, 0, 0};
-  if (request > a.B) return r;
+  if (request >= a.B) return r;
   r.row = a.cu_q[request];
-  r.rows = (request < a.B ? a.cu_q[request + 1] : static_cast<int32_t>(a.N)) - r.row;
-  r.cached = (request < a.B ? a.length[request] : 0) - r.rows;
+  r.rows = a.cu_q[request + 1] - r.row;
+  r.cached = a.length[request] - r.rows;
   return r;
 }
 
@@ -57,59 +56,85 @@ template <class Form> PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
   return max((last >> Form::tile_shift) + 1, 1);
 }
 
+/* Runs of 2^shift rows. */
+PREFILL_FUNCTION int32_t runs_of(int32_t rows, int32_t shift) {
+  return (rows + (1 << shift) - 1) >> shift;
+}
+
 /* First run of 2^shift rows of the request that needs `level` tiles or more; the number of runs where none does. */
 template <class Form> PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
   if (level <= 1) return 0;
-  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return (r.rows + (1 << shift) - 1) >> shift;
+  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows, shift);
   const int32_t needed = ((level - 1) << Form::tile_shift) + 1 - r.cached; /* rows that reach so far */
   return needed <= 0 ? 0 : (needed - 1) >> shift;
 }
 
+/* A warp's place in the list, the same in every lane. `own` is what prefill_request_of has for the lane's number, for
+ * whoever keeps it: only requests from 32 on are read again. */
 template <class Form> struct prefill_walk {
-  int32_t level;        /* tiles of keys */
-  int32_t before, runs; /* runs of rows above this level, and in it */
+  int32_t level;        /* tiles of keys; before the first item one more than any has, behind the last 0 */
+  int32_t before, upto; /* runs of rows above this level, and with it */
 
-  /* The highest level below `above` that has a run, and its runs. Warp. */
-  PREFILL_FUNCTION void descend(const attention_params &a, int32_t above) {
-    const int32_t shift = Form::run_shift(a);
-    const int32_t lane = static_cast<int32_t>(lane_id());
-    int32_t next = 0;
+  static PREFILL_FUNCTION prefill_request request_of(const attention_params &a, const prefill_request &own,
+                                                     int32_t first) {
+    return first == 0 ? own : prefill_request_of(a, first + static_cast<int32_t>(lane_id()));
+  }
+
+  PREFILL_FUNCTION void start(const attention_params &a, const prefill_request &own) {
+    int32_t highest = 1;
     ASSAY_ROLLED
-    for (int32_t first = 0; first <= a.B; first += 32) {
-      const prefill_request r = prefill_request_of(a, first + lane);
-      const int32_t run = first_run<Form>(r, shift, above); /* runs below `above` */
-      if (run > 0) next = max(next, tiles_up_to<Form>(r.cached + min(run << shift, r.rows) - 1));
+    for (int32_t first = 0; first < a.B; first += 32) {
+      const prefill_request r = request_of(a, own, first);
+      if (r.rows > 0) highest = max(highest, tiles_up_to<Form>(r.cached + r.rows - 1));
     }
-    level = warp_max(next);
+    level = __reduce_max_sync(0xffffffffu, highest) + 1;
+    before = upto = 0;
+  }
+
+  /* Runs of `from` or above. */
+  PREFILL_FUNCTION int32_t runs_from(const attention_params &a, const prefill_request &own, int32_t from) const {
+    const int32_t shift = Form::run_shift(a);
     int32_t count = 0;
     ASSAY_ROLLED
-    for (int32_t first = 0; first <= a.B && level > 0; first += 32) {
-      const prefill_request r = prefill_request_of(a, first + lane);
-      count += first_run<Form>(r, shift, level + 1) - first_run<Form>(r, shift, level);
+    for (int32_t first = 0; first < a.B; first += 32) {
+      const prefill_request r = request_of(a, own, first);
+      count += runs_of(r.rows, shift) - first_run<Form>(r, shift, from);
     }
-    runs = warp_sum(count);
+    return __reduce_add_sync(0xffffffffu, count);
   }
 
-  PREFILL_FUNCTION void start(const attention_params &a) {
-    before = 0;
-    descend(a, INT32_MAX);
+  /* To the level of run number `run`, which does not lie above this one: down in steps that double until it is passed,
+   * then by halves. */
+  PREFILL_FUNCTION void find(const attention_params &a, const prefill_request &own, int32_t run) {
+    if (run < upto) return;
+    int32_t low = 0, above = level;
+    before = upto;
+    ASSAY_ROLLED
+    for (int32_t step = 1; above - low > 1; step *= 2) {
+      const int32_t middle = max(above - step, (above + low) / 2), count = runs_from(a, own, middle);
+      if (count > run) {
+        low = middle;
+        upto = count;
+      } else {
+        above = middle;
+        before = count;
+      }
+    }
+    level = low;
   }
 
-  /* Item number `number`, which does not fall from call to call. Warp; the same in every lane. */
-  PREFILL_FUNCTION prefill_item item(const attention_params &a, int32_t number) {
+  /* Item number `number`, which does not fall from call to call. */
+  PREFILL_FUNCTION prefill_item item(const attention_params &a, const prefill_request &own, int32_t number) {
     const int32_t shift = Form::run_shift(a), heads = Form::items_a_run(a);
     prefill_item found = {0, 0, 0, 0, 0, 0, 0};
     const int32_t run = number / heads;
-    while (level > 0 && run >= before + runs) {
-      before += runs;
-      descend(a, level);
-    }
+    find(a, own, run);
     if (level <= 0) return found;
     const int32_t lane = static_cast<int32_t>(lane_id());
-    int32_t at = run - before;
+    int32_t at = run - before; /* among the runs of this level that are left */
     ASSAY_ROLLED
-    for (int32_t first = 0; first <= a.B; first += 32) {
-      const prefill_request r = prefill_request_of(a, first + lane);
+    for (int32_t first = 0; first < a.B; first += 32) {
+      const prefill_request r = request_of(a, own, first);
       const int32_t low = first_run<Form>(r, shift, level), mine = first_run<Form>(r, shift, level + 1) - low;
       int32_t sum = mine; /* of this lane and those below */
       ASSAY_UNROLL

@@ -46,7 +46,7 @@ template <int D> struct prefill_control {
   uint64_t k_full[layout::kv_stages], k_free[layout::kv_stages];
   uint64_t v_full[layout::kv_stages], v_free[layout::kv_stages];
   prefill_item item[layout::q_stages];
-  prefill_item next[prefill_loaders / 32]; /* of each warp that loads: registers are few there */
+  prefill_item next[2][prefill_loaders / 32]; /* found by a warp each; those before may still be read */
 };
 
 /* A stage of a ring and the parity of the phase that fills it. */
@@ -241,20 +241,24 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
    * have this one's first tile, a tile's blocks before the values of the tile before. */
   PREFILL_FUNCTION void run() {
     const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
+    constexpr int32_t warps = prefill_loaders / 32;
+    const int32_t warp = static_cast<int32_t>(threadIdx.x / 32);
+    const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
     prefill_walk<prefill_pairs> walk;
-    walk.start(a);
+    walk.start(a, own);
     int32_t tile = 0, tiles = 0; /* the next to be loaded, and behind the last: none before the first item */
     source from = {0, 0, 0, 0};
     int32_t key_block[2] = {0, 0}, value_block[2] = {0, 0};
-    prefill_item &next = control->next[threadIdx.x / 32];
     /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
     for (int32_t turn = 0;; ++turn) {
-      {
-        const prefill_item found = walk.item(a, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
-        __syncwarp(); /* the one before is read */
-        if (threadIdx.x % 32 == 0) next = found;
-        __syncwarp();
+      prefill_item *const found = control->next[turn / warps % 2];
+      if (turn % warps == 0) { /* the items of as many turns as there are warps, one each */
+        const int32_t mine = turn + warp;
+        const prefill_item item = walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta));
+        if (threadIdx.x % 32 == 0) found[warp] = item;
+        named_barrier_sync(1, prefill_loaders);
       }
+      const prefill_item &next = found[turn % warps];
       for (;; ++tile, ++filled) {
         const bool last = tile == tiles;
         if (last) {
