@@ -200,14 +200,14 @@ static assay_status copy_within(void *to, const void *from, int64_t bytes, assay
   return status != ASSAY_OK || bytes == 0 ? status : copy(to, from, bytes, cudaMemcpyDeviceToDevice, error);
 }
 
-/* Where no memory is left for the answer it is "they differ", which only costs the caller a closer look. */
+/* Where no memory is left for the answer it is "not known". */
 static assay_status compare(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
                             assay_error *error) {
   assay_status status = open_device(error);
   if (status != ASSAY_OK) return status;
   const int32_t none = 0;
   unsigned char *room = download_count < MAX_DOWNLOADS ? stage(sizeof none) : nullptr;
-  *differ = 1;
+  *differ = -1;
   if (room == nullptr) return ASSAY_OK;
   memcpy(room, &none, sizeof none);
   status = assay_cuda_host::compare_pieces(a, b, piece, count, reinterpret_cast<int32_t *>(room), error);

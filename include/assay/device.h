@@ -107,7 +107,7 @@ typedef struct assay_device {
 
   /* Memory that is looked at where it is, all of it ordered with stream(). copy: from one place on the device to
    * another. compare: do these pieces hold the same bytes in `a` and `b`? *differ, the host's, is 0 or 1 on return of
-   * synchronize(). */
+   * synchronize(); -1: it could not be asked. */
   assay_status (*copy)(void *to, const void *from, int64_t bytes, assay_error *error);
   assay_status (*compare)(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,
                           assay_error *error);
