@@ -30,7 +30,8 @@ inline bool library_aligned(const void *data) {
   return reinterpret_cast<uintptr_t>(data) % assay_cuda_host::blas_alignment == 0;
 }
 
-/* Refuses what the library does not do, or not well: rows at odd places, a bias of another type than the result. */
+/* Refuses what the library does not do, or not well: rows at odd places, a bias of another type than the result, what
+ * came out wrong. */
 inline assay_status library_expect(const assay_cuda_host::blas_product &p, const assay_cuda_host::blas_operands &o,
                                    assay_error *error) {
   const int64_t quantum = assay_cuda_host::blas_alignment / assay_dtype_size(p.type);
@@ -50,6 +51,13 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   if (p.biased && p.N % quantum != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "columns with a bias: found %lld, allowed multiples of %lld",
                       static_cast<long long>(p.N), static_cast<long long>(quantum));
+  /* Seen on an H200: the product is rounded to 16 bits before it is added to c. */
+  if (p.reads && o.beta == 1.0f && assay_dtype_size(p.out) == 2)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "beta: found 1 for a result of %s, allowed others, or a result of f32", assay_dtype_name(p.out));
+  /* Seen on an H200: of one row the bias is left out. */
+  if (p.biased && o.alpha == 0.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found 0 with a bias, allowed others");
   return ASSAY_OK;
 }
 
