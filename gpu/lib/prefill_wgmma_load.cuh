@@ -237,8 +237,7 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
   }
 
   /* In the order in which the tiles are used: the next item's queries and first keys come before this one's last
-   * values. What is looked up in memory is asked for a step before it is needed: the next item while the tensor cores
-   * have this one's first tile, a tile's blocks before the values of the tile before. */
+   * values. A tile's blocks are looked up before the values of the tile before are loaded. */
   PREFILL_FUNCTION void run() {
     const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
     constexpr int32_t warps = prefill_loaders / 32;
