@@ -23,6 +23,7 @@ struct paged_cache {
   const float *k_scale, *v_scale; /* NULL: no scale */
   const int32_t *table;           /* B rows of max_blocks entries */
   int64_t table_row;
+  int64_t blocks;      /* of the pools */
   int32_t scale_step;  /* 0: one scale; 1: one a kv head */
   int32_t block_shift; /* block_size = 2^block_shift */
   int32_t chunk_shift;

@@ -129,6 +129,7 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
   paged_cache *cache = &p->cache;
   cache->k = k->data;
   cache->v = v->data;
+  cache->blocks = blocks;
   cache->k_block = k->stride[0];
   cache->k_head = k->stride[axis.k_head];
   cache->k_token = k->stride[axis.k_token];

@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   const attention_params &a = p.a;
   stream_ask(a);
   dependents_launch();
+  stream_ask_first<KV, D, false>(a);
   dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   const float factor = thread < a.G ? p.gamma[kv_head * a.G + thread] : 0.0f;
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of<false>(a, row, kv_head);
+  const stream_run run = stream_run_of<false>(keys_of_row(a, row), kv_head);
   gate_weigher<KV, heads, taps> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};

@@ -46,12 +46,36 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
-/* Asks for the line of the address in the L2 cache; waits for nothing. */
+#ifdef ASSAY_SIMT
+/* For reads whose result decides nothing but speed: no race, and no use of what nobody has written. */
+#ifdef __clang__
+#define ASSAY_UNJUDGED __attribute__((noinline, no_sanitize("thread", "memory")))
+#else
+#define ASSAY_UNJUDGED __attribute__((noinline, no_sanitize_thread))
+#endif
+template <class T> ASSAY_UNJUDGED inline T unjudged_load(const T *address) {
+  return *static_cast<const volatile T *>(address);
+}
+#endif
+
+/* Asks for the line of the address in the L2 cache; waits for nothing. On simt the address must be of memory. */
 __device__ __forceinline__ void prefetch_l2(const void *global) {
 #ifdef ASSAY_SIMT
-  (void)global;
+  (void)unjudged_load(static_cast<const char *>(global));
 #else
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+#endif
+}
+
+/* 4 bytes of global memory that the launch before may still be writing: for what to ask for, never for a result. Not
+ * kept in L1, where a load behind dependency_wait() would find them. */
+__device__ __forceinline__ int32_t load_early(const int32_t *address) {
+#ifdef ASSAY_SIMT
+  return unjudged_load(address);
+#else
+  int32_t value;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
 #endif
 }
 

@@ -193,6 +193,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const attention_params &a = p.a;
   stream_ask(a);
   dependents_launch();
+  stream_ask_first<KV, D, true>(a);
   dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of<true>(a, row, kv_head);
+  const stream_run run = stream_run_of<true>(keys_of_row(a, row), kv_head);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};

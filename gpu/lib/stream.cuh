@@ -57,9 +57,7 @@ struct stream_run {
 
 /* The run of this warp: of even shares of the row's blocks its own, or, `apart`, of its thread block's share every n-th
  * block, with n warps. Grid: (rows * H_kv, splits). */
-template <bool apart>
-__device__ __forceinline__ stream_run stream_run_of(const attention_params &a, int64_t row, int32_t kv_head) {
-  const row_keys keys = keys_of_row(a, row);
+template <bool apart> __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, int32_t kv_head) {
   stream_run run = {keys.request, kv_head, keys.first, keys.last, 0, 0, 0, 1};
   if (keys.last < keys.first) return run;
   run.origin = keys.first / stream_keys;
@@ -81,6 +79,8 @@ __device__ __forceinline__ stream_run stream_run_of(const attention_params &a, i
   return run;
 }
 
+/* ---- before it is this launch's turn ------------------------------------------------------------------ */
+
 /* Asks for the lines of this row's length and table: the one need not wait for the other then. Reads nothing, so it may
  * come before dependency_wait(). Long tables have few lines in a run. */
 __device__ __forceinline__ void stream_ask(const attention_params &a) {
@@ -91,6 +91,29 @@ __device__ __forceinline__ void stream_ask(const attention_params &a) {
   if (line == 0) prefetch_l2(a.length + row);
   if (line < most && static_cast<int64_t>(line) * entries < in_table)
     prefetch_l2(a.cache.table + row * a.cache.table_row + line * entries);
+}
+
+/* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
+ * before leave memory idle; so the length and the table's entry may be old, or anything. They decide what is asked for
+ * and nothing else, and what is asked for lies in the pool. */
+template <class KV, int D, bool apart> __device__ __forceinline__ void stream_ask_first(const attention_params &a) {
+  constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
+                    lines = D > line ? D / line : 1; /* elements; a key */
+  const paged_cache &cache = a.cache;
+  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
+  const int32_t row = static_cast<int32_t>(blockIdx.x / H_kv), kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
+  const int32_t length = load_early(a.length + row), lane = static_cast<int32_t>(threadIdx.x % 32);
+  if (length <= 0 || length > a.capacity) return;
+  const row_keys keys = {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
+  const stream_run run = stream_run_of<apart>(keys, kv_head);
+  if (run.begin >= run.end) return;
+  const int64_t block = load_early(cache.table + row * cache.table_row + (run.begin >> (cache.block_shift - 4)));
+  if (block < 0 || block >= cache.blocks) return;
+  const int64_t slot = (stream_keys * run.begin & ((1 << cache.block_shift) - 1)) + lane % stream_keys;
+  const KV *const k = element_at<KV>(cache.k, block * cache.k_block + slot * cache.k_token + kv_head * cache.k_head);
+  ASSAY_UNROLL
+  for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
+    prefetch_l2(k + line * i);
 }
 
 /* Physical block of block n of the walk; 0 outside begin .. end - 1. */

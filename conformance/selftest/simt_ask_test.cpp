@@ -1,0 +1,107 @@
+/* simt_ask_test.cpp: what the streamed decode asks for before it is its turn (stream_ask_first). Blocks of the pool
+ * are pages, of which only those that a warp may ask for can be read: any other is a fault. */
+#include <criterion/criterion.h>
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "simt_fixture.h"
+
+#include "gpu/lib/stream.cuh"
+
+TestSuite(simt_ask, .init = open_simt, .timeout = 60);
+
+constexpr int32_t page = 4096, before = 64, blocks = 8, behind = 64, warps = 2, capacity = 128;
+
+template <bool apart> __global__ static void ask(attention_params a) {
+  stream_ask_first<bf16, 128, apart>(a);
+}
+
+/* A pool of one kv head and blocks of 16 keys, 256 bytes each, amid blocks that cannot be read. */
+struct pool {
+  char *k;
+  attention_params a = {};
+  std::vector<int32_t> length, table;
+
+  static char *reserve() {
+    void *const all =
+        mmap(nullptr, (before + blocks + behind) * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    cr_assert_neq(all, MAP_FAILED);
+    return static_cast<char *>(all) + before * page;
+  }
+  void open(int32_t block) const { cr_assert_eq(mprotect(k + block * page, page, PROT_READ), 0); }
+
+  pool(int32_t keys, std::vector<int32_t> entries) : k(reserve()), length{keys}, table(entries) {
+    table.resize(capacity / stream_keys, -1);
+    paged_cache &cache = a.cache;
+    cache.k = k;
+    cache.k_block = cache.k_head = page / 2;
+    cache.k_token = 128;
+    cache.table = table.data();
+    cache.table_row = capacity / stream_keys;
+    cache.blocks = blocks;
+    cache.block_shift = 4;
+    a.length = length.data();
+    a.capacity = capacity;
+    a.N = a.B = a.H = a.H_kv = a.G = 1;
+    a.D = 128;
+  }
+  template <bool apart> void run(int32_t splits = 1) const {
+    RUN((ask<apart>), launch_extent(1, splits), 32 * warps, 0, a);
+  }
+};
+
+/* 5 blocks of keys for two warps: every second block each, or three and two. */
+Test(simt_ask, asks_for_the_first_block_of_each_warp) {
+  schedule(1);
+  pool p(5 * 16 - 3, {3, 1, 6, 7, 2});
+  for (const int32_t block : {3, 1})
+    p.open(block);
+  p.run<true>();
+
+  pool shares(5 * 16 - 3, {3, 1, 6, 7, 2});
+  shares.open(3);
+  shares.open(7);
+  shares.run<false>();
+}
+
+/* A window of 20 keys begins in block 3; splits are shares of the row: blocks 0 to 2 and 3 to 4. */
+Test(simt_ask, windows_and_splits) {
+  pool window(5 * 16, {3, 1, 6, 7, 2});
+  window.a.window = 20;
+  for (const int32_t block : {7, 2})
+    window.open(block);
+  window.run<true>();
+
+  pool splits(5 * 16, {3, 1, 6, 7, 2});
+  for (const int32_t block : {3, 1, 7, 2})
+    splits.open(block);
+  splits.run<true>(2);
+}
+
+/* One warp has keys: the other asks for nothing. */
+Test(simt_ask, short_rows) {
+  pool p(1, {5, 1});
+  p.open(5);
+  p.run<true>();
+  p.run<false>();
+}
+
+Test(simt_ask, keys_are_asked_for, .signal = SIGSEGV) {
+  pool(16, {4}).run<false>();
+}
+
+/* What the launch before has not written yet may be anything. */
+Test(simt_ask, old_lengths_and_tables_ask_for_nothing) {
+  for (const int32_t length : {INT32_MIN, -1, 0, capacity + 1, INT32_MAX}) {
+    pool p(length, {4, 4, 4, 4, 4, 4, 4, 4});
+    p.run<true>();
+    p.run<false>();
+  }
+  for (const int32_t entry : {INT32_MIN, -1, -before, blocks, blocks + 5, INT32_MAX})
+    for (const int32_t length : {1, 40, capacity}) {
+      pool p(length, std::vector<int32_t>(capacity / stream_keys, entry));
+      p.run<true>();
+      p.run<false>();
+    }
+}
