@@ -117,6 +117,7 @@ Test(model_suite, files_expand) {
   cr_expect_str_eq(as.suite, "models");
   cr_expect_neq(as.seed, other.seed);
   model_cases_free(&made);
+  cr_expect(chdir("/") == 0 && rmdir(folder) == 0);
 }
 
 Test(model_suite, files_are_refused_by_place) {
@@ -144,4 +145,5 @@ Test(model_suite, files_are_refused_by_place) {
               error.text);
     cr_expect_eq(made.count, 0);
   }
+  cr_expect(chdir("/") == 0 && rmdir(folder) == 0);
 }

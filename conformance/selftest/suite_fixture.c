@@ -1,8 +1,12 @@
 /* suite_fixture.c: files and operators for the tests of suites, cases and traces. */
+#define _XOPEN_SOURCE 700 /* nftw */
 #include "suite_fixture.h"
 
 #include <criterion/criterion.h>
+#include <ftw.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "conformance/keys.h"
@@ -38,11 +42,33 @@ const assay_op *suite_fixture_op(const char *name) {
   return op;
 }
 
+/* ---- folders ----------------------------------------------------------------------------------------- */
+
+enum { MOST_FOLDERS = 16 };
+static char made[MOST_FOLDERS][128];
+static int folders;
+static pid_t owner;
+
+static int remove_one(const char *path, const struct stat *stat, int kind, struct FTW *where) {
+  (void)stat, (void)kind, (void)where;
+  return remove(path);
+}
+
+/* By the process that made them, not by those it has made. */
+static void remove_folders(void) {
+  for (int i = 0; i < folders && getpid() == owner; ++i)
+    (void)nftw(made[i], remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 const char *suite_fixture_folder(void) {
   static char folder[128];
   const char *base = getenv("TMPDIR");
   (void)snprintf(folder, sizeof folder, "%.80s/assay-test-XXXXXX", base != NULL && base[0] != '\0' ? base : "/tmp");
   cr_assert(mkdtemp(folder) != NULL, "%s", folder);
+  if (folders == 0) cr_assert(atexit(remove_folders) == 0);
+  owner = getpid();
+  cr_assert(folders < MOST_FOLDERS);
+  (void)strcpy(made[folders++], folder);
   strncat(folder, "/", sizeof folder - strlen(folder) - 1);
   return folder;
 }
