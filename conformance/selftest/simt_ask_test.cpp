@@ -91,6 +91,31 @@ Test(simt_ask, keys_are_asked_for, .signal = SIGSEGV) {
   pool(16, {4}).run<false>();
 }
 
+/* Two rows of two kv heads, a page each of a block: the first has no keys, the second one block, number 2. */
+struct rows : pool {
+  explicit rows(std::initializer_list<int32_t> pages) : pool(0, {3}) {
+    length.push_back(16);
+    table.resize(2 * capacity / stream_keys, -1);
+    table[capacity / stream_keys] = 2;
+    a.length = length.data();
+    a.cache.table = table.data();
+    a.cache.k_block = page;
+    a.cache.blocks = blocks / 2;
+    a.N = a.B = a.H = a.H_kv = 2;
+    for (const int32_t one : pages)
+      open(one);
+  }
+  void ask_all() const { RUN(ask<false>, launch_extent(4), 32 * warps, 0, a); }
+};
+
+Test(simt_ask, rows_and_heads) {
+  rows({4, 5}).ask_all();
+}
+
+Test(simt_ask, every_head_is_asked_for, .signal = SIGSEGV) {
+  rows({4}).ask_all();
+}
+
 /* What the launch before has not written yet may be anything. */
 Test(simt_ask, old_lengths_and_tables_ask_for_nothing) {
   for (const int32_t length : {INT32_MIN, -1, 0, capacity + 1, INT32_MAX}) {
