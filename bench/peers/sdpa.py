@@ -1,4 +1,5 @@
-"""sdpa.py: torch.nn.functional.scaled_dot_product_attention, a backend each. K and V lie contiguous, request by request."""
+"""sdpa.py: torch.nn.functional.scaled_dot_product_attention, a backend each. K and V lie contiguous, request by request:
+head by head, [B, H_kv, L, D], or, _nhd, token by token, [B, L, H_kv, D], as a cache whose blocks are in order."""
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -7,8 +8,14 @@ from peer import Attention, Unsupported
 
 
 class Sdpa(Attention):
-    def __init__(self, name, backend, groups):
-        self.name, self.backend, self.groups = "sdpa_" + name, backend, groups
+    def __init__(self, name, backend, groups, by_token=False):
+        self.name, self.backend, self.groups, self.by_token = "sdpa_" + name, backend, groups, by_token
+
+    def tensors(self, case, seed):
+        q, k, v = super().tensors(case, seed)
+        if self.by_token:
+            k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (k, v))
+        return [q, k, v]
 
     def prepare(self, case, tensors):
         q, k, v = tensors
@@ -28,6 +35,7 @@ class Sdpa(Attention):
 
 PEERS = [
     Sdpa("cudnn", SDPBackend.CUDNN_ATTENTION, True),
+    Sdpa("cudnn_nhd", SDPBackend.CUDNN_ATTENTION, True, by_token=True),
     Sdpa("flash", SDPBackend.FLASH_ATTENTION, True),
     Sdpa("efficient", SDPBackend.EFFICIENT_ATTENTION, False),
 ]

@@ -152,21 +152,36 @@ __device__ __forceinline__ float lse_of(const softmax_sum &s) {
   return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
 }
 
+/* The same of two channels. */
+struct softmax_sums {
+  softmax_sum first;
+  float second;
+};
+
 /* Joins `runs` runs, at most `most`, `step` floats apart: the same peaks and totals for all lanes of a warp, weighed by
- * one lane a run; each lane its own sums, added in their order. */
-template <int most>
-__device__ __forceinline__ softmax_sum joined(const float *peak, const float *total, const float *sum, int32_t runs,
-                                              int32_t step) {
+ * one lane a run; each lane its own sums, of two channels `apart` from each other, added in the order of the runs. */
+template <int most, int apart>
+__device__ __forceinline__ softmax_sums joined(const float *peak, const float *total, const float *sum, int32_t runs,
+                                               int32_t step) {
   static_assert(most <= 16, "a run is in two lanes");
   const int32_t run = static_cast<int32_t>(threadIdx.x % 16);
   const float own = run < runs ? peak[run * step] : -INFINITY;
-  softmax_sum all = {groups_max<16>(own), 0.0f, 0.0f};
-  const float by = power_below(own, all.peak);
-  all.total = groups_sum<16>(run < runs ? by * total[run * step] : 0.0f);
+  float first[most], second[most];
+  ASSAY_UNROLL
+  for (int32_t r = 0; r < most; ++r) {
+    first[r] = r < runs ? sum[r * step] : 0.0f;
+    second[r] = r < runs ? sum[r * step + apart] : 0.0f;
+  }
+  softmax_sums all = {{groups_max<16>(own), 0.0f, 0.0f}, 0.0f};
+  const float by = power_below(own, all.first.peak);
+  all.first.total = groups_sum<16>(run < runs ? by * total[run * step] : 0.0f);
   ASSAY_UNROLL
   for (int32_t r = 0; r < most; ++r) {
     const float weight = __shfl_sync(all_lanes, by, r);
-    if (r < runs) all.sum += weight * sum[r * step];
+    if (r < runs) {
+      all.first.sum += weight * first[r];
+      all.second += weight * second[r];
+    }
   }
   return all;
 }
@@ -201,29 +216,36 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
+  const stream_entries entries = stream_entries_of<true>(a, row);
   const stream_run run = stream_run_of<true>(keys_of_row(a, row), kv_head);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};
   float *const own = shared + thread / 32 * floats;
-  stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum);
+  stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum, entries);
   stream_put_sums<T, KV, D, heads>(sum, own);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are there */
 
   const int32_t count = a.G * D;
   const float *const peaks = shared + stream_shared_floats<D, heads>;
-  for (int32_t i = thread; i < count; i += threads) {
-    const int32_t head = i / D;
-    const softmax_sum all = joined<most_warps>(peaks + head, peaks + heads + head, shared + i, threads / 32, floats);
-    const int64_t at = segment * p.splits + blockIdx.y;
+  for (int32_t i = thread; i < count / 2; i += threads) { /* two channels of a head, half of them apart */
+    const int32_t head = i / (D / 2), channel = head * D + i % (D / 2);
+    const softmax_sums pair =
+        joined<most_warps, D / 2>(peaks + head, peaks + heads + head, shared + channel, threads / 32, floats);
+    const softmax_sum all = pair.first, other = {all.peak, all.total, pair.second};
     if (p.splits > 1) {
-      p.partial[at * count + i] = all.sum;
-      if (i % D == 0) p.partial_lse[at * 2 * a.G + head] = all.peak;
-      if (i % D == 0) p.partial_lse[at * 2 * a.G + a.G + head] = all.total;
+      const int64_t at = segment * p.splits + blockIdx.y;
+      float *const to = p.partial + at * count + channel;
+      to[0] = all.sum;
+      to[D / 2] = other.sum;
+      if (channel % D == 0) p.partial_lse[at * 2 * a.G + head] = all.peak;
+      if (channel % D == 0) p.partial_lse[at * 2 * a.G + a.G + head] = all.total;
     } else {
-      static_cast<T *>(a.out)[segment * count + i] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
-      if (p.lse != nullptr && i % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+      T *const to = static_cast<T *>(a.out) + segment * count + channel;
+      to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
+      to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
+      if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
     }
   }
 }

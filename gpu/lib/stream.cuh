@@ -93,6 +93,12 @@ __device__ __forceinline__ void stream_ask(const attention_params &a) {
     prefetch_l2(a.cache.table + row * a.cache.table_row + line * entries);
 }
 
+/* The block in which this warp's run begins, where no length decides it; else -1. */
+template <bool apart> __device__ __forceinline__ int32_t stream_known_begin(const attention_params &a) {
+  const int32_t warp = static_cast<int32_t>(threadIdx.x / 32);
+  return apart && gridDim.y == 1 && a.window == 0 && stream_keys * warp < a.capacity ? warp : -1;
+}
+
 /* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
  * before leave memory idle; so the length and the table's entry may be old, or anything. They decide what is asked for
  * and nothing else, and what is asked for lies in the pool. */
@@ -102,12 +108,15 @@ template <class KV, int D, bool apart> __device__ __forceinline__ void stream_as
   const paged_cache &cache = a.cache;
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
   const int32_t row = static_cast<int32_t>(blockIdx.x / H_kv), kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
+  const int32_t *const table = cache.table + row * cache.table_row;
+  const int32_t known = stream_known_begin<apart>(a), shift = cache.block_shift - 4;
+  int64_t block = known >= 0 ? load_early(table + (known >> shift)) : 0; /* on its way with the length */
   const int32_t length = load_early(a.length + row), lane = static_cast<int32_t>(threadIdx.x % 32);
   if (length <= 0 || length > a.capacity) return;
   const row_keys keys = {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
   const stream_run run = stream_run_of<apart>(keys, kv_head);
   if (run.begin >= run.end) return;
-  const int64_t block = load_early(cache.table + row * cache.table_row + (run.begin >> (cache.block_shift - 4)));
+  if (known < 0) block = load_early(table + (run.begin >> shift));
   if (block < 0 || block >= cache.blocks) return;
   const int64_t slot = (stream_keys * run.begin & ((1 << cache.block_shift) - 1)) + lane % stream_keys;
   const KV *const k = element_at<KV>(cache.k, block * cache.k_block + slot * cache.k_token + kv_head * cache.k_head);
@@ -121,6 +130,22 @@ __device__ __forceinline__ int32_t stream_block_of(const paged_cache &cache, con
                                                    int32_t begin) {
   const int32_t *const row = cache.table + run.request * cache.table_row;
   return n >= begin && n < run.end ? row[n >> (cache.block_shift - 4)] : 0;
+}
+
+/* What the table says of a run's first two blocks, read while the row's length is on its way: of use as far as the run
+ * has them. */
+struct stream_entries {
+  int32_t begin, block, next; /* begin: stream_known_begin; -1: nothing was read */
+};
+template <bool apart>
+__device__ __forceinline__ stream_entries stream_entries_of(const attention_params &a, int64_t row) {
+  stream_entries entries = {stream_known_begin<apart>(a), 0, 0};
+  if (entries.begin < 0) return entries;
+  const int32_t *const table = a.cache.table + row * a.cache.table_row;
+  const int32_t second = entries.begin + static_cast<int32_t>(blockDim.x / 32), shift = a.cache.block_shift - 4;
+  entries.block = table[entries.begin >> shift];
+  if (stream_keys * second < a.capacity) entries.next = table[second >> shift];
+  return entries;
 }
 
 /* ---- codes ------------------------------------------------------------------------------------------- */
@@ -596,11 +621,11 @@ __device__ __forceinline__ float stream_add_groups(float own, float *shared) {
  *                                  weigher.halo; with halo 0 it is not asked
  *   weigher.keep(kept, t)          makes of scores of keys t .. t + 15, by lane, what it needs of them
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
- * shared: stream_shared_floats of the warp's own. */
+ * shared: stream_shared_floats of the warp's own. entries: if the caller has them. */
 template <class T, class KV, int D, int heads, class Weigher>
-__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
-                                            const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
-                                            Weigher &weigher, float (&sum)[D / 16][4]) {
+__device__ __forceinline__ void
+stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
+            float *shared, Weigher &weigher, float (&sum)[D / 16][4], const stream_entries &entries = {-1, 0, 0}) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
   const paged_cache &cache = a.cache;
   using fragment = stream_fragment<KV, D, heads>;
@@ -609,7 +634,11 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
   const bool inside = Weigher::halo > 0 && begin > run.origin;
   const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
-  int64_t block = stream_block_of(cache, run, begin, begin), next = stream_block_of(cache, run, begin + step, begin);
+  int64_t block = entries.block, next = begin + step < run.end ? entries.next : 0;
+  if (entries.begin < 0) {
+    block = stream_block_of(cache, run, begin, begin);
+    next = stream_block_of(cache, run, begin + step, begin);
+  }
   const int64_t k_lane = run.kv_head * cache.k_head + fragment::lane_offset(cache, lane);
   const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
                          stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
