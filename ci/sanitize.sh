@@ -1,19 +1,30 @@
 #!/usr/bin/env bash
-# sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/KIND). KIND:
-#   asan      AddressSanitizer and UBSan, clang (which compiles it several times as fast) or, without it, the host compiler
+# sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
+#   asan      AddressSanitizer and UBSan, clang (which compiles it several times as fast) or, without it, the host compiler;
+#             the types of ASSAY_FEW_TYPES alone (no f16, no e5m2), -O1: what every change waits for
+#   asan_all  as asan, with every type, as the preset compiles it
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and every second edge case
+#   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
-#   tsan      ThreadSanitizer over the kernels, clang
-#   sample    as tsan, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
+#   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
 #   races     as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
 #             removed in turn: each is a race with two source lines, the same in a second run; not luck
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-kind=${1:?asan, msan, tsan, sample, races or uninit}
-preset=$kind
-case $kind in sample | races) preset=tsan ;; uninit) preset=msan ;; esac
-build=${2:-build/$preset}
+kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races or uninit}
+preset=${kind%_all}
+few=()
+case $kind in
+  asan | tsan | races) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES) ;;
+esac
+case $kind in
+  asan) few+=("-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1") ;;
+  races | sample) preset=tsan ;;
+  uninit) preset=msan ;;
+esac
+build=${2:-build/$preset${few:+_few}}
 jobs=${ASSAY_JOBS:-$(nproc 2>/dev/null || echo 2)}
 if [ "$preset" != asan ] && ! command -v clang++ >/dev/null; then
   echo "sanitize: $kind: no clang++ here (Debian: clang libclang-rt-14-dev)"
@@ -23,7 +34,7 @@ log=$build.log
 mkdir -p "$(dirname "$build")"
 compilers=()
 if [ "$preset" = asan ] && command -v clang++ >/dev/null; then compilers=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++); fi
-if ! { cmake --preset "$preset" -B "$build" -DASSAY_TESTS=OFF "${compilers[@]}" && cmake --build "$build" --target assay -j "$jobs"; } >"$log" 2>&1; then
+if ! { cmake --preset "$preset" -B "$build" -DASSAY_TESTS=OFF "${compilers[@]}" "${few[@]}" && cmake --build "$build" --target assay -j "$jobs"; } >"$log" 2>&1; then
   tail -n 40 "$log"
   exit 1
 fi
@@ -165,9 +176,14 @@ case $kind in
     status=0
     for section in ${SECTIONS:-edge refuse}; do
       # ThreadSanitizer grows slower with every fiber that a process has had: several processes, one after the other.
-      parts=1
-      if [ "$kind" = tsan ]; then parts=40; fi
-      for ((part = 1; part <= parts; ++part)); do
+      # What is refused launches nothing.
+      parts=1 step=1
+      case $kind/$section in
+        */refuse) ;;
+        tsan/*) parts=40 step=2 ;;
+        tsan_all/*) parts=40 ;;
+      esac
+      for ((part = 1; part <= parts; part += step)); do
         clean "$section.$part" conformance/suites --section "$section" --shard "$part/$parts" || status=1
       done
     done

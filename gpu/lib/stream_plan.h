@@ -113,7 +113,7 @@ inline int64_t stream_workspace(const attention_params &a, stream_shape shape, i
 
 /* Types that a file compiles its kernels for. of(types, use) calls use(type_tag<T>, type_tag<KV>). */
 struct stream_same {
-  template <class Use> static assay_status of(const attention_types &types, Use use) {
+  template <class Use> static assay_status of([[maybe_unused]] const attention_types &types, Use use) {
 #ifndef ASSAY_FEW_TYPES
     if (types.q == ASSAY_F16) return use(type_tag<f16>(), type_tag<f16>());
 #endif
@@ -121,7 +121,7 @@ struct stream_same {
   }
 };
 struct stream_fp8 {
-  template <class Use> static assay_status of(const attention_types &types, Use use) {
+  template <class Use> static assay_status of([[maybe_unused]] const attention_types &types, Use use) {
 #ifndef ASSAY_FEW_TYPES
     if (types.kv == ASSAY_E5M2) return use(type_tag<bf16>(), type_tag<e5m2>());
 #endif
@@ -130,7 +130,7 @@ struct stream_fp8 {
 };
 
 struct stream_bf16 {
-  template <class Use> static assay_status of(const attention_types &types, Use use) {
+  template <class Use> static assay_status of([[maybe_unused]] const attention_types &types, Use use) {
     if (types.kv == ASSAY_BF16) return use(type_tag<bf16>(), type_tag<bf16>());
     return stream_fp8::of(types, use);
   }
