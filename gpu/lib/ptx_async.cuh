@@ -521,6 +521,28 @@ template <class T> __device__ __forceinline__ void store_release(T *address, T v
 #endif
 }
 
+/* 8 bytes of global memory that other blocks read or write meanwhile, whole, at the scope of the device, in no order
+ * with anything else. A loop that polls gives way to other threads on simt. */
+__device__ __forceinline__ uint64_t load_relaxed(const uint64_t *address ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  assay_simt->hopper->poll(file, line);
+  return assay_simt_load(const_cast<uint64_t *>(address));
+#else
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
+#endif
+}
+
+__device__ __forceinline__ void store_relaxed(uint64_t *address, uint64_t value) {
+#ifdef ASSAY_SIMT
+  (void)assay_simt_load(address);
+  assay_simt_store(address, value);
+#else
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(address), "l"(value));
+#endif
+}
+
 /* 16 bytes that nobody writes during the launch, part of a stream read once: not kept in L1, fetched into L2 with
  * their neighbours, 128 bytes at a time. The address is a multiple of 16. */
 __device__ __forceinline__ uint4 load_stream_16(const void *address ASSAY_AT) {

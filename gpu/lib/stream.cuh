@@ -99,30 +99,43 @@ template <bool apart> __device__ __forceinline__ int32_t stream_known_begin(cons
   return apart && gridDim.y == 1 && a.window == 0 && stream_keys * warp < a.capacity ? warp : -1;
 }
 
-/* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
- * before leave memory idle; so the length and the table's entry may be old, or anything. They decide what is asked for
- * and nothing else, and what is asked for lies in the pool. */
-template <class KV, int D, bool apart> __device__ __forceinline__ void stream_ask_first(const attention_params &a) {
+/* Asks for the keys of a run's first block, which the table puts into `block`. */
+template <class KV, int D>
+__device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const stream_run &run, int64_t block) {
   constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
                     lines = D > line ? D / line : 1; /* elements; a key */
+  if (block < 0 || block >= cache.blocks) return;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const int64_t slot = (stream_keys * run.begin & ((1 << cache.block_shift) - 1)) + lane % stream_keys;
+  const KV *const k =
+      element_at<KV>(cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head);
+  ASSAY_UNROLL
+  for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
+    prefetch_l2(k + line * i);
+}
+
+/* The keys of a row by its length as it is before dependency_wait(): old, or anything. They decide what is asked for
+ * and nothing else. None where the table could not name them. */
+__device__ __forceinline__ row_keys early_keys_of_row(const attention_params &a, int32_t row) {
+  const int32_t length = load_early(a.length + row);
+  if (length <= 0 || length > a.capacity) return {row, 0, -1};
+  return {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
+}
+
+/* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
+ * before leave memory idle; so the length and the table's entry may be old, or anything. What is asked for lies in the
+ * pool. */
+template <class KV, int D, bool apart> __device__ __forceinline__ void stream_ask_first(const attention_params &a) {
   const paged_cache &cache = a.cache;
   const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
   const int32_t row = static_cast<int32_t>(blockIdx.x / H_kv), kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
   const int32_t *const table = cache.table + row * cache.table_row;
   const int32_t known = stream_known_begin<apart>(a), shift = cache.block_shift - 4;
   int64_t block = known >= 0 ? load_early(table + (known >> shift)) : 0; /* on its way with the length */
-  const int32_t length = load_early(a.length + row), lane = static_cast<int32_t>(threadIdx.x % 32);
-  if (length <= 0 || length > a.capacity) return;
-  const row_keys keys = {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
-  const stream_run run = stream_run_of<apart>(keys, kv_head);
+  const stream_run run = stream_run_of<apart>(early_keys_of_row(a, row), kv_head);
   if (run.begin >= run.end) return;
   if (known < 0) block = load_early(table + (run.begin >> shift));
-  if (block < 0 || block >= cache.blocks) return;
-  const int64_t slot = (stream_keys * run.begin & ((1 << cache.block_shift) - 1)) + lane % stream_keys;
-  const KV *const k = element_at<KV>(cache.k, block * cache.k_block + slot * cache.k_token + kv_head * cache.k_head);
-  ASSAY_UNROLL
-  for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
-    prefetch_l2(k + line * i);
+  stream_ask_keys<KV, D>(cache, run, block);
 }
 
 /* Physical block of block n of the walk; 0 outside begin .. end - 1. */
@@ -616,17 +629,54 @@ __device__ __forceinline__ float stream_add_groups(float own, float *shared) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
-/* Adds p v of the run's keys to sum. `weigher` makes weights of scores:
+/* Adds p v of the run's keys to sum, where the keys of its first block are in k. `weigher` makes weights of scores:
  *   weigher.edge(kept, t)          scores of the block before the run, keys t .. t + 15, of which it wants the last
  *                                  weigher.halo; with halo 0 it is not asked
  *   weigher.keep(kept, t)          makes of scores of keys t .. t + 15, by lane, what it needs of them
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
- * shared: stream_shared_floats of the warp's own. entries: if the caller has them. */
+ * block, next: physical blocks of the run's first two. shared: stream_shared_floats of the warp's own. follow(): called
+ * when k and q are used up, if the run has a block. */
+template <class T, class KV, int D, int heads, class Weigher, class Follow>
+__device__ __forceinline__ void
+stream_walk_on(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
+               stream_fragment<KV, D, heads> &k, int64_t block, int64_t next, float *shared, Weigher &weigher,
+               float (&sum)[D / 16][4], Follow follow) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
+  const paged_cache &cache = a.cache;
+  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
+  const int64_t k_lane = run.kv_head * cache.k_head + stream_fragment<KV, D, heads>::lane_offset(cache, lane);
+  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
+                         stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
+  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
+  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
+  stream_share<KV, D> v = {};
+  for (int32_t n = begin; n < run.end; n += step) {
+    stream_kept<heads> kept;
+    stream_scores<T>(k, q, lane, kept);
+    weigher.keep(kept, stream_keys * n);
+    if (n + step < run.end)
+      stream_load_keys(cache, next * cache.k_block + (stream_keys * (n + step) & slots) * cache.k_token + k_lane, &k);
+    else
+      follow(); /* k and q are used up */
+    const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
+    if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+    const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
+    stream_load_values<KV, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
+                              lane, v);
+    __syncwarp(); /* the weights are there; those before are used up */
+    put = size - put;
+    block = next;
+    next = after;
+  }
+  if (begin < run.end) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+}
+
+/* The same from the run's beginning, by a warp that has nothing yet but q. entries: if the caller has them. */
 template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void
 stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
             float *shared, Weigher &weigher, float (&sum)[D / 16][4], const stream_entries &entries = {-1, 0, 0}) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
   using fragment = stream_fragment<KV, D, heads>;
   fragment k, edge = {};
@@ -640,8 +690,6 @@ stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[s
     next = stream_block_of(cache, run, begin + step, begin);
   }
   const int64_t k_lane = run.kv_head * cache.k_head + fragment::lane_offset(cache, lane);
-  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
-                         stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
 
   if constexpr (Weigher::halo > 0)
     stream_load_last_keys<Weigher::halo>(
@@ -656,27 +704,7 @@ stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[s
       weigher.edge(last, stream_keys * (begin - 1));
     }
   }
-
-  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
-  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
-  stream_share<KV, D> v = {};
-  for (int32_t n = begin; n < run.end; n += step) {
-    stream_kept<heads> kept;
-    stream_scores<T>(k, q, lane, kept);
-    weigher.keep(kept, stream_keys * n);
-    if (n + step < run.end)
-      stream_load_keys(cache, next * cache.k_block + (stream_keys * (n + step) & slots) * cache.k_token + k_lane, &k);
-    const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
-    if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
-    const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
-    stream_load_values<KV, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
-                              lane, v);
-    __syncwarp(); /* the weights are there; those before are used up */
-    put = size - put;
-    block = next;
-    next = after;
-  }
-  stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+  stream_walk_on<T, KV, D, heads>(a, run, q, k, block, next, shared, weigher, sum, [] {});
 }
 
 } // namespace ASSAY_NS

@@ -36,17 +36,47 @@ inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most)
   return static_cast<int32_t>((blocks + each * splits - 1) / (each * splits));
 }
 
-/* One block a (row, kv head) in one wave, at most `most` warps a multiprocessor: 12, or 8; few segments are split. A
- * split has a block of 16 keys for every warp where the tables are full. */
+/* What a multiprocessor reads at most, in (row, kv head)s, if `places` thread blocks are on it at a time. */
+inline int64_t stream_most_read(int64_t segments, int64_t places) {
+  const int64_t wave = places * stream_multiprocessors;
+  return (segments + wave - 1) / wave * places;
+}
+
+/* Thread blocks of a multiprocessor, each with its part of `most` warps: of 4 and 3, where there are more than two
+ * (row, kv head)s a multiprocessor, what leaves it less to read. */
+inline int32_t stream_places(int64_t segments, int32_t most) {
+  if (segments <= 2 * stream_multiprocessors) return 2;
+  return most % 3 == 0 && stream_most_read(segments, 3) < stream_most_read(segments, 4) ? 3 : 4;
+}
+
+/* One block a (row, kv head), at most `most` warps a multiprocessor: 12, or 8; few segments are split. A split has a
+ * block of 16 keys for every warp where the tables are full. */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
-  if (segments > mp) {
-    const int32_t share = segments > 2 * mp ? most / 4 : most / 2;
-    return {stream_even_warps(a.capacity, 1, share), 1};
-  }
+  if (segments > mp) return {stream_even_warps(a.capacity, 1, most / stream_places(segments, most)), 1};
   const int64_t useful = a.capacity / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
   const int64_t splits = fit < useful ? fit : useful > 1 ? useful : 1;
   return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits)};
+}
+
+/* How much of what the multiprocessors could read meanwhile is read, where the tables are full: 1 if they end together.
+ */
+inline double stream_fill(const attention_params &a, int32_t most) {
+  const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
+  if (segments == 0) return 1.0;
+  const int64_t reads = segments > mp ? stream_most_read(segments, stream_places(segments, most)) : 1;
+  const int64_t shares = segments > mp ? segments : segments * stream_shape_of(a, most).splits;
+  return static_cast<double>(shares) / static_cast<double>(reads * mp);
+}
+
+/* Would even shares of the keys (stream_k) be faster? They take some 2 us more, and half of what is left idle was
+ * gained on an H200 (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ decide, and are not
+ * known here. */
+inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
+  constexpr double rate = 4.3e12, costs = 3e-6, enough = 0.92; /* bytes/s; s */
+  const double fill = stream_fill(a, most);
+  const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
+  return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > costs;
 }
 
 /* Columns of the mma that differ. */
@@ -104,6 +134,20 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %" PRId64 " rows, allowed %" PRId64 " with %d kv heads",
                       a.N, launch_max_grid_x / a.H_kv, a.H_kv);
   return expect_decode(a, error);
+}
+
+constexpr int32_t stream_k_most_rows = 1024; /* whose lengths fit shared memory */
+
+/* What even shares do not take beyond what no streamed decode takes. */
+inline assay_status expect_stream_k(const attention_params &a, assay_error *error) {
+  const int64_t most = INT32_MAX, blocks = (a.capacity + stream_keys - 1) / stream_keys * a.H_kv;
+  const int64_t in_line = blocks > 0 ? most / blocks : most;
+  const int64_t rows = in_line < stream_k_most_rows ? in_line : stream_k_most_rows;
+  if (a.N > rows)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "N: found %" PRId64 " rows, allowed %" PRId64 " with %d kv heads and tables of %" PRId64 " keys",
+                      a.N, rows, a.H_kv, a.capacity);
+  return ASSAY_OK;
 }
 
 /* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */

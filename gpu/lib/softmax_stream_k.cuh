@@ -1,0 +1,230 @@
+/* softmax_stream_k.cuh: the streamed decode with a softmax (softmax_stream.cuh), in even shares (stream_k.cuh). */
+#ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
+#define ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
+
+#include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/stream_k.cuh"
+
+namespace ASSAY_NS {
+
+/* Warps of a thread block, two of which are on a multiprocessor. */
+__host__ __device__ constexpr int stream_k_warps(int D, int heads) {
+  return softmax_stream_warps(D, heads) / 2;
+}
+
+/* Adds sums over other keys. */
+__device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &more) {
+  const float peak = fmaxf(all->first.peak, more.first.peak);
+  const float by = power_below(all->first.peak, peak), more_by = power_below(more.first.peak, peak);
+  all->first.peak = peak;
+  all->first.total = by * all->first.total + more_by * more.first.total;
+  all->first.sum = by * all->first.sum + more_by * more.first.sum;
+  all->second = by * all->second + more_by * more.second;
+}
+
+/* A record: the sums of two channels, [G][D / 2]; peak and total, [G]. `pair`: of the former. */
+template <int D>
+__device__ __forceinline__ void put_record(uint64_t *record, int32_t pairs, int32_t pair, const softmax_sums &sums) {
+  stream_k_put(record + pair, sums.first.sum, sums.second);
+  if (pair % (D / 2) == 0) stream_k_put(record + pairs + pair / (D / 2), sums.first.peak, sums.first.total);
+}
+template <int D>
+__device__ __forceinline__ bool get_record(const uint64_t *record, int32_t pairs, int32_t pair, softmax_sums *sums) {
+  const uint64_t *const from[2] = {record + pair, record + pairs + pair / (D / 2)};
+  uint64_t word[2];
+  const bool there = stream_k_get(from, word);
+  const auto low = [](uint64_t of) { return float_of(static_cast<uint32_t>(of)); };
+  const auto high = [](uint64_t of) { return float_of(static_cast<uint32_t>(of >> 32)); };
+  *sums = {{low(word[1]), high(word[1]), low(word[0])}, high(word[0])};
+  return there;
+}
+
+/* softmax_stream_k: an even share of the keys of all rows and kv heads.
+ * Grid:   shares, two a multiprocessor. Block: 6 warps, or 4.
+ * Shared: softmax_shared_floats a warp, twice, in turn: the weights of two blocks of 16 keys; then its sums, peaks,
+ * totals.
+ * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
+template <class T, class KV, int D, int heads>
+__global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
+    softmax_stream_k(softmax_params p, stream_k_memory memory) {
+  ASSAY_DYNAMIC_SHARED(float, shared);
+  constexpr int floats = softmax_shared_floats<D, heads>, warps = stream_k_warps(D, heads);
+  ASSAY_SHARED(stream_k_rows, all_rows, 1);
+  ASSAY_SHARED(stream_k_piece, pieces, 2 * warps); /* of each warp: this one and the next */
+  ASSAY_SHARED(uint32_t, last_share, 1);
+  stream_k_rows &rows = all_rows[0];
+  const attention_params &a = p.a;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = 32 * warps, lane = thread % 32;
+  const int32_t count = a.G * D, pairs = count / 2; /* two channels of a head, half of them apart */
+  const uint32_t shares = gridDim.x, own = blockIdx.x;
+  stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
+  stream_fragment<KV, D, heads> k;
+  uint4 q[stream_query_loads<KV, D, heads>];
+
+  /* Physical blocks of a run's first two, from the table. */
+  int32_t block = 0, next = 0;
+  const auto look_up = [&](const stream_run &of) {
+    block = stream_block_of(a.cache, of, of.begin, of.begin);
+    next = stream_block_of(a.cache, of, of.begin + warps, of.begin);
+  };
+  const auto load_first = [&](const stream_run &of) {
+    const paged_cache &cache = a.cache;
+    const int32_t slot = stream_keys * of.begin & ((1 << cache.block_shift) - 1);
+    stream_load_query<T, KV, D, heads>(a, of.request, of.kv_head, q);
+    if (of.begin < of.end)
+      stream_load_keys(cache,
+                       block * cache.k_block + slot * cache.k_token + of.kv_head * cache.k_head +
+                           stream_fragment<KV, D, heads>::lane_offset(cache, lane),
+                       &k);
+  };
+  const auto write_out = [&](int32_t row, int32_t kv_head, int32_t pair, const softmax_sums &sums) {
+    const int64_t segment = static_cast<int64_t>(row) * a.H_kv + kv_head;
+    const softmax_sum all = sums.first, other = {all.peak, all.total, sums.second};
+    const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
+    T *const to = static_cast<T *>(a.out) + segment * count + channel;
+    to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
+    to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
+    if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+  };
+
+  dependents_launch();
+  int32_t turn = 0;     /* of the two areas */
+  uint32_t share = own; /* behind `own`: whose piece is computed in its stead */
+  bool early = true, again = true;
+  while (again) {
+    again = false;
+    /* The first keys are asked for, and loaded, by what lengths and table are before it is this launch's turn: if that
+     * was not yet true, once more. */
+    if (share == own) stream_k_look<warps>(a, rows);
+    uint32_t last;
+    stream_k_piece piece = stream_k_first(a, rows, share, shares, &last);
+    stream_run run = {};
+    bool same = true;
+    if (piece.there()) {
+      run = stream_k_run<warps>(a, rows, piece);
+      if (early && run.begin < run.end) {
+        block = load_early(a.cache.table + piece.row * a.cache.table_row + (run.begin >> (a.cache.block_shift - 4)));
+        same = block >= 0 && block < a.cache.blocks;
+        stream_ask_keys<KV, D>(a.cache, run, block);
+      }
+    }
+    if (early) dependency_wait();
+    if (piece.there()) {
+      const int32_t guessed = block;
+      if (early && same) load_first(run);
+      look_up(run);
+      same = same && (run.begin >= run.end || block == guessed);
+      if (!early) load_first(run);
+    }
+    if (early) {
+      early = false;
+      again = __syncthreads_and(same && stream_k_same<warps>(a, rows)) == 0;
+      if (again) continue;
+    }
+    if (share == own) {
+      stream_k_await<warps>(memory, own, last);
+      if (thread == 0) last_share[0] = last;
+    }
+
+    while (piece.there()) {
+      float *const mine = shared + (turn * warps + thread / 32) * floats;
+      float sum[D / 16][4] = {};
+      softmax_weigher<KV, heads> weigher;
+      run = stream_k_run<warps>(a, rows, piece);
+      weigher.begin(p, run);
+      const int32_t first_block = block, second_block = next;
+      stream_k_piece following = stream_k_next(a, rows, piece);
+      if (share != own) following.end = following.begin;
+      if (lane == 0) {
+        kept_pieces[0] = piece;
+        kept_pieces[1] = following;
+      }
+      __syncwarp(); /* the pieces are there */
+      if (following.there()) look_up(stream_k_run<warps>(a, rows, following));
+      const auto follow = [&] {
+        const stream_k_piece then = kept_pieces[1];
+        if (then.there()) load_first(stream_k_run<warps>(a, rows, then));
+      };
+      stream_walk_on<T, KV, D, heads>(a, run, q, k, first_block, second_block, mine, weigher, sum, follow);
+      stream_put_sums<T, KV, D, heads>(sum, mine);
+      weigher.put(mine + stream_shared_floats<D, heads>);
+      __syncthreads(); /* the warps' sums are there */
+
+      const stream_k_piece now = kept_pieces[0];
+      piece = kept_pieces[1];
+      __syncwarp();        /* the pieces are read */
+      if (piece.there()) { /* a warp without a block of the last piece has asked for nothing yet */
+        const stream_run ended = stream_k_run<warps>(a, rows, now);
+        if (ended.begin >= ended.end) load_first(stream_k_run<warps>(a, rows, piece));
+      }
+      const bool whole = now.from_first() && now.to_last();
+      const bool begun = now.from_first() && !whole; /* here, and others have the rest */
+      last = last_share[0];
+      const float *const area = shared + turn * warps * floats, *const peaks = area + stream_shared_floats<D, heads>;
+      uint64_t *const record = memory.of(share == own && !begun ? memory.record : memory.instead, share);
+      turn ^= 1;
+      bool missing = false;
+      ASSAY_ROLLED
+      for (int32_t pair = thread; pair < pairs; pair += threads) {
+        const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
+        const softmax_sums part =
+            joined<warps, D / 2>(peaks + head, peaks + heads + head, area + channel, warps, floats);
+        softmax_sums all = part;
+        if (!whole) put_record<D>(record, pairs, pair, part);
+        if (begun || (share != own && share == last)) {
+          if (!begun) (void)get_record<D>(memory.of(memory.instead, own), pairs, pair, &all);
+          ASSAY_ROLLED
+          for (uint32_t other = own + 1; other <= last && !missing; ++other) {
+            softmax_sums more;
+            missing = !get_record<D>(memory.of(begun ? memory.record : memory.instead, other), pairs, pair, &more);
+            add_sums(&all, more);
+          }
+        } else if (!whole) {
+          continue;
+        }
+        if (!missing) write_out(now.row, now.kv_head, pair, all);
+      }
+      if (begun) again = __syncthreads_or(missing) != 0;
+      if (share != own) again = share < last;
+      if (again) ++share; /* all that are awaited are computed anew, in turn */
+    }
+  }
+
+  /* Rows without keys are in no share. */
+  ASSAY_ROLLED
+  for (int32_t row = static_cast<int32_t>(own); row < static_cast<int32_t>(a.N); row += static_cast<int32_t>(shares)) {
+    if (rows.length[row] > 0) continue;
+    const softmax_sums none = {{-INFINITY, 0.0f, 0.0f}, 0.0f};
+    ASSAY_ROLLED
+    for (int32_t i = thread; i < a.H_kv * pairs; i += threads)
+      write_out(row, i / pairs, i % pairs, none);
+  }
+}
+
+/* ---- launcher ---------------------------------------------------------------------------------------- */
+
+inline int64_t softmax_stream_k_words(const attention_params &a) {
+  return a.G * (a.D / 2 + 1);
+}
+
+template <class Types>
+assay_status softmax_stream_k_launch(const softmax_params &p, const attention_types &types, int64_t shares,
+                                     void *workspace, assay_env *env, assay_error *error) {
+  constexpr int64_t most_resident = 8; /* of simt; nobody depends on it */
+  const stream_k_memory memory = stream_k_places(workspace, shares, softmax_stream_k_words(p.a));
+  return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
+    using T = typename decltype(type)::type;
+    using KV = typename decltype(cached)::type;
+    constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
+    constexpr int64_t warps = stream_k_warps(D, heads), shared = 4 * 2 * warps * softmax_shared_floats<D, heads>;
+    launch_options options = in_turn();
+    options.shared_percent = stream_k_shared_percent(shared);
+    options.resident = static_cast<int32_t>(shares < most_resident ? shares : most_resident);
+    return ASSAY_LAUNCH_WITH(error, (softmax_stream_k<T, KV, D, heads>), shares, 32 * warps, shared, options,
+                             env->stream, p, memory);
+  });
+}
+
+} // namespace ASSAY_NS
+#endif

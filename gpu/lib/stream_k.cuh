@@ -1,0 +1,273 @@
+/* stream_k.cuh: the streamed decode (stream.cuh) in even shares, whatever it does with a score. In the literature:
+ * Stream-K, after Osama et al., 2023 (https://arxiv.org/abs/2301.03598).
+ *
+ * The blocks of 16 keys of all rows and kv heads stand in one line, head after head, row after row, and every thread
+ * block takes an even share of it, whatever the lengths are: no multiprocessor has more to read than another. What a
+ * share has of one (row, kv head) is a piece. Warps take the blocks of a share in turn, and the first keys of the next
+ * piece are on their way when a piece ends.
+ *
+ * A (row, kv head) that lies in several shares belongs to the first of them; each of the others leaves what it has of
+ * it in a `record`, and that is always the other's first piece. The workspace may hold anything, so the one who will
+ * read a record blanks it when it begins, long before. A word of 8 bytes is blank or the other's, so none is waited for
+ * but by itself. A record that came before it was blanked is lost, and one may not come for other reasons: whoever
+ * waits computes that piece itself after a while, in the same way, to the same bits. So nobody depends on another to be
+ * under way. */
+#ifndef ASSAY_GPU_LIB_STREAM_K_CUH
+#define ASSAY_GPU_LIB_STREAM_K_CUH
+
+#include "gpu/lib/stream.cuh"
+#include "gpu/lib/stream_plan.h"
+#include "gpu/lib/warp.cuh"
+
+namespace ASSAY_NS {
+
+/* ---- the line ----------------------------------------------------------------------------------------- */
+
+/* Lengths of the rows, as far as the tables can name keys, and how many blocks of 16 keys of one kv head the rows up to
+ * each have. In shared memory. */
+struct stream_k_rows {
+  int32_t length[stream_k_most_rows];
+  uint32_t through[stream_k_most_rows];
+  uint32_t of_warp[32];
+};
+
+/* The keys of a row of this length, one row a request. */
+__device__ __forceinline__ row_keys stream_k_keys(const attention_params &a, int32_t row, int32_t length) {
+  return {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
+}
+
+/* Blocks of 16 keys that a row sees. */
+__device__ __forceinline__ int32_t stream_k_blocks(const row_keys &keys) {
+  return keys.last < keys.first ? 0 : keys.last / stream_keys + 1 - keys.first / stream_keys;
+}
+
+__device__ __forceinline__ int32_t stream_k_clamp(const attention_params &a, int32_t length) {
+  return static_cast<int32_t>(min(static_cast<int64_t>(max(length, 0)), a.capacity));
+}
+
+/* Looks at all lengths, as they are now. By a whole thread block of `warps` warps; barriers. */
+template <int warps> __device__ __forceinline__ void stream_k_look(const attention_params &a, stream_k_rows &rows) {
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int32_t N = static_cast<int32_t>(a.N);
+  uint32_t before = 0;
+  ASSAY_ROLLED
+  for (int32_t first = 0; first < N; first += 32 * warps) {
+    const int32_t row = first + thread, length = row < N ? stream_k_clamp(a, load_early(a.length + row)) : 0;
+    uint32_t through = static_cast<uint32_t>(stream_k_blocks(stream_k_keys(a, row, length)));
+    ASSAY_UNROLL
+    for (int step = 1; step < 32; step *= 2) {
+      const uint32_t other = __shfl_up_sync(all_lanes, through, static_cast<unsigned>(step));
+      if (lane >= step) through += other;
+    }
+    if (first > 0) __syncthreads(); /* the sums before are read */
+    if (lane == 31) rows.of_warp[warp] = through;
+    __syncthreads(); /* the warps' sums are there */
+    ASSAY_UNROLL
+    for (int32_t w = 0; w < warps; ++w) {
+      const uint32_t blocks = rows.of_warp[w];
+      through += w < warp ? blocks : 0;
+      if (w == 0) through += before;
+      before += blocks;
+    }
+    if (row < N) rows.length[row] = length;
+    if (row < N) rows.through[row] = through;
+  }
+  __syncthreads(); /* all rows are there */
+}
+
+/* Are the lengths still those that were looked at? Of this thread's rows. */
+template <int warps>
+__device__ __forceinline__ bool stream_k_same(const attention_params &a, const stream_k_rows &rows) {
+  bool same = true;
+  ASSAY_ROLLED
+  for (int32_t row = static_cast<int32_t>(threadIdx.x); row < static_cast<int32_t>(a.N); row += 32 * warps)
+    same = same && stream_k_clamp(a, a.length[row]) == rows.length[row];
+  return same;
+}
+
+/* How the line is shared out: the first `longer` shares have each + 1 blocks. */
+struct stream_k_line {
+  uint32_t each, longer;
+
+  __device__ __forceinline__ stream_k_line(uint32_t blocks, uint32_t shares)
+      : each(blocks / shares), longer(blocks % shares) {}
+  __device__ __forceinline__ uint32_t begin_of(uint32_t share) const { return each * share + min(share, longer); }
+  __device__ __forceinline__ uint32_t size_of(uint32_t share) const { return each + (share < longer ? 1 : 0); }
+  __device__ __forceinline__ uint32_t share_of(uint32_t block) const {
+    const uint32_t in_longer = (each + 1) * longer;
+    return block < in_longer ? block / (each + 1) : longer + (block - in_longer) / each;
+  }
+};
+
+/* A (row, kv head), and where in the line it lies. */
+struct stream_k_segment {
+  int32_t row, kv_head;
+  uint32_t begin, end;
+};
+
+/* That which has block `at` of the line, which there is; each lane may ask for another. */
+__device__ __forceinline__ stream_k_segment stream_k_find(const stream_k_rows &rows, int32_t N, int32_t heads,
+                                                          uint32_t at) {
+  const uint32_t H_kv = static_cast<uint32_t>(heads), wanted = at / H_kv;
+  int32_t low = 0, high = N - 1; /* the first row whose blocks go beyond `wanted` */
+  ASSAY_ROLLED
+  while (low < high) {
+    const int32_t middle = (low + high) / 2;
+    if (rows.through[middle] > wanted)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  const uint32_t first = low > 0 ? rows.through[low - 1] : 0, blocks = rows.through[low] - first;
+  const uint32_t head = (at - first * H_kv) / blocks, begin = first * H_kv + head * blocks;
+  return {low, static_cast<int32_t>(head), begin, begin + blocks};
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------- */
+
+/* Blocks begin .. end - 1 of a (row, kv head), counted from its first; none where begin == end. */
+struct stream_k_piece {
+  int32_t row, kv_head;
+  int32_t begin, end, blocks; /* of the (row, kv head): blocks */
+  uint32_t done, left;        /* blocks of the share before the piece, and from it on */
+
+  __device__ __forceinline__ bool there() const { return begin < end; }
+  __device__ __forceinline__ bool from_first() const { return begin == 0; }
+  __device__ __forceinline__ bool to_last() const { return end == blocks; }
+};
+
+/* The first piece of a share, and the last share that has blocks of its last (row, kv head), if that begins in this
+ * one; else the share itself. By a whole warp. */
+__device__ __forceinline__ stream_k_piece stream_k_first(const attention_params &a, const stream_k_rows &rows,
+                                                         uint32_t share, uint32_t shares, uint32_t *last) {
+  const int32_t N = static_cast<int32_t>(a.N), lane = static_cast<int32_t>(threadIdx.x % 32);
+  const stream_k_line line(rows.through[N - 1] * static_cast<uint32_t>(a.H_kv), shares);
+  const uint32_t begin = line.begin_of(share), size = line.size_of(share);
+  *last = share;
+  if (size == 0) return {};
+  /* Even lanes look for the first, odd lanes for the last. */
+  const stream_k_segment found = stream_k_find(rows, N, a.H_kv, lane % 2 == 0 ? begin : begin + size - 1);
+  const uint32_t beyond = found.begin >= begin ? line.share_of(found.end - 1) : share;
+  const uint32_t first_begin = __shfl_sync(all_lanes, found.begin, 0), first_end = __shfl_sync(all_lanes, found.end, 0);
+  *last = __shfl_sync(all_lanes, beyond, 1);
+  return {__shfl_sync(all_lanes, found.row, 0),
+          __shfl_sync(all_lanes, found.kv_head, 0),
+          static_cast<int32_t>(begin - first_begin),
+          static_cast<int32_t>(min(first_end, begin + size) - first_begin),
+          static_cast<int32_t>(first_end - first_begin),
+          0,
+          size};
+}
+
+/* The piece behind. */
+__device__ __forceinline__ stream_k_piece stream_k_next(const attention_params &a, const stream_k_rows &rows,
+                                                        const stream_k_piece &piece) {
+  stream_k_piece next = piece;
+  const uint32_t size = static_cast<uint32_t>(piece.end - piece.begin);
+  next.done += size;
+  next.left -= size;
+  next.begin = next.end = 0;
+  if (next.left == 0) return next;
+  if (++next.kv_head == a.H_kv) {
+    next.kv_head = 0;
+    do {
+      ++next.row;
+      next.blocks = static_cast<int32_t>(rows.through[next.row] - rows.through[next.row - 1]);
+    } while (next.blocks == 0);
+  }
+  next.end = static_cast<int32_t>(min(static_cast<uint32_t>(next.blocks), next.left));
+  return next;
+}
+
+/* This warp's run of a piece: the warps go on in turn where the piece before has ended. */
+template <int warps>
+__device__ __forceinline__ stream_run stream_k_run(const attention_params &a, const stream_k_rows &rows,
+                                                   const stream_k_piece &piece) {
+  const row_keys keys = stream_k_keys(a, piece.row, rows.length[piece.row]);
+  const int32_t warp = static_cast<int32_t>(threadIdx.x / 32), origin = keys.first / stream_keys;
+  const int32_t turn = static_cast<int32_t>(piece.done % static_cast<uint32_t>(warps));
+  const int32_t mine = warp - turn + (warp < turn ? warps : 0);
+  return {keys.request,       piece.kv_head, keys.first, keys.last, origin, origin + piece.begin + mine,
+          origin + piece.end, warps};
+}
+
+/* ---- records ------------------------------------------------------------------------------------------ */
+
+/* Places in the workspace for what each share leaves, and for what is computed in its stead: words of two f32. */
+struct stream_k_memory {
+  uint64_t *record, *instead; /* [shares][words] */
+  int32_t words;
+
+  __device__ __forceinline__ uint64_t *of(uint64_t *all, uint32_t share) const {
+    return all + static_cast<int64_t>(share) * words;
+  }
+};
+
+constexpr uint64_t stream_k_blank = ~UINT64_C(0);
+constexpr int32_t stream_k_polls = 64; /* of a word that does not come; some 40 us */
+
+/* Two NaN, if they look blank, become others. */
+__device__ __forceinline__ void stream_k_put(uint64_t *to, float low, float high) {
+  uint64_t word = static_cast<uint64_t>(bits_of(high)) << 32 | bits_of(low);
+  if (word == stream_k_blank) word = UINT64_C(0x7FFFFFFF7FFFFFFF);
+  store_relaxed(to, word);
+}
+
+/* `count` words of a record; false: one has not come. */
+template <int count>
+__device__ __forceinline__ bool stream_k_get(const uint64_t *const (&from)[count], uint64_t (&word)[count]) {
+  bool there = false;
+  ASSAY_ROLLED
+  for (int32_t i = 0; !there && i < stream_k_polls; ++i) {
+    there = true;
+    ASSAY_UNROLL
+    for (int n = 0; n < count; ++n)
+      word[n] = load_relaxed(from[n]);
+    ASSAY_UNROLL
+    for (int n = 0; n < count; ++n)
+      there = there && word[n] != stream_k_blank;
+  }
+  return there;
+}
+
+/* Blanks the records of shares own + 1 to last. By a whole thread block. */
+template <int warps>
+__device__ __forceinline__ void stream_k_await(const stream_k_memory &memory, uint32_t own, uint32_t last) {
+  const int32_t words = memory.words * static_cast<int32_t>(last - own); /* of places that lie one after the other */
+  uint64_t *const from = memory.of(memory.record, own + 1);
+  ASSAY_ROLLED
+  for (int32_t word = static_cast<int32_t>(threadIdx.x); word < words; word += 32 * warps)
+    store_relaxed(from + word, stream_k_blank);
+}
+
+/* ---- host --------------------------------------------------------------------------------------------- */
+
+constexpr int64_t stream_k_blocks_a_multiprocessor = 2;
+/* The workspace is asked for without a device: as much as the largest Hopper needs. */
+constexpr int64_t stream_k_most_shares = stream_k_blocks_a_multiprocessor * stream_multiprocessors;
+
+inline int64_t stream_k_shares(const assay_env *env) {
+  const int64_t wanted = stream_k_blocks_a_multiprocessor * env->multiprocessors;
+  return wanted < stream_k_most_shares ? wanted : stream_k_most_shares;
+}
+
+/* launch_options.shared_percent for thread blocks with `dynamic` bytes. */
+inline int32_t stream_k_shared_percent(int64_t dynamic) {
+  constexpr int64_t all = 228 * 1024, others = 2048; /* pieces; what the system keeps */
+  const int64_t bytes =
+      stream_k_blocks_a_multiprocessor * (dynamic + static_cast<int64_t>(sizeof(stream_k_rows)) + others);
+  const int32_t percent = static_cast<int32_t>((100 * bytes + all - 1) / all);
+  return percent > stream_shared_percent ? percent : stream_shared_percent;
+}
+
+inline int64_t stream_k_workspace(int64_t words) {
+  return 2 * stream_k_most_shares * words * static_cast<int64_t>(sizeof(uint64_t));
+}
+
+inline stream_k_memory stream_k_places(void *workspace, int64_t shares, int64_t words) {
+  uint64_t *const memory = static_cast<uint64_t *>(workspace);
+  return {memory, memory + shares * words, static_cast<int32_t>(words)};
+}
+
+} // namespace ASSAY_NS
+#endif
