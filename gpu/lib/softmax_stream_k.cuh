@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       const bool begun = now.from_first() && !whole; /* here, and others have the rest */
       last = last_share[0];
       const float *const area = shared + turn * warps * floats, *const peaks = area + stream_shared_floats<D, heads>;
-      uint64_t *const record = memory.of(share == own && !begun ? memory.record : memory.instead, share);
+      uint64_t *const record = memory.of(begun ? memory.begun : share == own ? memory.record : memory.instead, share);
       turn ^= 1;
       bool missing = false;
       ASSAY_ROLLED
@@ -173,11 +173,12 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         softmax_sums all = part;
         if (!whole) put_record<D>(record, pairs, pair, part);
         if (begun || (share != own && share == last)) {
-          if (!begun) (void)get_record<D>(memory.of(memory.instead, own), pairs, pair, &all);
+          if (!begun) (void)get_record<D>(memory.of(memory.begun, own), pairs, pair, &all);
           ASSAY_ROLLED
           for (uint32_t other = own + 1; other <= last && !missing; ++other) {
-            softmax_sums more;
-            missing = !get_record<D>(memory.of(begun ? memory.record : memory.instead, other), pairs, pair, &more);
+            softmax_sums more = part; /* of the last that was computed here */
+            if (other != share)
+              missing = !get_record<D>(memory.of(begun ? memory.record : memory.instead, other), pairs, pair, &more);
             add_sums(&all, more);
           }
         } else if (!whole) {

@@ -193,9 +193,10 @@ __device__ __forceinline__ stream_run stream_k_run(const attention_params &a, co
 
 /* ---- records ------------------------------------------------------------------------------------------ */
 
-/* Places in the workspace for what each share leaves, and for what is computed in its stead: words of two f32. */
+/* Places in the workspace, words of two f32: for what each share leaves; for its last piece, if others have the rest;
+ * for what is computed in a share's stead. */
 struct stream_k_memory {
-  uint64_t *record, *instead; /* [shares][words] */
+  uint64_t *record, *begun, *instead; /* [shares][words] */
   int32_t words;
 
   __device__ __forceinline__ uint64_t *of(uint64_t *all, uint32_t share) const {
@@ -261,12 +262,12 @@ inline int32_t stream_k_shared_percent(int64_t dynamic) {
 }
 
 inline int64_t stream_k_workspace(int64_t words) {
-  return 2 * stream_k_most_shares * words * static_cast<int64_t>(sizeof(uint64_t));
+  return 3 * stream_k_most_shares * words * static_cast<int64_t>(sizeof(uint64_t));
 }
 
 inline stream_k_memory stream_k_places(void *workspace, int64_t shares, int64_t words) {
   uint64_t *const memory = static_cast<uint64_t *>(workspace);
-  return {memory, memory + shares * words, static_cast<int32_t>(words)};
+  return {memory, memory + shares * words, memory + 2 * shares * words, static_cast<int32_t>(words)};
 }
 
 } // namespace ASSAY_NS
