@@ -2,8 +2,9 @@
  * Stream-K, after Osama et al., 2023 (https://arxiv.org/abs/2301.03598).
  *
  * The blocks of 16 keys of all rows and kv heads stand in one line, head after head, row after row, and every thread
- * block takes an even share of it, whatever the lengths are: no multiprocessor has more to read than another. What a
- * share has of one (row, kv head) is a piece. Warps take the blocks of a share in turn, and the first keys of the next
+ * block takes an even share of it, whatever the lengths are: no multiprocessor has more to do than another. In front of
+ * a (row, kv head)'s blocks the line has an opening, as long as it takes to change over to it. What a share has of one
+ * (row, kv head) is a piece. Warps take the blocks of a share in turn, and the first keys of the next
  * piece are on their way when a piece ends.
  *
  * A (row, kv head) that lies in several shares belongs to the first of them; each of the others leaves what it has of
@@ -23,8 +24,8 @@ namespace ASSAY_NS {
 
 /* ---- the line ----------------------------------------------------------------------------------------- */
 
-/* Lengths of the rows, as far as the tables can name keys, and how many blocks of 16 keys of one kv head the rows up to
- * each have. In shared memory. */
+/* Lengths of the rows, as far as the tables can name keys, and how long the part of the line of one kv head of the rows
+ * up to each is, in blocks of 16 keys and openings. In shared memory. */
 struct stream_k_rows {
   int32_t length[stream_k_most_rows];
   uint32_t through[stream_k_most_rows];
@@ -53,7 +54,8 @@ template <int warps> __device__ __forceinline__ void stream_k_look(const attenti
   ASSAY_ROLLED
   for (int32_t first = 0; first < N; first += 32 * warps) {
     const int32_t row = first + thread, length = row < N ? stream_k_clamp(a, load_early(a.length + row)) : 0;
-    uint32_t through = static_cast<uint32_t>(stream_k_blocks(stream_k_keys(a, row, length)));
+    const int32_t own = stream_k_blocks(stream_k_keys(a, row, length));
+    uint32_t through = own > 0 ? static_cast<uint32_t>(own) + stream_k_opening : 0;
     ASSAY_UNROLL
     for (int step = 1; step < 32; step *= 2) {
       const uint32_t other = __shfl_up_sync(all_lanes, through, static_cast<unsigned>(step));
@@ -129,53 +131,59 @@ __device__ __forceinline__ stream_k_segment stream_k_find(const stream_k_rows &r
 struct stream_k_piece {
   int32_t row, kv_head;
   int32_t begin, end, blocks; /* of the (row, kv head): blocks */
-  uint32_t done, left;        /* blocks of the share before the piece, and from it on */
+  uint32_t done, left;        /* of the share: blocks before the piece; of the line, behind it */
 
   __device__ __forceinline__ bool there() const { return begin < end; }
   __device__ __forceinline__ bool from_first() const { return begin == 0; }
   __device__ __forceinline__ bool to_last() const { return end == blocks; }
 };
 
-/* The first piece of a share, and the last share that has blocks of its last (row, kv head), if that begins in this
- * one; else the share itself. By a whole warp. */
+/* Blocks among the first `count` of a (row, kv head)'s part of the line. */
+__device__ __forceinline__ int32_t stream_k_among(uint32_t count) {
+  return static_cast<int32_t>(count > stream_k_opening ? count - stream_k_opening : 0);
+}
+
+/* The first piece of a share, and the last share that has blocks of its last (row, kv head), if the first block of that
+ * is in this one; else the share itself. By a whole warp. */
 __device__ __forceinline__ stream_k_piece stream_k_first(const attention_params &a, const stream_k_rows &rows,
                                                          uint32_t share, uint32_t shares, uint32_t *last) {
   const int32_t N = static_cast<int32_t>(a.N), lane = static_cast<int32_t>(threadIdx.x % 32);
   const stream_k_line line(rows.through[N - 1] * static_cast<uint32_t>(a.H_kv), shares);
-  const uint32_t begin = line.begin_of(share), size = line.size_of(share);
+  const uint32_t begin = line.begin_of(share), size = line.size_of(share), end = begin + size;
   *last = share;
   if (size == 0) return {};
   /* Even lanes look for the first, odd lanes for the last. */
-  const stream_k_segment found = stream_k_find(rows, N, a.H_kv, lane % 2 == 0 ? begin : begin + size - 1);
-  const uint32_t beyond = found.begin >= begin ? line.share_of(found.end - 1) : share;
+  const stream_k_segment found = stream_k_find(rows, N, a.H_kv, lane % 2 == 0 ? begin : end - 1);
+  const uint32_t opened = found.begin + stream_k_opening;
+  const uint32_t beyond = opened >= begin && opened < end ? line.share_of(found.end - 1) : share;
   const uint32_t first_begin = __shfl_sync(all_lanes, found.begin, 0), first_end = __shfl_sync(all_lanes, found.end, 0);
+  const uint32_t until = min(first_end, end);
   *last = __shfl_sync(all_lanes, beyond, 1);
   return {__shfl_sync(all_lanes, found.row, 0),
           __shfl_sync(all_lanes, found.kv_head, 0),
-          static_cast<int32_t>(begin - first_begin),
-          static_cast<int32_t>(min(first_end, begin + size) - first_begin),
-          static_cast<int32_t>(first_end - first_begin),
+          stream_k_among(begin - first_begin),
+          stream_k_among(until - first_begin),
+          stream_k_among(first_end - first_begin),
           0,
-          size};
+          end - until};
 }
 
 /* The piece behind. */
 __device__ __forceinline__ stream_k_piece stream_k_next(const attention_params &a, const stream_k_rows &rows,
                                                         const stream_k_piece &piece) {
   stream_k_piece next = piece;
-  const uint32_t size = static_cast<uint32_t>(piece.end - piece.begin);
-  next.done += size;
-  next.left -= size;
+  next.done += static_cast<uint32_t>(piece.end - piece.begin);
   next.begin = next.end = 0;
-  if (next.left == 0) return next;
+  if (next.left <= stream_k_opening) return next;
   if (++next.kv_head == a.H_kv) {
     next.kv_head = 0;
     do {
       ++next.row;
-      next.blocks = static_cast<int32_t>(rows.through[next.row] - rows.through[next.row - 1]);
+      next.blocks = stream_k_among(rows.through[next.row] - rows.through[next.row - 1]);
     } while (next.blocks == 0);
   }
-  next.end = static_cast<int32_t>(min(static_cast<uint32_t>(next.blocks), next.left));
+  next.end = min(next.blocks, stream_k_among(next.left));
+  next.left -= static_cast<uint32_t>(next.end) + stream_k_opening;
   return next;
 }
 

@@ -138,9 +138,13 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
 
 constexpr int32_t stream_k_most_rows = 1024; /* whose lengths fit shared memory */
 
+/* What it costs a thread block to end a piece and begin another, in blocks of keys. On an H200 batches of lengths that
+ * differ are 13 % faster with 9 than with 0, and with 6 to 16 within 1 % of that. */
+constexpr uint32_t stream_k_opening = 9;
+
 /* What even shares do not take beyond what no streamed decode takes. */
 inline assay_status expect_stream_k(const attention_params &a, assay_error *error) {
-  const int64_t most = INT32_MAX, blocks = (a.capacity + stream_keys - 1) / stream_keys * a.H_kv;
+  const int64_t most = INT32_MAX, blocks = ((a.capacity + stream_keys - 1) / stream_keys + stream_k_opening) * a.H_kv;
   const int64_t in_line = blocks > 0 ? most / blocks : most;
   const int64_t rows = in_line < stream_k_most_rows ? in_line : stream_k_most_rows;
   if (a.N > rows)
