@@ -17,14 +17,7 @@ assay_status plan_stream(const assay_call *call, softmax_plan *plan, assay_error
   ASSAY_TRY(expect_stream(call, plan->p.a, error));
   ASSAY_TRY(softmax_stream_plan(plan, error));
   const attention_params &a = plan->p.a;
-  const int32_t most = softmax_stream_warps(a.D, stream_heads(a.G));
-  if (stream_leaves_idle(a, most, assay_dtype_size(plan->types.kv)) && expect_stream_k(a, NULL) == ASSAY_OK)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "N: found %" PRId64
-                      " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed 8 %% "
-                      "with tables of %" PRId64 " keys: stream_k shares them out",
-                      a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), a.capacity);
-  return ASSAY_OK;
+  return expect_filled(a, softmax_stream_warps(a.D, stream_heads(a.G)), assay_dtype_size(plan->types.kv), error);
 }
 
 assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *error) {

@@ -228,3 +228,19 @@ Test(simt_stream_k, left_idle) {
   cr_expect(stream_leaves_idle(rows_of(40, 2048), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(40, 256), 12, 2), "short rows end before even shares begin");
 }
+
+Test(simt_stream_k, stream_leaves_calls_to_even_shares) {
+  message.text[0] = '\0';
+  cr_expect_eq(expect_filled(rows_of(40, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("N: found 40 rows of 4 kv heads, which leave 39 % of the multiprocessors idle, allowed 8 % with tables of 2048 "
+       "keys");
+  cr_expect_eq(expect_filled(rows_of(64, 2048), 12, 2, &message), ASSAY_OK);
+  attention_params many = rows_of(1200, 2048);
+  many.H_kv = 1;
+  cr_expect(stream_leaves_idle(many, 12, 2));
+  cr_expect_eq(expect_filled(many, 12, 2, &message), ASSAY_OK, "more rows than stream_k takes");
+  message.text[0] = '\0';
+  cr_expect_eq(expect_stream_k(rows_of(1100, 2048), &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("N: found 1100 rows, allowed 1024");
+  cr_expect_eq(expect_stream_k(rows_of(1000, INT64_C(1) << 26), &message), ASSAY_ERR_UNSUPPORTED);
+}

@@ -154,6 +154,16 @@ inline assay_status expect_stream_k(const attention_params &a, assay_error *erro
   return ASSAY_OK;
 }
 
+/* Leaves calls to stream_k that are faster there, if it takes them. element: bytes of one of the cache. */
+inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error) {
+  if (!stream_leaves_idle(a, most, element) || expect_stream_k(a, NULL) != ASSAY_OK) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "N: found %" PRId64
+                    " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
+                    "8 %% with tables of %" PRId64 " keys: stream_k shares them out",
+                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), a.capacity);
+}
+
 /* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */
 inline int64_t stream_workspace(const attention_params &a, stream_shape shape, int32_t floats) {
   return shape.splits > 1 ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;

@@ -105,7 +105,10 @@ static bool block_is_clean() {
 /* A block whose last thread has ended. The next begins in its place, or, the last of its cluster, a cluster in theirs.
  * */
 static void end_block() {
-  if (!block_is_clean()) fail();
+  race_quiet(true); /* not what the thread does that has ended last */
+  const bool clean = block_is_clean();
+  race_quiet(false);
+  if (!clean) fail();
   if (run.launch->cluster > 1) shared_begin_block(); /* to the others of its cluster its memory is gone */
   if (--here->cluster->running != 0) return;
   race_turn(nullptr);
