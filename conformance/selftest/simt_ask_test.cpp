@@ -13,8 +13,8 @@ TestSuite(simt_ask, .init = open_simt, .timeout = 60);
 
 constexpr int32_t page = 4096, before = 64, blocks = 8, behind = 64, warps = 2, capacity = 128;
 
-template <bool apart> __global__ static void ask(attention_params a) {
-  stream_ask_first<bf16, 128, apart>(a);
+template <bool apart> __global__ static void ask(attention_params a, int32_t cluster) {
+  stream_ask_first<bf16, 128, apart>(a, stream_place_of(a, cluster));
 }
 
 /* A pool of one kv head and blocks of 16 keys, 256 bytes each, amid blocks that cannot be read. */
@@ -47,7 +47,12 @@ struct pool {
     a.D = 128;
   }
   template <bool apart> void run(int32_t splits = 1) const {
-    RUN((ask<apart>), launch_extent(1, splits), 32 * warps, 0, a);
+    RUN((ask<apart>), launch_extent(1, splits), 32 * warps, 0, a, 1);
+  }
+  template <bool apart> void run_cluster(int32_t splits) const {
+    launch_options options;
+    options.cluster = splits;
+    RUN_WITH((ask<apart>), splits, 32 * warps, 0, options, a, splits);
   }
 };
 
@@ -65,7 +70,8 @@ Test(simt_ask, asks_for_the_first_block_of_each_warp) {
   shares.run<false>();
 }
 
-/* A window of 20 keys begins in block 3; splits are shares of the row: blocks 0 to 2 and 3 to 4. */
+/* A window of 20 keys begins in block 3; two splits have four warps: the first four blocks, or shares of two, one, one
+ * and one, whether or not a cluster joins them. */
 Test(simt_ask, windows_and_splits) {
   pool window(5 * 16, {3, 1, 6, 7, 2});
   window.a.window = 20;
@@ -74,9 +80,16 @@ Test(simt_ask, windows_and_splits) {
   window.run<true>();
 
   pool splits(5 * 16, {3, 1, 6, 7, 2});
-  for (const int32_t block : {3, 1, 7, 2})
+  for (const int32_t block : {3, 1, 6, 7})
     splits.open(block);
   splits.run<true>(2);
+  splits.run_cluster<true>(2);
+
+  pool shares(5 * 16, {3, 1, 6, 7, 2});
+  for (const int32_t block : {3, 6, 7, 2})
+    shares.open(block);
+  shares.run<false>(2);
+  shares.run_cluster<false>(2);
 }
 
 /* One warp has keys: the other asks for nothing. */
@@ -105,7 +118,7 @@ struct rows : pool {
     for (const int32_t one : pages)
       open(one);
   }
-  void ask_all() const { RUN(ask<false>, launch_extent(4), 32 * warps, 0, a); }
+  void ask_all() const { RUN(ask<false>, launch_extent(4), 32 * warps, 0, a, 1); }
 };
 
 Test(simt_ask, rows_and_heads) {

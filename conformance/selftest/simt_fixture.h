@@ -25,7 +25,7 @@ static void open_simt() {
   cr_assert_eq(assay_device_simt()->open(&message), ASSAY_OK);
 }
 
-static void schedule(uint64_t seed) {
+[[maybe_unused]] static void schedule(uint64_t seed) {
   assay_device_simt()->schedule(seed);
 }
 

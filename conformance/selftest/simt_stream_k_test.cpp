@@ -1,5 +1,5 @@
 /* simt_stream_k_test.cpp: even shares (stream_k.cuh): where they begin and end, records that are lost, lengths and
- * tables that the launch before had not written yet; and which calls `stream` leaves to them. */
+ * tables that the launch before had not written yet. */
 #include <criterion/criterion.h>
 
 #include "simt_fixture.h"
@@ -191,56 +191,4 @@ Test(simt_stream_k, lengths_of_the_launch_before) {
 Test(simt_stream_k, tables_of_the_launch_before) {
   for (const std::vector<int32_t> &old : {std::vector<int32_t>{0}, {1, 2, 3}, {-1}, {INT32_MAX}})
     written_before(false, old);
-}
-
-/* ---- which calls stream leaves to even shares ----------------------------------------------------------- */
-
-static attention_params rows_of(int64_t N, int64_t keys) {
-  attention_params a = {};
-  a.N = N;
-  a.H_kv = 4;
-  a.G = 2;
-  a.D = 128;
-  a.capacity = keys;
-  return a;
-}
-
-Test(simt_stream_k, places_of_a_multiprocessor) {
-  cr_expect_eq(stream_places(264, 12), 2);
-  cr_expect_eq(stream_places(265, 12), 3); /* three each at most, not four */
-  cr_expect_eq(stream_places(396, 12), 3);
-  cr_expect_eq(stream_places(397, 12), 4);
-  cr_expect_eq(stream_places(528, 12), 4);
-  cr_expect_eq(stream_places(640, 12), 3); /* six, not eight */
-  cr_expect_eq(stream_places(1024, 12), 4);
-  cr_expect_eq(stream_places(320, 8), 4); /* eight warps do not part in three */
-}
-
-Test(simt_stream_k, left_idle) {
-  cr_expect_float_eq(stream_fill(rows_of(64, 2048), 12), 256.0 / 264.0, 1e-9);
-  cr_expect_float_eq(stream_fill(rows_of(40, 2048), 12), 160.0 / 264.0, 1e-9);
-  cr_expect_float_eq(stream_fill(rows_of(25, 2048), 12), 100.0 / 132.0, 1e-9);
-  cr_expect_float_eq(stream_fill(rows_of(80, 2048), 12), 320.0 / 396.0, 1e-9);
-  cr_expect_float_eq(stream_fill(rows_of(1, 16384), 12), 1.0, 1e-9); /* 33 splits each */
-  cr_expect_float_eq(stream_fill(rows_of(0, 2048), 12), 1.0, 1e-9);
-  for (const int64_t full : {1, 32, 64, 128})
-    cr_expect_not(stream_leaves_idle(rows_of(full, 16384), 12, 2), "%d rows", static_cast<int>(full));
-  cr_expect(stream_leaves_idle(rows_of(40, 2048), 12, 2));
-  cr_expect_not(stream_leaves_idle(rows_of(40, 256), 12, 2), "short rows end before even shares begin");
-}
-
-Test(simt_stream_k, stream_leaves_calls_to_even_shares) {
-  message.text[0] = '\0';
-  cr_expect_eq(expect_filled(rows_of(40, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("N: found 40 rows of 4 kv heads, which leave 39 % of the multiprocessors idle, allowed 8 % with tables of 2048 "
-       "keys");
-  cr_expect_eq(expect_filled(rows_of(64, 2048), 12, 2, &message), ASSAY_OK);
-  attention_params many = rows_of(1200, 2048);
-  many.H_kv = 1;
-  cr_expect(stream_leaves_idle(many, 12, 2));
-  cr_expect_eq(expect_filled(many, 12, 2, &message), ASSAY_OK, "more rows than stream_k takes");
-  message.text[0] = '\0';
-  cr_expect_eq(expect_stream_k(rows_of(1100, 2048), &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("N: found 1100 rows, allowed 1024");
-  cr_expect_eq(expect_stream_k(rows_of(1000, INT64_C(1) << 26), &message), ASSAY_ERR_UNSUPPORTED);
 }

@@ -15,6 +15,7 @@ struct gate_params {
   float *partial; /* split_keys: [N, H, splits, D] */
   float lo, hi;
   int32_t F, splits;
+  int32_t cluster; /* stream: thread blocks of one, which join the splits; 1: none */
   bool relu_pre;
 };
 

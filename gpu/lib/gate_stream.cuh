@@ -125,10 +125,13 @@ __host__ __device__ constexpr int gate_stream_warps(int D, int heads, int taps) 
   return D == 128 && (taps > 3 || heads == 8) ? 8 : 12;
 }
 
-/* gate_stream: the keys of one (row, kv head), or one split of them.
- * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
- * Shared: stream_shared_floats a warp: the weights of two blocks of 16 keys; then its sums.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
+/* gate_stream: the keys of one (row, kv head), or one split of them. Splits of a cluster are added by its first thread
+ * block, in their order; others leave sums to gate_stream_merge.
+ * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
+ * each with a run of its own.
+ * Shared: stream_shared_floats a warp: the weights of two blocks of 16 keys; then its sums. In a cluster, behind them,
+ * what the splits send.
+ * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above, with clusters sm_90.
  * Limit:  bytes: L * D * sizeof(KV) of K, as much of V as is live for any head of the group, a row and kv head. */
 template <class T, class KV, int D, int heads, int taps>
 __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
@@ -136,18 +139,17 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   ASSAY_DYNAMIC_SHARED(float, shared);
   constexpr int most_warps = gate_stream_warps(D, heads, taps);
   const attention_params &a = p.a;
-  stream_ask(a);
+  const stream_place at = stream_place_of(a, p.cluster);
+  if (p.cluster > 1) cluster_arrive();
+  stream_ask(a, at);
   dependents_launch();
-  stream_ask_first<KV, D, false>(a);
+  stream_ask_first<KV, D, false>(a, at);
   dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
-  const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
-  const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
-  const float factor = thread < a.G ? p.gamma[kv_head * a.G + thread] : 0.0f;
+  const float factor = thread < a.G ? p.gamma[at.kv_head * a.G + thread] : 0.0f;
   uint4 q[stream_query_loads<KV, D, heads>];
-  stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_run run = stream_run_of<false>(keys_of_row(a, row), kv_head);
+  stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
+  const stream_run run = stream_run_of<false>(keys_of_row(a, at.row), at);
   gate_weigher<KV, heads, taps> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};
@@ -158,15 +160,35 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   __syncthreads(); /* the warps' sums and gamma are there */
 
   const int32_t count = a.G * D;
+  float *const sent = shared + threads / 32 * stream_shared_floats<D, heads>; /* [splits][count] */
+  const auto write_out = [&](int32_t i, float total) {
+    static_cast<T *>(a.out)[at.segment * count + i] =
+        from_float<T>(gamma[i / D] * stream_value<KV>(total, a, at.kv_head));
+  };
+  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks are there */
   for (int32_t i = thread; i < count; i += threads) {
     float total = 0.0f;
     ASSAY_UNROLL
     for (int32_t w = 0; w < most_warps; ++w)
       if (w < threads / 32) total += shared[w * stream_shared_floats<D, heads> + i];
-    if (p.splits > 1)
-      p.partial[(segment * p.splits + blockIdx.y) * count + i] = total;
+    if (p.cluster > 1)
+      *cluster_shared(sent + static_cast<int32_t>(at.split) * count + i, 0) = total;
+    else if (p.splits > 1)
+      p.partial[(at.segment * p.splits + at.split) * count + i] = total;
     else
-      static_cast<T *>(a.out)[segment * count + i] = from_float<T>(gamma[i / D] * stream_value<KV>(total, a, kv_head));
+      write_out(i, total);
+  }
+  if (p.cluster == 1) return;
+
+  cluster_arrive();
+  if (at.split > 0) return;
+  cluster_wait(); /* what was sent has come */
+  for (int32_t i = thread; i < count; i += threads) {
+    float total = 0.0f;
+    ASSAY_ROLLED
+    for (int32_t split = 0; split < p.cluster; ++split)
+      total += sent[split * count + i];
+    write_out(i, total);
   }
 }
 
@@ -210,12 +232,13 @@ inline stream_shape gate_stream_shape(const gate_params &p) {
 inline void gate_stream_plan(gate_plan *plan) {
   const stream_shape shape = gate_stream_shape(plan->p);
   plan->p.splits = shape.splits;
+  plan->p.cluster = shape.cluster;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D);
 }
 
 inline void gate_stream_path(const gate_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d D=%d G=%d taps=%s", name,
-                 gate_stream_shape(p).warps, p.splits, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s", name,
+                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
 }
 
 template <class Types>
@@ -225,17 +248,16 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
-    const int32_t warps = gate_stream_shape(p).warps;
-    const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * stream_shared_floats<D, heads>;
-    const launch_extent grid(segments, p.splits);
-    launch_options options = in_turn();
-    options.followed = p.splits > 1;
-    options.shared_percent = stream_shared_percent;
-    ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * warps, shared, options,
-                                           env->stream, p)
-                       : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * warps, shared,
-                                           options, env->stream, p));
-    if (p.splits == 1) return ASSAY_OK;
+    const stream_shape shape = gate_stream_shape(p);
+    const int64_t sent = p.cluster > 1 ? 4 * p.cluster * p.a.G * D : 0;
+    const int64_t shared = 4 * shape.warps * stream_shared_floats<D, heads> + sent;
+    const launch_extent grid = stream_grid(p.a, shape);
+    const launch_options options = stream_options(shape, shared);
+    ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * shape.warps, shared,
+                                           options, env->stream, p)
+                       : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * shape.warps,
+                                           shared, options, env->stream, p));
+    if (!stream_merges(shape)) return ASSAY_OK;
     return ASSAY_LAUNCH_WITH(error, (gate_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits), 0,
                              in_turn(), env->stream, p);
   });

@@ -18,6 +18,7 @@ struct softmax_params {
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
   int32_t splits;
+  int32_t cluster; /* stream: thread blocks of one, which join the splits; 1: none */
 };
 
 using softmax_plan = attention_plan<softmax_params>;

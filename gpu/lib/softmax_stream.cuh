@@ -158,6 +158,16 @@ struct softmax_sums {
   float second;
 };
 
+/* Adds sums over other keys. */
+__device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &more) {
+  const float peak = fmaxf(all->first.peak, more.first.peak);
+  const float by = power_below(all->first.peak, peak), more_by = power_below(more.first.peak, peak);
+  all->first.peak = peak;
+  all->first.total = by * all->first.total + more_by * more.first.total;
+  all->first.sum = by * all->first.sum + more_by * more.first.sum;
+  all->second = by * all->second + more_by * more.second;
+}
+
 /* Joins `runs` runs, at most `most`, `step` floats apart: the same peaks and totals for all lanes of a warp, weighed by
  * one lane a run; each lane its own sums, of two channels `apart` from each other, added in the order of the runs. */
 template <int most, int apart>
@@ -196,28 +206,48 @@ __host__ __device__ constexpr int softmax_stream_warps(int D, int heads) {
 /* A warp's shared memory: the walk's, then peaks and totals. */
 template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_floats<D, heads> + 2 * heads;
 
-/* softmax_stream: the keys of one (row, kv head), or one split of them.
- * Grid:   (N rows * H_kv, splits). Block: 12, 6 or 3 warps, or 8, 4, 2, each with a run of its own.
- * Shared: softmax_shared_floats a warp: the weights of two blocks of 16 keys; then its sums, peaks, totals.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
+/* Writes two channels of a head, half of them apart: number `pair` of the (row, kv head)'s. */
+template <class T, class KV, int D>
+__device__ __forceinline__ void softmax_write(const softmax_params &p, int64_t segment, int32_t kv_head, int32_t pair,
+                                              const softmax_sums &sums) {
+  const attention_params &a = p.a;
+  const softmax_sum all = sums.first, other = {all.peak, all.total, sums.second};
+  const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
+  T *const to = static_cast<T *>(a.out) + segment * a.G * D + channel;
+  to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
+  to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
+  if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+}
+
+/* Words of two f32 that a split sends: the sums of two channels, [G][D / 2]; peak and total, [G]. */
+__host__ __device__ constexpr int32_t softmax_sent_words(int32_t G, int32_t D) {
+  return G * (D / 2 + 1);
+}
+
+/* softmax_stream: the keys of one (row, kv head), or one split of them. Splits of a cluster are joined by its first
+ * thread block, in their order; others leave sums to softmax_stream_merge.
+ * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
+ * each with a run of its own.
+ * Shared: softmax_shared_floats a warp: the weights of two blocks of 16 keys; then its sums, peaks, totals. In a
+ * cluster, behind them, what the splits send.
+ * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above, with clusters sm_90.
  * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
 template <class T, class KV, int D, int heads>
 __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softmax_stream(softmax_params p) {
   ASSAY_DYNAMIC_SHARED(float, shared);
   constexpr int floats = softmax_shared_floats<D, heads>, most_warps = softmax_stream_warps(D, heads);
   const attention_params &a = p.a;
-  stream_ask(a);
+  const stream_place at = stream_place_of(a, p.cluster);
+  if (p.cluster > 1) cluster_arrive();
+  stream_ask(a, at);
   dependents_launch();
-  stream_ask_first<KV, D, true>(a);
+  stream_ask_first<KV, D, true>(a, at);
   dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
-  const int32_t kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
-  const int64_t segment = blockIdx.x, row = blockIdx.x / H_kv;
   uint4 q[stream_query_loads<KV, D, heads>];
-  stream_load_query<T, KV, D, heads>(a, row, kv_head, q);
-  const stream_entries entries = stream_entries_of<true>(a, row);
-  const stream_run run = stream_run_of<true>(keys_of_row(a, row), kv_head);
+  stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
+  const stream_entries entries = stream_entries_of<true>(a, at);
+  const stream_run run = stream_run_of<true>(keys_of_row(a, at.row), at);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};
@@ -227,26 +257,43 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are there */
 
-  const int32_t count = a.G * D;
+  const int32_t count = a.G * D, pairs = count / 2, words = softmax_sent_words(a.G, D);
   const float *const peaks = shared + stream_shared_floats<D, heads>;
-  for (int32_t i = thread; i < count / 2; i += threads) { /* two channels of a head, half of them apart */
+  float2 *const sent = reinterpret_cast<float2 *>(shared + threads / 32 * floats); /* [splits][words] */
+  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks are there */
+  for (int32_t i = thread; i < pairs; i += threads) {
     const int32_t head = i / (D / 2), channel = head * D + i % (D / 2);
     const softmax_sums pair =
         joined<most_warps, D / 2>(peaks + head, peaks + heads + head, shared + channel, threads / 32, floats);
-    const softmax_sum all = pair.first, other = {all.peak, all.total, pair.second};
-    if (p.splits > 1) {
-      const int64_t at = segment * p.splits + blockIdx.y;
-      float *const to = p.partial + at * count + channel;
+    const softmax_sum all = pair.first;
+    if (p.cluster > 1) {
+      float2 *const to = cluster_shared(sent + at.split * static_cast<uint32_t>(words), 0);
+      to[i] = make_float2(all.sum, pair.second);
+      if (channel % D == 0) to[pairs + head] = make_float2(all.peak, all.total);
+    } else if (p.splits > 1) {
+      const int64_t part = at.segment * p.splits + at.split;
+      float *const to = p.partial + part * count + channel;
       to[0] = all.sum;
-      to[D / 2] = other.sum;
-      if (channel % D == 0) p.partial_lse[at * 2 * a.G + head] = all.peak;
-      if (channel % D == 0) p.partial_lse[at * 2 * a.G + a.G + head] = all.total;
+      to[D / 2] = pair.second;
+      if (channel % D == 0) p.partial_lse[part * 2 * a.G + head] = all.peak;
+      if (channel % D == 0) p.partial_lse[part * 2 * a.G + a.G + head] = all.total;
     } else {
-      T *const to = static_cast<T *>(a.out) + segment * count + channel;
-      to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
-      to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
-      if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+      softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, pair);
     }
+  }
+  if (p.cluster == 1) return;
+
+  cluster_arrive();
+  if (at.split > 0) return;
+  cluster_wait(); /* what was sent has come */
+  for (int32_t i = thread; i < pairs; i += threads) {
+    softmax_sums all = {{-INFINITY, 0.0f, 0.0f}, 0.0f};
+    ASSAY_ROLLED
+    for (int32_t split = 0; split < p.cluster; ++split) {
+      const float2 sums = sent[split * words + i], peak = sent[split * words + pairs + i / (D / 2)];
+      add_sums(&all, {{peak.x, peak.y, sums.x}, sums.y});
+    }
+    softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, all);
   }
 }
 
@@ -330,13 +377,14 @@ inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) 
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0", plan->p.sparse_block);
   const stream_shape shape = softmax_stream_shape(plan->p);
   plan->p.splits = shape.splits;
+  plan->p.cluster = shape.cluster;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D + 2);
   return ASSAY_OK;
 }
 
 inline void softmax_stream_path(const softmax_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d D=%d G=%d", name, softmax_stream_shape(p).warps,
-                 p.splits, p.a.D, p.a.G);
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d", name,
+                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G);
 }
 
 /* Where the splits' results lie in the plan's bytes. */
@@ -352,14 +400,12 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
-    const int32_t warps = softmax_stream_shape(p).warps;
-    const int64_t segments = p.a.N * p.a.H_kv, shared = 4 * warps * softmax_shared_floats<D, heads>;
-    launch_options options = in_turn();
-    options.followed = p.splits > 1;
-    options.shared_percent = stream_shared_percent;
-    ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), launch_extent(segments, p.splits), 32 * warps,
-                                shared, options, env->stream, p));
-    if (p.splits == 1) return ASSAY_OK;
+    const stream_shape shape = softmax_stream_shape(p);
+    const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, D) : 0;
+    const int64_t shared = 4 * shape.warps * softmax_shared_floats<D, heads> + sent;
+    ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), stream_grid(p.a, shape), 32 * shape.warps,
+                                shared, stream_options(shape, shared), env->stream, p));
+    if (!stream_merges(shape)) return ASSAY_OK;
     return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits),
                              0, in_turn(), env->stream, p);
   });

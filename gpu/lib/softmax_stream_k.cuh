@@ -12,16 +12,6 @@ __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
   return softmax_stream_warps(D, heads) / 2;
 }
 
-/* Adds sums over other keys. */
-__device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &more) {
-  const float peak = fmaxf(all->first.peak, more.first.peak);
-  const float by = power_below(all->first.peak, peak), more_by = power_below(more.first.peak, peak);
-  all->first.peak = peak;
-  all->first.total = by * all->first.total + more_by * more.first.total;
-  all->first.sum = by * all->first.sum + more_by * more.first.sum;
-  all->second = by * all->second + more_by * more.second;
-}
-
 /* A record: the sums of two channels, [G][D / 2]; peak and total, [G]. `pair`: of the former. */
 template <int D>
 __device__ __forceinline__ void put_record(uint64_t *record, int32_t pairs, int32_t pair, const softmax_sums &sums) {
@@ -56,7 +46,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
   stream_k_rows &rows = all_rows[0];
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = 32 * warps, lane = thread % 32;
-  const int32_t count = a.G * D, pairs = count / 2; /* two channels of a head, half of them apart */
+  const int32_t pairs = a.G * D / 2; /* two channels of a head, half of them apart */
   const uint32_t shares = gridDim.x, own = blockIdx.x;
   stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
   stream_fragment<KV, D, heads> k;
@@ -79,13 +69,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
                        &k);
   };
   const auto write_out = [&](int32_t row, int32_t kv_head, int32_t pair, const softmax_sums &sums) {
-    const int64_t segment = static_cast<int64_t>(row) * a.H_kv + kv_head;
-    const softmax_sum all = sums.first, other = {all.peak, all.total, sums.second};
-    const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
-    T *const to = static_cast<T *>(a.out) + segment * count + channel;
-    to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
-    to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
-    if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+    softmax_write<T, KV, D>(p, static_cast<int64_t>(row) * a.H_kv + kv_head, kv_head, pair, sums);
   };
 
   dependents_launch();
@@ -107,6 +91,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         block = load_early(a.cache.table + piece.row * a.cache.table_row + (run.begin >> (a.cache.block_shift - 4)));
         same = block >= 0 && block < a.cache.blocks;
         stream_ask_keys<KV, D>(a.cache, run, block);
+        stream_ask_values<KV, D>(a.cache, run, block);
       }
     }
     if (early) dependency_wait();
@@ -206,7 +191,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
 inline int64_t softmax_stream_k_words(const attention_params &a) {
-  return a.G * (a.D / 2 + 1);
+  return softmax_sent_words(a.G, a.D);
 }
 
 template <class Types>

@@ -55,26 +55,42 @@ struct stream_run {
   int32_t origin, begin, end, step;
 };
 
-/* The run of this warp: of even shares of the row's blocks its own, or, `apart`, of its thread block's share every n-th
- * block, with n warps. Grid: (rows * H_kv, splits). */
-template <bool apart> __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, int32_t kv_head) {
-  stream_run run = {keys.request, kv_head, keys.first, keys.last, 0, 0, 0, 1};
+/* What a thread block has of a (row, kv head): one split of it, or all. Splits of a cluster stand side by side, grid
+ * (segments * splits); others do not, grid (segments, splits). */
+struct stream_place {
+  int64_t segment; /* row * H_kv + kv head */
+  int32_t row, kv_head;
+  uint32_t split, splits;
+};
+
+/* cluster: thread blocks of one; 1: there are none. */
+__device__ __forceinline__ stream_place stream_place_of(const attention_params &a, int32_t cluster) {
+  uint32_t segment = blockIdx.x, split = blockIdx.y, splits = gridDim.y;
+  if (cluster > 1) {
+    splits = static_cast<uint32_t>(cluster);
+    segment = blockIdx.x / splits;
+    split = blockIdx.x - segment * splits;
+  }
+  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv), row = segment / H_kv;
+  return {segment, static_cast<int32_t>(row), static_cast<int32_t>(segment - row * H_kv), split, splits};
+}
+
+/* The run of this warp, of all warps of all splits: an even share of the row's blocks, or, `apart`, every n-th block of
+ * n warps. */
+template <bool apart> __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const stream_place &at) {
+  stream_run run = {keys.request, at.kv_head, keys.first, keys.last, 0, 0, 0, 1};
   if (keys.last < keys.first) return run;
   run.origin = keys.first / stream_keys;
-  const uint32_t blocks = static_cast<uint32_t>(keys.last / stream_keys + 1 - run.origin);
-  const uint32_t warps = blockDim.x / 32, warp = threadIdx.x / 32;
-  const uint32_t shares = apart ? gridDim.y : gridDim.y * warps,
-                 number = apart ? blockIdx.y : blockIdx.y * warps + warp;
-  uint32_t each = blocks, longer = 0; /* the first `longer` shares have one block more */
-  if (!apart || shares > 1) {
-    each = blocks / shares;
-    longer = blocks % shares;
-  }
-  run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
-  run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
+  const int32_t blocks = keys.last / stream_keys + 1 - run.origin;
+  const uint32_t warps = blockDim.x / 32, number = at.split * warps + threadIdx.x / 32, all = at.splits * warps;
   if (apart) {
-    run.begin += static_cast<int32_t>(warp);
-    run.step = static_cast<int32_t>(warps);
+    run.begin = run.origin + static_cast<int32_t>(number);
+    run.end = run.origin + blocks;
+    run.step = static_cast<int32_t>(all);
+  } else { /* the first `longer` shares have one block more */
+    const uint32_t each = static_cast<uint32_t>(blocks) / all, longer = static_cast<uint32_t>(blocks) % all;
+    run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
+    run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
   }
   return run;
 }
@@ -83,35 +99,50 @@ template <bool apart> __device__ __forceinline__ stream_run stream_run_of(const 
 
 /* Asks for the lines of this row's length and table: the one need not wait for the other then. Reads nothing, so it may
  * come before dependency_wait(). Long tables have few lines in a run. */
-__device__ __forceinline__ void stream_ask(const attention_params &a) {
+__device__ __forceinline__ void stream_ask(const attention_params &a, const stream_place &at) {
   constexpr int32_t entries = 32, most = 64; /* of a line; lines */
   const int64_t in_table = a.capacity >> a.cache.block_shift;
-  const int32_t row = static_cast<int32_t>(blockIdx.x / static_cast<uint32_t>(a.H_kv));
   const int32_t line = static_cast<int32_t>(threadIdx.x);
-  if (line == 0) prefetch_l2(a.length + row);
+  if (line == 0) prefetch_l2(a.length + at.row);
   if (line < most && static_cast<int64_t>(line) * entries < in_table)
-    prefetch_l2(a.cache.table + row * a.cache.table_row + line * entries);
+    prefetch_l2(a.cache.table + at.row * a.cache.table_row + line * entries);
 }
 
 /* The block in which this warp's run begins, where no length decides it; else -1. */
-template <bool apart> __device__ __forceinline__ int32_t stream_known_begin(const attention_params &a) {
-  const int32_t warp = static_cast<int32_t>(threadIdx.x / 32);
-  return apart && gridDim.y == 1 && a.window == 0 && stream_keys * warp < a.capacity ? warp : -1;
+template <bool apart>
+__device__ __forceinline__ int32_t stream_known_begin(const attention_params &a, const stream_place &at) {
+  const int32_t number = static_cast<int32_t>(at.split * (blockDim.x / 32) + threadIdx.x / 32);
+  return apart && a.window == 0 && stream_keys * number < a.capacity ? number : -1;
+}
+
+/* Asks for the lines of a block's keys, or values: 16 rows of D elements, `token` apart, at element `at` of the pool. */
+template <class KV, int D>
+__device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token) {
+  constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
+                    lines = D > line ? D / line : 1; /* elements; a key */
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const KV *const from = element_at<KV>(pool, at + lane % stream_keys * token);
+  ASSAY_UNROLL
+  for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
+    prefetch_l2(from + line * i);
 }
 
 /* Asks for the keys of a run's first block, which the table puts into `block`. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const stream_run &run, int64_t block) {
-  constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
-                    lines = D > line ? D / line : 1; /* elements; a key */
   if (block < 0 || block >= cache.blocks) return;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
-  const int64_t slot = (stream_keys * run.begin & ((1 << cache.block_shift) - 1)) + lane % stream_keys;
-  const KV *const k =
-      element_at<KV>(cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head);
-  ASSAY_UNROLL
-  for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
-    prefetch_l2(k + line * i);
+  const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
+  stream_ask_lines<KV, D>(cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head,
+                          cache.k_token);
+}
+
+/* The same for its values. */
+template <class KV, int D>
+__device__ __forceinline__ void stream_ask_values(const paged_cache &cache, const stream_run &run, int64_t block) {
+  if (block < 0 || block >= cache.blocks) return;
+  const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
+  stream_ask_lines<KV, D>(cache.v, block * cache.v_block + slot * cache.v_token + run.kv_head * cache.v_head,
+                          cache.v_token);
 }
 
 /* The keys of a row by its length as it is before dependency_wait(): old, or anything. They decide what is asked for
@@ -125,14 +156,13 @@ __device__ __forceinline__ row_keys early_keys_of_row(const attention_params &a,
 /* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
  * before leave memory idle; so the length and the table's entry may be old, or anything. What is asked for lies in the
  * pool. */
-template <class KV, int D, bool apart> __device__ __forceinline__ void stream_ask_first(const attention_params &a) {
+template <class KV, int D, bool apart>
+__device__ __forceinline__ void stream_ask_first(const attention_params &a, const stream_place &at) {
   const paged_cache &cache = a.cache;
-  const uint32_t H_kv = static_cast<uint32_t>(a.H_kv);
-  const int32_t row = static_cast<int32_t>(blockIdx.x / H_kv), kv_head = static_cast<int32_t>(blockIdx.x % H_kv);
-  const int32_t *const table = cache.table + row * cache.table_row;
-  const int32_t known = stream_known_begin<apart>(a), shift = cache.block_shift - 4;
+  const int32_t *const table = cache.table + at.row * cache.table_row;
+  const int32_t known = stream_known_begin<apart>(a, at), shift = cache.block_shift - 4;
   int64_t block = known >= 0 ? load_early(table + (known >> shift)) : 0; /* on its way with the length */
-  const stream_run run = stream_run_of<apart>(early_keys_of_row(a, row), kv_head);
+  const stream_run run = stream_run_of<apart>(early_keys_of_row(a, at.row), at);
   if (run.begin >= run.end) return;
   if (known < 0) block = load_early(table + (run.begin >> shift));
   stream_ask_keys<KV, D>(cache, run, block);
@@ -151,11 +181,12 @@ struct stream_entries {
   int32_t begin, block, next; /* begin: stream_known_begin; -1: nothing was read */
 };
 template <bool apart>
-__device__ __forceinline__ stream_entries stream_entries_of(const attention_params &a, int64_t row) {
-  stream_entries entries = {stream_known_begin<apart>(a), 0, 0};
+__device__ __forceinline__ stream_entries stream_entries_of(const attention_params &a, const stream_place &at) {
+  stream_entries entries = {stream_known_begin<apart>(a, at), 0, 0};
   if (entries.begin < 0) return entries;
-  const int32_t *const table = a.cache.table + row * a.cache.table_row;
-  const int32_t second = entries.begin + static_cast<int32_t>(blockDim.x / 32), shift = a.cache.block_shift - 4;
+  const int32_t *const table = a.cache.table + at.row * a.cache.table_row;
+  const int32_t second = entries.begin + static_cast<int32_t>(at.splits * (blockDim.x / 32));
+  const int32_t shift = a.cache.block_shift - 4;
   entries.block = table[entries.begin >> shift];
   if (stream_keys * second < a.capacity) entries.next = table[second >> shift];
   return entries;

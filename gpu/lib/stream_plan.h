@@ -23,9 +23,15 @@ inline launch_extent stream_merge_grid(const attention_params &a) {
   return launch_extent(a.N * a.H_kv, (a.G * a.D + stream_merge_threads - 1) / stream_merge_threads);
 }
 
+/* warps: of a thread block, of which `places` are on a multiprocessor at a time. cluster: thread blocks of one, which
+ * join the splits; 1: there are none, and another launch joins them. */
 struct stream_shape {
-  int32_t warps, splits;
+  int32_t warps, splits, cluster, places;
 };
+
+inline bool stream_merges(const stream_shape &shape) {
+  return shape.splits > 1 && shape.cluster == 1;
+}
 
 /* As many warps as it takes, where the tables are full, to have no run longer than with `most`: runs of `splits` blocks
  * that are all as long end together. */
@@ -49,14 +55,63 @@ inline int32_t stream_places(int64_t segments, int32_t most) {
   return most % 3 == 0 && stream_most_read(segments, 3) < stream_most_read(segments, 4) ? 3 : 4;
 }
 
-/* One block a (row, kv head), at most `most` warps a multiprocessor: 12, or 8; few segments are split. A split has a
- * block of 16 keys for every warp where the tables are full. */
+/* Are so many clusters of `splits` thread blocks on the multiprocessors together? Pairs leave no room between them. Of
+ * three and four, 82 % of the places were taken at once on an H200, and 91 % were not. */
+inline bool stream_clusters_fit(int64_t segments, int64_t splits, int64_t places) {
+  const int64_t all = places * stream_multiprocessors;
+  return splits == 2 ? segments * 2 <= all : 100 * segments * splits <= 82 * all;
+}
+
+/* A thread block a (row, kv head), or splits that a cluster joins, if that leaves the warps fewer rounds of blocks of 16
+ * keys where the tables are full; of such splits those with the fewest rounds, then the most warps. For as many
+ * segments as are under way together, two a multiprocessor. */
+inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t most) {
+  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys;
+  const auto rounds = [&](int64_t warps) { return (blocks + warps - 1) / warps; };
+  const int32_t alone = segments > stream_multiprocessors ? 2 : 1;
+  stream_shape best = {most / alone, 1, 1, alone};
+  for (int32_t splits = 2; splits <= 4; ++splits)
+    for (int32_t places = 1; places <= 4; ++places) {
+      const int32_t warps = most / places;
+      if (most % places != 0 || !stream_clusters_fit(segments, splits, places)) continue;
+      const int64_t fewer = rounds(best.splits * best.warps) - rounds(splits * warps);
+      if (fewer > 0 || (fewer == 0 && best.splits > 1 && splits * warps > best.splits * best.warps))
+        best = {warps, splits, splits, places};
+    }
+  best.warps = stream_even_warps(capacity, best.splits, best.warps);
+  return best;
+}
+
+/* At most `most` warps a multiprocessor: 12, or 8. Few segments are split so that each multiprocessor has one, and a
+ * split a block of 16 keys for every warp where the tables are full; more than two splits are joined by another launch.
+ */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
-  if (segments > mp) return {stream_even_warps(a.capacity, 1, most / stream_places(segments, most)), 1};
+  if (segments > 2 * mp) {
+    const int32_t places = stream_places(segments, most);
+    return {stream_even_warps(a.capacity, 1, most / places), 1, 1, places};
+  }
   const int64_t useful = a.capacity / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
-  const int64_t splits = fit < useful ? fit : useful > 1 ? useful : 1;
-  return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits)};
+  const int64_t splits = fit < useful ? fit : useful;
+  if (splits <= 2) return stream_together(segments, a.capacity, most);
+  return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits), 1, 1};
+}
+
+inline launch_extent stream_grid(const attention_params &a, const stream_shape &shape) {
+  const int64_t segments = a.N * a.H_kv;
+  return shape.cluster > 1 ? launch_extent(segments * shape.splits) : launch_extent(segments, shape.splits);
+}
+
+/* shared: bytes of a thread block. */
+inline launch_options stream_options(const stream_shape &shape, int64_t shared) {
+  constexpr int64_t all = 228 * 1024, others = 2048; /* what the system keeps, and what is not in `shared` */
+  const int64_t percent = (100 * shape.places * (shared + others) + all - 1) / all;
+  launch_options options = in_turn();
+  options.cluster = shape.cluster;
+  options.followed = stream_merges(shape);
+  options.shared_percent =
+      shape.cluster > 1 && percent > stream_shared_percent ? static_cast<int32_t>(percent) : stream_shared_percent;
+  return options;
 }
 
 /* How much of what the multiprocessors could read meanwhile is read, where the tables are full: 1 if they end together.
@@ -64,16 +119,16 @@ inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
 inline double stream_fill(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
   if (segments == 0) return 1.0;
-  const int64_t reads = segments > mp ? stream_most_read(segments, stream_places(segments, most)) : 1;
-  const int64_t shares = segments > mp ? segments : segments * stream_shape_of(a, most).splits;
-  return static_cast<double>(shares) / static_cast<double>(reads * mp);
+  const stream_shape shape = stream_shape_of(a, most);
+  const int64_t reads = stream_most_read(segments * shape.splits, shape.places);
+  return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
 /* Would even shares of the keys (stream_k) be faster? They take some 2 us more, and half of what is left idle was
  * gained on an H200 (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ decide, and are not
  * known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 3e-6, enough = 0.92; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 2.5e-6, enough = 0.92; /* bytes/s; s */
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
   return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > costs;
@@ -166,7 +221,7 @@ inline assay_status expect_filled(const attention_params &a, int32_t most, int64
 
 /* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */
 inline int64_t stream_workspace(const attention_params &a, stream_shape shape, int32_t floats) {
-  return shape.splits > 1 ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;
+  return stream_merges(shape) ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 /* Types that a file compiles its kernels for. of(types, use) calls use(type_tag<T>, type_tag<KV>). */

@@ -1,0 +1,113 @@
+/* simt_stream_plan_test.cpp: what the host decides of a streamed decode (stream_plan.h): warps, splits, clusters; and
+ * which calls `stream` leaves to even shares. */
+#include <criterion/criterion.h>
+
+#include "simt_fixture.h"
+
+#include "gpu/lib/stream_plan.h"
+
+TestSuite(simt_stream_plan, .init = open_simt, .timeout = 60);
+
+static attention_params rows_of(int64_t N, int64_t keys) {
+  attention_params a = {};
+  a.N = N;
+  a.H_kv = 4;
+  a.G = 2;
+  a.D = 128;
+  a.capacity = keys;
+  return a;
+}
+
+Test(simt_stream_plan, places_of_a_multiprocessor) {
+  cr_expect_eq(stream_places(264, 12), 2);
+  cr_expect_eq(stream_places(265, 12), 3); /* three each at most, not four */
+  cr_expect_eq(stream_places(396, 12), 3);
+  cr_expect_eq(stream_places(397, 12), 4);
+  cr_expect_eq(stream_places(528, 12), 4);
+  cr_expect_eq(stream_places(640, 12), 3); /* six, not eight */
+  cr_expect_eq(stream_places(1024, 12), 4);
+  cr_expect_eq(stream_places(320, 8), 4); /* eight warps do not part in three */
+}
+
+static void expect_shape(int64_t N, int64_t keys, int32_t most, stream_shape wanted) {
+  const stream_shape is = stream_shape_of(rows_of(N, keys), most);
+  cr_expect(is.warps == wanted.warps && is.splits == wanted.splits && is.cluster == wanted.cluster &&
+                is.places == wanted.places,
+            "%d rows of %d keys, %d warps: %d warps, %d splits, clusters of %d, %d places", static_cast<int>(N),
+            static_cast<int>(keys), most, is.warps, is.splits, is.cluster, is.places);
+}
+
+/* Four kv heads a row. */
+Test(simt_stream_plan, splits_that_a_cluster_joins) {
+  expect_shape(16, 2048, 12, {11, 2, 2, 1}); /* six rounds of 22 warps as of 24 */
+  expect_shape(16, 512, 12, {8, 2, 2, 1});
+  expect_shape(16, 192, 12, {12, 1, 1, 1}); /* one round already */
+  expect_shape(18, 2048, 12, {6, 3, 3, 2});
+  expect_shape(20, 2048, 12, {4, 4, 4, 3});
+  expect_shape(25, 2048, 12, {12, 1, 1, 1}); /* three of four warps make no fewer rounds */
+  expect_shape(33, 2048, 12, {12, 1, 1, 1});
+  expect_shape(34, 2048, 12, {3, 3, 3, 4});
+  expect_shape(36, 2048, 12, {3, 3, 3, 4});
+  expect_shape(36, 512, 12, {3, 3, 3, 4}); /* four rounds as with eight warps, of which there are fewer */
+  expect_shape(37, 2048, 12, {4, 2, 2, 3});
+  expect_shape(49, 2048, 12, {4, 2, 2, 3});
+  expect_shape(50, 2048, 12, {6, 1, 1, 2}); /* two of four warps do not fit */
+  expect_shape(66, 2048, 12, {6, 1, 1, 2});
+  expect_shape(67, 2048, 12, {4, 1, 1, 3});
+  expect_shape(18, 2048, 8, {4, 3, 3, 2});
+  expect_shape(40, 2048, 8, {4, 1, 1, 2}); /* eight warps do not part in three */
+}
+
+Test(simt_stream_plan, splits_that_another_launch_joins) {
+  expect_shape(1, 16384, 12, {11, 33, 1, 1});
+  expect_shape(11, 2048, 12, {11, 3, 1, 1});
+  cr_expect(stream_merges({12, 3, 1, 1}));
+  cr_expect_not(stream_merges({12, 2, 2, 1}));
+  cr_expect_not(stream_merges({12, 1, 1, 1}));
+  attention_params a = rows_of(11, 2048);
+  a.H = 8;
+  cr_expect_eq(stream_workspace(a, {11, 3, 1, 1}, 130), 11 * 8 * 3 * 130 * 4);
+  cr_expect_eq(stream_workspace(a, {12, 2, 2, 1}, 130), 0);
+}
+
+Test(simt_stream_plan, grids_and_options) {
+  const launch_extent pairs = stream_grid(rows_of(16, 2048), {11, 2, 2, 1});
+  cr_expect(pairs.x == 128 && pairs.y == 1);
+  const launch_extent apart = stream_grid(rows_of(11, 2048), {11, 3, 1, 1});
+  cr_expect(apart.x == 44 && apart.y == 3);
+  cr_expect_eq(stream_options({11, 2, 2, 1}, 1000).cluster, 2);
+  cr_expect_not(stream_options({11, 2, 2, 1}, 1000).followed);
+  cr_expect(stream_options({11, 3, 1, 1}, 1000).followed);
+  cr_expect_eq(stream_options({3, 3, 3, 4}, 1000).shared_percent, stream_shared_percent);
+  cr_expect_eq(stream_options({2, 3, 3, 4}, 20 * 1024).shared_percent, 39); /* four of 22 KB of 228 */
+}
+
+Test(simt_stream_plan, left_idle) {
+  cr_expect_float_eq(stream_fill(rows_of(64, 2048), 12), 256.0 / 264.0, 1e-9);
+  cr_expect_float_eq(stream_fill(rows_of(56, 2048), 12), 224.0 / 264.0, 1e-9);
+  cr_expect_float_eq(stream_fill(rows_of(40, 2048), 12), 320.0 / 396.0, 1e-9); /* two splits each */
+  cr_expect_float_eq(stream_fill(rows_of(25, 2048), 12), 100.0 / 132.0, 1e-9);
+  cr_expect_float_eq(stream_fill(rows_of(80, 2048), 12), 320.0 / 396.0, 1e-9);
+  cr_expect_float_eq(stream_fill(rows_of(1, 16384), 12), 1.0, 1e-9); /* 33 splits each */
+  cr_expect_float_eq(stream_fill(rows_of(0, 2048), 12), 1.0, 1e-9);
+  for (const int64_t full : {1, 32, 64, 128})
+    cr_expect_not(stream_leaves_idle(rows_of(full, 16384), 12, 2), "%d rows", static_cast<int>(full));
+  cr_expect(stream_leaves_idle(rows_of(40, 2048), 12, 2));
+  cr_expect_not(stream_leaves_idle(rows_of(40, 256), 12, 2), "short rows end before even shares begin");
+}
+
+Test(simt_stream_plan, stream_leaves_calls_to_even_shares) {
+  message.text[0] = '\0';
+  cr_expect_eq(expect_filled(rows_of(40, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("N: found 40 rows of 4 kv heads, which leave 19 % of the multiprocessors idle, allowed 8 % with tables of 2048 "
+       "keys");
+  cr_expect_eq(expect_filled(rows_of(64, 2048), 12, 2, &message), ASSAY_OK);
+  attention_params many = rows_of(1200, 2048);
+  many.H_kv = 1;
+  cr_expect(stream_leaves_idle(many, 12, 2));
+  cr_expect_eq(expect_filled(many, 12, 2, &message), ASSAY_OK, "more rows than stream_k takes");
+  message.text[0] = '\0';
+  cr_expect_eq(expect_stream_k(rows_of(1100, 2048), &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("N: found 1100 rows, allowed 1024");
+  cr_expect_eq(expect_stream_k(rows_of(1000, INT64_C(1) << 26), &message), ASSAY_ERR_UNSUPPORTED);
+}
