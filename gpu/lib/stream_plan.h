@@ -42,6 +42,16 @@ inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most)
   return static_cast<int32_t>((blocks + each * splits - 1) / (each * splits));
 }
 
+/* Warps that share a row, or a split of it, in a thread block of at most `most`. Runs that are all as long are of use
+ * where there are many rounds; lengths that are a little below what the tables hold would need one round more, which
+ * counts where there are few. */
+inline int32_t stream_warps(int64_t capacity, int64_t splits, int32_t most) {
+  constexpr int64_t many = 5;
+  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys, each = (blocks + splits - 1) / splits;
+  if (blocks > (many - 1) * splits * most || each == 0) return stream_even_warps(capacity, splits, most);
+  return static_cast<int32_t>(each < most ? each : most);
+}
+
 /* What a multiprocessor reads at most, in (row, kv head)s, if `places` thread blocks are on it at a time. */
 inline int64_t stream_most_read(int64_t segments, int64_t places) {
   const int64_t wave = places * stream_multiprocessors;
@@ -62,23 +72,27 @@ inline bool stream_clusters_fit(int64_t segments, int64_t splits, int64_t places
   return splits == 2 ? segments * 2 <= all : 100 * segments * splits <= 82 * all;
 }
 
-/* A thread block a (row, kv head), or splits that a cluster joins, if that leaves the warps fewer rounds of blocks of 16
- * keys where the tables are full; of such splits those with the fewest rounds, then the most warps. For as many
- * segments as are under way together, two a multiprocessor. */
+/* A thread block a (row, kv head), or splits that a cluster joins if that takes fewer rounds of blocks of 16 keys. To be
+ * joined in a cluster takes as long as 0.3 of a round. For as many segments as are under way together, two a
+ * multiprocessor. */
 inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t most) {
+  constexpr double joining = 0.3;
   const int64_t blocks = (capacity + stream_keys - 1) / stream_keys;
-  const auto rounds = [&](int64_t warps) { return (blocks + warps - 1) / warps; };
+  const auto rounds = [&](int32_t warps) {
+    return warps < blocks ? static_cast<double>(blocks) / static_cast<double>(warps) : 1.0;
+  };
   const int32_t alone = segments > stream_multiprocessors ? 2 : 1;
   stream_shape best = {most / alone, 1, 1, alone};
+  double least = rounds(best.warps);
   for (int32_t splits = 2; splits <= 4; ++splits)
     for (int32_t places = 1; places <= 4; ++places) {
       const int32_t warps = most / places;
-      if (most % places != 0 || !stream_clusters_fit(segments, splits, places)) continue;
-      const int64_t fewer = rounds(best.splits * best.warps) - rounds(splits * warps);
-      if (fewer > 0 || (fewer == 0 && best.splits > 1 && splits * warps > best.splits * best.warps))
-        best = {warps, splits, splits, places};
+      const double takes = rounds(splits * warps) + joining;
+      if (most % places != 0 || !stream_clusters_fit(segments, splits, places) || !(takes < least)) continue;
+      least = takes;
+      best = {warps, splits, splits, places};
     }
-  best.warps = stream_even_warps(capacity, best.splits, best.warps);
+  best.warps = stream_warps(capacity, best.splits, best.warps);
   return best;
 }
 
@@ -89,7 +103,7 @@ inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
   if (segments > 2 * mp) {
     const int32_t places = stream_places(segments, most);
-    return {stream_even_warps(a.capacity, 1, most / places), 1, 1, places};
+    return {stream_warps(a.capacity, 1, most / places), 1, 1, places};
   }
   const int64_t useful = a.capacity / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
   const int64_t splits = fit < useful ? fit : useful;
