@@ -40,9 +40,9 @@ static void expect_shape(int64_t N, int64_t keys, int32_t most, stream_shape wan
 /* Four kv heads a row. */
 Test(simt_stream_plan, splits_that_a_cluster_joins) {
   expect_shape(16, 2048, 12, {11, 2, 2, 1}); /* six rounds of 22 warps as of 24 */
-  expect_shape(16, 512, 12, {12, 2, 2, 1}); /* of few rounds none is given away */
-  expect_shape(16, 256, 12, {8, 2, 2, 1});  /* a block each */
-  expect_shape(16, 192, 12, {12, 1, 1, 1}); /* one round already */
+  expect_shape(16, 512, 12, {12, 2, 2, 1});  /* of few rounds none is given away */
+  expect_shape(16, 256, 12, {8, 2, 2, 1});   /* a block each */
+  expect_shape(16, 192, 12, {12, 1, 1, 1});  /* one round already */
   expect_shape(20, 520, 12, {4, 4, 4, 3});
   expect_shape(18, 2048, 12, {6, 3, 3, 2});
   expect_shape(20, 2048, 12, {4, 4, 4, 3});

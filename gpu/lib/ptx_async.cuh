@@ -450,7 +450,7 @@ __device__ __forceinline__ uint32_t cluster_size() {
 #endif
 }
 
-/* The cluster's barrier in two halves; every thread of every block calls both. */
+/* The cluster's barrier in two halves; every thread of every block calls both, or ends behind the first. */
 __device__ __forceinline__ void cluster_arrive(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->cluster_arrive(file, line);

@@ -77,7 +77,8 @@ __device__ __forceinline__ stream_place stream_place_of(const attention_params &
 
 /* The run of this warp, of all warps of all splits: an even share of the row's blocks, or, `apart`, every n-th block of
  * n warps. */
-template <bool apart> __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const stream_place &at) {
+template <bool apart>
+__device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const stream_place &at) {
   stream_run run = {keys.request, at.kv_head, keys.first, keys.last, 0, 0, 0, 1};
   if (keys.last < keys.first) return run;
   run.origin = keys.first / stream_keys;
@@ -115,7 +116,8 @@ __device__ __forceinline__ int32_t stream_known_begin(const attention_params &a,
   return apart && a.window == 0 && stream_keys * number < a.capacity ? number : -1;
 }
 
-/* Asks for the lines of a block's keys, or values: 16 rows of D elements, `token` apart, at element `at` of the pool. */
+/* Asks for the lines of a block's keys, or values: 16 rows of D elements, `token` apart, at element `at` of the pool.
+ */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token) {
   constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),

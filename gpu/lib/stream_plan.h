@@ -72,8 +72,8 @@ inline bool stream_clusters_fit(int64_t segments, int64_t splits, int64_t places
   return splits == 2 ? segments * 2 <= all : 100 * segments * splits <= 82 * all;
 }
 
-/* A thread block a (row, kv head), or splits that a cluster joins if that takes fewer rounds of blocks of 16 keys. To be
- * joined in a cluster takes as long as 0.3 of a round. For as many segments as are under way together, two a
+/* A thread block a (row, kv head), or splits that a cluster joins if that takes fewer rounds of blocks of 16 keys. To
+ * be joined in a cluster takes as long as 0.3 of a round. For as many segments as are under way together, two a
  * multiprocessor. */
 inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t most) {
   constexpr double joining = 0.3;
