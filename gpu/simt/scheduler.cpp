@@ -109,7 +109,10 @@ static void end_block() {
   const bool clean = block_is_clean();
   race_quiet(false);
   if (!clean) fail();
-  if (run.launch->cluster > 1) shared_begin_block(); /* to the others of its cluster its memory is gone */
+  if (run.launch->cluster > 1) {
+    shared_begin_block(); /* to the others of its cluster its memory is gone */
+    race_end_thread();    /* to the host too */
+  }
   if (--here->cluster->running != 0) return;
   race_turn(nullptr);
   begin_clusters();
