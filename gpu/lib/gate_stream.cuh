@@ -12,6 +12,7 @@
 #include "gpu/lib/launch.h"
 #include "gpu/lib/stream.cuh"
 #include "gpu/lib/stream_plan.h"
+#include "gpu/lib/stream_walk.cuh"
 
 namespace ASSAY_NS {
 

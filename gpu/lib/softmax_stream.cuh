@@ -11,6 +11,7 @@
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/stream.cuh"
 #include "gpu/lib/stream_plan.h"
+#include "gpu/lib/stream_walk.cuh"
 #include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
@@ -29,7 +30,6 @@ constexpr float slack = 8.0f; /* weights stay below 2^8 */
 /* Scores here are log2(e) times those of the definition. peak is the same in all lanes that keep a head, total is each
  * lane's own. */
 template <class KV, int heads> struct softmax_weigher {
-  static constexpr int halo = 0;
   static constexpr int halves = stream_held<heads>::halves, width = stream_held<heads>::width;
   stream_factor<KV> scale;
   float softcap, slope[width], peak[width], total[width];
@@ -98,10 +98,9 @@ template <class KV, int heads> struct softmax_weigher {
   }
 
   template <int steps>
-  __device__ __forceinline__ uint32_t weigh(const float (&x)[halves][width], int32_t, float *weight,
-                                            float (&sum)[steps][4]) {
+  __device__ __forceinline__ void weigh(const float (&x)[halves][width], float *weight, float (&sum)[steps][4]) {
     float p[halves][width];
-    bool above = false, needed[halves] = {};
+    bool above = false;
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
       ASSAY_UNROLL
@@ -115,11 +114,9 @@ template <class KV, int heads> struct softmax_weigher {
       for (int i = 0; i < width; ++i) {
         p[h][i] = power_below(x[h][i], peak[i]);
         total[i] += p[h][i];
-        needed[h] = needed[h] || p[h][i] != 0.0f;
       }
     }
     stream_put_weights<heads>(p, lane, weight);
-    return stream_mask<heads>(needed);
   }
 
   /* Peaks and totals of the warp to shared memory: [heads], [heads]. */
@@ -248,11 +245,17 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
   const stream_entries entries = stream_entries_of<true>(a, at);
   const stream_run run = stream_run_of<true>(keys_of_row(a, at.row), at);
+  const bool known = entries.begin >= 0;
+  const int64_t block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
+  const int64_t next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
+  stream_fragment<KV, D, heads> k;
+  stream_first_keys<KV, D, heads>(a.cache, run, block, k);
+  stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
   float sum[D / 16][4] = {};
   float *const own = shared + thread / 32 * floats;
-  stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum, entries);
+  stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, own, weigher, sum, [] {});
   stream_put_sums<T, KV, D, heads>(sum, own);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are there */

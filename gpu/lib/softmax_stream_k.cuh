@@ -12,20 +12,33 @@ __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
   return softmax_stream_warps(D, heads) / 2;
 }
 
+constexpr uint32_t at_once = 2; /* records that are asked for together */
+
 /* A record: the sums of two channels, [G][D / 2]; peak and total, [G]. `pair`: of the former. */
 template <int D>
 __device__ __forceinline__ void put_record(uint64_t *record, int32_t pairs, int32_t pair, const softmax_sums &sums) {
   stream_k_put(record + pair, sums.first.sum, sums.second);
   if (pair % (D / 2) == 0) stream_k_put(record + pairs + pair / (D / 2), sums.first.peak, sums.first.total);
 }
-template <int D>
-__device__ __forceinline__ bool get_record(const uint64_t *record, int32_t pairs, int32_t pair, softmax_sums *sums) {
-  const uint64_t *const from[2] = {record + pair, record + pairs + pair / (D / 2)};
-  uint64_t word[2];
+/* The first `there_are` of `count` records that lie `apart` words from each other, asked for at once; what is behind
+ * them in `sums` means nothing. false: one has not come. */
+template <int D, int count>
+__device__ __forceinline__ bool get_records(const uint64_t *record, int32_t apart, uint32_t there_are, int32_t pairs,
+                                            int32_t pair, softmax_sums (&sums)[count]) {
+  const uint64_t *from[2 * count];
+  uint64_t word[2 * count];
+  ASSAY_UNROLL
+  for (int n = 0; n < count; ++n) {
+    const uint64_t *const of = record + static_cast<int64_t>(min(static_cast<uint32_t>(n), there_are - 1)) * apart;
+    from[2 * n] = of + pair;
+    from[2 * n + 1] = of + pairs + pair / (D / 2);
+  }
   const bool there = stream_k_get(from, word);
   const auto low = [](uint64_t of) { return float_of(static_cast<uint32_t>(of)); };
   const auto high = [](uint64_t of) { return float_of(static_cast<uint32_t>(of >> 32)); };
-  *sums = {{low(word[1]), high(word[1]), low(word[0])}, high(word[0])};
+  ASSAY_UNROLL
+  for (int n = 0; n < count; ++n)
+    sums[n] = {{low(word[2 * n + 1]), high(word[2 * n + 1]), low(word[2 * n])}, high(word[2 * n])};
   return there;
 }
 
@@ -59,14 +72,8 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
     next = stream_block_of(a.cache, of, of.begin + warps, of.begin);
   };
   const auto load_first = [&](const stream_run &of) {
-    const paged_cache &cache = a.cache;
-    const int32_t slot = stream_keys * of.begin & ((1 << cache.block_shift) - 1);
     stream_load_query<T, KV, D, heads>(a, of.request, of.kv_head, q);
-    if (of.begin < of.end)
-      stream_load_keys(cache,
-                       block * cache.k_block + slot * cache.k_token + of.kv_head * cache.k_head +
-                           stream_fragment<KV, D, heads>::lane_offset(cache, lane),
-                       &k);
+    stream_first_keys<KV, D, heads>(a.cache, of, block, k);
   };
   const auto write_out = [&](int32_t row, int32_t kv_head, int32_t pair, const softmax_sums &sums) {
     softmax_write<T, KV, D>(p, static_cast<int64_t>(row) * a.H_kv + kv_head, kv_head, pair, sums);
@@ -117,8 +124,9 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       float sum[D / 16][4] = {};
       softmax_weigher<KV, heads> weigher;
       run = stream_k_run<warps>(a, rows, piece);
+      stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
       weigher.begin(p, run);
-      const int32_t first_block = block, second_block = next;
+      const int32_t second_block = next;
       stream_k_piece following = stream_k_next(a, rows, piece);
       if (share != own) following.end = following.begin;
       if (lane == 0) {
@@ -131,7 +139,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         const stream_k_piece then = kept_pieces[1];
         if (then.there()) load_first(stream_k_run<warps>(a, rows, then));
       };
-      stream_walk_on<T, KV, D, heads>(a, run, q, k, first_block, second_block, mine, weigher, sum, follow);
+      stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, second_block, mine, weigher, sum, follow);
       stream_put_sums<T, KV, D, heads>(sum, mine);
       weigher.put(mine + stream_shared_floats<D, heads>);
       __syncthreads(); /* the warps' sums are there */
@@ -157,14 +165,25 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
             joined<warps, D / 2>(peaks + head, peaks + heads + head, area + channel, warps, floats);
         softmax_sums all = part;
         if (!whole) put_record<D>(record, pairs, pair, part);
-        if (begun || (share != own && share == last)) {
-          if (!begun) (void)get_record<D>(memory.of(memory.begun, own), pairs, pair, &all);
+        if (begun) {
+          ASSAY_ROLLED
+          for (uint32_t other = own + 1; other <= last && !missing; other += at_once) {
+            softmax_sums more[at_once];
+            const uint32_t left = last + 1 - other;
+            missing = !get_records<D>(memory.of(memory.record, other), memory.words, left, pairs, pair, more);
+            ASSAY_UNROLL
+            for (uint32_t n = 0; n < at_once; ++n)
+              if (n < left) add_sums(&all, more[n]);
+          }
+        } else if (share != own && share == last) {
+          softmax_sums of[1];
+          (void)get_records<D>(memory.of(memory.begun, own), 0, 1, pairs, pair, of);
+          all = of[0];
           ASSAY_ROLLED
           for (uint32_t other = own + 1; other <= last && !missing; ++other) {
-            softmax_sums more = part; /* of the last that was computed here */
-            if (other != share)
-              missing = !get_record<D>(memory.of(begun ? memory.record : memory.instead, other), pairs, pair, &more);
-            add_sums(&all, more);
+            of[0] = part; /* of the last that was computed here */
+            if (other != share) missing = !get_records<D>(memory.of(memory.instead, other), 0, 1, pairs, pair, of);
+            add_sums(&all, of[0]);
           }
         } else if (!whole) {
           continue;

@@ -21,10 +21,9 @@
  *   score  set s, element 2 h + e: key 8 s + 2 (g / 2) + h, column 2 j + e, of use where half(2 j + e) is g mod 2
  *
  * Of the copies of a score each lane keeps what no other keeps (stream_held). Weights go to the warp's own shared
- * memory; one ballot tells every lane which keys any head needs, and V of the others is not read: the registers keep
- * what was there, 0 or the V of a key that was needed, and its weight is 0. V is one block behind K, and both are in
- * flight while the other is used. sum p v is an mma too, channels as rows: p is cut into three parts of T's width,
- * together the f32 p, which stand in columns of their own as far as there are any, and are added in the end.
+ * memory; one ballot can tell every lane which keys any head needs. sum p v is an mma too, channels as rows: p is cut
+ * into three parts of T's width, together the f32 p, which stand in columns of their own as far as there are any, and
+ * are added in the end. What is read of V, and when, is up to the walk (stream_walk.cuh).
  *
  * T is the type of q, of the mma and of out; KV that of the cache: T itself, or fp8 with T bf16. Every fp8 number is a
  * bf16, so codes are loaded, held, and decoded where they are used; the factors of the codes meet the scores and the
@@ -658,86 +657,6 @@ __device__ __forceinline__ float stream_add_groups(float own, float *shared) {
     for (int32_t at = thread + stream_merge_threads; at < threads; at += stream_merge_threads)
       own += shared[at];
   return own;
-}
-
-/* ---- the walk ---------------------------------------------------------------------------------------- */
-
-/* Adds p v of the run's keys to sum, where the keys of its first block are in k. `weigher` makes weights of scores:
- *   weigher.edge(kept, t)          scores of the block before the run, keys t .. t + 15, of which it wants the last
- *                                  weigher.halo; with halo 0 it is not asked
- *   weigher.keep(kept, t)          makes of scores of keys t .. t + 15, by lane, what it needs of them
- *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
- * block, next: physical blocks of the run's first two. shared: stream_shared_floats of the warp's own. follow(): called
- * when k and q are used up, if the run has a block. */
-template <class T, class KV, int D, int heads, class Weigher, class Follow>
-__device__ __forceinline__ void
-stream_walk_on(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
-               stream_fragment<KV, D, heads> &k, int64_t block, int64_t next, float *shared, Weigher &weigher,
-               float (&sum)[D / 16][4], Follow follow) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
-  const paged_cache &cache = a.cache;
-  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
-  const int64_t k_lane = run.kv_head * cache.k_head + stream_fragment<KV, D, heads>::lane_offset(cache, lane);
-  const int64_t v_lane = run.kv_head * cache.v_head + j * cache.v_token +
-                         stream_share<KV, D>::bytes / stream_share<KV, D>::parts / static_cast<int>(sizeof(KV)) * g;
-  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
-  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
-  stream_share<KV, D> v = {};
-  for (int32_t n = begin; n < run.end; n += step) {
-    stream_kept<heads> kept;
-    stream_scores<T>(k, q, lane, kept);
-    weigher.keep(kept, stream_keys * n);
-    if (n + step < run.end)
-      stream_load_keys(cache, next * cache.k_block + (stream_keys * (n + step) & slots) * cache.k_token + k_lane, &k);
-    else
-      follow(); /* k and q are used up */
-    const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
-    if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
-    const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
-    stream_load_values<KV, D>(cache, block * cache.v_block + (stream_keys * n & slots) * cache.v_token + v_lane, live,
-                              lane, v);
-    __syncwarp(); /* the weights are there; those before are used up */
-    put = size - put;
-    block = next;
-    next = after;
-  }
-  if (begin < run.end) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
-}
-
-/* The same from the run's beginning, by a warp that has nothing yet but q. entries: if the caller has them. */
-template <class T, class KV, int D, int heads, class Weigher>
-__device__ __forceinline__ void
-stream_walk(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
-            float *shared, Weigher &weigher, float (&sum)[D / 16][4], const stream_entries &entries = {-1, 0, 0}) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
-  const paged_cache &cache = a.cache;
-  using fragment = stream_fragment<KV, D, heads>;
-  fragment k, edge = {};
-  if (run.begin >= run.end) return;
-  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
-  const bool inside = Weigher::halo > 0 && begin > run.origin;
-  const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
-  int64_t block = entries.block, next = begin + step < run.end ? entries.next : 0;
-  if (entries.begin < 0) {
-    block = stream_block_of(cache, run, begin, begin);
-    next = stream_block_of(cache, run, begin + step, begin);
-  }
-  const int64_t k_lane = run.kv_head * cache.k_head + fragment::lane_offset(cache, lane);
-
-  if constexpr (Weigher::halo > 0)
-    stream_load_last_keys<Weigher::halo>(
-        cache, left * cache.k_block + (stream_keys * (begin - 1) & slots) * cache.k_token + k_lane, lane, inside,
-        &edge);
-  stream_load_keys(cache, block * cache.k_block + (stream_keys * begin & slots) * cache.k_token + k_lane, &k);
-
-  if constexpr (Weigher::halo > 0) {
-    if (inside) {
-      stream_kept<heads> last;
-      stream_scores<T>(edge, q, lane, last);
-      weigher.edge(last, stream_keys * (begin - 1));
-    }
-  }
-  stream_walk_on<T, KV, D, heads>(a, run, q, k, block, next, shared, weigher, sum, [] {});
 }
 
 } // namespace ASSAY_NS

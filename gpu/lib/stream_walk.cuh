@@ -1,0 +1,169 @@
+/* stream_walk.cuh: the two walks over a run of keys (stream.cuh), each with a `weigher` that makes weights of scores.
+ *
+ * Both keep K and V of a block in flight while others are used: 8 KB a warp with bf16 and 128 channels. Where weights
+ * are often 0, V is one block behind K: of V only the keys are read that some head needs; of the others the registers
+ * keep what was there, 0 or the V of a key that was needed, and its weight is 0. Where hardly any is, V is asked for
+ * with K: a run of n blocks then waits n times for memory, not n + 1 times. */
+#ifndef ASSAY_GPU_LIB_STREAM_WALK_CUH
+#define ASSAY_GPU_LIB_STREAM_WALK_CUH
+
+#include "gpu/lib/stream.cuh"
+
+namespace ASSAY_NS {
+
+/* Where a lane's part of K, and of V, begins in a block: from the block's first key on; and in the pool, of block n of
+ * the walk, which lies in the physical block `block`. slots: of a physical block, less one. */
+template <class KV, int D, int heads>
+__device__ __forceinline__ int64_t stream_key_lane(const paged_cache &cache, const stream_run &run, int32_t lane) {
+  return run.kv_head * cache.k_head + stream_fragment<KV, D, heads>::lane_offset(cache, lane);
+}
+__device__ __forceinline__ int64_t stream_key_at(const paged_cache &cache, int64_t block, int32_t n, int32_t slots,
+                                                 int64_t lane_at) {
+  return block * cache.k_block + (stream_keys * n & slots) * cache.k_token + lane_at;
+}
+template <class KV, int D>
+__device__ __forceinline__ int64_t stream_value_lane(const paged_cache &cache, const stream_run &run, int32_t lane) {
+  using share = stream_share<KV, D>;
+  return run.kv_head * cache.v_head + lane % 4 * cache.v_token +
+         share::bytes / share::parts / static_cast<int>(sizeof(KV)) * (lane / 4);
+}
+__device__ __forceinline__ int64_t stream_value_at(const paged_cache &cache, int64_t block, int32_t n, int32_t slots,
+                                                   int64_t lane_at) {
+  return block * cache.v_block + (stream_keys * n & slots) * cache.v_token + lane_at;
+}
+
+/* ---- V behind K -------------------------------------------------------------------------------------- */
+
+/* Adds p v of the run's keys to sum, where K of its first block is in k. `weigher`:
+ *   weigher.keep(kept, t)                makes of scores of keys t .. t + 15, by lane, what it needs of them
+ *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
+ * block, next: physical blocks of the run's first two. shared: stream_shared_floats of the warp's own. */
+template <class T, class KV, int D, int heads, class Weigher>
+__device__ __forceinline__ void stream_walk_sparse(const attention_params &a, const stream_run &run,
+                                                   const uint4 (&q)[stream_query_loads<KV, D, heads>],
+                                                   stream_fragment<KV, D, heads> &k, int64_t block, int64_t next,
+                                                   float *shared, Weigher &weigher, float (&sum)[D / 16][4]) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const paged_cache &cache = a.cache;
+  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
+  const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
+  const int64_t v_lane = stream_value_lane<KV, D>(cache, run, lane);
+  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
+  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
+  stream_share<KV, D> v = {};
+  for (int32_t n = begin; n < run.end; n += step) {
+    stream_kept<heads> kept;
+    stream_scores<T>(k, q, lane, kept);
+    weigher.keep(kept, stream_keys * n);
+    if (n + step < run.end) stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), &k);
+    const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
+    if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+    const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
+    stream_load_values<KV, D>(cache, stream_value_at(cache, block, n, slots, v_lane), live, lane, v);
+    __syncwarp(); /* the weights are there; those before are used up */
+    put = size - put;
+    block = next;
+    next = after;
+  }
+  if (begin < run.end) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
+}
+
+/* The same by a warp that has nothing yet but q.
+ *   weigher.edge(kept, t)                scores of the block before the run, keys t .. t + 15, of which it wants the
+ *                                        last weigher.halo; with halo 0 it is not asked */
+template <class T, class KV, int D, int heads, class Weigher>
+__device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
+                                            const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
+                                            Weigher &weigher, float (&sum)[D / 16][4]) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  const paged_cache &cache = a.cache;
+  stream_fragment<KV, D, heads> k, edge = {};
+  if (run.begin >= run.end) return;
+  const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
+  const bool inside = Weigher::halo > 0 && begin > run.origin;
+  const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
+  const int64_t block = stream_block_of(cache, run, begin, begin),
+                next = stream_block_of(cache, run, begin + step, begin);
+  const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
+  if constexpr (Weigher::halo > 0)
+    stream_load_last_keys<Weigher::halo>(cache, stream_key_at(cache, left, begin - 1, slots, k_lane), lane, inside,
+                                         &edge);
+  stream_load_keys(cache, stream_key_at(cache, block, begin, slots, k_lane), &k);
+  if constexpr (Weigher::halo > 0) {
+    if (inside) {
+      stream_kept<heads> last;
+      stream_scores<T>(edge, q, lane, last);
+      weigher.edge(last, stream_keys * (begin - 1));
+    }
+  }
+  stream_walk_sparse<T, KV, D, heads>(a, run, q, k, block, next, shared, weigher, sum);
+}
+
+/* ---- V with K ---------------------------------------------------------------------------------------- */
+
+/* Keys t .. t + 15 that the row sees, in the order of stream_mask. By a whole warp. */
+__device__ __forceinline__ uint32_t stream_visible(const stream_run &run, int32_t t, int32_t lane) {
+  const int32_t key = t + lane / 4 + 8 * (lane % 4 / 2);
+  return __ballot_sync(all_lanes, key >= run.first && key <= run.last);
+}
+
+/* Loads K of a run's first block, which the table puts into `block`; if there is one. */
+template <class KV, int D, int heads>
+__device__ __forceinline__ void stream_first_keys(const paged_cache &cache, const stream_run &run, int64_t block,
+                                                  stream_fragment<KV, D, heads> &k) {
+  if (run.begin >= run.end) return;
+  const int64_t lane_at = stream_key_lane<KV, D, heads>(cache, run, static_cast<int32_t>(threadIdx.x % 32));
+  stream_load_keys(cache, stream_key_at(cache, block, run.begin, (1 << cache.block_shift) - 1, lane_at), &k);
+}
+
+/* And V, of the keys that the row sees. */
+template <class KV, int D>
+__device__ __forceinline__ stream_share<KV, D> stream_first_values(const paged_cache &cache, const stream_run &run,
+                                                                   int64_t block) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  stream_share<KV, D> v = {};
+  if (run.begin < run.end)
+    stream_load_values<KV, D>(cache,
+                              stream_value_at(cache, block, run.begin, (1 << cache.block_shift) - 1,
+                                              stream_value_lane<KV, D>(cache, run, lane)),
+                              stream_visible(run, stream_keys * run.begin, lane), lane, v);
+  return v;
+}
+
+/* Adds p v of the run's keys to sum, where K and V of its first block are in k and v. `weigher`:
+ *   weigher.keep(kept, t)               as above
+ *   weigher.weigh(kept, weight, sum)    writes the weights of these keys; may rescale sum
+ * next: physical block of the run's second. follow(): called when k and q are used up, if the run has a block. */
+template <class T, class KV, int D, int heads, class Weigher, class Follow>
+__device__ __forceinline__ void
+stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
+                  stream_fragment<KV, D, heads> &k, stream_share<KV, D> &v, int64_t next, float *shared,
+                  Weigher &weigher, float (&sum)[D / 16][4], Follow follow) {
+  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
+  const paged_cache &cache = a.cache;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), step = run.step, slots = (1 << cache.block_shift) - 1;
+  const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
+  const int64_t v_lane = stream_value_lane<KV, D>(cache, run, lane);
+  int32_t put = 0; /* where the weights of this block go; those of the one before are beside */
+  for (int32_t n = run.begin; n < run.end; n += step) {
+    stream_kept<heads> kept;
+    stream_scores<T>(k, q, lane, kept);
+    weigher.keep(kept, stream_keys * n);
+    if (n + step < run.end)
+      stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), &k);
+    else
+      follow();
+    const int32_t after = stream_block_of(cache, run, n + 2 * step, run.begin);
+    weigher.weigh(kept, shared + put, sum);
+    __syncwarp(); /* the weights are there; those before are used up */
+    stream_add<T, KV, D, heads>(v, shared + put, lane, sum);
+    if (n + step < run.end)
+      stream_load_values<KV, D>(cache, stream_value_at(cache, next, n + step, slots, v_lane),
+                                stream_visible(run, stream_keys * (n + step), lane), lane, v);
+    put = size - put;
+    next = after;
+  }
+}
+
+} // namespace ASSAY_NS
+#endif
