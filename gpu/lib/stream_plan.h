@@ -142,7 +142,7 @@ inline double stream_fill(const attention_params &a, int32_t most) {
  * gained on an H200 (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ decide, and are not
  * known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 1.6e-6, enough = 0.92; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 1.55e-6, enough = 0.92; /* bytes/s; s */
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
   return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > costs;
