@@ -12,7 +12,7 @@ __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
   return softmax_stream_warps(D, heads) / 2;
 }
 
-constexpr uint32_t at_once = 2; /* records that are asked for together */
+constexpr uint32_t records_at_once = 2; /* that are asked for together */
 
 /* A record: the sums of two channels, [G][D / 2]; peak and total, [G]. `pair`: of the former. */
 template <int D>
@@ -167,12 +167,12 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         if (!whole) put_record<D>(record, pairs, pair, part);
         if (begun) {
           ASSAY_ROLLED
-          for (uint32_t other = own + 1; other <= last && !missing; other += at_once) {
-            softmax_sums more[at_once];
+          for (uint32_t other = own + 1; other <= last && !missing; other += records_at_once) {
+            softmax_sums more[records_at_once];
             const uint32_t left = last + 1 - other;
             missing = !get_records<D>(memory.of(memory.record, other), memory.words, left, pairs, pair, more);
             ASSAY_UNROLL
-            for (uint32_t n = 0; n < at_once; ++n)
+            for (uint32_t n = 0; n < records_at_once; ++n)
               if (n < left) add_sums(&all, more[n]);
           }
         } else if (share != own && share == last) {

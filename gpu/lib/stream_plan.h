@@ -138,7 +138,7 @@ inline double stream_fill(const attention_params &a, int32_t most) {
   return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
-/* Would even shares of the keys (stream_k) be faster? They take some 1.5 us more, and half of what is left idle was
+/* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
  * gained on an H200 (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ decide, and are not
  * known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
