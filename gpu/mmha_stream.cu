@@ -1,8 +1,8 @@
 /* mmha_stream.cu: mmha by the streamed decode, for bf16 and caches of bf16 and fp8.
  *
  * One variant, `stream`: a small kernel makes q, k and v of the step, keeps q in bf16 and writes k and v to their slot,
- * and the walk of gpu/lib/stream.cuh attends over the cache as it is then, gate or softmax (gpu/lib/step_stream.cuh).
- * docs/kernels/mmha.md. */
+ * and a walk of gpu/lib/stream_walk.cuh attends over the cache as it is then, gate or softmax
+ * (gpu/lib/step_stream.cuh). docs/kernels/mmha.md. */
 #include "gpu/lib/mmha_call.cuh"
 #include "gpu/lib/step_stream.cuh"
 

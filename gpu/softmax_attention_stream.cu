@@ -32,7 +32,8 @@ assay_status launch_stream(const assay_call *call, assay_env *env, assay_error *
 }
 
 /* Scores, weights and sums stay in f32. ex2 and tanhf: 2 ulp. q . k is two chains of mma, of 16 products a step; sum p
- * v is spread over at least two lanes of a warp. */
+ * v is spread over at least two lanes of a warp. zero_p_v: of keys that a row does not see; V of the others is always
+ * multiplied, however small p is. */
 constexpr assay_contract stream_contract = {ASSAY_NONE,
                                             ASSAY_NONE,
                                             ASSAY_NONE,
