@@ -101,6 +101,53 @@ Test(simt_stream_plan, left_idle) {
   cr_expect(stream_leaves_idle(rows_of(52, 512), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(30, 2064), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(56, 528), 12, 2));
+  /* On both sides of what they cost where `stream` keeps a pace. */
+  for (const int64_t rows : {27, 28, 30, 62})
+    cr_expect_not(stream_leaves_idle(rows_of(rows, 2064), 12, 2), "%d rows", static_cast<int>(rows));
+  cr_expect_not(stream_leaves_idle(rows_of(56, 1040), 12, 2));
+  cr_expect_not(stream_leaves_idle(rows_of(120, 1040), 12, 2));
+  cr_expect(stream_leaves_idle(rows_of(26, 2048), 12, 2));
+  cr_expect(stream_leaves_idle(rows_of(52, 1024), 12, 2));
+  cr_expect(stream_leaves_idle(rows_of(72, 512), 12, 2));
+}
+
+/* Of shapes whose thread blocks are all under way together. */
+Test(simt_stream_plan, speeds) {
+  const auto speed = [](int64_t N, int64_t keys, int64_t element) {
+    const attention_params a = rows_of(N, keys);
+    return stream_speed_of(a, stream_shape_of(a, 12), element);
+  };
+  const stream_speed whole = speed(64, 2048, 2), codes = speed(64, 2048, 1), split = speed(40, 2048, 2);
+  cr_expect_float_eq(whole.block_ns, 8192.0f / 4550.0f, 1e-5f);
+  cr_expect_float_eq(whole.round_ns, 12.0f * 8192.0f / 40.0f, 1e-2f);
+  cr_expect_float_eq(codes.block_ns, whole.block_ns / 2.0f, 1e-5f);
+  cr_expect_float_eq(speed(28, 2048, 2).round_ns, whole.round_ns, 1e-2f);
+  cr_expect_float_eq(speed(132, 2048, 2).round_ns, whole.round_ns, 1e-2f); /* four of three warps */
+  cr_expect_float_eq(split.block_ns, whole.block_ns, 1e-5f);
+  cr_expect_eq(split.round_ns, 0.0f);
+  cr_expect_gt(speed(132, 2048, 2).block_ns, 0.0f);
+  cr_expect_eq(speed(133, 2048, 2).block_ns, 0.0f, "four more than there is room for");
+  cr_expect_eq(speed(133, 2048, 2).round_ns, 0.0f);
+  cr_expect_eq(speed(64, 0, 2).block_ns, 0.0f);
+}
+
+Test(simt_stream_plan, who_keeps_a_pace) {
+  const auto keeps = [](int64_t N, int64_t keys) {
+    const attention_params a = rows_of(N, keys);
+    return stream_keeps_pace(a, stream_shape_of(a, 12), 2);
+  };
+  cr_expect(keeps(64, 2048));
+  cr_expect(keeps(128, 512));     /* eleven rounds of three warps */
+  cr_expect_not(keeps(32, 1024)); /* six of eleven */
+  cr_expect_not(keeps(64, 512));
+  cr_expect_not(keeps(40, 2048), "clusters");
+  cr_expect_not(keeps(133, 2048), "not under way together");
+  cr_expect_not(keeps(128, 240), "four rounds");
+  attention_params few = rows_of(67, 1024); /* 67 x 64 blocks of 8 KB: L2 holds them */
+  few.H_kv = 1;
+  cr_expect_not(stream_keeps_pace(few, {6, 1, 1, 2}, 2));
+  few.H_kv = 3;
+  cr_expect(stream_keeps_pace(few, {6, 1, 1, 2}, 2));
 }
 
 Test(simt_stream_plan, stream_leaves_calls_to_even_shares) {

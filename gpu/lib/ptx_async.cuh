@@ -79,6 +79,19 @@ __device__ __forceinline__ int32_t load_early(const int32_t *address) {
 #endif
 }
 
+/* Nanoseconds of a clock that all multiprocessors have in common, modulo 2^32: for when to do what, never for a result.
+ * On simt a microsecond goes by from look to look. */
+__device__ __forceinline__ uint32_t clock_ns() {
+#ifdef ASSAY_SIMT
+  static thread_local uint32_t now = 0;
+  return now += 1000;
+#else
+  uint32_t now;
+  asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now));
+  return now;
+#endif
+}
+
 /* The pointer, of which the compiler may not know how it was made: it would add up what can be added apart. */
 template <class T> __device__ __forceinline__ const T *separate(const T *at) {
 #ifndef ASSAY_SIMT

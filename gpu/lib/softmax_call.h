@@ -18,7 +18,8 @@ struct softmax_params {
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
   int32_t splits;
-  int32_t cluster; /* stream: thread blocks of one, which join the splits; 1: none */
+  int32_t cluster;          /* stream: thread blocks of one, which join the splits; 1: none */
+  float block_ns, round_ns; /* stream: stream_speed */
 };
 
 using softmax_plan = attention_plan<softmax_params>;

@@ -10,6 +10,7 @@
 #include "gpu/lib/launch.h"
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/stream.cuh"
+#include "gpu/lib/stream_pace.cuh"
 #include "gpu/lib/stream_plan.h"
 #include "gpu/lib/stream_walk.cuh"
 #include "gpu/lib/warp.cuh"
@@ -232,6 +233,7 @@ __host__ __device__ constexpr int32_t softmax_sent_words(int32_t G, int32_t D) {
 template <class T, class KV, int D, int heads>
 __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softmax_stream(softmax_params p) {
   ASSAY_DYNAMIC_SHARED(float, shared);
+  ASSAY_SHARED(int32_t, all_blocks, 1);
   constexpr int floats = softmax_shared_floats<D, heads>, most_warps = softmax_stream_warps(D, heads);
   const attention_params &a = p.a;
   const stream_place at = stream_place_of(a, p.cluster);
@@ -239,6 +241,10 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   stream_ask(a, at);
   dependents_launch();
   stream_ask_first<KV, D, true>(a, at);
+  if (p.block_ns > 0.0f && threadIdx.x < 32) {
+    const int32_t blocks = stream_all_blocks(a, at);
+    if (threadIdx.x == 0) all_blocks[0] = blocks;
+  }
   dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   uint4 q[stream_query_loads<KV, D, heads>];
@@ -255,7 +261,9 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   weigher.begin(p, run);
   float sum[D / 16][4] = {};
   float *const own = shared + thread / 32 * floats;
-  stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, own, weigher, sum, [] {});
+  stream_pace pace;
+  pace.begin(run, all_blocks, p.block_ns, p.round_ns);
+  stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, own, weigher, sum, pace, [] {});
   stream_put_sums<T, KV, D, heads>(sum, own);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are there */
@@ -406,8 +414,12 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
     const stream_shape shape = softmax_stream_shape(p);
     const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, D) : 0;
     const int64_t shared = 4 * shape.warps * softmax_shared_floats<D, heads> + sent;
+    softmax_params paced = p;
+    const stream_speed speed = stream_speed_of(p.a, shape, sizeof(KV));
+    paced.block_ns = speed.block_ns;
+    paced.round_ns = speed.round_ns;
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), stream_grid(p.a, shape), 32 * shape.warps,
-                                shared, stream_options(shape, shared), env->stream, p));
+                                shared, stream_options(shape, shared), env->stream, paced));
     if (!stream_merges(shape)) return ASSAY_OK;
     return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits),
                              0, in_turn(), env->stream, p);

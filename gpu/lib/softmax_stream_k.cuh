@@ -4,6 +4,7 @@
 
 #include "gpu/lib/softmax_stream.cuh"
 #include "gpu/lib/stream_k.cuh"
+#include "gpu/lib/stream_pace.cuh"
 
 namespace ASSAY_NS {
 
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         const stream_k_piece then = kept_pieces[1];
         if (then.there()) load_first(stream_k_run<warps>(a, rows, then));
       };
-      stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, second_block, mine, weigher, sum, follow);
+      stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, second_block, mine, weigher, sum, stream_no_pace(), follow);
       stream_put_sums<T, KV, D, heads>(sum, mine);
       weigher.put(mine + stream_shared_floats<D, heads>);
       __syncthreads(); /* the warps' sums are there */

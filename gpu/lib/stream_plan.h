@@ -6,6 +6,7 @@
 #include "gpu/lib/attention.h"
 #include "gpu/lib/schedules.cuh"
 #include "gpu/lib/stream.cuh"
+#include "gpu/lib/stream_pace.cuh"
 
 namespace ASSAY_NS {
 
@@ -111,6 +112,23 @@ inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits), 1, 1};
 }
 
+/* How fast a streamed decode may go (stream_pace.cuh), in ns: what memory takes for K and V of 16 keys of a kv head,
+ * and what a round of all warps of a multiprocessor takes at least. 0, 0: as fast as it can. */
+struct stream_speed {
+  float block_ns, round_ns;
+};
+
+/* If all thread blocks are under way together; those that come later would have the pace of the first. A multiprocessor
+ * that has whole rows reads 40 bytes a ns at most while others read too; of rows that clusters share it was 45.
+ * element: bytes of one of the cache. */
+inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element) {
+  constexpr double rate = 4550.0, of_one = 40.0; /* bytes a ns, of an H200; what reads more slowly holds nobody */
+  if (a.capacity == 0 || a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
+  const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
+  const double round = shape.splits > 1 ? 0.0 : static_cast<double>(shape.places * shape.warps) * bytes / of_one;
+  return {static_cast<float>(bytes / rate), static_cast<float>(round)};
+}
+
 inline launch_extent stream_grid(const attention_params &a, const stream_shape &shape) {
   const int64_t segments = a.N * a.H_kv;
   return shape.cluster > 1 ? launch_extent(segments * shape.splits) : launch_extent(segments, shape.splits);
@@ -138,14 +156,22 @@ inline double stream_fill(const attention_params &a, int32_t most) {
   return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
+/* Do warps of one split keep a pace, where the tables are full? */
+inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
+  const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
+  const double all = stream_speed_of(a, shape, element).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
+  return shape.splits == 1 && blocks >= stream_pace::few * shape.warps && all > stream_pace::small;
+}
+
 /* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
- * gained on an H200 (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ decide, and are not
- * known here. */
+ * gained on an H200, or 1.6 us less than that where `stream` keeps a pace (docs/kernels/softmax_attention.md). Where
+ * little is idle, lengths that differ decide, and are not known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 1.55e-6, enough = 0.92; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 1.55e-6, costs_pace = 3.1e-6, enough = 0.92; /* bytes/s; s */
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
-  return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > costs;
+  const bool paced = stream_keeps_pace(a, stream_shape_of(a, most), element);
+  return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
 /* Columns of the mma that differ. */

@@ -133,12 +133,13 @@ __device__ __forceinline__ stream_share<KV, D> stream_first_values(const paged_c
 /* Adds p v of the run's keys to sum, where K and V of its first block are in k and v. `weigher`:
  *   weigher.keep(kept, t)               as above
  *   weigher.weigh(kept, weight, sum)    writes the weights of these keys; may rescale sum
- * next: physical block of the run's second. follow(): called when k and q are used up, if the run has a block. */
-template <class T, class KV, int D, int heads, class Weigher, class Follow>
+ * next: physical block of the run's second. follow(): called when k and q are used up, if the run has a block.
+ * pace: stream_pace, or stream_no_pace. */
+template <class T, class KV, int D, int heads, class Weigher, class Pace, class Follow>
 __device__ __forceinline__ void
 stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
                   stream_fragment<KV, D, heads> &k, stream_share<KV, D> &v, int64_t next, float *shared,
-                  Weigher &weigher, float (&sum)[D / 16][4], Follow follow) {
+                  Weigher &weigher, float (&sum)[D / 16][4], Pace pace, Follow follow) {
   constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
   const paged_cache &cache = a.cache;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), step = run.step, slots = (1 << cache.block_shift) - 1;
@@ -157,9 +158,11 @@ stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 
     weigher.weigh(kept, shared + put, sum);
     __syncwarp(); /* the weights are there; those before are used up */
     stream_add<T, KV, D, heads>(v, shared + put, lane, sum);
+    pace.hold(n + step < run.end);
     if (n + step < run.end)
       stream_load_values<KV, D>(cache, stream_value_at(cache, next, n + step, slots, v_lane),
                                 stream_visible(run, stream_keys * (n + step), lane), lane, v);
+    pace.abreast();
     put = size - put;
     next = after;
   }

@@ -1,0 +1,180 @@
+/* simt_stream_pace_test.cpp: the pace of a streamed decode (stream_pace.cuh): when a warp is held, and when it is not;
+ * and that no result depends on it. On simt a microsecond goes by from look to look at the clock. */
+#include <criterion/criterion.h>
+
+#include "simt_fixture.h"
+
+#include "gpu/lib/softmax_stream.cuh"
+#include "stream_problem.h"
+
+TestSuite(simt_stream_pace, .init = open_simt, .timeout = 120);
+
+constexpr float ms = 1e6f;          /* ns */
+constexpr int32_t rounds_most = 16; /* of a test */
+constexpr uint32_t looked = 3000;   /* ns: of a round that is not held */
+
+/* What lane 0 of a warp has seen: when it went on in each round, and how long it was held, from when it began. */
+struct seen {
+  uint32_t begun, passed[rounds_most], held[rounds_most];
+  float each;
+};
+
+/* Two warps of `blocks` blocks that look at the clock `looks` times in each round without a pace, and once in others.
+ */
+__global__ static void walk(int32_t blocks, int32_t row, int32_t all, float block_ns, float round_ns, int32_t looks,
+                            int32_t looks_later, seen *to) {
+  ASSAY_SHARED(int32_t, all_blocks, 1);
+  if (threadIdx.x == 0) all_blocks[0] = all;
+  const int32_t warp = static_cast<int32_t>(threadIdx.x / 32), warps = static_cast<int32_t>(blockDim.x / 32);
+  const stream_run run = {row, 0, 0, stream_keys * blocks - 1, 0, warp, blocks, warps};
+  stream_pace pace;
+  pace.begin(run, all_blocks, block_ns, round_ns);
+  seen mine = {pace.begun, {}, {}, 0.0f};
+  for (int32_t n = run.begin, round = 0; n < run.end; n += run.step, ++round) {
+    for (int32_t i = 0; i < (round < stream_pace::free ? looks : looks_later); ++i)
+      (void)clock_ns();
+    if (round < blocks / warps) __syncthreads(); /* all threads have looked: time goes by for all alike */
+    const uint32_t before = clock_ns();
+    pace.hold(n + run.step < run.end);
+    const uint32_t now = clock_ns();
+    mine.passed[round] = now - mine.begun;
+    mine.held[round] = now - before;
+    pace.abreast();
+  }
+  mine.each = pace.each;
+  if (threadIdx.x % 32 == 0) to[warp] = mine;
+}
+
+/* Nineteen blocks: ten rounds and nine. 60 looks of 64 lanes are 3.84 ms. */
+static std::vector<seen> walked(int32_t row, int32_t all, float round_ns, int32_t looks = 60, int32_t looks_later = 0,
+                                int32_t blocks = 19, float block_ns = 1000.0f) {
+  std::vector<seen> warps(2);
+  RUN(walk, 1, 64, 0, blocks, row, all, block_ns, round_ns, looks, looks_later, warps.data());
+  return warps;
+}
+
+/* 50 ms in ten rounds, and nine: no round ends sooner than even, but the free ones and the last. */
+Test(simt_stream_pace, no_sooner_than_even) {
+  const float phases[] = {-0.5f, 7.0f / 16.0f - 0.5f, 14.0f / 16.0f - 0.5f, 5.0f / 16.0f - 0.5f};
+  for (int32_t row = 0; row < 4; ++row) {
+    const std::vector<seen> warps = walked(row, 50000, 0.0f);
+    for (int32_t warp = 0; warp < 2; ++warp) {
+      const seen &one = warps[static_cast<size_t>(warp)];
+      const int32_t own = 10 - warp;
+      const float each = (50.0f * ms - stream_pace::early) / static_cast<float>(own);
+      cr_expect_float_eq(one.each, each, 0.001f * each, "%g", static_cast<double>(one.each));
+      for (int32_t round = 1; round <= own; ++round) {
+        const float passed = static_cast<float>(one.passed[round - 1]),
+                    due = each * (static_cast<float>(round) + phases[row]);
+        if (round < stream_pace::free || round == own)
+          cr_expect_leq(one.held[round - 1], looked, "row %d, warp %d, round %d", row, warp, round);
+        else
+          cr_expect(passed >= 0.999f * due && passed < due + 0.6f * each, "row %d, warp %d, round %d: %g, due %g", row,
+                    warp, round, static_cast<double>(passed), static_cast<double>(due));
+      }
+    }
+  }
+}
+
+/* 300 looks a round are 19 ms, more than the pace has. */
+Test(simt_stream_pace, who_is_late_is_not_held) {
+  const std::vector<seen> warps = walked(1, 50000, 0.0f, 300, 300);
+  for (const seen &one : warps) {
+    cr_expect_gt(one.each, 0.0f);
+    for (const uint32_t held : one.held)
+      cr_expect_leq(held, looked);
+  }
+}
+
+Test(simt_stream_pace, rounds_that_a_multiprocessor_cannot_have_sooner) {
+  const float even = 5.0f * ms; /* of the warp with ten rounds */
+  cr_expect_float_eq(walked(0, 50000, 4.0f * ms)[0].each, even, 0.001f * even);
+  cr_expect_float_eq(walked(0, 50000, 5.2f * ms)[0].each, 5.2f * ms, 0.001f * even);
+  cr_expect_float_eq(walked(0, 50000, 9.0f * ms)[0].each, stream_pace::behind * even, 0.001f * even);
+}
+
+/* Nothing makes a round twice as long as the free ones were, whatever the lengths said. */
+Test(simt_stream_pace, not_below_half_the_speed) {
+  const std::vector<seen> warps = walked(0, 50000000, 0.0f, 10);
+  for (const seen &one : warps) {
+    const float free = static_cast<float>(one.passed[stream_pace::free - 2]); /* behind it the clock goes on */
+    cr_expect_gt(one.each, 0.0f);
+    cr_expect_lt(one.each, stream_pace::slowest / stream_pace::free * (free + 2.0f * ms), "%g after %g",
+                 static_cast<double>(one.each), static_cast<double>(free));
+  }
+}
+
+Test(simt_stream_pace, none_to_keep) {
+  cr_expect_eq(walked(0, 50000, ms, 60, 0, 14)[0].each, 0.0f, "seven rounds");
+  cr_expect_gt(walked(0, 50000, ms, 60, 0, 16)[0].each, 0.0f, "eight rounds");
+  cr_expect_eq(walked(0, 0, ms)[0].each, 0.0f, "no blocks were counted");
+  cr_expect_eq(walked(0, 50000, ms, 60, 0, 19, 0.0f)[0].each, 0.0f, "not asked for");
+}
+
+/* ---- blocks of all rows ------------------------------------------------------------------------------ */
+
+__global__ static void count(attention_params a, int32_t *to) {
+  const int32_t blocks = stream_all_blocks(a, stream_place_of(a, 1));
+  if (threadIdx.x == 0) to[blockIdx.x] = blocks;
+}
+
+static ints counted(const stream_problem &one) {
+  ints blocks(static_cast<size_t>(one.p.a.N * H_kv), -1);
+  RUN(count, one.p.a.N * H_kv, 32, 0, one.p.a, blocks.data());
+  return blocks;
+}
+
+Test(simt_stream_pace, blocks_of_all_rows) {
+  /* 25, 3, 0, 1 blocks; -5 and 401 keys are none that a table can name */
+  stream_problem one({400, 33, 0, 16, -5, capacity + 1});
+  for (const int32_t blocks : counted(one))
+    cr_expect_eq(blocks, H_kv * 29);
+  one.p.a.window = 20; /* 2, 3, 0, 1 */
+  for (const int32_t blocks : counted(one))
+    cr_expect_eq(blocks, H_kv * 6);
+  stream_problem many(std::vector<int32_t>(70, 17));
+  cr_expect_eq(counted(many)[0], H_kv * 140);
+  stream_problem alone({400});
+  cr_expect_eq(counted(alone)[1], H_kv * 25, "its first block is its own");
+}
+
+/* Rows 1 and 2 begin with the same block: row 1 finds it in the next row. The last row looks at the first. */
+Test(simt_stream_pace, rows_that_share_their_first_block) {
+  stream_problem one({100, 100, 100});
+  one.table[2 * entries] = one.table[entries];
+  const ints blocks = counted(one);
+  for (int32_t head = 0; head < H_kv; ++head) {
+    const size_t at = static_cast<size_t>(head);
+    cr_expect_gt(blocks[at], 0);
+    cr_expect_eq(blocks[at + H_kv], 0);
+    cr_expect_gt(blocks[at + 2 * H_kv], 0);
+  }
+  one.table[2 * entries] = one.table[0];
+  cr_expect_eq(counted(one)[2 * H_kv], 0);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------- */
+
+static std::vector<uint16_t> decoded(stream_problem *one, float block_ns, float round_ns) {
+  constexpr int64_t warps = 3, shared = 4 * warps * softmax_shared_floats<D, 2>;
+  softmax_params &p = one->p;
+  p.splits = p.cluster = 1;
+  p.block_ns = block_ns;
+  p.round_ns = round_ns;
+  one->out.assign(one->out.size(), from_float<bf16>(NAN));
+  RUN_WITH((softmax_stream<bf16, bf16, D, 2>), p.a.N * H_kv, 32 * warps, shared, in_turn(), p);
+  return one->bits();
+}
+
+/* Up to nine rounds of three warps. */
+Test(simt_stream_pace, results_do_not_depend_on_it) {
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    schedule(seed);
+    stream_problem one({400, 399, 386, 100, 16, 0});
+    const std::vector<uint16_t> as_fast_as_it_can = decoded(&one, 0.0f, 0.0f);
+    cr_expect_leq(one.worst(), rounding);
+    cr_expect(decoded(&one, 1000.0f, 0.0f) == as_fast_as_it_can);
+    cr_expect(decoded(&one, 1000.0f, 1e6f) == as_fast_as_it_can);
+    cr_expect(decoded(&one, 1e9f, 0.0f) == as_fast_as_it_can);
+  }
+}
