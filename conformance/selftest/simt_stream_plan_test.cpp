@@ -106,9 +106,14 @@ Test(simt_stream_plan, left_idle) {
     cr_expect_not(stream_leaves_idle(rows_of(rows, 2064), 12, 2), "%d rows", static_cast<int>(rows));
   cr_expect_not(stream_leaves_idle(rows_of(56, 1040), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(120, 1040), 12, 2));
-  cr_expect(stream_leaves_idle(rows_of(26, 2048), 12, 2));
   cr_expect(stream_leaves_idle(rows_of(52, 1024), 12, 2));
+  cr_expect(stream_leaves_idle(rows_of(56, 2048), 12, 2));
   cr_expect(stream_leaves_idle(rows_of(72, 512), 12, 2));
+  /* Of a row a multiprocessor the share decides, whatever the lengths. */
+  for (const int64_t keys : {2048, 4096, 32768}) {
+    cr_expect(stream_leaves_idle(rows_of(25, keys), 12, 2), "%d keys", static_cast<int>(keys));
+    cr_expect_not(stream_leaves_idle(rows_of(26, keys), 12, 2), "%d keys", static_cast<int>(keys));
+  }
 }
 
 /* Of shapes whose thread blocks are all under way together. */

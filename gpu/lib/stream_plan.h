@@ -164,14 +164,18 @@ inline bool stream_keeps_pace(const attention_params &a, const stream_shape &sha
 }
 
 /* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
- * gained on an H200, or 1.6 us less than that where `stream` keeps a pace (docs/kernels/softmax_attention.md). Where
- * little is idle, lengths that differ decide, and are not known here. */
+ * gained on an H200, or 1.6 us less than that where `stream` keeps a pace; with a row a multiprocessor that keeps it,
+ * it is the share alone that counts (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ
+ * decide, and are not known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 1.55e-6, costs_pace = 3.1e-6, enough = 0.92; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 1.55e-6, costs_pace = 3.1e-6; /* bytes/s; s */
+  constexpr double enough = 0.92, enough_pace = 0.77;
+  const stream_shape shape = stream_shape_of(a, most);
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
-  const bool paced = stream_keeps_pace(a, stream_shape_of(a, most), element);
-  return fill < enough && 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
+  const bool paced = stream_keeps_pace(a, shape, element);
+  if (fill >= (paced && shape.places == 1 ? enough_pace : enough)) return false;
+  return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
 /* Columns of the mma that differ. */
