@@ -56,6 +56,11 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 template <class T> ASSAY_UNJUDGED inline T unjudged_load(const T *address) {
   return *static_cast<const volatile T *>(address);
 }
+/* The threads of a block are one of the host's. */
+ASSAY_UNJUDGED inline uint32_t unjudged_clock() {
+  static thread_local uint32_t now = 0;
+  return now += 1000;
+}
 #endif
 
 /* Asks for the line of the address in the L2 cache; waits for nothing. On simt the address must be of memory. */
@@ -83,8 +88,7 @@ __device__ __forceinline__ int32_t load_early(const int32_t *address) {
  * On simt a microsecond goes by from look to look. */
 __device__ __forceinline__ uint32_t clock_ns() {
 #ifdef ASSAY_SIMT
-  static thread_local uint32_t now = 0;
-  return now += 1000;
+  return unjudged_clock();
 #else
   uint32_t now;
   asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now));

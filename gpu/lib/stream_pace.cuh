@@ -88,9 +88,9 @@ struct stream_pace {
   __device__ __forceinline__ void abreast() {
     if (done > common || done % together != 0) return;
     __syncthreads(); /* all warps have come so far; the blocks have been counted */
-    if (done != together || block_ns == 0.0f || own < few) return;
+    if (done != together || block_ns == 0.0f) return;
     const float all = static_cast<float>(blocks[0]) * block_ns, even = all / static_cast<float>(own);
-    if (all > (on_simt ? 0.0f : small))
+    if (own >= few && all > (on_simt ? 0.0f : small))
       each = fminf(fmaxf(even - early / static_cast<float>(own), round_ns), behind * even);
   }
 };
