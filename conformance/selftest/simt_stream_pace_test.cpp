@@ -13,10 +13,12 @@ constexpr float ms = 1e6f;          /* ns */
 constexpr int32_t rounds_most = 16; /* of a test */
 constexpr uint32_t looked = 3000;   /* ns: of a round that is not held */
 
-/* What lane 0 of a warp has seen: when it went on in each round, and how long it was held, from when it began. */
+/* What lane 0 of a warp has seen: when it went on in each round, and how long it was held, from when it began; and what
+ * the pace was in the end. */
 struct seen {
   uint32_t begun, passed[rounds_most], held[rounds_most];
   float each;
+  int32_t common;
 };
 
 /* Two warps of `blocks` blocks that look at the clock `looks` times in each round without a pace, and once in others.
@@ -29,7 +31,7 @@ __global__ static void walk(int32_t blocks, int32_t row, int32_t all, float bloc
   const stream_run run = {row, 0, 0, stream_keys * blocks - 1, 0, warp, blocks, warps};
   stream_pace pace;
   pace.begin(run, all_blocks, block_ns, round_ns);
-  seen mine = {pace.begun, {}, {}, 0.0f};
+  seen mine = {pace.begun, {}, {}, 0.0f, 0};
   for (int32_t n = run.begin, round = 0; n < run.end; n += run.step, ++round) {
     for (int32_t i = 0; i < (round < stream_pace::free ? looks : looks_later); ++i)
       (void)clock_ns();
@@ -42,6 +44,7 @@ __global__ static void walk(int32_t blocks, int32_t row, int32_t all, float bloc
     pace.abreast();
   }
   mine.each = pace.each;
+  mine.common = pace.common;
   if (threadIdx.x % 32 == 0) to[warp] = mine;
 }
 
@@ -104,11 +107,22 @@ Test(simt_stream_pace, not_below_half_the_speed) {
   }
 }
 
+/* Where there is no pace nobody waits for others either, both warps alike. */
 Test(simt_stream_pace, none_to_keep) {
-  cr_expect_eq(walked(0, 50000, ms, 60, 0, 14)[0].each, 0.0f, "seven rounds");
-  cr_expect_gt(walked(0, 50000, ms, 60, 0, 16)[0].each, 0.0f, "eight rounds");
-  cr_expect_eq(walked(0, 0, ms)[0].each, 0.0f, "no blocks were counted");
-  cr_expect_eq(walked(0, 50000, ms, 60, 0, 19, 0.0f)[0].each, 0.0f, "not asked for");
+  const auto none = [](const std::vector<seen> &warps, const char *why) {
+    for (const seen &one : warps) {
+      cr_expect_eq(one.each, 0.0f, "%s", why);
+      cr_expect_eq(one.common, 0, "%s: waits in %d rounds", why, one.common);
+    }
+  };
+  none(walked(0, 50000, ms, 60, 0, 14), "seven rounds");
+  none(walked(0, 50000, ms, 60, 0, 15), "eight rounds, and seven");
+  none(walked(0, 0, ms), "no blocks were counted");
+  none(walked(0, 50000, ms, 60, 0, 19, 0.0f), "not asked for");
+  for (const seen &one : walked(0, 50000, ms, 60, 0, 16)) {
+    cr_expect_gt(one.each, 0.0f, "eight rounds");
+    cr_expect_eq(one.common, 8);
+  }
 }
 
 /* ---- blocks of all rows ------------------------------------------------------------------------------ */

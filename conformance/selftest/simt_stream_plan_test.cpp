@@ -134,6 +134,10 @@ Test(simt_stream_plan, speeds) {
   cr_expect_eq(speed(133, 2048, 2).block_ns, 0.0f, "four more than there is room for");
   cr_expect_eq(speed(133, 2048, 2).round_ns, 0.0f);
   cr_expect_eq(speed(64, 0, 2).block_ns, 0.0f);
+  cr_expect_gt(speed(64, 768, 2).block_ns, 0.0f, "eight rounds of six warps");
+  cr_expect_eq(speed(64, 752, 2).block_ns, 0.0f, "and one block less: nothing to count for");
+  cr_expect_gt(speed(40, 1024, 2).block_ns, 0.0f, "of two splits with four warps");
+  cr_expect_eq(speed(40, 1008, 2).block_ns, 0.0f);
 }
 
 Test(simt_stream_plan, who_keeps_a_pace) {

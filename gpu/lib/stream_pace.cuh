@@ -35,7 +35,7 @@ __device__ __forceinline__ int32_t stream_all_blocks(const attention_params &a, 
 /* The pace of a warp's run. */
 struct stream_pace {
   static constexpr int32_t together = 2; /* rounds, behind which the warps of a thread block wait for each other */
-  static constexpr int32_t few = 8;      /* rounds; a warp with fewer keeps no pace */
+  static constexpr int32_t few = 8;      /* rounds; with fewer in common the warps keep no pace, and wait for nobody */
   static constexpr int32_t free = 4;     /* rounds without it, which show how fast the warp is */
   static constexpr int32_t phases = 16, apart = 7;
   static constexpr float early = 1000.0f;  /* ns: the last round is so much sooner than even */
@@ -51,7 +51,7 @@ struct stream_pace {
 
   const int32_t *blocks;    /* stream_all_blocks, in shared memory */
   float block_ns, round_ns; /* stream_speed */
-  int32_t own, common;      /* rounds: of this warp, that all warps of the thread block have */
+  int32_t own, common;      /* rounds: of this warp, that all warps of the thread block have; common 0: no pace */
   int32_t row, done;
   uint32_t begun; /* clock_ns() */
   float each;     /* ns a round; 0: it keeps no pace */
@@ -63,6 +63,7 @@ struct stream_pace {
     round_ns = of_round;
     own = run.begin < run.end ? (run.end - run.begin + run.step - 1) / run.step : 0;
     common = (run.end - run.origin) / run.step;
+    if (common < few || block_ns == 0.0f) common = 0;
     row = run.request;
     done = 0;
     each = 0.0f;
@@ -88,10 +89,12 @@ struct stream_pace {
   __device__ __forceinline__ void abreast() {
     if (done > common || done % together != 0) return;
     __syncthreads(); /* all warps have come so far; the blocks have been counted */
-    if (done != together || block_ns == 0.0f) return;
+    if (done != together) return;
     const float all = static_cast<float>(blocks[0]) * block_ns, even = all / static_cast<float>(own);
-    if (own >= few && all > (on_simt ? 0.0f : small))
+    if (all > (on_simt ? 0.0f : small))
       each = fminf(fmaxf(even - early / static_cast<float>(own), round_ns), behind * even);
+    else
+      common = 0; /* for all warps alike */
   }
 };
 

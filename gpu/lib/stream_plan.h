@@ -118,12 +118,14 @@ struct stream_speed {
   float block_ns, round_ns;
 };
 
-/* If all thread blocks are under way together; those that come later would have the pace of the first. A multiprocessor
- * that has whole rows reads 40 bytes a ns at most while others read too; of rows that clusters share it was 45.
- * element: bytes of one of the cache. */
+/* If all thread blocks are under way together, since those that come later would have the pace of the first, and the
+ * tables hold rounds enough for one. A multiprocessor that has whole rows reads 40 bytes a ns at most while others read
+ * too; of rows that clusters share it was 45. element: bytes of one of the cache. */
 inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element) {
   constexpr double rate = 4550.0, of_one = 40.0; /* bytes a ns, of an H200; what reads more slowly holds nobody */
-  if (a.capacity == 0 || a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
+  const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
+  if (blocks < stream_pace::few * shape.splits * shape.warps) return {0.0f, 0.0f};
+  if (a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
   const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
   const double round = shape.splits > 1 ? 0.0 : static_cast<double>(shape.places * shape.warps) * bytes / of_one;
   return {static_cast<float>(bytes / rate), static_cast<float>(round)};
@@ -160,7 +162,7 @@ inline double stream_fill(const attention_params &a, int32_t most) {
 inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
   const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
   const double all = stream_speed_of(a, shape, element).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
-  return shape.splits == 1 && blocks >= stream_pace::few * shape.warps && all > stream_pace::small;
+  return shape.splits == 1 && all > stream_pace::small;
 }
 
 /* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
