@@ -64,6 +64,7 @@ static const char usage_models[] =
     "      --device D            ref, simt or cuda, as far as built (ref); --chunk N: prompt tokens a step\n"
     "      --eager               simt, cuda: no graphs; --paths: which variants were called how often, on standard "
     "error\n"
+    "      --short-tail N        simt, cuda: steps of up to N new tokens a request attend row by row, as decode does\n"
     "      --variant OP=NAME     forces a variant of an operator; --form NAME=off|on|auto: fused operators, for A/B\n"
     "      --mode exact|mirror   ref: f64 throughout (the usual), or rounded where a device stores\n"
     "      --sampler S           "

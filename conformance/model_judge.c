@@ -449,8 +449,11 @@ void model_judge(const model_case *one, const char *device, const char *const *v
                                          : "stages");
   j.result = result;
   j.form = one->form;
-  j.options = (assay_model_options){
-      .form = &j.form, .forms = one->form[0] != '\0' ? 1 : 0, .variant = variant, .variants = variants};
+  j.options = (assay_model_options){.form = &j.form,
+                                    .forms = one->form[0] != '\0' ? 1 : 0,
+                                    .variant = variant,
+                                    .variants = variants,
+                                    .short_tail = one->short_tail};
   assay_status status = assay_model_weights_alloc(&one->config, &j.weights, &j.error);
   if (status == ASSAY_OK) status = assay_model_seed(&one->config, one->seed, &j.weights, &j.error);
   if (status != ASSAY_OK)

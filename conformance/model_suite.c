@@ -32,7 +32,7 @@ typedef struct words {
 /* One item of `check`. */
 typedef struct model_item {
   words name, model, dtype, run, form, devices;
-  int64_t batch, steps, judged, prompt;
+  int64_t batch, steps, judged, prompt, short_tail;
   bool nightly;
 } model_item;
 
@@ -110,7 +110,8 @@ static assay_status add_case(model_file_reader *f, yaml_node at, const model_ite
                       .batch = item->batch,
                       .steps = item->steps,
                       .judged = item->judged,
-                      .prompt = item->prompt};
+                      .prompt = item->prompt,
+                      .short_tail = (int32_t)item->short_tail};
   (void)snprintf(one->model, sizeof one->model, "%s", model->name);
   (void)snprintf(one->form, sizeof one->form, "%s", form);
   (void)snprintf(one->name, sizeof one->name, "%.16s_%s_%s%s%.24s", item->name.item[0], ways[way], dtype,
@@ -176,6 +177,7 @@ static assay_status take_check(void *context, const yaml_field *field, yaml_node
                                {"steps", NODE_SCALAR, false, take_number, AT(steps)},
                                {"judged", NODE_SCALAR, false, take_number, AT(judged)},
                                {"prompt", NODE_SCALAR, false, take_number, AT(prompt)},
+                               {"short_tail", NODE_SCALAR, false, take_number, AT(short_tail)},
                                {"nightly", NODE_SCALAR, false, take_flag, NULL}};
 #undef AT
   for (int32_t i = 0; i < yaml_count(value); ++i) {

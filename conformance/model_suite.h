@@ -26,6 +26,7 @@ typedef struct model_case {
   uint32_t devices;                     /* CASE_ON_ bits */
   bool nightly;                         /* runs only where a filter names it */
   int64_t batch, steps, judged, prompt; /* of engines; judged: requests that are held against the reference */
+  int32_t short_tail;                   /* as assay_model_options has it */
 } model_case;
 
 typedef struct model_cases {

@@ -89,7 +89,8 @@ int cli_bench_scenario(int argc, char **argv) {
   int32_t count = 0;
   assay_error error = {""};
   assay_status status = bench_words_read(
-      argc, argv, " --device --model --form --variant --part --tokens --seed --expected --jsonl ", &given, &error);
+      argc, argv, " --device --model --form --variant --short-tail --part --tokens --seed --expected --jsonl ", &given,
+      &error);
   if (status == ASSAY_OK) status = find_scenarios(&given, list, &count, &error);
   if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
   const int32_t models = given.models > 0 ? given.models : 2;
@@ -161,10 +162,11 @@ int cli_bench_online(int argc, char **argv) {
   bench_words given;
   bench_session session = {.jsonl = NULL};
   assay_error error = {""};
-  assay_status status = bench_words_read(argc, argv,
-                                         " --device --model --form --variant --part --tokens --batch --blocks --length "
-                                         "--requests --seconds --scales --seed --expected --jsonl ",
-                                         &given, &error);
+  assay_status status =
+      bench_words_read(argc, argv,
+                       " --device --model --form --variant --short-tail --part --tokens --batch --blocks --length "
+                       "--requests --seconds --scales --seed --expected --jsonl ",
+                       &given, &error);
   if (status == ASSAY_OK && given.words == 0)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "online: needs a trace, allowed: %s", trace_names);
   for (int32_t i = 0; i < given.words && status == ASSAY_OK; ++i)

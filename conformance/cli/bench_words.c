@@ -57,6 +57,13 @@ static assay_status take(bench_words *w, const char *name, const char *value, as
   if (strcmp(name, "--blocks") == 0) return whole(name, value, 1, &w->blocks, error);
   if (strcmp(name, "--batch") == 0) return whole(name, value, 1, &w->batch, error);
   if (strcmp(name, "--tokens") == 0) return whole(name, value, 1, &w->tokens, error);
+  if (strcmp(name, "--short-tail") == 0) {
+    status = whole(name, value, 1, &w->short_tail, error);
+    if (status == ASSAY_OK && w->short_tail > ASSAY_MODEL_SHORT_TAIL)
+      status =
+          assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: up to %d", name, value, ASSAY_MODEL_SHORT_TAIL);
+    return status;
+  }
   if (strcmp(name, "--length") == 0) return whole(name, value, 2, &w->length, error);
   if (strcmp(name, "--seed") == 0) {
     status = whole(name, value, 0, &seed, error);
@@ -128,7 +135,8 @@ assay_status bench_model_open(const char *name, const bench_words *given, const 
   const assay_status status = arch < ASSAY_ARCH_COUNT
                                   ? open_production((assay_model_arch)arch, given->seed, made, error)
                                   : open_file(name, made, error);
-  made->options = (assay_model_options){given->form, given->forms, given->variant, given->variants};
+  made->options =
+      (assay_model_options){given->form, given->forms, given->variant, given->variants, (int32_t)given->short_tail};
   made->setup = (scenario_setup){.device = given->device,
                                  .expected_file = made->of_file ? NULL : given->expected,
                                  .config = &made->config,

@@ -16,7 +16,7 @@ typedef struct bench_words {
   uint64_t seed;
   double scale[BENCH_WORDS], seconds;
   int32_t scales;
-  int64_t part, requests, blocks, batch, tokens, length;
+  int64_t part, requests, blocks, batch, tokens, length, short_tail;
 } bench_words;
 
 assay_status bench_words_read(int argc, char **argv, const char *allowed, bench_words *given, assay_error *error);

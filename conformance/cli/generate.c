@@ -74,10 +74,11 @@ static assay_status read_words(const model_words *w, generation *g, assay_model_
   else if (w->mode != NULL && strcmp(w->mode, "exact") != 0 && strcmp(w->mode, "mirror") != 0)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--mode: found '%s', allowed: exact, mirror", w->mode);
   const bool ref = strcmp(w->device, "ref") == 0;
-  if (status == ASSAY_OK && ref && (w->eager || w->paths || w->variants > 0 || w->forms > 0))
+  if (status == ASSAY_OK && ref && (w->eager || w->paths || w->short_tail > 0 || w->variants > 0 || w->forms > 0))
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: not with --device ref, allowed with simt, cuda",
                         w->eager          ? "--eager"
                         : w->paths        ? "--paths"
+                        : w->short_tail   ? "--short-tail"
                         : w->variants > 0 ? "--variant"
                                           : "--form");
   *mode = w->mode != NULL && strcmp(w->mode, "mirror") == 0 ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT;
@@ -100,8 +101,11 @@ static assay_status run_on_host(const model_words *w, const assay_model_backend 
 
 static assay_status run_model(const model_words *w, const assay_model_backend *backend, const model_file *model,
                               run_plan *plan, generation *g, assay_error *error) {
-  const assay_model_options options = {
-      .form = w->form, .forms = w->forms, .variant = w->variant, .variants = w->variants};
+  const assay_model_options options = {.form = w->form,
+                                       .forms = w->forms,
+                                       .variant = w->variant,
+                                       .variants = w->variants,
+                                       .short_tail = (int32_t)w->short_tail};
   plan->chunk = w->chunk;
   plan->pick = w->sampler != NULL ? pick : NULL;
   plan->model = &options;
@@ -128,7 +132,7 @@ int cli_generate_command(int argc, char **argv) {
   const assay_model_backend *backend = NULL;
   assay_status status = model_words_read(argc, argv,
                                          "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk "
-                                         "--eager --paths --variant --form",
+                                         "--eager --paths --short-tail --variant --form",
                                          &given, &error);
   if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
   if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_INPUT;

@@ -25,6 +25,7 @@ static const word_row rows[] = {
     {"--mode", TEXT, AT(mode), 0},
     {"--steps", NUMBER, AT(steps), 0},
     {"--chunk", NUMBER, AT(chunk), 0},
+    {"--short-tail", NUMBER, AT(short_tail), 0},
     {"--eager", FLAG, AT(eager), 0},
     {"--paths", FLAG, AT(paths), 0},
     {"--variant", LIST, AT(variant), AT(variants)},

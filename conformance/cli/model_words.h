@@ -14,7 +14,7 @@ typedef struct model_words {
   int32_t file_count;
   const char *device; /* "ref" if not given */
   const char *model, *ids, *ids_file, *sampler, *mode;
-  int64_t steps, chunk;
+  int64_t steps, chunk, short_tail;
   bool eager, paths;
   const char *variant[MODEL_WORDS_LIST], *form[MODEL_WORDS_LIST]; /* "op=name", "name=on" */
   int32_t variants, forms;

@@ -90,9 +90,15 @@ static void prompts(const assay_model_config *c, scenario *s) {
 }
 
 void scenario_run(const assay_model_config *config, const assay_model_weights *weights, const char *device, bool eager,
-                  uint32_t lag, scenario *s) {
-  const assay_engine_options options = {
-      .device = device, .num_blocks = 64, .max_batch = 8, .max_tokens = 64, .max_length = 120, .eager = eager};
+                  uint32_t lag, int32_t short_tail, scenario *s) {
+  const assay_model_options model = {.short_tail = short_tail};
+  const assay_engine_options options = {.device = device,
+                                        .num_blocks = 64,
+                                        .max_batch = 8,
+                                        .max_tokens = 64,
+                                        .max_length = 120,
+                                        .eager = eager,
+                                        .model = &model};
   day d = {.s = s};
   prompts(config, s);
   const assay_device *on = assay_device_find(device);

@@ -8,6 +8,7 @@ static int engine_mutant;
 #include "gpu/models/engine.c"
 #include "gpu/models/engine_graph.c"
 #include "gpu/models/engine_step.c"
+#include "gpu/models/tails.c"
 
 #include <criterion/criterion.h>
 
@@ -21,24 +22,27 @@ static const struct {
   int mistake;
   const char *name;
   uint32_t lag;
+  int32_t short_tail;
 } mistakes[] = {
-    {ENGINE_SLOT_OF_NEIGHBOUR, "a row writes to the first row's slot", 0},
-    {ENGINE_STALE_LENGTH, "lengths of an earlier step in a graph", 0},
-    {ENGINE_STALE_TABLE, "a block that was cloned stays in the table", 0},
-    {ENGINE_PAD_WRITES, "a pad row writes to a live block", 0},
-    {ENGINE_UPLOAD_TOO_EARLY, "tables are uploaded while the step before the last reads them", OWN_LAGS | DOWN_LAGS},
-    {ENGINE_STEP_TOO_EARLY, "a step begins before its inputs are there", UP_LAGS},
-    {ENGINE_PINNED_TOO_EARLY, "pinned memory is filled again before it was read", OWN_LAGS | UP_LAGS | DOWN_LAGS},
-    {ENGINE_TOKENS_OVERWRITTEN, "tokens are overwritten before they came down", DOWN_LAGS},
-    {ENGINE_ARRANGED_TOO_EARLY, "ids are arranged where tokens have not come down from", DOWN_LAGS},
-    {ENGINE_NOT_ARRANGED, "ids stay in the order of the step before", 0},
-    {ENGINE_NOT_CARRIED, "the next id of a request that waits is lost", 0},
-    {ENGINE_OTHER_HALF, "inputs go to the other half", 0},
-    {ENGINE_COPIES_LOST, "a shared block is not copied", 0},
-    {ENGINE_STEP_NUMBER_STALE, "every draw is the first", 0},
-    {ENGINE_TOKEN_OF_NEIGHBOUR, "tokens come to the neighbour's request", 0},
-    {ENGINE_GRAPH_OF_OTHER_HALF, "the other half's graph is replayed", 0},
-    {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0},
+    {ENGINE_SLOT_OF_NEIGHBOUR, "a row writes to the first row's slot", 0, 0},
+    {ENGINE_STALE_LENGTH, "lengths of an earlier step in a graph", 0, 0},
+    {ENGINE_STALE_TABLE, "a block that was cloned stays in the table", 0, 0},
+    {ENGINE_PAD_WRITES, "a pad row writes to a live block", 0, 0},
+    {ENGINE_UPLOAD_TOO_EARLY, "tables are uploaded while the step before the last reads them", OWN_LAGS | DOWN_LAGS, 0},
+    {ENGINE_STEP_TOO_EARLY, "a step begins before its inputs are there", UP_LAGS, 0},
+    {ENGINE_PINNED_TOO_EARLY, "pinned memory is filled again before it was read", OWN_LAGS | UP_LAGS | DOWN_LAGS, 0},
+    {ENGINE_TOKENS_OVERWRITTEN, "tokens are overwritten before they came down", DOWN_LAGS, 0},
+    {ENGINE_ARRANGED_TOO_EARLY, "ids are arranged where tokens have not come down from", DOWN_LAGS, 0},
+    {ENGINE_NOT_ARRANGED, "ids stay in the order of the step before", 0, 0},
+    {ENGINE_NOT_CARRIED, "the next id of a request that waits is lost", 0, 0},
+    {ENGINE_OTHER_HALF, "inputs go to the other half", 0, 0},
+    {ENGINE_COPIES_LOST, "a shared block is not copied", 0, 0},
+    {ENGINE_STEP_NUMBER_STALE, "every draw is the first", 0, 0},
+    {ENGINE_TOKEN_OF_NEIGHBOUR, "tokens come to the neighbour's request", 0, 0},
+    {ENGINE_GRAPH_OF_OTHER_HALF, "the other half's graph is replayed", 0, 0},
+    {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0, 0},
+    {ENGINE_TAIL_SEES_ALL, "the first row of a short tail sees the keys behind it", 0, 40},
+    {ENGINE_TAIL_OF_FIRST, "rows of a short tail have the first request's table", 0, 40},
 };
 
 static assay_error test_error;
@@ -56,10 +60,10 @@ Test(engine_mutants, every_mistake_shows) {
   cr_assert_eq(right.status, ASSAY_OK, "%s", right.error.text);
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
     engine_mutant = ENGINE_NO_MISTAKE;
-    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, &wrong);
+    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, mistakes[i].short_tail, &wrong);
     cr_assert(!scenario_differs(&wrong, &right, text, sizeof text), "%s", text);
     engine_mutant = mistakes[i].mistake;
-    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, &wrong);
+    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, mistakes[i].short_tail, &wrong);
     cr_expect(scenario_differs(&wrong, &right, text, sizeof text), "not seen: %s", mistakes[i].name);
     planted[mistakes[i].mistake] = true;
   }

@@ -32,7 +32,7 @@ Test(engine, tokens_are_those_of_a_request_alone) {
     open_model(number);
     scenario_alone(&c, &w, "simt", &alone);
     for (int eager = 0; eager < 2; ++eager) {
-      scenario_run(&c, &w, "simt", eager != 0, 0, &day);
+      scenario_run(&c, &w, "simt", eager != 0, 0, 0, &day);
       cr_expect(!scenario_differs(&day, &alone, text, sizeof text), "model %d, eager %d: %s", number, eager, text);
       cr_expect_eq(day.stats.replays > 30, eager == 0, "%lld replays", (long long)day.stats.replays);
       cr_expect_eq(day.stats.captures, eager ? 0 : 8);
@@ -48,9 +48,9 @@ Test(engine, tokens_are_those_of_a_request_alone) {
 Test(engine, order_of_lanes_does_not_show) {
   char text[200] = "";
   open_model(1);
-  scenario_run(&c, &w, "simt", false, 0, &day);
+  scenario_run(&c, &w, "simt", false, 0, 0, &day);
   for (uint32_t lag = 1; lag < 1u << ASSAY_LANES; ++lag) {
-    scenario_run(&c, &w, "simt", false, lag, &other);
+    scenario_run(&c, &w, "simt", false, lag, 0, &other);
     cr_expect(!scenario_differs(&other, &day, text, sizeof text), "lag %u: %s", lag, text);
   }
   assay_model_weights_free(&w);
@@ -157,6 +157,68 @@ Test(engine, replays_count_as_calls) {
   assay_model_weights_free(&w);
 }
 
+/* ---- short tails ------------------------------------------------------------------------------------- */
+
+/* Chunks of up to 16 tokens, beside tokens of others, and what is left behind a prefix. */
+Test(engine, short_tails_give_the_same_tokens) {
+  char text[200] = "";
+  for (int number = 0; number < SMALL_MODELS; ++number) {
+    open_model(number);
+    scenario_alone(&c, &w, "simt", &alone);
+    scenario_run(&c, &w, "simt", false, 0, 16, &day);
+    cr_expect(!scenario_differs(&day, &alone, text, sizeof text), "model %d: %s", number, text);
+    assay_model_weights_free(&w);
+  }
+}
+
+/* Calls of attention by variants that take only one row a request, or only others. */
+static void calls_by_form(const assay_engine *e, int64_t *decode, int64_t *prefill) {
+  assay_model_path path;
+  *decode = *prefill = 0;
+  for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
+    if (strcmp(path.op, "gate_attention") != 0) continue;
+    for (int32_t v = 0; v < assay_variant_count(); ++v) {
+      const assay_variant *one = assay_variant_at(v);
+      if (strcmp(one->op, path.op) != 0 || strcmp(one->name, path.variant) != 0 || strcmp(one->device, "simt") != 0)
+        continue;
+      *(strcmp(strrchr(one->claims, '|'), "|decode") == 0 ? decode : prefill) += path.calls;
+    }
+  }
+}
+
+/* Two requests; the step's longer part decides. */
+Test(engine, a_short_tail_is_one_up_to_the_threshold) {
+  const struct {
+    int32_t short_tail;
+    int64_t tokens[2];
+    bool by_rows;
+  } steps[] = {{4, {4, 1}, true},  {4, {1, 4}, true}, {4, {5, 1}, false}, {4, {2, 5}, false},
+               {0, {2, 1}, false}, {1, {1, 1}, true}, {1, {2, 1}, false}, {64, {7, 7}, true}};
+  int32_t prompt[16];
+  open_model(2);
+  cr_assert_eq((int)c.arch, (int)ASSAY_ASYNCT);
+  assay_model_prompt(&c, 1, 0, 16, prompt);
+  for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
+    const assay_model_options model = {.short_tail = steps[i].short_tail};
+    const assay_engine_options options = {
+        .device = "simt", .num_blocks = 8, .max_batch = 2, .max_tokens = 16, .eager = true, .model = &model};
+    assay_engine *e = NULL;
+    assay_engine_part part[2];
+    int64_t decode = 0, prefill = 0;
+    cr_assert_eq(assay_engine_open(&c, &w, &options, &e, &error), ASSAY_OK, "%s", error.text);
+    for (int r = 0; r < 2; ++r) {
+      part[r] = (assay_engine_part){.tokens = steps[i].tokens[r]};
+      cr_assert_eq(assay_engine_request(e, prompt + r, 9, NULL, &part[r].request, NULL, &error), ASSAY_OK);
+    }
+    cr_assert_eq(assay_engine_step(e, part, 2, &error), ASSAY_OK, "%s", error.text);
+    calls_by_form(e, &decode, &prefill);
+    cr_expect_eq(decode, steps[i].by_rows ? c.layers : 0, "step %zu: %lld", i, (long long)decode);
+    cr_expect_eq(prefill, steps[i].by_rows ? 0 : c.layers, "step %zu: %lld", i, (long long)prefill);
+    assay_engine_close(e);
+  }
+  assay_model_weights_free(&w);
+}
+
 Test(engine, an_exhausted_pool_changes_nothing) {
   open_model(0);
   const assay_engine_options options = {.device = "simt", .num_blocks = 3, .max_batch = 2, .max_tokens = 32};
@@ -182,7 +244,8 @@ Test(engine, an_exhausted_pool_changes_nothing) {
 
 Test(engine, refusals_name_what_is_wrong) {
   static const char *const words[] = {"append=perhaps"}, *const unknown[] = {"gemm=none_such"};
-  const assay_model_options form = {.form = words, .forms = 1}, variant = {.variant = unknown, .variants = 1};
+  const assay_model_options form = {.form = words, .forms = 1}, variant = {.variant = unknown, .variants = 1},
+                            tail = {.short_tail = 65}, negative = {.short_tail = -1};
   const struct {
     assay_engine_options options;
     const char *says;
@@ -192,7 +255,11 @@ Test(engine, refusals_name_what_is_wrong) {
                {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .max_length = 999}, "max_length"},
                {{.device = "none", .num_blocks = 4, .max_batch = 4, .max_tokens = 4}, "found none"},
                {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .model = &form}, "append"},
-               {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .model = &variant}, "none_such"}};
+               {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .model = &variant}, "none_such"},
+               {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .model = &tail},
+                "short_tail: found 65, allowed 0 to 64"},
+               {{.device = "simt", .num_blocks = 4, .max_batch = 4, .max_tokens = 4, .model = &negative},
+                "short_tail: found -1, allowed 0 to 64"}};
   open_model(0);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     assay_engine *e = NULL;

@@ -132,7 +132,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
     status = set_form(&m->choices, options->form[i], error);
   for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
     status = set_variant(m, options->variant[i], error);
-  return status;
+  return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 
 /* ---- counts ------------------------------------------------------------------------------------------ */

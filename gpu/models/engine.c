@@ -45,6 +45,8 @@ static engine_input carve(unsigned char *base, int64_t B, int64_t N, int64_t W) 
   in.wide_positions = cut(&in, &at, N, 4);
   in.index = cut(&in, &at, N + B, 4);
   in.behind = cut(&in, &at, B, 4);
+  in.tail_request = cut(&in, &at, N, 4);
+  in.tail_len = cut(&in, &at, N, 4);
   in.wide_bytes = at - wide;
   at = aligned(at);
   in.table = cut(&in, &at, B * W, 4);

@@ -28,6 +28,7 @@ typedef struct engine_input {
   /* Only where the step is more than one token a request in place. */
   int64_t *wide_slots, *copies;             /* [N], [B, 2] */
   int32_t *wide_positions, *index, *behind; /* [N], [N + B], [B] */
+  int32_t *tail_request, *tail_len;         /* [N] */
   int64_t wide_bytes;
   int32_t *table; /* [B, W] */
   int32_t *fresh; /* [N] on the host; on the device in `ids` */

@@ -172,6 +172,14 @@ static void put_pads(const engine_input *in, const step_plan *p) {
   }
 }
 
+/* Rows n, n + 1, ... of part i, each as a request of its own. */
+static void put_tails(const engine_input *in, int64_t n, int64_t i, int64_t length, int64_t tokens) {
+  for (int64_t t = 0; t < tokens; ++t)
+    in->tail_request[n + t] = MISTAKE(ENGINE_TAIL_OF_FIRST) ? 0 : (int32_t)i;
+  pass_tail_lengths((int32_t)(length + tokens), tokens, in->tail_len + n);
+  if (MISTAKE(ENGINE_TAIL_SEES_ALL)) in->tail_len[n] = (int32_t)(length + tokens);
+}
+
 /* Slots, positions, lengths, tables; *low .. *high: rows of the table that changed. */
 static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int64_t *high, assay_error *error) {
   const engine_input *in = &e->host[p->half];
@@ -191,6 +199,7 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
     for (int64_t t = 0; t < tokens; ++t)
       positions[t] = (int32_t)(length + t);
     if (!MISTAKE(ENGINE_STALE_LENGTH) || e->stats.steps < 4) in->kv_len[i] = (int32_t)(length + tokens);
+    if (e->m->short_tail > 0 && !p->decode) put_tails(in, n, i, length, tokens);
     n += tokens;
     in->cu_q[i + 1] = (int32_t)n;
     if (put_table(e, p->half, i, r)) {
@@ -307,6 +316,12 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->copies.data = e->on[p->half].copies;
     m->copies.shape[0] = p->copies;
     pass_copy_blocks(m);
+  }
+  m->tails = !p->decode && pass_short(m, e->host[p->half].cu_q, p->parts);
+  if (m->tails) {
+    m->tail_request.data = e->on[p->half].tail_request;
+    m->tail_len.data = e->on[p->half].tail_len;
+    pass_tails(m);
   }
   if (m->status != ASSAY_OK) return m->status;
   return p->bucket != NULL ? engine_replay(e, p->bucket, p->half, error) : engine_compute(e, p->half);

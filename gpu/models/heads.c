@@ -203,9 +203,9 @@ static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tens
                                       {"v_cache", pool_of(m, &m->v_pool)},
                                       {"k_scale", scale_of(m, "k_scale")},
                                       {"v_scale", scale_of(m, "v_scale")},
-                                      {"block_table", m->table},
-                                      {"kv_len", m->kv_len},
-                                      {"cu_q", m->decode ? absent : m->cu_q},
+                                      {"block_table", m->tails ? m->tail_table : m->table},
+                                      {"kv_len", m->tails ? m->tail_len : m->kv_len},
+                                      {"cu_q", m->decode || m->tails ? absent : m->cu_q},
                                       {"out", to}};
   for (int i = 0; i < SHARED_ARGS; ++i)
     args[i] = list[i];

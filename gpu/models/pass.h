@@ -36,6 +36,8 @@ enum {
   ENGINE_TOKEN_OF_NEIGHBOUR,
   ENGINE_GRAPH_OF_OTHER_HALF,
   ENGINE_RESIDUAL_AFTER_NORM,
+  ENGINE_TAIL_SEES_ALL,
+  ENGINE_TAIL_OF_FIRST,
   ENGINE_MISTAKES
 };
 #define MISTAKE(which) (ASSAY_ENGINE_MUTANT == (which))
@@ -105,6 +107,11 @@ typedef struct pass {
   assay_tensor ids, positions, slots; /* [N] i32, i32, i64 */
   assay_tensor kv_len, cu_q, table;   /* i32 [B], [B + 1], [B, max_blocks] */
   assay_tensor rows, copies;          /* i32 [logit_count], i64 [copies, 2] */
+  /* Of a step that attends row by row (tails.c). */
+  void *tail_memory;
+  assay_tensor tail_request, tail_len,
+      tail_table;     /* i32 [N], [N], [N, max_blocks]: each row's request, length, table */
+  int32_t short_tail; /* 0: no step does */
   void *workspace;
   int64_t workspace_bytes;
   void *host; /* as large as the largest tensor of a step: what is uploaded or looked at */
@@ -120,6 +127,7 @@ typedef struct pass {
   const assay_model_batch *batch;
   const assay_model_taps *taps;
   bool decode;                                                /* every request has one new token */
+  bool tails;                                                 /* it does not, and attends row by row */
   int64_t layer;                                              /* -1: outside */
   const char *stage;                                          /* for counts and hooks */
   enum { PASS_SEPARATE, PASS_APPENDS, PASS_WHOLE } attention; /* the operator that attends also appends, also rotates */
@@ -186,6 +194,18 @@ void pass_take_picked(pass *m, const char *name, const assay_tensor *y);
 void pass_fail(pass *m, assay_status status);
 
 assay_status pass_names_open(pass *m, assay_error *error);
+
+/* ---- tails.c ---- */
+
+/* Memory for steps that attend row by row; short_tail 0: for none. */
+assay_status pass_tails_open(pass *m, int32_t short_tail, assay_error *error);
+void pass_tails_close(pass *m);
+/* Does a step with so many new tokens of each request, as cu_q [requests + 1] has them, attend row by row? */
+bool pass_short(const pass *m, const int32_t *cu_q, int64_t requests);
+/* Lengths of the rows of a request that has `length` keys behind its `count` new tokens; 0: pad rows. */
+void pass_tail_lengths(int32_t length, int64_t count, int32_t *to);
+/* The rows' tables, of those of the step's requests; tail_request and tail_len are there. */
+void pass_tails(pass *m);
 
 /* ---- choice.c ---- */
 

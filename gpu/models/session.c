@@ -146,6 +146,7 @@ static assay_status upload_pools(pass *m, assay_error *error) {
 void pass_close(pass *m) {
   if (m == NULL) return;
   pass_choices_close(m);
+  if (m->device != NULL) pass_tails_close(m);
   free(m->name);
   if (m->memory != NULL) m->device->release(m->memory);
   if (m->workspace != NULL) m->device->release(m->workspace);
@@ -281,6 +282,16 @@ static void put_batch(pass *m) {
     copies[i] = b->copies[i];
   put(m, &m->copies, copies, 2 * b->copy_count * eight);
   put_table(m);
+  m->tails = !m->decode && pass_short(m, b->cu_q, b->requests);
+  if (!m->tails) return;
+  int32_t *const one = m->host;
+  for (int64_t n = 0; n < N; ++n)
+    one[n] = (int32_t)m->step.request[n];
+  put(m, &m->tail_request, one, N * four);
+  for (int64_t i = 0; i < b->requests; ++i)
+    pass_tail_lengths(b->kv_len[i], b->cu_q[i + 1] - b->cu_q[i], one + b->cu_q[i]);
+  put(m, &m->tail_len, one, N * four);
+  pass_tails(m);
 }
 
 static void get_logits(pass *m, double *logits) {

@@ -177,7 +177,11 @@ typedef struct assay_model_options {
   int32_t forms;
   const char *const *variant; /* "gemm=tiled" */
   int32_t variants;
+  /* Steps with prompt tokens in which no request has more than so many new ones attend row by row, as decode does, each
+   * row a request of its own; 0: none. Up to ASSAY_MODEL_SHORT_TAIL. */
+  int32_t short_tail;
 } assay_model_options;
+enum { ASSAY_MODEL_SHORT_TAIL = 64 };
 
 /* Calls of one operator that took one variant and, in it, one path. */
 typedef struct assay_model_path {
