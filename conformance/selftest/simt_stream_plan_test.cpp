@@ -116,6 +116,19 @@ Test(simt_stream_plan, left_idle) {
   }
 }
 
+/* How full is enough, of one kv head a row: 101 and 102 of 132 with a row a multiprocessor, 242 and 243 of 264. */
+Test(simt_stream_plan, enough) {
+  const auto leaves_idle = [](int64_t N) {
+    attention_params a = rows_of(N, 8192);
+    a.H_kv = 1;
+    return stream_leaves_idle(a, 12, 2);
+  };
+  cr_expect(leaves_idle(101));
+  cr_expect_not(leaves_idle(102));
+  cr_expect(leaves_idle(242));
+  cr_expect_not(leaves_idle(243));
+}
+
 /* Of shapes whose thread blocks are all under way together. */
 Test(simt_stream_plan, speeds) {
   const auto speed = [](int64_t N, int64_t keys, int64_t element) {
@@ -134,6 +147,12 @@ Test(simt_stream_plan, speeds) {
   cr_expect_eq(speed(133, 2048, 2).block_ns, 0.0f, "four more than there is room for");
   cr_expect_eq(speed(133, 2048, 2).round_ns, 0.0f);
   cr_expect_eq(speed(64, 0, 2).block_ns, 0.0f);
+  cr_expect_float_eq(speed(28, 97 * 16, 2).round_ns, 11.0f * 8192.0f / 40.0f, 1e-2f); /* eleven warps */
+  attention_params half = rows_of(64, 2048);
+  half.D = 64;
+  const stream_speed narrow = stream_speed_of(half, stream_shape_of(half, 12), 2);
+  cr_expect_float_eq(narrow.block_ns, whole.block_ns / 2.0f, 1e-5f);
+  cr_expect_float_eq(narrow.round_ns, whole.round_ns / 2.0f, 1e-2f);
   cr_expect_gt(speed(64, 768, 2).block_ns, 0.0f, "eight rounds of six warps");
   cr_expect_eq(speed(64, 752, 2).block_ns, 0.0f, "and one block less: nothing to count for");
   cr_expect_gt(speed(40, 1024, 2).block_ns, 0.0f, "of two splits with four warps");
@@ -160,6 +179,10 @@ Test(simt_stream_plan, who_keeps_a_pace) {
 }
 
 Test(simt_stream_plan, stream_leaves_calls_to_even_shares) {
+  message.text[0] = '\0';
+  cr_expect_eq(expect_filled(rows_of(25, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("N: found 25 rows of 4 kv heads, which leave 24 % of the multiprocessors idle, allowed 23 % with tables of 2048 "
+       "keys");
   message.text[0] = '\0';
   cr_expect_eq(expect_filled(rows_of(40, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
   SAYS("N: found 40 rows of 4 kv heads, which leave 19 % of the multiprocessors idle, allowed 8 % with tables of 2048 "

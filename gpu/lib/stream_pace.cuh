@@ -40,7 +40,7 @@ struct stream_pace {
   static constexpr int32_t phases = 16, apart = 7;
   static constexpr float early = 1000.0f;  /* ns: the last round is so much sooner than even */
   static constexpr float behind = 1.08f;   /* of even: round_ns makes a round no longer */
-  static constexpr float slowest = 2.0f;   /* of the free rounds: nothing makes a round longer */
+  static constexpr float slowest = 2.0f;   /* times a free round: no pace is slower, whatever the lengths said */
   static constexpr float small = 14000.0f; /* ns; L2 may still hold what is read in less, and that has no pace */
 
 #ifdef ASSAY_SIMT

@@ -165,18 +165,22 @@ inline bool stream_keeps_pace(const attention_params &a, const stream_shape &sha
   return shape.splits == 1 && all > stream_pace::small;
 }
 
+/* How much of the multiprocessors `stream` must fill to keep a call, whatever would be gained elsewhere. */
+inline double stream_enough(const stream_shape &shape, bool paced) {
+  return paced && shape.places == 1 ? 0.77 : 0.92;
+}
+
 /* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
  * gained on an H200, or 1.6 us less than that where `stream` keeps a pace; with a row a multiprocessor that keeps it,
  * it is the share alone that counts (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ
  * decide, and are not known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
   constexpr double rate = 4.3e12, costs = 1.55e-6, costs_pace = 3.1e-6; /* bytes/s; s */
-  constexpr double enough = 0.92, enough_pace = 0.77;
   const stream_shape shape = stream_shape_of(a, most);
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
   const bool paced = stream_keeps_pace(a, shape, element);
-  if (fill >= (paced && shape.places == 1 ? enough_pace : enough)) return false;
+  if (fill >= stream_enough(shape, paced)) return false;
   return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
@@ -258,11 +262,13 @@ inline assay_status expect_stream_k(const attention_params &a, assay_error *erro
 /* Leaves calls to stream_k that are faster there, if it takes them. element: bytes of one of the cache. */
 inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error) {
   if (!stream_leaves_idle(a, most, element) || expect_stream_k(a, NULL) != ASSAY_OK) return ASSAY_OK;
+  const stream_shape shape = stream_shape_of(a, most);
+  const double enough = stream_enough(shape, stream_keeps_pace(a, shape, element));
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                     "N: found %" PRId64
                     " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
-                    "8 %% with tables of %" PRId64 " keys: stream_k shares them out",
-                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), a.capacity);
+                    "%.0f %% with tables of %" PRId64 " keys: stream_k shares them out",
+                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), a.capacity);
 }
 
 /* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */
