@@ -170,7 +170,7 @@ static bool make(pass *m, const char *name, const pass_arg *args, const pass_par
   return fill_args(m, op, args, made->tensor) && fill_params(m, op, params, made->value);
 }
 
-enum { REASON = 400 };
+enum { REASON = 1600 };
 
 /* The variant that takes the call, or NULL and why: of the operator's variants the last one's reason, of forced ones
  * every one's. */
