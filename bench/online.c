@@ -341,6 +341,7 @@ assay_status online_run(const scenario_setup *setup, const online_plan *plan, on
                         assay_error *error) {
   server s = {.setup = setup, .plan = plan, .result = result};
   bool right = false;
+  assay_error forced = {""};
   *result = (online_result){.there = false};
   const assay_engine_options options = {.device = setup->device,
                                         .num_blocks = plan->num_blocks,
@@ -356,6 +357,10 @@ assay_status online_run(const scenario_setup *setup, const online_plan *plan, on
   if (status == ASSAY_OK) status = assay_engine_open(setup->config, setup->weights, &options, &s.engine, error);
   if (status == ASSAY_OK) status = serve(&s, error);
   if (status == ASSAY_OK) status = check_probes(&s, &right, error);
+  if (status == ASSAY_OK && right && assay_engine_check_forced(s.engine, &forced) != ASSAY_OK) {
+    (void)snprintf(result->why, sizeof result->why, "%.390s", forced.text);
+    right = false;
+  }
   if (status == ASSAY_OK && right) status = figures(&s, error);
   assay_engine_close(s.engine);
   for (int64_t i = 0; i < s.count && s.client != NULL; ++i) {

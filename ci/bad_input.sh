@@ -85,6 +85,8 @@ run 'unknown device' "--device: found 'tpu', allowed: cuda, simt" "$good" --devi
 run 'unknown option' "'--devise'.*allowed" "$good" --devise simt
 run 'unknown variant' "--variant: found gate_attention variant 'fast', allowed.*split_keys" "$good" --variant gate_attention=fast
 run 'variant of an unknown operator' "--variant: found operator 'flash'.*gate_attention" "$good" --variant flash=fast
+run 'unknown variant of a list' "--variant: found gate_attention variant 'fast', allowed.*split_keys" "$good" --variant gate_attention=split_keys,fast
+run 'list of variants with a gap' "--variant: found 'gate_attention=,split_keys', allowed: operator=variant,variant" "$good" --variant gate_attention=,split_keys
 run 'seed that is no number' "--seed: found 'x'" "$good" --seed x
 run 'workers out of range' "--workers: found '0'" "$good" --workers 0
 run 'deadline that is not finite' "--deadline: found 'nan'" "$good" --deadline nan
@@ -159,6 +161,13 @@ refuse 'generate: share above 1' "--sampler: top_p: found '2', allowed" generate
 refuse 'generate: unknown device' "--device: found 'tpu', allowed: ref, simt, cuda" generate --model m --steps 1 --ids 1 --device tpu
 refuse 'generate: model missing' 'nowhere: cannot be read' generate --model "$work/nowhere" --steps 1 --ids 1
 refuse 'generate: a word' "generate: found 'x', allowed: options" generate x
+tiny=(generate --model "$work/tiny.yaml" --steps 2 --ids 1,2 --device simt)
+printf 'arch: asynct\nlayers: 1\nhidden: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nrotated: 16\nintermediate: 96\nvocab: 60\nmax_pos: 32\n' >"$work/tiny.yaml"
+refuse 'generate: form that the model cannot have' 'form mmha: found on, which this asynct model with qk_norm cannot have, allowed on: qk_norm, append' "${tiny[@]}" --form mmha=on
+refuse 'generate: form that no step is for' 'form append: found on, but this run has no step' "${tiny[@]}" --steps 1 --form append=on
+refuse 'generate: forced, never called' 'variant: forced, but no call of this run took it: softmax_attention=stream .the operator was not called' "${tiny[@]}" --variant softmax_attention=stream
+refuse 'generate: forced, never taken' 'no call of this run took it: gate_attention=split_keys' "${tiny[@]}" --variant gate_attention=prefill_as_decode,decode_rows,split_keys
+judge 'generate: forced, declined by all' 77 'none of the forced variants takes the call; decode_rows: .*; wgmma: ' "$assay" "${tiny[@]}" --variant gate_attention=decode_rows --variant gate_attention=wgmma
 refuse 'mutants: no jobs' "--jobs: found '0', allowed" mutants --jobs 0
 refuse 'compare: one file' 'compare: needs two files of results, found 1' compare a
 refuse 'diff: one file missing' 'nowhere: cannot be read' diff "$work/nowhere" "$work/nowhere"

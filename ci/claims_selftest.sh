@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # claims_selftest.sh BUILD CC: a variant that claims and then declines every call fails the run, claim by claim:
-# nothing succeeds because nothing ran.
+# nothing succeeds because nothing ran. Likewise variants that are forced in models.
 set -euo pipefail
 
 assay=$1/assay
@@ -39,3 +39,19 @@ if [ "$status" -ne 1 ] || [ "$(grep -c '^{"unclaimed"' "$work/run.jsonl")" -ne 2
   exit 1
 fi
 echo 'a variant that declines every call fails its 2 claims: exit 1'
+
+# forced STATUS LINES VARIANT...: the models with variants forced; LINES of them are said to be taken by no case.
+forced() {
+  local wanted=$1 lines=$2 status=0
+  shift 2
+  "$assay" run "$root/conformance/suites/models.yaml" --filter small_decode_f32 "${@/#/--variant=}" >"$work/text" || status=$?
+  if [ "$status" -ne "$wanted" ] || [ "$(grep -c '^FAIL .* is forced, but no case that passed took it' "$work/text")" -ne "$lines" ]; then
+    printf 'models with %s forced: exit %s, wanted %s with %s variants that nothing took\n' "$*" "$status" "$wanted" "$lines"
+    tail -n 5 "$work/text"
+    exit 1
+  fi
+}
+forced 0 0 gate_attention=decode_rows,prefill_as_decode
+forced 1 1 gate_attention=decode_rows
+forced 1 2 gemm=tiles mmha=stream,row_and_head
+echo 'variants that are forced in models and that no case takes fail the run: exit 1'

@@ -69,7 +69,7 @@ static assay_status run_all(assay_engine *e, const engine_plan *plan, run_reques
     if (status == ASSAY_OK) memcpy(request[i].ids, ids, (size_t)have * sizeof *ids);
   }
   if (status == ASSAY_OK && plan->paths != NULL) engine_print_paths(e, plan->paths);
-  return status;
+  return status == ASSAY_OK ? assay_engine_check_forced(e, error) : status;
 }
 
 assay_status run_engine(const assay_model_config *config, const assay_model_weights *weights, const engine_plan *plan,

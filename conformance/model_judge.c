@@ -27,12 +27,53 @@ typedef struct judging {
   assay_model_weights weights;
   assay_error error;
   case_result *result;
+  model_forced *forced;        /* NULL: none */
+  bool took[MODEL_MAX_FORCED]; /* by this case */
 } judging;
 
 static void fail(judging *j, const char *check, const char *message) {
   j->result->verdict = VERDICT_FAIL;
   (void)snprintf(j->result->check, sizeof j->result->check, "%s", check);
   (void)snprintf(j->result->message, sizeof j->result->message, "%.1500s", message);
+}
+
+/* Is the call by the forced variant "op=name"? */
+static bool is_forced(const char *word, const assay_model_path *path) {
+  const size_t op = strlen(path->op);
+  return strncmp(word, path->op, op) == 0 && word[op] == '=' && strcmp(word + op + 1, path->variant) == 0;
+}
+
+static void note_path(judging *j, const assay_model_path *path) {
+  for (int32_t i = 0; i < j->options.variants; ++i)
+    j->took[i] = j->took[i] || (path->calls > 0 && is_forced(j->options.variant[i], path));
+}
+
+/* What a session took. Which forced variants were is the whole run's question; a form is the case's own. */
+static assay_status check_session(judging *j, const assay_model_backend *backend, const assay_model_session *session) {
+  assay_model_path path;
+  for (int32_t i = 0; backend->path(session, i, &path); ++i)
+    note_path(j, &path);
+  return j->options.variants > 0 ? ASSAY_OK : backend->check_forced(session, &j->error);
+}
+
+static assay_status check_engine(judging *j, const assay_engine *engine) {
+  assay_model_path path;
+  for (int32_t i = 0; assay_engine_path(engine, i, &path); ++i)
+    note_path(j, &path);
+  return j->options.variants > 0 ? ASSAY_OK : assay_engine_check_forced(engine, &j->error);
+}
+
+/* A pass without any of the variants that were asked for says nothing of them. */
+static void count_taken(judging *j) {
+  bool any = j->options.variants == 0;
+  for (int32_t i = 0; i < j->options.variants; ++i)
+    any = any || j->took[i];
+  if (j->result->verdict == VERDICT_PASS && !any) {
+    fail(j, "launch", "no call of the case took a forced variant");
+    j->result->verdict = VERDICT_UNSUPPORTED;
+  }
+  for (int32_t i = 0; i < j->options.variants && j->result->verdict == VERDICT_PASS; ++i)
+    j->forced->taken[i] += j->took[i];
 }
 
 /* What could not be run at all. */
@@ -147,6 +188,7 @@ static assay_status run_session(judging *j, const assay_model_backend *backend, 
     way_shared(j, &s);
   else
     way_plain(j, &s, j->one->way);
+  if (device && s.status == ASSAY_OK) s.status = check_session(j, backend, s.session);
   steps_close(&s);
   return s.status;
 }
@@ -279,6 +321,7 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
     status = assay_engine_tokens(e, part[i].request, &ids, &count, &j->error);
     if (status == ASSAY_OK) memcpy(g->chosen + i * (g->steps + 1), ids, (size_t)count * sizeof *ids);
   }
+  if (status == ASSAY_OK) status = check_engine(j, e);
   assay_engine_close(e);
   free(part);
   free(logits);
@@ -428,6 +471,7 @@ static void judge_lengths(judging *j) {
     fail(j, "graph", message);
     break;
   }
+  if (status == ASSAY_OK) status = check_engine(j, e);
   if (status != ASSAY_OK) fail_status(j, status);
   (void)snprintf(j->result->path, sizeof j->result->path, "graph prompts=2,%lld,%lld,%lld,2 steps=%lld", (ll)lengths[1],
                  (ll)lengths[2], (ll)lengths[3], (ll)one->steps);
@@ -438,9 +482,10 @@ static void judge_lengths(judging *j) {
 
 /* ---- a case --------------------------------------------------------------------------------------------------- */
 
-void model_judge(const model_case *one, const char *device, const char *const *variant, int32_t variants,
-                 const assay_model_config *planted, case_result *result) {
-  judging j = {.one = one, .device = device, .device_config = planted != NULL ? planted : &one->config};
+void model_judge(const model_case *one, const char *device, model_forced *forced, const assay_model_config *planted,
+                 case_result *result) {
+  judging j = {
+      .one = one, .device = device, .device_config = planted != NULL ? planted : &one->config, .forced = forced};
   memset(result, 0, sizeof *result);
   result->verdict = VERDICT_PASS;
   (void)snprintf(result->check, sizeof result->check, "%s",
@@ -449,11 +494,12 @@ void model_judge(const model_case *one, const char *device, const char *const *v
                                          : "stages");
   j.result = result;
   j.form = one->form;
-  j.options = (assay_model_options){.form = &j.form,
-                                    .forms = one->form[0] != '\0' ? 1 : 0,
-                                    .variant = variant,
-                                    .variants = variants,
-                                    .short_tail = one->short_tail};
+  j.options =
+      (assay_model_options){.form = &j.form, .forms = one->form[0] != '\0' ? 1 : 0, .short_tail = one->short_tail};
+  if (forced != NULL) {
+    j.options.variant = forced->word;
+    j.options.variants = forced->count;
+  }
   assay_status status = assay_model_weights_alloc(&one->config, &j.weights, &j.error);
   if (status == ASSAY_OK) status = assay_model_seed(&one->config, one->seed, &j.weights, &j.error);
   if (status != ASSAY_OK)
@@ -464,5 +510,6 @@ void model_judge(const model_case *one, const char *device, const char *const *v
     judge_lengths(&j);
   else
     judge_session(&j);
+  count_taken(&j);
   assay_model_weights_free(&j.weights);
 }

@@ -40,10 +40,20 @@ bool model_suite_is(const char *path);
 assay_status model_suite_read(const char *path, model_cases *made, assay_error *error);
 void model_cases_free(model_cases *cases);
 
-/* Runs and judges. variants: forced ones. `planted`: another configuration for the device alone, NULL: the case's; that
- * is for tests. Never fails itself. check: stages logits choices graph launch. */
-void model_judge(const model_case *one, const char *device, const char *const *variant, int32_t variants,
-                 const assay_model_config *planted, case_result *result);
+enum { MODEL_MAX_FORCED = 64 };
+
+/* Forced variants, "op=name" each; those of one operator are its list. */
+typedef struct model_forced {
+  const char *word[MODEL_MAX_FORCED];
+  int32_t count;
+  int64_t taken[MODEL_MAX_FORCED]; /* cases that passed and took it; a judgement adds to it */
+} model_forced;
+
+/* Runs and judges. forced: NULL or some; a case that takes none of them is UNSUPPORTED. `planted`: another
+ * configuration for the device alone, NULL: the case's; that is for tests. Never fails itself. check: stages logits
+ * choices graph launch. */
+void model_judge(const model_case *one, const char *device, model_forced *forced, const assay_model_config *planted,
+                 case_result *result);
 /* As reports have it. */
 assay_case model_as_case(const model_case *one, const char *suite, const char *device);
 const char *model_way_name(model_way way);

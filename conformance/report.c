@@ -156,6 +156,17 @@ void report_unclaimed(report *r, const char *variant, const char *combination) {
   (void)fprintf(r->options.text, "FAIL %s claims %s, but no case of it passed\n", variant, combination);
 }
 
+void report_untaken(report *r, const char *op, const char *variant) {
+  char combination[160];
+  (void)snprintf(combination, sizeof combination, "%s/%s on %s: forced in a model", op, variant, r->options.device);
+  ++r->totals.unclaimed;
+  if (r->jsonl.stream != NULL) file_jsonl_unclaimed(r->jsonl.stream, variant, combination);
+  if (r->junit.stream != NULL) file_junit_unclaimed(r->junit.stream, variant, combination);
+  if (!prints(r)) return;
+  clear_line(r);
+  (void)fprintf(r->options.text, "FAIL %s=%s is forced, but no case that passed took it\n", op, variant);
+}
+
 void report_line(report *r, const char *text) {
   if (!prints(r)) return;
   clear_line(r);

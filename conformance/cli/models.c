@@ -39,15 +39,30 @@ static assay_status choose(const cli_options *options, const model_cases *suites
   return ASSAY_OK;
 }
 
+/* A forced variant that no case took has not been looked at. */
+static void report_forced(const model_forced *forced, report *out) {
+  for (int32_t i = 0; i < forced->count; ++i) {
+    char op[64];
+    const char *equals = strchr(forced->word[i], '=');
+    (void)snprintf(op, sizeof op, "%.*s", (int)(equals - forced->word[i]), forced->word[i]);
+    if (forced->taken[i] == 0) report_untaken(out, op, equals + 1);
+  }
+}
+
+_Static_assert(CLI_MAX_LIST <= MODEL_MAX_FORCED, "every --variant has a place");
+
 static void run_all(const cli_options *options, const chosen_case *cases, int64_t count, report *out) {
+  model_forced forced = {.count = options->variants.count};
+  for (int32_t i = 0; i < forced.count; ++i)
+    forced.word[i] = options->variants.item[i];
   for (int64_t i = 0; i < count; ++i) {
     case_result result;
     const assay_case as = model_as_case(cases[i].one, cases[i].suite, options->device);
-    model_judge(cases[i].one, options->device, (const char *const *)options->variants.item, options->variants.count,
-                NULL, &result);
+    model_judge(cases[i].one, options->device, &forced, NULL, &result);
     report_add(out, &as, &result);
-    if (result.device_lost) return;
+    if (result.device_lost) break;
   }
+  report_forced(&forced, out);
 }
 
 int cli_models_command(const cli_options *options) {

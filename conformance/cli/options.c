@@ -54,11 +54,28 @@ static assay_status on_section(cli_options *o, const char *name, const char *val
   return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: check, edge, refuse, bench", name, value);
 }
 
+/* "op=one,other" is kept as "op=one" and "op=other". */
 static assay_status on_variant(cli_options *o, const char *name, const char *value, assay_error *error) {
+  static char kept[2 * CLI_MAX_LIST][128];
+  static int32_t used;
   const char *equals = strchr(value, '=');
+  assay_status status = ASSAY_OK;
   if (equals == NULL || equals == value || equals[1] == '\0')
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: operator=variant", name, value);
-  return push(&o->variants, name, value, error);
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: operator=variant, operator=variant,variant",
+                      name, value);
+  if (strchr(equals, ',') == NULL) return push(&o->variants, name, value, error);
+  for (const char *at = equals + 1; status == ASSAY_OK; ++at) {
+    const size_t length = strcspn(at, ","), op = (size_t)(equals + 1 - value);
+    if (length == 0 || op + length >= sizeof kept[0])
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: operator=variant,variant", name, value);
+    if (used == 2 * CLI_MAX_LIST)
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: more than %d names in lists", name, 2 * CLI_MAX_LIST);
+    (void)snprintf(kept[used], sizeof kept[used], "%.*s%.*s", (int)op, value, (int)length, at);
+    status = push(&o->variants, name, kept[used++], error);
+    at += length;
+    if (*at == '\0') break;
+  }
+  return status;
 }
 
 static assay_status on_seed(cli_options *o, const char *name, const char *value, assay_error *error) {

@@ -5,6 +5,8 @@ static int engine_mutant;
 #define ASSAY_ENGINE_MUTANT engine_mutant
 #include "gpu/models/stages.c"
 #undef TRY
+#include "gpu/models/call.c"
+#include "gpu/models/choice.c"
 #include "gpu/models/engine.c"
 #include "gpu/models/engine_graph.c"
 #include "gpu/models/engine_step.c"
@@ -68,7 +70,7 @@ Test(engine_mutants, every_mistake_shows) {
     planted[mistakes[i].mistake] = true;
   }
   engine_mutant = ENGINE_NO_MISTAKE;
-  for (int m = 0; m < ENGINE_MISTAKES; ++m)
+  for (int m = 0; m < ENGINE_LIST_OF_ONE; ++m) /* those behind it give the same tokens */
     cr_expect(planted[m], "mistake %d is not in the list", m);
   assay_model_weights_free(&weights);
 }
@@ -100,14 +102,57 @@ Test(engine_mutants, a_model_suite_sees_them) {
                             .prompt = 20};
     case_result result;
     engine_mutant = ENGINE_NO_MISTAKE;
-    model_judge(&one, "simt", NULL, 0, NULL, &result);
+    model_judge(&one, "simt", NULL, NULL, &result);
     cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
     engine_mutant = seen[i].mistake;
-    model_judge(&one, "simt", NULL, 0, NULL, &result);
+    model_judge(&one, "simt", NULL, NULL, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0 &&
                   strstr(result.message, seen[i].says) != NULL,
               "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
   }
   engine_mutant = ENGINE_NO_MISTAKE;
+}
+
+/* Forces that are not followed: a decode with a variant for each kind of step has none for one of them; a variant that
+ * nothing calls, and a form that no step is for, are let through. */
+Test(engine_mutants, forces_that_are_not_followed_show) {
+  const char *const never = "gate_attention=split_keys";
+  model_case one = {.name = "planted",
+                    .model = "small",
+                    .config = scenario_model(1),
+                    .seed = 7,
+                    .way = WAY_DECODE,
+                    .batch = 2,
+                    .steps = 2,
+                    .judged = 2,
+                    .prompt = 8};
+  const assay_model_options model = {.variant = &never, .variants = 1};
+  const assay_engine_options options = {
+      .device = "simt", .num_blocks = 4, .max_batch = 1, .max_tokens = 8, .eager = true, .model = &model};
+  assay_model_weights weights;
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_model_weights_alloc(&one.config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&one.config, 7, &weights, &test_error), ASSAY_OK);
+  for (int planted = 0; planted < 2; ++planted) {
+    model_forced list = {{"softmax_attention=decode_rows", "softmax_attention=prefill_as_decode"}, 2, {0}};
+    case_result result;
+    assay_engine *e = NULL;
+    engine_mutant = planted ? ENGINE_LIST_OF_ONE : ENGINE_NO_MISTAKE;
+    one.way = WAY_DECODE;
+    one.form[0] = '\0';
+    model_judge(&one, "simt", &list, NULL, &result);
+    cr_expect_eq(result.verdict, planted ? VERDICT_UNSUPPORTED : VERDICT_PASS, "%s", result.message);
+    cr_expect(list.taken[0] == !planted && list.taken[1] == !planted);
+    engine_mutant = planted ? ENGINE_FORCE_FORGOTTEN : ENGINE_NO_MISTAKE;
+    one.way = WAY_PREFILL;
+    (void)snprintf(one.form, sizeof one.form, "append=on");
+    model_judge(&one, "simt", NULL, NULL, &result);
+    cr_expect_eq(result.verdict, planted ? VERDICT_PASS : VERDICT_FAIL, "%s", result.message);
+    cr_assert_eq(assay_engine_open(&one.config, &weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+    cr_expect_eq(assay_engine_check_forced(e, &test_error), planted ? ASSAY_OK : ASSAY_ERR_INPUT);
+    assay_engine_close(e);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+  assay_model_weights_free(&weights);
 }
 #endif

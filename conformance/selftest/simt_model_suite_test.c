@@ -55,7 +55,7 @@ Test(model_suite, a_wrong_constant_is_found_and_its_operator_named) {
         wrong.gate_relu_pre = !wrong.gate_relu_pre;
         says = "layers.0.attn.out of kv_append, gate_attention is the first stage that departs";
       }
-      model_judge(&one, "simt", NULL, 0, &wrong, &result);
+      model_judge(&one, "simt", NULL, &wrong, &result);
       cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, says) != NULL, "%s, fault %d: %s",
                 model_way_name(ways[w]), fault, result.message);
     }
@@ -63,22 +63,59 @@ Test(model_suite, a_wrong_constant_is_found_and_its_operator_named) {
     const model_case one = small(1, eager ? WAY_EAGER : WAY_GRAPH);
     assay_model_config wrong = one.config;
     wrong.eps = 1e-4;
-    model_judge(&one, "simt", NULL, 0, &wrong, &result);
+    model_judge(&one, "simt", NULL, &wrong, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "logits") == 0, "%s: %s", result.check,
               result.message);
   }
 }
 
+static verdict judge_forced(const model_case *one, model_forced *forced, case_result *result) {
+  model_judge(one, "simt", forced, NULL, result);
+  return result->verdict;
+}
+
+/* small(1) is f32, heads of 16: `mma` is for 16-bit prefill. */
 Test(model_suite, a_forced_variant_that_declines_is_no_failure_and_an_unknown_one_is) {
-  const char *const unknown[] = {"gemm=none_such"};
-  const model_case one = small(1, WAY_PREFILL);
+  const model_case one = small(1, WAY_DECODE);
   case_result result;
-  model_judge(&one, "simt", unknown, 1, NULL, &result);
-  cr_expect_eq(result.verdict, VERDICT_FAIL);
+  model_forced unknown = {.word = {"gemm=none_such"}, .count = 1}, declines = {{"softmax_attention=mma"}, 1, {0}};
+  cr_expect_eq(judge_forced(&one, &unknown, &result), VERDICT_FAIL);
   cr_expect_not_null(strstr(result.message, "none_such"), "%s", result.message);
-  const char *const tiles[] = {"gemm=tiles"};
-  model_judge(&one, "simt", tiles, 1, NULL, &result);
-  cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+  cr_expect_eq(judge_forced(&one, &declines, &result), VERDICT_UNSUPPORTED, "%s", result.message);
+  cr_expect_not_null(strstr(result.message, "the forced variant does not take the call; mma: "), "%s", result.message);
+  cr_expect_eq(declines.taken[0], 0);
+}
+
+Test(model_suite, forced_variants_are_tried_in_turn_and_what_took_nothing_is_known) {
+  const model_case one = small(1, WAY_DECODE);
+  case_result result;
+  model_forced tiles = {{"gemm=tiles"}, 1, {0}}, never = {{"gate_attention=split_keys"}, 1, {0}};
+  model_forced list = {
+      {"softmax_attention=mma", "softmax_attention=decode_rows", "softmax_attention=prefill_as_decode", "gemm=tiles"},
+      4,
+      {0}};
+  cr_expect_eq(judge_forced(&one, &tiles, &result), VERDICT_PASS, "%s", result.message);
+  cr_expect_eq(tiles.taken[0], 1);
+  cr_expect_eq(judge_forced(&one, &list, &result), VERDICT_PASS, "%s", result.message);
+  cr_expect(list.taken[0] == 0 && list.taken[1] == 1 && list.taken[2] == 1 && list.taken[3] == 1);
+  /* The model has no gate: its case says nothing of gate_attention's variants. */
+  cr_expect_eq(judge_forced(&one, &never, &result), VERDICT_UNSUPPORTED, "%s", result.message);
+  cr_expect_not_null(strstr(result.message, "no call of the case took a forced variant"), "%s", result.message);
+  cr_expect_eq(never.taken[0], 0);
+}
+
+/* A form that is on is taken, or the case fails: prefill has no step of one token a request. */
+Test(model_suite, a_form_that_is_on_and_never_taken_is_a_failure) {
+  model_case one = small(1, WAY_PREFILL);
+  case_result result;
+  (void)snprintf(one.form, sizeof one.form, "append=on");
+  cr_expect_eq(judge_forced(&one, NULL, &result), VERDICT_FAIL);
+  cr_expect_not_null(strstr(result.message, "form append: found on"), "%s", result.message);
+  one.way = WAY_DECODE;
+  cr_expect_eq(judge_forced(&one, NULL, &result), VERDICT_PASS, "%s", result.message);
+  (void)snprintf(one.form, sizeof one.form, "post_pre_uclip=on");
+  cr_expect_eq(judge_forced(&one, NULL, &result), VERDICT_FAIL);
+  cr_expect_not_null(strstr(result.message, "this qwen3 model cannot have"), "%s", result.message);
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------- */

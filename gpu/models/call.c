@@ -170,31 +170,42 @@ static bool make(pass *m, const char *name, const pass_arg *args, const pass_par
   return fill_args(m, op, args, made->tensor) && fill_params(m, op, params, made->value);
 }
 
-/* The variant that takes the call, or NULL and why the last one did not. A forced one that declines is an error. */
-static const assay_variant *choose(pass *m, const made_call *made, char *reason, size_t size) {
+enum { REASON = 1600 };
+
+/* The variant that takes the call, or NULL and why: of the operator's variants the last one's reason, of forced ones
+ * every one's. */
+static const assay_variant *choose(pass *m, const made_call *made, char reason[REASON]) {
   const pass_choices *c = &m->choices;
-  const assay_variant *const forced = c->forced[made->number];
-  (void)snprintf(reason, size, "there is none for this device");
-  for (int32_t v = c->first[made->number]; v < c->first[made->number + 1]; ++v) {
+  const int32_t first = c->first[made->number], wanted = c->wanted[made->number];
+  const int32_t count = wanted > 0 ? wanted : c->first[made->number + 1] - first;
+  const assay_variant *const *list = (wanted > 0 ? c->forced : c->row) + first;
+  size_t used = 0;
+  (void)snprintf(reason, REASON, "there is none for this device");
+  for (int32_t v = 0; v < count; ++v) {
     assay_error why = {""};
-    if (forced != NULL && forced != c->row[v]) continue;
-    if (c->row[v]->supports(&made->call, &why) == ASSAY_OK) return c->row[v];
-    (void)snprintf(reason, size, "%.80s: %.150s", c->row[v]->name, why.text);
+    if (MISTAKE(ENGINE_LIST_OF_ONE) && wanted > 0 && v > 0) break;
+    if (list[v]->supports(&made->call, &why) == ASSAY_OK) return list[v];
+    if (wanted == 0) used = 0;
+    (void)snprintf(reason + used, REASON - used, "%s%.80s: %.150s", used > 0 ? "; " : "", list[v]->name, why.text);
+    used = strlen(reason);
   }
   return NULL;
 }
 
 static void refuse(pass *m, const made_call *made, const char *reason) {
-  const bool forced = m->choices.forced[made->number] != NULL;
+  const int32_t wanted = m->choices.wanted[made->number];
   pass_fail(m, assay_fail(m->error, ASSAY_ERR_UNSUPPORTED, "%s (%s): %s; %s", made->call.op->name, m->stage,
-                          forced ? "the forced variant does not take the call" : "no variant takes the call", reason));
+                          wanted > 1    ? "none of the forced variants takes the call"
+                          : wanted == 1 ? "the forced variant does not take the call"
+                                        : "no variant takes the call",
+                          reason));
 }
 
 void pass_call(pass *m, const char *name, const pass_arg *args, const pass_param *params) {
   made_call made;
-  char reason[240];
+  char reason[REASON];
   if (m->status != ASSAY_OK || !make(m, name, args, params, &made)) return;
-  const assay_variant *variant = choose(m, &made, reason, sizeof reason);
+  const assay_variant *variant = choose(m, &made, reason);
   if (variant == NULL)
     refuse(m, &made, reason);
   else
@@ -203,9 +214,9 @@ void pass_call(pass *m, const char *name, const pass_arg *args, const pass_param
 
 bool pass_would_call(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {
   made_call made;
-  char reason[240];
+  char reason[REASON];
   if (m->status != ASSAY_OK || m->choices.form[form] == PASS_OFF || !make(m, name, args, params, &made)) return false;
-  const assay_variant *variant = choose(m, &made, reason, sizeof reason);
+  const assay_variant *variant = choose(m, &made, reason);
   if (variant == NULL && m->choices.form[form] == PASS_ON) refuse(m, &made, reason);
   return variant != NULL;
 }

@@ -7,18 +7,38 @@
 #include "gpu/models/pass.h"
 
 static const struct {
-  const char *name;
+  const char *name, *op; /* op: how the operator begins that is called where it is on; NULL: it is one that is anyway */
   pass_switch usual;
 } forms[PASS_FORMS] = {
-    [PASS_QK_NORM] = {"qk_norm", PASS_AUTO},
-    [PASS_APPEND] = {"append", PASS_OFF},
-    [PASS_MMHA] = {"mmha", PASS_OFF},
-    [PASS_ADD_NORM] = {"add_norm", PASS_AUTO},
-    [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", PASS_AUTO},
-    [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", PASS_AUTO},
-    [PASS_BIAS_RESIDUAL] = {"bias_residual", PASS_AUTO},
+    [PASS_QK_NORM] = {"qk_norm", "qk_norm", PASS_AUTO},
+    [PASS_APPEND] = {"append", "attention_append", PASS_OFF},
+    [PASS_MMHA] = {"mmha", "mmha", PASS_OFF},
+    [PASS_ADD_NORM] = {"add_norm", "add_", PASS_AUTO},
+    [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", "post_attn_pre_mlp_uclip", PASS_AUTO},
+    [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
+    [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
 };
 static const char *const switches[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
+/* The second would take the calls of the first: it is off where the first is on, and not on as well. */
+static const pass_form rivals[][2] = {
+    {PASS_APPEND, PASS_MMHA}, {PASS_ADD_NORM, PASS_POST_PRE_UCLIP}, {PASS_ADD_NORM, PASS_BIAS_RESIDUAL}};
+
+static bool model_has(const assay_model_config *c, pass_form form) {
+  switch (form) {
+  case PASS_QK_NORM:
+    return c->qk_norm;
+  case PASS_MMHA:
+    return c->rotated > 0 && !c->qk_norm;
+  case PASS_POST_PRE_UCLIP:
+    return c->arch == ASSAY_ASYNCT;
+  case PASS_BIAS_GELU_NEW:
+    return c->arch == ASSAY_GPT2 && c->mlp_bias;
+  case PASS_BIAS_RESIDUAL:
+    return c->arch == ASSAY_GPT2 && (c->proj_bias || c->mlp_bias);
+  default:
+    return true;
+  }
+}
 
 static int32_t number_of(const assay_op *op) {
   int32_t i = 0;
@@ -33,8 +53,9 @@ assay_status pass_choices_open(pass *m, assay_error *error) {
   int32_t used = 0;
   c->row = calloc((size_t)variants + 1, sizeof *c->row);
   c->first = calloc((size_t)ops + 1, sizeof *c->first);
-  c->forced = calloc((size_t)ops + 1, sizeof *c->forced);
-  if (c->row == NULL || c->first == NULL || c->forced == NULL)
+  c->forced = calloc((size_t)variants + 1, sizeof *c->forced);
+  c->wanted = calloc((size_t)ops + 1, sizeof *c->wanted);
+  if (c->row == NULL || c->first == NULL || c->forced == NULL || c->wanted == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
   for (int32_t f = 0; f < PASS_FORMS; ++f)
     c->form[f] = forms[f].usual;
@@ -53,6 +74,7 @@ void pass_choices_close(pass *m) {
   free(m->choices.row);
   free(m->choices.first);
   free(m->choices.forced);
+  free(m->choices.wanted);
   free(m->counts.row);
 }
 
@@ -113,25 +135,72 @@ assay_status pass_find_variant(const pass *m, const char *op, const char *name, 
                     m->device->name, known);
 }
 
+/* One more of the operator's list. */
+static void want(pass_choices *c, int32_t op, const assay_variant *variant) {
+  const assay_variant **list = c->forced + c->first[op];
+  for (int32_t i = 0; i < c->wanted[op]; ++i)
+    if (list[i] == variant) return;
+  list[c->wanted[op]++] = variant;
+}
+
+/* "operator=variant,variant" */
 static assay_status set_variant(pass *m, const char *word, assay_error *error) {
-  char name[64] = "";
-  const char *value = "";
+  char op_name[64] = "", name[64] = "";
+  const char *rest = "";
   const assay_op *op = NULL;
   const assay_variant *variant = NULL;
-  if (!split(word, name, sizeof name, &value))
-    return assay_fail(error, ASSAY_ERR_INPUT, "variant: found '%.60s', allowed: operator=variant", word);
-  const assay_status status = pass_find_variant(m, name, value, &op, &variant, error);
-  if (status == ASSAY_OK) m->choices.forced[number_of(op)] = variant;
-  return status;
+  if (!split(word, op_name, sizeof op_name, &rest))
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "variant: found '%.60s', allowed: operator=variant, or more with commas: operator=one,other",
+                      word);
+  for (bool more = true; more;) {
+    const size_t length = strcspn(rest, ",");
+    (void)snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : (int)sizeof name - 1, rest);
+    const assay_status status = pass_find_variant(m, op_name, name, &op, &variant, error);
+    if (status != ASSAY_OK) return status;
+    want(&m->choices, number_of(op), variant);
+    more = rest[length] == ',';
+    rest += length + more;
+  }
+  return ASSAY_OK;
+}
+
+/* Forms that are on: the model can have them, and no other takes their calls. */
+static assay_status settle_forms(pass *m, assay_error *error) {
+  pass_choices *c = &m->choices;
+  char known[240] = "";
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    if (model_has(&m->config, (pass_form)f)) append(known, sizeof known, forms[f].name);
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    if (c->form[f] == PASS_ON && !model_has(&m->config, (pass_form)f))
+      return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, which this %s model%s cannot have, allowed on: %s",
+                        forms[f].name, assay_model_arch_name(m->config.arch),
+                        f == PASS_MMHA && m->config.qk_norm ? " with qk_norm" : "", known);
+  for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; ++i) {
+    const pass_form on = rivals[i][0], other = rivals[i][1];
+    if (c->form[on] != PASS_ON || !model_has(&m->config, other)) continue;
+    if (c->form[other] == PASS_ON)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "form %s: found on beside %s=on, allowed one of them: they take the "
+                        "same calls",
+                        forms[on].name, forms[other].name);
+    c->form[other] = PASS_OFF;
+  }
+  return ASSAY_OK;
 }
 
 assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error) {
+  pass_choices *c = &m->choices;
   assay_status status = ASSAY_OK;
   if (options == NULL) return ASSAY_OK;
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    c->form[f] = forms[f].usual;
+  memset(c->wanted, 0, (size_t)assay_op_count() * sizeof *c->wanted);
   for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
-    status = set_form(&m->choices, options->form[i], error);
+    status = set_form(c, options->form[i], error);
   for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
     status = set_variant(m, options->variant[i], error);
+  if (status == ASSAY_OK) status = settle_forms(m, error);
   return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 
@@ -159,6 +228,39 @@ void pass_count_call(pass *m, const assay_variant *variant, const char *path) {
   ++c->row[i].calls;
   c->row[i].layer = m->layer;
   (void)snprintf(c->row[i].stage, sizeof c->row->stage, "%s", m->stage);
+}
+
+/* ---- what was asked for and never taken ---------------------------------------------------------------- */
+
+/* Calls by the variant; NULL: by any of the operators whose names begin so. */
+static int64_t calls_of(const pass *m, const assay_variant *variant, const char *op) {
+  int64_t calls = 0;
+  for (int32_t i = 0; i < m->counts.count; ++i) {
+    const pass_count *row = &m->counts.row[i];
+    if (variant != NULL ? row->variant == variant : strncmp(row->variant->op, op, strlen(op)) == 0) calls += row->calls;
+  }
+  return calls;
+}
+
+assay_status pass_check_forced(const pass *m, assay_error *error) {
+  const pass_choices *c = &m->choices;
+  char missing[320] = "", word[160];
+  if (MISTAKE(ENGINE_FORCE_FORGOTTEN)) return ASSAY_OK;
+  for (int32_t o = 0; o < assay_op_count(); ++o)
+    for (int32_t i = 0; i < c->wanted[o]; ++i) {
+      const assay_variant *one = c->forced[c->first[o] + i];
+      if (calls_of(m, one, NULL) > 0) continue;
+      (void)snprintf(word, sizeof word, "%s=%s%s", one->op, one->name,
+                     calls_of(m, NULL, one->op) > 0 ? "" : " (the operator was not called)");
+      append(missing, sizeof missing, word);
+    }
+  if (missing[0] != '\0')
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant: forced, but no call of this run took it: %s", missing);
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    if (c->form[f] == PASS_ON && forms[f].op != NULL && calls_of(m, NULL, forms[f].op) == 0)
+      return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, but this run has no step that it is for",
+                        forms[f].name);
+  return ASSAY_OK;
 }
 
 bool pass_path(const pass *m, int32_t index, assay_model_path *path) {

@@ -348,6 +348,10 @@ bool assay_engine_path(const assay_engine *e, int32_t index, assay_model_path *p
   return pass_path(e->m, index, path);
 }
 
+assay_status assay_engine_check_forced(const assay_engine *e, assay_error *error) {
+  return pass_check_forced(e->m, error);
+}
+
 void assay_engine_get_stats(const assay_engine *e, assay_engine_stats *stats) {
   *stats = e->stats;
   stats->workspace_bytes = e->workspace_bytes;

@@ -38,6 +38,8 @@ enum {
   ENGINE_RESIDUAL_AFTER_NORM,
   ENGINE_TAIL_SEES_ALL,
   ENGINE_TAIL_OF_FIRST,
+  ENGINE_LIST_OF_ONE,     /* the second forced variant is never looked at */
+  ENGINE_FORCE_FORGOTTEN, /* nobody asks whether what was forced was taken */
   ENGINE_MISTAKES
 };
 #define MISTAKE(which) (ASSAY_ENGINE_MUTANT == (which))
@@ -63,7 +65,8 @@ typedef struct pass_choices {
   pass_switch form[PASS_FORMS];
   const assay_variant **row;    /* this device's, by operator, */
   int32_t *first;               /* [operators + 1] from where on */
-  const assay_variant **forced; /* [operators] NULL: the first that takes the call */
+  const assay_variant **forced; /* as row: from `first` on, `wanted` of them, in the order in which they were named */
+  int32_t *wanted;              /* [operators] 0: the first of `row` that takes the call */
 } pass_choices;
 
 typedef struct pass_count {
@@ -210,7 +213,10 @@ void pass_tails(pass *m);
 /* ---- choice.c ---- */
 
 assay_status pass_choices_open(pass *m, assay_error *error);
+/* In place of what was set before. ASSAY_ERR_INPUT: also a form that is on and that the model cannot have. */
 assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error);
+/* ASSAY_ERR_INPUT names the forced variants, or the form that is on, that no call so far took. */
+assay_status pass_check_forced(const pass *m, assay_error *error);
 void pass_choices_close(pass *m);
 /* An operator and its variant on this device, by name; name NULL: *variant is NULL. */
 assay_status pass_find_variant(const pass *m, const char *op, const char *name, const assay_op **found,

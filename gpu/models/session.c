@@ -356,6 +356,10 @@ static assay_status set_options(assay_model_session *session, const assay_model_
   return pass_choices_set((pass *)session, options, error);
 }
 
+static assay_status check_forced(const assay_model_session *session, assay_error *error) {
+  return pass_check_forced((const pass *)session, error);
+}
+
 static bool path_of(const assay_model_session *session, int32_t index, assay_model_path *path) {
   return pass_path((const pass *)session, index, path);
 }
@@ -363,7 +367,7 @@ static bool path_of(const assay_model_session *session, int32_t index, assay_mod
 #define BACKEND(device)                                                                                                \
   {                                                                                                                    \
     .name = #device, .open = open_##device, .forward = forward, .close = close_session, .set_options = set_options,    \
-    .path = path_of                                                                                                    \
+    .path = path_of, .check_forced = check_forced                                                                      \
   }
 
 const assay_model_backend *assay_model_simt(void) {

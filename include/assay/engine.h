@@ -40,8 +40,9 @@ typedef struct assay_engine_sampling {
   uint64_t seed, id;
 } assay_engine_sampling;
 
-/* ASSAY_ERR_INPUT names the option, what was found and what is allowed; an unknown form, operator or variant is one.
- * ASSAY_ERR_UNSUPPORTED: no such device here. `weights` may go after it. */
+/* ASSAY_ERR_INPUT names the option, what was found and what is allowed; an unknown form, operator or variant is one,
+ * and a form that is on and that the model cannot have. ASSAY_ERR_UNSUPPORTED: no such device here. `weights` may go
+ * after it. */
 assay_status assay_engine_open(const assay_model_config *config, const assay_model_weights *weights,
                                const assay_engine_options *options, assay_engine **made, assay_error *error);
 void assay_engine_close(assay_engine *engine); /* NULL is allowed; waits for what is queued */
@@ -82,6 +83,8 @@ assay_status assay_engine_release(assay_engine *engine, int32_t request, assay_e
 
 /* Calls of operators by variant and path, replays included; index from 0, false behind the last. */
 bool assay_engine_path(const assay_engine *engine, int32_t index, assay_model_path *path);
+/* At the end of a run: ASSAY_ERR_INPUT names the forced variants, or the form that is on, that no call so far took. */
+assay_status assay_engine_check_forced(const assay_engine *engine, assay_error *error);
 
 typedef struct assay_engine_stats {
   int64_t steps, replays, captures, rows, pad_rows, prompt_tokens, hit_tokens, copied_blocks;

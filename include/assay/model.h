@@ -162,7 +162,7 @@ typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_mo
 
 /* Which operators a device path uses, for comparing one with another. All words are "name=value".
  * A form is a fused operator that others could stand for: off: the others; on: it, or the call is refused with the
- * reason; auto: it where a variant takes the call.
+ * reason; auto: it where a variant takes the call. A form that is on takes the calls of one that is auto.
  *   qk_norm                  qk_norm | rms_norm or uclip_norm, head by head
  *   append                   attention_append | kv_append, then attention; steps of one token a request
  *   mmha                     mmha | rope and the above, bias apart; likewise, without qk_norm
@@ -171,11 +171,12 @@ typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_mo
  *   post_pre_uclip           post_attn_pre_mlp_uclip | uclip_norm, bias_residual, uclip_norm; asynct
  *   bias_gelu_new            gemm, bias_gelu_new | gemm with the bias, bias_gelu_new with zeros; gpt2
  *   bias_residual            gemm, bias_residual | gemm with the bias, bias_residual without; gpt2
- * A forced variant, "op=name": every call of that operator, which is an error where it declines one. */
+ * Forced variants, "op=name" or "op=name,other": every call of that operator goes to the first of them that takes it,
+ * which is an error where none does; words of one operator add to its list. */
 typedef struct assay_model_options {
   const char *const *form; /* "append=on" */
   int32_t forms;
-  const char *const *variant; /* "gemm=tiled" */
+  const char *const *variant; /* "gemm=tiles", "gate_attention=stream,wgmma" */
   int32_t variants;
   /* Steps with prompt tokens in which no request has more than so many new ones attend row by row, as decode does, each
    * row a request of its own; 0: none. Up to ASSAY_MODEL_SHORT_TAIL. */
@@ -212,10 +213,14 @@ typedef struct assay_model_backend {
   assay_status (*forward)(assay_model_session *session, const assay_model_batch *batch, double *logits,
                           const assay_model_taps *taps, assay_error *error);
   void (*close)(assay_model_session *session); /* NULL is allowed */
-  /* NULL for "ref". set_options comes before the first step; ASSAY_ERR_INPUT: an unknown word; the message says which
-   * there are. path: index from 0, false behind the last. */
+  /* NULL for "ref". set_options comes before the first step, and what it says is in place of what it said before;
+   * ASSAY_ERR_INPUT: an unknown word, and the message says which there are; or a form that is on and that the model
+   * cannot have, or beside another that takes its calls. path: index from 0, false behind the last. */
   assay_status (*set_options)(assay_model_session *session, const assay_model_options *options, assay_error *error);
   bool (*path)(const assay_model_session *session, int32_t index, assay_model_path *path);
+  /* NULL for "ref". At the end of a run: ASSAY_ERR_INPUT names the forced variants, or the form that is on, that no
+   * call so far took. */
+  assay_status (*check_forced)(const assay_model_session *session, assay_error *error);
 } assay_model_backend;
 
 const assay_model_backend *assay_model_ref(void);
