@@ -109,6 +109,11 @@ static bool decided(const trial *t, const char *step, assay_status status, const
   return true;
 }
 
+/* Whatever it did then. */
+static void accepted(const assay_case *one, case_result *result) {
+  judge_verdict(result, VERDICT_FAIL, "refusal", "launch() accepts a call that must be refused for '%s'", one->expect);
+}
+
 void refuse_judge(trial *t, case_result *result) {
   const assay_variant *variant = t->variant;
   const unsigned char *after = NULL;
@@ -138,15 +143,15 @@ void refuse_judge(trial *t, case_result *result) {
   error.text[0] = '\0';
   const assay_status status = variant->launch(&on.call, &on.env, &error);
   if (!device_collect(t, &t->first, true, &on, &after, result)) {
-    if (status != ASSAY_OK && strcmp(result->check, "input") == 0)
+    if (status == ASSAY_OK && result->verdict == VERDICT_FAIL)
+      accepted(t->one, result);
+    else if (strcmp(result->check, "input") == 0)
       (void)snprintf(result->check, sizeof result->check, "refusal");
     return;
   }
   if (decided(t, "launch()", status, &error, result)) return;
-  if (status == ASSAY_OK) {
-    judge_verdict(result, VERDICT_FAIL, "refusal", "launch() accepts a call that must be refused for '%s'",
-                  t->one->expect);
-    return;
-  }
-  judge_verdict(result, VERDICT_REFUSED, "refusal", "%s", error.text);
+  if (status == ASSAY_OK)
+    accepted(t->one, result);
+  else
+    judge_verdict(result, VERDICT_REFUSED, "refusal", "%s", error.text);
 }
