@@ -419,6 +419,32 @@ Test(expand, suites_of_the_repository) {
   case_list_free(&list);
 }
 
+/* Of every operator, section refuse breaks every argument in every way; without data, those that a call must have. */
+Test(expand, every_argument_is_broken) {
+  static const case_break ways[] = {BREAK_NULL,   BREAK_MISALIGNED, BREAK_DTYPE,
+                                    BREAK_STRIDE, BREAK_NEGATIVE,   BREAK_OVERFLOW};
+  enum { WAYS = sizeof ways / sizeof ways[0] };
+  assay_error error = {""};
+  case_list list = {0};
+  suite_fixture_all_ops();
+  cr_assert(expand_suite(SUITES, 1, &list, &error) == ASSAY_OK, "%s", error.text);
+  for (int32_t o = 0; o < assay_op_count(); ++o) {
+    const assay_op *op = assay_op_at(o);
+    bool met[ASSAY_MAX_ARGS][WAYS] = {{false}};
+    for (int64_t i = 0; i < list.count; ++i) {
+      const assay_case *c = &list.cases[i];
+      if (c->op != op || c->argument == 0 || !case_runs_on(c, "simt")) continue;
+      for (int32_t w = 0; w < WAYS; ++w)
+        if (c->broken == ways[w]) met[c->argument - 1][w] = true;
+    }
+    for (int32_t a = 0; a < op->arg_count; ++a)
+      for (int32_t w = 0; w < WAYS; ++w)
+        cr_expect(met[a][w] || (ways[w] == BREAK_NULL && op->args[a].optional), "%s: %s is not broken in way %d",
+                  op->name, op->args[a].name, w);
+  }
+  case_list_free(&list);
+}
+
 /* Of every operator: calls that are judged and calls that are refused, on simt; every type of its own; each optional
  * argument there and not there; every value of every enum and flag among its parameters; both tiers, where it has two.
  */
