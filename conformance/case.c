@@ -59,6 +59,11 @@ bool case_axis_name(const assay_op *op, int32_t index, char *name, size_t size) 
   return name[0] != '\0';
 }
 
+void case_imply_expect(assay_case *one) {
+  if (one->section == SECTION_REFUSE && one->argument > 0 && one->expect[0] == '\0')
+    (void)snprintf(one->expect, sizeof one->expect, "%s", one->op->args[one->argument - 1].name);
+}
+
 static int32_t *copy_list(const int32_t *from, int32_t count, assay_status *status) {
   if (from == NULL) return NULL;
   const size_t bytes = (size_t)(count > 0 ? count : 1) * sizeof *from;
@@ -352,6 +357,7 @@ static assay_status parse_words(const words *found, const assay_op *op, assay_ca
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: missing, needed: one length for each request");
   const int32_t values = key_find(op, "values");
   if (found->value[values] == NULL && one->tier == TIER_EXACT) one->values = ASSAY_LATTICE;
+  case_imply_expect(one);
   const assay_status status = imply_lists(one, error);
   return status == ASSAY_OK ? case_check(one, error) : status;
 }

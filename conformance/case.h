@@ -15,15 +15,19 @@ enum { CASE_ON_SIMT = 1, CASE_ON_CUDA = 2, CASE_ON_ANY = 3 }; /* bits of assay_c
 typedef enum case_mode { MODE_DECODE, MODE_PREFILL, MODE_CHUNKED, MODE_MIXED } case_mode;
 typedef enum case_tables { TABLES_IDENTITY, TABLES_SHUFFLED, TABLES_HUGE } case_tables;
 typedef enum case_dead { DEAD_NAN, DEAD_INF, DEAD_LARGEST, DEAD_STALE, DEAD_ZERO } case_dead;
-/* What a refuse case breaks, beyond illegal dimensions and parameters. */
+/* What a refuse case breaks, beyond illegal dimensions and parameters; of the argument that the case names, else of q
+ * (without one: of the first argument), or of the one that stands here. */
 typedef enum case_break {
   BREAK_NOTHING,
-  BREAK_NULL,       /* q.data = NULL; without a q, the first argument, here and below */
-  BREAK_MISALIGNED, /* q.data + 1 byte */
-  BREAK_DTYPE,      /* k_cache (else the first argument) declared i32, or f32 if it is that */
-  BREAK_SHAPE,      /* out one row short; without an out, the first argument that is written */
-  BREAK_STRIDE,     /* last axis of q not contiguous */
-  BREAK_WORKSPACE   /* one byte too small; variants without workspace: UNSUPPORTED */
+  BREAK_NULL,          /* no data */
+  BREAK_MISALIGNED,    /* data half an element off */
+  BREAK_DTYPE,         /* k_cache: declared i32, or f32 if it is an integer */
+  BREAK_SHAPE,         /* out, else what is written first: one row short */
+  BREAK_STRIDE,        /* last axis not contiguous */
+  BREAK_NEGATIVE,      /* -1 rows */
+  BREAK_OVERFLOW,      /* rows so far apart that 63 bits do not hold an offset */
+  BREAK_WORKSPACE,     /* one byte too small; variants without workspace: UNSUPPORTED */
+  BREAK_WORKSPACE_NULL /* as many bytes as asked for, at NULL */
 } case_break;
 
 typedef struct assay_case {
@@ -52,7 +56,8 @@ typedef struct assay_case {
   int32_t kv_pad; /* extra elements after every block of the pool; -1: K and V interleaved block by block */
   int32_t rows;   /* rows judged; 0: all */
   case_break broken;
-  char expect[32]; /* refuse: the name that the message must contain */
+  int32_t argument; /* 1 + the index of the argument that is broken; 0: case_break says which */
+  char expect[32];  /* refuse: the name that the message must contain */
   uint64_t seed;
 } assay_case;
 
@@ -66,6 +71,8 @@ assay_status case_plain_lists(assay_case *one, assay_error *error);
 const char *case_axes(const assay_op *op);
 /* Number `index` of them; false behind the last. */
 bool case_axis_name(const assay_op *op, int32_t index, char *name, size_t size);
+/* The name that a refusal must contain, where the case is silent: the argument that is broken. */
+void case_imply_expect(assay_case *one);
 /* Deep copy; `to` is overwritten, not freed. */
 assay_status case_copy(const assay_case *from, assay_case *to, assay_error *error);
 /* What one key alone cannot show: H % H_kv, lengths against the mode, shared prefixes, the exact tier's needs.
@@ -76,7 +83,7 @@ int32_t case_shareable(const assay_case *one, int32_t i, int32_t j);
 /* May it run on this device ("simt", "cuda")? */
 bool case_runs_on(const assay_case *one, const char *device);
 /* The value of a coverage axis: "dtype", "kv_dtype" ("same" when equal), "layout", "mode"; or of any other key
- * that has names: "section", "tier", "values", "tables", "dead", "break". NULL: no such key. */
+ * that has names: "section", "tier", "values", "tables", "dead", "break", "argument". NULL: no such key. */
 const char *case_axis(const assay_case *one, const char *axis);
 
 /* Descriptor: op key=value …; parse(print(c)) == c. print writes at most size bytes, terminator included. */

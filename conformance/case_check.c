@@ -234,6 +234,31 @@ static assay_status check_exact(const assay_case *one, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Does the call of this case have the argument? */
+static bool is_given(const assay_case *one, int32_t index) {
+  const assay_arg *arg = &one->op->args[index];
+  if (!arg->optional) return true;
+  if (arg->content == ASSAY_KV_SCALE) return one->kv_dtype == ASSAY_E4M3 || one->kv_dtype == ASSAY_E5M2;
+  if (arg->content == ASSAY_CU_Q) return one->mode != MODE_DECODE;
+  return ((one->present >> index) & 1) != 0;
+}
+
+static assay_status check_argument(const assay_case *one, assay_error *error) {
+  if (one->argument == 0) return ASSAY_OK;
+  const char *name = one->op->args[one->argument - 1].name;
+  if (one->section != SECTION_REFUSE)
+    return assay_fail(error, ASSAY_ERR_INPUT, "argument: found %s, allowed in section refuse only", name);
+  if (one->broken == BREAK_NOTHING || one->broken >= BREAK_WORKSPACE)
+    return assay_fail(
+        error, ASSAY_ERR_INPUT,
+        "argument: found %s with break %s, allowed with null, misaligned, dtype, shape, stride, negative, "
+        "overflow",
+        name, case_axis(one, "break"));
+  if (!is_given(one, one->argument - 1))
+    return assay_fail(error, ASSAY_ERR_INPUT, "argument: found %s, allowed one that the case gives", name);
+  return ASSAY_OK;
+}
+
 assay_status case_check(const assay_case *one, assay_error *error) {
   const bool refuse = one->section == SECTION_REFUSE;
   assay_status status = check_lengths(one, error);
@@ -244,6 +269,7 @@ assay_status case_check(const assay_case *one, assay_error *error) {
   if (status == ASSAY_OK && !refuse && one->broken != BREAK_NOTHING)
     status =
         assay_fail(error, ASSAY_ERR_INPUT, "break: found %s, allowed in section refuse only", case_axis(one, "break"));
+  if (status == ASSAY_OK) status = check_argument(one, error);
   if (status != ASSAY_OK || refuse) return status;
   status = check_types(one, error);
   if (status == ASSAY_OK && one->op->form == ASSAY_PLAIN)

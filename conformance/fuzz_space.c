@@ -86,7 +86,7 @@ static void keep_possible(const assay_op *op, fuzz_axis *a) {
 
 /* Not of the case but of its place in a suite, or of how it is judged. */
 static bool is_no_axis(const case_key *key) {
-  static const char *const names[] = {"section", "break", "rows"};
+  static const char *const names[] = {"section", "break", "argument", "rows"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
     if (strcmp(key->name, names[i]) == 0) return true;
   return key->kind > KEY_ENUM;

@@ -265,6 +265,7 @@ static assay_status make_case(item *it, int64_t index, assay_case *one, assay_er
   if (status == ASSAY_OK && it->op->form == ASSAY_PAGED)
     status = lengths_draw(&lengths, &it->owner->traces, &rng, one, error);
   if (status != ASSAY_OK) return status;
+  case_imply_expect(one);
   status = case_check(one, &inner);
   return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(it->map, &inner, status, error);
 }

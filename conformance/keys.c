@@ -87,8 +87,9 @@ static const case_key tail[] = {
     INT_KEY("kv_pad", kv_pad, -1, 65536, 0, SHOWN_PAGED,
             "elements after every block; -1 or interleaved: K and V block by block"),
     INT_KEY("rows", rows, 0, 1 << 20, 0, SHOWN_ROWS, "rows judged; 0: all"),
-    ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,workspace", BREAK_NOTHING, false,
-             SHOWN_ALWAYS, "what a refuse case breaks"),
+    ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,negative,overflow,workspace,workspace_null",
+             BREAK_NOTHING, false, SHOWN_ALWAYS, "what a refuse case breaks"),
+    ENUM_KEY("argument", argument, "usual", 0, false, SHOWN_ARGUMENTS, "the argument that is broken"),
     TEXT_KEY("expect", expect, "the name a refusal must contain"),
     {.name = "kv_len",
      .kind = KEY_LENGTHS,
@@ -142,6 +143,7 @@ static bool has_out_dtype(const assay_op *op) {
 static bool is_shown(const assay_op *op, const case_key *key) {
   switch (key->shown) {
   case SHOWN_ALWAYS:
+  case SHOWN_ARGUMENTS:
     break;
   case SHOWN_PAGED:
     return op->form == ASSAY_PAGED;
@@ -161,6 +163,31 @@ static bool is_shown(const assay_op *op, const case_key *key) {
     return op->takes_special;
   }
   return true;
+}
+
+/* "usual,q,k_cache,…": one text an operator, made once, so that a key may keep it. */
+static const char *argument_names(const assay_op *op) {
+  enum { OPS = 64, LONGEST = 512 };
+  static _Thread_local struct {
+    const assay_op *op;
+    char names[LONGEST];
+  } made[OPS];
+  for (int32_t k = 0; k < OPS; ++k) {
+    if (made[k].op == op) return made[k].names;
+    if (made[k].op != NULL) continue;
+    made[k].op = op;
+    size_t used = (size_t)snprintf(made[k].names, LONGEST, "usual");
+    for (int32_t i = 0; i < op->arg_count && used < LONGEST; ++i)
+      used += (size_t)snprintf(made[k].names + used, LONGEST - used, ",%s", op->args[i].name);
+    return made[k].names;
+  }
+  return "usual";
+}
+
+static case_key tail_key(const assay_op *op, int32_t index) {
+  case_key key = tail[index];
+  if (key.shown == SHOWN_ARGUMENTS) key.names = argument_names(op);
+  return key;
 }
 
 static bool is_settable(const assay_dim *dim) {
@@ -230,7 +257,7 @@ static int32_t walk(const assay_op *op, int32_t index, const char *name, case_ke
                         .at = (size_t)i,
                         .doc = op->args[i].doc}));
   for (int32_t i = 0; i < TAIL; ++i)
-    if (is_shown(op, &tail[i])) VISIT(tail[i]);
+    if (is_shown(op, &tail[i])) VISIT(tail_key(op, i));
 #undef VISIT
   if (count != NULL) *count = n;
   return -1;
@@ -314,7 +341,7 @@ static int64_t index_of(const char *names, const char *word) {
 
 /* One terminated copy of every name met, so that callers may keep the pointer. */
 static const char *intern(const char *text, size_t length) {
-  enum { NAMES = 256, LONGEST = 32 };
+  enum { NAMES = 512, LONGEST = 32 };
   static _Thread_local char names[NAMES][LONGEST];
   if (length >= LONGEST) return NULL;
   for (int32_t i = 0; i < NAMES; ++i) {

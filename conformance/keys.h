@@ -34,6 +34,7 @@ typedef enum key_store {
 /* Which operators have it. */
 typedef enum key_shown {
   SHOWN_ALWAYS,
+  SHOWN_ARGUMENTS, /* its values are the operator's arguments */
   SHOWN_PAGED,
   SHOWN_ROWS, /* whose rows can be judged one by one */
   SHOWN_TAPS,

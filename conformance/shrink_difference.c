@@ -257,7 +257,7 @@ static void say_name(shrinker *s, const case_key *key, sentence *to) {
 }
 
 static bool is_name(const case_key *key) {
-  static const char *const kept[] = {"section", "tier", "break"};
+  static const char *const kept[] = {"section", "tier", "break", "argument"};
   for (size_t i = 0; i < sizeof kept / sizeof kept[0]; ++i)
     if (strcmp(key->name, kept[i]) == 0) return false;
   return key->kind == KEY_BOOL || key->kind == KEY_ENUM;

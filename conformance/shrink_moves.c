@@ -206,7 +206,7 @@ int32_t quantity_steps(const assay_case *one, const quantity *what, int64_t valu
 /* ---- keys -------------------------------------------------------------------------------------------- */
 
 bool plain_value(const assay_case *one, const case_key *key, double *value) {
-  static const char *const kept[] = {"section", "tier", "mode", "break"};
+  static const char *const kept[] = {"section", "tier", "mode", "break", "argument"};
   if (key->kind > KEY_ENUM || key->store == STORE_DIM) return false;
   for (size_t i = 0; i < sizeof kept / sizeof kept[0]; ++i)
     if (strcmp(key->name, kept[i]) == 0) return false;

@@ -150,7 +150,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   (void)snprintf(one.device, sizeof one.device, "simt");
   for (int32_t k = 0; k < key_count(op); ++k) {
     const case_key key = key_at(op, k);
-    if (same(key.name, "section") || same(key.name, "break") || same(key.name, "rows")) continue;
+    if (same(key.name, "section") || same(key.name, "break") || same(key.name, "argument") || same(key.name, "rows"))
+      continue;
     set_key(&one, &key, take(&in));
   }
   one.seed = take(&in);

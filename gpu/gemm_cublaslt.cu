@@ -54,8 +54,8 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   ASSAY_TRY(read_plan(call, &plan, error));
   (void)snprintf(env->path, sizeof env->path, "%s", plan.found.path);
   if (plan.product.M == 0 || plan.product.N == 0) return ASSAY_OK;
-  return assay_cuda_host::blas_launch(plan.found, plan.operands, env->workspace, env->workspace_bytes, env->stream,
-                                      error);
+  ASSAY_TRY(expect_workspace(env, plan.found.workspace_bytes, error));
+  return assay_cuda_host::blas_launch(plan.found, plan.operands, env->workspace, env->stream, error);
 }
 
 } // namespace

@@ -84,17 +84,13 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   ASSAY_TRY(read_plan(call, &plan, error));
   (void)snprintf(env->path, sizeof env->path, "%s", plan.found.path);
   if (plan.product.M == 0 || plan.product.N == 0) return ASSAY_OK;
-  const int64_t rest = env->workspace_bytes - plan.gathered_bytes;
-  if (rest < plan.found.workspace_bytes)
-    return assay_fail(error, ASSAY_ERR_INPUT, "workspace: found %lld bytes, needed %lld",
-                      static_cast<long long>(env->workspace_bytes),
-                      static_cast<long long>(plan.gathered_bytes + plan.found.workspace_bytes));
+  ASSAY_TRY(expect_workspace(env, plan.gathered_bytes + plan.found.workspace_bytes, error));
   plan.gather.rows = static_cast<uint4 *>(env->workspace);
   ASSAY_TRY(ASSAY_LAUNCH(error, gather_rows, plan.product.M, gather_threads, 0, env->stream, plan.gather));
   plan.operands.x = env->workspace;
   return assay_cuda_host::blas_launch(plan.found, plan.operands,
-                                      static_cast<unsigned char *>(env->workspace) + plan.gathered_bytes, rest,
-                                      env->stream, error);
+                                      static_cast<unsigned char *>(env->workspace) + plan.gathered_bytes, env->stream,
+                                      error);
 }
 
 } // namespace

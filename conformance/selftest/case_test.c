@@ -62,6 +62,9 @@ static void draw_case(const assay_op *op, uint64_t index, assay_case *one) {
     if (one->mode == MODE_CHUNKED || one->mode == MODE_MIXED)
       one->new_len[i] = (int32_t)assay_rng_range(&rng, 1, one->kv_len[i]);
   }
+  if (one->section != SECTION_REFUSE || one->broken == BREAK_NOTHING || one->broken >= BREAK_WORKSPACE ||
+      (one->argument > 0 && op->args[one->argument - 1].optional))
+    one->argument = 0;
   if (one->section == SECTION_REFUSE) {
     (void)snprintf(one->expect, sizeof one->expect, "window");
     for (int32_t i = 0; i < op->param_count; ++i)
@@ -231,6 +234,21 @@ static const bad_line bad_lines[] = {
     {"gate_attention kv_len=40,40 share=-,0", "share: found '0', allowed - or EARLIER:TOKENS"},
     {"gate_attention kv_len=40,40 share=-,0:16x", "share: found '0:16x', allowed - or EARLIER:TOKENS"},
     {"gate_attention kv_len=3 break=null", "break: found null, allowed in section refuse only"},
+    {"gate_attention kv_len=3 argument=q", "argument: found q, allowed in section refuse only"},
+    {"gate_attention section=refuse expect=q kv_len=3 argument=q",
+     "argument: found q with break nothing, allowed with null, misaligned, dtype, shape, stride, negative, overflow"},
+    {"gate_attention section=refuse expect=q kv_len=3 break=workspace argument=q",
+     "argument: found q with break workspace, allowed with null,"},
+    {"gate_attention section=refuse kv_len=3 break=null argument=y",
+     "argument: found 'y', allowed usual, q, k_cache, v_cache, k_scale, v_scale, block_table, kv_len, cu_q, taps, "
+     "gamma, "
+     "out"},
+    {"gate_attention section=refuse kv_len=3 break=dtype argument=cu_q",
+     "argument: found cu_q, allowed one that the case gives"},
+    {"gate_attention section=refuse kv_len=3 kv_dtype=same break=dtype argument=v_scale",
+     "argument: found v_scale, allowed one that the case gives"},
+    {"softmax_attention section=refuse kv_len=3 break=dtype argument=slopes",
+     "argument: found slopes, allowed one that the case gives"},
     {"gate_attention kv_len=3 expect=D", "expect: found outside section refuse"},
     {"gate_attention section=refuse kv_len=3", "expect: missing, needed in section refuse"},
     {"gate_attention section=refuse expect=D kv_len=3 D=0", "D: found '0', allowed 1 to 4096 (section refuse)"},

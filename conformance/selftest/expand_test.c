@@ -88,6 +88,12 @@ static const bad_suite bad_suites[] = {
      ":3:5: expect: missing, needed in section refuse"},
     {"op: gate_attention\nrefuse:\n  - {name: a, kv_len: 3, expect: D, D: 0}\n",
      ":3:40: D: found '0', allowed 1 to 4096 (section refuse)"},
+    {"op: gate_attention\nrefuse:\n  - {name: a, kv_len: 3, break: null, argument: [q, x]}\n",
+     ":3:53: argument: found 'x', allowed usual, q, k_cache,"},
+    {"op: gate_attention\nrefuse:\n  - {name: a, kv_len: 3, break: dtype, argument: [q, cu_q]}\n",
+     ":3:5: argument: found cu_q, allowed one that the case gives"},
+    {"op: gate_attention\nrefuse:\n  - {name: a, kv_len: 3, expect: q, argument: q}\n",
+     ":3:5: argument: found q with break nothing, allowed with null,"},
     {"op: gate_attention\ncheck:\n  - name: a\n    kv_len: {trace: azure_2025}\n",
      ":4:21: trace: found 'azure_2025', allowed azure_conv, azure_code, mooncake"},
     {"op: gate_attention\ncheck:\n  - name: a\n    kv_len: {trace: mooncake, cap: 0}\n",
@@ -345,6 +351,33 @@ Test(expand, traces_are_capped_and_scaled) {
   case_list_free(&list);
 }
 
+/* Arguments are an axis; where nothing else is said, the one that is broken must be named. */
+Test(expand, broken_arguments_are_named) {
+  static const char *const expect[] = {"q", "v_cache", "q", "v_cache", "out"};
+  static const case_break broken[] = {BREAK_NULL, BREAK_NULL, BREAK_OVERFLOW, BREAK_OVERFLOW, BREAK_SHAPE};
+  assay_error error = {""};
+  case_list list = {0};
+  char text[2048];
+  expand_text("op: gate_attention\nrefuse:\n"
+              "  - {name: a, kv_len: 3, break: [null, overflow], argument: [q, v_cache]}\n"
+              "  - {name: b, kv_len: 3, break: shape, argument: q, expect: out}\n",
+              3, &list);
+  cr_assert_eq(list.count, 5);
+  for (int64_t n = 0; n < list.count; ++n) {
+    const assay_case *c = &list.cases[n];
+    assay_case back;
+    cr_expect_str_eq(c->expect, expect[n]);
+    cr_expect_eq(c->broken, broken[n]);
+    cr_expect_str_eq(c->op->args[c->argument - 1].name, n == 4 ? "q" : expect[n]);
+    cr_assert(case_print(c, text, sizeof text, &error) == ASSAY_OK, "%s", error.text);
+    cr_expect_not_null(strstr(text, n % 2 == 0 ? " argument=q " : " argument=v_cache "), "%s", text);
+    cr_assert(case_parse(text, &back, &error) == ASSAY_OK, "%s\n%s", error.text, text);
+    cr_expect(suite_fixture_same(c, &back), "%s", text);
+    case_free(&back);
+  }
+  case_list_free(&list);
+}
+
 /* ---- the suites of the repository ------------------------------------------------------------------------- */
 
 Test(expand, suites_of_the_repository) {
@@ -383,6 +416,32 @@ Test(expand, suites_of_the_repository) {
         for (int32_t k = 0; k < 27 * 4; ++k)
           cr_expect((&met[op][tier][d][0][0][0])[k % 36] > 0 || (op == 1 && tier == 0 && d == 0),
                     "op %d tier %d dtype %d combination %d has no case", op, tier, d, k % 36);
+  case_list_free(&list);
+}
+
+/* Of every operator, section refuse breaks every argument in every way; without data, those that a call must have. */
+Test(expand, every_argument_is_broken) {
+  static const case_break ways[] = {BREAK_NULL,   BREAK_MISALIGNED, BREAK_DTYPE,
+                                    BREAK_STRIDE, BREAK_NEGATIVE,   BREAK_OVERFLOW};
+  enum { WAYS = sizeof ways / sizeof ways[0] };
+  assay_error error = {""};
+  case_list list = {0};
+  suite_fixture_all_ops();
+  cr_assert(expand_suite(SUITES, 1, &list, &error) == ASSAY_OK, "%s", error.text);
+  for (int32_t o = 0; o < assay_op_count(); ++o) {
+    const assay_op *op = assay_op_at(o);
+    bool met[ASSAY_MAX_ARGS][WAYS] = {{false}};
+    for (int64_t i = 0; i < list.count; ++i) {
+      const assay_case *c = &list.cases[i];
+      if (c->op != op || c->argument == 0 || !case_runs_on(c, "simt")) continue;
+      for (int32_t w = 0; w < WAYS; ++w)
+        if (c->broken == ways[w]) met[c->argument - 1][w] = true;
+    }
+    for (int32_t a = 0; a < op->arg_count; ++a)
+      for (int32_t w = 0; w < WAYS; ++w)
+        cr_expect(met[a][w] || (ways[w] == BREAK_NULL && op->args[a].optional), "%s: %s is not broken in way %d",
+                  op->name, op->args[a].name, w);
+  }
   case_list_free(&list);
 }
 

@@ -262,7 +262,8 @@ static assay_status launch(const assay_call *call, assay_env *env, assay_error *
   if (fault != FAULT_ACCEPTS) {
     const assay_status status = check(call, error);
     if (status != ASSAY_OK) return status;
-    if (env->workspace_bytes < 12) return assay_fail(error, ASSAY_ERR_INPUT, "workspace: too small");
+    if (env->workspace == NULL || env->workspace_bytes < 12)
+      return assay_fail(error, ASSAY_ERR_INPUT, "workspace: too small");
   }
   if (fault == FAULT_HANG) return assay_fail(error, ASSAY_ERR_HANG, "all threads wait");
   if (fault == FAULT_LAUNCH) return assay_fail(error, ASSAY_ERR_DEVICE, "grid: too large");

@@ -246,6 +246,40 @@ Test(judge, refusals) {
   cr_expect_str_eq(r.check, "refusal", "%s: %s", r.check, r.message);
 }
 
+static case_result refuse_argument(case_break broken, const char *argument, const char *expect) {
+  assay_case one = fake_case(TIER_EXACT);
+  one.section = SECTION_REFUSE;
+  one.broken = broken;
+  for (int32_t i = 0; i < one.op->arg_count; ++i)
+    if (strcmp(one.op->args[i].name, argument) == 0) one.argument = i + 1;
+  (void)snprintf(one.expect, sizeof one.expect, "%s", expect);
+  const case_result r = judged(&one);
+  case_free(&one);
+  return r;
+}
+
+/* The argument that the case names is the one that is broken, and the one that the message is about. */
+Test(judge, refusals_of_an_argument) {
+  const struct {
+    case_break broken;
+    const char *argument, *expect, *message; /* NULL: refused as it should be */
+  } row[] = {{BREAK_DTYPE, "k_cache", "k_cache", NULL},
+             {BREAK_DTYPE, "k_cache", "cache", "launch() refuses without naming 'cache': k_cache: dtype i32"},
+             {BREAK_DTYPE, "k_cache", "i32", "launch() refuses without naming 'i32'"},
+             {BREAK_NEGATIVE, "out", "out", NULL},
+             {BREAK_SHAPE, "q", "out", NULL},
+             {BREAK_SHAPE, "q", "q", "launch() refuses without naming 'q': out: shape"},
+             {BREAK_STRIDE, "out", "out", "the reference accepts a call that must be refused for 'out'"},
+             {BREAK_OVERFLOW, "out", "out", "the reference accepts a call that must be refused for 'out'"},
+             {BREAK_WORKSPACE_NULL, "", "workspace", NULL}};
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; ++i) {
+    const case_result r = refuse_argument(row[i].broken, row[i].argument, row[i].expect);
+    cr_expect_eq(r.verdict, row[i].message == NULL ? VERDICT_REFUSED : VERDICT_FAIL, "%zu: %s", i, r.message);
+    cr_expect_str_eq(r.check, "refusal", "%zu: %s", i, r.message);
+    if (row[i].message != NULL) cr_expect_not_null(strstr(r.message, row[i].message), "%zu: %s", i, r.message);
+  }
+}
+
 /* Every comparison of tier 2 fails on NaN, also where σ is 0 or the reference is -Inf. */
 Test(judge, nan_in_every_comparison) {
   assay_error error = {""};

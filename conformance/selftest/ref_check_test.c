@@ -55,6 +55,10 @@ Test(ref_check, shapes_types_and_strides) {
     BREAKS(q->stride[2], 2, "q");
     BREAKS(q->stride[1], q->shape[2] + 8, "q");
     BREAKS(q->stride[0], q->shape[1] * q->shape[2] - 1, "q");
+    BREAKS(q->stride[0], INT64_MAX, "q");
+    BREAKS(q->stride[0], INT64_MAX / assay_dtype_size(q->dtype), "q");
+    BREAKS(k->stride[0], INT64_MAX, "k_cache");
+    BREAKS(v->stride[0], INT64_MAX, "v_cache");
     BREAKS(q->shape[1], 257, "H");
     BREAKS(q->shape[1], 0, "H");
     BREAKS(q->shape[2], 12, "D");

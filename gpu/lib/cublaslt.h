@@ -5,7 +5,7 @@
  *
  *   blas_product b = {...};                          D = alpha * X Wᵀ + beta * D + bias, rows of X [M, K], W [N, K]
  *   ASSAY_TRY(blas_find(b, &found, error));          UNSUPPORTED: no library, or it has no algorithm
- *   ASSAY_TRY(blas_launch(found, b, x, w, bias, d, workspace, bytes, stream, error)); */
+ *   ASSAY_TRY(blas_launch(found, operands, workspace, stream, error)); */
 #ifndef ASSAY_GPU_LIB_CUBLASLT_H
 #define ASSAY_GPU_LIB_CUBLASLT_H
 
@@ -219,12 +219,10 @@ struct blas_operands {
   float alpha, beta;
 };
 
-inline assay_status blas_launch(const blas_found &found, const blas_operands &o, void *workspace,
-                                int64_t workspace_bytes, void *stream, assay_error *error) {
+/* The workspace holds what `found` asks for: the launcher has seen to it. */
+inline assay_status blas_launch(const blas_found &found, const blas_operands &o, void *workspace, void *stream,
+                                assay_error *error) {
   const blas_library &b = blas_state()->library; /* blas_find has opened it; it never changes again */
-  if (workspace_bytes < found.workspace_bytes)
-    return assay_fail(error, ASSAY_ERR_INPUT, "workspace: found %lld bytes, needed %lld",
-                      static_cast<long long>(workspace_bytes), static_cast<long long>(found.workspace_bytes));
   cublasLtMatmulDescOpaque_t description = found.description;
   cublasLtMatrixLayoutOpaque_t w = found.w, x = found.x, d = found.d;
   cublasStatus_t s = CUBLAS_STATUS_SUCCESS;

@@ -256,7 +256,7 @@ static assay_status gemm_rate(double *per_second, assay_error *error) {
   const assay_status status = best_rate(
       [&](double *work) {
         *work = 2.0 * gemm_size * gemm_size * gemm_size;
-        return blas_launch(found, operands, memory + 3 * gemm_bytes, found.workspace_bytes, own_stream(), error);
+        return blas_launch(found, operands, memory + 3 * gemm_bytes, own_stream(), error);
       },
       per_second, error);
   assay_device_cuda()->release(allocated);

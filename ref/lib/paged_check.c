@@ -1,6 +1,8 @@
 /* paged_check.c: tensors and the paged cache against what a call may hold. */
 #include "ref/lib/paged_check.h"
 
+#include "ref/lib/plain.h"
+
 typedef long long ll; /* for messages */
 
 static const char *arg_name(const assay_call *call, int32_t arg) {
@@ -19,7 +21,7 @@ assay_status check_pointer(const assay_call *call, int32_t arg, assay_error *err
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "%s: found data %lld bytes off, allowed multiples of its %lld-byte element", arg_name(call, arg),
                       (ll)((uintptr_t)t->data % (uintptr_t)size), (ll)size);
-  return ASSAY_OK;
+  return check_reach(call, arg, error);
 }
 
 assay_status check_dtype(const assay_call *call, int32_t arg, assay_dtype wanted, assay_error *error) {

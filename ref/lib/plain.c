@@ -25,6 +25,21 @@ assay_status check_params(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
+assay_status check_reach(const assay_call *call, int32_t arg, assay_error *error) {
+  const assay_tensor *t = &call->arg[arg];
+  int64_t left = INT64_MAX / (assay_dtype_size(t->dtype) > 0 ? assay_dtype_size(t->dtype) : 1);
+  for (int32_t a = 0; a < t->rank && a < ASSAY_MAX_RANK; ++a) {
+    if (t->shape[a] <= 1 || t->stride[a] <= 0) continue; /* refused elsewhere, or of no consequence */
+    if (t->stride[a] > left / (t->shape[a] - 1))
+      return assay_fail(
+          error, ASSAY_ERR_INPUT,
+          "%s: found %lld at axis %d of its shape with stride %lld, allowed what 63-bit byte offsets reach",
+          call->op->args[arg].name, (ll)t->shape[a], a, (ll)t->stride[a]);
+    left -= (t->shape[a] - 1) * t->stride[a];
+  }
+  return ASSAY_OK;
+}
+
 /* ---- shapes by name ---------------------------------------------------------------------------------- */
 
 static const int64_t unbound = INT64_MIN;
@@ -105,7 +120,8 @@ static assay_status check_base(const assay_call *call, int32_t arg, assay_error 
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "%s: found data %lld bytes off, allowed multiples of its %lld-byte element", about->name,
                       (ll)((uintptr_t)t->data % (uintptr_t)size), (ll)size);
-  return check_type(call, arg, error);
+  const assay_status status = check_type(call, arg, error);
+  return status == ASSAY_OK ? check_reach(call, arg, error) : status;
 }
 
 static bool is_empty(const assay_tensor *t) {

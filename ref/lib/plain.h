@@ -8,6 +8,9 @@
 /* Range and kind of every parameter of the table. */
 assay_status check_params(const assay_call *call, assay_error *error);
 
+/* Shape and strides of an argument: the offset of every element, in bytes, must fit into 63 bits. */
+assay_status check_reach(const assay_call *call, int32_t arg, assay_error *error);
+
 /* The dimensions of one call, in the order of the operator's table. */
 typedef struct plain_dims {
   int64_t dim[ASSAY_MAX_DIMS];
