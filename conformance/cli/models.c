@@ -49,7 +49,7 @@ static void report_forced(const model_forced *forced, report *out) {
   }
 }
 
-_Static_assert(CLI_MAX_LIST <= MODEL_MAX_FORCED, "every --variant has a place");
+_Static_assert((int)CLI_MAX_LIST <= (int)MODEL_MAX_FORCED, "every --variant has a place");
 
 static void run_all(const cli_options *options, const chosen_case *cases, int64_t count, report *out) {
   model_forced forced = {.count = options->variants.count};

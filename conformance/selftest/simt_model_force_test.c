@@ -103,7 +103,8 @@ static assay_status step(model_driver *d) {
 
 /* A prompt, a fork, a token of each of the two; form, word: NULL or one. `end`: what is said of the forces. */
 static assay_status run(const char *form, const char *word, calls *made, assay_status *end) {
-  const assay_model_options options = {&form, form != NULL, &word, word != NULL};
+  const assay_model_options options = {
+      .form = &form, .forms = form != NULL, .variant = &word, .variants = word != NULL};
   model_driver d;
   int32_t forked = -1;
   driver_open_on(&d, assay_model_simt(), &c, &w, 8, 16, 4, ASSAY_MODEL_MIRROR);
@@ -270,7 +271,7 @@ Test(force, every_variant_of_what_a_model_calls_can_be_forced) {
 
 /* A prompt and three tokens; what is said of the forces. */
 static assay_status run_engine(const char *word, const char *form, bool eager, assay_engine **made) {
-  const assay_model_options model = {&form, form != NULL, &word, word != NULL};
+  const assay_model_options model = {.form = &form, .forms = form != NULL, .variant = &word, .variants = word != NULL};
   const assay_engine_options options = {
       .device = "simt", .num_blocks = 8, .max_batch = 2, .max_tokens = 16, .eager = eager, .model = &model};
   assay_engine_part part = {.tokens = PROMPT};
@@ -398,7 +399,7 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
 /* What is set takes the place of what was set before. */
 Test(force, options_are_not_kept) {
   const char *first = "gemm=skinny", *form = "append=on";
-  const assay_model_options old = {&form, 1, &first, 1}, none = {NULL, 0, NULL, 0};
+  const assay_model_options old = {.form = &form, .forms = 1, .variant = &first, .variants = 1}, none = {.forms = 0};
   model_driver d;
   open_model(QWEN3, 0);
   driver_open_on(&d, assay_model_simt(), &c, &w, 8, 16, 4, ASSAY_MODEL_MIRROR);
