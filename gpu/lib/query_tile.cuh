@@ -190,7 +190,7 @@ inline int64_t query_tile_shared(int32_t D) {
   return 4 * (query_lines * D + query_piece_floats + query_warps * query_weight_floats);
 }
 
-/* query_tile: 32 lines of one request and kv head, over the keys that some of them sees.
+/* query_tile: 32 lines of one request and kv head, over the keys that some of them see.
  * Grid:   (most_query_tiles * H_kv), later tiles first: they have more keys. A block without lines returns at once.
  * Block:  128 threads. Shared: 25.5 KB and 128 D bytes, 41.5 KB with D = 128.
  * Align:  K in quads if cache.quads, V if v_quads, else by element; queries and output by element. Arch: any.
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     query_tile(typename Weights::params p, int64_t tiles, bool v_quads) {
   ASSAY_DYNAMIC_SHARED(float, q);
   ASSAY_SHARED(typename Weights::line, lines, query_lines);
-  ASSAY_SHARED(uint64_t, kept, 2);
+  ASSAY_SHARED(uint32_t, kept, 4);
   ASSAY_SHARED(uint64_t, needed, query_warps);
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -245,10 +245,10 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
           any = base + thread >= lines[l].first && base + thread <= lines[l].last &&
                 Weights::sees(p, lines[l], base + thread);
         const uint32_t half = __ballot_sync(0xffffffffu, any);
-        if (lane == 0) reinterpret_cast<uint32_t *>(&kept[turn])[warp] = half;
+        if (lane == 0) kept[2 * turn + warp] = half;
       }
       __syncthreads(); /* the tile's bits are there; those of the tile before last are used up */
-      seen = kept[turn];
+      seen = static_cast<uint64_t>(kept[2 * turn + 1]) << 32 | kept[2 * turn];
       if (seen == 0) continue;
     }
 
