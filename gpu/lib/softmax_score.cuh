@@ -1,0 +1,52 @@
+/* softmax_score.cuh: what becomes of one q . k in softmax_attention, in f32 and base e: soft cap, ALiBi, the
+ * block-sparse mask, weights and their sum. */
+#ifndef ASSAY_GPU_LIB_SOFTMAX_SCORE_CUH
+#define ASSAY_GPU_LIB_SOFTMAX_SCORE_CUH
+
+#include "gpu/lib/rows.cuh"
+#include "gpu/lib/softmax_call.h"
+
+namespace ASSAY_NS {
+
+/* Score of a visible key from q . k. */
+__device__ __forceinline__ float score_of(const softmax_params &p, float dot, float slope, int32_t t, int32_t last) {
+  float score = dot * p.a.scale;
+  if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
+  if (p.slopes != nullptr) score += slope * static_cast<float>(t - last);
+  return score;
+}
+
+/* Where this head's vertical stripes lie: a key block kb is kept if (kb + phase) mod stride = 0. */
+__device__ __forceinline__ uint32_t sparse_phase(const softmax_params &p, int32_t head) {
+  if (p.sparse_block == 0) return 0;
+  const int64_t slide = p.sparse_slide;
+  const int64_t by_head = (p.tp_rank * p.a.H + head) * slide + 1;
+  const int64_t by_kv_head = (p.tp_rank * p.a.H_kv + kv_head_of(p.a, head)) * -slide + 1;
+  return static_cast<uint32_t>((slide >= 0 ? by_head : by_kv_head) % p.sparse_stride);
+}
+
+/* Does the block-sparse mask keep key t for a row whose own position is `last`? */
+__device__ __forceinline__ bool kept(const softmax_params &p, uint32_t phase, int32_t t, int32_t last) {
+  if (p.sparse_block == 0) return true;
+  const int32_t key_block = t / p.sparse_block, query_block = last / p.sparse_block;
+  const bool local = key_block > query_block - p.sparse_local;
+  const bool stripe = (static_cast<uint32_t>(key_block) + phase) % static_cast<uint32_t>(p.sparse_stride) == 0;
+  return local || stripe;
+}
+
+/* exp(x - peak) for x <= peak; 0 for x = -inf, also where peak is. expf: 2 ulp. */
+__device__ __forceinline__ float exp_below(float x, float peak) {
+  return x == -INFINITY ? 0.0f : expf(x - peak);
+}
+
+/* A weighted sum over its weights; 0 where there was no key. */
+__device__ __forceinline__ float normalised(float sum, float total) {
+  return total == 0.0f ? 0.0f : sum / total;
+}
+
+__device__ __forceinline__ float lse_of(float peak, float total) {
+  return total == 0.0f ? -INFINITY : peak + logf(total);
+}
+
+} // namespace ASSAY_NS
+#endif

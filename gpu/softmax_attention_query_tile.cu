@@ -1,0 +1,102 @@
+/* softmax_attention_query_tile.cu: attention of ragged prompts on CUDA cores; softmax_attention.cu has the definition,
+ * gpu/lib/query_tile.cuh the schedule.
+ *
+ * An online softmax from tile to tile, in base e: a line's maximum is the warp's, its total each lane's own until the
+ * end. Every score, weight and sum is f32. */
+#include "gpu/lib/query_tile.cuh"
+#include "gpu/lib/softmax_call.h"
+#include "gpu/lib/softmax_score.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+struct softmax_lines {
+  using params = softmax_params;
+  static constexpr int32_t blocks = 3;
+  struct line {
+    int32_t first, last;
+    float slope;
+    uint32_t phase;
+  };
+
+  float peaks;               /* of line l in lane l: a register for all */
+  float total[lines_a_warp]; /* of this lane's keys */
+
+  static __device__ __forceinline__ void prepare(const softmax_params &p, int32_t head, line &to) {
+    to.slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
+    to.phase = sparse_phase(p, head);
+  }
+  static __device__ __forceinline__ bool sparse(const softmax_params &p) { return p.sparse_block != 0; }
+  static __device__ __forceinline__ bool sees(const softmax_params &p, const line &own, int32_t t) {
+    return kept(p, own.phase, t, own.last);
+  }
+
+  __device__ __forceinline__ void start() {
+    peaks = -INFINITY;
+    ASSAY_UNROLL
+    for (int l = 0; l < lines_a_warp; ++l)
+      total[l] = 0.0f;
+  }
+
+  /* The score of a key; -inf where the line does not see it. */
+  static __device__ __forceinline__ float score(const softmax_params &p, const line &own, float dot, int32_t t) {
+    if (t < own.first || t > own.last || !sees(p, own, t)) return -INFINITY;
+    return score_of(p, dot, own.slope, t, own.last);
+  }
+
+  __device__ __forceinline__ void weigh(const softmax_params &p, const line &own, int l, int32_t t, float (&s)[2],
+                                        line_sums &O) {
+    const float low = score(p, own, s[0], t), high = score(p, own, s[1], t + 32);
+    const float peak = __shfl_sync(0xffffffffu, peaks, l);
+    const float top = fmaxf(peak, groups_max<32>(fmaxf(low, high))), shrink = exp_below(peak, top);
+    if (static_cast<int32_t>(lane_id()) == l) peaks = top;
+    s[0] = exp_below(low, top);
+    s[1] = exp_below(high, top);
+    total[l] = total[l] * shrink + (s[0] + s[1]);
+    if (shrink == 1.0f) return;
+    ASSAY_UNROLL
+    for (int i = 0; i < most_pieces; ++i) {
+      O[i][0] *= shrink;
+      O[i][1] *= shrink;
+    }
+  }
+
+  __device__ __forceinline__ void finish(const softmax_params &p, int l, int64_t at, line_sums &O) const {
+    const float sum = groups_sum<32>(total[l]);
+    ASSAY_UNROLL
+    for (int i = 0; i < most_pieces; ++i) {
+      O[i][0] = normalised(O[i][0], sum);
+      O[i][1] = normalised(O[i][1], sum);
+    }
+    if (p.lse != nullptr && static_cast<int32_t>(lane_id()) == l) p.lse[at] = lse_of(peaks, sum);
+  }
+};
+
+/* ---- launcher --------------------------------------------------------------------------------------- */
+
+assay_status plan_lines(const assay_call *call, softmax_plan *plan, assay_error *error) {
+  ASSAY_TRY(softmax_read(call, plan, error));
+  return expect_query_tile(plan->p.a, error);
+}
+
+assay_status launch_lines(const assay_call *call, assay_env *env, assay_error *error) {
+  softmax_plan plan;
+  ASSAY_TRY(plan_lines(call, &plan, error));
+  return launch_query_tile<softmax_lines>(plan.p, plan.types, env, error);
+}
+
+/* K and V are rounded to f32 after dequantisation; scores, p and sums stay in f32. expf and tanhf: 2 ulp. One sum a q .
+ * k and a channel. */
+constexpr assay_contract lines_contract = {
+    ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
+    0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define QUERY_TILE                                                                                                     \
+  ATTENTION_VARIANT("softmax_attention", "query_tile",                                                                 \
+                    "prompts without tensor cores: 32 rows and heads share K and V", "prefill,chunked,mixed",          \
+                    lines_contract, softmax_params, plan_lines, launch_lines)
+
+ASSAY_VARIANTS(softmax_attention_query_tile, QUERY_TILE)
