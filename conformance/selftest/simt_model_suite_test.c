@@ -184,3 +184,20 @@ Test(model_suite, files_are_refused_by_place) {
   }
   cr_expect(chdir("/") == 0 && rmdir(folder) == 0);
 }
+
+/* Chunks of 7: with a variant of decode alone forced, the case passes where all of them are short tails, and only
+ * there. */
+Test(model_suite, short_tails_are_taken_row_by_row) {
+  const struct {
+    int32_t short_tail;
+    verdict wanted;
+  } tails[] = {{7, VERDICT_PASS}, {6, VERDICT_UNSUPPORTED}, {0, VERDICT_UNSUPPORTED}};
+  for (size_t i = 0; i < sizeof tails / sizeof *tails; ++i) {
+    model_case one = small(2, WAY_CHUNKED);
+    model_forced rows = {{"gate_attention=decode_rows"}, 1, {0}};
+    case_result result;
+    one.short_tail = tails[i].short_tail;
+    cr_expect_eq(judge_forced(&one, &rows, &result), tails[i].wanted, "short_tail %d: %s", (int)one.short_tail,
+                 result.message);
+  }
+}
