@@ -1,65 +1,26 @@
 /* judge_far.c: the law `far`: the same call once more, with a pool that reaches from block 0 to beyond 2^31 elements
- * (in half the cases 2^32) and beyond 2^32 bytes, the case's blocks at both of its ends. Only these are memory; between
- * them an access faults. */
-#include "judge_far.h"
+ * (in half the cases 2^32) and beyond 2^32 bytes, the case's blocks at both of its ends, and with the rows of every
+ * argument whose rows may lie apart as far from each other (judge_far_rows.c). Only these are memory; between them an
+ * access faults. */
+#include "judge_far_parts.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "generate_logical.h"
 #include "generate_parts.h"
-#include "judge_parts.h"
 
 enum { STREAM_FAR = 0x6744, CACHES = 2 };
-
-static const assay_sparse *device_memory;
-static const char *device_name = "";
-
-void far_memory(const char *device, const assay_sparse *sparse) {
-  device_name = device;
-  device_memory = sparse;
-}
-
-/* ---- a range of addresses ---------------------------------------------------------------------------- */
-
-/* One allocation of K, of V, or of both. */
-typedef struct range {
-  unsigned char *memory; /* NULL: none */
-  int64_t bytes;
-} range;
-
-static assay_status take_host(range *r, const assay_piece *piece, int32_t count, assay_error *error) {
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  void *memory = mmap(NULL, (size_t)r->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    return assay_fail(error, ASSAY_ERR_MEMORY, "no range of %lld addresses", (long long)r->bytes);
-  r->memory = memory;
-  for (int32_t i = 0; i < count; ++i) {
-    const int64_t begin = piece[i].offset / page * page, end = piece[i].offset + piece[i].bytes;
-    if (mprotect(r->memory + begin, (size_t)(end - begin), PROT_READ | PROT_WRITE) != 0)
-      return assay_fail(error, ASSAY_ERR_MEMORY, "no memory for a piece of a range");
-  }
-  return ASSAY_OK;
-}
-
-static void give_range(const trial *t, range *r) {
-  if (r->memory == NULL) return;
-  if (strcmp(t->device->name, device_name) == 0)
-    device_memory->release(r->memory);
-  else
-    (void)munmap(r->memory, (size_t)r->bytes);
-  r->memory = NULL;
-}
 
 /* ---- where blocks are ----------------------------------------------------------------------------------- */
 
 typedef struct far_pool {
   const image *img;
-  int32_t cache[CACHES]; /* arguments */
-  range memory[CACHES];  /* that of the second is empty where both share one */
-  int64_t low, high;     /* the first `low` blocks keep their places from 0 on; the others are behind block `high` */
-  unsigned char *after;  /* the arena after the call */
+  bool pool; /* its blocks move, not only rows */
+  far_rows rows;
+  int32_t cache[CACHES];    /* arguments */
+  far_range memory[CACHES]; /* that of the second is empty where both share one */
+  int64_t low, high;        /* the first `low` blocks keep their places from 0 on; the others are behind block `high` */
+  unsigned char *after;     /* the arena after the call */
 } far_pool;
 
 static int64_t far_block(const far_pool *p, int64_t near) {
@@ -101,20 +62,14 @@ static void choose_places(const trial *t, far_pool *p) {
 
 static assay_status take_ranges(const trial *t, far_pool *p, assay_error *error) {
   const int64_t blocks = p->img->pool_blocks;
+  if (!p->pool) return ASSAY_OK;
   for (int32_t c = 0; c < (is_shared(p->img, p) ? 1 : CACHES); ++c) {
     const int64_t bytes = block_bytes(p, c);
     const assay_piece piece[2] = {{0, p->low * bytes}, {far_block(p, p->low) * bytes, (blocks - p->low) * bytes}};
     const int32_t skip = p->low == 0;
     p->memory[c].bytes = (p->high + blocks) * bytes;
-    if (strcmp(t->device->name, device_name) != 0) {
-      const assay_status status = take_host(&p->memory[c], piece + skip, 2 - skip, error);
-      if (status != ASSAY_OK) return status;
-      continue;
-    }
-    void *memory = NULL;
-    const assay_status status = device_memory->alloc(p->memory[c].bytes, piece + skip, 2 - skip, &memory, error);
+    const assay_status status = far_take(t, &p->memory[c], piece + skip, 2 - skip, error);
     if (status != ASSAY_OK) return status;
-    p->memory[c].memory = memory;
   }
   return ASSAY_OK;
 }
@@ -163,9 +118,11 @@ static bool prepare(const trial *t, far_pool *p, device_call *on, case_result *r
   assay_error error = {""};
   int64_t workspace = 0;
   if (!device_place(t, img, 0, on, result)) return false;
-  if (!device_status(take_ranges(t, p, &error), "huge pool", false, &error, result)) return false;
-  for (int32_t c = 0; c < CACHES; ++c) {
-    const range *r = &p->memory[is_shared(img, p) ? 0 : c];
+  assay_status status = take_ranges(t, p, &error);
+  if (status == ASSAY_OK) status = far_rows_take(t, &p->rows, on, &error);
+  if (!device_status(status, "huge range", false, &error, result)) return false;
+  for (int32_t c = 0; c < CACHES && p->pool; ++c) {
+    const far_range *r = &p->memory[is_shared(img, p) ? 0 : c];
     const int64_t inside =
         img->bias[p->cache[c]] + img->first_block * block_bytes(p, c); /* without the number's part */
     on->arg[p->cache[c]].data = r->memory + inside;
@@ -177,14 +134,15 @@ static bool prepare(const trial *t, far_pool *p, device_call *on, case_result *r
 
 static bool run(const trial *t, far_pool *p, device_call *on, outputs *got, case_result *result) {
   const image *img = p->img;
-  const int32_t allocations = is_shared(img, p) ? 1 : CACHES;
+  const int32_t allocations = !p->pool ? 0 : is_shared(img, p) ? 1 : CACHES;
   assay_error error = {""};
   assay_status status = ASSAY_OK;
   if (!device_upload(t, img, on, result)) return false;
   memcpy(p->after, img->host, (size_t)img->arena_bytes);
   for (int32_t c = 0; c < allocations && status == ASSAY_OK; ++c)
     status = move_blocks(t, p, c, p->after, true, &error);
-  renumber(t, p, p->after);
+  if (p->pool) renumber(t, p, p->after);
+  if (status == ASSAY_OK) status = far_rows_up(t, &p->rows, &error);
   for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i) {
     const assay_content content = t->one->op->args[i].content;
     if (img->arg[i].data != NULL && (content == ASSAY_BLOCK_TABLE || content == ASSAY_SLOTS))
@@ -192,26 +150,31 @@ static bool run(const trial *t, far_pool *p, device_call *on, outputs *got, case
   }
   if (status == ASSAY_OK) status = t->device->synchronize(&error);
   if (!device_status(status, "upload", true, &error, result)) return false;
-  if (!laws_launch(t, on, t->one->seed, "launch over a huge pool", result)) return false;
+  if (!laws_launch(t, on, t->one->seed, "launch over a huge range", result)) return false;
   status = t->device->synchronize(&error);
   for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i) {
     const span s = img->extent[i];
-    const bool cache = i == p->cache[0] || i == p->cache[1];
-    if (img->arg[i].data != NULL && t->one->op->args[i].role != ASSAY_IN && !cache)
+    const bool moved = far_rows_has(&p->rows, i) || (p->pool && (i == p->cache[0] || i == p->cache[1]));
+    if (img->arg[i].data != NULL && t->one->op->args[i].role != ASSAY_IN && !moved)
       status = t->device->download(p->after + s.offset, on->arg[i].data, s.bytes, &error);
   }
   for (int32_t c = 0; c < allocations && status == ASSAY_OK; ++c)
     status = move_blocks(t, p, c, p->after, false, &error);
+  if (status == ASSAY_OK) status = far_rows_down(t, &p->rows, &error);
   if (status == ASSAY_OK) status = t->device->synchronize(&error);
-  if (!device_status(status, "over a huge pool", true, &error, result)) return false;
+  if (!device_status(status, "over a huge range", true, &error, result)) return false;
+  if (!far_rows_look(t, &p->rows, p->after, result)) return false;
   outputs_gather(t, img, p->after, got);
   return outputs_rest(t, img, p->after, result);
 }
 
+/* A plain operator may take another way where rows lie apart. */
 static bool same(const trial *t, const outputs *plain, const outputs *got, case_result *result) {
-  static const char changed[] = "when its blocks lie at both ends of a huge pool";
+  const bool paged = t->one->op->form == ASSAY_PAGED;
+  const char *changed =
+      paged ? "when blocks and rows lie at both ends of huge ranges" : "when rows lie more than 2^31 elements apart";
   finding found;
-  if (t->variant->contract.renumbering) return judge_same(t, plain, got, "far", changed, result);
+  if (paged && t->variant->contract.renumbering) return judge_same(t, plain, got, "far", changed, result);
   values_judge(t, got, &found);
   if (found.wrong) judge_verdict(result, VERDICT_FAIL, "far", "%s; %s", found.message, changed);
   return !found.wrong;
@@ -222,8 +185,10 @@ bool far_check(const trial *t, const outputs *plain, case_result *result) {
   device_call on;
   outputs got = {{NULL}};
   bool good = true;
-  if (!find_caches(t, &p)) return true;
-  choose_places(t, &p);
+  p.pool = find_caches(t, &p);
+  far_rows_choose(t, logical_hash(t->one, STREAM_FAR) >> 1, &p.rows);
+  if (!p.pool && p.rows.count == 0) return true;
+  if (p.pool) choose_places(t, &p);
   p.after = malloc((size_t)t->first.arena_bytes);
   good = p.after != NULL && outputs_make(t, &got);
   if (!good) judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");
@@ -234,7 +199,8 @@ bool far_check(const trial *t, const outputs *plain, case_result *result) {
     good = result->verdict == VERDICT_PASS;
   }
   for (int32_t c = 0; c < CACHES; ++c)
-    give_range(t, &p.memory[c]);
+    far_give(t, &p.memory[c]);
+  far_rows_give(t, &p.rows);
   free(p.after);
   outputs_free(&got);
   return good;

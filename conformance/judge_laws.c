@@ -13,7 +13,8 @@ enum {
   SHARE_STREAMS = 8,
   SHARE_BUSY = 8,
   SHARE_ALONE = 2,
-  SHARE_FAR = 8
+  SHARE_FAR = 8,
+  FAR_PAD = 4096 /* all cases whose rows are so far apart */
 };
 
 static bool is_asked(const trial *t, uint64_t law, uint64_t share) {
@@ -35,7 +36,7 @@ bool laws_further(const trial *t, const outputs *plain, case_result *result) {
   if (graph && is_asked(t, 1, SHARE_GRAPH) && !graph_check(t, plain, result)) return false;
   if (workspace && is_asked(t, 2, SHARE_WORKSPACE) && !workspace_check(t, plain, result)) return false;
   if (is_asked(t, 5, SHARE_ALONE) && !alone_check(t, plain, result)) return false;
-  if (is_asked(t, 6, SHARE_FAR) && !far_check(t, plain, result)) return false;
+  if ((is_asked(t, 6, SHARE_FAR) || t->one->q_pad >= FAR_PAD) && !far_check(t, plain, result)) return false;
   if (streams && is_asked(t, 3, SHARE_STREAMS) && !streams_check(t, plain, result)) return false;
   return !(streams && is_asked(t, 4, SHARE_BUSY)) || busy_check(t, plain, result);
 }

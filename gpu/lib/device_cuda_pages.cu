@@ -17,7 +17,7 @@ struct Mapped {
 };
 
 /* A reservation with several mapped pieces, everything between them unmapped. */
-constexpr int max_mapped = 8;
+constexpr int max_mapped = ASSAY_SPARSE_PIECES;
 struct Range {
   CUdeviceptr reserved, memory;
   size_t reserved_bytes;

@@ -1,5 +1,6 @@
 /* sparse.h: a range of addresses of which only a few pieces are memory; an access beside them faults. What a pool of
- * cache blocks looks like whose numbers are far apart. For devices whose memory is not the host's. */
+ * cache blocks looks like whose numbers are far apart, or rows with a huge stride. For devices whose memory is not the
+ * host's. */
 #ifndef ASSAY_SPARSE_H
 #define ASSAY_SPARSE_H
 
@@ -8,6 +9,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* So many pieces a range may have, at most. */
+#define ASSAY_SPARSE_PIECES 16
 
 typedef struct assay_sparse {
   /* `bytes` addresses from *memory on; those of the pieces, which do not overlap, are mapped, rounded outwards to whole
