@@ -140,8 +140,12 @@ static bool shares_nothing(const assay_case *one) {
 
 static void put_list(line *to, const char *name, const int32_t *list, int32_t count) {
   put(to, " %s=", name);
-  for (int32_t i = 0; i < count; ++i)
+  for (int32_t i = 0, run = 1; i < count; i += run) {
+    for (run = 1; count > CASE_LISTED && i + run < count && list[i + run] == list[i];)
+      ++run;
     put(to, "%s%" PRId32, i > 0 ? "," : "", list[i]);
+    if (run > 1) put(to, "*%" PRId32, run);
+  }
 }
 
 static void put_share(line *to, const assay_case *one) {
@@ -240,31 +244,53 @@ static assay_status split_words(char *text, const assay_op *op, words *found, as
   return ASSAY_OK;
 }
 
-static int32_t count_items(const char *text) {
-  int32_t count = 1;
-  for (; *text != '\0'; ++text)
-    count += *text == ',';
+/* "V" stands for one value, "V*N" for N of them; 0: N is no number from 1 on. The asterisk is cut off. */
+static int32_t run_of(char *item) {
+  char *star = strchr(item, '*'), *end = NULL;
+  if (star == NULL) return 1;
+  const bool digit = star[1] >= '1' && star[1] <= '9';
+  const long count = digit ? strtol(star + 1, &end, 10) : 0;
+  *star = '\0';
+  return digit && *end == '\0' && count <= CASE_MAX_BATCH ? (int32_t)count : 0;
+}
+
+/* Cuts the next piece off a list; false behind the last. */
+static bool next_item(const char **text, char *item, size_t size, int32_t *run) {
+  if (*text == NULL) return false;
+  const size_t n = strcspn(*text, ",");
+  (void)snprintf(item, size, "%.*s", (int)(n < size ? n : size - 1), *text);
+  *run = run_of(item);
+  *text = (*text)[n] == ',' ? *text + n + 1 : NULL;
+  return true;
+}
+
+static int64_t count_items(const char *text) {
+  char item[48];
+  int64_t count = 0;
+  for (int32_t run = 0; next_item(&text, item, sizeof item, &run);)
+    count += run > 0 ? run : 1;
   return count;
 }
 
 /* Calls take(item) for every piece between commas. */
 static assay_status parse_list(const case_key *key, const char *text, int32_t expected, int32_t **first,
                                int32_t **second, assay_error *error) {
-  const int32_t count = count_items(text);
-  char allowed[128];
+  const int64_t count = count_items(text);
+  char allowed[128], item[48];
   key_allowed(key, false, allowed, sizeof allowed);
   if (count > CASE_MAX_BATCH || (expected >= 0 && count != expected))
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %d values, allowed %s%d (one for each request)", key->name,
-                      count, expected >= 0 ? "" : "1 to ", expected >= 0 ? expected : CASE_MAX_BATCH);
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %" PRId64 " values, allowed %s%d (one for each request)",
+                      key->name, count, expected >= 0 ? "" : "1 to ", expected >= 0 ? expected : CASE_MAX_BATCH);
   *first = calloc((size_t)count, sizeof **first);
   if (second != NULL) *second = calloc((size_t)count, sizeof **second);
   if (*first == NULL || (second != NULL && *second == NULL))
-    return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory for %d requests", key->name, count);
-  for (int32_t i = 0; i < count; ++i) {
-    char item[48];
-    const size_t n = strcspn(text, ",");
-    (void)snprintf(item, sizeof item, "%.*s", (int)(n < sizeof item ? n : sizeof item - 1), text);
-    text += n + (text[n] == ',');
+    return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory for %" PRId64 " requests", key->name, count);
+  int64_t i = 0;
+  for (int32_t run = 0; next_item(&text, item, sizeof item, &run); i += run) {
+    if (run == 0)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "%s: found a bad count behind %.20s*, allowed VALUE*COUNT with a COUNT from 1 to %d", key->name,
+                        item, CASE_MAX_BATCH);
     if (second == NULL) {
       double value = 0;
       const assay_status status = key_from_text(key, item, false, &value, error);
@@ -272,6 +298,10 @@ static assay_status parse_list(const case_key *key, const char *text, int32_t ex
       (*first)[i] = (int32_t)value;
     } else if (case_share_from_text(item, &(*first)[i], &(*second)[i], error) != ASSAY_OK) {
       return ASSAY_ERR_INPUT;
+    }
+    for (int32_t k = 1; k < run; ++k) {
+      (*first)[i + k] = (*first)[i];
+      if (second != NULL) (*second)[i + k] = (*second)[i];
     }
   }
   return ASSAY_OK;
@@ -322,7 +352,7 @@ static assay_status set_word(assay_case *one, const case_key *key, const char *t
   case KEY_LENGTHS:
     if (key->at == offsetof(assay_case, kv_len)) {
       status = parse_list(key, text, -1, &one->kv_len, NULL, error);
-      one->batch = count_items(text);
+      one->batch = (int32_t)count_items(text);
       return status;
     }
     return parse_list(key, text, one->batch, &one->new_len, NULL, error);

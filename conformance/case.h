@@ -5,7 +5,8 @@
 #include "assay/op.h"
 #include "assay/variant.h"
 
-enum { CASE_MAX_BATCH = 1024, CASE_MAX_LINE = 32768 };
+/* LISTED: lists of more values are written in runs, "1*70000", and must fit the line so. */
+enum { CASE_MAX_BATCH = 1 << 17, CASE_LISTED = 1024, CASE_MAX_LINE = 32768 };
 
 typedef enum case_section { SECTION_CHECK, SECTION_EDGE, SECTION_REFUSE, SECTION_BENCH } case_section;
 typedef enum case_tier { TIER_EXACT, TIER_CALIBRATED } case_tier;

@@ -35,8 +35,15 @@ static int compare_rows(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of `rows` rows: first and last of every request (plain: of the case), then those whose last key is next to an edge of
- * a split, then any. */
+static void take_row(int64_t row, unsigned char *taken, int64_t *index, int64_t *count) {
+  if (taken[row]) return;
+  taken[row] = 1;
+  index[(*count)++] = row;
+}
+
+/* Of `rows` rows: the last and the first of all, first and last of requests, then those whose last key is next to an
+ * edge of a split; a quarter, and what is left, at random: where there are very many requests, those behind the first
+ * few have rows among them, too. */
 static bool choose_rows(trial *t) {
   const logical *l = t->first.logical;
   const int64_t N = t->first.rows, wanted = t->one->rows;
@@ -49,24 +56,19 @@ static bool choose_rows(trial *t) {
     free(taken);
     return false;
   }
+  take_row(N - 1, taken, index, &count);
+  if (wanted > 1) take_row(0, taken, index, &count);
   for (int pass = 0; pass < 2; ++pass)
-    for (int64_t row = 0; row < N && count < wanted; ++row) {
+    for (int64_t row = 0; row < N && count < wanted - wanted / 4; ++row) {
       const int64_t request = t->first.request_of_row[row], n = t->first.position_of_row[row];
       const int64_t last = (int64_t)l->length[request] - l->fresh[request] + n;
       const bool last_row = t->one->op->form == ASSAY_PLAIN ? row == N - 1 : n == l->fresh[request] - 1;
       const bool ends = n == 0 || last_row, edge = last % 256 == 0 || last % 256 == 255;
-      if ((pass == 0 ? ends : edge) && !taken[row]) {
-        taken[row] = 1;
-        index[count++] = row;
-      }
+      if (pass == 0 ? ends : edge) take_row(row, taken, index, &count);
     }
   assay_rng rng = {t->one->seed, STREAM_ROWS, 0};
-  while (count < wanted) {
-    const int64_t row = assay_rng_range(&rng, 0, N - 1);
-    if (taken[row]) continue;
-    taken[row] = 1;
-    index[count++] = row;
-  }
+  while (count < wanted)
+    take_row(assay_rng_range(&rng, 0, N - 1), taken, index, &count);
   free(taken);
   qsort(index, (size_t)count, sizeof *index, compare_rows);
   t->row_index = index;

@@ -48,9 +48,8 @@ static assay_status take_values(const form_context *c, yaml_node list, assay_err
   const int32_t count = yaml_count(list);
   const bool pairs = c->key->kind == KEY_SHARE;
   if (yaml_kind(list) != NODE_LIST) return yaml_fail(list, error, "%s: found no list, allowed a list", c->key->name);
-  if (count < 1 || count > CASE_MAX_BATCH)
-    return yaml_fail(list, error, "%s: found a list of %d, allowed 1 to %d values", c->key->name, count,
-                     CASE_MAX_BATCH);
+  if (count < 1 || count > CASE_LISTED)
+    return yaml_fail(list, error, "%s: found a list of %d, allowed 1 to %d values", c->key->name, count, CASE_LISTED);
   free(c->made->value);
   c->made->value = calloc((size_t)count * 2, sizeof *c->made->value);
   if (c->made->value == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", c->key->name);

@@ -195,7 +195,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"B", 1, 65536, 4, 1, "rows"},
+    {"B", 1, 1 << 20, 4, 1, "rows"},
     {"V", 1, 1 << 20, 256, 1, "ids"},
     {"P", 1, 1 << 20, 8, 1, "places for prompt tokens"},
     {"O", 1, 1 << 20, 8, 1, "places for output tokens"},

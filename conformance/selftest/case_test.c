@@ -110,17 +110,17 @@ Test(descriptor, parse_of_print_is_the_case) {
     }
 }
 
-Test(descriptor, of_the_largest_batch_fits) {
+Test(descriptor, of_the_longest_lists_fits) {
   static char text[CASE_MAX_LINE];
   assay_error error = {""};
   assay_case one, back;
   case_init(&one, suite_fixture_op("gate_attention"));
   one.mode = MODE_CHUNKED;
-  one.batch = CASE_MAX_BATCH;
-  one.kv_len = list_of(CASE_MAX_BATCH, 1000000);
-  one.new_len = list_of(CASE_MAX_BATCH, 100000);
-  one.share_with = list_of(CASE_MAX_BATCH, 0);
-  one.share_tokens = list_of(CASE_MAX_BATCH, 16 * 50000);
+  one.batch = CASE_LISTED;
+  one.kv_len = list_of(CASE_LISTED, 1000000);
+  one.new_len = list_of(CASE_LISTED, 100000);
+  one.share_with = list_of(CASE_LISTED, 0);
+  one.share_tokens = list_of(CASE_LISTED, 16 * 50000);
   one.share_with[0] = -1;
   one.share_tokens[0] = 0;
   cr_assert(case_print(&one, text, sizeof text, &error) == ASSAY_OK, "%s", error.text);
@@ -129,6 +129,32 @@ Test(descriptor, of_the_largest_batch_fits) {
   cr_assert(case_print(&one, text, 100, &error) == ASSAY_ERR_INPUT);
   cr_assert(strlen(text) < 100);
   case_free(&one);
+  case_free(&back);
+}
+
+/* More requests than can be listed: runs of equal lengths. */
+Test(descriptor, of_the_largest_batch_is_in_runs) {
+  static char text[CASE_MAX_LINE], again[CASE_MAX_LINE];
+  assay_error error = {""};
+  assay_case one, back;
+  case_init(&one, suite_fixture_op("gate_attention"));
+  one.mode = MODE_DECODE;
+  one.batch = CASE_MAX_BATCH;
+  one.kv_len = list_of(CASE_MAX_BATCH, 1);
+  one.new_len = list_of(CASE_MAX_BATCH, 1);
+  one.share_with = list_of(CASE_MAX_BATCH, -1);
+  one.share_tokens = list_of(CASE_MAX_BATCH, 0);
+  one.kv_len[70000] = 7;
+  cr_assert(case_print(&one, text, sizeof text, &error) == ASSAY_OK, "%s", error.text);
+  cr_expect(strstr(text, " kv_len=1*70000,7,1*61071") != NULL, "%s", text);
+  cr_assert(case_parse(text, &back, &error) == ASSAY_OK, "%s", error.text);
+  cr_assert(suite_fixture_same(&one, &back));
+  cr_assert(case_print(&back, again, sizeof again, &error) == ASSAY_OK);
+  cr_expect(strcmp(text, again) == 0);
+  case_free(&one);
+  case_free(&back);
+  cr_assert(case_parse("gate_attention kv_len=2*3,5 seed=1", &back, &error) == ASSAY_OK, "%s", error.text);
+  cr_expect(back.batch == 4 && back.kv_len[2] == 2 && back.kv_len[3] == 5);
   case_free(&back);
 }
 
@@ -182,6 +208,11 @@ static const bad_line bad_lines[] = {
     {"gate_attention kv_len=3 widnow=3", "widnow: unknown key (nearest: window), allowed are suite, section, name,"},
     {"gate_attention kv_len=3 softcap=3", "softcap: unknown key, allowed are"},
     {"softmax_attention kv_len=3 sigma=1", "sigma: unknown key"},
+    {"gate_attention kv_len=3*0",
+     "kv_len: found a bad count behind 3*, allowed VALUE*COUNT with a COUNT from 1 to 131072"},
+    {"gate_attention kv_len=3*2x", "kv_len: found a bad count behind 3*, allowed VALUE*COUNT"},
+    {"gate_attention kv_len=3*", "kv_len: found a bad count behind 3*, allowed VALUE*COUNT"},
+    {"gate_attention kv_len=3*131072,1", "kv_len: found 131073 values, allowed 1 to 131072"},
     {"gate_attention kv_len=3 D=twelve", "D: found 'twelve', allowed 8 to 256, multiples of 8"},
     {"gate_attention kv_len=3 D=12", "D: found '12', allowed 8 to 256, multiples of 8"},
     {"gate_attention kv_len=3 D=264", "D: found '264', allowed 8 to 256, multiples of 8"},

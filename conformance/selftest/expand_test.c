@@ -74,7 +74,7 @@ static const bad_suite bad_suites[] = {
     {ITEM "    cases: \"3\"\n", ":5:12: cases: found the text \"3\", allowed 1 to 100000"},
     {ITEM "    devices: [simt, gpu]\n", ":5:21: devices: found 'gpu', allowed simt, cuda"},
     {ITEM "    devices: []\n", ":5:14: devices: found none, allowed simt, cuda"},
-    {ITEM "    batch: 2000\n", ":5:12: batch: found '2000', allowed 1 to 1024"},
+    {ITEM "    batch: 200000\n", ":5:12: batch: found '200000', allowed 1 to 131072"},
     {ITEM "    G: 2\n    H: 4\n", ":5:8: G: found beside H, allowed one of them"},
     {ITEM "    G: 100\n    H_kv: 4\n", ":5:8: H: found '400', allowed 1 to 256"},
     {ITEM "    H: 6\n    H_kv: 4\n", ":3:5: H: found 6, allowed multiples of H_kv = 4"},

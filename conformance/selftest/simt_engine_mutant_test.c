@@ -155,4 +155,68 @@ Test(engine_mutants, forces_that_are_not_followed_show) {
   engine_mutant = ENGINE_NO_MISTAKE;
   assay_model_weights_free(&weights);
 }
+
+/* ---- what the host waits for ---- */
+
+enum { WATCHED = 6 }; /* fewer than ENGINE_RING: nobody has to take tokens */
+
+/* Decode steps of three requests, all lanes as late as they may be: is there a step in which the host stood still for
+ * anything but the inputs of the step before the last? */
+static bool a_step_waits(const assay_engine_options *options, const assay_model_config *config,
+                         const assay_model_weights *weights) {
+  const assay_device_flow *flow = assay_device_find("simt")->flow;
+  assay_engine *e = NULL;
+  assay_engine_part part[3];
+  int64_t hit = 0;
+  bool waits = false;
+  cr_assert_eq(assay_engine_open(config, weights, options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int i = 0; i < 3; ++i) {
+    int32_t prompt[8];
+    const assay_engine_sampling sampling = {0, 1, 0, 0, 5, (uint64_t)i};
+    assay_model_prompt(config, 11, i, 8, prompt);
+    part[i].tokens = 8;
+    part[i].forced = NULL;
+    cr_assert_eq(assay_engine_request(e, prompt, 8, &sampling, &part[i].request, &hit, &test_error), ASSAY_OK);
+  }
+  cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int i = 0; i < 3; ++i)
+    part[i].tokens = 1;
+  for (int step = 0; step < 4; ++step) /* what is made once, is made now */
+    cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_engine_wait(e, &test_error), ASSAY_OK);
+  flow->lag(OWN_LAGS | UP_LAGS | DOWN_LAGS);
+  for (int step = 0; step < WATCHED; ++step) {
+    assay_device_waits before, after;
+    flow->waits(&before);
+    cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
+    flow->waits(&after);
+    waits = waits || after.synchronized != before.synchronized || after.copied != before.copied ||
+            after.allocated != before.allocated || after.marks - before.marks > (step >= 2);
+  }
+  assay_engine_close(e);
+  flow->lag(0);
+  return waits;
+}
+
+Test(engine_mutants, a_decode_step_waits_for_nothing) {
+  static const int waiting[] = {ENGINE_WAITS_FOR_DEVICE, ENGINE_WAITS_FOR_TOKENS, ENGINE_READS_BACK};
+  assay_engine_options options = {
+      .device = "simt", .num_blocks = 64, .max_batch = 4, .max_tokens = 64, .max_length = 120};
+  const assay_model_config config = scenario_model(1);
+  assay_model_weights weights;
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
+  for (int eager = 0; eager < 2; ++eager) {
+    options.eager = eager != 0;
+    engine_mutant = ENGINE_NO_MISTAKE;
+    cr_expect(!a_step_waits(&options, &config, &weights), "eager %d", eager);
+    for (size_t i = 0; i < sizeof waiting / sizeof *waiting; ++i) {
+      engine_mutant = waiting[i];
+      cr_expect(a_step_waits(&options, &config, &weights), "eager %d: not seen: mistake %d", eager, waiting[i]);
+    }
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+  assay_model_weights_free(&weights);
+}
 #endif

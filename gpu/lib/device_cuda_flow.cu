@@ -72,6 +72,6 @@ static assay_status flow_reached(int32_t number, bool wait, bool *reached, assay
 
 static void flow_lag(uint32_t) {}
 
-const assay_device_flow flow = {graph_replay, flow_copy, flow_mark, flow_after, flow_reached, flow_lag};
+const assay_device_flow flow = {graph_replay, flow_copy, flow_mark, flow_after, flow_reached, flow_lag, nullptr};
 
 } // namespace assay_cuda_host

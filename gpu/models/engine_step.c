@@ -393,7 +393,7 @@ static engine_bucket *bucket_again(assay_engine *e, const step_plan *p) {
 
 assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, int64_t count, assay_error *error) {
   step_plan p = {.part = part, .parts = count};
-  TRY(engine_collect(e, false, error));
+  TRY(engine_collect(e, MISTAKE(ENGINE_WAITS_FOR_TOKENS), error));
   TRY(make_plan(e, &p, error));
   while (e->stats.steps - e->collected >= ENGINE_RING)
     TRY(engine_collect(e, true, error));
@@ -405,6 +405,8 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   TRY(have_blocks(e, &p, error));
   e->broken = run_step(e, &p, error);
   if (e->broken != ASSAY_OK) return e->broken;
+  if (MISTAKE(ENGINE_WAITS_FOR_DEVICE)) TRY(e->device->synchronize(error));
+  if (MISTAKE(ENGINE_READS_BACK)) TRY(e->device->download(e->m->host, e->status, (int64_t)sizeof *e->status, error));
   ++e->stats.steps;
   e->stats.rows += p.N;
   e->stats.pad_rows += p.bucket != NULL ? p.bucket->rows - p.parts : 0;

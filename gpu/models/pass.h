@@ -38,8 +38,11 @@ enum {
   ENGINE_RESIDUAL_AFTER_NORM,
   ENGINE_TAIL_SEES_ALL,
   ENGINE_TAIL_OF_FIRST,
-  ENGINE_LIST_OF_ONE,     /* the second forced variant is never looked at */
-  ENGINE_FORCE_FORGOTTEN, /* nobody asks whether what was forced was taken */
+  ENGINE_LIST_OF_ONE,      /* the second forced variant is never looked at */
+  ENGINE_FORCE_FORGOTTEN,  /* nobody asks whether what was forced was taken */
+  ENGINE_WAITS_FOR_DEVICE, /* each step waits until the device has nothing to do */
+  ENGINE_WAITS_FOR_TOKENS, /* each step waits for the tokens of the one before */
+  ENGINE_READS_BACK,       /* each step fetches something */
   ENGINE_MISTAKES
 };
 #define MISTAKE(which) (ASSAY_ENGINE_MUTANT == (which))

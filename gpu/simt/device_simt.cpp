@@ -46,6 +46,7 @@ static assay_status describe(assay_device_info *info, assay_error *) {
 
 static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
   *memory = nullptr;
+  ++assay_simt_host::waits.allocated;
   if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "simt: alloc of %lld bytes", static_cast<long long>(bytes));
   /* Exactly `bytes`, so that AddressSanitizer sees the first byte behind. */
   if (posix_memalign(memory, 256, static_cast<size_t>(bytes > 0 ? bytes : 1)) == 0) return ASSAY_OK;
@@ -67,7 +68,13 @@ static assay_status copy(void *to, const void *from, int64_t bytes, assay_error 
   return ASSAY_OK;
 }
 
+static assay_status download(void *to, const void *from, int64_t bytes, assay_error *error) {
+  ++assay_simt_host::waits.copied;
+  return copy(to, from, bytes, error);
+}
+
 static assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {
+  ++assay_simt_host::waits.copied;
   if (!assay_simt_host::launch_is_late()) return copy(to, from, bytes, error);
   /* Behind a launch that was put off; before it there may be other uploads. */
   const assay_status status = assay_simt_host::launch_settle(error);
@@ -80,6 +87,7 @@ static void *get_stream() {
 }
 
 static assay_status synchronize(assay_error *error) {
+  ++assay_simt_host::waits.synchronized;
   const assay_status status = assay_simt_host::flow_drain_own(error);
   return status == ASSAY_OK ? assay_simt_host::launch_flush(error) : status;
 }
@@ -92,7 +100,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .alloc = allocate,
                                       .release = release,
                                       .upload = upload,
-                                      .download = copy,
+                                      .download = download,
                                       .stream = get_stream,
                                       .synchronize = synchronize,
                                       .schedule = assay_simt_schedule,

@@ -33,6 +33,7 @@ struct Mark {
 static Queue queue[ASSAY_LANES];
 static Mark marks[ASSAY_MARKS];
 static uint32_t lagging; /* bits of lanes */
+assay_device_waits waits;
 
 static assay_status run_to(int32_t number, int64_t place, assay_error *error);
 
@@ -122,6 +123,7 @@ static assay_status flow_after(assay_lane lane, int32_t number, assay_error *err
 }
 
 static assay_status flow_reached(int32_t number, bool wait, bool *reached, assay_error *error) {
+  if (wait && marks[number].reached < marks[number].set) ++waits.marks;
   const assay_status status = wait ? run_to(number, marks[number].set, error) : ASSAY_OK;
   *reached = marks[number].reached >= marks[number].set;
   return status;
@@ -132,6 +134,10 @@ static void flow_lag(uint32_t lanes) {
   lagging = lanes;
 }
 
-const assay_device_flow flow = {flow_replay, flow_copy, flow_mark, flow_after, flow_reached, flow_lag};
+static void flow_waits(assay_device_waits *count) {
+  *count = waits;
+}
+
+const assay_device_flow flow = {flow_replay, flow_copy, flow_mark, flow_after, flow_reached, flow_lag, flow_waits};
 
 } /* namespace assay_simt_host */

@@ -307,6 +307,7 @@ void graph_release(void *graph);
 
 /* flow.cpp. drain_own: what is queued in the device's own stream has run, and what that waits for; drain: all lanes. */
 extern const assay_device_flow flow;
+extern assay_device_waits waits;
 assay_status flow_drain_own(assay_error *error);
 assay_status flow_drain(assay_error *error);
 

@@ -54,6 +54,12 @@ typedef struct assay_device_timing {
 typedef enum assay_lane { ASSAY_LANE_OWN, ASSAY_LANE_UP, ASSAY_LANE_DOWN, ASSAY_LANES } assay_lane;
 #define ASSAY_MARKS 32
 
+/* What the host has stood still for, since the process began: waits for the whole device or its stream, copies that may
+ * be blocking, memory taken, and marks that were not reached yet. */
+typedef struct assay_device_waits {
+  int64_t synchronized, copied, allocated, marks;
+} assay_device_waits;
+
 /* Host memory here is alloc_host's and in use until a mark behind the copy is reached. */
 typedef struct assay_device_flow {
   assay_status (*replay)(void *graph, assay_error *error); /* in stream() */
@@ -66,6 +72,7 @@ typedef struct assay_device_flow {
   assay_status (*reached)(int32_t number, bool wait, bool *reached, assay_error *error);
   /* simt: lanes (bit 1 << lane) whose work is done as late as order allows, all other work as early; cuda: nothing. */
   void (*lag)(uint32_t lanes);
+  void (*waits)(assay_device_waits *count); /* simt; NULL: nobody counts */
 } assay_device_flow;
 
 /* One per process and device; open() before anything else. alloc gives 256-byte aligned memory.
