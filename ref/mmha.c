@@ -417,12 +417,16 @@ static void turn_back(const assay_fill *fill, int64_t position, int64_t head, bo
     value[d] -= x[d];
 }
 
-/* The position at which `content` is a new token; -1: it is in the cache, as it attends. */
+/* The position at which `content` is a new token; -1: it is in the cache, as it attends. The search begins where the
+ * last one ended: tokens are asked for in the order of requests. */
 static int64_t new_position(const assay_fill *fill, int64_t content) {
+  static _Thread_local int64_t begin;
   const int64_t B = fill->call->arg[ARG_KV_LEN].shape[0];
-  for (int64_t i = 0; i < B; ++i) {
-    const int64_t last = fill->kv_length(fill->context, i) - 1;
-    if (last >= 0 && fill->content(fill->context, i, last) == content) return last;
+  for (int64_t n = 0; n < B; ++n) {
+    const int64_t i = (begin + n) % B, last = fill->kv_length(fill->context, i) - 1;
+    if (last < 0 || fill->content(fill->context, i, last) != content) continue;
+    begin = i;
+    return last;
   }
   return -1;
 }
