@@ -157,6 +157,9 @@ Test(simt_stream_plan, speeds) {
   cr_expect_eq(speed(64, 752, 2).block_ns, 0.0f, "and one block less: nothing to count for");
   cr_expect_gt(speed(40, 1024, 2).block_ns, 0.0f, "of two splits with four warps");
   cr_expect_eq(speed(40, 1008, 2).block_ns, 0.0f);
+  const int64_t most = INT32_MAX / (64 * rows_of(64, 16).H_kv); /* blocks a row that 32 bits count */
+  cr_expect_gt(speed(64, 16 * most, 2).block_ns, 0.0f);
+  cr_expect_eq(speed(64, 16 * most + 1, 2).block_ns, 0.0f);
 }
 
 Test(simt_stream_plan, who_keeps_a_pace) {

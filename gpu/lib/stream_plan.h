@@ -118,17 +118,29 @@ struct stream_speed {
   float block_ns, round_ns;
 };
 
+constexpr double stream_rate = 4550.0; /* bytes a ns, of an H200; what reads more slowly holds nobody */
+constexpr int64_t stream_widest = 128; /* channels of the widest head that is streamed */
+
+/* Blocks are counted in 32 bits, and stream_pace::hold() has a launch's pace in 32 bits of ns: the longest, of so many
+ * blocks of 16-bit keys and values. */
+static_assert(static_cast<double>(stream_pace::behind) * INT32_MAX *
+                      (2 * stream_keys * stream_widest * 2 / stream_rate) <
+                  4294967296.0,
+              "a pace must fit 32 bits of ns");
+
 /* If all thread blocks are under way together, since those that come later would have the pace of the first, and the
- * tables hold rounds enough for one. A multiprocessor that has whole rows reads 40 bytes a ns at most while others read
- * too; of rows that clusters share it was 45. element: bytes of one of the cache. */
+ * tables hold rounds enough for one, and no more blocks than 32 bits count. A multiprocessor that has whole rows reads
+ * 40 bytes a ns at most while others read too; of rows that clusters share it was 45. element: bytes of one of the
+ * cache. */
 inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element) {
-  constexpr double rate = 4550.0, of_one = 40.0; /* bytes a ns, of an H200; what reads more slowly holds nobody */
+  constexpr double of_one = 40.0;
   const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
   if (blocks < stream_pace::few * shape.splits * shape.warps) return {0.0f, 0.0f};
   if (a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
+  if (a.N * a.H_kv * blocks > INT32_MAX) return {0.0f, 0.0f};
   const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
   const double round = shape.splits > 1 ? 0.0 : static_cast<double>(shape.places * shape.warps) * bytes / of_one;
-  return {static_cast<float>(bytes / rate), static_cast<float>(round)};
+  return {static_cast<float>(bytes / stream_rate), static_cast<float>(round)};
 }
 
 inline launch_extent stream_grid(const attention_params &a, const stream_shape &shape) {
