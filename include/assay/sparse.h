@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* So many pieces a range may have, at most. */
-#define ASSAY_SPARSE_PIECES 16
+#define ASSAY_SPARSE_PIECES 8
 
 typedef struct assay_sparse {
   /* `bytes` addresses from *memory on; those of the pieces, which do not overlap, are mapped, rounded outwards to whole
