@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ASSAY_MAX_ARGS = 24, ASSAY_MAX_PARAMS = 24, ASSAY_MAX_DIMS = 16, ASSAY_MAX_OUTPUTS = 4 };
+enum { ASSAY_MAX_ARGS = 24, ASSAY_MAX_PARAMS = 24, ASSAY_MAX_DIMS = 16, ASSAY_MAX_OUTPUTS = 5 };
 
 typedef struct assay_op assay_op;
 
