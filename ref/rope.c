@@ -210,7 +210,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "position_one_off,row_for_position,other_style,turned_back,last_pair_copied,rest_dropped,k_not_rotated,"
               "angle_of_pair_0",
     .kappa_element = 3.2,

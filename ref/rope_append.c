@@ -422,6 +422,7 @@ static const assay_op op = {
               "rest_dropped,rows_exchanged,v_is_k,scale_lost,head_scale_lost,k_not_rounded",
     .kappa_element = 3.2,
     .takes_special = true,
+    .parts = "rope,kv_append",
     .confirmed_by = "rotation by complex numbers, a search over all codes; rope, then kv_append",
     .check = check,
     .reference = reference,

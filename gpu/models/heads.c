@@ -1,7 +1,7 @@
 /* heads.c: what happens to heads: normalised and rotated where they lie in the fused rows, cached, attended over. */
 #include "gpu/models/pass.h"
 
-static const assay_tensor absent = {.data = NULL};
+static const assay_tensor no_tensor = {.data = NULL};
 
 typedef struct heads {
   assay_tensor q, k, v;
@@ -25,7 +25,7 @@ static assay_tensor pool_of(const pass *m, const assay_tensor *pool) {
 }
 
 static assay_tensor scale_of(const pass *m, const char *name) {
-  return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : absent;
+  return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : no_tensor;
 }
 
 static assay_tensor first_of(const assay_tensor *vector, int64_t count) {
@@ -80,6 +80,43 @@ static void rotate(pass *m, const heads *at) {
   const pass_param style[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {NULL, 0}};
   m->stage = "attn.rope";
   pass_call(m, "rope", args, style);
+}
+
+/* The rotated keys [N, H_kv D], for who wants to see them: where the result of attention is going to be. */
+static assay_tensor seen_keys(const pass *m, const heads *at) {
+  const int64_t width = at->k.shape[1] * at->k.shape[2];
+  if (!pass_wants(m, "attn.k")) return no_tensor;
+  return (assay_tensor){
+      .data = m->out.data, .dtype = at->k.dtype, .rank = 2, .shape = {at->k.shape[0], width}, .stride = {width, 1}};
+}
+
+/* Both in one call, where the form is on and a variant takes it: the keys among the fused rows stay as they are; keys:
+ * those that are rotated, without data: nobody wants them. False: nothing happened. */
+static bool rotate_and_append(pass *m, const heads *at, assay_tensor *keys) {
+  *keys = seen_keys(m, at);
+  const assay_tensor k_out = {.data = keys->data,
+                              .dtype = at->k.dtype,
+                              .rank = 3,
+                              .shape = {at->k.shape[0], at->k.shape[1], at->k.shape[2]},
+                              .stride = {keys->stride[0], at->k.shape[2], 1}};
+  const pass_arg args[] = {{"q", at->q},
+                           {"k", at->k},
+                           {"v", at->v},
+                           {"cos", m->cosine},
+                           {"sin", m->sine},
+                           {"positions", m->positions},
+                           {"slots", m->slots},
+                           {"k_cache", pool_of(m, &m->k_pool)},
+                           {"v_cache", pool_of(m, &m->v_pool)},
+                           {"k_scale", scale_of(m, "k_scale")},
+                           {"v_scale", scale_of(m, "v_scale")},
+                           {"k_out", k_out},
+                           {.name = NULL}};
+  const pass_param params[] = {
+      {"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {"scale_per_head", 1}, {NULL, 0}};
+  if (m->config.rotated == 0 || m->attention != PASS_SEPARATE) return false;
+  m->stage = "attn.rope";
+  return pass_call_form(m, PASS_ROPE_APPEND, "rope_append", args, params);
 }
 
 /* ---- attention that also appends, and rotates ---------------------------------------------------------- */
@@ -174,11 +211,16 @@ void pass_heads(pass *m, const assay_tensor *qkv) {
     take_heads(m, "attn.k_norm", qkv, H, H_kv);
   }
   if (m->attention == PASS_WHOLE) return;
-  if (m->config.rotated > 0) rotate(m, &at);
+  assay_tensor keys;
+  const bool appended = rotate_and_append(m, &at, &keys);
+  if (!appended && m->config.rotated > 0) rotate(m, &at);
   take_heads(m, "attn.q", qkv, 0, H);
-  take_heads(m, "attn.k", qkv, H, H_kv);
+  if (!appended)
+    take_heads(m, "attn.k", qkv, H, H_kv);
+  else if (keys.data != NULL)
+    pass_take(m, "attn.k", &keys, 0, keys.shape[1]);
   take_heads(m, "attn.v", qkv, H + H_kv, H_kv);
-  if (m->attention == PASS_APPENDS) return;
+  if ((appended && !MISTAKE(ENGINE_APPENDED_AGAIN)) || m->attention == PASS_APPENDS) return;
   const pass_arg args[] = {{"k", at.k},
                            {"v", at.v},
                            {"slots", m->slots},
@@ -205,7 +247,7 @@ static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tens
                                       {"v_scale", scale_of(m, "v_scale")},
                                       {"block_table", m->tails ? m->tail_table : m->table},
                                       {"kv_len", m->tails ? m->tail_len : m->kv_len},
-                                      {"cu_q", m->decode || m->tails ? absent : m->cu_q},
+                                      {"cu_q", m->decode || m->tails ? no_tensor : m->cu_q},
                                       {"out", to}};
   for (int i = 0; i < SHARED_ARGS; ++i)
     args[i] = list[i];

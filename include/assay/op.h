@@ -192,7 +192,7 @@ struct assay_op {
   int32_t arg_count;
   const assay_param *params;
   int32_t param_count;
-  const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes" */
+  const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes,in_place,parts" */
   const char *spoils;   /* planted errors the suite must notice; names, at most 32 */
   double kappa_element; /* element limit in σ: one rounding 2.5, two 3.2, sums 7 */
   assay_form form;
@@ -203,6 +203,8 @@ struct assay_op {
   bool takes_special;       /* values: special */
   const char *axes;         /* keys that claims are made over, in order; NULL: paged "dtype,kv_dtype,layout,mode",
                              * plain "dtype". At most 4 */
+  const char *parts;        /* law parts: "rope,kv_append": operators that make the same, one after the other. Arguments
+                             * go by name; what a part gives as X_out is X to the parts behind it, where X is an input */
   const char *confirmed_by; /* what the reference is held against that shares no code with it; for docs/operators.md */
 
   /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
