@@ -240,6 +240,7 @@ Test(device, rotation_and_append_in_one_call_make_the_same_bits) {
   for (int number = 1; number < SMALL_MODELS; ++number)
     for (int32_t type = ASSAY_F32; type <= ASSAY_BF16; ++type)
       for (int fp8 = 0; fp8 < 2; ++fp8) {
+        if (fp8 && small_model(number).head_size % 16 != 0) continue; /* copy_blocks moves pairs of codes */
         open_model_as(number, (assay_dtype)type, fp8 ? ASSAY_E5M2 : (assay_dtype)type);
         cr_expect_gt(run_form(assay_model_simt(), ASSAY_MODEL_MIRROR, &device, "rope_append=on", "rope_append"), 0);
         cr_expect_gt(run_form(assay_model_simt(), ASSAY_MODEL_MIRROR, &apart, "rope_append=off", "kv_append"), 0);

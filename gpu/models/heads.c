@@ -3,13 +3,13 @@
 
 static const assay_tensor no_tensor = {.data = NULL};
 
-typedef struct heads {
+typedef struct head_views {
   assay_tensor q, k, v;
-} heads;
+} head_views;
 
-static heads heads_of(const pass *m, const assay_tensor *qkv) {
+static head_views heads_of(const pass *m, const assay_tensor *qkv) {
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads, D = m->config.head_size;
-  return (heads){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
+  return (head_views){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
 }
 
 /* This layer's pool. */
@@ -57,7 +57,7 @@ static void norm_one_head(pass *m, const char *name, const assay_tensor *qkv, in
   pass_call(m, uclip ? "uclip_norm" : "rms_norm", uclip ? clip : rms, uclip ? none : eps);
 }
 
-static void norm_heads(pass *m, const assay_tensor *qkv, const heads *at) {
+static void norm_heads(pass *m, const assay_tensor *qkv, const head_views *at) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
   const char *gamma = uclip ? "gamma" : "g";
   const pass_arg args[] = {{"q", at->q},
@@ -74,7 +74,7 @@ static void norm_heads(pass *m, const assay_tensor *qkv, const heads *at) {
     norm_one_head(m, h < m->config.heads ? "attn.q_norm" : "attn.k_norm", qkv, h);
 }
 
-static void rotate(pass *m, const heads *at) {
+static void rotate(pass *m, const head_views *at) {
   const pass_arg args[] = {
       {"q", at->q}, {"k", at->k}, {"cos", m->cosine}, {"sin", m->sine}, {"positions", m->positions}, {.name = NULL}};
   const pass_param style[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {NULL, 0}};
@@ -83,7 +83,7 @@ static void rotate(pass *m, const heads *at) {
 }
 
 /* The rotated keys [N, H_kv D], for who wants to see them: where the result of attention is going to be. */
-static assay_tensor seen_keys(const pass *m, const heads *at) {
+static assay_tensor seen_keys(const pass *m, const head_views *at) {
   const int64_t width = at->k.shape[1] * at->k.shape[2];
   if (!pass_wants(m, "attn.k")) return no_tensor;
   return (assay_tensor){
@@ -92,7 +92,7 @@ static assay_tensor seen_keys(const pass *m, const heads *at) {
 
 /* Both in one call, where the form is on and a variant takes it: the keys among the fused rows stay as they are; keys:
  * those that are rotated, without data: nobody wants them. False: nothing happened. */
-static bool rotate_and_append(pass *m, const heads *at, assay_tensor *keys) {
+static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
   *keys = seen_keys(m, at);
   const assay_tensor k_out = {.data = keys->data,
                               .dtype = at->k.dtype,
@@ -154,7 +154,7 @@ static void fused_shared(const pass *m, int at, fused_words *w) {
     w->params[i] = params[i];
 }
 
-static fused_words append_words(const pass *m, const heads *at) {
+static fused_words append_words(const pass *m, const head_views *at) {
   fused_words w = {{{.name = NULL}}, {{NULL, 0}}};
   w.args[0] = (pass_arg){"q", at->q};
   w.args[1] = (pass_arg){"k_new", at->k};
@@ -177,7 +177,7 @@ static fused_words whole_words(const pass *m, const assay_tensor *qkv) {
 }
 
 /* One new token a request is what they are for. */
-static void choose_attention(pass *m, const assay_tensor *qkv, const heads *at) {
+static void choose_attention(pass *m, const assay_tensor *qkv, const head_views *at) {
   m->attention = PASS_SEPARATE;
   m->stage = "attn.out";
   if (!m->decode) return;
@@ -194,7 +194,7 @@ static void choose_attention(pass *m, const assay_tensor *qkv, const heads *at) 
 /* False: attention is a call of its own. */
 static bool attend_fused(pass *m, const assay_tensor *qkv) {
   if (m->attention == PASS_SEPARATE) return false;
-  const heads at = heads_of(m, qkv);
+  const head_views at = heads_of(m, qkv);
   const fused_words w = m->attention == PASS_WHOLE ? whole_words(m, qkv) : append_words(m, &at);
   m->stage = "attn.out";
   pass_call(m, m->attention == PASS_WHOLE ? "mmha" : "attention_append", w.args, w.params);
@@ -202,7 +202,7 @@ static bool attend_fused(pass *m, const assay_tensor *qkv) {
 }
 
 void pass_heads(pass *m, const assay_tensor *qkv) {
-  const heads at = heads_of(m, qkv);
+  const head_views at = heads_of(m, qkv);
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads;
   choose_attention(m, qkv, &at);
   if (m->config.qk_norm) {
