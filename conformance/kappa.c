@@ -19,10 +19,10 @@
  * last runs and the past failures alone.
  *
  * `clean` is the largest that was seen, `rms` is `clean` over 0.80, rounded. rms_norm, add_rms_norm and qk_norm, and
- * both layer norms, are one arithmetic: the largest of any of them counts, to at most 1.5 times their own; 16-bit rows
- * of layer norms have that too, from 6,955 cases since the rule for them changed (tier2.c). Operators without rows
- * are exact in every tier, or have too few means that are not. Below 8 elements of 16 bits there are too few clean rows
- * for a limit of their own. What counts as how many elements: docs/judging.md.
+ * both layer norms, rope and rope_append, are one arithmetic: the largest of any of them counts, to at most 1.5 times
+ * their own; 16-bit rows of layer norms have that too, from 6,955 cases since the rule for them changed (tier2.c).
+ * Operators without rows are exact in every tier, or have too few means that are not. Below 8 elements of 16 bits there
+ * are too few clean rows for a limit of their own. What counts as how many elements: docs/judging.md.
  */
 #include "kappa.h"
 

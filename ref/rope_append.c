@@ -422,7 +422,6 @@ static const assay_op op = {
               "rest_dropped,rows_exchanged,v_is_k,scale_lost,head_scale_lost,k_not_rounded",
     .kappa_element = 3.2,
     .takes_special = true,
-    .parts = "rope,kv_append",
     .confirmed_by = "rotation by complex numbers, a search over all codes; rope, then kv_append",
     .check = check,
     .reference = reference,
@@ -433,6 +432,7 @@ static const assay_op op = {
     .accepts = accepts,
     .visible = visible,
     .spoil = spoil,
+    .parts = "rope,kv_append",
 };
 
 const assay_op *assay_op_rope_append(void) {

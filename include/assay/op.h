@@ -203,8 +203,6 @@ struct assay_op {
   bool takes_special;       /* values: special */
   const char *axes;         /* keys that claims are made over, in order; NULL: paged "dtype,kv_dtype,layout,mode",
                              * plain "dtype". At most 4 */
-  const char *parts;        /* law parts: "rope,kv_append": operators that make the same, one after the other. Arguments
-                             * go by name; what a part gives as X_out is X to the parts behind it, where X is an input */
   const char *confirmed_by; /* what the reference is held against that shares no code with it; for docs/operators.md */
 
   /* Refuses what no implementation can do; names the parameter, what was found, what is allowed. */
@@ -231,6 +229,9 @@ struct assay_op {
    * only. NULL where the operator lists none. */
   assay_status (*spoil)(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t spoil,
                         assay_expected *expected, assay_error *error);
+  /* Law parts: "rope,kv_append": operators that make the same bits, called one after the other. Arguments go by name;
+   * what a part gives as X_out is X to those behind it, where X is an input. NULL: none. */
+  const char *parts;
 };
 
 /* ---- look-ups by name: the names are the interface, so arguments can be added without breaking callers -- */
