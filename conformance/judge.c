@@ -298,7 +298,7 @@ void judge_add_law(case_result *result, const char *law) {
   (void)snprintf(result->laws + used, sizeof result->laws - used, "%s%s", used > 0 ? "," : "", law);
 }
 
-static bool has_law(const trial *t, const char *law) {
+bool judge_has_law(const trial *t, const char *law) {
   return t->one->op->laws != NULL && strstr(t->one->op->laws, law) != NULL;
 }
 
@@ -466,7 +466,7 @@ static case_dead third_dead(case_dead dead) {
 static void plan_draws(const trial *t, draw_run run[2]) {
   const assay_contract *contract = &t->variant->contract;
   const draw own = t->first.chosen;
-  const bool renumbering = has_law(t, "renumbering"), permutation = has_law(t, "permutation");
+  const bool renumbering = judge_has_law(t, "renumbering"), permutation = judge_has_law(t, "permutation");
   const bool claimed = (!renumbering || contract->renumbering) && (!permutation || contract->permutation);
   run[0] = (draw_run){
       .choice = {.dead = other_dead(own.dead), .dead_v = may_skip_v(t), .poison = (uint8_t)(own.poison ^ 0x2A)},
@@ -486,8 +486,8 @@ static void check_laws(const trial *t, const outputs *plain, draw_run run[2], ca
   if (run[0].choice.dead_v) judge_add_law(result, "zero_p_v");
   if (run[0].same_bits) judge_add_law(result, "run_to_run");
   if (!check_later(t, plain, &run[1], result)) return;
-  if (has_law(t, "renumbering")) judge_add_law(result, "renumbering");
-  if (has_law(t, "permutation")) judge_add_law(result, "permutation");
+  if (judge_has_law(t, "renumbering")) judge_add_law(result, "renumbering");
+  if (judge_has_law(t, "permutation")) judge_add_law(result, "permutation");
   (void)laws_further(t, plain, result);
 }
 

@@ -13,6 +13,8 @@ enum {
   SHARE_STREAMS = 8,
   SHARE_BUSY = 8,
   SHARE_ALONE = 2,
+  SHARE_IN_PLACE = 4,
+  SHARE_PARTS = 2,
   SHARE_FAR = 8,
   FAR_PAD = 4096 /* all cases whose rows are so far apart */
 };
@@ -37,6 +39,8 @@ bool laws_further(const trial *t, const outputs *plain, case_result *result) {
   if (workspace && is_asked(t, 2, SHARE_WORKSPACE) && !workspace_check(t, plain, result)) return false;
   if (is_asked(t, 5, SHARE_ALONE) && !alone_check(t, plain, result)) return false;
   if ((is_asked(t, 6, SHARE_FAR) || t->one->q_pad >= FAR_PAD) && !far_check(t, plain, result)) return false;
+  if (is_asked(t, 7, SHARE_IN_PLACE) && !in_place_check(t, plain, result)) return false;
+  if (is_asked(t, 8, SHARE_PARTS) && !parts_check(t, plain, result)) return false;
   if (streams && is_asked(t, 3, SHARE_STREAMS) && !streams_check(t, plain, result)) return false;
   return !(streams && is_asked(t, 4, SHARE_BUSY)) || busy_check(t, plain, result);
 }

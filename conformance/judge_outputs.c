@@ -30,7 +30,7 @@ static trial_output describe(const trial *t, int32_t i) {
   out.rows = arg->shape[0];
   out.group = arg->rank > 1 ? arg->shape[arg->rank - 1] : 1;
   /* An output of fixed type (lse) holds what only f64 can: tier 2 in the exact tier as well. */
-  const bool follows = t->one->op->form == ASSAY_PLAIN || about->dtypes[0] == '=';
+  const bool follows = t->one->op->form == ASSAY_PLAIN || about->dtypes[0] == '=' || strchr(about->dtypes, ',') != NULL;
   out.exact = is_integer(arg->dtype) || (t->one->tier == TIER_EXACT && follows);
   return out;
 }

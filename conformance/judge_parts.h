@@ -139,8 +139,8 @@ void power_judge(const trial *t, case_result *result);
 /* Looks for a known mistake that gives the first wrong row, if that is asked for (explain.h). */
 void explain_values(const trial *t, const outputs *got, const finding *found, case_result *result);
 
-/* ---- judge_laws.c, judge_pages.c, judge_graph.c, judge_streams.c, judge_alone.c, judge_far.c: laws with runs of their
- * own ---- */
+/* ---- judge_laws.c, judge_pages.c, judge_graph.c, judge_streams.c, judge_alone.c, judge_far.c, judge_forms.c: laws
+ * with runs of their own ---- */
 
 /* Those that this case is asked. False: one does not hold, and the verdict is set. */
 bool laws_further(const trial *t, const outputs *plain, case_result *result);
@@ -152,11 +152,15 @@ bool workspace_check(const trial *t, const outputs *plain, case_result *result);
 bool streams_check(const trial *t, const outputs *plain, case_result *result);
 bool busy_check(const trial *t, const outputs *plain, case_result *result);
 bool alone_check(const trial *t, const outputs *plain, case_result *result);
+bool in_place_check(const trial *t, const outputs *plain, case_result *result);
+bool parts_check(const trial *t, const outputs *plain, case_result *result);
 bool far_check(const trial *t, const outputs *plain, case_result *result);
 
 /* ---- judge.c, for these ---- */
 
 void judge_add_law(case_result *result, const char *law);
+/* Does the operator list it? */
+bool judge_has_law(const trial *t, const char *law);
 /* Are these the bits of run 1, or, where that is not promised, within the bounds? If not: run_to_run, if calling
  * again shows it, else `check`. */
 bool judge_same(const trial *t, const outputs *plain, const outputs *got, const char *check, const char *changed,

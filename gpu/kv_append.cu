@@ -3,6 +3,7 @@
  * vectors_to_slots: 16 bytes a load; rows_to_slots: a block a row, any layout and alignment. docs/kernels/kv_append.md
  * has the arithmetic. */
 #include "gpu/lib/append.cuh"
+#include "gpu/lib/append_vectors.cuh"
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
 #include "gpu/lib/vectors.cuh"
@@ -20,21 +21,6 @@ struct append_params {
 };
 
 constexpr int append_threads = 128;
-
-/* Two codes, nearest to a and b. The GPU converts a pair at once; what it makes of NaN is not relied on. */
-template <class KV> __device__ __forceinline__ void store_pair_of_codes(float a, float b, KV *to) {
-#ifndef ASSAY_SIMT
-  if constexpr (is_fp8<KV>::value) {
-    constexpr __nv_fp8_interpretation_t kind = std::is_same<KV, e4m3>::value ? __NV_E4M3 : __NV_E5M2;
-    const __nv_fp8x2_storage_t both = __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, kind);
-    to[0].bits = a != a ? uint8_t{0x7F} : static_cast<uint8_t>(both & 0xFF);
-    to[1].bits = b != b ? uint8_t{0x7F} : static_cast<uint8_t>(both >> 8);
-    return;
-  }
-#endif
-  to[0] = from_float<KV>(a);
-  to[1] = from_float<KV>(b);
-}
 
 /* rows_to_slots: one new token, K and V of every kv head.
  * Grid:   (N rows). Block: 128 threads, one a quad of channels. A row with slot -1, or one outside the pool, writes
@@ -135,40 +121,6 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* A vector of new channels in the form in which the cache holds them. */
-template <class T, class KV> struct alignas(vector_width<T> * sizeof(KV)) stored_vector {
-  KV element[vector_width<T>];
-};
-
-template <class T, class KV> __device__ __forceinline__ void store_channels(KV *to, const uint4 &vector, float scale) {
-  if constexpr (std::is_same<T, KV>::value) {
-    store_vector(to, vector);
-  } else {
-    constexpr int width = vector_width<T>;
-    float v[width];
-    stored_vector<T, KV> codes;
-    split_vector<T>(vector, v);
-    ASSAY_UNROLL
-    for (int e = 0; e < width; e += 2)
-      store_pair_of_codes<KV>(v[e] / scale, v[e + 1] / scale, codes.element + e);
-#ifdef ASSAY_SIMT
-    if (reinterpret_cast<uintptr_t>(to) % sizeof codes != 0)
-      assay_simt->fault("codes of a vector beside a multiple of their size", __FILE__, __LINE__);
-    memcpy(to, codes.element, sizeof codes);
-#else
-    if constexpr (width == 8) {
-      uint2 word;
-      memcpy(&word, &codes, sizeof(KV) == 1 ? sizeof word : 0);
-      *reinterpret_cast<uint2 *>(to) = word;
-    } else {
-      uint32_t word;
-      memcpy(&word, &codes, sizeof(KV) == 1 ? sizeof word : 0);
-      *reinterpret_cast<uint32_t *>(to) = word;
-    }
-#endif
-  }
-}
-
 /* vectors_to_slots: one new token, K and V of every kv head, 16 bytes of each a thread. Both are loaded before the slot
  * is known; a row with slot -1, or one outside the pool, writes nothing.
  * Grid:   (N rows, pieces of a row). Block: 32 to 256 threads, a vector each.
@@ -193,18 +145,10 @@ template <class T, class KV> __global__ void __launch_bounds__(256) vectors_to_s
   store_channels<T>(element_to<KV>(p.cache.v, v_to), v, v_scale_of(p.cache, head));
 }
 
-/* Do rows, slots and heads lie whole vectors of the new type apart, as numbers of elements? */
+/* Do rows, slots and heads lie whole vectors of the new type apart? */
 bool in_vectors(const append_params &p, assay_dtype type, assay_dtype kv) {
-  const int64_t width = 16 / assay_dtype_size(type);
-  const auto base = [](const void *data, int64_t bytes) {
-    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
-  };
-  const paged_cache &c = p.cache;
-  const int64_t apart[] = {p.k.apart, p.v.apart, c.k_block, c.k_head, c.k_token, c.v_block, c.v_head, c.v_token, p.D};
-  for (int64_t elements : apart)
-    if (elements % width != 0) return false;
-  return base(p.k.data, 16) && base(p.v.data, 16) && base(c.k, width * assay_dtype_size(kv)) &&
-         base(c.v, width * assay_dtype_size(kv));
+  return p.D % (16 / assay_dtype_size(type)) == 0 && rows_in_vectors(p.k, type) && rows_in_vectors(p.v, type) &&
+         k_in_vectors(p.cache, type, kv) && v_in_vectors(p.cache, type, kv);
 }
 
 assay_status read_vectors(const assay_call *call, append_plan *plan, assay_error *error) {

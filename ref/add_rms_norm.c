@@ -40,7 +40,7 @@ static const assay_op op = {
     .arg_count = (int32_t)(sizeof args / sizeof args[0]),
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "weight_lost,neighbour_weight,eps_lost,inner_rounding_lost,sum_for_mean,factor_of_row_before,"
               "row_swapped,last_channel_dropped,residual_lost,sum_not_rounded",
     .kappa_element = 7,

@@ -36,7 +36,7 @@ static const assay_op op = {
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = (int32_t)(sizeof args / sizeof args[0]),
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "weight_lost,bias_lost,alpha_lost,neighbour_weight,alpha_of_first,clip_lost,clip_one_sided,row_swapped,"
               "last_channel_dropped,residual_lost,sum_not_rounded",
     .kappa_element = 3.2,

@@ -263,7 +263,7 @@ static const assay_op op = {
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = ARG_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "inner_rounding_lost,sum_not_rounded,norms_exchanged,post_lost,pre_lost,residual_lost,post_of_sum,"
               "row_swapped,last_channel_dropped",
     .kappa_element = 4.6,

@@ -235,7 +235,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "weight_lost,alpha_lost,bias_lost,neighbour_weight,alpha_of_first,eps_lost,inner_rounding_lost,"
               "sum_for_mean,factor_of_row_before,clip_lost,row_swapped,last_channel_dropped,weights_of_q_for_k,k_left,"
               "head_swapped,norm_over_the_row",

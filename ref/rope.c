@@ -9,13 +9,9 @@
  * of this project, section 4. The rotation itself: ref/lib/rope.c. */
 #include "ref/lib/rope.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
-#include "core/rng.h"
-#include "ref/lib/error_model.h"
-#include "ref/lib/lattice.h"
 #include "ref/lib/plain.h"
 #include "ref/lib/rowwise.h"
 
@@ -36,54 +32,6 @@ enum {
 
 const assay_op *assay_op_rope(void);
 
-/* One head at one position. */
-typedef struct head {
-  const double *x, *cosine, *sine; /* [D], [R / 2] */
-  int64_t R, D;
-  bool interleaved;
-} head;
-
-/* ---- the error model --------------------------------------------------------------------------------- */
-
-/* Of a c + b s (with b or s negated): both products and the sum in f32, then the type; nothing where all is exact. */
-static double variance(double a, double c, double b, double s, assay_dtype out) {
-  const double term[2] = {a * c, b * s}, y = term[0] + term[1];
-  const double products = rounding_variance(term[0], ASSAY_F32) + rounding_variance(term[1], ASSAY_F32);
-  if (products == 0) return few_terms_variance(term, 2, out);
-  return products + (out != ASSAY_F32 ? rounding_variance(y, ASSAY_F32) : 0) + storing_variance(y, out);
-}
-
-static void bounds(const head *h, assay_dtype out, double *sigma) {
-  for (int64_t i = 0; i < h->R / 2; ++i) {
-    int64_t a, b;
-    rope_pair(i, h->R, h->interleaved, &a, &b);
-    sigma[a] = sqrt(variance(h->x[a], h->cosine[i], -h->x[b], h->sine[i], out));
-    sigma[b] = sqrt(variance(h->x[b], h->cosine[i], h->x[a], h->sine[i], out));
-  }
-  for (int64_t d = h->R; d < h->D; ++d)
-    sigma[d] = 0;
-}
-
-/* ---- the exact tier ---------------------------------------------------------------------------------- */
-
-static bool sum_exact(double a, double c, double b, double s) {
-  const double term[2] = {a * c, b * s};
-  return lattice_admits(fabs(term[0]), lattice_low(a) + lattice_low(c), 24) &&
-         lattice_admits(fabs(term[1]), lattice_low(b) + lattice_low(s), 24) && few_terms_exact(term, 2);
-}
-
-static assay_status admit(const assay_call *call, int64_t row, const head *h, assay_error *error) {
-  for (int64_t i = 0; i < h->R / 2; ++i) {
-    int64_t a, b;
-    rope_pair(i, h->R, h->interleaved, &a, &b);
-    const double c = h->cosine[i], s = h->sine[i];
-    if (!sum_exact(h->x[a], c, h->x[b], s) || !sum_exact(h->x[b], c, h->x[a], s))
-      return rowwise_refuse(call, row, a, "significant bits of x_a cos and x_b sin, and of their sum",
-                            lattice_bits(h->x[a] * c) + lattice_bits(h->x[b] * s), 24, error);
-  }
-  return ASSAY_OK;
-}
-
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
 /* R is known by the table of cosines alone. */
@@ -100,25 +48,13 @@ static assay_status check(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
-static assay_status check_contents(const assay_call *call, assay_error *error) {
-  const assay_tensor *positions = &call->arg[ARG_POSITIONS];
-  const int64_t max_pos = call->arg[ARG_COS].shape[0];
-  for (int64_t n = 0; n < positions->shape[0]; ++n) {
-    const int64_t found = plain_integer(positions, n);
-    if (found < 0 || found >= max_pos)
-      return assay_fail(error, ASSAY_ERR_INPUT, "positions: found %lld in row %lld, allowed 0 to %lld",
-                        (long long)found, (long long)n, (long long)(max_pos - 1));
-  }
-  return ASSAY_OK;
-}
-
 static int64_t position_of(const assay_call *call, int64_t n, int32_t spoil) {
   const int64_t max_pos = call->arg[ARG_COS].shape[0], position = plain_integer(&call->arg[ARG_POSITIONS], n);
   if (spoil == SPOIL_POSITION_ONE_OFF) return (position + 1) % max_pos;
   return spoil == SPOIL_ROW_FOR_POSITION ? n % max_pos : position;
 }
 
-static void spoil_head(const head *h, int32_t spoil, bool is_k, double *y) {
+static void spoil_head(const rope_head *h, int32_t spoil, bool is_k, double *y) {
   int64_t a, b;
   for (int64_t i = 0; i < h->R / 2; ++i) {
     const double c = h->cosine[i], s = h->sine[i];
@@ -141,6 +77,14 @@ static void spoil_head(const head *h, int32_t spoil, bool is_k, double *y) {
     y[d] = 0;
 }
 
+static assay_status admit(const assay_call *call, int64_t row, const rope_head *h, assay_error *error) {
+  int64_t channel = 0;
+  double bits = 0;
+  if (rope_exact(h, &channel, &bits)) return ASSAY_OK;
+  return rowwise_refuse(call, row, channel, "significant bits of x_a cos and x_b sin, and of their sum", bits, 24,
+                        error);
+}
+
 /* All rows and heads of q, or of k. memory: [elements of a row + R]. */
 static assay_status rotate(const assay_call *call, int32_t arg, const assay_rows *rows, bool exact, int32_t spoil,
                            assay_expected *expected, double *memory, assay_error *error) {
@@ -154,11 +98,11 @@ static assay_status rotate(const assay_call *call, int32_t arg, const assay_rows
     plain_load_row(&call->arg[ARG_COS], position, cosine);
     plain_load_row(&call->arg[ARG_SIN], position, sine);
     for (int64_t h = 0; h < heads; ++h) {
-      const head one = {row + h * D, cosine, sine, R, D, call->param[PARAM_STYLE] == INTERLEAVED};
+      const rope_head one = {row + h * D, cosine, sine, R, D, call->param[PARAM_STYLE] == INTERLEAVED};
       double *y = expected->value + i * width + h * D;
       rope_rotate(one.x, cosine, sine, R, D, one.interleaved, y);
       if (spoil != SPOIL_NONE) spoil_head(&one, spoil, arg == ARG_K, y);
-      if (expected->sigma != NULL) bounds(&one, x->dtype, expected->sigma + i * width + h * D);
+      if (expected->sigma != NULL) rope_sigma(&one, x->dtype, expected->sigma + i * width + h * D);
       const assay_status status = exact ? admit(call, n, &one, error) : ASSAY_OK;
       if (status != ASSAY_OK) return status;
     }
@@ -172,7 +116,7 @@ static assay_status compute(const assay_call *call, const assay_rows *rows, bool
   const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K];
   const int64_t heads = q->shape[1] > k->shape[1] ? q->shape[1] : k->shape[1];
   double *memory = NULL;
-  assay_status status = check_contents(call, error);
+  assay_status status = rope_check_positions(&call->arg[ARG_POSITIONS], call->arg[ARG_COS].shape[0], error);
   if (status == ASSAY_OK)
     status = rowwise_reserve(call, heads * q->shape[2] + 2 * call->arg[ARG_COS].shape[1], &memory, error);
   for (int p = 0; p < 2 && status == ASSAY_OK; ++p) {
@@ -219,46 +163,12 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   return (assay_cost){flops, bytes + table * R * 4 + N * (double)assay_dtype_size(call->arg[ARG_POSITIONS].dtype)};
 }
 
-/* Row 0 of the table turns nothing. Lattice: right angles, and pairs of eighths that are no rotation at all. Else
- * points of the unit circle, ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. */
-static void fill_table(const assay_fill *from, bool sine, double *value, int64_t count) {
-  static const double right[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
-  const int64_t half = from->call->arg[ARG_COS].shape[1];
-  assay_rng rng = {from->seed, 0x726F7065, 0};
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t word = assay_rng_u64(&rng);
-    double point[2] = {right[word & 3][0], right[word & 3][1]};
-    if (from->values != ASSAY_LATTICE) {
-      const double t = (double)(word >> 11) * 0x1p-53, size = 1 + t * t;
-      const double c = (1 - t * t) / size, s = 2 * t / size;
-      point[0] = c * right[word & 3][0] - s * right[word & 3][1];
-      point[1] = s * right[word & 3][0] + c * right[word & 3][1];
-    } else if ((word >> 2 & 1) != 0) {
-      point[0] = ((double)(word >> 8 & 15) - 8) * 0x1p-3;
-      point[1] = ((double)(word >> 12 & 15) - 8) * 0x1p-3;
-    }
-    value[i] = i < half ? (sine ? 0 : 1) : point[sine];
-  }
-}
-
-/* The first and the last position in a quarter of the rows. */
-static void fill_positions(const assay_fill *from, double *value, int64_t count) {
-  const int64_t max_pos = from->call->arg[ARG_COS].shape[0];
-  assay_rng rng = {from->seed, 0x706F7365, 0};
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t word = assay_rng_u64(&rng);
-    value[i] = (double)assay_rng_range(&rng, 0, max_pos - 1);
-    if ((word & 7) == 0) value[i] = 0;
-    if ((word & 7) == 1) value[i] = (double)(max_pos - 1);
-  }
-}
-
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   if (arg == ARG_COS || arg == ARG_SIN)
-    fill_table(from, arg == ARG_SIN, value, count);
+    rope_fill_table(from, from->call->arg[ARG_COS].shape[1], arg == ARG_SIN, value, count);
   else if (arg == ARG_POSITIONS)
-    fill_positions(from, value, count);
+    rope_fill_positions(from, from->call->arg[ARG_COS].shape[0], value, count);
   else
     plain_fill(from, (uint64_t)arg, value, count);
   return ASSAY_OK;
@@ -300,7 +210,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,in_place",
     .spoils = "position_one_off,row_for_position,other_style,turned_back,last_pair_copied,rest_dropped,k_not_rotated,"
               "angle_of_pair_0",
     .kappa_element = 3.2,

@@ -115,6 +115,7 @@ static void text_of(const assay_op *op) {
   for (int32_t p = 0; p < op->param_count; ++p)
     (void)printf("    param %-16s %s\n", op->params[p].name, op->params[p].doc);
   print_line("laws", op->laws);
+  if (op->parts != NULL) print_line("parts", op->parts);
   (void)fputs("    tiers ", stdout);
   print_tiers(op);
   (void)printf("%s\n", op->takes_special ? "; special values" : "");
@@ -181,6 +182,7 @@ static void markdown_of(const assay_op *op) {
     markdown_param(op, &op->params[p]);
   (void)fputs("\nLaws: ", stdout);
   print_list(op->laws);
+  if (op->parts != NULL) (void)fputs(". Parts: ", stdout), print_list(op->parts);
   (void)fputs(". Tiers: ", stdout);
   print_tiers(op);
   (void)printf("%s. κ of an element: %g. Claims: ", op->takes_special ? "; special values" : "", op->kappa_element);

@@ -4,6 +4,7 @@
 static int engine_mutant;
 #define ASSAY_ENGINE_MUTANT engine_mutant
 #include "gpu/models/stages.c"
+#include "gpu/models/heads.c"
 #undef TRY
 #include "gpu/models/call.c"
 #include "gpu/models/choice.c"
@@ -43,6 +44,7 @@ static const struct {
     {ENGINE_TOKEN_OF_NEIGHBOUR, "tokens come to the neighbour's request", 0, 0},
     {ENGINE_GRAPH_OF_OTHER_HALF, "the other half's graph is replayed", 0, 0},
     {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0, 0},
+    {ENGINE_APPENDED_AGAIN, "keys that are not rotated are written over those that are", 0, 0},
     {ENGINE_TAIL_SEES_ALL, "the first row of a short tail sees the keys behind it", 0, 40},
     {ENGINE_TAIL_OF_FIRST, "rows of a short tail have the first request's table", 0, 40},
 };
@@ -81,14 +83,17 @@ Test(engine_mutants, a_model_suite_sees_them) {
     int mistake;
     model_way way;
     const char *check, *says;
-  } seen[] = {{ENGINE_SLOT_OF_NEIGHBOUR, WAY_GRAPH, "launch", "a NaN"},
-              {ENGINE_STALE_LENGTH, WAY_EAGER, "logits", "request"},
-              {ENGINE_STALE_LENGTH, WAY_GRAPH, "logits", "request"},
-              {ENGINE_TOKEN_OF_NEIGHBOUR, WAY_EAGER, "choices", "f64 has"},
-              {ENGINE_GRAPH_OF_OTHER_HALF, WAY_GRAPH, "graph", "not the bits of its calls"},
-              {ENGINE_GRAPH_OF_OTHER_HALF, WAY_LENGTHS, "graph", "prompts of 2, number 0"},
-              {ENGINE_RESIDUAL_AFTER_NORM, WAY_GRAPH, "logits", "request"},
-              {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
+  } seen[] = {
+      {ENGINE_SLOT_OF_NEIGHBOUR, WAY_GRAPH, "launch", "a NaN"},
+      {ENGINE_STALE_LENGTH, WAY_EAGER, "logits", "request"},
+      {ENGINE_STALE_LENGTH, WAY_GRAPH, "logits", "request"},
+      {ENGINE_TOKEN_OF_NEIGHBOUR, WAY_EAGER, "choices", "f64 has"},
+      {ENGINE_GRAPH_OF_OTHER_HALF, WAY_GRAPH, "graph", "not the bits of its calls"},
+      {ENGINE_GRAPH_OF_OTHER_HALF, WAY_LENGTHS, "graph", "prompts of 2, number 0"},
+      {ENGINE_APPENDED_AGAIN, WAY_EAGER, "logits", "request"},
+      {ENGINE_APPENDED_AGAIN, WAY_PREFILL, "stages", "layers.0.attn.out of kv_append, softmax_attention is the first"},
+      {ENGINE_RESIDUAL_AFTER_NORM, WAY_GRAPH, "logits", "request"},
+      {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     const model_case one = {.name = "planted",

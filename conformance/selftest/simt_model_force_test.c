@@ -134,8 +134,8 @@ static assay_status run(const char *form, const char *word, calls *made, assay_s
 
 /* ---- every variant --------------------------------------------------------------------------------------- */
 
-static const char *const usual_form[] = {NULL,          "append=on",          "mmha=on",
-                                         "qk_norm=off", "post_pre_uclip=off", "add_norm=on"};
+static const char *const usual_form[] = {
+    NULL, "append=on", "mmha=on", "qk_norm=off", "post_pre_uclip=off", "add_norm=on", "rope_append=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 
 /* What no session of a model calls, and why. */
@@ -370,8 +370,10 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
        "form mmha: found on, which this qwen3 model with qk_norm cannot have, allowed on: qk_norm, append"},
       {ASYNCT, "mmha=on", "this asynct model with qk_norm cannot have"},
       {GPT2, "mmha=on", "this gpt2 model cannot have, allowed on: append, add_norm, bias_gelu_new, bias_residual"},
+      {GPT2, "rope_append=on",
+       "form rope_append: found on, which this gpt2 model cannot have, allowed on: append, add_norm"},
       {GPT2, "qk_norm=on", "form qk_norm: found on, which this gpt2 model cannot have"},
-      {LLAMA, "qk_norm=on", "allowed on: append, mmha, add_norm"},
+      {LLAMA, "qk_norm=on", "allowed on: append, mmha, rope_append, add_norm"},
       {QWEN3, "post_pre_uclip=on", "form post_pre_uclip: found on"},
       {ASYNCT, "bias_gelu_new=on", "form bias_gelu_new: found on"},
       {LLAMA, "bias_residual=on", "form bias_residual: found on"}};

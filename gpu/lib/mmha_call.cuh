@@ -3,6 +3,7 @@
 #ifndef ASSAY_GPU_LIB_MMHA_CALL_CUH
 #define ASSAY_GPU_LIB_MMHA_CALL_CUH
 
+#include "gpu/lib/rope.cuh"
 #include "gpu/lib/step.cuh"
 
 namespace ASSAY_NS {
@@ -94,23 +95,10 @@ inline assay_status read_fused(const assay_call *call, mmha_plan *plan, assay_er
 
 inline assay_status read_tables(const assay_call *call, mmha_plan *plan, assay_error *error) {
   const attention_params &a = plan->p.a;
-  const assay_tensor *cosine, *sine, *bias;
+  const assay_tensor *bias;
   fused_rows *const rows = &plan->rows;
-  int64_t style;
-  ASSAY_TRY(find_tensor(call, "cos", 2, false, &cosine, error));
-  ASSAY_TRY(find_tensor(call, "sin", 2, false, &sine, error));
-  const int64_t max_pos = cosine->shape[0], half = cosine->shape[1];
-  ASSAY_TRY(expect_range("R", 2 * half, 2, a.D, 2, error));
-  ASSAY_TRY(expect_range("max_pos", max_pos, 1, INT32_MAX, 1, error));
-  const assay_tensor *const tables[] = {cosine, sine};
-  const char *const names[] = {"cos", "sin"};
-  for (int i = 0; i < 2; ++i) {
-    ASSAY_TRY(expect_dtype(tables[i], names[i], ASSAY_F32, error));
-    ASSAY_TRY(expect_extent(tables[i], names[i], 0, max_pos, error));
-    ASSAY_TRY(expect_extent(tables[i], names[i], 1, half, error));
-    ASSAY_TRY(expect_stride(tables[i], names[i], 1, 1, error));
-    ASSAY_TRY(expect_stride(tables[i], names[i], 0, half, error));
-  }
+  rope_angles angles = rope_angles();
+  ASSAY_TRY(read_angles(call, a.D, &angles, error));
   ASSAY_TRY(find_tensor(call, "bias", 2, true, &bias, error));
   if (bias != NULL) {
     ASSAY_TRY(expect_dtype(bias, "bias", plan->types.q, error));
@@ -119,17 +107,16 @@ inline assay_status read_tables(const assay_call *call, mmha_plan *plan, assay_e
     ASSAY_TRY(expect_stride(bias, "bias", 1, 1, error));
     ASSAY_TRY(expect_stride(bias, "bias", 0, a.D, error));
   }
-  ASSAY_TRY(attention_integer(call, "style", 0, 1, &style, error));
   rows->bias = bias != NULL ? bias->data : nullptr;
-  rows->cosine = static_cast<const float *>(cosine->data);
-  rows->sine = static_cast<const float *>(sine->data);
+  rows->cosine = angles.cosine;
+  rows->sine = angles.sine;
   rows->length = a.length;
-  rows->max_pos = max_pos;
+  rows->max_pos = angles.max_pos;
   rows->H = a.H;
   rows->H_kv = a.H_kv;
   rows->D = a.D;
-  rows->R = static_cast<int32_t>(2 * half);
-  rows->interleaved = style == 1;
+  rows->R = 2 * angles.half;
+  rows->interleaved = angles.interleaved;
   return ASSAY_OK;
 }
 

@@ -229,13 +229,19 @@ bool pass_call_form(pass *m, pass_form form, const char *name, const pass_arg *a
 
 /* ---- taps -------------------------------------------------------------------------------------------- */
 
+bool pass_wants(const pass *m, const char *name) {
+  char full[ASSAY_MODEL_NAME];
+  if (m->status != ASSAY_OK || m->taps == NULL) return false;
+  full_name(m, name, "", full);
+  return m->taps->wants == NULL || m->taps->wants(m->taps->context, full);
+}
+
 /* Of the rows `pick` (NULL: all), `count` of them. */
 static void take(pass *m, const char *name, const assay_tensor *y, int64_t first, int64_t width, const int32_t *pick,
                  int64_t count) {
-  if (m->status != ASSAY_OK || m->taps == NULL || y->shape[0] == 0 || count == 0) return;
+  if (y->shape[0] == 0 || count == 0 || !pass_wants(m, name)) return;
   char full[ASSAY_MODEL_NAME];
   full_name(m, name, "", full);
-  if (m->taps->wants != NULL && !m->taps->wants(m->taps->context, full)) return;
   const int64_t rows = y->shape[0], stride = y->stride[0];
   double *value = malloc((size_t)(count * width) * sizeof *value);
   if (value == NULL) {

@@ -13,6 +13,7 @@ static const struct {
     [PASS_QK_NORM] = {"qk_norm", "qk_norm", PASS_AUTO},
     [PASS_APPEND] = {"append", "attention_append", PASS_OFF},
     [PASS_MMHA] = {"mmha", "mmha", PASS_OFF},
+    [PASS_ROPE_APPEND] = {"rope_append", "rope_append", PASS_AUTO},
     [PASS_ADD_NORM] = {"add_norm", "add_", PASS_AUTO},
     [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", "post_attn_pre_mlp_uclip", PASS_AUTO},
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
@@ -29,6 +30,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
     return c->qk_norm;
   case PASS_MMHA:
     return c->rotated > 0 && !c->qk_norm;
+  case PASS_ROPE_APPEND:
+    return c->rotated > 0;
   case PASS_POST_PRE_UCLIP:
     return c->arch == ASSAY_ASYNCT;
   case PASS_BIAS_GELU_NEW:

@@ -1,15 +1,15 @@
 /* heads.c: what happens to heads: normalised and rotated where they lie in the fused rows, cached, attended over. */
 #include "gpu/models/pass.h"
 
-static const assay_tensor absent = {.data = NULL};
+static const assay_tensor no_tensor = {.data = NULL};
 
-typedef struct heads {
+typedef struct head_views {
   assay_tensor q, k, v;
-} heads;
+} head_views;
 
-static heads heads_of(const pass *m, const assay_tensor *qkv) {
+static head_views heads_of(const pass *m, const assay_tensor *qkv) {
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads, D = m->config.head_size;
-  return (heads){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
+  return (head_views){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
 }
 
 /* This layer's pool. */
@@ -25,7 +25,7 @@ static assay_tensor pool_of(const pass *m, const assay_tensor *pool) {
 }
 
 static assay_tensor scale_of(const pass *m, const char *name) {
-  return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : absent;
+  return m->config.kv_dtype != m->config.act_dtype ? pass_weight(m, "attn", name) : no_tensor;
 }
 
 static assay_tensor first_of(const assay_tensor *vector, int64_t count) {
@@ -57,7 +57,7 @@ static void norm_one_head(pass *m, const char *name, const assay_tensor *qkv, in
   pass_call(m, uclip ? "uclip_norm" : "rms_norm", uclip ? clip : rms, uclip ? none : eps);
 }
 
-static void norm_heads(pass *m, const assay_tensor *qkv, const heads *at) {
+static void norm_heads(pass *m, const assay_tensor *qkv, const head_views *at) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
   const char *gamma = uclip ? "gamma" : "g";
   const pass_arg args[] = {{"q", at->q},
@@ -74,12 +74,49 @@ static void norm_heads(pass *m, const assay_tensor *qkv, const heads *at) {
     norm_one_head(m, h < m->config.heads ? "attn.q_norm" : "attn.k_norm", qkv, h);
 }
 
-static void rotate(pass *m, const heads *at) {
+static void rotate(pass *m, const head_views *at) {
   const pass_arg args[] = {
       {"q", at->q}, {"k", at->k}, {"cos", m->cosine}, {"sin", m->sine}, {"positions", m->positions}, {.name = NULL}};
   const pass_param style[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {NULL, 0}};
   m->stage = "attn.rope";
   pass_call(m, "rope", args, style);
+}
+
+/* The rotated keys [N, H_kv D], for who wants to see them: where the result of attention is going to be. */
+static assay_tensor seen_keys(const pass *m, const head_views *at) {
+  const int64_t width = at->k.shape[1] * at->k.shape[2];
+  if (!pass_wants(m, "attn.k")) return no_tensor;
+  return (assay_tensor){
+      .data = m->out.data, .dtype = at->k.dtype, .rank = 2, .shape = {at->k.shape[0], width}, .stride = {width, 1}};
+}
+
+/* Both in one call, where the form is on and a variant takes it: the keys among the fused rows stay as they are; keys:
+ * those that are rotated, without data: nobody wants them. False: nothing happened. */
+static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
+  *keys = seen_keys(m, at);
+  const assay_tensor k_out = {.data = keys->data,
+                              .dtype = at->k.dtype,
+                              .rank = 3,
+                              .shape = {at->k.shape[0], at->k.shape[1], at->k.shape[2]},
+                              .stride = {keys->stride[0], at->k.shape[2], 1}};
+  const pass_arg args[] = {{"q", at->q},
+                           {"k", at->k},
+                           {"v", at->v},
+                           {"cos", m->cosine},
+                           {"sin", m->sine},
+                           {"positions", m->positions},
+                           {"slots", m->slots},
+                           {"k_cache", pool_of(m, &m->k_pool)},
+                           {"v_cache", pool_of(m, &m->v_pool)},
+                           {"k_scale", scale_of(m, "k_scale")},
+                           {"v_scale", scale_of(m, "v_scale")},
+                           {"k_out", k_out},
+                           {.name = NULL}};
+  const pass_param params[] = {
+      {"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {"scale_per_head", 1}, {NULL, 0}};
+  if (m->config.rotated == 0 || m->attention != PASS_SEPARATE) return false;
+  m->stage = "attn.rope";
+  return pass_call_form(m, PASS_ROPE_APPEND, "rope_append", args, params);
 }
 
 /* ---- attention that also appends, and rotates ---------------------------------------------------------- */
@@ -117,7 +154,7 @@ static void fused_shared(const pass *m, int at, fused_words *w) {
     w->params[i] = params[i];
 }
 
-static fused_words append_words(const pass *m, const heads *at) {
+static fused_words append_words(const pass *m, const head_views *at) {
   fused_words w = {{{.name = NULL}}, {{NULL, 0}}};
   w.args[0] = (pass_arg){"q", at->q};
   w.args[1] = (pass_arg){"k_new", at->k};
@@ -140,7 +177,7 @@ static fused_words whole_words(const pass *m, const assay_tensor *qkv) {
 }
 
 /* One new token a request is what they are for. */
-static void choose_attention(pass *m, const assay_tensor *qkv, const heads *at) {
+static void choose_attention(pass *m, const assay_tensor *qkv, const head_views *at) {
   m->attention = PASS_SEPARATE;
   m->stage = "attn.out";
   if (!m->decode) return;
@@ -157,7 +194,7 @@ static void choose_attention(pass *m, const assay_tensor *qkv, const heads *at) 
 /* False: attention is a call of its own. */
 static bool attend_fused(pass *m, const assay_tensor *qkv) {
   if (m->attention == PASS_SEPARATE) return false;
-  const heads at = heads_of(m, qkv);
+  const head_views at = heads_of(m, qkv);
   const fused_words w = m->attention == PASS_WHOLE ? whole_words(m, qkv) : append_words(m, &at);
   m->stage = "attn.out";
   pass_call(m, m->attention == PASS_WHOLE ? "mmha" : "attention_append", w.args, w.params);
@@ -165,7 +202,7 @@ static bool attend_fused(pass *m, const assay_tensor *qkv) {
 }
 
 void pass_heads(pass *m, const assay_tensor *qkv) {
-  const heads at = heads_of(m, qkv);
+  const head_views at = heads_of(m, qkv);
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads;
   choose_attention(m, qkv, &at);
   if (m->config.qk_norm) {
@@ -174,11 +211,16 @@ void pass_heads(pass *m, const assay_tensor *qkv) {
     take_heads(m, "attn.k_norm", qkv, H, H_kv);
   }
   if (m->attention == PASS_WHOLE) return;
-  if (m->config.rotated > 0) rotate(m, &at);
+  assay_tensor keys;
+  const bool appended = rotate_and_append(m, &at, &keys);
+  if (!appended && m->config.rotated > 0) rotate(m, &at);
   take_heads(m, "attn.q", qkv, 0, H);
-  take_heads(m, "attn.k", qkv, H, H_kv);
+  if (!appended)
+    take_heads(m, "attn.k", qkv, H, H_kv);
+  else if (keys.data != NULL)
+    pass_take(m, "attn.k", &keys, 0, keys.shape[1]);
   take_heads(m, "attn.v", qkv, H + H_kv, H_kv);
-  if (m->attention == PASS_APPENDS) return;
+  if ((appended && !MISTAKE(ENGINE_APPENDED_AGAIN)) || m->attention == PASS_APPENDS) return;
   const pass_arg args[] = {{"k", at.k},
                            {"v", at.v},
                            {"slots", m->slots},
@@ -205,7 +247,7 @@ static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tens
                                       {"v_scale", scale_of(m, "v_scale")},
                                       {"block_table", m->tails ? m->tail_table : m->table},
                                       {"kv_len", m->tails ? m->tail_len : m->kv_len},
-                                      {"cu_q", m->decode || m->tails ? absent : m->cu_q},
+                                      {"cu_q", m->decode || m->tails ? no_tensor : m->cu_q},
                                       {"out", to}};
   for (int i = 0; i < SHARED_ARGS; ++i)
     args[i] = list[i];

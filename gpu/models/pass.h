@@ -36,6 +36,7 @@ enum {
   ENGINE_TOKEN_OF_NEIGHBOUR,
   ENGINE_GRAPH_OF_OTHER_HALF,
   ENGINE_RESIDUAL_AFTER_NORM,
+  ENGINE_APPENDED_AGAIN, /* keys that are not rotated over those that are */
   ENGINE_TAIL_SEES_ALL,
   ENGINE_TAIL_OF_FIRST,
   ENGINE_LIST_OF_ONE,      /* the second forced variant is never looked at */
@@ -56,6 +57,7 @@ typedef enum pass_form {
   PASS_QK_NORM,
   PASS_APPEND,
   PASS_MMHA,
+  PASS_ROPE_APPEND,
   PASS_ADD_NORM,
   PASS_POST_PRE_UCLIP,
   PASS_BIAS_GELU_NEW,
@@ -193,6 +195,8 @@ bool pass_would_call(pass *m, pass_form form, const char *op, const pass_arg *ar
 assay_tensor pass_weight(const pass *m, const char *name, const char *part);
 /* [N, heads, D]: heads of fused rows, from channel `first` on. */
 assay_tensor pass_view(const pass *m, const assay_tensor *rows, int64_t first, int64_t heads);
+/* Does somebody want the stage? */
+bool pass_wants(const pass *m, const char *name);
 /* Gives `count` rows of `width` channels from `first` on away, if somebody wants the stage. */
 void pass_take(pass *m, const char *name, const assay_tensor *y, int64_t first, int64_t width);
 /* The rows that want logits. */

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ASSAY_MAX_ARGS = 24, ASSAY_MAX_PARAMS = 24, ASSAY_MAX_DIMS = 16, ASSAY_MAX_OUTPUTS = 4 };
+enum { ASSAY_MAX_ARGS = 24, ASSAY_MAX_PARAMS = 24, ASSAY_MAX_DIMS = 16, ASSAY_MAX_OUTPUTS = 5 };
 
 typedef struct assay_op assay_op;
 
@@ -192,7 +192,7 @@ struct assay_op {
   int32_t arg_count;
   const assay_param *params;
   int32_t param_count;
-  const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes" */
+  const char *laws;     /* "renumbering,permutation,run_to_run,dead_bytes,in_place,parts" */
   const char *spoils;   /* planted errors the suite must notice; names, at most 32 */
   double kappa_element; /* element limit in σ: one rounding 2.5, two 3.2, sums 7 */
   assay_form form;
@@ -229,6 +229,9 @@ struct assay_op {
    * only. NULL where the operator lists none. */
   assay_status (*spoil)(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t spoil,
                         assay_expected *expected, assay_error *error);
+  /* Law parts: "rope,kv_append": operators that make the same bits, called one after the other. Arguments go by name;
+   * what a part gives as X_out is X to those behind it, where X is an input. NULL: none. */
+  const char *parts;
 };
 
 /* ---- look-ups by name: the names are the interface, so arguments can be added without breaking callers -- */

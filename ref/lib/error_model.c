@@ -12,6 +12,10 @@
 
 const assay_contract plain_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
 
+double rounding_bound(double value, assay_dtype dtype) {
+  return assay_round_f64(value, dtype) == value ? 0 : 0.5 * assay_ulp(value, dtype);
+}
+
 double storing_variance(double value, assay_dtype dtype) {
   const double ulp = assay_ulp(value, dtype);
   return ulp * ulp / 12;

@@ -16,6 +16,9 @@ double rounding_variance(double value, assay_dtype dtype);
 /* The same for a result that is only near `value`: never 0 but for ASSAY_NONE. */
 double storing_variance(double value, assay_dtype dtype);
 
+/* How far rounding to the type may move `value`: half an ulp; 0 where it is there already. */
+double rounding_bound(double value, assay_dtype dtype);
+
 /* Relative to (sum |term|)^2: variance of an f32 sum of `terms` terms on `lanes` running sums. */
 double accumulation_variance(double terms, double lanes);
 /* The same for the sum of these terms, `square` being sum term^2 and `size` sum |term|. Running sums are combined at

@@ -25,16 +25,11 @@ mmha mmha_of(const assay_call *call) {
   return m;
 }
 
-/* Half an ulp of f32 at most, where the number is not in f32 already. */
-static double rounding_bound(double value) {
-  return assay_round_f64(value, ASSAY_F32) == value ? 0 : 0.5 * assay_ulp(value, ASSAY_F32);
-}
-
 /* What becomes of x c + z s: x and z are sums with the bias, rounded; then two products and a sum. */
 static void rotated_error(double x, double c, double z, double s, double *bound, double *variance) {
   const double y = x * c + z * s;
-  *bound = fabs(c) * rounding_bound(x) + fabs(s) * rounding_bound(z) + rounding_bound(x * c) + rounding_bound(z * s) +
-           rounding_bound(y);
+  *bound = fabs(c) * rounding_bound(x, ASSAY_F32) + fabs(s) * rounding_bound(z, ASSAY_F32) +
+           rounding_bound(x * c, ASSAY_F32) + rounding_bound(z * s, ASSAY_F32) + rounding_bound(y, ASSAY_F32);
   *variance = c * c * rounding_variance(x, ASSAY_F32) + s * s * rounding_variance(z, ASSAY_F32) +
               rounding_variance(x * c, ASSAY_F32) + rounding_variance(z * s, ASSAY_F32) +
               rounding_variance(y, ASSAY_F32);
@@ -64,7 +59,7 @@ void mmha_head(const mmha *m, int64_t n, int64_t head, int64_t position, mmha_er
     value[d] += b[d];
   if (bound == NULL) return;
   for (int64_t d = 0; d < D; ++d) {
-    bound[d] = rounding_bound(x[d]);
+    bound[d] = rounding_bound(x[d], ASSAY_F32);
     variance[d] = rounding_variance(x[d], ASSAY_F32);
   }
   for (int64_t i = 0; i < pairs && rotates; ++i) {
