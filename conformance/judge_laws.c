@@ -13,7 +13,8 @@ enum {
   SHARE_STREAMS = 8,
   SHARE_BUSY = 8,
   SHARE_ALONE = 2,
-  SHARE_FAR = 8
+  SHARE_FAR = 8,
+  SHARE_CONTIGUOUS = 2
 };
 
 static bool is_asked(const trial *t, uint64_t law, uint64_t share) {
@@ -31,6 +32,7 @@ bool laws_further(const trial *t, const outputs *plain, case_result *result) {
   const bool workspace = t->workspace_bytes > 0;
   const bool pages = device->alloc_guarded != NULL, graph = device->graph_capture_begin != NULL;
   const bool streams = device->side_stream != NULL;
+  if (t->first.contiguous && is_asked(t, 7, SHARE_CONTIGUOUS) && !contiguous_check(t, plain, result)) return false;
   if (pages && is_asked(t, 0, SHARE_PAGES) && !pages_check(t, plain, result)) return false;
   if (graph && is_asked(t, 1, SHARE_GRAPH) && !graph_check(t, plain, result)) return false;
   if (workspace && is_asked(t, 2, SHARE_WORKSPACE) && !workspace_check(t, plain, result)) return false;
