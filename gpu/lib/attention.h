@@ -58,7 +58,7 @@ struct attention_types {
 constexpr int64_t contiguous_most_splits = 1 << 18; /* of all rows and heads */
 
 /* Are K and V without a block table? */
-inline bool is_contiguous(const attention_params &a) {
+__host__ __device__ inline bool is_contiguous(const attention_params &a) {
   return a.cache.block_shift == contiguous_shift;
 }
 
