@@ -27,6 +27,7 @@ typedef enum case_break {
   BREAK_STRIDE,        /* last axis not contiguous */
   BREAK_NEGATIVE,      /* -1 rows */
   BREAK_OVERFLOW,      /* rows so far apart that 63 bits do not hold an offset */
+  BREAK_EXTRA,         /* given, where the case has none */
   BREAK_WORKSPACE,     /* one byte too small; variants without workspace: UNSUPPORTED */
   BREAK_WORKSPACE_NULL /* as many bytes as asked for, at NULL */
 } case_break;
@@ -42,7 +43,8 @@ typedef struct assay_case {
   assay_dtype dtype, kv_dtype; /* of q and out; of the caches */
   int64_t dim[ASSAY_MAX_DIMS]; /* settable ones from the case, derived ones filled by the generator */
   double param[ASSAY_MAX_PARAMS];
-  uint32_t present; /* bit i: optional argument i is given (cu_q and fp8 scales follow from mode and dtype) */
+  uint32_t present; /* bit i: optional argument i is given (cu_q and fp8 scales follow from mode and dtype, the block
+                     * table from cu_k) */
   int32_t batch;
   int32_t *kv_len, *new_len;          /* [batch] L_i, T_i; owned */
   int32_t *share_with, *share_tokens; /* [batch] first tokens shared with an earlier request; -1: none */
@@ -54,7 +56,8 @@ typedef struct assay_case {
   int32_t cluster; /* with a density: so many keys side by side live or die together; at least 1 */
   case_dead dead;
   int32_t q_pad;  /* extra elements between rows of q: q is a slice of a fused buffer */
-  int32_t kv_pad; /* extra elements after every block of the pool; -1: K and V interleaved block by block */
+  int32_t kv_pad; /* extra elements after every block of the pool, contiguous: after every row; -1: K and V interleaved
+                   * block by block */
   int32_t rows;   /* rows judged; 0: all */
   case_break broken;
   int32_t argument; /* 1 + the index of the argument that is broken; 0: case_break says which */
@@ -79,6 +82,8 @@ assay_status case_copy(const assay_case *from, assay_case *to, assay_error *erro
 /* What one key alone cannot show: H % H_kv, lengths against the mode, shared prefixes, the exact tier's needs.
  * Parsed and expanded cases have passed it. Relaxed in section refuse. */
 assay_status case_check(const assay_case *one, assay_error *error);
+/* Are K and V without a block table, by cu_k? */
+bool case_is_contiguous(const assay_case *one);
 /* The most tokens that request i may have in common with the earlier request j (case_check.c says why). */
 int32_t case_shareable(const assay_case *one, int32_t i, int32_t j);
 /* May it run on this device ("simt", "cuda")? */

@@ -28,6 +28,11 @@ static const assay_arg *arg_of(const assay_case *one, assay_content content, int
   return NULL;
 }
 
+bool case_is_contiguous(const assay_case *one) {
+  int32_t index = 0;
+  return arg_of(one, ASSAY_CU_K, &index) != NULL && ((one->present >> index) & 1) != 0;
+}
+
 /* A power of two, decided from bits: a normal number with an empty fraction. */
 static bool is_power_of_two(double value) {
   uint64_t bits = 0;
@@ -95,6 +100,8 @@ static assay_status check_dims(const assay_case *one, assay_error *error) {
   const char *layout = case_axis(one, "layout");
   const int64_t x = 16 / (assay_dtype_size(one->kv_dtype) > 0 ? assay_dtype_size(one->kv_dtype) : 16);
   const int64_t D = dim_of(one, "D", 0);
+  if (layout != NULL && strcmp(layout, "x") == 0 && case_is_contiguous(one))
+    return assay_fail(error, ASSAY_ERR_INPUT, "layout: found x, allowed nhd, hnd with cu_k");
   if (layout != NULL && strcmp(layout, "x") == 0 && D % x != 0)
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "D: found %" PRId64 ", allowed multiples of x = %" PRId64 " in layout x with %s", D, x,
@@ -170,6 +177,9 @@ static assay_status check_share(const assay_case *one, assay_error *error) {
   for (int32_t i = 0; i < one->batch; ++i) {
     const int32_t j = one->share_with[i], n = one->share_tokens[i];
     if (j < 0) continue;
+    if (case_is_contiguous(one))
+      return assay_fail(error, ASSAY_ERR_INPUT, "share: found request %d sharing with %d, allowed none with cu_k", i,
+                        j);
     if (j >= i)
       return assay_fail(error, ASSAY_ERR_INPUT, "share: request %d shares with %d, allowed an earlier request", i, j);
     const int32_t most = case_shareable(one, i, j);
@@ -240,10 +250,14 @@ static bool is_given(const assay_case *one, int32_t index) {
   if (!arg->optional) return true;
   if (arg->content == ASSAY_KV_SCALE) return one->kv_dtype == ASSAY_E4M3 || one->kv_dtype == ASSAY_E5M2;
   if (arg->content == ASSAY_CU_Q) return one->mode != MODE_DECODE;
+  if (arg->content == ASSAY_BLOCK_TABLE) return !case_is_contiguous(one);
   return ((one->present >> index) & 1) != 0;
 }
 
 static assay_status check_argument(const assay_case *one, assay_error *error) {
+  const bool extra = one->broken == BREAK_EXTRA;
+  if (one->argument == 0 && extra)
+    return assay_fail(error, ASSAY_ERR_INPUT, "argument: missing, needed with break extra: the one that is given");
   if (one->argument == 0) return ASSAY_OK;
   const char *name = one->op->args[one->argument - 1].name;
   if (one->section != SECTION_REFUSE)
@@ -252,10 +266,11 @@ static assay_status check_argument(const assay_case *one, assay_error *error) {
     return assay_fail(
         error, ASSAY_ERR_INPUT,
         "argument: found %s with break %s, allowed with null, misaligned, dtype, shape, stride, negative, "
-        "overflow",
+        "overflow, extra",
         name, case_axis(one, "break"));
-  if (!is_given(one, one->argument - 1))
-    return assay_fail(error, ASSAY_ERR_INPUT, "argument: found %s, allowed one that the case gives", name);
+  if (is_given(one, one->argument - 1) == extra)
+    return assay_fail(error, ASSAY_ERR_INPUT, "argument: found %s, allowed one that the case %s", name,
+                      extra ? "does not give" : "gives");
   return ASSAY_OK;
 }
 

@@ -228,6 +228,7 @@ static bool other_table(scene *s) {
     if (other < 0 || other == s->request || l->block_start[other + 1] - l->block_start[other] < used) continue;
     scene_reset(s);
     const assay_tensor *table = scene_arg(s, ASSAY_BLOCK_TABLE, 0);
+    if (table == NULL) return false;
     int32_t *entry = table->data;
     memcpy(entry + s->request * table->stride[0], entry + other * table->stride[0], (size_t)used * sizeof *entry);
     if (!matches(s)) continue;
@@ -244,10 +245,32 @@ static bool other_block(scene *s) {
       if (i == j) continue;
       scene_reset(s);
       const assay_tensor *table = scene_arg(s, ASSAY_BLOCK_TABLE, 0);
+      if (table == NULL) return false;
       int32_t *entry = (int32_t *)table->data + s->request * table->stride[0];
       entry[i] = entry[j];
       if (matches(s)) return found(s, "block %" PRId64 " is read in the place of block %" PRId64, j, i);
     }
+  return false;
+}
+
+/* Contiguous: the rows of another request. */
+static bool other_rows(scene *s) {
+  const image *img = &s->t->first;
+  double row[MAX_D];
+  if (!img->contiguous || s->D > MAX_D || s->last < 0) return false;
+  for (int64_t i = 0, n = 0; i < img->logical->B && n < MOST_TRIED; ++i, ++n) {
+    const int64_t other = i == 0 ? s->request - 1 : i == s->request ? 0 : i; /* the previous one first */
+    if (other < 0 || other == s->request || img->logical->length[other] <= s->last) continue;
+    scene_reset(s);
+    scene source = *s;
+    source.request = other;
+    for (int64_t t = 0; t <= s->last; ++t)
+      for (int32_t k = 0; k < 2; ++k) {
+        scene_read(&source, k == 1, t, s->kv_head, row);
+        scene_write(s, k == 1, t, s->kv_head, row);
+      }
+    if (matches(s)) return found(s, "the rows of request %" PRId64 " are read", other);
+  }
   return false;
 }
 
@@ -418,8 +441,9 @@ static bool one_factor(scene *s) {
   return out->group > 1 && largest > 0 && matches(s) && found(s, "the right result times %.6g", got);
 }
 
-const mistake explain_mistakes[] = {
-    nothing,         last_key,       keys_at_splits, first_key,    whole_splits, whole_blocks,    key_too_many,
-    other_table,     other_block,    other_kv_head,  lost_factors, other_params, swapped_factors, other_query,
-    filter_at_edges, planted_errors, other_place,    one_factor,   any_key,      key_twice,       neighbour_rows};
+const mistake explain_mistakes[] = {nothing,         last_key,       keys_at_splits, first_key,       whole_splits,
+                                    whole_blocks,    key_too_many,   other_table,    other_rows,      other_block,
+                                    other_kv_head,   lost_factors,   other_params,   swapped_factors, other_query,
+                                    filter_at_edges, planted_errors, other_place,    one_factor,      any_key,
+                                    key_twice,       neighbour_rows};
 const int32_t explain_mistake_count = sizeof explain_mistakes / sizeof explain_mistakes[0];

@@ -96,6 +96,7 @@ void image_free(image *made) {
   free(made->request_of_row);
   free(made->position_of_row);
   free(made->physical);
+  free(made->first_row);
   logical_drop(made->logical);
   *made = (image){0};
 }

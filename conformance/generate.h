@@ -12,7 +12,8 @@ typedef struct draw {
   case_dead dead;
   bool dead_v;        /* also NaN in V where v_needed is 0 (contract: V of dead keys is skipped). v_needed is
                        * indexed by the physical slots of the draw with placement 0 */
-  uint64_t placement; /* physical numbering of blocks */
+  uint64_t placement; /* physical numbering of blocks; contiguous: what lies between the requests' rows */
+  bool paged;         /* also a contiguous case by a block table */
   uint64_t order;     /* order of requests in the batch; 0: as in the case */
   uint8_t poison;     /* byte pattern of outputs and guards */
 } draw;
@@ -37,8 +38,10 @@ typedef struct image {
   int32_t *request_of_row;  /* [N] request identity */
   int64_t *position_of_row; /* [N] position of the row inside its request's new tokens */
   int64_t rows;
+  bool contiguous;                  /* K and V are rows of tokens, by cu_k: blocks of the pool are rows */
   int64_t first_block, pool_blocks; /* physical numbers of the pool's blocks: [first_block, +pool_blocks) */
-  int32_t *physical;                /* [block identities] place in the pool, from 0 */
+  int32_t *physical;                /* [block identities] place in the pool, from 0; contiguous: of its first token */
+  int32_t *first_row;               /* contiguous: [B + 1] where each request's rows begin in the pool, from 0 */
   struct logical *logical;          /* what is placed here; shared by all draws of a case */
 } image;
 

@@ -194,6 +194,10 @@ void bytes_small(image *made) {
       for (int64_t b = 0; b < l->B; ++b)
         number[b + 1] = number[b] + l->fresh[made->request_of_slot[b]];
       break;
+    case ASSAY_CU_K:
+      for (int64_t b = 0; b <= l->B; ++b)
+        number[b] = (int32_t)(made->first_block + made->first_row[b]);
+      break;
     case ASSAY_KV_SCALE: /* the first is K's, the second V's */
       for (int32_t j = 0; j < i; ++j)
         first_scale = first_scale && op->args[j].content != ASSAY_KV_SCALE;
@@ -300,7 +304,7 @@ static void copy_run(void *context, int64_t at, int64_t dense, int64_t count) {
 static bool tokens_are_rows(const image *made, int32_t arg) {
   const cache_strides s = place_strides(made, arg);
   const int64_t row = made->logical->H_kv * made->logical->D;
-  return made->logical->filled && s.token == row && s.block == row * made->logical->block_size &&
+  return made->logical->filled && !made->contiguous && s.token == row && s.block == row * made->logical->block_size &&
          made->extent[arg].bytes == made->pool_blocks * s.block * assay_dtype_size(made->arg[arg].dtype);
 }
 
@@ -394,8 +398,7 @@ static void write_blocks(void *context, int64_t begin, int64_t end) {
         continue;
       }
       for (int64_t h = 0; h < l->H_kv; ++h) {
-        const bool dead =
-            w->needed != NULL && w->needed[((int64_t)w->home[id] * l->block_size + off) * l->H_kv + h] == 0;
+        const bool dead = w->needed != NULL && w->needed[place_slot_at(w->made, w->home[id], off) * l->H_kv + h] == 0;
         write_channels(w->pool + (w->made->physical[id] * w->s.block + off * w->s.token + h * w->s.head) * w->element,
                        &w->s, dead ? w->nan : w->code + (content * l->H_kv + h) * l->D * w->element, l->D, w->element);
       }
@@ -421,7 +424,7 @@ assay_status bytes_values(image *made, const unsigned char *v_needed, assay_erro
   const assay_op *op = l->origin->op;
   int32_t *home = malloc(((size_t)l->identities + 1) * sizeof *home);
   if (home == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
-  assay_status status = place_blocks(l, 0, made->pool_blocks, home, error);
+  assay_status status = place_home(made, home, error);
   for (int32_t i = 0; status == ASSAY_OK && i < op->arg_count; ++i) {
     const assay_content content = op->args[i].content;
     const bool rows =

@@ -14,7 +14,9 @@ enum {
   STREAM_TABLE = 0x6714,
   STREAM_HUGE = 0x6715,
   STREAM_ONE = 0x6716,
-  STREAM_INTEGER = 0x6717
+  STREAM_INTEGER = 0x6717,
+  STREAM_GAP = 0x6718,
+  LONGEST_GAP = 8
 };
 
 static int64_t align_up(int64_t bytes) {
@@ -31,8 +33,8 @@ static void shuffle(int32_t *item, int64_t count, uint64_t seed, uint64_t stream
   }
 }
 
-assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blocks, int32_t *physical,
-                          assay_error *error) {
+static assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blocks, int32_t *physical,
+                                 assay_error *error) {
   int32_t *place = malloc((size_t)(pool_blocks > 0 ? pool_blocks : 1) * sizeof *place);
   if (place == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
   for (int64_t i = 0; i < pool_blocks; ++i)
@@ -42,6 +44,57 @@ assay_status place_blocks(const logical *l, uint64_t placement, int64_t pool_blo
   if (l->identities > 0) memcpy(physical, place, (size_t)l->identities * sizeof *physical);
   free(place);
   return ASSAY_OK;
+}
+
+/* Contiguous: the rows of requests in the order of the batch, in most draws with rows of nobody before them. `order`:
+ * [B] request at each place of the batch, or NULL: as in the case. `first_row`: [B + 1], or NULL. */
+static void place_rows(const logical *l, uint64_t placement, const int32_t *order, int64_t pool_rows, int32_t *physical,
+                       int32_t *first_row) {
+  assay_rng rng = {l->origin->seed ^ placement * 0x9E3779B97F4A7C15u, STREAM_GAP, 0};
+  const bool gaps = placement != 0 || l->origin->tables != TABLES_IDENTITY;
+  int64_t left = pool_rows, row = 0;
+  for (int64_t i = 0; i < l->B; ++i)
+    left -= l->length[i];
+  for (int64_t slot = 0; slot <= l->B; ++slot) {
+    int64_t gap = gaps && assay_rng_range(&rng, 0, 3) != 0 ? assay_rng_range(&rng, 1, LONGEST_GAP) : 0;
+    if (gap > left) gap = left;
+    left -= gap;
+    row += gap;
+    if (first_row != NULL) first_row[slot] = (int32_t)row;
+    if (slot == l->B) break;
+    const int64_t request = order != NULL ? order[slot] : slot;
+    for (int64_t j = l->block_start[request]; j < l->block_start[request + 1]; ++j)
+      physical[l->block_identity[j]] = (int32_t)(row + (j - l->block_start[request]) * l->block_size);
+    row += l->length[request];
+  }
+}
+
+static assay_status place_pool(image *made, assay_error *error) {
+  const logical *l = made->logical;
+  if (!made->contiguous) return place_blocks(l, made->chosen.placement, made->pool_blocks, made->physical, error);
+  place_rows(l, made->chosen.placement, made->request_of_slot, made->pool_blocks, made->physical, made->first_row);
+  return ASSAY_OK;
+}
+
+assay_status place_home(const image *made, int32_t *physical, assay_error *error) {
+  if (!made->contiguous) return place_blocks(made->logical, 0, made->pool_blocks, physical, error);
+  place_rows(made->logical, 0, NULL, made->pool_blocks, physical, NULL);
+  return ASSAY_OK;
+}
+
+int64_t place_slots(const image *made) {
+  return made->pool_blocks * (made->contiguous ? 1 : made->logical->block_size);
+}
+
+/* Blocks, or rows, of the pool; some are nobody's. */
+static int64_t pool_size(const image *made) {
+  const logical *l = made->logical;
+  const int64_t spare = 1 + (int64_t)(logical_hash(l->origin, STREAM_POOL) % 3);
+  if (!made->contiguous) return l->identities + spare;
+  int64_t rows = spare;
+  for (int64_t i = 0; i < l->B; ++i)
+    rows += l->length[i];
+  return rows + (l->origin->tables == TABLES_IDENTITY ? 0 : LONGEST_GAP / 2 * (l->B + 1));
 }
 
 /* Rows of a plain case are in any order. */
@@ -72,8 +125,9 @@ static assay_status order_rows(image *made, assay_error *error) {
   made->request_of_row = malloc(N * sizeof *made->request_of_row);
   made->position_of_row = malloc(N * sizeof *made->position_of_row);
   made->physical = malloc(((size_t)l->identities + 1) * sizeof *made->physical);
+  made->first_row = calloc(B, sizeof *made->first_row);
   if (made->request_of_slot == NULL || made->row_of == NULL || made->request_of_row == NULL ||
-      made->position_of_row == NULL || made->physical == NULL)
+      made->position_of_row == NULL || made->physical == NULL || made->first_row == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "generator: out of memory");
   for (int32_t i = 0; i < l->B; ++i)
     made->request_of_slot[i] = i;
@@ -113,6 +167,7 @@ static int64_t dimension(const void *context, const char *term, size_t size) {
   if (paged && named(term, size, "N")) return l->N;
   if (paged && named(term, size, "kv_scales")) return l->kv_scales;
   if (paged && named(term, size, "num_blocks")) return made->first_block + made->pool_blocks;
+  if (made->contiguous && one->section != SECTION_REFUSE && named(term, size, "block_size")) return 1;
   if (paged && named(term, size, "max_blocks"))
     return l->widest + (l->widest == 0) + (int64_t[]){0, 1, 2, 5}[logical_hash(one, STREAM_TABLE) & 3];
   for (int32_t i = 0; i < one->op->dim_count; ++i)
@@ -164,11 +219,14 @@ static assay_dtype dtype_of(const logical *l, const assay_arg *arg) {
   return l->q_dtype;
 }
 
-static bool is_given(const logical *l, int32_t i) {
+static bool is_given(const image *made, int32_t i) {
+  const logical *l = made->logical;
   const assay_arg *arg = &l->origin->op->args[i];
-  if (!arg->optional) return true;
+  if (!arg->optional || (l->origin->broken == BREAK_EXTRA && l->origin->argument == i + 1)) return true;
   if (arg->content == ASSAY_CU_Q) return l->origin->mode != MODE_DECODE;
   if (arg->content == ASSAY_KV_SCALE) return logical_is_fp8(l->kv_dtype);
+  if (arg->content == ASSAY_BLOCK_TABLE) return !made->contiguous;
+  if (arg->content == ASSAY_CU_K) return made->contiguous;
   return (l->origin->present >> i & 1) != 0;
 }
 
@@ -191,6 +249,7 @@ cache_strides place_strides(const image *made, int32_t arg) {
     }
     term += size + (term[size] == ',');
   }
+  if (made->contiguous) s.token = s.block;
   return s;
 }
 
@@ -276,14 +335,15 @@ assay_status place_image(image *made, assay_error *error) {
   const assay_op *op = one->op;
   const logical *l = made->logical;
   const int32_t k = find_content(op, ASSAY_K_CACHE), v = find_content(op, ASSAY_V_CACHE);
-  if (op->form == ASSAY_PAGED) made->pool_blocks = l->identities + 1 + (int64_t)(logical_hash(one, STREAM_POOL) % 3);
+  made->contiguous = case_is_contiguous(one) && !made->chosen.paged;
+  if (op->form == ASSAY_PAGED) made->pool_blocks = pool_size(made);
   assay_status status = order_rows(made, error);
-  if (status == ASSAY_OK) status = place_blocks(l, made->chosen.placement, made->pool_blocks, made->physical, error);
+  if (status == ASSAY_OK) status = place_pool(made, error);
   if (status != ASSAY_OK) return status;
 
   int64_t offset = align_up(GUARD_BYTES), strided = 0;
   for (int32_t i = 0; i < op->arg_count; ++i) {
-    if (!is_given(l, i)) continue;
+    if (!is_given(made, i)) continue;
     made->arg[i] = (assay_tensor){.dtype = dtype_of(l, &op->args[i])};
     set_shape(made, &op->args[i], &made->arg[i]);
     /* Each has a padding of its own, so that one's stride does not serve for another. */

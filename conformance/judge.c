@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/rng.h"
 #include "generate_logical.h"
+#include "generate_parts.h"
 #include "judge_dump.h"
 #include "judge_parts.h"
 #include "threads.h"
@@ -214,8 +215,8 @@ static bool compute_reference(trial *t, case_result *result) {
     t->expected[o].sigma = malloc(elements * sizeof(double));
     if (t->expected[o].value == NULL || t->expected[o].sigma == NULL) return out_of_memory(result);
   }
-  t->seen.first_slot = t->first.first_block * l->block_size;
-  t->seen.slots = t->first.pool_blocks * l->block_size;
+  t->seen.first_slot = place_slot_at(&t->first, t->first.first_block, 0);
+  t->seen.slots = place_slots(&t->first);
   if (may_skip_v(t)) {
     t->seen.v_needed = calloc((size_t)(t->seen.slots * l->H_kv) + 1, 1);
     if (t->seen.v_needed == NULL) return out_of_memory(result);

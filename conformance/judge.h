@@ -28,7 +28,7 @@ typedef struct case_result {
   float rms[RESULT_MAX_RMS]; /* largest RMS of the error over RMS of sigma, for each limit of the table in kappa.c */
   int64_t rows_judged, elements_judged, visible_keys, live_keys;
   double reference_ms, run_ms;
-  char laws[128]; /* laws checked, by name */
+  char laws[160]; /* laws checked, by name */
   /* Planted errors by number, a bit each (power.h); weak: of the unseen ones, those that the exact tier does not see
    * either. */
   uint32_t spoils_seen, spoils_unseen, spoils_void, spoils_weak;

@@ -57,6 +57,10 @@ static void choose_places(const trial *t, far_pool *p) {
     if (c == 0 || blocks > least) least = blocks;
   }
   p->low = p->img->pool_blocks / 2;
+  if (p->img->contiguous) { /* a request's rows stay together */
+    p->low = p->img->first_row[p->img->logical->B / 2];
+    if (p->low >= p->img->pool_blocks) p->low = p->img->pool_blocks - 1;
+  }
   p->high = least > INT32_MAX - p->img->pool_blocks - 1 ? INT32_MAX - p->img->pool_blocks - 1 : least;
 }
 
@@ -103,6 +107,10 @@ static void renumber(const trial *t, const far_pool *p, unsigned char *arena) {
       int32_t *entry = (int32_t *)(void *)(arena + s.offset);
       for (int64_t n = 0; n < s.bytes / (int64_t)sizeof *entry; ++n)
         if (entry[n] >= begin && entry[n] < end) entry[n] = (int32_t)far_block(p, entry[n] - begin);
+    } else if (t->one->op->args[i].content == ASSAY_CU_K) { /* the last is behind the pool */
+      int32_t *entry = (int32_t *)(void *)(arena + s.offset);
+      for (int64_t n = 0; n < s.bytes / (int64_t)sizeof *entry; ++n)
+        entry[n] = (int32_t)far_block(p, entry[n] - begin);
     } else if (t->one->op->args[i].content == ASSAY_SLOTS) {
       int64_t *slot = (int64_t *)(void *)(arena + s.offset);
       for (int64_t n = 0; n < s.bytes / (int64_t)sizeof *slot; ++n)
@@ -145,7 +153,7 @@ static bool run(const trial *t, far_pool *p, device_call *on, outputs *got, case
   if (status == ASSAY_OK) status = far_rows_up(t, &p->rows, &error);
   for (int32_t i = 0; i < t->one->op->arg_count && status == ASSAY_OK; ++i) {
     const assay_content content = t->one->op->args[i].content;
-    if (img->arg[i].data != NULL && (content == ASSAY_BLOCK_TABLE || content == ASSAY_SLOTS))
+    if (img->arg[i].data != NULL && (content == ASSAY_BLOCK_TABLE || content == ASSAY_CU_K || content == ASSAY_SLOTS))
       status = t->device->upload(on->arg[i].data, p->after + img->extent[i].offset, img->extent[i].bytes, &error);
   }
   if (status == ASSAY_OK) status = t->device->synchronize(&error);

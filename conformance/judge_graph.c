@@ -31,6 +31,9 @@ static bool make_other(const trial *t, image *other) {
     } else if (op->args[i].content == ASSAY_BLOCK_TABLE) {
       for (int64_t b = 0; b < count; ++b)
         number[b] = (int32_t)(own->first_block + b % own->pool_blocks);
+    } else if (op->args[i].content == ASSAY_CU_K) { /* all requests from one row on */
+      for (int64_t b = 0; b < count; ++b)
+        number[b] = (int32_t)own->first_block;
     } else {
       poison_fill(bytes, own->extent[i].bytes, 0x31);
     }

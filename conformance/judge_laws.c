@@ -16,6 +16,7 @@ enum {
   SHARE_IN_PLACE = 4,
   SHARE_PARTS = 2,
   SHARE_FAR = 8,
+  SHARE_CONTIGUOUS = 2,
   FAR_PAD = 4096 /* all cases whose rows are so far apart */
 };
 
@@ -34,6 +35,7 @@ bool laws_further(const trial *t, const outputs *plain, case_result *result) {
   const bool workspace = t->workspace_bytes > 0;
   const bool pages = device->alloc_guarded != NULL, graph = device->graph_capture_begin != NULL;
   const bool streams = device->side_stream != NULL;
+  if (t->first.contiguous && is_asked(t, 7, SHARE_CONTIGUOUS) && !contiguous_check(t, plain, result)) return false;
   if (pages && is_asked(t, 0, SHARE_PAGES) && !pages_check(t, plain, result)) return false;
   if (graph && is_asked(t, 1, SHARE_GRAPH) && !graph_check(t, plain, result)) return false;
   if (workspace && is_asked(t, 2, SHARE_WORKSPACE) && !workspace_check(t, plain, result)) return false;

@@ -139,14 +139,15 @@ void power_judge(const trial *t, case_result *result);
 /* Looks for a known mistake that gives the first wrong row, if that is asked for (explain.h). */
 void explain_values(const trial *t, const outputs *got, const finding *found, case_result *result);
 
-/* ---- judge_laws.c, judge_pages.c, judge_graph.c, judge_streams.c, judge_alone.c, judge_far.c, judge_forms.c: laws
- * with runs of their own ---- */
+/* ---- judge_laws.c, judge_pages.c, judge_graph.c, judge_streams.c, judge_alone.c, judge_far.c, judge_forms.c,
+ * judge_contiguous.c: laws with runs of their own ---- */
 
 /* Those that this case is asked. False: one does not hold, and the verdict is set. */
 bool laws_further(const trial *t, const outputs *plain, case_result *result);
 bool laws_launch(const trial *t, device_call *on, uint64_t schedule, const char *step, case_result *result);
 bool pages_check(const trial *t, const outputs *plain, case_result *result);
 void pages_release(void); /* memory kept between cases */
+bool contiguous_check(const trial *t, const outputs *plain, case_result *result);
 bool graph_check(const trial *t, const outputs *plain, case_result *result);
 bool workspace_check(const trial *t, const outputs *plain, case_result *result);
 bool streams_check(const trial *t, const outputs *plain, case_result *result);

@@ -51,6 +51,7 @@ static void break_call(const assay_case *one, assay_tensor *arg) {
     hit->stride[0] = INT64_MAX;
     break;
   case BREAK_NOTHING:
+  case BREAK_EXTRA:     /* the generator's: it is there */
   case BREAK_WORKSPACE: /* the environment's, not the call's */
   case BREAK_WORKSPACE_NULL:
     break;

@@ -12,7 +12,8 @@ static bool out_of_memory(case_result *result) {
 
 /* ---- a workspace that another call has used ---------------------------------------------------------- */
 
-/* Every request as long as its row of the table can name, over finite numbers: all of the workspace is used. */
+/* Every request as long as its row of the table can name, or as its rows allow, over finite numbers: all of the
+ * workspace is used. */
 static void lengthen(image *img) {
   const assay_op *op = img->call.op;
   int64_t longest = INT32_MAX;
@@ -23,7 +24,9 @@ static void lengthen(image *img) {
     if (op->args[i].content != ASSAY_KV_LEN || img->arg[i].data == NULL) continue;
     int32_t *length = (int32_t *)(void *)(img->host + img->extent[i].offset);
     for (int64_t b = 0; b < img->arg[i].shape[0]; ++b)
-      length[b] = (int32_t)(longest < INT32_MAX ? longest : length[b]);
+      length[b] = img->contiguous       ? img->first_row[b + 1] - img->first_row[b]
+                  : longest < INT32_MAX ? (int32_t)longest
+                                        : length[b];
   }
 }
 

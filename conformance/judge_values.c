@@ -79,8 +79,12 @@ void values_describe(const trial *t, place where, char *text, size_t size) {
     const int64_t block = last / l->block_size;
     const int64_t physical =
         t->first.first_block + t->first.physical[l->block_identity[l->block_start[request] + block]];
-    int used = snprintf(keys, sizeof keys, "last key %lld is slot %lld of its block %lld (physical %lld)",
-                        (long long)last, (long long)(last % l->block_size), (long long)block, (long long)physical);
+    int used =
+        t->first.contiguous
+            ? snprintf(keys, sizeof keys, "last key %lld is row %lld of K and V", (long long)last,
+                       (long long)(physical + last % l->block_size))
+            : snprintf(keys, sizeof keys, "last key %lld is slot %lld of its block %lld (physical %lld)",
+                       (long long)last, (long long)(last % l->block_size), (long long)block, (long long)physical);
     if (split > 0 && used > 0 && (size_t)used < sizeof keys)
       (void)snprintf(keys + used, sizeof keys - (size_t)used, ", split %lld of %lld keys", (long long)(last / split),
                      (long long)split);

@@ -85,9 +85,10 @@ static const case_key tail[] = {
     INT_KEY("row_pad", q_pad, 0, 65536, 0, SHOWN_ROW_PAD,
             "elements between rows of the arguments whose rows may lie apart"),
     INT_KEY("kv_pad", kv_pad, -1, 65536, 0, SHOWN_PAGED,
-            "elements after every block; -1 or interleaved: K and V block by block"),
+            "elements after every block (with cu_k: row); -1 or interleaved: K and V block by block"),
     INT_KEY("rows", rows, 0, 1 << 20, 0, SHOWN_ROWS, "rows judged; 0: all"),
-    ENUM_KEY("break", broken, "nothing,null,misaligned,dtype,shape,stride,negative,overflow,workspace,workspace_null",
+    ENUM_KEY("break", broken,
+             "nothing,null,misaligned,dtype,shape,stride,negative,overflow,extra,workspace,workspace_null",
              BREAK_NOTHING, false, SHOWN_ALWAYS, "what a refuse case breaks"),
     ENUM_KEY("argument", argument, "usual", 0, false, SHOWN_ARGUMENTS, "the argument that is broken"),
     TEXT_KEY("expect", expect, "the name a refusal must contain"),
@@ -194,9 +195,10 @@ static bool is_settable(const assay_dim *dim) {
   return dim->max != 0;
 }
 
-/* Given by the case; the scales and cu_q follow from kv_dtype and mode. */
+/* Given by the case; the scales and cu_q follow from kv_dtype and mode, the block table from cu_k. */
 static bool is_choice(const assay_arg *arg) {
-  return arg->optional && arg->content != ASSAY_KV_SCALE && arg->content != ASSAY_CU_Q;
+  return arg->optional && arg->content != ASSAY_KV_SCALE && arg->content != ASSAY_CU_Q &&
+         arg->content != ASSAY_BLOCK_TABLE;
 }
 
 static case_key dim_key(const assay_dim *dim, int32_t index) {

@@ -24,7 +24,7 @@ typedef struct entry_text {
 #define TEXT(field) offsetof(ledger_entry, field), sizeof(((const ledger_entry *)NULL)->field)
 
 static const char checks[] = "exact,element,row,request,unwritten,guard,input,dead_bytes,zero_p_v,run_to_run,"
-                             "renumbering,permutation,alone,far,in_place,parts,pages,"
+                             "renumbering,permutation,contiguous,alone,far,in_place,parts,pages,"
                              "graph,workspace,streams,race,refusal,hang,crash,deadline,admission,launch,power";
 
 static bool is_listed(const char *list, const char *word) {

@@ -188,7 +188,8 @@ assay_status launch_decode(const assay_call *call, assay_env *env, assay_error *
   gate_plan plan;
   ASSAY_TRY(plan_decode(call, &plan, error));
   const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "decode_rows tile=%d D=%d", attention_tile(a, max_tile), a.D);
+  (void)snprintf(env->path, sizeof env->path, "decode_rows tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
+                 form_of(a));
   return a.N > 0 ? launch_rows(plan, env, error) : ASSAY_OK;
 }
 
@@ -204,7 +205,8 @@ assay_status launch_prefill(const assay_call *call, assay_env *env, assay_error 
   ASSAY_TRY(plan_prefill(call, &plan, error));
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
   const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "prefill_as_decode tile=%d D=%d", attention_tile(a, max_tile), a.D);
+  (void)snprintf(env->path, sizeof env->path, "prefill_as_decode tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
+                 form_of(a));
   if (a.N == 0) return ASSAY_OK;
   ASSAY_TRY(launch_expand_rows(&plan.p.a, env, error));
   return launch_rows(plan, env, error);
@@ -222,7 +224,8 @@ assay_status launch_split(const assay_call *call, assay_env *env, assay_error *e
   ASSAY_TRY(plan_split(call, &plan, error));
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
   gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d", keys_per_split, p.splits, p.a.D);
+  (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d%s", keys_per_split, p.splits, p.a.D,
+                 form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   p.partial = static_cast<float *>(env->workspace);
   return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {

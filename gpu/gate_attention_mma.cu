@@ -96,7 +96,8 @@ assay_status launch_gate(const assay_call *call, assay_env *env, assay_error *er
   gate_plan plan;
   ASSAY_TRY(plan_mma<dtype>(call, &plan, error));
   const gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "mma D=%d taps=%d", p.a.D, p.F <= few_taps ? few_taps : max_taps);
+  (void)snprintf(env->path, sizeof env->path, "mma D=%d taps=%d%s", p.a.D, p.F <= few_taps ? few_taps : max_taps,
+                 form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   return mma_with_size(p.a.D, [&](auto size) {
     constexpr int D = decltype(size)::value;

@@ -125,8 +125,8 @@ assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *e
   gate_plan plan;
   ASSAY_TRY(plan_wgmma<dtype>(call, &plan, error));
   const gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d", is_plain(p) ? "plain" : "general",
-                 p.a.G > 1 ? 2 : 1, p.a.D);
+  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d%s", is_plain(p) ? "plain" : "general",
+                 p.a.G > 1 ? 2 : 1, p.a.D, form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   return p.a.D == 64 ? launch_weights<T, 64>(p, env, error) : launch_weights<T, 128>(p, env, error);
 }

@@ -110,7 +110,7 @@ assay_status launch_softmax(const assay_call *call, assay_env *env, assay_error 
   softmax_plan plan;
   ASSAY_TRY(plan_mma<dtype>(call, &plan, error));
   const softmax_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "mma %s D=%d", is_plain(p) ? "plain" : "general", p.a.D);
+  (void)snprintf(env->path, sizeof env->path, "mma %s D=%d%s", is_plain(p) ? "plain" : "general", p.a.D, form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   return mma_with_size(p.a.D, [&](auto size) {
     constexpr int D = decltype(size)::value;

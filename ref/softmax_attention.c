@@ -360,6 +360,7 @@ static assay_status compute(const assay_call *call, const attention_spoil *wrong
                             assay_error *error) {
   attention a = attention_of(call);
   if (wrong != NULL) a.reach = wrong->reach;
+  a.neighbour = wrong != NULL && wrong->kind == SPOIL_NEIGHBOUR_BLOCK;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
                      .softcap = attention_real(call->param[PARAM_SOFTCAP]),
@@ -447,8 +448,8 @@ static const assay_dim dims[] = {
     {"H", 1, 256, 8, 1, "query heads"},
     {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
     {"D", 8, 256, 128, 8, "channels of a head"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
+    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256; in the tensors 1 with cu_k"},
+    {"num_blocks", 0, 0, 0, 1, "blocks of the pool; with cu_k rows, one token each"},
     {"max_blocks", 0, 0, 0, 1, "width of the block table"},
     {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
 };
@@ -463,17 +464,21 @@ static const assay_arg args[ARG_COUNT] = {
      "pool of values; every stride but the last is free", false},
     {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
     {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "physical block of each logical block",
-     false},
+    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, true, "i32", "B,max_blocks",
+     "physical block of each logical block; absent: K and V are contiguous, by cu_k", false},
     {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the T_i new tokens included", false},
     {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "first row of each request; absent: one row per request", false},
+    {"cu_k", ASSAY_IN, ASSAY_CU_K, true, "i32", "B+1",
+     "contiguous, without block_table: key t of request i is row cu_k[i] + t of K and V, L_i at most cu_k[i + 1] - "
+     "cu_k[i]",
+     false},
     {"slopes", ASSAY_IN, ASSAY_SLOPES, true, "f32", "H", "ALiBi: slope · (t - last) is added to the score", false},
     {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v", false},
     {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s)", false},
 };
 
 static const assay_param params[PARAM_COUNT] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
+    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools; with cu_k nhd or hnd"},
     {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
     {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
     {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
@@ -488,7 +493,7 @@ static const assay_param params[PARAM_COUNT] = {
 
 static const assay_op op = {
     .name = "softmax_attention",
-    .title = "scaled dot-product attention over a paged cache",
+    .title = "scaled dot-product attention over a paged cache, or contiguous keys and values",
     .source = "Vaswani et al. 2017, eq. 1; operator definitions, section 2.1",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
@@ -496,7 +501,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,renumbering,permutation",
+    .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous",
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
               "softcap_lost,slopes_lost",

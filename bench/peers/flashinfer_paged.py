@@ -19,6 +19,8 @@ class FlashInfer(Attention):
 
     def prepare(self, case, tensors):
         q, k, v = tensors
+        if case.key.get("cu_k") == "true":
+            raise Unsupported("keys without a block table")
         block, keys = case.block, case.lengths[0]
         if keys % block != 0:
             raise Unsupported("a last block that is not full")

@@ -62,6 +62,7 @@ static void draw_case(const assay_op *op, uint64_t index, assay_case *one) {
     if (one->mode == MODE_CHUNKED || one->mode == MODE_MIXED)
       one->new_len[i] = (int32_t)assay_rng_range(&rng, 1, one->kv_len[i]);
   }
+  if (one->broken == BREAK_EXTRA) one->broken = BREAK_NULL;
   if (one->section != SECTION_REFUSE || one->broken == BREAK_NOTHING || one->broken >= BREAK_WORKSPACE ||
       (one->argument > 0 && op->args[one->argument - 1].optional))
     one->argument = 0;
@@ -86,7 +87,9 @@ static void draw_case(const assay_op *op, uint64_t index, assay_case *one) {
     if (strcmp(op->params[i].name, "lo") == 0) one->param[i] = 0.25;
     if (strcmp(op->params[i].name, "hi") == 0) one->param[i] += 0.25;
   }
-  for (int32_t i = 1; i < one->batch; ++i)
+  for (int32_t i = 0; i < op->param_count && case_is_contiguous(one); ++i)
+    if (strcmp(op->params[i].name, "layout") == 0) one->param[i] = (double)(index % 2);
+  for (int32_t i = 1; i < one->batch && !case_is_contiguous(one); ++i)
     if (one->kv_len[i] - one->new_len[i] >= 512 && one->kv_len[i - 1] >= 512) {
       one->share_with[i] = i - 1;
       one->share_tokens[i] = 512;
@@ -271,7 +274,8 @@ static const bad_line bad_lines[] = {
     {"gate_attention section=refuse expect=q kv_len=3 break=workspace argument=q",
      "argument: found q with break workspace, allowed with null,"},
     {"gate_attention section=refuse kv_len=3 break=null argument=y",
-     "argument: found 'y', allowed usual, q, k_cache, v_cache, k_scale, v_scale, block_table, kv_len, cu_q, taps, "
+     "argument: found 'y', allowed usual, q, k_cache, v_cache, k_scale, v_scale, block_table, kv_len, cu_q, cu_k, "
+     "taps, "
      "gamma, "
      "out"},
     {"gate_attention section=refuse kv_len=3 break=dtype argument=cu_q",

@@ -93,7 +93,7 @@ static void compare_gate(const fixture *f, const matrix_options *o, double lo, d
     if (T == 0 || L == 0) continue;
     double *M = malloc((size_t)(T * L) * sizeof *M), *Z = malloc((size_t)(T * L) * sizeof *Z);
     double *W = calloc((size_t)(L * L), sizeof *W); /* W[s, t] = w_{t-s}: Z = R W */
-    const float *tap = f->call.arg[8].data, *gamma = f->call.arg[9].data;
+    const float *tap = f->call.arg[9].data, *gamma = f->call.arg[10].data;
     for (int64_t t = 0; t < L; ++t)
       for (int64_t j = 0; j < f->spec.F && j <= t; ++j)
         W[(t - j) * L + t] = (double)tap[j];
@@ -120,7 +120,7 @@ static void compare_softmax(const fixture *f, const matrix_options *o) {
     const int64_t L = f->spec.kv_len[i], T = f->first_row[i + 1] - f->first_row[i];
     if (T == 0 || L == 0) continue;
     double *M = malloc((size_t)(T * L) * sizeof *M);
-    const float *slope = f->spec.slopes ? f->call.arg[8].data : NULL;
+    const float *slope = f->spec.slopes ? f->call.arg[9].data : NULL;
     for (int64_t h = 0; h < f->spec.H; ++h) {
       double *S = scores(f, o, i, h);
       make_mask(f, o, i, h, M);

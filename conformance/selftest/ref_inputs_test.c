@@ -134,7 +134,7 @@ Test(lattice, conditions_of_the_gate) {
   fixture_param(&f, "scale", 0.1);
   refused(&f, "scale");
   fixture_param(&f, "scale", 0.125);
-  float *tap = f.arg[8].data, *gamma = f.arg[9].data, *k_scale = f.arg[3].data;
+  float *tap = f.arg[9].data, *gamma = f.arg[10].data, *k_scale = f.arg[3].data;
   tap[1] = -1.0F / 3;
   refused(&f, "filter");
   tap[1] = -0.25F;
@@ -278,8 +278,8 @@ static void clean_row(const fixture *f, int64_t request, int64_t h, float scale,
     }
     float z = 0;
     for (int64_t j = 0; j < f->spec.F && j <= t; ++j)
-      z = fmaf(((const float *)f->arg[8].data)[j], r[t - j], z);
-    p[t] = ((const float *)f->arg[9].data)[h] * fminf(fmaxf(z, 0), 1);
+      z = fmaf(((const float *)f->arg[9].data)[j], r[t - j], z);
+    p[t] = ((const float *)f->arg[10].data)[h] * fminf(fmaxf(z, 0), 1);
   }
   for (int64_t d = 0; d < D; ++d) {
     float y = 0;

@@ -85,6 +85,18 @@ inline cache_axes axes_of_layout(int64_t layout) {
   return {5, 1, 3, 2, 1, 3, 2};                   /* x */
 }
 
+/* Of an operator that takes both forms: block_table or cu_k; neither only where a table would have no entries. */
+inline assay_status expect_form(const assay_call *call, assay_error *error) {
+  const assay_tensor *const table = named_tensor(call, "block_table"), *const cu_k = named_tensor(call, "cu_k");
+  if (table == NULL || cu_k == NULL) return ASSAY_OK;
+  if (table->data != NULL && cu_k->data != NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_table, cu_k: found both, allowed one of them");
+  if (table->data == NULL && cu_k->data == NULL && !(table->rank == 2 && is_empty(table)))
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "block_table, cu_k: found no data (NULL) for either, allowed one of them");
+  return ASSAY_OK;
+}
+
 inline assay_status read_cache(const assay_call *call, attention_params *p, attention_types *types,
                                assay_error *error) {
   const assay_tensor *k, *v;
@@ -99,11 +111,20 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
   ASSAY_TRY(expect_dtype(v, "v_cache", k->dtype, error));
   const int64_t x = 16 / assay_dtype_size(k->dtype);
   const int64_t blocks = k->shape[0], heads = k->shape[axis.k_head], block_size = k->shape[axis.k_token];
+  const bool contiguous = assay_find_arg(call, "cu_k") != NULL;
+  if (contiguous && layout == 2)
+    return assay_fail(error, ASSAY_ERR_INPUT, "layout: found x, allowed nhd, hnd with cu_k");
   ASSAY_TRY(expect_range("num_blocks", blocks, 0, INT64_C(1) << 31, 1, error));
+  if (contiguous && blocks > INT64_C(1) << contiguous_shift)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "num_blocks: found %" PRId64 " rows, allowed up to %" PRId64,
+                      blocks, INT64_C(1) << contiguous_shift);
   ASSAY_TRY(expect_range("H_kv", heads, 1, 256, 1, error));
   if (p->H % heads != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "H_kv: found %" PRId64 ", allowed divisors of H = %" PRId32, heads, p->H);
-  ASSAY_TRY(expect_range("block_size", block_size, 8, 256, 8, error));
+  if (contiguous)
+    ASSAY_TRY(expect_range("block_size", block_size, 1, 1, 1, error));
+  else
+    ASSAY_TRY(expect_range("block_size", block_size, 8, 256, 8, error));
   if ((block_size & (block_size - 1)) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %" PRId64 ", allowed 8, 16, 32, 64, 128, 256",
                       block_size);
@@ -133,13 +154,17 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
   cache->k_block = k->stride[0];
   cache->k_head = k->stride[axis.k_head];
   cache->k_token = k->stride[axis.k_token];
-  cache->block_shift = __builtin_ctzll(static_cast<unsigned long long>(block_size));
+  cache->block_shift = contiguous ? contiguous_shift : __builtin_ctzll(static_cast<unsigned long long>(block_size));
   cache->chunk_shift = axis.k_chunk < 0 ? 2 : __builtin_ctzll(static_cast<unsigned long long>(x));
   cache->k_chunk = axis.k_chunk < 0 ? 4 : k->stride[axis.k_chunk];
   cache->v_block = v->stride[0];
   cache->v_head = v->stride[axis.v_head];
   cache->v_token = v->stride[axis.v_token];
   cache->v_channel = v->stride[axis.v_channel];
+  if (contiguous) { /* a block of the tensors is a token */
+    cache->k_token = cache->k_block;
+    cache->v_token = cache->v_block;
+  }
   const uintptr_t quad = static_cast<uintptr_t>(4 * assay_dtype_size(k->dtype));
   cache->quads = reinterpret_cast<uintptr_t>(cache->k) % quad == 0 && cache->k_block % 4 == 0 &&
                  cache->k_head % 4 == 0 && cache->k_token % 4 == 0 && cache->k_chunk % 4 == 0;
@@ -167,25 +192,47 @@ inline assay_status read_scales(const assay_call *call, attention_params *p, con
   return ASSAY_OK;
 }
 
-/* block_table, kv_len, cu_q. */
-inline assay_status read_requests(const assay_call *call, attention_params *p, assay_error *error) {
+/* block_table: sets B. */
+inline assay_status read_table(const assay_call *call, attention_params *p, assay_error *error) {
   const assay_tensor *table;
-  const void *length, *cu_q;
   ASSAY_TRY(find_tensor(call, "block_table", 2, false, &table, error));
   ASSAY_TRY(expect_dtype(table, "block_table", ASSAY_I32, error));
   const int64_t B = table->shape[0], max_blocks = table->shape[1];
   ASSAY_TRY(expect_range("B", B, 0, INT32_MAX - 1, 1, error));
   ASSAY_TRY(expect_stride(table, "block_table", 1, 1, error));
   ASSAY_TRY(expect_row_stride(table, "block_table", max_blocks, error));
-  ASSAY_TRY(attention_vector(call, "kv_len", ASSAY_I32, B, false, &length, error));
-  ASSAY_TRY(attention_vector(call, "cu_q", ASSAY_I32, B + 1, true, &cu_q, error));
-  if (cu_q == NULL) ASSAY_TRY(expect_range("N", p->N, B, B, 1, error)); /* one row a request */
   /* Positions are 32-bit in the kernels. */
   ASSAY_TRY(expect_range("max_blocks", max_blocks, 0, (INT32_MAX - 512) >> p->cache.block_shift, 1, error));
   p->B = static_cast<int32_t>(B);
   p->capacity = max_blocks << p->cache.block_shift;
   p->cache.table = static_cast<const int32_t *>(table->data);
   p->cache.table_row = table->stride[0];
+  return ASSAY_OK;
+}
+
+/* cu_k in its place: sets B. */
+inline assay_status read_starts(const assay_call *call, attention_params *p, assay_error *error) {
+  const assay_tensor *length;
+  const void *cu_k;
+  ASSAY_TRY(find_tensor(call, "kv_len", 1, false, &length, error));
+  const int64_t B = length->shape[0];
+  ASSAY_TRY(expect_range("B", B, 0, INT32_MAX - 1, 1, error));
+  ASSAY_TRY(attention_vector(call, "cu_k", ASSAY_I32, B + 1, false, &cu_k, error));
+  p->B = static_cast<int32_t>(B);
+  p->capacity = p->cache.blocks;
+  p->cache.table = static_cast<const int32_t *>(cu_k);
+  p->cache.table_row = 1;
+  return ASSAY_OK;
+}
+
+/* block_table or cu_k, kv_len, cu_q. */
+inline assay_status read_requests(const assay_call *call, attention_params *p, assay_error *error) {
+  const void *length, *cu_q;
+  ASSAY_TRY(is_contiguous(*p) ? read_starts(call, p, error) : read_table(call, p, error));
+  const int64_t B = p->B;
+  ASSAY_TRY(attention_vector(call, "kv_len", ASSAY_I32, B, false, &length, error));
+  ASSAY_TRY(attention_vector(call, "cu_q", ASSAY_I32, B + 1, true, &cu_q, error));
+  if (cu_q == NULL) ASSAY_TRY(expect_range("N", p->N, B, B, 1, error)); /* one row a request */
   p->length = static_cast<const int32_t *>(length);
   p->cu_q = static_cast<const int32_t *>(cu_q);
   return ASSAY_OK;
@@ -199,6 +246,7 @@ inline assay_status attention_read(const assay_call *call, attention_params *p, 
     return assay_fail(error, ASSAY_ERR_INPUT, "call: found no operator, arguments or parameters, allowed all three");
   *p = attention_params();
   ASSAY_TRY(read_rows(call, p, types, error));
+  ASSAY_TRY(expect_form(call, error));
   ASSAY_TRY(read_cache(call, p, types, error));
   ASSAY_TRY(read_scales(call, p, types, error));
   ASSAY_TRY(read_requests(call, p, error));
@@ -220,8 +268,14 @@ inline assay_status attention_splits(const attention_params &p, int32_t keys_per
   int64_t count = (p.capacity + keys_per_split - 1) / keys_per_split;
   if (count < 1) count = 1;
   if (count > launch_max_grid_yz)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "max_blocks: found %" PRId64 " keys a row, allowed up to %" PRId64,
-                      p.capacity, launch_max_grid_yz * keys_per_split);
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %" PRId64 " keys a row, allowed up to %" PRId64,
+                      is_contiguous(p) ? "num_blocks" : "max_blocks", p.capacity, launch_max_grid_yz * keys_per_split);
+  /* Of contiguous keys the splits are those of all requests' rows, and most hold no key of a row. */
+  if (is_contiguous(p) && count > 1 && count * p.H > contiguous_most_splits / (p.N > 0 ? p.N : 1))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "num_blocks: found %" PRId64 " rows of K in %" PRId64 " splits for %" PRId64
+                      " rows of %d heads, allowed %" PRId64 " splits in all",
+                      p.capacity, count, p.N, p.H, contiguous_most_splits);
   *splits = static_cast<int32_t>(count);
   *bytes = static_cast<int64_t>(sizeof(float)) * floats;
   if (!multiply(bytes, p.N) || !multiply(bytes, p.H) || !multiply(bytes, count))

@@ -1,6 +1,6 @@
 /* paged.cuh: keys and values of the paged cache: block look-up, 64-bit offsets, dequantisation, q . k and the sum
  * over V. A request's key t lies in slot t mod block_size of the block that entry t / block_size of its row of the
- * table names. */
+ * table names. Contiguous keys are one block a request (paged_cache). */
 #ifndef ASSAY_GPU_LIB_PAGED_CUH
 #define ASSAY_GPU_LIB_PAGED_CUH
 

@@ -328,7 +328,8 @@ assay_status launch_query_tile(const typename Weights::params &p, const attentio
   const uintptr_t quad = static_cast<uintptr_t>(4 * assay_dtype_size(types.kv));
   const bool v_quads = cache.v_channel == 1 && reinterpret_cast<uintptr_t>(cache.v) % quad == 0 &&
                        (cache.v_block | cache.v_head | cache.v_token) % 4 == 0;
-  (void)snprintf(env->path, sizeof env->path, "query_tile lines=%d keys=%d D=%d", query_lines, query_keys, p.a.D);
+  (void)snprintf(env->path, sizeof env->path, "query_tile lines=%d keys=%d D=%d%s", query_lines, query_keys, p.a.D,
+                 form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   const int64_t tiles = most_query_tiles(p.a);
   return with_types(types.q, types.kv, [&](auto q, auto kv) {

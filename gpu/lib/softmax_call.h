@@ -27,7 +27,7 @@ using softmax_plan = attention_plan<softmax_params>;
 /* The block-sparse mask. */
 inline assay_status softmax_read_mask(const assay_call *call, softmax_params *p, assay_error *error) {
   int64_t block, local, stride, slide, rank;
-  const int64_t block_size = INT64_C(1) << p->a.cache.block_shift;
+  const int64_t block_size = is_contiguous(p->a) ? 1 : INT64_C(1) << p->a.cache.block_shift;
   ASSAY_TRY(attention_integer(call, "sparse_block", 0, INT32_MAX, &block, error));
   ASSAY_TRY(expect_range("sparse_block", block, 0, INT32_MAX, block_size, error));
   ASSAY_TRY(attention_integer(call, "sparse_local", 0, INT32_MAX, &local, error));

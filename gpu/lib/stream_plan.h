@@ -239,6 +239,7 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
   if (a.G != 1 && a.G != 2 && a.G != 4 && a.G != 8)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed 1, 2, 4, 8", a.G);
+  if (is_contiguous(a)) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_table: found none, allowed a table");
   if (a.cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << a.cache.block_shift);

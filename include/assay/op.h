@@ -36,7 +36,7 @@ typedef enum assay_content {
   ASSAY_K_CACHE,     /* paged keys; bytes no visible token owns are dead */
   ASSAY_V_CACHE,     /* paged values, likewise */
   ASSAY_KV_SCALE,    /* fp8 dequantisation factors, present for fp8 caches only */
-  ASSAY_BLOCK_TABLE, /* entries past ceil(L / block_size) are dead */
+  ASSAY_BLOCK_TABLE, /* entries past ceil(L / block_size) are dead; optional: absent where cu_k is there */
   ASSAY_KV_LEN,      /* L_i */
   ASSAY_CU_Q,        /* prefix sums of T_i; absent in decode mode: one row per request */
   ASSAY_TAPS,        /* filter taps, f32 */
@@ -47,7 +47,8 @@ typedef enum assay_content {
   ASSAY_K_NEW,       /* keys of the new tokens, one row each; the cache does not hold them yet */
   ASSAY_V_NEW,       /* values, likewise */
   ASSAY_QKV_NEW,     /* q, k and v of the new tokens in one row: H + 2 H_kv heads */
-  ASSAY_SLOTS        /* i64: the slot of each new token, -1 for a pad row */
+  ASSAY_SLOTS,       /* i64: the slot of each new token, -1 for a pad row */
+  ASSAY_CU_K         /* first row of each request in K and V without a block table; that is absent then */
 } assay_content;
 
 /* What a case of the operator is made of.

@@ -30,6 +30,7 @@ int64_t attention_block(const assay_call *call) {
 }
 
 int64_t attention_capacity(const assay_call *call) {
+  if (call->arg[ARG_CU_K].data != NULL) return call->arg[ARG_K].shape[0];
   return call->arg[ARG_TABLE].shape[1] * attention_block(call);
 }
 
@@ -71,6 +72,7 @@ attention attention_of(const assay_call *call) {
                  .table = table,
                  .kv_len = &call->arg[ARG_KV_LEN],
                  .cu_q = given(call, ARG_CU_Q),
+                 .cu_k = given(call, ARG_CU_K),
                  .window = whole(call->param[PARAM_WINDOW]),
                  .sparse_block = named(call, SPARSE_BLOCK),
                  .sparse_local = named(call, SPARSE_LOCAL),
@@ -93,6 +95,16 @@ int64_t attention_length(const attention *a, int64_t request) {
 
 int64_t attention_first_row(const attention *a, int64_t request) {
   return a->cu_q != NULL ? entry(a->cu_q, request) : request;
+}
+
+int64_t attention_slot(const attention *a, int64_t request, int64_t t) {
+  if (a->cu_k != NULL) {
+    const int64_t L = attention_length(a, request), next = request + 1 < a->B ? request + 1 : 0;
+    if (!a->neighbour || t != L - 1) return entry(a->cu_k, request) + t;
+    return t > 0 ? entry(a->cu_k, request) + t - 1 : entry(a->cu_k, attention_length(a, next) > 0 ? next : request);
+  }
+  const int64_t block = entry(a->table, request * a->table->stride[0] + t / a->block_size);
+  return block * a->block_size + t % a->block_size;
 }
 
 int64_t attention_first_key(const attention *a, int64_t last) {
@@ -169,10 +181,10 @@ static void load_keys(const attention *a, int64_t request, int64_t kv_head, int6
                       workspace *w) {
   const paged_pool k = paged_k_pool(a->k, a->layout, a->D), v = paged_v_pool(a->v, a->layout, a->D);
   const double k_scale = scale_of(a->k_scale, kv_head), v_scale = scale_of(a->v_scale, kv_head);
-  const int32_t *table = (const int32_t *)a->table->data + request * a->table->stride[0];
   for (int64_t t = origin; t < end; ++t) {
-    const int64_t block = table[t / a->block_size], offset = t % a->block_size, i = t - origin;
-    w->slot[i] = block * a->block_size + offset;
+    const int64_t i = t - origin, slot = attention_slot(a, request, t);
+    const int64_t block = slot / a->block_size, offset = slot % a->block_size;
+    w->slot[i] = slot;
     paged_load(&k, block, offset, kv_head, a->D, k_scale, w->k + i * a->D);
     paged_load(&v, block, offset, kv_head, a->D, v_scale, w->v + i * a->D);
     if (lattice) {
@@ -270,10 +282,9 @@ static double seen_tokens(const assay_call *call, const attention *a, const assa
     const int64_t L = attention_length(a, i);
     const int64_t next = a->cu_q != NULL ? attention_first_row(a, i + 1) : i + 1;
     const int64_t P = L - (next - attention_first_row(a, i));
-    const int32_t *table = (const int32_t *)a->table->data + i * a->table->stride[0];
     for (int64_t t = attention_first_key(a, P); t < L; ++t) {
       if (!attention_visible(call, i, L, P, t)) continue;
-      const int64_t slot = (int64_t)table[t / a->block_size] * a->block_size + t % a->block_size - seen->first_slot;
+      const int64_t slot = attention_slot(a, i, t) - seen->first_slot;
       if (met != NULL && slot >= 0 && slot < seen->slots) {
         if (met[slot]) continue;
         met[slot] = 1;

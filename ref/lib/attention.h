@@ -9,7 +9,7 @@
 #include "ref/lib/plain.h"
 
 /* The first arguments and parameters of both operators, in table order. */
-enum { ARG_Q, ARG_K, ARG_V, ARG_K_SCALE, ARG_V_SCALE, ARG_TABLE, ARG_KV_LEN, ARG_CU_Q, ARG_OWN };
+enum { ARG_Q, ARG_K, ARG_V, ARG_K_SCALE, ARG_V_SCALE, ARG_TABLE, ARG_KV_LEN, ARG_CU_Q, ARG_CU_K, ARG_OWN };
 enum { PARAM_LAYOUT, PARAM_SCALE, PARAM_WINDOW, PARAM_SCALE_PER_HEAD, PARAM_OWN };
 
 /* One call, by name. Reals among the parameters reach every kernel as f32, so their f32 value is the definition. */
@@ -18,15 +18,18 @@ typedef struct attention {
   paged_layout layout;
   double scale; /* the parameter, or 1/sqrt(D); rounded to f32 */
   bool fp8;
-  const assay_tensor *q, *k, *v, *k_scale, *v_scale, *table, *kv_len, *cu_q; /* NULL: absent */
+  const assay_tensor *q, *k, *v, *k_scale, *v_scale, *kv_len, *cu_q; /* NULL: absent */
+  const assay_tensor *table, *cu_k; /* cu_k not NULL: K and V are contiguous, and there is no table */
   /* the mask */
   int64_t window;                                                           /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
-  int reach; /* keys seen behind the row's own: 0, but for planted errors (attention_spoil.h) */
+  /* planted errors (attention_spoil.h) */
+  int reach;      /* keys seen behind the row's own: 0 */
+  bool neighbour; /* contiguous: a request's last key lies in the row before it */
 } attention;
 
 attention attention_of(const assay_call *call);
-/* Of it alone: scale; keys that a row of the block table can name. */
+/* Of it alone: scale; keys that a row of the block table can name, or rows of K. */
 double attention_scale(const assay_call *call);
 int64_t attention_capacity(const assay_call *call);
 int64_t attention_block(const assay_call *call); /* keys of a block */
@@ -35,6 +38,9 @@ double attention_real(double parameter);         /* its f32 value */
 /* L_i; P_i = L_i - T_i; rows of request i are cu_q[i] .. cu_q[i + 1]. Contents must have been checked. */
 int64_t attention_length(const attention *a, int64_t request);
 int64_t attention_first_row(const attention *a, int64_t request);
+/* Where key t of a request lies: its slot, block · block_size + offset. Contiguous: row cu_k[request] + t, blocks of
+ * one token. */
+int64_t attention_slot(const attention *a, int64_t request, int64_t t);
 
 /* Does the row at position `last`, head h, see key t? */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t);
@@ -45,7 +51,7 @@ bool attention_visible(const assay_call *call, int64_t request, int64_t length, 
 
 /* Shapes, types, strides and parameters shared by both; then each operator checks its own. */
 assay_status attention_check(const assay_call *call, assay_error *error);
-/* Lengths, prefix sums and the table entries that visible keys need: contents in host memory. */
+/* Lengths, prefix sums and the table entries that keys need: contents in host memory. */
 assay_status attention_check_contents(const attention *a, assay_error *error);
 
 /* K and V of one request and kv head, and one query row of one head that reads them. */

@@ -21,26 +21,44 @@ static assay_status check_query(const assay_call *call, assay_error *error) {
   return status;
 }
 
-static assay_status check_indices(const assay_call *call, assay_error *error) {
-  const assay_tensor *length = &call->arg[ARG_KV_LEN], *table = &call->arg[ARG_TABLE], *cu_q = &call->arg[ARG_CU_Q];
-  const int64_t N = call->arg[ARG_Q].shape[0];
-  assay_status status = check_rank(call, ARG_KV_LEN, 1, error);
-  if (status != ASSAY_OK) return status;
-  const int64_t B = length->shape[0];
-  status = check_range("B", B, 0, INT32_MAX - 1, 1, error);
-  if (status == ASSAY_OK) status = check_dense(call, ARG_KV_LEN, ASSAY_I32, 1, &B, error);
-  if (status == ASSAY_OK) status = check_dtype(call, ARG_TABLE, ASSAY_I32, error);
+static assay_status check_table(const assay_call *call, int64_t B, assay_error *error) {
+  const assay_tensor *table = &call->arg[ARG_TABLE];
+  assay_status status = check_dtype(call, ARG_TABLE, ASSAY_I32, error);
   if (status == ASSAY_OK) status = check_pointer(call, ARG_TABLE, error);
   if (status == ASSAY_OK) status = check_rank(call, ARG_TABLE, 2, error);
   if (status == ASSAY_OK) status = check_extent(call, ARG_TABLE, 0, B, error);
   if (status == ASSAY_OK) status = check_range("max_blocks", table->shape[1], 0, INT32_MAX, 1, error);
   if (status == ASSAY_OK) status = check_stride(call, ARG_TABLE, 1, 1, 1, error);
   if (status == ASSAY_OK) status = check_stride(call, ARG_TABLE, 0, table->shape[1], INT64_MAX, error);
+  return status;
+}
+
+/* K and V are paged, by block_table, or contiguous, by cu_k. A table without entries needs no data. */
+static assay_status check_form(const assay_call *call, assay_error *error) {
+  const assay_tensor *table = &call->arg[ARG_TABLE], *cu_k = &call->arg[ARG_CU_K];
+  if (table->data != NULL && cu_k->data != NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_table, cu_k: found both, allowed one of them");
+  const bool empty = table->rank == 2 && (table->shape[0] == 0 || table->shape[1] == 0);
+  if (table->data == NULL && cu_k->data == NULL && !empty)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "block_table, cu_k: found no data (NULL) for either, allowed one of them");
+  return ASSAY_OK;
+}
+
+static assay_status check_indices(const assay_call *call, assay_error *error) {
+  const assay_tensor *length = &call->arg[ARG_KV_LEN], *cu_q = &call->arg[ARG_CU_Q];
+  const int64_t N = call->arg[ARG_Q].shape[0];
+  assay_status status = check_rank(call, ARG_KV_LEN, 1, error);
   if (status != ASSAY_OK) return status;
-  if (cu_q->data != NULL) {
-    const int64_t bounds = B + 1;
-    return check_dense(call, ARG_CU_Q, ASSAY_I32, 1, &bounds, error);
-  }
+  const int64_t B = length->shape[0];
+  const int64_t bounds = B + 1;
+  status = check_range("B", B, 0, INT32_MAX - 1, 1, error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_KV_LEN, ASSAY_I32, 1, &B, error);
+  if (status == ASSAY_OK)
+    status = call->arg[ARG_CU_K].data != NULL ? check_dense(call, ARG_CU_K, ASSAY_I32, 1, &bounds, error)
+                                              : check_table(call, B, error);
+  if (status != ASSAY_OK) return status;
+  if (cu_q->data != NULL) return check_dense(call, ARG_CU_Q, ASSAY_I32, 1, &bounds, error);
   if (N != B)
     return assay_fail(error, ASSAY_ERR_INPUT, "q: found %lld rows, allowed %lld: without cu_q every request has one",
                       (ll)N, (ll)B);
@@ -50,6 +68,7 @@ static assay_status check_indices(const assay_call *call, assay_error *error) {
 assay_status attention_check(const assay_call *call, assay_error *error) {
   assay_status status = check_params(call, error);
   if (status == ASSAY_OK) status = check_query(call, error);
+  if (status == ASSAY_OK) status = check_form(call, error);
   if (status != ASSAY_OK) return status;
   const check_cache cache = {.rows = ARG_Q,
                              .k = ARG_K,
@@ -57,11 +76,46 @@ assay_status attention_check(const assay_call *call, assay_error *error) {
                              .k_scale = ARG_K_SCALE,
                              .v_scale = ARG_V_SCALE,
                              .layout = (paged_layout)(int)call->param[PARAM_LAYOUT],
-                             .scale_per_head = call->param[PARAM_SCALE_PER_HEAD] != 0};
+                             .scale_per_head = call->param[PARAM_SCALE_PER_HEAD] != 0,
+                             .contiguous = call->arg[ARG_CU_K].data != NULL};
   status = check_pools(call, &cache, error);
   if (status == ASSAY_OK) status = check_scales(call, &cache, error);
   if (status == ASSAY_OK) status = check_indices(call, error);
   return status;
+}
+
+/* Of a paged cache: lengths fit the table, and the entries that they need name blocks. */
+static assay_status check_entries(const attention *a, assay_error *error) {
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t L = attention_length(a, i), capacity = a->max_blocks * a->block_size;
+    if (L < 0 || L > capacity)
+      return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %lld for request %lld, allowed 0 to %lld", (ll)L, (ll)i,
+                        (ll)capacity);
+    const int32_t *table = (const int32_t *)a->table->data + i * a->table->stride[0];
+    for (int64_t j = 0; j * a->block_size < L; ++j)
+      if (table[j] < 0 || table[j] >= a->num_blocks)
+        return assay_fail(error, ASSAY_ERR_INPUT, "block_table: found %d at [%lld, %lld], allowed 0 to %lld", table[j],
+                          (ll)i, (ll)j, (ll)(a->num_blocks - 1));
+  }
+  return ASSAY_OK;
+}
+
+/* Of contiguous K and V: rows of the requests follow each other inside the tensors, and lengths fit them. */
+static assay_status check_starts(const attention *a, assay_error *error) {
+  const int32_t *start = a->cu_k->data;
+  for (int64_t i = 0; i <= a->B; ++i) {
+    const int32_t least = i > 0 ? start[i - 1] : 0;
+    if (start[i] < least || start[i] > a->num_blocks)
+      return assay_fail(error, ASSAY_ERR_INPUT, "cu_k: found %d at %lld, allowed %d to the %lld rows of k_cache",
+                        start[i], (ll)i, least, (ll)a->num_blocks);
+  }
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t L = attention_length(a, i), rows = (int64_t)start[i + 1] - start[i];
+    if (L < 0 || L > rows)
+      return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %lld for request %lld, allowed 0 to %lld, its rows",
+                        (ll)L, (ll)i, (ll)rows);
+  }
+  return ASSAY_OK;
 }
 
 assay_status attention_check_contents(const attention *a, assay_error *error) {
@@ -76,16 +130,5 @@ assay_status attention_check_contents(const attention *a, assay_error *error) {
       return assay_fail(error, ASSAY_ERR_INPUT, "cu_q: found %lld last, allowed the %lld rows of q",
                         (ll)attention_first_row(a, a->B), (ll)a->N);
   }
-  for (int64_t i = 0; i < a->B; ++i) {
-    const int64_t L = attention_length(a, i), capacity = a->max_blocks * a->block_size;
-    if (L < 0 || L > capacity)
-      return assay_fail(error, ASSAY_ERR_INPUT, "kv_len: found %lld for request %lld, allowed 0 to %lld", (ll)L, (ll)i,
-                        (ll)capacity);
-    const int32_t *table = (const int32_t *)a->table->data + i * a->table->stride[0];
-    for (int64_t j = 0; j * a->block_size < L; ++j)
-      if (table[j] < 0 || table[j] >= a->num_blocks)
-        return assay_fail(error, ASSAY_ERR_INPUT, "block_table: found %d at [%lld, %lld], allowed 0 to %lld", table[j],
-                          (ll)i, (ll)j, (ll)(a->num_blocks - 1));
-  }
-  return ASSAY_OK;
+  return a->cu_k != NULL ? check_starts(a, error) : check_entries(a, error);
 }

@@ -81,6 +81,7 @@ static bool level_factors(attention_spoil *s, int32_t arg, bool first) {
 }
 
 static bool swap_blocks(attention_spoil *s, const attention *a) {
+  if (a->cu_k != NULL) return true; /* attention.neighbour */
   const int32_t *from = a->table->data;
   const int64_t stride = a->table->stride[0];
   int32_t *to = attention_spoil_copy(s, ARG_TABLE);

@@ -6,9 +6,9 @@
  *   window_one_short     the window is one key short (windows of 2 and more)
  *   wrong_kv_head        kv heads in reverse, their fp8 factors too
  *   neighbour_block      a request's last block is read through the table entry before it; of a request with one
- *                        block, through that of the next request which is at least as long
- *   split_first_doubled  the first key of every split but the first counts twice
- *   split_skipped        the row's last split is missing, where it has another
+ *                        block, through that of the next request which is at least as long. Contiguous: its last key
+ * lies in the row before it; of a request with one key, in the next request's first split_first_doubled  the first key
+ * of every split but the first counts twice split_skipped        the row's last split is missing, where it has another
  *   scale_lost           scores are not scaled
  *   k_scale_lost, v_scale_lost, head_scale_lost
  *                        an fp8 factor is 1; every head takes that of head 0

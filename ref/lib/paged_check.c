@@ -100,7 +100,11 @@ assay_status check_pools(const assay_call *call, const check_cache *at, assay_er
   if (rows->shape[1] % H_kv != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "H_kv: found %lld, allowed divisors of H = %lld", (ll)H_kv,
                       (ll)rows->shape[1]);
-  if (block_size < 8 || block_size > 256 || (block_size & (block_size - 1)) != 0)
+  if (at->contiguous && layout == LAYOUT_X)
+    return assay_fail(error, ASSAY_ERR_INPUT, "layout: found x, allowed nhd, hnd with cu_k");
+  if (at->contiguous && block_size != 1)
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %lld, allowed 1 with cu_k", (ll)block_size);
+  if (!at->contiguous && (block_size < 8 || block_size > 256 || (block_size & (block_size - 1)) != 0))
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %lld, allowed 8, 16, 32, 64, 128, 256",
                       (ll)block_size);
   if (layout == LAYOUT_X && D % x != 0)

@@ -24,6 +24,7 @@ typedef struct check_cache {
   int32_t rows, k, v, k_scale, v_scale;
   paged_layout layout;
   bool scale_per_head;
+  bool contiguous; /* rows of tokens side by side, no blocks: block_size 1, not in layout x */
 } check_cache;
 
 /* K and V: type, shape, strides; H_kv divides the heads of the rows. */
