@@ -164,7 +164,8 @@ static bool run(const trial *t, far_pool *p, device_call *on, outputs *got, case
     const span s = img->extent[i];
     const bool moved = far_rows_has(&p->rows, i) || (p->pool && (i == p->cache[0] || i == p->cache[1]));
     if (img->arg[i].data != NULL && t->one->op->args[i].role != ASSAY_IN && !moved)
-      status = t->device->download(p->after + s.offset, on->arg[i].data, s.bytes, &error);
+      status = t->device->download(
+          p->after + s.offset, (const void *)((uintptr_t)on->arg[i].data - (uintptr_t)img->bias[i]), s.bytes, &error);
   }
   for (int32_t c = 0; c < allocations && status == ASSAY_OK; ++c)
     status = move_blocks(t, p, c, p->after, false, &error);
