@@ -16,17 +16,6 @@
 namespace ASSAY_NS {
 namespace {
 
-/* Integers in the order of the floats, so that a maximum can be taken by atomicMax: it does not depend on the order
- * of the threads. */
-__device__ __forceinline__ int rank_of(float value) {
-  const int bits = static_cast<int>(bits_of(value));
-  return bits >= 0 ? bits : bits ^ 0x7FFFFFFF;
-}
-
-__device__ __forceinline__ float value_of_rank(int rank) {
-  return float_of(static_cast<uint32_t>(rank >= 0 ? rank : rank ^ 0x7FFFFFFF));
-}
-
 /* ---- decode_rows ------------------------------------------------------------------------------------ */
 
 /* softmax_rows: one query row and head, the keys in tiles of blockDim.x, an online softmax from tile to tile.

@@ -48,5 +48,16 @@ __device__ __forceinline__ float lse_of(float peak, float total) {
   return total == 0.0f ? -INFINITY : peak + logf(total);
 }
 
+/* Integers in the order of the floats, so that a maximum can be taken by atomicMax: it does not depend on the order
+ * of the threads. */
+__device__ __forceinline__ int rank_of(float value) {
+  const int bits = static_cast<int>(bits_of(value));
+  return bits >= 0 ? bits : bits ^ 0x7FFFFFFF;
+}
+
+__device__ __forceinline__ float value_of_rank(int rank) {
+  return float_of(static_cast<uint32_t>(rank >= 0 ? rank : rank ^ 0x7FFFFFFF));
+}
+
 } // namespace ASSAY_NS
 #endif

@@ -1,0 +1,100 @@
+/* gate_attention_key_lanes.cu: decode of every type, layout, head size and group on CUDA cores; gate_attention.cu has
+ * the definition, gpu/lib/key_lanes.cuh the schedule.
+ *
+ * A tile also reads the F - 1 scores left of its first key. Every score, weight and sum is f32. */
+#include "gpu/lib/gate_call.h"
+#include "gpu/lib/key_lanes.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+template <int heads> struct gate_lanes {
+  using params = gate_params;
+  struct common {};
+
+  float tap[max_taps], gamma[heads];
+
+  __device__ __forceinline__ void begin(const gate_params &, int32_t, int32_t, int32_t, common &) {}
+  static __device__ __forceinline__ int32_t overlap(const gate_params &p) { return p.F - 1; }
+  __device__ __forceinline__ bool sees(const gate_params &, int32_t, int32_t, int32_t) const { return true; }
+  __device__ __forceinline__ float score(const gate_params &p, float dot, bool, int32_t, int32_t) const {
+    const float score = dot * p.a.scale;
+    return p.relu_pre ? fmaxf(score, 0.0f) : score;
+  }
+  __device__ __forceinline__ void publish(common &) const {}
+  __device__ __forceinline__ void weighing(const gate_params &p, int32_t head, int32_t here, const common &) {
+    ASSAY_UNROLL
+    for (int j = 0; j < max_taps; ++j)
+      tap[j] = j < p.F ? p.taps[j] : 0.0f;
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h)
+      gamma[h] = h < here ? p.gamma[head + h] : 0.0f;
+  }
+  __device__ __forceinline__ float weigh(const gate_params &p, int h, const float *r) const {
+    float z = 0.0f;
+    ASSAY_UNROLL
+    for (int j = 0; j < max_taps; ++j)
+      if (j < p.F) z += tap[j] * r[-j];
+    return gamma[h] * fminf(fmaxf(z, p.lo), p.hi);
+  }
+  __device__ __forceinline__ float shrink(int) const { return 1.0f; }
+  __device__ __forceinline__ void close(common &) const {}
+  __device__ __forceinline__ float result(int, float sum) const { return sum; }
+  __device__ __forceinline__ void finish(const gate_params &, const key_lanes_shape &, int, int64_t, int32_t) const {}
+};
+
+/* gate_lanes_sum: adds the splits' sums of a row and head, in their order, those that hold visible keys.
+ * Grid: (N rows, H heads). Block: 32 to 256 threads, a channel each. Shared: none. Arch: any.
+ * Limit: bytes: 4 D a split. */
+__global__ void __launch_bounds__(attention_max_D) gate_lanes_sum(gate_params p, key_lanes_shape s) {
+  const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
+  const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
+  if (d >= p.a.D) return;
+  const row_keys keys = keys_of_row(p.a, row);
+  const float *const partial = p.partial + at * s.splits * p.a.D + d;
+  float sum = 0.0f;
+  if (keys.last >= keys.first)
+    for (int32_t b = keys.first / keys_of_split; b <= keys.last / keys_of_split; ++b)
+      sum += partial[static_cast<int64_t>(b) * p.a.D];
+  store_as(s.q, p.a.out, at * p.a.D + d, sum);
+}
+
+/* ---- launchers -------------------------------------------------------------------------------------- */
+
+/* Workspace partial[N, H, splits, D] of f32, if there are several splits. lanes: of a key; 0: by the rows. */
+template <int lanes> assay_status plan_lanes(const assay_call *call, gate_plan *plan, assay_error *error) {
+  ASSAY_TRY(gate_read(call, plan, error));
+  const attention_params &a = plan->p.a;
+  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types, lanes), a.D, lanes, &plan->workspace, error);
+}
+
+template <int lanes> assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
+  gate_plan plan;
+  ASSAY_TRY(plan_lanes<lanes>(call, &plan, error));
+  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
+  gate_params &p = plan.p;
+  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types, lanes);
+  key_lanes_path(p.a, s, env);
+  if (p.a.N == 0) return ASSAY_OK;
+  p.partial = static_cast<float *>(env->workspace);
+  ASSAY_TRY(launch_key_lanes<gate_lanes>(p, plan.types, s, env, error));
+  if (s.splits == 1) return ASSAY_OK;
+  return ASSAY_LAUNCH(error, gate_lanes_sum, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0, env->stream,
+                      p, s);
+}
+
+constexpr assay_contract lanes_contract = key_lanes_contract(0.0);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define KEY_LANES                                                                                                      \
+  ATTENTION_VARIANT("gate_attention", "key_lanes",                                                                     \
+                    "decode of whatever streams decline: a group's heads share K and V",                               \
+                    "decode,prefill,chunked,mixed", lanes_contract, gate_params, plan_lanes<0>, launch_lanes<0>)
+#define KEY_LANES_OF(name, lanes)                                                                                      \
+  ATTENTION_VARIANT("gate_attention", name, "key_lanes with so many lanes a key", "decode", lanes_contract,            \
+                    gate_params, plan_lanes<lanes>, launch_lanes<lanes>)
+
+ASSAY_VARIANTS(gate_attention_key_lanes, KEY_LANES, KEY_LANES_OF("key_lanes_4", 4), KEY_LANES_OF("key_lanes_8", 8),
+               KEY_LANES_OF("key_lanes_16", 16))

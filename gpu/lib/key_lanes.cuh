@@ -1,0 +1,593 @@
+/* key_lanes.cuh: decode on CUDA cores, for every type, layout, head size and group. A block of threads has one row, one
+ * kv head and one split of the keys; the group's query heads share what it reads. 4, 8 or 16 lanes share the q . k of a
+ * key: each has channels of it, in loads of up to 16 bytes, and the same channels of the queries in registers. Heads
+ * come in passes of as many as registers hold; a pass behind the first finds K and V in L1 or L2.
+ *
+ * A split is one or more tiles of 256 keys. Of a tile first the scores, then the weights, then the sum over V of the
+ * keys that some head of the pass needs. Tiles are added in their order, splits in theirs by another launch; how many
+ * of each there are follows from rows, heads and the tables' capacity, never from lengths. What an operator makes of a
+ * score is its Weights:
+ *
+ *   begin(p, head, here, own, common)  a pass of `here` heads begins; own: the head whose scores this lane finishes
+ *   overlap(p)                         scores that a tile needs left of its first key
+ *   sees(p, here, t, last)             does some head see key t?
+ *   score(p, dot, seen, t, last)       the own head's score from its q . k
+ *   publish(common), weighing(p, ...)  the block's scores of a tile are there: before and after a barrier
+ *   weigh(p, h, score)                 a key's weight from its score and those left of it
+ *   shrink(h)                          what the sums of the tiles before are multiplied by
+ *   close(common), result(h, sum)      all tiles are added
+ *   finish(p, s, h, at, split)         what else is stored */
+#ifndef ASSAY_GPU_LIB_KEY_LANES_CUH
+#define ASSAY_GPU_LIB_KEY_LANES_CUH
+
+#include "gpu/lib/schedules.cuh"
+
+namespace ASSAY_NS {
+
+/* ---- sizes ------------------------------------------------------------------------------------------ */
+
+constexpr int32_t key_lanes_threads = 128; /* of a block, at most */
+constexpr int32_t key_lanes_tile = keys_per_split;
+constexpr int32_t key_lanes_halo = 8; /* room left of a tile's scores */
+constexpr int32_t key_lanes_words = key_lanes_tile / 32;
+
+/* Heads of a pass: 64 registers for the queries' channels of a lane, four heads at most. channels: a class of D. */
+__host__ __device__ constexpr int32_t key_lanes_heads(int32_t lanes, int32_t channels) {
+  const int32_t fit = 64 * lanes / channels;
+  return fit < 4 ? fit : 4;
+}
+
+/* Channels of one load of K: 16 bytes, and no more than leaves every lane some. */
+template <class KV, int lanes, int channels>
+constexpr int32_t key_unit = static_cast<int32_t>(16 / sizeof(KV)) < channels / lanes
+                                 ? static_cast<int32_t>(16 / sizeof(KV))
+                                 : channels / lanes;
+
+/* Channels of one load of V: 16 bytes, 8 of fp8. */
+template <class KV> constexpr int32_t value_unit = sizeof(KV) == 4 ? 4 : 8;
+
+/* What the host decides. */
+struct key_lanes_shape {
+  int32_t lanes;    /* of a key */
+  int32_t channels; /* class of D: 64, 128, 256 */
+  int32_t threads;
+  int32_t tiles, splits; /* tiles of a split; splits */
+  bool k_units, v_units; /* are units of K, of V, aligned to their size? */
+  assay_dtype q;
+};
+
+/* ---- elements --------------------------------------------------------------------------------------- */
+
+template <class T, int count> struct alignas(count * sizeof(T) < 16 ? count * sizeof(T) : 16) elements {
+  T element[count];
+};
+
+/* aligned: `from` is a multiple of their size, or of 16 bytes. */
+template <class T, int count> __device__ __forceinline__ elements<T, count> load_elements(const T *from, bool aligned) {
+  elements<T, count> to;
+#ifdef ASSAY_SIMT
+  if (aligned && reinterpret_cast<uintptr_t>(from) % alignof(elements<T, count>) != 0)
+    assay_simt->fault("a load that is not aligned to its size", __FILE__, __LINE__);
+  memcpy(to.element, from, sizeof to.element);
+#else
+  if (aligned) {
+    constexpr int32_t pieces = sizeof to > 16 ? sizeof to / 16 : 1;
+    ASSAY_UNROLL
+    for (int i = 0; i < pieces; ++i) {
+      if constexpr (sizeof to >= 16) {
+        const uint4 word = reinterpret_cast<const uint4 *>(from)[i];
+        memcpy(to.element + i * (16 / sizeof(T)), &word, 16);
+      } else if constexpr (sizeof to == 8) {
+        const uint2 word = *reinterpret_cast<const uint2 *>(from);
+        memcpy(to.element, &word, 8);
+      } else {
+        const uint32_t word = *reinterpret_cast<const uint32_t *>(from);
+        memcpy(to.element, &word, 4);
+      }
+    }
+  } else {
+    ASSAY_UNROLL
+    for (int i = 0; i < count; ++i)
+      to.element[i] = from[i];
+  }
+#endif
+  return to;
+}
+
+/* Element `at` of a tensor of queries' type, read and written a few times a row. */
+__device__ __forceinline__ float load_as(assay_dtype type, const void *from, int64_t at) {
+  if (type == ASSAY_F32) return *element_at<float>(from, at);
+  return type == ASSAY_F16 ? to_float(*element_at<f16>(from, at)) : to_float(*element_at<bf16>(from, at));
+}
+
+__device__ __forceinline__ void store_as(assay_dtype type, void *to, int64_t at, float value) {
+  if (type == ASSAY_F32)
+    static_cast<float *>(to)[at] = value;
+  else if (type == ASSAY_F16)
+    static_cast<f16 *>(to)[at] = from_float<f16>(value);
+  else
+    static_cast<bf16 *>(to)[at] = from_float<bf16>(value);
+}
+
+/* ---- scores ----------------------------------------------------------------------------------------- */
+
+/* Adds up each of `heads` numbers over a group of lanes. The sum of number h ends in the lanes / heads lanes from
+ * h * lanes / heads on: where lanes have several numbers, half of them goes to the other half of the lanes. */
+template <int lanes, int heads> __device__ __forceinline__ float sums_of_lanes(float (&value)[heads], int32_t lane) {
+  const unsigned mask = group_mask<lanes>();
+  ASSAY_UNROLL
+  for (int count = heads, step = lanes / 2; step > 0; step /= 2) {
+    if (count > 1) {
+      count /= 2;
+      const bool upper = (lane & step) != 0;
+      ASSAY_UNROLL
+      for (int i = 0; i < count; ++i) {
+        const float given = select_float(upper, value[i], value[i + count]);
+        value[i] = select_float(upper, value[i + count], value[i]) + __shfl_xor_sync(mask, given, step);
+      }
+    } else {
+      value[0] += __shfl_xor_sync(mask, value[0], step);
+    }
+  }
+  return value[0];
+}
+
+/* Channels d .. d + unit - 1 of a key; 0 behind the last. A unit that is not aligned to its size comes in quads. */
+template <class KV, int unit>
+__device__ __forceinline__ elements<KV, unit> load_key_unit(const paged_cache &cache, int64_t key, int32_t d, int32_t D,
+                                                            bool aligned) {
+  const int64_t at = key + k_channel(cache, d);
+  if (aligned) return load_elements<KV, unit>(element_at<KV>(cache.k, at), true);
+  elements<KV, unit> to = {};
+  ASSAY_UNROLL
+  for (int i = 0; i < unit; i += 4) {
+    if (d + i >= D) break;
+    const quad<KV> four = load_quad(element_at<KV>(cache.k, at + i), cache.quads);
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      to.element[i + e] = four.element[e];
+  }
+  return to;
+}
+
+/* The scores of the keys from <= t < to, to scores[head * pitch + t - base]; -inf where `masked` says so. */
+template <class KV, int lanes, int channels, class Weights>
+__device__ __forceinline__ void score_keys(const typename Weights::params &p, const key_lanes_shape &s,
+                                           Weights &weights, const row_keys &keys, int32_t kv_head, const float *query,
+                                           int32_t here, int32_t from, int32_t to, float *scores, int32_t base) {
+  constexpr int32_t heads = key_lanes_heads(lanes, channels), unit = key_unit<KV, lanes, channels>;
+  constexpr int32_t units = channels / lanes / unit, pitch = key_lanes_halo + key_lanes_tile;
+  constexpr int32_t together = units * unit * sizeof(KV) <= 32 ? 2 : 1; /* keys under way */
+  const paged_cache &cache = p.a.cache;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % lanes;
+  const int32_t groups = static_cast<int32_t>(blockDim.x) / lanes;
+  const float k_scale = k_scale_of(cache, kv_head);
+  float q[heads][units * unit];
+  ASSAY_UNROLL
+  for (int h = 0; h < heads; ++h) {
+    ASSAY_UNROLL
+    for (int i = 0; i < units * unit; ++i)
+      q[h][i] = query[h * channels + (i / unit * lanes + lane) * unit + i % unit];
+  }
+
+  ASSAY_ROLLED
+  for (int32_t first = from + thread / lanes; first < to; first += together * groups) {
+    elements<KV, unit> k[together][units];
+    bool seen[together];
+    ASSAY_UNROLL
+    for (int j = 0; j < together; ++j) {
+      const int32_t t = first + j * groups;
+      seen[j] = t < to && weights.sees(p, here, t, keys.last);
+      if (!seen[j]) continue;
+      const int64_t key = key_offset(cache, keys.request, kv_head, t);
+      ASSAY_UNROLL
+      for (int i = 0; i < units; ++i) {
+        const int32_t d = (i * lanes + lane) * unit;
+        if (d < p.a.D) k[j][i] = load_key_unit<KV, unit>(cache, key, d, p.a.D, s.k_units);
+      }
+    }
+    ASSAY_UNROLL
+    for (int j = 0; j < together; ++j) {
+      const int32_t t = first + j * groups;
+      float sum[heads][4] = {};
+      ASSAY_UNROLL
+      for (int i = 0; i < units; ++i) {
+        if (!seen[j] || (i * lanes + lane) * unit >= p.a.D) continue;
+        float full[unit];
+        ASSAY_UNROLL
+        for (int e = 0; e < unit; ++e)
+          full[e] = dequantise(k[j][i].element[e], k_scale);
+        ASSAY_UNROLL
+        for (int h = 0; h < heads; ++h) {
+          if (h >= here) break;
+          ASSAY_UNROLL
+          for (int e = 0; e < unit; ++e)
+            sum[h][e % 4] += q[h][i * unit + e] * full[e];
+        }
+      }
+      float dot[heads];
+      ASSAY_UNROLL
+      for (int h = 0; h < heads; ++h)
+        dot[h] = sum_of_quad(sum[h]);
+      const float whole = sums_of_lanes<lanes, heads>(dot, lane);
+      const int32_t head = lane / (lanes / heads);
+      if (t < to && head < here && lane % (lanes / heads) == 0)
+        scores[head * pitch + t - base] = weights.score(p, whole, seen[j], t, keys.last);
+    }
+  }
+}
+
+/* ---- the sum over V --------------------------------------------------------------------------------- */
+
+/* Keys of a tile that some head of the pass needs. */
+struct live_keys {
+  int32_t count;
+  const uint32_t *word;  /* a bit each */
+  const int32_t *key;    /* in ascending order, counted from the tile's first */
+  const int64_t *offset; /* of channel 0 of their V */
+};
+
+/* Weights times V: a thread has `value_unit` neighbouring channels of every `rows`-th live key. */
+template <class KV, int channels, int heads>
+__device__ __forceinline__ void add_units(const attention_params &a, const key_lanes_shape &s, int32_t here,
+                                          const live_keys &live, const float *weight, float v_scale,
+                                          float (&sum)[heads][value_unit<KV>]) {
+  constexpr int32_t unit = value_unit<KV>, columns = channels / unit, together = 4;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), d = thread % columns * unit;
+  const int32_t rows = static_cast<int32_t>(blockDim.x) / columns;
+  if (d >= a.D) return;
+  ASSAY_ROLLED
+  for (int32_t first = thread / columns; first < live.count; first += together * rows) {
+    elements<KV, unit> v[together];
+    ASSAY_UNROLL
+    for (int j = 0; j < together; ++j) {
+      const int32_t i = first + j * rows;
+      if (i < live.count) v[j] = load_elements<KV, unit>(element_at<KV>(a.cache.v, live.offset[i] + d), s.v_units);
+    }
+    ASSAY_UNROLL
+    for (int j = 0; j < together; ++j) {
+      const int32_t i = first + j * rows;
+      if (i >= live.count) break;
+      const float *const own = weight + live.key[i] * heads;
+      float full[unit];
+      ASSAY_UNROLL
+      for (int e = 0; e < unit; ++e)
+        full[e] = dequantise(v[j].element[e], v_scale);
+      ASSAY_UNROLL
+      for (int h = 0; h < heads; ++h) {
+        if (h >= here) break;
+        const float w = own[h];
+        ASSAY_UNROLL
+        for (int e = 0; e < unit; ++e)
+          sum[h][e] += w * full[e];
+      }
+    }
+  }
+}
+
+/* The same in layout x, where a channel's tokens are neighbours: a thread has the channels thread, + width, ... of
+ * every `rows`-th eight keys. */
+template <class KV, int heads>
+__device__ __forceinline__ void add_channels(const attention_params &a, const key_lanes_shape &s, int32_t here,
+                                             int32_t request, int32_t kv_head, int32_t base, const live_keys &live,
+                                             const float *weight, float v_scale, float (&sum)[heads][value_unit<KV>]) {
+  constexpr int32_t unit = value_unit<KV>;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const int32_t width = min(threads, s.channels), rows = threads / width;
+  ASSAY_ROLLED
+  for (int32_t eight = thread / width; eight < key_lanes_tile / 8; eight += rows) {
+    const uint32_t bits = live.word[eight / 4] >> (eight % 4 * 8) & 255u;
+    if (bits == 0) continue;
+    const int32_t t = base + eight * 8;
+    const int64_t value = v_offset(a.cache, block_of(a.cache, request, t), slot_of(a.cache, t), kv_head);
+    ASSAY_UNROLL
+    for (int c = 0; c < unit; ++c) {
+      const int32_t d = thread % width + c * width;
+      if (d >= a.D) break;
+      const int64_t at = value + d * a.cache.v_channel;
+      elements<KV, 8> v = {};
+      if (s.v_units) {
+        v = load_elements<KV, 8>(element_at<KV>(a.cache.v, at), true);
+      } else {
+        ASSAY_UNROLL
+        for (int e = 0; e < 8; ++e)
+          if ((bits >> e & 1) != 0) v.element[e] = *element_at<KV>(a.cache.v, at + e * a.cache.v_token);
+      }
+      ASSAY_UNROLL
+      for (int e = 0; e < 8; ++e) {
+        if ((bits >> e & 1) == 0) continue; /* nobody needs it: its V may be anything */
+        const float *const own = weight + (eight * 8 + e) * heads;
+        const float full = dequantise(v.element[e], v_scale);
+        ASSAY_UNROLL
+        for (int h = 0; h < heads; ++h)
+          if (h < here) sum[h][c] += own[h] * full;
+      }
+    }
+  }
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------------- */
+
+/* Lists the live keys of a tile, from a bit each, and where their V lies. */
+__device__ __forceinline__ void list_live(const paged_cache &cache, int32_t request, int32_t kv_head, int32_t base,
+                                          const uint32_t *word, int32_t *key, int64_t *offset) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  ASSAY_ROLLED
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < key_lanes_tile; i += static_cast<int32_t>(blockDim.x)) {
+    if ((word[i / 32] >> lane & 1) == 0) continue;
+    int32_t before = __popc(word[i / 32] & ((1u << lane) - 1u));
+    for (int32_t w = 0; w < i / 32; ++w)
+      before += __popc(word[w]);
+    const int32_t t = base + i;
+    key[before] = i;
+    offset[before] = v_offset(cache, block_of(cache, request, t), slot_of(cache, t), kv_head);
+  }
+}
+
+/* key_lanes: one row, one split of its keys, one kv head with all its query heads.
+ * Grid:   (N rows, splits, H_kv). A split without visible keys returns at once, unless it is the only one.
+ * Block:  32, 64 or 128 threads, no more than a table's capacity asks for. 4, 8 or 16 lanes a key for q . k; a thread a
+ *         key for the weights; a thread a few channels of every so many keys for the sum over V.
+ * Shared: 4 KB queries, 4 KB sums, 4 KB weights, 4.1 or 8 KB of scores and of the threads' sums in their place, 3 KB
+ * list of live keys. Align:  K and V in loads of up to 16 bytes where base, strides and D are multiples of them; else K
+ * in quads if cache.quads and by element if not, V by element. q and out by element. Arch: any. Limit:  bytes: 2 * L *
+ * D * sizeof(KV) a row and kv head, V of live keys alone. */
+template <class KV, int lanes, int channels, template <int> class Weighing>
+__global__ void __launch_bounds__(key_lanes_threads, 4) key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
+  using Weights = Weighing<key_lanes_heads(lanes, channels)>;
+  constexpr int32_t heads = key_lanes_heads(lanes, channels), pitch = key_lanes_halo + key_lanes_tile;
+  constexpr int32_t unit = value_unit<KV>, chunk = heads < 2 ? heads : 2; /* heads added up over the rows at a time */
+  constexpr int32_t apart = key_lanes_threads * unit;
+  ASSAY_SHARED(float, query, heads *channels);
+  ASSAY_SHARED(float, sums, heads *channels);
+  ASSAY_SHARED(float, weight, heads *key_lanes_tile);
+  ASSAY_SHARED(float, scratch, chunk *apart > heads * pitch ? chunk * apart : heads * pitch);
+  ASSAY_SHARED(int64_t, offset, key_lanes_tile);
+  ASSAY_SHARED(int32_t, key, key_lanes_tile);
+  ASSAY_SHARED(uint32_t, word, key_lanes_words);
+  ASSAY_SHARED(typename Weights::common, common, 1);
+  const attention_params &a = p.a;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const int64_t row = blockIdx.x;
+  const int32_t split = static_cast<int32_t>(blockIdx.y), kv_head = static_cast<int32_t>(blockIdx.z);
+  const row_keys keys = keys_of_row(a, row);
+  const int32_t first_tile = max(split * s.tiles, keys.first / key_lanes_tile);
+  const int32_t end_tile = keys.last < keys.first ? 0 : min((split + 1) * s.tiles, keys.last / key_lanes_tile + 1);
+  if (s.splits > 1 && first_tile >= end_tile) return;
+  const float v_scale = v_scale_of(a.cache, kv_head);
+  const bool by_token = a.cache.v_channel != 1; /* layout x */
+
+  ASSAY_ROLLED
+  for (int32_t pass = 0; pass < a.G; pass += heads) {
+    const int32_t head = kv_head * a.G + pass, here = min(a.G - pass, heads);
+    Weights weights;
+    weights.begin(p, head, here, thread % lanes / (lanes / heads), common[0]);
+    for (int32_t i = thread; i < heads * channels; i += threads) {
+      const int32_t h = i / channels, d = i % channels;
+      const bool there = h < here && d < a.D;
+      query[i] = there ? load_as(s.q, a.q, query_offset(a, row, head + h) + d) : 0.0f;
+    }
+    for (int32_t h = 0; h < here; ++h)
+      for (int32_t d = thread; d < a.D; d += threads)
+        sums[h * channels + d] = 0.0f; /* read and written by this thread alone */
+    __syncthreads();                   /* the queries are there */
+
+    ASSAY_ROLLED
+    for (int32_t tile = first_tile; tile < end_tile; ++tile) {
+      const int32_t base = tile * key_lanes_tile;
+      const int32_t begin = max(base, keys.first), end = min(base + key_lanes_tile, keys.last + 1);
+      const int32_t score_begin = max(begin - Weights::overlap(p), keys.first);
+      float *const scores = scratch + key_lanes_halo;
+      score_keys<KV, lanes, channels>(p, s, weights, keys, kv_head, query, here, score_begin, end, scores, base);
+      if (thread < Weights::overlap(p) && begin - 1 - thread < score_begin) /* nothing left of the first key */
+        for (int32_t h = 0; h < here; ++h)
+          scores[h * pitch + begin - 1 - thread - base] = 0.0f;
+      weights.publish(common[0]);
+      __syncthreads(); /* scores of the tile are there */
+
+      weights.weighing(p, head, here, common[0]);
+      ASSAY_ROLLED
+      for (int32_t i = thread; i < key_lanes_tile; i += threads) {
+        const int32_t t = base + i;
+        bool any = false;
+        ASSAY_UNROLL
+        for (int h = 0; h < heads; ++h) {
+          const bool visible = h < here && t >= begin && t < end;
+          const float w = visible ? weights.weigh(p, h, scores + h * pitch + i) : 0.0f;
+          weight[i * heads + h] = w;
+          any |= w != 0.0f;
+        }
+        const uint32_t bits = __ballot_sync(0xffffffffu, any);
+        if (thread % 32 == 0) word[i / 32] = bits;
+      }
+      __syncthreads(); /* weights of the tile are there, and who is live; scores are used up */
+
+      live_keys live = {0, word, key, offset};
+      ASSAY_UNROLL
+      for (int i = 0; i < key_lanes_words; ++i)
+        live.count += __popc(word[i]);
+      if (live.count == 0) continue;
+      float sum[heads][unit] = {};
+      if (by_token) {
+        add_channels<KV, heads>(a, s, here, keys.request, kv_head, base, live, weight, v_scale, sum);
+      } else {
+        list_live(a.cache, keys.request, kv_head, base, word, key, offset);
+        __syncthreads(); /* the list is there */
+        add_units<KV, channels, heads>(a, s, here, live, weight, v_scale, sum);
+      }
+
+      constexpr int32_t columns = channels / unit;
+      const int32_t width = min(threads, channels);
+      const int32_t rows = by_token ? threads / width : threads / columns;
+      ASSAY_UNROLL
+      for (int first = 0; first < heads; first += chunk) {
+        if (first >= here) break;
+        ASSAY_UNROLL
+        for (int h = first; h < first + chunk; ++h) {
+          float *const own = scratch + (h - first) * apart;
+          ASSAY_UNROLL
+          for (int e = 0; e < unit; ++e) {
+            if (by_token) {
+              if (thread % width + e * width < channels)
+                own[thread / width * channels + thread % width + e * width] = sum[h][e];
+            } else {
+              own[thread / columns * channels + thread % columns * unit + e] = sum[h][e];
+            }
+          }
+        }
+        __syncthreads(); /* the threads' sums are there */
+        ASSAY_UNROLL
+        for (int h = first; h < first + chunk; ++h) {
+          if (h >= here) break;
+          const float *const from = scratch + (h - first) * apart;
+          for (int32_t d = thread; d < a.D; d += threads) {
+            float whole = 0.0f;
+            for (int32_t r = 0; r < rows; ++r)
+              whole += from[r * channels + d];
+            sums[h * channels + d] = sums[h * channels + d] * weights.shrink(h) + whole;
+          }
+        }
+        __syncthreads(); /* the threads' sums are used up */
+      }
+    }
+
+    weights.close(common[0]);
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h) {
+      if (h >= here) break;
+      const int64_t at = row * a.H + head + h;
+      for (int32_t d = thread; d < a.D; d += threads) {
+        const float value = weights.result(h, sums[h * channels + d]);
+        if (s.splits > 1)
+          p.partial[(at * s.splits + split) * a.D + d] = value;
+        else
+          store_as(s.q, a.out, at * a.D + d, value);
+      }
+      if (thread == 0) weights.finish(p, s, h, at, split);
+    }
+    __syncthreads(); /* what the heads have in common is used up */
+  }
+}
+
+/* ---- launchers -------------------------------------------------------------------------------------- */
+
+/* Lanes of a key where the caller leaves the choice: few rows are many keys a row. */
+inline int32_t key_lanes_of(int64_t rows) {
+  return rows < 64 ? 8 : 16;
+}
+
+/* Blocks that keep a device of 132 multiprocessors busy: two rounds of four each. */
+constexpr int64_t key_lanes_blocks = 2 * 4 * 132;
+
+inline bool multiples_of(const void *base, int64_t strides, int64_t unit, int64_t element) {
+  return reinterpret_cast<uintptr_t>(base) % static_cast<uintptr_t>(unit * element) == 0 && strides % unit == 0;
+}
+
+/* lanes: 4, 8, 16; 0: by the rows. */
+inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const attention_types &types, int32_t lanes) {
+  key_lanes_shape s = {};
+  const paged_cache &cache = a.cache;
+  const int32_t element = static_cast<int32_t>(assay_dtype_size(types.kv));
+  s.q = types.q;
+  s.lanes = lanes != 0 ? lanes : key_lanes_of(a.N);
+  s.channels = a.D <= 64 ? 64 : a.D <= 128 ? 128 : 256;
+  const int32_t k_unit = 16 / element < s.channels / s.lanes ? 16 / element : s.channels / s.lanes;
+  const int32_t v_unit = element == 4 ? 4 : 8, v_bytes = v_unit * element;
+  const int64_t chunk = cache.chunk_shift > 2 ? cache.k_chunk : 0;
+  s.k_units =
+      a.D % k_unit == 0 && multiples_of(cache.k, cache.k_block | cache.k_head | cache.k_token | chunk, k_unit, element);
+  s.v_units = cache.v_channel == 1
+                  ? multiples_of(cache.v, cache.v_block | cache.v_head | cache.v_token, v_bytes / element, element)
+                  : cache.v_token == 1 && multiples_of(cache.v, 0, element == 4 ? 4 : 8, element) &&
+                        (cache.v_block | cache.v_head | cache.v_channel) % 8 == 0;
+  const int32_t least = s.channels / v_unit < 32 ? 32 : s.channels / v_unit;
+  s.threads = attention_tile(a, key_lanes_threads);
+  s.threads = s.threads > 64 ? 128 : s.threads > least ? s.threads : least;
+  const int64_t segments = a.N * a.H_kv, all = (a.capacity + key_lanes_tile - 1) / key_lanes_tile;
+  const int64_t wanted = segments > 0 ? key_lanes_blocks / segments : 1;
+  const int64_t most = wanted < 1 ? 1 : wanted < all ? wanted : all < 1 ? 1 : all;
+  s.tiles = static_cast<int32_t>(all < 1 ? 1 : (all + most - 1) / most);
+  s.splits = static_cast<int32_t>(all < 1 ? 1 : (all + s.tiles - 1) / s.tiles);
+  return s;
+}
+
+/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. lanes: as
+ * the caller has them; where they are given, decode alone. */
+inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int32_t lanes,
+                                   int64_t *bytes, assay_error *error) {
+  if (lanes != 0) ASSAY_TRY(expect_decode(a, error));
+  *bytes = s.splits > 1 ? static_cast<int64_t>(sizeof(float)) * floats : 0;
+  if (multiply(bytes, a.N) && multiply(bytes, a.H) && multiply(bytes, s.splits)) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "N: found %" PRId64 " rows with %d splits, allowed what a 63-bit workspace size holds", a.N,
+                    s.splits);
+}
+
+/* Threads of the launch that adds splits: a channel each. */
+inline int32_t key_lanes_merge_threads(const attention_params &a) {
+  return (a.D + 31) / 32 * 32;
+}
+
+/* K and V are rounded to f32 after dequantisation; scores, weights and sums stay in f32. A lane has four sums of a q .
+ * k; D = 8 may be one lane's. Layout x adds the keys of a tile in one sum; tiles are added as if they were splits. How
+ * many rows a call has shows in the lanes and in the splits. */
+constexpr assay_contract key_lanes_contract(double exp_ulp) {
+  return {ASSAY_F32,
+          ASSAY_F32,
+          ASSAY_NONE,
+          ASSAY_NONE,
+          ASSAY_NONE,
+          exp_ulp,
+          4,
+          1,
+          key_lanes_tile,
+          0.0,
+          ASSAY_V_SKIPPED_FOR_GROUP,
+          true,
+          true,
+          true,
+          1,
+          ASSAY_NONE,
+          false,
+          0};
+}
+
+inline void key_lanes_path(const attention_params &a, const key_lanes_shape &s, assay_env *env) {
+  (void)snprintf(env->path, sizeof env->path, "key_lanes lanes=%d heads=%d threads=%d tiles=%d splits=%d D=%d", s.lanes,
+                 key_lanes_heads(s.lanes, s.channels), s.threads, s.tiles, s.splits, a.D);
+}
+
+/* Calls use(type_tag<KV>). */
+template <class Use> assay_status with_cached(assay_dtype kv, Use use) {
+  if (kv == ASSAY_F32) return use(type_tag<float>());
+  if (kv == ASSAY_E4M3) return use(type_tag<e4m3>());
+#ifndef ASSAY_FEW_TYPES
+  if (kv == ASSAY_F16) return use(type_tag<f16>());
+  if (kv == ASSAY_E5M2) return use(type_tag<e5m2>());
+#endif
+  return use(type_tag<bf16>());
+}
+
+template <template <int> class Weighing>
+assay_status launch_key_lanes(const typename Weighing<1>::params &p, const attention_types &types,
+                              const key_lanes_shape &s, assay_env *env, assay_error *error) {
+  const launch_extent grid(p.a.N, s.splits, p.a.H_kv);
+  return with_cached(types.kv, [&](auto kv) {
+    using KV = typename decltype(kv)::type;
+    const auto of = [&](auto *kernel) { return ASSAY_LAUNCH(error, kernel, grid, s.threads, 0, env->stream, p, s); };
+    if (s.channels == 64)
+      return s.lanes == 4   ? of(key_lanes<KV, 4, 64, Weighing>)
+             : s.lanes == 8 ? of(key_lanes<KV, 8, 64, Weighing>)
+                            : of(key_lanes<KV, 16, 64, Weighing>);
+    if (s.channels == 128)
+      return s.lanes == 4   ? of(key_lanes<KV, 4, 128, Weighing>)
+             : s.lanes == 8 ? of(key_lanes<KV, 8, 128, Weighing>)
+                            : of(key_lanes<KV, 16, 128, Weighing>);
+    return s.lanes == 4   ? of(key_lanes<KV, 4, 256, Weighing>)
+           : s.lanes == 8 ? of(key_lanes<KV, 8, 256, Weighing>)
+                          : of(key_lanes<KV, 16, 256, Weighing>);
+  });
+}
+
+} // namespace ASSAY_NS
+#endif

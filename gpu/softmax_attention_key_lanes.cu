@@ -1,0 +1,168 @@
+/* softmax_attention_key_lanes.cu: decode of every type, layout, head size and group on CUDA cores; softmax_attention.cu
+ * has the definition, gpu/lib/key_lanes.cuh the schedule.
+ *
+ * An online softmax from tile to tile: the weights of a tile are relative to the largest score so far. A key that no
+ * head of the pass keeps is not read. Every score, weight and sum is f32. */
+#include "gpu/lib/key_lanes.cuh"
+#include "gpu/lib/softmax_call.h"
+#include "gpu/lib/softmax_score.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+constexpr int32_t most_warps = key_lanes_threads / 32;
+
+template <int heads> struct softmax_lanes {
+  using params = softmax_params;
+  struct common {
+    int top[heads]; /* rank of the largest score */
+    float total[most_warps][heads];
+  };
+
+  int32_t own; /* the head whose scores the lane finishes */
+  float slope; /* its own */
+  uint32_t phase[heads], own_phase;
+  float largest;     /* of the lane's scores */
+  float peak[heads]; /* the same in every thread */
+  float factor[heads], total[heads];
+
+  __device__ __forceinline__ void begin(const softmax_params &p, int32_t head, int32_t here, int32_t own_head,
+                                        common &c) {
+    const int32_t there = head + min(own_head, here - 1);
+    own = own_head;
+    slope = p.slopes != nullptr ? p.slopes[there] : 0.0f;
+    own_phase = sparse_phase(p, there);
+    largest = -INFINITY;
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h) {
+      phase[h] = h < here ? sparse_phase(p, head + h) : 0;
+      peak[h] = -INFINITY;
+      factor[h] = total[h] = 0.0f;
+    }
+    if (threadIdx.x < heads) c.top[threadIdx.x] = rank_of(-INFINITY);
+  }
+  static __device__ __forceinline__ int32_t overlap(const softmax_params &) { return 0; }
+  __device__ __forceinline__ bool sees(const softmax_params &p, int32_t here, int32_t t, int32_t last) const {
+    if (p.sparse_block == 0) return true;
+    bool any = false;
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h)
+      any |= h < here && kept(p, phase[h], t, last);
+    return any;
+  }
+  __device__ __forceinline__ float score(const softmax_params &p, float dot, bool seen, int32_t t, int32_t last) {
+    if (!seen || !kept(p, own_phase, t, last)) return -INFINITY;
+    const float score = score_of(p, dot, slope, t, last);
+    largest = fmaxf(largest, score);
+    return score;
+  }
+  __device__ __forceinline__ void publish(common &c) const {
+    if (largest > -INFINITY) atomicMax(&c.top[own], rank_of(largest));
+  }
+  __device__ __forceinline__ void weighing(const softmax_params &, int32_t, int32_t, const common &c) {
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h) {
+      const float top = value_of_rank(c.top[h]);
+      factor[h] = exp_below(peak[h], top);
+      total[h] *= factor[h];
+      peak[h] = top;
+    }
+  }
+  __device__ __forceinline__ float weigh(const softmax_params &, int h, const float *score) {
+    const float weight = exp_below(*score, peak[h]);
+    total[h] += weight;
+    return weight;
+  }
+  __device__ __forceinline__ float shrink(int h) const { return factor[h]; }
+  __device__ __forceinline__ void close(common &c) {
+    const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = static_cast<int32_t>(blockDim.x) / 32;
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h) {
+      const float sum = warp_sum(total[h]);
+      if (lane_id() == 0) c.total[warp][h] = sum;
+    }
+    __syncthreads(); /* the warps' totals are there */
+    ASSAY_UNROLL
+    for (int h = 0; h < heads; ++h) {
+      total[h] = 0.0f;
+      for (int32_t w = 0; w < warps; ++w)
+        total[h] += c.total[w][h];
+    }
+  }
+  __device__ __forceinline__ float result(int h, float sum) const { return normalised(sum, total[h]); }
+  __device__ __forceinline__ void finish(const softmax_params &p, const key_lanes_shape &s, int h, int64_t at,
+                                         int32_t split) const {
+    const float lse = lse_of(peak[h], total[h]);
+    if (s.splits > 1)
+      p.partial_lse[at * s.splits + split] = lse;
+    else if (p.lse != nullptr)
+      p.lse[at] = lse;
+  }
+};
+
+/* softmax_lanes_merge: out = sum_b exp(lse_b - lse) o_b over the splits that hold visible keys, in their order. A split
+ * with lse -inf has weight 0; if all have, the output is 0 and lse -inf.
+ * Grid: (N rows, H heads). Block: 32 to 256 threads, a channel each. Shared: none. Arch: any.
+ * Limit: bytes: 4 (D + 1) a split. */
+__global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_params p, key_lanes_shape s) {
+  const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
+  const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
+  if (d >= p.a.D) return;
+  const row_keys keys = keys_of_row(p.a, row);
+  const float *const lse = p.partial_lse + at * s.splits;
+  const float *const partial = p.partial + at * s.splits * p.a.D + d;
+  const int32_t first = keys.first / keys_of_split;
+  const int32_t end = keys.last < keys.first ? first : keys.last / keys_of_split + 1;
+  float peak = -INFINITY, total = 0.0f, sum = 0.0f;
+  for (int32_t b = first; b < end; ++b)
+    peak = fmaxf(peak, lse[b]);
+  for (int32_t b = first; b < end; ++b) {
+    const float w = exp_below(lse[b], peak);
+    total += w;
+    sum += w * partial[static_cast<int64_t>(b) * p.a.D];
+  }
+  store_as(s.q, p.a.out, at * p.a.D + d, normalised(sum, total));
+  if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
+}
+
+/* ---- launchers -------------------------------------------------------------------------------------- */
+
+/* Workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. lanes: of a key;
+ * 0: by the rows. */
+template <int lanes> assay_status plan_lanes(const assay_call *call, softmax_plan *plan, assay_error *error) {
+  ASSAY_TRY(softmax_read(call, plan, error));
+  const attention_params &a = plan->p.a;
+  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types, lanes), a.D + 1, lanes, &plan->workspace, error);
+}
+
+template <int lanes> assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
+  softmax_plan plan;
+  ASSAY_TRY(plan_lanes<lanes>(call, &plan, error));
+  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
+  softmax_params &p = plan.p;
+  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types, lanes);
+  key_lanes_path(p.a, s, env);
+  if (p.a.N == 0) return ASSAY_OK;
+  p.partial = static_cast<float *>(env->workspace);
+  if (s.splits > 1) p.partial_lse = p.partial + p.a.N * p.a.H * s.splits * p.a.D;
+  ASSAY_TRY(launch_key_lanes<softmax_lanes>(p, plan.types, s, env, error));
+  if (s.splits == 1) return ASSAY_OK;
+  return ASSAY_LAUNCH(error, softmax_lanes_merge, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0,
+                      env->stream, p, s);
+}
+
+constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and tanhf: 2 ulp */
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define KEY_LANES                                                                                                      \
+  ATTENTION_VARIANT("softmax_attention", "key_lanes",                                                                  \
+                    "decode of whatever streams decline: a group's heads share K and V",                               \
+                    "decode,prefill,chunked,mixed", lanes_contract, softmax_params, plan_lanes<0>, launch_lanes<0>)
+#define KEY_LANES_OF(name, lanes)                                                                                      \
+  ATTENTION_VARIANT("softmax_attention", name, "key_lanes with so many lanes a key", "decode", lanes_contract,         \
+                    softmax_params, plan_lanes<lanes>, launch_lanes<lanes>)
+
+ASSAY_VARIANTS(softmax_attention_key_lanes, KEY_LANES, KEY_LANES_OF("key_lanes_4", 4), KEY_LANES_OF("key_lanes_8", 8),
+               KEY_LANES_OF("key_lanes_16", 16))
