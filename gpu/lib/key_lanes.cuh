@@ -37,6 +37,11 @@ __host__ __device__ constexpr int32_t key_lanes_heads(int32_t lanes, int32_t cha
   return fit < 4 ? fit : 4;
 }
 
+/* Blocks of a multiprocessor: as many as leave these registers, and the softmax its own. */
+__host__ __device__ constexpr int32_t key_lanes_resident(int32_t lanes, int32_t channels) {
+  return key_lanes_heads(lanes, channels) * channels / lanes > 32 ? 2 : 3;
+}
+
 /* Channels of one load of K: 16 bytes, and no more than leaves every lane some. */
 template <class KV, int lanes, int channels>
 constexpr int32_t key_unit = static_cast<int32_t>(16 / sizeof(KV)) < channels / lanes
@@ -333,7 +338,8 @@ __device__ __forceinline__ void list_live(const paged_cache &cache, int32_t requ
  * in quads if cache.quads and by element if not, V by element. q and out by element. Arch: any. Limit:  bytes: 2 * L *
  * D * sizeof(KV) a row and kv head, V of live keys alone. */
 template <class KV, int lanes, int channels, template <int> class Weighing>
-__global__ void __launch_bounds__(key_lanes_threads, 4) key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
+__global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, channels))
+    key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
   using Weights = Weighing<key_lanes_heads(lanes, channels)>;
   constexpr int32_t heads = key_lanes_heads(lanes, channels), pitch = key_lanes_halo + key_lanes_tile;
   constexpr int32_t unit = value_unit<KV>, chunk = heads < 2 ? heads : 2; /* heads added up over the rows at a time */
@@ -471,7 +477,10 @@ __global__ void __launch_bounds__(key_lanes_threads, 4) key_lanes(typename Weigh
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Lanes of a key where the caller leaves the choice: few rows are many keys a row. */
+/* Rows times heads of a ragged batch from which query_tile is faster, which reads a tile of keys once for many rows. */
+constexpr int64_t key_lanes_most_lines = 4096;
+
+/* Lanes of a key where the caller leaves the choice. */
 inline int32_t key_lanes_of(int64_t rows) {
   return rows < 64 ? 8 : 16;
 }
@@ -503,7 +512,8 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   const int32_t least = s.channels / v_unit < 32 ? 32 : s.channels / v_unit;
   s.threads = attention_tile(a, key_lanes_threads);
   s.threads = s.threads > 64 ? 128 : s.threads > least ? s.threads : least;
-  const int64_t segments = a.N * a.H_kv, all = (a.capacity + key_lanes_tile - 1) / key_lanes_tile;
+  const int64_t named = a.capacity < INT32_MAX ? a.capacity : INT32_MAX; /* lengths are 32 bits */
+  const int64_t segments = a.N * a.H_kv, all = (named + key_lanes_tile - 1) / key_lanes_tile;
   const int64_t wanted = segments > 0 ? key_lanes_blocks / segments : 1;
   const int64_t most = wanted < 1 ? 1 : wanted < all ? wanted : all < 1 ? 1 : all;
   s.tiles = static_cast<int32_t>(all < 1 ? 1 : (all + most - 1) / most);
@@ -516,6 +526,12 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
 inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int32_t lanes,
                                    int64_t *bytes, assay_error *error) {
   if (lanes != 0) ASSAY_TRY(expect_decode(a, error));
+  if (lanes == 4 && a.D > 128)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
+  if (a.cu_q != NULL && a.N >= key_lanes_most_lines / a.H)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "N: found %" PRId64 " ragged rows of %d heads, allowed fewer than %" PRId64 " rows and heads", a.N,
+                      a.H, key_lanes_most_lines);
   *bytes = s.splits > 1 ? static_cast<int64_t>(sizeof(float)) * floats : 0;
   if (multiply(bytes, a.N) && multiply(bytes, a.H) && multiply(bytes, s.splits)) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
@@ -583,9 +599,7 @@ assay_status launch_key_lanes(const typename Weighing<1>::params &p, const atten
       return s.lanes == 4   ? of(key_lanes<KV, 4, 128, Weighing>)
              : s.lanes == 8 ? of(key_lanes<KV, 8, 128, Weighing>)
                             : of(key_lanes<KV, 16, 128, Weighing>);
-    return s.lanes == 4   ? of(key_lanes<KV, 4, 256, Weighing>)
-           : s.lanes == 8 ? of(key_lanes<KV, 8, 256, Weighing>)
-                          : of(key_lanes<KV, 16, 256, Weighing>);
+    return s.lanes == 8 ? of(key_lanes<KV, 8, 256, Weighing>) : of(key_lanes<KV, 16, 256, Weighing>);
   });
 }
 
