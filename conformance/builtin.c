@@ -55,6 +55,12 @@ assay_status builtin_register(assay_error *error) {
   if (status == ASSAY_OK) status = add_table(assay_variants_simt_##stem, error);
 #include "assay/ops.def"
 #undef ASSAY_OP
+#define ASSAY_STRATEGY(op, name)
+#define ASSAY_BEHIND(op, name, other)                                                                                  \
+  if (status == ASSAY_OK) status = assay_registry_put_behind(#op, #name, #other, "simt", error);
+#include "assay/strategies.def"
+#undef ASSAY_BEHIND
+#undef ASSAY_STRATEGY
 #endif
 #ifdef ASSAY_HAVE_CUDA
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_cuda(), error);
@@ -67,6 +73,12 @@ assay_status builtin_register(assay_error *error) {
   if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##stem, error);
 #include "assay/ops.def"
 #undef ASSAY_OP
+#define ASSAY_STRATEGY(op, name)
+#define ASSAY_BEHIND(op, name, other)                                                                                  \
+  if (status == ASSAY_OK) status = assay_registry_put_behind(#op, #name, #other, "cuda", error);
+#include "assay/strategies.def"
+#undef ASSAY_BEHIND
+#undef ASSAY_STRATEGY
 #endif
   return status;
 }

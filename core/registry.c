@@ -76,6 +76,27 @@ assay_status assay_registry_add_variants(const assay_variant *rows, int32_t coun
   return ASSAY_OK;
 }
 
+static int32_t index_of(const char *op, const char *name, const char *device) {
+  const assay_variant *const wanted = assay_variant_find(op, name, device);
+  for (int32_t i = 0; i < variant_count; ++i)
+    if (variants[i].variant == wanted) return i;
+  return -1;
+}
+
+assay_status assay_registry_put_behind(const char *op, const char *name, const char *other, const char *device,
+                                       assay_error *error) {
+  const int32_t from = index_of(op, name, device), to = index_of(op, other, device);
+  if (from < 0 || to < 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "variant %s/%s: unknown for %s", op, from < 0 ? name : other, device);
+  const entry moved = variants[from];
+  for (int32_t i = from; i < to; ++i)
+    variants[i] = variants[i + 1];
+  for (int32_t i = from; i > to + 1; --i)
+    variants[i] = variants[i - 1];
+  variants[from < to ? to : to + 1] = moved;
+  return ASSAY_OK;
+}
+
 int32_t assay_op_count(void) {
   return op_count;
 }

@@ -9,6 +9,9 @@ assay_status assay_registry_add_device(const assay_device *device, assay_error *
 /* All rows or none. `origin` must live as long as the process. */
 assay_status assay_registry_add_variants(const assay_variant *rows, int32_t count, const char *origin,
                                          assay_error *error);
+/* The variant `name` stands right behind `other`, of the same operator and device; unknown: ASSAY_ERR_INPUT. */
+assay_status assay_registry_put_behind(const char *op, const char *name, const char *other, const char *device,
+                                       assay_error *error);
 /* What plug-ins get to see of simt; NULL without it. */
 void assay_registry_set_simt(const struct assay_simt_api *api);
 

@@ -5,10 +5,11 @@
 #include "simt_fixture.h"
 
 #include "gpu/lib/key_lanes.cuh"
+#include "gpu/lib/query_tile.cuh"
 
-TestSuite(simt_key_lanes, .timeout = 60);
+TestSuite(simt_key_lanes, .init = open_simt, .timeout = 60);
 
-static alignas(16) char memory[64];
+alignas(16) static char memory[64];
 static const attention_types bf16s = {ASSAY_BF16, ASSAY_BF16}, f32s = {ASSAY_F32, ASSAY_F32},
                              codes = {ASSAY_BF16, ASSAY_E4M3};
 
@@ -37,9 +38,21 @@ static key_lanes_shape shape_of(const attention_params &a, const attention_types
 }
 
 Test(simt_key_lanes, lanes_of_a_key) {
-  cr_expect_eq(shape_of(rows_of(1, 1024), bf16s).lanes, 8);
-  cr_expect_eq(shape_of(rows_of(63, 1024), bf16s).lanes, 8);
-  cr_expect_eq(shape_of(rows_of(64, 1024), bf16s).lanes, 16);
+  const auto lanes_of = [](int32_t G, int32_t D) {
+    attention_params a = rows_of(1, 1024, D);
+    a.G = G;
+    a.H = a.H_kv * G;
+    return shape_of(a, bf16s).lanes;
+  };
+  /* The whole group in one pass, or four heads of it. */
+  for (const int32_t G : {1, 2, 3, 4, 8})
+    cr_expect_eq(lanes_of(G, 64), 4);
+  cr_expect_eq(lanes_of(2, 128), 4);
+  cr_expect_eq(lanes_of(3, 128), 8);
+  cr_expect_eq(lanes_of(8, 128), 8);
+  cr_expect_eq(lanes_of(1, 256), 8, "of four lanes each would have 64 channels");
+  cr_expect_eq(lanes_of(2, 256), 8);
+  cr_expect_eq(lanes_of(3, 256), 16);
   for (const int32_t lanes : {4, 8, 16})
     cr_expect_eq(shape_of(rows_of(64, 1024), bf16s, lanes).lanes, lanes);
 }
@@ -51,14 +64,14 @@ Test(simt_key_lanes, splits_on_capacity) {
               static_cast<long long>(keys), s.tiles, s.splits);
   };
   expect(1, 0, 1, 1);
-  expect(1, 256, 1, 1);
-  expect(1, 257, 1, 2);
-  expect(1, 131072, 2, 256); /* 264 blocks for each (row, kv head) keep a device busy */
-  expect(32, 4096, 2, 8);    /* of 16 tiles, eight blocks each */
-  expect(264, 4096, 16, 1);
-  expect(1000, 4096, 16, 1);
-  expect(0, 4096, 16, 1);
-  expect(1, (int64_t)1 << 40, 31776, 264); /* what 32 bits can name: 2^23 tiles */
+  expect(1, 128, 1, 1);
+  expect(1, 129, 1, 2);
+  expect(1, 131072, 4, 256); /* 264 blocks for each (row, kv head) keep a device busy */
+  expect(32, 4096, 4, 8);    /* of 32 tiles, eight blocks each */
+  expect(264, 4096, 32, 1);
+  expect(1000, 4096, 32, 1);
+  expect(0, 4096, 32, 1);
+  expect(1, static_cast<int64_t>(1) << 40, 63551, 264); /* what 32 bits can name: 2^24 tiles */
 }
 
 Test(simt_key_lanes, threads_and_classes) {
@@ -77,10 +90,10 @@ Test(simt_key_lanes, whole_loads) {
   cr_expect(shape_of(rows_of(1, 1024, 72), bf16s).k_units);
   cr_expect_not(shape_of(rows_of(1, 1024, 72), codes).k_units, "loads of 16 channels");
   a.cache.k_block += 4;
-  a.cache.v_block += 4;
+  a.cache.v_block += 2;
   cr_expect_not(shape_of(a, bf16s).k_units);
   cr_expect_not(shape_of(a, bf16s).v_units);
-  cr_expect(shape_of(a, f32s).k_units && shape_of(a, f32s).v_units, "16 bytes are four of f32");
+  cr_expect(shape_of(a, f32s).k_units, "16 bytes are four of f32");
   a = rows_of(1, 1024);
   a.cache.k = memory + 8;
   cr_expect_not(shape_of(a, bf16s).k_units);
@@ -99,13 +112,42 @@ Test(simt_key_lanes, what_is_declined) {
   SAYS("D: found 256 with 4 lanes a key, allowed up to 128");
   cr_expect_neq(plan(rows_of(1, 1024, 256), 8), -1);
   const int32_t cu_q[1] = {0};
-  attention_params ragged = rows_of(511, 1024);
+  attention_params ragged = rows_of(15, 1024);
   ragged.cu_q = cu_q;
   cr_expect_neq(plan(ragged, 0), -1);
   cr_expect_eq(plan(ragged, 8), -1);
   SAYS("cu_q: found a tensor, allowed none");
+  ragged.N = 16;
+  cr_expect_eq(plan(ragged, 0), -1);
+  SAYS("N: found 16 rows of 4 kv heads, ragged or in layout x, allowed fewer than 64 rows and kv heads where split_keys");
+  ragged.D = 96;
+  cr_expect_neq(plan(ragged, 0), -1, "split_keys does not take it");
   ragged.N = 512;
   cr_expect_eq(plan(ragged, 0), -1);
   SAYS("N: found 512 ragged rows of 8 heads, allowed fewer than 4096 rows and heads");
   cr_expect_neq(plan(rows_of(512, 1024), 0), -1, "a decode of as many");
+  attention_params by_token = rows_of(16, 1024);
+  by_token.cache.v_channel = 16;
+  cr_expect_eq(plan(by_token, 0), -1);
+  cr_expect_neq(plan(by_token, 8), -1, "as many lanes as the caller says");
+  by_token.N = 15;
+  cr_expect_neq(plan(by_token, 0), -1);
+}
+
+/* split_keys and query_tile, which takes all, part at 4096 rows and heads. */
+Test(simt_key_lanes, who_takes_prompts) {
+  const int32_t cu_q[2] = {0, 0};
+  const auto splits = [&](int64_t N) {
+    attention_params a = rows_of(N, 1024);
+    a.cu_q = cu_q;
+    a.B = 1;
+    cr_expect_eq(expect_query_tile(a, &message), ASSAY_OK);
+    message.text[0] = '\0';
+    int32_t count;
+    int64_t bytes;
+    return expect_split(a, a.D, &count, &bytes, &message) == ASSAY_OK;
+  };
+  cr_expect(splits(511));
+  cr_expect_not(splits(512));
+  SAYS("N: found 512 ragged rows of 8 heads, allowed fewer than 4096 rows and heads");
 }

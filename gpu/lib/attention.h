@@ -55,8 +55,7 @@ struct attention_types {
   assay_dtype q, kv;
 };
 
-/* Of all rows and heads: what a workspace holds of them, 2 GiB with D = 128; of contiguous keys most would be empty. */
-constexpr int64_t paged_most_splits = 1 << 22, contiguous_most_splits = 1 << 18;
+constexpr int64_t contiguous_most_splits = 1 << 18; /* of all rows and heads */
 
 /* Are K and V without a block table? */
 __host__ __device__ inline bool is_contiguous(const attention_params &a) {

@@ -270,12 +270,12 @@ inline assay_status attention_splits(const attention_params &p, int32_t keys_per
   if (count > launch_max_grid_yz)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %" PRId64 " keys a row, allowed up to %" PRId64,
                       is_contiguous(p) ? "num_blocks" : "max_blocks", p.capacity, launch_max_grid_yz * keys_per_split);
-  const int64_t most = is_contiguous(p) ? contiguous_most_splits : paged_most_splits;
-  if (count > 1 && count * p.H > most / (p.N > 0 ? p.N : 1))
+  /* Of contiguous keys the splits are those of all requests' rows, and most hold no key of a row. */
+  if (is_contiguous(p) && count > 1 && count * p.H > contiguous_most_splits / (p.N > 0 ? p.N : 1))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "%s: found %" PRId64 " keys a row in %" PRId64 " splits for %" PRId64
+                      "num_blocks: found %" PRId64 " rows of K in %" PRId64 " splits for %" PRId64
                       " rows of %d heads, allowed %" PRId64 " splits in all",
-                      is_contiguous(p) ? "num_blocks" : "max_blocks", p.capacity, count, p.N, p.H, most);
+                      p.capacity, count, p.N, p.H, contiguous_most_splits);
   *splits = static_cast<int32_t>(count);
   *bytes = static_cast<int64_t>(sizeof(float)) * floats;
   if (!multiply(bytes, p.N) || !multiply(bytes, p.H) || !multiply(bytes, count))

@@ -3,10 +3,10 @@
  * key: each has channels of it, in loads of up to 16 bytes, and the same channels of the queries in registers. Heads
  * come in passes of as many as registers hold; a pass behind the first finds K and V in L1 or L2.
  *
- * A split is one or more tiles of 256 keys. Of a tile first the scores, then the weights, then the sum over V of the
- * keys that some head of the pass needs. Tiles are added in their order, splits in theirs by another launch; how many
- * of each there are follows from rows, heads and the tables' capacity, never from lengths. What an operator makes of a
- * score is its Weights:
+ * A split is one or more tiles of 128 keys. Of a tile first the scores, then the weights, then the sum over V of the
+ * keys that some head of the pass needs, in registers from tile to tile. Splits are added in their order by another
+ * launch; how many of each there are follows from rows, heads and the tables' capacity, never from lengths. What an
+ * operator makes of a score is its Weights:
  *
  *   begin(p, head, here, own, common)  a pass of `here` heads begins; own: the head whose scores this lane finishes
  *   overlap(p)                         scores that a tile needs left of its first key
@@ -27,7 +27,7 @@ namespace ASSAY_NS {
 /* ---- sizes ------------------------------------------------------------------------------------------ */
 
 constexpr int32_t key_lanes_threads = 128; /* of a block, at most */
-constexpr int32_t key_lanes_tile = keys_per_split;
+constexpr int32_t key_lanes_tile = 128;
 constexpr int32_t key_lanes_halo = 8; /* room left of a tile's scores */
 constexpr int32_t key_lanes_words = key_lanes_tile / 32;
 
@@ -48,8 +48,8 @@ constexpr int32_t key_unit = static_cast<int32_t>(16 / sizeof(KV)) < channels / 
                                  ? static_cast<int32_t>(16 / sizeof(KV))
                                  : channels / lanes;
 
-/* Channels of one load of V: 16 bytes, 8 of fp8. */
-template <class KV> constexpr int32_t value_unit = sizeof(KV) == 4 ? 4 : 8;
+/* Channels of one load of V: 32 lanes ask for 128 of them together. */
+constexpr int32_t value_unit = 4;
 
 /* What the host decides. */
 struct key_lanes_shape {
@@ -63,37 +63,46 @@ struct key_lanes_shape {
 
 /* ---- elements --------------------------------------------------------------------------------------- */
 
-template <class T, int count> struct alignas(count * sizeof(T) < 16 ? count * sizeof(T) : 16) elements {
-  T element[count];
-};
+/* As they were loaded: an element is taken out where it is used, or each had a register of its own. */
+template <class T, int count> struct elements { uint32_t word[count * sizeof(T) / 4]; };
 
-/* aligned: `from` is a multiple of their size, or of 16 bytes. */
-template <class T, int count> __device__ __forceinline__ elements<T, count> load_elements(const T *from, bool aligned) {
+template <class T, int count> __device__ __forceinline__ T element_of(const elements<T, count> &from, int32_t e) {
+  constexpr int32_t each = 4 / sizeof(T);
+  const uint32_t word = from.word[e / each] >> (e % each * 8 * static_cast<int32_t>(sizeof(T)));
+  if constexpr (sizeof(T) == 4) {
+    return float_of(word);
+  } else {
+    return T{static_cast<decltype(T::bits)>(word)};
+  }
+}
+
+/* Puts one where 0 was. */
+template <class T, int count> __device__ __forceinline__ void put_element(elements<T, count> &to, int32_t e, T value) {
+  constexpr int32_t each = 4 / sizeof(T);
+  uint32_t word = 0;
+  memcpy(&word, &value, sizeof value);
+  to.word[e / each] |= word << (e % each * 8 * static_cast<int32_t>(sizeof(T)));
+}
+
+/* `from` is a multiple of their size, or of 16 bytes. */
+template <class T, int count> __device__ __forceinline__ elements<T, count> load_elements(const T *from) {
   elements<T, count> to;
 #ifdef ASSAY_SIMT
-  if (aligned && reinterpret_cast<uintptr_t>(from) % alignof(elements<T, count>) != 0)
+  if (reinterpret_cast<uintptr_t>(from) % (sizeof to < 16 ? sizeof to : 16) != 0)
     assay_simt->fault("a load that is not aligned to its size", __FILE__, __LINE__);
-  memcpy(to.element, from, sizeof to.element);
+  memcpy(&to, from, sizeof to);
 #else
-  if (aligned) {
-    constexpr int32_t pieces = sizeof to > 16 ? sizeof to / 16 : 1;
+  if constexpr (sizeof to >= 16) {
     ASSAY_UNROLL
-    for (int i = 0; i < pieces; ++i) {
-      if constexpr (sizeof to >= 16) {
-        const uint4 word = reinterpret_cast<const uint4 *>(from)[i];
-        memcpy(to.element + i * (16 / sizeof(T)), &word, 16);
-      } else if constexpr (sizeof to == 8) {
-        const uint2 word = *reinterpret_cast<const uint2 *>(from);
-        memcpy(to.element, &word, 8);
-      } else {
-        const uint32_t word = *reinterpret_cast<const uint32_t *>(from);
-        memcpy(to.element, &word, 4);
-      }
+    for (int i = 0; i < static_cast<int>(sizeof to / 16); ++i) {
+      const uint4 four = reinterpret_cast<const uint4 *>(from)[i];
+      memcpy(to.word + 4 * i, &four, 16);
     }
+  } else if constexpr (sizeof to == 8) {
+    const uint2 two = *reinterpret_cast<const uint2 *>(from);
+    memcpy(to.word, &two, 8);
   } else {
-    ASSAY_UNROLL
-    for (int i = 0; i < count; ++i)
-      to.element[i] = from[i];
+    to.word[0] = *reinterpret_cast<const uint32_t *>(from);
   }
 #endif
   return to;
@@ -142,15 +151,13 @@ template <class KV, int unit>
 __device__ __forceinline__ elements<KV, unit> load_key_unit(const paged_cache &cache, int64_t key, int32_t d, int32_t D,
                                                             bool aligned) {
   const int64_t at = key + k_channel(cache, d);
-  if (aligned) return load_elements<KV, unit>(element_at<KV>(cache.k, at), true);
+  if (aligned) return load_elements<KV, unit>(element_at<KV>(cache.k, at));
   elements<KV, unit> to = {};
   ASSAY_UNROLL
   for (int i = 0; i < unit; i += 4) {
     if (d + i >= D) break;
     const quad<KV> four = load_quad(element_at<KV>(cache.k, at + i), cache.quads);
-    ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e)
-      to.element[i + e] = four.element[e];
+    memcpy(to.word + i * sizeof(KV) / 4, &four, sizeof four);
   }
   return to;
 }
@@ -162,7 +169,8 @@ __device__ __forceinline__ void score_keys(const typename Weights::params &p, co
                                            int32_t here, int32_t from, int32_t to, float *scores, int32_t base) {
   constexpr int32_t heads = key_lanes_heads(lanes, channels), unit = key_unit<KV, lanes, channels>;
   constexpr int32_t units = channels / lanes / unit, pitch = key_lanes_halo + key_lanes_tile;
-  constexpr int32_t together = units * unit * sizeof(KV) <= 32 ? 2 : 1; /* keys under way */
+  constexpr int32_t fit = 128 / static_cast<int32_t>(units * unit * sizeof(KV)); /* bytes of a lane under way */
+  constexpr int32_t most = heads < 4 ? 4 : 3, together = fit < 1 ? 1 : fit < most ? fit : most; /* keys */
   const paged_cache &cache = p.a.cache;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % lanes;
   const int32_t groups = static_cast<int32_t>(blockDim.x) / lanes;
@@ -201,7 +209,7 @@ __device__ __forceinline__ void score_keys(const typename Weights::params &p, co
         float full[unit];
         ASSAY_UNROLL
         for (int e = 0; e < unit; ++e)
-          full[e] = dequantise(k[j][i].element[e], k_scale);
+          full[e] = dequantise(element_of(k[j][i], e), k_scale);
         ASSAY_UNROLL
         for (int h = 0; h < heads; ++h) {
           if (h >= here) break;
@@ -236,18 +244,26 @@ struct live_keys {
 template <class KV, int channels, int heads>
 __device__ __forceinline__ void add_units(const attention_params &a, const key_lanes_shape &s, int32_t here,
                                           const live_keys &live, const float *weight, float v_scale,
-                                          float (&sum)[heads][value_unit<KV>]) {
-  constexpr int32_t unit = value_unit<KV>, columns = channels / unit, together = 4;
+                                          float (&sum)[heads][value_unit]) {
+  constexpr int32_t unit = value_unit, columns = channels / unit, together = 8; /* keys under way */
   const int32_t thread = static_cast<int32_t>(threadIdx.x), d = thread % columns * unit;
   const int32_t rows = static_cast<int32_t>(blockDim.x) / columns;
   if (d >= a.D) return;
   ASSAY_ROLLED
   for (int32_t first = thread / columns; first < live.count; first += together * rows) {
-    elements<KV, unit> v[together];
+    elements<KV, unit> v[together] = {};
     ASSAY_UNROLL
     for (int j = 0; j < together; ++j) {
       const int32_t i = first + j * rows;
-      if (i < live.count) v[j] = load_elements<KV, unit>(element_at<KV>(a.cache.v, live.offset[i] + d), s.v_units);
+      if (i >= live.count) break;
+      const KV *const from = element_at<KV>(a.cache.v, live.offset[i] + d);
+      if (s.v_units) {
+        v[j] = load_elements<KV, unit>(from);
+      } else {
+        ASSAY_UNROLL
+        for (int e = 0; e < unit; ++e)
+          put_element(v[j], e, from[e]);
+      }
     }
     ASSAY_UNROLL
     for (int j = 0; j < together; ++j) {
@@ -257,7 +273,7 @@ __device__ __forceinline__ void add_units(const attention_params &a, const key_l
       float full[unit];
       ASSAY_UNROLL
       for (int e = 0; e < unit; ++e)
-        full[e] = dequantise(v[j].element[e], v_scale);
+        full[e] = dequantise(element_of(v[j], e), v_scale);
       ASSAY_UNROLL
       for (int h = 0; h < heads; ++h) {
         if (h >= here) break;
@@ -270,42 +286,53 @@ __device__ __forceinline__ void add_units(const attention_params &a, const key_l
   }
 }
 
-/* The same in layout x, where a channel's tokens are neighbours: a thread has the channels thread, + width, ... of
- * every `rows`-th eight keys. */
+/* The same in layout x, where a channel's tokens are neighbours: a thread has one or two channels of every `rows`-th
+ * eight keys. */
 template <class KV, int heads>
 __device__ __forceinline__ void add_channels(const attention_params &a, const key_lanes_shape &s, int32_t here,
                                              int32_t request, int32_t kv_head, int32_t base, const live_keys &live,
-                                             const float *weight, float v_scale, float (&sum)[heads][value_unit<KV>]) {
-  constexpr int32_t unit = value_unit<KV>;
+                                             const float *weight, float v_scale, float (&sum)[heads][value_unit]) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const int32_t width = min(threads, s.channels), rows = threads / width;
+  constexpr int32_t together = sizeof(KV) == 4 ? 2 : 4; /* eights under way */
   ASSAY_ROLLED
-  for (int32_t eight = thread / width; eight < key_lanes_tile / 8; eight += rows) {
-    const uint32_t bits = live.word[eight / 4] >> (eight % 4 * 8) & 255u;
-    if (bits == 0) continue;
-    const int32_t t = base + eight * 8;
-    const int64_t value = v_offset(a.cache, block_of(a.cache, request, t), slot_of(a.cache, t), kv_head);
+  for (int32_t first = thread / width; first < key_lanes_tile / 8; first += together * rows) {
+    uint32_t bits[together];
+    int64_t value[together];
     ASSAY_UNROLL
-    for (int c = 0; c < unit; ++c) {
+    for (int j = 0; j < together; ++j) {
+      const int32_t eight = first + j * rows, t = base + eight * 8;
+      bits[j] = eight < key_lanes_tile / 8 ? live.word[eight / 4] >> (eight % 4 * 8) & 255u : 0;
+      if (bits[j] != 0) value[j] = v_offset(a.cache, block_of(a.cache, request, t), slot_of(a.cache, t), kv_head);
+    }
+    ASSAY_UNROLL
+    for (int c = 0; c < 2; ++c) {
       const int32_t d = thread % width + c * width;
       if (d >= a.D) break;
-      const int64_t at = value + d * a.cache.v_channel;
-      elements<KV, 8> v = {};
-      if (s.v_units) {
-        v = load_elements<KV, 8>(element_at<KV>(a.cache.v, at), true);
-      } else {
-        ASSAY_UNROLL
-        for (int e = 0; e < 8; ++e)
-          if ((bits >> e & 1) != 0) v.element[e] = *element_at<KV>(a.cache.v, at + e * a.cache.v_token);
+      elements<KV, 8> v[together] = {};
+      ASSAY_UNROLL
+      for (int j = 0; j < together; ++j) {
+        if (bits[j] == 0) continue;
+        const int64_t at = value[j] + d * a.cache.v_channel;
+        if (s.v_units) {
+          v[j] = load_elements<KV, 8>(element_at<KV>(a.cache.v, at));
+        } else {
+          ASSAY_UNROLL
+          for (int e = 0; e < 8; ++e)
+            if ((bits[j] >> e & 1) != 0) put_element(v[j], e, *element_at<KV>(a.cache.v, at + e * a.cache.v_token));
+        }
       }
       ASSAY_UNROLL
-      for (int e = 0; e < 8; ++e) {
-        if ((bits >> e & 1) == 0) continue; /* nobody needs it: its V may be anything */
-        const float *const own = weight + (eight * 8 + e) * heads;
-        const float full = dequantise(v.element[e], v_scale);
+      for (int j = 0; j < together; ++j) {
         ASSAY_UNROLL
-        for (int h = 0; h < heads; ++h)
-          if (h < here) sum[h][c] += own[h] * full;
+        for (int e = 0; e < 8; ++e) {
+          if ((bits[j] >> e & 1) == 0) continue; /* nobody needs it: its V may be anything */
+          const float *const own = weight + ((first + j * rows) * 8 + e) * heads;
+          const float full = dequantise(element_of(v[j], e), v_scale);
+          ASSAY_UNROLL
+          for (int h = 0; h < heads; ++h)
+            if (h < here) sum[h][c] += own[h] * full;
+        }
       }
     }
   }
@@ -333,21 +360,20 @@ __device__ __forceinline__ void list_live(const paged_cache &cache, int32_t requ
  * Grid:   (N rows, splits, H_kv). A split without visible keys returns at once, unless it is the only one.
  * Block:  32, 64 or 128 threads, no more than a table's capacity asks for. 4, 8 or 16 lanes a key for q . k; a thread a
  *         key for the weights; a thread a few channels of every so many keys for the sum over V.
- * Shared: 4 KB queries, 4 KB sums, 4 KB weights, 4.1 or 8 KB of scores and of the threads' sums in their place, 3 KB
- * list of live keys. Align:  K and V in loads of up to 16 bytes where base, strides and D are multiples of them; else K
- * in quads if cache.quads and by element if not, V by element. q and out by element. Arch: any. Limit:  bytes: 2 * L *
- * D * sizeof(KV) a row and kv head, V of live keys alone. */
+ * Shared: up to 4 KB queries, 2 KB weights, 2 to 4 KB of scores and of the threads' sums in their place, 1.5 KB list
+ *         of live keys.
+ * Align:  K and V in loads of up to 16 bytes where base, strides and D are multiples of them; else K in quads if
+ *         cache.quads and by element if not, V by element. q and out by element. Arch: any.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head, V of live keys alone. */
 template <class KV, int lanes, int channels, template <int> class Weighing>
 __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, channels))
     key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
   using Weights = Weighing<key_lanes_heads(lanes, channels)>;
   constexpr int32_t heads = key_lanes_heads(lanes, channels), pitch = key_lanes_halo + key_lanes_tile;
-  constexpr int32_t unit = value_unit<KV>, chunk = heads < 2 ? heads : 2; /* heads added up over the rows at a time */
-  constexpr int32_t apart = key_lanes_threads * unit;
+  constexpr int32_t unit = value_unit, sums = key_lanes_threads * unit;
   ASSAY_SHARED(float, query, heads *channels);
-  ASSAY_SHARED(float, sums, heads *channels);
   ASSAY_SHARED(float, weight, heads *key_lanes_tile);
-  ASSAY_SHARED(float, scratch, chunk *apart > heads * pitch ? chunk * apart : heads * pitch);
+  ASSAY_SHARED(float, scratch, sums > heads * pitch ? sums : heads * pitch); /* of threads; scores of a tile */
   ASSAY_SHARED(int64_t, offset, key_lanes_tile);
   ASSAY_SHARED(int32_t, key, key_lanes_tile);
   ASSAY_SHARED(uint32_t, word, key_lanes_words);
@@ -373,10 +399,8 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
       const bool there = h < here && d < a.D;
       query[i] = there ? load_as(s.q, a.q, query_offset(a, row, head + h) + d) : 0.0f;
     }
-    for (int32_t h = 0; h < here; ++h)
-      for (int32_t d = thread; d < a.D; d += threads)
-        sums[h * channels + d] = 0.0f; /* read and written by this thread alone */
-    __syncthreads();                   /* the queries are there */
+    float sum[heads][unit] = {};
+    __syncthreads(); /* the queries are there */
 
     ASSAY_ROLLED
     for (int32_t tile = first_tile; tile < end_tile; ++tile) {
@@ -408,12 +432,17 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
       }
       __syncthreads(); /* weights of the tile are there, and who is live; scores are used up */
 
+      ASSAY_UNROLL
+      for (int h = 0; h < heads; ++h) {
+        ASSAY_UNROLL
+        for (int e = 0; e < unit; ++e)
+          sum[h][e] *= weights.shrink(h);
+      }
       live_keys live = {0, word, key, offset};
       ASSAY_UNROLL
       for (int i = 0; i < key_lanes_words; ++i)
         live.count += __popc(word[i]);
       if (live.count == 0) continue;
-      float sum[heads][unit] = {};
       if (by_token) {
         add_channels<KV, heads>(a, s, here, keys.request, kv_head, base, live, weight, v_scale, sum);
       } else {
@@ -421,68 +450,50 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
         __syncthreads(); /* the list is there */
         add_units<KV, channels, heads>(a, s, here, live, weight, v_scale, sum);
       }
-
-      constexpr int32_t columns = channels / unit;
-      const int32_t width = min(threads, channels);
-      const int32_t rows = by_token ? threads / width : threads / columns;
-      ASSAY_UNROLL
-      for (int first = 0; first < heads; first += chunk) {
-        if (first >= here) break;
-        ASSAY_UNROLL
-        for (int h = first; h < first + chunk; ++h) {
-          float *const own = scratch + (h - first) * apart;
-          ASSAY_UNROLL
-          for (int e = 0; e < unit; ++e) {
-            if (by_token) {
-              if (thread % width + e * width < channels)
-                own[thread / width * channels + thread % width + e * width] = sum[h][e];
-            } else {
-              own[thread / columns * channels + thread % columns * unit + e] = sum[h][e];
-            }
-          }
-        }
-        __syncthreads(); /* the threads' sums are there */
-        ASSAY_UNROLL
-        for (int h = first; h < first + chunk; ++h) {
-          if (h >= here) break;
-          const float *const from = scratch + (h - first) * apart;
-          for (int32_t d = thread; d < a.D; d += threads) {
-            float whole = 0.0f;
-            for (int32_t r = 0; r < rows; ++r)
-              whole += from[r * channels + d];
-            sums[h * channels + d] = sums[h * channels + d] * weights.shrink(h) + whole;
-          }
-        }
-        __syncthreads(); /* the threads' sums are used up */
-      }
     }
 
     weights.close(common[0]);
+    constexpr int32_t columns = channels / unit;
+    const int32_t width = min(threads, channels);
+    const int32_t rows = by_token ? threads / width : threads / columns;
     ASSAY_UNROLL
     for (int h = 0; h < heads; ++h) {
       if (h >= here) break;
+      ASSAY_UNROLL
+      for (int e = 0; e < unit; ++e) {
+        if (!by_token)
+          scratch[thread / columns * channels + thread % columns * unit + e] = sum[h][e];
+        else if (e < 2 && thread % width + e * width < channels)
+          scratch[thread / width * channels + thread % width + e * width] = sum[h][e];
+      }
+      __syncthreads(); /* the threads' sums are there */
       const int64_t at = row * a.H + head + h;
       for (int32_t d = thread; d < a.D; d += threads) {
-        const float value = weights.result(h, sums[h * channels + d]);
+        float whole = 0.0f;
+        for (int32_t r = 0; r < rows; ++r)
+          whole += scratch[r * channels + d];
+        const float value = weights.result(h, whole);
         if (s.splits > 1)
           p.partial[(at * s.splits + split) * a.D + d] = value;
         else
           store_as(s.q, a.out, at * a.D + d, value);
       }
       if (thread == 0) weights.finish(p, s, h, at, split);
+      __syncthreads(); /* the threads' sums are used up, and what the heads have in common */
     }
-    __syncthreads(); /* what the heads have in common is used up */
   }
 }
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Rows times heads of a ragged batch from which query_tile is faster, which reads a tile of keys once for many rows. */
-constexpr int64_t key_lanes_most_lines = 4096;
+/* Rows times kv heads of ragged batches, and of layout x, from which split_keys is faster, where it takes them. */
+constexpr int64_t key_lanes_few_segments = 64;
 
-/* Lanes of a key where the caller leaves the choice. */
-inline int32_t key_lanes_of(int64_t rows) {
-  return rows < 64 ? 8 : 16;
+/* Lanes of a key where the caller leaves the choice: the fewest whose pass takes the whole group. */
+inline int32_t key_lanes_of(int32_t group, int32_t channels) {
+  for (int32_t lanes = 4; lanes < 16; lanes *= 2)
+    if (channels / lanes < 64 && key_lanes_heads(lanes, channels) >= (group < 4 ? group : 4)) return lanes;
+  return 16;
 }
 
 /* Blocks that keep a device of 132 multiprocessors busy: two rounds of four each. */
@@ -498,18 +509,18 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   const paged_cache &cache = a.cache;
   const int32_t element = static_cast<int32_t>(assay_dtype_size(types.kv));
   s.q = types.q;
-  s.lanes = lanes != 0 ? lanes : key_lanes_of(a.N);
   s.channels = a.D <= 64 ? 64 : a.D <= 128 ? 128 : 256;
+  s.lanes = lanes != 0 ? lanes : key_lanes_of(a.G, s.channels);
   const int32_t k_unit = 16 / element < s.channels / s.lanes ? 16 / element : s.channels / s.lanes;
-  const int32_t v_unit = element == 4 ? 4 : 8, v_bytes = v_unit * element;
   const int64_t chunk = cache.chunk_shift > 2 ? cache.k_chunk : 0;
   s.k_units =
       a.D % k_unit == 0 && multiples_of(cache.k, cache.k_block | cache.k_head | cache.k_token | chunk, k_unit, element);
   s.v_units = cache.v_channel == 1
-                  ? multiples_of(cache.v, cache.v_block | cache.v_head | cache.v_token, v_bytes / element, element)
+                  ? multiples_of(cache.v, cache.v_block | cache.v_head | cache.v_token, value_unit, element)
                   : cache.v_token == 1 && multiples_of(cache.v, 0, element == 4 ? 4 : 8, element) &&
                         (cache.v_block | cache.v_head | cache.v_channel) % 8 == 0;
-  const int32_t least = s.channels / v_unit < 32 ? 32 : s.channels / v_unit;
+  const int32_t spread = cache.v_channel == 1 ? s.channels / value_unit : s.channels / 2; /* threads that have all channels */
+  const int32_t least = spread < 32 ? 32 : spread;
   s.threads = attention_tile(a, key_lanes_threads);
   s.threads = s.threads > 64 ? 128 : s.threads > least ? s.threads : least;
   const int64_t named = a.capacity < INT32_MAX ? a.capacity : INT32_MAX; /* lengths are 32 bits */
@@ -528,10 +539,12 @@ inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_sh
   if (lanes != 0) ASSAY_TRY(expect_decode(a, error));
   if (lanes == 4 && a.D > 128)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
-  if (a.cu_q != NULL && a.N >= key_lanes_most_lines / a.H)
+  ASSAY_TRY(expect_few_lines(a, error));
+  if (lanes == 0 && (a.cu_q != NULL || a.cache.v_channel != 1) && a.N >= key_lanes_few_segments / a.H_kv && splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "N: found %" PRId64 " ragged rows of %d heads, allowed fewer than %" PRId64 " rows and heads", a.N,
-                      a.H, key_lanes_most_lines);
+                      "N: found %" PRId64 " rows of %d kv heads, ragged or in layout x, allowed fewer than %" PRId64
+                      " rows and kv heads where split_keys takes them",
+                      a.N, a.H_kv, key_lanes_few_segments);
   *bytes = s.splits > 1 ? static_cast<int64_t>(sizeof(float)) * floats : 0;
   if (multiply(bytes, a.N) && multiply(bytes, a.H) && multiply(bytes, s.splits)) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
@@ -545,8 +558,8 @@ inline int32_t key_lanes_merge_threads(const attention_params &a) {
 }
 
 /* K and V are rounded to f32 after dequantisation; scores, weights and sums stay in f32. A lane has four sums of a q .
- * k; D = 8 may be one lane's. Layout x adds the keys of a tile in one sum; tiles are added as if they were splits. How
- * many rows a call has shows in the lanes and in the splits. */
+ * k; D = 8 may be one lane's. In layout x one thread may add all keys of a split. How many rows a call has shows in the
+ * splits. */
 constexpr assay_contract key_lanes_contract(double exp_ulp) {
   return {ASSAY_F32,
           ASSAY_F32,
@@ -556,7 +569,7 @@ constexpr assay_contract key_lanes_contract(double exp_ulp) {
           exp_ulp,
           4,
           1,
-          key_lanes_tile,
+          0,
           0.0,
           ASSAY_V_SKIPPED_FOR_GROUP,
           true,

@@ -90,11 +90,31 @@ static inline assay_status launch_expand_rows(attention_params *a, assay_env *en
 
 /* ---- split_keys ------------------------------------------------------------------------------------- */
 
+/* Rows times heads of a ragged batch that splits of each row and head are for. From here on many rows that share a tile
+ * of keys are faster (query_tile, which stands behind split_keys and takes all). */
+constexpr int64_t few_lines = 4096;
+
+inline assay_status expect_few_lines(const attention_params &a, assay_error *error) {
+  if (a.cu_q == NULL || a.N < (few_lines + a.H - 1) / a.H) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "N: found %" PRId64 " ragged rows of %d heads, allowed fewer than %" PRId64 " rows and heads", a.N,
+                    a.H, few_lines);
+}
+
 /* Workspace: `floats` f32 for each (row, head, split). */
 inline assay_status expect_split(const attention_params &a, int32_t floats, int32_t *splits, int64_t *workspace,
                                  assay_error *error) {
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
+  ASSAY_TRY(expect_few_lines(a, error));
   return attention_splits(a, keys_per_split, floats, splits, workspace, error);
+}
+
+/* Does split_keys take a call? */
+inline bool splits_take(const attention_params &a) {
+  int32_t splits;
+  int64_t workspace;
+  assay_error ignored;
+  return expect_split(a, attention_max_D + 1, &splits, &workspace, &ignored) == ASSAY_OK;
 }
 
 } // namespace ASSAY_NS
