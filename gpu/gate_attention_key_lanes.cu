@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(attention_max_D) gate_lanes_sum(gate_params p,
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Workspace partial[N, H, splits, D] of f32, if there are several splits. lanes: of a key; 0: by the rows. */
+/* Workspace partial[N, H, splits, D] of f32, if there are several splits. lanes: of a key; 0: by the group. */
 template <int lanes> assay_status plan_lanes(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   const attention_params &a = plan->p.a;

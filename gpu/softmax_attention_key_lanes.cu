@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
 /* Workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. lanes: of a key;
- * 0: by the rows. */
+ * 0: by the group. */
 template <int lanes> assay_status plan_lanes(const assay_call *call, softmax_plan *plan, assay_error *error) {
   ASSAY_TRY(softmax_read(call, plan, error));
   const attention_params &a = plan->p.a;

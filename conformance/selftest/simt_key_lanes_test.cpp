@@ -1,5 +1,5 @@
-/* simt_key_lanes_test.cpp: what the host decides of key_lanes: lanes of a key, splits on the tables' capacity, which loads
- * are whole; what is declined. */
+/* simt_key_lanes_test.cpp: what the host decides of key_lanes: lanes of a key, splits on the tables' capacity, which
+ * loads are whole; what is declined. */
 #include <criterion/criterion.h>
 
 #include "simt_fixture.h"
@@ -119,7 +119,8 @@ Test(simt_key_lanes, what_is_declined) {
   SAYS("cu_q: found a tensor, allowed none");
   ragged.N = 16;
   cr_expect_eq(plan(ragged, 0), -1);
-  SAYS("N: found 16 rows of 4 kv heads, ragged or in layout x, allowed fewer than 64 rows and kv heads where split_keys");
+  SAYS("N: found 16 rows of 4 kv heads, ragged or in layout x, allowed fewer than 64 rows and kv heads where "
+       "split_keys");
   ragged.D = 96;
   cr_expect_neq(plan(ragged, 0), -1, "split_keys does not take it");
   ragged.N = 512;

@@ -503,7 +503,7 @@ inline bool multiples_of(const void *base, int64_t strides, int64_t unit, int64_
   return reinterpret_cast<uintptr_t>(base) % static_cast<uintptr_t>(unit * element) == 0 && strides % unit == 0;
 }
 
-/* lanes: 4, 8, 16; 0: by the rows. */
+/* lanes: 4, 8, 16; 0: by the group. */
 inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const attention_types &types, int32_t lanes) {
   key_lanes_shape s = {};
   const paged_cache &cache = a.cache;
@@ -519,7 +519,8 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
                   ? multiples_of(cache.v, cache.v_block | cache.v_head | cache.v_token, value_unit, element)
                   : cache.v_token == 1 && multiples_of(cache.v, 0, element == 4 ? 4 : 8, element) &&
                         (cache.v_block | cache.v_head | cache.v_channel) % 8 == 0;
-  const int32_t spread = cache.v_channel == 1 ? s.channels / value_unit : s.channels / 2; /* threads that have all channels */
+  /* As many threads as have all channels. */
+  const int32_t spread = cache.v_channel == 1 ? s.channels / value_unit : s.channels / 2;
   const int32_t least = spread < 32 ? 32 : spread;
   s.threads = attention_tile(a, key_lanes_threads);
   s.threads = s.threads > 64 ? 128 : s.threads > least ? s.threads : least;
@@ -540,7 +541,8 @@ inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_sh
   if (lanes == 4 && a.D > 128)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
   ASSAY_TRY(expect_few_lines(a, error));
-  if (lanes == 0 && (a.cu_q != NULL || a.cache.v_channel != 1) && a.N >= key_lanes_few_segments / a.H_kv && splits_take(a))
+  if (lanes == 0 && (a.cu_q != NULL || a.cache.v_channel != 1) && a.N >= key_lanes_few_segments / a.H_kv &&
+      splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "N: found %" PRId64 " rows of %d kv heads, ragged or in layout x, allowed fewer than %" PRId64
                       " rows and kv heads where split_keys takes them",
@@ -561,24 +563,8 @@ inline int32_t key_lanes_merge_threads(const attention_params &a) {
  * k; D = 8 may be one lane's. In layout x one thread may add all keys of a split. How many rows a call has shows in the
  * splits. */
 constexpr assay_contract key_lanes_contract(double exp_ulp) {
-  return {ASSAY_F32,
-          ASSAY_F32,
-          ASSAY_NONE,
-          ASSAY_NONE,
-          ASSAY_NONE,
-          exp_ulp,
-          4,
-          1,
-          0,
-          0.0,
-          ASSAY_V_SKIPPED_FOR_GROUP,
-          true,
-          true,
-          true,
-          1,
-          ASSAY_NONE,
-          false,
-          0};
+  return {ASSAY_F32, ASSAY_F32, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, exp_ulp, 4, 1, 0, 0.0, ASSAY_V_SKIPPED_FOR_GROUP,
+          true,      true,      true,       1,          ASSAY_NONE, false,   0};
 }
 
 inline void key_lanes_path(const attention_params &a, const key_lanes_shape &s, assay_env *env) {

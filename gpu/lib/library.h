@@ -41,11 +41,10 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   if (p.x_row % quantum != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed multiples of %lld",
                       static_cast<long long>(p.x_row), static_cast<long long>(quantum));
-  /* Seen on an H200: between 2^31 and 2^32 bytes apart, a row is read from elsewhere. */
+  /* Seen on an H100 and an H200: rows of 16 bits between 2^31 and 2^32 bytes apart are a fault. */
   if (p.x_row > INT32_MAX / assay_dtype_size(p.type))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed up to %lld",
-                      static_cast<long long>(p.x_row),
-                      static_cast<long long>(INT32_MAX / assay_dtype_size(p.type)));
+                      static_cast<long long>(p.x_row), static_cast<long long>(INT32_MAX / assay_dtype_size(p.type)));
   if (!library_aligned(o.x) || !library_aligned(o.w) || !library_aligned(o.d) || !library_aligned(o.bias))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "addresses: allowed multiples of %u",
                       assay_cuda_host::blas_alignment);
