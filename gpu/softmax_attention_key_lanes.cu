@@ -158,8 +158,8 @@ constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and t
 
 #define KEY_LANES                                                                                                      \
   ATTENTION_VARIANT("softmax_attention", "key_lanes",                                                                  \
-                    "decode of whatever streams decline: a group's heads share K and V",                               \
-                    "decode,prefill,chunked,mixed", lanes_contract, softmax_params, plan_lanes<0>, launch_lanes<0>)
+                    "decode of whatever streams decline: a group's heads share K and V", "decode", lanes_contract,     \
+                    softmax_params, plan_lanes<0>, launch_lanes<0>)
 #define KEY_LANES_OF(name, lanes)                                                                                      \
   ATTENTION_VARIANT("softmax_attention", name, "key_lanes with so many lanes a key", "decode", lanes_contract,         \
                     softmax_params, plan_lanes<lanes>, launch_lanes<lanes>)

@@ -486,7 +486,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Rows times kv heads of ragged batches, and of layout x, from which split_keys is faster, where it takes them. */
+/* Rows times kv heads of layout x from which split_keys is faster, where it takes them. */
 constexpr int64_t key_lanes_few_segments = 64;
 
 /* Lanes of a key where the caller leaves the choice: the fewest whose pass takes the whole group. */
@@ -534,17 +534,15 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
 }
 
 /* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. lanes: as
- * the caller has them; where they are given, decode alone. */
+ * the caller has them, or 0. */
 inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int32_t lanes,
                                    int64_t *bytes, assay_error *error) {
-  if (lanes != 0) ASSAY_TRY(expect_decode(a, error));
+  ASSAY_TRY(expect_decode(a, error));
   if (lanes == 4 && a.D > 128)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
-  ASSAY_TRY(expect_few_lines(a, error));
-  if (lanes == 0 && (a.cu_q != NULL || a.cache.v_channel != 1) && a.N >= key_lanes_few_segments / a.H_kv &&
-      splits_take(a))
+  if (lanes == 0 && a.cache.v_channel != 1 && a.N >= key_lanes_few_segments / a.H_kv && splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "N: found %" PRId64 " rows of %d kv heads, ragged or in layout x, allowed fewer than %" PRId64
+                      "N: found %" PRId64 " rows of %d kv heads in layout x, allowed fewer than %" PRId64
                       " rows and kv heads where split_keys takes them",
                       a.N, a.H_kv, key_lanes_few_segments);
   *bytes = s.splits > 1 ? static_cast<int64_t>(sizeof(float)) * floats : 0;
