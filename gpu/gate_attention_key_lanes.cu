@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(attention_max_D) gate_lanes_sum(gate_params p,
 template <int lanes> assay_status plan_lanes(const assay_call *call, gate_plan *plan, assay_error *error) {
   ASSAY_TRY(gate_read(call, plan, error));
   const attention_params &a = plan->p.a;
+  if (lanes != 0) ASSAY_TRY(expect_compared(a, plan->types, error));
   return key_lanes_plan(a, key_lanes_shape_of(a, plan->types, lanes), a.D, lanes, &plan->workspace, error);
 }
 
@@ -93,8 +94,13 @@ constexpr assay_contract lanes_contract = key_lanes_contract(0.0);
                     "decode of whatever streams decline: a group's heads share K and V", "decode", lanes_contract,     \
                     gate_params, plan_lanes<0>, launch_lanes<0>)
 #define KEY_LANES_OF(name, lanes)                                                                                      \
-  ATTENTION_VARIANT("gate_attention", name, "key_lanes with so many lanes a key", "decode", lanes_contract,            \
-                    gate_params, plan_lanes<lanes>, launch_lanes<lanes>)
+  {                                                                                                                    \
+    sizeof(assay_variant), "gate_attention", name ASSAY_VARIANT_SUFFIX, "key_lanes with so many lanes a key",          \
+        ASSAY_DEVICE_NAME, "any", "f32,bf16|same|nhd,hnd|decode", ::ASSAY_NS::lanes_contract,                          \
+        ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_lanes<lanes>>,                               \
+        ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_lanes<lanes>>,                              \
+        ::ASSAY_NS::launch_lanes<lanes>                                                                                \
+  }
 
 ASSAY_VARIANTS(gate_attention_key_lanes, KEY_LANES, KEY_LANES_OF("key_lanes_4", 4), KEY_LANES_OF("key_lanes_8", 8),
                KEY_LANES_OF("key_lanes_16", 16))

@@ -131,6 +131,20 @@ Test(simt_key_lanes, what_is_declined) {
   cr_expect_neq(plan(by_token, 0), -1);
 }
 
+Test(simt_key_lanes, what_is_compared) {
+  attention_params a = rows_of(1, 1024);
+  cr_expect_eq(expect_compared(a, bf16s, &message), ASSAY_OK);
+  cr_expect_eq(expect_compared(a, f32s, &message), ASSAY_OK);
+  cr_expect_eq(expect_compared(a, {ASSAY_F16, ASSAY_F16}, &message), ASSAY_ERR_UNSUPPORTED);
+  message.text[0] = '\0';
+  cr_expect_eq(expect_compared(a, codes, &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("k_cache: found dtype e4m3 with q bf16, allowed f32 or bf16 for both, not in layout x");
+  a.cache.v_channel = 16;
+  message.text[0] = '\0';
+  cr_expect_eq(expect_compared(a, bf16s, &message), ASSAY_ERR_UNSUPPORTED);
+  SAYS("k_cache: found dtype bf16 with q bf16 in layout x, allowed");
+}
+
 /* split_keys and query_tile, which takes all, part at 4096 rows and heads. */
 Test(simt_key_lanes, who_takes_prompts) {
   const int32_t cu_q[2] = {0, 0};

@@ -533,6 +533,15 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   return s;
 }
 
+/* So many lanes as the caller says are for comparisons, and these are made in few types. */
+inline assay_status expect_compared(const attention_params &a, const attention_types &types, assay_error *error) {
+  if (types.q == types.kv && types.q != ASSAY_F16 && a.cache.v_channel == 1) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "k_cache: found dtype %s with q %s%s, allowed f32 or bf16 for both, not in layout x",
+                    assay_dtype_name(types.kv), assay_dtype_name(types.q),
+                    a.cache.v_channel == 1 ? "" : " in layout x");
+}
+
 /* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. lanes: as
  * the caller has them, or 0. */
 inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int32_t lanes,
