@@ -129,6 +129,12 @@ Test(simt_key_lanes, what_is_declined) {
   by_token.D = 128;
   by_token.N = 15;
   cr_expect_neq(plan(by_token, 0), -1);
+  by_token.H = by_token.H_kv = 3;
+  by_token.G = 1;
+  by_token.N = 21;
+  cr_expect_neq(plan(by_token, 0), -1, "63");
+  by_token.N = 22;
+  cr_expect_eq(plan(by_token, 0), -1, "66");
 }
 
 Test(simt_key_lanes, what_is_compared) {

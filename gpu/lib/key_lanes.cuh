@@ -549,7 +549,7 @@ inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_sh
   ASSAY_TRY(expect_decode(a, error));
   if (lanes == 4 && a.D > 128)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
-  if (lanes == 0 && a.cache.v_channel != 1 && a.N >= key_lanes_few_segments / a.H_kv && splits_take(a))
+  if (lanes == 0 && a.cache.v_channel != 1 && a.N * a.H_kv >= key_lanes_few_segments && splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "N: found %" PRId64 " rows of %d kv heads in layout x, allowed fewer than %" PRId64
                       " rows and kv heads where split_keys takes them",
