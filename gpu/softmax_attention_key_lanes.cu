@@ -127,21 +127,19 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. lanes: of a key;
- * 0: by the group. */
-template <int lanes> assay_status plan_lanes(const assay_call *call, softmax_plan *plan, assay_error *error) {
+/* Workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. */
+assay_status plan_lanes(const assay_call *call, softmax_plan *plan, assay_error *error) {
   ASSAY_TRY(softmax_read(call, plan, error));
   const attention_params &a = plan->p.a;
-  if (lanes != 0) ASSAY_TRY(expect_compared(a, plan->types, error));
-  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types, lanes), a.D + 1, lanes, &plan->workspace, error);
+  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types), a.D + 1, &plan->workspace, error);
 }
 
-template <int lanes> assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
+assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
   softmax_plan plan;
-  ASSAY_TRY(plan_lanes<lanes>(call, &plan, error));
+  ASSAY_TRY(plan_lanes(call, &plan, error));
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
   softmax_params &p = plan.p;
-  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types, lanes);
+  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types);
   key_lanes_path(p.a, s, env);
   if (p.a.N == 0) return ASSAY_OK;
   p.partial = static_cast<float *>(env->workspace);
@@ -160,15 +158,5 @@ constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and t
 #define KEY_LANES                                                                                                      \
   ATTENTION_VARIANT("softmax_attention", "key_lanes",                                                                  \
                     "decode of whatever streams decline: a group's heads share K and V", "decode", lanes_contract,     \
-                    softmax_params, plan_lanes<0>, launch_lanes<0>)
-#define KEY_LANES_OF(name, lanes)                                                                                      \
-  {                                                                                                                    \
-    sizeof(assay_variant), "softmax_attention", name ASSAY_VARIANT_SUFFIX, "key_lanes with so many lanes a key",       \
-        ASSAY_DEVICE_NAME, "any", "f32,bf16|same|nhd,hnd|decode", ::ASSAY_NS::lanes_contract,                          \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_lanes<lanes>>,                            \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_lanes<lanes>>,                           \
-        ::ASSAY_NS::launch_lanes<lanes>                                                                                \
-  }
-
-ASSAY_VARIANTS(softmax_attention_key_lanes, KEY_LANES, KEY_LANES_OF("key_lanes_4", 4), KEY_LANES_OF("key_lanes_8", 8),
-               KEY_LANES_OF("key_lanes_16", 16))
+                    softmax_params, plan_lanes, launch_lanes)
+ASSAY_VARIANTS(softmax_attention_key_lanes, KEY_LANES)

@@ -33,8 +33,8 @@ static attention_params rows_of(int64_t N, int64_t keys, int32_t D = 128) {
   return a;
 }
 
-static key_lanes_shape shape_of(const attention_params &a, const attention_types &types, int32_t lanes = 0) {
-  return key_lanes_shape_of(a, types, lanes);
+static key_lanes_shape shape_of(const attention_params &a, const attention_types &types) {
+  return key_lanes_shape_of(a, types);
 }
 
 Test(simt_key_lanes, lanes_of_a_key) {
@@ -53,8 +53,6 @@ Test(simt_key_lanes, lanes_of_a_key) {
   cr_expect_eq(lanes_of(1, 256), 8, "of four lanes each would have 64 channels");
   cr_expect_eq(lanes_of(2, 256), 8);
   cr_expect_eq(lanes_of(3, 256), 16);
-  for (const int32_t lanes : {4, 8, 16})
-    cr_expect_eq(shape_of(rows_of(64, 1024), bf16s, lanes).lanes, lanes);
 }
 
 Test(simt_key_lanes, splits_on_capacity) {
@@ -101,54 +99,34 @@ Test(simt_key_lanes, whole_loads) {
 }
 
 Test(simt_key_lanes, what_is_declined) {
-  const auto plan = [](const attention_params &a, int32_t lanes) {
+  const auto plan = [](const attention_params &a) {
     int64_t bytes = -1;
     message.text[0] = '\0';
-    return key_lanes_plan(a, shape_of(a, bf16s, lanes), a.D, lanes, &bytes, &message) == ASSAY_OK ? bytes : -1;
+    return key_lanes_plan(a, shape_of(a, bf16s), a.D, &bytes, &message) == ASSAY_OK ? bytes : -1;
   };
-  cr_expect_eq(plan(rows_of(32, 4096), 0), 4 * 128 * 32 * 8 * 8, "an f32 a channel, row, head and split");
-  cr_expect_eq(plan(rows_of(1000, 4096), 0), 0);
-  cr_expect_eq(plan(rows_of(1, 1024, 256), 4), -1);
-  SAYS("D: found 256 with 4 lanes a key, allowed up to 128");
-  cr_expect_neq(plan(rows_of(1, 1024, 256), 8), -1);
+  cr_expect_eq(plan(rows_of(32, 4096)), 4 * 128 * 32 * 8 * 8, "an f32 a channel, row, head and split");
+  cr_expect_eq(plan(rows_of(1000, 4096)), 0);
   const int32_t cu_q[1] = {0};
   attention_params ragged = rows_of(15, 1024);
   ragged.cu_q = cu_q;
-  for (const int32_t lanes : {0, 8}) {
-    cr_expect_eq(plan(ragged, lanes), -1);
-    SAYS("cu_q: found a tensor, allowed none");
-  }
+  cr_expect_eq(plan(ragged), -1);
+  SAYS("cu_q: found a tensor, allowed none");
   attention_params by_token = rows_of(16, 1024);
   by_token.cache.v_channel = 16;
-  cr_expect_eq(plan(by_token, 0), -1);
+  cr_expect_eq(plan(by_token), -1);
   SAYS("N: found 16 rows of 4 kv heads in layout x, allowed fewer than 64 rows and kv heads where split_keys takes "
        "them");
-  cr_expect_neq(plan(by_token, 8), -1, "as many lanes as the caller says");
   by_token.D = 96;
-  cr_expect_neq(plan(by_token, 0), -1, "split_keys does not take it");
+  cr_expect_neq(plan(by_token), -1, "split_keys does not take it");
   by_token.D = 128;
   by_token.N = 15;
-  cr_expect_neq(plan(by_token, 0), -1);
+  cr_expect_neq(plan(by_token), -1);
   by_token.H = by_token.H_kv = 3;
   by_token.G = 1;
   by_token.N = 21;
-  cr_expect_neq(plan(by_token, 0), -1, "63");
+  cr_expect_neq(plan(by_token), -1, "63");
   by_token.N = 22;
-  cr_expect_eq(plan(by_token, 0), -1, "66");
-}
-
-Test(simt_key_lanes, what_is_compared) {
-  attention_params a = rows_of(1, 1024);
-  cr_expect_eq(expect_compared(a, bf16s, &message), ASSAY_OK);
-  cr_expect_eq(expect_compared(a, f32s, &message), ASSAY_OK);
-  cr_expect_eq(expect_compared(a, {ASSAY_F16, ASSAY_F16}, &message), ASSAY_ERR_UNSUPPORTED);
-  message.text[0] = '\0';
-  cr_expect_eq(expect_compared(a, codes, &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("k_cache: found dtype e4m3 with q bf16, allowed f32 or bf16 for both, not in layout x");
-  a.cache.v_channel = 16;
-  message.text[0] = '\0';
-  cr_expect_eq(expect_compared(a, bf16s, &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("k_cache: found dtype bf16 with q bf16 in layout x, allowed");
+  cr_expect_eq(plan(by_token), -1, "66");
 }
 
 /* split_keys and query_tile, which takes all, part at 4096 rows and heads. */

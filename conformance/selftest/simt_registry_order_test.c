@@ -30,9 +30,7 @@ static void expect_order(const char *op, const char *first, const char *second) 
 Test(registry_order, attention_on_cuda_cores) {
   const char *const ops[] = {"gate_attention", "softmax_attention"};
   for (int i = 0; i < 2; ++i) {
-    const char *const order[] = {"mma",         "key_lanes",   "split_keys",
-                                 "query_tile",  "decode_rows", "prefill_as_decode",
-                                 "key_lanes_4", "key_lanes_8", "key_lanes_16"};
+    const char *const order[] = {"mma", "key_lanes", "split_keys", "query_tile", "decode_rows", "prefill_as_decode"};
     for (int n = 0; n + 1 < (int)(sizeof order / sizeof *order); ++n)
       expect_order(ops[i], order[n], order[n + 1]);
   }

@@ -489,7 +489,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
 /* Rows times kv heads of layout x from which split_keys is faster, where it takes them. */
 constexpr int64_t key_lanes_few_segments = 64;
 
-/* Lanes of a key where the caller leaves the choice: the fewest whose pass takes the whole group. */
+/* Lanes of a key: the fewest whose pass takes the whole group. */
 inline int32_t key_lanes_of(int32_t group, int32_t channels) {
   for (int32_t lanes = 4; lanes < 16; lanes *= 2)
     if (channels / lanes < 64 && key_lanes_heads(lanes, channels) >= (group < 4 ? group : 4)) return lanes;
@@ -503,14 +503,13 @@ inline bool multiples_of(const void *base, int64_t strides, int64_t unit, int64_
   return reinterpret_cast<uintptr_t>(base) % static_cast<uintptr_t>(unit * element) == 0 && strides % unit == 0;
 }
 
-/* lanes: 4, 8, 16; 0: by the group. */
-inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const attention_types &types, int32_t lanes) {
+inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const attention_types &types) {
   key_lanes_shape s = {};
   const paged_cache &cache = a.cache;
   const int32_t element = static_cast<int32_t>(assay_dtype_size(types.kv));
   s.q = types.q;
   s.channels = a.D <= 64 ? 64 : a.D <= 128 ? 128 : 256;
-  s.lanes = lanes != 0 ? lanes : key_lanes_of(a.G, s.channels);
+  s.lanes = key_lanes_of(a.G, s.channels);
   const int32_t k_unit = 16 / element < s.channels / s.lanes ? 16 / element : s.channels / s.lanes;
   const int64_t chunk = cache.chunk_shift > 2 ? cache.k_chunk : 0;
   s.k_units =
@@ -533,23 +532,11 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   return s;
 }
 
-/* So many lanes as the caller says are for comparisons, and these are made in few types. */
-inline assay_status expect_compared(const attention_params &a, const attention_types &types, assay_error *error) {
-  if (types.q == types.kv && types.q != ASSAY_F16 && a.cache.v_channel == 1) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                    "k_cache: found dtype %s with q %s%s, allowed f32 or bf16 for both, not in layout x",
-                    assay_dtype_name(types.kv), assay_dtype_name(types.q),
-                    a.cache.v_channel == 1 ? "" : " in layout x");
-}
-
-/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. lanes: as
- * the caller has them, or 0. */
-inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int32_t lanes,
-                                   int64_t *bytes, assay_error *error) {
+/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. */
+inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int64_t *bytes,
+                                   assay_error *error) {
   ASSAY_TRY(expect_decode(a, error));
-  if (lanes == 4 && a.D > 128)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d with 4 lanes a key, allowed up to 128", a.D);
-  if (lanes == 0 && a.cache.v_channel != 1 && a.N * a.H_kv >= key_lanes_few_segments && splits_take(a))
+  if (a.cache.v_channel != 1 && a.N * a.H_kv >= key_lanes_few_segments && splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "N: found %" PRId64 " rows of %d kv heads in layout x, allowed fewer than %" PRId64
                       " rows and kv heads where split_keys takes them",
@@ -597,14 +584,9 @@ assay_status launch_key_lanes(const typename Weighing<1>::params &p, const atten
   return with_cached(types.kv, [&](auto kv) {
     using KV = typename decltype(kv)::type;
     const auto of = [&](auto *kernel) { return ASSAY_LAUNCH(error, kernel, grid, s.threads, 0, env->stream, p, s); };
-    if (s.channels == 64)
-      return s.lanes == 4   ? of(key_lanes<KV, 4, 64, Weighing>)
-             : s.lanes == 8 ? of(key_lanes<KV, 8, 64, Weighing>)
-                            : of(key_lanes<KV, 16, 64, Weighing>);
+    if (s.channels == 64) return of(key_lanes<KV, 4, 64, Weighing>); /* what key_lanes_of chooses */
     if (s.channels == 128)
-      return s.lanes == 4   ? of(key_lanes<KV, 4, 128, Weighing>)
-             : s.lanes == 8 ? of(key_lanes<KV, 8, 128, Weighing>)
-                            : of(key_lanes<KV, 16, 128, Weighing>);
+      return s.lanes == 4 ? of(key_lanes<KV, 4, 128, Weighing>) : of(key_lanes<KV, 8, 128, Weighing>);
     return s.lanes == 8 ? of(key_lanes<KV, 8, 256, Weighing>) : of(key_lanes<KV, 16, 256, Weighing>);
   });
 }
