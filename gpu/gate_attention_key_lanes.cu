@@ -1,5 +1,5 @@
-/* gate_attention_key_lanes.cu: decode of every type, layout, head size and group on CUDA cores; gate_attention.cu has
- * the definition, gpu/lib/key_lanes.cuh the schedule.
+/* gate_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA cores;
+ * gate_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
  *
  * A tile also reads the F - 1 scores left of its first key. Every score, weight and sum is f32. */
 #include "gpu/lib/gate_call.h"
@@ -90,6 +90,6 @@ constexpr assay_contract lanes_contract = key_lanes_contract(0.0);
 
 #define KEY_LANES                                                                                                      \
   ATTENTION_VARIANT("gate_attention", "key_lanes",                                                                     \
-                    "decode of whatever streams decline: a group's heads share K and V", "decode", lanes_contract,     \
-                    gate_params, plan_lanes, launch_lanes)
+                    "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",          \
+                    "decode,prefill,chunked,mixed", lanes_contract, gate_params, plan_lanes, launch_lanes)
 ASSAY_VARIANTS(gate_attention_key_lanes, KEY_LANES)

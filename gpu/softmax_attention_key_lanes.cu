@@ -1,5 +1,5 @@
-/* softmax_attention_key_lanes.cu: decode of every type, layout, head size and group on CUDA cores; softmax_attention.cu
- * has the definition, gpu/lib/key_lanes.cuh the schedule.
+/* softmax_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA cores;
+ * softmax_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
  *
  * An online softmax from tile to tile: the weights of a tile are relative to the largest score so far. A key that no
  * head of the pass keeps is not read. Every score, weight and sum is f32. */
@@ -157,6 +157,6 @@ constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and t
 
 #define KEY_LANES                                                                                                      \
   ATTENTION_VARIANT("softmax_attention", "key_lanes",                                                                  \
-                    "decode of whatever streams decline: a group's heads share K and V", "decode", lanes_contract,     \
-                    softmax_params, plan_lanes, launch_lanes)
+                    "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",          \
+                    "decode,prefill,chunked,mixed", lanes_contract, softmax_params, plan_lanes, launch_lanes)
 ASSAY_VARIANTS(softmax_attention_key_lanes, KEY_LANES)

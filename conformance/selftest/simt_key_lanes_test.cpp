@@ -110,7 +110,16 @@ Test(simt_key_lanes, what_is_declined) {
   attention_params ragged = rows_of(15, 1024);
   ragged.cu_q = cu_q;
   cr_expect_eq(plan(ragged), -1);
-  SAYS("cu_q: found a tensor, allowed none");
+  SAYS("cu_q: found a tensor, allowed none with D = 128: split_keys takes ragged rows");
+  ragged.D = 96;
+  cr_expect_neq(plan(ragged), -1, "split_keys does not take it");
+  ragged.N = 511;
+  cr_expect_neq(plan(ragged), -1);
+  ragged.N = 512;
+  cr_expect_eq(plan(ragged), -1);
+  SAYS("N: found 512 ragged rows of 8 heads, allowed fewer than 4096 rows and heads");
+  ragged.cu_q = NULL;
+  cr_expect_neq(plan(ragged), -1, "a decode of as many");
   attention_params by_token = rows_of(16, 1024);
   by_token.cache.v_channel = 16;
   cr_expect_eq(plan(by_token), -1);

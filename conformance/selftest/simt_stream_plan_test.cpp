@@ -97,7 +97,8 @@ Test(simt_stream_plan, left_idle) {
   cr_expect(stream_leaves_idle(rows_of(40, 2048), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(40, 256), 12, 2), "short rows end before even shares begin");
   /* On both sides of what even shares cost. */
-  cr_expect(stream_leaves_idle(rows_of(37, 528), 12, 2));
+  cr_expect(stream_leaves_idle(rows_of(37, 512), 12, 2));
+  cr_expect_not(stream_leaves_idle(rows_of(40, 512), 12, 2));
   cr_expect(stream_leaves_idle(rows_of(52, 512), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(30, 2064), 12, 2));
   cr_expect_not(stream_leaves_idle(rows_of(56, 528), 12, 2));

@@ -1,7 +1,8 @@
-/* key_lanes.cuh: decode on CUDA cores, for every type, layout, head size and group. A block of threads has one row, one
- * kv head and one split of the keys; the group's query heads share what it reads. 4, 8 or 16 lanes share the q . k of a
- * key: each has channels of it, in loads of up to 16 bytes, and the same channels of the queries in registers. Heads
- * come in passes of as many as registers hold; a pass behind the first finds K and V in L1 or L2.
+/* key_lanes.cuh: rows one by one on CUDA cores, those of decode and a few of ragged batches, for every type, layout,
+ * head size and group. A block of threads has one row, one kv head and one split of the keys; the group's query heads
+ * share what it reads. 4, 8 or 16 lanes share the q . k of a key: each has channels of it, in loads of up to 16 bytes,
+ * and the same channels of the queries in registers. Heads come in passes of as many as registers hold; a pass behind
+ * the first finds K and V in L1 or L2.
  *
  * A split is one or more tiles of 128 keys. Of a tile first the scores, then the weights, then the sum over V of the
  * keys that some head of the pass needs, in registers from tile to tile. Splits are added in their order by another
@@ -532,10 +533,14 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   return s;
 }
 
-/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. */
+/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. Of ragged
+ * batches few rows are taken, and none that split_keys takes. */
 inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int64_t *bytes,
                                    assay_error *error) {
-  ASSAY_TRY(expect_decode(a, error));
+  ASSAY_TRY(expect_few_lines(a, error));
+  if (a.cu_q != NULL && splits_take(a))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "cu_q: found a tensor, allowed none with D = %d: split_keys takes ragged rows", a.D);
   if (a.cache.v_channel != 1 && a.N * a.H_kv >= key_lanes_few_segments && splits_take(a))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "N: found %" PRId64 " rows of %d kv heads in layout x, allowed fewer than %" PRId64

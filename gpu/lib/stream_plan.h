@@ -187,7 +187,7 @@ inline double stream_enough(const stream_shape &shape, bool paced) {
  * it is the share alone that counts (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ
  * decide, and are not known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 1.55e-6, costs_pace = 3.1e-6; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 1.45e-6, costs_pace = 3.1e-6; /* bytes/s; s */
   const stream_shape shape = stream_shape_of(a, most);
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);

@@ -43,7 +43,7 @@ static void hide(Proxy *p, int64_t at, uint64_t warps) {
 
 /* Redzones are read here too, and what nobody has written. */
 #if defined(ASSAY_SIMT_ASAN)
-#define ASSAY_UNSEEN __attribute__((no_sanitize_address))
+#define ASSAY_UNSEEN __attribute__((no_sanitize("address", "undefined")))
 #elif defined(ASSAY_SIMT_MSAN)
 #define ASSAY_UNSEEN __attribute__((no_sanitize("memory")))
 #else
