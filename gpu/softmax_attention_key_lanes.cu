@@ -1,5 +1,5 @@
-/* softmax_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA cores;
- * softmax_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
+/* softmax_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA
+ * cores; softmax_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
  *
  * An online softmax from tile to tile: the weights of a tile are relative to the largest score so far. A key that no
  * head of the pass keeps is not read. Every score, weight and sum is f32. */
