@@ -170,7 +170,8 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   }
 
   /* Rounds the sums and writes the rows that are there, by way of the item's own query tile: a warp's 16 rows of it are
-   * read by no other warp. */
+   * read by no other warp. Every lane says for itself that it is done with them: that one lane may say so behind a
+   * barrier of the warp is what compute-sanitizer's racecheck does not know. */
   PREFILL_FUNCTION void store(int32_t stage, const float (&factor)[2]) {
     const prefill_item &item = control->item[stage];
     unsigned char *const rows = shared + stage * layout::stage_bytes + group * layout::half_bytes + warp * 16 * 128;
@@ -195,8 +196,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
       if (pass * rows_a_pass < rest) *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
       to += rows_a_pass * pitch;
     }
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&control->q_free[stage]);
+    mbarrier_arrive(&control->q_free[stage]);
   }
 
   /* Behind the tiles of which no row of the item is masked. */

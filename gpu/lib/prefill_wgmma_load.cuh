@@ -64,7 +64,7 @@ template <int D> PREFILL_FUNCTION void prefill_barriers(prefill_control<D> *cont
   using layout = prefill_layout<D>;
   for (int32_t i = 0; i < layout::q_stages; ++i) {
     mbarrier_init(&control->q_full[i], prefill_loaders + 1);
-    mbarrier_init(&control->q_free[i], prefill_computing_warps);
+    mbarrier_init(&control->q_free[i], 32 * prefill_computing_warps);
   }
   for (int32_t i = 0; i < layout::kv_stages; ++i) {
     mbarrier_init(&control->k_full[i], prefill_loaders);
