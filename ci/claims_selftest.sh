@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # claims_selftest.sh BUILD CC: a variant that claims and then declines every call fails the run, claim by claim:
-# nothing succeeds because nothing ran. Likewise variants that are forced in models.
+# nothing succeeds because nothing ran. Likewise a law that no case is asked, and variants that are forced in models.
 set -euo pipefail
 
 assay=$1/assay
@@ -39,6 +39,18 @@ if [ "$status" -ne 1 ] || [ "$(grep -c '^{"unclaimed"' "$work/run.jsonl")" -ne 2
   exit 1
 fi
 echo 'a variant that declines every call fails its 2 claims: exit 1'
+
+# A whole suite of gate_attention without contiguous keys: of its laws, that one alone is said to be missing.
+printf '%s\n' 'op: gate_attention' 'check:' \
+  '  - {name: few, cases: 12, dtype: [f32, bf16], mode: [decode, mixed], D: 64, H: 2, H_kv: 1, batch: 2, kv_len: {uniform: [1, 20]}}' >"$work/gate_attention.yaml"
+status=0
+"$assay" run "$work/gate_attention.yaml" --power off --jsonl "$work/laws.jsonl" >"$work/text" || status=$?
+if [ "$status" -ne 1 ] || [ "$(grep -o '^{"unclaimed":"gate_attention on simt: law [a-z_]*' "$work/laws.jsonl")" != '{"unclaimed":"gate_attention on simt: law contiguous' ]; then
+  printf 'exit %s, wanted 1, and the law contiguous that no case was asked; said of laws:\n' "$status"
+  grep ': law ' "$work/text" || tail -n 3 "$work/text"
+  exit 1
+fi
+echo 'a law that no case is asked fails the run: exit 1'
 
 # forced STATUS LINES VARIANT...: the models with variants forced; LINES of them are said to be taken by no case.
 forced() {

@@ -1,4 +1,5 @@
-/* claims.c: a claim is a promise; a combination that nothing confirmed is a failure, not a gap. */
+/* claims.c: a claim is a promise; a combination that nothing confirmed is a failure, not a gap. So is a law of an
+ * operator that no case was asked. */
 #include "claims.h"
 
 #include <stdio.h>
@@ -7,12 +8,14 @@
 
 #include "core/registry.h"
 
-enum { MAX_SEEN = 65536, AXES = 4, KEY = 192 };
+/* ENOUGH: cases of which one in eight is asked a law; that none of them is has a chance of 2e-4. */
+enum { MAX_SEEN = 65536, AXES = 4, KEY = 192, ENOUGH = 64 };
 
 struct claims {
   char (*passed)[KEY]; /* "op/variant@device: bf16 same nhd decode", a set by open addressing */
   int64_t count;
   char suites[64][48]; /* operators whose own suite was run */
+  int64_t suite_passed[64];
   int32_t suite_count;
 };
 
@@ -43,25 +46,65 @@ static void make_key(char *key, const char *op, const char *variant, const char 
     used += snprintf(key + used, (size_t)(KEY - used), " %s", value[a]);
 }
 
+static void note(claims *c, const char *key) {
+  char *at = slot(c, key);
+  if (at[0] != '\0' || c->count >= MAX_SEEN / 2) return;
+  (void)snprintf(at, KEY, "%s", key);
+  ++c->count;
+}
+
+/* Calls of(context, law) for each of a list with commas. */
+static void each_law(const char *laws, void (*of)(void *context, const char *law), void *context) {
+  char law[32];
+  for (const char *at = laws; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+    (void)snprintf(law, sizeof law, "%.*s", (int)strcspn(at, ","), at);
+    of(context, law);
+  }
+}
+
+typedef struct asked {
+  claims *c;
+  const char *op, *device;
+  report *out;
+} asked;
+
+static void law_key(char *key, const asked *a, const char *law) {
+  (void)snprintf(key, KEY, "%s on %s: law %s", a->op, a->device, law);
+}
+
+static void note_law(void *context, const char *law) {
+  const asked *a = context;
+  char key[KEY];
+  law_key(key, a, law);
+  note(a->c, key);
+}
+
+static void report_law(void *context, const char *law) {
+  const asked *a = context;
+  char key[KEY];
+  law_key(key, a, law);
+  if (slot(a->c, key)[0] == '\0') report_unclaimed(a->out, a->op, key);
+}
+
 void claims_note(claims *c, const assay_case *one, const case_result *result) {
   if (strcmp(one->suite, one->op->name) == 0) {
-    bool known = false;
-    for (int32_t i = 0; i < c->suite_count; ++i)
-      known = known || strcmp(c->suites[i], one->suite) == 0;
-    if (!known && c->suite_count < 64)
+    int32_t i = 0;
+    while (i < c->suite_count && strcmp(c->suites[i], one->suite) != 0)
+      ++i;
+    if (i == c->suite_count && i < 64)
       (void)snprintf(c->suites[c->suite_count++], sizeof c->suites[0], "%s", one->suite);
+    if (i < 64 && result->verdict == VERDICT_PASS) ++c->suite_passed[i];
   }
-  if (result->verdict != VERDICT_PASS || c->count >= MAX_SEEN / 2) return;
+  if (result->verdict != VERDICT_PASS) return;
   char value[AXES][16] = {""}, key[KEY], axis[32];
   for (int a = 0; a < AXES && case_axis_name(one->op, a, axis, sizeof axis); ++a) {
     const char *said = case_axis(one, axis);
     (void)snprintf(value[a], sizeof value[a], "%s", said != NULL ? said : "?");
   }
   make_key(key, one->op->name, one->variant, one->device, value);
-  char *at = slot(c, key);
-  if (at[0] != '\0') return;
-  (void)snprintf(at, KEY, "%s", key);
-  ++c->count;
+  note(c, key);
+  asked a = {c, one->op->name, one->device, NULL};
+  each_law(result->laws, note_law, &a);
 }
 
 /* Walks the product of the claim's lists, axis by axis. */
@@ -96,4 +139,14 @@ void claims_report(claims *c, const assay_variant *variant, report *out) {
   char value[AXES][16] = {""};
   for (int32_t i = 0; i < c->suite_count; ++i)
     if (strcmp(c->suites[i], variant->op) == 0) walk(c, variant, variant->claims, 0, value, out);
+}
+
+void claims_report_laws(claims *c, const char *device, report *out) {
+  for (int32_t i = 0; i < c->suite_count; ++i) {
+    const assay_op *op = assay_op_find(c->suites[i]);
+    if (op == NULL || c->suite_passed[i] < ENOUGH) continue;
+    asked a = {c, op->name, device, out};
+    if (op->laws != NULL) each_law(op->laws, report_law, &a);
+    each_law("pages,graph", report_law, &a);
+  }
 }

@@ -294,6 +294,8 @@ int cli_run_command(int argc, char **argv) {
   if (whole && options.shards == 0)
     for (int32_t v = 0; v < assay_variant_count(); ++v)
       if (cli_variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
+  if (whole && options.shards == 0 && options.variants.count == 0)
+    claims_report_laws(state.seen, options.device, state.out);
   const bool stale = report_ledger(&state);
   power_sum_report(state.power, power_of(&options), whole && options.shards == 0 && options.variants.count == 0,
                    state.out);
