@@ -186,8 +186,10 @@ static void calls_by_form(const assay_engine *e, int64_t *decode, int64_t *prefi
   }
 }
 
-/* Two requests; the step's longer part decides. */
+/* Two requests; the step's longer part decides. Forced are two variants of which each takes one form alone: others take
+ * both. */
 Test(engine, a_short_tail_is_one_up_to_the_threshold) {
+  const char *const forced[] = {"gate_attention=decode_rows,prefill_as_decode"};
   const struct {
     int32_t short_tail;
     int64_t tokens[2];
@@ -199,7 +201,7 @@ Test(engine, a_short_tail_is_one_up_to_the_threshold) {
   cr_assert_eq((int)c.arch, (int)ASSAY_ASYNCT);
   assay_model_prompt(&c, 1, 0, 16, prompt);
   for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
-    const assay_model_options model = {.short_tail = steps[i].short_tail};
+    const assay_model_options model = {.variant = forced, .variants = 1, .short_tail = steps[i].short_tail};
     const assay_engine_options options = {
         .device = "simt", .num_blocks = 8, .max_batch = 2, .max_tokens = 16, .eager = true, .model = &model};
     assay_engine *e = NULL;
