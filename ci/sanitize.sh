@@ -3,7 +3,7 @@
 #   asan      AddressSanitizer and UBSan, clang (which compiles it several times as fast) or, without it, the host compiler;
 #             the types of ASSAY_FEW_TYPES alone (no f16, no e5m2): what every change waits for
 #   asan_all  as asan, with every type, as the preset compiles it
-#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and every third edge case
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and every fourth edge case
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
@@ -187,7 +187,7 @@ case $kind in
       fi
       case $kind/$section in
         */refuse) ;;
-        tsan/*) parts=40 step=3 power=off ;;
+        tsan/*) parts=40 step=4 power=off ;;
         tsan_all/*) parts=40 power=off ;;
       esac
       for ((part = 1; part <= parts; part += step)); do

@@ -1,5 +1,5 @@
 # Label sanitize: the suites' corners under sanitizers, each in a build of its own below build/ (ci/sanitize.sh);
-# skipped where clang is missing. asan and tsan (few types, of tsan half the cases) and races are for every change; the
+# skipped where clang is missing. asan and tsan (few types, of tsan every fourth edge case) and races are for every change; the
 # rest, and asan_all and tsan_all with every type and case, is nightly.
 foreach(kind asan tsan races asan_all tsan_all sample msan uninit)
   add_test(NAME sanitize.${kind} COMMAND ${PROJECT_SOURCE_DIR}/ci/sanitize.sh ${kind} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
