@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
 # gpu_sanitize.sh ASSAY OUT TOOL...: the edge cases of all suites on the GPU under each TOOL of compute-sanitizer (memcheck
 # racecheck initcheck synccheck), in parts that run side by side; logs and results in OUT. Prints a line a tool, and what was
-# found. Status 1 if anything was, or if a part did not end well. Environment: ASSAY_SUITES (the suites' folder), ASSAY_PARTS
-# (processes at a time, 12), ASSAY_SECONDS (no part begins or goes on
-# after these, 100000), ASSAY_SEED (1), ASSAY_ARGS (more for run).
+# found. Status 1 if anything was, or if a part did not end well. Where there are several GPUs, parts take turns on them.
+# Environment: ASSAY_SUITES (the suites' folder), ASSAY_PARTS (processes at a time, 12), ASSAY_FINER (so many times as many
+# parts a suite, 1: what ends in time is whole parts), ASSAY_SECONDS (no part begins or goes on after these, 100000),
+# ASSAY_SEED (1), ASSAY_ARGS (more for run).
 set -uo pipefail
 
 assay=$1 out=$2
 shift 2
-suites=${ASSAY_SUITES:-$(cd "$(dirname "$0")/.." && pwd)/conformance/suites}
+here=$(cd "$(dirname "$0")" && pwd)
+suites=${ASSAY_SUITES:-$here/../conformance/suites}
+finer=${ASSAY_FINER:-1}
+[[ $finer =~ ^[1-9][0-9]{0,2}$ ]] || { echo "gpu_sanitize.sh: ASSAY_FINER: found '$finer', allowed 1 to 999"; exit 2; }
+gpus=$("$here/gpus.sh" | grep -o '"id"' | wc -l)
 mkdir -p "$out"
+export ASSAY_GPUS=$gpus ASSAY_HERE=$here
 export ASSAY_PROGRAM=$assay ASSAY_OUT=$out ASSAY_SEED=${ASSAY_SEED:-1} ASSAY_ARGS=${ASSAY_ARGS:-}
 export ASSAY_UNTIL=$(($(date +%s) + ${ASSAY_SECONDS:-100000}))
 command -v compute-sanitizer >/dev/null || { echo "gpu_sanitize.sh: compute-sanitizer is not in PATH"; exit 1; }
@@ -23,8 +29,10 @@ part() {
     echo late >"$ASSAY_OUT/$name.status"
     return
   fi
+  local on=()
+  [ "$ASSAY_GPUS" -le 1 ] || on=(env "CTEST_RESOURCE_GROUP_0_GPUS=id:$(($3 % ASSAY_GPUS)),slots:1" "$ASSAY_HERE/on_gpu.sh")
   # shellcheck disable=SC2086 # several words
-  timeout -k 10 "$left" compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 \
+  "${on[@]}" timeout -k 10 "$left" compute-sanitizer --tool "$tool" --error-exitcode 86 --print-limit 20 \
     "$ASSAY_PROGRAM" run "$suite" --section edge --device cuda \
     --seed "$ASSAY_SEED" --shard "$3/$4" --power off --in-process --deadline 600 $ASSAY_ARGS --jsonl "$ASSAY_OUT/$name.jsonl" >"$ASSAY_OUT/$name.log" 2>&1 || status=$?
   # 3: the part has no case, or none that the device takes.
@@ -40,6 +48,7 @@ for tool in "$@"; do
       softmax_attention | gate_attention | lm_head | gemm | rope | bias_residual) parts=8 ;;
       *) parts=2 ;;
     esac
+    parts=$((parts * finer))
     for ((i = 1; i <= parts; ++i)); do printf '%s %s %d %d\n' "$tool" "$suite" "$i" "$parts"; done
   done
 done | xargs -P "${ASSAY_PARTS:-12}" -L 1 bash -c 'part "$@"' part

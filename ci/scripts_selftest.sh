@@ -131,6 +131,12 @@ expect 'sanitize: nothing ran' 1 '^memcheck: 0 edge cases' sanitize "rm \"\$last
 unsupported='printf "{\"case\":1,\"verdict\":\"UNSUPPORTED\"}\n" >"$last"'
 expect 'sanitize: a part of which nothing is for this device' 0 '^memcheck: 9 edge cases in 10 parts, 0 found, 0 parts not clean$' sanitize "case \$last in *rope.8*) $unsupported; $clean; exit 3 ;; *) $clean ;; esac"
 expect 'sanitize: nothing is for this device' 1 '^memcheck: 0 edge cases' sanitize "$unsupported; $clean; exit 3"
+expect 'sanitize: finer parts' 0 '^memcheck: 20 edge cases in 20 parts, 0 found' env ASSAY_FINER=2 bash -c "$(declare -f with sanitize); work=$work; sanitize '$clean'"
+expect 'sanitize: no such fineness' 2 "ASSAY_FINER: found '0', allowed" env ASSAY_FINER=0 bash -c "$(declare -f with sanitize); work=$work; sanitize '$clean'"
+tool nvidia-smi 'printf "0\n1\n"'
+expect 'sanitize: two GPUs' 1 '^memcheck: 10 edge cases in 10 parts, 0 found, 5 parts not clean$' sanitize "case \$CUDA_VISIBLE_DEVICES in 1) $clean ;; 0) exit 9 ;; esac"
+expect 'sanitize: two GPUs, the other' 1 '^memcheck: 10 edge cases in 10 parts, 0 found, 5 parts not clean$' sanitize "case \$CUDA_VISIBLE_DEVICES in 0) $clean ;; 1) exit 9 ;; esac"
+rm "$work/bin/nvidia-smi"
 expect 'sanitize: a part without an end' 1 'status 124, no summary' env FOUND='sleep 100' ASSAY_SECONDS=2 bash -c "$(declare -f with); work=$work; rm -rf $work/san; ASSAY_SUITES=$work/few with timeout 30 ci/gpu_sanitize.sh assay $work/san memcheck"
 expect 'sanitize: no time' 1 'status late' env ASSAY_SECONDS=0 bash -c "$(declare -f with); work=$work; rm -rf $work/san; ASSAY_SUITES=$work/few with ci/gpu_sanitize.sh assay $work/san memcheck"
 
