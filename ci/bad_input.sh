@@ -167,7 +167,7 @@ refuse 'generate: form that the model cannot have' 'form mmha: found on, which t
 refuse 'generate: form that no step is for' 'form append: found on, but this run has no step' "${tiny[@]}" --steps 1 --form append=on
 refuse 'generate: forced, never called' 'variant: forced, but no call of this run took it: softmax_attention=stream .the operator was not called' "${tiny[@]}" --variant softmax_attention=stream
 refuse 'generate: forced, never taken' 'no call of this run took it: gate_attention=split_keys' "${tiny[@]}" --variant gate_attention=prefill_as_decode,decode_rows,split_keys
-judge 'generate: forced, declined by all' 77 'none of the forced variants takes the call; decode_rows: .*; wgmma: ' "$assay" "${tiny[@]}" --variant gate_attention=decode_rows --variant gate_attention=wgmma
+judge 'generate: forced, declined by all' 2 'none of the forced variants takes the call; decode_rows: .*; wgmma: ' "$assay" "${tiny[@]}" --variant gate_attention=decode_rows --variant gate_attention=wgmma
 refuse 'mutants: no jobs' "--jobs: found '0', allowed" mutants --jobs 0
 refuse 'compare: one file' 'compare: needs two files of results, found 1' compare a
 refuse 'diff: one file missing' 'nowhere: cannot be read' diff "$work/nowhere" "$work/nowhere"
@@ -211,6 +211,16 @@ C
 plug 'object without the symbol' 'p\.so: has no symbol assay_plugin' <<<'int nothing;'
 run 'plug-in missing' 'nowhere\.so: cannot be loaded' "$good" --plugin "$work/nowhere.so"
 run 'plug-in that is no object' 's\.yaml: cannot be loaded' "$good" --plugin "$work/s.yaml"
+
+# No such device is a status of its own, which CTest takes for a skip: of what is wrong with the call, nothing may end so.
+if ! "$assay" list variants | grep -q ' cuda '; then
+  stories=$root/fixtures/models/stories260K
+  for words in "run $good" "bench $root/bench/tables/rope.yaml" "generate --model $stories/stories260K.bin --steps 2 --ids 1" \
+    'fuzz rope --budget 1s' mutants "truth llama2c $stories/stories260K.bin $stories/golden_greedy_f32.json"; do
+    # shellcheck disable=SC2086 # several words
+    judge "no such device: ${words%% *}" 77 "device: found '?cuda'?, this build has:? simt" "$assay" $words --device cuda
+  done
+fi
 
 # The check itself: a good run must not pass for a refusal.
 before=$failed

@@ -33,7 +33,7 @@ assay_status execute_stream(execute_next next, const char *device, const execute
                             void *context, assay_error *error);
 
 /* Opens the device in a process of its own and asks it who it is, so that this process never opens one and its
- * workers can. ASSAY_ERR_UNSUPPORTED: no such device here. */
+ * workers can. ASSAY_ERR_NO_DEVICE: no such device here. */
 assay_status execute_probe(const assay_device *device, assay_device_info *info, assay_error *error);
 
 #endif

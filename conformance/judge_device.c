@@ -77,6 +77,8 @@ static const char *status_name(assay_status status) {
     return "hang";
   case ASSAY_ERR_RACE:
     return "data race";
+  case ASSAY_ERR_NO_DEVICE:
+    return "no such device";
   case ASSAY_ERR_INTERNAL:
     break;
   }

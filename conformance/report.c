@@ -147,21 +147,30 @@ void report_print(report *r, bool on) {
   r->silent = !on;
 }
 
-void report_unclaimed(report *r, const char *variant, const char *combination) {
+static void without_a_pass(report *r, const char *subject, const char *what, const char *why) {
   ++r->totals.unclaimed;
-  if (r->jsonl.stream != NULL) file_jsonl_unclaimed(r->jsonl.stream, variant, combination);
-  if (r->junit.stream != NULL) file_junit_unclaimed(r->junit.stream, variant, combination);
+  if (r->jsonl.stream != NULL) file_jsonl_unclaimed(r->jsonl.stream, subject, what, why);
+  if (r->junit.stream != NULL) file_junit_unclaimed(r->junit.stream, subject, what, why);
+}
+
+void report_unclaimed(report *r, const char *variant, const char *combination) {
+  without_a_pass(r, variant, combination, "claimed, but no case of it passed");
   if (!prints(r)) return;
   clear_line(r);
   (void)fprintf(r->options.text, "FAIL %s claims %s, but no case of it passed\n", variant, combination);
 }
 
+void report_unasked(report *r, const char *op, const char *law) {
+  without_a_pass(r, op, law, "a law of the operator, but no case that passed was asked it");
+  if (!prints(r)) return;
+  clear_line(r);
+  (void)fprintf(r->options.text, "FAIL %s: no case that passed was asked it\n", law);
+}
+
 void report_untaken(report *r, const char *op, const char *variant) {
   char combination[160];
   (void)snprintf(combination, sizeof combination, "%s/%s on %s: forced in a model", op, variant, r->options.device);
-  ++r->totals.unclaimed;
-  if (r->jsonl.stream != NULL) file_jsonl_unclaimed(r->jsonl.stream, variant, combination);
-  if (r->junit.stream != NULL) file_junit_unclaimed(r->junit.stream, variant, combination);
+  without_a_pass(r, variant, combination, "forced, but no case that passed took it");
   if (!prints(r)) return;
   clear_line(r);
   (void)fprintf(r->options.text, "FAIL %s=%s is forced, but no case that passed took it\n", op, variant);
@@ -211,7 +220,7 @@ static void print_summary(report *r) {
   if (r->totals.unclaimed > 0) {
     (void)fputs(", ", to);
     text_count(to, r->totals.unclaimed);
-    (void)fputs(" claims without a PASS", to);
+    (void)fputs(" claims or laws without a PASS", to);
   }
   if (r->totals.weak > 0) {
     (void)fputs(", ", to);

@@ -40,6 +40,8 @@ void report_expected(report *r, const assay_case *one, const case_result *result
 void report_print(report *r, bool on);
 /* Claims without a PASS: called once per (variant, combination). Counts as a failure. */
 void report_unclaimed(report *r, const char *variant, const char *combination);
+/* law: "<op> on <device>: law <name>", which no case that passed was asked. */
+void report_unasked(report *r, const char *op, const char *law);
 /* A variant that was forced in models and that no case which passed took. Counts as a failure. */
 void report_untaken(report *r, const char *op, const char *variant);
 /* What became of one planted error over the run (power.h); `shown`: as a line of text as well. */

@@ -145,10 +145,11 @@ void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result,
   (void)fprintf(to, ",\"seed\":%" PRIu64 "}\n", one->seed);
 }
 
-void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination) {
+void file_jsonl_unclaimed(FILE *to, const char *subject, const char *what, const char *why) {
   (void)fputs("{\"unclaimed\":", to);
-  text_json(to, combination);
-  json_text(to, "variant", variant);
+  text_json(to, what);
+  json_text(to, "variant", subject);
+  json_text(to, "message", why);
   json_text(to, "verdict", verdict_name(VERDICT_FAIL));
   (void)fputs("}\n", to);
 }
@@ -241,11 +242,13 @@ void file_junit_case(FILE *to, const assay_case *one, const case_result *result,
   (void)fputs("</testcase>", to);
 }
 
-void file_junit_unclaimed(FILE *to, const char *variant, const char *combination) {
+void file_junit_unclaimed(FILE *to, const char *subject, const char *what, const char *why) {
   (void)fputs("\n  <testcase", to);
-  xml_attribute(to, "classname", variant);
-  xml_attribute(to, "name", combination);
-  (void)fputs("><failure type=\"unclaimed\" message=\"claimed, but no case of it passed\"/></testcase>", to);
+  xml_attribute(to, "classname", subject);
+  xml_attribute(to, "name", what);
+  (void)fputs("><failure type=\"unclaimed\"", to);
+  xml_attribute(to, "message", why);
+  (void)fputs("/></testcase>", to);
 }
 
 void file_junit_weak(FILE *to, const char *suite, const char *spoil, const char *why) {

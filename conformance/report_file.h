@@ -15,7 +15,8 @@ void file_jsonl_header(FILE *to, const report_options *options);
 /* `expected`: the reason of a failure that is, or NULL. */
 void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
                      const char *expected);
-void file_jsonl_unclaimed(FILE *to, const char *variant, const char *combination);
+/* What the run was to confirm and did not: a claim of a variant, a forced variant, a law of an operator. */
+void file_jsonl_unclaimed(FILE *to, const char *subject, const char *what, const char *why);
 void file_jsonl_power(FILE *to, const char *op, const char *spoil, int64_t seen, int64_t unseen, int64_t weak,
                       int64_t empty);
 void file_jsonl_weak(FILE *to, const char *suite, const char *spoil, const char *why);
@@ -25,7 +26,7 @@ void file_jsonl_end(FILE *to, const report_totals *totals, int64_t cases);
 void file_junit_header(FILE *to, const report_totals *totals);
 void file_junit_case(FILE *to, const assay_case *one, const case_result *result, const char *descriptor,
                      const char *expected);
-void file_junit_unclaimed(FILE *to, const char *variant, const char *combination);
+void file_junit_unclaimed(FILE *to, const char *subject, const char *what, const char *why);
 void file_junit_weak(FILE *to, const char *suite, const char *spoil, const char *why);
 void file_junit_end(FILE *to);
 

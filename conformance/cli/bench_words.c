@@ -163,7 +163,7 @@ assay_status bench_session_open(const bench_words *given, bench_session *made, a
   memset(&info, 0, sizeof info);
   *made = (bench_session){.jsonl = NULL};
   if (device == NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "--device: found '%s', this build has: %s", given->device,
+    return assay_fail(error, ASSAY_ERR_NO_DEVICE, "--device: found '%s', this build has: %s", given->device,
                       assay_device_names());
   assay_status status = device->open(error);
   if (status == ASSAY_OK) status = device->info(&info, error);

@@ -83,7 +83,7 @@ static void report_law(void *context, const char *law) {
   const asked *a = context;
   char key[KEY];
   law_key(key, a, law);
-  if (slot(a->c, key)[0] == '\0') report_unclaimed(a->out, a->op, key);
+  if (slot(a->c, key)[0] == '\0') report_unasked(a->out, a->op, key);
 }
 
 void claims_note(claims *c, const assay_case *one, const case_result *result) {

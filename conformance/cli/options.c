@@ -314,8 +314,9 @@ int cli_leave(assay_status status, const assay_error *error) {
   fprintf(stderr, "assay: %s\n", error->text[0] != '\0' ? error->text : "failed without a message");
   switch (status) {
   case ASSAY_ERR_INPUT:
+  case ASSAY_ERR_UNSUPPORTED: /* what was asked for, nothing here does */
     return EXIT_INPUT;
-  case ASSAY_ERR_UNSUPPORTED:
+  case ASSAY_ERR_NO_DEVICE:
     return EXIT_NO_DEVICE;
   default:
     return EXIT_BAD;
@@ -331,7 +332,7 @@ typedef struct probe_answer {
 assay_status cli_probe(const char *name, assay_device_info *info, assay_error *error) {
   const assay_device *device = assay_device_find(name);
   if (device == NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "--device: found '%s', this build has: %s", name,
+    return assay_fail(error, ASSAY_ERR_NO_DEVICE, "--device: found '%s', this build has: %s", name,
                       assay_device_names());
   int ends[2];
   if (pipe(ends) != 0) return assay_fail(error, ASSAY_ERR_IO, "pipe: %s", strerror(errno));

@@ -95,6 +95,15 @@ Test(report, unclaimed_is_a_failure) {
   cr_expect_eq(report_close(r, &error), 1);
 }
 
+Test(report, a_law_that_nothing_was_asked_is_a_failure) {
+  assay_error error = {""};
+  report *r = NULL;
+  const report_options options = {.device = "simt", .info = &info};
+  cr_assert_eq(report_open(&options, &r, &error), ASSAY_OK);
+  report_unasked(r, "fake_gate", "fake_gate on simt: law pages");
+  cr_expect_eq(report_close(r, &error), 1);
+}
+
 Test(report, summary) {
   const verdict v[] = {VERDICT_PASS, VERDICT_PASS, VERDICT_FAIL};
   (void)close_code(v, 3, NULL, NULL);

@@ -74,18 +74,18 @@ static assay_status fail_with(cudaError_t code, assay_status status, const char 
   return assay_fail(error, status, "cuda: %s: %s (%s)", doing, cudaGetErrorName(code), cudaGetErrorString(code));
 }
 
-/* ASSAY_ERR_UNSUPPORTED: no driver, no device, or another architecture. */
+/* ASSAY_ERR_NO_DEVICE: no driver, no device, or another architecture. */
 static assay_status open_device(assay_error *error) {
   if (stream != nullptr) return ASSAY_OK;
   const no_capture lock;
   int count = 0;
   cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_UNSUPPORTED, "looking for a device", error);
-  if (count < 1) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuda: no device found");
+  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_NO_DEVICE, "looking for a device", error);
+  if (count < 1) return assay_fail(error, ASSAY_ERR_NO_DEVICE, "cuda: no device found");
   code = cudaGetDeviceProperties(&properties, 0);
-  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_UNSUPPORTED, "asking device 0 what it is", error);
+  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_NO_DEVICE, "asking device 0 what it is", error);
   if (properties.major != 9 || properties.minor != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+    return assay_fail(error, ASSAY_ERR_NO_DEVICE,
                       "cuda: device 0 is %s with compute capability %d.%d; the kernels are built for 9.0",
                       properties.name, properties.major, properties.minor);
   code = cudaSetDevice(0);

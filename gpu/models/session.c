@@ -186,7 +186,7 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   const assay_device *found = assay_device_find(device);
   if (status == ASSAY_OK && found == NULL)
     status =
-        assay_fail(error, ASSAY_ERR_UNSUPPORTED, "device: found %s, this build has %s", device, assay_device_names());
+        assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
         assay_fail(error, ASSAY_ERR_UNSUPPORTED,

@@ -79,7 +79,7 @@ typedef struct assay_device_flow {
  * upload and download are ordered with `stream` and complete on return of synchronize(). */
 typedef struct assay_device {
   const char *name;                         /* "cuda", "simt" */
-  assay_status (*open)(assay_error *error); /* ASSAY_ERR_UNSUPPORTED: no such device here */
+  assay_status (*open)(assay_error *error); /* ASSAY_ERR_NO_DEVICE: there is none here */
   void (*close)(void);
   assay_status (*info)(assay_device_info *info, assay_error *error);
   assay_status (*alloc)(int64_t bytes, void **memory, assay_error *error);

@@ -41,7 +41,7 @@ typedef struct assay_engine_sampling {
 } assay_engine_sampling;
 
 /* ASSAY_ERR_INPUT names the option, what was found and what is allowed; an unknown form, operator or variant is one,
- * and a form that is on and that the model cannot have. ASSAY_ERR_UNSUPPORTED: no such device here. `weights` may go
+ * and a form that is on and that the model cannot have. ASSAY_ERR_NO_DEVICE: no such device here. `weights` may go
  * after it. */
 assay_status assay_engine_open(const assay_model_config *config, const assay_model_weights *weights,
                                const assay_engine_options *options, assay_engine **made, assay_error *error);

@@ -224,7 +224,7 @@ typedef struct assay_model_backend {
 } assay_model_backend;
 
 const assay_model_backend *assay_model_ref(void);
-/* open() is ASSAY_ERR_UNSUPPORTED where the build or the machine has no such device. */
+/* open() is ASSAY_ERR_NO_DEVICE where the build or the machine has no such device. */
 const assay_model_backend *assay_model_simt(void);
 const assay_model_backend *assay_model_cuda(void);
 

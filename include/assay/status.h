@@ -19,7 +19,8 @@ typedef enum assay_status {
   ASSAY_ERR_DEVICE, /* the device refused or faulted */
   ASSAY_ERR_HANG,   /* simt found every thread waiting */
   ASSAY_ERR_INTERNAL,
-  ASSAY_ERR_RACE /* simt under ThreadSanitizer: two threads, one place in memory, no order between them */
+  ASSAY_ERR_RACE,     /* simt under ThreadSanitizer: two threads, one place in memory, no order between them */
+  ASSAY_ERR_NO_DEVICE /* the build or the machine has no such device: nothing is wrong with what was asked for */
 } assay_status;
 
 /* The first failure of a call chain writes its message here; later ones leave it alone. */
