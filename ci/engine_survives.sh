@@ -9,7 +9,7 @@ cases=${2:-10000}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$(cd "$(dirname "$0")/.." && pwd)
-suite=$root/conformance/suites/gate_attention.yaml
+suite=$root/conformance/suites/mmha.yaml
 failed=0
 bad() { printf 'FAIL %s\n' "$*"; failed=1; }
 # What a run decided, times left out.
@@ -41,6 +41,8 @@ else
   bad 'the run to kill a worker of ended early'
 fi
 
+one=(--variant gate_attention=split_keys)
+
 # ---- full disk: a clear error, status 1, nothing under the final name -----------------------------------
 full() { # full NAME FILE-THAT-MAY-NOT-BE COMMAND...
   local name=$1 file=$2 status=0
@@ -50,10 +52,10 @@ full() { # full NAME FILE-THAT-MAY-NOT-BE COMMAND...
   grep -q 'cannot be written: ' "$work/full.err" || bad "$name: says $(head -n 2 "$work/full.err")"
   [ ! -e "$file" ] || bad "$name: $file is there"
 }
-full 'file size limit' "$work/limit.jsonl" bash -c "ulimit -f 64; exec '$assay' run '$suite' --section edge --power off --jsonl '$work/limit.jsonl'"
+full 'file size limit' "$work/limit.jsonl" bash -c "ulimit -f 64; exec '$assay' run '$work/kill.yaml' ${one[*]} --power off --jsonl '$work/limit.jsonl'"
 [ -s "$work/limit.jsonl.partial" ] || bad 'file size limit: the partial file is gone'
-"$assay" run "$suite" --section edge --power off --jsonl "$work/whole.jsonl" >"$work/whole.txt"
-"$assay" run "$suite" --section edge --power off --resume "$work/limit.jsonl" >"$work/limit.txt" || bad 'file size limit: cannot be resumed'
+"$assay" run "$work/kill.yaml" "${one[@]}" --power off --jsonl "$work/whole.jsonl" >"$work/whole.txt"
+"$assay" run "$work/kill.yaml" "${one[@]}" --power off --resume "$work/limit.jsonl" >"$work/limit.txt" || bad 'file size limit: cannot be resumed'
 cmp -s <(decided "$work/limit.jsonl") <(decided "$work/whole.jsonl") || bad 'file size limit: resumed, and not the same'
 full 'page' "$work/page.html" bash -c "ulimit -f 4; exec '$assay' report '$work/whole.jsonl' -o '$work/page.html'"
 [ -z "$(find "$work" -name 'page.html*')" ] || bad "page: $(find "$work" -name 'page.html*') is left"
@@ -69,9 +71,9 @@ mkdir "$work/disk"
 if "${on_small_disk[@]}" mount -t tmpfs -o size=128k none "$work/disk" 2>/dev/null; then
   # shellcheck disable=SC2016
   small='mount -t tmpfs -o size=128k none "$1" || exit 9
-    "$2" run "$3" --section edge --power off --jsonl "$1/r.jsonl" --junit "$1/r.xml"; status=$?
+    "$2" run "$3" --variant gate_attention=split_keys --power off --jsonl "$1/r.jsonl" --junit "$1/r.xml"; status=$?
     ls "$1" >&2; exit $status'
-  full 'full disk' "$work/disk/r.jsonl" "${on_small_disk[@]}" bash -c "$small" - "$work/disk" "$assay" "$suite"
+  full 'full disk' "$work/disk/r.jsonl" "${on_small_disk[@]}" bash -c "$small" - "$work/disk" "$assay" "$work/kill.yaml"
   grep -q 'No space left' "$work/full.err" || bad "full disk: says $(cat "$work/full.err")"
   grep -qx 'r.jsonl.partial' "$work/full.err" || bad 'full disk: the partial file is gone'
   ! grep -qE '^r\.(jsonl$|xml)' "$work/full.err" || bad "full disk: a truncated file is there: $(tail -n 3 "$work/full.err")"
@@ -80,7 +82,6 @@ else
 fi
 
 # ---- interrupted, and continued -------------------------------------------------------------------------
-one=(--variant gate_attention=split_keys)
 "$assay" run "$work/kill.yaml" "${one[@]}" --jsonl "$work/a.jsonl" --junit "$work/a.xml" >"$work/a.txt"
 for signal in INT TERM KILL; do
   rm -f "$work/b.jsonl" "$work/b.xml"
