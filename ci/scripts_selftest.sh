@@ -133,6 +133,7 @@ expect 'sanitize: a part of which nothing is for this device' 0 '^memcheck: 9 ed
 expect 'sanitize: nothing is for this device' 1 '^memcheck: 0 edge cases' sanitize "$unsupported; $clean; exit 3"
 expect 'sanitize: finer parts' 0 '^memcheck: 20 edge cases in 20 parts, 0 found' env ASSAY_FINER=2 bash -c "$(declare -f with sanitize); work=$work; sanitize '$clean'"
 expect 'sanitize: no such fineness' 2 "ASSAY_FINER: found '0', allowed" env ASSAY_FINER=0 bash -c "$(declare -f with sanitize); work=$work; sanitize '$clean'"
+unset CUDA_VISIBLE_DEVICES
 tool nvidia-smi 'printf "0\n1\n"'
 expect 'sanitize: two GPUs' 1 '^memcheck: 10 edge cases in 10 parts, 0 found, 5 parts not clean$' sanitize "case \$CUDA_VISIBLE_DEVICES in 1) $clean ;; 0) exit 9 ;; esac"
 expect 'sanitize: two GPUs, the other' 1 '^memcheck: 10 edge cases in 10 parts, 0 found, 5 parts not clean$' sanitize "case \$CUDA_VISIBLE_DEVICES in 0) $clean ;; 1) exit 9 ;; esac"
