@@ -2,7 +2,8 @@
 # ptxas.sh: compiles every gpu/**/*.cu for sm_90a and reads what the assembler says of each kernel. Needs nvcc,
 # no GPU. Fails on spills, stack frames, remarks C75xx (serialised wgmma, ignored setmaxnreg) and on a kernel
 # without a row in docs/kernels/registers.tsv; registers or shared memory that differ from the table are
-# printed. `--update` rewrites the table. `--selftest` plants a spill and expects the failure.
+# printed. In the machine code of each prefill kernel of a file *_wgmma.cu there must be HGMMA: tensor cores fed by
+# descriptors. `--update` rewrites the table. `--selftest` plants a spill and expects the failure.
 # Status 77 without nvcc (CTest: skipped). `ci/ptxas.sh FILE.cu...` looks at these only, without the table.
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +17,28 @@ demangle=$(command -v "$(dirname "$nvcc")/cu++filt" || command -v cu++filt || co
 # assemble FILE OUT: the assembler's report, or status 1 with the compiler's words.
 assemble() {
   "$nvcc" -gencode=arch=compute_90a,code=sm_90a -std=c++17 -I"$root" -I"$root/include" -I"$root/gpu" -Xptxas -v -cubin -o "$work/out.cubin" "$1" >"$2" 2>&1
+}
+
+# short_names: of kernels, one a line, without the namespace, the return type and the argument list.
+short_names() {
+  ${demangle:-cat} |
+    sed -e 's/^void //; s/assay_cuda_device:://g; s/(anonymous namespace):://g; s/<unnamed>:://g; s/(bool)1/true/g; s/(bool)0/false/g; s/([a-z ]*)\([0-9]\)/\1/g' -e 's/(.*$//'
+}
+
+# without_hgmma FILE: of a file *_wgmma.cu, what in the cubin just made has no HGMMA and should. An instruction of sm_90
+# has 16 bytes; its lowest 12 bits are 9f0 (both factors in shared memory) or df0 (one in registers) in HGMMA, as
+# nvdisasm 13 prints them, and in no other of these kernels.
+without_hgmma() {
+  [[ $1 == *_wgmma.cu ]] || return 0
+  local kernels=0 name short offset size count
+  while read -r name offset size; do
+    short=$(short_names <<<"$name")
+    [[ $short == prefill* ]] || continue
+    kernels=$((kernels + 1))
+    count=$(od -An -v -tx8 -w16 -j $((16#$offset)) -N $((16#$size)) "$work/out.cubin" | awk '{ if (substr($1, 14) ~ /^[9d]f0$/) ++n } END { print n + 0 }')
+    [ "$count" -gt 0 ] || printf 'ptxas: %s: %s: no HGMMA in its machine code\n' "$1" "$short"
+  done < <(readelf -SW "$work/out.cubin" 2>/dev/null | sed -n 's/.* \.text\.\([^ ]*\) *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2 \3/p')
+  [ "$kernels" -gt 0 ] || printf 'ptxas: %s: no kernel prefill in it, nowhere to look for HGMMA\n' "$1"
 }
 
 # rows FILE REPORT: kernel, registers, static shared bytes, stack, spill stores, spill loads; tab separated.
@@ -36,9 +59,7 @@ rows() {
       if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART) + 0
     }
     END { flush() }' "$2" >"$work/raw"
-  # Short names: without the namespace, the return type and the argument list.
-  if [ -n "$demangle" ]; then cut -f2 "$work/raw" | "$demangle" >"$work/names"; else cut -f2 "$work/raw" >"$work/names"; fi
-  sed -i -e 's/^void //; s/assay_cuda_device:://g; s/(anonymous namespace):://g; s/<unnamed>:://g; s/(bool)1/true/g; s/(bool)0/false/g; s/([a-z ]*)\([0-9]\)/\1/g' -e 's/(.*$//' "$work/names"
+  cut -f2 "$work/raw" | short_names >"$work/names"
   paste "$work/names" "$work/raw" | awk -F'\t' -v OFS='\t' '{ print $2, $1, $4, $5, $6, $7, $8 }'
 }
 
@@ -74,7 +95,15 @@ CU
   printf 'ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n' >"$work/remark"
   : >"$work/none"
   [ -n "$(faults "$work/remark" "$work/none")" ] || { echo "ptxas selftest: a remark C7510 passes"; exit 1; }
-  echo "ptxas selftest: a plain kernel passes; a stack frame and a remark are seen"
+  for name in plain prefill; do
+    sed "s/plain/$name/" "$work/plain.cu" >"$work/${name}_wgmma.cu"
+    if "$0" "$work/${name}_wgmma.cu" >"$work/said" || ! grep -q 'HGMMA' "$work/said"; then
+      cat "$work/said"
+      echo "ptxas selftest: ${name}_wgmma.cu without HGMMA passes"
+      exit 1
+    fi
+  done
+  echo "ptxas selftest: a plain kernel passes; a stack frame, a remark and missing HGMMA are seen"
   exit 0
 }
 
@@ -105,6 +134,7 @@ for file in "${files[@]}"; do
   rows "$name" "$work/report" >"$work/rows"
   cat "$work/rows" >>"$work/all"
   faults "$work/report" "$work/rows" >"$work/faults"
+  without_hgmma "$name" >>"$work/faults"
   if [ -s "$work/faults" ]; then
     cat "$work/faults"
     bad=1
