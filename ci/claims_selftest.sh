@@ -51,6 +51,17 @@ if [ "$status" -ne 1 ] || [ "$(grep -o '^{"unclaimed":"gate_attention on simt: l
   grep ': law ' "$work/text" || tail -n 3 "$work/text"
   exit 1
 fi
+# One row: nothing can stand alone in a smaller call, and no row lies apart from another.
+printf '%s\n' 'op: rms_norm' 'check:' '  - {name: one, cases: 40, dtype: [f32, bf16], N: 1, C: [8, 24]}' >"$work/rms_norm.yaml"
+status=0
+"$assay" run "$work/rms_norm.yaml" --power off --jsonl "$work/laws.jsonl" >"$work/text" || status=$?
+for law in alone far; do
+  if [ "$status" -ne 1 ] || ! grep -q "^FAIL rms_norm on simt: law $law: no case that passed was asked it\$" "$work/text"; then
+    printf 'exit %s, wanted 1, and the law %s that no case was asked; said of laws:\n' "$status" "$law"
+    grep ': law ' "$work/text" || tail -n 3 "$work/text"
+    exit 1
+  fi
+done
 echo 'a law that no case is asked fails the run: exit 1'
 
 # forced STATUS LINES VARIANT...: the models with variants forced; LINES of them are said to be taken by no case.

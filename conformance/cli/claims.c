@@ -141,12 +141,22 @@ void claims_report(claims *c, const assay_variant *variant, report *out) {
     if (strcmp(c->suites[i], variant->op) == 0) walk(c, variant, variant->claims, 0, value, out);
 }
 
+/* Has the operator a pool of blocks, or an argument whose rows need not follow each other? */
+static bool may_lie_apart(const assay_op *op) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (op->args[i].strided || op->args[i].content == ASSAY_K_CACHE) return true;
+  return false;
+}
+
 void claims_report_laws(claims *c, const char *device, report *out) {
   for (int32_t i = 0; i < c->suite_count; ++i) {
     const assay_op *op = assay_op_find(c->suites[i]);
     if (op == NULL || c->suite_passed[i] < ENOUGH) continue;
     asked a = {c, op->name, device, out};
-    if (op->laws != NULL) each_law(op->laws, report_law, &a);
+    const char *laws = op->laws != NULL ? op->laws : "";
+    each_law(laws, report_law, &a);
     each_law("pages,graph", report_law, &a);
+    if (strstr(laws, "permutation") != NULL) each_law("alone", report_law, &a);
+    if (may_lie_apart(op)) each_law("far", report_law, &a);
   }
 }
