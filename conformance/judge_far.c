@@ -177,15 +177,17 @@ static bool run(const trial *t, far_pool *p, device_call *on, outputs *got, case
   return outputs_rest(t, img, p->after, result);
 }
 
-/* A plain operator may take another way where rows lie apart. So may a paged one with contiguous keys, of which there are
- * more rows then, by which the host may plan: its path says whether it did. path: of the call over the huge range. */
+/* A plain operator may take another way where rows lie apart. So may a paged one with contiguous keys, of which there
+ * are more rows then, by which the host may plan: its path says whether it did. path: of the call over the huge range.
+ */
 static bool same(const trial *t, const char *path, const outputs *plain, const outputs *got, case_result *result) {
   const bool paged = t->one->op->form == ASSAY_PAGED;
   const char *changed =
       paged ? "when blocks and rows lie at both ends of huge ranges" : "when rows lie more than 2^31 elements apart";
   finding found;
   const bool planned_alike = !t->first.contiguous || strcmp(result->path, path) == 0;
-  if (paged && t->variant->contract.renumbering && planned_alike) return judge_same(t, plain, got, "far", changed, result);
+  if (paged && t->variant->contract.renumbering && planned_alike)
+    return judge_same(t, plain, got, "far", changed, result);
   values_judge(t, got, &found);
   if (found.wrong) judge_verdict(result, VERDICT_FAIL, "far", "%s; %s", found.message, changed);
   return !found.wrong;
