@@ -28,7 +28,8 @@ assay_status launch_stream_k(const assay_call *call, assay_env *env, assay_error
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
   const softmax_params &p = plan.p;
   const int64_t shares = stream_k_shares(env);
-  (void)snprintf(env->path, sizeof env->path, "stream_k shares=%d D=%d G=%d", static_cast<int>(shares), p.a.D, p.a.G);
+  (void)snprintf(env->path, sizeof env->path, "stream_k shares=%d D=%d G=%d%s", static_cast<int>(shares), p.a.D, p.a.G,
+                 form_of(p.a));
   if (p.a.N == 0) return ASSAY_OK;
   return softmax_stream_k_launch<stream_same>(p, plan.types, shares, env->workspace, env, error);
 }

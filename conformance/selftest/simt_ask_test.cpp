@@ -143,3 +143,44 @@ Test(simt_ask, old_lengths_and_tables_ask_for_nothing) {
       p.run<false>();
     }
 }
+
+/* Contiguous keys: the pool's pages are 16 rows each, and the table has the row that the request begins with. */
+struct packed : pool {
+  packed(int32_t keys, int32_t start) : pool(keys, {start}) {
+    a.cache.k_block = a.cache.k_token;
+    a.cache.table_row = 1;
+    a.cache.block_shift = contiguous_shift;
+    a.cache.blocks = a.capacity = blocks * stream_keys;
+  }
+};
+
+/* Rows 40 to 47 are half of page 2, and what the request has; rows 40 to 71 lie in three pages, and a warp begins in
+ * the first two of them, another in the last two. */
+Test(simt_ask, contiguous_keys_up_to_the_last) {
+  packed p(8, 40);
+  p.open(2);
+  p.run<true>();
+  p.run<false>();
+
+  packed longer(32, 40);
+  for (const int32_t block : {2, 3, 4})
+    longer.open(block);
+  longer.run<true>();
+  longer.run<false>();
+
+  packed end(8, blocks * stream_keys - 8);
+  end.open(blocks - 1);
+  end.run<true>();
+}
+
+Test(simt_ask, contiguous_keys_are_asked_for, .signal = SIGSEGV) {
+  packed(8, 40).run<false>();
+}
+
+Test(simt_ask, old_starts_ask_for_nothing) {
+  for (const int32_t start : {INT32_MIN, -1, blocks * stream_keys - 39, blocks * stream_keys, INT32_MAX}) {
+    packed p(40, start);
+    p.run<true>();
+    p.run<false>();
+  }
+}

@@ -60,6 +60,27 @@ Test(simt_stream_plan, splits_that_a_cluster_joins) {
   expect_shape(40, 2048, 8, {4, 1, 1, 2}); /* eight warps do not part in three */
 }
 
+/* Of contiguous keys the host knows the rows of all requests: each is planned for an even share of them. */
+Test(simt_stream_plan, contiguous_keys) {
+  const auto packed = [](int64_t N, int64_t rows) {
+    attention_params a = rows_of(N, rows);
+    a.B = static_cast<int32_t>(N);
+    a.cache.block_shift = contiguous_shift;
+    return a;
+  };
+  cr_expect_eq(stream_planned(packed(18, 18 * 2048 - 5)), 2048);
+  cr_expect_eq(stream_planned(packed(0, 9)), 9);
+  const stream_shape is = stream_shape_of(packed(18, 18 * 2048 - 5), 12);
+  cr_expect(is.warps == 6 && is.splits == 3 && is.cluster == 3 && is.places == 2);
+  cr_expect(stream_leaves_idle(packed(40, 40 * 2048), 12, 2));
+  cr_expect_not(stream_leaves_idle(packed(64, 64 * 2048), 12, 2));
+  const attention_params many = packed(64, 64 * 2048), most = packed(64, INT64_C(1) << contiguous_shift);
+  const stream_shape of_many = stream_shape_of(many, 12);
+  cr_expect_eq(stream_speed_of(many, of_many, 2).block_ns, stream_speed_of(rows_of(64, 2048), of_many, 2).block_ns);
+  cr_expect_gt(stream_speed_of(many, of_many, 2).block_ns, 0.0f);
+  cr_expect_eq(stream_speed_of(most, of_many, 2).block_ns, 0.0f, "each length may be as long as all rows");
+}
+
 Test(simt_stream_plan, splits_that_another_launch_joins) {
   expect_shape(1, 16384, 12, {11, 33, 1, 1});
   expect_shape(11, 2048, 12, {11, 3, 1, 1});
@@ -185,12 +206,12 @@ Test(simt_stream_plan, who_keeps_a_pace) {
 Test(simt_stream_plan, stream_leaves_calls_to_even_shares) {
   message.text[0] = '\0';
   cr_expect_eq(expect_filled(rows_of(25, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("N: found 25 rows of 4 kv heads, which leave 24 % of the multiprocessors idle, allowed 23 % with tables of 2048 "
-       "keys");
+  SAYS("N: found 25 rows of 4 kv heads, which leave 24 % of the multiprocessors idle, allowed 23 % with 2048 keys a "
+       "row");
   message.text[0] = '\0';
   cr_expect_eq(expect_filled(rows_of(40, 2048), 12, 2, &message), ASSAY_ERR_UNSUPPORTED);
-  SAYS("N: found 40 rows of 4 kv heads, which leave 19 % of the multiprocessors idle, allowed 8 % with tables of 2048 "
-       "keys");
+  SAYS(
+      "N: found 40 rows of 4 kv heads, which leave 19 % of the multiprocessors idle, allowed 8 % with 2048 keys a row");
   cr_expect_eq(expect_filled(rows_of(64, 2048), 12, 2, &message), ASSAY_OK);
   attention_params many = rows_of(1200, 2048);
   many.H_kv = 1;

@@ -238,8 +238,8 @@ inline void gate_stream_plan(gate_plan *plan) {
 }
 
 inline void gate_stream_path(const gate_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s", name,
-                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8");
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s%s", name,
+                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8", form_of(p.a));
 }
 
 template <class Types>

@@ -567,8 +567,8 @@ constexpr assay_contract key_lanes_contract(double exp_ulp) {
 }
 
 inline void key_lanes_path(const attention_params &a, const key_lanes_shape &s, assay_env *env) {
-  (void)snprintf(env->path, sizeof env->path, "key_lanes lanes=%d heads=%d threads=%d tiles=%d splits=%d D=%d", s.lanes,
-                 key_lanes_heads(s.lanes, s.channels), s.threads, s.tiles, s.splits, a.D);
+  (void)snprintf(env->path, sizeof env->path, "key_lanes lanes=%d heads=%d threads=%d tiles=%d splits=%d D=%d%s",
+                 s.lanes, key_lanes_heads(s.lanes, s.channels), s.threads, s.tiles, s.splits, a.D, form_of(a));
 }
 
 /* Calls use(type_tag<KV>). */

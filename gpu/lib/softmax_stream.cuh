@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   const bool known = entries.begin >= 0;
   const int64_t block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
   const int64_t next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
-  stream_fragment<KV, D, heads> k;
+  stream_fragment<KV, D, heads> k = {};
   stream_first_keys<KV, D, heads>(a.cache, run, block, k);
   stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
   softmax_weigher<KV, heads> weigher;
@@ -394,8 +394,8 @@ inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) 
 }
 
 inline void softmax_stream_path(const softmax_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d", name,
-                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G);
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s", name,
+                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, form_of(p.a));
 }
 
 /* Where the splits' results lie in the plan's bytes. */

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
   const int32_t pairs = a.G * D / 2; /* two channels of a head, half of them apart */
   const uint32_t shares = gridDim.x, own = blockIdx.x;
   stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
-  stream_fragment<KV, D, heads> k;
+  stream_fragment<KV, D, heads> k = {};
   uint4 q[stream_query_loads<KV, D, heads>];
 
   /* Physical blocks of a run's first two, from the table. */
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       run = stream_k_run<warps>(a, rows, piece);
       if (early && run.begin < run.end) {
         block = load_early(a.cache.table + piece.row * a.cache.table_row + (run.begin >> (a.cache.block_shift - 4)));
-        same = block >= 0 && block < a.cache.blocks;
+        same = stream_in_pool(a.cache, run, block);
         stream_ask_keys<KV, D>(a.cache, run, block);
         stream_ask_values<KV, D>(a.cache, run, block);
       }

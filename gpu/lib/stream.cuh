@@ -101,7 +101,7 @@ __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const 
  * come before dependency_wait(). Long tables have few lines in a run. */
 __device__ __forceinline__ void stream_ask(const attention_params &a, const stream_place &at) {
   constexpr int32_t entries = 32, most = 64; /* of a line; lines */
-  const int64_t in_table = a.capacity >> a.cache.block_shift;
+  const int64_t in_table = (a.capacity + (INT64_C(1) << a.cache.block_shift) - 1) >> a.cache.block_shift;
   const int32_t line = static_cast<int32_t>(threadIdx.x);
   if (line == 0) prefetch_l2(a.length + at.row);
   if (line < most && static_cast<int64_t>(line) * entries < in_table)
@@ -115,35 +115,47 @@ __device__ __forceinline__ int32_t stream_known_begin(const attention_params &a,
   return apart && a.window == 0 && stream_keys * number < a.capacity ? number : -1;
 }
 
-/* Asks for the lines of a block's keys, or values: 16 rows of D elements, `token` apart, at element `at` of the pool.
- */
+/* The row's last key, counted from the first of block n: keys behind it need not be there. */
+__device__ __forceinline__ int32_t stream_left(const stream_run &run, int32_t n) {
+  return run.last - stream_keys * n;
+}
+
+/* Asks for the lines of a block's keys, or values: rows of D elements, `token` apart, at element `at` of the pool; up
+ * to row `last`, of 16. */
 template <class KV, int D>
-__device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token) {
+__device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token, int32_t last) {
   constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
                     lines = D > line ? D / line : 1; /* elements; a key */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
+  if (lane % stream_keys > last) return;
   const KV *const from = element_at<KV>(pool, at + lane % stream_keys * token);
   ASSAY_UNROLL
   for (int32_t i = lane / stream_keys; i < lines; i += 32 / stream_keys)
     prefetch_l2(from + line * i);
 }
 
+/* Do the keys of a run lie in the pool, if the table says `block` for the first? Of contiguous ones, all. */
+__device__ __forceinline__ bool stream_in_pool(const paged_cache &cache, const stream_run &run, int64_t block) {
+  const bool contiguous = cache.block_shift == contiguous_shift;
+  return block >= 0 && block + (contiguous ? run.last : 0) < cache.blocks;
+}
+
 /* Asks for the keys of a run's first block, which the table puts into `block`. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const stream_run &run, int64_t block) {
-  if (block < 0 || block >= cache.blocks) return;
+  if (!stream_in_pool(cache, run, block)) return;
   const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
   stream_ask_lines<KV, D>(cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head,
-                          cache.k_token);
+                          cache.k_token, stream_left(run, run.begin));
 }
 
 /* The same for its values. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_values(const paged_cache &cache, const stream_run &run, int64_t block) {
-  if (block < 0 || block >= cache.blocks) return;
+  if (!stream_in_pool(cache, run, block)) return;
   const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
   stream_ask_lines<KV, D>(cache.v, block * cache.v_block + slot * cache.v_token + run.kv_head * cache.v_head,
-                          cache.v_token);
+                          cache.v_token, stream_left(run, run.begin));
 }
 
 /* The keys of a row by its length as it is before dependency_wait(): old, or anything. They decide what is asked for
@@ -266,23 +278,29 @@ template <class KV, int D, int heads> struct stream_fragment {
     if constexpr (halved) return i / lines * 8 * cache.k_token + i % lines * 8 * stream_width<KV>;
     return 4 * stream_width<KV> * i;
   }
-  __device__ __forceinline__ static int64_t step_down(const paged_cache &cache) {
-    return halved ? cache.k_token : 8 * cache.k_token;
+  __device__ __forceinline__ static int64_t step_down(const paged_cache &cache) { return keys_down * cache.k_token; }
+
+  /* The key of low[i]; that of high[i] is keys_down behind it. */
+  static constexpr int32_t keys_down = halved ? 1 : 8;
+  __device__ __forceinline__ static int32_t key(int32_t lane, int i) {
+    return halved ? i / lines * 8 + lane / 8 * 2 : lane / 4;
   }
 };
 
-/* at: of this lane's first channel of its first key. */
+/* Up to key `last`, counted from the block's first; what is behind keeps what was there. at: of this lane's first
+ * channel of its first key. */
 template <class KV, int D, int heads>
-__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at,
+__device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at, int32_t last, int32_t lane,
                                                  stream_fragment<KV, D, heads> *k) {
   using fragment = stream_fragment<KV, D, heads>;
   const KV *const low = element_at<KV>(cache.k, at), *const high = element_at<KV>(low, fragment::step_down(cache));
   ASSAY_UNROLL
   for (int i = 0; i < fragment::count; ++i)
-    k->low[i] = load_stream_16(low + fragment::step(cache, i));
+    load_stream_16_if(&k->low[i], low + fragment::step(cache, i), fragment::key(lane, i) <= last);
   ASSAY_UNROLL
   for (int i = 0; i < fragment::count; ++i)
-    k->high[i] = load_stream_16(high + fragment::step(cache, i));
+    load_stream_16_if(&k->high[i], high + fragment::step(cache, i),
+                      fragment::key(lane, i) + fragment::keys_down <= last);
 }
 
 /* The last `halo` keys of a block alone. */
@@ -291,13 +309,13 @@ __device__ __forceinline__ void stream_load_last_keys(const paged_cache &cache, 
                                                       stream_fragment<KV, D, heads> *k) {
   using fragment = stream_fragment<KV, D, heads>;
   constexpr int first = fragment::halved ? fragment::lines : 0; /* the second set, or the lower rows */
-  const int32_t g = lane / 4, key = fragment::halved ? 8 + g / 2 * 2 : g;
   ASSAY_UNROLL
   for (int i = first; i < fragment::count; ++i) {
     const int64_t low = at + fragment::step(cache, i);
+    const int32_t key = fragment::key(lane, i);
     if (fragment::halved) load_stream_16_if(&k->low[i], element_at<KV>(cache.k, low), on && key >= stream_keys - halo);
     load_stream_16_if(&k->high[i], element_at<KV>(cache.k, low + fragment::step_down(cache)),
-                      on && key + (fragment::halved ? 1 : 8) >= stream_keys - halo);
+                      on && key + fragment::keys_down >= stream_keys - halo);
   }
 }
 

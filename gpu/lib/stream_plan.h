@@ -1,5 +1,5 @@
 /* stream_plan.h: what the host decides of a streamed decode: what it takes, how many warps a block, how many splits.
- * All of it follows from batch, heads and the capacity of the tables, never from lengths. */
+ * All of it follows from batch, heads and the keys that a row is planned for, never from lengths. */
 #ifndef ASSAY_GPU_LIB_STREAM_PLAN_H
 #define ASSAY_GPU_LIB_STREAM_PLAN_H
 
@@ -24,6 +24,12 @@ inline launch_extent stream_merge_grid(const attention_params &a) {
   return launch_extent(a.N * a.H_kv, (a.G * a.D + stream_merge_threads - 1) / stream_merge_threads);
 }
 
+/* Keys that a row is planned for: what its table can name; contiguous, where the host knows the rows of all requests
+ * alone, an even share of them, which in a dense cache is what each holds. A row with more is slower, and right. */
+inline int64_t stream_planned(const attention_params &a) {
+  return is_contiguous(a) && a.B > 0 ? (a.capacity + a.B - 1) / a.B : a.capacity;
+}
+
 /* warps: of a thread block, of which `places` are on a multiprocessor at a time. cluster: thread blocks of one, which
  * join the splits; 1: there are none, and another launch joins them. */
 struct stream_shape {
@@ -34,8 +40,8 @@ inline bool stream_merges(const stream_shape &shape) {
   return shape.splits > 1 && shape.cluster == 1;
 }
 
-/* As many warps as it takes, where the tables are full, to have no run longer than with `most`: runs of `splits` blocks
- * that are all as long end together. */
+/* As many warps as it takes, where rows have the keys that they are planned for, to have no run longer than with
+ * `most`: runs of `splits` blocks that are all as long end together. */
 inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most) {
   const int64_t blocks = (capacity + stream_keys - 1) / stream_keys, runs = splits * most;
   const int64_t each = (blocks + runs - 1) / runs;
@@ -98,18 +104,19 @@ inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t 
 }
 
 /* At most `most` warps a multiprocessor: 12, or 8. Few segments are split so that each multiprocessor has one, and a
- * split a block of 16 keys for every warp where the tables are full; more than two splits are joined by another launch.
+ * split a block of 16 keys for every warp where rows are as long as planned; more than two splits are joined by another
+ * launch.
  */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
-  const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
+  const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors, planned = stream_planned(a);
   if (segments > 2 * mp) {
     const int32_t places = stream_places(segments, most);
-    return {stream_warps(a.capacity, 1, most / places), 1, 1, places};
+    return {stream_warps(planned, 1, most / places), 1, 1, places};
   }
-  const int64_t useful = a.capacity / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
+  const int64_t useful = planned / stream_keys / most, fit = segments > 0 ? mp / segments : 1;
   const int64_t splits = fit < useful ? fit : useful;
-  if (splits <= 2) return stream_together(segments, a.capacity, most);
-  return {stream_even_warps(a.capacity, splits, most), static_cast<int32_t>(splits), 1, 1};
+  if (splits <= 2) return stream_together(segments, planned, most);
+  return {stream_even_warps(planned, splits, most), static_cast<int32_t>(splits), 1, 1};
 }
 
 /* How fast a streamed decode may go (stream_pace.cuh), in ns: what memory takes for K and V of 16 keys of a kv head,
@@ -128,16 +135,17 @@ static_assert(static_cast<double>(stream_pace::behind) * INT32_MAX *
                   4294967296.0,
               "a pace must fit 32 bits of ns");
 
-/* If all thread blocks are under way together, since those that come later would have the pace of the first, and the
- * tables hold rounds enough for one, and no more blocks than 32 bits count. A multiprocessor that has whole rows reads
- * 40 bytes a ns at most while others read too; of rows that clusters share it was 45. element: bytes of one of the
- * cache. */
+/* If all thread blocks are under way together, since those that come later would have the pace of the first, and rows
+ * are planned for rounds enough for one, and no more blocks than 32 bits count, whatever the lengths. A multiprocessor
+ * that has whole rows reads 40 bytes a ns at most while others read too; of rows that clusters share it was 45.
+ * element: bytes of one of the cache. */
 inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element) {
   constexpr double of_one = 40.0;
-  const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
+  const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
+  const int64_t most_blocks = (a.capacity + stream_keys - 1) / stream_keys;
   if (blocks < stream_pace::few * shape.splits * shape.warps) return {0.0f, 0.0f};
   if (a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
-  if (a.N * a.H_kv * blocks > INT32_MAX) return {0.0f, 0.0f};
+  if (a.N * a.H_kv * most_blocks > INT32_MAX) return {0.0f, 0.0f};
   const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
   const double round = shape.splits > 1 ? 0.0 : static_cast<double>(shape.places * shape.warps) * bytes / of_one;
   return {static_cast<float>(bytes / stream_rate), static_cast<float>(round)};
@@ -160,7 +168,8 @@ inline launch_options stream_options(const stream_shape &shape, int64_t shared) 
   return options;
 }
 
-/* How much of what the multiprocessors could read meanwhile is read, where the tables are full: 1 if they end together.
+/* How much of what the multiprocessors could read meanwhile is read, where rows are as long as planned: 1 if they end
+ * together.
  */
 inline double stream_fill(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
@@ -170,9 +179,9 @@ inline double stream_fill(const attention_params &a, int32_t most) {
   return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
-/* Do warps of one split keep a pace, where the tables are full? */
+/* Do warps of one split keep a pace, where rows have the keys that they are planned for? */
 inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
-  const int64_t blocks = (a.capacity + stream_keys - 1) / stream_keys;
+  const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
   const double all = stream_speed_of(a, shape, element).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
   return shape.splits == 1 && all > stream_pace::small;
 }
@@ -190,7 +199,7 @@ inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t 
   constexpr double rate = 4.3e12, costs = 1.45e-6, costs_pace = 3.1e-6; /* bytes/s; s */
   const stream_shape shape = stream_shape_of(a, most);
   const double fill = stream_fill(a, most);
-  const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(a.capacity);
+  const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(stream_planned(a));
   const bool paced = stream_keeps_pace(a, shape, element);
   if (fill >= stream_enough(shape, paced)) return false;
   return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
@@ -239,7 +248,6 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
   if (a.G != 1 && a.G != 2 && a.G != 4 && a.G != 8)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed 1, 2, 4, 8", a.G);
-  if (is_contiguous(a)) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_table: found none, allowed a table");
   if (a.cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << a.cache.block_shift);
@@ -280,8 +288,8 @@ inline assay_status expect_filled(const attention_params &a, int32_t most, int64
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                     "N: found %" PRId64
                     " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
-                    "%.0f %% with tables of %" PRId64 " keys: stream_k shares them out",
-                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), a.capacity);
+                    "%.0f %% with %" PRId64 " keys a row: stream_k shares them out",
+                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a));
 }
 
 /* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */

@@ -55,7 +55,9 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
     stream_kept<heads> kept;
     stream_scores<T>(k, q, lane, kept);
     weigher.keep(kept, stream_keys * n);
-    if (n + step < run.end) stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), &k);
+    if (n + step < run.end)
+      stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), stream_left(run, n + step), lane,
+                       &k);
     const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
     if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
     const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
@@ -77,7 +79,7 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
                                             Weigher &weigher, float (&sum)[D / 16][4]) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
-  stream_fragment<KV, D, heads> k, edge = {};
+  stream_fragment<KV, D, heads> k = {}, edge = {};
   if (run.begin >= run.end) return;
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
   const bool inside = Weigher::halo > 0 && begin > run.origin;
@@ -88,7 +90,7 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
   if constexpr (Weigher::halo > 0)
     stream_load_last_keys<Weigher::halo>(cache, stream_key_at(cache, left, begin - 1, slots, k_lane), lane, inside,
                                          &edge);
-  stream_load_keys(cache, stream_key_at(cache, block, begin, slots, k_lane), &k);
+  stream_load_keys(cache, stream_key_at(cache, block, begin, slots, k_lane), stream_left(run, begin), lane, &k);
   if constexpr (Weigher::halo > 0) {
     if (inside) {
       stream_kept<heads> last;
@@ -107,13 +109,15 @@ __device__ __forceinline__ uint32_t stream_visible(const stream_run &run, int32_
   return __ballot_sync(all_lanes, key >= run.first && key <= run.last);
 }
 
-/* Loads K of a run's first block, which the table puts into `block`; if there is one. */
+/* Loads K of a run's first block, which the table puts into `block`; if there is one. k: numbers, of whatever. */
 template <class KV, int D, int heads>
 __device__ __forceinline__ void stream_first_keys(const paged_cache &cache, const stream_run &run, int64_t block,
                                                   stream_fragment<KV, D, heads> &k) {
   if (run.begin >= run.end) return;
-  const int64_t lane_at = stream_key_lane<KV, D, heads>(cache, run, static_cast<int32_t>(threadIdx.x % 32));
-  stream_load_keys(cache, stream_key_at(cache, block, run.begin, (1 << cache.block_shift) - 1, lane_at), &k);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), slots = (1 << cache.block_shift) - 1;
+  const int64_t lane_at = stream_key_lane<KV, D, heads>(cache, run, lane);
+  stream_load_keys(cache, stream_key_at(cache, block, run.begin, slots, lane_at), stream_left(run, run.begin), lane,
+                   &k);
 }
 
 /* And V, of the keys that the row sees. */
@@ -151,7 +155,8 @@ stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 
     stream_scores<T>(k, q, lane, kept);
     weigher.keep(kept, stream_keys * n);
     if (n + step < run.end)
-      stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), &k);
+      stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), stream_left(run, n + step), lane,
+                       &k);
     else
       follow();
     const int32_t after = stream_block_of(cache, run, n + 2 * step, run.begin);
