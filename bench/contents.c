@@ -102,7 +102,7 @@ static bool make_content(bench_contents *c, const assay_case *one, int32_t numbe
     return false;
   }
   made->t = (trial){.one = &made->one, .device = c->device};
-  made->t.multiprocessors = device_multiprocessors(c->device);
+  made->t.facts = device_facts_of(c->device);
   const draw choice = {.dead = other_dead(one->dead), .poison = POISON};
   if (!trial_shape(&made->t, &said) || !trial_contents(&made->t, &said)) {
     judge_verdict(result, said.verdict, said.check, "content %d: %s", number, said.message);

@@ -111,7 +111,8 @@ bool sets_launch(bench_sets *s, int32_t set, void *stream, case_result *result) 
   assay_env env = {.stream = stream,
                    .workspace = s->memory[set] + s->workspace,
                    .workspace_bytes = t->workspace_bytes,
-                   .multiprocessors = t->multiprocessors};
+                   .multiprocessors = t->facts.multiprocessors,
+                   .memory_rate = t->facts.memory_rate};
   const bool fine = good(s->variant->launch(&call, &env, &error), "launch", false, &error, result);
   env.path[sizeof env.path - 1] = '\0';
   if (fine) (void)snprintf(s->path, sizeof s->path, "%s", env.path);

@@ -588,7 +588,7 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
   assay_error error = {""};
   *result = (case_result){.verdict = VERDICT_PASS};
   image_memory(device);
-  t.multiprocessors = device_multiprocessors(device);
+  t.facts = device_facts_of(device);
   if (!trial_shape(&t, result)) goto done;
   if (one->section == SECTION_REFUSE) {
     if (image_fill(&t.first, NULL, &error) != ASSAY_OK)

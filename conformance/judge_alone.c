@@ -144,7 +144,7 @@ bool alone_check(const trial *t, const outputs *plain, case_result *result) {
   case_result unused = {.verdict = VERDICT_PASS};
   outputs got = {{NULL}}, mixed = {{NULL}};
   if (!choose_part(t, &p)) return true;
-  trial small = {.one = &p.one, .variant = t->variant, .device = t->device, .multiprocessors = t->multiprocessors};
+  trial small = {.one = &p.one, .variant = t->variant, .device = t->device, .facts = t->facts};
   bool good = true;
   if (prepare(t, &small, &p, &unused)) {
     good = outputs_make(&small, &got) && outputs_make(t, &mixed);

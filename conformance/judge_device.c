@@ -25,15 +25,15 @@ double judge_now_ms(void) {
 }
 
 /* Asked once: on cuda it takes longer than a small case. */
-int32_t device_multiprocessors(const assay_device *device) {
+device_facts device_facts_of(const assay_device *device) {
   static _Thread_local const assay_device *asked;
-  static _Thread_local int32_t count = 1;
+  static _Thread_local device_facts facts = {.multiprocessors = 1};
   assay_device_info info = {.multiprocessors = 1};
   if (asked != device && device->info(&info, NULL) == ASSAY_OK) {
     asked = device;
-    count = info.multiprocessors;
+    facts = (device_facts){info.multiprocessors, info.memory_rate};
   }
-  return count;
+  return facts;
 }
 
 void judge_verdict(case_result *result, verdict v, const char *check, const char *format, ...) {
@@ -143,7 +143,8 @@ bool device_place(const trial *t, const image *img, int32_t number, device_call 
   made->env = (assay_env){.stream = t->device->stream(),
                           .workspace = held[number].memory + workspace_offset(img),
                           .workspace_bytes = t->workspace_bytes,
-                          .multiprocessors = t->multiprocessors};
+                          .multiprocessors = t->facts.multiprocessors,
+                          .memory_rate = t->facts.memory_rate};
   return true;
 }
 

@@ -91,7 +91,7 @@ bool in_place_check(const trial *t, const outputs *plain, case_result *result) {
   if (!judge_has_law(t, "in_place") || !t->variant->contract.run_to_run) return true;
   for (int32_t i = 0; i < op->arg_count; ++i)
     if (apart_of(op, i) >= 0) one.present ^= UINT32_C(1) << apart_of(op, i);
-  trial other = {.one = &one, .variant = t->variant, .device = t->device, .multiprocessors = t->multiprocessors};
+  trial other = {.one = &one, .variant = t->variant, .device = t->device, .facts = t->facts};
   if (one.present != t->one->present && ready(&other, &unused)) {
     good = outputs_make(&other, &got);
     if (!good) judge_verdict(result, VERDICT_FAIL, "launch", "judge: out of memory");

@@ -188,7 +188,8 @@ static bool place_all(const trial *t, bool behind, device_call *on, case_result 
   on->env = (assay_env){.stream = t->device->stream(),
                         .workspace = kept.part[WORKSPACE].at,
                         .workspace_bytes = t->workspace_bytes,
-                        .multiprocessors = t->multiprocessors};
+                        .multiprocessors = t->facts.multiprocessors,
+                        .memory_rate = t->facts.memory_rate};
   return true;
 }
 

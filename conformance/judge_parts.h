@@ -27,6 +27,11 @@ typedef struct trial_output {
 } trial_output;
 
 /* A case, a variant, what the reference says. */
+/* What a launcher is told of the device. */
+typedef struct device_facts {
+  int32_t multiprocessors, memory_rate;
+} device_facts;
+
 typedef struct trial {
   const assay_case *one;
   const assay_variant *variant;
@@ -35,7 +40,7 @@ typedef struct trial {
   int32_t count;
   trial_output output[ASSAY_MAX_OUTPUTS];
   int64_t workspace_bytes;
-  int32_t multiprocessors;
+  device_facts facts;
   outputs initial;    /* what in-out arguments hold before the call */
   assay_rows rows;    /* judged ones */
   int64_t *row_index; /* owned; NULL: all */
@@ -59,7 +64,7 @@ typedef struct device_call {
 } device_call;
 
 double judge_now_ms(void);
-int32_t device_multiprocessors(const assay_device *device);
+device_facts device_facts_of(const assay_device *device);
 void judge_verdict(case_result *result, verdict v, const char *check, const char *format, ...)
 #if defined(__GNUC__)
     __attribute__((format(printf, 4, 5)))

@@ -116,7 +116,7 @@ done:
 /* ---- a busy device ----------------------------------------------------------------------------------- */
 
 bool busy_check(const trial *t, const outputs *plain, case_result *result) {
-  const int32_t blocks = t->multiprocessors > 1 ? t->multiprocessors / 2 : 1;
+  const int32_t blocks = t->facts.multiprocessors > 1 ? t->facts.multiprocessors / 2 : 1;
   assay_error error = {""};
   outputs got;
   bool good = outputs_make(t, &got) || out_of_memory(result);

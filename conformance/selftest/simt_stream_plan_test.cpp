@@ -76,9 +76,10 @@ Test(simt_stream_plan, contiguous_keys) {
   cr_expect_not(stream_leaves_idle(packed(64, 64 * 2048), 12, 2));
   const attention_params many = packed(64, 64 * 2048), most = packed(64, INT64_C(1) << contiguous_shift);
   const stream_shape of_many = stream_shape_of(many, 12);
-  cr_expect_eq(stream_speed_of(many, of_many, 2).block_ns, stream_speed_of(rows_of(64, 2048), of_many, 2).block_ns);
-  cr_expect_gt(stream_speed_of(many, of_many, 2).block_ns, 0.0f);
-  cr_expect_eq(stream_speed_of(most, of_many, 2).block_ns, 0.0f, "each length may be as long as all rows");
+  cr_expect_eq(stream_speed_of(many, of_many, 2, 0).block_ns,
+               stream_speed_of(rows_of(64, 2048), of_many, 2, 0).block_ns);
+  cr_expect_gt(stream_speed_of(many, of_many, 2, 0).block_ns, 0.0f);
+  cr_expect_eq(stream_speed_of(most, of_many, 2, 0).block_ns, 0.0f, "each length may be as long as all rows");
 }
 
 Test(simt_stream_plan, splits_that_another_launch_joins) {
@@ -155,10 +156,10 @@ Test(simt_stream_plan, enough) {
 Test(simt_stream_plan, speeds) {
   const auto speed = [](int64_t N, int64_t keys, int64_t element) {
     const attention_params a = rows_of(N, keys);
-    return stream_speed_of(a, stream_shape_of(a, 12), element);
+    return stream_speed_of(a, stream_shape_of(a, 12), element, 0);
   };
   const stream_speed whole = speed(64, 2048, 2), codes = speed(64, 2048, 1), split = speed(40, 2048, 2);
-  cr_expect_float_eq(whole.block_ns, 8192.0f / 4550.0f, 1e-5f);
+  cr_expect_float_eq(whole.block_ns, 8192.0f / 4550.2f, 1e-5f);
   cr_expect_float_eq(whole.round_ns, 12.0f * 8192.0f / 40.0f, 1e-2f);
   cr_expect_float_eq(codes.block_ns, whole.block_ns / 2.0f, 1e-5f);
   cr_expect_float_eq(speed(28, 2048, 2).round_ns, whole.round_ns, 1e-2f);
@@ -172,7 +173,7 @@ Test(simt_stream_plan, speeds) {
   cr_expect_float_eq(speed(28, 97 * 16, 2).round_ns, 11.0f * 8192.0f / 40.0f, 1e-2f); /* eleven warps */
   attention_params half = rows_of(64, 2048);
   half.D = 64;
-  const stream_speed narrow = stream_speed_of(half, stream_shape_of(half, 12), 2);
+  const stream_speed narrow = stream_speed_of(half, stream_shape_of(half, 12), 2, 0);
   cr_expect_float_eq(narrow.block_ns, whole.block_ns / 2.0f, 1e-5f);
   cr_expect_float_eq(narrow.round_ns, whole.round_ns / 2.0f, 1e-2f);
   cr_expect_gt(speed(64, 768, 2).block_ns, 0.0f, "eight rounds of six warps");
@@ -182,6 +183,22 @@ Test(simt_stream_plan, speeds) {
   const int64_t most = INT32_MAX / (64 * rows_of(64, 16).H_kv); /* blocks a row that 32 bits count */
   cr_expect_gt(speed(64, 16 * most, 2).block_ns, 0.0f);
   cr_expect_eq(speed(64, 16 * most + 1, 2).block_ns, 0.0f);
+}
+
+/* The pace is that of the memory; a multiprocessor reads as fast beside a slower one. */
+Test(simt_stream_plan, speeds_of_memories) {
+  const attention_params a = rows_of(64, 2048);
+  const stream_shape shape = stream_shape_of(a, 12);
+  const stream_speed h200 = stream_speed_of(a, shape, 2, 4917), h100 = stream_speed_of(a, shape, 2, 3352);
+  cr_expect_float_eq(h200.block_ns, 8192.0f / 4550.2f, 1e-5f);
+  cr_expect_float_eq(h100.block_ns, 8192.0f / 3101.9f, 1e-4f);
+  cr_expect_eq(h100.round_ns, h200.round_ns);
+  cr_expect_eq(stream_speed_of(a, shape, 2, 0).block_ns, h200.block_ns);
+  /* 2^31 blocks at 2.64 ns are more than 2^32 ns, and less at 1.80. */
+  const attention_params most = rows_of(64, 16 * (INT32_MAX / (64 * a.H_kv)));
+  cr_expect_gt(stream_speed_of(most, shape, 2, 4917).block_ns, 0.0f);
+  cr_expect_eq(stream_speed_of(most, shape, 2, 3352).block_ns, 0.0f);
+  cr_expect_eq(stream_speed_of(most, shape, 2, 3352).round_ns, 0.0f);
 }
 
 Test(simt_stream_plan, who_keeps_a_pace) {

@@ -128,6 +128,11 @@ static assay_status describe(assay_device_info *info, assay_error *error) {
     (void)fclose(file);
   }
   info->multiprocessors = properties.multiProcessorCount;
+  int khz = 0, bits = 0; /* twice a cycle */
+  if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, 0) == cudaSuccess &&
+      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, 0) == cudaSuccess)
+    info->memory_rate = static_cast<int32_t>(2.0 * khz * bits / 8.0 / 1e6);
+  (void)cudaGetLastError();
   return ASSAY_OK;
 }
 

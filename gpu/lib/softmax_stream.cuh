@@ -415,7 +415,7 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
     const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, D) : 0;
     const int64_t shared = 4 * shape.warps * softmax_shared_floats<D, heads> + sent;
     softmax_params paced = p;
-    const stream_speed speed = stream_speed_of(p.a, shape, sizeof(KV));
+    const stream_speed speed = stream_speed_of(p.a, shape, sizeof(KV), env->memory_rate);
     paced.block_ns = speed.block_ns;
     paced.round_ns = speed.round_ns;
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream<T, KV, D, heads>), stream_grid(p.a, shape), 32 * shape.warps,

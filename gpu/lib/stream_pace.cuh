@@ -80,7 +80,7 @@ struct stream_pace {
       const float phase = static_cast<float>(apart * row % phases) / phases - 0.5f;
       begun += static_cast<uint32_t>(static_cast<int32_t>(each * phase));
     }
-    /* stream_plan.h asserts that the product fits. Who is 2^31 ns late or more is taken to be early. */
+    /* stream_plan.h sees to it that the product fits. Who is 2^31 ns late or more is taken to be early. */
     const uint32_t due = begun + static_cast<uint32_t>(each * static_cast<float>(done));
     while (static_cast<int32_t>(clock_ns() - due) < 0)
       __nanosleep(20);

@@ -125,30 +125,28 @@ struct stream_speed {
   float block_ns, round_ns;
 };
 
-constexpr double stream_rate = 4550.0; /* bytes a ns, of an H200; what reads more slowly holds nobody */
-constexpr int64_t stream_widest = 128; /* channels of the widest head that is streamed */
-
-/* Blocks are counted in 32 bits, and stream_pace::hold() has a launch's pace in 32 bits of ns: the longest, of so many
- * blocks of 16-bit keys and values. */
-static_assert(static_cast<double>(stream_pace::behind) * INT32_MAX *
-                      (2 * stream_keys * stream_widest * 2 / stream_rate) <
-                  4294967296.0,
-              "a pace must fit 32 bits of ns");
+constexpr double stream_share_read = 0.9254; /* of what memory could move: best on an H200 and on an H100 */
+constexpr int32_t stream_memory_rate = 4917; /* of an H200, for a memory that is not known; one that is slower than
+                                              * it is taken to be holds nobody */
 
 /* If all thread blocks are under way together, since those that come later would have the pace of the first, and rows
- * are planned for rounds enough for one, and no more blocks than 32 bits count, whatever the lengths. A multiprocessor
- * that has whole rows reads 40 bytes a ns at most while others read too; of rows that clusters share it was 45.
- * element: bytes of one of the cache. */
-inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element) {
+ * are planned for rounds enough for one, and no more blocks than 32 bits count, whatever the lengths, nor a pace longer
+ * than stream_pace::hold() has bits for. A multiprocessor that has whole rows reads 40 bytes a ns at most while others
+ * read too; of rows that clusters share it was 45. element: bytes of one of the cache. memory_rate: assay_env's. */
+inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element,
+                                    int32_t memory_rate) {
   constexpr double of_one = 40.0;
   const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
   const int64_t most_blocks = (a.capacity + stream_keys - 1) / stream_keys;
   if (blocks < stream_pace::few * shape.splits * shape.warps) return {0.0f, 0.0f};
   if (a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
   if (a.N * a.H_kv * most_blocks > INT32_MAX) return {0.0f, 0.0f};
+  const double rate = stream_share_read * (memory_rate > 0 ? memory_rate : stream_memory_rate);
   const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
+  const double most_ns = bytes / rate * static_cast<double>(a.N * a.H_kv * most_blocks);
+  if (!(static_cast<double>(stream_pace::behind) * most_ns < 4294967296.0)) return {0.0f, 0.0f};
   const double round = shape.splits > 1 ? 0.0 : static_cast<double>(shape.places * shape.warps) * bytes / of_one;
-  return {static_cast<float>(bytes / stream_rate), static_cast<float>(round)};
+  return {static_cast<float>(bytes / rate), static_cast<float>(round)};
 }
 
 inline launch_extent stream_grid(const attention_params &a, const stream_shape &shape) {
@@ -179,10 +177,11 @@ inline double stream_fill(const attention_params &a, int32_t most) {
   return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
-/* Do warps of one split keep a pace, where rows have the keys that they are planned for? */
+/* Do warps of one split keep a pace on an H200, where rows have the keys that they are planned for? */
 inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
   const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
-  const double all = stream_speed_of(a, shape, element).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
+  const double all =
+      stream_speed_of(a, shape, element, stream_memory_rate).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
   return shape.splits == 1 && all > stream_pace::small;
 }
 

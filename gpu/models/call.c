@@ -134,8 +134,11 @@ static assay_status launch(pass *m, const assay_variant *variant, const assay_ca
     ++m->left_out.calls;
     return ASSAY_OK;
   }
-  assay_env env = {
-      .stream = m->stream, .workspace = m->workspace, .workspace_bytes = bytes, .multiprocessors = m->multiprocessors};
+  assay_env env = {.stream = m->stream,
+                   .workspace = m->workspace,
+                   .workspace_bytes = bytes,
+                   .multiprocessors = m->multiprocessors,
+                   .memory_rate = m->memory_rate};
   assay_model_path told = {.op = call->op->name,
                            .variant = variant->name,
                            .path = env.path,

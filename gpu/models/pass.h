@@ -96,7 +96,7 @@ typedef struct pass {
   assay_model_config config;
   assay_model_limits limits;
   const assay_device *device;
-  int32_t multiprocessors;
+  int32_t multiprocessors, memory_rate;
   model_step step; /* rows, positions and slots of this step, in host memory */
 
   /* Device memory, one allocation. Tensors of a step have its sizes; their data stay where they are. */

@@ -202,6 +202,7 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   m->limits = *limits;
   m->device = found;
   m->multiprocessors = info.multiprocessors;
+  m->memory_rate = info.memory_rate;
   m->layer = -1;
   m->stage = "";
   m->stream = found->stream();

@@ -17,6 +17,7 @@ extern "C" {
 typedef struct assay_device_info {
   char name[128], driver[64], toolkit[64]; /* "NVIDIA H200", "580.159.04", "13.0"; simt: the CPU model, "", "" */
   int32_t multiprocessors;
+  int32_t memory_rate; /* bytes a ns that its memory could move, by its clock and width; 0: not known */
 } assay_device_info;
 
 /* So many pieces of memory are compared at once, at most. */

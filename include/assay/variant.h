@@ -15,6 +15,8 @@ typedef struct assay_env {
   int64_t workspace_bytes; /* at least what workspace() asked for */
   int32_t multiprocessors; /* static fact of the device */
   char path[96];           /* out: which branch, tile, split count was taken */
+  int32_t memory_rate; /* static fact of the device: bytes a ns that its memory could move; 0: not known. For when to do
+                        * something, never for what: results do not depend on it */
 } assay_env;
 
 typedef struct assay_variant {
