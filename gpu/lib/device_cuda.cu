@@ -129,10 +129,10 @@ static assay_status describe(assay_device_info *info, assay_error *error) {
   }
   info->multiprocessors = properties.multiProcessorCount;
   int khz = 0, bits = 0; /* twice a cycle */
-  if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, 0) == cudaSuccess &&
-      cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, 0) == cudaSuccess)
-    info->memory_rate = static_cast<int32_t>(2.0 * khz * bits / 8.0 / 1e6);
+  const bool known = cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, 0) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, 0) == cudaSuccess;
   (void)cudaGetLastError();
+  info->memory_rate = known ? static_cast<int32_t>(2.0 * khz * bits / 8.0 / 1e6) : 0;
   return ASSAY_OK;
 }
 
