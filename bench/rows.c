@@ -31,6 +31,7 @@ void rows_head(FILE *to, const bench_head *head) {
   text(to, "driver", head->info->driver);
   text(to, "toolkit", head->info->toolkit);
   integer(to, "multiprocessors", head->info->multiprocessors);
+  integer(to, "memory_rate", head->info->memory_rate);
   text(to, "commit", head->commit);
   (void)fprintf(to, ",\"seed\":%llu", (unsigned long long)head->seed);
   number(to, "target", head->options->target);

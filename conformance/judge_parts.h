@@ -26,12 +26,12 @@ typedef struct trial_output {
   bool inout; /* it held something before the call */
 } trial_output;
 
-/* A case, a variant, what the reference says. */
 /* What a launcher is told of the device. */
 typedef struct device_facts {
   int32_t multiprocessors, memory_rate;
 } device_facts;
 
+/* A case, a variant, what the reference says. */
 typedef struct trial {
   const assay_case *one;
   const assay_variant *variant;

@@ -159,7 +159,7 @@ Test(simt_stream_plan, speeds) {
     return stream_speed_of(a, stream_shape_of(a, 12), element, 0);
   };
   const stream_speed whole = speed(64, 2048, 2), codes = speed(64, 2048, 1), split = speed(40, 2048, 2);
-  cr_expect_float_eq(whole.block_ns, 8192.0f / 4550.2f, 1e-5f);
+  cr_expect_float_eq(whole.block_ns, 8192.0f / 4550.0f, 1e-5f);
   cr_expect_float_eq(whole.round_ns, 12.0f * 8192.0f / 40.0f, 1e-2f);
   cr_expect_float_eq(codes.block_ns, whole.block_ns / 2.0f, 1e-5f);
   cr_expect_float_eq(speed(28, 2048, 2).round_ns, whole.round_ns, 1e-2f);
@@ -190,10 +190,12 @@ Test(simt_stream_plan, speeds_of_memories) {
   const attention_params a = rows_of(64, 2048);
   const stream_shape shape = stream_shape_of(a, 12);
   const stream_speed h200 = stream_speed_of(a, shape, 2, 4917), h100 = stream_speed_of(a, shape, 2, 3352);
-  cr_expect_float_eq(h200.block_ns, 8192.0f / 4550.2f, 1e-5f);
+  cr_expect_float_eq(h200.block_ns, 8192.0f / 4550.0f, 1e-5f);
   cr_expect_float_eq(h100.block_ns, 8192.0f / 3101.9f, 1e-4f);
   cr_expect_eq(h100.round_ns, h200.round_ns);
-  cr_expect_eq(stream_speed_of(a, shape, 2, 0).block_ns, h200.block_ns);
+  for (const int32_t rate : {0, 3900, 4097, 6556})
+    cr_expect_eq(stream_speed_of(a, shape, 2, rate).block_ns, h200.block_ns);
+  cr_expect_float_eq(stream_speed_of(a, shape, 2, 3899).block_ns, 8192.0f / 3608.1f, 1e-4f);
   /* 2^31 blocks at 2.64 ns are more than 2^32 ns, and less at 1.80. */
   const attention_params most = rows_of(64, 16 * (INT32_MAX / (64 * a.H_kv)));
   cr_expect_gt(stream_speed_of(most, shape, 2, 4917).block_ns, 0.0f);

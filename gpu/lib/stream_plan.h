@@ -42,8 +42,8 @@ inline bool stream_merges(const stream_shape &shape) {
 
 /* As many warps as it takes, where rows have the keys that they are planned for, to have no run longer than with
  * `most`: runs of `splits` blocks that are all as long end together. */
-inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most) {
-  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys, runs = splits * most;
+inline int32_t stream_even_warps(int64_t keys, int64_t splits, int32_t most) {
+  const int64_t blocks = (keys + stream_keys - 1) / stream_keys, runs = splits * most;
   const int64_t each = (blocks + runs - 1) / runs;
   if (each == 0) return most;
   return static_cast<int32_t>((blocks + each * splits - 1) / (each * splits));
@@ -52,10 +52,10 @@ inline int32_t stream_even_warps(int64_t capacity, int64_t splits, int32_t most)
 /* Warps that share a row, or a split of it, in a thread block of at most `most`. Runs that are all as long are of use
  * where there are many rounds; lengths that are a little below what the tables hold would need one round more, which
  * counts where there are few. */
-inline int32_t stream_warps(int64_t capacity, int64_t splits, int32_t most) {
+inline int32_t stream_warps(int64_t keys, int64_t splits, int32_t most) {
   constexpr int64_t many = 5;
-  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys, each = (blocks + splits - 1) / splits;
-  if (blocks > (many - 1) * splits * most || each == 0) return stream_even_warps(capacity, splits, most);
+  const int64_t blocks = (keys + stream_keys - 1) / stream_keys, each = (blocks + splits - 1) / splits;
+  if (blocks > (many - 1) * splits * most || each == 0) return stream_even_warps(keys, splits, most);
   return static_cast<int32_t>(each < most ? each : most);
 }
 
@@ -82,9 +82,9 @@ inline bool stream_clusters_fit(int64_t segments, int64_t splits, int64_t places
 /* A thread block a (row, kv head), or splits that a cluster joins if that takes fewer rounds of blocks of 16 keys. To
  * be joined in a cluster takes as long as 0.3 of a round. For as many segments as are under way together, two a
  * multiprocessor. */
-inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t most) {
+inline stream_shape stream_together(int64_t segments, int64_t keys, int32_t most) {
   constexpr double joining = 0.3;
-  const int64_t blocks = (capacity + stream_keys - 1) / stream_keys;
+  const int64_t blocks = (keys + stream_keys - 1) / stream_keys;
   const auto rounds = [&](int32_t warps) {
     return warps < blocks ? static_cast<double>(blocks) / static_cast<double>(warps) : 1.0;
   };
@@ -99,14 +99,13 @@ inline stream_shape stream_together(int64_t segments, int64_t capacity, int32_t 
       least = takes;
       best = {warps, splits, splits, places};
     }
-  best.warps = stream_warps(capacity, best.splits, best.warps);
+  best.warps = stream_warps(keys, best.splits, best.warps);
   return best;
 }
 
 /* At most `most` warps a multiprocessor: 12, or 8. Few segments are split so that each multiprocessor has one, and a
  * split a block of 16 keys for every warp where rows are as long as planned; more than two splits are joined by another
- * launch.
- */
+ * launch. */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors, planned = stream_planned(a);
   if (segments > 2 * mp) {
@@ -125,14 +124,19 @@ struct stream_speed {
   float block_ns, round_ns;
 };
 
-constexpr double stream_share_read = 0.9254; /* of what memory could move: best on an H200 and on an H100 */
-constexpr int32_t stream_memory_rate = 4917; /* of an H200, for a memory that is not known; one that is slower than
-                                              * it is taken to be holds nobody */
+/* Bytes a ns that are read at most: measured on an H200, whose memory could move 4,917, and taken where it is not
+ * known; slower memory holds nobody then. Measured on an H100, which could move 3,352: the same share of that. What
+ * lies between is taken to be an H200's. memory_rate: assay_env's. */
+inline double stream_rate(int32_t memory_rate) {
+  constexpr double of_h200 = 4550.0, share = 0.9254;
+  constexpr int32_t slower = 3900;
+  return memory_rate > 0 && memory_rate < slower ? share * memory_rate : of_h200;
+}
 
 /* If all thread blocks are under way together, since those that come later would have the pace of the first, and rows
  * are planned for rounds enough for one, and no more blocks than 32 bits count, whatever the lengths, nor a pace longer
  * than stream_pace::hold() has bits for. A multiprocessor that has whole rows reads 40 bytes a ns at most while others
- * read too; of rows that clusters share it was 45. element: bytes of one of the cache. memory_rate: assay_env's. */
+ * read too; of rows that clusters share it was 45. element: bytes of one of the cache. */
 inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element,
                                     int32_t memory_rate) {
   constexpr double of_one = 40.0;
@@ -141,7 +145,7 @@ inline stream_speed stream_speed_of(const attention_params &a, const stream_shap
   if (blocks < stream_pace::few * shape.splits * shape.warps) return {0.0f, 0.0f};
   if (a.N * a.H_kv * shape.splits > shape.places * stream_multiprocessors) return {0.0f, 0.0f};
   if (a.N * a.H_kv * most_blocks > INT32_MAX) return {0.0f, 0.0f};
-  const double rate = stream_share_read * (memory_rate > 0 ? memory_rate : stream_memory_rate);
+  const double rate = stream_rate(memory_rate);
   const double bytes = static_cast<double>(2 * stream_keys * a.D * element);
   const double most_ns = bytes / rate * static_cast<double>(a.N * a.H_kv * most_blocks);
   if (!(static_cast<double>(stream_pace::behind) * most_ns < 4294967296.0)) return {0.0f, 0.0f};
@@ -167,8 +171,7 @@ inline launch_options stream_options(const stream_shape &shape, int64_t shared) 
 }
 
 /* How much of what the multiprocessors could read meanwhile is read, where rows are as long as planned: 1 if they end
- * together.
- */
+ * together. */
 inline double stream_fill(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
   if (segments == 0) return 1.0;
@@ -180,8 +183,7 @@ inline double stream_fill(const attention_params &a, int32_t most) {
 /* Do warps of one split keep a pace on an H200, where rows have the keys that they are planned for? */
 inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
   const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
-  const double all =
-      stream_speed_of(a, shape, element, stream_memory_rate).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
+  const double all = stream_speed_of(a, shape, element, 0).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
   return shape.splits == 1 && all > stream_pace::small;
 }
 
