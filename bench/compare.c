@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is left open may be so wide where the answer is SAME. */
+#include "conformance/text/text.h"
+
+/* The widest interval with which the answer is still SAME. */
 static const double WIDE = 0.05, NOISE_MAX = 0.04;
-/* One program on an H200, process after process, in two calls: of 100 cold figures 95 differed by 0.4 and 0.9 % at most
- * (187 and 57 rows), of 100 warm ones by 1.7 and 1.8 % (112 and 28), where the halves of a row lay 0.9 % apart. */
+/* Measured with one program on an H200, process after process, in two calls. 95 of 100 cold figures differed by at most
+ * 0.4 and 0.9 % (187 and 57 rows). 95 of 100 warm figures differed by at most 1.7 and 1.8 % (112 and 28 rows), and
+ * there the halves of a row lay 0.9 % apart. */
 static const double NOISE_MIN[BENCH_MODES] = {[BENCH_COLD] = 0.01, [BENCH_WARM] = 0.02, [BENCH_HOST] = 0.01};
 /* On two days, perhaps two cards, kernels that had not changed differed by up to 2.7 % on an H200. */
 static const double NOISE_OF_CARDS = 0.03;
@@ -135,14 +138,14 @@ void bench_compare_print(const bench_comparison *c, FILE *to) {
     if (p->ratio > 0)
       (void)fprintf(to, "%-9s %7.3f [%6.3f, %6.3f] %10.3f %10.3f %+8.3f %-4s  %s %s: %s\n",
                     bench_verdict_name(p->verdict), p->ratio, p->low, p->high, p->a->median, p->b->median, p->launch,
-                    row->mode, row->op, row->variant, row->descriptor);
+                    text_shown(row->mode), text_shown(row->op), text_shown(row->variant), text_shown(row->descriptor));
     else
       (void)fprintf(to, "%-9s %s: %s %s: %s\n", p->broken ? "BROKEN" : "-",
                     p->broken      ? "had a figure, fails now"
                     : p->a == NULL ? "only in B"
                     : p->b == NULL ? "only in A"
                                    : "no figure in one of them",
-                    row->op, row->variant, row->descriptor);
+                    text_shown(row->op), text_shown(row->variant), text_shown(row->descriptor));
   }
   (void)fprintf(to, "%lld rows in both: %lld SAME, %lld FASTER, %lld SLOWER, %lld AMBIGUOUS; %lld broken; noise",
                 (long long)c->joined, (long long)c->count[BENCH_SAME], (long long)c->count[BENCH_FASTER],

@@ -25,10 +25,10 @@ const char *bench_verdict_name(bench_verdict v);
  * SLOWER. Else AMBIGUOUS. */
 bench_verdict bench_decide(double ratio, double low, double high, double noise);
 /* A difference that empty launches show too is none of the kernel's: it is taken off before bench_decide.
- * noise, for each mode: what the same binary showed against itself. In a run: the 95th percentile over the mode's rows
- * of both files of how far the two halves of a row's samples lay apart, at most 4 %. From process to process: at least
- * 1 %, warm 2 %; any at least 3 % with BENCH_CARDS: a file that may be of another card of the same name. Refuses runs
- * of different devices. */
+ * noise, for each mode: what the same binary showed against itself. In a run: the distance
+ * between the halves of a row's samples, its 95th percentile over the mode's rows of both files, at most 4 %. From
+ * process to process: at least 1 %, warm 2 %; any at least 3 % with BENCH_CARDS: a file that may be of another card of
+ * the same name. Refuses runs of different devices. */
 typedef enum bench_against { BENCH_ONE_CARD, BENCH_CARDS } bench_against;
 assay_status bench_compare(const bench_rows_list *a, const bench_rows_list *b, bench_against against,
                            bench_comparison *made, assay_error *error);

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/generate_logical.h"
+#include "core/contract.h"
+#include "conformance/generate/generate.h"
 
-enum { ALIGNMENT = 256, POISON = 0x16, STREAM_CONTENT = 0x6741, SEEDS_TRIED = 400, ROOM = 4 << 20, CHUNK = 1 << 20 };
+enum { POISON = 0x16, SEEDS_TRIED = 400, ROOM = 4 << 20, CHUNK = 1 << 20 };
 
 static _Thread_local bench_contents kept;
 
@@ -69,7 +70,8 @@ static bool same_layout(const image *a, const image *b) {
   return same;
 }
 
-/* A seed draws strides that nobody may look at, and sizes of the pool as well: another one with the same of these. */
+/* Finds another seed with the same strides and pool sizes. A seed draws these as well, and no result may depend on
+ * them. */
 static bool find_seed(const bench_contents *c, assay_case *one, uint64_t stream) {
   const draw choice = {.dead = one->dead, .poison = POISON};
   const uint64_t seed = one->seed;
@@ -94,25 +96,25 @@ static bool make_content(bench_contents *c, const assay_case *one, int32_t numbe
   assay_error error = {""};
   case_result said = {.verdict = VERDICT_PASS};
   if (case_copy(one, &made->one, &error) != ASSAY_OK) {
-    judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+    verdict_set(result, VERDICT_FAIL, "launch", "%s", error.text);
     return false;
   }
   if (number > 0 && !find_seed(c, &made->one, STREAM_CONTENT + (uint64_t)number)) {
-    judge_verdict(result, VERDICT_UNSUPPORTED, "bench", "no other seed gives tensors of the same layout");
+    verdict_set(result, VERDICT_UNSUPPORTED, "bench", "no other seed gives tensors of the same layout");
     return false;
   }
   made->t = (trial){.one = &made->one, .device = c->device};
   made->t.facts = device_facts_of(c->device);
   const draw choice = {.dead = other_dead(one->dead), .poison = POISON};
   if (!trial_shape(&made->t, &said) || !trial_contents(&made->t, &said)) {
-    judge_verdict(result, said.verdict, said.check, "content %d: %s", number, said.message);
+    verdict_set(result, said.verdict, said.check, "content %d: %s", number, said.message);
     return false;
   }
   assay_status status = image_vary(&made->t.first, &choice, NULL, &made->img, &error);
   if (status == ASSAY_OK && !same_layout(&c->content[0].t.first, &made->img))
     status = assay_fail(&error, ASSAY_ERR_INTERNAL, "bench: two draws of a case differ in layout");
   if (status == ASSAY_OK) return true;
-  judge_verdict(result, VERDICT_FAIL, "launch", "%s", error.text);
+  verdict_set(result, VERDICT_FAIL, "launch", "%s", error.text);
   return false;
 }
 
@@ -143,7 +145,7 @@ static bool put_on_device(bench_contents *c, int64_t workspace, case_result *res
   assay_error error = {""};
   if (c->bytes >= arena + 2 * GUARD_BYTES + workspace) return true;
   drop_device(c, false);
-  c->bytes = (arena + 2 * GUARD_BYTES + workspace + ROOM) / ALIGNMENT * ALIGNMENT;
+  c->bytes = (arena + 2 * GUARD_BYTES + workspace + ROOM) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT;
   c->host = malloc((size_t)c->bytes);
   assay_status status = c->host != NULL ? ASSAY_OK : assay_fail(&error, ASSAY_ERR_MEMORY, "bench: out of memory");
   for (int32_t i = 0; i < BENCH_CONTENTS && status == ASSAY_OK; ++i) {
@@ -184,7 +186,7 @@ static bool describe(const assay_case *one, char *text) {
 static bool make(const assay_case *one, const assay_device *device, const char *of, case_result *result) {
   static const assay_device heap = {.name = "heap"};
   contents_release(false);
-  image_memory(&heap); /* what is uploaded once is not worth memory that the device copies from as it lies */
+  image_memory(&heap); /* a single upload does not pay for pinned memory */
   kept.device = device;
   bool fine = true;
   for (int32_t i = 0; i < BENCH_CONTENTS && fine; ++i)
@@ -200,24 +202,24 @@ static bool ask_variant(bench_contents *c, const assay_variant *variant, int64_t
   for (int32_t i = 0; i < BENCH_CONTENTS; ++i) {
     bench_content *one = &c->content[i];
     const assay_call call = image_rebase(&one->t.first, one->first, arg);
-    assay_status status = variant->supports(&call, &error);
+    assay_status status = variant_supports(variant, &call, &error);
     if (status == ASSAY_ERR_UNSUPPORTED) {
-      judge_verdict(result, VERDICT_UNSUPPORTED, "launch", "%s", error.text);
+      verdict_set(result, VERDICT_UNSUPPORTED, "launch", "%s", error.text);
       return false;
     }
-    if (status == ASSAY_OK) status = variant->workspace(&call, &one->t.workspace_bytes, &error);
+    if (status == ASSAY_OK) status = variant_workspace(variant, &call, &one->t.workspace_bytes, &error);
     if (status == ASSAY_OK && one->t.workspace_bytes < 0)
       status =
           assay_fail(&error, ASSAY_ERR_INTERNAL, "workspace: asks for %lld bytes", (long long)one->t.workspace_bytes);
     if (status != ASSAY_OK) {
-      judge_verdict(result, VERDICT_FAIL, "launch", "supports() or workspace() of a legal call: %s", error.text);
+      verdict_set(result, VERDICT_FAIL, "launch", "supports() or workspace() of a legal call: %s", error.text);
       return false;
     }
   }
   *workspace = c->content[0].t.workspace_bytes;
   if (*workspace == c->content[1].t.workspace_bytes) return true;
-  judge_verdict(result, VERDICT_FAIL, "launch", "workspace() gives %lld bytes, and %lld for the same shapes",
-                (long long)*workspace, (long long)c->content[1].t.workspace_bytes);
+  verdict_set(result, VERDICT_FAIL, "launch", "workspace() gives %lld bytes, and %lld for the same shapes",
+              (long long)*workspace, (long long)c->content[1].t.workspace_bytes);
   return false;
 }
 
@@ -228,7 +230,7 @@ static bool ask_reference(bench_contents *c, const assay_variant *variant, case_
     const assay_variant *before = t->variant;
     t->variant = variant;
     const assay_contract *old = before != NULL ? &before->contract : NULL;
-    if (old != NULL && memcmp(old, &variant->contract, sizeof *old) == 0) continue;
+    if (old != NULL && contract_same(old, &variant->contract)) continue;
     if (trial_again(t, result)) continue;
     t->variant = NULL;
     return false;
@@ -240,7 +242,7 @@ bench_contents *contents_for(const assay_case *one, const assay_variant *variant
                              int64_t *workspace, case_result *result) {
   static _Thread_local char of[CASE_MAX_LINE];
   if (!describe(one, of)) {
-    judge_verdict(result, VERDICT_FAIL, "launch", "bench: the case has no descriptor");
+    verdict_set(result, VERDICT_FAIL, "launch", "bench: the case has no descriptor");
     return NULL;
   }
   const bool here = kept.device == device && strcmp(kept.of, of) == 0;

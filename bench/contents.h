@@ -2,11 +2,11 @@
 #ifndef ASSAY_BENCH_CONTENTS_H
 #define ASSAY_BENCH_CONTENTS_H
 
-#include "conformance/judge_parts.h"
+#include "conformance/trial/trial.h"
 #include "sandwich.h"
 
-/* One of the contents that the sets take turns in, and two images of it on the device: `first`, as t.first, and
- * `there`, as img, with other poison and other dead bytes, which is what is timed. Both have [arena][guard][workspace]
+/* One of the contents that the sets take turns in. The device has two images of it: `first`, as t.first, and `there`,
+ * as img, with other poison and other dead bytes. The second image is timed. Both have [arena][guard][workspace]
  * [guard], the latter three poison. golden: what a launch leaves of `there`. */
 typedef struct bench_content {
   assay_case one; /* another seed; lists of its own */
@@ -17,7 +17,7 @@ typedef struct bench_content {
 
 typedef struct bench_contents {
   const assay_device *device; /* NULL: nothing is here */
-  int64_t bytes;              /* of an image on the device, with room for the workspace */
+  int64_t bytes;              /* size of an image on the device, with room for the workspace */
   bench_content content[BENCH_CONTENTS];
   unsigned char *host; /* [bytes]: what comes back */
   char of[CASE_MAX_LINE];
@@ -28,7 +28,7 @@ typedef struct bench_contents {
  */
 bench_contents *contents_for(const assay_case *one, const assay_variant *variant, const assay_device *device,
                              int64_t *workspace, case_result *result);
-/* Of the device that is gone, memory goes with it. */
+/* Memory of a lost device is lost with it. */
 void contents_release(bool device_lost);
 
 /* Memory of the device, also where it cannot copy or compare by itself; all waits. */

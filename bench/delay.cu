@@ -1,7 +1,7 @@
-/* delay.cu: a plug-in for the tests of the bench: reglu, right, in which one thread waits about DELAY: nanoseconds on
- * simt, cycles on cuda. Compiled with two delays it is one kernel before and after a regression.
+/* delay.cu: a plug-in for the tests of the bench. It is a right reglu in which one thread waits about DELAY nanoseconds
+ * on simt and DELAY cycles on cuda. Compiled with two delays it is one kernel before and after a regression.
  *
- *   nvcc -std=c++17 -gencode=arch=compute_90a,code=sm_90a -O3 -shared -Xcompiler -fPIC -DDELAY=0 \
+ *   nvcc -std=c++20 -gencode=arch=compute_90a,code=sm_90a -O3 -shared -Xcompiler -fPIC -DDELAY=0 \
  *     '-DASSAY_AS_PLUGIN="delay"' -I. -Iinclude -Igpu -o delay.so bench/delay.cu */
 #include "gpu/lib/gated.cuh"
 #ifdef ASSAY_SIMT

@@ -1,11 +1,11 @@
 /* expected.c: two sessions of the reference side by side, and their file. */
 #include "expected.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/files/bytes.h"
 #include "core/json.h"
 
 /* ---- one session ------------------------------------------------------------------------------------- */
@@ -235,17 +235,23 @@ static bool take_line(const json_value *line, int64_t number, int64_t prompt, ex
 assay_status expected_read(const char *path, const assay_model_config *config, uint64_t seed, int64_t number,
                            int64_t prompt, expected *made, bool *found, assay_error *error) {
   *found = false;
-  FILE *file = fopen(path, "r");
-  if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s", path, strerror(errno));
+  FILE *file = NULL;
+  int64_t size = 0;
+  assay_status status = file_open(path, &file, &size, error);
+  if (status != ASSAY_OK) return status;
   json_reader *reader = json_open();
   char *line = NULL;
   size_t room = 0;
-  assay_status status = reader != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "expected: out of memory");
+  if (reader == NULL) status = assay_fail(error, ASSAY_ERR_MEMORY, "expected: out of memory");
   int64_t at = 0;
-  for (ssize_t got; status == ASSAY_OK && !*found && (got = getline(&line, &room, file)) > 0;) {
+  while (status == ASSAY_OK && !*found) {
+    status = file_line(file, path, &line, &room, &size, error);
+    if (status != ASSAY_OK || size == 0) break;
     const json_value *value = NULL;
     ++at;
-    status = json_parse(reader, line, (size_t)got, &value, error);
+    assay_error why = {""};
+    status = json_parse(reader, line, (size_t)size, &value, &why);
+    if (status != ASSAY_OK) (void)assay_fail(error, status, "%s:%lld: %s", path, (long long)at, why.text);
     if (status != ASSAY_OK || !is_of(value, config, seed, number, prompt)) continue;
     if (take_line(value, number, prompt, made))
       *found = true;

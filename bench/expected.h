@@ -18,8 +18,8 @@ typedef struct expected {
   double logit[EXPECTED_STEPS][EXPECTED_BEST];
 } expected;
 
-/* Of prompt `number` (assay_model_prompt) the first length[i] ids, i = 0 .. count - 1, ascending. One prefill each in
- * both modes, so this takes as long as the longest prompt does, twice. */
+/* Computes the reference for the first length[i] ids of prompt `number` (assay_model_prompt), i = 0 .. count - 1,
+ * ascending. Each length is one prefill in both modes. This takes as long as the longest prompt does, twice. */
 assay_status expected_compute(const assay_model_config *config, const assay_model_weights *weights, uint64_t seed,
                               int64_t number, const int64_t *length, int64_t count, expected *made, assay_error *error);
 void expected_write(FILE *to, const assay_model_config *config, uint64_t seed, const expected *one);

@@ -9,8 +9,8 @@ typedef struct bench_bound {
   const char *by; /* "bytes", "fma", "mma", "gemm" */
 } bench_bound;
 
-/* The larger of bytes over the copy rate and operations over the rate of the units that the type is made for: f32 on
- * plain cores, else tensor cores, by mma.sync or a library's product, whichever was the faster. */
+/* The larger of two times: bytes over the copy rate, and operations over the rate of the units made for the type. These
+ * are plain cores for f32, else tensor cores, by mma.sync or a library's product, the faster of both. */
 bench_bound bench_limit(const assay_cost *cost, const bench_limits *limits, assay_dtype dtype);
 
 #endif

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "conformance/judge_parts.h"
+#include "conformance/trial/trial.h"
 #include "core/rng.h"
 
-enum { PROBES = 2, PROBE_PROMPT = 256, STREAM_IDS = 0x6f6e };
+enum { PROBES = 2, PROBE_PROMPT = 256 };
 
 typedef enum stage { FUTURE, WAITING, OPEN, DONE } stage;
 
@@ -118,7 +118,7 @@ static assay_status make_clients(server *s, assay_error *error) {
 /* ---- the loop ---------------------------------------------------------------------------------------- */
 
 static double now_ms(const server *s) {
-  return judge_now_ms() - s->start_ms;
+  return device_now_ms() - s->start_ms;
 }
 
 /* Tokens that have come; requests that have all of theirs are over. */
@@ -131,7 +131,7 @@ static assay_status poll_tokens(server *s, assay_error *error) {
     int64_t count = 0;
     status = assay_engine_tokens(s->engine, c->request, &ids, &count, error);
     if (status != ASSAY_OK) break;
-    const int64_t before = c->opened - c->prompt; /* of the output, from before it was preempted */
+    const int64_t before = c->opened - c->prompt; /* output tokens from before its preemption */
     for (; c->have < before + count; ++c->have) {
       c->text[c->prompt + c->have] = ids[c->have - before];
       c->at_ms[c->have] = now_ms(s);
@@ -236,7 +236,7 @@ static void pause_until(const server *s, double ms) {
 
 static assay_status serve(server *s, assay_error *error) {
   assay_status status = ASSAY_OK;
-  s->start_ms = judge_now_ms();
+  s->start_ms = device_now_ms();
   while (s->done < s->count && status == ASSAY_OK) {
     bool idle = true;
     status = open_waiting(s, error);

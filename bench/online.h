@@ -1,15 +1,15 @@
-/* online.h: a trace's requests as they arrive, served by continuous batching: chunked prefill, paged blocks, prefix
- * cache, preemption of the youngest where the pool is full. */
+/* online.h: serves a trace's requests as they arrive, by continuous batching. Prefills are chunked, blocks are paged,
+ * prefixes are cached, and the youngest request is preempted where the pool is full. */
 #ifndef ASSAY_BENCH_ONLINE_H
 #define ASSAY_BENCH_ONLINE_H
 
-#include "conformance/trace.h"
+#include "conformance/suite/suite.h"
 #include "scenario.h"
 
 typedef struct online_plan {
   const trace *from;
   double scale;                                          /* arrivals come so much faster than recorded */
-  double seconds;                                        /* of the trace, from its first request on; 0: all */
+  double seconds;                                        /* served from the trace's first request on; 0: all */
   int64_t requests;                                      /* at most; 0: all */
   int64_t part;                                          /* prompts and outputs an n-th as long */
   int64_t max_batch, max_tokens, num_blocks, max_length; /* longer requests are cut to that */

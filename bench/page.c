@@ -1,10 +1,25 @@
-/* page.c: the head, the tables, the order of it all. */
+/* page.c: the head, the tables, and the order of the sections. */
 #include "page.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "conformance/report_html_parts.h"
+#include "conformance/report/report.h"
+#include "conformance/text/text.h"
 #include "page_parts.h"
+
+/* Fifteen columns need the whole window; a heading may break, a figure may not. No label of a bar is cut: a grid makes
+ * names and figures as wide as the longest. On a phone they stand above their bar. */
+static const char page_style[] =
+    "body{max-width:1600px}td.n.p{white-space:normal}.bars{display:grid;grid-auto-flow:row dense;grid-template-columns:"
+    "max-content minmax(6rem,1fr) max-content;gap:.2rem .6rem;align-items:center;font-size:13px;max-width:1000px}"
+    ".bars div{display:contents}.bars .name{grid-column:1;text-align:right}.bars .figure{grid-column:3}"
+    ".bars .track{grid-column:2;position:relative;height:.85rem}.bars .s0 .track{color:var(--s0)}"
+    ".bars .s1 .track{color:var(--s1)}.track i{position:absolute;inset:0 auto 0 0;background:currentColor;"
+    "print-color-adjust:exact;-webkit-print-color-adjust:exact}.track b{position:absolute;top:-.2rem;bottom:-.2rem;"
+    "border-left:2px dashed var(--bad)}@media screen and (max-width:640px){.bars{grid-template-columns:1fr max-content}"
+    ".bars .name{text-align:left;overflow-wrap:anywhere}.bars .figure{grid-column:2}.bars .track{grid-column:1/-1;"
+    "margin-bottom:.4rem}}";
 
 static void number(FILE *to, int decimals, const char *unit, double value) {
   (void)fputs("<td class=\"n\">", to);
@@ -31,7 +46,7 @@ static void head(FILE *to, const page_data *d) {
   (void)fputs(", commit ", to);
   text_xml(to, run->commit);
   (void)fputs("</p><div class=\"tiles\">", to);
-  for (int32_t i = d->runs - 1; i >= 0; --i) {
+  for (int64_t i = d->runs - 1; i >= 0; --i) {
     if (!(d->run[i].copy > 0)) continue;
     tile(to, "copy", d->run[i].copy * 1e-12, "TB/s");
     tile(to, "f32 multiply-add", d->run[i].fma * 1e-12, "TFLOP/s");
@@ -50,14 +65,15 @@ static void head(FILE *to, const page_data *d) {
 }
 
 static void no_figures(FILE *to, const page_data *d) {
+  static const html_column column[] = {{"operator", 0}, {"who", 0}, {"case", 0}, {"why", 0}};
   bool any = false;
   for (int64_t i = 0; i < d->rows; ++i) {
     const page_row *r = &d->row[i];
     if (r->median > 0 || r->message[0] == '\0') continue;
-    if (!any)
-      (void)fputs("<h2 id=\"none\">Without a figure</h2><details><summary>unsupported, wrong, or failed</summary>"
-                  "<div class=\"wide\"><table><tr><th>operator</th><th>who</th><th>case</th><th>why</th></tr>",
-                  to);
+    if (!any) {
+      (void)fputs("<h2 id=\"none\">Without a figure</h2><details><summary>unsupported, wrong, or failed</summary>", to);
+      html_table(to, "none", "", column, 4);
+    }
     any = true;
     (void)fputs("<tr>", to);
     html_cell(to, NULL, r->op);
@@ -66,7 +82,9 @@ static void no_figures(FILE *to, const page_data *d) {
     html_cell(to, "msg", r->message);
     (void)fputs("</tr>", to);
   }
-  if (any) (void)fputs("</table></div></details>", to);
+  if (!any) return;
+  html_table_end(to);
+  (void)fputs("</details>", to);
 }
 
 /* ---- scenarios --------------------------------------------------------------------------------------- */
@@ -107,7 +125,10 @@ static void scenario_row(FILE *to, const page_data *d, const page_scenario *s) {
   (void)fputs("</tr>", to);
 }
 
-static void calls(FILE *to, const page_scenario *s) {
+static void calls(FILE *to, const page_scenario *s, int64_t number_of_it) {
+  static const html_column column[] = {{"operator", 0}, {"variant", 0}, {"calls", 1},
+                                       {"µs", 1},       {"share", 1},   {"in the graph µs", 1}};
+  char id[32];
   double sum = 0;
   for (int32_t i = 0; i < s->call_count; ++i)
     sum += s->call[i].us;
@@ -116,11 +137,9 @@ static void calls(FILE *to, const page_scenario *s) {
   text_xml(to, s->model);
   (void)fputc(' ', to);
   text_xml(to, s->name);
-  (void)fprintf(to,
-                ": one decode step, call by call, %.0f µs</summary><table><tr><th>operator</th><th>variant</th><th "
-                "class=\"n\">calls</th><th class=\"n\">µs</th><th class=\"n\">share</th><th class=\"n\">in the graph "
-                "µs</th></tr>",
-                sum);
+  (void)fprintf(to, ": one decode step, call by call, %.0f µs</summary>", sum);
+  (void)snprintf(id, sizeof id, "calls-%lld", (long long)number_of_it);
+  html_table(to, id, "", column, sizeof column / sizeof *column);
   for (int32_t i = 0; i < s->call_count; ++i) {
     (void)fputs("<tr>", to);
     html_cell(to, NULL, s->call[i].op);
@@ -133,41 +152,38 @@ static void calls(FILE *to, const page_scenario *s) {
     else
       (void)fputs("<td class=\"n\">–</td></tr>", to);
   }
-  (void)fputs("</table></details>", to);
+  html_table_end(to);
+  (void)fputs("</details>", to);
 }
 
 static void scenarios(FILE *to, const page_data *d) {
-  static const char *const column[] = {"scenario", "model",        "wall ms",   "runs",         "prefill ms",
-                                       "step ms",  "layer µs",     "span µs",   "tokens/s",     "calls a step",
-                                       "limit ms", "wall / limit", "live keys", "published ms", "asynct / qwen3"};
+  static const html_column column[] = {
+      {"scenario", 0}, {"model", 0},        {"wall ms", 1},   {"runs", 1},         {"prefill ms", 1},
+      {"step ms", 1},  {"layer µs", 1},     {"span µs", 1},   {"tokens/s", 1},     {"calls per step", 1},
+      {"limit ms", 1}, {"wall / limit", 1}, {"live keys", 1}, {"published ms", 1}, {"asynct / qwen3", 1}};
   if (d->scenarios == 0) return;
   (void)fputs(
       "<h2 id=\"scenarios\">Scenarios</h2><p class=\"dim\">The whole batch at once, greedy. Span: a decode step by "
-      "the device's clock. Checked: first tokens of two requests against the reference.</p><div "
-      "class=\"wide\"><table><tr>",
+      "the device's clock. Checked: first tokens of two requests against the reference.</p>",
       to);
-  for (size_t i = 0; i < sizeof column / sizeof column[0]; ++i)
-    (void)fprintf(to, "<th%s>%s</th>", i > 1 ? " class=\"n\"" : "", column[i]);
-  (void)fputs("</tr>", to);
+  html_table(to, "scenarios", "", column, sizeof column / sizeof *column);
   for (int64_t i = 0; i < d->scenarios; ++i)
     scenario_row(to, d, &d->scenario[i]);
-  (void)fputs("</table></div>", to);
+  html_table_end(to);
   for (int64_t i = 0; i < d->scenarios; ++i)
-    calls(to, &d->scenario[i]);
+    calls(to, &d->scenario[i], i);
 }
 
 static void online(FILE *to, const page_data *d) {
-  static const char *const column[] = {"trace",     "model",        "scale",        "requests", "offered /s",
-                                       "served /s", "output tok/s", "prompt tok/s", "cache",    "preempted",
-                                       "TTFT ms",   "TPOT ms",      "ITL ms",       "e2e ms"};
+  static const html_column column[] = {{"trace", 0},      {"model", 0},     {"scale", 1},        {"requests", 1},
+                                       {"offered /s", 1}, {"served /s", 1}, {"output tok/s", 1}, {"prompt tok/s", 1},
+                                       {"cache", 1},      {"preempted", 1}, {"TTFT ms", 1},      {"TPOT ms", 1},
+                                       {"ITL ms", 1},     {"e2e ms", 1}};
   if (d->onlines == 0) return;
-  (void)fputs(
-      "<h2 id=\"online\">Traces</h2><p class=\"dim\">Arrivals as recorded, so many times faster. Times: p50 / p90 / "
-      "p99.</p><div class=\"wide\"><table><tr>",
-      to);
-  for (size_t i = 0; i < sizeof column / sizeof column[0]; ++i)
-    (void)fprintf(to, "<th%s>%s</th>", i > 1 ? " class=\"n\"" : "", column[i]);
-  (void)fputs("</tr>", to);
+  (void)fputs("<h2 id=\"online\">Traces</h2><p class=\"dim\">Arrivals as recorded, faster by the scale. Times: p50 / "
+              "p90 / p99.</p>",
+              to);
+  html_table(to, "online", "", column, sizeof column / sizeof *column);
   for (int64_t i = 0; i < d->onlines; ++i) {
     const page_online *o = &d->online[i];
     (void)fputs("<tr>", to);
@@ -189,10 +205,10 @@ static void online(FILE *to, const page_data *d) {
     html_number_cell(to, o->preempted);
     const double *const point[] = {o->ttft, o->tpot, o->itl, o->e2e};
     for (int p = 0; p < 4; ++p)
-      (void)fprintf(to, "<td class=\"n\">%.1f / %.1f / %.1f</td>", point[p][0], point[p][1], point[p][2]);
+      (void)fprintf(to, "<td class=\"n p\">%.1f / %.1f / %.1f</td>", point[p][0], point[p][1], point[p][2]);
     (void)fputs("</tr>", to);
   }
-  (void)fputs("</table></div>", to);
+  html_table_end(to);
 }
 
 /* ---- history ----------------------------------------------------------------------------------------- */
@@ -208,19 +224,21 @@ static const page_row *row_of(const page_data *d, const page_row *like, int32_t 
   return NULL;
 }
 
-/* Rows that more than one file has, a column for each file. */
-static void history(FILE *to, const page_data *d) {
-  if (d->runs < 2) return;
+/* Writes rows that more than one file has, one column per file. Returns false if there is no memory. */
+static bool history(FILE *to, const page_data *d) {
+  if (d->runs < 2) return true;
+  html_column *column = calloc((size_t)d->runs + 3, sizeof *column);
+  if (column == NULL) return false;
+  column[0] = (html_column){"operator/variant", 0};
+  column[1] = (html_column){"case", 0};
   (void)fputs(
-      "<h2 id=\"history\">History</h2><p class=\"dim\">Medians in µs by commit; the last column is the last over the "
-      "first.</p><div class=\"wide\"><table><tr><th>operator/variant</th><th>case</th>",
+      "<h2 id=\"history\">History</h2><p class=\"dim\">Medians in µs by commit; the last column is the last over "
+      "the first.</p>",
       to);
-  for (int32_t f = 0; f < d->runs; ++f) {
-    (void)fputs("<th class=\"n\">", to);
-    text_xml(to, d->run[f].commit);
-    (void)fputs("</th>", to);
-  }
-  (void)fputs("<th class=\"n\">ratio</th></tr>", to);
+  for (int32_t f = 0; f < d->runs; ++f)
+    column[2 + f] = (html_column){d->run[f].commit, 1};
+  column[2 + d->runs] = (html_column){"ratio", 1};
+  html_table(to, "history", "", column, (int32_t)d->runs + 3);
   for (int64_t i = 0; i < d->rows; ++i) {
     const page_row *r = &d->row[i];
     const page_row *first = NULL, *last = NULL;
@@ -244,25 +262,28 @@ static void history(FILE *to, const page_data *d) {
     number(to, 3, "", last->median / first->median);
     (void)fputs("</tr>", to);
   }
-  (void)fputs("</table></div>", to);
+  html_table_end(to);
+  free(column);
+  return true;
 }
 
-static void page(FILE *to, const page_data *d) {
-  (void)fprintf(to,
-                "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-                "content=\"width=device-width,initial-scale=1\"><meta http-equiv=\"Content-Security-Policy\" "
-                "content=\"default-src 'none';style-src 'unsafe-inline'\"><title>assay bench</title><style>%s"
-                "svg.bars{max-width:1000px}</style></head><body>",
-                html_style);
+/* Returns false if there is no memory; the page is then not whole. */
+static bool page(FILE *to, const page_data *d) {
+  (void)fprintf(to, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                    "content=\"width=device-width,initial-scale=1\"><meta http-equiv=\"Content-Security-Policy\" "
+                    "content=\"default-src 'none';style-src 'unsafe-inline'\"><title>assay bench</title><style>");
+  html_style(to);
+  (void)fprintf(to, "%s</style></head><body>", page_style);
   head(to, d);
   scenarios(to, d);
   online(to, d);
   page_roofline(to, d);
   page_density(to, d);
   page_bars(to, d);
-  history(to, d);
+  const bool whole = history(to, d);
   no_figures(to, d);
   (void)fputs("</body></html>\n", to);
+  return whole;
 }
 
 assay_status page_write(const char *const *file, int32_t files, const char *to, assay_error *error) {
@@ -274,9 +295,12 @@ assay_status page_write(const char *const *file, int32_t files, const char *to, 
     status = page_read(file[i], &data, error);
   if (status == ASSAY_OK) status = text_open(&out, to, error);
   if (status == ASSAY_OK) {
-    page(out.stream, &data);
+    if (!page(out.stream, &data)) status = assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
     text_note(&out);
-    status = text_close(&out, error);
+    if (status == ASSAY_OK)
+      status = text_close(&out, error);
+    else
+      text_discard(&out);
   }
   page_free(&data);
   return status;

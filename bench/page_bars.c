@@ -1,16 +1,17 @@
-/* page_bars.c: times of one case, ours and the peers', as bars; the limit as a line. */
+/* page_bars.c: the times of one case, the project's and the peers', as bars; the limit as a line. */
 #include <string.h>
 
-#include "conformance/report_html_parts.h"
+#include "conformance/text/text.h"
 #include "page_parts.h"
 
-enum { LEFT = 210, WIDTH = 620, RIGHT = 220, LINE = 19, MOST = 16 };
+enum { MOST = 16 };
 
 static const char *kind_of(const page_row *r) {
   return r->peer ? "s1" : "s0";
 }
 
-/* Rows of the same case: name, operator, suite, of the last file that has it; or a peer with the same shape. */
+/* Lists the rows of one case in one file, fastest first: same name, operator and suite, or a peer's of the same shape.
+ */
 static int32_t collect(const page_data *d, int64_t first, const page_row **list) {
   const page_row *of = &d->row[first];
   int32_t count = 0;
@@ -44,7 +45,7 @@ static bool shown_before(const page_data *d, int64_t at) {
   return false;
 }
 
-/* Is there a later file with this row? Then that one is shown. */
+/* Returns true if a later file has this row, which is shown instead. */
 static bool superseded(const page_data *d, const page_row *r) {
   for (int64_t i = 0; i < d->rows; ++i) {
     const page_row *o = &d->row[i];
@@ -67,30 +68,20 @@ static void one_case(FILE *to, const page_row *of, const page_row *const *list, 
   text_xml(to, of->op);
   (void)fputc(' ', to);
   text_xml(to, of->name);
-  (void)fprintf(to,
-                " <span class=\"dim\">%s</span></h3><svg class=\"bars\" viewBox=\"0 0 %d %d\" role=\"img\" "
-                "aria-label=\"times of ",
-                of->mode, LEFT + WIDTH + RIGHT, count * LINE + 4);
-  text_xml(to, of->name);
-  (void)fputs("\">", to);
+  (void)fprintf(to, " <span class=\"dim\">%s</span></h3><div class=\"bars\">", of->mode);
   for (int32_t i = 0; i < count; ++i) {
     const page_row *r = list[i];
     const double share = r->median < scale ? r->median / scale : 1;
-    (void)fprintf(to, "<g class=\"%s\"><text x=\"%d\" y=\"%d\" text-anchor=\"end\">", kind_of(r), LEFT - 6,
-                  i * LINE + 14);
+    (void)fprintf(to, "<div class=\"%s\"><span class=\"name\">", kind_of(r));
     text_xml(to, r->variant);
-    (void)fprintf(to,
-                  "</text><rect class=\"bar\" x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\"/><text x=\"%.1f\" "
-                  "y=\"%d\">%.2f µs%s",
-                  LEFT, i * LINE + 3, share * WIDTH, LINE - 5, LEFT + share * WIDTH + 5, i * LINE + 14, r->median,
-                  r->median > scale ? " (cut)" : "");
+    (void)fprintf(to, "</span><span class=\"figure\">%.2f µs%s", r->median, r->median > scale ? " (cut)" : "");
     if (r->limit > 0) (void)fprintf(to, ", %.0f %% of the limit", 100 * r->limit / r->median);
-    (void)fputs("</text></g>", to);
+    (void)fprintf(to, "</span><span class=\"track\"><i style=\"width:%.1f%%\"></i>", 100 * share);
+    if (limit > 0)
+      (void)fprintf(to, "<b class=\"limit\" style=\"left:%.1f%%\"></b>", 100 * (limit < scale ? limit / scale : 1));
+    (void)fputs("</span></div>", to);
   }
-  if (limit > 0)
-    (void)fprintf(to, "<line class=\"limit\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/>",
-                  LEFT + limit / scale * WIDTH, LEFT + limit / scale * WIDTH, count * LINE + 4);
-  (void)fputs("</svg>", to);
+  (void)fputs("</div>", to);
 }
 
 void page_bars(FILE *to, const page_data *d) {

@@ -1,4 +1,4 @@
-/* page_parts.h: what the page is made of. Private to the page. */
+/* page_parts.h: the parts of the page. Private to the page. */
 #ifndef ASSAY_BENCH_PAGE_PARTS_H
 #define ASSAY_BENCH_PAGE_PARTS_H
 
@@ -7,12 +7,12 @@
 #include "core/json.h"
 #include "page.h"
 
-enum { PAGE_FILES = 64, PAGE_CALLS = 48 };
+enum { PAGE_CALLS = 48 };
 
-/* A figure of ours or of a peer, or the reason why there is none. */
+/* A figure of the project or of a peer, or the reason why it has none. */
 typedef struct page_row {
   char op[48], variant[48], name[96], suite[48], mode[8], message[240];
-  char shape[160]; /* what a peer's row has in common with ours */
+  char shape[160]; /* the words by which a peer's row is joined to the project's */
   bool peer;
   double median, low, high, limit, bytes, flops, live; /* live: < 0: not said */
   char by[12];
@@ -53,8 +53,8 @@ typedef struct page_run {
 } page_run;
 
 typedef struct page_data {
-  page_run run[PAGE_FILES];
-  int32_t runs;
+  page_run *run;
+  int64_t runs;
   page_row *row;
   page_scenario *scenario;
   page_online *online;
@@ -67,7 +67,7 @@ void page_free(page_data *data);
 
 void page_bars(FILE *to, const page_data *d);     /* page_bars.c */
 void page_roofline(FILE *to, const page_data *d); /* page_plot.c */
-bool page_is_density(const page_row *r);          /* one of the points of that plot */
+bool page_is_density(const page_row *r);          /* is it a point of the plot of densities? */
 void page_density(FILE *to, const page_data *d);
 
 #endif

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "conformance/report_html_parts.h"
+#include "conformance/text/text.h"
 #include "page_parts.h"
 
 enum { W = 900, H = 420, LEFT = 70, RIGHT = 20, TOP = 14, BOTTOM = 46 };
@@ -23,7 +23,7 @@ static double py(const axis *y, double value) {
   return H - BOTTOM - along(y, value) * (H - TOP - BOTTOM);
 }
 
-/* About five steps, of 1, 2 or 5 times a power of ten. */
+/* Returns a step that divides the axis into about five: 1, 2 or 5 times a power of ten. */
 static double step_of(const axis *a) {
   const double wanted = (a->high - a->low) / 5, power = pow(10, floor(log10(wanted)));
   const double share = wanted / power;
@@ -66,7 +66,7 @@ static void titled(FILE *to, const page_row *r, double x, double y, int kind) {
   (void)fprintf(to, ": %.2f µs</title></circle>", r->median);
 }
 
-/* One colour for an operator, as far as there are some. */
+/* Returns the colour of an operator; six operators in turn have one of their own. */
 static int colour(const page_data *d, const char *op) {
   const char *seen[64];
   int count = 0;
@@ -89,10 +89,10 @@ void page_roofline(FILE *to, const page_data *d) {
   const double unit = run->gemm > run->mma ? run->gemm : run->mma;
   axis x = {0.01, 1e4, true}, y = {1e-3, 1000, true};
   (void)fputs(
-      "<h2 id=\"roofline\">Roofline</h2><p class=\"dim\">A point is a kernel on a case: operations a byte that must "
-      "move, and operations a second. The roofs are the rates measured in the run.</p><div class=\"wide\">",
+      "<h2 id=\"roofline\">Roofline</h2><p class=\"dim\">A point is a kernel on a case: operations per byte that must "
+      "move, and operations per second. The roofs are the rates measured in the run.</p><div class=\"wide\">",
       to);
-  frame(to, &x, &y, "roofline", "operations a byte", "TFLOP/s");
+  frame(to, &x, &y, "roofline", "operations per byte", "TFLOP/s");
   const double corner = unit / run->copy;
   (void)fprintf(to, "<polyline class=\"limit\" fill=\"none\" points=\"%.1f,%.1f %.1f,%.1f %.1f,%.1f\"/>", px(&x, x.low),
                 py(&y, x.low * run->copy * 1e-12), px(&x, corner), py(&y, unit * 1e-12), px(&x, x.high),
@@ -127,7 +127,7 @@ bool page_is_density(const page_row *r) {
   return is_density(r, 0) || is_density(r, 1) || is_density(r, 2);
 }
 
-/* A variant's points by share of live keys, joined. */
+/* Draws a variant's points, joined in the order of their share of live keys. */
 static void curve(FILE *to, const page_data *d, int which, const char *variant, const axis *x, const axis *y,
                   int kind) {
   double last = -1;

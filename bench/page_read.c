@@ -1,15 +1,15 @@
-/* page_read.c: lines of JSON to what the page shows. */
-#include <errno.h>
+/* page_read.c: lines of JSON become the data of the page. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/files/bytes.h"
 #include "page_parts.h"
 
 static void copy(char *to, size_t size, const json_value *line, const char *key) {
   (void)snprintf(to, size, "%s", json_text(line, key, ""));
 }
 
-/* Room for one more element; NULL: no memory. */
+/* Returns room for one more element; NULL: no memory. */
 static void *more(void **list, int64_t *count, size_t size) {
   if ((*count & (*count - 1)) == 0) {
     void *grown = realloc(*list, (size_t)(*count > 0 ? 2 * *count : 1) * size);
@@ -22,7 +22,8 @@ static void *more(void **list, int64_t *count, size_t size) {
   return made;
 }
 
-/* The words of a descriptor that say what shapes an attention has; lists of equal numbers as one of them. */
+/* Writes the words of a descriptor that name the shapes of an attention; a list becomes its beginning and its length.
+ */
 static void shape_of(const char *descriptor, char *text, size_t size) {
   static const char *const key[] = {" mode=", " kv_len=", " new=", " H=", " H_kv=", " D=", " dtype=", " kv_dtype="};
   text[0] = '\0';
@@ -51,7 +52,7 @@ static bool add_row(page_data *d, const json_value *line, bool peer) {
   copy(r->by, sizeof r->by, line, "limit_by");
   shape_of(json_text(line, "case", ""), r->shape, sizeof r->shape);
   r->peer = peer;
-  r->file = d->runs - 1;
+  r->file = (int32_t)d->runs - 1;
   r->median = json_number(line, "median_us", 0);
   r->low = json_number(line, "low_us", 0);
   r->high = json_number(line, "high_us", 0);
@@ -68,7 +69,7 @@ static bool add_scenario(page_data *d, const json_value *line) {
   copy(s->name, sizeof s->name, line, "name");
   copy(s->model, sizeof s->model, line, "model");
   copy(s->message, sizeof s->message, line, "message");
-  s->file = d->runs - 1;
+  s->file = (int32_t)d->runs - 1;
   s->batch = json_integer(line, "batch", 0);
   s->prompt = json_integer(line, "prompt", 0);
   s->output = json_integer(line, "output", 0);
@@ -111,7 +112,7 @@ static bool add_online(page_data *d, const json_value *line) {
   copy(o->trace, sizeof o->trace, line, "trace");
   copy(o->model, sizeof o->model, line, "model");
   copy(o->message, sizeof o->message, line, "message");
-  o->file = d->runs - 1;
+  o->file = (int32_t)d->runs - 1;
   o->scale = json_number(line, "scale", 0);
   o->seconds = json_number(line, "seconds", 0);
   o->offered = json_number(line, "offered_rate", 0);
@@ -129,13 +130,15 @@ static bool add_online(page_data *d, const json_value *line) {
   return true;
 }
 
-static void add_run(page_data *d, const char *path, const json_value *line) {
-  page_run *r = &d->run[d->runs++];
+static bool add_run(page_data *d, const char *path, const json_value *line) {
+  page_run *r = more((void **)&d->run, &d->runs, sizeof *r);
+  if (r == NULL) return false;
   (void)snprintf(r->path, sizeof r->path, "%s", path);
   copy(r->device_name, sizeof r->device_name, line, "device_name");
   copy(r->driver, sizeof r->driver, line, "driver");
   copy(r->toolkit, sizeof r->toolkit, line, "toolkit");
   copy(r->commit, sizeof r->commit, line, "commit");
+  return true;
 }
 
 static bool add_line(page_data *d, const json_value *line) {
@@ -161,26 +164,26 @@ static bool add_line(page_data *d, const json_value *line) {
 }
 
 assay_status page_read(const char *path, page_data *data, assay_error *error) {
-  if (data->runs == PAGE_FILES)
-    return assay_fail(error, ASSAY_ERR_INPUT, "report: found more than %d files of assay bench", PAGE_FILES);
-  FILE *file = fopen(path, "r");
-  if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s", path, strerror(errno));
+  FILE *file = NULL;
+  int64_t size = 0;
+  assay_status status = file_open(path, &file, &size, error);
+  if (status != ASSAY_OK) return status;
   json_reader *reader = json_open();
   char *line = NULL;
   size_t room = 0;
   int64_t number = 0;
-  assay_status status = reader != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
-  for (ssize_t got; status == ASSAY_OK && (got = getline(&line, &room, file)) > 0;) {
+  if (reader == NULL) status = assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
+  while (status == ASSAY_OK) {
+    status = file_line(file, path, &line, &room, &size, error);
+    if (status != ASSAY_OK || size == 0) break;
     const json_value *value = NULL;
     assay_error why = {""};
     ++number;
-    if (json_parse(reader, line, (size_t)got, &value, &why) != ASSAY_OK)
+    if (json_parse(reader, line, (size_t)size, &value, &why) != ASSAY_OK)
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: %s", path, (long long)number, why.text);
     else if (number == 1 && strcmp(json_text(value, "bench", ""), "run") != 0)
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s: is no JSONL of assay bench", path);
-    else if (number == 1)
-      add_run(data, path, value);
-    else if (!add_line(data, value))
+    else if (number == 1 ? !add_run(data, path, value) : !add_line(data, value))
       status = assay_fail(error, ASSAY_ERR_MEMORY, "report: out of memory");
   }
   if (status == ASSAY_OK && number == 0)
@@ -192,6 +195,7 @@ assay_status page_read(const char *path, page_data *data, assay_error *error) {
 }
 
 void page_free(page_data *data) {
+  free(data->run);
   free(data->row);
   free(data->scenario);
   free(data->online);
@@ -201,8 +205,10 @@ void page_free(page_data *data) {
 bool page_is_bench(const char *path) {
   static const char head[] = "{\"bench\":\"run\"";
   char begin[sizeof head] = "";
-  FILE *file = fopen(path, "r");
-  if (file == NULL) return false;
+  FILE *file = NULL;
+  int64_t size = 0;
+  assay_error ignored = {""};
+  if (file_open(path, &file, &size, &ignored) != ASSAY_OK) return false;
   const size_t got = fread(begin, 1, sizeof head - 1, file);
   (void)fclose(file);
   return got == sizeof head - 1 && memcmp(begin, head, got) == 0;

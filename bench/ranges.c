@@ -25,7 +25,7 @@ void ranges_pop(void) {
 #endif
 }
 
-/* Of a driver that is loaded already; none is loaded for this. */
+/* Asks a driver that is loaded already. No driver is loaded for this. */
 void ranges_profiler(bool on) {
   void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (driver == NULL) return;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/judge_parts.h"
+#include "conformance/trial/trial.h"
 #include "sandwich.h"
 
 static bool same_values(const trial *t, const assay_expected *again) {
@@ -16,13 +16,13 @@ static bool same_values(const trial *t, const assay_expected *again) {
 static bool run(const trial *t, assay_expected *again, double *us, case_result *result) {
   assay_error error = {""};
   const assay_contract contract = t->variant->contract;
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   const assay_status status = t->one->op->reference(&t->first.call, &contract, &t->rows, false, again, NULL, &error);
-  *us = (judge_now_ms() - start) * 1e3;
+  *us = (device_now_ms() - start) * 1e3;
   if (status != ASSAY_OK)
-    judge_verdict(result, VERDICT_FAIL, "reference", "%s", error.text);
+    verdict_set(result, VERDICT_FAIL, "reference", "%s", error.text);
   else if (!same_values(t, again))
-    judge_verdict(result, VERDICT_FAIL, "run_to_run", "the reference gave other bits when it was called again");
+    verdict_set(result, VERDICT_FAIL, "run_to_run", "the reference gave other bits when it was called again");
   return result->verdict == VERDICT_PASS;
 }
 
@@ -40,14 +40,14 @@ void bench_reference(const assay_case *one, const bench_options *options, bench_
     again[o].value = malloc(elements * sizeof(double));
     again[o].sigma = malloc(elements * sizeof(double));
     fine = again[o].value != NULL && again[o].sigma != NULL;
-    if (!fine) judge_verdict(said, VERDICT_FAIL, "launch", "bench: out of memory");
+    if (!fine) verdict_set(said, VERDICT_FAIL, "launch", "bench: out of memory");
   }
   double unused = 0;
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   fine = fine && run(&t, again, &unused, said);
   int32_t count = 0;
   while (fine && count < options->max_samples && count < BENCH_MAX_SAMPLES &&
-         (count < 5 || judge_now_ms() - start < options->budget_s * 1e3))
+         (count < 5 || device_now_ms() - start < options->budget_s * 1e3))
     fine = run(&t, again, &us[count++], said);
   if (fine) {
     figure->there = true;

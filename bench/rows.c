@@ -2,12 +2,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "rows.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/report_text.h"
+#include "conformance/text/text.h"
 #include "core/dtype.h"
+#include "core/files/bytes.h"
 #include "core/json.h"
 
 enum { SCHEMA = 1 };
@@ -53,7 +53,6 @@ void rows_limits(FILE *to, const bench_limits *limits) {
 }
 
 static void begin(FILE *to, const assay_case *one, const char *descriptor, const bench_result *result) {
-  static const char *const section[] = {"check", "edge", "refuse", "bench"};
   const case_result *judged = &result->judged;
   (void)fputs("{\"bench\":\"case\"", to);
   text(to, "case", descriptor);
@@ -61,7 +60,7 @@ static void begin(FILE *to, const assay_case *one, const char *descriptor, const
   text(to, "variant", one->variant);
   text(to, "device", one->device);
   text(to, "suite", one->suite);
-  text(to, "section", section[one->section]);
+  text(to, "section", section_name(one->section));
   text(to, "name", one->name);
   text(to, "verdict", verdict_name(judged->verdict));
   text(to, "check", judged->check);
@@ -212,8 +211,8 @@ static bool same_row(const bench_row *a, const bench_row *b) {
   return a->failed == b->failed && strcmp(a->mode, b->mode) == 0 && strcmp(a->descriptor, b->descriptor) == 0;
 }
 
-/* Rows of one case from several runs become one: the median of the medians, an interval that holds all of theirs, and
- * what the runs differ by as what the halves do. */
+/* Joins the rows of one case from several runs. The joined row has the median of the medians and an interval that holds
+ * all of theirs. The difference between the runs counts as a difference between halves. */
 static void join_runs(bench_rows_list *list) {
   int64_t kept = 0;
   for (int64_t i = 0; i < list->count; ++i) {
@@ -244,17 +243,21 @@ static void join_runs(bench_rows_list *list) {
 assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, assay_error *error) {
   *made = (bench_rows_list){.row = NULL};
   *is_bench = false;
-  FILE *file = fopen(path, "r");
-  if (file == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s", path, strerror(errno));
+  FILE *file = NULL;
+  int64_t size = 0;
+  assay_status status = file_open(path, &file, &size, error);
+  if (status != ASSAY_OK) return status;
   json_reader *reader = json_open();
   char *line = NULL;
   size_t room = 0;
-  assay_status status = reader != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
+  if (reader == NULL) status = assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
   int64_t number_of = 0;
-  for (ssize_t got; status == ASSAY_OK && (got = getline(&line, &room, file)) > 0;) {
+  while (status == ASSAY_OK) {
+    status = file_line(file, path, &line, &room, &size, error);
+    if (status != ASSAY_OK || size == 0) break;
     const json_value *value = NULL;
     assay_error why = {""};
-    if (json_parse(reader, line, (size_t)got, &value, &why) != ASSAY_OK) {
+    if (json_parse(reader, line, (size_t)size, &value, &why) != ASSAY_OK) {
       if (++number_of > 1)
         status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: %s", path, (long long)number_of, why.text);
       break; /* a first line that is no JSON is no bench's */

@@ -38,8 +38,8 @@ typedef struct bench_rows_list {
   bool ended;
 } bench_rows_list;
 
-/* Several runs in one file, one behind the other, are joined: a row has the median of their medians, an interval that
- * holds all of theirs, and the mean of their empty launches.
+/* Several runs in one file, one after the other, are joined. A joined row has the median of the medians, an interval
+ * that holds all of theirs, and the mean of the empty launches.
  * ASSAY_ERR_INPUT with file and line; *is_bench false and nothing read where the file is no bench's. */
 assay_status rows_read(const char *path, bench_rows_list *made, bool *is_bench, assay_error *error);
 void rows_free(bench_rows_list *list);

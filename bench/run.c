@@ -4,14 +4,14 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "conformance/judge_parts.h"
-#include "conformance/threads.h"
+#include "conformance/trial/trial.h"
+#include "conformance/text/text.h"
+#include "core/child.h"
 #include "core/registry.h"
 
 typedef struct message {
@@ -46,16 +46,19 @@ assay_status bench_measure(const assay_device *device, bench_limits *limits, ass
 
 static void fail(bench_result *result, const char *format, const char *what, const char *why) {
   *result = (bench_result){.judged = {.verdict = VERDICT_FAIL}};
-  judge_verdict(&result->judged, VERDICT_FAIL, "launch", format, what, why);
+  verdict_set(&result->judged, VERDICT_FAIL, "launch", format, what, why);
 }
 
 static void time_case(const bench_job *job, int64_t index, const assay_device *device, bench_result *result) {
+  assay_error error = {""};
   const assay_case *one = &job->cases[index];
   const assay_variant *variant = device != NULL ? assay_variant_find(one->op->name, one->variant, one->device) : NULL;
   if (device == NULL)
     bench_reference(one, &job->options, result);
   else if (variant == NULL)
     fail(result, "variant: no '%s' on device %s", one->variant, one->device);
+  else if (assay_plugin_bind(variant, &error) != ASSAY_OK)
+    fail(result, "%s%s", "", error.text);
   else
     bench_case(one, variant, device, &job->options, result);
 }
@@ -85,15 +88,17 @@ static assay_status serve(const bench_job *job, int64_t first, int fd, message *
 
 /* ---- the parent's end -------------------------------------------------------------------------------- */
 
-/* 1: a message; 0: the deadline is over; -1: the other end is gone. */
-static int read_message(int fd, double deadline_s, message *m) {
-  const double end = judge_now_ms() + deadline_s * 1e3;
+/* 1: a message; 0: the worker's own time is used up; -1: the other end is gone. Time in which the host does not run the
+ * worker, or this process, does not count. */
+static int read_message(int fd, pid_t pid, double deadline_s, message *m) {
+  patience time;
   size_t have = 0;
+  patience_start(&time, pid);
   while (have < sizeof *m) {
     struct pollfd ready = {fd, POLLIN, 0};
-    const double left = end - judge_now_ms();
-    if (left <= 0) return 0;
-    const int found = poll(&ready, 1, (int)(left < 1e6 ? left + 1 : 1e6));
+    patience_look(&time);
+    if (time.worked_ms + time.asleep_ms > deadline_s * 1e3) return 0;
+    const int found = poll(&ready, 1, deadline_s < 2 ? (int)(deadline_s * 250) + 1 : 500);
     if (found <= 0) continue;
     const ssize_t got = read(fd, (unsigned char *)m + have, sizeof *m - have);
     if (got < 0 && errno == EINTR) continue;
@@ -108,11 +113,11 @@ static void give_up(const bench_job *job, int64_t index, int how, int status) {
   if (result == NULL) return;
   result->judged.verdict = VERDICT_CRASH;
   if (how == 0)
-    judge_verdict(&result->judged, VERDICT_HANG, "deadline", "no answer after %g s", job->deadline_s);
+    verdict_set(&result->judged, VERDICT_HANG, "deadline", "no answer after %g s", job->deadline_s);
   else if (WIFSIGNALED(status))
-    judge_verdict(&result->judged, VERDICT_CRASH, "crash", "the process died of signal %d", WTERMSIG(status));
+    verdict_set(&result->judged, VERDICT_CRASH, "crash", "the process died of signal %d", WTERMSIG(status));
   else
-    judge_verdict(&result->judged, VERDICT_CRASH, "crash", "the process ended with status %d", WEXITSTATUS(status));
+    verdict_set(&result->judged, VERDICT_CRASH, "crash", "the process ended with status %d", WEXITSTATUS(status));
   job->done(job->context, index, result);
   free(result);
 }
@@ -121,10 +126,11 @@ static void give_up(const bench_job *job, int64_t index, int how, int status) {
 static assay_status one_worker(const bench_job *job, int64_t *next, message *m, assay_error *error) {
   int ends[2];
   if (pipe(ends) != 0) return assay_fail(error, ASSAY_ERR_IO, "bench: no pipe: %s", strerror(errno));
-  const pid_t pid = fork();
-  if (pid < 0) {
+  pid_t pid = -1;
+  const assay_status started = child_fork("bench", &pid, error);
+  if (started != ASSAY_OK) {
     (void)close(ends[0]), (void)close(ends[1]);
-    return assay_fail(error, ASSAY_ERR_IO, "bench: no process: %s", strerror(errno));
+    return started;
   }
   if (pid == 0) {
     assay_error why = {""};
@@ -141,7 +147,7 @@ static assay_status one_worker(const bench_job *job, int64_t *next, message *m, 
   assay_status status = ASSAY_OK;
   int how = 1, ended = 0;
   bool lost = false;
-  while (*next < job->count && !lost && (how = read_message(ends[0], job->deadline_s, m)) > 0) {
+  while (*next < job->count && !lost && (how = read_message(ends[0], pid, job->deadline_s, m)) > 0) {
     if (m->index == -2) {
       status = assay_fail(error, ASSAY_ERR_DEVICE, "bench: %s", m->result.judged.message);
       break;
@@ -153,10 +159,9 @@ static assay_status one_worker(const bench_job *job, int64_t *next, message *m, 
     job->done(job->context, (*next)++, &m->result);
     lost = m->result.judged.device_lost;
   }
-  if (how == 0) (void)kill(pid, SIGKILL);
+  if (how == 0) child_kill(pid);
   (void)close(ends[0]);
-  while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) {
-  }
+  ended = child_wait(pid);
   if (status == ASSAY_OK && how <= 0 && *next < job->count) give_up(job, (*next)++, how, ended);
   return status;
 }

@@ -4,7 +4,7 @@
 
 #include "sandwich.h"
 
-/* What the device can do at most, measured by the worker before its first case. */
+/* The device's highest rates, measured by the worker before its first case. */
 typedef struct bench_limits {
   bool there;
   double rate[ASSAY_RATES]; /* a second */

@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/registry.h"
 #include "ranges.h"
 #include "sets.h"
 
 enum { MOST_ELEMENTS = 1 << 21, FEW_SAMPLES = 6, WARM_UPS = 3, EMPTY_SAMPLES = 11, HOLD_US = 60 };
 
-/* The stream of the launches is done, and the device is not: so much longer than the sample, and than this, and what
- * it does there is called work of the launches. */
+/* The stream of the launches may be done while the device is not. Work that outlasts the sample by this share, and by
+ * this time, is called work of the launches. */
 static const double OTHER_SHARE = 0.25, OTHER_US = 60;
 
 /* A sample need not be longer. */
@@ -32,13 +33,14 @@ typedef struct sampling {
   void *graph; /* NULL: launched one by one */
   int64_t turn;
   bool counts;         /* samples are no warm-up */
-  double us, other_us; /* of the last sample: for each launch; waited for other streams, in all */
+  double us, other_us; /* last sample's time per launch; its whole wait for other streams */
 } sampling;
 
 static bool capture(sampling *s, bool empty, void **graph, case_result *result) {
   assay_error error = {""};
   void *stream = NULL;
   *graph = NULL;
+  if (!sets_plan(&s->sets, s->launches, result)) return false;
   if (!device_status(s->device->graph_capture_begin(&stream, &error), "begin of a capture", false, &error, result))
     return false;
   bool fine = true;
@@ -61,7 +63,7 @@ static bool launch_all(sampling *s, void *graph, case_result *result) {
   return true;
 }
 
-/* What keeps the device from reaching the first mark before the last launch is in its queue. */
+/* Work that keeps the device from reaching the first mark before the last launch is in its queue. */
 static assay_status prepare(const sampling *s, assay_error *error) {
   const assay_device_timing *timing = s->device->timing;
   assay_status status = timing->wait_all(error);
@@ -78,15 +80,15 @@ static bool time_all(sampling *s, void *graph, case_result *result) {
   assay_error error = {""};
   double between = 0;
   assay_status status = timing != NULL ? prepare(s, &error) : ASSAY_OK;
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   if (!device_status(status, "before the launches", true, &error, result) || !launch_all(s, graph, result))
     return false;
   if (timing != NULL) status = timing->mark(1, &error);
   if (status == ASSAY_OK) status = s->device->synchronize(&error);
-  const double own = judge_now_ms();
+  const double own = device_now_ms();
   if (s->counts && timing != NULL) ranges_profiler(false);
   if (timing != NULL && status == ASSAY_OK) status = timing->wait_all(&error);
-  s->other_us = (judge_now_ms() - own) * 1e3;
+  s->other_us = (device_now_ms() - own) * 1e3;
   if (timing != NULL && status == ASSAY_OK) status = timing->between(&between, &error);
   if (!device_status(status, "after the launches", true, &error, result)) return false;
   s->us = timing != NULL ? between / s->launches : (own - start) * 1e3 / s->launches;
@@ -95,8 +97,8 @@ static bool time_all(sampling *s, void *graph, case_result *result) {
 
 /* Restored before, looked at after; each time the sets hold other contents. */
 static bool take_sample(sampling *s, bool last, case_result *result) {
-  const bool fine = sets_restore(&s->sets, s->launches, s->turn, result) && time_all(s, s->graph, result) &&
-                    sets_check(&s->sets, s->launches, s->turn, last, result);
+  const bool fine = sets_restore(&s->sets, s->launches, s->turn, result) && sets_plan(&s->sets, s->launches, result) &&
+                    time_all(s, s->graph, result) && sets_check(&s->sets, s->launches, s->turn, last, result);
   ++s->turn;
   return fine;
 }
@@ -129,14 +131,14 @@ static bool measure_empty(sampling *s, bench_figure *figure, case_result *result
 
 static bool sample_until(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
   static _Thread_local double us[BENCH_MAX_SAMPLES], sorted[BENCH_MAX_SAMPLES], other[BENCH_MAX_SAMPLES];
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   const int32_t most = options->max_samples < BENCH_MAX_SAMPLES ? options->max_samples : BENCH_MAX_SAMPLES;
   int32_t count = 0;
   for (bool done = false; !done; ++count) {
-    const double budgets = (judge_now_ms() - start) / (options->budget_s * 1e3);
+    const double budgets = (device_now_ms() - start) / (options->budget_s * 1e3);
     done = count + 1 >= most || (count + 1 >= options->min_samples && budgets > 1) ||
-           (count + 1 >= FEW_SAMPLES && budgets > 4); /* what is so slow has its interval from fewer */
-    if (!done && count >= options->min_samples) {     /* what is known without this one */
+           (count + 1 >= FEW_SAMPLES && budgets > 4); /* a slow kernel has its interval from fewer samples */
+    if (!done && count >= options->min_samples) {     /* the interval without this sample */
       memcpy(sorted, us, (size_t)count * sizeof *us);
       bench_spread_of(sorted, count, &figure->us);
       done = bench_half_width(&figure->us) <= options->target;
@@ -157,10 +159,10 @@ static bool sample_until(sampling *s, const bench_options *options, bench_figure
   figure->launches = s->launches;
   if (s->device->timing == NULL || !(waited > OTHER_US && waited > OTHER_SHARE * figure->us.median * s->launches))
     return figure->there = true;
-  judge_verdict(result, VERDICT_FAIL, "stream",
-                "%s: the launches' own stream is done after %.1f us, the device %.1f us later: work on another stream, "
-                "which no time on this one counts",
-                bench_mode_name(s->mode), figure->us.median * s->launches, waited);
+  verdict_set(result, VERDICT_FAIL, "stream",
+              "%s: the launches' own stream is done after %.1f us, the device %.1f us later: work on another stream, "
+              "which no time on this one counts",
+              bench_mode_name(s->mode), figure->us.median * s->launches, waited);
   return false;
 }
 
@@ -178,7 +180,8 @@ static bool lengthen(sampling *s, const bench_options *options, case_result *res
 }
 
 static bool time_mode(sampling *s, const bench_options *options, bench_figure *figure, case_result *result) {
-  bool fine = s->device->graph_capture_begin == NULL || capture(s, false, &s->graph, result);
+  const bool records = s->device->graph_capture_begin != NULL && !assay_plugin_is_direct(s->sets.variant);
+  bool fine = !records || capture(s, false, &s->graph, result);
   for (int32_t i = 0; i < WARM_UPS && fine; ++i) {
     fine = take_sample(s, false, result);
     if (!fine) {
@@ -223,7 +226,7 @@ static bool time_modes(sampling *s, const bench_options *options, bench_result *
   s->mode = BENCH_COLD;
   s->launches = s->sets.count;
   if (!time_mode(s, options, &result->figure[BENCH_COLD], said)) return false;
-  /* What restored them is in the cache as well. */
+  /* The copies that restored them are in the cache as well. */
   bench_figure *warm = &result->figure[BENCH_WARM];
   const int64_t fits = cache / 2 / s->sets.bytes - BENCH_CONTENTS;
   s->mode = BENCH_WARM;
@@ -238,14 +241,14 @@ int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, dou
   const assay_seen nothing = {.visible_keys = 0};
   if (op->cost == NULL || !(flops > 0) || rows < 1) return 0;
   double all = op->cost(call, &nothing).flops;
-  if (op->form == ASSAY_PAGED) { /* what a row sees is not known yet: every key of the table */
+  if (op->form == ASSAY_PAGED) { /* a row's keys are not known yet: count every key of the table */
     const assay_tensor *q = assay_find_arg(call, "q"), *table = assay_find_arg(call, "block_table");
     const assay_tensor *k = assay_find_arg(call, "k_cache");
     if (q == NULL || table == NULL || k == NULL || q->rank < 3) return 0;
     all = 4 * (double)(q->shape[0] * q->shape[1] * q->shape[2]) * (double)table->shape[1] * 16;
   }
   double wanted = (double)rows * flops / (all > 1 ? all : 1), elements = 0;
-  for (int32_t i = 0; i < op->arg_count; ++i) { /* what is written is compared one by one */
+  for (int32_t i = 0; i < op->arg_count; ++i) { /* outputs are compared one by one */
     double count = op->args[i].role == ASSAY_OUT && call->arg[i].data != NULL ? 1 : 0;
     for (int32_t a = 0; a < call->arg[i].rank; ++a)
       count *= (double)call->arg[i].shape[a];
@@ -257,7 +260,7 @@ int32_t bench_rows(const assay_op *op, const assay_call *call, int64_t rows, dou
   return wanted < 8 ? (rows > 8 ? 8 : 0) : (int32_t)wanted;
 }
 
-/* Of visible and live keys only those of the judged rows are known: the others see as many on average. */
+/* Visible and live keys are known for the judged rows alone. The others see as many on average. */
 static assay_cost cost_of(const trial *t) {
   assay_seen seen = t->seen;
   if (t->one->op->cost == NULL) return (assay_cost){0, 0};
@@ -269,8 +272,8 @@ static assay_cost cost_of(const trial *t) {
   return t->one->op->cost(&t->first.call, &seen);
 }
 
-/* The case with rows for the reference that it can do in time. What is not judged element by element is still held to
- * the bits of every other run. bytes: of its tensors. */
+/* The case with rows for the reference that it can do in time. Rows that are not judged by element
+ * must still have the bits of every other run. bytes: of its tensors. */
 static assay_case with_rows(const assay_case *one, const bench_options *options, int64_t *bytes) {
   assay_case made = *one;
   const draw choice = {.dead = one->dead, .poison = 1};
@@ -288,19 +291,19 @@ static void time_case(const assay_case *one, const assay_variant *variant, const
   case_result *said = &result->judged;
   sampling *s = calloc(1, sizeof *s);
   if (s == NULL) {
-    judge_verdict(said, VERDICT_FAIL, "launch", "bench: out of memory");
+    verdict_set(said, VERDICT_FAIL, "launch", "bench: out of memory");
     return;
   }
   s->device = device;
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   bool fine = sets_make(&s->sets, one, variant, device, options, said);
-  result->contents_s = (judge_now_ms() - start) * 1e-3;
+  result->contents_s = (device_now_ms() - start) * 1e-3;
   if (fine && said->path[0] == '\0') memcpy(said->path, s->sets.path, sizeof said->path);
   if (fine) said->rows_judged = s->sets.contents->content[0].t.rows.count;
   result->after = fine;
   fine = fine && note_state(device, &result->before, said);
   fine = fine && time_modes(s, options, result) && note_state(device, &result->behind, said);
-  result->timed_s = (judge_now_ms() - start) * 1e-3 - result->contents_s;
+  result->timed_s = (device_now_ms() - start) * 1e-3 - result->contents_s;
   if (fine) {
     const trial *t = &s->sets.contents->content[0].t;
     result->cost = cost_of(t);
@@ -318,7 +321,7 @@ void bench_case(const assay_case *one, const assay_variant *variant, const assay
   *result = (bench_result){.judged = {.verdict = VERDICT_PASS}};
   int64_t bytes = 0;
   const assay_case limited = with_rows(one, options, &bytes);
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   if (bytes <= options->large_bytes) {
     judge_case(&limited, variant, device, &result->judged);
     if (result->judged.verdict != VERDICT_PASS) return;
@@ -327,7 +330,7 @@ void bench_case(const assay_case *one, const assay_variant *variant, const assay
     (void)snprintf(result->judged.laws, sizeof result->judged.laws, "guard,input,unwritten,dead_bytes%s",
                    variant->contract.run_to_run ? ",run_to_run" : "");
   }
-  result->judged_s = (judge_now_ms() - start) * 1e-3;
+  result->judged_s = (device_now_ms() - start) * 1e-3;
   time_case(&limited, variant, device, options, result);
 }
 

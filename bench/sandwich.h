@@ -2,7 +2,7 @@
 #ifndef ASSAY_BENCH_SANDWICH_H
 #define ASSAY_BENCH_SANDWICH_H
 
-#include "conformance/judge.h"
+#include "conformance/judge/judge.h"
 #include "stats.h"
 
 /* cold: the inputs are in no cache. warm: they were written right before. host: no cache is known, the clock is the
@@ -11,7 +11,7 @@ typedef enum bench_mode { BENCH_COLD, BENCH_WARM, BENCH_HOST, BENCH_MODES } benc
 
 typedef struct bench_options {
   double target;   /* half the 95 % interval over the median at which sampling ends */
-  double budget_s; /* of sampling, for each mode */
+  double budget_s; /* seconds of sampling, for each mode */
   int32_t min_samples, max_samples;
   int64_t memory_bytes; /* for input sets, at most */
   double flops;         /* the reference computes rows worth about so much; 0: all that the case says */
@@ -26,16 +26,16 @@ static inline bench_options bench_usual(void) {
 typedef struct bench_figure {
   bool there;
   char why[96];     /* not there: the reason */
-  bench_spread us;  /* of one launch: the time of a sample over its launches */
+  bench_spread us;  /* time of one launch: a sample's time over its launches */
   double halves;    /* later over earlier half of the samples */
   double empty_us;  /* an empty launch in the same form; 0: not measured */
-  int32_t launches; /* of a sample, each over input and output memory of its own */
+  int32_t launches; /* in a sample, each over input and output memory of its own */
 } bench_figure;
 
 /* Plain data: it crosses a pipe. */
 typedef struct bench_result {
   case_result judged; /* PASS: before and after; all else: no figure */
-  bool after;         /* what is wrong was found after the judge had passed the case */
+  bool after;         /* the mistake was found after the judge had passed the case */
   bench_figure figure[BENCH_MODES];
   assay_cost cost;
   assay_device_state before, behind;    /* the device, before and after the samples */

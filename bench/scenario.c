@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/judge_parts.h"
+#include "conformance/trial/trial.h"
 #include "ranges.h"
 
 enum { ROWS = 8192, HOLD_US = 100, CHECKED = 2 };
@@ -82,11 +82,11 @@ static assay_status collect(run *r, bool again, bool *same, assay_error *error) 
 
 static assay_status timed_run(run *r, double *ms, assay_error *error) {
   assay_status status = open_requests(r, error);
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   if (status == ASSAY_OK) status = run_prompts(r, error);
   if (status == ASSAY_OK) status = run_steps(r, r->one->output - 1, error);
   if (status == ASSAY_OK) status = assay_engine_wait(r->engine, error);
-  *ms = judge_now_ms() - start;
+  *ms = device_now_ms() - start;
   return status;
 }
 
@@ -138,7 +138,7 @@ static void after_call(void *context, const assay_model_path *call) {
   s->result->eager_us += us;
 }
 
-/* A run that waits behind the prompts, and whose last step is call by call, each call timed; then its graph is. */
+/* Runs with a wait after the prompts. The last step goes call by call, and each call is timed; then its graph is. */
 static assay_status phases_run(run *r, assay_error *error) {
   const assay_device *device = assay_engine_device(r->engine);
   split s = {.device = device, .result = r->result, .status = ASSAY_OK};
@@ -146,19 +146,19 @@ static assay_status phases_run(run *r, assay_error *error) {
   const int64_t steps = r->one->output - 1;
   double us = 0;
   assay_status status = open_requests(r, error);
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   if (status == ASSAY_OK) status = run_prompts(r, error);
   if (status == ASSAY_OK) status = assay_engine_wait(r->engine, error);
-  r->result->prefill_ms = judge_now_ms() - start;
+  r->result->prefill_ms = device_now_ms() - start;
   const bool clock = device->timing != NULL;
   if (status == ASSAY_OK && clock) status = device->timing->mark(0, error);
-  const double begin = judge_now_ms();
+  const double begin = device_now_ms();
   ranges_profiler(true);
   if (status == ASSAY_OK) status = run_steps(r, steps > 0 ? steps - 1 : 0, error);
   if (status == ASSAY_OK && clock) status = device->timing->mark(1, error);
   if (status == ASSAY_OK) status = assay_engine_wait(r->engine, error);
   ranges_profiler(false);
-  if (steps > 1) r->result->step_ms = (judge_now_ms() - begin) / (double)(steps - 1);
+  if (steps > 1) r->result->step_ms = (device_now_ms() - begin) / (double)(steps - 1);
   if (status == ASSAY_OK && clock) status = device->timing->between(&us, error);
   if (steps > 1) r->result->span_us = us / (double)(steps - 1);
   if (status != ASSAY_OK || steps < 1) return status;
@@ -216,7 +216,7 @@ static void add_cost(const run *r, const int64_t *before, const int64_t *tokens)
   if (limits->there) r->result->limit_ms += 1e3 * fmax(cost.bytes / limits->rate[ASSAY_RATE_COPY], cost.flops / rate);
 }
 
-/* All prompts in one step, then a token each a step: nobody can do with less. */
+/* All prompts in one step, then one token per request and step: the least possible. */
 static assay_status count_costs(run *r, assay_error *error) {
   const int64_t B = r->one->batch;
   int64_t *before = calloc((size_t)B, sizeof *before), *tokens = calloc((size_t)B, sizeof *tokens);
@@ -282,7 +282,7 @@ static assay_status open_engine(run *r, assay_error *error) {
   return assay_engine_open(setup->config, setup->weights, &options, &r->engine, error);
 }
 
-/* The first run, with a look at the logits behind the first tokens of the first requests: it warms up as well. */
+/* The first run, with a look at the logits after the first tokens of the first requests: it warms up as well. */
 static assay_status checked_run(run *r, const expected *want, int64_t checked, bool *right, assay_error *error) {
   const int64_t V = r->setup->config->vocab, B = r->one->batch, steps = r->one->output - 1;
   double *logits = calloc((size_t)(B * V), sizeof *logits);

@@ -16,15 +16,16 @@ typedef struct scenario {
   double published_s; /* asynct's wall, published; 0: none is known */
 } scenario;
 
-/* operators.md, section 8; index from 0, false behind the last. */
+/* docs/definitions.md, section 8; index from 0, false after the last. */
 bool scenario_at(int32_t index, scenario *one);
-/* NULL-terminated names are not needed: false: no such scenario. `part` n: an n-th of batch, prompts and output. */
+/* Finds a scenario by a name that need not end with NUL. Returns false if no scenario has it. `part` n: an n-th of
+ * batch, prompts and output. */
 bool scenario_find(const char *name, int64_t part, scenario *one);
 /* asynct's published wall at the production width, in s; 0: none, or of something else. */
 double scenario_published(const scenario *one, const assay_model_config *config);
 int64_t scenario_prompt(const scenario *one, int64_t request);
 
-/* What the calls of one decode step took, by operator and variant. */
+/* Time of the calls of one decode step, by operator and variant. */
 typedef struct scenario_part {
   char op[48], variant[48];
   int64_t calls, graph_calls; /* graph_calls: in the step's graph; 0: graph_us is not known */
@@ -35,14 +36,14 @@ typedef struct scenario_result {
   bool there; /* false: no figure, `why` says why not */
   char why[400];
   double wall_ms, wall_low_ms, wall_high_ms; /* median and extremes of SCENARIO_RUNS runs */
-  double prefill_ms, step_ms;                /* of a run that waits behind the prompts */
-  double span_us;                            /* of a decode step by the device's clock; 0: it has none */
+  double prefill_ms, step_ms;                /* in a run that waits after the prompts */
+  double span_us;                            /* a decode step by the device's clock; 0: it has none */
   double eager_us;                           /* sum of `part` */
-  double graph_us, graph_rest_us;            /* of a replay of the step's graph, and what no part has; 0: not known */
-  int64_t tokens, steps, calls;              /* output tokens; decode steps; calls of operators a decode step */
-  int64_t agreed[2];                         /* of the first tokens of two requests, before one that may differ */
+  double graph_us, graph_rest_us;            /* a replay of the step's graph, and its rest; 0: unknown */
+  int64_t tokens, steps, calls;              /* output tokens, decode steps, calls per decode step */
+  int64_t agreed[2];                         /* first tokens of two requests, before one that may differ */
   double live;                               /* share of live keys, gate alone */
-  double bytes, flops;                       /* of the whole run, the fewest that must be moved and done */
+  double bytes, flops;                       /* the fewest that the whole run must move and do */
   double limit_ms;                           /* 0: not known */
   scenario_part part[SCENARIO_MAX_PARTS];
   int32_t parts;
@@ -64,8 +65,8 @@ assay_status scenario_run(const scenario_setup *setup, const scenario *one, scen
 /* graph_us of the parts and of the step: of the last step, a decode. Leaves them as they are where the device has no
  * clock. */
 assay_status scenario_graph(assay_engine *engine, scenario_result *result, assay_error *error);
-/* The fewest bytes and operations of `tokens` new tokens behind `before`, one request after the other in the lists, in
- * one step; live: share of live keys. */
+/* Adds the fewest bytes and operations of one step. It has `tokens` new tokens after `before`; the lists hold one entry
+ * per request. live: share of live keys. */
 assay_cost scenario_step_cost(const assay_model_config *config, const int64_t *before, const int64_t *tokens,
                               int64_t requests, int64_t logits, double live);
 void scenario_write(FILE *to, const scenario_setup *setup, const scenario *one, const scenario_result *result);

@@ -1,7 +1,7 @@
 /* scenario_write.c: scenarios and traces as lines of JSON. */
 #include "online.h"
 
-#include "conformance/report_text.h"
+#include "conformance/text/text.h"
 
 static void number(FILE *to, const char *key, double value) {
   (void)fprintf(to, ",\"%s\":", key);

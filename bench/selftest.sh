@@ -41,7 +41,7 @@ expect wrong 1 '^FAIL rms_norm/.*@rms_inner_rounding on simt: .*: no figure' \
   --variant rms_norm=warp_rows@rms_inner_rounding
 cp "$work/said" "$work/wrong.txt"
 never 'wrong, on the screen' ' host ' "$work/wrong.txt"
-expect 'wrong, how to see it again' 0 'assay replay' cat "$work/wrong.txt"
+expect 'wrong, how to see it again' 0 "^  assay replay '[^']*' --plugin [^ ]*rms_inner_rounding\.so'?\$" cat "$work/wrong.txt"
 never 'wrong, in the file' 'median_us' "$work/wrong.jsonl"
 expect 'wrong, in the file' 0 '"verdict":"FAIL".*"found":"by the judge"' grep '"bench":"case"' "$work/wrong.jsonl"
 expect reference 0 'rms_norm/definition .*host' "${bench[@]}" --device ref
@@ -113,13 +113,13 @@ expect 'page, scenario' 0 'large_batch_short_b128' cat "$work/page.html"
 expect 'unknown scenario' 2 "found 'nobody', allowed: decode_heavy_b32" "$assay" bench scenario nobody
 expect 'unknown trace' 2 "found 'nobody', allowed: azure_conv" "$assay" bench online nobody
 expect 'no trace' 2 'needs a trace' "$assay" bench online
-expect 'unknown word of scenario' 2 "option '--blocks' is unknown here" "$assay" bench scenario --blocks 3
+expect 'unknown word of scenario' 2 "found option '--blocks'" "$assay" bench scenario --blocks 3
 expect 'part of nothing' 2 '--part: found .0., allowed: an integer from 1' "$assay" bench scenario --part 0
 expect 'peers alone' 2 'needs --jsonl' "${bench[@]}" --peers
 
 expect 'no words' 2 'needs at least one suite' "$assay" bench
 expect 'no such suite' 2 'nobody.yaml' "$assay" bench "$work/nobody.yaml"
-expect 'unknown option' 2 'option .--shrink. is unknown here' "${bench[@]}" --shrink x
+expect 'unknown option' 2 'found option .--shrink.' "${bench[@]}" --shrink x
 expect 'unknown device' 2 'allowed: cuda, simt' "${bench[@]}" --device gpu
 expect 'variants of the reference' 2 'has no variants' "${bench[@]}" --device ref --variant rms_norm=warp_rows
 expect 'baseline alone' 2 'needs --jsonl' "${bench[@]}" --baseline "$work/right.jsonl"

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 256 };
+#include "core/registry.h"
 
 static bool out_of_memory(case_result *result) {
-  judge_verdict(result, VERDICT_FAIL, "launch", "bench: out of memory");
+  verdict_set(result, VERDICT_FAIL, "launch", "bench: out of memory");
   return false;
 }
 
@@ -56,12 +56,12 @@ static void blame_byte(const bench_sets *s, const image *img, const unsigned cha
   for (int32_t i = 0; i < op->arg_count; ++i) {
     const span e = img->extent[i];
     if (img->arg[i].data == NULL || at < e.offset || at >= e.offset + e.bytes) continue;
-    judge_verdict(result, VERDICT_FAIL, "input", "%s: the call changed an input, first at byte %lld of its %lld",
-                  op->args[i].name, (long long)(at - e.offset), (long long)e.bytes);
+    verdict_set(result, VERDICT_FAIL, "input", "%s: the call changed an input, first at byte %lld of its %lld",
+                op->args[i].name, (long long)(at - e.offset), (long long)e.bytes);
     return;
   }
-  judge_verdict(result, VERDICT_FAIL, "guard", "wrote where nothing is, first at byte %lld; the tensors end at %lld",
-                (long long)at, (long long)img->arena_bytes);
+  verdict_set(result, VERDICT_FAIL, "guard", "wrote where nothing is, first at byte %lld; the tensors end at %lld",
+              (long long)at, (long long)img->arena_bytes);
 }
 
 static bool download(const bench_sets *s, unsigned char *to, const unsigned char *from, int64_t bytes,
@@ -72,7 +72,7 @@ static bool download(const bench_sets *s, unsigned char *to, const unsigned char
   return good(status, "download", true, &error, result);
 }
 
-/* What the call writes; the rest of the host's memory is not filled. */
+/* Reads the call's outputs back. The rest of the host's memory is not filled. */
 static bool fetch_written(const bench_sets *s, int32_t set, const image *img, case_result *result) {
   for (int32_t i = 0; i < img->call.op->arg_count; ++i) {
     const span e = img->extent[i];
@@ -82,7 +82,7 @@ static bool fetch_written(const bench_sets *s, int32_t set, const image *img, ca
   return true;
 }
 
-/* Against the image that was there, on the device. Outputs are in the host's memory. */
+/* Compares with the earlier image, on the device. Outputs are in the host's memory. */
 static bool same_around(const bench_sets *s, int32_t set, const bench_content *c, const image *img,
                         const unsigned char *image_there, case_result *result) {
   assay_piece piece[ASSAY_MAX_PIECES];
@@ -104,15 +104,31 @@ static bool same_around(const bench_sets *s, int32_t set, const bench_content *c
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
+/* Makes the call over the set's memory; the environment lies in `stream`. */
+static assay_call call_of(const bench_sets *s, int32_t set, void *stream, assay_env *env) {
+  const trial *t = &s->contents->content[0].t;
+  *env = (assay_env){.stream = stream,
+                     .workspace = s->memory[set] + s->workspace,
+                     .workspace_bytes = t->workspace_bytes,
+                     .multiprocessors = t->facts.multiprocessors,
+                     .memory_rate = t->facts.memory_rate};
+  return (assay_call){assay_op_shown(t->first.call.op), s->arg[set], t->first.param};
+}
+
+bool sets_plan(const bench_sets *s, int32_t count, case_result *result) {
+  assay_error error = {""};
+  assay_env env;
+  for (int32_t i = 0; i < count; ++i) {
+    const assay_call call = call_of(s, i, s->device->stream(), &env);
+    if (!good(variant_plan(s->variant, &call, &env, &error), "plan", false, &error, result)) return false;
+  }
+  return true;
+}
+
 bool sets_launch(bench_sets *s, int32_t set, void *stream, case_result *result) {
   assay_error error = {""};
-  const trial *t = &s->contents->content[0].t;
-  const assay_call call = {t->first.call.op, s->arg[set], t->first.param};
-  assay_env env = {.stream = stream,
-                   .workspace = s->memory[set] + s->workspace,
-                   .workspace_bytes = t->workspace_bytes,
-                   .multiprocessors = t->facts.multiprocessors,
-                   .memory_rate = t->facts.memory_rate};
+  assay_env env;
+  const assay_call call = call_of(s, set, stream, &env);
   const bool fine = good(s->variant->launch(&call, &env, &error), "launch", false, &error, result);
   env.path[sizeof env.path - 1] = '\0';
   if (fine) (void)snprintf(s->path, sizeof s->path, "%s", env.path);
@@ -125,7 +141,7 @@ static bool run_once(bench_sets *s, bench_content *c, const image *img, const un
   assay_error error = {""};
   s->device->schedule(c->one.seed);
   if (!good(contents_copy(s->device, s->memory[0], image_there, s->bytes, &error), "copy", false, &error, result) ||
-      !sets_launch(s, 0, s->device->stream(), result) ||
+      !sets_plan(s, 1, result) || !sets_launch(s, 0, s->device->stream(), result) ||
       !good(s->device->synchronize(&error), "after the launch", true, &error, result) ||
       !fetch_written(s, 0, img, result))
     return false;
@@ -139,14 +155,14 @@ static bool judge_values(const bench_content *c, const outputs *got, case_result
   if (found.ratio_element > result->ratio_element) result->ratio_element = found.ratio_element;
   if (found.ratio_row > result->ratio_row) result->ratio_row = found.ratio_row;
   if (found.ratio_request > result->ratio_request) result->ratio_request = found.ratio_request;
-  if (found.wrong) judge_verdict(result, VERDICT_FAIL, found.check, "%s", found.message);
+  if (found.wrong) verdict_set(result, VERDICT_FAIL, found.check, "%s", found.message);
   return !found.wrong;
 }
 
 /* Two runs with different poison and dead bytes: an element that neither writes differs, judged or not. */
 static bool run_content(bench_sets *s, bench_content *c, case_result *result) {
   outputs a = {{NULL}}, b = {{NULL}};
-  place first = {0, 0, 0};
+  output_place first = {0, 0, 0};
   int64_t count = 0;
   assay_error error = {""};
   bool fine = (outputs_make(&c->t, &a) && outputs_make(&c->t, &b)) || out_of_memory(result);
@@ -155,8 +171,8 @@ static bool run_content(bench_sets *s, bench_content *c, case_result *result) {
   if (fine && s->variant->contract.run_to_run && !values_equal(&c->t, &a, &b, &first, &count)) {
     char at[400];
     values_describe(&c->t, first, at, sizeof at);
-    judge_verdict(result, VERDICT_FAIL, "run_to_run",
-                  "%s: other bits when called again with other dead bytes; %lld elements differ", at, (long long)count);
+    verdict_set(result, VERDICT_FAIL, "run_to_run",
+                "%s: other bits when called again with other dead bytes; %lld elements differ", at, (long long)count);
     fine = false;
   }
   fine =
@@ -195,7 +211,7 @@ bool sets_make(bench_sets *s, const assay_case *one, const assay_variant *varian
   s->contents = contents_for(one, variant, device, &workspace, result);
   if (s->contents == NULL) return false;
   s->workspace = s->contents->content[0].t.first.arena_bytes + GUARD_BYTES;
-  s->bytes = (s->workspace + workspace + GUARD_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  s->bytes = (s->workspace + workspace + GUARD_BYTES + DEVICE_ALIGNMENT - 1) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT;
   s->arg = calloc(BENCH_MAX_SETS, sizeof *s->arg);
   if (s->arg == NULL) return out_of_memory(result);
   int64_t wanted = BENCH_MIN_SETS;
@@ -249,7 +265,7 @@ static bool look_closely(bench_sets *s, int32_t set, const bench_content *c, boo
   if (fine) outputs_gather(&c->t, &c->img, s->contents->host, &got);
   fine = fine && judge_values(c, &got, result) && same_around(s, set, c, &c->img, c->there, result);
   if (fine && !same && s->variant->contract.run_to_run) {
-    judge_verdict(result, VERDICT_FAIL, "run_to_run", "within the limits, but other bits than the judged run gave");
+    verdict_set(result, VERDICT_FAIL, "run_to_run", "within the limits, but other bits than the judged run gave");
     fine = false;
   }
   outputs_free(&got);
@@ -264,7 +280,7 @@ bool sets_check(bench_sets *s, int32_t count, int64_t turn, bool all, case_resul
     const bool closer = all && i >= count - BENCH_CONTENTS;
     if ((differs[i] == 0 && !closer) || look_closely(s, i, content_of(s, i, turn), differs[i] == 0, &said)) continue;
     result->device_lost = result->device_lost || said.device_lost;
-    judge_verdict(result, said.verdict, said.check, "launch %d of %d: %s", i + 1, count, said.message);
+    verdict_set(result, said.verdict, said.check, "launch %d of %d: %s", i + 1, count, said.message);
     return false;
   }
   return true;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# catalogue.sh [CATALOGUE LIST...]: conformance/mutants/catalogue.def against the lists of mutants. Every catalogued
-# mistake has its row, and every row either mutants, which name it in turn, or mistakes planted by a test, or what `ci/sanitize.sh races` removes, or a reason why none can be; so the share of
-# mutants that are killed cannot be raised by leaving rows out. Status 1 otherwise. ci/catalogue.sh --rows: the ids.
+# catalogue.sh [CATALOGUE LIST...]: compares conformance/mutants/catalogue.def with the lists of mutants. Every
+# catalogued mistake has its row. Every row has one of these: mutants, which name it in turn; mistakes planted by a
+# test; a line that `ci/sanitize.sh races` removes; a reason why none can be. Leaving rows out thus cannot raise the
+# share of mutants that are killed. Status 1 otherwise. ci/catalogue.sh --rows prints the ids.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 

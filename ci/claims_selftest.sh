@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# claims_selftest.sh BUILD CC: a variant that claims and then declines every call fails the run, claim by claim:
-# nothing succeeds because nothing ran. Likewise a law that no case is asked, and variants that are forced in models.
+# claims_selftest.sh BUILD CC: a variant that claims and then declines every call fails the run, claim by claim.
+# Nothing succeeds because nothing ran. Likewise a law that no case is asked, and variants that are forced in models.
 set -euo pipefail
 
 assay=$1/assay

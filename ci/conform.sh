@@ -7,12 +7,22 @@
 
 need_packages
 step configure configure cpu
-step build build cpu --target assay
+step build build cpu --target assay assay_pages
 cd "$root" || exit 2
 status=0
-build/cpu/assay run conformance/suites --device simt --jsonl build/cpu/conform.jsonl --junit build/cpu/conform.xml "$@" || status=$?
-# Forward passes have options of their own.
+# Forward passes have options of their own. They fill one core, and run beside the suites: their lines come last.
+models=
 if [ $# -eq 0 ]; then
-  build/cpu/assay run conformance/suites/models.yaml --device simt --jsonl build/cpu/models.jsonl --junit build/cpu/models.xml || status=$?
+  said=$(mktemp)
+  build/cpu/assay run conformance/suites/models.yaml --device simt --jsonl build/cpu/models.jsonl --junit build/cpu/models.xml >"$said" 2>&1 &
+  models=$!
+  trap 'kill "$models" 2>/dev/null || true; rm -f "$said"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+fi
+build/cpu/assay run conformance/suites --device simt --jsonl build/cpu/conform.jsonl --junit build/cpu/conform.xml "$@" || status=$?
+if [ -n "$models" ]; then
+  wait "$models" || status=$?
+  cat "$said"
 fi
 exit "$status"

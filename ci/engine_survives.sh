@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# engine_survives.sh BUILD [CASES]: what happens to a run is not what happens to its results. A worker killed in the
-# middle of a case, a full disk, an interruption (no case twice, none lost, no worker left behind), shards, and CASES
-# (10000) cases without growth in memory.
+# engine_survives.sh BUILD [CASES]: what happens to a run is not what happens to its results. It tries a worker
+# killed in the middle of a case, and a full disk. After an interruption no case comes twice, none is lost, and no
+# worker is left. It also tries shards, and CASES (10000) cases without growth in memory.
 set -uo pipefail
 
 assay=$1/assay
@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 suite=$root/conformance/suites/mmha.yaml
 failed=0
 bad() { printf 'FAIL %s\n' "$*"; failed=1; }
-# What a run decided, times left out.
+# Prints what a run decided, without times.
 decided() { sed -E '/^\{"(end|assay)"/d; s/"(reference_ms|run_ms)":[^,}]*//g' "$1"; }
 verdicts() { tail -n 1 "$1" | sed 's/ in .*//'; }
 many() { # many NAME COUNT: a suite of COUNT small cases
@@ -26,17 +26,15 @@ wait_lines() { # wait_lines FILE COUNT PID: until the file has so many lines; fa
   return 1
 }
 
-# ---- SIGKILL of a worker: one CRASH, the run goes on -----------------------------------------------------
+# ---- SIGKILL of a worker: its case is given once more, and the run goes on --------------------------------
 many kill 4000
 "$assay" run "$work/kill.yaml" --variant gate_attention=split_keys --workers 2 --power off --jsonl "$work/kill.jsonl" >"$work/kill.txt" 2>&1 &
 pid=$!
 if wait_lines "$work/kill.jsonl.partial" 200 $pid; then
   kill -KILL "$(pgrep -P $pid | head -n 1)"
   wait $pid
-  [ $? -eq 1 ] || bad "a killed worker: exit status is not 1"
-  [ "$(grep -c '"verdict":"CRASH"' "$work/kill.jsonl")" -eq 1 ] || bad "a killed worker: not one CRASH: $(verdicts "$work/kill.txt")"
-  [ "$(grep -c '"verdict":"PASS"' "$work/kill.jsonl")" -eq 3999 ] || bad "a killed worker: $(verdicts "$work/kill.txt")"
-  grep -q 'SIGKILL' "$work/kill.txt" || bad 'a killed worker: the text does not name the signal'
+  [ $? -eq 0 ] || bad "a killed worker: exit status is not 0"
+  [ "$(grep -c '"verdict":"PASS"' "$work/kill.jsonl")" -eq 4000 ] || bad "a killed worker: $(verdicts "$work/kill.txt")"
 else
   bad 'the run to kill a worker of ended early'
 fi
@@ -64,7 +62,7 @@ if [ -w /dev/full ]; then
   [ $? -eq 1 ] || bad 'standard output on a full disk: exit status is not 1'
   grep -q 'standard output: cannot be written' "$work/full.err" || bad 'standard output on a full disk: not said'
 fi
-# A real one: of 128 KB, seen by the run alone; whoever is not root is so in a user namespace of its own.
+# A real disk of 128 KB, which the run alone sees. A user who is not root is root in a user namespace of its own.
 on_small_disk=(unshare -m)
 [ "$(id -u)" -eq 0 ] || on_small_disk=(unshare -rm)
 mkdir "$work/disk"
@@ -93,7 +91,8 @@ for signal in INT TERM KILL; do
   [ -n "$workers" ] || bad "SIG$signal: no workers were there"
   kill -$signal $pid
   wait $pid 2>/dev/null
-  [ $? -ne 0 ] || bad "SIG$signal: exit status 0"
+  status=$?
+  [ "$status" -eq $((128 + $(kill -l $signal))) ] || bad "SIG$signal: exit status $status"
   for _ in $(seq 100); do
     orphans=$(for p in $workers; do [ ! -e "/proc/$p/exe" ] || echo "$p"; done)
     [ -n "$orphans" ] || break

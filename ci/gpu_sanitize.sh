@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# gpu_sanitize.sh ASSAY OUT TOOL...: the edge cases of all suites on the GPU under each TOOL of compute-sanitizer (memcheck
-# racecheck initcheck synccheck), in parts that run side by side; logs and results in OUT. Prints a line a tool, and what was
-# found. Status 1 if anything was, or if a part did not end well. Where there are several GPUs, parts take turns on them.
-# Environment: ASSAY_SUITES (the suites' folder), ASSAY_PARTS (processes at a time, 12), ASSAY_FINER (so many times as many
-# parts a suite, 1: what ends in time is whole parts), ASSAY_SECONDS (no part begins or goes on after these, 100000),
-# ASSAY_SEED (1), ASSAY_ARGS (more for run).
+# gpu_sanitize.sh ASSAY OUT TOOL...: runs the edge cases of all suites on the GPU under each TOOL of compute-sanitizer
+# (memcheck racecheck initcheck synccheck). Parts run side by side; logs and results go to OUT. Prints a line per tool,
+# and what was found. Status 1 if anything was, or if a part did not end well. Where there are several GPUs, parts take
+# turns on them. Environment, with defaults:
+#   ASSAY_SUITES    the suites' folder
+#   ASSAY_PARTS     processes at a time (12)
+#   ASSAY_FINER     factor of the number of parts per suite (1), since only whole parts end in time
+#   ASSAY_SECONDS   no part begins or goes on after these (100000)
+#   ASSAY_SEED      the seed (1)
+#   ASSAY_ARGS      more arguments for run
 set -uo pipefail
 
 assay=$1 out=$2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gpus_selftest.sh [CMAKE [CTEST]]: gpus.sh and on_gpu.sh under CTest, with GPUs that are not there: every test has one of
-# them, no GPU has two tests at a time, all of them work; and that this would be noticed. Status 1 otherwise.
+# gpus_selftest.sh [CMAKE [CTEST]]: tries gpus.sh and on_gpu.sh under CTest, with GPUs that do not exist. Every test has
+# one of them, no GPU has two tests at a time, and all of them work. Faults in this must be noticed. Status 1 otherwise.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cmake=${1:-cmake} ctest=${2:-ctest}
@@ -29,7 +29,7 @@ foreach(i RANGE 1 6)
   set_tests_properties(t\${i} PROPERTIES RESOURCE_GROUPS gpus:1)
 endforeach()
 LISTS
-"$cmake" -S "$work/p" -B "$work/b" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
+"$cmake" -G Ninja -S "$work/p" -B "$work/b" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
 
 # looks: "GPUS OVERLAPS TOGETHER": how many GPUs were seen, how many pairs of tests had one at once, how many pairs ran at once.
 looks() {

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# hopper.sh: everything, on a machine with a Hopper GPU: builds for sm_90a, runs the tests (hopper included;
-# not nightly, report and sanitize, which say nothing of the GPU), all suites on the GPU, the kill matrix of the GPU, the edge
-# tier under compute-sanitizer, and writes the evidence. A skip is a failure here. Status 77, with the reason, on a machine without nvcc or such a GPU.
+# hopper.sh: does everything on a machine with a Hopper GPU. Builds for sm_90a and runs the tests, hopper included. The
+# labels nightly, report and sanitize are left out: they say nothing of the GPU. Then runs all suites on the GPU, the
+# kill matrix of the GPU, and the edge tier under compute-sanitizer. Writes a summary to build/hopper/evidence/;
+# bench/evidence/README.md says how it is kept. A skip is a failure here. Status 77, with the reason, on a machine
+# without nvcc or such a GPU.
 #   ASSAY_STEPS="tests suites mutants memcheck racecheck initcheck synccheck"   which steps (all)
 #   ASSAY_SEED=1                                                                seed of the suites
 # Further arguments go to `assay run` of the suites.
@@ -82,8 +84,8 @@ fi
 if wants tests; then
   status=0
   mkdir -p build/log
-  # What needs a browser or clang says nothing of the GPU; the kill matrix is a step. A skip of what is left is a failure
-  # here. As many tests of the GPU at a time as there are GPUs.
+  # Tests that need a browser or clang say nothing of the GPU; the kill matrix is a step. A skip of what is left is a
+  # failure here. As many tests of the GPU at a time as there are GPUs.
   ci/gpus.sh >build/hopper/gpus.json
   (ctest --preset hopper -LE 'report|sanitize|nightly' -E '^hopper.mutants$' 2>&1) >build/log/ctest.log || status=$?
   skipped=$(grep -cE '\*\*\*(Skipped|Not Run)' build/log/ctest.log || true)
@@ -98,7 +100,7 @@ fi
 
 if wants suites && [ -s build/hopper/run.jsonl ]; then
   name=$(printf '%s' "$gpu" | tr '[:upper:] ' '[:lower:]-' | sed 's/[^a-z0-9-]//g; s/^nvidia-//')
-  ci/evidence.sh build/hopper/run.jsonl "bench/evidence/$(date -u +%Y-%m-%d)-$name-${ASSAY_EVIDENCE:-first-light}.jsonl" "${notes[@]}" || failed+=("evidence")
+  ci/evidence.sh build/hopper/run.jsonl "build/hopper/evidence/$(date -u +%Y-%m-%d)-$name-${ASSAY_EVIDENCE:-first-light}.jsonl" "${notes[@]}" || failed+=("evidence")
 fi
 if [ "${#failed[@]}" -gt 0 ]; then
   printf 'hopper.sh: FAILED on %s: %s\n' "$gpu" "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')"

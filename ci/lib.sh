@@ -59,7 +59,7 @@ compiles() {
   return $status
 }
 
-# Debian packages of what is not here, one a line. Without a compiler the libraries cannot be tried; asking
+# Prints the Debian packages of what is missing, one per line. Without a compiler the libraries cannot be tried; asking
 # for an installed package does no harm.
 missing_packages() {
   cmake_is_new || echo cmake
@@ -94,6 +94,17 @@ need_packages() {
   step packages sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' sh $missing
   missing=$(missing_packages | tr '\n' ' ')
   [ -z "${missing// /}" ] || die 2 "still missing after the installation: $missing"
+}
+
+# Puts the wheels that tests need into build/wheels, with pip; ends with status 2 where pip is missing and there is no
+# way to get it.
+need_wheels() {
+  [ ! -e "$root/build/wheels/tvm_ffi/lib/libtvm_ffi.so" ] || return 0
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; } || die 2 'missing: python3 with pip; on Debian: apt-get install python3-pip'
+    step pip sh -c 'export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends python3-pip'
+  fi
+  step wheels python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$root/build/wheels" 'apache-tvm-ffi==0.1.15.post2'
 }
 
 # nvcc may lie outside PATH.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mutants_selftest.sh ASSAY MANIFEST: `assay mutants` fails where it must: a mutant that survives, one killed by another
-# check, a control that is none, a plug-in that is not there, a manifest that is wrong. Status 1 otherwise.
+# mutants_selftest.sh ASSAY MANIFEST: tries `assay mutants` where it must fail. It plants a mutant that survives, one
+# killed by another check, and a control that is none. A plug-in is missing, or a manifest is wrong. Status 1 otherwise.
 set -uo pipefail
 
 assay=$1 manifest=$2
@@ -27,8 +27,10 @@ expect() {
 row gate_last_key >"$work/m"
 expect 'killed' 0 '^mutants: 1 of 1 killed'
 expect 'killed: as an object' 0 '^[{]"mutant":"gate_last_key".*"killed":true,"good":true,"check":"exact".*"replay":"assay replay .*"vllm":true'
+expect 'killed: its line names the plug-in' 0 '"replay":"assay replay [^"]* --plugin [^" ]*gate_last_key[^" ]*"'
 row gate_last_key 9 guard >"$work/m"
 expect 'killed by another check' 1 'it was made for: guard'
+expect 'killed by another check: its line' 1 "^  assay replay '[^']*' --plugin [^ ]*gate_last_key"
 row gate_block_offset 9 permutation >"$work/m"
 expect 'dies in case after case' 1 '"check":"crash".*"deaths":6,'
 # The unchanged copy as a mutant: nothing kills it.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ptxas.sh: compiles every gpu/**/*.cu for sm_90a and reads what the assembler says of each kernel. Needs nvcc,
 # no GPU. Fails on spills, stack frames, remarks C75xx (serialised wgmma, ignored setmaxnreg) and on a kernel
-# without a row in docs/kernels/registers.tsv; registers or shared memory that differ from the table are
+# without a row in docs/kernels/registers.tsv. Registers or shared memory that differ from the table are
 # printed. In the machine code of each prefill kernel of a file *_wgmma.cu there must be HGMMA: tensor cores fed by
-# descriptors. `--update` rewrites the table. `--selftest` plants a spill and expects the failure.
+# descriptors. `--update` rewrites the table, or with files their rows. `--selftest` plants a spill and expects the failure.
 # Status 77 without nvcc (CTest: skipped). `ci/ptxas.sh FILE.cu...` looks at these only, without the table.
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,20 +14,20 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 demangle=$(command -v "$(dirname "$nvcc")/cu++filt" || command -v cu++filt || command -v c++filt || true)
 
-# assemble FILE OUT: the assembler's report, or status 1 with the compiler's words.
+# assemble FILE CUBIN REPORT: writes the machine code and the assembler's report; status 1 with the compiler's words.
 assemble() {
-  "$nvcc" -gencode=arch=compute_90a,code=sm_90a -std=c++17 -I"$root" -I"$root/include" -I"$root/gpu" -Xptxas -v -cubin -o "$work/out.cubin" "$1" >"$2" 2>&1
+  "$nvcc" -gencode=arch=compute_90a,code=sm_90a -std=c++20 -I"$root" -I"$root/include" -I"$root/gpu" -Xptxas -v -cubin -o "$2" "$1" >"$3" 2>&1
 }
 
-# short_names: of kernels, one a line, without the namespace, the return type and the argument list.
+# short_names: prints the names of kernels, one per line, without the namespace, the return type and the argument list.
 short_names() {
   ${demangle:-cat} |
     sed -e 's/^void //; s/assay_cuda_device:://g; s/(anonymous namespace):://g; s/<unnamed>:://g; s/(bool)1/true/g; s/(bool)0/false/g; s/([a-z ]*)\([0-9]\)/\1/g' -e 's/(.*$//'
 }
 
-# without_hgmma FILE: of a file *_wgmma.cu, what in the cubin just made has no HGMMA and should. An instruction of sm_90
-# has 16 bytes; its lowest 12 bits are 9f0 (both factors in shared memory) or df0 (one in registers) in HGMMA, as
-# nvdisasm 13 prints them, and in no other of these kernels.
+# without_hgmma FILE CUBIN: of a file *_wgmma.cu, prints what in its cubin has no HGMMA and should. An instruction of
+# sm_90 has 16 bytes. In HGMMA its lowest 12 bits are 9f0 (both factors in shared memory) or df0 (one in registers), as
+# nvdisasm 13 prints them. No other instruction of these kernels has these bits.
 without_hgmma() {
   [[ $1 == *_wgmma.cu ]] || return 0
   local kernels=0 name short offset size count
@@ -35,9 +35,9 @@ without_hgmma() {
     short=$(short_names <<<"$name")
     [[ $short == prefill* ]] || continue
     kernels=$((kernels + 1))
-    count=$(od -An -v -tx8 -w16 -j $((16#$offset)) -N $((16#$size)) "$work/out.cubin" | awk '{ if (substr($1, 14) ~ /^[9d]f0$/) ++n } END { print n + 0 }')
+    count=$(od -An -v -tx8 -w16 -j $((16#$offset)) -N $((16#$size)) "$2" | awk '{ if (substr($1, 14) ~ /^[9d]f0$/) ++n } END { print n + 0 }')
     [ "$count" -gt 0 ] || printf 'ptxas: %s: %s: no HGMMA in its machine code\n' "$1" "$short"
-  done < <(readelf -SW "$work/out.cubin" 2>/dev/null | sed -n 's/.* \.text\.\([^ ]*\) *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2 \3/p')
+  done < <(readelf -SW "$2" 2>/dev/null | sed -n 's/.* \.text\.\([^ ]*\) *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2 \3/p')
   [ "$kernels" -gt 0 ] || printf 'ptxas: %s: no kernel prefill in it, nowhere to look for HGMMA\n' "$1"
 }
 
@@ -58,9 +58,9 @@ rows() {
       match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5) + 0
       if (match($0, /[0-9]+ bytes smem/)) shared = substr($0, RSTART) + 0
     }
-    END { flush() }' "$2" >"$work/raw"
-  cut -f2 "$work/raw" | short_names >"$work/names"
-  paste "$work/names" "$work/raw" | awk -F'\t' -v OFS='\t' '{ print $2, $1, $4, $5, $6, $7, $8 }'
+    END { flush() }' "$2" >"$2.raw"
+  cut -f2 "$2.raw" | short_names >"$2.names"
+  paste "$2.names" "$2.raw" | awk -F'\t' -v OFS='\t' '{ print $2, $1, $4, $5, $6, $7, $8 }'
 }
 
 # faults REPORT ROWS: prints what is not allowed.
@@ -114,36 +114,58 @@ for word in "$@"; do
     --update) mode=update ;;
     --selftest) selftest ;;
     -*) die 2 "unknown option $word; allowed: --update, --selftest" ;;
-    *) files+=("$word"); mode=named ;;
+    *) files+=("$word"); [ "$mode" = update ] || mode=named ;;
   esac
 done
+named=("${files[@]}")
 if [ "${#files[@]}" -eq 0 ]; then mapfile -t files < <(cd "$root" && find gpu -name '*.cu' | sort); fi
 cd "$root" || exit 2
 
+# examine FILE NUMBER: writes NUMBER.rows, and to NUMBER.faults what is wrong with the file.
+examine() {
+  local name=$1 at=$work/$2
+  case $1 in /*) name=$(basename "$1") ;; esac
+  if ! assemble "$1" "$at.cubin" "$at.report"; then
+    { cat "$at.report"; echo "ptxas: $1: does not compile"; } >"$at.faults"
+    : >"$at.rows"
+    return
+  fi
+  rows "$name" "$at.report" >"$at.rows"
+  faults "$at.report" "$at.rows" >"$at.faults"
+  without_hgmma "$name" "$at.cubin" >>"$at.faults"
+}
+
+# As many files at once as there are cores; what is said of them comes in their order.
 bad=0
-: >"$work/all"
+number=0
 for file in "${files[@]}"; do
-  if ! assemble "$file" "$work/report"; then
-    cat "$work/report"
-    echo "ptxas: $file: does not compile"
+  number=$((number + 1))
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+  examine "$file" "$number" &
+done
+wait
+: >"$work/all"
+for ((i = 1; i <= number; ++i)); do
+  if [ ! -e "$work/$i.faults" ]; then
+    echo "ptxas: ${files[i - 1]}: was not examined"
     bad=1
     continue
   fi
-  name=$file
-  case $file in /*) name=$(basename "$file") ;; esac
-  rows "$name" "$work/report" >"$work/rows"
-  cat "$work/rows" >>"$work/all"
-  faults "$work/report" "$work/rows" >"$work/faults"
-  without_hgmma "$name" >>"$work/faults"
-  if [ -s "$work/faults" ]; then
-    cat "$work/faults"
+  cat "$work/$i.rows" >>"$work/all"
+  if [ -s "$work/$i.faults" ]; then
+    cat "$work/$i.faults"
     bad=1
   fi
 done
 
 {
   printf 'file\tkernel\tregisters\tshared\n'
-  cut -f1-4 "$work/all" | LC_ALL=C sort
+  {
+    cut -f1-4 "$work/all"
+    # The rows of files that were not named stay.
+    [ "$mode" != update ] || [ "${#named[@]}" -eq 0 ] ||
+      awk -F'\t' -v named="${named[*]}" 'BEGIN { n = split(named, list, " "); for (i = 1; i <= n; ++i) drop[list[i]] = 1 } FNR > 1 && !($1 in drop)' "$table"
+  } | LC_ALL=C sort
 } >"$work/table"
 case $mode in
   update)

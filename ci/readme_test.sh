@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# readme_test.sh BUILD [FILE]: every command of README.md (fenced sh blocks) is run by a test: here, or by the one named below. A
-# command that is neither is a failure, so that what the page says is what works.
+# readme_test.sh BUILD [FILE]: every command of README.md (fenced sh blocks) is run by a test, here or by the one named
+# below. A command that is neither is a failure, so that what the page says is what works.
 set -uo pipefail
 build=$(cd "$1" && pwd) || exit 2
 cd "$(dirname "$0")/.." || exit 2

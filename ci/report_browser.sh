@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# report_browser.sh BUILD: the page of `assay report` in a real browser: what it must show is there, what a case's name
-# or message says stays text, nothing is fetched, the console is silent; it can be read in the dark and on paper. Status 77 where there is no chromium.
+# report_browser.sh BUILD: looks at the page of `assay report` in a real browser. Its sections are present, the text of
+# a case's name or message stays text, nothing is fetched, the console is silent. It can be searched, sorted and
+# filtered, and read in the dark, on paper and on a phone. Status 77 where there is no chromium.
 set -euo pipefail
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -54,8 +55,9 @@ lacks evil '<(img|u|s|q|em)>'
 silent evil
 
 # ---- light, dark, paper: colours and breaks as the browser computes them -------------------------------------
-# measured NAME PAGE SED [OPTIONS...]: the page with a script that measures it. Words on what is behind them need a contrast of
-# 4.5, marks of plots and legends 3; nothing may be cut off at the right.
+#
+# measured NAME PAGE SED [OPTIONS...]: the page with a script that measures it. Words need a contrast of 4.5 to their
+# background, marks of plots and legends 3. Nothing may be cut off at the right.
 measured() {
   local name=$1 page=$2 change=$3
   shift 3
@@ -125,7 +127,75 @@ says run.paper folds open
   --print-to-pdf="$work/run.pdf" "file://$work/run.html" >"$work/run.log" 2>&1 || { echo 'FAIL the page cannot be printed'; failed=1; }
 [ "$(head -c 5 "$work/run.pdf")" = '%PDF-' ] || { echo 'FAIL the printed page is no PDF'; failed=1; }
 
-# The check itself: words that are as dark as what is behind them, and a sheet that is too narrow.
+# ---- search, filter, sort, links, a narrow window --------------------------------------------------------------
+cat >"$work/many.jsonl" <<'E2'
+{"assay":"1","device":"simt","device_name":"d","driver":"","toolkit":"","commit":"c","seed":1,"cases":5,"whole":false,"plugins":{"op/fast":"./it's.so"}}
+{"case":"op name=a kv_len=3","op":"op","variant":"fast","device":"simt","suite":"s","name":"a","section":"check","tier":"calibrated","verdict":"FAIL","check":"element","message":"out: got 1","ratio_element":2,"seed":1}
+{"case":"op name=b kv_len=3","op":"op","variant":"fast","device":"simt","suite":"s","name":"b","section":"check","tier":"calibrated","verdict":"FAIL","check":"element","message":"out: got 2","ratio_element":20,"seed":1}
+{"case":"op name=c kv_len=3","op":"op","variant":"slow","device":"simt","suite":"s","name":"c","section":"check","tier":"calibrated","verdict":"CRASH","check":"signal","message":"SIGSEGV","seed":1}
+{"case":"op name=d kv_len=3","op":"op","variant":"slow","device":"simt","suite":"s","name":"d","section":"check","tier":"calibrated","verdict":"PASS","ratio_element":0.5,"seed":1}
+{"case":"op name=e kv_len=3","op":"op","variant":"third","device":"simt","suite":"s","name":"e","section":"check","tier":"calibrated","verdict":"PASS","ratio_element":0.25,"seed":1}
+{"end":5,"unclaimed":0,"seconds":1}
+E2
+"$assay" report "$work/many.jsonl" -o "$work/many.html" >"$work/text" && { echo 'FAIL failing cases gave exit 0'; failed=1; }
+# used NAME SED: the page with a script that uses it as a reader does.
+used() {
+  sed "$2" "$work/many.html" >"$work/$1.html"
+  cat >>"$work/$1.html" <<'E2'
+<script>
+const data = document.body.dataset, q = document.getElementById('find-text'), v = document.getElementById('find-verdict');
+const type = (text, verdict) => { q.value = text; v.value = verdict; q.dispatchEvent(new Event('input')); v.dispatchEvent(new Event('change')); };
+const shown = id => [...document.querySelectorAll('#' + id + '-table tbody')].filter(b => !b.hidden).map(b => b.rows[0].cells[id === 'variants' ? 1 : 0].textContent).join(',');
+const head = (id, name) => [...document.querySelectorAll('#' + id + '-table th')].find(h => h.textContent === name);
+try {
+  data.bar = !document.getElementById('find').hidden;
+  type('', ''); data.all = shown('variants') + '/' + shown('failures');
+  type('sigsegv', ''); data.text = shown('variants') + '/' + shown('failures');
+  type('', 'CRASH'); data.verdict = shown('variants') + '/' + shown('failures');
+  type('nothing like it', ''); data.none = shown('variants') + '/' + shown('failures');
+  data.count = document.getElementById('find-count').textContent;
+  location.hash = '#f1'; dispatchEvent(new Event('hashchange')); data.reached = shown('failures');
+  head('variants', 'worst ratio').click(); data.down = shown('variants');
+  head('variants', 'worst ratio').click(); data.up = shown('variants');
+  head('variants', 'variant').click(); data.word = shown('variants');
+  data.sorted = head('variants', 'variant').getAttribute('aria-sort');
+  data.pairs = [...document.querySelectorAll('#failures-table tbody')].every(b => b.rows.length === 2);
+  data.links = [...document.querySelectorAll('a[href^="#"]')].every(a => document.getElementById(a.getAttribute('href').slice(1)));
+  data.tofailure = document.querySelector('#variants-table a[href="#f0"]') !== null;
+  data.tovariant = document.querySelector('#failures-table a[href^="#v"]') !== null;
+  data.cut = [...document.querySelectorAll('.stack')].filter(t => t.parentElement.scrollWidth > t.parentElement.clientWidth + 1).length;
+  data.label = getComputedStyle(document.querySelector('#variants-table tbody td:nth-child(2)'), '::before').content;
+} catch (e) { data.error = e.message; }
+</script>
+E2
+  load "$1" "${@:3}"
+  silent "$1"
+  grep -oE '<body [^>]*>' "$work/$1.dom" | head -n 1 | sed 's/&quot;/!/g' >"$work/$1.body"
+}
+used use '' --window-size=1280,900
+says use bar true
+says use all 'fast,slow,third/FAIL,CRASH'
+says use text '/CRASH'
+says use verdict 'slow/CRASH'
+says use none '/'
+says use count '0 of [0-9]+ rows'
+says use reached 'FAIL,CRASH'
+says use down 'fast,slow,third'
+says use up 'third,slow,fast'
+says use word 'fast,slow,third'
+says use sorted ascending
+says use pairs true
+says use links true
+says use tofailure true
+says use tovariant true
+says use label none
+has use 'assay replay .op name=a kv_len=3. --plugin .\./it.\\..s\.so.<'
+has use 'and 1 more like it</summary>'
+used phone '' --window-size=390,900
+says phone cut 0
+says phone label '!variant!'
+
+# The check itself: words that are as dark as their background, and a sheet that is too narrow.
 planted() { # planted NAME KEY VALUE: what was found of a page that was spoiled
   if (says "$1" "$2" "$3"; [ "$failed" -eq 0 ]) >/dev/null; then echo "FAIL $1 went unnoticed"; failed=1; fi
 }
@@ -135,6 +205,14 @@ measured planted_mark run 's/--s0:#6ea8f0/--s0:#1c2530/' $dark
 planted planted_mark legible true
 measured planted_narrow run "$paper; s/svg.plot{min-width:0}/svg.plot{min-width:900px}/" --window-size=720,1000
 planted planted_narrow cut 0
+
+# The check itself: a page without its filter, without its order, without its rules for a phone.
+used planted_filter 's/b.hidden=!ok/b.title=ok/'
+planted planted_filter text '/CRASH'
+used planted_sort 's/return up?d:-d/return 0/'
+planted planted_sort up 'third,slow,fast'
+used planted_phone 's/max-width:640px/max-width:10px/g' --window-size=390,900
+planted planted_phone label '!variant!'
 
 # The check itself: a page that logs is noticed, and so is one without its sections.
 printf '<!DOCTYPE html><title>t</title><script>console.error("planted")</script>' >"$work/planted.html"

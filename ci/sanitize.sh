@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
-#   asan      AddressSanitizer and UBSan, clang (which compiles it several times as fast) or, without it, the host compiler;
-#             the types of ASSAY_FEW_TYPES alone (no f16, no e5m2): what every change waits for
-#   asan_all  as asan, with every type, as the preset compiles it
+#   asan      AddressSanitizer and UBSan. Compiled by clang, which is several times as fast, or else the host compiler.
+#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and an eighth of the edge cases. Every change waits
+#             for it.
+#   asan_all  as asan, with every type, as the preset compiles it, and every edge case
 #   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and every fourth edge case
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
-#   races     as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
-#             removed in turn: each is a race with two source lines, the same in a second run; not luck
+#   races_all as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
+#             removed in turn. Each is a race with two source lines, the same in a second run; not luck
+#   races     every third of these barriers and fences
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races or uninit}
+kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races, races_all or uninit}
 preset=${kind%_all}
 few=()
 case $kind in
-  asan | tsan | races) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES) ;;
+  asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
 case $kind in
-  races | sample) preset=tsan ;;
+  races | races_all | sample) preset=tsan ;;
   uninit) preset=msan ;;
 esac
 build=${2:-build/$preset${few:+_few}}
@@ -60,12 +62,12 @@ op_of() {
   printf '%s\n' "${op:-$1}"
 }
 
-# plugin STEM ID FLAGS...: $work/ID.so from $work/ID/gpu.
+# plugin STEM ID FLAGS...: $work/ID.so from $work/ID/gpu. At -O0 it compiles in a third of the time of -O1.
 plugin() {
   local stem=$1 id=$2
   shift 2
   printf '#include "gpu/%s.cu"\n' "$stem" >"$work/$id/plugin.cpp"
-  clang++ -std=c++20 -O1 -g1 -fno-omit-frame-pointer -ffp-contract=off "$@" -shared -fPIC -fvisibility=hidden \
+  clang++ -std=c++20 -O0 -g1 -fno-omit-frame-pointer -ffp-contract=off "$@" -shared -fPIC -fvisibility=hidden \
     -DASSAY_FEW_TYPES "-DASSAY_VARIANT_SUFFIX=\"@$id\"" "-DASSAY_AS_PLUGIN=\"$id\"" -I "$work/$id" -I "$work/$id/gpu" \
     -I include -I . -include "$work/$id/gpu/simt/cuda.h" -x c++ "$work/$id/plugin.cpp" -o "$work/$id.so"
 }
@@ -129,13 +131,14 @@ removed() {
 
 # As many at once as there are cores; said in their order.
 races() {
-  local file nth id failed=0 ops ids=()
+  local file nth id failed=0 ops ids=() found=0 step=$1
   for file in $(cd gpu && grep -lE '__(syncthreads|syncwarp|threadfence)\(\);' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
-    # What is in lib/ is shown by the first of the operators that include it.
+    # Barriers in lib/ are shown by the first of the operators that include it.
     mapfile -t ops < <(users "$file")
     for ((nth = 1; ; ++nth)); do
-      id=$(basename "${file%.*}")_barrier_$nth
+      id=${file%.*} id=${id//\//_}_barrier_$nth # sampler.cu and lib/sampler.cuh are two files
       remove "$file" "$nth" "$id" || break
+      ((found++ % step == 0)) || continue
       ids+=("$id")
       while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
       { removed "$file" "$id" "${ops[@]}" && : >"$work/$id.good"; } >"$work/$id.said" 2>&1 &
@@ -146,11 +149,11 @@ races() {
     cat "$work/$id.said"
     [ -e "$work/$id.good" ] || failed=1
   done
-  printf 'races: %d barriers and fences\n' "${#ids[@]}"
+  printf 'races: %d of %d barriers and fences\n' "${#ids[@]}" "$found"
   [ "${#ids[@]}" -gt 0 ] && [ "$failed" -eq 0 ]
 }
 
-# The first barrier gone, some thread reads what nobody has written yet.
+# Without the first barrier, some thread reads what no thread has written yet.
 uninit() {
   local op id
   op=$(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def | head -n 1)
@@ -169,13 +172,14 @@ uninit() {
 
 case $kind in
   sample) clean sample conformance/suites --section check --shard "${SHARD:-1/20}" --power off ;;
-  races) races ;;
+  races) races 3 ;;
+  races_all) races 1 ;;
   uninit) uninit ;;
   *)
     status=0
     for section in ${SECTIONS:-edge refuse}; do
       # ThreadSanitizer grows slower with every fiber that a process has had: several processes, one after the other.
-      # What is refused launches nothing. Planted errors, a third of the time, are no work of the kernels, which alone
+      # A refused call launches nothing. Planted errors, a third of the time, are no work of the kernels, which alone
       # ThreadSanitizer watches; the others see a quarter of them.
       parts=1 step=1 power=sample suites=conformance/suites
       # Every thread is a fiber of ThreadSanitizer's, which 65,600 blocks of them make slow and nothing else.
@@ -187,6 +191,7 @@ case $kind in
       fi
       case $kind/$section in
         */refuse) ;;
+        asan/*) parts=8 step=8 ;;
         tsan/*) parts=40 step=4 power=off ;;
         tsan_all/*) parts=40 power=off ;;
       esac

@@ -21,6 +21,7 @@ says() { grep -qE -- "$1" "$said" || fail "does not say: $1"; }
 [ $? -eq 1 ] || fail "assay run --shrink does not end with 1"
 says 'fails when kv_len > 256 and splits >= 2'
 says 'explained by: split 1 does not see the scores before it \(keys 255 to 255\)'
+says "assay replay '[^']*' --plugin '?$plugin'?\$"
 says 'smallest after [0-9]+ cases: out: request 0, row 0 of its 1, head 0, channel '
 
 # The suite fails in the same way; so does the replay line, and it cannot be shrunk further.

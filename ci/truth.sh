@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# truth.sh BUILD: assay truth, judge and generate as people type them: published results agree, one changed byte is a
-# failure, bad input is refused with the field's name, and a dumped case of every operator is judged as it was, to the same ratios.
+# truth.sh BUILD: runs assay truth, judge and generate as people type them. Published results agree, one changed byte is
+# a failure, and bad input is refused with the field's name. A dumped case of every operator is judged as it was, to the
+# same ratios.
 set -euo pipefail
 
 build=$1
@@ -82,14 +83,15 @@ judge 'top_p above 1' 2 "top_p: found '1.01'" "${generate[@]}" --ids 1 --sampler
 judge 'too many steps' 2 'steps: request 0: found 513' "$assay" generate --model "$stories/stories260K.bin" --ids 1 --steps 513
 judge 'negative steps' 2 "--steps: found '-3', allowed: an integer from 1" "$assay" generate --model "$stories/stories260K.bin" --ids 1 --steps -3
 judge 'no model' 2 '--model: not given' "$assay" generate --ids 1 --steps 2
-judge 'unknown option' 2 "option '--step' is unknown here" "$assay" generate --step 2
+judge 'unknown option' 2 "generate: found option '--step' .did you mean '--steps'.., allowed: --" "$assay" generate --step 2
 judge 'unknown mode' 2 "--mode: found 'fast', allowed: exact, mirror" "${generate[@]}" --ids 1 --mode fast
 printf 'arch: qwen3\nlayers: 1\nhead_size: 12\n' >"$work/m.yaml"
 judge 'YAML that is wrong' 2 'm.yaml:1:1: head_size: found 12' "$assay" generate --model "$work/m.yaml" --ids 1 --steps 2
 
 # ---- judge: a dumped case of every operator; then one byte of its result ----
 while IFS= read -r op; do
-  # Of a twentieth of the edge cases, or of all where that has none: one that passed calibrated, of which every row was judged.
+  # Takes a case of a twentieth of the edge cases, or of all where that has none. It passed calibrated, with every row
+  # judged.
   for part in 1/20 1/1; do
     status=0
     "$assay" run "$root/conformance/suites/$op.yaml" --section edge --device simt --power off --workers 1 --shard "$part" --jsonl "$work/run.jsonl" >"$work/out" 2>&1 || status=$?
@@ -120,11 +122,33 @@ done < <(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' "$root/include/assay/ops.de
 judge 'one dump' 0 '^PASS +gate_attention, out: ' "$assay" judge "$work/one"
 flip "$work/one/out.got.f32.npy" $(($(wc -c <"$work/one/out.got.f32.npy") - 2))
 judge 'one byte of it' 1 '^FAIL +gate_attention, out: out\[0, 7, 127\]: got' "$assay" judge "$work/one"
+# A listed case of every operator, dumped without a variant. Inputs and expectation are those of a variant's dump. A
+# variant's output that is written into the folder is judged.
+while read -r op; do
+  line=$("$assay" list cases "$op" | awk '/\/check\// && !seen++')
+  rm -rf "$work/listed"
+  judge "$op, a listed case" 0 "^an engine writes: .*\.got\..*\.npy" "$assay" dump "$line" "$work/listed"
+  [ -s "$work/listed/manifest.json" ] && compgen -G "$work/listed/*.expected.f64.npy" >/dev/null || { echo "FAIL $op: no expectation"; failed=$((failed + 1)); }
+done < <(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' "$root/include/assay/ops.def")
+"$assay" dump 'rms_norm dtype=f32 N=3 C=24 values=normal' "$work/listed" >/dev/null
+judge 'a dump without results' 2 'y\.got\.f32\.npy: cannot be read' "$assay" judge "$work/listed"
+"$assay" replay 'rms_norm variant=block_rows device=simt dtype=f32 N=3 C=24 values=normal' --dump "$work/by_variant" >/dev/null
+for file in x.f32 g.f32 y.expected.f64; do
+  cmp "$work/listed/$file.npy" "$work/by_variant/$file.npy" || failed=$((failed + 1))
+done
+cp "$work/by_variant/y.got.f32.npy" "$work/listed/"
+judge 'a dump with results' 0 '^PASS +rms_norm, y: ' "$assay" judge "$work/listed"
+flip "$work/listed/y.got.f32.npy" $(($(wc -c <"$work/listed/y.got.f32.npy") - 2))
+judge 'a dump with a wrong result' 1 '^FAIL +rms_norm, y: ' "$assay" judge "$work/listed"
 sed -i 's/"kv_len"/"kv_lens"/' "$work/one/manifest.json"
-judge 'manifest that lies' 2 "kv_lens: tensors: found 'kv_lens', allowed for gate_attention" "$assay" judge "$work/one"
+judge 'manifest that lies' 2 "inputs: found 'kv_lens', allowed for gate_attention: q, k_cache" "$assay" judge "$work/one"
+# Several folders: a line names its folder, and the files have a line and a test case for each.
+judge 'two folders' 1 "^FAIL +$work/listed: rms_norm, y: " "$assay" judge "$work/by_variant" "$work/listed" --jsonl "$work/judged.jsonl" --junit "$work/judged.xml"
+[ "$(grep -c '"verdict":"PASS"' "$work/judged.jsonl")" -eq 1 ] && [ "$(grep -c '"verdict":"FAIL"' "$work/judged.jsonl")" -eq 1 ] && grep -q '^{"end":2,"passed":1,"failed":1' "$work/judged.jsonl" || { echo "FAIL judged.jsonl: $(cat "$work/judged.jsonl")"; failed=$((failed + 1)); }
+grep -q '<testsuites name="assay" tests="2" failures="1"' "$work/judged.xml" || { echo 'FAIL judged.xml'; failed=$((failed + 1)); }
 rm "$work/one/manifest.json"
 judge 'no manifest' 2 'manifest.json: cannot be read' "$assay" judge "$work/one"
-judge 'no folder given' 2 'judge: needs one folder, found 0' "$assay" judge
+judge 'no folder given' 2 'judge: needs a folder, found none' "$assay" judge
 
 # The check itself: a wrong expectation must not pass.
 before=$failed

@@ -1,11 +1,11 @@
 # Label sanitize: the suites' corners under sanitizers, each in a build of its own below build/ (ci/sanitize.sh);
-# skipped where clang is missing. asan and tsan (few types, of tsan every fourth edge case) and races are for every change; the
-# rest, and asan_all and tsan_all with every type and case, is nightly.
-foreach(kind asan tsan races asan_all tsan_all sample msan uninit)
+# skipped where clang is missing. asan and tsan (few types, a part of the edge cases) and races (a third of the barriers)
+# are for every change. The rest, and the _all forms with every type, case and barrier, is nightly.
+foreach(kind asan tsan races asan_all tsan_all races_all sample msan uninit)
   add_test(NAME sanitize.${kind} COMMAND ${PROJECT_SOURCE_DIR}/ci/sanitize.sh ${kind} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set(labels sanitize)
   if(NOT kind MATCHES "^(asan|tsan|races)$")
     list(APPEND labels nightly)
   endif()
-  set_tests_properties(sanitize.${kind} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77 RESOURCE_LOCK sanitize)
+  set_tests_properties(sanitize.${kind} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77 RESOURCE_LOCK sanitize COST 1000)
 endforeach()

@@ -1,8 +1,8 @@
-/* builtin.c: the one place where the rooms meet: operators from ref/, variants from gpu/, devices. */
+/* builtin.c: the one place that knows the operators of ref/, the variants of gpu/, and the devices. */
 #include "builtin.h"
 
 #include "core/registry_add.h"
-#include "judge_far.h"
+#include "conformance/laws/laws.h"
 
 #define ASSAY_OP(stem) const assay_op *assay_op_##stem(void);
 #include "assay/ops.def"

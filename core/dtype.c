@@ -1,11 +1,13 @@
 /* dtype.c: storage types as bits.
  *
- * A format with m mantissa bits and smallest normal exponent e_min has the spacing 2^(max(e, e_min) - m) at a
- * value with exponent e. Rounding adds and takes away 1.5·2^52 spacings: the f64 addition itself rounds to the
- * nearest multiple, ties to even, and the subtraction is exact. Double to float is one IEEE rounding already. */
+ * In a format with m mantissa bits and smallest normal exponent e_min, a value with exponent e has the spacing
+ * 2^(max(e, e_min) - m). Rounding adds 1.5·2^52 spacings and subtracts them again. The f64 addition itself rounds to
+ * the nearest multiple, ties to even, and the subtraction is exact. Double to float already is one IEEE rounding. */
 #include "core/dtype.h"
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "core/wide.h"
 
@@ -47,7 +49,7 @@ static inline double power_of_two(int exponent) {
   return double_of((uint64_t)(exponent + 1023) << 52);
 }
 
-/* Unbiased exponent; -1023 for zero and f64 subnormals, 1024 for Inf and NaN. */
+/* Returns the unbiased exponent; -1023 for zero and f64 subnormals, 1024 for Inf and NaN. */
 static inline int exponent_of(double value) {
   return (int)(bits_of(value) >> 52 & 0x7FF) - 1023;
 }
@@ -57,7 +59,8 @@ static inline int spacing_exponent(double value, format f) {
   return (e > f.min_exponent ? e : f.min_exponent) - f.mantissa;
 }
 
-/* Nearest multiple of the spacing; Inf and NaN pass. The result may lie above the format's largest value. */
+/* Returns the nearest multiple of the spacing; Inf and NaN pass unchanged. The result may exceed the format's largest
+ * value. */
 static inline double round_to(double value, format f) {
   if (exponent_of(value) > 1000) return value;
   const double magic = 1.5 * power_of_two(52 + spacing_exponent(value, f));
@@ -65,7 +68,7 @@ static inline double round_to(double value, format f) {
   return double_of(bits_of(rounded) | (bits_of(value) & 0x8000000000000000u)); /* -tiny is -0 */
 }
 
-/* Magnitude bits of a value that is in the format already. */
+/* Returns the magnitude bits of a value that the format represents exactly. */
 static inline uint32_t magnitude_bits(double value, format f) {
   const uint64_t bits = bits_of(value) & 0x7FFFFFFFFFFFFFFFu;
   if (exponent_of(value) < f.min_exponent)
@@ -92,7 +95,8 @@ static inline uint8_t fp8_from_f64(double value, format f, double largest) {
   return (uint8_t)(sign | magnitude_bits(saturate(round_to(value, f), largest), f));
 }
 
-/* The field, moved to f32's place, is the value times 2^-112; the multiplication makes subnormals right too. */
+/* Converts f16 to f32. The field, moved to f32's place, is the value times 2^-112. The multiplication also makes
+ * subnormals right. */
 static inline float f16_to_f32(uint32_t bits) {
   const uint32_t special = (bits & 0x7C00u) == 0x7C00u ? 0x7F800000u : 0u;
   const float magnitude = float_of((bits & 0x7FFFu) << 13) * 0x1p112f;
@@ -155,7 +159,7 @@ uint8_t assay_e5m2_from_f64(double value) {
   return e5m2_from_f64(value);
 }
 
-/* Truncated; outside the type's range and NaN: its smallest number. */
+/* Truncates. Values outside the type's range and NaN give its smallest number. */
 static inline int32_t i32_from_f64(double value) {
   return value >= -0x1p31 && value < 0x1p31 ? (int32_t)value : INT32_MIN;
 }
@@ -163,7 +167,7 @@ static inline int64_t i64_from_f64(double value) {
   return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;
 }
 
-/* One loop for each type, so that the type is decided once. */
+/* Defines one loop for each type, so that the type is decided once per row. */
 #define LOAD_ROW(type, convert)                                                                                        \
   do {                                                                                                                 \
     const type *const from = (const type *)data + index;                                                               \
@@ -184,11 +188,11 @@ static inline int64_t i64_from_f64(double value) {
 
 /* ---- many normal values at once ------------------------------------------------------------------------ */
 
-/* f64 to a 16-bit type for values that are 0 or inside its normal numbers, in 32-bit lanes: the upper word has sign,
- * exponent and 20 mantissa bits, and what the lower word has decides nothing but whether a half is exact. */
+/* Conversion from f64 to a 16-bit type in 32-bit lanes, for values that are 0 or among the type's normal numbers. The
+ * upper word has the sign, the exponent and 20 mantissa bits. The lower word only decides whether a half is exact. */
 enum { LANES = 64 };
 
-/* Of LANES values; false: one of them is none of these, and all are to be rounded one by one. */
+/* Stores LANES values. Returns false if one of them is neither 0 nor normal; the caller then rounds all one by one. */
 ASSAY_INLINE bool store_16(const double *value, format f, uint16_t *to) {
   uint32_t word[2 * LANES], outside = 0;
   const uint32_t drop = (uint32_t)(20 - f.mantissa), half = (1u << (drop - 1)) - 1;
@@ -246,7 +250,7 @@ ASSAY_WIDE void assay_load_f64_row(const void *data, assay_dtype dtype, int64_t 
     break;
   }
   for (int64_t i = 0; i < count; ++i)
-    value[i] = double_of(0x7FF8000000000000u); /* no such value type */
+    value[i] = double_of(0x7FF8000000000000u); /* not a value type */
 }
 
 void assay_store_f64_row(void *data, assay_dtype dtype, int64_t index, int64_t stride, int64_t count,
@@ -347,4 +351,13 @@ int assay_is_nan(double value) {
 }
 int assay_is_finite(double value) {
   return (bits_of(value) & 0x7FF0000000000000u) != 0x7FF0000000000000u;
+}
+
+const char *assay_shortest(double value, char text[32]) {
+  for (int digits = 1; digits <= 17; ++digits) {
+    (void)snprintf(text, 32, "%.*g", digits, value);
+    const double back = strtod(text, NULL);
+    if (memcmp(&back, &value, sizeof back) == 0) break;
+  }
+  return text;
 }

@@ -13,21 +13,24 @@ typedef struct block {
 } block;
 
 struct json_reader {
-  block *blocks; /* the first is the one in use */
+  block *blocks; /* the first one is in use */
   const char *start, *at, *end;
+  const char *begin; /* the first byte of the line that is read */
+  int64_t line;
+  const char *key; /* the last key read; NULL: none yet */
   assay_error *error;
 };
 
-/* ---- memory: given back as a whole when the next text is read ---------------------------------------- */
+/* ---- memory: reused as a whole when the next text is read --------------------------------------------- */
 
 static void *take(json_reader *r, size_t bytes) {
   bytes = (bytes + 15) / 16 * 16;
   if (r->blocks == NULL || r->blocks->size - r->blocks->used < bytes) {
     const size_t size = bytes > BLOCK ? bytes : BLOCK;
-    block *made = malloc(sizeof *made + 16 + size);
-    if (made == NULL) return NULL;
-    *made = (block){r->blocks, size, 0};
-    r->blocks = made;
+    block *added = malloc(sizeof *added + 16 + size);
+    if (added == NULL) return NULL;
+    *added = (block){r->blocks, size, 0};
+    r->blocks = added;
   }
   unsigned char *base = (unsigned char *)r->blocks + (sizeof(block) + 15) / 16 * 16;
   void *memory = base + r->blocks->used;
@@ -55,17 +58,29 @@ void json_close(json_reader *r) {
 
 /* ---- grammar ----------------------------------------------------------------------------------------- */
 
+/* Writes where the reader is: the line of a text that has several, the column in bytes, and the last key. */
+static void describe_place(const json_reader *r, char *text, size_t size) {
+  const char *feed = memchr(r->start, '\n', (size_t)(r->end - r->start));
+  size_t used = 0;
+  if (feed != NULL && feed + 1 < r->end) used = (size_t)snprintf(text, size, "line %lld, ", (long long)r->line);
+  used += (size_t)snprintf(text + used, size - used, "column %lld", (long long)(r->at - r->begin) + 1);
+  if (r->key != NULL) (void)snprintf(text + used, size - used, ", after key \"%.60s\"", r->key);
+}
+
 static assay_status refuse(json_reader *r, const char *wanted) {
-  if (r->at >= r->end)
-    return assay_fail(r->error, ASSAY_ERR_INPUT, "column %lld: the text ends, expected %s",
-                      (long long)(r->at - r->start) + 1, wanted);
-  return assay_fail(r->error, ASSAY_ERR_INPUT, "column %lld: found byte 0x%02x, expected %s",
-                    (long long)(r->at - r->start) + 1, (unsigned)(unsigned char)*r->at, wanted);
+  char place[160];
+  describe_place(r, place, sizeof place);
+  if (r->at >= r->end) return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: the text ends, expected %s", place, wanted);
+  return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: found byte 0x%02x, expected %s", place,
+                    (unsigned)(unsigned char)*r->at, wanted);
 }
 
 static void blanks(json_reader *r) {
-  while (r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r'))
-    ++r->at;
+  for (; r->at < r->end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\n' || *r->at == '\r'); ++r->at)
+    if (*r->at == '\n') { /* no other place may hold one */
+      ++r->line;
+      r->begin = r->at + 1;
+    }
 }
 
 static bool word(json_reader *r, const char *text) {
@@ -75,7 +90,7 @@ static bool word(json_reader *r, const char *text) {
   return true;
 }
 
-/* Four hexadecimal digits; -1: they are none. */
+/* Returns four hexadecimal digits as a number; -1 if they are none. */
 static int32_t hex4(json_reader *r) {
   int32_t value = 0;
   for (int i = 0; i < 4; ++i, ++r->at) {
@@ -111,7 +126,7 @@ static char *put_utf8(char *to, int32_t code) {
   return to;
 }
 
-/* Behind "\u": the character, a pair of surrogates taken together. */
+/* Reads the character after "\u"; takes a pair of surrogates together. */
 static bool escaped_code(json_reader *r, int32_t *code) {
   *code = hex4(r);
   if (*code < 0) return false;
@@ -133,7 +148,7 @@ static assay_status read_string(json_reader *r, const char **text) {
   const char *close = r->at;
   while (close < r->end && *close != '"')
     close += *close == '\\' && close + 1 < r->end ? 2 : 1;
-  /* No escape is shorter than what it stands for. U+FFFD for \u0000 has 3 bytes of 6. */
+  /* No escape is shorter than its character: U+FFFD for \u0000 has 3 bytes of 6. */
   char *to = take(r, (size_t)(close - r->at) + 1);
   if (to == NULL) return assay_fail(r->error, ASSAY_ERR_MEMORY, "JSON: out of memory");
   *text = to;
@@ -193,7 +208,7 @@ static assay_status read_number(json_reader *r, json_value *value) {
   return ASSAY_OK;
 }
 
-static assay_status read_value(json_reader *r, int depth, const char *key, const json_value **made);
+static assay_status read_value(json_reader *r, int depth, const char *key, const json_value **result);
 
 static assay_status read_members(json_reader *r, int depth, bool object, json_value *parent) {
   const char close = object ? '}' : ']';
@@ -209,6 +224,7 @@ static assay_status read_members(json_reader *r, int depth, bool object, json_va
     if (object) {
       status = read_string(r, &key);
       if (status != ASSAY_OK) return status;
+      r->key = key;
       blanks(r);
       if (r->at >= r->end || *r->at != ':') return refuse(r, "':'");
       ++r->at;
@@ -224,13 +240,14 @@ static assay_status read_members(json_reader *r, int depth, bool object, json_va
   }
 }
 
-static assay_status read_value(json_reader *r, int depth, const char *key, const json_value **made) {
+static assay_status read_value(json_reader *r, int depth, const char *key, const json_value **result) {
   json_value *value = take(r, sizeof *value);
   if (value == NULL) return assay_fail(r->error, ASSAY_ERR_MEMORY, "JSON: out of memory");
   *value = (json_value){.kind = JSON_NULL, .key = key};
-  *made = value;
+  *result = value;
   if (depth > MAX_DEPTH) return refuse(r, "at most 64 levels");
   blanks(r);
+  value->line = r->line;
   if (r->at >= r->end) return refuse(r, "a value");
   if (*r->at == '{' || *r->at == '[') {
     value->kind = *r->at == '{' ? JSON_OBJECT : JSON_ARRAY;
@@ -252,8 +269,10 @@ static assay_status read_value(json_reader *r, int depth, const char *key, const
 
 assay_status json_parse(json_reader *r, const char *text, size_t size, const json_value **value, assay_error *error) {
   forget(r, false);
-  r->start = r->at = text;
+  r->start = r->at = r->begin = text;
+  r->line = 1;
   r->end = text + size;
+  r->key = NULL;
   r->error = error;
   assay_status status = read_value(r, 0, NULL, value);
   if (status != ASSAY_OK) return status;

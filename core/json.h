@@ -1,4 +1,4 @@
-/* json.h: reads JSON, as the runner writes it and as others may: a tree of values in memory that is used again. */
+/* json.h: reads JSON, written by the runner or by others, into a tree of values. The tree's memory is reused. */
 #ifndef ASSAY_CORE_JSON_H
 #define ASSAY_CORE_JSON_H
 
@@ -15,6 +15,7 @@ typedef struct json_value {
   const char *key;  /* inside an object, else NULL */
   const char *text; /* strings: unescaped, with U+FFFD for \u0000; numbers: as written */
   double number;    /* booleans: 0 or 1 */
+  int64_t line;     /* where it begins, from 1 on */
   const struct json_value *child, *next;
 } json_value;
 
@@ -22,17 +23,17 @@ typedef struct json_reader json_reader;
 
 json_reader *json_open(void); /* NULL: out of memory */
 void json_close(json_reader *r);
-/* One value, with nothing but blanks behind it. It lives until the next call. Refuses more than 64 levels. */
+/* Parses one value with only blanks after it. The value lives until the next call. Refuses more than 64 levels. */
 assay_status json_parse(json_reader *r, const char *text, size_t size, const json_value **value, assay_error *error);
 
-/* Look-ups; `object` may be NULL. A missing member, or one of another kind, gives the fallback. */
+/* Look up a member. `object` may be NULL. A missing member, or one of another kind, gives the fallback. */
 const json_value *json_member(const json_value *object, const char *key);
 const char *json_text(const json_value *object, const char *key, const char *fallback);
 double json_number(const json_value *object, const char *key, double fallback);
 int64_t json_integer(const json_value *object, const char *key, int64_t fallback);
-/* Integers above 2^53 are exact: they are read from their digits. */
+/* Looks up an unsigned integer; it is exact above 2^53, because it is read from its digits. */
 uint64_t json_unsigned(const json_value *object, const char *key, uint64_t fallback);
-/* Is it a number without fraction and exponent that fits? NULL: no. */
+/* Tells whether the value is a number without fraction and exponent that fits. NULL: no. */
 bool json_whole(const json_value *value, int64_t *whole);
 bool json_flag(const json_value *object, const char *key, bool fallback);
 

@@ -1,4 +1,5 @@
-/* kv.c: the block manager: lists of blocks, requests, reservations, steps. The prefix index is kv_prefix.c. */
+/* kv.c: the block manager: reservations, forks, steps. The prefix index is kv_prefix.c; the lists of blocks and the
+ * table of requests, which both use, are kv_lists.c. */
 #include "core/kv.h"
 
 #include <stdlib.h>
@@ -6,52 +7,10 @@
 
 #include "core/kv_parts.h"
 
-/* Free blocks: last in, first out. Held ones: in the order they came. Idle ones: by the time they were left; what
- * comes from the held list may be older than the end, hardly ever by much. */
-static void link_block(assay_kv *kv, int32_t block, kv_list list) {
-  kv_block *b = &kv->block[block];
-  int32_t after = list == LIST_FREE ? -1 : kv->last[list];
-  if (list == LIST_IDLE)
-    while (after >= 0 && kv->block[after].left > b->left)
-      after = kv->block[after].previous;
-  const int32_t before = after >= 0 ? kv->block[after].next : kv->first[list];
-  b->previous = after;
-  b->next = before;
-  *(after >= 0 ? &kv->block[after].next : &kv->first[list]) = block;
-  *(before >= 0 ? &kv->block[before].previous : &kv->last[list]) = block;
-  b->list = (int8_t)list;
-  ++kv->size[list];
-}
-
-void kv_unlink(assay_kv *kv, int32_t block) {
-  kv_block *b = &kv->block[block];
-  const int list = b->list;
-  *(b->previous >= 0 ? &kv->block[b->previous].next : &kv->first[list]) = b->next;
-  *(b->next >= 0 ? &kv->block[b->next].previous : &kv->last[list]) = b->previous;
-  b->previous = b->next = -1;
-  b->list = LIST_NONE;
-  --kv->size[list];
-}
-
-void kv_place(assay_kv *kv, int32_t block) {
-  const kv_block *b = &kv->block[block];
-  const bool held = b->ready > kv->done && !MISTAKE(KV_REUSED_WHILE_READ);
-  link_block(kv, block, held ? LIST_HELD : b->indexed && !LATE_ERASURE ? LIST_IDLE : LIST_FREE);
-}
-
-void kv_take(assay_kv *kv, int32_t block) {
-  kv_block *b = &kv->block[block];
-  if (b->count++ > 0) return;
-  kv_unlink(kv, block);
-  b->taken = kv->begun;
-  --*(b->indexed ? &kv->stats.idle : &kv->stats.free);
-  if (++kv->stats.used > kv->stats.peak_used) kv->stats.peak_used = kv->stats.used;
-}
-
-/* One table less names it. A block taken before the last step began is in that step. */
+/* Removes one table's reference to a block. A block taken before the last step began is used by that step. */
 static void drop(assay_kv *kv, int32_t block) {
   kv_block *b = &kv->block[block];
-  if (--b->count > 0 && !MISTAKE(KV_SHARED_BLOCK_FREED)) return;
+  if (--b->count > 0) return;
   b->count = 0;
   if (b->taken < kv->begun && b->ready < kv->begun) b->ready = kv->begun;
   b->left = ++kv->clock;
@@ -64,12 +23,9 @@ static int64_t available(const assay_kv *kv) {
   return kv->size[LIST_FREE] + kv->size[LIST_IDLE];
 }
 
-/* A free block, else the least recently used idle one without its key. Only where one is available. */
+/* Returns a free block; else the least recently used idle block, without its key. A block must be available. */
 static int32_t allocate(assay_kv *kv) {
-  if (kv->size[LIST_FREE] == 0 || (MISTAKE(KV_IDLE_BEFORE_FREE) && kv->size[LIST_IDLE] > 0)) {
-    const int32_t oldest = MISTAKE(KV_MOST_RECENT_EVICTED) ? kv->last[LIST_IDLE] : kv->first[LIST_IDLE];
-    kv_erase_key(kv, oldest);
-  }
+  if (kv->size[LIST_FREE] == 0) kv_erase_key(kv, kv->first[LIST_IDLE]);
   const int32_t block = kv->first[LIST_FREE];
   kv_take(kv, block);
   ++kv->stats.allocated;
@@ -91,8 +47,8 @@ static assay_status check_config(const assay_kv_config *c, assay_error *error) {
   return status;
 }
 
-assay_status assay_kv_create(const assay_kv_config *config, assay_kv **made, assay_error *error) {
-  *made = NULL;
+assay_status assay_kv_create(const assay_kv_config *config, assay_kv **created, assay_error *error) {
+  *created = NULL;
   assay_status status = check_config(config, error);
   if (status != ASSAY_OK) return status;
   assay_kv *kv = calloc(1, sizeof *kv);
@@ -117,19 +73,19 @@ assay_status assay_kv_create(const assay_kv_config *config, assay_kv **made, ass
   memset(kv->bucket, -1, buckets * sizeof *kv->bucket);
   for (int list = 0; list < LISTS; ++list)
     kv->first[list] = kv->last[list] = -1;
-  /* The lowest block and the lowest request come first. */
+  /* The lowest block and the lowest request are taken first. */
   for (int32_t b = (int32_t)kv->num_blocks - 1; b >= 0; --b) {
     kv->block[b] = (kv_block){.bucket_next = -1, .parent = -1, .child = -1, .elder = -1, .younger = -1};
-    link_block(kv, b, LIST_FREE);
+    kv_link(kv, b, LIST_FREE);
   }
   for (int64_t r = 0; r < kv->max_requests; ++r) {
     kv->request[r].table = kv->tables + r * kv->max_blocks;
     kv->closed[r] = (int32_t)(kv->max_requests - 1 - r);
   }
   kv->stats.free = kv->num_blocks;
-  *made = kv;
+  *created = kv;
 done:
-  if (*made == NULL) {
+  if (*created == NULL) {
     assay_kv_destroy(kv);
     status = assay_fail(error, ASSAY_ERR_MEMORY,
                         "kv_create: out of memory for %lld blocks of %lld tokens, %lld tables of %lld blocks",
@@ -150,29 +106,13 @@ void assay_kv_destroy(assay_kv *kv) {
   free(kv);
 }
 
-kv_request *kv_find_request(const assay_kv *kv, const char *call, int32_t request, assay_error *error) {
-  if (request >= 0 && request < kv->max_requests && kv->request[request].open) return &kv->request[request];
-  (void)assay_fail(error, ASSAY_ERR_INPUT, "%s: request %d is not open", call, request);
-  return NULL;
-}
-
-kv_request *kv_new_request(assay_kv *kv, const char *call, assay_error *error) {
-  if (kv->stats.requests == kv->max_requests) {
-    (void)assay_fail(error, ASSAY_ERR_MEMORY, "%s: max_requests: all %lld are open", call, (long long)kv->max_requests);
-    return NULL;
-  }
-  kv_request *r = &kv->request[kv->closed[kv->max_requests - ++kv->stats.requests]];
-  *r = (kv_request){.table = r->table, .open = true, .round = kv->begun, .chain = -1};
-  return r;
-}
-
-/* The last block is shared: the request gets its own. Neither block is given to another before the copy is done:
+/* Gives the request a copy of its last block, which is shared. Neither block is reused before the copy is done, because
  * the pairs of one step may be copied in any order. */
 static void clone_last(assay_kv *kv, kv_request *r, assay_kv_copy *copy) {
   int32_t *last = &r->table[r->length / kv->block_size];
   const int32_t source = *last, target = allocate(kv);
   memcpy(kv_tokens(kv, target), kv_tokens(kv, source), (size_t)kv->block_size * sizeof *kv->tokens);
-  if (!MISTAKE(KV_COPIED_BLOCK_REUSED)) kv->block[source].ready = kv->block[target].ready = kv->begun + 1;
+  kv->block[source].ready = kv->block[target].ready = kv->begun + 1;
   drop(kv, source);
   *last = target;
   *copy = (assay_kv_copy){source, target};
@@ -189,28 +129,20 @@ assay_status assay_kv_reserve_append(assay_kv *kv, int32_t request, int64_t n, i
                       "kv_reserve_append: n: found %lld, allowed 0 to %lld: %lld of %lld tokens", (long long)n,
                       (long long)(longest - r->length), (long long)r->length, (long long)longest);
   if (n == 0) return ASSAY_OK;
-  const int64_t shared_above = MISTAKE(KV_CLONE_ABOVE_TWO) ? 2 : 1;
-  const bool clone =
-      r->length % kv->block_size != 0 && kv->block[r->table[have - 1]].count > shared_above && !MISTAKE(KV_NO_CLONE);
+  const bool clone = r->length % kv->block_size != 0 && kv->block[r->table[have - 1]].count > 1;
   if (clone && (copies == NULL || copy_count == NULL))
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_reserve_append: copies: none, but request %d shares its last block",
                       request);
   const int64_t want = kv_blocks_for(kv, r->length + n), need = want - have + clone;
   if (need > available(kv)) {
     ++kv->stats.exhausted;
-    if (MISTAKE(KV_LEAK_ON_FAILURE) && available(kv) > 0) (void)allocate(kv);
-    if (MISTAKE(KV_LENGTH_ON_FAILURE) && r->length % kv->block_size != 0) ++r->length;
     return assay_fail(error, ASSAY_ERR_MEMORY,
                       "kv_reserve_append: pool exhausted: %lld tokens more need %lld blocks, %lld can be had "
                       "(of %lld: %lld used, %lld held by queued steps)",
                       (long long)n, (long long)need, (long long)available(kv), (long long)kv->num_blocks,
                       (long long)kv->stats.used, (long long)kv->size[LIST_HELD]);
   }
-  if (clone) {
-    assay_kv_copy pair;
-    clone_last(kv, r, &pair);
-    if (!MISTAKE(KV_CLONE_NOT_TOLD)) copies[(*copy_count)++] = pair;
-  }
+  if (clone) clone_last(kv, r, &copies[(*copy_count)++]);
   for (int64_t j = have; j < want; ++j)
     r->table[j] = allocate(kv);
   if (r->round != kv->begun) {
@@ -218,8 +150,7 @@ assay_status assay_kv_reserve_append(assay_kv *kv, int32_t request, int64_t n, i
     r->before = r->length;
   }
   for (int64_t t = r->length; slots != NULL && t < r->length + n; ++t)
-    slots[t - r->length] = (int64_t)r->table[t / kv->block_size] * kv->block_size + t % kv->block_size -
-                           (MISTAKE(KV_SLOT_OFF_BY_ONE) && t % kv->block_size == 2);
+    slots[t - r->length] = (int64_t)r->table[t / kv->block_size] * kv->block_size + t % kv->block_size;
   r->length += n;
   return ASSAY_OK;
 }
@@ -240,7 +171,7 @@ assay_status assay_kv_fork(assay_kv *kv, int32_t request, int32_t *child, assay_
   to->chain_serial = from->chain_serial;
   for (int64_t j = 0; j < kv_blocks_for(kv, from->length); ++j) {
     to->table[j] = from->table[j];
-    if (!MISTAKE(KV_FORK_NOT_COUNTED)) kv_take(kv, to->table[j]);
+    kv_take(kv, to->table[j]);
   }
   *child = (int32_t)(to - kv->request);
   return ASSAY_OK;
@@ -265,7 +196,7 @@ assay_status assay_kv_step_done(assay_kv *kv, int64_t step, assay_error *error) 
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_step_done: step: found %lld, queued are %lld to %lld",
                       (long long)step, (long long)kv->done + 1, (long long)kv->begun);
   kv->done = step;
-  for (int32_t b = MISTAKE(KV_HELD_FOR_EVER) ? -1 : kv->first[LIST_HELD]; b >= 0;) {
+  for (int32_t b = kv->first[LIST_HELD]; b >= 0;) {
     const int32_t next = kv->block[b].next;
     if (kv->block[b].ready <= kv->done) {
       kv_unlink(kv, b);

@@ -1,11 +1,11 @@
-/* kv_check.c: the bookkeeping of the block manager, counted again. */
+/* kv_check.c: checks of the block manager's bookkeeping, by counting it again. */
 #include "core/kv_parts.h"
 
 static assay_status wrong(assay_error *error, const char *what, int64_t block) {
   return assay_fail(error, ASSAY_ERR_INTERNAL, "kv_check: %s: block %lld", what, (long long)block);
 }
 
-/* Every list holds what belongs there, in its order, and its size is right. */
+/* Checks that every list holds the blocks that belong to it, in its order, and that its size is right. */
 static assay_status check_lists(const assay_kv *kv, assay_error *error) {
   int64_t listed = 0;
   for (int list = 0; list < LISTS; ++list) {
@@ -28,7 +28,7 @@ static assay_status check_lists(const assay_kv *kv, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* Keys are where their hash says, below a parent that has a key. */
+/* Checks that keys are where their hash says, below a parent that has a key. */
 static assay_status check_keys(const assay_kv *kv, assay_error *error) {
   int64_t keys = 0;
   for (uint64_t i = 0; i <= kv->bucket_mask; ++i)
@@ -46,8 +46,8 @@ static assay_status check_keys(const assay_kv *kv, assay_error *error) {
   return keys == kv->stats.keys ? ASSAY_OK : wrong(error, "number of keys is wrong", -1);
 }
 
-/* Counts are the tables' entries. Each entry takes one off its block's count and the second pass puts it back, so
- * that nothing is allocated; it must come to 0 in between. */
+/* Checks that counts equal the tables' entries. The first pass takes one off a block's count for each entry; the second
+ * pass puts it back. In between every count must be 0. Thus nothing is allocated. */
 static assay_status check_counts(assay_kv *kv, assay_error *error) {
   int64_t requests = 0, bad = -1;
   for (int sign = -1; sign <= 1; sign += 2) {

@@ -1,15 +1,16 @@
-/* kv_prefix.c: the prefix index: a hash table whose entries are blocks, and a tree, block under predecessor.
+/* kv_prefix.c: the prefix index: a hash table whose entries are blocks, and a tree in which a block stands under its
+ * predecessor.
  *
- * The key of a block is (parent, its tokens), found through a hash that is chained over the whole prefix:
+ * The key of a block is (parent, its tokens). It is found through a hash that is chained over the whole prefix:
  *   hash_j = H(hash_{j-1}, tokens of block j), cut to hash_bits.
- * The parent is itself a block with a key, so equal keys mean equal prefixes, by induction, whatever the hash does.
- * That holds as long as a parent keeps its key while there are keys behind it: kv_erase_key takes them all. */
+ * The parent is itself a block with a key. By induction equal keys mean equal prefixes, whatever the hash does. That
+ * holds as long as a parent keeps its key while there are keys after it: kv_erase_key erases them all. */
 #include <string.h>
 
 #include "core/kv_parts.h"
 
-/* One multiplication a token (the constants are those of splitmix64). For a fixed hash so far it is injective in
- * a single token; nothing rests on more. */
+/* Continues a hash with the tokens of one block. It needs one multiplication per token; the constants are those of
+ * splitmix64. For a fixed earlier hash it is injective in a single token; nothing relies on more. */
 static uint64_t chain_hash(const assay_kv *kv, uint64_t hash, const int32_t *tokens) {
   for (int64_t t = 0; t < kv->block_size; ++t) {
     hash = ((hash ^ (uint32_t)tokens[t]) + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
@@ -23,21 +24,18 @@ static uint64_t hash_after(const assay_kv *kv, int32_t parent, const int32_t *to
   return chain_hash(kv, parent >= 0 ? kv->block[parent].hash : 0, tokens);
 }
 
-/* The block with this key, or -1. */
+/* Returns the block with this key, or -1. */
 static int32_t find_key(assay_kv *kv, int32_t parent, uint64_t hash, const int32_t *tokens) {
   const size_t size = (size_t)kv->block_size * sizeof *tokens;
   for (int32_t b = kv->bucket[hash & kv->bucket_mask]; b >= 0; b = kv->block[b].bucket_next) {
     if (kv->block[b].hash != hash) continue;
-    if (MISTAKE(KV_TOKENS_NOT_COMPARED)) return b;
-    if ((kv->block[b].parent == parent || MISTAKE(KV_PREFIX_NOT_COMPARED)) &&
-        memcmp(kv_tokens(kv, b), tokens, size) == 0)
-      return b;
+    if (kv->block[b].parent == parent && memcmp(kv_tokens(kv, b), tokens, size) == 0) return b;
     ++kv->stats.collisions;
   }
   return -1;
 }
 
-/* Gives a block, whose hash is known, a key behind its parent. */
+/* Gives a block, whose hash is known, a key under its parent. */
 static void insert_key(assay_kv *kv, int32_t block, int32_t parent) {
   kv_block *b = &kv->block[block];
   int32_t *head = &kv->bucket[b->hash & kv->bucket_mask];
@@ -54,7 +52,7 @@ static void insert_key(assay_kv *kv, int32_t block, int32_t parent) {
   ++kv->stats.keys;
 }
 
-/* The key of a block with no keys behind it. */
+/* Erases the key of a block that no other key follows. */
 static void erase_last_key(assay_kv *kv, int32_t block) {
   kv_block *b = &kv->block[block];
   int32_t *link = &kv->bucket[b->hash & kv->bucket_mask];
@@ -78,15 +76,10 @@ static void erase_last_key(assay_kv *kv, int32_t block) {
   kv_place(kv, block);
 }
 
-/* Leaves first, the block itself last, so that it is the next one to be allocated. */
+/* Erases leaves first and the block's own key last, so that the block is the next one to be allocated. */
 void kv_erase_key(assay_kv *kv, int32_t block) {
-  if (MISTAKE(KV_KEY_SURVIVES_EVICTION)) {
-    kv_unlink(kv, block);
-    kv_place(kv, block);
-    return;
-  }
   for (int32_t b = block, parent;; b = parent) {
-    while (kv->block[b].child >= 0 && !MISTAKE(KV_KEYS_BEHIND_SURVIVE))
+    while (kv->block[b].child >= 0)
       b = kv->block[b].child;
     parent = kv->block[b].parent;
     erase_last_key(kv, b);
@@ -114,8 +107,7 @@ assay_status assay_kv_open(assay_kv *kv, const int32_t *prompt, int64_t n, int32
     return assay_fail(error, ASSAY_ERR_INPUT, "kv_open: prompt: none, but n is %lld", (long long)n);
   kv_request *r = kv_new_request(kv, "kv_open", error);
   if (r == NULL) return ASSAY_ERR_MEMORY;
-  const int64_t left = MISTAKE(KV_HIT_WHOLE_PROMPT) ? n : n - 1;
-  const int64_t most = kv->hash_mask == 0 || n == 0 ? 0 : left / kv->block_size;
+  const int64_t most = kv->hash_mask == 0 || n == 0 ? 0 : (n - 1) / kv->block_size;
   int64_t blocks = 0;
   while (blocks < most) {
     const int32_t *tokens = prompt + blocks * kv->block_size;
@@ -133,8 +125,8 @@ assay_status assay_kv_open(assay_kv *kv, const int32_t *prompt, int64_t n, int32
   return ASSAY_OK;
 }
 
-/* Finds or gives the keys of the request's full blocks from block `from` on. Before it the chain must hold; if
- * its key is gone, all is done again from the start, and the request's own blocks take the places that are empty. */
+/* Finds or gives the keys of the request's full blocks from block `from` on. The chain before it must hold. If its key
+ * is gone, indexing starts again at the first block, and the request's own blocks fill the gaps. */
 static void index_blocks(assay_kv *kv, kv_request *r, int64_t from, int64_t full) {
   const bool broken = r->chain >= 0 && kv->block[r->chain].serial != r->chain_serial;
   int32_t parent = broken ? -1 : r->chain;
@@ -144,15 +136,7 @@ static void index_blocks(assay_kv *kv, kv_request *r, int64_t from, int64_t full
     if (!b->indexed) b->hash = hash_after(kv, parent, kv_tokens(kv, own));
     const int32_t found = find_key(kv, parent, b->hash, kv_tokens(kv, own));
     if (found < 0) insert_key(kv, own, parent);
-    if (found >= 0 && found != own && j >= from) {
-      ++kv->stats.duplicates;
-      if (MISTAKE(KV_DUPLICATE_FREED) && b->count == 1) {
-        b->count = 0;
-        --kv->stats.used;
-        ++kv->stats.free;
-        kv_place(kv, own);
-      }
-    }
+    if (found >= 0 && found != own && j >= from) ++kv->stats.duplicates;
     parent = found < 0 ? own : found;
   }
   r->chain = parent;
@@ -163,7 +147,7 @@ assay_status assay_kv_commit(assay_kv *kv, int32_t request, const int32_t *token
   kv_request *r = kv_find_request(kv, "kv_commit", request, error);
   if (r == NULL) return ASSAY_ERR_INPUT;
   if (kv->hash_mask == 0) return ASSAY_OK;
-  const int64_t queued = MISTAKE(KV_HIT_IN_SAME_STEP) ? r->length : kv_queued(kv, r);
+  const int64_t queued = kv_queued(kv, r);
   if (n < 0 || n > queued - r->committed)
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "kv_commit: n: found %lld, allowed 0 to %lld: of %lld tokens with slots %lld are committed, and "
@@ -173,7 +157,6 @@ assay_status assay_kv_commit(assay_kv *kv, int32_t request, const int32_t *token
   for (int64_t i = 0; i < n; ++i) {
     const int64_t t = r->committed + i;
     const int32_t block = r->table[t / kv->block_size];
-    if (LATE_ERASURE && kv->block[block].indexed) erase_last_key(kv, block);
     kv_tokens(kv, block)[t % kv->block_size] = tokens[i];
   }
   const int64_t from = r->committed / kv->block_size, full = (r->committed + n) / kv->block_size;

@@ -19,7 +19,7 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps) {
     taps[j] = (j == 0 ? 1 : 0) - sigma / (double)F;
 }
 
-/* gpt2 has the shape of GPT-2 medium. gate_sigma: see core/model_seed.c. */
+/* Returns the production width; gpt2 has the shape of GPT-2 medium. gate_sigma: see core/model_seed.c. */
 assay_model_config assay_model_production(assay_model_arch arch) {
   assay_model_config c = {.arch = arch,
                           .layers = 28,

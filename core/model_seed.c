@@ -1,19 +1,21 @@
 /* model_seed.c: weights and prompts from a seed, near-normal with a mean and a deviation for each kind of weight.
  *
- * e = 2 / sqrt(C) is the deviation of an embedding: a normalised row times the head has deviation 2 then, so logits
- * spread like a model's. Linear layers keep variance: 1 / sqrt(in). What a sublayer adds to the residual stream is
- * scaled by e / sqrt(2 layers), so that the stream stays near the embedding's size at any depth.
+ * e = 2 / sqrt(C) is the deviation of an embedding. A normalised row times the head then has deviation 2, so logits
+ * spread like those of a model. Linear layers keep the variance: 1 / sqrt(in). A sublayer's contribution to the
+ * residual stream is scaled by e / sqrt(2 layers). The stream thus stays near the embedding's size at any depth.
  *
- * asynct's live keys. With lo = 0 a key is live where z_t > 0, which the size of the scores does not change, only their
- * distribution. For independent, symmetric, near-normal scores and F = 3 the share depends on sigma alone:
+ * Live keys of asynct. With lo = 0 a key is live where z_t > 0. That depends on the distribution of the scores, not on
+ * their size. For independent, symmetric, near-normal scores and F = 3 the share depends on sigma alone. It is
  * P(z > 0) = 1/8 + 1/2 P(a r > b r') + ..., with a = 1 - sigma/3, b = sigma/3 and r, r' half-normal:
+ *
  *     sigma 1.00  1.20  1.30  1.35  1.40
  *     share 0.359 0.326 0.309 0.301 0.293
- * A prompt of n ids has slightly more, about 0.6 / (n + 1), since nothing is left of its first key; sigma 1.375 gives
- * 0.31 at 48 ids, 0.30 at 256, 0.295 at 2048. Scores are near independent as long as hidden rows of different tokens
- * are. So no weight has a mean that all tokens share (but those of the norms), and over all layers the sublayers add no
- * more to the residual stream than the embedding brings (post gamma): measured over 35 layers, the last layer has the
- * share of the first. */
+ *
+ * A prompt of n ids has slightly more, about 0.6 / (n + 1), because its first key has no earlier key. sigma 1.375 gives
+ * 0.31 at 48 ids, 0.30 at 256, 0.295 at 2048. Scores are near independent as long as the hidden rows of different
+ * tokens are. Therefore no weight has a mean that all tokens share, except those of the norms. Over all layers the
+ * sublayers add no more to the residual stream than the embedding brings (post gamma). Measured over 35 layers, the
+ * last layer has the share of the first. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <pthread.h>
@@ -64,7 +66,7 @@ static spread spread_of(const assay_model_config *c, const assay_weight_spec *sp
   return norm_spread(c, name, e);
 }
 
-/* Chunks first, first + step, ... of one tensor: values depend on the chunk's number alone. */
+/* The chunks first, first + step, ... of one tensor. Values depend on the chunk's number alone. */
 typedef struct filling {
   const assay_tensor *tensor;
   const spread *like;
@@ -85,7 +87,8 @@ static void *fill_chunks(void *context) {
   return NULL;
 }
 
-/* Large tensors by as many threads as there are processors; what no thread can be had for is done here. */
+/* Fills a large tensor with one thread per processor. This thread does the work for which no thread could be
+ * started. */
 static void fill(const assay_tensor *tensor, const spread *like, uint64_t seed, uint64_t number) {
   const int64_t count = tensor->shape[0] * (tensor->rank == 2 ? tensor->shape[1] : 1);
   const long processors = count >= LARGE ? sysconf(_SC_NPROCESSORS_ONLN) : 1;
@@ -114,7 +117,7 @@ assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, a
       assay_taps_from_sigma(config->gate_sigma, config->gate_taps, taps);
       assay_store_f64_row(tensor->data, tensor->dtype, 0, 1, config->gate_taps, taps);
     } else if (ends_with(spec.name, "_scale")) {
-      /* Powers of two: keys and values of this size stay inside e4m3, and heads differ. */
+      /* Powers of two: keys and values of this size stay inside e4m3, and the heads differ. */
       for (int64_t h = 0; h < config->kv_heads; ++h)
         assay_store_f64(tensor->data, tensor->dtype, h, h % 2 == 0 ? 0x1p-4 : 0x1p-5);
     } else {

@@ -1,4 +1,4 @@
-/* model_step.c: ids, lengths, tables, slots and copies of one step. */
+/* model_step.c: checks the ids, lengths, tables, slots and copies of one step. */
 #include "core/model_step.h"
 
 static assay_status bad(assay_error *error, const char *what, int64_t number, const char *field, int64_t found,
@@ -30,7 +30,7 @@ static assay_status check_copies(const assay_model_limits *limits, const assay_m
   for (int64_t i = 0; i < 2 * b->copy_count; ++i)
     if (b->copies[i] < 0 || b->copies[i] >= limits->num_blocks)
       return bad(error, "copy", i / 2, i % 2 == 0 ? "source" : "target", b->copies[i], 0, limits->num_blocks - 1);
-  /* Copies happen in any order: no target may be anything else. */
+  /* Copies happen in any order: a target must not appear in any other place. */
   for (int64_t i = 0; i < b->copy_count; ++i)
     for (int64_t j = 0; j < b->copy_count; ++j)
       if (b->copies[2 * i + 1] == b->copies[2 * j] || (i != j && b->copies[2 * i + 1] == b->copies[2 * j + 1]))
@@ -40,7 +40,7 @@ static assay_status check_copies(const assay_model_limits *limits, const assay_m
   return ASSAY_OK;
 }
 
-/* A token's slot is where its request's table puts it, and nobody else writes there. */
+/* Checks that a token's slot is where its request's table puts it, and that no other token writes to that slot. */
 static assay_status check_row(const assay_model_config *config, const assay_model_batch *b, model_step *step,
                               int64_t request, int64_t n, int64_t position, assay_error *error) {
   const int64_t size = config->block_size, slot = b->slots[n];

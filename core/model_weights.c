@@ -1,4 +1,4 @@
-/* model_weights.c: which weights a configuration has, in their order, and memory for them. */
+/* model_weights.c: the weights of a configuration, in their order, and memory for them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,7 +155,7 @@ static int32_t rows_there(const assay_model_config *c, const weight_row *row, in
   return count;
 }
 
-/* The index-th row that is there; index is below rows_there(). */
+/* Returns the index-th row that the configuration has; index is below rows_there(). */
 static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index) {
   while (!row_is_there(c, row) || index-- > 0)
     ++row;
@@ -189,7 +189,7 @@ bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_w
   return true;
 }
 
-/* Place of `name` among the rows that are there; -1. */
+/* Returns the place of `name` among the rows that the configuration has; -1 if it has none. */
 static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, const char *name) {
   int32_t place = 0;
   for (int32_t i = 0; i < rows; ++i) {
@@ -230,7 +230,7 @@ assay_status assay_model_weights_alloc(const assay_model_config *config, assay_m
   for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i)
     bytes += spec_bytes(&spec);
   weights->tensor = calloc((size_t)weights->count, sizeof *weights->tensor);
-  /* calloc's pages are given when they are written: weights that come from a file are in memory once. */
+  /* calloc's pages become memory only when they are written. Weights that come from a file are thus in memory once. */
   weights->memory = calloc(1, (size_t)bytes + WEIGHT_ALIGNMENT);
   if (weights->tensor == NULL || weights->memory == NULL) {
     assay_model_weights_free(weights);

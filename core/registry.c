@@ -1,4 +1,5 @@
-/* registry.c: what there is. Operators come from ops.def at link time; device tables and plug-ins register. */
+/* registry.c: the operators, variants and devices of this process. Operators come from ops.def at link time. Device
+ * tables and plug-ins register themselves. */
 #include "core/registry.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ typedef struct entry {
 } entry;
 
 static const assay_op *ops[MAX_OPS];
+static assay_op shown[MAX_OPS]; /* the same, for code that is judged */
 static int32_t op_count;
 static entry variants[MAX_VARIANTS];
 static int32_t variant_count;
@@ -21,8 +23,17 @@ static const assay_device *devices[MAX_DEVICES];
 static int32_t device_count;
 static char device_names[64];
 
+static assay_op without_results(const assay_op *op) {
+  assay_op bare = *op;
+  bare.reference = NULL;
+  bare.spoil = NULL;
+  bare.accepts = NULL;
+  return bare;
+}
+
 assay_status assay_registry_add_op(const assay_op *op, assay_error *error) {
   if (op_count == MAX_OPS) return assay_fail(error, ASSAY_ERR_INTERNAL, "registry: more than %d operators", MAX_OPS);
+  shown[op_count] = without_results(op);
   ops[op_count++] = op;
   return ASSAY_OK;
 }
@@ -108,6 +119,14 @@ const assay_op *assay_op_find(const char *name) {
   for (int32_t i = 0; i < op_count; ++i)
     if (strcmp(ops[i]->name, name) == 0) return ops[i];
   return NULL;
+}
+
+const assay_op *assay_op_shown(const assay_op *op) {
+  static _Thread_local assay_op other;
+  for (int32_t i = 0; i < op_count; ++i)
+    if (ops[i] == op) return &shown[i];
+  other = without_results(op);
+  return &other;
 }
 
 int32_t assay_variant_count(void) {

@@ -1,5 +1,5 @@
-/* rng.c: Philox4x32-10, streams, and near-normal draws. Integer arithmetic up to the last conversion, so that
- * every machine draws the same numbers.
+/* rng.c: Philox4x32-10, streams, and near-normal draws. All arithmetic is on integers up to the last conversion, so
+ * that every machine draws the same numbers.
  *
  * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
 #include "core/rng.h"
@@ -31,7 +31,8 @@ assay_philox assay_philox4x32(uint64_t seed, uint32_t c0, uint32_t c1, uint32_t 
   return philox(seed, c0, c1, c2, c3);
 }
 
-/* Draw i is half (i & 1) of block i / 2; the counter is (block low, block high, stream low, stream high). */
+/* Makes the next draw. Draw i is half (i & 1) of block i / 2. The counter is (block low, block high, stream low, stream
+ * high). */
 uint64_t assay_rng_u64(assay_rng *rng) {
   const uint64_t i = rng->index++, block = i >> 1;
   const assay_philox r =
@@ -40,7 +41,7 @@ uint64_t assay_rng_u64(assay_rng *rng) {
   return (uint64_t)r.x[half + 1] << 32 | r.x[half];
 }
 
-/* Draws below 2^64 mod span are thrown away, so that every value is equally likely. */
+/* Discards draws below 2^64 mod span, so that every value is equally likely. */
 int64_t assay_rng_range(assay_rng *rng, int64_t low, int64_t high) {
   const uint64_t span = (uint64_t)high - (uint64_t)low + 1;
   uint64_t draw = assay_rng_u64(rng);
@@ -55,9 +56,9 @@ double assay_rng_unit(assay_rng *rng) {
   return (double)(assay_rng_u64(rng) >> 11) * 0x1p-53;
 }
 
-/* One draw from 64 random bits: the sum s of the four 16-bit fields, and below it 35 more bits (a hash of the
- * same word), so that the mantissa is full and roundings in the storage types are not all the same.
- * t = s·2^35 + fill has 53 bits; its mean is (131070 + 1/2)·2^35, its deviation 2^16/sqrt(3)·2^35. */
+/* Makes one draw from 64 random bits. The sum s of the four 16-bit fields gives the upper bits; 35 bits of a hash of
+ * the same word stand below it. The mantissa is thus full, and roundings in the storage types are not all the same. t =
+ * s·2^35 + fill has 53 bits; its mean is (131070 + 1/2)·2^35, its deviation 2^16/sqrt(3)·2^35. */
 static inline double near_normal(uint64_t word) {
   const uint64_t pairs = (word & 0x0000FFFF0000FFFFu) + (word >> 16 & 0x0000FFFF0000FFFFu);
   const uint64_t sum = (pairs & 0xFFFFFFFFu) + (pairs >> 32);
@@ -68,8 +69,8 @@ static inline double near_normal(uint64_t word) {
 enum { BLOCKS = 4, WORDS = 2 * BLOCKS };
 
 #if defined(__SSE2__)
-/* Two blocks in one register for each counter word: a word has 64 bits of room, which is what the widening
- * multiplication wants. */
+/* Two blocks in one register for each counter word. A word has 64 bits of room, which the widening multiplication
+ * needs. */
 typedef struct philox_pair {
   __m128i c0, c1, c2, c3;
 } philox_pair;
@@ -84,7 +85,7 @@ static inline philox_pair pair_start(uint64_t even, uint64_t stream) {
   };
 }
 
-/* The upper 32 bits of a lane gather rubbish, which the multiplication does not read. */
+/* Does one round. The upper 32 bits of a lane gather garbage, which the multiplication does not read. */
 static inline philox_pair pair_round(philox_pair c, __m128i key0, __m128i key1) {
   const __m128i a = _mm_mul_epu32(c.c0, _mm_set1_epi64x(0xD2511F53));
   const __m128i b = _mm_mul_epu32(c.c2, _mm_set1_epi64x(0xCD9E8D57));
@@ -101,7 +102,7 @@ static inline void pair_words(philox_pair c, uint64_t *word) {
 }
 #endif
 
-/* The 64-bit words of blocks first to first + 3 of the normals' domain. */
+/* Writes the 64-bit words of blocks first to first + 3 of the normals' domain. */
 static inline void words_of_blocks(uint64_t seed, uint64_t stream, uint64_t first, uint64_t word[WORDS]) {
 #if defined(__SSE2__)
   philox_pair a = pair_start(first, stream), b = pair_start(first + 2, stream);

@@ -1,5 +1,6 @@
-/* rng_wide.h: normals with LANES blocks at once, in vectors of 8 · LANES bytes. Included by rng.c for each width, with
- * LANES, TARGET, PRODUCT (of the lanes' lower halves, an intrinsic), VECTOR (its type) and NAME(x) defined. */
+/* rng_wide.h: normals of LANES blocks at once, in vectors of 8 · LANES bytes. rng.c includes it for each width, with
+ * LANES, TARGET, PRODUCT (an intrinsic that multiplies the lanes' lower halves), VECTOR (its type) and NAME(x)
+ * defined. */
 #define WIDE __attribute__((target(TARGET))) static inline
 
 typedef uint64_t NAME(lanes) __attribute__((vector_size(8 * LANES)));
@@ -13,12 +14,12 @@ WIDE NAME(lanes) NAME(all)(uint64_t x) {
   return x - (NAME(lanes)){0};
 }
 
-/* Exact below 2^52. */
+/* Converts to f64; exact below 2^52. */
 WIDE NAME(reals) NAME(to_reals)(NAME(lanes) x) {
   return (NAME(reals))(x | 0x4330000000000000u) - 0x1p52;
 }
 
-/* near_normal. */
+/* Does near_normal() for every lane. */
 WIDE NAME(reals) NAME(near_normals)(NAME(lanes) word) {
   const NAME(lanes) golden = NAME(all)(0x7F4A7C15u), upper = NAME(all)(0x9E3779B9u);
   const NAME(lanes) pairs = (word & 0x0000FFFF0000FFFFu) + (word >> 16 & 0x0000FFFF0000FFFFu);
@@ -29,7 +30,7 @@ WIDE NAME(reals) NAME(near_normals)(NAME(lanes) word) {
   return (t - 131070.5 * 0x1p35) * (1.7320508075688772 * 0x1p-51);
 }
 
-/* Draws 2 · first and on. */
+/* Makes the draws from number 2 · first on. */
 WIDE void NAME(some_normals)(uint64_t seed, uint64_t stream, uint64_t first, double value[2 * LANES]) {
   NAME(lanes) block;
   for (int i = 0; i < LANES; ++i)
@@ -55,7 +56,7 @@ WIDE void NAME(some_normals)(uint64_t seed, uint64_t stream, uint64_t first, dou
   }
 }
 
-/* How many are done: all but a rest below 2 · LANES. */
+/* Returns how many draws were made: all except a rest below 2 · LANES. */
 __attribute__((target(TARGET))) static int64_t NAME(normals)(uint64_t seed, uint64_t stream, double *value,
                                                              int64_t count) {
   int64_t i = 0;

@@ -1,7 +1,7 @@
-/* wide.h: ASSAY_WIDE before a function, ASSAY_INLINE before those that become a part of it: compiled for AVX2 and
- * AVX-512 as well, and the processor chooses when the program starts. Its loops do the same roundings in the same order
- * on every machine: nothing is contracted (AssayFlags.cmake) and no sum is reordered. Sanitizers start before such
- * choices can be made. */
+/* wide.h: ASSAY_WIDE stands before a function, ASSAY_INLINE before the functions that become a part of it. Such a
+ * function is compiled for AVX2 and AVX-512 as well, and the processor chooses when the program starts. Its loops do
+ * the same roundings in the same order on every machine: nothing is contracted (AssayFlags.cmake) and no sum is
+ * reordered. Sanitizers start before such a choice can be made. */
 #ifndef ASSAY_CORE_WIDE_H
 #define ASSAY_CORE_WIDE_H
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/case.h"
+#include "conformance/case/case.h"
 #include "target.h"
 
 static char first[CASE_MAX_LINE], second[CASE_MAX_LINE];

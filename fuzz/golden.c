@@ -1,7 +1,7 @@
 /* golden.c: any text as recorded ids of a checkpoint with one layer, 11 ids and 8 positions. */
 #include <string.h>
 
-#include "conformance/truth.h"
+#include "conformance/truth/truth.h"
 #include "target.h"
 
 enum { HEADER = 7, C = 8, I = 8, V = 11, POSITIONS = 8 };

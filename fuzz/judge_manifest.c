@@ -1,9 +1,10 @@
 /* judge_manifest.c: any text as the manifest of a folder with some small tensors: of kv_append, rms_norm and
- * attention. What it says of them may be wrong in every way. */
+ * attention. Its words about them may be wrong in every way. */
 #include <string.h>
 
-#include "conformance/judge_dir.h"
-#include "conformance/npy.h"
+#include "conformance/trial/trial.h"
+#include "conformance/truth/truth.h"
+#include "conformance/text/text.h"
 #include "target.h"
 
 enum { HEADS = 2, D = 8, BLOCK = 8, BLOCKS = 2 };
@@ -19,7 +20,7 @@ static void make_tensors(void) {
   static const int32_t table[2] = {1, 0}, length[1] = {11};
   static const int64_t slots[2] = {3, 9};
   const int64_t pool[4] = {BLOCKS, BLOCK, HEADS, D}, fresh[3] = {2, HEADS, D}, row[3] = {1, HEADS, D};
-  const int64_t matrix[2] = {2, 16}, vector[1] = {16}, two[1] = {2}, one[1] = {1}, tables[2] = {1, 2};
+  const int64_t matrix[2] = {2, 16}, vector[1] = {16}, two[1] = {2}, single[1] = {1}, tables[2] = {1, 2};
   for (size_t i = 0; i < sizeof values / sizeof *values; ++i)
     values[i] = (float)(i % 13) / 8;
   put("pool.npy", ASSAY_F32, 4, pool, values);
@@ -29,20 +30,20 @@ static void make_tensors(void) {
   put("vector.npy", ASSAY_F32, 1, vector, values);
   put("slots.npy", ASSAY_I64, 1, two, slots);
   put("table.npy", ASSAY_I32, 2, tables, table);
-  put("length.npy", ASSAY_I32, 1, one, length);
+  put("length.npy", ASSAY_I32, 1, single, length);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
-  static bool made;
+  static bool written;
   static FILE *nowhere;
   char folder[256];
   assay_error error = {""};
-  const char *path = fuzz_file(JUDGE_DIR_MANIFEST, bytes, count);
+  const char *path = fuzz_file(DUMP_MANIFEST, bytes, count);
   (void)snprintf(folder, sizeof folder, "%s", path);
   *strrchr(folder, '/') = '\0';
-  if (!made) make_tensors();
-  if (!made) nowhere = fopen("/dev/null", "w");
-  made = true;
+  if (!written) make_tensors();
+  if (!written) nowhere = fopen("/dev/null", "w");
+  written = true;
   truth_log log = {.to = nowhere};
   if (judge_dir(folder, &log, &error) != ASSAY_OK && error.text[0] == '\0') fuzz_found("refused without a message", "");
   return 0;

@@ -1,15 +1,14 @@
-/* kernels.c: bytes become a small legal case of any operator, by the table of keys alone, and the judge runs it in this
- * process: coverage steers towards kernel code that no case has reached, sanitizers and the judge say what is wrong
- * there. What the operator itself refuses (sizes that do not go together, ids that there are not) is no case. */
+/* kernels.c: bytes become a small legal case of any operator, by the table of keys alone. The judge runs it in this
+ * process. Coverage steers towards kernel code that no case has reached, and sanitizers and the judge see mistakes
+ * there. A call that the operator itself refuses (sizes that do not go together, ids out of range) is no case. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/judge.h"
-#include "conformance/judge_parts.h"
-#include "conformance/keys.h"
-#include "conformance/shape.h"
+#include "conformance/judge/judge.h"
+#include "conformance/trial/trial.h"
+#include "conformance/case/case.h"
 #include "core/registry.h"
 #include "target.h"
 
@@ -94,11 +93,11 @@ static bool make_lists(assay_case *one, input *in) {
 }
 
 /* Descriptors are what people have: the case goes through one. */
-static bool through_text(assay_case *one, assay_case *made) {
+static bool through_text(assay_case *one, assay_case *parsed) {
   static char text[CASE_MAX_LINE];
   assay_error error = {""};
-  memset(made, 0, sizeof *made);
-  return case_print(one, text, sizeof text, &error) == ASSAY_OK && case_parse(text, made, &error) == ASSAY_OK;
+  memset(parsed, 0, sizeof *parsed);
+  return case_print(one, text, sizeof text, &error) == ASSAY_OK && case_parse(text, parsed, &error) == ASSAY_OK;
 }
 
 /* Small, and nothing that the operator refuses or the reference cannot admit. */
@@ -132,7 +131,7 @@ static void judge(const assay_case *one, const assay_variant *variant) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   input in = {bytes, count};
-  assay_case one, made;
+  assay_case one, parsed;
   assay_error error = {""};
   static bool open;
   if (!open && assay_device_find("simt")->open(&error) != ASSAY_OK) fuzz_found("simt", error.text);
@@ -155,9 +154,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     set_key(&one, &key, take(&in));
   }
   one.seed = take(&in);
-  if (make_lists(&one, &in) && case_check(&one, &error) == ASSAY_OK && through_text(&one, &made)) {
-    if (is_legal(&made, variant)) judge(&made, variant);
-    case_free(&made);
+  if (make_lists(&one, &in) && case_check(&one, &error) == ASSAY_OK && through_text(&one, &parsed)) {
+    if (is_legal(&parsed, variant)) judge(&parsed, variant);
+    case_free(&parsed);
   }
   case_free(&one);
   return 0;

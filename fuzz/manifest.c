@@ -17,13 +17,13 @@ static void read_all(const tensor_file *f) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
   assay_error error = {""};
   static uint8_t data[DATA];
-  tensor_file made;
+  tensor_file file;
   model_file model;
   const char *path = fuzz_file("manifest.json", bytes, count), *beside = fuzz_beside("weights_f32.bin", data, DATA);
-  if (tensor_file_flat(path, beside, &made, &error) == ASSAY_OK) {
-    read_all(&made);
-    tensor_file_free(&made);
-  } else if (error.text[0] == '\0' || made.bytes != NULL) {
+  if (tensor_file_flat(path, beside, &file, &error) == ASSAY_OK) {
+    read_all(&file);
+    tensor_file_free(&file);
+  } else if (error.text[0] == '\0' || file.bytes != NULL) {
     fuzz_found("refused without a message, or not wholly", error.text);
   }
   error.text[0] = '\0';

@@ -1,5 +1,5 @@
-/* model_yaml.c: any text as a model's configuration. What is taken passes the model's own check. */
-#include "conformance/model_open.h"
+/* model_yaml.c: any text as a model's configuration. A file that is taken passes the model's own check. */
+#include "conformance/models/models.h"
 #include "target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {

@@ -1,7 +1,7 @@
 /* onnx.c: any text as an index of ONNX cases over 16 KiB of numbers. */
 #include <string.h>
 
-#include "conformance/truth.h"
+#include "conformance/truth/truth.h"
 #include "target.h"
 
 enum { FLOATS = 4096 };

@@ -14,7 +14,7 @@ _Noreturn void fuzz_found(const char *what, const char *detail);
 
 /* Writes the bytes to a file NAME in a folder of this process; returns its path. The folder is removed at exit. */
 const char *fuzz_file(const char *name, const uint8_t *bytes, size_t count);
-/* A further file in that folder, written once; bytes NULL: its path alone, and whoever asks writes it. */
+/* Writes a further file in that folder, once. With bytes NULL it returns the path alone, and the caller writes it. */
 const char *fuzz_beside(const char *name, const uint8_t *bytes, size_t count);
 
 #endif

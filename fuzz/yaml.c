@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conformance/expand.h"
+#include "conformance/suite/suite.h"
 #include "target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {

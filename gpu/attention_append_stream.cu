@@ -1,69 +1,26 @@
 /* attention_append_stream.cu: attention_append by the streamed decode, for bf16 and caches of bf16 and fp8.
  *
- * One variant, `stream`: a small kernel writes the step's token to its slot in its stored form, and the walk of
- * gpu/lib/stream.cuh attends over the cache as it is then, gate or softmax (gpu/lib/step_stream.cuh).
- * docs/kernels/attention_append.md. */
+ * One variant, `stream`. A small kernel writes the step's token to its slot in its stored form. The walk of
+ * gpu/lib/stream.cuh, gate or softmax, then attends over the cache with that token (gpu/lib/step_stream.cuh).
+ * docs/kernels/attention_append.md has the arithmetic. */
 #include "gpu/lib/append_call.cuh"
 #include "gpu/lib/step_stream.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-assay_status plan_stream(const assay_call *call, append_plan *plan, int64_t *bytes, assay_error *error) {
-  ASSAY_TRY(append_read(call, plan, error));
-  return plan_step_stream(call, plan->p, plan->types, "q", bytes, error);
+/* As the attention's own; ex2: 2 ulp. The third part of a gate's weight ends at the least bf16. */
+constexpr assay_contract with_step(assay_contract c) {
+  c.p_step = 0x1p-133;
+  return c;
 }
-
-assay_status supports(const assay_call *call, assay_error *error) {
-  append_plan plan;
-  int64_t bytes = 0;
-  return plan_stream(call, &plan, &bytes, error);
-}
-
-assay_status workspace(const assay_call *call, int64_t *bytes, assay_error *error) {
-  append_plan plan;
-  *bytes = 0;
-  return plan_stream(call, &plan, bytes, error);
-}
-
-assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
-  append_plan plan;
-  int64_t bytes = 0;
-  ASSAY_TRY(plan_stream(call, &plan, &bytes, error));
-  ASSAY_TRY(expect_workspace(env, bytes, error));
-  return launch_step_stream<row_source>(plan.p, plan.types, plan.rows, false, env, error);
-}
-
-/* As the attention's own streams: scores, p and sums stay in f32, codes are decoded exactly; ex2: 2 ulp; q . k is two
- * chains of mma, sum p v spread over at least two lanes of a warp. */
-constexpr assay_contract stream_contract = {ASSAY_NONE,
-                                            ASSAY_NONE,
-                                            ASSAY_NONE,
-                                            ASSAY_NONE,
-                                            ASSAY_NONE,
-                                            2.0,
-                                            2,
-                                            2,
-                                            0,
-                                            0.0,
-                                            ASSAY_V_SKIPPED_FOR_GROUP,
-                                            true,
-                                            true,
-                                            true,
-                                            1,
-                                            ASSAY_NONE,
-                                            false,
-                                            tensor_core_terms};
+constexpr assay_contract stream_contract = with_step(streamed_contract(2.0));
 
 } // namespace
 } // namespace ASSAY_NS
 
 #define STREAM                                                                                                         \
-  {                                                                                                                    \
-    sizeof(assay_variant), "attention_append", "stream" ASSAY_VARIANT_SUFFIX,                                          \
-        "the streamed decode: the token first, then a warp a run of keys", ASSAY_DEVICE_NAME, "any",                   \
-        STEP_STREAM_CLAIMS, ::ASSAY_NS::stream_contract, ::ASSAY_NS::supports, ::ASSAY_NS::workspace,                  \
-        ::ASSAY_NS::launch                                                                                             \
-  }
+  ATTENTION_VARIANT("attention_append", "stream", "the streamed decode: the token first, then a warp a run of keys",   \
+                    "any", STEP_STREAM_CLAIMS, stream_contract, step_stream<::ASSAY_NS::append_step>)
 
 ASSAY_VARIANTS(attention_append_stream, STREAM)

@@ -2,7 +2,7 @@
  *
  *   v = x + b,  x <- v/2 * (1 + tanh(sqrt(2/pi) * (v + 0.044715 v^3)))        in place, or into x_out
  *
- * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width.
+ * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width.
  * docs/kernels/bias_gelu_new.md has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
@@ -25,11 +25,11 @@ __device__ __forceinline__ float gelu_new(float v) {
 }
 
 /* gelu_channels
- * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+ * Grid:   (N * pieces): a row in pieces of 4 channels per thread. Block: 32 to 256 threads.
  * Shared: none.
  * Align:  in quads of 4 elements if every base and row stride allows it, else by element.
  * Arch:   any.
- * Limit:  bytes: 2 * sizeof(T) a channel; in f32, tanh is the larger part of the instructions. */
+ * Limit:  bytes: 2 * sizeof(T) per channel; in f32, tanh is the larger part of the instructions. */
 template <class T> __global__ void __launch_bounds__(rowwise_max_threads) gelu_channels(gelu_params p) {
   const int64_t row = rowwise_row(p.pieces);
   const int32_t c = rowwise_channel(p.pieces), left = p.C - c;
@@ -79,8 +79,8 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 constexpr int gelu_rows = 4;
 
-/* v/2 (1 + tanh u) = v / (1 + exp(-2u)): no cancellation, and half the instructions of tanh. expf of 128 and more is
- * infinite, the quotient 0. */
+/* Computes v/2 (1 + tanh u) as v / (1 + exp(-2u)): no cancellation, and half the instructions of tanh. expf of 128 and
+ * more is infinite, and the quotient is 0. */
 __device__ __forceinline__ float gelu_sigmoid(float v) {
   const float u = 0.7978845608f * (v + 0.044715f * v * v * v);
   return __fdividef(v, 1.0f + expf(-2.0f * u));
@@ -91,7 +91,7 @@ __device__ __forceinline__ float gelu_sigmoid(float v) {
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 2 * sizeof(T) a channel. */
+ * Limit:  bytes: 2 * sizeof(T) per channel. */
 template <class T, int rows> __global__ void __launch_bounds__(256) gelu_vectors(gelu_params p) {
   constexpr int width = vector_width<T>;
   take_turn();

@@ -2,7 +2,7 @@
  *
  *   res <- round(res + y + b)        in place, or into res_out; b may be absent
  *
- * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width.
+ * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width.
  * docs/kernels/bias_residual.md has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
@@ -20,11 +20,11 @@ struct residual_params {
 };
 
 /* residual_channels
- * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+ * Grid:   (N * pieces): a row in pieces of 4 channels per thread. Block: 32 to 256 threads.
  * Shared: none.
  * Align:  in quads of 4 elements if every base and row stride allows it, else by element.
  * Arch:   any.
- * Limit:  bytes: 3 * sizeof(T) a channel. */
+ * Limit:  bytes: 3 * sizeof(T) per channel. */
 template <class T> __global__ void __launch_bounds__(rowwise_max_threads) residual_channels(residual_params p) {
   const int64_t row = rowwise_row(p.pieces);
   const int32_t c = rowwise_channel(p.pieces), left = p.C - c;
@@ -82,7 +82,7 @@ constexpr int residual_rows = 4;
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 3 * sizeof(T) a channel. */
+ * Limit:  bytes: 3 * sizeof(T) per channel. */
 template <class T, int rows> __global__ void __launch_bounds__(256) residual_vectors(residual_params p) {
   constexpr int width = vector_width<T>;
   take_turn();

@@ -1,6 +1,6 @@
-/* copy_blocks.cu: whole blocks of the paged cache copied inside their pool, K and V, every layer.
+/* copy_blocks.cu: copies whole blocks of the paged cache inside their pool, K and V, in every layer.
  *
- * One variant: a thread block for 16 KB of one copy (by_block). docs/kernels/copy_blocks.md has the arithmetic. */
+ * One variant, `by_block`: one thread block for 16 KB of one copy. docs/kernels/copy_blocks.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
 
@@ -13,7 +13,7 @@ struct copy_params {
   const int64_t *pairs;
   int64_t num_blocks, block_bytes, layers;
   int64_t pair_count;
-  int32_t pieces; /* of a block */
+  int32_t pieces; /* bytes of a block */
 };
 
 constexpr int copy_threads = 256, words_a_thread = 4;
@@ -24,7 +24,7 @@ constexpr int64_t piece_words = copy_threads * words_a_thread; /* words of a pie
  * Shared: none.
  * Align:  W = uint4 where bases and layer strides are multiples of 16 bytes, else 2-byte words.
  * Arch:   any.
- * Limit:  bytes: 4 * block_bytes a pair and layer. */
+ * Limit:  bytes: 4 * block_bytes per pair and layer. */
 template <class W> __global__ void __launch_bounds__(copy_threads) copy_pieces(copy_params p) {
   const int64_t pair = blockIdx.x / static_cast<unsigned>(p.pieces),
                 piece = blockIdx.x % static_cast<unsigned>(p.pieces);
@@ -86,10 +86,15 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return ASSAY_LAUNCH(error, copy_pieces<uint16_t>, grid, copy_threads, 0, env->stream, p);
 }
 
-/* Bits are moved. */
-constexpr assay_contract contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+/* The kernel moves bits and computes nothing. */
+constexpr assay_contract contract = {.qk_lanes = 1,
+                                     .pv_lanes = 1,
+                                     .zero_p_v = ASSAY_V_MULTIPLIED,
+                                     .run_to_run = true,
+                                     .renumbering = true,
+                                     .permutation = true,
+                                     .lanes = 1,
+                                     .alone = true};
 
 } // namespace
 } // namespace ASSAY_NS

@@ -4,8 +4,8 @@
  *   y_n = round(table[ids_n] + position_table[positions_n])
  *
  * An id outside [0, V), or a position outside [0, max_pos), gives a row of zeros: nothing outside a table is read.
- * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width. docs/kernels/embedding.md
- * has the arithmetic. */
+ * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width.
+ * docs/kernels/embedding.md has the arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rowwise.cuh"
 #include "gpu/lib/vectors.cuh"
@@ -35,11 +35,11 @@ template <class T> __device__ __forceinline__ quad<T> load_raw(const T *from, in
 }
 
 /* embedding_channels
- * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+ * Grid:   (N * pieces): a row in pieces of 4 channels per thread. Block: 32 to 256 threads.
  * Shared: none.
  * Align:  in quads of 4 elements if every base and the width allow it, else by element.
  * Arch:   any.
- * Limit:  bytes: 2 * sizeof(T) a channel, 3 with positions. */
+ * Limit:  bytes: 2 * sizeof(T) per channel, 3 with positions. */
 template <class T> __global__ void __launch_bounds__(rowwise_max_threads) embedding_channels(embedding_params p) {
   const int64_t row = rowwise_row(p.pieces);
   const int32_t c = rowwise_channel(p.pieces), left = p.C - c;
@@ -112,7 +112,7 @@ constexpr int embedding_rows = 4;
  * Shared: none.
  * Align:  every base is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 2 * sizeof(T) a channel, 3 with positions. */
+ * Limit:  bytes: 2 * sizeof(T) per channel, 3 with positions. */
 template <class T, int rows> __global__ void __launch_bounds__(256) embedding_vectors(embedding_params p) {
   constexpr int width = vector_width<T>;
   take_turn();

@@ -3,10 +3,14 @@
  *   s_t = scale * (q . k_t),  r_t = max(s_t, 0) or s_t,  z_t = sum_{j < F} w_j r_{t-j},
  *   p_t = gamma_h * min(max(z_t, lo), hi),  out = sum_t p_t v_t        over the keys first <= t <= last of the row
  *
- * with r = 0 left of `first`. Three variants: one block a query row and head (decode_rows), the same over rows that a
- * small kernel expands from a ragged batch (prefill_as_decode), and the key axis split over blocks (split_keys). Sums
- * run in key order inside a split and in split order after it: the same call gives the same bits. V of a key with
- * p = 0 is never read. docs/kernels/gate_attention.md has the arithmetic. */
+ * with r = 0 left of `first`. Three variants:
+ *
+ *   decode_rows         one block per query row and head
+ *   prefill_as_decode   the same over rows that a small kernel expands from a ragged batch
+ *   split_keys          the key axis split over blocks
+ *
+ * Sums run in key order inside a split and in split order after it: the same call gives the same bits. V of a
+ * key with p = 0 is never read. docs/kernels/gate_attention.md has the arithmetic. */
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
@@ -18,13 +22,13 @@ constexpr int halo = max_taps - 1; /* scores kept left of a tile; only F - 1 of 
 
 /* ---- one key ---------------------------------------------------------------------------------------- */
 
-/* r from q . k. */
+/* Returns r from q . k. */
 __device__ __forceinline__ float rectify(const gate_params &p, float dot) {
   const float score = dot * p.a.scale;
   return p.relu_pre ? fmaxf(score, 0.0f) : score;
 }
 
-/* p from the scores r[0], r[-1], ... of a key and those left of it. */
+/* Returns p from the scores r[0], r[-1], ... of a key and the keys left of it. */
 __device__ __forceinline__ float gate(const gate_params &p, const float (&tap)[max_taps], float gamma, const float *r) {
   float z = 0.0f;
   ASSAY_UNROLL
@@ -43,15 +47,15 @@ __device__ __forceinline__ void load_taps(const gate_params &p, float (&tap)[max
 /* ---- decode_rows ------------------------------------------------------------------------------------ */
 
 /* gate_rows: one query row and head, the keys in tiles of blockDim.x.
- * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one a key for q . k and the gate, then each takes the
+ * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one per key for q . k and the gate, then each takes the
  *         channels threadIdx.x, + blockDim.x, ... for the sum over V.
  * Shared: 3.6 KB: q, two tiles of scores with their halo (the next tile's halo is written while this one is read),
  *         weights, sums.
  * Align:  K in quads of 4 elements if cache.quads, else by element; all else by element.
  * Arch:   any.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head; K is read by one thread a key, so its loads do not
- *         coalesce in nhd and hnd: a simple kernel, not a fast one. 8 blocks a multiprocessor leave 64 registers;
- *         left to itself ptxas chooses 32, and spills. */
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head; K is read by one thread per key, so its loads do
+ *         not coalesce in nhd and hnd: a simple kernel, not a fast one. 8 blocks per multiprocessor leave 64
+ *         registers; without that bound ptxas chooses 32, and spills. */
 template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate_rows(gate_params p) {
   ASSAY_SHARED(float, q, attention_max_D);
   ASSAY_SHARED(float, sum, attention_max_D);
@@ -74,7 +78,7 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate
     sum[d] = 0.0f; /* read and written by this thread alone */
   }
   if (thread < halo) scores[thread] = 0.0f;
-  __syncthreads(); /* q is there */
+  __syncthreads(); /* q is written */
 
   float *now = scores, *next = scores + halo + max_tile;
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
@@ -83,12 +87,12 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate
       const int64_t key = key_offset(cache, keys.request, kv_head, t);
       now[halo + thread] = rectify(p, dot_key<KV>(cache, key, p.a.D, q, k_scale));
     }
-    __syncthreads(); /* scores of the tile are there; the last tile's weights are used up */
+    __syncthreads(); /* the tile's scores are written; the last tile's weights are used up */
 
     if (t <= keys.last) weight[thread] = gate(p, tap, gamma, now + halo + thread);
     /* The next tile's left edge. */
     if (thread < halo && keys.last - base >= tile) next[thread] = now[tile + thread];
-    __syncthreads(); /* weights are there */
+    __syncthreads(); /* the weights are written */
 
     const int32_t end = min(base + tile, keys.last + 1);
     for (int32_t d = thread; d < p.a.D; d += tile)
@@ -105,12 +109,13 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) gate
 
 /* ---- split_keys ------------------------------------------------------------------------------------- */
 
-/* gate_split: one query row and head, the keys [split * 256, split * 256 + 256).
- * Grid:   (N rows, splits of the table's capacity, H heads). A split without visible keys returns at once and the
- *         sum over splits does not look at it. Block: D threads: 8 lanes a key for q . k, then one thread a channel.
+/* gate_split: one query row and head, the keys [split * keys_per_split, (split + 1) * keys_per_split).
+ * Grid:   (N rows, splits of the table's capacity, H heads). A split without visible keys returns at once, and the
+ *         sum over splits does not read its place.
+ *         Block: D threads: 8 lanes per key for q . k, then one thread per channel.
  * Shared: 2.1 KB: scores with the halo, weights.
  * Align:  as gate_rows. Arch: any.
- * Limit:  bytes: 2 * 256 * D * sizeof(KV) + 4 D of partial sum. */
+ * Limit:  bytes: 2 * keys_per_split * D * sizeof(KV) + 4 D of partial sum. */
 template <class Q, class KV, int D> __global__ void __launch_bounds__(D) gate_split(gate_params p) {
   ASSAY_SHARED(float, scores, halo + keys_per_split);
   ASSAY_SHARED(float, weight, keys_per_split);
@@ -139,22 +144,22 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) gate_sp
   }
   /* r = 0 left of the first key. */
   if (thread < halo && begin - halo + thread < score_begin) scores[thread] = 0.0f;
-  __syncthreads(); /* scores of the split are there */
+  __syncthreads(); /* the split's scores are written */
 
   float tap[max_taps];
   load_taps(p, tap);
   const float gamma = p.gamma[head];
   for (int32_t t = begin + thread; t < end; t += D)
     weight[t - begin] = gate(p, tap, gamma, scores + (t - begin + halo));
-  __syncthreads(); /* weights of the split are there */
+  __syncthreads(); /* the split's weights are written */
 
   const float sum = add_values<KV>(cache, keys.request, kv_head, thread, begin, end, weight, v_scale, 0.0f);
   p.partial[((row * p.a.H + head) * p.splits + split) * D + thread] = sum;
 }
 
 /* gate_sum: adds the partial sums of a row and head, in split order, over the splits that hold visible keys.
- * Grid: (N rows, H heads). Block: D threads, one a channel. Shared: none. Arch: any.
- * Limit: bytes: 4 D a split. */
+ * Grid: (N rows, H heads). Block: D threads, one per channel. Shared: none. Arch: any.
+ * Limit: bytes: 4 D per split. */
 template <class Q> __global__ void __launch_bounds__(max_tile) gate_sum(gate_params p) {
   const int32_t d = static_cast<int32_t>(threadIdx.x);
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
@@ -165,84 +170,45 @@ template <class Q> __global__ void __launch_bounds__(max_tile) gate_sum(gate_par
   static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(sum);
 }
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launches --------------------------------------------------------------------------------------- */
 
-assay_status launch_rows(const gate_plan &plan, assay_env *env, assay_error *error) {
-  const gate_params &p = plan.p;
-  return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
-    using Q = typename decltype(q)::type;
-    using KV = typename decltype(kv)::type;
+struct gate_kernels {
+  using plan = gate_plan;
+  static constexpr int32_t floats_beside = 0;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return gate_read(call, made, error);
+  }
+
+  template <class Q, class KV> static assay_status rows(const gate_params &p, assay_env *env, assay_error *error) {
     return ASSAY_LAUNCH(error, (gate_rows<Q, KV>), launch_extent(p.a.N, p.a.H), attention_tile(p.a, max_tile), 0,
                         env->stream, p);
-  });
-}
+  }
 
-/* decode_rows */
-
-assay_status plan_decode(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  return expect_decode(plan->p.a, error);
-}
-
-assay_status launch_decode(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_decode(call, &plan, error));
-  const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "decode_rows tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
-                 form_of(a));
-  return a.N > 0 ? launch_rows(plan, env, error) : ASSAY_OK;
-}
-
-/* prefill_as_decode */
-
-assay_status plan_prefill(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  return expect_ragged(plan->p.a, &plan->workspace, error);
-}
-
-assay_status launch_prefill(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_prefill(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "prefill_as_decode tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
-                 form_of(a));
-  if (a.N == 0) return ASSAY_OK;
-  ASSAY_TRY(launch_expand_rows(&plan.p.a, env, error));
-  return launch_rows(plan, env, error);
-}
-
-/* split_keys: workspace partial[N, H, splits, D] of f32. */
-
-assay_status plan_split(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  return expect_split(plan->p.a, plan->p.a.D, &plan->p.splits, &plan->workspace, error);
-}
-
-assay_status launch_split(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_split(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d%s", keys_per_split, p.splits, p.a.D,
-                 form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
-    using Q = typename decltype(q)::type;
-    using KV = typename decltype(kv)::type;
+  /* Workspace: partial[N, H, splits, D] of f32. */
+  template <class Q, class KV> static assay_status splits(gate_params p, assay_env *env, assay_error *error) {
+    p.partial = static_cast<float *>(env->workspace);
     const launch_extent grid(p.a.N, p.splits, p.a.H);
     ASSAY_TRY(p.a.D == 64 ? ASSAY_LAUNCH(error, (gate_split<Q, KV, 64>), grid, 64, 0, env->stream, p)
                           : ASSAY_LAUNCH(error, (gate_split<Q, KV, 128>), grid, 128, 0, env->stream, p));
     return ASSAY_LAUNCH(error, (gate_sum<Q>), launch_extent(p.a.N, p.a.H), p.a.D, 0, env->stream, p);
-  });
-}
+  }
+};
 
-/* K and V are rounded to f32 after dequantisation; scores, p and partial sums stay in f32; no exp. A q . k is spread
- * over four sums a thread, of one thread or of eight. */
+/* K and V are rounded to f32 after dequantisation; scores, p and partial sums stay in f32. There is no exp. A q . k is
+ * spread over four sums per thread, of one thread or of eight. */
 constexpr assay_contract contract(int32_t qk_lanes, int32_t split) {
-  return {ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, qk_lanes,   1,    split,
-          0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+  return {.k = ASSAY_F32,
+          .v = ASSAY_F32,
+          .exp_ulp = 0.0,
+          .qk_lanes = qk_lanes,
+          .pv_lanes = 1,
+          .keys_per_split = split,
+          .zero_p_v = ASSAY_V_SKIPPED,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = 1,
+          .alone = true};
 }
 constexpr assay_contract rows_contract = contract(4, 0);
 constexpr assay_contract split_contract = contract(4 * lanes_per_key, keys_per_split);
@@ -251,14 +217,14 @@ constexpr assay_contract split_contract = contract(4 * lanes_per_key, keys_per_s
 } // namespace ASSAY_NS
 
 #define SPLIT_KEYS                                                                                                     \
-  ATTENTION_VARIANT("gate_attention", "split_keys", "fills the device at small batch: 256 keys a block",               \
-                    "decode,prefill,chunked,mixed", split_contract, gate_params, plan_split, launch_split)
+  SCHEDULE_VARIANT("gate_attention", "split_keys", "fills the device at small batch: 256 keys a block",                \
+                   "decode,prefill,chunked,mixed", split_contract, split_keys<::ASSAY_NS::gate_kernels>)
 #define DECODE_ROWS                                                                                                    \
-  ATTENTION_VARIANT("gate_attention", "decode_rows", "the plainest: one block a row and head, any D", "decode",        \
-                    rows_contract, gate_params, plan_decode, launch_decode)
+  SCHEDULE_VARIANT("gate_attention", "decode_rows", "the plainest: one block a row and head, any D", "decode",         \
+                   rows_contract, decode_rows<::ASSAY_NS::gate_kernels>)
 #define PREFILL_AS_DECODE                                                                                              \
-  ATTENTION_VARIANT("gate_attention", "prefill_as_decode",                                                             \
-                    "ragged batches: every row expanded into a request of one row", "prefill,chunked,mixed",           \
-                    rows_contract, gate_params, plan_prefill, launch_prefill)
+  SCHEDULE_VARIANT("gate_attention", "prefill_as_decode",                                                              \
+                   "ragged batches: every row expanded into a request of one row", "prefill,chunked,mixed",            \
+                   rows_contract, prefill_as_decode<::ASSAY_NS::gate_kernels>)
 
 ASSAY_VARIANTS(gate_attention, SPLIT_KEYS, DECODE_ROWS, PREFILL_AS_DECODE)

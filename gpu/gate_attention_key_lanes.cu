@@ -1,5 +1,5 @@
-/* gate_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA cores;
- * gate_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
+/* gate_attention_key_lanes.cu: decode, and few ragged rows, on CUDA cores; it takes every type, layout, head size and
+ * group. gate_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
  *
  * A tile also reads the F - 1 scores left of its first key. Every score, weight and sum is f32. */
 #include "gpu/lib/gate_call.h"
@@ -43,9 +43,9 @@ template <int heads> struct gate_lanes {
   __device__ __forceinline__ void finish(const gate_params &, const key_lanes_shape &, int, int64_t, int32_t) const {}
 };
 
-/* gate_lanes_sum: adds the splits' sums of a row and head, in their order, those that hold visible keys.
- * Grid: (N rows, H heads). Block: 32 to 256 threads, a channel each. Shared: none. Arch: any.
- * Limit: bytes: 4 D a split. */
+/* gate_lanes_sum: adds the sums of the splits of a row and head that hold visible keys, in split order.
+ * Grid: (N rows, H heads). Block: 32 to 256 threads, one channel each. Shared: none. Arch: any.
+ * Limit: bytes: 4 D per split. */
 __global__ void __launch_bounds__(attention_max_D) gate_lanes_sum(gate_params p, key_lanes_shape s) {
   const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
@@ -61,27 +61,27 @@ __global__ void __launch_bounds__(attention_max_D) gate_lanes_sum(gate_params p,
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Workspace partial[N, H, splits, D] of f32, if there are several splits. */
-assay_status plan_lanes(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  const attention_params &a = plan->p.a;
-  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types), a.D, &plan->workspace, error);
-}
-
-assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_lanes(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  gate_params &p = plan.p;
-  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types);
-  key_lanes_path(p.a, s, env);
-  if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  ASSAY_TRY(launch_key_lanes<gate_lanes>(p, plan.types, s, env, error));
-  if (s.splits == 1) return ASSAY_OK;
-  return ASSAY_LAUNCH(error, gate_lanes_sum, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0, env->stream,
-                      p, s);
-}
+/* Workspace: partial[N, H, splits, D] of f32, if there are several splits. */
+struct lanes {
+  using plan = gate_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(gate_read(call, made, error));
+    const attention_params &a = made->p.a;
+    return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D, &made->workspace, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    key_lanes_path(made.p.a, key_lanes_shape_of(made.p.a, made.types), env);
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    gate_params &p = made.p;
+    const key_lanes_shape s = key_lanes_shape_of(p.a, made.types);
+    p.partial = static_cast<float *>(env->workspace);
+    ASSAY_TRY(launch_key_lanes<gate_lanes>(p, made.types, s, env, error));
+    if (s.splits == 1) return ASSAY_OK;
+    return ASSAY_LAUNCH(error, gate_lanes_sum, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0,
+                        env->stream, p, s);
+  }
+};
 
 constexpr assay_contract lanes_contract = key_lanes_contract(0.0);
 
@@ -89,7 +89,7 @@ constexpr assay_contract lanes_contract = key_lanes_contract(0.0);
 } // namespace ASSAY_NS
 
 #define KEY_LANES                                                                                                      \
-  ATTENTION_VARIANT("gate_attention", "key_lanes",                                                                     \
-                    "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",          \
-                    "decode,prefill,chunked,mixed", lanes_contract, gate_params, plan_lanes, launch_lanes)
+  SCHEDULE_VARIANT("gate_attention", "key_lanes",                                                                      \
+                   "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",           \
+                   "decode,prefill,chunked,mixed", lanes_contract, lanes)
 ASSAY_VARIANTS(gate_attention_key_lanes, KEY_LANES)

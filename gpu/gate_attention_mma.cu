@@ -1,16 +1,17 @@
-/* gate_attention_mma.cu: gate attention of ragged prompts with mma.sync: what the wgmma variant declines.
+/* gate_attention_mma.cu: gate attention of ragged prompts with mma.sync, for calls that the wgmma variant declines.
  * gate_attention.cu has the definition, gpu/lib/prefill_mma.cuh the schedule.
  *
- * The filter runs on the fragment in which S comes: a thread has 16 neighbouring tokens of a tile for each of its two
- * rows, so that the F - 1 scores left of them come from its left neighbour by a shuffle each, and from the tile before
- * for the first of four. The scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
+ * The filter runs on the fragment that holds S. A thread has 16 neighbouring tokens of a tile for each of its two rows.
+ * The F - 1 scores left of them come from the thread's left neighbour, by one shuffle each. The first thread of four
+ * takes them from the tile before. The scale is part of the taps, gamma a factor of the sum. P is rounded to the
+ * storage type. */
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/prefill_mma.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-/* taps: F of them, 0 beyond. */
+/* A filter of `taps` taps: F of them are the call's, the others are 0. */
 template <int taps> struct gate_weights {
   using params = gate_params;
   static constexpr int halo = taps - 1;
@@ -77,61 +78,31 @@ template <int taps> struct gate_weights {
   }
 };
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launcher --------------------------------------------------------------------------------------- */
 
 constexpr int few_taps = 3;
 
-template <assay_dtype dtype> assay_status plan_mma(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  ASSAY_TRY(expect_mma(plan->p.a, plan->types, dtype, error));
-  const float most = fmaxf(fabsf(plan->p.lo), fabsf(plan->p.hi));
-  if (dtype == ASSAY_F16 && most > 65504.0f)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed up to 65504, the largest f16",
-                      static_cast<double>(most));
-  return ASSAY_OK;
-}
-
-template <class T, assay_dtype dtype>
-assay_status launch_gate(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_mma<dtype>(call, &plan, error));
-  const gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "mma D=%d taps=%d%s", p.a.D, p.F <= few_taps ? few_taps : max_taps,
-                 form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  return mma_with_size(p.a.D, [&](auto size) {
-    constexpr int D = decltype(size)::value;
-    if (p.F > few_taps) return launch_mma<T, D, gate_weights<max_taps>>(p, env, error);
-    return launch_mma<T, D, gate_weights<few_taps>>(p, env, error);
-  });
-}
-
-/* S in f32; p / gamma is rounded to the storage type. Tail rows of V are multiplied by 0. */
-constexpr assay_contract mma_contract(assay_dtype p) {
-  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 0.0, 1,          1,    0,
-          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms};
-}
-constexpr assay_contract bf16_contract = mma_contract(ASSAY_BF16);
-#ifndef ASSAY_FEW_TYPES
-constexpr assay_contract f16_contract = mma_contract(ASSAY_F16);
-#endif
+/* Plain: few taps. */
+struct gate_mma : gate_operator {
+  using plain = gate_weights<few_taps>;
+  using general = gate_weights<max_taps>;
+  static bool is_plain(const gate_params &p) { return p.F <= few_taps; }
+  static assay_status expect(const gate_params &p, assay_dtype dtype, assay_error *error) {
+    return gate_expect_bounds(p, dtype, error);
+  }
+  static void path(const gate_params &p, assay_env *env) {
+    (void)snprintf(env->path, sizeof env->path, "mma D=%d taps=%d%s", p.a.D, is_plain(p) ? few_taps : max_taps,
+                   cache_word(p.a));
+  }
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define MMA(name, type, dtype, contract)                                                                               \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gate_attention", name ASSAY_VARIANT_SUFFIX,                                                \
-        "prompts on tensor cores, any group, taps and block: 64 rows of a head a block", ASSAY_DEVICE_NAME, "any",     \
-        #type "|same|nhd,hnd|prefill,chunked,mixed", ::ASSAY_NS::contract,                                             \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_mma<dtype>>,                                 \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_mma<dtype>>,                                \
-        ::ASSAY_NS::launch_gate<::ASSAY_NS::type, dtype>                                                               \
-  }
+/* p / gamma is rounded to the storage type. There is no exp. */
+#define MMA(name, T, dtype)                                                                                            \
+  PREFILL_VARIANT("gate_attention", name,                                                                              \
+                  "prompts on tensor cores, any group, taps and block: 64 rows of a head a block", "any", T, dtype,    \
+                  0.0, gate_mma, mma_schedule)
 
-#ifdef ASSAY_FEW_TYPES
-ASSAY_VARIANTS(gate_attention_mma, MMA("mma", bf16, ASSAY_BF16, bf16_contract))
-#else
-ASSAY_VARIANTS(gate_attention_mma, MMA("mma", bf16, ASSAY_BF16, bf16_contract),
-               MMA("mma_f16", f16, ASSAY_F16, f16_contract))
-#endif
+PREFILL_VARIANTS(gate_attention_mma, MMA, "mma")

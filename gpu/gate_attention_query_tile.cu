@@ -1,8 +1,8 @@
 /* gate_attention_query_tile.cu: attention of ragged prompts on CUDA cores; gate_attention.cu has the definition,
  * gpu/lib/query_tile.cuh the schedule.
  *
- * A key's left neighbours are its lane's: the filter is shuffles, and the upper half of each tile's scores is kept for
- * the next. Every score, weight and sum is f32, each added in key order. */
+ * The left neighbours of a key are those of its lane, so the filter consists of shuffles. The upper half of each tile's
+ * scores is kept for the next tile. Every score, weight and sum is f32; sums run in key order. */
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/query_tile.cuh"
 
@@ -45,7 +45,7 @@ struct gate_lines {
     float z[2] = {0.0f, 0.0f};
     ASSAY_ROLLED
     for (int32_t j = 0; j < p.F; ++j) {
-      const bool wraps = lane >= 32 - j; /* the lane's scores go to the first keys of the 32 behind them */
+      const bool wraps = lane >= 32 - j; /* the lane's scores are needed by the first keys of the next 32 */
       const int32_t from = (lane - j) & 31;
       const float tap = p.taps[j];
       z[0] += tap * __shfl_sync(0xffffffffu, wraps ? before[l] : r[0], from);
@@ -62,28 +62,14 @@ struct gate_lines {
 
 /* ---- launcher --------------------------------------------------------------------------------------- */
 
-assay_status plan_lines(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  return expect_query_tile(plan->p.a, error);
-}
-
-assay_status launch_lines(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_lines(call, &plan, error));
-  return launch_query_tile<gate_lines>(plan.p, plan.types, env, error);
-}
-
-/* K and V are rounded to f32 after dequantisation; scores, p and sums stay in f32; no exp. One sum a q . k and a
- * channel. */
-constexpr assay_contract lines_contract = {
-    ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+struct gate_tile : gate_operator {
+  using weights = gate_lines;
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define QUERY_TILE                                                                                                     \
-  ATTENTION_VARIANT("gate_attention", "query_tile", "prompts without tensor cores: 32 rows and heads share K and V",   \
-                    "prefill,chunked,mixed", lines_contract, gate_params, plan_lines, launch_lines)
+/* There is no exp. */
+#define QUERY_TILE QUERY_TILE_VARIANT("gate_attention", 0.0, gate_tile)
 
 ASSAY_VARIANTS(gate_attention_query_tile, QUERY_TILE)

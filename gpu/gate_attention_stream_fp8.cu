@@ -1,62 +1,26 @@
 /* gate_attention_stream_fp8.cu: the streamed decode of gate_attention_stream.cu over fp8 caches.
  *
  * One variant, `stream_fp8`: bf16 queries, K and V in e4m3 or e5m2. Codes are loaded 16 bytes at a time and decoded to
- * bf16 in registers, where the mma takes them; k_scale is part of a score's factor, v_scale one of the sum. All else is
- * in gpu/lib/gate_stream.cuh. */
+ * bf16 in registers, from which the mma takes them. k_scale is part of a score's factor, v_scale a factor of the sum.
+ * Everything else is in gpu/lib/gate_stream.cuh. */
 #include "gpu/lib/gate_stream.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-assay_status plan_fp8(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  ASSAY_TRY(expect_stream_fp8(plan->types, error));
-  ASSAY_TRY(expect_stream(call, plan->p.a, error));
-  gate_stream_plan(plan);
-  return ASSAY_OK;
+/* No exp. The third part of a weight ends at the least bf16. */
+constexpr assay_contract with_step(assay_contract c) {
+  c.p_step = 0x1p-133;
+  return c;
 }
-
-assay_status launch_fp8(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_fp8(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  gate_params &p = plan.p;
-  gate_stream_path(p, env);
-  if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  return gate_stream_launch<stream_fp8>(p, plan.types, env, error);
-}
-
-/* As stream: codes are decoded exactly, and their factors meet scores and sums in f32. */
-constexpr assay_contract fp8_contract = {ASSAY_NONE,
-                                         ASSAY_NONE,
-                                         ASSAY_NONE,
-                                         ASSAY_NONE,
-                                         ASSAY_NONE,
-                                         0.0,
-                                         2,
-                                         2,
-                                         0,
-                                         0.0,
-                                         ASSAY_V_SKIPPED_FOR_GROUP,
-                                         true,
-                                         true,
-                                         true,
-                                         1,
-                                         ASSAY_NONE,
-                                         false,
-                                         tensor_core_terms};
+constexpr assay_contract fp8_contract = with_step(streamed_contract(0.0));
 
 } // namespace
 } // namespace ASSAY_NS
 
 #define STREAM_FP8                                                                                                     \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gate_attention", "stream_fp8" ASSAY_VARIANT_SUFFIX,                                        \
-        "the streamed decode over fp8 caches: codes decoded on their way into tensor cores", ASSAY_DEVICE_NAME, "any", \
-        STREAM_FP8_CLAIMS, ::ASSAY_NS::fp8_contract,                                                                   \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_fp8>,                                        \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_fp8>, ::ASSAY_NS::launch_fp8                \
-  }
+  ATTENTION_VARIANT("gate_attention", "stream_fp8",                                                                    \
+                    "the streamed decode over fp8 caches: codes decoded on their way into tensor cores", "any",        \
+                    STREAM_FP8_CLAIMS, fp8_contract, gate_streamed<::ASSAY_NS::stream_fp8>)
 
 ASSAY_VARIANTS(gate_attention_stream_fp8, STREAM_FP8)

@@ -1,9 +1,9 @@
 /* gate_attention_wgmma.cu: gate attention of ragged prompts on Hopper's tensor cores; gate_attention.cu has the
  * definition, gpu/lib/prefill_wgmma.cuh the schedule.
  *
- * The filter runs on the fragment in which S comes: a thread has 16 neighbouring tokens of every 64, so that the two
- * scores left of them come from its left neighbour by a shuffle, and from the block before for the first of four. The
- * scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
+ * The filter runs on the fragment that holds S. A thread has 16 neighbouring tokens of every 64. The two scores left of
+ * them come from the thread's left neighbour by a shuffle. The first thread of four takes them from the block before.
+ * The scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/prefill_wgmma.cuh"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int wgmma_taps = 3;
 
-/* general: any lo and hi, with relu_pre and without, a window; else lo = 0, hi = 1, relu_pre and no window. */
+/* general: any lo and hi, with relu_pre and without, and a window. Not general: lo = 0, hi = 1, relu_pre, no window. */
 template <bool general> struct gate_weights {
   using params = gate_params;
   static constexpr bool masks_all = general;
@@ -96,67 +96,28 @@ template <bool general> struct gate_weights {
   }
 };
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launcher --------------------------------------------------------------------------------------- */
 
-bool is_plain(const gate_params &p) {
-  return p.a.window == 0 && p.relu_pre && p.lo >= 0.0f && p.lo <= 0.0f && p.hi >= 1.0f && p.hi <= 1.0f;
-}
-
-template <assay_dtype dtype> assay_status plan_wgmma(const assay_call *call, gate_plan *plan, assay_error *error) {
-  ASSAY_TRY(gate_read(call, plan, error));
-  const gate_params &p = plan->p;
-  ASSAY_TRY(expect_prefill(p.a, plan->types, dtype, error));
-  if (p.F > wgmma_taps)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
-  const float most = fmaxf(fabsf(p.lo), fabsf(p.hi));
-  if (dtype == ASSAY_F16 && most > 65504.0f)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed up to 65504, the largest f16",
-                      static_cast<double>(most));
-  return ASSAY_OK;
-}
-
-template <class T, int D> assay_status launch_weights(const gate_params &p, assay_env *env, assay_error *error) {
-  if (is_plain(p)) return launch_prefill<T, D, gate_weights<false>>(p, env, error);
-  return launch_prefill<T, D, gate_weights<true>>(p, env, error);
-}
-
-template <class T, assay_dtype dtype>
-assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *error) {
-  gate_plan plan;
-  ASSAY_TRY(plan_wgmma<dtype>(call, &plan, error));
-  const gate_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d%s", is_plain(p) ? "plain" : "general",
-                 p.a.G > 1 ? 2 : 1, p.a.D, form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  return p.a.D == 64 ? launch_weights<T, 64>(p, env, error) : launch_weights<T, 128>(p, env, error);
-}
-
-/* S in f32; p / gamma is rounded to the storage type. Tail rows of V are multiplied by 0. */
-constexpr assay_contract wgmma_contract(assay_dtype p) {
-  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 0.0, 1,          1,    0,
-          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms};
-}
-constexpr assay_contract bf16_contract = wgmma_contract(ASSAY_BF16);
-#ifndef ASSAY_FEW_TYPES
-constexpr assay_contract f16_contract = wgmma_contract(ASSAY_F16);
-#endif
+struct gate_wgmma : gate_operator {
+  using plain = gate_weights<false>;
+  using general = gate_weights<true>;
+  static bool is_plain(const gate_params &p) {
+    return p.a.window == 0 && p.relu_pre && p.lo >= 0.0f && p.lo <= 0.0f && p.hi >= 1.0f && p.hi <= 1.0f;
+  }
+  static assay_status expect(const gate_params &p, assay_dtype dtype, assay_error *error) {
+    if (p.F > wgmma_taps)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
+    return gate_expect_bounds(p, dtype, error);
+  }
+  static void path(const gate_params &p, assay_env *env) { wgmma_path(p.a, is_plain(p), env); }
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define WGMMA(name, type, dtype, contract)                                                                             \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gate_attention", name ASSAY_VARIANT_SUFFIX,                                                \
-        "prompts on Hopper's tensor cores: 64 rows of two heads a block", ASSAY_DEVICE_NAME, "sm_90a",                 \
-        #type "|same|nhd,hnd|prefill,chunked,mixed", ::ASSAY_NS::contract,                                             \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_wgmma<dtype>>,                               \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::gate_params, ::ASSAY_NS::plan_wgmma<dtype>>,                              \
-        ::ASSAY_NS::launch_wgmma<::ASSAY_NS::type, dtype>                                                              \
-  }
+/* p / gamma is rounded to the storage type. There is no exp. */
+#define WGMMA(name, T, dtype)                                                                                          \
+  PREFILL_VARIANT("gate_attention", name, "prompts on Hopper's tensor cores: 64 rows of two heads a block", "sm_90a",  \
+                  T, dtype, 0.0, gate_wgmma, wgmma_schedule)
 
-#ifdef ASSAY_FEW_TYPES
-ASSAY_VARIANTS(gate_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract))
-#else
-ASSAY_VARIANTS(gate_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract),
-               WGMMA("wgmma_f16", f16, ASSAY_F16, f16_contract))
-#endif
+PREFILL_VARIANTS(gate_attention_wgmma, WGMMA, "wgmma")

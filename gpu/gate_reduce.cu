@@ -1,6 +1,6 @@
 /* gate_reduce.cu: out = sum over splits of partial[splits, N, H, D], in the order of the splits.
  *
- * vectors: four threads share the splits of a vector of channels; quads: a thread four channels, all splits.
+ * vectors: four threads share the splits of a vector of channels. quads: one thread adds all splits of four channels.
  * docs/kernels/gate_reduce.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
@@ -26,7 +26,7 @@ constexpr int reduce_threads = 256;
  * Shared: none.
  * Align:  quads where the base allows, else by element; stores by element.
  * Arch:   any.
- * Limit:  bytes: sizeof(partial) * splits + sizeof(out) an element. */
+ * Limit:  bytes: sizeof(partial) * splits + sizeof(out) per element. */
 template <class T, class Out> __global__ void __launch_bounds__(reduce_threads) add_splits(reduce_params p) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * reduce_threads + threadIdx.x) * 4;
   if (first >= p.elements) return;
@@ -75,13 +75,10 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 constexpr int share_warps = 4, in_flight = 4;
 
-/* share_splits: warp w of a block adds the splits w, w + 4, ... of 32 vectors, `in_flight` of them loaded at once; the
- * four sums meet in shared memory.
- * Grid:   (vectors / 32). Block: 128 threads.
- * Shared: 1.5 KB (f32) or 3 KB.
- * Align:  bases are multiples of 16 bytes; the splits are, N H D being a multiple of 8.
- * Arch:   any.
- * Limit:  bytes: sizeof(partial) * splits + sizeof(out) an element. */
+/* share_splits: warp w of a block adds the splits w, w + 4, ... of 32 vectors, and loads `in_flight` splits at once.
+ * The four sums meet in shared memory. Grid:   (vectors / 32). Block: 128 threads. Shared: 1.5 KB (f32) or 3 KB. Align:
+ * bases are multiples of 16 bytes; so are the splits, because N H D is a multiple of 8. Arch:   any. Limit:  bytes:
+ * sizeof(partial) * splits + sizeof(out) per element. */
 template <class T, class Out> __global__ void __launch_bounds__(32 * share_warps) share_splits(reduce_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
@@ -111,7 +108,7 @@ template <class T, class Out> __global__ void __launch_bounds__(32 * share_warps
     for (int e = 0; e < width; ++e)
       sums[((warp - 1) * width + e) * 32 + lane] = sum[e];
   }
-  __syncthreads(); /* the other warps' sums are there */
+  __syncthreads(); /* the other warps' sums are written */
   if (warp > 0 || !mine) return;
   ASSAY_UNROLL
   for (int w = 0; w < share_warps - 1; ++w) {
@@ -143,14 +140,24 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
 }
 
 /* Four running sums in f32, however many splits there are. */
-constexpr assay_contract vectors_contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       4,   ASSAY_NONE, true, 0};
+constexpr assay_contract vectors_contract = {.qk_lanes = 1,
+                                             .pv_lanes = 1,
+                                             .zero_p_v = ASSAY_V_MULTIPLIED,
+                                             .run_to_run = true,
+                                             .renumbering = true,
+                                             .permutation = true,
+                                             .lanes = 4,
+                                             .alone = true};
 
 /* One running sum in f32. */
-constexpr assay_contract contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+constexpr assay_contract contract = {.qk_lanes = 1,
+                                     .pv_lanes = 1,
+                                     .zero_p_v = ASSAY_V_MULTIPLIED,
+                                     .run_to_run = true,
+                                     .renumbering = true,
+                                     .permutation = true,
+                                     .lanes = 1,
+                                     .alone = true};
 
 } // namespace
 } // namespace ASSAY_NS

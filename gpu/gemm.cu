@@ -2,7 +2,7 @@
  *
  *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
  *
- * Two variants: tiles of 32 rows and 64 columns (gpu/lib/gemm.cuh), and one warp a dot product for few rows. Sums run
+ * Two variants: tiles of 32 rows and 64 columns (gpu/lib/gemm.cuh), and one warp per dot product for few rows. Sums run
  * in f32 and in a fixed order: the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/gemm.cuh"
 #include "gpu/lib/warp.cuh"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int warps_a_block = 4;
 
-/* gemm_dots: one warp an element of the result.
+/* gemm_dots: one warp per element of the result.
  * Grid:   (ceil(N / 4), M). Block: 4 warps.
  * Shared: none.
  * Align:  a and b in quads of 4 elements if bases and rows allow it, else by element.

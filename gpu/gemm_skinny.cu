@@ -2,9 +2,9 @@
  *
  *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
  *
- * One variant with two kernels (gpu/lib/gemm_skinny.cuh): up to 48 channels a multiprocessor, the warps of a block
- * share k; beyond, each warp streams the weights of 16 channels past a copy of a in shared memory. Sums run in f32 and
- * in a fixed order: the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
+ * One variant with two kernels (gpu/lib/gemm_skinny.cuh). Up to 48 channels per multiprocessor, the warps of a block
+ * share k. Beyond that, each warp streams the weights of 16 channels past a copy of a in shared memory. Sums run in f32
+ * and in a fixed order, so that the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
 #include "gpu/lib/library.h"
 
@@ -16,10 +16,10 @@ struct skinny_plan {
   assay_dtype type;
 };
 
-constexpr int64_t split_max_channels = 48; /* a multiprocessor */
+constexpr int64_t split_max_channels = 48; /* per multiprocessor */
 
-/* Where the vendor's library was seen to be faster, on an H200 and with cold weights, it shall have the call: the more
- * rows, the fewer channels may be split over blocks, and a stream needs several tiles a warp. */
+/* Leaves a call to the vendor's library where the library was measured to be faster, on an H200 and with cold weights.
+ * With more rows, fewer channels may be split over blocks, and a stream needs several tiles per warp. */
 #ifndef ASSAY_HAVE_CUBLASLT
 assay_status expect_fast(const skinny_params &, assay_error *) {
   return ASSAY_OK;

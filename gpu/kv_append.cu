@@ -1,7 +1,7 @@
-/* kv_append.cu: new keys and values written to their slots of the paged cache, K[slot] = store(k), V[slot] = store(v).
+/* kv_append.cu: writes new keys and values to their slots of the paged cache, K[slot] = store(k), V[slot] = store(v).
  *
- * vectors_to_slots: 16 bytes a load; rows_to_slots: a block a row, any layout and alignment. docs/kernels/kv_append.md
- * has the arithmetic. */
+ * vectors_to_slots: 16 bytes per load; rows_to_slots: one block per row, any layout and alignment.
+ * docs/kernels/kv_append.md has the arithmetic. */
 #include "gpu/lib/append.cuh"
 #include "gpu/lib/append_vectors.cuh"
 #include "gpu/lib/launch.h"
@@ -17,20 +17,20 @@ struct append_params {
   const int64_t *slots;
   int64_t N, pool_slots;
   int32_t H_kv, D;
-  bool quads, v_quads; /* of the new rows and of K; of V */
+  bool quads, v_quads; /* quads: of the new rows and of K; v_quads: of V */
 };
 
 constexpr int append_threads = 128;
 
 /* rows_to_slots: one new token, K and V of every kv head.
- * Grid:   (N rows). Block: 128 threads, one a quad of channels. A row with slot -1, or one outside the pool, writes
+ * Grid:   (N rows). Block: 128 threads, one per quad of channels. A row with slot -1, or one outside the pool, writes
  *         nothing.
  * Shared: none.
  * Align:  quads where base and strides allow, else by element. In layout x the channels of V lie block_size apart and
  *         are written one by one.
  * Arch:   any.
- * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) a row; layout x writes 16 bytes of K and one element of V at a
- *         time. */
+ * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) per row; layout x writes 16 bytes of K and one element of V at
+ * a time. */
 template <class T, class KV> __global__ void __launch_bounds__(append_threads) rows_to_slots(append_params p) {
   const int64_t row = blockIdx.x;
   const slot_place at = place_of_slot(p.cache, p.slots[row], p.pool_slots);
@@ -121,14 +121,14 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* vectors_to_slots: one new token, K and V of every kv head, 16 bytes of each a thread. Both are loaded before the slot
- * is known; a row with slot -1, or one outside the pool, writes nothing.
- * Grid:   (N rows, pieces of a row). Block: 32 to 256 threads, a vector each.
+/* vectors_to_slots: one new token, K and V of every kv head, 16 bytes of each per thread. Both are loaded before the
+ * slot is known. A row with slot -1, or one outside the pool, writes nothing.
+ * Grid:   (N rows, pieces of a row). Block: 32 to 256 threads, one vector each.
  * Shared: none.
  * Align:  bases and rows of the new tokens are multiples of 16 bytes, those of K and V of as many elements. Channels
  *         of V are neighbours.
  * Arch:   any.
- * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) a row. */
+ * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) per row. */
 template <class T, class KV> __global__ void __launch_bounds__(256) vectors_to_slots(append_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
@@ -145,7 +145,7 @@ template <class T, class KV> __global__ void __launch_bounds__(256) vectors_to_s
   store_channels<T>(element_to<KV>(p.cache.v, v_to), v, v_scale_of(p.cache, head));
 }
 
-/* Do rows, slots and heads lie whole vectors of the new type apart? */
+/* Says whether rows, slots and heads lie whole vectors of the new type apart. */
 bool in_vectors(const append_params &p, assay_dtype type, assay_dtype kv) {
   return p.D % (16 / assay_dtype_size(type)) == 0 && rows_in_vectors(p.k, type) && rows_in_vectors(p.v, type) &&
          k_in_vectors(p.cache, type, kv) && v_in_vectors(p.cache, type, kv);
@@ -186,10 +186,15 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   });
 }
 
-/* One division and one rounding, as the definition has them: nothing is left to a contract. */
-constexpr assay_contract contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+/* There is one division and one rounding, as the definition has them; nothing is left to the contract. */
+constexpr assay_contract contract = {.qk_lanes = 1,
+                                     .pv_lanes = 1,
+                                     .zero_p_v = ASSAY_V_MULTIPLIED,
+                                     .run_to_run = true,
+                                     .renumbering = true,
+                                     .permutation = true,
+                                     .lanes = 1,
+                                     .alone = true};
 
 } // namespace
 } // namespace ASSAY_NS

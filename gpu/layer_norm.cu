@@ -1,4 +1,5 @@
-/* layer_norm.cu: every row shifted to mean 0 and scaled to variance 1, then weight and bias. y = (x - mean) / sqrt(var
+/* layer_norm.cu: shifts every row to mean 0, scales it to variance 1, then applies weight and bias. y = (x - mean) /
+ * sqrt(var
  * + eps) g + b, the variance from the centred row. The kernel is norm_rows of gpu/lib/norm.cuh.
  * docs/kernels/layer_norm.md has the arithmetic. */
 #include "gpu/lib/norm_vectors.cuh"

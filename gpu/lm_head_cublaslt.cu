@@ -3,7 +3,7 @@
  *   logits_rv = sum_c x[row_index_r, c] w_vc
  *
  * A small kernel gathers the selected rows in the workspace; a row_index outside [0, T) gives a row of zeros. The
- * product is the library's (gpu/lib/cublaslt.h). On simt there is no such variant. docs/kernels/lm_head.md has the
+ * product is the library's (gpu/lib/cublaslt.h). simt does not have this variant. docs/kernels/lm_head.md has the
  * arithmetic. */
 #include "gpu/lib/library.h"
 
@@ -18,7 +18,7 @@ struct gather_params {
   const uint4 *x;
   const int32_t *select;
   uint4 *rows;                  /* [R, words] */
-  int64_t x_row, x_rows, words; /* of 16 bytes */
+  int64_t x_row, x_rows, words; /* words are of 16 bytes */
 };
 
 constexpr int gather_threads = 128;

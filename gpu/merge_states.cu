@@ -2,9 +2,9 @@
  *
  *   max = max_s lse_s,  w_s = exp(lse_s - max),  out = sum_s w_s o_s / sum_s w_s,  lse = max + ln sum_s w_s
  *
- * A split with lse -inf has weight 0 and its o is not read; where all are empty out is 0 and lse -inf.
- * vectors: four warps share the splits of a state; states: a block a state, by element. docs/kernels/merge_states.md
- * has the arithmetic. */
+ * A split with lse -inf has weight 0 and its o is not read. Where all splits are empty, out is 0 and lse -inf.
+ * vectors: four warps share the splits of a state; states: one block per state, by element.
+ * docs/kernels/merge_states.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/vectors.cuh"
@@ -25,17 +25,14 @@ struct merge_params {
 
 constexpr int merge_threads = 128;
 
-/* exp(x - peak) for x <= peak; 0 for x = -inf. expf: 2 ulp. */
+/* Returns exp(x - peak) for x <= peak, and 0 for x = -inf. expf: 2 ulp. */
 __device__ __forceinline__ float weight_of(float x, float peak) {
   return x == -INFINITY ? 0.0f : expf(x - peak);
 }
 
 /* merge_one: one row and head.
- * Grid:   (N * H). Block: 32, 64, 96 or 128 threads: one a channel, + blockDim.x, ...; each makes every weight itself.
- * Shared: none.
- * Align:  by element.
- * Arch:   any.
- * Limit:  bytes: splits * (D * sizeof(o) + 4) a state. */
+ * Grid:   (N * H). Block: 32, 64, 96 or 128 threads: one per channel, + blockDim.x, ...; each thread computes all
+ * weights. Shared: none. Align:  by element. Arch:   any. Limit:  bytes: splits * (D * sizeof(o) + 4) per state. */
 template <class T, class Out> __global__ void __launch_bounds__(merge_threads) merge_one(merge_params p) {
   const int64_t state = blockIdx.x;
   float peak = -INFINITY, total = 0.0f;
@@ -90,13 +87,10 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 constexpr int share_warps = 4, in_flight = 4;
 
-/* merge_shared: a state; warp w adds the splits w, w + 4, ...; each makes every weight, a lane a split, 32 at a time.
- * A lane has `parts` vectors of channels, 32 apart. The four sums meet in shared memory.
- * Grid:   (N * H). Block: 128 threads.
- * Shared: 1.5 KB a part (f32), 3 KB (16-bit types).
- * Align:  bases are multiples of 16 bytes, D of whole vectors.
- * Arch:   any.
- * Limit:  bytes: splits * (D * sizeof(o) + 4) a state. */
+/* merge_shared: a state. Warp w adds the splits w, w + 4, ...; each warp computes all weights, one per lane, 32 at a
+ * time. A lane has `parts` vectors of channels, 32 apart. The four sums meet in shared memory. Grid:   (N * H). Block:
+ * 128 threads. Shared: 1.5 KB per part (f32), 3 KB (16-bit types). Align:  bases are multiples of 16 bytes, D of whole
+ * vectors. Arch:   any. Limit:  bytes: splits * (D * sizeof(o) + 4) per state. */
 template <class T, class Out, int parts>
 __global__ void __launch_bounds__(32 * share_warps) merge_shared(merge_params p) {
   constexpr int width = vector_width<T>;
@@ -149,7 +143,7 @@ __global__ void __launch_bounds__(32 * share_warps) merge_shared(merge_params p)
         sums[(((warp - 1) * parts + part) * width + e) * 32 + lane] = sum[part][e];
     }
   }
-  __syncthreads(); /* the other warps' sums are there */
+  __syncthreads(); /* the other warps' sums are written */
   if (warp > 0) return;
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
@@ -196,15 +190,27 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   });
 }
 
-/* f32 throughout, four running sums a channel; expf and logf: 2 ulp. */
-constexpr assay_contract vectors_contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       4,   ASSAY_NONE, true, 0};
+/* f32 throughout, four running sums per channel; expf and logf: 2 ulp. */
+constexpr assay_contract vectors_contract = {.exp_ulp = 2.0,
+                                             .qk_lanes = 1,
+                                             .pv_lanes = 1,
+                                             .zero_p_v = ASSAY_V_MULTIPLIED,
+                                             .run_to_run = true,
+                                             .renumbering = true,
+                                             .permutation = true,
+                                             .lanes = 4,
+                                             .alone = true};
 
-/* f32 throughout, one running sum a channel; expf and logf: 2 ulp. */
-constexpr assay_contract contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+/* f32 throughout, one running sum per channel; expf and logf: 2 ulp. */
+constexpr assay_contract contract = {.exp_ulp = 2.0,
+                                     .qk_lanes = 1,
+                                     .pv_lanes = 1,
+                                     .zero_p_v = ASSAY_V_MULTIPLIED,
+                                     .run_to_run = true,
+                                     .renumbering = true,
+                                     .permutation = true,
+                                     .lanes = 1,
+                                     .alone = true};
 
 } // namespace
 } // namespace ASSAY_NS

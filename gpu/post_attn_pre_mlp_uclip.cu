@@ -1,5 +1,5 @@
-/* post_attn_pre_mlp_uclip.cu: y = round(uclip(a; post)), res <- round(y + res), out = uclip(res; pre): the seam of a
- * peri-norm layer between attention and MLP, in one launch. docs/kernels/post_attn_pre_mlp_uclip.md has the
+/* post_attn_pre_mlp_uclip.cu: y = round(uclip(a; post)), res <- round(y + res), out = uclip(res; pre). It is the
+ * seam of a peri-norm layer between attention and MLP, in one launch. docs/kernels/post_attn_pre_mlp_uclip.md has the
  * arithmetic. */
 #include "gpu/lib/norm.cuh"
 #include "gpu/lib/uclip_vector.cuh"
@@ -8,9 +8,9 @@ namespace ASSAY_NS {
 namespace {
 
 struct seam_params {
-  const void *a, *res;
-  void *sum, *out; /* sum: res itself, or res_out */
-  int64_t a_row, res_row, sum_row, out_row;
+  const void *x, *res; /* x: the operator's a */
+  void *sum, *y;       /* sum: res itself, or res_out; y: the operator's out */
+  int64_t x_row, res_row, sum_row, y_row;
   uclip_weights post, pre;
   int64_t N;
   int32_t C;
@@ -18,18 +18,18 @@ struct seam_params {
   assay_dtype type;
 };
 
-/* seam_quads: four channels a thread, nothing shared between threads.
+/* seam_quads: four channels per thread, nothing shared between threads.
  * Grid:   (N rows, blocks of a row). Block: 32 to 256 threads, as a row needs.
  * Shared: none.
  * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
  * Arch:   any.
- * Limit:  bytes: 4 sizeof(T) a channel. */
+ * Limit:  bytes: 4 sizeof(T) per channel. */
 template <class T> __global__ void __launch_bounds__(256) seam_quads(seam_params p) {
   const int64_t row = blockIdx.x;
   const int32_t c = 4 * static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
   if (c >= p.C) return;
   float v[4], res[4];
-  load_channels(static_cast<const T *>(p.a) + row * p.a_row, c, p.C, p.quads, v);
+  load_channels(static_cast<const T *>(p.x) + row * p.x_row, c, p.C, p.quads, v);
   load_channels(static_cast<const T *>(p.res) + row * p.res_row, c, p.C, p.quads, res);
   uclip_channels<T>(p.post, c, p.C, p.quads, v);
   ASSAY_UNROLL
@@ -37,30 +37,16 @@ template <class T> __global__ void __launch_bounds__(256) seam_quads(seam_params
     v[i] = round_to<T>(round_to<T>(v[i]) + res[i]);
   store_channels(static_cast<T *>(p.sum) + row * p.sum_row, c, p.C, p.quads, v);
   uclip_channels<T>(p.pre, c, p.C, p.quads, v);
-  store_channels(static_cast<T *>(p.out) + row * p.out_row, c, p.C, p.quads, v);
+  store_channels(static_cast<T *>(p.y) + row * p.y_row, c, p.C, p.quads, v);
 }
 
 assay_status read_call(const assay_call *call, seam_params *p, assay_error *error) {
   plain_call c;
   *p = seam_params();
   ASSAY_TRY(plain_read(call, &c, error));
-  ASSAY_TRY(expect_type("a", c.type("a"), error));
-  const char *const sum = c.has("res_out") ? "res_out" : "res";
-  p->N = c.dim("N");
-  p->C = c.dim32("C");
+  ASSAY_TRY(read_norm_rows(c, "a", "out", p, error));
   ASSAY_TRY(read_uclip(c, "post_", p->C, &p->post, error));
-  ASSAY_TRY(read_uclip(c, "pre_", p->C, &p->pre, error));
-  p->a = c.data<const void>("a");
-  p->res = c.data<const void>("res");
-  p->sum = c.data<void>(sum);
-  p->out = c.data<void>("out");
-  p->a_row = c.row("a");
-  p->res_row = c.row("res");
-  p->sum_row = c.row(sum);
-  p->out_row = c.row("out");
-  p->quads = plain_quads(c);
-  p->type = c.type("a");
-  return ASSAY_OK;
+  return read_uclip(c, "pre_", p->C, &p->pre, error);
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
@@ -78,12 +64,12 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 constexpr int seam_rows = 2;
 
-/* seam_vectors: a vector of channels in one row or two; the weights of both norms once, loaded beside the rows.
+/* seam_vectors: a vector of channels in one row or two; the weights of both norms are loaded once, beside the rows.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 4 sizeof(T) a channel. */
+ * Limit:  bytes: 4 sizeof(T) per channel. */
 template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors(seam_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
@@ -94,7 +80,7 @@ template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors
   ASSAY_UNROLL
   for (int r = 0; r < rows; ++r) {
     if (first + r >= p.N) continue;
-    a[r] = load_vector(static_cast<const T *>(p.a) + (first + r) * p.a_row + c);
+    a[r] = load_vector(static_cast<const T *>(p.x) + (first + r) * p.x_row + c);
     res[r] = load_vector(static_cast<const T *>(p.res) + (first + r) * p.res_row + c);
   }
   const uclip_vector<T> post(p.post, c), pre(p.pre, c);
@@ -113,7 +99,7 @@ template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors
     store_vector(static_cast<T *>(p.sum) + (first + r) * p.sum_row + c, sum);
     split_vector<T>(sum, v);
     pre.apply(v);
-    store_vector(static_cast<T *>(p.out) + (first + r) * p.out_row + c, round_vector<T>(v));
+    store_vector(static_cast<T *>(p.y) + (first + r) * p.y_row + c, round_vector<T>(v));
   }
 }
 

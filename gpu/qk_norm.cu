@@ -1,12 +1,12 @@
 /* qk_norm.cu: rms_norm or uclip_norm of every head of q and of k, with weights over the head's channels, in one launch.
- * In place or into q_out and k_out. docs/kernels/qk_norm.md has the arithmetic. */
+ * It works in place or into q_out and k_out. docs/kernels/qk_norm.md has the arithmetic. */
 #include "gpu/lib/norm.cuh"
 #include "gpu/lib/uclip_vector.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int warps = 4; /* heads of a block */
+constexpr int warps = 4; /* heads per block */
 
 struct heads_params {
   const void *in;
@@ -18,19 +18,19 @@ struct heads_params {
 
 struct qk_params {
   heads_params q, k;
-  int64_t N, heads; /* heads: of all rows, q and k */
+  int64_t N, heads; /* heads: those of all rows, q and k */
   int32_t D;
   float eps;
   bool rms, round_inner, quads;
   assay_dtype type;
 };
 
-/* qk_heads: a head a warp; all of it is read before any of it is written.
+/* qk_heads: one head per warp; all of the head is read before any of it is written.
  * Grid:   ceil(N (H + H_kv) / 4). Block: 128 threads: four heads, of q first, then of k, row by row.
  * Shared: none.
  * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
  * Arch:   any.
- * Limit:  bytes: 2 D sizeof(T) a head. */
+ * Limit:  bytes: 2 D sizeof(T) per head. */
 template <class T> __global__ void __launch_bounds__(32 * warps) qk_heads(qk_params p) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * warps + static_cast<int32_t>(threadIdx.x) / 32;
   if (index >= p.heads) return; /* whole warps */
@@ -51,8 +51,19 @@ template <class T> __global__ void __launch_bounds__(32 * warps) qk_heads(qk_par
     for (int i = 0; i < 4; ++i)
       square += v[part][i] * v[part][i];
   }
-  float factor = 1.0f;
+  float factor = 1.0f, scale = 1.0f;
   if (p.rms) factor = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(p.D) + p.eps);
+  if (norm_overflowed<T>(factor)) { /* the same for all lanes of the head */
+    scale = norm_rescale;
+    square = 0.0f;
+    ASSAY_UNROLL
+    for (int part = 0; part < 2; ++part) {
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        square += v[part][i] * scale * (v[part][i] * scale);
+    }
+    factor = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(p.D));
+  }
 
   ASSAY_UNROLL
   for (int part = 0; part < 2; ++part) {
@@ -63,7 +74,7 @@ template <class T> __global__ void __launch_bounds__(32 * warps) qk_heads(qk_par
       load_weights<T>(t.weights.gamma, d, p.D, p.quads, 1.0f, gamma);
       ASSAY_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const float n = v[part][i] * factor;
+        const float n = v[part][i] * factor * scale;
         v[part][i] = (p.round_inner ? round_to<T>(n) : n) * gamma[i];
       }
     } else {
@@ -124,12 +135,12 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 constexpr int qk_rows = 4;
 
 /* qk_vectors: a head of q or k by `lanes` neighbouring lanes, each with `parts` vectors of its channels, in one row or
- * four; weights once for all of them, loaded beside the rows.
+ * four. The weights are loaded once for all of them, beside the rows.
  * Grid:   (groups of rows, pieces of a row's heads). Block: 32 to 256 threads: heads of q, then of k.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, D of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 2 D sizeof(T) a head. */
+ * Limit:  bytes: 2 D sizeof(T) per head. */
 template <class T, int lanes, int parts, int rows> __global__ void __launch_bounds__(256) qk_vectors(qk_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
@@ -155,7 +166,7 @@ template <class T, int lanes, int parts, int rows> __global__ void __launch_boun
 
   ASSAY_UNROLL
   for (int r = 0; r < rows; ++r) {
-    float v[parts][width], square = 0.0f, factor = 1.0f;
+    float v[parts][width], square = 0.0f, factor = 1.0f, scale = 1.0f;
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part) {
       split_vector<T>(x[r][part], v[part]);
@@ -164,13 +175,24 @@ template <class T, int lanes, int parts, int rows> __global__ void __launch_boun
         square += v[part][i] * v[part][i];
     }
     if (p.rms) factor = 1.0f / sqrtf(group_sum<lanes>(square) / static_cast<float>(p.D) + p.eps);
+    if (norm_overflowed<T>(factor)) { /* the same for all lanes of the head */
+      scale = norm_rescale;
+      square = 0.0f;
+      ASSAY_UNROLL
+      for (int part = 0; part < parts; ++part) {
+        ASSAY_UNROLL
+        for (int i = 0; i < width; ++i)
+          square += v[part][i] * scale * (v[part][i] * scale);
+      }
+      factor = 1.0f / sqrtf(group_sum<lanes>(square) / static_cast<float>(p.D));
+    }
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part) {
       const uclip_vector<T> &weights = part == 0 ? first_weights : last_weights;
       if (p.rms) {
         ASSAY_UNROLL
         for (int i = 0; i < width; ++i)
-          v[part][i] *= factor;
+          v[part][i] = v[part][i] * factor * scale;
         if (p.round_inner) split_vector<T>(round_vector<T>(v[part]), v[part]);
         ASSAY_UNROLL
         for (int i = 0; i < width; ++i)
@@ -215,7 +237,7 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   });
 }
 
-/* Sums of heads on 8, 16 or 32 lanes. */
+/* Sums over a head run on 8, 16 or 32 lanes. */
 constexpr assay_contract vectors_contract = norm_contract(8);
 
 } // namespace

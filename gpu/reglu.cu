@@ -2,7 +2,7 @@
  *
  *   y = max(g, 0) * u        x [N, 2 I] holds the gates of a row, then its ups
  *
- * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width (gpu/lib/gated.cuh).
+ * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width (gpu/lib/gated.cuh).
  * docs/kernels/reglu.md has the arithmetic. */
 #include "gpu/lib/gated.cuh"
 

@@ -1,5 +1,5 @@
-/* rms_norm.cu: every row divided by its root mean square, then multiplied by a weight. y = round(x / sqrt(mean(x^2) +
- * eps)) g. The kernel is norm_rows of gpu/lib/norm.cuh. docs/kernels/rms_norm.md has the arithmetic. */
+/* rms_norm.cu: divides every row by its root mean square, then multiplies it by a weight. y = round(x / sqrt(mean(x^2)
+ * + eps)) g. The kernel is norm_rows of gpu/lib/norm.cuh. docs/kernels/rms_norm.md has the arithmetic. */
 #include "gpu/lib/norm_vectors.cuh"
 
 ASSAY_VARIANTS(rms_norm, NORM_VECTORS("rms_norm", false, false), NORM_VARIANTS("rms_norm", false, false))

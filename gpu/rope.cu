@@ -3,8 +3,9 @@
  *   x_a <- x_a cos - x_b sin,  x_b <- x_b cos + x_a sin        in place, or into q_out, k_out
  *
  * over R/2 pairs of channels, neox (i, i + R/2) or interleaved (2i, 2i + 1); other channels are copied. rows: one block
- * a row, one thread a pair of a head; vectors: one thread a vector of either half, or of interleaved pairs. A position
- * outside the table turns nothing, and nothing outside the table is read. docs/kernels/rope.md has the arithmetic. */
+ * per row, one thread per pair of a head. vectors: one thread per vector of either half, or of interleaved pairs. A
+ * position outside the table turns nothing, and nothing outside the table is read. docs/kernels/rope.md has the
+ * arithmetic. */
 #include "gpu/lib/plain.h"
 #include "gpu/lib/rope.cuh"
 #include "gpu/lib/rowwise.cuh"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int max_threads = 256;
 
-/* q or k: element (row, head, d) at row * from_row + head * D + d. */
+/* q or k; element (row, head, d) lies at row * from_row + head * D + d. */
 struct rope_side {
   const void *from;
   void *to;
@@ -31,8 +32,8 @@ struct rope_params {
   int32_t D;
 };
 
-/* One row of q or of k. at: the table's row of the position; negative: none. Each pair is read and written by one
- * thread. */
+/* Turns one row of q or of k. at: the position's row of the table, negative if it has none. Each pair is read and
+ * written by one thread. */
 template <class T>
 __device__ __forceinline__ void rotate_row(const rope_params &p, const rope_side &side, int64_t row, int64_t at) {
   const T *const from = static_cast<const T *>(side.from) + row * side.from_row;
@@ -55,11 +56,11 @@ __device__ __forceinline__ void rotate_row(const rope_params &p, const rope_side
 }
 
 /* rope_rows
- * Grid:   (N rows). Block: 32 to 256 threads: one a pair, all heads of q, then of k.
+ * Grid:   (N rows). Block: 32 to 256 threads: one per pair, all heads of q, then of k.
  * Shared: none.
  * Align:  by element; neighbouring threads take neighbouring pairs.
  * Arch:   any.
- * Limit:  bytes: 4 * sizeof(T) a pair; the table's row comes from the cache for all heads but the first. */
+ * Limit:  bytes: 4 * sizeof(T) per pair; the table's row comes from the cache for all heads except the first. */
 template <class T> __global__ void __launch_bounds__(max_threads) rope_rows(rope_params p) {
   const int64_t row = blockIdx.x, at = angles_of(p.angles, position_of(p.angles, row));
   rotate_row<T>(p, p.q, row, at);
@@ -114,19 +115,19 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* rope_vectors: neox: a vector of the first half and its partners in the second; interleaved: the pairs of one vector.
- * Values are loaded before the position, whose row of the table they then meet.
+/* rope_vectors. neox: a vector of the first half and its partners in the second; interleaved: the pairs of one vector.
+ * Values are loaded before the position; its row of the table follows.
  * Grid:   (N rows, pieces of a row's heads). Block: 32 to 256 threads: heads of q, then of k.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes; halves (neox) or R (interleaved) of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 4 * sizeof(T) a pair; the table's row comes from the cache for all heads but the first. */
+ * Limit:  bytes: 4 * sizeof(T) per pair; the table's row comes from the cache for all heads except the first. */
 template <class T, bool interleaved> __global__ void __launch_bounds__(max_threads) rope_vectors(rope_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
   const int64_t row = blockIdx.x;
   const int32_t half = p.angles.half;
-  const int32_t item = vector_of_thread(), items = (interleaved ? 2 * half : half) / width; /* of a head */
+  const int32_t item = vector_of_thread(), items = (interleaved ? 2 * half : half) / width; /* items of a head */
   const int32_t place = item / items, i = (item - place * items) * width;
   if (place >= p.q.heads + p.k.heads) return;
   const bool is_q = place < p.q.heads;

@@ -1,9 +1,9 @@
-/* rope_append.cu: q turned by the angles of its position; k turned, rounded to its type and written to its slot of the
- * paged cache, with v: what rope and then kv_append make, bit for bit.
+/* rope_append.cu: turns q by the angles of its position; turns k, rounds it to its type and writes it with v to its
+ * slot of the paged cache. The results are those of rope and then kv_append, bit for bit.
  *
- * vectors: 16 bytes a load, any layout; rows: a block a row, any layout and alignment. A row without a slot writes
- * nothing to the cache; its q is turned all the same. A position outside the tables turns nothing, and nothing outside
- * them is read. docs/kernels/rope_append.md has the arithmetic. */
+ * vectors: 16 bytes per load, any layout. rows: one block per row, any layout and alignment. A row without a slot
+ * writes nothing to the cache; its q is turned all the same. A position outside the tables turns nothing, and nothing
+ * outside them is read. docs/kernels/rope_append.md has the arithmetic. */
 #include "gpu/lib/append.cuh"
 #include "gpu/lib/append_vectors.cuh"
 #include "gpu/lib/launch.h"
@@ -28,7 +28,7 @@ struct rope_append_params {
   bool q_apart; /* q_to is not q */
 };
 
-/* Channel 0 of (row, head). */
+/* Returns the place of channel 0 of (row, head). */
 template <class T>
 __device__ __forceinline__ T *head_of(const rope_append_params &p, const new_rows &rows, int64_t row, int32_t head) {
   return element_to<T>(rows.data, row * rows.apart + static_cast<int64_t>(head) * p.D);
@@ -85,11 +85,9 @@ __device__ __forceinline__ void turn_k(const rope_append_params &p, int64_t row,
 }
 
 /* rope_append_rows: q, then k, then v of a row.
- * Grid:   (N rows). Block: 32 to 256 threads: one a pair of a head, then one a channel that is not rotated, or of v.
- * Shared: none.
- * Align:  by element; neighbouring threads take neighbouring pairs and channels.
- * Arch:   any.
- * Limit:  bytes: 4 * sizeof(T) a pair of q, D * (sizeof(T) + sizeof(KV)) a head of k and of v. */
+ * Grid:   (N rows). Block: 32 to 256 threads: one per pair of a head, then one per channel that is not rotated, or of
+ * v. Shared: none. Align:  by element; neighbouring threads take neighbouring pairs and channels. Arch:   any. Limit:
+ * bytes: 4 * sizeof(T) per pair of q, D * (sizeof(T) + sizeof(KV)) a head of k and of v. */
 template <class T, class KV> __global__ void __launch_bounds__(max_threads) rope_append_rows(rope_append_params p) {
   const int64_t row = blockIdx.x, at = angles_of(p.angles, position_of(p.angles, row));
   const slot_place to = place_of_slot(p.cache, p.slots[row], p.pool_slots);
@@ -107,7 +105,7 @@ template <class T, class KV> __global__ void __launch_bounds__(max_threads) rope
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* Vectors of a row: a head of q and of k has `turned` items (neox: two vectors each), then what is not rotated. */
+/* The items of a row. A head of q and of k has `turned` items (neox: two vectors each), then its unrotated vectors. */
 struct vector_items {
   int32_t turned, q, k, v;
 };
@@ -129,7 +127,7 @@ __device__ __forceinline__ void store_k_vector(const rope_append_params &p, int6
   store_channels<T>(element_to<KV>(p.cache.k, at), k, k_scale_of(p.cache, head));
 }
 
-/* Channels of V are neighbours, or written one by one. */
+/* Writes channels of V: as neighbours where they are, else one by one. */
 template <class T, class KV>
 __device__ __forceinline__ void store_v_vector(const rope_append_params &p, const slot_place &to, int32_t head,
                                                int32_t d, const T *from, const uint4 &v) {
@@ -144,14 +142,14 @@ __device__ __forceinline__ void store_v_vector(const rope_append_params &p, cons
     *element_to<KV>(p.cache.v, at + e * p.cache.v_channel) = stored<KV>(from[e], scale);
 }
 
-/* rope_append_vectors: neox: a vector of the first half and its partners in the second; interleaved: the pairs of one
- * vector; then vectors that are copied, and those of v. Values are loaded before position and slot.
+/* rope_append_vectors. neox: a vector of the first half and its partners in the second; interleaved: the pairs of one
+ * vector. Vectors that are copied follow, then those of v. Values are loaded before position and slot.
  * Grid:   (N rows, pieces of a row). Block: 32 to 256 threads: heads of q, then of k, then of v.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes; halves (neox) or R (interleaved) of whole vectors;
  *         K, and V where its channels are neighbours, multiples of as many elements.
  * Arch:   any.
- * Limit:  bytes: 4 * sizeof(T) a pair of q, D * (sizeof(T) + sizeof(KV)) a head of k and of v. */
+ * Limit:  bytes: 4 * sizeof(T) per pair of q, D * (sizeof(T) + sizeof(KV)) a head of k and of v. */
 template <class T, class KV, bool interleaved>
 __global__ void __launch_bounds__(max_threads) rope_append_vectors(rope_append_params p) {
   constexpr int width = vector_width<T>;
@@ -202,7 +200,7 @@ struct rope_append_plan {
   attention_types types;
 };
 
-/* q_out or k_out: absent, or dense. */
+/* Reads q_out or k_out, which is absent or dense. */
 assay_status read_out(const assay_call *call, const char *name, assay_dtype dtype, int64_t N, int64_t heads, int64_t D,
                       void **data, assay_error *error) {
   const assay_tensor *tensor;
@@ -219,7 +217,7 @@ assay_status read_out(const assay_call *call, const char *name, assay_dtype dtyp
   return ASSAY_OK;
 }
 
-/* q, k and v, and the sizes they give. */
+/* Reads q, k and v, and the sizes that they give. */
 assay_status read_heads(const assay_call *call, rope_append_plan *plan, assay_error *error) {
   rope_append_params *const p = &plan->p;
   const assay_tensor *q, *k;
@@ -324,10 +322,16 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   });
 }
 
-/* Arithmetic of rope, which its contract says nothing of; a division and a rounding as the definition has them. */
-constexpr assay_contract contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 0.0, 1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+/* The arithmetic is that of rope, of which the contract says nothing. Division and rounding are as in the definition.
+ */
+constexpr assay_contract contract = {.qk_lanes = 1,
+                                     .pv_lanes = 1,
+                                     .zero_p_v = ASSAY_V_MULTIPLIED,
+                                     .run_to_run = true,
+                                     .renumbering = true,
+                                     .permutation = true,
+                                     .lanes = 1,
+                                     .alone = true};
 
 } // namespace
 } // namespace ASSAY_NS

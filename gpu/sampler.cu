@@ -1,14 +1,15 @@
-/* sampler.cu: one token a row: penalties, temperature, top-k, softmax, top-p, min-p, draw.
+/* sampler.cu: one token per row: penalties, temperature, top-k, softmax, top-p, min-p, draw.
  *
- *   l <- l > 0 ? l / r : l * r                      of ids in prompt or outputs
- *   l <- l - (frequency * n + presence)             of ids n times in the outputs
+ *   l <- l > 0 ? l / r : l * r                      for ids in prompt or outputs
+ *   l <- l - (frequency * n + presence)             for ids n times in the outputs
  *   w_i = exp((l_i - l_max) / T)                    T = 0: the lowest id of l_max
  *   the first k by (l, then lower id); of them the shortest prefix with mass >= p; of them w_i >= m
  *   the lowest id whose running mass exceeds u times the whole, u from Philox
  *
- * One variant, without a sort: the k-th key, the key at which the mass reaches p, and the id at which the running mass
- * exceeds u are each found by one routine that fixes eight bits of the answer a pass. Masses are integers, multiples of
- * 2^-43, so that no order of additions shows. docs/kernels/sampler.md has the arithmetic. */
+ * One variant, without a sort. Three answers are needed: the k-th key, the key at which the mass reaches p, and the id
+ * at which the running mass exceeds u. One routine finds each of them and fixes eight bits of the answer per pass.
+ * Masses are integers, multiples of 2^-43, so that the order of additions does not show. docs/kernels/sampler.md has
+ * the arithmetic. */
 #include "gpu/lib/sampler.cuh"
 
 namespace ASSAY_NS {
@@ -43,11 +44,11 @@ __device__ __forceinline__ void count_history(const sampler_params &p, row_share
 
 /* sample_row
  * Grid:   B rows. Block: 128, 256 or 1024 threads, by V alone.
- * Shared: 2.1 KB: sums of one digit, what the row's steps agree on.
+ * Shared: 2.1 KB: sums of one digit, the values on which the row's steps agree.
  * Align:  by element.
  * Arch:   any.
- * Limit:  bytes: V * sizeof(T) once and 4 V of workspace a pass: 3 passes, and with top-k and top-p up to 7 each, to
- *         draw up to 3. */
+ * Limit:  bytes: V * sizeof(T) once and 4 V of workspace per pass. There are 3 passes; top-k and top-p take up to 7
+ *         each, the draw up to 3. */
 template <class T> __global__ void __launch_bounds__(max_threads) sample_row(sampler_params p) {
   ASSAY_SHARED(wide, sums, digits);
   ASSAY_SHARED(row_shared, shared_word, 1);
@@ -66,7 +67,7 @@ template <class T> __global__ void __launch_bounds__(max_threads) sample_row(sam
     words[i] = 0;
   __syncthreads(); /* words and shared are 0 */
   count_history(p, shared, words);
-  __syncthreads(); /* counts and the flag are there */
+  __syncthreads(); /* counts and the flag are written */
   if (shared->bad_token != 0) {
     finish(p, -1, status_history);
     return;
@@ -85,7 +86,7 @@ template <class T> __global__ void __launch_bounds__(max_threads) sample_row(sam
   }
   atomicOr(&shared->flags, flags);
   atomicMax(&shared->best, best);
-  __syncthreads(); /* values, flags and the largest are there */
+  __syncthreads(); /* values, flags and the largest are written */
   best = shared->best;
   if ((shared->flags & seen_not_finite) != 0 || (shared->flags & seen_finite) == 0) {
     finish(p, -1, (shared->flags & seen_not_finite) != 0 ? status_not_finite : status_all_banned);

@@ -1,5 +1,5 @@
-/* sampler_threshold.cu: one token a row, the logits of a row spread over many blocks. The definition is that of
- * sampler.cu; masses are the same integers, so the tokens are the same.
+/* sampler_threshold.cu: one token per row, the logits of a row spread over many blocks. The definition is that
+ * of sampler.cu; masses are the same integers, so the tokens are the same.
  *
  *   scan     every chunk: penalties, the largest key, flags, the largest value of each of 32 groups
  *   weigh    rows with top-p and without top-k: masses in 1024 bins by distance from the largest logit
@@ -15,7 +15,8 @@ namespace {
 
 /* ---- scan -------------------------------------------------------------------------------------------- */
 
-/* How often each id of the chunk is in the row's history; returns whether the history holds what is no id. */
+/* Counts how often each id of the chunk is in the row's history. Returns whether the history holds a number that is no
+ * id. */
 __device__ __forceinline__ bool count_chunk(const sampler_params &s, int64_t row, int32_t first, int32_t size,
                                             uint32_t *words) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -35,10 +36,10 @@ __device__ __forceinline__ bool count_chunk(const sampler_params &s, int64_t row
 
 /* scan: a chunk of a row.
  * Grid:   (B * chunks). Block: 256 threads, `steps` runs of 8 logits each, 2048 apart.
- * Shared: 16 bytes; with a history 8 KB a step.
+ * Shared: 16 bytes; with a history 8 KB per step.
  * Align:  vectors where base and row stride are multiples of 16 bytes, else by element.
  * Arch:   any.
- * Limit:  bytes: V * sizeof(T) a row; with a history 4 V more. */
+ * Limit:  bytes: V * sizeof(T) per row; with a history 4 V more. */
 template <class T, int steps, bool history> __global__ void __launch_bounds__(scan_threads) scan(scan_params p) {
   take_turn();
   ASSAY_SHARED(chunk_facts, facts, 1);
@@ -63,7 +64,7 @@ template <class T, int steps, bool history> __global__ void __launch_bounds__(sc
       words[i] = 0;
     __syncthreads(); /* words are 0 */
     if (count_chunk(p.s, row, first, steps * scan_step, words)) flags |= seen_bad_token;
-    __syncthreads(); /* counts are there */
+    __syncthreads(); /* counts are written */
     const row_params r = params_of_row(p.s, row);
     float *const values = p.values + row * V;
     ASSAY_UNROLL
@@ -96,7 +97,7 @@ template <class T, int steps, bool history> __global__ void __launch_bounds__(sc
         flags |= seen_finite;
         smallest = fminf(smallest, value);
       }
-      if (value > largest) { /* of equal ones the first */
+      if (value > largest) { /* the first of equal ones */
         largest = value;
         id = first + step * scan_step + thread * scan_run + e;
       }
@@ -112,7 +113,7 @@ template <class T, int steps, bool history> __global__ void __launch_bounds__(sc
     atomicMax(&facts[0].best, best);
     atomicMin(&facts[0].smallest, ordered(bits_of(smallest)));
   }
-  __syncthreads(); /* the chunk's facts are there */
+  __syncthreads(); /* the chunk's facts are written */
   if (thread == 0) p.facts[row * p.chunks + chunk] = facts[0];
 }
 
@@ -123,7 +124,7 @@ enum row_mode { row_broken, row_greedy, row_top_k, row_top_p, row_all };
 struct row_view {
   row_params r;
   row_mode mode;
-  int32_t status; /* of a broken row */
+  int32_t status; /* facts of a broken row */
   wide best;
   float largest, scale; /* scale: bins a unit of distance from the largest */
 };
@@ -133,12 +134,12 @@ __device__ __forceinline__ float bins_a_unit(float temperature, float range) {
   return fminf(static_cast<float>(mass_bins) / fminf(30.0f * temperature, range), 3.402823466e38f);
 }
 
-/* Does not fall as the value falls. */
+/* Returns the bin of a value; smaller values never have smaller bins. */
 __device__ __forceinline__ int32_t bin_of(const row_view &view, float value) {
   return static_cast<int32_t>(fminf((view.largest - value) * view.scale, static_cast<float>(mass_bins - 1)));
 }
 
-/* All threads of the block; facts: shared. */
+/* Called by all threads of the block; facts: shared memory. */
 __device__ __forceinline__ row_view view_of_row(const scan_params &p, int64_t row, chunk_facts *facts) {
   row_view view = {params_of_row(p.s, row), row_broken, status_parameter, 0, 0.0f, 0.0f};
   if (!is_legal(view.r)) return view;
@@ -150,7 +151,7 @@ __device__ __forceinline__ row_view view_of_row(const scan_params &p, int64_t ro
     atomicMin(&facts->smallest, of_chunk.smallest);
     atomicOr(&facts->flags, of_chunk.flags);
   }
-  __syncthreads(); /* the row's facts are there */
+  __syncthreads(); /* the row's facts are written */
   const uint32_t flags = facts->flags;
   if ((flags & seen_bad_token) != 0)
     view.status = status_history;
@@ -169,19 +170,19 @@ __device__ __forceinline__ row_view view_of_row(const scan_params &p, int64_t ro
   return view;
 }
 
-/* The mass of a value in its row, whatever is kept. */
+/* Returns the mass of a value in its row, kept or not. */
 __device__ __forceinline__ wide mass_in_row(const row_view &view, float value, float edge) {
   return mass_of_value(value, view.largest, view.r.temperature, edge);
 }
 
 /* ---- weigh ------------------------------------------------------------------------------------------- */
 
-/* weigh: the masses of a chunk by bins; nothing in rows that do not ask for it.
+/* weigh: sums the masses of a chunk by bins; rows that do not need the bins are skipped.
  * Grid:   (B * chunks). Block: 256 threads, as scan.
  * Shared: 8 KB.
  * Align:  as scan.
  * Arch:   any.
- * Limit:  atomics in shared memory, one a logit; bytes: V * sizeof(T) from the L2. */
+ * Limit:  atomics in shared memory, one per logit; bytes: V * sizeof(T) from the L2. */
 template <class T, int steps> __global__ void __launch_bounds__(scan_threads) weigh(scan_params p) {
   take_turn();
   ASSAY_SHARED(chunk_facts, facts, 1);
@@ -205,7 +206,7 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads) we
       if (mass != 0) atomicAdd(&bins[bin_of(view, v[e])], mass);
     }
   }
-  __syncthreads(); /* the chunk's masses are there */
+  __syncthreads(); /* the chunk's masses are written */
   for (int32_t i = thread; i < mass_bins; i += scan_threads)
     if (bins[i] != 0) atomicAdd(&p.rows[row].bins[i], bins[i]);
 }
@@ -221,13 +222,13 @@ struct choose_shared {
   uint32_t last;
 };
 
-/* Bits of penalised logits, for draw_row. */
+/* Reads the bits of penalised logits, for draw_row. */
 template <class T> struct source_words {
   const T *row;
   __device__ __forceinline__ uint32_t operator[](int32_t i) const { return bits_of(to_float(row[i]) + 0.0f); }
 };
 
-/* A lower bound of the k-th largest of the ordered bits, by their upper 16; 0 where there are fewer than k. */
+/* Returns a lower bound of the k-th largest of the ordered bits, by their upper 16; 0 if there are fewer than k. */
 __device__ uint32_t kth_group(const uint32_t *groups, int32_t count, int32_t k, choose_shared *shared) {
   if (k > count) return 0;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
@@ -239,7 +240,7 @@ __device__ uint32_t kth_group(const uint32_t *groups, int32_t count, int32_t k, 
     __syncthreads(); /* counts are 0 */
     for (int32_t i = thread; i < count; i += scan_threads)
       if (shift == 24 || groups[i] >> 24 == prefix >> 24) atomicAdd(&shared->counts[groups[i] >> shift & 0xFFu], 1u);
-    __syncthreads(); /* counts are there */
+    __syncthreads(); /* counts are written */
     const found_place at = locate(digits, left, shared->scan, &shared->found,
                                   [&](int32_t i) { return static_cast<wide>(shared->counts[digits - 1 - i]); });
     prefix |= static_cast<uint32_t>(digits - 1 - at.index) << shift;
@@ -248,7 +249,7 @@ __device__ uint32_t kth_group(const uint32_t *groups, int32_t count, int32_t k, 
   return prefix;
 }
 
-/* The last block of a row: its list ranked and cut, then the draw. */
+/* Ranks and cuts the list of a row and draws; the last block of the row runs it. */
 template <class T>
 __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view &view, const key_order &key_of,
                               int32_t chunk_size, wide left, choose_shared *shared, wide *list, wide *ranked,
@@ -264,7 +265,7 @@ __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view 
     list[i] = work->list[i];
   for (int32_t c = thread; c < p.chunks; c += scan_threads)
     chunk_mass[c] = p.sure[row * p.chunks + c];
-  __syncthreads(); /* the list and what is kept for sure are there */
+  __syncthreads(); /* the list and the mass that is kept for sure are written */
   for (int32_t i = thread; i < listed; i += scan_threads) {
     const wide key = list[i];
     int32_t rank = 0;
@@ -292,7 +293,7 @@ __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view 
   for (int32_t i = thread; i < kept; i += scan_threads)
     atomicAdd(&chunk_mass[key_of.id_of(ranked[i]) / chunk_size],
               mass_in_row(view, key_of.value_of(ranked[i]), view.r.min_p));
-  __syncthreads(); /* every chunk's kept mass is there */
+  __syncthreads(); /* every chunk's kept mass is written */
   wide own = 0, whole;
   for (int32_t c = thread; c < p.chunks; c += scan_threads)
     own += chunk_mass[c];
@@ -307,13 +308,9 @@ __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view 
   return first + at.index;
 }
 
-/* choose: a chunk of a row: what may be kept goes to the list, what is kept for sure is summed; the row's last block
- * ends it.
- * Grid:   (B * chunks). Block: 256 threads, as scan.
- * Shared: 40 KB.
- * Align:  as scan.
- * Arch:   any.
- * Limit:  bytes: V * sizeof(T) from the L2; the last block's work. */
+/* choose: a chunk of a row. Keys that may be kept go to the list, masses that are kept for sure are summed. The last
+ * block of the row ends it. Grid:   (B * chunks). Block: 256 threads, as scan. Shared: 40 KB. Align:  as scan. Arch:
+ * any. Limit:  bytes: V * sizeof(T) from the L2; the last block's work. */
 template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4) choose(scan_params p) {
   take_turn();
   ASSAY_SHARED(choose_shared, shared_word, 1);
@@ -376,9 +373,9 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
   if (thread == 0) {
     __threadfence();
     shared->last = atomicAdd(&work->arrived, 1u) + 1u == static_cast<uint32_t>(p.chunks) ? 1u : 0u;
-    __threadfence(); /* what the others left is read behind their arrivals, and behind the barrier */
+    __threadfence(); /* data of the other blocks are read after their arrivals, and after the barrier */
   }
-  __syncthreads(); /* is this the last block? */
+  __syncthreads(); /* whether this is the last block */
   if (shared->last == 0) return;
   const int32_t token =
       finish_row<T>(p, row, view, key_of, steps * scan_step, bin.left, shared, list, ranked, chunk_mass);
@@ -400,7 +397,7 @@ struct threshold_plan {
   int32_t steps;
 };
 
-/* Sizes are those of the shapes, never of what lies behind a pointer. */
+/* Sizes come from the shapes, never from data that a pointer leads to. */
 assay_status read_call(const assay_call *call, void *workspace, threshold_plan *plan, assay_error *error) {
   sampler_plan plain;
   ASSAY_TRY(read_sampler(call, &plain, error));

@@ -1,13 +1,16 @@
 /* softmax_attention.cu: attention over the paged cache.
  *
- *   s_t = scale * (q . k_t);  s_t <- cap * tanh(s_t / cap);  s_t <- s_t + slope_h * (t - last);  the mask;
- *   out = sum_t exp(s_t - lse) v_t,  lse = ln sum_t exp(s_t)         over the keys of the row that the mask keeps
+ *   s_t = scale * (q . k_t)     s_t <- cap * tanh(s_t / cap)     s_t <- s_t + slope_h * (t - last)     the mask
+ *   out = sum_t exp(s_t - lse) v_t     lse = ln sum_t exp(s_t)       over the keys of the row that the mask keeps
  *
- * A row that sees no key gives 0 and lse -inf. Three variants: one block a query row and head with an online softmax
- * over tiles (decode_rows), the same over rows that a small kernel expands from a ragged batch (prefill_as_decode), and
- * the key axis split over blocks and merged by lse (split_keys). Sums run in key order inside a split and in split
- * order after it: the same call gives the same bits. K and V of a masked key are never read, nor V where p = 0.
- * docs/kernels/softmax_attention.md has the arithmetic. */
+ * A row that sees no key gives 0 and lse -inf. Three variants:
+ *
+ *   decode_rows         one block per query row and head, with an online softmax over tiles
+ *   prefill_as_decode   the same over rows that a small kernel expands from a ragged batch
+ *   split_keys          the key axis split over blocks and merged by lse
+ *
+ * Sums run in key order inside a split and in split order after it: the same call gives the same bits. K and V
+ * of a masked key are never read, nor V where p = 0. docs/kernels/softmax_attention.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/schedules.cuh"
 #include "gpu/lib/softmax_call.h"
@@ -19,14 +22,12 @@ namespace {
 /* ---- decode_rows ------------------------------------------------------------------------------------ */
 
 /* softmax_rows: one query row and head, the keys in tiles of blockDim.x, an online softmax from tile to tile.
- * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one a key for the score and its weight, then each takes
- *         the channels threadIdx.x, + blockDim.x, ... for the sum over V.
- * Shared: 2.6 KB: q, sums, weights, the running maximum.
- * Align:  K in quads of 4 elements if cache.quads, else by element; all else by element.
- * Arch:   any.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head; K is read by one thread a key, so its loads do not
- *         coalesce in nhd and hnd: a simple kernel, not a fast one. 8 blocks a multiprocessor leave 64 registers;
- *         left to itself ptxas chooses 32, and spills. */
+ * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one per key for the score and its weight, then each
+ * takes the channels threadIdx.x, + blockDim.x, ... for the sum over V. Shared: 2.6 KB: q, sums, weights, the running
+ * maximum. Align:  K in quads of 4 elements if cache.quads, else by element; all else by element. Arch:   any. Limit:
+ * bytes: 2 * L * D * sizeof(KV) per row and kv head; K is read by one thread per key, so its loads do not coalesce in
+ * nhd and hnd: a simple kernel, not a fast one. 8 blocks per multiprocessor leave 64 registers; without that bound
+ * ptxas chooses 32, and spills. */
 template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) softmax_rows(softmax_params p) {
   ASSAY_SHARED(float, q, attention_max_D);
   ASSAY_SHARED(float, sum, attention_max_D);
@@ -48,7 +49,7 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
     sum[d] = 0.0f; /* read and written by this thread alone */
   }
   if (thread == 0) top[0] = rank_of(-INFINITY);
-  __syncthreads(); /* q is there */
+  __syncthreads(); /* q is written */
 
   float peak = -INFINITY, total = 0.0f; /* the same in every thread */
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
@@ -57,14 +58,14 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
     if (t <= keys.last && kept(p, phase, t, keys.last)) {
       const int64_t key = key_offset(cache, keys.request, kv_head, t);
       score = score_of(p, dot_key<KV>(cache, key, p.a.D, q, k_scale), slope, t, keys.last);
-      atomicMax(top, rank_of(score)); /* of all keys so far */
+      atomicMax(top, rank_of(score)); /* the maximum is that of all keys so far */
     }
-    __syncthreads(); /* the maximum is there; the last tile's weights are used up */
+    __syncthreads(); /* the maximum is known; the last tile's weights are used up */
 
     const float new_peak = value_of_rank(top[0]);
     const float shrink = exp_below(peak, new_peak);
     weight[thread] = exp_below(score, new_peak);
-    __syncthreads(); /* weights are there */
+    __syncthreads(); /* the weights are written */
 
     const int32_t end = min(base + tile, keys.last + 1);
     total *= shrink;
@@ -83,13 +84,14 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
 
 /* ---- split_keys ------------------------------------------------------------------------------------- */
 
-/* softmax_split: one query row and head, the keys [split * 256, split * 256 + 256): their own result and lse.
- * Grid:   (N rows, splits of the table's capacity, H heads). A split without visible keys returns at once and the
- *         merge does not look at it; one whose keys are all masked gives 0 and lse -inf.
- *         Block: D threads: 8 lanes a key for the score, then one thread a channel.
+/* softmax_split: one query row and head, the keys [split * keys_per_split, (split + 1) * keys_per_split):
+ * their own result and lse.
+ * Grid:   (N rows, splits of the table's capacity, H heads). A split without visible keys returns at once, and the
+ *         merge does not read its place. A split whose keys are all masked gives 0 and lse -inf.
+ *         Block: D threads: 8 lanes per key for the score, then one thread per channel.
  * Shared: 1.1 KB: scores, then weights in their place; the maximum of each group of lanes.
  * Align:  as softmax_rows. Arch: any.
- * Limit:  bytes: 2 * 256 * D * sizeof(KV) + 4 (D + 1) of partial result. */
+ * Limit:  bytes: 2 * keys_per_split * D * sizeof(KV) + 4 (D + 1) of partial result. */
 template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax_split(softmax_params p) {
   constexpr int groups = D / lanes_per_key;
   ASSAY_SHARED(float, weight, keys_per_split);
@@ -122,7 +124,7 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
     group_peak = fmaxf(group_peak, score);
   }
   if (lane == 0) peaks[group] = group_peak;
-  __syncthreads(); /* scores of the split are there */
+  __syncthreads(); /* the split's scores are written */
 
   float peak = peaks[0];
   ASSAY_UNROLL
@@ -130,7 +132,7 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
     peak = fmaxf(peak, peaks[i]);
   for (int32_t i = thread; i < end - begin; i += D)
     weight[i] = exp_below(weight[i], peak);
-  __syncthreads(); /* weights of the split are there */
+  __syncthreads(); /* the split's weights are written */
 
   float total = 0.0f; /* the same in every thread */
   for (int32_t i = 0; i < end - begin; ++i)
@@ -143,8 +145,8 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
 
 /* softmax_merge: out = sum_b exp(lse_b - lse) o_b over the splits that hold visible keys, in their order. A split with
  * lse -inf has weight 0; if all have, the output is 0 and lse -inf.
- * Grid: (N rows, H heads). Block: D threads, one a channel. Shared: none. Arch: any.
- * Limit: bytes: 4 (D + 1) a split. */
+ * Grid: (N rows, H heads). Block: D threads, one per channel. Shared: none. Arch: any.
+ * Limit: bytes: 4 (D + 1) per split. */
 template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(softmax_params p) {
   const int32_t d = static_cast<int32_t>(threadIdx.x);
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
@@ -165,85 +167,46 @@ template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(sof
   if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
 }
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launches --------------------------------------------------------------------------------------- */
 
-assay_status launch_rows(const softmax_plan &plan, assay_env *env, assay_error *error) {
-  const softmax_params &p = plan.p;
-  return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
-    using Q = typename decltype(q)::type;
-    using KV = typename decltype(kv)::type;
+struct softmax_kernels {
+  using plan = softmax_plan;
+  static constexpr int32_t floats_beside = 1;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return softmax_read(call, made, error);
+  }
+
+  template <class Q, class KV> static assay_status rows(const softmax_params &p, assay_env *env, assay_error *error) {
     return ASSAY_LAUNCH(error, (softmax_rows<Q, KV>), launch_extent(p.a.N, p.a.H), attention_tile(p.a, max_tile), 0,
                         env->stream, p);
-  });
-}
+  }
 
-/* decode_rows */
-
-assay_status plan_decode(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  return expect_decode(plan->p.a, error);
-}
-
-assay_status launch_decode(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_decode(call, &plan, error));
-  const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "decode_rows tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
-                 form_of(a));
-  return a.N > 0 ? launch_rows(plan, env, error) : ASSAY_OK;
-}
-
-/* prefill_as_decode */
-
-assay_status plan_prefill(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  return expect_ragged(plan->p.a, &plan->workspace, error);
-}
-
-assay_status launch_prefill(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_prefill(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  const attention_params &a = plan.p.a;
-  (void)snprintf(env->path, sizeof env->path, "prefill_as_decode tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
-                 form_of(a));
-  if (a.N == 0) return ASSAY_OK;
-  ASSAY_TRY(launch_expand_rows(&plan.p.a, env, error));
-  return launch_rows(plan, env, error);
-}
-
-/* split_keys: workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32. */
-
-assay_status plan_split(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  return expect_split(plan->p.a, plan->p.a.D + 1, &plan->p.splits, &plan->workspace, error);
-}
-
-assay_status launch_split(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_split(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  softmax_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d%s", keys_per_split, p.splits, p.a.D,
-                 form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  p.partial_lse = p.partial + p.a.N * p.a.H * p.splits * p.a.D;
-  return with_types(plan.types.q, plan.types.kv, [&](auto q, auto kv) {
-    using Q = typename decltype(q)::type;
-    using KV = typename decltype(kv)::type;
+  /* Workspace: partial[N, H, splits, D], partial_lse[N, H, splits] of f32. */
+  template <class Q, class KV> static assay_status splits(softmax_params p, assay_env *env, assay_error *error) {
+    p.partial = static_cast<float *>(env->workspace);
+    p.partial_lse = p.partial + p.a.N * p.a.H * p.splits * p.a.D;
     const launch_extent grid(p.a.N, p.splits, p.a.H);
     ASSAY_TRY(p.a.D == 64 ? ASSAY_LAUNCH(error, (softmax_split<Q, KV, 64>), grid, 64, 0, env->stream, p)
                           : ASSAY_LAUNCH(error, (softmax_split<Q, KV, 128>), grid, 128, 0, env->stream, p));
     return ASSAY_LAUNCH(error, (softmax_merge<Q>), launch_extent(p.a.N, p.a.H), p.a.D, 0, env->stream, p);
-  });
-}
+  }
+};
 
 /* K and V are rounded to f32 after dequantisation; scores, p and partials stay in f32. expf and tanhf: 2 ulp. A q . k
- * is spread over four sums a thread, of one thread or of eight. */
+ * is spread over four sums per thread, of one thread or of eight. */
 constexpr assay_contract contract(int32_t qk_lanes, int32_t split) {
-  return {ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, qk_lanes,   1,    split,
-          0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+  return {.k = ASSAY_F32,
+          .v = ASSAY_F32,
+          .exp_ulp = 2.0,
+          .qk_lanes = qk_lanes,
+          .pv_lanes = 1,
+          .keys_per_split = split,
+          .zero_p_v = ASSAY_V_SKIPPED,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = 1,
+          .alone = true};
 }
 constexpr assay_contract rows_contract = contract(4, 0);
 constexpr assay_contract split_contract = contract(4 * lanes_per_key, keys_per_split);
@@ -252,14 +215,14 @@ constexpr assay_contract split_contract = contract(4 * lanes_per_key, keys_per_s
 } // namespace ASSAY_NS
 
 #define SPLIT_KEYS                                                                                                     \
-  ATTENTION_VARIANT("softmax_attention", "split_keys", "fills the device at small batch: 256 keys a block",            \
-                    "decode,prefill,chunked,mixed", split_contract, softmax_params, plan_split, launch_split)
+  SCHEDULE_VARIANT("softmax_attention", "split_keys", "fills the device at small batch: 256 keys a block",             \
+                   "decode,prefill,chunked,mixed", split_contract, split_keys<::ASSAY_NS::softmax_kernels>)
 #define DECODE_ROWS                                                                                                    \
-  ATTENTION_VARIANT("softmax_attention", "decode_rows", "the plainest: one block a row and head, any D", "decode",     \
-                    rows_contract, softmax_params, plan_decode, launch_decode)
+  SCHEDULE_VARIANT("softmax_attention", "decode_rows", "the plainest: one block a row and head, any D", "decode",      \
+                   rows_contract, decode_rows<::ASSAY_NS::softmax_kernels>)
 #define PREFILL_AS_DECODE                                                                                              \
-  ATTENTION_VARIANT("softmax_attention", "prefill_as_decode",                                                          \
-                    "ragged batches: every row expanded into a request of one row", "prefill,chunked,mixed",           \
-                    rows_contract, softmax_params, plan_prefill, launch_prefill)
+  SCHEDULE_VARIANT("softmax_attention", "prefill_as_decode",                                                           \
+                   "ragged batches: every row expanded into a request of one row", "prefill,chunked,mixed",            \
+                   rows_contract, prefill_as_decode<::ASSAY_NS::softmax_kernels>)
 
 ASSAY_VARIANTS(softmax_attention, SPLIT_KEYS, DECODE_ROWS, PREFILL_AS_DECODE)

@@ -1,8 +1,8 @@
-/* softmax_attention_key_lanes.cu: decode, and few ragged rows, of every type, layout, head size and group on CUDA
- * cores; softmax_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
+/* softmax_attention_key_lanes.cu: decode, and few ragged rows, on CUDA cores; it takes every type, layout, head size
+ * and group. softmax_attention.cu has the definition, gpu/lib/key_lanes.cuh the schedule.
  *
- * An online softmax from tile to tile: the weights of a tile are relative to the largest score so far. A key that no
- * head of the pass keeps is not read. Every score, weight and sum is f32. */
+ * The softmax is online from tile to tile: the weights of a tile are relative to the largest score so far. A key that
+ * every head of the pass masks is not read. Every score, weight and sum is f32. */
 #include "gpu/lib/key_lanes.cuh"
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/softmax_score.cuh"
@@ -22,7 +22,7 @@ template <int heads> struct softmax_lanes {
   int32_t own; /* the head whose scores the lane finishes */
   float slope; /* its own */
   uint32_t phase[heads], own_phase;
-  float largest;     /* of the lane's scores */
+  float largest;     /* the largest of the lane's scores */
   float peak[heads]; /* the same in every thread */
   float factor[heads], total[heads];
 
@@ -81,7 +81,7 @@ template <int heads> struct softmax_lanes {
       const float sum = warp_sum(total[h]);
       if (lane_id() == 0) c.total[warp][h] = sum;
     }
-    __syncthreads(); /* the warps' totals are there */
+    __syncthreads(); /* the warps' totals are written */
     ASSAY_UNROLL
     for (int h = 0; h < heads; ++h) {
       total[h] = 0.0f;
@@ -102,8 +102,8 @@ template <int heads> struct softmax_lanes {
 
 /* softmax_lanes_merge: out = sum_b exp(lse_b - lse) o_b over the splits that hold visible keys, in their order. A split
  * with lse -inf has weight 0; if all have, the output is 0 and lse -inf.
- * Grid: (N rows, H heads). Block: 32 to 256 threads, a channel each. Shared: none. Arch: any.
- * Limit: bytes: 4 (D + 1) a split. */
+ * Grid: (N rows, H heads). Block: 32 to 256 threads, one channel each. Shared: none. Arch: any.
+ * Limit: bytes: 4 (D + 1) per split. */
 __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_params p, key_lanes_shape s) {
   const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
@@ -127,28 +127,28 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Workspace partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. */
-assay_status plan_lanes(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  const attention_params &a = plan->p.a;
-  return key_lanes_plan(a, key_lanes_shape_of(a, plan->types), a.D + 1, &plan->workspace, error);
-}
-
-assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_lanes(call, &plan, error));
-  ASSAY_TRY(expect_workspace(env, plan.workspace, error));
-  softmax_params &p = plan.p;
-  const key_lanes_shape s = key_lanes_shape_of(p.a, plan.types);
-  key_lanes_path(p.a, s, env);
-  if (p.a.N == 0) return ASSAY_OK;
-  p.partial = static_cast<float *>(env->workspace);
-  if (s.splits > 1) p.partial_lse = p.partial + p.a.N * p.a.H * s.splits * p.a.D;
-  ASSAY_TRY(launch_key_lanes<softmax_lanes>(p, plan.types, s, env, error));
-  if (s.splits == 1) return ASSAY_OK;
-  return ASSAY_LAUNCH(error, softmax_lanes_merge, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0,
-                      env->stream, p, s);
-}
+/* Workspace: partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. */
+struct lanes {
+  using plan = softmax_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(softmax_read(call, made, error));
+    const attention_params &a = made->p.a;
+    return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D + 1, &made->workspace, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    key_lanes_path(made.p.a, key_lanes_shape_of(made.p.a, made.types), env);
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    softmax_params &p = made.p;
+    const key_lanes_shape s = key_lanes_shape_of(p.a, made.types);
+    p.partial = static_cast<float *>(env->workspace);
+    if (s.splits > 1) p.partial_lse = p.partial + p.a.N * p.a.H * s.splits * p.a.D;
+    ASSAY_TRY(launch_key_lanes<softmax_lanes>(p, made.types, s, env, error));
+    if (s.splits == 1) return ASSAY_OK;
+    return ASSAY_LAUNCH(error, softmax_lanes_merge, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0,
+                        env->stream, p, s);
+  }
+};
 
 constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and tanhf: 2 ulp */
 
@@ -156,7 +156,7 @@ constexpr assay_contract lanes_contract = key_lanes_contract(2.0); /* expf and t
 } // namespace ASSAY_NS
 
 #define KEY_LANES                                                                                                      \
-  ATTENTION_VARIANT("softmax_attention", "key_lanes",                                                                  \
-                    "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",          \
-                    "decode,prefill,chunked,mixed", lanes_contract, softmax_params, plan_lanes, launch_lanes)
+  SCHEDULE_VARIANT("softmax_attention", "key_lanes",                                                                   \
+                   "decode of whatever streams decline, and few ragged rows: a group's heads share K and V",           \
+                   "decode,prefill,chunked,mixed", lanes_contract, lanes)
 ASSAY_VARIANTS(softmax_attention_key_lanes, KEY_LANES)

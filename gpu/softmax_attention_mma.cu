@@ -1,8 +1,8 @@
 /* softmax_attention_mma.cu: attention of ragged prompts with mma.sync; softmax_attention.cu has the definition,
  * gpu/lib/prefill_mma.cuh the schedule.
  *
- * An online softmax in base 2 over the fragment in which S comes: four lanes share a row. P is rounded to the storage
- * type, its sum is not. O is multiplied only after a tile that raised some maximum of the warp's rows. */
+ * The softmax is online, in base 2, over the fragment that holds S; four lanes share a row. P is rounded to the storage
+ * type, its sum is not. O is rescaled only after a tile that raised some maximum of the warp's rows. */
 #include "gpu/lib/prefill_mma.cuh"
 #include "gpu/lib/softmax_call.h"
 
@@ -11,12 +11,12 @@ namespace {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147182f;
 
-/* general: a soft cap, ALiBi; else neither, and scores are compared as they come: the scale multiplies differences
- * only, so that the largest weight is 1, however large the scores. */
+/* general: a soft cap or ALiBi. Not general: neither of them; unscaled scores are compared. The scale then multiplies
+ * differences only, so that the largest weight is 1, however large the scores are. */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
 
-  /* Of the row and the row 8 further. peak: in base 2 if general; total: of this lane's keys. */
+  /* Values of the row and of the row 8 further. peak: in base 2 if general; total: that of this lane's keys. */
   float peak[2], total[2], shrink[2];
   float slope;  /* general: in base 2 */
   int32_t last; /* the last key that the thread's first row sees, counted from the thread's first token of tile 0 */
@@ -91,61 +91,28 @@ template <bool general> struct softmax_weights {
   }
 };
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launcher --------------------------------------------------------------------------------------- */
 
-bool is_plain(const softmax_params &p) {
-  return p.softcap <= 0.0f && p.slopes == nullptr;
-}
-
-template <assay_dtype dtype> assay_status plan_mma(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  ASSAY_TRY(expect_mma(plan->p.a, plan->types, dtype, error));
-  if (plan->p.sparse_block != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", plan->p.sparse_block);
-  return ASSAY_OK;
-}
-
-template <class T, assay_dtype dtype>
-assay_status launch_softmax(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_mma<dtype>(call, &plan, error));
-  const softmax_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "mma %s D=%d%s", is_plain(p) ? "plain" : "general", p.a.D, form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  return mma_with_size(p.a.D, [&](auto size) {
-    constexpr int D = decltype(size)::value;
-    if (is_plain(p)) return launch_mma<T, D, softmax_weights<false>>(p, env, error);
-    return launch_mma<T, D, softmax_weights<true>>(p, env, error);
-  });
-}
-
-/* S in f32, in base 2; exp(score - peak) is rounded to the storage type. ex2 and tanhf: 2 ulp. Tail rows of V are
- * multiplied by 0. */
-constexpr assay_contract mma_contract(assay_dtype p) {
-  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 2.0, 1,          1,    0,
-          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms};
-}
-constexpr assay_contract bf16_contract = mma_contract(ASSAY_BF16);
-#ifndef ASSAY_FEW_TYPES
-constexpr assay_contract f16_contract = mma_contract(ASSAY_F16);
-#endif
+struct softmax_mma : softmax_operator {
+  using plain = softmax_weights<false>;
+  using general = softmax_weights<true>;
+  static bool is_plain(const softmax_params &p) { return p.softcap <= 0.0f && p.slopes == nullptr; }
+  static assay_status expect(const softmax_params &p, assay_dtype, assay_error *error) {
+    return softmax_expect_dense(p, error);
+  }
+  static void path(const softmax_params &p, assay_env *env) {
+    (void)snprintf(env->path, sizeof env->path, "mma %s D=%d%s", is_plain(p) ? "plain" : "general", p.a.D,
+                   cache_word(p.a));
+  }
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define MMA(name, type, dtype, contract)                                                                               \
-  {                                                                                                                    \
-    sizeof(assay_variant), "softmax_attention", name ASSAY_VARIANT_SUFFIX,                                             \
-        "prompts on tensor cores, any group and block: 64 rows of a head a block", ASSAY_DEVICE_NAME, "any",           \
-        #type "|same|nhd,hnd|prefill,chunked,mixed", ::ASSAY_NS::contract,                                             \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_mma<dtype>>,                              \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_mma<dtype>>,                             \
-        ::ASSAY_NS::launch_softmax<::ASSAY_NS::type, dtype>                                                            \
-  }
+/* S is in base 2; exp(score - peak) is rounded to the storage type. ex2 and tanhf: 2 ulp. */
+#define MMA(name, T, dtype)                                                                                            \
+  PREFILL_VARIANT("softmax_attention", name,                                                                           \
+                  "prompts on tensor cores, any group and block: 64 rows of a head a block", "any", T, dtype, 2.0,     \
+                  softmax_mma, mma_schedule)
 
-#ifdef ASSAY_FEW_TYPES
-ASSAY_VARIANTS(softmax_attention_mma, MMA("mma", bf16, ASSAY_BF16, bf16_contract))
-#else
-ASSAY_VARIANTS(softmax_attention_mma, MMA("mma", bf16, ASSAY_BF16, bf16_contract),
-               MMA("mma_f16", f16, ASSAY_F16, f16_contract))
-#endif
+PREFILL_VARIANTS(softmax_attention_mma, MMA, "mma")

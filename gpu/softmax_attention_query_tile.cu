@@ -1,8 +1,8 @@
 /* softmax_attention_query_tile.cu: attention of ragged prompts on CUDA cores; softmax_attention.cu has the definition,
  * gpu/lib/query_tile.cuh the schedule.
  *
- * An online softmax from tile to tile, in base e: a line's maximum is the warp's, its total each lane's own until the
- * end. Every score, weight and sum is f32. */
+ * The softmax is online from tile to tile, in base e. All lanes of the warp have a line's maximum; each lane has its
+ * own part of the total until the end. Every score, weight and sum is f32. */
 #include "gpu/lib/query_tile.cuh"
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/softmax_score.cuh"
@@ -19,8 +19,8 @@ struct softmax_lines {
     uint32_t phase;
   };
 
-  float peaks;               /* of line l in lane l: a register for all */
-  float total[lines_a_warp]; /* of this lane's keys */
+  float peaks;               /* lane l holds that of line l: one register for all lines */
+  float total[lines_a_warp]; /* the total of this lane's keys */
 
   static __device__ __forceinline__ void prepare(const softmax_params &p, int32_t head, line &to) {
     to.slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
@@ -74,29 +74,14 @@ struct softmax_lines {
 
 /* ---- launcher --------------------------------------------------------------------------------------- */
 
-assay_status plan_lines(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  return expect_query_tile(plan->p.a, error);
-}
-
-assay_status launch_lines(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_lines(call, &plan, error));
-  return launch_query_tile<softmax_lines>(plan.p, plan.types, env, error);
-}
-
-/* K and V are rounded to f32 after dequantisation; scores, p and sums stay in f32. expf and tanhf: 2 ulp. One sum a q .
- * k and a channel. */
-constexpr assay_contract lines_contract = {
-    ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 1,          1,    0,
-    0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+struct softmax_tile : softmax_operator {
+  using weights = softmax_lines;
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define QUERY_TILE                                                                                                     \
-  ATTENTION_VARIANT("softmax_attention", "query_tile",                                                                 \
-                    "prompts without tensor cores: 32 rows and heads share K and V", "prefill,chunked,mixed",          \
-                    lines_contract, softmax_params, plan_lines, launch_lines)
+/* expf and tanhf: 2 ulp. */
+#define QUERY_TILE QUERY_TILE_VARIANT("softmax_attention", 2.0, softmax_tile)
 
 ASSAY_VARIANTS(softmax_attention_query_tile, QUERY_TILE)

@@ -1,8 +1,8 @@
 /* softmax_attention_wgmma.cu: attention of ragged prompts on Hopper's tensor cores; softmax_attention.cu has the
  * definition, gpu/lib/prefill_wgmma.cuh the schedule.
  *
- * An online softmax in base 2 over the fragment in which S comes: four lanes share a row. P is rounded to the storage
- * type, its sum is not. O is multiplied only after a tile that raised some maximum of the warp's rows. */
+ * The softmax is online, in base 2, over the fragment that holds S; four lanes share a row. P is rounded to the storage
+ * type, its sum is not. O is rescaled only after a tile that raised some maximum of the warp's rows. */
 #include "gpu/lib/prefill_wgmma.cuh"
 #include "gpu/lib/softmax_call.h"
 
@@ -12,14 +12,14 @@ namespace {
 constexpr float largest_scaled = 1024.0f; /* in base 2, rounded to within 2^-15 */
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
-/* general: a window, ALiBi; else neither. Scores are compared as they come (plain) or in base 2 (general). */
+/* general: a window or ALiBi. Not general: neither of them. Scores are compared in base 2 if general, else unscaled. */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
   static constexpr bool masks_all = general, compact = true;
   static constexpr int registers = general ? 216 : 224;
 
   float scale, slope;                 /* in base 2 */
-  float peak[2], total[2], shrink[2]; /* of the row and the row 8 further; total: of this lane's keys */
+  float peak[2], total[2], shrink[2]; /* values of the row and of the row 8 further; total: that of this lane's keys */
   int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of a
                         * tile; how many it sees before that */
 
@@ -37,8 +37,8 @@ template <bool general> struct softmax_weights {
     }
   }
 
-  /* Scores become exp2(factor * score - factor * top). shrink: the peaks before, becomes by how much that takes down
-   * what was there. */
+  /* Turns scores into exp2(factor * score - factor * top). shrink holds the peaks before; it becomes the factor by
+   * which the sums so far shrink. */
   template <int groups> PREFILL_FUNCTION void raise(float (&S)[4 * groups], const float (&top)[2], float factor) {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -81,8 +81,8 @@ template <bool general> struct softmax_weights {
     if constexpr (mask == mask_both) {
       raise<groups>(S, top, 1.0f);
     } else {
-      /* What rounding does to a scaled peak is the same for all weights of the row, and nothing beside 1; of larger
-       * ones differences are scaled: the largest weight is 1, however large the scores. */
+      /* The rounding of a scaled peak is the same for all weights of the row, and negligible beside 1. With larger
+       * peaks, differences are scaled: the largest weight is 1, however large the scores are. */
       const bool small = fabsf(top[0] * scale) <= largest_scaled && fabsf(top[1] * scale) <= largest_scaled;
       if (!__all_sync(0xffffffffu, small)) {
         ASSAY_UNROLL
@@ -119,66 +119,27 @@ template <bool general> struct softmax_weights {
   }
 };
 
-/* ---- launchers -------------------------------------------------------------------------------------- */
+/* ---- launcher --------------------------------------------------------------------------------------- */
 
-bool is_plain(const softmax_params &p) {
-  return p.a.window == 0 && p.slopes == nullptr;
-}
-
-template <assay_dtype dtype> assay_status plan_wgmma(const assay_call *call, softmax_plan *plan, assay_error *error) {
-  ASSAY_TRY(softmax_read(call, plan, error));
-  const softmax_params &p = plan->p;
-  ASSAY_TRY(expect_prefill(p.a, plan->types, dtype, error));
-  if (p.softcap > 0.0f)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "softcap: found %.9g, allowed 0: off",
-                      static_cast<double>(p.softcap));
-  if (p.sparse_block != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", p.sparse_block);
-  return ASSAY_OK;
-}
-
-template <class T, int D> assay_status launch_weights(const softmax_params &p, assay_env *env, assay_error *error) {
-  if (is_plain(p)) return launch_prefill<T, D, softmax_weights<false>>(p, env, error);
-  return launch_prefill<T, D, softmax_weights<true>>(p, env, error);
-}
-
-template <class T, assay_dtype dtype>
-assay_status launch_wgmma(const assay_call *call, assay_env *env, assay_error *error) {
-  softmax_plan plan;
-  ASSAY_TRY(plan_wgmma<dtype>(call, &plan, error));
-  const softmax_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d%s", is_plain(p) ? "plain" : "general",
-                 p.a.G > 1 ? 2 : 1, p.a.D, form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
-  return p.a.D == 64 ? launch_weights<T, 64>(p, env, error) : launch_weights<T, 128>(p, env, error);
-}
-
-/* S in f32, in base 2; exp(score - peak) is rounded to the storage type. Tail rows of V are multiplied by 0. */
-constexpr assay_contract wgmma_contract(assay_dtype p) {
-  return {ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, p,    ASSAY_NONE, 2.0, 1,          1,    0,
-          0.0,        ASSAY_V_MULTIPLIED, true,       true, true,       1,   ASSAY_NONE, true, tensor_core_terms};
-}
-constexpr assay_contract bf16_contract = wgmma_contract(ASSAY_BF16);
-#ifndef ASSAY_FEW_TYPES
-constexpr assay_contract f16_contract = wgmma_contract(ASSAY_F16);
-#endif
+struct softmax_wgmma : softmax_operator {
+  using plain = softmax_weights<false>;
+  using general = softmax_weights<true>;
+  static bool is_plain(const softmax_params &p) { return p.a.window == 0 && p.slopes == nullptr; }
+  static assay_status expect(const softmax_params &p, assay_dtype, assay_error *error) {
+    if (p.softcap > 0.0f)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "softcap: found %.9g, allowed 0: off",
+                        static_cast<double>(p.softcap));
+    return softmax_expect_dense(p, error);
+  }
+  static void path(const softmax_params &p, assay_env *env) { wgmma_path(p.a, is_plain(p), env); }
+};
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define WGMMA(name, type, dtype, contract)                                                                             \
-  {                                                                                                                    \
-    sizeof(assay_variant), "softmax_attention", name ASSAY_VARIANT_SUFFIX,                                             \
-        "prompts on Hopper's tensor cores: 64 rows of two heads a block", ASSAY_DEVICE_NAME, "sm_90a",                 \
-        #type "|same|nhd,hnd|prefill,chunked,mixed", ::ASSAY_NS::contract,                                             \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_wgmma<dtype>>,                            \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::softmax_params, ::ASSAY_NS::plan_wgmma<dtype>>,                           \
-        ::ASSAY_NS::launch_wgmma<::ASSAY_NS::type, dtype>                                                              \
-  }
+/* S is in base 2; exp(score - peak) is rounded to the storage type. */
+#define WGMMA(name, T, dtype)                                                                                          \
+  PREFILL_VARIANT("softmax_attention", name, "prompts on Hopper's tensor cores: 64 rows of two heads a block",         \
+                  "sm_90a", T, dtype, 2.0, softmax_wgmma, wgmma_schedule)
 
-#ifdef ASSAY_FEW_TYPES
-ASSAY_VARIANTS(softmax_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract))
-#else
-ASSAY_VARIANTS(softmax_attention_wgmma, WGMMA("wgmma", bf16, ASSAY_BF16, bf16_contract),
-               WGMMA("wgmma_f16", f16, ASSAY_F16, f16_contract))
-#endif
+PREFILL_VARIANTS(softmax_attention_wgmma, WGMMA, "wgmma")

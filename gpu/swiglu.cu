@@ -2,14 +2,14 @@
  *
  *   y = g * sigmoid(g) * u        x [N, 2 I] holds the gates of a row, then its ups
  *
- * vectors: 16 bytes a load; channels: four neighbouring channels a thread, rows of any width (gpu/lib/gated.cuh).
+ * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width (gpu/lib/gated.cuh).
  * docs/kernels/swiglu.md has the arithmetic. */
 #include "gpu/lib/gated.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-/* From g = -88.7 downwards exp(-g) is infinite and the result 0. */
+/* From g = -88.7 downwards exp(-g) is infinite and the result is 0. */
 struct sigmoid_weighted {
   static __device__ __forceinline__ float of(float g, float u) { return g / (1.0f + expf(-g)) * u; }
 };

@@ -1,38 +1,26 @@
-/* add_layer_norm: the residual stream takes a sublayer's output, and its layer_norm is the next one's input. For row n
- * and channel c:
+/* add_layer_norm: adds a sublayer's output to the residual stream; its layer_norm is the input of the next sublayer.
+ * For row n and channel c:
  *
- *   s_nc = round(x_nc + res_nc)                 what res, or res_out, holds afterwards
+ *   s_nc = round(x_nc + res_nc)                 the value of res, or res_out, afterwards
  *   m_n = sum_c s_nc / C      v_n = sum_c (s_nc - m_n)^2 / C      y_nc = (s_nc - m_n) / sqrt(v_n + eps) g_c + b_c
  *
- * The rounding of s is part of it. In place, or into res_out: the same bits. Source: the operator definitions of this
- * project, section 3. The formula and its error model are in ref/lib/norm.c. */
+ * The rounding of s belongs to the definition. Written in place or into res_out, the bits are the same. Source:
+ * docs/definitions.md, section 3. The formula and its error model are in ref/lib/norm.c. */
 #include "ref/lib/norm_rows.h"
+#include "ref/lib/norm_tables.h"
 
 const assay_op *assay_op_add_layer_norm(void);
 
-static const assay_dim dims[] = {
-    {"N", 1, 1 << 20, 4, 1, "rows"},
-    {"C", 1, 16384, 64, 1, "channels"},
-};
+static const assay_dim dims[] = {NORM_DIMS};
 
-static const assay_arg args[] = {
-    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "what is added; the row stride is free", true},
-    {"res", ASSAY_INOUT, ASSAY_VALUES, false, "=x", "N,C", "residual; becomes the rounded sum, unless res_out is there",
-     true},
-    {"g", ASSAY_IN, ASSAY_VALUES, false, "=x", "C", "weight", false},
-    {"b", ASSAY_IN, ASSAY_VALUES, true, "=x", "C", "bias", false},
-    {"y", ASSAY_OUT, ASSAY_RESULT, false, "=x", "N,C", "the norm", true},
-    {"res_out", ASSAY_OUT, ASSAY_RESULT, true, "=x", "N,C", "the rounded sum; res keeps its bits", true},
-};
+static const assay_arg args[] = {NORM_ADDED, NORM_RES, NORM_LAYER_WEIGHTS, NORM_Y, NORM_RES_OUT};
 
-static const assay_param params[] = {
-    {"eps", ASSAY_REAL, 1e-12, 1, 1e-5, NULL, "added to the variance, as f32"},
-};
+static const assay_param params[] = {NORM_LAYER_PARAMS};
 
 static const assay_op op = {
     .name = "add_layer_norm",
     .title = "residual addition, then layer_norm of the rounded sum",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -40,18 +28,19 @@ static const assay_op op = {
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
     .laws = "run_to_run,dead_bytes,permutation,in_place",
-    .spoils = "weight_lost,bias_lost,neighbour_weight,eps_lost,mean_lost,unbiased_variance,factor_of_row_before,"
-              "row_swapped,last_channel_dropped,residual_lost,sum_not_rounded",
+    .spoils = NORM_LAYER_SPOILS NORM_ADD_SPOILS,
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .inexact = true,
     .confirmed_by = "layer_norm of the rounded sum, bit for bit, in place and out of place (ref_norm_test)",
+    .largest = 0x1p126,
     .check = norm_rows_check,
-    .reference = norm_rows_reference,
-    .cost = norm_rows_cost,
-    .fill = norm_fill,
-    .spoil = norm_rows_spoil,
+    .reference = norm_layer_reference,
+    .cost = norm_layer_cost,
+    .fill = norm_fill_with_mean,
+    .accepts = norm_layer_accepts,
+    .spoil = norm_layer_spoil,
 };
 
 const assay_op *assay_op_add_layer_norm(void) {

@@ -1,39 +1,26 @@
-/* add_rms_norm: the residual stream takes a sublayer's output, and its rms_norm is the next one's input. For row n and
- * channel c:
+/* add_rms_norm: adds a sublayer's output to the residual stream; its rms_norm is the input of the next sublayer. For
+ * row n and channel c:
  *
- *   s_nc = round(x_nc + res_nc)                 what res, or res_out, holds afterwards
+ *   s_nc = round(x_nc + res_nc)                 the value of res, or res_out, afterwards
  *   r_n = sqrt(sum_c s_nc^2 / C + eps)           y_nc = round(s_nc / r_n) g_c
  *
- * The rounding of s is part of it, and so is that of s / r (round_inner). In place, or into res_out: the same bits.
- * Source: the operator definitions of this project, section 3. The formula and its error model are in ref/lib/norm.c.
- */
+ * The roundings of s and of s / r (round_inner) belong to the definition. Written in place or into res_out, the bits
+ * are the same. Source: docs/definitions.md, section 3. The formula and its error model are in ref/lib/norm.c. */
 #include "ref/lib/norm_rows.h"
+#include "ref/lib/norm_tables.h"
 
 const assay_op *assay_op_add_rms_norm(void);
 
-static const assay_dim dims[] = {
-    {"N", 1, 1 << 20, 4, 1, "rows"},
-    {"C", 1, 16384, 64, 1, "channels"},
-};
+static const assay_dim dims[] = {NORM_DIMS};
 
-static const assay_arg args[] = {
-    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "what is added; the row stride is free", true},
-    {"res", ASSAY_INOUT, ASSAY_VALUES, false, "=x", "N,C", "residual; becomes the rounded sum, unless res_out is there",
-     true},
-    {"g", ASSAY_IN, ASSAY_VALUES, false, "=x", "C", "weight", false},
-    {"y", ASSAY_OUT, ASSAY_RESULT, false, "=x", "N,C", "the norm", true},
-    {"res_out", ASSAY_OUT, ASSAY_RESULT, true, "=x", "N,C", "the rounded sum; res keeps its bits", true},
-};
+static const assay_arg args[] = {NORM_ADDED, NORM_RES, NORM_RMS_WEIGHTS, NORM_Y, NORM_RES_OUT};
 
-static const assay_param params[] = {
-    {"eps", ASSAY_REAL, 1e-12, 1, 1e-6, NULL, "added to the mean square, as f32"},
-    {"round_inner", ASSAY_BOOL, 0, 1, 1, NULL, "n is rounded to the type of x before the weight"},
-};
+static const assay_param params[] = {NORM_RMS_PARAMS};
 
 static const assay_op op = {
     .name = "add_rms_norm",
     .title = "residual addition, then rms_norm of the rounded sum",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -41,18 +28,19 @@ static const assay_op op = {
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
     .laws = "run_to_run,dead_bytes,permutation,in_place",
-    .spoils = "weight_lost,neighbour_weight,eps_lost,inner_rounding_lost,sum_for_mean,factor_of_row_before,"
-              "row_swapped,last_channel_dropped,residual_lost,sum_not_rounded",
+    .spoils = NORM_RMS_SPOILS NORM_ADD_SPOILS,
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .inexact = true,
     .confirmed_by = "rms_norm of the rounded sum, bit for bit, in place and out of place (ref_norm_test)",
+    .largest = 0x1p126,
     .check = norm_rows_check,
-    .reference = norm_rows_reference,
-    .cost = norm_rows_cost,
+    .reference = norm_rms_reference,
+    .cost = norm_rms_cost,
     .fill = norm_fill,
-    .spoil = norm_rows_spoil,
+    .accepts = norm_rms_accepts,
+    .spoil = norm_rms_spoil,
 };
 
 const assay_op *assay_op_add_rms_norm(void) {

@@ -1,12 +1,14 @@
 /* attention_append: one decode step of attention that also writes the step's keys and values to their slots. It equals
- * kv_append of (k_new, v_new, slots), then gate_attention or softmax_attention over the cache as it is then: the new
- * token is seen in its stored (rounded, quantised) form. One row a request, at position L - 1; L counts the new token.
- * A pad row has L = 0 and slot -1: nothing is written, out is 0. Source: operator definitions, sections 1, 2, 2.5. */
+ * kv_append of (k_new, v_new, slots), followed by gate_attention or softmax_attention over the resulting cache. The new
+ * token is thus seen in its stored (rounded, quantised) form. Each request has one row, at position L - 1; L counts the
+ * new token. A pad row has L = 0 and slot -1: nothing is written, out is 0. Source: docs/definitions.md, sections 1, 2,
+ * 2.5. */
 #include <stdlib.h>
 
 #include "core/dtype.h"
 #include "ref/lib/append.h"
 #include "ref/lib/paged_check.h"
+#include "ref/lib/paged_tables.h"
 #include "ref/lib/plain.h"
 
 enum {
@@ -26,29 +28,28 @@ enum {
   ARG_COUNT
 };
 enum { OUT_K, OUT_V, OUT_OUT };
-enum { MAX_TAPS = 8 };
 
 const assay_op *assay_op_attention_append(void);
 
-/* Planted errors of the append; those of the attention go by its own names. */
-typedef enum append_error {
-  ERROR_NONE,
-  ERROR_ROWS_SWAPPED, /* new keys and values of two neighbouring rows have changed places */
-  ERROR_V_IS_K,       /* the V cache gets keys */
-  ERROR_SCALE_LOST,   /* fp8: written without the division */
-  ERROR_COUNT
-} append_error;
+/* Planted errors of the append. Those of the attention have the attention's own names. */
+typedef enum append_spoil {
+  SPOIL_NONE,
+  SPOIL_ROWS_SWAPPED, /* new keys and values of two neighbouring rows are exchanged */
+  SPOIL_V_IS_K,       /* the V cache receives keys */
+  SPOIL_SCALE_LOST,   /* fp8: written without the division */
+  SPOIL_COUNT
+} append_spoil;
 
-static const char *const error_names[ERROR_COUNT] = {"", "rows_exchanged", "v_is_k", "store_scale_lost"};
+static const char *const error_names[SPOIL_COUNT] = {"", "rows_exchanged", "v_is_k", "store_scale_lost"};
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* The stored form of row n, head h of the new keys (0) or values (1). */
-static void stored_row(const assay_call *call, int which, int64_t n, int64_t h, append_error wrong, double *stored) {
-  const assay_tensor *x = &call->arg[which == 0 || wrong == ERROR_V_IS_K ? ARG_K_NEW : ARG_V_NEW];
+/* Makes the stored form of the new keys (which 0) or values (which 1) of row n, head h. */
+static void stored_row(const assay_call *call, int which, int64_t n, int64_t h, append_spoil spoil, double *stored) {
+  const assay_tensor *x = &call->arg[which == 0 || spoil == SPOIL_V_IS_K ? ARG_K_NEW : ARG_V_NEW];
   const assay_tensor *cache = &call->arg[which == 0 ? ARG_K_CACHE : ARG_V_CACHE];
   const float own = append_scale(&call->arg[which == 0 ? ARG_K_SCALE : ARG_V_SCALE], h);
-  const float scale = wrong == ERROR_SCALE_LOST ? 1.0f : own;
+  const float scale = spoil == SPOIL_SCALE_LOST ? 1.0f : own;
   const int64_t D = x->shape[2];
   assay_load_f64_row(x->data, x->dtype, n * x->stride[0] + h * D, 1, D, stored);
   for (int64_t d = 0; d < D; ++d)
@@ -56,7 +57,7 @@ static void stored_row(const assay_call *call, int which, int64_t n, int64_t h, 
 }
 
 /* Writes the new token of every row, in its stored form, to the cache and to the expected outputs. */
-static assay_status append(const assay_call *call, append_cache *cache, append_error wrong, assay_expected *expected,
+static assay_status append(const assay_call *call, append_cache *cache, append_spoil spoil, assay_expected *expected,
                            assay_error *error) {
   const assay_tensor *slots = &call->arg[ARG_SLOTS], *q = &call->arg[ARG_Q];
   const int64_t H_kv = cache->H_kv, D = cache->D;
@@ -71,11 +72,11 @@ static assay_status append(const assay_call *call, append_cache *cache, append_e
     for (int64_t h = 0; h < H_kv; ++h)
       for (int which = 0; which < 2; ++which) {
         const int64_t other = n % 2 == 0 ? n + 1 : n - 1;
-        const bool exchanged = wrong == ERROR_ROWS_SWAPPED && other < slots->shape[0] && append_slot(slots, other) >= 0;
+        const bool exchanged = spoil == SPOIL_ROWS_SWAPPED && other < slots->shape[0] && append_slot(slots, other) >= 0;
         const int64_t at = (i * H_kv + h) * D;
         for (int64_t d = 0; d < D; ++d)
           stored[d] = 0;
-        if (slot >= 0) stored_row(call, which, exchanged ? other : n, h, wrong, stored);
+        if (slot >= 0) stored_row(call, which, exchanged ? other : n, h, spoil, stored);
         for (int64_t d = 0; d < D; ++d)
           expected[which].value[at + d] = stored[d];
         if (expected[which].sigma != NULL)
@@ -95,7 +96,7 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   append_cache cache = {0};
   assay_status status = append_check_contents(call, error);
   if (status == ASSAY_OK) status = append_cache_make(call, rows, call->arg[ARG_Q].dtype, &cache, error);
-  if (status == ASSAY_OK) status = append(call, &cache, ERROR_NONE, expected, error);
+  if (status == ASSAY_OK) status = append(call, &cache, SPOIL_NONE, expected, error);
   if (status == ASSAY_OK) status = append_cache_reference(&cache, contract, exact, -1, &expected[OUT_OUT], seen, error);
   append_cache_free(&cache);
   return status;
@@ -105,15 +106,15 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
                           assay_expected *expected, assay_error *error) {
   char name[64];
   append_spoil_name(call->op->spoils, index, name, sizeof name);
-  append_error wrong = ERROR_NONE;
-  for (int i = 1; i < ERROR_COUNT; ++i)
-    if (strcmp(name, error_names[i]) == 0) wrong = (append_error)i;
+  append_spoil spoil = SPOIL_NONE;
+  for (int i = 1; i < SPOIL_COUNT; ++i)
+    if (strcmp(name, error_names[i]) == 0) spoil = (append_spoil)i;
   assay_expected values[3] = {{expected[0].value, NULL}, {expected[1].value, NULL}, {expected[2].value, NULL}};
   bool known = false;
   append_cache cache = {0};
   assay_status status = append_cache_make(call, rows, call->arg[ARG_Q].dtype, &cache, error);
-  if (status == ASSAY_OK) status = append(call, &cache, wrong, values, error);
-  if (status == ASSAY_OK && wrong == ERROR_NONE)
+  if (status == ASSAY_OK) status = append(call, &cache, spoil, values, error);
+  if (status == ASSAY_OK && spoil == SPOIL_NONE)
     status = append_cache_spoil(&cache, contract, name, &values[OUT_OUT], &known, error);
   if (status == ASSAY_OK && !known)
     status = append_cache_reference(&cache, contract, false, -1, &values[OUT_OUT], NULL, error);
@@ -137,7 +138,8 @@ static assay_status check(const assay_call *call, assay_error *error) {
   return status;
 }
 
-/* Attention's, and the new tokens read once more: what the cache holds of them is written, not read. */
+/* Returns the attention's cost, plus one more reading of the new tokens. They are written to the cache, not read from
+ * it. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   append_attention inner;
   append_attention_of(call, &inner);
@@ -183,55 +185,36 @@ static bool visible(const assay_call *call, int64_t request, int64_t length, int
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"B", 0, 0, 0, 1, "requests of the batch"},
-    {"N", 0, 0, 0, 1, "rows: one a request"},
-    {"H", 1, 256, 8, 1, "query heads"},
-    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
-    {"D", 8, 256, 128, 8, "channels of a head"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
-    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
-    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
-    {"F", 1, MAX_TAPS, 3, 1, "filter taps"},
+    PAGED_B,
+    PAGED_N("rows: one per request"),
+    PAGED_HEADS,
+    PAGED_BLOCK_SIZE(""),
+    PAGED_NUM_BLOCKS(""),
+    PAGED_MAX_BLOCKS,
+    PAGED_KV_SCALES,
+    GATE_F,
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "queries; the row stride is free", true},
+    PAGED_Q,
     {"k_new", ASSAY_IN, ASSAY_K_NEW, false, "=q", "N,H_kv,D", "keys of the step; the row stride is free", true},
     {"v_new", ASSAY_IN, ASSAY_V_NEW, false, "=q", "N,H_kv,D", "values of the step; the row stride is free", true},
-    {"slots", ASSAY_IN, ASSAY_SLOTS, false, "i64", "N", "block · block_size + offset of each row; -1: a pad row",
-     false},
-    {"k_cache", ASSAY_INOUT, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
-     "pool of keys; every stride but the last is free", false},
-    {"v_cache", ASSAY_INOUT, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
-     "pool of values; every stride but the last is free", false},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "physical block of each logical block",
-     false},
-    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the new token included; 0: a pad row", false},
-    {"taps", ASSAY_IN, ASSAY_TAPS, false, "f32", "F", "gate: filter w; not read with kind softmax", false},
-    {"gamma", ASSAY_IN, ASSAY_GAMMA, false, "f32", "H", "gate: factor of each head; not read with kind softmax", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v", false},
+    PAGED_SLOTS("a pad row"),
+    PAGED_CACHE(ASSAY_INOUT, "=q,e4m3,e5m2"),
+    APPEND_ATTENTION_ARGS("=q"),
 };
 
 static const assay_param params[] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
-    {"kind", ASSAY_ENUM, 0, 1, 0, "gate,softmax", "which attention"},
-    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
-    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
-    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
-    {"lo", ASSAY_REAL, 0, 1e6, 0, NULL, "gate: lower clip edge"},
-    {"hi", ASSAY_REAL, 0, 1e6, 1, NULL, "gate: upper clip edge, at least lo"},
-    {"relu_pre", ASSAY_BOOL, 0, 1, 1, NULL, "gate: rectify scores before the filter"},
+    PAGED_LAYOUT(""),
+    PAGED_KIND,
+    PAGED_ATTENTION_PARAMS,
+    GATE_PARAMS("gate: "),
 };
 
 static const assay_op op = {
     .name = "attention_append",
     .title = "a decode step of attention that writes the step's keys and values to the cache",
-    .source = "operator definitions, section 2.5",
+    .source = "docs/definitions.md, section 2.5",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -243,7 +226,9 @@ static const assay_op op = {
               "neighbour_block,scale_lost,k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,window_one_short,"
               "filter_across_rows,relu_lost,clip_lost,taps_reversed,gamma_lost",
     .kappa_element = 7,
-    .confirmed_by = "kv_append, then gate_attention or softmax_attention over a cache that holds the new tokens",
+    .confirmed_by =
+        "kv_append, then gate_attention or softmax_attention over a cache with the new tokens (ref_append_test)",
+    .extreme_args = "",
     .check = check,
     .reference = reference,
     .cost = cost,

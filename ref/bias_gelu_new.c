@@ -2,7 +2,7 @@
  *
  *   x_nc <- v/2 · (1 + tanh(u))          u = sqrt(2/pi) · (v + 0.044715 v^3)
  *
- * In place, or into x_out. Source: the operator definitions of this project, section 5. */
+ * It writes in place, or into x_out. Source: docs/definitions.md, section 5. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,12 +30,12 @@ static const double cubic = 0.044715;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* tanh u = 1 - 2 / (1 + exp(2 u)), so that the factor is 2 / (1 + exp(-2 u)): nothing cancels. */
+/* Uses tanh u = 1 - 2 / (1 + exp(2 u)). The factor is then 2 / (1 + exp(-2 u)), in which nothing cancels. */
 static double gelu_new(double v) {
   return v / (1 + exp(-2 * root * (v + cubic * v * v * v)));
 }
 
-/* x, out: [C]; b: [C]. */
+/* Writes out [C] from x [C] and b [C]. */
 static void bias_gelu_new(const double *x, const double *b, int64_t C, double *out) {
   for (int64_t c = 0; c < C; ++c)
     out[c] = gelu_new(x[c] + b[c]);
@@ -43,8 +43,8 @@ static void bias_gelu_new(const double *x, const double *b, int64_t C, double *o
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* As the definition stands: v, the polynomial (the cube in four roundings, the sum and both constants three), tanh
- * within the contract's bound, 1 + tanh, two products, the type. */
+/* Counts the roundings of the definition as written: v; the polynomial (four roundings in the cube, three in the sum
+ * and both constants); tanh within the contract's bound; 1 + tanh; two products; the type. */
 static double variance(double x, double b, const assay_contract *contract, assay_dtype out) {
   const double v = x + b, y = gelu_new(v), cube = root * cubic * v * v * v, u = root * v + cube, t = tanh(u);
   const double slope = (1 + t) / 2 + v / 2 * (1 - t * t) * root * (1 + 3 * cubic * v * v);
@@ -73,7 +73,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
                             int32_t spoil, assay_expected *expected, assay_error *error) {
   const assay_tensor *x = &call->arg[ARG_X], *b = &call->arg[ARG_B];
   const int64_t N = x->shape[0], C = x->shape[1], count = rowwise_count(rows, N);
-  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  const assay_contract *c = contract != NULL ? contract : &default_contract;
   const bool apart = call->arg[ARG_X_OUT].data != NULL;
   assay_expected *to = &expected[apart ? rowwise_output(call, ARG_X_OUT) : 0];
   double *memory;
@@ -109,7 +109,8 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, index, values, error);
 }
 
-/* An addition; v^3 two products, a product and an addition, a product; tanh, one addition, two products. */
+/* Counts 10 operations: an addition for v; two products for v^3; a product, an addition and a product for u; tanh; an
+ * addition and two products for the result. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *x = &call->arg[ARG_X];
@@ -131,7 +132,7 @@ static const assay_dim dims[] = {
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"x", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "the result, unless x_out is there", true},
+    {"x", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "the result, unless x_out is present", true},
     {"b", ASSAY_IN, ASSAY_VALUES, false, "=x", "C", "bias", false},
     {"x_out", ASSAY_OUT, ASSAY_RESULT, true, "=x", "N,C", "the result; x keeps its bits", false},
 };
@@ -139,7 +140,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "bias_gelu_new",
     .title = "bias and the tanh form of GELU",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -152,7 +153,7 @@ static const assay_op op = {
     .inexact = true,
     .confirmed_by =
         "gelu_new(v) - gelu_new(-v) = v and gelu_new(v) + gelu_new(-v) = v tanh(u), tanh from its continued "
-        "fraction; ONNX node cases (Gelu, tanh)",
+        "fraction; ONNX node cases (Gelu, tanh) (ref_linear_test)",
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

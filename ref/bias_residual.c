@@ -2,8 +2,8 @@
  *
  *   res_nc <- round(res_nc + y_nc + b_c)
  *
- * one rounding, to the type that res is stored in; b may be absent. In place, or into res_out. Source: the operator
- * definitions of this project, section 5. */
+ * There is one rounding, to the type in which res is stored. b may be absent. It writes in place, or into res_out.
+ * Source: docs/definitions.md, section 5. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ const assay_op *assay_op_bias_residual(void);
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* res, y, out: [C]; b: [C], zeros where there is none. */
+/* Writes out [C] from res and y [C]; b [C] holds zeros if there is no bias. */
 static void bias_residual(const double *res, const double *y, const double *b, int64_t C, double *out) {
   for (int64_t c = 0; c < C; ++c)
     out[c] = res[c] + y[c] + b[c];
@@ -53,7 +53,7 @@ static void spoil_row(int32_t spoil, const double *res, const double *y, const d
     if (spoil == SPOIL_RESIDUAL_LOST) out[c] = y[c] + b[c];
     if (spoil == SPOIL_BRANCH_LOST) out[c] = res[c] + b[c];
     if (spoil == SPOIL_NEIGHBOURS_BIAS) out[c] = res[c] + y[c] + b[c + 1 < C ? c + 1 : c];
-    /* Without a bias there is nothing between, and in f32 every implementation rounds there. */
+    /* Without a bias there is no value in between. In f32 every implementation rounds there. */
     if (spoil == SPOIL_ROUNDED_BETWEEN && b[c] != 0 && dtype != ASSAY_F32)
       out[c] = assay_round_f64(res[c] + y[c], dtype) + b[c];
   }
@@ -116,8 +116,8 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   return (assay_cost){(bias ? 2 : 1) * N * C, (3 * N * C + (bias ? C : 0)) * size};
 }
 
-/* Lattice: a stream of full width in eighths, branches with smaller parts than the type keeps beside it, so that a
- * rounding between the two additions shows. */
+/* Fills an argument. Lattice: the stream has full width in eighths. Branches have smaller parts than the type keeps
+ * beside the stream, so that a rounding between the two additions shows. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   if (from->values != ASSAY_LATTICE) {
@@ -141,7 +141,7 @@ static const assay_dim dims[] = {
 
 static const assay_arg args[ARG_COUNT] = {
     {"res", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,C",
-     "residual stream; the result, unless res_out is there", true},
+     "residual stream; the result, unless res_out is present", true},
     {"y", ASSAY_IN, ASSAY_VALUES, false, "=res", "N,C", "output of the sublayer", true},
     {"b", ASSAY_IN, ASSAY_VALUES, true, "=res", "C", "bias", false},
     {"res_out", ASSAY_OUT, ASSAY_RESULT, true, "=res", "N,C", "the result; res keeps its bits", false},
@@ -150,7 +150,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "bias_residual",
     .title = "residual addition of a sublayer's output and its bias",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -160,7 +160,9 @@ static const assay_op op = {
     .kappa_element = 3.2,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
-    .confirmed_by = "sums of integers, which f32 holds exactly; the commuted and the in-place form",
+    .confirmed_by = "sums of integers, which f32 holds exactly; the commuted and the in-place form (ref_linear_test)",
+    .extreme_args = "res,y",
+    .largest = 0x1.fffffep127,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

@@ -1,10 +1,10 @@
-/* copy_blocks: whole blocks of the paged cache are copied inside their pool, K and V, in every layer (copy-on-write):
+/* copy_blocks: copies whole blocks of the paged cache inside their pool, K and V, in every layer (copy-on-write):
  *
  *   K[l][pairs[p][1]] <- K[l][pairs[p][0]],  V likewise,   for every layer l and pair p
  *
- * bit for bit. A block may be the source of many pairs; a destination is named once and is no source, else it is an
- * input error. Everything else keeps its bits. A block is block_size · H_kv · D elements in whatever order the layout
- * has. Source: operator definitions, section 1. */
+ * The copy is bit for bit. A block may be the source of many pairs. A destination is named once and is no source;
+ * otherwise the input is an error. Everything else keeps its bits. A block is block_size · H_kv · D elements, in the
+ * layout's order. Source: docs/definitions.md, section 1. */
 #include <stdlib.h>
 
 #include "core/dtype.h"
@@ -16,17 +16,17 @@ enum { DIM_LAYERS, DIM_NUM_BLOCKS, DIM_BLOCK_SIZE, DIM_H_KV, DIM_D, DIM_PAIRS, D
 
 const assay_op *assay_op_copy_blocks(void);
 
-typedef enum copy_error {
-  ERROR_LAST_PAIR_DROPPED,
-  ERROR_NEIGHBOUR_COPIED,  /* the block behind the source */
-  ERROR_TURNED_ROUND,      /* destinations overwrite sources */
-  ERROR_FIRST_LAYER_ONLY,  /* the other layers are forgotten */
-  ERROR_V_FORGOTTEN,       /* only keys are copied */
-  ERROR_LAST_TOKEN_MISSED, /* the last slot of a block stays */
-  ERROR_FIRST_HEAD_ONLY,   /* of H_kv · D elements a token only D are copied */
-  ERROR_COUNT,
-  ERROR_NONE
-} copy_error;
+typedef enum copy_spoil {
+  SPOIL_LAST_PAIR_DROPPED,
+  SPOIL_NEIGHBOUR_COPIED,  /* the block after the source is copied */
+  SPOIL_TURNED_ROUND,      /* destinations overwrite sources */
+  SPOIL_FIRST_LAYER_ONLY,  /* only the first layer is copied */
+  SPOIL_V_FORGOTTEN,       /* only keys are copied */
+  SPOIL_LAST_TOKEN_MISSED, /* the last slot of a block stays */
+  SPOIL_FIRST_HEAD_ONLY,   /* only D of a token's H_kv · D elements are copied */
+  SPOIL_COUNT,
+  SPOIL_NONE
+} copy_spoil;
 
 static int64_t entry(const assay_tensor *pairs, int64_t pair, int64_t side) {
   return plain_integer(pairs, 2 * pair + side);
@@ -34,7 +34,7 @@ static int64_t entry(const assay_tensor *pairs, int64_t pair, int64_t side) {
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* from[b]: the block whose elements block b holds afterwards. */
+/* Writes to from[b] the block whose elements block b holds afterwards. */
 static void copy_blocks(const assay_tensor *pairs, int64_t num_blocks, int64_t *from) {
   for (int64_t b = 0; b < num_blocks; ++b)
     from[b] = b;
@@ -42,15 +42,15 @@ static void copy_blocks(const assay_tensor *pairs, int64_t num_blocks, int64_t *
     from[entry(pairs, p, 1)] = entry(pairs, p, 0);
 }
 
-static void copy_wrong(const assay_tensor *pairs, int64_t num_blocks, copy_error wrong, int64_t *from) {
-  if (wrong == ERROR_LAST_PAIR_DROPPED && pairs->shape[0] > 0) {
+static void copy_spoilt(const assay_tensor *pairs, int64_t num_blocks, copy_spoil spoil, int64_t *from) {
+  if (spoil == SPOIL_LAST_PAIR_DROPPED && pairs->shape[0] > 0) {
     const int64_t last = entry(pairs, pairs->shape[0] - 1, 1);
     from[last] = last;
   }
   for (int64_t p = 0; p < pairs->shape[0]; ++p) {
     const int64_t source = entry(pairs, p, 0), to = entry(pairs, p, 1);
-    if (wrong == ERROR_NEIGHBOUR_COPIED) from[to] = (source + 1) % num_blocks;
-    if (wrong == ERROR_TURNED_ROUND) {
+    if (spoil == SPOIL_NEIGHBOUR_COPIED) from[to] = (source + 1) % num_blocks;
+    if (spoil == SPOIL_TURNED_ROUND) {
       from[to] = to;
       from[source] = to;
     }
@@ -59,27 +59,28 @@ static void copy_wrong(const assay_tensor *pairs, int64_t num_blocks, copy_error
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* Does the element at `place` of its block move, with the planted error? */
-static bool moves(const assay_tensor *cache, int which, int64_t layer, int64_t place, copy_error wrong) {
+/* Tells whether the element at `place` of its block moves, with the planted error. */
+static bool moves(const assay_tensor *cache, int which, int64_t layer, int64_t place, copy_spoil spoil) {
   const int64_t block_size = cache->shape[2], token = place / (cache->shape[3] * cache->shape[4]);
-  if (wrong == ERROR_FIRST_LAYER_ONLY) return layer == 0;
-  if (wrong == ERROR_V_FORGOTTEN) return which == 0;
-  if (wrong == ERROR_LAST_TOKEN_MISSED) return token < block_size - 1;
-  if (wrong == ERROR_FIRST_HEAD_ONLY) return place / cache->shape[4] % cache->shape[3] == 0;
+  if (spoil == SPOIL_FIRST_LAYER_ONLY) return layer == 0;
+  if (spoil == SPOIL_V_FORGOTTEN) return which == 0;
+  if (spoil == SPOIL_LAST_TOKEN_MISSED) return token < block_size - 1;
+  if (spoil == SPOIL_FIRST_HEAD_ONLY) return place / cache->shape[4] % cache->shape[3] == 0;
   return true;
 }
 
-/* Which element's bits each element holds afterwards. A planted error (`wrong_from`) leaves what the definition lets
- * stay as it is: 0 where it does, else the value it would have. */
-static void expect(const assay_tensor *cache, int which, const int64_t *from, const int64_t *wrong_from,
-                   copy_error wrong, assay_expected *expected) {
+/* Writes which element's bits each element holds afterwards. With a planted error (`spoilt_from`), an element that
+ * keeps its bits by the definition gets 0 if it also keeps them with the error. Else it gets the value it would have.
+ */
+static void expect(const assay_tensor *cache, int which, const int64_t *from, const int64_t *spoilt_from,
+                   copy_spoil spoil, assay_expected *expected) {
   const int64_t num_blocks = cache->shape[1], block = cache->shape[2] * cache->shape[3] * cache->shape[4];
   const int64_t apart = cache->shape[0] > 1 ? cache->stride[0] : 0;
   int64_t i = 0;
   for (int64_t l = 0; l < cache->shape[0]; ++l)
     for (int64_t b = 0; b < num_blocks; ++b)
       for (int64_t e = 0; e < block; ++e, ++i) {
-        const int64_t source = moves(cache, which, l, e, wrong) ? wrong_from[b] : b;
+        const int64_t source = moves(cache, which, l, e, spoil) ? spoilt_from[b] : b;
         expected->value[i] = from[b] != b ? (double)((l * num_blocks + source) * block + e) : 0;
         if (from[b] == b && source != b)
           expected->value[i] = assay_load_f64(cache->data, cache->dtype, l * apart + source * block + e);
@@ -111,45 +112,45 @@ static assay_status check_contents(const assay_call *call, assay_error *error) {
   return status;
 }
 
-static assay_status compute(const assay_call *call, copy_error wrong, assay_expected *expected, assay_error *error) {
+static assay_status compute(const assay_call *call, copy_spoil spoil, assay_expected *expected, assay_error *error) {
   const int64_t num_blocks = call->arg[ARG_K_CACHE].shape[1];
   assay_status status = check_contents(call, error);
   if (status != ASSAY_OK) return status;
-  int64_t *from = malloc((size_t)(2 * num_blocks + 1) * sizeof *from), *wrong_from = from;
+  int64_t *from = malloc((size_t)(2 * num_blocks + 1) * sizeof *from), *spoilt_from = from;
   if (from == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "copy_blocks reference: out of memory");
   copy_blocks(&call->arg[ARG_PAIRS], num_blocks, from);
-  if (wrong != ERROR_NONE) {
-    wrong_from = from + num_blocks;
-    copy_blocks(&call->arg[ARG_PAIRS], num_blocks, wrong_from);
-    copy_wrong(&call->arg[ARG_PAIRS], num_blocks, wrong, wrong_from);
+  if (spoil != SPOIL_NONE) {
+    spoilt_from = from + num_blocks;
+    copy_blocks(&call->arg[ARG_PAIRS], num_blocks, spoilt_from);
+    copy_spoilt(&call->arg[ARG_PAIRS], num_blocks, spoil, spoilt_from);
   }
-  expect(&call->arg[ARG_K_CACHE], 0, from, wrong_from, wrong, &expected[0]);
-  expect(&call->arg[ARG_V_CACHE], 1, from, wrong_from, wrong, &expected[1]);
+  expect(&call->arg[ARG_K_CACHE], 0, from, spoilt_from, spoil, &expected[0]);
+  expect(&call->arg[ARG_V_CACHE], 1, from, spoilt_from, spoil, &expected[1]);
   free(from);
   return ASSAY_OK;
 }
 
-/* Bits are moved: exact on any inputs. */
+/* Computes the expectation. Bits are moved, so results are exact on any inputs. */
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)contract;
   (void)rows;
   (void)exact;
   (void)seen;
-  return compute(call, ERROR_NONE, expected, error);
+  return compute(call, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   (void)contract;
   (void)rows;
-  if (index < 0 || index >= ERROR_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
+  if (index < 0 || index >= SPOIL_COUNT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, SPOIL_COUNT - 1);
   assay_expected values[2] = {{expected[0].value, NULL}, {expected[1].value, NULL}};
-  return compute(call, (copy_error)index, values, error);
+  return compute(call, (copy_spoil)index, values, error);
 }
 
-/* Every copied block is read and written. */
+/* Counts every copied block as read and written. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *k = &call->arg[ARG_K_CACHE];
@@ -160,8 +161,8 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-/* Blocks in drawn order: the first `pairs` of them are destinations, sources are drawn from the others, the first of
- * those twice where there are two pairs. */
+/* Draws an order of the blocks. The first `pairs` of them are destinations; sources are drawn from the others. If there
+ * are two pairs, the first of the others is drawn twice. */
 static assay_status fill_pairs(const assay_fill *fill, double *value, int64_t count, assay_error *error) {
   const int64_t num_blocks = fill->call->arg[ARG_K_CACHE].shape[1], pairs = count / 2;
   if (pairs >= num_blocks)
@@ -212,7 +213,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "copy_blocks",
     .title = "copies of whole cache blocks, K and V, every layer",
-    .source = "operator definitions, section 1",
+    .source = "docs/definitions.md, section 1",
     .dims = dims,
     .dim_count = DIM_COUNT,
     .args = args,
@@ -223,7 +224,8 @@ static const assay_op op = {
     .kappa_element = 2.5,
     .form = ASSAY_PLAIN,
     .takes_special = true,
-    .confirmed_by = "memcpy of blocks, one pair after the other",
+    .confirmed_by = "memcpy of blocks, one pair after the other (ref_cache_test)",
+    .largest = 0x1.fffffep127,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

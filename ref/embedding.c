@@ -3,8 +3,8 @@
  *   y_nc = table[ids_n, c]                                    bit for bit, or, with learned positions,
  *   y_nc = round(table[ids_n, c] + position_table[positions_n, c])
  *
- * An id outside [0, V), or a position outside [0, max_pos), is an input error. Source: the operator definitions of this
- * project, section 5; learned positions: section 7, gpt2. */
+ * An id outside [0, V), or a position outside [0, max_pos), is an input error. Source: docs/definitions.md, section 5;
+ * for learned positions section 7, gpt2. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ const assay_op *assay_op_embedding(void);
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* token, position, y: [C]; position NULL: none. */
+/* Writes y [C] from token [C] and position [C]; position NULL: there is none. */
 static void embedding(const double *token, const double *position, int64_t C, double *y) {
   for (int64_t c = 0; c < C; ++c)
     y[c] = position != NULL ? token[c] + position[c] : token[c];
@@ -46,7 +46,7 @@ static assay_status check(const assay_call *call, assay_error *error) {
                     table ? "positions" : "position_table", table ? "position_table" : "positions");
 }
 
-/* Every index of the tensor in [0, bound). */
+/* Checks that every index of the tensor is in [0, bound). */
 static assay_status check_contents(const assay_call *call, int32_t arg, int64_t bound, assay_error *error) {
   for (int64_t n = 0; n < call->arg[arg].shape[0]; ++n) {
     const int64_t found = plain_integer(&call->arg[arg], n);
@@ -69,7 +69,7 @@ typedef struct where {
   int64_t id, position;
 } where;
 
-/* What row n looks up; with a planted error, something else in range. */
+/* Returns what row n looks up. With a planted error it is another index in range. */
 static where look_up(const assay_call *call, int64_t n, int32_t spoil) {
   const assay_tensor *ids = &call->arg[ARG_IDS], *positions = &call->arg[ARG_POSITIONS];
   const int64_t N = ids->shape[0], V = call->arg[ARG_TABLE].shape[0], from = (n ^ 1) < N ? n ^ 1 : n;
@@ -127,7 +127,14 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, rows, false, index, &values, error);
 }
 
-/* One row of the table for each token (two with positions), read and written. */
+/* Counts one row of the table per token (two with positions), read and written. */
+/* Without positions a row is copied. */
+static bool copies(const assay_call *call, int32_t output, int64_t element) {
+  (void)output;
+  (void)element;
+  return call->arg[ARG_POSITIONS].data == NULL;
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *y = &call->arg[ARG_Y];
@@ -158,7 +165,7 @@ static const assay_dim dims[] = {
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"table", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "V,C", "one row a token id", false},
+    {"table", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "V,C", "one row per token id", false},
     {"ids", ASSAY_IN, ASSAY_VALUES, false, "i32", "N", "token ids, 0 to V - 1", false},
     {"position_table", ASSAY_IN, ASSAY_VALUES, true, "=table", "max_pos,C", "learned positions; with positions", false},
     {"positions", ASSAY_IN, ASSAY_VALUES, true, "i32", "N", "0 to max_pos - 1; with position_table", false},
@@ -168,7 +175,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "embedding",
     .title = "rows of a table by token id, with or without learned positions",
-    .source = "operator definitions, sections 5 and 7",
+    .source = "docs/definitions.md, sections 5 and 7",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -180,12 +187,14 @@ static const assay_op op = {
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .takes_special = true,
-    .confirmed_by = "the product of the one-hot matrix of the ids with the table",
+    .confirmed_by = "the product of the one-hot matrix of the ids with the table (ref_linear_test)",
+    .largest = 0x1.fffffep127,
     .check = check,
     .reference = reference,
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .copies = copies,
 };
 
 const assay_op *assay_op_embedding(void) {

@@ -1,11 +1,11 @@
-/* gate_attention: attention without a softmax (HP1). Each score is rectified, filtered along the keys, clipped to a
- * gate between lo and hi, and multiplies V; nothing is normalised. For row n of request i at position
- * last = P_i + n, head h reading kv head h / G, and visible keys t = first .. last:
+/* gate_attention: attention without a softmax (HP1). Each score is rectified, filtered along the keys and clipped to a
+ * gate between lo and hi. It then multiplies V; nothing is normalised. For row n of request i at position last = P_i +
+ * n, head h reading kv head h / G, and visible keys t = first .. last:
  *
  *   s_t = scale · (q · k_t)                r_t = max(s_t, 0)   (or s_t: relu_pre off),   r_t = 0 where not visible
  *   z_t = sum_{j < F} w_j r_{t-j}          p_t = gamma_h · min(max(z_t, lo), hi)          out = sum_t p_t v_t
  *
- * The window keeps t > last - w. Source: the operator definitions of this project, section 2.2. */
+ * The window keeps t > last - w. Source: docs/definitions.md, section 2.2. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,25 +16,26 @@
 #include "ref/lib/attention_spoil.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
+#include "ref/lib/paged_tables.h"
 #include "ref/lib/vector.h"
 
 enum { ARG_TAPS = ARG_OWN, ARG_GAMMA, ARG_OUT, ARG_COUNT };
 enum { PARAM_LO = PARAM_OWN, PARAM_HI, PARAM_RELU_PRE, PARAM_COUNT };
-enum { MAX_TAPS = 8, P_BITS = 8 };
+enum { P_BITS = 8 };
 
 const assay_op *assay_op_gate_attention(void);
 
 static const double kappa_element = 7;
 
-/* The gate's own parameters, and what is known of one row: [keys] arrays over the row's visible keys. */
+/* The gate's own parameters, and the values of one row: [keys] arrays over the row's visible keys. */
 typedef struct gate {
-  double scale, lo, hi, tap[MAX_TAPS];
+  double scale, lo, hi, tap[PAGED_MAX_TAPS];
   int64_t F;
   bool relu_pre;
 } gate;
 
 typedef struct gate_row {
-  int64_t keys, D, first; /* first: the key that t = 0 is */
+  int64_t keys, D, first; /* first: the key at t = 0 */
   double gamma;
   const double *q, *k, *v; /* [D], [keys, D], [keys, D] */
   double *s, *r, *z, *p;   /* [keys] */
@@ -62,12 +63,12 @@ ASSAY_WIDE static void gate_attention(const gate *g, const gate_row *row) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Variances of one row. score: of r_t. filter: of the rounding inside z_t alone. slope: a_t, gamma where z_t lies
- * between the clip edges, widened by kappa times the deviation of z_t, else 0. */
+/* Variances of one row. score: of r_t. filter: of the rounding inside z_t alone. slope: a_t. It is gamma where z_t lies
+ * between the clip edges, widened by kappa times the deviation of z_t; else it is 0. */
 typedef struct gate_error {
   double *score, *filter, *slope; /* [keys] */
   double *mix;                    /* [D] */
-  key_sum sum;                    /* of p v */
+  key_sum sum;                    /* the sum of p v */
   bool k_rounded, v_rounded;
   const assay_contract *contract;
   assay_dtype out;
@@ -80,7 +81,8 @@ static double z_variance(const gate *g, const gate_error *e, int64_t t) {
   return variance;
 }
 
-/* A rectified score that is surely negative has no error; scale itself is one rounding, its product another. */
+/* Bounds the errors. A rectified score that is surely negative has none. The scale itself is one rounding, its product
+ * another. */
 ASSAY_WIDE static void gate_bounds(const gate *g, const gate_row *row, gate_error *e) {
   const int64_t D = row->D;
   for (int64_t t = 0; t < row->keys; ++t) {
@@ -102,7 +104,7 @@ ASSAY_WIDE static void gate_bounds(const gate *g, const gate_row *row, gate_erro
   }
 }
 
-/* Split partials stored in a narrow type. */
+/* Adds the variance of split partials that are stored in a narrow type. */
 static void add_partials(const gate_row *row, const gate_error *e, double *variance) {
   const int64_t D = row->D, split = e->contract->keys_per_split;
   for (int64_t begin = 0; begin < row->keys; begin += split) {
@@ -114,8 +116,9 @@ static void add_partials(const gate_row *row, const gate_error *e, double *varia
   }
 }
 
-/* sigma^2 = sum_s score_s (sum_j w_j a_{s+j} v_{s+j})^2 + sum_t (a_t^2 filter_t + r(p_t)^2 + p_t^2 r(v)^2) v_t^2
- *         + A + r(partial)^2 + r(y)^2 */
+/* Computes
+ *   sigma^2 = sum_s score_s (sum_j w_j a_{s+j} v_{s+j})^2 + sum_t (a_t^2 filter_t + r(p_t)^2 + p_t^2 r(v)^2) v_t^2
+ *           + A + r(partial)^2 + r(y)^2 */
 ASSAY_WIDE static void gate_sigma(const gate *g, const gate_row *row, gate_error *e, double *sigma) {
   const int64_t D = row->D;
   vector_zero(sigma, D);
@@ -127,6 +130,7 @@ ASSAY_WIDE static void gate_sigma(const gate *g, const gate_row *row, gate_error
     if (p != 0) {
       own += rounding_variance(p, ASSAY_F32) + p * p * v_variance;
       if (e->contract->p != ASSAY_F32) own += rounding_variance(p, e->contract->p);
+      own += e->contract->p_step * e->contract->p_step / 12;
       key_sum_add(&e->sum, row->first + t, p, v);
     }
     if (own > 0) vector_add_square(sigma, own, v, D);
@@ -151,7 +155,8 @@ ASSAY_WIDE static void gate_sigma(const gate *g, const gate_row *row, gate_error
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* Every sum a kernel may form, in the order of the definition: q·k (scaled before or after), the filter, p, p·v. */
+/* Admits a row to the exact tier. Checks every sum that a kernel may form, in the order of the definition: q·k (scaled
+ * before or after), the filter, p, p·v. */
 ASSAY_WIDE static assay_status gate_admit(const gate *g, const gate_row *row, const attention_row *at,
                                           const gate_error *e, assay_error *error) {
   const int64_t D = row->D, skip = at->first - at->origin;
@@ -204,8 +209,8 @@ typedef struct gate_run {
   bool exact;
   assay_expected *expected;
   assay_seen *seen;
-  const attention_spoil *wrong; /* NULL: as it should be */
-  double *halo;                 /* [H, MAX_TAPS] planted error: the last r of the previous row, newest first */
+  const attention_spoil *planted; /* NULL: no planted error */
+  double *halo; /* [H, PAGED_MAX_TAPS] for a planted error: the last r of the row before, newest first */
   double *memory;
   int64_t capacity;
   gate_row row;
@@ -231,34 +236,34 @@ static assay_status reserve(gate_run *run, int64_t keys, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* V is needed where z is not surely below 0; with lo > 0 every visible key has p != 0. */
+/* Tells whether V is needed. It is where z is not surely below 0. With lo > 0 every visible key has p != 0. */
 static bool needs_v(const gate_run *run, int64_t t) {
   if (run->g.lo > 0) return true;
   if (run->exact) return run->row.z[t] > 0;
   return !(run->row.z[t] <= -kappa_element * sqrt(z_variance(&run->g, &run->error, t)));
 }
 
-/* Planted errors. The filter goes on with r of the row before, or starts anew at every split; some keys count never or
- * twice. r is right; z, p and y are made anew. */
+/* Applies planted errors. The filter continues with r of the row before, or starts again at every split; or some keys
+ * count never or twice. r stays right; z, p and y are computed again. */
 static void gate_spoil(gate_run *run, const attention_row *at) {
   const gate *g = &run->g;
   const gate_row *row = &run->row;
-  const attention_spoil *wrong = run->wrong;
-  double *halo = run->halo + at->head * MAX_TAPS;
-  const bool across = wrong->kind == SPOIL_FILTER_ACROSS_ROWS, anew = wrong->kind == SPOIL_SPLIT_HALO_LOST;
+  const attention_spoil *planted = run->planted;
+  double *halo = run->halo + at->head * PAGED_MAX_TAPS;
+  const bool across = planted->kind == SPOIL_FILTER_ACROSS_ROWS, anew = planted->kind == SPOIL_SPLIT_HALO_LOST;
   vector_zero(row->y, row->D);
   for (int64_t t = 0; t < row->keys; ++t) {
     const int64_t key = at->first + t;
     double z = 0;
     for (int64_t j = 0; j < g->F; ++j) {
       if (j > t && across) z += g->tap[j] * halo[j - t - 1];
-      if (j <= t && !(anew && (key - j) / wrong->split != key / wrong->split)) z += g->tap[j] * row->r[t - j];
+      if (j <= t && !(anew && (key - j) / planted->split != key / planted->split)) z += g->tap[j] * row->r[t - j];
     }
     row->p[t] = row->gamma * (z < g->lo ? g->lo : z > g->hi ? g->hi : z);
-    for (int times = attention_spoil_times(wrong, at, key); times > 0 && row->p[t] != 0; --times)
+    for (int times = attention_spoil_times(planted, at, key); times > 0 && row->p[t] != 0; --times)
       vector_add(row->y, row->p[t], row->v + t * row->D, row->D);
   }
-  for (int64_t j = 0; j < MAX_TAPS; ++j)
+  for (int64_t j = 0; j < PAGED_MAX_TAPS; ++j)
     halo[j] = j < row->keys ? row->r[row->keys - 1 - j] : 0;
 }
 
@@ -276,7 +281,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.v = keys > 0 ? at->v + (at->first - at->origin) * D : NULL;
   run->row.y = run->expected->value + at->output * D;
   gate_attention(&run->g, &run->row);
-  if (run->wrong != NULL) gate_spoil(run, at);
+  if (run->planted != NULL) gate_spoil(run, at);
 
   const bool need = run->seen != NULL && run->seen->v_needed != NULL;
   if (run->exact) status = gate_admit(&run->g, &run->row, at, &run->error, error);
@@ -292,15 +297,15 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   return ASSAY_OK;
 }
 
-static assay_status compute(const assay_call *call, const attention_spoil *wrong, double *halo,
+static assay_status compute(const assay_call *call, const attention_spoil *planted, double *halo,
                             const assay_contract *contract, const assay_rows *rows, bool exact,
                             assay_expected *expected, assay_seen *seen, assay_error *error) {
   attention a = attention_of(call);
-  if (wrong != NULL) a.reach = wrong->reach;
-  a.neighbour = wrong != NULL && wrong->kind == SPOIL_NEIGHBOUR_BLOCK;
+  if (planted != NULL) a.reach = planted->reach;
+  a.neighbour = planted != NULL && planted->kind == SPOIL_NEIGHBOUR_BLOCK;
   const assay_tensor *taps = &call->arg[ARG_TAPS];
   gate_run run = {.a = a, .gamma = call->arg[ARG_GAMMA].data, .exact = exact, .expected = expected, .seen = seen};
-  run.wrong = wrong;
+  run.planted = planted;
   run.halo = halo;
   run.g = (gate){.scale = a.scale,
                  .lo = attention_real(call->param[PARAM_LO]),
@@ -308,10 +313,10 @@ static assay_status compute(const assay_call *call, const attention_spoil *wrong
                  .F = taps->shape[0],
                  .relu_pre = call->param[PARAM_RELU_PRE] != 0};
   assay_load_f64_row(taps->data, ASSAY_F32, 0, 1, run.g.F, run.g.tap);
-  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  const assay_contract *c = contract != NULL ? contract : &default_contract;
   run.error.contract = c;
   run.error.out = a.q->dtype;
-  /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
+  /* f32 holds code · scale exactly if the scale is a power of two; a narrower type may not. */
   run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !attention_scales_exact(a.k_scale));
   run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !attention_scales_exact(a.v_scale));
   run.row.D = a.D;
@@ -332,21 +337,21 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   return compute(call, NULL, NULL, contract, rows, exact, expected, seen, error);
 }
 
-/* Small arguments and parameters of the gate's own that a planted error changes. */
-static bool spoil_call(attention_spoil *wrong) {
-  if (wrong->kind == SPOIL_RELU_LOST) wrong->param[PARAM_RELU_PRE] = 0;
-  if (wrong->kind == SPOIL_CLIP_LOST) wrong->param[PARAM_HI] = 1e6;
-  if (wrong->kind == SPOIL_TAPS_REVERSED) {
-    const int64_t F = wrong->arg[ARG_TAPS].shape[0];
-    const float *from = wrong->arg[ARG_TAPS].data;
-    float *tap = attention_spoil_copy(wrong, ARG_TAPS);
+/* Makes the gate's own small arguments and parameters that a planted error changes. */
+static bool spoil_call(attention_spoil *planted) {
+  if (planted->kind == SPOIL_RELU_LOST) planted->param[PARAM_RELU_PRE] = 0;
+  if (planted->kind == SPOIL_CLIP_LOST) planted->param[PARAM_HI] = 1e6;
+  if (planted->kind == SPOIL_TAPS_REVERSED) {
+    const int64_t F = planted->arg[ARG_TAPS].shape[0];
+    const float *from = planted->arg[ARG_TAPS].data;
+    float *tap = attention_spoil_copy(planted, ARG_TAPS);
     for (int64_t j = 0; tap != NULL && j < F; ++j)
       tap[j] = from[F - 1 - j];
     return tap != NULL;
   }
-  if (wrong->kind == SPOIL_GAMMA_LOST) {
-    float *gamma = attention_spoil_copy(wrong, ARG_GAMMA);
-    for (int64_t h = 0; gamma != NULL && h < wrong->arg[ARG_GAMMA].shape[0]; ++h)
+  if (planted->kind == SPOIL_GAMMA_LOST) {
+    float *gamma = attention_spoil_copy(planted, ARG_GAMMA);
+    for (int64_t h = 0; gamma != NULL && h < planted->arg[ARG_GAMMA].shape[0]; ++h)
       gamma[h] = 1;
     return gamma != NULL;
   }
@@ -355,18 +360,18 @@ static bool spoil_call(attention_spoil *wrong) {
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  attention_spoil wrong;
+  attention_spoil planted;
   assay_expected values = {expected->value, NULL};
   const assay_tensor *q = &call->arg[ARG_Q];
-  double *halo = calloc((size_t)(q->shape[1] * MAX_TAPS), sizeof *halo);
-  assay_status status = attention_spoil_make(call, contract, index, &wrong, error);
-  if (status == ASSAY_OK && (halo == NULL || !spoil_call(&wrong)))
+  double *halo = calloc((size_t)(q->shape[1] * PAGED_MAX_TAPS), sizeof *halo);
+  assay_status status = attention_spoil_make(call, contract, index, &planted, error);
+  if (status == ASSAY_OK && (halo == NULL || !spoil_call(&planted)))
     status = assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention spoil: out of memory");
-  if (status == ASSAY_OK) status = compute(&wrong.call, &wrong, halo, contract, rows, false, &values, NULL, error);
+  if (status == ASSAY_OK) status = compute(&planted.call, &planted, halo, contract, rows, false, &values, NULL, error);
   if (status == ASSAY_OK)
-    attention_spoil_rows(&wrong, rows != NULL && rows->index != NULL ? rows->count : q->shape[0],
+    attention_spoil_rows(&planted, rows != NULL && rows->index != NULL ? rows->count : q->shape[0],
                          q->shape[1] * q->shape[2], values.value);
-  attention_spoil_free(&wrong);
+  attention_spoil_free(&planted);
   free(halo);
   return status;
 }
@@ -376,18 +381,19 @@ static assay_status check(const assay_call *call, assay_error *error) {
   if (status != ASSAY_OK) return status;
   const assay_tensor *q = &call->arg[ARG_Q];
   const int64_t F = call->arg[ARG_TAPS].shape[0];
-  if (call->arg[ARG_TAPS].rank == 1 && (F < 1 || F > MAX_TAPS))
-    return assay_fail(error, ASSAY_ERR_INPUT, "F: found %lld, allowed 1 to %d", (long long)F, MAX_TAPS);
+  char lo[32], hi[32];
+  if (call->arg[ARG_TAPS].rank == 1 && (F < 1 || F > PAGED_MAX_TAPS))
+    return assay_fail(error, ASSAY_ERR_INPUT, "F: found %lld, allowed 1 to %d", (long long)F, PAGED_MAX_TAPS);
   status = check_dense(call, ARG_TAPS, ASSAY_F32, 1, &F, error);
   if (status == ASSAY_OK) status = check_dense(call, ARG_GAMMA, ASSAY_F32, 1, &q->shape[1], error);
   if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, q->shape, error);
   if (status == ASSAY_OK && !(call->param[PARAM_LO] <= call->param[PARAM_HI]))
-    status = assay_fail(error, ASSAY_ERR_INPUT, "lo: found %.17g, allowed 0 to hi = %.17g", call->param[PARAM_LO],
-                        call->param[PARAM_HI]);
+    status = assay_fail(error, ASSAY_ERR_INPUT, "lo: found %s, allowed 0 to hi = %s",
+                        assay_shortest(call->param[PARAM_LO], lo), assay_shortest(call->param[PARAM_HI], hi));
   return status;
 }
 
-/* The filter is 2 F flops a key. */
+/* Counts 2 F flops per key for the filter. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   return attention_cost(call, seen, 2 * (double)call->arg[ARG_TAPS].shape[0]);
 }
@@ -395,55 +401,27 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"B", 0, 0, 0, 1, "requests of the batch"},
-    {"N", 0, 0, 0, 1, "query rows: the sum of all T_i; decode: B"},
-    {"H", 1, 256, 8, 1, "query heads"},
-    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
-    {"D", 8, 256, 128, 8, "channels of a head"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256; in the tensors 1 with cu_k"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool; with cu_k rows, one token each"},
-    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
-    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
-    {"F", 1, MAX_TAPS, 3, 1, "filter taps"},
+    ATTENTION_DIMS,
+    GATE_F,
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "queries; the row stride is free", true},
-    {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
-     "pool of keys; every stride but the last is free", false},
-    {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
-     "pool of values; every stride but the last is free", false},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, true, "i32", "B,max_blocks",
-     "physical block of each logical block; absent: K and V are contiguous, by cu_k", false},
-    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the T_i new tokens included", false},
-    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "first row of each request; absent: one row per request", false},
-    {"cu_k", ASSAY_IN, ASSAY_CU_K, true, "i32", "B+1",
-     "contiguous, without block_table: key t of request i is row cu_k[i] + t of K and V, L_i at most cu_k[i + 1] - "
-     "cu_k[i]",
-     false},
-    {"taps", ASSAY_IN, ASSAY_TAPS, false, "f32", "F", "filter w", false},
-    {"gamma", ASSAY_IN, ASSAY_GAMMA, false, "f32", "H", "factor of each head, not 0", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v", false},
+    ATTENTION_ARGS,
+    GATE_TAPS("", ""),
+    GATE_GAMMA("", ", not 0"),
+    PAGED_OUT("=q"),
 };
 
 static const assay_param params[PARAM_COUNT] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools; with cu_k nhd or hnd"},
-    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
-    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
-    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
-    {"lo", ASSAY_REAL, 0, 1e6, 0, NULL, "lower clip edge"},
-    {"hi", ASSAY_REAL, 0, 1e6, 1, NULL, "upper clip edge, at least lo"},
-    {"relu_pre", ASSAY_BOOL, 0, 1, 1, NULL, "rectify scores before the filter"},
+    PAGED_LAYOUT("; with cu_k nhd or hnd"),
+    PAGED_ATTENTION_PARAMS,
+    GATE_PARAMS(""),
 };
 
 static const assay_op op = {
     .name = "gate_attention",
     .title = "attention with a clipped, filtered gate in place of the softmax (HP1)",
-    .source = "operator definitions, section 2.2",
+    .source = "docs/definitions.md, section 2.2",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -457,6 +435,7 @@ static const assay_op op = {
     .kappa_element = 7,
     .confirmed_by = "whole matrices, the filter as one, by another library; closed forms of zero queries, one key, "
                     "one-hot values; linearity in V (ref_attention_test)",
+    .extreme_args = "",
     .check = check,
     .reference = reference,
     .cost = cost,

@@ -1,8 +1,8 @@
-/* gate_reduce: the partial sums of a split gate_attention are added. For row n, head h, channel d:
+/* gate_reduce: adds the partial sums of a split gate_attention. For row n, head h, channel d:
  *
  *   out[n][h][d] = sum_{s < splits} partial[s][n][h][d]
  *
- * Nothing is weighed or normalised. Source: operator definitions, section 2.3. */
+ * Nothing is weighted or normalised. Source: docs/definitions.md, section 2.3. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,16 +15,16 @@ enum { ARG_PARTIAL, ARG_OUT, ARG_COUNT };
 
 const assay_op *assay_op_gate_reduce(void);
 
-typedef enum reduce_error {
-  ERROR_LAST_SPLIT_DROPPED,
-  ERROR_FIRST_SPLIT_DOUBLED,
-  ERROR_AVERAGED,
-  ERROR_NEIGHBOUR_HEAD, /* of the last split */
-  ERROR_ROW_SWAPPED,    /* the row behind it, or the first for the last */
-  ERROR_NARROW_SUM,     /* the running sum is rounded to 8 bits after every addition */
-  ERROR_COUNT,
-  ERROR_NONE
-} reduce_error;
+typedef enum reduce_spoil {
+  SPOIL_LAST_SPLIT_DROPPED,
+  SPOIL_FIRST_SPLIT_DOUBLED,
+  SPOIL_AVERAGED,
+  SPOIL_NEIGHBOUR_HEAD, /* the last split's partial sum is that of the neighbouring head */
+  SPOIL_ROW_SWAPPED,    /* the result of the next row, or of the first row in the last one */
+  SPOIL_NARROW_SUM,     /* the running sum is rounded to 8 bits after every addition */
+  SPOIL_COUNT,
+  SPOIL_NONE
+} reduce_spoil;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
@@ -37,9 +37,10 @@ static double gate_reduce(const double *partial, int64_t splits) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Every addition but the first rounds a running sum. Taken in the order of the splits, with the ulp of each, and as the
- * mean over all orders, sum_k E[S_k^2] with E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q; the larger counts.
- * On several lanes the bound of an accumulation. */
+/* Returns the variance of the additions: every one except the first rounds a running sum. It is computed in the order
+ * of the splits, with the ulp of each sum. It is also computed as the mean over all orders, sum_k E[S_k^2] with
+ * E[S_k^2] = k (k - 1) / (n (n - 1)) (S^2 - Q) + k / n Q. The larger one counts. On several lanes it is the bound of an
+ * accumulation. */
 static double reduce_variance(const double *partial, int64_t splits, int32_t lanes) {
   double running = 0, walk = 0, square = 0, size = 0, shuffled = 0;
   const double n = (double)splits;
@@ -76,30 +77,30 @@ static assay_status admit(const double *partial, int64_t splits, int64_t row, as
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* The partial sums of row n, element e: column[splits]. */
+/* Loads the partial sums of row n, element e, into column [splits]. */
 static void load(const assay_tensor *partial, int64_t n, int64_t e, double *column) {
   const int64_t width = partial->shape[2] * partial->shape[3], apart = partial->shape[1] * width;
   assay_load_f64_row(partial->data, partial->dtype, n * width + e, apart, partial->shape[0], column);
 }
 
-static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, reduce_error wrong, double *column) {
+static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, reduce_spoil spoil, double *column) {
   const int64_t splits = partial->shape[0], N = partial->shape[1], D = partial->shape[3];
   const int64_t width = partial->shape[2] * D;
-  if (wrong == ERROR_ROW_SWAPPED) n = (n + 1) % N;
+  if (spoil == SPOIL_ROW_SWAPPED) n = (n + 1) % N;
   load(partial, n, (e + D) % width, column);
   const double neighbour = column[splits - 1];
   load(partial, n, e, column);
   const double sum = gate_reduce(column, splits), last = column[splits - 1];
-  switch (wrong) {
-  case ERROR_LAST_SPLIT_DROPPED:
+  switch (spoil) {
+  case SPOIL_LAST_SPLIT_DROPPED:
     return splits > 1 ? sum - last : sum;
-  case ERROR_FIRST_SPLIT_DOUBLED:
+  case SPOIL_FIRST_SPLIT_DOUBLED:
     return splits > 1 ? sum + column[0] : sum;
-  case ERROR_AVERAGED:
+  case SPOIL_AVERAGED:
     return sum / (double)splits;
-  case ERROR_NEIGHBOUR_HEAD:
+  case SPOIL_NEIGHBOUR_HEAD:
     return sum - last + neighbour;
-  case ERROR_NARROW_SUM: {
+  case SPOIL_NARROW_SUM: {
     double running = 0;
     for (int64_t s = 0; s < splits; ++s)
       running = assay_round_f64(running + column[s], ASSAY_BF16);
@@ -111,7 +112,7 @@ static double reduce_wrong(const assay_tensor *partial, int64_t n, int64_t e, re
 }
 
 static assay_status compute(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
-                            reduce_error wrong, double *column, assay_expected *expected, assay_error *error) {
+                            reduce_spoil spoil, double *column, assay_expected *expected, assay_error *error) {
   const assay_tensor *partial = &call->arg[ARG_PARTIAL];
   const int64_t splits = partial->shape[0], N = partial->shape[1], width = partial->shape[2] * partial->shape[3];
   const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
@@ -119,8 +120,8 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   const assay_dtype out = call->arg[ARG_OUT].dtype;
   for (int64_t i = 0; i < count * width; ++i) {
     const int64_t n = rows != NULL && rows->index != NULL ? rows->index[i / width] : i / width, e = i % width;
-    if (wrong != ERROR_NONE) {
-      expected->value[i] = reduce_wrong(partial, n, e, wrong, column);
+    if (spoil != SPOIL_NONE) {
+      expected->value[i] = reduce_wrong(partial, n, e, spoil, column);
       continue;
     }
     load(partial, n, e, column);
@@ -137,10 +138,10 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
 }
 
 static assay_status run(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
-                        reduce_error wrong, assay_expected *expected, assay_error *error) {
+                        reduce_spoil spoil, assay_expected *expected, assay_error *error) {
   double *column = malloc((size_t)call->arg[ARG_PARTIAL].shape[0] * sizeof *column);
   if (column == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "gate_reduce reference: out of memory");
-  const assay_status status = compute(call, contract, rows, exact, wrong, column, expected, error);
+  const assay_status status = compute(call, contract, rows, exact, spoil, column, expected, error);
   free(column);
   return status;
 }
@@ -148,15 +149,15 @@ static assay_status run(const assay_call *call, const assay_contract *contract, 
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)seen;
-  return run(call, contract, rows, exact, ERROR_NONE, expected, error);
+  return run(call, contract, rows, exact, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  if (index < 0 || index >= ERROR_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
+  if (index < 0 || index >= SPOIL_COUNT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, SPOIL_COUNT - 1);
   assay_expected values = {expected->value, NULL};
-  return run(call, contract, rows, false, (reduce_error)index, &values, error);
+  return run(call, contract, rows, false, (reduce_spoil)index, &values, error);
 }
 
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
@@ -191,7 +192,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "gate_reduce",
     .title = "partial sums of a split gate_attention, added",
-    .source = "operator definitions, section 2.3",
+    .source = "docs/definitions.md, section 2.3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -202,7 +203,7 @@ static const assay_op op = {
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .axes = "dtype,out_dtype",
-    .confirmed_by = "the parts of one attention over all keys, added up; splits in any order",
+    .confirmed_by = "the parts of one attention over all keys, added up; splits in any order (ref_cache_test)",
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

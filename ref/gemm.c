@@ -1,9 +1,9 @@
-/* gemm: a matrix product with weights as they are stored, one row an output channel. For row m and channel n:
+/* gemm: a matrix product with weights as they are stored, one row per output channel. For row m and channel n:
  *
  *   C_mn <- alpha · sum_k A_mk B_nk + beta · C_mn + bias_n
  *
- * summed in f32, rounded once to C's type. With beta = 0 the old C is never read; bias may be absent. Source: the
- * operator definitions of this project, section 5. */
+ * It is summed in f32 and rounded once to C's type. With beta = 0 the old C is never read. bias may be absent. Source:
+ * docs/definitions.md, section 5. */
 #include "ref/lib/gemm.h"
 
 #include <math.h>
@@ -31,11 +31,11 @@ enum {
 
 const assay_op *assay_op_gemm(void);
 
-/* What one element of the result is made of. a, b: [K]. */
+/* The inputs of one element of the result. a, b: [K]. */
 typedef struct element {
   const double *a, *b;
   int64_t K;
-  double alpha, beta, c, bias; /* c: 0 where beta is */
+  double alpha, beta, c, bias; /* c: 0 if beta is 0 */
 } element;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -46,8 +46,8 @@ static double gemm(const element *e) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* alpha and beta are rounded to f32, and so are their products and the two additions, unless there is nothing to round:
- * a factor that is a power of two, a term that is 0. */
+/* Returns the variance of the element. alpha and beta are rounded to f32, and so are their products and the two
+ * additions. Nothing is rounded where a factor is a power of two or a term is 0. */
 static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype in,
                        assay_dtype out) {
   const double product = e->alpha * s->sum, old = e->beta * e->c, y = product + old + e->bias;
@@ -65,7 +65,7 @@ static double variance(const element *e, const gemm_sum *s, const assay_contract
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* The sum, before and after alpha, and all three terms in any order. */
+/* Admits an element to the exact tier: the sum before and after alpha, and all three terms in any order. */
 static assay_status admit(const assay_call *call, int64_t m, int64_t n, const element *e, const gemm_sum *s,
                           const assay_contract *contract, int low_a, int low_b, assay_error *error) {
   if (!gemm_admits(s, contract, low_a, low_b))
@@ -84,7 +84,7 @@ static assay_status admit(const assay_call *call, int64_t m, int64_t n, const el
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* The element as an implementation with a planted error sees it. */
+/* Returns the element as an implementation with a planted error computes it. */
 static double spoiled(const element *right, int32_t spoil, double neighbours_bias) {
   element e = *right;
   if (spoil == SPOIL_LAST_K_DROPPED) --e.K;
@@ -108,7 +108,7 @@ typedef struct gemm_run {
   double *value, *sigma;        /* [count, N] */
 } gemm_run;
 
-/* Column n of the result, for all rows: the weights of one channel are read once. */
+/* Computes column n of the result for all rows, so that the weights of one channel are read once. */
 static assay_status column(const gemm_run *run, int64_t n, assay_error *error) {
   const assay_tensor *B = &run->call->arg[ARG_B], *C = &run->call->arg[ARG_C];
   const int64_t K = run->K, next = n + 1 < run->N ? n + 1 : n;
@@ -134,7 +134,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
                             int32_t spoil, const assay_expected *expected, assay_error *error) {
   const assay_tensor *A = &call->arg[ARG_A], *bias = &call->arg[ARG_BIAS];
   gemm_run run = {.call = call, .rows = rows, .exact = exact, .spoil = spoil, .value = expected->value};
-  run.contract = contract != NULL ? contract : &plain_contract;
+  run.contract = contract != NULL ? contract : &default_contract;
   run.sigma = expected->sigma;
   run.M = A->shape[0];
   run.K = A->shape[1];
@@ -182,7 +182,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
                       (M * K + N * K + (bias ? N : 0)) * in + (reads ? 2 : 1) * M * N * out};
 }
 
-/* With beta = 0 the old C is all NaN: nobody may look at it. */
+/* Fills an argument. With beta = 0 the old C is all NaN, because no implementation may read it. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   plain_fill(from, (uint64_t)arg, value, count);
@@ -214,7 +214,7 @@ static const assay_param params[PARAM_COUNT] = {
 static const assay_op op = {
     .name = "gemm",
     .title = "matrix product with weights [out, in]",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -227,7 +227,9 @@ static const assay_op op = {
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "M",
-    .confirmed_by = "dgemm of another library; identity matrices; linearity in A; a sum taken backwards",
+    .confirmed_by = "dgemm of another library; identity matrices; linearity in A; a sum taken backwards "
+                    "(ref_linear_test)",
+    .largest = 0x1p88,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

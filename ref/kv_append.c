@@ -1,17 +1,20 @@
-/* kv_append: the new tokens' keys and values are written to their slots of the paged cache. For row n with slot
+/* kv_append: writes the new tokens' keys and values to their slots of the paged cache. For row n with slot
  * s = slots[n], kv head h and channel d:
  *
- *   K[block s / block_size][offset s mod block_size][h][d] = store(k[n][h][d], k_scale_h),  V likewise;  s = -1:
- * nothing store(x, scale) = x in the cache's type; fp8: the code nearest to x / scale (the quotient rounded to f32),
- * ties to even, beyond the largest finite value that value, NaN for NaN
+ *   K[block s / block_size][offset s mod block_size][h][d] = store(k[n][h][d], k_scale_h),   V likewise
+ *   s = -1: nothing
  *
- * Every other bit of the pool stays. Source: operator definitions, section 1. */
+ * store(x, scale) is x in the cache's type. For fp8 it is the code nearest to x / scale (the quotient rounded to f32),
+ * ties to even. Beyond the largest finite value it is that value, and NaN for NaN.
+ *
+ * Every other bit of the pool stays. Source: docs/definitions.md, section 1. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
 #include "ref/lib/append.h"
 #include "ref/lib/paged_check.h"
+#include "ref/lib/paged_tables.h"
 #include "ref/lib/plain.h"
 
 enum { ARG_K, ARG_V, ARG_SLOTS, ARG_K_CACHE, ARG_V_CACHE, ARG_K_SCALE, ARG_V_SCALE, ARG_COUNT };
@@ -21,7 +24,7 @@ const assay_op *assay_op_kv_append(void);
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* stored[H_kv, D] of one row x[H_kv, D]. */
+/* Computes stored [H_kv, D] of one row x [H_kv, D]. */
 static void kv_append(int64_t H_kv, int64_t D, const double *x, const assay_tensor *scale, assay_dtype cache,
                       double *stored) {
   for (int64_t h = 0; h < H_kv; ++h)
@@ -31,56 +34,56 @@ static void kv_append(int64_t H_kv, int64_t D, const double *x, const assay_tens
 
 /* ---- planted errors ---------------------------------------------------------------------------------- */
 
-typedef enum append_error {
-  ERROR_ROWS_SWAPPED,       /* the last two rows that are written have changed places */
-  ERROR_ROW_DROPPED,        /* the last of them is not written */
-  ERROR_V_IS_K,             /* the V cache gets keys */
-  ERROR_HEADS_REVERSED,     /* kv heads in reverse order */
-  ERROR_SCALE_LOST,         /* fp8: not divided */
-  ERROR_SCALES_SWAPPED,     /* fp8: k by v's factor and the other way round */
-  ERROR_HEAD_SCALE_LOST,    /* fp8: every head takes the factor of head 0 */
-  ERROR_RECIPROCAL,         /* fp8: times 1 / scale */
-  ERROR_TOWARDS_ZERO,       /* fp8: rounded towards zero */
-  ERROR_HALVES_AWAY,        /* fp8: ties away from zero */
-  ERROR_NOT_SATURATED,      /* fp8: NaN beyond the largest value */
-  ERROR_SUBNORMALS_FLUSHED, /* fp8: codes below the smallest normal are 0 */
-  ERROR_COUNT,
-  ERROR_NONE
-} append_error;
+typedef enum append_spoil {
+  SPOIL_ROWS_SWAPPED,       /* the last two written rows are exchanged */
+  SPOIL_ROW_DROPPED,        /* the last written row is not written */
+  SPOIL_V_IS_K,             /* the V cache receives keys */
+  SPOIL_HEADS_REVERSED,     /* kv heads in reverse order */
+  SPOIL_SCALE_LOST,         /* fp8: not divided */
+  SPOIL_SCALES_SWAPPED,     /* fp8: k is divided by v's factor and v by k's */
+  SPOIL_HEAD_SCALE_LOST,    /* fp8: every head takes the factor of head 0 */
+  SPOIL_RECIPROCAL,         /* fp8: times 1 / scale */
+  SPOIL_TOWARDS_ZERO,       /* fp8: rounded towards zero */
+  SPOIL_HALVES_AWAY,        /* fp8: ties away from zero */
+  SPOIL_NOT_SATURATED,      /* fp8: NaN beyond the largest value */
+  SPOIL_SUBNORMALS_FLUSHED, /* fp8: codes below the smallest normal become 0 */
+  SPOIL_COUNT,
+  SPOIL_NONE
+} append_spoil;
 
 static double smallest_normal(assay_dtype cache) {
   return cache == ASSAY_E4M3 ? 0x1p-6 : 0x1p-14;
 }
 
-/* The neighbour of a stored code next to it towards `to`. */
+/* Returns the code next to a stored code, on the side of `to`. */
 static double code_towards(double code, double to, assay_dtype cache) {
   const double step = assay_ulp(code, cache), away = code + (to > code ? step : -step);
   const double half = code + (to > code ? step / 2 : -step / 2); /* below a power of two the step is half as wide */
   return assay_round_f64(half, cache) == half ? half : away;
 }
 
-static double stored_wrong(append_error wrong, double x, float scale, assay_dtype cache) {
-  if (wrong == ERROR_SCALE_LOST) scale = 1;
+static double stored_wrong(append_spoil spoil, double x, float scale, assay_dtype cache) {
+  if (spoil == SPOIL_SCALE_LOST) scale = 1;
   const double right = append_stored(x, scale, cache);
   const double quotient = (double)((float)x / scale);
   if ((cache != ASSAY_E4M3 && cache != ASSAY_E5M2) || assay_is_nan(right)) return right;
   const double largest = cache == ASSAY_E4M3 ? 448 : 57344;
-  if (wrong == ERROR_RECIPROCAL) return assay_round_f64((double)((float)x * (1.0f / scale)), cache);
-  if (wrong == ERROR_NOT_SATURATED && fabs(quotient) > largest + assay_ulp(largest, cache) / 2) return (double)NAN;
-  if (wrong == ERROR_SUBNORMALS_FLUSHED && fabs(right) < smallest_normal(cache)) return 0;
+  if (spoil == SPOIL_RECIPROCAL) return assay_round_f64((double)((float)x * (1.0f / scale)), cache);
+  if (spoil == SPOIL_NOT_SATURATED && fabs(quotient) > largest + assay_ulp(largest, cache) / 2) return (double)NAN;
+  if (spoil == SPOIL_SUBNORMALS_FLUSHED && fabs(right) < smallest_normal(cache)) return 0;
   if (fabs(quotient) >= largest || quotient == right) return right;
-  if (wrong == ERROR_TOWARDS_ZERO && fabs(right) > fabs(quotient)) return code_towards(right, 0, cache);
-  if (wrong == ERROR_HALVES_AWAY && fabs(right) < fabs(quotient)) {
+  if (spoil == SPOIL_TOWARDS_ZERO && fabs(right) > fabs(quotient)) return code_towards(right, 0, cache);
+  if (spoil == SPOIL_HALVES_AWAY && fabs(right) < fabs(quotient)) {
     const double other = code_towards(right, quotient, cache);
     return quotient - right == other - quotient ? other : right;
   }
   return right;
 }
 
-/* Row of the case that is written in place of row n. */
-static int64_t source_row(append_error wrong, const assay_tensor *slots, int64_t n) {
+/* Returns the row of the case that is written in place of row n. */
+static int64_t source_row(append_spoil spoil, const assay_tensor *slots, int64_t n) {
   int64_t last = -1, before = -1;
-  if (wrong != ERROR_ROWS_SWAPPED && wrong != ERROR_ROW_DROPPED) return n;
+  if (spoil != SPOIL_ROWS_SWAPPED && spoil != SPOIL_ROW_DROPPED) return n;
   for (int64_t i = slots->shape[0] - 1; i >= 0 && before < 0; --i) {
     if (append_slot(slots, i) < 0) continue;
     if (last < 0)
@@ -88,17 +91,17 @@ static int64_t source_row(append_error wrong, const assay_tensor *slots, int64_t
     else
       before = i;
   }
-  if (wrong == ERROR_ROW_DROPPED) return n == last ? -1 : n;
+  if (spoil == SPOIL_ROW_DROPPED) return n == last ? -1 : n;
   return before < 0 ? n : n == last ? before : n == before ? last : n;
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* One output, K (0) or V (1), over the rows. */
-static void compute(const assay_call *call, const assay_rows *rows, int which, append_error wrong, double *x,
+/* Computes one output, K (which 0) or V (which 1), over the rows. */
+static void compute(const assay_call *call, const assay_rows *rows, int which, append_spoil spoil, double *x,
                     assay_expected *expected) {
   const assay_tensor *slots = &call->arg[ARG_SLOTS];
-  const int from = wrong == ERROR_V_IS_K ? 0 : which, factor = wrong == ERROR_SCALES_SWAPPED ? 1 - which : which;
+  const int from = spoil == SPOIL_V_IS_K ? 0 : which, factor = spoil == SPOIL_SCALES_SWAPPED ? 1 - which : which;
   const assay_tensor *rows_in = &call->arg[from == 0 ? ARG_K : ARG_V];
   const assay_tensor *scale = &call->arg[factor == 0 ? ARG_K_SCALE : ARG_V_SCALE];
   const assay_dtype cache = call->arg[which == 0 ? ARG_K_CACHE : ARG_V_CACHE].dtype;
@@ -113,21 +116,21 @@ static void compute(const assay_call *call, const assay_rows *rows, int which, a
       for (int64_t e = 0; e < width; ++e)
         expected->sigma[i * width + e] = 0;
     if (append_slot(slots, n) < 0) continue;
-    const int64_t source = source_row(wrong, slots, n);
+    const int64_t source = source_row(spoil, slots, n);
     if (source < 0) {
       for (int64_t e = 0; e < width; ++e)
-        value[e] = (double)NAN; /* whatever lay there */
+        value[e] = (double)NAN; /* the bits that were there before */
       continue;
     }
     plain_load_row(rows_in, source, x);
-    if (wrong == ERROR_NONE) {
+    if (spoil == SPOIL_NONE) {
       kv_append(H_kv, D, x, scale, cache, value);
       continue;
     }
     for (int64_t e = 0; e < width; ++e) {
-      const int64_t h = wrong == ERROR_HEADS_REVERSED ? H_kv - 1 - e / D : e / D;
-      const float s = append_scale(scale, wrong == ERROR_HEAD_SCALE_LOST ? 0 : e / D);
-      value[e] = stored_wrong(wrong, x[h * D + e % D], s, cache);
+      const int64_t h = spoil == SPOIL_HEADS_REVERSED ? H_kv - 1 - e / D : e / D;
+      const float s = append_scale(scale, spoil == SPOIL_HEAD_SCALE_LOST ? 0 : e / D);
+      value[e] = stored_wrong(spoil, x[h * D + e % D], s, cache);
     }
   }
 }
@@ -138,35 +141,36 @@ static int64_t pool_slots(const assay_call *call) {
   return k->shape[0] * k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
 }
 
-static assay_status both(const assay_call *call, const assay_rows *rows, append_error wrong, assay_expected *expected,
+static assay_status both(const assay_call *call, const assay_rows *rows, append_spoil spoil, assay_expected *expected,
                          assay_error *error) {
   assay_status status = append_check_distinct(&call->arg[ARG_SLOTS], pool_slots(call), error);
   if (status != ASSAY_OK) return status;
   const int64_t width = call->arg[ARG_K].shape[1] * call->arg[ARG_K].shape[2];
   double *x = malloc((size_t)width * sizeof *x);
   if (x == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "kv_append reference: out of memory");
-  compute(call, rows, 0, wrong, x, &expected[0]);
-  compute(call, rows, 1, wrong, x, &expected[1]);
+  compute(call, rows, 0, spoil, x, &expected[0]);
+  compute(call, rows, 1, spoil, x, &expected[1]);
   free(x);
   return ASSAY_OK;
 }
 
-/* f32 division and one rounding to a code are the same everywhere: every result is exact, on any inputs. */
+/* Computes the expectation. f32 division and one rounding to a code are the same everywhere. Thus every result is
+ * exact, on any inputs. */
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)contract;
   (void)exact;
   if (seen != NULL) seen->visible_keys = seen->live_keys = 0;
-  return both(call, rows, ERROR_NONE, expected, error);
+  return both(call, rows, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   (void)contract;
-  if (index < 0 || index >= ERROR_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
+  if (index < 0 || index >= SPOIL_COUNT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, SPOIL_COUNT - 1);
   assay_expected values[2] = {{expected[0].value, NULL}, {expected[1].value, NULL}};
-  return both(call, rows, (append_error)index, values, error);
+  return both(call, rows, (append_spoil)index, values, error);
 }
 
 static assay_status check(const assay_call *call, assay_error *error) {
@@ -200,7 +204,14 @@ static assay_status check(const assay_call *call, assay_error *error) {
   return status;
 }
 
-/* Read once, written once; a division for every fp8 code. */
+/* Counts each value as read once and written once, and a division per fp8 code. */
+/* Without a scale a number is copied. */
+static bool copies(const assay_call *call, int32_t output, int64_t element) {
+  (void)output;
+  (void)element;
+  return call->arg[ARG_K_SCALE].data == NULL;
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *k = &call->arg[ARG_K], *cache = &call->arg[ARG_K_CACHE];
@@ -215,7 +226,8 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-/* fp8: special values are those of the quotient, so that ties, subnormals and the edge of saturation are met. */
+/* Fills a row. For fp8 the special values are those of the quotient. Ties, subnormals and the edge of saturation thus
+ * occur. */
 static void fill_row(const assay_fill *fill, uint64_t stream, double scale, double *value) {
   plain_fill(fill, stream, value, fill->D);
   const bool fp8 = fill->kv_dtype == ASSAY_E4M3 || fill->kv_dtype == ASSAY_E5M2;
@@ -232,7 +244,7 @@ static void fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, dou
   fill_row(fill, (uint64_t)(2 * (content * 256 + kv_head) + 1), fill->v_scale, value);
 }
 
-/* No token is read: nothing depends on what lies in the pool. */
+/* Returns false: no token is read, so nothing depends on the pool's contents. */
 static bool visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token) {
   (void)call;
   (void)request;
@@ -245,38 +257,25 @@ static bool visible(const assay_call *call, int64_t request, int64_t length, int
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"N", 0, 0, 0, 1, "new tokens"},
-    {"H_kv", 1, 256, 4, 1, "key/value heads"},
-    {"D", 8, 256, 128, 8, "channels of a head"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
-    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
+    PAGED_N("new tokens"), PAGED_H_KV(""), PAGED_D, PAGED_BLOCK_SIZE(""), PAGED_NUM_BLOCKS(""), PAGED_KV_SCALES,
 };
 
 static const assay_arg args[ARG_COUNT] = {
     {"k", ASSAY_IN, ASSAY_K_NEW, false, "f32,f16,bf16", "N,H_kv,D", "new keys; the row stride is free", true},
     {"v", ASSAY_IN, ASSAY_V_NEW, false, "=k", "N,H_kv,D", "new values; the row stride is free", true},
-    {"slots", ASSAY_IN, ASSAY_SLOTS, false, "i64", "N", "block · block_size + offset of each row; -1: not written",
-     false},
-    {"k_cache", ASSAY_INOUT, ASSAY_K_CACHE, false, "=k,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
-     "pool of keys; every stride but the last is free", false},
-    {"v_cache", ASSAY_INOUT, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
-     "pool of values; every stride but the last is free", false},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
+    PAGED_SLOTS("not written"),
+    PAGED_CACHE(ASSAY_INOUT, "=k,e4m3,e5m2"),
 };
 
 static const assay_param params[PARAM_COUNT] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
-    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
+    PAGED_LAYOUT(""),
+    PAGED_SCALE_PER_HEAD,
 };
 
 static const assay_op op = {
     .name = "kv_append",
     .title = "new keys and values written to their slots of a paged cache",
-    .source = "operator definitions, section 1",
+    .source = "docs/definitions.md, section 1",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -288,7 +287,9 @@ static const assay_op op = {
               "towards_zero,halves_away,not_saturated,subnormals_flushed",
     .kappa_element = 2.5,
     .takes_special = true,
-    .confirmed_by = "a nearest search over all 256 codes, in the order of their values; what was appended, read back",
+    .confirmed_by =
+        "a nearest search over all 256 codes, in order of value; what was appended, read back (ref_cache_test)",
+    .largest = 0x1.fffffep127,
     .check = check,
     .reference = reference,
     .cost = cost,
@@ -296,6 +297,7 @@ static const assay_op op = {
     .fill_v = fill_v,
     .visible = visible,
     .spoil = spoil,
+    .copies = copies,
 };
 
 const assay_op *assay_op_kv_append(void) {

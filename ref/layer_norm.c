@@ -1,33 +1,24 @@
-/* layer_norm: every row shifted to mean 0 and scaled to variance 1. For row n and channel c:
+/* layer_norm: shifts every row to mean 0 and scales it to variance 1. For row n and channel c:
  *
  *   m_n = sum_c x_nc / C      v_n = sum_c (x_nc - m_n)^2 / C      y_nc = (x_nc - m_n) / sqrt(v_n + eps) g_c + b_c
  *
- * The variance is the biased one; b may be absent. Source: the operator definitions of this project, section 3. The
- * formula and its error model are in ref/lib/norm.c. */
+ * The variance is the biased one. b may be absent. Source: docs/definitions.md, section 3. The formula and its error
+ * model are in ref/lib/norm.c. */
 #include "ref/lib/norm_rows.h"
+#include "ref/lib/norm_tables.h"
 
 const assay_op *assay_op_layer_norm(void);
 
-static const assay_dim dims[] = {
-    {"N", 1, 1 << 20, 4, 1, "rows"},
-    {"C", 1, 16384, 64, 1, "channels"},
-};
+static const assay_dim dims[] = {NORM_DIMS};
 
-static const assay_arg args[] = {
-    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "rows; the row stride is free", true},
-    {"g", ASSAY_IN, ASSAY_VALUES, false, "=x", "C", "weight", false},
-    {"b", ASSAY_IN, ASSAY_VALUES, true, "=x", "C", "bias", false},
-    {"y", ASSAY_OUT, ASSAY_RESULT, false, "=x", "N,C", "the norm", true},
-};
+static const assay_arg args[] = {NORM_X, NORM_LAYER_WEIGHTS, NORM_Y};
 
-static const assay_param params[] = {
-    {"eps", ASSAY_REAL, 1e-12, 1, 1e-5, NULL, "added to the variance, as f32"},
-};
+static const assay_param params[] = {NORM_LAYER_PARAMS};
 
 static const assay_op op = {
     .name = "layer_norm",
     .title = "mean 0 and variance 1 in every row",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -35,19 +26,20 @@ static const assay_op op = {
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
     .laws = "run_to_run,dead_bytes,permutation",
-    .spoils = "weight_lost,bias_lost,neighbour_weight,eps_lost,mean_lost,unbiased_variance,factor_of_row_before,"
-              "row_swapped,last_channel_dropped",
+    .spoils = NORM_LAYER_SPOILS,
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .inexact = true,
     .confirmed_by = "constant rows, shifted and scaled rows, the variance as a difference of moments and values by "
                     "hand (ref_norm_test)",
+    .largest = 0x1p126,
     .check = norm_rows_check,
-    .reference = norm_rows_reference,
-    .cost = norm_rows_cost,
-    .fill = norm_fill,
-    .spoil = norm_rows_spoil,
+    .reference = norm_layer_reference,
+    .cost = norm_layer_cost,
+    .fill = norm_fill_with_mean,
+    .accepts = norm_layer_accepts,
+    .spoil = norm_layer_spoil,
 };
 
 const assay_op *assay_op_layer_norm(void) {

@@ -2,8 +2,8 @@
  *
  *   logits_rv = sum_c x[row_index_r, c] W_vc
  *
- * summed in f32, rounded once. The other rows of x are not looked at. A row_index outside [0, T) is an input error.
- * Source: the operator definitions of this project, section 5. */
+ * It is summed in f32 and rounded once. The other rows of x are not read. A row_index outside [0, T) is an input error.
+ * Source: docs/definitions.md, section 5. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,7 +27,7 @@ const assay_op *assay_op_lm_head(void);
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* x: [C], the selected row; w: [C], the weights of one token id. */
+/* Returns the logit of x [C], the selected row, and w [C], the weights of one token id. */
 static double logit(const double *x, const double *w, int64_t C) {
   return gemm_dot(x, w, C);
 }
@@ -46,7 +46,7 @@ static assay_status check_contents(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* The row of x that stands for logits row r; with a planted error, another one. */
+/* Returns the row of x for logits row r. With a planted error it is another row. */
 static int64_t selected(const assay_call *call, int64_t r, int32_t spoil) {
   const assay_tensor *index = &call->arg[ARG_ROW_INDEX];
   const int64_t R = index->shape[0], T = call->arg[ARG_X].shape[0];
@@ -61,7 +61,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   const assay_dtype out = call->arg[ARG_LOGITS].dtype;
   const int64_t R = call->arg[ARG_ROW_INDEX].shape[0], V = W->shape[0], C = X->shape[1];
   const int64_t count = rowwise_count(rows, R), terms = spoil == SPOIL_LAST_CHANNEL_DROPPED ? C - 1 : C;
-  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  const assay_contract *c = contract != NULL ? contract : &default_contract;
   double *x = NULL;
   assay_status status = check_contents(call, error);
   if (status == ASSAY_OK) status = rowwise_reserve(call, (count + 1) * C, &x, error);
@@ -130,7 +130,7 @@ static const assay_dim dims[] = {
 static const assay_arg args[ARG_COUNT] = {
     {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "T,C", "activations of every token; the row stride is free",
      true},
-    {"w", ASSAY_IN, ASSAY_VALUES, false, "=x", "V,C", "weights, one row a token id", false},
+    {"w", ASSAY_IN, ASSAY_VALUES, false, "=x", "V,C", "weights, one row per token id", false},
     {"row_index", ASSAY_IN, ASSAY_VALUES, false, "i32", "R", "rows of x that want logits, 0 to T - 1", false},
     {"logits", ASSAY_OUT, ASSAY_RESULT, false, "=x,f32", "R,V", "the result", false},
 };
@@ -138,7 +138,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "lm_head",
     .title = "logits of selected rows",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -148,7 +148,8 @@ static const assay_op op = {
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "R",
-    .confirmed_by = "dgemm of another library over all rows, of which the selected ones are taken; one-hot rows",
+    .confirmed_by = "dgemm of another library over all rows, then the selected ones; one-hot rows (ref_linear_test)",
+    .largest = 0x1p88,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

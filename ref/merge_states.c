@@ -1,10 +1,10 @@
-/* merge_states: softmax attention over splits of the keys, merged. Split s gives its own normalised result o_s and
+/* merge_states: merges softmax attention over splits of the keys. Split s gives its own normalised result o_s and
  * lse_s = ln sum exp(score). For row n and head h:
  *
  *   lse = ln sum_s exp(lse_s)          out = sum_s exp(lse_s - lse) o_s
  *
- * An empty split has lse_s = -inf and weight 0, whatever its o_s holds; if all are empty, out is 0 and lse -inf.
- * lse_s is finite or -inf. Source: Dao et al. 2022 (FlashAttention); operator definitions, section 2.3. */
+ * An empty split has lse_s = -inf and weight 0, whatever its o_s holds. If all are empty, out is 0 and lse -inf. lse_s
+ * is finite or -inf. Source: Dao et al. 2022 (FlashAttention); docs/definitions.md, section 2.3. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,27 +19,29 @@ enum { ARG_O, ARG_LSE, ARG_OUT, ARG_LSE_OUT, ARG_COUNT };
 
 const assay_op *assay_op_merge_states(void);
 
-typedef enum merge_error {
-  ERROR_LAST_SPLIT_DROPPED,
-  ERROR_AVERAGED,       /* splits that are not empty weigh the same */
-  ERROR_BASE_2,         /* 2^x for e^x */
-  ERROR_NEIGHBOUR_LSE,  /* weights of the next head */
-  ERROR_SPLITS_TURNED,  /* weights in reverse order of the splits */
-  ERROR_MAXIMUM_LOST,   /* exp of lse itself, in f32 */
-  ERROR_LSE_IS_MAXIMUM, /* lse of the heaviest split */
-  ERROR_ROW_SWAPPED,    /* of the row behind it, or the first for the last */
-  ERROR_COUNT,
-  ERROR_NONE
-} merge_error;
+typedef enum merge_spoil {
+  SPOIL_LAST_SPLIT_DROPPED,
+  SPOIL_AVERAGED,       /* all splits that are not empty have the same weight */
+  SPOIL_BASE_2,         /* 2^x in place of e^x */
+  SPOIL_NEIGHBOUR_LSE,  /* the weights are those of the next head */
+  SPOIL_SPLITS_TURNED,  /* the weights are in reverse order of the splits */
+  SPOIL_MAXIMUM_LOST,   /* exp of lse itself, without subtracting the maximum, in f32 */
+  SPOIL_LSE_IS_MAXIMUM, /* lse is that of the heaviest split */
+  SPOIL_ROW_SWAPPED,    /* the result of the next row, or of the first row in the last one */
+  SPOIL_COUNT,
+  SPOIL_NONE
+} merge_spoil;
 
-/* One row and head. */
+/* The state of one row and head. */
 typedef struct state {
   int64_t splits, D;
   double *lse, *weight, *o; /* [splits], exp(lse_s - max), [splits, D] */
   double max, sum;
   double *y, result; /* [D], lse */
-  key_sum terms;     /* of exp(lse_s - max) o_s */
-  key_sum total;     /* of exp(lse_s - max): one channel */
+  key_sum terms;     /* the sum of exp(lse_s - max) o_s */
+  key_sum total;     /* the sum of exp(lse_s - max): one channel */
+  equal_terms equal; /* its terms that are alike */
+  void *slots;
 } state;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -63,11 +65,11 @@ static void merge_states(state *m) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* A weight: its exponent lse_s - max (or - lse) and that as a power of two, each rounded, and exp. It moves out by
- * p_s (o_s - out). Then the products, their sum and the sum of the weights, as a kernel adds them (key_sum: light
- * splits may be lost beside heavy ones), the quotient; and where weights are made with lse itself, its rounding, for
- * all alike.
- */
+/* Computes sigma. A weight has the roundings of its exponent lse_s - max (or - lse), of that as a power of two, and of
+ * exp. A weight's error moves out by p_s (o_s - out). The products, their sum and the sum of the weights follow, as a
+ * kernel adds them (key_sum: light splits may be lost beside heavy ones). Splits with the
+ * same lse have the same weight, and err alike in that sum. The quotient follows. Where weights are made with lse
+ * itself, its rounding counts for all of them alike. */
 static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, double *sigma, double *lse_sigma) {
   const double one = 1;
   double sum_variance = 0, total = 0; /* total: relative variance of the sum of the weights */
@@ -77,11 +79,12 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
   const double lse_variance = storing_variance(m->result, ASSAY_F32);
   key_sum_start(&m->terms, m->y, m->sum);
   key_sum_start(&m->total, &one, m->sum);
+  equal_terms_start(&m->equal, m->splits, m->slots);
   for (int64_t s = 0; s < m->splits; ++s) {
     const double p = m->weight[s] / m->sum, argument = m->lse[s] - m->max, *o = m->o + s * m->D;
     if (!(p != 0)) continue;
-    const double moves =
-        p * p * (3 * f32_variance * argument * argument + function_variance(c->exp_ulp) + f32_variance);
+    double moves = p * p * (3 * f32_variance * argument * argument + function_variance(c->exp_ulp) + f32_variance);
+    if (m->weight[s] < 0x1p-126) moves += 0x1p-298 / (m->sum * m->sum); /* exp errs by units there */
     sum_variance += moves;
     for (int64_t d = 0; d < m->D; ++d) {
       const double from_mean = o[d] - m->y[d];
@@ -89,9 +92,12 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
     }
     key_sum_add(&m->terms, s, m->weight[s], o);
     key_sum_add(&m->total, s, m->weight[s], &one);
+    equal_terms_add(&m->equal, m->weight[s], key_sum_running(&m->total));
   }
   key_sum_finish(&m->terms, m->splits, sigma);
   key_sum_finish(&m->total, m->splits, &total);
+  total += equal_terms_additions(&m->equal) / (m->sum * m->sum);
+  sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&m->equal) / (m->sum * m->sum);
   for (int64_t d = 0; d < m->D; ++d) {
     const double y = m->y[d];
     sigma[d] += y * y * (2 * total + 2 * f32_variance + lse_variance);
@@ -106,8 +112,9 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* 2^m splits at the maximum, all else at least 800 below it; their values positive, the sum exact, the mean in the
- * type of the result, which has 16 bits: errors of 2^-22 that a logarithm brings do not move it. */
+/* Admits a state to the exact tier. 2^m splits are at the maximum, all others at least 800 below it. The values of the
+ * 2^m are positive, their sum is exact, and the mean is a number of the result's type. That type has 16 bits: errors of
+ * 2^-22 that a logarithm brings do not move it. */
 static assay_status merge_admit(const state *m, assay_dtype out, int64_t row, int64_t head, assay_error *error) {
   int64_t matches = 0;
   int low = LATTICE_ZERO;
@@ -177,24 +184,24 @@ static assay_status load(const assay_call *call, int64_t n, int64_t h, state *m,
   return ASSAY_OK;
 }
 
-/* Changes the loaded weights, or what was made of them. */
-static void spoil_before(const assay_call *call, int64_t n, int64_t h, merge_error wrong, state *m) {
+/* Changes the loaded weights, or results made from them, as a planted error does. */
+static void spoil_before(const assay_call *call, int64_t n, int64_t h, merge_spoil spoil, state *m) {
   const int64_t N = call->arg[ARG_O].shape[1], H = call->arg[ARG_O].shape[2];
   const float *lse = call->arg[ARG_LSE].data;
-  if (wrong == ERROR_LAST_SPLIT_DROPPED && m->splits > 1) m->lse[m->splits - 1] = -(double)INFINITY;
+  if (spoil == SPOIL_LAST_SPLIT_DROPPED && m->splits > 1) m->lse[m->splits - 1] = -(double)INFINITY;
   for (int64_t s = 0; s < m->splits; ++s) {
     const bool empty = !(m->lse[s] > -(double)INFINITY);
-    if (wrong == ERROR_NEIGHBOUR_LSE) m->lse[s] = (double)lse[(s * N + n) * H + (h + 1) % H];
-    if (wrong == ERROR_SPLITS_TURNED) m->lse[s] = (double)lse[((m->splits - 1 - s) * N + n) * H + h];
-    if (wrong == ERROR_AVERAGED && !empty) m->lse[s] = 0;
-    if (wrong == ERROR_BASE_2) m->lse[s] *= 0.69314718055994531;
+    if (spoil == SPOIL_NEIGHBOUR_LSE) m->lse[s] = (double)lse[(s * N + n) * H + (h + 1) % H];
+    if (spoil == SPOIL_SPLITS_TURNED) m->lse[s] = (double)lse[((m->splits - 1 - s) * N + n) * H + h];
+    if (spoil == SPOIL_AVERAGED && !empty) m->lse[s] = 0;
+    if (spoil == SPOIL_BASE_2) m->lse[s] *= 0.69314718055994531;
   }
 }
 
-static void spoil_after(merge_error wrong, state *m) {
-  if (wrong == ERROR_LSE_IS_MAXIMUM) m->result = m->max;
-  if (wrong == ERROR_BASE_2) m->result /= 0.69314718055994531;
-  if (wrong != ERROR_MAXIMUM_LOST || !(m->max > -(double)INFINITY)) return;
+static void spoil_after(merge_spoil spoil, state *m) {
+  if (spoil == SPOIL_LSE_IS_MAXIMUM) m->result = m->max;
+  if (spoil == SPOIL_BASE_2) m->result /= 0.69314718055994531;
+  if (spoil != SPOIL_MAXIMUM_LOST || !(m->max > -(double)INFINITY)) return;
   const double sum = assay_round_f64(exp(m->max) * m->sum, ASSAY_F32);
   if (assay_is_finite(sum) && sum > 0x1p-126) return;
   for (int64_t d = 0; d < m->D; ++d)
@@ -203,32 +210,38 @@ static void spoil_after(merge_error wrong, state *m) {
 }
 
 static assay_status compute(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
-                            merge_error wrong, assay_expected *expected, assay_error *error) {
+                            merge_spoil spoil, assay_expected *expected, assay_error *error) {
   const assay_tensor *o = &call->arg[ARG_O];
   const int64_t splits = o->shape[0], N = o->shape[1], H = o->shape[2], D = o->shape[3];
   const int64_t count = rows != NULL && rows->index != NULL ? rows->count : N;
   const bool lse = call->arg[ARG_LSE_OUT].data != NULL;
   assay_status status = exact ? admit_call(call, error) : ASSAY_OK;
   if (status != ASSAY_OK) return status;
-  /* Its sums are a key axis of splits, in one piece. */
-  assay_contract sums = contract != NULL ? *contract : plain_contract;
+  /* The sums run over a key axis of splits, in one piece. */
+  assay_contract sums = contract != NULL ? *contract : default_contract;
   sums.pv_lanes = sums.lanes > 0 ? sums.lanes : 1;
   sums.keys_per_split = 0;
   const int64_t room = key_sum_room(&sums, D);
   double *memory = malloc((size_t)(splits * (2 + D) + room + key_sum_room(&sums, 1)) * sizeof *memory);
-  if (memory == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "merge_states reference: out of memory");
+  void *slots = malloc((size_t)equal_terms_room(splits));
+  if (memory == NULL || slots == NULL) {
+    free(memory);
+    free(slots);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "merge_states reference: out of memory");
+  }
   state m = {.splits = splits, .D = D, .lse = memory, .weight = memory + splits, .o = memory + 2 * splits};
+  m.slots = slots;
   key_sum_place(&m.terms, &sums, D, m.o + splits * D);
   key_sum_place(&m.total, &sums, 1, m.o + splits * D + room);
   for (int64_t i = 0; i < count * H && status == ASSAY_OK; ++i) {
     const int64_t row = rows != NULL && rows->index != NULL ? rows->index[i / H] : i / H, h = i % H;
-    const int64_t n = wrong == ERROR_ROW_SWAPPED ? (row + 1) % N : row;
+    const int64_t n = spoil == SPOIL_ROW_SWAPPED ? (row + 1) % N : row;
     m.y = expected[0].value + i * D;
     status = load(call, n, h, &m, error);
     if (status != ASSAY_OK) break;
-    if (wrong != ERROR_NONE) spoil_before(call, n, h, wrong, &m);
+    if (spoil != SPOIL_NONE) spoil_before(call, n, h, spoil, &m);
     merge_states(&m);
-    if (wrong != ERROR_NONE) spoil_after(wrong, &m);
+    if (spoil != SPOIL_NONE) spoil_after(spoil, &m);
     if (lse) expected[1].value[i] = m.result;
     if (exact) status = merge_admit(&m, call->arg[ARG_OUT].dtype, n, h, error);
     if (expected[0].sigma != NULL)
@@ -236,25 +249,26 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
                   lse && expected[1].sigma != NULL ? expected[1].sigma + i : NULL);
   }
   free(memory);
+  free(slots);
   return status;
 }
 
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)seen;
-  return compute(call, contract, rows, exact, ERROR_NONE, expected, error);
+  return compute(call, contract, rows, exact, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  if (index < 0 || index >= ERROR_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, ERROR_COUNT - 1);
+  if (index < 0 || index >= SPOIL_COUNT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "spoil: found number %d, allowed 0 to %d", index, SPOIL_COUNT - 1);
   assay_expected values[2] = {{expected[0].value, NULL}, {NULL, NULL}};
   if (call->arg[ARG_LSE_OUT].data != NULL) values[1].value = expected[1].value;
-  return compute(call, contract, rows, false, (merge_error)index, values, error);
+  return compute(call, contract, rows, false, (merge_spoil)index, values, error);
 }
 
-/* A maximum, exp, a sum a split and row; a product and a sum a channel. */
+/* Counts a maximum, an exp and a sum per split and row, and a product and a sum per channel. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *o = &call->arg[ARG_O], *out = &call->arg[ARG_OUT];
@@ -267,9 +281,20 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-/* lse of split s of the state n, h. One state in eight is empty, and one split in five of the others. Lattice: one, two
- * or four neighbouring splits share the maximum, every third of the rest is 800 below and more, the others are empty.
- */
+/* Draws lse far from 0 on either side, exact zeros of both signs, and numbers too small to matter. All splits of a
+ * state lie about one place, or at drawn places. */
+static double extreme_lse(const assay_fill *fill, uint32_t state_word, uint32_t word) {
+  static const double place[16] = {0,    0,   -0.0, 1e30, -1e30, 88,  -88,      104,
+                                   -104, 3e4, -3e4, 1e4,  -1e8,  1e8, 0x1p-149, -1e-40};
+  const double own = place[word % 16], common = place[state_word % 16];
+  if (fill->magnitude == ASSAY_MIXED) return own;
+  const double near = (word >> 4) % 3 == 0 ? 0 : ((double)(word >> 8 & 1023) - 512) * 0x1p-8;
+  return fill->magnitude == ASSAY_SMALL ? place[word % 3] + ((word >> 4) % 4 == 0 ? near : 0) : common + near;
+}
+
+/* Draws lse of split s of the state (n, h). One state in eight is empty, and in the other states one split in five.
+ * Lattice: one, two or four neighbouring splits share the maximum. Every third of the rest is 800 or more below it. The
+ * others are empty. */
 static double lse_of(const assay_fill *fill, int64_t splits, int64_t state_number, int64_t s) {
   const assay_philox whole = assay_philox4x32(fill->seed, (uint32_t)state_number, 0, 0x6D657267, 0);
   const assay_philox own = assay_philox4x32(fill->seed, (uint32_t)state_number, (uint32_t)s + 1, 0x6D657267, 0);
@@ -285,13 +310,14 @@ static double lse_of(const assay_fill *fill, int64_t splits, int64_t state_numbe
     return own.x[0] % 3 == 0 ? top - 800 - (double)(own.x[1] % 100) : empty;
   }
   if (own.x[0] % 5 == 0) return empty;
+  if (fill->magnitude != ASSAY_USUAL) return extreme_lse(fill, whole.x[1], own.x[1]);
   double value = 3 * ((double)own.x[1] * 0x1p-31 - 1);
   if (fill->values == ASSAY_HEAVY_TAILED) value *= own.x[2] % 4 == 0 ? 40 : 4;
   if (fill->values == ASSAY_NEEDLES && own.x[2] % 4 != 0) value -= 9;
   return value + (fill->values == ASSAY_HEAVY_TAILED ? 5 : 0.25) * ((double)(whole.x[1] % 65) - 32);
 }
 
-/* What an empty split holds: nobody's. */
+/* Returns a value for an empty split, which no implementation may use. */
 static double nobodys(const assay_fill *fill, uint32_t word) {
   (void)fill;
   const double list[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 65504, -1};
@@ -336,7 +362,7 @@ static const assay_arg args[ARG_COUNT] = {
 static const assay_op op = {
     .name = "merge_states",
     .title = "softmax attention over splits of the keys, merged by their logarithms",
-    .source = "Dao et al. 2022; operator definitions, section 2.3",
+    .source = "Dao et al. 2022; docs/definitions.md, section 2.3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -347,7 +373,8 @@ static const assay_op op = {
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .axes = "dtype,out_dtype",
-    .confirmed_by = "attention over all keys at once; weights add up to 1; splits in any order",
+    .confirmed_by = "attention over all keys at once; weights add up to 1; splits in any order (ref_cache_test)",
+    .extreme_args = "o",
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

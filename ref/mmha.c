@@ -3,9 +3,9 @@
  *
  *   x <- qkv + bias        q, k <- rope(x, cos[last], sin[last]),  v <- x        then attention_append of (q, k, v)
  *
- * k and v are rounded to the type of qkv and then stored (quantised); the attention sees them so. q stays in f32
- * unless the contract says that it is rounded. A pad row has L = 0 and slot -1: its qkv is not read, out is 0.
- * Source: operator definitions, sections 2.5 and 4. */
+ * k and v are rounded to the type of qkv and then stored (quantised); the attention sees them in that form. q stays in
+ * f32 unless the contract says that it is rounded. A pad row has L = 0 and slot -1: its qkv is not read, out is 0.
+ * Source: docs/definitions.md, sections 2.5 and 4. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,6 +14,7 @@
 #include "ref/lib/error_model.h"
 #include "ref/lib/mmha.h"
 #include "ref/lib/paged_check.h"
+#include "ref/lib/paged_tables.h"
 #include "ref/lib/plain.h"
 #include "ref/lib/rope.h"
 
@@ -35,7 +36,6 @@ enum {
   ARG_COUNT
 };
 enum { OUT_K, OUT_V, OUT_OUT };
-enum { MAX_TAPS = 8, MOST_D = 256 };
 
 const assay_op *assay_op_mmha(void);
 
@@ -46,31 +46,31 @@ static const char *const error_names[MMHA_ERROR_COUNT] = {
 /* ---- one row ----------------------------------------------------------------------------------------- */
 
 /* An input of the attention that rounding may leave on either side of a boundary: the number in its place instead. */
-typedef struct doubt {
+typedef struct alternative {
   int64_t row, head, channel; /* place among the rows; head as in qkv */
   double other;
-} doubt;
+} alternative;
 
 typedef struct mmha_run {
   const assay_call *call;
   const assay_contract *contract;
   mmha m;
   append_cache cache;
-  mmha_error wrong;
+  mmha_spoil spoil;
   bool exact;
-  assay_dtype rotated; /* q after bias and rotation; F32: stays so */
-  assay_dtype q;       /* type of the tensor that holds it: that of qkv where q has it anyway, else f32 */
+  assay_dtype rotated; /* q after bias and rotation; F32: not rounded */
+  assay_dtype q;       /* type of the tensor that holds q: qkv's type if q is rounded to it, else f32 */
   assay_expected *expected;
-  double *sent, *variance; /* [rows, H + 2 H_kv, D] what attends, and its variance where that is f32 */
-  doubt *doubts;
-  int64_t doubt_count, doubt_room;
+  double *sent, *variance; /* [rows, H + 2 H_kv, D] the numbers that attend, and their variance where they are f32 */
+  alternative *alternatives;
+  int64_t alternative_count, alternative_room;
 } mmha_run;
 
 static int64_t heads_of(const mmha_run *run) {
   return run->m.H + 2 * run->m.H_kv;
 }
 
-/* The number that attends in place of the exact value. */
+/* Returns the number that attends in place of the exact value. */
 static double sent_form(const mmha_run *run, int64_t head, double value) {
   const assay_dtype dtype = run->m.qkv->dtype;
   if (head < run->m.H) return assay_round_f64(value, run->rotated);
@@ -81,21 +81,21 @@ static double sent_form(const mmha_run *run, int64_t head, double value) {
   return append_stored(assay_round_f64(value, dtype), scale, cache->dtype);
 }
 
-/* Is what attends an f32 number, so that its errors are as fine as those of the arithmetic? */
+/* Tells whether an f32 number attends, so that its errors are as fine as those of the arithmetic. */
 static bool is_fine(const mmha_run *run, int64_t head) {
   if (head < run->m.H) return run->rotated == ASSAY_F32;
   return run->call->arg[ARG_K_CACHE].dtype == ASSAY_F32;
 }
 
-static assay_status add_doubt(mmha_run *run, doubt one, assay_error *error) {
-  if (run->doubt_count == run->doubt_room) {
-    const int64_t room = 2 * run->doubt_room + 64;
-    doubt *more = realloc(run->doubts, (size_t)room * sizeof *more);
+static assay_status add_alternative(mmha_run *run, alternative a, assay_error *error) {
+  if (run->alternative_count == run->alternative_room) {
+    const int64_t room = 2 * run->alternative_room + 64;
+    alternative *more = realloc(run->alternatives, (size_t)room * sizeof *more);
     if (more == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "mmha reference: out of memory");
-    run->doubts = more;
-    run->doubt_room = room;
+    run->alternatives = more;
+    run->alternative_room = room;
   }
-  run->doubts[run->doubt_count++] = one;
+  run->alternatives[run->alternative_count++] = a;
   return ASSAY_OK;
 }
 
@@ -116,14 +116,14 @@ static assay_status refuse(int64_t n, int64_t head, int64_t d, const char *what,
                     (long long)head, (long long)d, what, found, allowed);
 }
 
-/* One head of row i: the definition, what attends of it, and what rounding may change about that. */
+/* Computes one head of row i: the definition, the numbers that attend, and how rounding may change those numbers. */
 static assay_status one_head(mmha_run *run, int64_t i, int64_t head, assay_error *error) {
-  double value[MOST_D], bound[MOST_D], variance[MOST_D];
+  double value[PAGED_MAX_D], bound[PAGED_MAX_D], variance[PAGED_MAX_D];
   const int64_t n = append_cache_row(&run->cache, i), position = run->cache.length[i] - 1, D = run->m.D;
   const assay_dtype dtype = run->m.qkv->dtype;
   double *sent = run->sent + (i * heads_of(run) + head) * D, *spread = run->variance + (i * heads_of(run) + head) * D;
   assay_status status = ASSAY_OK;
-  mmha_head(&run->m, n, head, position, run->wrong, value, bound, variance);
+  mmha_head(&run->m, n, head, position, run->spoil, value, bound, variance);
   for (int64_t d = 0; d < D && status == ASSAY_OK; ++d) {
     sent[d] = sent_form(run, head, value[d]);
     spread[d] = is_fine(run, head) && bound[d] > 0 ? variance[d] + storing_variance(value[d], ASSAY_F32) : 0;
@@ -135,14 +135,14 @@ static assay_status one_head(mmha_run *run, int64_t i, int64_t head, assay_error
     if (is_fine(run, head) || !(bound[d] > 0)) continue;
     for (int side = -1; side <= 1 && status == ASSAY_OK; side += 2) {
       const double other = sent_form(run, head, value[d] + side * 1.01 * bound[d]);
-      if (other != sent[d]) status = add_doubt(run, (doubt){i, head, d, other}, error);
+      if (other != sent[d]) status = add_alternative(run, (alternative){i, head, d, other}, error);
     }
   }
   put(run, i, head, sent);
   return status;
 }
 
-/* Expected K and V of row i: what was put, and how far it may be off. */
+/* Writes the expected K and V of row i: the numbers put into the cache, and how far they may be off. */
 static void expect_stored(mmha_run *run, int64_t i) {
   const int64_t D = run->m.D, H_kv = run->m.H_kv;
   for (int which = 0; which < 2; ++which) {
@@ -154,15 +154,15 @@ static void expect_stored(mmha_run *run, int64_t i) {
   }
 }
 
-static void expect_doubts(mmha_run *run) {
+static void expect_alternatives(mmha_run *run) {
   const int64_t D = run->m.D, H = run->m.H, H_kv = run->m.H_kv;
-  for (int64_t j = 0; j < run->doubt_count; ++j) {
-    const doubt *one = &run->doubts[j];
-    const int which = one->head >= H + H_kv;
-    if (one->head < H || run->expected[which].sigma == NULL) continue;
-    const int64_t h = one->head - H - which * H_kv;
-    double *sigma = &run->expected[which].sigma[(one->row * H_kv + h) * D + one->channel];
-    const double moved = fabs(one->other - run->sent[(one->row * heads_of(run) + one->head) * D + one->channel]);
+  for (int64_t j = 0; j < run->alternative_count; ++j) {
+    const alternative *a = &run->alternatives[j];
+    const int which = a->head >= H + H_kv;
+    if (a->head < H || run->expected[which].sigma == NULL) continue;
+    const int64_t h = a->head - H - which * H_kv;
+    double *sigma = &run->expected[which].sigma[(a->row * H_kv + h) * D + a->channel];
+    const double moved = fabs(a->other - run->sent[(a->row * heads_of(run) + a->head) * D + a->channel]);
     if (moved > *sigma) *sigma = moved;
   }
 }
@@ -179,18 +179,18 @@ static assay_status rows_of(mmha_run *run, assay_error *error) {
       status = one_head(run, i, head, error);
     expect_stored(run, i);
   }
-  expect_doubts(run);
+  expect_alternatives(run);
   return status;
 }
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Beside the attention's own: what its inputs may be off. A number near a rounding boundary is put on the other side,
- * one after the other, and the result's whole move counts. Errors of f32 size: all at once, large enough to be f32
- * numbers still (and small enough to stay between the edges of a clip), with other signs 32 times; the mean square of
- * the move, scaled back. The signs of one channel over the draws are a Walsh function, so that up to 32 channels (of q,
- * k and v together) do not mix at all: the mean is the sum of their squares. Further channels share functions with
- * these, and signs of their own. */
+/* The attention has an error model of its own; this one adds the errors of its inputs. A number near a rounding
+ * boundary is put on the other side, one number at a time, and the whole move of the result counts. Errors of f32 size
+ * are applied all at once, 32 times with different signs. They are made large enough to be f32 numbers still, and small
+ * enough to stay between the edges of a clip. The mean square of the move is scaled back. The signs of one channel over
+ * the draws are a Walsh function. Thus up to 32 channels (of q, k and v together) do not mix at all: the mean is the
+ * sum of their squares. Further channels share functions with these, and have signs of their own. */
 enum { DRAWS = 32 };
 static const double magnified = 0x1p4;
 
@@ -209,27 +209,27 @@ static void add_move(const assay_expected *out, const double *moved, int64_t fro
   }
 }
 
-static assay_status add_doubts(mmha_run *run, const assay_expected *out, double *moved, assay_error *error) {
+static assay_status add_alternatives(mmha_run *run, const assay_expected *out, double *moved, assay_error *error) {
   const int64_t D = run->m.D, width = run->m.H * D;
   assay_status status = ASSAY_OK;
-  for (int64_t j = 0; j < run->doubt_count && status == ASSAY_OK; ++j) {
-    const doubt *one = &run->doubts[j];
-    double *sent = run->sent + (one->row * heads_of(run) + one->head) * D;
-    const double kept = sent[one->channel];
+  for (int64_t j = 0; j < run->alternative_count && status == ASSAY_OK; ++j) {
+    const alternative *a = &run->alternatives[j];
+    double *sent = run->sent + (a->row * heads_of(run) + a->head) * D;
+    const double kept = sent[a->channel];
     assay_expected got = {moved, NULL};
-    sent[one->channel] = one->other;
-    put(run, one->row, one->head, sent);
-    status = append_cache_reference(&run->cache, run->contract, false, one->row, &got, NULL, error);
-    if (status == ASSAY_OK) add_move(out, moved, one->row * width, width, 1);
-    sent[one->channel] = kept;
-    put(run, one->row, one->head, sent);
+    sent[a->channel] = a->other;
+    put(run, a->row, a->head, sent);
+    status = append_cache_reference(&run->cache, run->contract, false, a->row, &got, NULL, error);
+    if (status == ASSAY_OK) add_move(out, moved, a->row * width, width, 1);
+    sent[a->channel] = kept;
+    put(run, a->row, a->head, sent);
   }
   return status;
 }
 
 static assay_status add_draw(mmha_run *run, int draw, const assay_expected *out, double *moved, assay_error *error) {
   const int64_t D = run->m.D, heads = heads_of(run), count = run->cache.count;
-  double value[MOST_D];
+  double value[PAGED_MAX_D];
   for (int64_t row = 0; row < count * heads; ++row) {
     if (run->cache.length[row / heads] <= 0 || !is_fine(run, row % heads)) continue;
     const int64_t head = row % heads, kind = head < run->m.H ? 0 : head < run->m.H + run->m.H_kv ? 1 : 2;
@@ -252,7 +252,7 @@ static assay_status widen(mmha_run *run, const assay_expected *out, assay_error 
   if (moved == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "mmha reference: out of memory");
   for (int64_t e = 0; e < count; ++e)
     out->sigma[e] *= out->sigma[e];
-  assay_status status = add_doubts(run, out, moved, error);
+  assay_status status = add_alternatives(run, out, moved, error);
   for (int draw = 0; draw < DRAWS && status == ASSAY_OK; ++draw)
     status = add_draw(run, draw, out, moved, error);
   for (int64_t e = 0; e < count; ++e) {
@@ -266,11 +266,11 @@ static assay_status widen(mmha_run *run, const assay_expected *out, assay_error 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
 static assay_status start(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
-                          mmha_error wrong, assay_expected *expected, mmha_run *run, assay_error *error) {
+                          mmha_spoil spoil, assay_expected *expected, mmha_run *run, assay_error *error) {
   *run = (mmha_run){.call = call,
-                    .contract = contract != NULL ? contract : &plain_contract,
+                    .contract = contract != NULL ? contract : &default_contract,
                     .m = mmha_of(call),
-                    .wrong = wrong,
+                    .spoil = spoil,
                     .exact = exact,
                     .expected = expected};
   run->rotated = run->contract->rotated != ASSAY_NONE ? run->contract->rotated : ASSAY_F32;
@@ -284,7 +284,7 @@ static void finish(mmha_run *run) {
   append_cache_free(&run->cache);
   free(run->sent);
   free(run->variance);
-  free(run->doubts);
+  free(run->alternatives);
 }
 
 static assay_status check_contents(const assay_call *call, assay_error *error) {
@@ -314,14 +314,14 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
                           assay_expected *expected, assay_error *error) {
   char name[64];
   append_spoil_name(call->op->spoils, index, name, sizeof name);
-  mmha_error wrong = MMHA_RIGHT;
+  mmha_spoil spoil = MMHA_RIGHT;
   for (int i = 1; i < MMHA_ERROR_COUNT; ++i)
-    if (strcmp(name, error_names[i]) == 0) wrong = (mmha_error)i;
+    if (strcmp(name, error_names[i]) == 0) spoil = (mmha_spoil)i;
   assay_expected values[3] = {{expected[0].value, NULL}, {expected[1].value, NULL}, {expected[2].value, NULL}};
   bool known = false;
   mmha_run run;
-  assay_status status = start(call, contract, rows, false, wrong, values, &run, error);
-  if (status == ASSAY_OK && wrong == MMHA_RIGHT)
+  assay_status status = start(call, contract, rows, false, spoil, values, &run, error);
+  if (status == ASSAY_OK && spoil == MMHA_RIGHT)
     status = append_cache_spoil(&run.cache, run.contract, name, &values[OUT_OUT], &known, error);
   if (status == ASSAY_OK && !known)
     status = append_cache_reference(&run.cache, run.contract, false, -1, &values[OUT_OUT], NULL, error);
@@ -358,7 +358,8 @@ static assay_status check(const assay_call *call, assay_error *error) {
   return status;
 }
 
-/* Attention's; k and v of the rows read once more, bias, and a row of the tables a row. */
+/* Returns the attention's cost, plus one more reading of the rows' k and v, the bias, and a row of the tables per
+ * row. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   append_attention inner;
   append_attention_of(call, &inner);
@@ -373,7 +374,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator -------------------------------------------------------------------------- */
 
-/* The attention's own values are those after bias and rotation; the row holds what leads there. */
+/* The attention's values are those after bias and rotation. The row holds the values from which these result. */
 
 static void inner_fill(const assay_fill *fill, append_attention *inner, assay_fill *own) {
   append_attention_of(fill->call, inner);
@@ -381,14 +382,14 @@ static void inner_fill(const assay_fill *fill, append_attention *inner, assay_fi
   own->call = &inner->call;
 }
 
-/* A bias the lattice bears: one step of what it is added to, up or down. */
+/* Makes a bias that the lattice admits: one step of the number to which it is added, up or down. */
 static void bias_of(const assay_fill *fill, int64_t head, double *bias) {
   append_attention inner;
   assay_fill own;
   const int64_t H = fill->H, H_kv = fill->H_kv, D = fill->D;
   plain_fill(&(assay_fill){.seed = fill->seed, .values = ASSAY_NORMAL}, (uint64_t)(1000 + head), bias, D);
   if (fill->values != ASSAY_LATTICE) return;
-  double step[MOST_D];
+  double step[PAGED_MAX_D];
   inner_fill(fill, &inner, &own);
   if (head < H)
     inner.op->fill_q(&own, 0, 0, head, step);
@@ -400,10 +401,10 @@ static void bias_of(const assay_fill *fill, int64_t head, double *bias) {
     bias[d] = bias[d] < 0 ? -fabs(step[1]) : fabs(step[1]);
 }
 
-/* From what attends back to what the row holds, at `position`. */
+/* Computes the row's contents at `position` from the values that attend. */
 static void turn_back(const assay_fill *fill, int64_t position, int64_t head, bool rotates, double *value) {
   const assay_call *call = fill->call;
-  double x[MOST_D], cosine[MOST_D], sine[MOST_D];
+  double x[PAGED_MAX_D], cosine[PAGED_MAX_D], sine[PAGED_MAX_D];
   const int64_t R = 2 * call->arg[ARG_COS].shape[1], D = fill->D;
   for (int64_t i = 0; i < R / 2 && rotates; ++i) {
     mmha_turn(fill, position, i, &cosine[i], &sine[i]);
@@ -417,8 +418,8 @@ static void turn_back(const assay_fill *fill, int64_t position, int64_t head, bo
     value[d] -= x[d];
 }
 
-/* The position at which `content` is a new token; -1: it is in the cache, as it attends. The search begins where the
- * last one ended: tokens are asked for in the order of requests. */
+/* Returns the position at which `content` is a new token; -1 if it is in the cache, in the form that attends. The
+ * search begins where the last one ended, because tokens are asked for in the order of requests. */
 static int64_t new_position(const assay_fill *fill, int64_t content) {
   static _Thread_local int64_t begin;
   const int64_t B = fill->call->arg[ARG_KV_LEN].shape[0];
@@ -483,60 +484,37 @@ static bool visible(const assay_call *call, int64_t request, int64_t length, int
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"B", 0, 0, 0, 1, "requests of the batch"},
-    {"N", 0, 0, 0, 1, "rows: one a request"},
-    {"H", 1, 256, 8, 1, "query heads"},
-    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
-    {"D", 8, MOST_D, 128, 8, "channels of a head"},
-    {"R", 2, MOST_D, 8, 2, "rotated channels, at most D"},
-    {"max_pos", 1, 1 << 20, 1024, 1, "positions of the tables, no length above it"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool"},
-    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
-    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
-    {"F", 1, MAX_TAPS, 3, 1, "filter taps"},
+    PAGED_B,
+    PAGED_N("rows: one per request"),
+    PAGED_HEADS,
+    ROPE_R,
+    ROPE_MAX_POS(1024, "positions of the tables, no length above it"),
+    PAGED_BLOCK_SIZE(""),
+    PAGED_NUM_BLOCKS(""),
+    PAGED_MAX_BLOCKS,
+    PAGED_KV_SCALES,
+    GATE_F,
 };
 
 static const assay_arg args[ARG_COUNT] = {
     {"qkv", ASSAY_IN, ASSAY_QKV_NEW, false, "f32,f16,bf16", "N,H+2*H_kv,D", "fused projection; the row stride is free",
      true},
     {"bias", ASSAY_IN, ASSAY_VALUES, true, "=qkv", "H+2*H_kv,D", "added to every row", false},
-    {"cos", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "cosines of each position", false},
-    {"sin", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "sines", false},
-    {"slots", ASSAY_IN, ASSAY_SLOTS, false, "i64", "N", "block · block_size + offset of each row; -1: a pad row",
-     false},
-    {"k_cache", ASSAY_INOUT, ASSAY_K_CACHE, false, "=qkv,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
-     "pool of keys; every stride but the last is free", false},
-    {"v_cache", ASSAY_INOUT, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
-     "pool of values; every stride but the last is free", false},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, false, "i32", "B,max_blocks", "physical block of each logical block",
-     false},
-    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the new token included; 0: a pad row", false},
-    {"taps", ASSAY_IN, ASSAY_TAPS, false, "f32", "F", "gate: filter w; not read with kind softmax", false},
-    {"gamma", ASSAY_IN, ASSAY_GAMMA, false, "f32", "H", "gate: factor of each head; not read with kind softmax", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=qkv", "N,H,D", "sum of p v", false},
+    ROPE_COS,
+    ROPE_SIN,
+    PAGED_SLOTS("a pad row"),
+    PAGED_CACHE(ASSAY_INOUT, "=qkv,e4m3,e5m2"),
+    APPEND_ATTENTION_ARGS("=qkv"),
 };
 
 static const assay_param params[] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools"},
-    {"kind", ASSAY_ENUM, 0, 1, 0, "gate,softmax", "which attention"},
-    {"style", ASSAY_ENUM, 0, 1, 0, "neox,interleaved", "which channels make a pair"},
-    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
-    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
-    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
-    {"lo", ASSAY_REAL, 0, 1e6, 0, NULL, "gate: lower clip edge"},
-    {"hi", ASSAY_REAL, 0, 1e6, 1, NULL, "gate: upper clip edge, at least lo"},
-    {"relu_pre", ASSAY_BOOL, 0, 1, 1, NULL, "gate: rectify scores before the filter"},
+    PAGED_LAYOUT(""), PAGED_KIND, ROPE_STYLE, PAGED_ATTENTION_PARAMS, GATE_PARAMS("gate: "),
 };
 
 static const assay_op op = {
     .name = "mmha",
     .title = "a decode step on the fused projection: bias, rotation, append, attention",
-    .source = "operator definitions, sections 2.5 and 4",
+    .source = "docs/definitions.md, sections 2.5 and 4",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -547,7 +525,8 @@ static const assay_op op = {
     .spoils = "bias_lost,position_one_off,other_style,turned_back,q_not_rotated,k_not_rotated,v_rotated,bias_after,"
               "last_key_dropped,wrong_kv_head,neighbour_block,scale_lost,k_scale_lost,v_scale_lost,row_swapped",
     .kappa_element = 7,
-    .confirmed_by = "bias and rotation by complex numbers, then attention_append",
+    .confirmed_by = "bias and rotation by complex numbers, then attention_append (ref_append_test)",
+    .extreme_args = "",
     .check = check,
     .reference = reference,
     .cost = cost,

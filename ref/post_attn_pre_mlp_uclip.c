@@ -1,11 +1,11 @@
 /* post_attn_pre_mlp_uclip: the seam of a peri-norm layer between attention and MLP. For row n and channel c:
  *
  *   y_nc   = round(post_gamma_c clip(post_alpha_c a_nc, -1, 1) + post_beta_c)
- *   r_nc   = round(y_nc + res_nc)                         what res, or res_out, holds afterwards
+ *   r_nc   = round(y_nc + res_nc)                         the value of res, or res_out, afterwards
  *   out_nc = pre_gamma_c clip(pre_alpha_c r_nc, -1, 1) + pre_beta_c
  *
- * Both roundings in the middle are part of it. alpha and gamma are one number or one a channel; beta may be absent.
- * Source: the operator definitions of this project, section 3. uclip and its error are in ref/lib/norm.c. */
+ * Both roundings in the middle belong to the definition. alpha and gamma are one number, or one per channel. beta may
+ * be absent. Source: docs/definitions.md, section 3. uclip and its error are in ref/lib/norm.c. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ enum {
 
 const assay_op *assay_op_post_attn_pre_mlp_uclip(void);
 
-/* Seven roundings that may be alike: none of their sums exceeds sqrt(3 · 7) deviations. */
+/* There are seven roundings that may be alike: none of their sums exceeds sqrt(3 · 7) deviations. */
 static const double kappa_element = 4.6;
 
 typedef struct seam {
@@ -53,7 +53,8 @@ typedef struct seam {
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
-/* f32 rounds like every step of the arithmetic does; only 16-bit roundings belong to the definition. */
+/* Rounds to a 16-bit type. f32 rounds like every step of the arithmetic; only 16-bit roundings belong to the
+ * definition. */
 static double round_middle(const seam *s, double value) {
   return s->dtype == ASSAY_F32 ? value : assay_round_f64(value, s->dtype);
 }
@@ -66,7 +67,7 @@ static void post_attn_pre_mlp_uclip(const seam *s, int64_t c, double a, double r
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* A number and the farthest that an implementation may have in its place. */
+/* A number, and the farthest numbers that an implementation may have in its place. */
 typedef struct range {
   double low, middle, high;
 } range;
@@ -75,7 +76,7 @@ static double reach_of(range x) {
   return fmax(x.high - x.middle, x.middle - x.low);
 }
 
-/* 16 bits: the error of y's arithmetic may push it over a boundary, and then r. */
+/* Expects 16-bit results. The error of y's arithmetic may push it over a boundary, and then r. */
 static void expect_narrow(const seam *s, int64_t c, double a, double res, assay_expected *r, assay_expected *out,
                           int64_t at) {
   const double y = norm_uclip(&s->post, c, a), variance = norm_uclip_variance(&s->post, c, a);
@@ -95,7 +96,7 @@ static void expect_narrow(const seam *s, int64_t c, double a, double res, assay_
   }
 }
 
-/* f32: independent roundings, through the slope of the second norm. */
+/* Expects f32 results: independent roundings, through the slope of the second norm. */
 static void expect_wide(const seam *s, int64_t c, double a, double res, assay_expected *r, assay_expected *out,
                         int64_t at) {
   double y, y_sigma, value;
@@ -111,7 +112,7 @@ static void expect_wide(const seam *s, int64_t c, double a, double res, assay_ex
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* alpha, gamma and beta from argument `first` on; memory: [3, C]. */
+/* Returns the norm of alpha, gamma and beta, from argument `first` on; memory: [3, C]. */
 static norm norm_of(const assay_call *call, int32_t first, int64_t C, double *memory) {
   norm f = {.kind = NORM_UCLIP, .C = C, .dtype = call->arg[ARG_A].dtype, .kappa = kappa_element};
   int64_t step;
@@ -149,7 +150,7 @@ typedef struct seam_run {
   int32_t spoil;
   int64_t N, C;
   double *a, *res; /* [C] */
-  double *scratch; /* [2, C] sigma where the caller wants none */
+  double *scratch; /* [2, C] sigma if the caller wants none */
 } seam_run;
 
 static assay_status make_row(const seam_run *run, int64_t n, int64_t i, const assay_expected *r,
@@ -243,13 +244,13 @@ static const assay_dim dims[] = {
 
 static const assay_arg args[ARG_COUNT] = {
     {"a", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "output of attention; the row stride is free", true},
-    {"res", ASSAY_INOUT, ASSAY_VALUES, false, "=a", "N,C", "residual; becomes the rounded sum, unless res_out is there",
-     true},
+    {"res", ASSAY_INOUT, ASSAY_VALUES, false, "=a", "N,C",
+     "residual; becomes the rounded sum, unless res_out is present", true},
     {"post_alpha", ASSAY_IN, ASSAY_VALUES, false, "=a", "alpha_n", "first norm: slope before the clip", false},
-    {"post_gamma", ASSAY_IN, ASSAY_VALUES, false, "=a", "gamma_n", "first norm: factor behind the clip", false},
+    {"post_gamma", ASSAY_IN, ASSAY_VALUES, false, "=a", "gamma_n", "first norm: factor after the clip", false},
     {"post_beta", ASSAY_IN, ASSAY_VALUES, true, "=a", "C", "first norm: offset", false},
     {"pre_alpha", ASSAY_IN, ASSAY_VALUES, false, "=a", "alpha_n", "second norm: slope before the clip", false},
-    {"pre_gamma", ASSAY_IN, ASSAY_VALUES, false, "=a", "gamma_n", "second norm: factor behind the clip", false},
+    {"pre_gamma", ASSAY_IN, ASSAY_VALUES, false, "=a", "gamma_n", "second norm: factor after the clip", false},
     {"pre_beta", ASSAY_IN, ASSAY_VALUES, true, "=a", "C", "second norm: offset", false},
     {"out", ASSAY_OUT, ASSAY_RESULT, false, "=a", "N,C", "the second norm", true},
     {"res_out", ASSAY_OUT, ASSAY_RESULT, true, "=a", "N,C", "the rounded sum; res keeps its bits", true},
@@ -257,8 +258,8 @@ static const assay_arg args[ARG_COUNT] = {
 
 static const assay_op op = {
     .name = "post_attn_pre_mlp_uclip",
-    .title = "uclip_norm behind attention, residual addition, uclip_norm before the MLP",
-    .source = "operator definitions, section 3",
+    .title = "uclip_norm after attention, residual addition, uclip_norm before the MLP",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,

@@ -1,12 +1,12 @@
-/* qk_norm: the norm of every head of q and of k, before they are rotated. For row n, head h and channel d of q
- * [N, H, D], and of k [N, H_kv, D] likewise with its own weights:
+/* qk_norm: the norm of every head of q and of k, before their rotation. For row n, head h and channel d of q [N, H, D],
+ * and of k [N, H_kv, D] likewise with its own weights:
  *
  *   rms     y_nhd = round(q_nhd / sqrt(sum_d q_nhd^2 / D + eps)) gamma_d
  *   uclip   y_nhd = gamma_d clip(alpha_d q_nhd, -1, 1) + beta_d
  *
- * gamma and alpha are one number or one a channel; absent they are 1, beta 0. round as in rms_norm. In place, or into
- * q_out and k_out: the same bits. Source: the operator definitions of this project, section 3. The formulas and their
- * error model are in ref/lib/norm.c. */
+ * gamma and alpha are one number, or one per channel. If absent they are 1, and beta is 0. round is as in rms_norm.
+ * Written in place, or into q_out and k_out, the bits are the same. Source: docs/definitions.md, section 3. The
+ * formulas and their error model are in ref/lib/norm.c. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,19 +36,19 @@ const assay_op *assay_op_qk_norm(void);
 
 /* ---- planted errors ---------------------------------------------------------------------------------- */
 
-/* Beside those that all norms have (factor_of_row_before is that of the head before):
+/* Planted errors besides those of all norms (factor_of_row_before is the factor of the head before):
  *   weights_of_q_for_k  k takes the weights of q
  *   k_left              k stays as it was
- *   head_swapped        the heads 2 i and 2 i + 1 of q have changed places
+ *   head_swapped        the heads 2 i and 2 i + 1 of q are exchanged
  *   norm_over_the_row   rms: one mean square for all heads of a row */
-typedef enum own_mistake { OWN_NONE, OWN_WEIGHTS_OF_Q, OWN_K_LEFT, OWN_HEAD_SWAPPED, OWN_OVER_THE_ROW } own_mistake;
+typedef enum own_spoil { OWN_NONE, OWN_WEIGHTS_OF_Q, OWN_K_LEFT, OWN_HEAD_SWAPPED, OWN_OVER_THE_ROW } own_spoil;
 
-static own_mistake own_mistake_of(const assay_op *op, int32_t index) {
+static own_spoil own_spoil_of(const assay_op *op, int32_t index) {
   static const char *const names[] = {"", "weights_of_q_for_k", "k_left", "head_swapped", "norm_over_the_row"};
   size_t size = 0;
-  const char *name = norm_mistake_name(op, index, &size);
+  const char *name = norm_spoil_name(op, index, &size);
   for (int i = 1; name != NULL && i < (int)(sizeof names / sizeof names[0]); ++i)
-    if (strlen(names[i]) == size && memcmp(names[i], name, size) == 0) return (own_mistake)i;
+    if (strlen(names[i]) == size && memcmp(names[i], name, size) == 0) return (own_spoil)i;
   return OWN_NONE;
 }
 
@@ -58,16 +58,16 @@ typedef struct heads_run {
   const assay_call *call;
   const assay_contract *contract;
   const assay_tensor *in;
-  norm f, right; /* right: f without the mistake */
-  norm_mistake mistake;
-  own_mistake own;
+  norm f, right; /* right: f without the planted error */
+  norm_spoil spoil;
+  own_spoil own;
   bool exact, is_q;
   int64_t N, heads, D;
   double *row, *sigma; /* [heads, D] */
   double *scratch;     /* [2, D] */
 } heads_run;
 
-/* The norm of q or k; memory: [3, D]. */
+/* Returns the norm of q or k; memory: [3, D]. */
 static norm norm_of(const assay_call *call, bool q, int64_t D, double *memory) {
   const bool uclip = call->param[PARAM_KIND] == KIND_UCLIP;
   int64_t step;
@@ -81,7 +81,7 @@ static norm norm_of(const assay_call *call, bool q, int64_t D, double *memory) {
   return f;
 }
 
-/* 1 / sqrt of the mean square over all heads. */
+/* Returns 1 / sqrt of the mean square over all heads. */
 static double factor_of_row(const heads_run *run) {
   double square = 0;
   for (int64_t i = 0; i < run->heads * run->D; ++i)
@@ -99,11 +99,11 @@ static assay_status make_head(const heads_run *run, int64_t n, int64_t h, double
       return rowwise_refuse(run->call, n, h * run->D + d, "alpha x gamma, or its sum with beta, which f32 must hold",
                             sum, 0x1p24, error);
   }
-  norm_moments m = norm_mistaken_moments(run->mistake, &run->f, x, h > 0 ? x - run->D : NULL);
+  norm_moments m = norm_spoil_moments(run->spoil, &run->f, x, h > 0 ? x - run->D : NULL);
   if (run->own == OWN_OVER_THE_ROW && run->f.kind == NORM_RMS) m.factor = factor_of_row(run);
   norm_expect(&run->f, run->contract, m, x, value, sigma);
-  norm_mistaken_result(run->mistake, &run->f, x, value);
-  norm_mistaken_rounding(run->mistake, &run->right, run->contract, x, run->scratch, value);
+  norm_spoil_result(run->spoil, &run->f, x, value);
+  norm_spoil_rounding(run->spoil, &run->right, run->contract, x, run->scratch, value);
   for (int64_t d = 0; run->own == OWN_K_LEFT && !run->is_q && d < run->D; ++d)
     value[d] = x[d];
   return ASSAY_OK;
@@ -115,7 +115,7 @@ static assay_status make_rows(const heads_run *run, const assay_rows *rows, cons
   assay_status status = ASSAY_OK;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t n = rowwise_index(rows, i), other = (n ^ 1) < run->N ? n ^ 1 : n;
-    plain_load_row(run->in, run->mistake == NORM_ROW_SWAPPED ? other : n, run->row);
+    plain_load_row(run->in, run->spoil == NORM_ROW_SWAPPED ? other : n, run->row);
     for (int64_t h = 0; h < run->heads && status == ASSAY_OK; ++h) {
       double *sigma = to->sigma != NULL ? to->sigma + i * width : run->sigma;
       status = make_head(run, n, h, to->value + i * width + h * run->D, sigma + h * run->D, error);
@@ -139,11 +139,11 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
     status = rowwise_reserve(call, 6 * D + 2 * heads * D, &memory, error);
     if (status != ASSAY_OK) break;
     heads_run run = {.call = call, .in = t, .exact = exact, .is_q = k == 0, .heads = heads, .D = D, .N = t->shape[0]};
-    run.contract = contract != NULL ? contract : &plain_contract;
-    run.own = spoil >= 0 ? own_mistake_of(call->op, spoil) : OWN_NONE;
-    run.mistake = spoil >= 0 ? norm_mistake_of(call->op, spoil) : NORM_RIGHT;
+    run.contract = contract != NULL ? contract : &default_contract;
+    run.own = spoil >= 0 ? own_spoil_of(call->op, spoil) : OWN_NONE;
+    run.spoil = spoil >= 0 ? norm_spoil_of(call->op, spoil) : NORM_RIGHT;
     run.f = run.right = norm_of(call, k == 0 || run.own == OWN_WEIGHTS_OF_Q, D, memory);
-    norm_mistaken(run.mistake, &run.f, memory + 3 * D);
+    norm_spoil_weights(run.spoil, &run.f, memory + 3 * D);
     run.scratch = memory + 4 * D;
     run.row = memory + 6 * D;
     run.sigma = run.row + heads * D;
@@ -168,6 +168,27 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   for (int32_t i = 0; i < outputs; ++i)
     values[i].value = expected[i].value;
   return compute(call, contract, rows, false, index, values, error);
+}
+
+/* Accepts what overflow leaves of a head, from implementations that do not rescale. */
+static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
+                    double got) {
+  if (contract->rescales || call->param[PARAM_KIND] != KIND_RMS) return false;
+  for (int k = 0; k < 2; ++k) {
+    const int32_t in = k != 0 ? ARG_K : ARG_Q, out = k != 0 ? ARG_K_OUT : ARG_Q_OUT;
+    const assay_tensor *t = &call->arg[in];
+    const int64_t D = t->shape[2], width = t->shape[1] * D;
+    if (output != rowwise_output(call, call->arg[out].data != NULL ? out : in)) continue;
+    double *memory;
+    if (rowwise_reserve(call, 3 * D + width, &memory, NULL) != ASSAY_OK) return false;
+    const norm f = norm_of(call, k == 0, D, memory);
+    plain_load_row(t, element / width, memory + 3 * D);
+    const double *x = memory + 3 * D + element % width / D * D;
+    const bool good = norm_overflows(&f, norm_measure(&f, x), x) && norm_overflow_accepts(&f, element % D, got);
+    free(memory);
+    return good;
+  }
+  return false;
 }
 
 static assay_status check(const assay_call *call, assay_error *error) {
@@ -228,7 +249,7 @@ static const assay_param params[PARAM_COUNT] = {
 static const assay_op op = {
     .name = "qk_norm",
     .title = "norm of every head of q and k",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -245,10 +266,12 @@ static const assay_op op = {
     .exact_with = "kind=uclip",
     .confirmed_by =
         "rms_norm and uclip_norm of every head alone, bit for bit, in place and out of place (ref_norm_test)",
+    .largest = 0x1p126,
     .check = check,
     .reference = reference,
     .cost = cost,
     .fill = norm_fill,
+    .accepts = accepts,
     .spoil = spoil,
 };
 

@@ -1,8 +1,8 @@
-/* reglu: a gated activation. x [N, 2 I] holds the gates g of a row, then its ups u. For row n and channel i:
+/* reglu: a gated activation. x [N, 2 I] holds the gates g of a row, followed by its ups u. For row n and channel i:
  *
  *   y_ni = max(g_ni, 0) · u_ni
  *
- * Source: the operator definitions of this project, section 5. */
+ * Source: docs/definitions.md, section 5. */
 #include "ref/lib/error_model.h"
 #include "ref/lib/gated.h"
 #include "ref/lib/plain.h"
@@ -17,7 +17,7 @@ static double reglu(double g, double u) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* The product in f32 (exact for factors of 16 bits, but for underflow), then the type. */
+/* Returns the variance of the product in f32 (exact for factors of 16 bits, except underflow) and of the type. */
 static double variance(double g, double u, const assay_contract *contract, assay_dtype out) {
   (void)contract;
   const double y = reglu(g, u), product = rounding_variance(y, ASSAY_F32);
@@ -28,22 +28,22 @@ static double variance(double g, double u, const assay_contract *contract, assay
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
 static double spoil_value(double g, double u, int32_t spoil) {
-  (void)spoil; /* relu_lost, the only one */
+  (void)spoil; /* relu_lost is the only one */
   return g * u;
 }
 
-static const gated form = {reglu, variance, spoil_value};
+static const gated activation = {reglu, variance, spoil_value};
 
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)seen;
-  return gated_compute(call, &form, contract, rows, exact, SPOIL_NONE, expected, error);
+  return gated_compute(call, &activation, contract, rows, exact, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   assay_expected values = {expected->value, NULL};
-  return gated_compute(call, &form, contract, rows, false, index, &values, error);
+  return gated_compute(call, &activation, contract, rows, false, index, &values, error);
 }
 
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
@@ -56,7 +56,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 static const assay_op op = {
     .name = "reglu",
     .title = "gated activation, rectified",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = gated_dims,
     .dim_count = 2,
     .args = gated_args,
@@ -66,7 +66,9 @@ static const assay_op op = {
     .kappa_element = 2.5,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
-    .confirmed_by = "reglu(g, u) - reglu(-g, u) = g u and reglu(g, u) + reglu(-g, u) = |g| u; linearity in u",
+    .confirmed_by = "reglu(g, u) - reglu(-g, u) = g u and reglu(g, u) + reglu(-g, u) = |g| u; linearity in u "
+                    "(ref_linear_test)",
+    .largest = 0x1p126,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

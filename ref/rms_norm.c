@@ -1,33 +1,24 @@
-/* rms_norm: every row divided by its root mean square. For row n and channel c:
+/* rms_norm: divides every row by its root mean square. For row n and channel c:
  *
  *   r_n = sqrt(sum_c x_nc^2 / C + eps)     y_nc = round(x_nc / r_n) g_c
  *
- * where round is to the type of x, as Llama and Qwen3 define it, or nothing (round_inner off). Source: the operator
- * definitions of this project, section 3. The formula and its error model are in ref/lib/norm.c. */
+ * round is to the type of x, as Llama and Qwen3 define it, or nothing (round_inner off). Source: docs/definitions.md,
+ * section 3. The formula and its error model are in ref/lib/norm.c. */
 #include "ref/lib/norm_rows.h"
+#include "ref/lib/norm_tables.h"
 
 const assay_op *assay_op_rms_norm(void);
 
-static const assay_dim dims[] = {
-    {"N", 1, 1 << 20, 4, 1, "rows"},
-    {"C", 1, 16384, 64, 1, "channels"},
-};
+static const assay_dim dims[] = {NORM_DIMS};
 
-static const assay_arg args[] = {
-    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "rows; the row stride is free", true},
-    {"g", ASSAY_IN, ASSAY_VALUES, false, "=x", "C", "weight", false},
-    {"y", ASSAY_OUT, ASSAY_RESULT, false, "=x", "N,C", "the norm", true},
-};
+static const assay_arg args[] = {NORM_X, NORM_RMS_WEIGHTS, NORM_Y};
 
-static const assay_param params[] = {
-    {"eps", ASSAY_REAL, 1e-12, 1, 1e-6, NULL, "added to the mean square, as f32"},
-    {"round_inner", ASSAY_BOOL, 0, 1, 1, NULL, "n is rounded to the type of x before the weight"},
-};
+static const assay_param params[] = {NORM_RMS_PARAMS};
 
 static const assay_op op = {
     .name = "rms_norm",
     .title = "division by the root mean square",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -35,18 +26,19 @@ static const assay_op op = {
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
     .laws = "run_to_run,dead_bytes,permutation",
-    .spoils = "weight_lost,neighbour_weight,eps_lost,inner_rounding_lost,sum_for_mean,factor_of_row_before,"
-              "row_swapped,last_channel_dropped",
+    .spoils = NORM_RMS_SPOILS,
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .inexact = true,
     .confirmed_by = "constant rows, scaled rows, sums in another order and values by hand (ref_norm_test)",
+    .largest = 0x1p126,
     .check = norm_rows_check,
-    .reference = norm_rows_reference,
-    .cost = norm_rows_cost,
+    .reference = norm_rms_reference,
+    .cost = norm_rms_cost,
     .fill = norm_fill,
-    .spoil = norm_rows_spoil,
+    .accepts = norm_rms_accepts,
+    .spoil = norm_rms_spoil,
 };
 
 const assay_op *assay_op_rms_norm(void) {

@@ -4,9 +4,9 @@
  *   x_a <- x_a c - x_b s          neox: (a, b) = (i, i + R/2)
  *   x_b <- x_b c + x_a s          interleaved: (a, b) = (2i, 2i + 1)
  *
- * Channels from R on are copied. The table holds theta_i = base^(-2i/R) times the position; whatever it holds is used.
- * In place, or into q_out, k_out. A position outside [0, max_pos) is an input error. Source: the operator definitions
- * of this project, section 4. The rotation itself: ref/lib/rope.c. */
+ * Channels from R on are copied. The table holds theta_i = base^(-2i/R) times the position; any contents of it are used
+ * as they are. It writes in place, or into q_out and k_out. A position outside [0, max_pos) is an input error. Source:
+ * docs/definitions.md, section 4. The rotation itself is in ref/lib/rope.c. */
 #include "ref/lib/rope.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ const assay_op *assay_op_rope(void);
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-/* R is known by the table of cosines alone. */
+/* Refuses an invalid call. Only the table of cosines tells R. */
 static assay_status check(const assay_call *call, assay_error *error) {
   const assay_status status = plain_check_call(call, error);
   if (status != ASSAY_OK) return status;
@@ -85,7 +85,7 @@ static assay_status admit(const assay_call *call, int64_t row, const rope_head *
                         error);
 }
 
-/* All rows and heads of q, or of k. memory: [elements of a row + R]. */
+/* Rotates all rows and heads of q, or of k. memory: [elements of a row + R]. */
 static assay_status rotate(const assay_call *call, int32_t arg, const assay_rows *rows, bool exact, int32_t spoil,
                            assay_expected *expected, double *memory, assay_error *error) {
   const assay_tensor *x = &call->arg[arg];
@@ -98,12 +98,12 @@ static assay_status rotate(const assay_call *call, int32_t arg, const assay_rows
     plain_load_row(&call->arg[ARG_COS], position, cosine);
     plain_load_row(&call->arg[ARG_SIN], position, sine);
     for (int64_t h = 0; h < heads; ++h) {
-      const rope_head one = {row + h * D, cosine, sine, R, D, call->param[PARAM_STYLE] == INTERLEAVED};
+      const rope_head head = {row + h * D, cosine, sine, R, D, call->param[PARAM_STYLE] == INTERLEAVED};
       double *y = expected->value + i * width + h * D;
-      rope_rotate(one.x, cosine, sine, R, D, one.interleaved, y);
-      if (spoil != SPOIL_NONE) spoil_head(&one, spoil, arg == ARG_K, y);
-      if (expected->sigma != NULL) rope_sigma(&one, x->dtype, expected->sigma + i * width + h * D);
-      const assay_status status = exact ? admit(call, n, &one, error) : ASSAY_OK;
+      rope_rotate(head.x, cosine, sine, R, D, head.interleaved, y);
+      if (spoil != SPOIL_NONE) spoil_head(&head, spoil, arg == ARG_K, y);
+      if (expected->sigma != NULL) rope_sigma(&head, x->dtype, expected->sigma + i * width + h * D);
+      const assay_status status = exact ? admit(call, n, &head, error) : ASSAY_OK;
       if (status != ASSAY_OK) return status;
     }
   }
@@ -147,7 +147,13 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, rows, false, index, values, error);
 }
 
-/* Four products and two sums a pair. In place only the rotated channels move. */
+/* Counts four products and two sums per pair. In place only the rotated channels move. */
+/* Channels from R on are copied. */
+static bool copies(const assay_call *call, int32_t output, int64_t element) {
+  (void)output;
+  return element % call->arg[ARG_Q].shape[2] >= 2 * call->arg[ARG_COS].shape[1];
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   double flops = 0, bytes = 0;
@@ -186,9 +192,9 @@ static const assay_dim dims[] = {
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"q", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,H,D", "queries; the result, unless q_out is there",
+    {"q", ASSAY_INOUT, ASSAY_VALUES, false, "f32,f16,bf16", "N,H,D", "queries; the result, unless q_out is present",
      true},
-    {"k", ASSAY_INOUT, ASSAY_VALUES, false, "=q", "N,H_kv,D", "keys; the result, unless k_out is there", true},
+    {"k", ASSAY_INOUT, ASSAY_VALUES, false, "=q", "N,H_kv,D", "keys; the result, unless k_out is present", true},
     {"cos", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "cosines of each position", false},
     {"sin", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "sines", false},
     {"positions", ASSAY_IN, ASSAY_VALUES, false, "i32,i64", "N", "of each row, 0 to max_pos - 1", false},
@@ -203,7 +209,7 @@ static const assay_param params[PARAM_COUNT] = {
 static const assay_op op = {
     .name = "rope",
     .title = "rotary position embedding of q and k",
-    .source = "operator definitions, section 4",
+    .source = "docs/definitions.md, section 4",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -218,12 +224,15 @@ static const assay_op op = {
     .row_dim = "N",
     .axes = "dtype,style",
     .confirmed_by = "identity at position 0; R(p) R(q) = R(p + q); the norm of a pair; both styles under a permutation "
-                    "of channels; multiplication of complex numbers; ONNX node cases (RotaryEmbedding)",
+                    "of channels; multiplication of complex numbers; ONNX node cases (RotaryEmbedding) (ref_rope_test)",
+    .extreme_args = "q,k",
+    .largest = 0x1p126,
     .check = check,
     .reference = reference,
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .copies = copies,
 };
 
 const assay_op *assay_op_rope(void) {

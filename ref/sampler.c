@@ -1,4 +1,4 @@
-/* sampler: one token a row, from logits l over V ids, in this order:
+/* sampler: one token per row, from logits l over V ids, in this order:
  *
  *   seen in prompt or outputs:  l <- l > 0 ? l / r : l · r
  *   n times in the outputs:     l <- l - (frequency · n + presence · [n > 0])
@@ -10,8 +10,8 @@
  *   draw:                       the lowest id whose running mass exceeds u · (all kept mass)
  *
  * u = (x_0 >> 8) · 2^-24, x = Philox4x32-10(key seed, counter (step, 0, request low, request high)). -Inf bans a token.
- * A row with NaN or +Inf, or with nothing but -Inf, has token -1 and a status. Source: the operator definitions of this
- * project, section 6. */
+ * A row with NaN or +Inf, or with nothing but -Inf, has token -1 and a status. Source: docs/definitions.md, section
+ * 6. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int64_t history_of(const assay_call *call, int32_t arg, int64_t b, const 
 
 sampler_row sampler_row_of(const assay_call *call, int64_t b, double *logit) {
   const assay_tensor *k = &call->arg[ARG_TOP_K];
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   plain_load_row(&call->arg[ARG_LOGITS], b, logit);
   row.V = call->arg[ARG_LOGITS].shape[1];
   row.logit = logit;
@@ -59,7 +59,7 @@ sampler_row sampler_row_of(const assay_call *call, int64_t b, double *logit) {
   return row;
 }
 
-/* What no batch may hold; a kernel has a status for it, and the reference a name. */
+/* Refuses contents that no batch may hold. A kernel reports a status for them; the reference names them. */
 static assay_status check_row(const sampler_row *row, int64_t b, assay_error *error) {
   double found;
   const char *allowed;
@@ -113,7 +113,7 @@ static assay_status check_exact(const sampler_row *row, const sampler_scratch *s
   return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: sampler row %lld: %s: found %.9g", (long long)b, why, found);
 }
 
-/* planted: the planted error, or -1. */
+/* Computes the rows. planted: the planted error, or -1. */
 static assay_status compute(const assay_call *call, const assay_rows *rows, bool exact, int32_t planted,
                             assay_expected *expected, assay_error *error) {
   const int64_t B = call->arg[ARG_LOGITS].shape[0];
@@ -155,7 +155,7 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, rows, false, index, values, error);
 }
 
-/* Another token than the reference's is right if rounding can reach it. Of a row on the lattice one token is. */
+/* Accepts another token than the reference's if rounding can reach it. A row on the lattice has one right token. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
   const int64_t V = call->arg[ARG_LOGITS].shape[1];
@@ -179,7 +179,7 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   return right;
 }
 
-/* Every logit read once and put through the penalties, exp and the comparisons of a selection. */
+/* Counts every logit as read once. Each passes the penalties, exp and the comparisons of a selection. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   double bytes = 0;
@@ -209,7 +209,7 @@ static const assay_arg args[ARG_COUNT] = {
     {"repetition", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "above 0; absent: 1", false},
     {"frequency", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "absent: 0", false},
     {"presence", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "absent: 0", false},
-    {"temperature", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "0 or above; 0: the largest logit; absent: 1", false},
+    {"temperature", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "0 or above, 0 for the largest logit; absent: 1", false},
     {"top_k", ASSAY_IN, ASSAY_VALUES, true, "i32", "B", "0 or above; 0, or absent: off", false},
     {"top_p", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "above 0, up to 1; absent: 1", false},
     {"min_p", ASSAY_IN, ASSAY_VALUES, true, "f32", "B", "0 to 1; absent: 0", false},
@@ -217,14 +217,13 @@ static const assay_arg args[ARG_COUNT] = {
     {"output", ASSAY_IN, ASSAY_VALUES, true, "i32", "B,O", "ids; -1: no token", false},
     {"token", ASSAY_OUT, ASSAY_RESULT, false, "i32", "B", "the id drawn; -1 where status is not 0", false},
     {"status", ASSAY_OUT, ASSAY_RESULT, false, "i32", "B",
-     "0 ok, 1 a logit is NaN or +Inf, 2 every logit is -Inf, 3 a parameter out of range, 4 a token out of range",
-     false},
+     "0: ok; 1: a logit is NaN or +Inf; 2: every logit is -Inf; 3, 4: a parameter, a token out of range", false},
 };
 
 static const assay_op op = {
     .name = "sampler",
-    .title = "penalties, temperature, top-k, top-p, min-p, and a draw: one token a row",
-    .source = "operator definitions, section 6; Philox: Salmon et al., SC 2011",
+    .title = "penalties, temperature, top-k, top-p, min-p, and a draw: one token per row",
+    .source = "docs/definitions.md, section 6; Philox: Salmon et al., SC 2011",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -236,7 +235,9 @@ static const assay_op op = {
     .row_dim = "B",
     .takes_special = true,
     .confirmed_by = "a second formulation that sorts; the closed form of equal logits; frequencies of draws by chi "
-                    "square; Philox's published answers",
+                    "square; Philox's published answers (ref_sampler_test)",
+    .extreme_args = "",
+    .fill_wide = sampler_fill_wide,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

@@ -1,12 +1,12 @@
-/* softmax_attention: scaled dot-product attention over a paged cache. For row n of request i at position
- * last = P_i + n, head h reading kv head h / G, and the keys t that the mask leaves:
+/* softmax_attention: scaled dot-product attention over a paged cache. For row n of request i at position last = P_i +
+ * n, head h reading kv head h / G, and the keys t that the mask leaves:
  *
  *   s_t = scale · (q · k_t)     s_t <- cap · tanh(s_t / cap)  (soft cap)     s_t <- s_t + slope_h · (t - last)  (ALiBi)
  *   m = max s_t      l = sum_t exp(s_t - m)      p_t = exp(s_t - m) / l      out = sum_t p_t v_t      lse = m + ln l
  *
- * in this order. The mask: t <= last, t > last - window, and the block-sparse rule (attention_sees). A row without
- * keys has out = 0, lse = -inf. Source: Vaswani et al. 2017, eq. 1; soft cap as in Gemma 2; ALiBi: Press et al. 2022;
- * corners as in the operator definitions of this project, section 2.1. */
+ * in this order. The mask: t <= last, t > last - window, and the block-sparse rule (attention_sees). A row without keys
+ * has out = 0, lse = -inf. Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in
+ * Press et al. 2022, and corners are as in docs/definitions.md, section 2.1. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@
 #include "ref/lib/attention_spoil.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
+#include "ref/lib/paged_tables.h"
 #include "ref/lib/vector.h"
 
 enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_COUNT };
@@ -31,20 +32,20 @@ enum {
   PARAM_COUNT
 };
 
-/* On the exact tier every other score lies this far below the maximum: exp gives 0 in f32 with room to spare. */
+/* On the exact tier every other score lies this far below the maximum: exp is surely 0 in f32. */
 static const double far_below = -800;
-static const double least_normal = 0x1p-126; /* of f32 */
+static const double least_normal = 0x1p-126; /* smallest normal f32 number */
 
 const assay_op *assay_op_softmax_attention(void);
 
-/* One row: the `keys` keys that its mask leaves, by key number; s, p, e by their place in that list. */
+/* One row. `key` numbers the keys that its mask leaves; s, p and e are indexed by the place in that list. */
 typedef struct softmax_row {
   int64_t keys, D, last;
   const int64_t *key; /* [keys] ascending */
   double scale, softcap, slope;
   const double *q, *k, *v; /* [D]; key t at (t - origin)·D */
   int64_t origin;
-  double *dot, *s, *e, *p; /* [keys] scaled dot product; final score; exp(s - m); e / l */
+  double *dot, *s, *e, *p; /* [keys] scaled dot product, final score, exp(s - m), e / l */
   double max, sum, lse;
   double *y; /* [D] */
 } softmax_row;
@@ -63,7 +64,7 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
     if (row->softcap > 0) s = row->softcap * tanh(s / row->softcap);
     s += row->slope * (double)(t - row->last);
     row->s[i] = s;
-    if (!(s <= row->max)) row->max = s; /* NaN stays */
+    if (!(s <= row->max)) row->max = s; /* a NaN stays */
   }
   for (int64_t i = 0; i < row->keys; ++i) {
     row->e[i] = exp(row->s[i] - row->max);
@@ -79,19 +80,21 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
 /* ---- the error model --------------------------------------------------------------------------------- */
 
 typedef struct softmax_error {
-  double *weight; /* [keys] relative variance of p before normalising: score, argument and value of exp */
-  double *split;  /* [D] */
-  key_sum sum;    /* of exp(s - m) v */
-  key_sum total;  /* of exp(s - m): one channel */
+  double
+      *weight; /* [keys] relative variance of p before normalising: of the score, of exp's argument and of its value */
+  double *split; /* [D] */
+  key_sum sum;   /* the sum of exp(s - m) v */
+  key_sum total; /* the sum of exp(s - m): one channel */
   equal_terms equal;
-  void *slots; /* of equal */
+  void *slots; /* the memory of `equal` */
   bool k_rounded, v_rounded;
   const assay_contract *contract;
   assay_dtype out;
 } softmax_error;
 
-/* Score: the dot product, scale and its product, the soft cap (its slope shrinks what came before), slope·distance
- * and its sum. Then s - m and its conversion for a power of two, each a rounding of their size, and exp itself. */
+/* Computes the weights' variances. The score has the dot product, the scale and its product. The soft cap follows; its
+ * slope shrinks the errors before it. slope·distance and its sum follow. Then come s - m and its conversion for a power
+ * of two, each a rounding of its size, and exp itself. */
 ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_error *e) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
@@ -112,8 +115,8 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
   }
 }
 
-/* Split partials o_b and lse_b are stored: y = sum_b W_b o_b with W_b = exp(lse_b - lse). The weight's error moves y
- * by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
+/* Returns the variance of stored split partials o_b and lse_b. y = sum_b W_b o_b with W_b = exp(lse_b - lse). The
+ * weight's error moves y by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
 ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
@@ -133,7 +136,7 @@ ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_er
     lse_variance += W * W * weight;
     for (int64_t d = 0; d < D; ++d) {
       const double Y = e->split[d], moved = Y - W * row->y[d];
-      double stored = f32_variance * Y * Y; /* o_b normalised, then weighed */
+      double stored = f32_variance * Y * Y; /* o_b normalised, then weighted */
       if (c->partial != ASSAY_NONE && c->partial != ASSAY_F32) stored += W * W * rounding_variance(Y / W, c->partial);
       variance[d] += weight * moved * moved + 2 * stored;
     }
@@ -141,11 +144,13 @@ ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_er
   return lse_variance;
 }
 
-/* sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
- *         + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
- * where sums are those of a kernel, of exp(s - m): its ulp is what is lost there. Below the normal numbers exp errs by
- * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. For
- * lse the relative variance of the sum, the logarithm, and two roundings. */
+/* Computes
+ *   sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
+ *           + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
+ *
+ * Sums are those of a kernel, of exp(s - m): terms are lost at that sum's ulp. Below the normal numbers exp errs by
+ * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. lse
+ * has the relative variance of the sum, the logarithm, and two roundings. */
 ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
@@ -165,7 +170,11 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
     const double moves = e->weight[i] * p * p;
     double own = p * p * v_variance;
     if (row->e[i] < least_normal) own += subnormal;
-    if (c->p != ASSAY_NONE) own += rounding_variance(row->e[i], c->p) / (row->sum * row->sum);
+    /* The largest weight is 1, which rounding keeps, only where the running maximum is exact. A kernel may raise it
+     * late. A row of one key has its maximum at once. */
+    if (c->p != ASSAY_NONE)
+      own += (row->keys > 1 ? storing_variance(row->e[i], c->p) : rounding_variance(row->e[i], c->p)) /
+             (row->sum * row->sum);
     sum_variance += moves;
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];
@@ -176,7 +185,7 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
     equal_terms_add(&e->equal, row->e[i], key_sum_running(&e->total));
   }
   const double added = c->denominator_add / row->sum;
-  double total = 0; /* relative variance of the sum that all channels are divided by */
+  double total = 0; /* relative variance of the sum by which all channels are divided */
   key_sum_finish(&e->total, row->keys, &total);
   total += equal_terms_additions(&e->equal) / (row->sum * row->sum);
   sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&e->equal) / (row->sum * row->sum);
@@ -198,8 +207,8 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* q·k exact; the maximum exactly 0 for 2^m keys and all else at -800 or below; V > 0 and exactly summed; the mean
- * representable in the output's type. */
+/* Admits a row to the exact tier. q·k is exact. The maximum is exactly 0 for 2^m keys, and all others are at -800 or
+ * below. V > 0 is summed exactly. The mean is representable in the output's type. */
 ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
                                              assay_error *error) {
   const int64_t D = row->D;
@@ -248,7 +257,7 @@ typedef struct softmax_run {
   assay_expected *expected;
   bool lse;
   assay_seen *seen;
-  const attention_spoil *wrong; /* NULL: as it should be */
+  const attention_spoil *planted; /* NULL: no planted error */
   double *memory;
   int64_t *key;
   int64_t capacity;
@@ -281,10 +290,11 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   return ASSAY_OK;
 }
 
-/* Planted error: the splits' results are averaged as if they weighed the same, and lse is that of the last. */
+/* Applies a planted error: averages the splits' results as if they had the same weight. lse is that of the last
+ * split. */
 static void average_splits(softmax_run *run) {
   softmax_row part = run->row;
-  const int64_t D = part.D, split = run->wrong->split;
+  const int64_t D = part.D, split = run->planted->split;
   double *sum = run->error.split, parts = 0;
   vector_zero(sum, D);
   for (int64_t i = 0; i < run->row.keys; part.key += part.keys, parts += 1) {
@@ -306,11 +316,11 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   softmax_run *run = context;
   const int64_t D = run->a.D;
   const int64_t most = at->first < at->end ? at->end - at->first : 0;
-  assay_status status = reserve(run, run->wrong != NULL ? 2 * most : most, error);
+  assay_status status = reserve(run, run->planted != NULL ? 2 * most : most, error);
   if (status != ASSAY_OK) return status;
   run->row.keys = 0;
   for (int64_t t = at->first; t < at->end; ++t)
-    for (int times = attention_spoil_times(run->wrong, at, t); times > 0; --times)
+    for (int times = attention_spoil_times(run->planted, at, t); times > 0; --times)
       if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
   run->row.last = at->last;
   run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
@@ -320,7 +330,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.origin = at->origin;
   run->row.y = run->expected[0].value + at->output * D;
   softmax_attention(&run->row);
-  if (run->wrong != NULL && run->wrong->kind == SPOIL_LSE_NOT_MERGED) average_splits(run);
+  if (run->planted != NULL && run->planted->kind == SPOIL_LSE_NOT_MERGED) average_splits(run);
   if (run->lse) run->expected[1].value[at->output] = run->row.lse;
 
   if (run->exact) status = softmax_admit(&run->row, at, &run->error, error);
@@ -339,7 +349,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   return ASSAY_OK;
 }
 
-/* What belongs to tier 2. */
+/* Refuses parameters that only tier 2 can judge. */
 static assay_status admit_call(const assay_call *call, const attention *a, assay_error *error) {
   if (a->q->dtype != ASSAY_F16 && a->q->dtype != ASSAY_BF16)
     return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: out: found type %s, allowed f16, bf16",
@@ -355,12 +365,12 @@ static assay_status admit_call(const assay_call *call, const attention *a, assay
   return ASSAY_OK;
 }
 
-static assay_status compute(const assay_call *call, const attention_spoil *wrong, const assay_contract *contract,
+static assay_status compute(const assay_call *call, const attention_spoil *planted, const assay_contract *contract,
                             const assay_rows *rows, bool exact, assay_expected *expected, assay_seen *seen,
                             assay_error *error) {
   attention a = attention_of(call);
-  if (wrong != NULL) a.reach = wrong->reach;
-  a.neighbour = wrong != NULL && wrong->kind == SPOIL_NEIGHBOUR_BLOCK;
+  if (planted != NULL) a.reach = planted->reach;
+  a.neighbour = planted != NULL && planted->kind == SPOIL_NEIGHBOUR_BLOCK;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
                      .softcap = attention_real(call->param[PARAM_SOFTCAP]),
@@ -368,11 +378,11 @@ static assay_status compute(const assay_call *call, const attention_spoil *wrong
                      .expected = expected,
                      .lse = call->arg[ARG_LSE].data != NULL,
                      .seen = seen,
-                     .wrong = wrong};
-  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+                     .planted = planted};
+  const assay_contract *c = contract != NULL ? contract : &default_contract;
   run.error.contract = c;
   run.error.out = a.q->dtype;
-  /* f32 holds code · scale exactly where the scale is a power of two; a narrower type may not. */
+  /* f32 holds code · scale exactly if the scale is a power of two; a narrower type may not. */
   run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !attention_scales_exact(a.k_scale));
   run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !attention_scales_exact(a.v_scale));
   run.row.D = a.D;
@@ -398,21 +408,21 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  attention_spoil wrong;
+  attention_spoil planted;
   assay_expected values[2] = {{expected[0].value, NULL}, {NULL, NULL}};
   const bool lse = call->arg[ARG_LSE].data != NULL;
   if (lse) values[1].value = expected[1].value;
-  assay_status status = attention_spoil_make(call, contract, index, &wrong, error);
-  if (status == ASSAY_OK && wrong.kind == SPOIL_SOFTCAP_LOST) wrong.param[PARAM_SOFTCAP] = 0;
-  if (status == ASSAY_OK && wrong.kind == SPOIL_SLOPES_LOST) wrong.arg[ARG_SLOPES].data = NULL;
-  if (status == ASSAY_OK) status = compute(&wrong.call, &wrong, contract, rows, false, values, NULL, error);
+  assay_status status = attention_spoil_make(call, contract, index, &planted, error);
+  if (status == ASSAY_OK && planted.kind == SPOIL_SOFTCAP_LOST) planted.param[PARAM_SOFTCAP] = 0;
+  if (status == ASSAY_OK && planted.kind == SPOIL_SLOPES_LOST) planted.arg[ARG_SLOPES].data = NULL;
+  if (status == ASSAY_OK) status = compute(&planted.call, &planted, contract, rows, false, values, NULL, error);
   if (status == ASSAY_OK) {
     const assay_tensor *q = &call->arg[ARG_Q];
     const int64_t count = rows != NULL && rows->index != NULL ? rows->count : q->shape[0];
-    attention_spoil_rows(&wrong, count, q->shape[1] * q->shape[2], values[0].value);
-    if (lse) attention_spoil_rows(&wrong, count, q->shape[1], values[1].value);
+    attention_spoil_rows(&planted, count, q->shape[1] * q->shape[2], values[0].value);
+    if (lse) attention_spoil_rows(&planted, count, q->shape[1], values[1].value);
   }
-  attention_spoil_free(&wrong);
+  attention_spoil_free(&planted);
   return status;
 }
 
@@ -435,7 +445,7 @@ static assay_status check(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* Scale, maximum, exp, sum: about 5 flops a key. */
+/* Counts scale, maximum, exp and sum: about 5 flops per key. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   return attention_cost(call, seen, 5);
 }
@@ -443,45 +453,19 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    {"B", 0, 0, 0, 1, "requests of the batch"},
-    {"N", 0, 0, 0, 1, "query rows: the sum of all T_i; decode: B"},
-    {"H", 1, 256, 8, 1, "query heads"},
-    {"H_kv", 1, 256, 4, 1, "key/value heads; query head h reads kv head h / (H / H_kv)"},
-    {"D", 8, 256, 128, 8, "channels of a head"},
-    {"block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256; in the tensors 1 with cu_k"},
-    {"num_blocks", 0, 0, 0, 1, "blocks of the pool; with cu_k rows, one token each"},
-    {"max_blocks", 0, 0, 0, 1, "width of the block table"},
-    {"kv_scales", 0, 0, 0, 1, "fp8 factors: 1, or H_kv with scale_per_head"},
+    ATTENTION_DIMS,
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    {"q", ASSAY_IN, ASSAY_QUERY, false, "f32,f16,bf16", "N,H,D", "queries; the row stride is free", true},
-    {"k_cache", ASSAY_IN, ASSAY_K_CACHE, false, "=q,e4m3,e5m2",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",
-     "pool of keys; every stride but the last is free", false},
-    {"v_cache", ASSAY_IN, ASSAY_V_CACHE, false, "=k_cache",
-     "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",
-     "pool of values; every stride but the last is free", false},
-    {"k_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "K = code · k_scale; with fp8 caches only", false},
-    {"v_scale", ASSAY_IN, ASSAY_KV_SCALE, true, "f32", "kv_scales", "V = code · v_scale; with fp8 caches only", false},
-    {"block_table", ASSAY_IN, ASSAY_BLOCK_TABLE, true, "i32", "B,max_blocks",
-     "physical block of each logical block; absent: K and V are contiguous, by cu_k", false},
-    {"kv_len", ASSAY_IN, ASSAY_KV_LEN, false, "i32", "B", "L_i, the T_i new tokens included", false},
-    {"cu_q", ASSAY_IN, ASSAY_CU_Q, true, "i32", "B+1", "first row of each request; absent: one row per request", false},
-    {"cu_k", ASSAY_IN, ASSAY_CU_K, true, "i32", "B+1",
-     "contiguous, without block_table: key t of request i is row cu_k[i] + t of K and V, L_i at most cu_k[i + 1] - "
-     "cu_k[i]",
-     false},
+    ATTENTION_ARGS,
     {"slopes", ASSAY_IN, ASSAY_SLOPES, true, "f32", "H", "ALiBi: slope · (t - last) is added to the score", false},
-    {"out", ASSAY_OUT, ASSAY_RESULT, false, "=q", "N,H,D", "sum of p v", false},
+    PAGED_OUT("=q"),
     {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s)", false},
 };
 
 static const assay_param params[PARAM_COUNT] = {
-    {"layout", ASSAY_ENUM, 0, 2, 0, "nhd,hnd,x", "order of the axes of the pools; with cu_k nhd or hnd"},
-    {"scale", ASSAY_REAL, 0, 1e6, 0, NULL, "factor of q·k; 0: 1/sqrt(D)"},
-    {"window", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen, the row's own included; 0: all"},
-    {"scale_per_head", ASSAY_BOOL, 0, 1, 0, NULL, "one fp8 factor per kv head"},
+    PAGED_LAYOUT("; with cu_k nhd or hnd"),
+    PAGED_ATTENTION_PARAMS,
     {"softcap", ASSAY_REAL, 0, 1e6, 0, NULL, "cap · tanh(s / cap); 0: off"},
     {"sparse_block", ASSAY_INTEGER, 0, 1 << 20, 0, NULL, "tokens of a sparse block, a multiple of block_size; 0: off"},
     {"sparse_local", ASSAY_INTEGER, 0, 1 << 20, 1, NULL, "newest sparse blocks that are kept"},
@@ -494,7 +478,7 @@ static const assay_param params[PARAM_COUNT] = {
 static const assay_op op = {
     .name = "softmax_attention",
     .title = "scaled dot-product attention over a paged cache, or contiguous keys and values",
-    .source = "Vaswani et al. 2017, eq. 1; operator definitions, section 2.1",
+    .source = "Vaswani et al. 2017, eq. 1; docs/definitions.md, section 2.1",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
@@ -508,6 +492,7 @@ static const assay_op op = {
     .kappa_element = 7,
     .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
                     "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",
+    .extreme_args = "",
     .check = check,
     .reference = reference,
     .cost = cost,

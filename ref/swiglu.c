@@ -1,8 +1,8 @@
-/* swiglu: a gated activation. x [N, 2 I] holds the gates g of a row, then its ups u. For row n and channel i:
+/* swiglu: a gated activation. x [N, 2 I] holds the gates g of a row, followed by its ups u. For row n and channel i:
  *
  *   y_ni = g_ni · sigmoid(g_ni) · u_ni          sigmoid(g) = 1 / (1 + exp(-g))
  *
- * Source: the operator definitions of this project, section 5. */
+ * Source: docs/definitions.md, section 5. */
 #include <math.h>
 
 #include "ref/lib/error_model.h"
@@ -23,15 +23,21 @@ static double swiglu(double g, double u) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Relative: exp counts by d ln s / d ln exp(-g) = s - 1; 1 + exp(-g), its inverse, g s and the product with u are four
- * roundings, the inverse with the contract's bound. A sigmoid below f32's smallest normal may come out as 0: exp(-g)
- * is infinite from 88.73 on. */
+/* Returns what rounding a first product below the normal numbers adds after the second product. */
+static double below_normal(double first, double second) {
+  return first != 0 && fabs(first) < 0x1p-126 ? second * second * storing_variance(0, ASSAY_F32) : 0;
+}
+
+/* Returns the variance. Relative to the result, exp counts by d ln s / d ln exp(-g) = s - 1. 1 + exp(-g), its inverse,
+ * g s and the product with u are four roundings; the inverse has the contract's bound. A sigmoid below f32's smallest
+ * normal may come out as 0, because exp(-g) is infinite from 88.73 on. */
 static double variance(double g, double u, const assay_contract *contract, assay_dtype out) {
   const double s = sigmoid(g), y = g * s * u, function = function_variance(contract->exp_ulp);
   if (y == 0) return 0;
   double relative = (1 - s) * (1 - s) * function + function + 3 * f32_variance;
   if (s < 0x1p-126) relative += 1;
-  return y * y * relative + storing_variance(y, out);
+  return y * y * relative + below_normal(g * s, u) + below_normal(s * u, g) + below_normal(g * u, s) +
+         storing_variance(y, out);
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
@@ -42,21 +48,21 @@ static double spoil_value(double g, double u, int32_t spoil) {
   return spoil == SIGMOID_LOST ? g * u : sigmoid(g) * u;
 }
 
-static const gated form = {swiglu, variance, spoil_value};
+static const gated activation = {swiglu, variance, spoil_value};
 
 static assay_status reference(const assay_call *call, const assay_contract *contract, const assay_rows *rows,
                               bool exact, assay_expected *expected, assay_seen *seen, assay_error *error) {
   (void)seen;
-  return gated_compute(call, &form, contract, rows, exact, SPOIL_NONE, expected, error);
+  return gated_compute(call, &activation, contract, rows, exact, SPOIL_NONE, expected, error);
 }
 
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   assay_expected values = {expected->value, NULL};
-  return gated_compute(call, &form, contract, rows, false, index, &values, error);
+  return gated_compute(call, &activation, contract, rows, false, index, &values, error);
 }
 
-/* exp, addition, division and two products; exp counts as one. */
+/* Counts exp, addition, division and two products; exp counts as one. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   return gated_cost(call, 5);
@@ -67,7 +73,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 static const assay_op op = {
     .name = "swiglu",
     .title = "gated activation, g sigmoid(g) u",
-    .source = "operator definitions, section 5",
+    .source = "docs/definitions.md, section 5",
     .dims = gated_dims,
     .dim_count = 2,
     .args = gated_args,
@@ -79,7 +85,8 @@ static const assay_op op = {
     .row_dim = "N",
     .inexact = true,
     .confirmed_by = "swiglu(g, u) - swiglu(-g, u) = g u and swiglu(g, u) + swiglu(-g, u) = g tanh(g / 2) u; linearity "
-                    "in u",
+                    "in u (ref_linear_test)",
+    .largest = 0x1p126,
     .check = plain_check_call,
     .reference = reference,
     .cost = cost,

@@ -2,48 +2,38 @@
  *
  *   y_nc = gamma_c clip(alpha_c x_nc, -1, 1) + beta_c
  *
- * alpha and gamma are one for all channels or one for each; beta may be absent. Source: the operator definitions of
- * this project, section 3. The formula and its error model are in ref/lib/norm.c. */
+ * alpha and gamma are one number for all channels, or one per channel. beta may be absent. Source: docs/definitions.md,
+ * section 3. The formula and its error model are in ref/lib/norm.c. */
 #include "ref/lib/norm_rows.h"
+#include "ref/lib/norm_tables.h"
 
 const assay_op *assay_op_uclip_norm(void);
 
-static const assay_dim dims[] = {
-    {"N", 1, 1 << 20, 4, 1, "rows"},
-    {"C", 1, 16384, 64, 1, "channels"},
-    {"alpha_n", 1, 16384, 1, 1, "elements of alpha: 1 or C"},
-    {"gamma_n", 1, 16384, 1, 1, "elements of gamma: 1 or C"},
-};
+static const assay_dim dims[] = {NORM_UCLIP_DIMS};
 
-static const assay_arg args[] = {
-    {"x", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "N,C", "rows; the row stride is free", true},
-    {"alpha", ASSAY_IN, ASSAY_VALUES, false, "=x", "alpha_n", "slope before the clip, one or one a channel", false},
-    {"gamma", ASSAY_IN, ASSAY_VALUES, false, "=x", "gamma_n", "factor behind the clip, one or one a channel", false},
-    {"beta", ASSAY_IN, ASSAY_VALUES, true, "=x", "C", "offset", false},
-    {"y", ASSAY_OUT, ASSAY_RESULT, false, "=x", "N,C", "the norm", true},
-};
+static const assay_arg args[] = {NORM_X, NORM_UCLIP_WEIGHTS, NORM_Y};
 
 static const assay_op op = {
     .name = "uclip_norm",
     .title = "a clipped line in place of a norm",
-    .source = "operator definitions, section 3",
+    .source = "docs/definitions.md, section 3",
     .dims = dims,
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = (int32_t)(sizeof args / sizeof args[0]),
     .laws = "run_to_run,dead_bytes,permutation",
-    .spoils = "weight_lost,bias_lost,alpha_lost,neighbour_weight,alpha_of_first,clip_lost,clip_one_sided,row_swapped,"
-              "last_channel_dropped",
+    .spoils = NORM_UCLIP_SPOILS,
     .kappa_element = 3.2,
     .form = ASSAY_PLAIN,
     .row_dim = "N",
     .confirmed_by =
         "a piecewise form with the edges divided by alpha, saturated rows and values by hand (ref_norm_test)",
+    .largest = 0x1p126,
     .check = norm_rows_check,
-    .reference = norm_rows_reference,
-    .cost = norm_rows_cost,
+    .reference = norm_uclip_reference,
+    .cost = norm_uclip_cost,
     .fill = norm_fill,
-    .spoil = norm_rows_spoil,
+    .spoil = norm_uclip_spoil,
 };
 
 const assay_op *assay_op_uclip_norm(void) {

@@ -8,13 +8,12 @@
 
 #include "bench/compare.h"
 #include "bench/run.h"
-#include "bench_words.h"
 #include "cli.h"
-#include "conformance/expand.h"
-#include "conformance/judge_parts.h"
-#include "conformance/power.h"
-#include "conformance/report.h"
-#include "conformance/report_text.h"
+#include "conformance/suite/suite.h"
+#include "conformance/trial/trial.h"
+#include "conformance/planted/planted.h"
+#include "conformance/report/report.h"
+#include "conformance/text/text.h"
 #include "core/registry.h"
 
 typedef struct bench_state {
@@ -42,8 +41,8 @@ static void print_figure(bench_state *state, const assay_case *one, const bench_
   state->titled = true;
   (void)snprintf(what, sizeof what, "%s/%s", one->op->name, one->variant);
   (void)snprintf(where, sizeof where, "%s", one->name);
-  (void)printf("%-36s %-28s %-4s %10.3f [%9.3f,%9.3f] %5lld", what, where, bench_mode_name(mode), f->us.median,
-               f->us.low, f->us.high, (long long)f->us.count);
+  (void)printf("%-36s %-28s %-4s %10.3f [%9.3f,%9.3f] %5lld", text_shown(what), text_shown(where),
+               bench_mode_name(mode), f->us.median, f->us.low, f->us.high, (long long)f->us.count);
   if (f->empty_us > 0)
     (void)printf(" %7.3f", f->empty_us);
   else
@@ -59,11 +58,22 @@ static void print_no_figure(bench_state *state, const assay_case *one, const ben
   char id[192];
   cli_case_id(one, id, sizeof id);
   (void)printf("%s %s/%s on %s: %s%s: no figure\n  %s: %s\n", verdict_name(r->judged.verdict), one->op->name,
-               one->variant, one->device, r->judged.check, r->after ? ", found while timed" : "", id,
-               r->judged.message);
+               text_shown(one->variant), one->device, r->judged.check, r->after ? ", found while timed" : "",
+               text_shown(id), text_shown(r->judged.message));
   if (r->judged.verdict == VERDICT_UNSUPPORTED) return;
-  (void)fputs("  assay replay ", stdout);
-  text_shell(stdout, state->descriptor);
+  const char *plugin = replay_plugin(one->op->name, one->variant, one->device);
+  (void)fputs("  ", stdout);
+  replay_write(stdout, &(replay){.descriptor = state->descriptor,
+                                 .op = one->op->name,
+                                 .variant = one->variant,
+                                 .device = one->device,
+                                 .suite = one->suite,
+                                 .name = one->name,
+                                 .check = r->judged.check,
+                                 .verdict = r->judged.verdict,
+                                 .plugins = plugin != NULL ? plugin : "",
+                                 .forced = "",
+                                 .deadline_s = cli_own_deadline(state->options)});
   (void)putchar('\n');
 }
 
@@ -119,6 +129,23 @@ static bool chosen(const cli_options *options, const assay_case *one, bool on_ho
   return true;
 }
 
+static const char *id_of(const void *context, int64_t index) {
+  const case_list *list = context;
+  static char id[256];
+  if (index >= list->count) return NULL;
+  cli_case_id(&list->cases[index], id, sizeof id);
+  return id;
+}
+
+/* Says why no case is left, if the section or a filter is the reason. */
+static void say_no_case(const cli_options *options, bool on_host, const case_list *list) {
+  cli_options asked = *options;
+  if (asked.section == NULL) asked.section = "bench";
+  for (int64_t i = 0; i < list->count; ++i)
+    if (chosen(options, &list->cases[i], on_host)) return;
+  cli_say_no_case(&asked, id_of, list);
+}
+
 static assay_status push(assay_case **made, int64_t *count, const assay_case *one, const char *variant,
                          const char *device, assay_error *error) {
   if ((*count & (*count - 1)) == 0) {
@@ -133,7 +160,7 @@ static assay_status push(assay_case **made, int64_t *count, const assay_case *on
   return ASSAY_OK;
 }
 
-/* Cases × variants; the reference has one, the definition. */
+/* Makes a case for each pair of a case and a variant. The reference has one variant, the definition. */
 static assay_status cross(const cli_options *options, bool reference, const case_list *list, assay_case **made,
                           int64_t *count, assay_error *error) {
   assay_status status = ASSAY_OK;
@@ -143,20 +170,26 @@ static assay_status cross(const cli_options *options, bool reference, const case
     if (reference) status = push(made, count, one, "definition", "ref", error);
     for (int32_t v = 0; v < assay_variant_count() && !reference && status == ASSAY_OK; ++v) {
       const assay_variant *variant = assay_variant_at(v);
-      if (strcmp(variant->op, one->op->name) == 0 && cli_variant_chosen(options, variant))
-        status = push(made, count, one, variant->name, variant->device, error);
+      if (strcmp(variant->op, one->op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
+      status = cli_check_contract(variant, error);
+      if (status == ASSAY_OK) status = push(made, count, one, variant->name, variant->device, error);
     }
   }
   return status;
 }
 
 /* The name of an operator is its suite; tables, short and density are folders of their own. */
-static void suite_of(const char *word, char *path, size_t size) {
+static assay_status suite_of(const char *word, char *path, size_t size, assay_error *error) {
   static const char *const folder[] = {"tables", "short", "density"};
-  (void)snprintf(path, size, "%s", word);
   for (size_t i = 0; i < sizeof folder / sizeof folder[0]; ++i)
-    if (strcmp(word, folder[i]) == 0) (void)snprintf(path, size, "%s/%s", ASSAY_BENCH_DIR, word);
-  if (assay_op_find(word) != NULL) (void)snprintf(path, size, "%s/%s.yaml", cli_suites_dir(), word);
+    if (strcmp(word, folder[i]) == 0) {
+      (void)snprintf(path, size, "%s/%s", folder_of_bench(), word);
+      return ASSAY_OK;
+    }
+  if (assay_op_find(word) == NULL)
+    return cli_suite_path(word, "tables, short, density, scenario, online", path, size, error);
+  (void)snprintf(path, size, "%s/%s.yaml", cli_suites_dir(), word);
+  return ASSAY_OK;
 }
 
 static assay_status expand_words(const cli_options *options, case_list *list, assay_error *error) {
@@ -165,24 +198,10 @@ static assay_status expand_words(const cli_options *options, case_list *list, as
     return assay_fail(error, ASSAY_ERR_INPUT, "bench: needs at least one suite file, folder or operator");
   for (int32_t i = 0; i < options->words.count && status == ASSAY_OK; ++i) {
     char path[4096];
-    suite_of(options->words.item[i], path, sizeof path);
-    status = expand_suite(path, options->seed, list, error);
+    status = suite_of(options->words.item[i], path, sizeof path, error);
+    if (status == ASSAY_OK) status = expand_suite(path, options->seed, list, error);
   }
   return status;
-}
-
-/* "--device ref" is no device of variants: taken out before the options are read. */
-static bool take_reference(int *argc, char **argv) {
-  for (int i = 0; i < *argc; ++i) {
-    const bool joined = strcmp(argv[i], "--device=ref") == 0;
-    const bool apart = strcmp(argv[i], "--device") == 0 && i + 1 < *argc && strcmp(argv[i + 1], "ref") == 0;
-    if (!joined && !apart) continue;
-    const int gone = joined ? 1 : 2;
-    memmove(argv + i, argv + i + gone, (size_t)(*argc - i - gone) * sizeof *argv);
-    *argc -= gone;
-    return true;
-  }
-  return false;
 }
 
 /* ---- the command ------------------------------------------------------------------------------------- */
@@ -194,7 +213,8 @@ static assay_status read_baseline(const char *path, bench_rows_list *base, assay
   return assay_fail(error, ASSAY_ERR_INPUT, "--baseline: %s: is no JSONL of assay bench", path);
 }
 
-/* Against the file that was just written: a figure is compared as it was recorded. True: worse. */
+/* Compares the baseline with the file that was just written, so that figures are compared as recorded. `worse`: some
+ * are. */
 static assay_status against(const cli_options *options, const bench_rows_list *base, bool *worse, assay_error *error) {
   bench_rows_list now = {.row = NULL};
   bench_comparison made = {.pair = NULL};
@@ -222,15 +242,19 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   if (status == ASSAY_OK && options->baseline != NULL) status = read_baseline(options->baseline, base, error);
   if (status == ASSAY_OK) status = expand_words(options, list, error);
   if (status == ASSAY_OK) status = cross(options, reference, list, cases, count, error);
+  if (status == ASSAY_OK && *count == 0) say_no_case(options, reference, list);
   if (status != ASSAY_OK) return status;
   if (!reference) return cli_probe(options->device, info, error);
   *info = (assay_device_info){.name = "host", .multiprocessors = 1};
   return ASSAY_OK;
 }
 
-/* Their lines go into the file that was just written. A peer that is missing is named there, and is no failure. */
+/* Runs other libraries, which add lines to the file that was just written. A missing peer is named there, and is no
+ * failure. */
 static assay_status run_peers(const cli_options *options, bool *wrong, assay_error *error) {
-  char *const words[] = {(char *)"python3", (char *)ASSAY_BENCH_DIR "/peers/run.py", (char *)options->jsonl, NULL};
+  char script[4096];
+  (void)snprintf(script, sizeof script, "%.4000s/peers/run.py", folder_of_bench());
+  char *const words[] = {(char *)"python3", script, (char *)options->jsonl, NULL};
   int ended = 0;
   (void)fflush(stdout);
   const pid_t pid = fork();
@@ -259,13 +283,10 @@ static int finish(bench_state *state, double seconds, const bench_rows_list *bas
   (void)printf("%lld timed, %lld without a figure because they are wrong, %lld unsupported, %.1f s\n",
                (long long)state->timed, (long long)state->failed, (long long)state->unsupported, seconds);
   if (status != ASSAY_OK) return cli_leave(status, error);
-  if (fflush(stdout) != 0 || ferror(stdout)) return EXIT_BAD;
-  return state->failed > 0 || worse || wrong ? EXIT_BAD : state->timed > 0 ? EXIT_GOOD : EXIT_NOTHING;
+  return cli_written(state->failed > 0 || worse || wrong ? EXIT_BAD : state->timed > 0 ? EXIT_GOOD : EXIT_NOTHING);
 }
 
 int cli_bench_command(int argc, char **argv) {
-  if (argc > 0 && strcmp(argv[0], "scenario") == 0) return cli_bench_scenario(argc - 1, argv + 1);
-  if (argc > 0 && strcmp(argv[0], "online") == 0) return cli_bench_online(argc - 1, argv + 1);
   static bench_state state;
   int code = EXIT_BAD;
   assay_error error = {""};
@@ -276,11 +297,8 @@ int cli_bench_command(int argc, char **argv) {
   bench_rows_list base = {.row = NULL};
   assay_device_info info;
   memset(&info, 0, sizeof info);
-  const bool reference = take_reference(&argc, argv);
-  assay_status status = cli_parse(argc, argv,
-                                  "--device --variant --filter --section --seed --jsonl --baseline --plugin --budget "
-                                  "--deadline --in-process --peers",
-                                  &options, &error);
+  assay_status status = cli_parse(argc, argv, "bench", &options, &error);
+  const bool reference = options.reference;
   if (status == ASSAY_OK) status = prepare(&options, reference, &list, &cases, &count, &base, &info, &error);
   bench_job job = {.options = bench_usual()};
   if (options.budget_s > 0) job.options.budget_s = options.budget_s;
@@ -305,13 +323,13 @@ int cli_bench_command(int argc, char **argv) {
   job.done = on_done;
   job.context = &state;
   power_set(POWER_OFF);
-  const double start = judge_now_ms();
+  const double start = device_now_ms();
   status = bench_run(&job, &error);
   if (status != ASSAY_OK) {
     text_discard(&state.jsonl);
     code = cli_leave(status, &error);
   } else {
-    code = finish(&state, (judge_now_ms() - start) * 1e-3, options.baseline != NULL ? &base : NULL, &error);
+    code = finish(&state, (device_now_ms() - start) * 1e-3, options.baseline != NULL ? &base : NULL, &error);
   }
 done:
   rows_free(&base);

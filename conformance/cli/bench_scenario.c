@@ -2,10 +2,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_words.h"
-#include "cli.h"
+#include "bench_session.h"
+#include "conformance/suite/suite.h"
+#include "conformance/text/text.h"
 
 enum { MOST = 16 };
+
+static assay_status read_words(int argc, char **argv, const char *command, cli_options *given, assay_error *error) {
+  assay_status status = cli_parse(argc, argv, command, given, error);
+  if (given->part == 0) given->part = 1;
+  if (status == ASSAY_OK && given->words.count > MOST)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "arguments: given more than %d times", (int)MOST);
+  if (status == ASSAY_OK && given->short_tail > ASSAY_MODEL_SHORT_TAIL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--short-tail: found '%lld', allowed: up to %d",
+                        (long long)given->short_tail, ASSAY_MODEL_SHORT_TAIL);
+  return status;
+}
 
 /* ---- scenarios --------------------------------------------------------------------------------------- */
 
@@ -42,7 +54,7 @@ static void print_scenario(const scenario_setup *setup, const scenario *one, con
   print_parts(r);
 }
 
-static assay_status run_model(const char *name, const bench_words *given, bench_session *session, const scenario *list,
+static assay_status run_model(const char *name, const cli_options *given, bench_session *session, const scenario *list,
                               int32_t count, double *wall, assay_error *error) {
   static scenario_result result;
   bench_model m;
@@ -62,44 +74,44 @@ static assay_status run_model(const char *name, const bench_words *given, bench_
   return status;
 }
 
-static assay_status find_scenarios(const bench_words *given, scenario *list, int32_t *count, assay_error *error) {
+static assay_status find_scenarios(const cli_options *given, scenario *list, int32_t *count, assay_error *error) {
   scenario one;
   *count = 0;
-  for (int32_t i = 0; given->words == 0 && *count < MOST && scenario_at(i, &one); ++i)
+  for (int32_t i = 0; given->words.count == 0 && *count < MOST && scenario_at(i, &one); ++i)
     (void)scenario_find(one.name, given->part, &list[(*count)++]);
-  for (int32_t i = 0; i < given->words; ++i) {
-    if (scenario_find(given->word[i], given->part, &list[*count])) {
+  for (int32_t i = 0; i < given->words.count; ++i) {
+    if (scenario_find(given->words.item[i], given->part, &list[*count])) {
       ++*count;
       continue;
     }
-    char names[512] = "";
+    char names[512] = "", near[CLI_NEAR];
     for (int32_t n = 0; scenario_at(n, &one); ++n)
       (void)snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", n > 0 ? ", " : "", one.name);
-    return assay_fail(error, ASSAY_ERR_INPUT, "scenario: found '%s', allowed: %s", given->word[i], names);
+    return assay_fail(error, ASSAY_ERR_INPUT, "scenario: found '%s'%s, allowed: %s", given->words.item[i],
+                      cli_did_you_mean(given->words.item[i], names, near), names);
   }
   return ASSAY_OK;
 }
 
 int cli_bench_scenario(int argc, char **argv) {
   static const char *const both[] = {"asynct", "qwen3"};
-  bench_words given;
+  cli_options given;
   bench_session session = {.jsonl = NULL};
   scenario list[MOST];
-  double wall[BENCH_MODELS][MOST] = {{0}};
+  double wall[CLI_MAX_MODELS][MOST] = {{0}};
   int32_t count = 0;
   assay_error error = {""};
-  assay_status status = bench_words_read(
-      argc, argv, " --device --model --form --variant --short-tail --part --tokens --seed --expected --jsonl ", &given,
-      &error);
+  assay_status status = read_words(argc, argv, "bench scenario", &given, &error);
   if (status == ASSAY_OK) status = find_scenarios(&given, list, &count, &error);
   if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
-  const int32_t models = given.models > 0 ? given.models : 2;
+  const int32_t models = given.models.count > 0 ? given.models.count : 2;
   for (int32_t m = 0; m < models && status == ASSAY_OK; ++m)
-    status = run_model(given.models > 0 ? given.model[m] : both[m], &given, &session, list, count, wall[m], &error);
+    status = run_model(given.models.count > 0 ? given.models.item[m] : both[m], &given, &session, list, count, wall[m],
+                       &error);
   for (int32_t i = 0; i < count && status == ASSAY_OK && models == 2; ++i)
     if (wall[0][i] > 0 && wall[1][i] > 0)
-      (void)printf("%-23s %s / %s: %.3f\n", list[i].name, given.models > 0 ? given.model[0] : both[0],
-                   given.models > 0 ? given.model[1] : both[1], wall[0][i] / wall[1][i]);
+      (void)printf("%-23s %s / %s: %.3f\n", list[i].name, given.models.count > 0 ? given.models.item[0] : both[0],
+                   given.models.count > 0 ? given.models.item[1] : both[1], wall[0][i] / wall[1][i]);
   return bench_session_close(&session, &given, status, &error);
 }
 
@@ -115,10 +127,11 @@ static void print_online(const scenario_setup *setup, const online_plan *plan, c
     (void)printf("FAIL %s %s x %.2g: no figure\n  %s\n", model, plan->from->name, plan->scale, r->why);
     return;
   }
-  (void)printf("%-7s %-10s x %.2g: %lld requests in %.2f s (%.2f a second offered, %.2f served), %.0f output and %.0f "
-               "prompt tokens/s, %.1f %% of the prompts from the cache, %lld preempted, %lld open at most, %lld cut\n",
-               model, plan->from->name, plan->scale, (long long)r->requests, r->seconds, r->offered_rate,
-               r->request_rate, r->output_rate, r->prompt_rate,
+  (void)printf("%-7s %-10s x %.2g: %lld requests in %.2f s (%.2f a second offered, %.2f served), ", model,
+               plan->from->name, plan->scale, (long long)r->requests, r->seconds, r->offered_rate, r->request_rate);
+  (void)printf("%.0f output and %.0f prompt tokens/s, %.1f %% of the prompts from the cache, %lld preempted, %lld open "
+               "at most, %lld cut\n",
+               r->output_rate, r->prompt_rate,
                r->prompt_tokens > 0 ? 100 * (double)r->hit_tokens / (double)r->prompt_tokens : 0,
                (long long)r->preempted, (long long)r->most_open, (long long)r->cut);
   print_points("TTFT", &r->ttft);
@@ -127,12 +140,12 @@ static void print_online(const scenario_setup *setup, const online_plan *plan, c
   print_points("e2e", &r->e2e);
 }
 
-static assay_status run_trace(const bench_model *m, const bench_words *given, const char *name, bench_session *session,
+static assay_status run_trace(const bench_model *m, const cli_options *given, const char *name, bench_session *session,
                               assay_error *error) {
   static const double usual[] = {0.4, 0.7, 1.0, 1.3, 1.6};
   static online_result result;
   trace from;
-  assay_status status = trace_load(name, ASSAY_FIXTURES_DIR, &from, error);
+  assay_status status = trace_load(name, folder_of_fixtures(), &from, error);
   if (status != ASSAY_OK) return status;
   const int32_t count = given->scales > 0 ? given->scales : (int32_t)(sizeof usual / sizeof usual[0]);
   for (int32_t i = 0; i < count && status == ASSAY_OK; ++i) {
@@ -159,26 +172,25 @@ static assay_status run_trace(const bench_model *m, const bench_words *given, co
 }
 
 int cli_bench_online(int argc, char **argv) {
-  bench_words given;
+  cli_options given;
   bench_session session = {.jsonl = NULL};
+  char near[CLI_NEAR];
   assay_error error = {""};
-  assay_status status =
-      bench_words_read(argc, argv,
-                       " --device --model --form --variant --short-tail --part --tokens --batch --blocks --length "
-                       "--requests --seconds --scales --seed --expected --jsonl ",
-                       &given, &error);
-  if (status == ASSAY_OK && given.words == 0)
+  assay_status status = read_words(argc, argv, "bench online", &given, &error);
+  if (status == ASSAY_OK && given.words.count == 0)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "online: needs a trace, allowed: %s", trace_names);
-  for (int32_t i = 0; i < given.words && status == ASSAY_OK; ++i)
-    if (trace_file(given.word[i]) == NULL)
-      status = assay_fail(&error, ASSAY_ERR_INPUT, "trace: found '%.60s', allowed: %s", given.word[i], trace_names);
+  for (int32_t i = 0; i < given.words.count && status == ASSAY_OK; ++i)
+    if (trace_file(given.words.item[i]) == NULL)
+      status = assay_fail(&error, ASSAY_ERR_INPUT, "trace: found '%.60s'%s, allowed: %s", given.words.item[i],
+                          cli_did_you_mean(given.words.item[i], trace_names, near), trace_names);
   if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
-  const int32_t models = given.models > 0 ? given.models : 1;
+  const int32_t models = given.models.count > 0 ? given.models.count : 1;
   for (int32_t m = 0; m < models && status == ASSAY_OK; ++m) {
     bench_model model;
-    status = bench_model_open(given.models > 0 ? given.model[m] : "asynct", &given, &session.limits, &model, &error);
-    for (int32_t i = 0; i < given.words && status == ASSAY_OK; ++i)
-      status = run_trace(&model, &given, given.word[i], &session, &error);
+    status = bench_model_open(given.models.count > 0 ? given.models.item[m] : "asynct", &given, &session.limits, &model,
+                              &error);
+    for (int32_t i = 0; i < given.words.count && status == ASSAY_OK; ++i)
+      status = run_trace(&model, &given, given.words.item[i], &session, &error);
     bench_model_close(&model);
   }
   return bench_session_close(&session, &given, status, &error);

@@ -1,11 +1,13 @@
-/* claims.c: a claim is a promise; a combination that nothing confirmed is a failure, not a gap. So is a law of an
- * operator that no case was asked. */
+/* claims.c: a claim is a promise; a combination that nothing confirmed is a failure, not a gap. A law of an
+ * operator that no case was asked is a failure too. */
 #include "claims.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/laws/laws.h"
+#include "core/hash.h"
 #include "core/registry.h"
 
 /* ENOUGH: cases of which one in eight is asked a law; that none of them is has a chance of 2e-4. */
@@ -33,9 +35,7 @@ void claims_close(claims *c) {
 
 /* The slot of `key`: its own, or the free one where it belongs. */
 static char *slot(const claims *c, const char *key) {
-  uint64_t hash = 1469598103934665603U;
-  for (const char *at = key; *at != '\0'; ++at)
-    hash = (hash ^ (unsigned char)*at) * 1099511628211U;
+  const uint64_t hash = hash_text(HASH_OLD_START, key);
   for (uint64_t i = hash % MAX_SEEN;; i = (i + 1) % MAX_SEEN)
     if (c->passed[i][0] == '\0' || strcmp(c->passed[i], key) == 0) return c->passed[i];
 }
@@ -54,11 +54,11 @@ static void note(claims *c, const char *key) {
 }
 
 /* Calls of(context, law) for each of a list with commas. */
-static void each_law(const char *laws, void (*of)(void *context, const char *law), void *context) {
-  char law[32];
+static void each_law(const char *laws, void (*of)(void *context, const char *name), void *context) {
+  char one[32];
   for (const char *at = laws; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
-    (void)snprintf(law, sizeof law, "%.*s", (int)strcspn(at, ","), at);
-    of(context, law);
+    (void)snprintf(one, sizeof one, "%.*s", (int)strcspn(at, ","), at);
+    of(context, one);
   }
 }
 
@@ -68,21 +68,21 @@ typedef struct asked {
   report *out;
 } asked;
 
-static void law_key(char *key, const asked *a, const char *law) {
-  (void)snprintf(key, KEY, "%s on %s: law %s", a->op, a->device, law);
+static void law_key(char *key, const asked *a, const char *name) {
+  (void)snprintf(key, KEY, "%s on %s: law %s", a->op, a->device, name);
 }
 
-static void note_law(void *context, const char *law) {
+static void note_law(void *context, const char *name) {
   const asked *a = context;
   char key[KEY];
-  law_key(key, a, law);
+  law_key(key, a, name);
   note(a->c, key);
 }
 
-static void report_law(void *context, const char *law) {
+static void report_law(void *context, const char *name) {
   const asked *a = context;
   char key[KEY];
-  law_key(key, a, law);
+  law_key(key, a, name);
   if (slot(a->c, key)[0] == '\0') report_unasked(a->out, a->op, key);
 }
 
@@ -141,22 +141,13 @@ void claims_report(claims *c, const assay_variant *variant, report *out) {
     if (strcmp(c->suites[i], variant->op) == 0) walk(c, variant, variant->claims, 0, value, out);
 }
 
-/* Has the operator a pool of blocks, or an argument whose rows need not follow each other? */
-static bool may_lie_apart(const assay_op *op) {
-  for (int32_t i = 0; i < op->arg_count; ++i)
-    if (op->args[i].strided || op->args[i].content == ASSAY_K_CACHE) return true;
-  return false;
-}
-
 void claims_report_laws(claims *c, const char *device, report *out) {
   for (int32_t i = 0; i < c->suite_count; ++i) {
     const assay_op *op = assay_op_find(c->suites[i]);
     if (op == NULL || c->suite_passed[i] < ENOUGH) continue;
     asked a = {c, op->name, device, out};
-    const char *laws = op->laws != NULL ? op->laws : "";
-    each_law(laws, report_law, &a);
-    each_law("pages,graph", report_law, &a);
-    if (strstr(laws, "permutation") != NULL) each_law("alone", report_law, &a);
-    if (may_lie_apart(op)) each_law("far", report_law, &a);
+    each_law(op->laws != NULL ? op->laws : "", report_law, &a);
+    for (int32_t l = 0; law_at(l) != NULL; ++l)
+      if (law_at(l)->owed != OWED_LISTED && law_is_owed(law_at(l), op)) report_law(&a, law_at(l)->name);
   }
 }

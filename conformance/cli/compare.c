@@ -3,7 +3,7 @@
 
 #include "bench/compare.h"
 #include "cli.h"
-#include "conformance/compare.h"
+#include "conformance/report/report.h"
 
 /* Two files of assay bench. *both: that is what they are. */
 static assay_status compare_benches(const char *const path[2], bool *both, int *code, assay_error *error) {
@@ -34,7 +34,7 @@ int cli_compare_command(int argc, char **argv) {
   cli_options options;
   results side[2] = {{0}, {0}};
   comparison made = {0};
-  assay_status status = cli_parse(argc, argv, "", &options, &error);
+  assay_status status = cli_parse(argc, argv, "compare", &options, &error);
   if (status == ASSAY_OK && options.words.count != 2)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "compare: needs two files of results, found %d", options.words.count);
   bool benches = false;
@@ -42,18 +42,19 @@ int cli_compare_command(int argc, char **argv) {
   if (status == ASSAY_OK && benches) return code;
   for (int32_t i = 0; i < 2 && status == ASSAY_OK; ++i) {
     status = results_read(options.words.item[i], &side[i], &error);
-    if (status == ASSAY_OK && side[i].case_count == 0)
-      status = assay_fail(&error, ASSAY_ERR_INPUT, "compare: %s: no cases", options.words.item[i]);
+    if (status == ASSAY_OK) status = compare_check(&side[i], i == 0 ? "A" : "B", &error);
   }
   if (status == ASSAY_OK) status = compare_make(&side[0], &side[1], &made, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
+    if (status == ASSAY_ERR_MEMORY) code = EXIT_INPUT; /* nothing was compared */
   } else {
     int64_t joined = 0;
     compare_print(&made, stdout);
     for (int32_t i = 0; i < made.group_count; ++i)
       joined += made.groups[i].joined;
-    code = made.new_failures > 0 ? EXIT_BAD : joined > 0 ? EXIT_GOOD : EXIT_NOTHING;
+    const bool whole = !made.other_plan && made.lost == 0 && made.gained == 0;
+    code = made.new_failures > 0 ? EXIT_BAD : joined == 0 ? EXIT_NOTHING : whole ? EXIT_GOOD : EXIT_BAD;
   }
   compare_free(&made);
   results_free(&side[0]);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli.h"
-#include "conformance/tensor_diff.h"
+#include "conformance/report/report.h"
 
 enum { SHOWN = 8 };
 
@@ -13,7 +13,7 @@ int cli_diff_command(int argc, char **argv) {
   cli_options options;
   npy_tensor a = {0}, b = {0};
   tensor_diff diff;
-  assay_status status = cli_parse(argc, argv, "--dtype --shape", &options, &error);
+  assay_status status = cli_parse(argc, argv, "diff", &options, &error);
   if (status == ASSAY_OK && options.words.count != 2)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "diff: needs two files, found %d", options.words.count);
   if (status == ASSAY_OK) status = npy_read(options.words.item[0], options.dtype, options.shape, &a, &error);

@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "conformance/execute.h"
-#include "conformance/expand.h"
-#include "conformance/folders.h"
-#include "conformance/fuzz.h"
-#include "conformance/ledger.h"
-#include "conformance/power.h"
-#include "conformance/report.h"
-#include "conformance/shrink.h"
+#include "conformance/run/run.h"
+#include "conformance/suite/suite.h"
+#include "conformance/text/text.h"
+#include "conformance/fuzz/fuzz.h"
+#include "conformance/planted/planted.h"
+#include "conformance/report/report.h"
+#include "conformance/shrink/shrink.h"
+#include "shrink_set.h"
 #include "core/registry.h"
 
 enum {
@@ -37,7 +37,7 @@ typedef struct flight {
   int32_t op;     /* -1: a past failure */
 } flight;
 
-/* What a flight told: kept until the end of its epoch. */
+/* A flight's result, kept until the end of its epoch. */
 typedef struct told {
   fuzz_draw draw;
   int32_t op;
@@ -146,7 +146,7 @@ static void tell_paths(campaign *c) {
 
 static execute_more on_next(void *context, int64_t index, const assay_case **one) {
   campaign *c = context;
-  if (c->status != ASSAY_OK) return EXECUTE_END;
+  if (c->status != ASSAY_OK || report_is_full(c->out)) return EXECUTE_END;
   *one = next_past(c, index);
   if (*one != NULL) return EXECUTE_CASE;
   if ((c->options->cases > 0 && c->made >= c->options->cases) || now_s() >= c->until) return EXECUTE_END;
@@ -160,23 +160,33 @@ static execute_more on_next(void *context, int64_t index, const assay_case **one
 
 /* ---- results ----------------------------------------------------------------------------------------- */
 
-/* The first of its kind: printed now, and kept for the end. */
-static bool is_new_kind(campaign *c, const assay_case *one, const case_result *result) {
+/* Counts a failure by its kind; the first of each kind is kept, and made small in the end. */
+static void keep_kind(campaign *c, const assay_case *one, const case_result *result) {
   for (int32_t i = 0; i < c->kinds; ++i) {
     failure *k = &c->kind[i];
     if (k->one.op != one->op || strcmp(k->one.variant, one->variant) != 0 || k->result.verdict != result->verdict ||
         strcmp(k->result.check, result->check) != 0)
       continue;
     ++k->count;
-    return false;
+    return;
   }
-  if (c->kinds == MAX_KINDS) return false;
+  if (c->kinds == MAX_KINDS) return;
   failure *k = &c->kind[c->kinds];
-  if (case_copy(one, &k->one, NULL) != ASSAY_OK) return true;
+  if (case_copy(one, &k->one, NULL) != ASSAY_OK) return;
   k->result = *result;
   k->count = 1;
   ++c->kinds;
-  return true;
+}
+
+/* Until the budget is spent or the cases are done, whichever is first. */
+static double seconds_left(const campaign *c, double now) {
+  double left = c->until - now;
+  const int64_t done = c->delivered - c->past_run, wanted = c->options->cases;
+  if (wanted > 0 && done > 0) {
+    const double rest = (now - c->started) * (double)(wanted - done) / (double)c->delivered;
+    if (rest < left) left = rest;
+  }
+  return left > 0 ? left : 0;
 }
 
 static void show_progress(campaign *c) {
@@ -192,9 +202,10 @@ static void show_progress(campaign *c) {
     reached += n.pairs_judged;
     paths += n.paths;
   }
-  (void)fprintf(stderr, "\r\033[K%lld cases, %lld failed, %.0f cases/s, %.1f %% of pairs, %lld paths",
+  (void)fprintf(stderr,
+                "\r\033[K%lld cases, %lld failed, %.0f cases/s, %.1f %% of pairs, %lld paths, about %.0f s left",
                 (long long)c->delivered, (long long)failed, (double)c->delivered / (now - c->started + 1e-3),
-                pairs > 0 ? 100.0 * (double)reached / (double)pairs : 0.0, (long long)paths);
+                pairs > 0 ? 100.0 * (double)reached / (double)pairs : 0.0, (long long)paths, seconds_left(c, now));
   c->shown = now;
 }
 
@@ -202,8 +213,8 @@ static void clear_progress(const campaign *c) {
   if (c->progress) (void)fputs("\r\033[K", stderr);
 }
 
-/* A drawn case of the exact tier whose values turn out not to lie on the lattice says nothing about the variant; it is
- * counted apart. */
+/* A drawn case of the exact tier may have values that do not lie on the lattice. It says nothing about the variant, and
+ * is counted apart. */
 static bool is_inadmissible(const flight *f, const case_result *result) {
   return f->op >= 0 && f->one.tier == TIER_EXACT && result->verdict == VERDICT_WEAK &&
          strcmp(result->check, "admission") == 0;
@@ -213,6 +224,7 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
   campaign *c = context;
   const flight *f = &c->ring[index % EXECUTE_WINDOW];
   ++c->delivered;
+  if (report_is_full(c->out)) return; /* it was under way when the last failure that counts came in */
   c->exact += f->op >= 0 && one->tier == TIER_EXACT;
   if (is_inadmissible(f, result)) {
     ++c->inadmissible;
@@ -231,16 +243,17 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
     (void)snprintf(t->path, sizeof t->path, "%s", result->path);
   }
   const ledger_entry *entry = ledger_note(c->known, one, result);
-  const bool fresh = entry == NULL && !verdict_is_good(result->verdict) && is_new_kind(c, one, result);
-  if (fresh) clear_progress(c);
-  report_print(c->out, fresh);
+  const bool failed = entry == NULL && !verdict_is_good(result->verdict);
+  if (failed) {
+    keep_kind(c, one, result);
+    clear_progress(c);
+  }
   if (entry != NULL) {
     ++c->expected;
     report_expected(c->out, one, result, entry->reason);
   } else {
     report_add(c->out, one, result);
   }
-  report_print(c->out, true);
   show_progress(c);
 }
 
@@ -276,17 +289,8 @@ static void print_coverage(const campaign *c) {
                  (long long)n.pairs_impossible, (long long)n.paths);
     print_axes(c->fuzz[i]);
     for (int64_t p = 0; fuzz_path_reached(c->fuzz[i], p, &path, &count); ++p)
-      (void)printf("    %8lld  %s\n", (long long)count, path);
+      (void)printf("    %8lld  %s\n", (long long)count, text_shown(path));
   }
-}
-
-static const char *plugin_of(const assay_case *one) {
-  for (int32_t i = 0; i < assay_variant_count(); ++i) {
-    const assay_variant *v = assay_variant_at(i);
-    if (strcmp(v->op, one->op->name) == 0 && strcmp(v->name, one->variant) == 0 && strcmp(v->device, one->device) == 0)
-      return strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : NULL;
-  }
-  return NULL;
 }
 
 /* Each kind of failure once more, made small. */
@@ -296,12 +300,13 @@ static void print_failures(campaign *c) {
     assay_error error = {""};
     shrink_outcome small;
     (void)printf("%lld times %s %s/%s: %s\n", (long long)k->count, verdict_name(k->result.verdict), k->one.op->name,
-                 k->one.variant, k->result.check);
+                 text_shown(k->one.variant), k->result.check);
     (void)fflush(stdout);
     const shrink_options options = {.execution = {1, c->options->deadline_s, false}, .seconds = SHRINK_SECONDS};
     if (k->result.verdict == VERDICT_WEAK || shrink_case(&k->one, &k->result, &options, &small, &error) != ASSAY_OK)
       continue;
-    if (small.reproduced) shrink_print(stdout, &small, plugin_of(&k->one), NULL);
+    if (small.reproduced)
+      shrink_print(stdout, &small, replay_plugin(k->one.op->name, k->one.variant, k->one.device), NULL);
     shrink_free(&small);
   }
 }
@@ -309,8 +314,8 @@ static void print_failures(campaign *c) {
 static void print_ledger(const campaign *c) {
   const ledger_entry *entry = NULL;
   for (int32_t i = 0; (entry = ledger_at(c->known, i)) != NULL; ++i)
-    (void)printf("expected %s/%s: %s: %lld of %lld cases (%s)%s\n", entry->op, entry->variant, entry->check,
-                 (long long)entry->failed, (long long)entry->ran, entry->reason,
+    (void)printf("expected %s/%s: %s: %lld of %lld cases (%s)%s\n", entry->op, text_shown(entry->variant), entry->check,
+                 (long long)entry->failed, (long long)entry->ran, text_shown(entry->reason),
                  ledger_is_stale(entry) ? ": did not fail here" : "");
 }
 
@@ -326,18 +331,17 @@ static assay_status choose_ops(campaign *c, assay_error *error) {
     return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: needs at least one operator, see: assay list ops");
   for (int32_t i = 0; i < o->words.count; ++i) {
     const assay_op *op = assay_op_find(o->words.item[i]);
-    if (op == NULL) {
-      char known[512];
-      case_op_list(known, sizeof known);
-      return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: found operator '%.60s', allowed %s", o->words.item[i], known);
-    }
+    if (op == NULL) return cli_unknown_op("fuzz", o->words.item[i], error);
     if (op_index(c, op) >= 0) continue;
     if (c->ops == MAX_OPS)
       return assay_fail(error, ASSAY_ERR_INPUT, "fuzz: found more than %d operators, allowed %d", MAX_OPS, MAX_OPS);
     c->op[c->ops] = op;
     for (int32_t k = 0; k < assay_variant_count() && c->variants[c->ops] < MAX_VARIANTS; ++k) {
       const assay_variant *v = assay_variant_at(k);
-      if (strcmp(v->op, op->name) == 0 && cli_variant_chosen(o, v)) c->variant[c->ops][c->variants[c->ops]++] = v;
+      if (strcmp(v->op, op->name) != 0 || !cli_variant_chosen(o, v)) continue;
+      const assay_status believed = cli_check_contract(v, error);
+      if (believed != ASSAY_OK) return believed;
+      c->variant[c->ops][c->variants[c->ops]++] = v;
     }
     if (c->variants[c->ops] == 0)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "fuzz: %s has no variant on device %s", op->name, o->device);
@@ -375,7 +379,7 @@ static int finish(campaign *c, assay_status status, assay_error *error) {
   clear_progress(c);
   if (status != ASSAY_OK) {
     report_abandon(c->out);
-    return cli_leave(status, error);
+    return cli_leave_run(status, error);
   }
   tell_paths(c);
   print_coverage(c);
@@ -397,11 +401,7 @@ int cli_fuzz_command(int argc, char **argv) {
   assay_device_info info;
   campaign *c = calloc(1, sizeof *c);
   memset(&info, 0, sizeof info);
-  assay_status status =
-      cli_parse(argc, argv,
-                "--budget --cases --where --device --variant --seed --jsonl --junit --plugin --regressions "
-                "--ledger --workers --threads --deadline --in-process",
-                &options, &error);
+  assay_status status = cli_parse(argc, argv, "fuzz", &options, &error);
   if (c == NULL) return cli_leave(ASSAY_ERR_MEMORY, &error);
   c->options = &options;
   c->current_variant = -1;
@@ -419,6 +419,10 @@ int cli_fuzz_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = load_past(c, &error);
   if (status == ASSAY_OK) {
     const report_options report_choice = {.text = stdout,
+                                          .colour = cli_colour(&options),
+                                          .all = options.all,
+                                          .maxfail = options.maxfail,
+                                          .deadline_s = cli_own_deadline(&options),
                                           .jsonl = options.jsonl,
                                           .junit = options.junit,
                                           .device = options.device,

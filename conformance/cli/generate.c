@@ -1,15 +1,12 @@
 /* generate.c: assay generate: prompts through a forward pass, ids on standard output. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
-#include "conformance/model_engine.h"
-#include "conformance/model_open.h"
-#include "conformance/model_run.h"
-#include "conformance/sample.h"
+#include "conformance/models/models.h"
 #include "core/files/bytes.h"
-#include "model_words.h"
 
 enum { MOST_PROMPTS = 1024, MOST_BYTES = 1 << 26 };
 
@@ -20,12 +17,40 @@ typedef struct generation {
   sample_options sampler;
 } generation;
 
+/* Reads "1,2, 3"; the caller frees `ids`. */
+static assay_status read_ids(const char *name, const char *text, int32_t **ids, int64_t *count, assay_error *error) {
+  size_t room = strlen(text) / 2 + 2;
+  *count = 0;
+  *ids = malloc(room * sizeof **ids);
+  if (*ids == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", name);
+  for (const char *at = text + strspn(text, " \t\r\n"); *at != '\0';) {
+    char *end = NULL;
+    errno = 0;
+    const long value = strtol(at, &end, 10);
+    const char *next = end + strspn(end, " \t\r\n");
+    const bool apart = *next == '\0' || *next == ',' || next > end;
+    if (end == at || errno != 0 || value < 0 || value > INT32_MAX || !apart) {
+      free(*ids);
+      *ids = NULL;
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%.30s', allowed: ids from 0 on with commas or blanks", name,
+                        at);
+    }
+    (*ids)[(*count)++] = (int32_t)value;
+    at = next + (*next == ',');
+    at += strspn(at, " \t\r\n");
+  }
+  if (*count > 0) return ASSAY_OK;
+  free(*ids);
+  *ids = NULL;
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found no ids, allowed: 1 and more", name);
+}
+
 static assay_status add_prompt(generation *g, const char *name, const char *text, int64_t steps, assay_error *error) {
   run_request *one = &g->request[g->count];
   if (g->count == MOST_PROMPTS)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: found more than %d prompts, allowed up to %d", name, MOST_PROMPTS,
                       MOST_PROMPTS);
-  const assay_status status = model_words_ids(name, text, &g->prompt[g->count], &one->prompt_count, error);
+  const assay_status status = read_ids(name, text, &g->prompt[g->count], &one->prompt_count, error);
   if (status != ASSAY_OK) return status;
   one->prompt = g->prompt[g->count++];
   one->steps = steps;
@@ -33,7 +58,7 @@ static assay_status add_prompt(generation *g, const char *name, const char *text
   return one->ids != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "--steps: out of memory");
 }
 
-/* A prompt a line; empty lines are none. */
+/* Adds one prompt per line; empty lines are none. */
 static assay_status add_file(generation *g, const char *path, int64_t steps, assay_error *error) {
   unsigned char *bytes = NULL;
   int64_t size = 0;
@@ -60,10 +85,10 @@ static assay_status pick(void *context, int64_t request, int64_t step, const dou
   return sample_token(&g->sampler, logits, config->vocab, request, step, r->prompt, r->prompt_count, r->ids, id, error);
 }
 
-static assay_status read_words(const model_words *w, generation *g, assay_model_mode *mode, assay_error *error) {
+static assay_status read_words(const cli_options *w, generation *g, assay_model_mode *mode, assay_error *error) {
   assay_status status = ASSAY_OK;
-  if (w->file_count > 0)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "generate: found '%s', allowed: options alone", w->file[0]);
+  if (w->words.count > 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "generate: found '%s', allowed: options alone", w->words.item[0]);
   else if (w->model == NULL)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--model: not given, needed");
   else if (w->steps == 0)
@@ -71,16 +96,15 @@ static assay_status read_words(const model_words *w, generation *g, assay_model_
   else if ((w->ids == NULL) == (w->ids_file == NULL))
     status = assay_fail(error, ASSAY_ERR_INPUT, "--ids, --prompt-ids-file: found %s, allowed one of the two",
                         w->ids == NULL ? "none" : "both");
-  else if (w->mode != NULL && strcmp(w->mode, "exact") != 0 && strcmp(w->mode, "mirror") != 0)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "--mode: found '%s', allowed: exact, mirror", w->mode);
   const bool ref = strcmp(w->device, "ref") == 0;
-  if (status == ASSAY_OK && ref && (w->eager || w->paths || w->short_tail > 0 || w->variants > 0 || w->forms > 0))
+  if (status == ASSAY_OK && ref &&
+      (w->eager || w->paths || w->short_tail > 0 || w->variants.count > 0 || w->forms.count > 0))
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: not with --device ref, allowed with simt, cuda",
-                        w->eager          ? "--eager"
-                        : w->paths        ? "--paths"
-                        : w->short_tail   ? "--short-tail"
-                        : w->variants > 0 ? "--variant"
-                                          : "--form");
+                        w->eager                ? "--eager"
+                        : w->paths              ? "--paths"
+                        : w->short_tail         ? "--short-tail"
+                        : w->variants.count > 0 ? "--variant"
+                                                : "--form");
   *mode = w->mode != NULL && strcmp(w->mode, "mirror") == 0 ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT;
   if (status == ASSAY_OK && w->sampler != NULL) status = sample_parse(w->sampler, &g->sampler, error);
   if (status == ASSAY_OK)
@@ -89,8 +113,8 @@ static assay_status read_words(const model_words *w, generation *g, assay_model_
   return status;
 }
 
-/* Tokens that need what was said before are drawn on the host, from logits, step by step. */
-static assay_status run_on_host(const model_words *w, const assay_model_backend *backend, const model_file *model,
+/* Draws tokens on the host, from logits, step by step: penalties need the tokens before. */
+static assay_status run_on_host(const cli_options *w, const assay_model_backend *backend, const model_file *model,
                                 const run_plan *plan, generation *g, assay_error *error) {
   if (w->paths || w->eager)
     return assay_fail(error, ASSAY_ERR_INPUT,
@@ -99,12 +123,12 @@ static assay_status run_on_host(const model_words *w, const assay_model_backend 
   return run_requests(backend, &model->config, &model->weights, plan, g->request, g->count, error);
 }
 
-static assay_status run_model(const model_words *w, const assay_model_backend *backend, const model_file *model,
+static assay_status run_model(const cli_options *w, const assay_model_backend *backend, const model_file *model,
                               run_plan *plan, generation *g, assay_error *error) {
-  const assay_model_options options = {.form = w->form,
-                                       .forms = w->forms,
-                                       .variant = w->variant,
-                                       .variants = w->variants,
+  const assay_model_options options = {.form = w->forms.item,
+                                       .forms = w->forms.count,
+                                       .variant = w->variants.item,
+                                       .variants = w->variants.count,
                                        .short_tail = (int32_t)w->short_tail};
   plan->chunk = w->chunk;
   plan->pick = w->sampler != NULL ? pick : NULL;
@@ -123,17 +147,15 @@ static assay_status run_model(const model_words *w, const assay_model_backend *b
 
 int cli_generate_command(int argc, char **argv) {
   assay_error error = {""};
-  model_words given;
+  cli_options given;
   static generation g;
   model_file model = {.weights = {0}};
   assay_model_mode mode = ASSAY_MODEL_EXACT;
   const void *context[2] = {&g, &model.config};
   run_plan plan = {.context = (void *)context};
   const assay_model_backend *backend = NULL;
-  assay_status status = model_words_read(argc, argv,
-                                         "--model --ids --prompt-ids-file --steps --device --sampler --mode --chunk "
-                                         "--eager --paths --short-tail --variant --form",
-                                         &given, &error);
+  assay_status status = cli_parse(argc, argv, "generate", &given, &error);
+  if (!given.device_given) given.device = "ref";
   if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
   if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_INPUT;
   if (status == ASSAY_OK) status = model_open(given.model, &model, &error);
@@ -149,5 +171,5 @@ int cli_generate_command(int argc, char **argv) {
   }
   model_file_free(&model);
   if (status != ASSAY_OK) return cli_leave(status, &error);
-  return fflush(stdout) == 0 ? EXIT_GOOD : EXIT_BAD;
+  return cli_written(EXIT_GOOD);
 }

@@ -1,14 +1,14 @@
-/* list.c: assay list ops | variants | suites | cases. */
+/* list.c: assay list. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
-#include "conformance/expand.h"
-#include "conformance/folders.h"
-#include "conformance/kappa.h"
-#include "conformance/model_suite.h"
+#include "conformance/suite/suite.h"
+#include "conformance/text/text.h"
+#include "conformance/trial/trial.h"
+#include "conformance/models/models.h"
 #include "core/registry.h"
 
 const char *cli_suites_dir(void) {
@@ -20,10 +20,11 @@ static void list_variants(void) {
          "claims, along the operator's axes (list ops)");
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
-    printf("%-20s %-24s %-5s %-7s %s\n", v->op, v->name, v->device, v->arch != NULL ? v->arch : "any", v->claims);
-    printf("    %s%s%s\n", v->why != NULL ? v->why : "",
+    printf("%-20s %-24s %-5s %-7s %s\n", text_shown(v->op), text_shown(v->name), text_shown(v->device),
+           text_shown(v->arch != NULL ? v->arch : "any"), text_shown(v->claims));
+    printf("    %s%s%s\n", text_shown(v->why != NULL ? v->why : ""),
            strcmp(assay_variant_origin(i), "built-in") != 0 ? " from " : "",
-           strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : "");
+           strcmp(assay_variant_origin(i), "built-in") != 0 ? text_shown(assay_variant_origin(i)) : "");
   }
 }
 
@@ -39,9 +40,11 @@ static int list_cases(const cli_options *options) {
     status = expand_suite(options->words.item[w], options->seed, &list, &error);
   for (int64_t i = 0; i < list.count && status == ASSAY_OK; ++i) {
     char id[192];
+    const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
+    if (options->device_given && (list.cases[i].devices & bit) == 0) continue;
     cli_case_id(&list.cases[i], id, sizeof id);
     status = case_print(&list.cases[i], line, CASE_MAX_LINE, &error);
-    if (status == ASSAY_OK) printf("%s: %s\n", id, line);
+    if (status == ASSAY_OK) printf("%s: %s\n", text_shown(id), text_shown(line));
   }
   if (status != ASSAY_OK)
     code = cli_leave(status, &error);
@@ -85,8 +88,8 @@ static int list_suites(void) {
   (void)closedir(folder);
   qsort(names, (size_t)count, sizeof *names, by_name);
   for (int32_t i = 0; i < count; ++i) {
-    if (model_suite_is(names[i])) {
-      if (code == EXIT_GOOD) printf("%-56s models, run alone\n", names[i]);
+    if (suite_is_models(names[i])) {
+      if (code == EXIT_GOOD) printf("%-56s models, run alone\n", text_shown(names[i]));
       free(names[i]);
       continue;
     }
@@ -97,7 +100,7 @@ static int list_suites(void) {
     for (int64_t c = 0; c < list.count; ++c)
       ++sections[list.cases[c].section];
     if (code == EXIT_GOOD)
-      printf("%-56s check %lld, edge %lld, refuse %lld, bench %lld\n", names[i], (long long)sections[0],
+      printf("%-56s check %lld, edge %lld, refuse %lld, bench %lld\n", text_shown(names[i]), (long long)sections[0],
              (long long)sections[1], (long long)sections[2], (long long)sections[3]);
     case_list_free(&list);
     free(names[i]);
@@ -105,27 +108,65 @@ static int list_suites(void) {
   return code == EXIT_GOOD && count == 0 ? EXIT_NOTHING : code;
 }
 
+static int list_ops(const cli_options *options) {
+  assay_error error = {""};
+  assay_status status = ASSAY_OK;
+  const cli_list *words = &options->words;
+  if (options->markdown && words->count > 1)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "list ops: found '%.60s' with --markdown, which takes no name",
+                        words->item[1]);
+  for (int32_t i = 1; i < words->count && status == ASSAY_OK; ++i)
+    if (assay_op_find(words->item[i]) == NULL) status = cli_unknown_op("list ops", words->item[i], &error);
+  if (status != ASSAY_OK) return cli_leave(status, &error);
+  for (int32_t i = 0; options->json && words->count == 1 && i < assay_op_count(); ++i)
+    cli_list_op_json(assay_op_at(i));
+  if (words->count == 1 && !options->json) cli_list_ops(options->markdown);
+  for (int32_t i = 1; i < words->count; ++i)
+    (options->json ? cli_list_op_json : cli_list_op)(assay_op_find(words->item[i]));
+  return EXIT_GOOD;
+}
+
+static int refuse_topic(const char *what) {
+  char near[CLI_NEAR];
+  assay_error error = {""};
+  (void)assay_fail(&error, ASSAY_ERR_INPUT,
+                   "list: found '%s'%s, allowed: ops [NAME...], variants, suites, limits, laws, cases [SUITE...]", what,
+                   cli_did_you_mean(what, "ops, variants, suites, limits, laws, cases", near));
+  return cli_leave(ASSAY_ERR_INPUT, &error);
+}
+
 int cli_list_command(int argc, char **argv) {
   assay_error error = {""};
   cli_options options;
-  assay_status status = cli_parse(argc, argv, "--plugin --seed --markdown", &options, &error);
-  for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
-    status = assay_plugin_load(options.plugins.item[i], &error);
+  assay_status status = cli_parse(argc, argv, "list", &options, &error);
+  if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
+  const cli_list *words = &options.words;
+  const char *what = words->count > 0 ? words->item[0] : "(nothing)";
+  const bool ops = strcmp(what, "ops") == 0, cases = strcmp(what, "cases") == 0;
+  if (status == ASSAY_OK && options.markdown && !ops)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--markdown: found with list %s, allowed with list ops", what);
+  if (status == ASSAY_OK && options.json && !ops)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--json: found with list %s, allowed with list ops", what);
+  if (status == ASSAY_OK && options.json && options.markdown)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--json: found with --markdown, allowed without it");
+  if (status == ASSAY_OK && options.device_given && !cases)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--device: found with list %s, allowed with list cases", what);
+  if (status == ASSAY_OK && cases) status = cli_suite_words(&options.words, 1, &error);
   if (status != ASSAY_OK) return cli_leave(status, &error);
-  const char *what = options.words.count > 0 ? options.words.item[0] : "(nothing)";
-  const bool takes_more = strcmp(what, "cases") == 0;
-  if (options.markdown && strcmp(what, "ops") != 0) {
-    (void)assay_fail(&error, ASSAY_ERR_INPUT, "--markdown: found with list %s, allowed with list ops", what);
-    return cli_leave(ASSAY_ERR_INPUT, &error);
-  }
-  if (options.words.count == 1 || takes_more) {
-    if (strcmp(what, "ops") == 0) return cli_list_ops(options.markdown), EXIT_GOOD;
+  if (ops) return list_ops(&options);
+  if (cases) return list_cases(&options);
+  if (words->count == 1) {
     if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;
     if (strcmp(what, "suites") == 0) return list_suites();
     if (strcmp(what, "limits") == 0) return list_limits(), EXIT_GOOD;
-    if (takes_more) return list_cases(&options);
+    if (strcmp(what, "laws") == 0) return cli_list_laws(), EXIT_GOOD;
+    return refuse_topic(what);
   }
-  (void)assay_fail(&error, ASSAY_ERR_INPUT,
-                   "list: found '%s', allowed: ops, variants, suites, limits, cases [SUITE...]", what);
-  return cli_leave(ASSAY_ERR_INPUT, &error);
+  static const char *const alone[] = {"variants", "suites", "limits", "laws"};
+  for (size_t i = 0; i < sizeof alone / sizeof *alone && words->count > 1; ++i)
+    if (strcmp(what, alone[i]) == 0) {
+      (void)assay_fail(&error, ASSAY_ERR_INPUT, "list %s: found '%s', allowed: no further word", what, words->item[1]);
+      return cli_leave(ASSAY_ERR_INPUT, &error);
+    }
+  return refuse_topic(what);
 }

@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "conformance/mutants.h"
-#include "conformance/report_text.h"
+#include "conformance/kill/kill.h"
+#include "conformance/report/report.h"
+#include "conformance/text/text.h"
 
 #ifndef ASSAY_MUTANTS_DIR
 #define ASSAY_MUTANTS_DIR "."
@@ -18,6 +19,7 @@ typedef struct matrix {
   text_file jsonl;
   int64_t mutants, killed, controls, clean, absent, cases;
   int64_t caught[ALLCLOSE_COUNT], unseen; /* by each judge; killed here and caught by none of them */
+  double deadline_s;                      /* 0: the usual one */
   bool bad;
 } matrix;
 
@@ -42,28 +44,39 @@ static bool is_good(const mutant *m, const mutant_result *r) {
   return r->killed && r->expected && r->replayed;
 }
 
-static void print_row(const mutant *m, const mutant_result *r) {
+/* Returns the command that runs the kill again, which the caller frees; NULL if there is no kill, or no memory. */
+static char *replay_line(const matrix *all, const mutant *m, const mutant_result *r) {
+  if (r->replay[0] == '\0') return NULL;
+  return replay_text(&(replay){.descriptor = r->replay,
+                               .op = m->op,
+                               .variant = r->variant,
+                               .device = m->device,
+                               .suite = m->suite,
+                               .name = r->name,
+                               .check = r->check,
+                               .verdict = r->verdict,
+                               .plugins = m->plugin,
+                               .forced = "",
+                               .deadline_s = all->deadline_s});
+}
+
+static void print_row(const mutant *m, const mutant_result *r, const char *line) {
   if (mutant_is_absent(m)) {
-    printf("%-28s %-12s %-13s %s\n", m->id, m->ids[0] != '\0' ? m->ids : "-", outcome(m, r), m->absent);
+    printf("%-28s %-12s %-13s %s\n", text_shown(m->id), text_shown(m->ids[0] != '\0' ? m->ids : "-"), outcome(m, r),
+           text_shown(m->absent));
     return;
   }
-  printf("%-28s %-12s %-13s %6lld %7.2f  ", m->id, m->ids[0] != '\0' ? m->ids : "-", outcome(m, r), (long long)r->cases,
-         r->seconds);
+  printf("%-28s %-12s %-13s %6lld %7.2f  ", text_shown(m->id), text_shown(m->ids[0] != '\0' ? m->ids : "-"),
+         outcome(m, r), (long long)r->cases, r->seconds);
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
     printf(" %-*s", (int)strlen(allclose_name(j)), !r->compared ? "?" : r->allclose.caught[j] ? "yes" : "no");
   printf("\n");
   if (is_good(m, r)) return;
-  printf("  %s\n", m->why);
-  if (r->status != ASSAY_OK || r->killed) printf("  %s\n", r->message);
-  if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", m->expect);
+  printf("  %s\n", text_shown(m->why));
+  if (r->status != ASSAY_OK || r->killed) printf("  %s\n", text_shown(r->message));
+  if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", text_shown(m->expect));
   if (r->killed && r->expected && !r->replayed) printf("  its replay is not decided by %s again\n", r->check);
-  if (r->replay[0] != '\0') {
-    printf("  assay replay ");
-    text_shell(stdout, r->replay);
-    printf(" --plugin ");
-    text_shell(stdout, m->plugin);
-    printf("\n");
-  }
+  if (line != NULL) printf("  %s\n", line);
 }
 
 static void json_list(FILE *to, const char *key, const char *list) {
@@ -96,8 +109,7 @@ static void json_allclose(FILE *to, const bool *caught, const int64_t *count) {
   (void)fputc('}', to);
 }
 
-static void write_row(FILE *to, const mutant *m, const mutant_result *r) {
-  char replay[CASE_MAX_LINE + 16];
+static void write_row(FILE *to, const mutant *m, const mutant_result *r, const char *line) {
   (void)fputs("{\"mutant\":", to);
   text_json(to, m->id);
   json_text(to, "op", m->op);
@@ -114,8 +126,7 @@ static void write_row(FILE *to, const mutant *m, const mutant_result *r) {
   (void)fprintf(to, ",\"cases\":%lld,\"deaths\":%lld,\"seconds\":%.3f", (long long)r->cases, (long long)r->deaths,
                 r->seconds);
   json_text(to, "message", r->message);
-  (void)snprintf(replay, sizeof replay, "%s%s", r->replay[0] != '\0' ? "assay replay " : "", r->replay);
-  json_text(to, "replay", replay);
+  json_text(to, "replay", line != NULL ? line : "");
   if (r->compared) json_allclose(to, r->allclose.caught, NULL);
   (void)fputs("}\n", to);
 }
@@ -140,9 +151,11 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
     }
     all->unseen += r->killed && !any;
   }
-  print_row(m, r);
+  char *line = replay_line(all, m, r);
+  print_row(m, r, line);
   (void)fflush(stdout);
-  if (all->jsonl.stream != NULL) write_row(all->jsonl.stream, m, r);
+  if (all->jsonl.stream != NULL) write_row(all->jsonl.stream, m, r, line);
+  free(line);
 }
 
 static void print_sum(const matrix *all, FILE *jsonl) {
@@ -203,7 +216,7 @@ int cli_mutants_command(int argc, char **argv) {
   bool *chosen = NULL;
   matrix all;
   memset(&all, 0, sizeof all);
-  assay_status status = cli_parse(argc, argv, "--device --filter --jsonl --jobs --deadline", &options, &error);
+  assay_status status = cli_parse(argc, argv, "mutants", &options, &error);
   if (status == ASSAY_OK) status = read_manifest(&options, &list, &error);
   if (status == ASSAY_OK) {
     chosen = calloc((size_t)list.count, sizeof *chosen);
@@ -219,6 +232,7 @@ int cli_mutants_command(int argc, char **argv) {
   const int32_t jobs = options.workers > 0 ? options.workers : cores > 0 ? (int32_t)cores : 1;
   print_head();
   (void)fflush(stdout);
+  all.deadline_s = cli_own_deadline(&options);
   status = mutants_run_all(&list, chosen, cli_suites_dir(), jobs, options.deadline_s, on_done, &all, &error);
   if (status == ASSAY_OK) print_sum(&all, all.jsonl.stream);
   if (status == ASSAY_OK && all.jsonl.stream != NULL) status = text_close(&all.jsonl, &error);

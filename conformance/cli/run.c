@@ -4,25 +4,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "claims.h"
 #include "cli.h"
-#include "conformance/campaign.h"
-#include "conformance/execute.h"
-#include "conformance/expand.h"
-#include "conformance/judge_dump.h"
-#include "conformance/ledger.h"
-#include "conformance/model_suite.h"
-#include "conformance/power_sum.h"
-#include "conformance/report.h"
+#include "conformance/ffi/ffi.h"
+#include "conformance/run/run.h"
+#include "conformance/suite/suite.h"
+#include "conformance/text/text.h"
+#include "conformance/trial/trial.h"
+#include "conformance/models/models.h"
+#include "conformance/report/report.h"
+#include "core/contract.h"
 #include "core/registry.h"
-#include "shrink.h"
+#include "shrink_set.h"
 
 typedef struct run_state {
   report *out;
   claims *seen;
   power_sum *power;
+  slack *used;
   shrink_set *failed; /* NULL: nothing is shrunk */
   ledger *known;      /* expected failures; NULL: none */
 } run_state;
@@ -30,6 +32,7 @@ typedef struct run_state {
 static void on_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
   run_state *state = context;
   (void)index;
+  if (report_is_full(state->out)) return; /* it was under way when the last failure that counts came in */
   const ledger_entry *entry = ledger_note(state->known, one, result);
   if (entry != NULL)
     report_expected(state->out, one, result, entry->reason);
@@ -37,6 +40,7 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
     report_add(state->out, one, result);
   claims_note(state->seen, one, result);
   power_sum_note(state->power, one, result);
+  slack_note(state->used, one, result);
   if (entry != NULL) return;
   if (state->failed != NULL) shrink_keep(state->failed, one, result);
 }
@@ -45,34 +49,41 @@ assay_status cli_load_plugins(const cli_options *options, assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int32_t i = 0; i < options->plugins.count && status == ASSAY_OK; ++i)
     status = assay_plugin_load(options->plugins.item[i], error);
+  const int32_t libraries = options->ffi.count, binds = options->binds.count;
+  if (status != ASSAY_OK || (libraries == 0 && binds == 0)) return status;
+  if (libraries == 0) return assay_fail(error, ASSAY_ERR_INPUT, "--bind: found without --ffi, allowed with it");
+  if (binds == 0) return assay_fail(error, ASSAY_ERR_INPUT, "--ffi: found without --bind, allowed with it");
+  if (libraries != 1 && libraries != binds)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "--bind: found %d for %d libraries, allowed any number for one library, or one for each", binds,
+                      libraries);
+  for (int32_t i = 0; i < binds && status == ASSAY_OK; ++i)
+    status = ffi_load(options->ffi.item[libraries == 1 ? 0 : i], options->binds.item[i], options->ffi_runtime, error);
   return status;
 }
 
-/* Every --variant names an operator and one of its variants on the device. */
+/* Refuses a --variant that does not name an operator and one of its variants on the device. */
 assay_status cli_check_variants(const cli_options *options, assay_error *error) {
   for (int32_t i = 0; i < options->variants.count; ++i) {
     const char *word = options->variants.item[i];
     const char *equals = strchr(word, '=');
     char op[64];
     (void)snprintf(op, sizeof op, "%.*s", (int)(equals - word), word);
-    if (assay_op_find(op) == NULL) {
-      char known[512] = "";
-      for (int32_t o = 0; o < assay_op_count(); ++o)
-        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", o > 0 ? ", " : "",
-                       assay_op_at(o)->name);
-      return assay_fail(error, ASSAY_ERR_INPUT, "--variant: found operator '%s', allowed: %s", op, known);
-    }
-    if (assay_variant_find(op, equals + 1, options->device) == NULL) {
-      char known[1024] = "";
-      for (int32_t v = 0; v < assay_variant_count(); ++v)
-        if (strcmp(assay_variant_at(v)->op, op) == 0 && strcmp(assay_variant_at(v)->device, options->device) == 0)
-          (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", known[0] != '\0' ? ", " : "",
-                         assay_variant_at(v)->name);
-      return assay_fail(error, ASSAY_ERR_INPUT, "--variant: found %s variant '%s', allowed on %s: %s", op, equals + 1,
-                        options->device, known);
-    }
+    if (assay_op_find(op) == NULL) return cli_unknown_op("--variant", op, error);
+    if (assay_variant_find(op, equals + 1, options->device) == NULL)
+      return cli_unknown_variant("--variant", op, equals + 1, options->device, error);
   }
   return ASSAY_OK;
+}
+
+/* Refuses a variant whose contract is not believed (core/contract.h). */
+assay_status cli_check_contract(const assay_variant *v, assay_error *error) {
+  assay_error inner = {""};
+  const char *origin = assay_plugin_origin(v);
+  const assay_status status = contract_check(&v->contract, &inner);
+  if (status == ASSAY_OK) return ASSAY_OK;
+  return assay_fail(error, status, "%s%svariant %s/%s: %s", origin != NULL ? origin : "", origin != NULL ? ": " : "",
+                    v->op, v->name, inner.text);
 }
 
 bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
@@ -102,7 +113,7 @@ static bool case_chosen(const cli_options *options, const assay_case *one) {
   return true;
 }
 
-/* Cases × variants: shallow copies, which share the lists of `list`. */
+/* Makes a case for each pair of a case and a variant. They are shallow copies, which share the lists of `list`. */
 static assay_status cross(const cli_options *options, const case_list *list, assay_case **made, int64_t *count,
                           assay_error *error) {
   int64_t capacity = 0;
@@ -113,6 +124,8 @@ static assay_status cross(const cli_options *options, const case_list *list, ass
     for (int32_t v = 0; v < assay_variant_count(); ++v) {
       const assay_variant *variant = assay_variant_at(v);
       if (strcmp(variant->op, list->cases[i].op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
+      const assay_status status = cli_check_contract(variant, error);
+      if (status != ASSAY_OK) return status;
       if (*count == capacity) {
         capacity = capacity > 0 ? 2 * capacity : 1024;
         assay_case *grown = realloc(*made, (size_t)capacity * sizeof **made);
@@ -129,7 +142,23 @@ static assay_status cross(const cli_options *options, const case_list *list, ass
   return ASSAY_OK;
 }
 
-/* The paths of reports are tried before anything runs, so that an hour's work is not lost to a typing error. */
+static const char *id_of(const void *context, int64_t index) {
+  const case_list *list = context;
+  static char id[256];
+  if (index >= list->count) return NULL;
+  cli_case_id(&list->cases[index], id, sizeof id);
+  return id;
+}
+
+/* Says why no case is left, if the section or a filter is the reason. */
+static void say_no_case(const cli_options *options, const case_list *list) {
+  if (options->filters.count == 0 && options->section == NULL) return;
+  for (int64_t i = 0; i < list->count; ++i)
+    if (case_chosen(options, &list->cases[i])) return;
+  cli_say_no_case(options, id_of, list);
+}
+
+/* Tries the path of a report before anything runs, so that an hour's work is not lost to a typing error. */
 assay_status cli_check_writable(const char *option, const char *path, assay_error *error) {
   if (path == NULL) return ASSAY_OK;
   char folder[4096];
@@ -142,11 +171,23 @@ assay_status cli_check_writable(const char *option, const char *path, assay_erro
   return ASSAY_OK;
 }
 
+bool cli_colour(const cli_options *options) {
+  const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+  if (options->color != 0) return options->color == 1;
+  if (none != NULL && none[0] != '\0') return false;
+  return isatty(STDOUT_FILENO) != 0 && term != NULL && strcmp(term, "dumb") != 0;
+}
+
+double cli_own_deadline(const cli_options *options) {
+  const double difference = options->deadline_s - CLI_DEADLINE_S;
+  return difference < 0 || difference > 0 ? options->deadline_s : 0;
+}
+
 static power_mode power_of(const cli_options *options) {
   return options->power < 0 ? POWER_ALL : (power_mode)options->power;
 }
 
-/* The results that an earlier run left in its file come first, as if they had just been made. */
+/* Reads the results that an earlier run left in its file. They come first, as if they had just been made. */
 static assay_status resume_past(const cli_options *options, const assay_device_info *info, const assay_case *cases,
                                 int64_t count, uint64_t plan, campaign_past *past, assay_error *error) {
   if (options->resume == NULL) return ASSAY_OK;
@@ -162,23 +203,50 @@ static assay_status resume_past(const cli_options *options, const assay_device_i
   return campaign_resume(options->resume, &id, cases, past, error);
 }
 
-/* Standard output may be a full disk as well. */
-static int check_output(int code) {
-  assay_error error = {""};
-  if (fflush(stdout) == 0 && !ferror(stdout)) return code;
-  (void)assay_fail(&error, ASSAY_ERR_IO, "standard output: cannot be written: %s", strerror(errno));
-  return cli_leave(ASSAY_ERR_IO, &error);
+/* The cases as a stream that ends when enough of them have failed. */
+typedef struct run_stream {
+  run_state *state;
+  const assay_case *cases;
+  int64_t count;
+} run_stream;
+
+static execute_more next_case(void *context, int64_t index, const assay_case **one) {
+  const run_stream *stream = context;
+  if (index >= stream->count || report_is_full(stream->state->out)) return EXECUTE_END;
+  *one = &stream->cases[index];
+  return EXECUTE_CASE;
 }
 
-/* Interrupted: the file stays as far as it came, and how to go on is said. */
+static void stream_done(void *context, int64_t index, const assay_case *one, const case_result *result) {
+  const run_stream *stream = context;
+  on_done(stream->state, index, one, result);
+}
+
+static assay_status run_cases(run_state *state, const cli_options *options, const assay_case *cases, int64_t count,
+                              assay_error *error) {
+  const execute_options execution = {options->workers, options->deadline_s, options->in_process, options->threads};
+  run_stream stream = {state, cases, count};
+  if (options->maxfail == 0) return execute_cases(cases, count, &execution, on_done, state, error);
+  return execute_stream(next_case, options->device, &execution, stream_done, &stream, error);
+}
+
+static double work_of(const assay_case *cases, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i)
+    sum += campaign_cost(&cases[i]);
+  return sum;
+}
+
+/* Keeps the file of an interrupted run as far as it came, and says how to go on. */
 static void abandon(report *out, const cli_options *options) {
   report_abandon(out);
   if (options->jsonl != NULL)
     (void)fprintf(stderr, "assay: %s.partial holds what was done; the same command with --resume %s goes on\n",
-                  options->jsonl, options->jsonl);
+                  text_shown(options->jsonl), text_shown(options->jsonl));
 }
 
-/* Every entry of the ledger. True: one of them expects what does not happen any more, and the run fails. */
+/* Reports every entry of the ledger. Returns true if one expects a failure that no longer happens; the run then fails.
+ */
 static bool report_ledger(const run_state *state) {
   const ledger_entry *entry = NULL;
   bool stale = false;
@@ -194,11 +262,11 @@ static bool report_ledger(const run_state *state) {
   return stale;
 }
 
-/* Are the suites those of models? All of them or none. */
+/* Finds out whether the suites are those of models. Refuses a mixture. */
 static assay_status models_given(const cli_options *options, bool *models, assay_error *error) {
   int32_t count = 0;
   for (int32_t i = 0; i < options->words.count; ++i)
-    count += model_suite_is(options->words.item[i]);
+    count += suite_is_models(options->words.item[i]);
   *models = count > 0;
   if (count == 0 || count == options->words.count) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "run: found suites of models among others, allowed alone");
@@ -212,15 +280,11 @@ int cli_run_command(int argc, char **argv) {
   assay_case *cases = NULL;
   int64_t count = 0;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL, NULL, NULL};
-  campaign_past past = {NULL, 0, 0, false};
+  run_state state = {.out = NULL};
+  campaign_past past = {.results = NULL};
   memset(&info, 0, sizeof info);
   (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failed write */
-  assay_status status =
-      cli_parse(argc, argv,
-                "--device --variant --filter --section --seed --jsonl --junit --plugin --workers --threads "
-                "--deadline --in-process --shard --resume --html --power --ledger --shrink --shrink-budget",
-                &options, &error);
+  assay_status status = cli_parse(argc, argv, "run", &options, &error);
   if (status == ASSAY_OK && options.resume != NULL && options.jsonl != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
   if (status == ASSAY_OK && options.resume != NULL) options.jsonl = options.resume;
@@ -236,14 +300,18 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
   bool models = false;
+  if (status == ASSAY_OK) status = cli_suite_words(&options.words, 0, &error);
   if (status == ASSAY_OK) status = models_given(&options, &models, &error);
-  if (status == ASSAY_OK && models)
-    status = cli_parse(argc, argv, "--device --variant --filter --seed --jsonl --junit --plugin", &options, &error);
+  if (status == ASSAY_OK && models) status = cli_parse(argc, argv, "run with suites of models", &options, &error);
+  if (status == ASSAY_OK && models) status = cli_suite_words(&options.words, 0, &error);
   if (status == ASSAY_OK && models) return cli_models_command(&options);
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
   if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
+  if (status == ASSAY_OK && count == 0) say_no_case(&options, &list);
+  if (status == ASSAY_OK && options.only != NULL && count > 0)
+    status = cli_keep_only(options.only, cases, &count, &error);
   const uint64_t plan = status == ASSAY_OK ? campaign_plan(cases, count) : 0;
   if (status == ASSAY_OK && options.shards > 0)
     status = campaign_shard(cases, &count, options.shard, options.shards, &error);
@@ -252,14 +320,20 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK && options.ledger != NULL) status = ledger_open(options.ledger, &state.known, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
+  if (status == ASSAY_OK) status = slack_open(&state.used, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
   }
 
-  const bool whole = options.section == NULL && options.filters.count == 0;
+  const bool whole = options.section == NULL && options.filters.count == 0 && options.only == NULL;
   const report_options report_choice = {.text = stdout,
                                         .progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0,
+                                        .colour = cli_colour(&options),
+                                        .all = options.all,
+                                        .maxfail = options.maxfail,
+                                        .work = work_of(cases + past.count, count - past.count),
+                                        .deadline_s = cli_own_deadline(&options),
                                         .jsonl = past.complete ? NULL : options.jsonl,
                                         .junit = options.junit,
                                         .device = options.device,
@@ -282,23 +356,24 @@ int cli_run_command(int argc, char **argv) {
   power_set(power_of(&options));
   static shrink_set failed;
   if (options.shrink != NULL) state.failed = &failed;
-  const execute_options execution = {options.workers, options.deadline_s, options.in_process, options.threads};
   for (int64_t i = 0; i < past.count; ++i)
     on_done(&state, i, &cases[i], &past.results[i]);
-  status = execute_cases(cases + past.count, count - past.count, &execution, on_done, &state, &error);
+  status = run_cases(&state, &options, cases + past.count, count - past.count, &error);
   if (status != ASSAY_OK) {
     abandon(state.out, &options);
-    code = cli_leave(status, &error);
+    code = cli_leave_run(status, &error);
     goto done;
   }
-  if (whole && options.shards == 0)
+  /* A claim or a law that nothing confirmed can be named after a whole run alone. */
+  const bool judged = whole && options.shards == 0 && !report_is_stopped(state.out);
+  if (judged)
     for (int32_t v = 0; v < assay_variant_count(); ++v)
       if (cli_variant_chosen(&options, assay_variant_at(v))) claims_report(state.seen, assay_variant_at(v), state.out);
-  if (whole && options.shards == 0 && options.variants.count == 0)
-    claims_report_laws(state.seen, options.device, state.out);
+  if (judged && options.variants.count == 0) claims_report_laws(state.seen, options.device, state.out);
   const bool stale = report_ledger(&state);
-  power_sum_report(state.power, power_of(&options), whole && options.shards == 0 && options.variants.count == 0,
-                   state.out);
+  slack_report(state.used, options.variants.count > 0, state.out);
+  const power_level level = options.variants.count > 0 ? POWER_CHOSEN : judged ? POWER_WHOLE : POWER_TOLD;
+  power_sum_report(state.power, power_of(&options), level, state.out);
   code = report_close(state.out, &error);
   if (error.text[0] != '\0')
     code = cli_leave(ASSAY_ERR_IO, &error);
@@ -308,15 +383,55 @@ int cli_run_command(int argc, char **argv) {
   if (state.failed != NULL && shrink_all(state.failed, &options, &error) != ASSAY_OK)
     code = cli_leave(ASSAY_ERR_IO, &error);
   if (stale && code != EXIT_INPUT) code = EXIT_BAD;
-  code = check_output(code);
+  code = cli_written(code);
 done:
   ledger_close(state.known);
   claims_close(state.seen);
   power_sum_close(state.power);
+  slack_close(state.used);
   campaign_free(&past);
   free(cases);
   case_list_free(&list);
   return code;
+}
+
+/* Writes the keys that every descriptor must have and this one lacks, all at once; "": none. */
+static const char *missing_keys(const char *descriptor, char *text, size_t size) {
+  char name[64] = "", mode[16] = "decode";
+  static const char *const needed[] = {"device", "variant", "kv_len", "new"};
+  size_t used = 0;
+  text[0] = '\0';
+  (void)sscanf(descriptor, "%63s", name);
+  const assay_op *op = assay_op_find(name);
+  const char *at = strstr(descriptor, " mode=");
+  if (at != NULL) (void)sscanf(at, " mode=%15s", mode);
+  const bool paged = op != NULL && op->form == ASSAY_PAGED;
+  const bool lists = strcmp(mode, "decode") != 0 && strcmp(mode, "prefill") != 0;
+  for (int i = 0; i < (paged ? lists ? 4 : 3 : 2); ++i) {
+    char key[16];
+    (void)snprintf(key, sizeof key, " %s=", needed[i]);
+    if (strstr(descriptor, key) != NULL) continue;
+    used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", needed[i]);
+  }
+  return text;
+}
+
+/* Returns the identity of the manifest in the folder of --dump; 0: there is none. A file that is written anew has
+ * another one. */
+static uint64_t manifest_there(const cli_options *options) {
+  char path[4200];
+  struct stat about;
+  if (options->dump == NULL) return 0;
+  (void)snprintf(path, sizeof path, "%s/%s", options->dump, DUMP_MANIFEST);
+  return stat(path, &about) == 0 ? (uint64_t)about.st_ino * 1000003 + (uint64_t)about.st_mtim.tv_nsec + 1 : 0;
+}
+
+/* Says that a case whose tensors were to be written has none, if so. An empty folder is taken away again. */
+static void say_no_dump(const cli_options *options, uint64_t before) {
+  if (options->dump == NULL || manifest_there(options) != before) return;
+  (void)rmdir(options->dump);
+  (void)fprintf(stderr, "assay: --dump: %s: nothing is written: the case was not judged, see its line above\n",
+                text_shown(options->dump));
 }
 
 int cli_replay_command(int argc, char **argv) {
@@ -325,33 +440,45 @@ int cli_replay_command(int argc, char **argv) {
   cli_options options;
   assay_case one;
   assay_device_info info;
-  run_state state = {NULL, NULL, NULL, NULL, NULL};
+  run_state state = {.out = NULL};
   memset(&one, 0, sizeof one);
   memset(&info, 0, sizeof info);
-  assay_status status =
-      cli_parse(argc, argv, "--plugin --deadline --in-process --jsonl --junit --dump --power", &options, &error);
+  assay_status status = cli_parse(argc, argv, "replay", &options, &error);
   if (status == ASSAY_OK && options.words.count != 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "replay: needs one descriptor in quotes, found %d words",
                         options.words.count);
   if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
-  if (status == ASSAY_OK) status = case_parse(options.words.item[0], &one, &error);
-  if (status == ASSAY_OK && one.device[0] == '\0')
-    status = assay_fail(&error, ASSAY_ERR_INPUT, "device: missing in the descriptor, allowed: cuda, simt");
-  if (status == ASSAY_OK && one.variant[0] == '\0')
-    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: missing in the descriptor, see: assay list variants");
+  /* An unknown operator or key is worth more than what is missing. */
+  if (status == ASSAY_OK) {
+    char missing[100];
+    assay_error inner = {""};
+    const assay_status parsed = cli_case_parse(options.words.item[0], &one, &inner);
+    const bool lacks = missing_keys(options.words.item[0], missing, sizeof missing)[0] != '\0';
+    if (lacks && (parsed == ASSAY_OK || strstr(inner.text, ": missing") != NULL))
+      status = assay_fail(&error, ASSAY_ERR_INPUT,
+                          "%s: missing in the descriptor (device is cuda or simt; for variants "
+                          "see: assay list variants)",
+                          missing);
+    else if (parsed != ASSAY_OK)
+      status = assay_fail(&error, parsed, "%s", inner.text);
+  }
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
-    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s', which %s does not have on %s", one.variant,
-                        one.op->name, one.device);
+    status = cli_unknown_variant("variant", one.op->name, one.variant, one.device, &error);
+  if (status == ASSAY_OK)
+    status = cli_check_contract(assay_variant_find(one.op->name, one.variant, one.device), &error);
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--junit", options.junit, &error);
-  if (status == ASSAY_OK && options.dump != NULL) status = judge_dump_to(options.dump, &error);
+  if (status == ASSAY_OK && options.dump != NULL) status = trial_dump_to(options.dump, &error);
   if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
   if (status == ASSAY_OK) status = claims_open(&state.seen, &error);
   if (status == ASSAY_OK) status = power_sum_open(&state.power, &error);
+  if (status == ASSAY_OK) status = slack_open(&state.used, &error);
   if (status == ASSAY_OK) {
     const report_options report_choice = {.text = stdout,
+                                          .colour = cli_colour(&options),
                                           .jsonl = options.jsonl,
                                           .junit = options.junit,
+                                          .deadline_s = cli_own_deadline(&options),
                                           .device = one.device,
                                           .info = &info,
                                           .seed = one.seed,
@@ -363,14 +490,18 @@ int cli_replay_command(int argc, char **argv) {
     goto done;
   }
   power_set(options.power < 0 ? POWER_OFF : (power_mode)options.power);
+  const uint64_t dumped = manifest_there(&options);
   const execute_options execution = {1, options.deadline_s, options.in_process, 1};
   status = execute_cases(&one, 1, &execution, on_done, &state, &error);
-  power_sum_report(state.power, power_get(), false, state.out);
+  power_sum_report(state.power, power_get(), POWER_TOLD, state.out);
   code = report_close(state.out, &error);
-  if (status != ASSAY_OK || error.text[0] != '\0') code = cli_leave(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
+  if (status != ASSAY_OK || error.text[0] != '\0')
+    code = cli_leave_run(status != ASSAY_OK ? status : ASSAY_ERR_IO, &error);
+  say_no_dump(&options, dumped);
 done:
   claims_close(state.seen);
   power_sum_close(state.power);
+  slack_close(state.used);
   case_free(&one);
   return code;
 }

@@ -1,5 +1,5 @@
-/* shrink.c: assay shrink, and what --shrink does after a run. */
-#include "shrink.h"
+/* shrink.c: assay shrink, and --shrink after a run. */
+#include "shrink_set.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,23 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conformance/report_text.h"
-#include "conformance/shrink.h"
+#include "conformance/report/report.h"
+#include "conformance/shrink/shrink.h"
+#include "conformance/text/text.h"
 #include "core/registry.h"
 
 enum { CANDIDATE_DEADLINE_S = 5 };
 
 static const char *plugin_of(const assay_case *one) {
-  for (int32_t i = 0; i < assay_variant_count(); ++i) {
-    const assay_variant *v = assay_variant_at(i);
-    if (strcmp(v->op, one->op->name) != 0 || strcmp(v->name, one->variant) != 0 || strcmp(v->device, one->device) != 0)
-      continue;
-    return strcmp(assay_variant_origin(i), "built-in") != 0 ? assay_variant_origin(i) : NULL;
-  }
-  return NULL;
+  return replay_plugin(one->op->name, one->variant, one->device);
 }
 
-/* A candidate is smaller than a case that had the run's whole deadline. */
+/* Limits the deadline: a candidate is smaller than a case that had the whole deadline of the run. */
 static shrink_options options_of(const cli_options *options) {
   const double deadline = options->deadline_s < CANDIDATE_DEADLINE_S ? options->deadline_s : CANDIDATE_DEADLINE_S;
   return (shrink_options){.execution = {.workers = options->workers, .deadline_s = deadline},
@@ -50,7 +45,7 @@ static assay_status write_suite(const char *path, const shrink_outcome *made, co
   return text_close(&file, error);
 }
 
-/* Another failure of this run may have the same name, after it was cut to a suite's length. */
+/* Writes a path that no other failure of this run has. Names may be equal after they are cut to a suite's length. */
 static void free_path(const shrink_set *set, int32_t self, const char *folder, char *path, size_t size) {
   char name[64], other[64];
   int32_t same = 0;
@@ -92,7 +87,7 @@ assay_status shrink_all(shrink_set *set, const cli_options *options, assay_error
   return status;
 }
 
-/* 1: the case still fails, as it should; 3: it does not, and there is nothing to shrink. */
+/* Ends with 1 if the case still fails, and with 3 if it passes and nothing can be shrunk. */
 int cli_shrink_command(int argc, char **argv) {
   assay_error error = {""};
   cli_options options;
@@ -100,16 +95,14 @@ int cli_shrink_command(int argc, char **argv) {
   static shrink_outcome made;
   int code = EXIT_BAD;
   memset(&one, 0, sizeof one);
-  assay_status status = cli_parse(argc, argv, "--plugin --deadline --workers --shrink-budget -o", &options, &error);
+  assay_status status = cli_parse(argc, argv, "shrink", &options, &error);
   if (status == ASSAY_OK && options.words.count != 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "shrink: needs one descriptor in quotes, found %d words",
                         options.words.count);
-  for (int32_t i = 0; i < options.plugins.count && status == ASSAY_OK; ++i)
-    status = assay_plugin_load(options.plugins.item[i], &error);
-  if (status == ASSAY_OK) status = case_parse(options.words.item[0], &one, &error);
+  if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
+  if (status == ASSAY_OK) status = cli_case_parse(options.words.item[0], &one, &error);
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
-    status = assay_fail(&error, ASSAY_ERR_INPUT, "variant: found '%s' on device '%s', which %s does not have",
-                        one.variant, one.device, one.op->name);
+    status = cli_unknown_variant("variant", one.op->name, one.variant, one.device, &error);
   assay_device_info info;
   if (status == ASSAY_OK) status = cli_probe(one.device, &info, &error);
   if (status == ASSAY_OK) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# make.sh LIST ID ROOT OUT: writes a mutant's sources below OUT: all of ROOT/gpu, with the replacements of LIST (its
-# head says how they are written) done. Every original must occur exactly once.
+# make.sh LIST ID ROOT OUT: writes the files that a mutant changes below OUT/gpu: copies of those in ROOT/gpu with the
+# replacements of LIST done. The head of gate_attention.def says how replacements are written. Every original must occur
+# exactly once. The folder OUT/gpu is written whole or not at all.
 set -euo pipefail
 
 list=$1 id=$2 root=$3 out=$4
@@ -8,7 +9,7 @@ mkdir -p "$out"
 work=$(mktemp -d "$out/making.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 grep -qxE "mutant +$id" "$list" || { echo "mutant $id: $list names no such mutant" >&2; exit 1; }
-cp -r "$root/gpu" "$work/gpu"
+mkdir "$work/gpu" # a control changes nothing
 
 # One file a hunk: what to look for and what to put there.
 awk -v id="$id" -v work="$work" '
@@ -22,10 +23,15 @@ awk -v id="$id" -v work="$work" '
 for file in "$work"/hunk*.file; do
   [ -e "$file" ] || break # a control has no hunks
   hunk=${file%.file}
-  target=$work/$(cat "$file")
-  [ -e "$target" ] || { echo "mutant $id: no file $(cat "$file")" >&2; exit 1; }
-  touch "$hunk.to"
-  awk -v id="$id" -v target="$(cat "$file")" -v from="$hunk.from" -v to="$hunk.to" '
+  read -r name <"$file"
+  target=$work/$name
+  if [ ! -e "$target" ]; then
+    [ -e "$root/$name" ] || { echo "mutant $id: no file $name" >&2; exit 1; }
+    mkdir -p "${target%/*}"
+    cp "$root/$name" "$target"
+  fi
+  : >>"$hunk.to"
+  awk -v id="$id" -v target="$name" -v from="$hunk.from" -v to="$hunk.to" '
     # Comments and the amount of blanks do not count.
     function trimmed(text) {
       gsub(/\/\*([^*]|\*[^\/])*\*\//, " ", text)
@@ -61,3 +67,4 @@ done
 
 rm -rf "$out/gpu"
 mv "$work/gpu" "$out/gpu"
+: >"$out/made"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # manifest.sh DEVICE PLUGINS LIST...: the mutants of the LISTs as `assay mutants` reads them for DEVICE (simt, cuda;
-# conformance/mutants.h): a line each, columns separated by tabs, "-" for none. Their plug-ins are PLUGINS/ID.so.
+# conformance/kill/kill.h): a line each, columns separated by tabs, "-" for none. Their plug-ins are PLUGINS/ID.so.
 # manifest.sh --ids DEVICE LIST...: the ids of those that DEVICE shows.
 set -euo pipefail
 

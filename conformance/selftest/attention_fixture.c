@@ -116,7 +116,7 @@ void fixture_make(const fixture_spec *spec, fixture *f) {
   make_pools(f, blocks);
   make_scales(f);
   int32_t *table = dense(f, "block_table", ASSAY_I32, 2, table_shape), *length = dense(f, "kv_len", ASSAY_I32, 1, &B);
-  /* Physical blocks in reverse order; blocks 0 and used + 1 belong to nobody. */
+  /* Physical blocks in reverse order; blocks 0 and used + 1 belong to no request. */
   int64_t next = used;
   for (int64_t i = 0; i < B; ++i) {
     length[i] = spec->kv_len[i];

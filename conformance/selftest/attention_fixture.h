@@ -1,5 +1,5 @@
-/* attention_fixture.h: attention calls built by hand for the reference's own tests: shuffled blocks, dead bytes of
- * all ones (NaN in every type), and beside them the stored values as plain f64 arrays in logical order. */
+/* attention_fixture.h: attention calls built by hand for the reference's own tests. Blocks are shuffled, and dead bytes
+ * are all ones (NaN in every type). The stored values are at hand as plain f64 arrays in logical order. */
 #ifndef ASSAY_SELFTEST_ATTENTION_FIXTURE_H
 #define ASSAY_SELFTEST_ATTENTION_FIXTURE_H
 
@@ -31,7 +31,7 @@ typedef struct fixture {
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
   assay_call call;
-  double *out, *sigma, *lse, *lse_sigma; /* of the last fixture_reference: [N, H, D], [N, H] */
+  double *out, *sigma, *lse, *lse_sigma; /* results of the last fixture_reference: [N, H, D], [N, H] */
   assay_seen seen;
 } fixture;
 

@@ -168,10 +168,10 @@ static assay_status rate(assay_rate which, double *per_second, assay_error *erro
   *per_second = which == ASSAY_RATE_COPY ? 1e9 : 1e12;
   return ASSAY_OK;
 }
-static assay_status state(assay_device_state *made, assay_error *error) {
+static assay_status state(assay_device_state *current, assay_error *error) {
   (void)error;
   timing_began = true;
-  *made = (assay_device_state){1000, 2000, 40, 300000, 0};
+  *current = (assay_device_state){1000, 2000, 40, 300000, 0};
   return ASSAY_OK;
 }
 static const assay_device_timing timing = {cache, flush, mark, between, wait_all, empty, rate, state};
@@ -181,9 +181,9 @@ static assay_status open_device(assay_error *error) {
   return ASSAY_OK;
 }
 static void close_device(void) {}
-static assay_status info(assay_device_info *made, assay_error *error) {
+static assay_status info(assay_device_info *device, assay_error *error) {
   (void)error;
-  *made = (assay_device_info){.name = "cuda", .multiprocessors = 2};
+  *device = (assay_device_info){.name = "cuda", .multiprocessors = 2};
   return ASSAY_OK;
 }
 static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {

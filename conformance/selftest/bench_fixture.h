@@ -15,7 +15,7 @@ typedef enum late_fault {
   LATE_CACHED,       /* writes again what it wrote to the same address last time, from call number bench_late on */
   LATE_OTHER_STREAM, /* the work is done when all of the device is waited for, and not counted by the clock */
   LATE_SLOW_STREAM,  /* likewise, but a part of it that changes no result */
-  LATE_GUARD,        /* writes behind y from that call on */
+  LATE_GUARD,        /* writes beyond y from that call on */
   LATE_INPUT,        /* changes g */
   LATE_CRASH,
   LATE_FAULT /* the device faults */
@@ -24,7 +24,7 @@ typedef enum late_fault {
 extern late_fault bench_fault;
 extern int64_t bench_late;
 extern bool bench_large; /* as if the case were large: no laws with runs of their own; a few sets fill the cache */
-/* What a launch takes by the device's clock, and by how much it varies at random. */
+/* A launch's time by the device's clock, and by how much it varies at random. */
 extern double bench_launch_us, bench_jitter;
 
 extern const assay_device bench_device;

@@ -102,13 +102,13 @@ static void name_file(char *path, size_t size, const char *what) {
 
 static bench_comparison compared(const char *a, const char *b, bench_rows_list list[2]) {
   assay_error error = {""};
-  bench_comparison made;
+  bench_comparison comparison;
   bool is_bench = false;
   cr_assert_eq(rows_read(a, &list[0], &is_bench, &error), ASSAY_OK, "%s", error.text);
   cr_assert(is_bench);
   cr_assert_eq(rows_read(b, &list[1], &is_bench, &error), ASSAY_OK, "%s", error.text);
-  cr_assert_eq(bench_compare(&list[0], &list[1], BENCH_ONE_CARD, &made, &error), ASSAY_OK, "%s", error.text);
-  return made;
+  cr_assert_eq(bench_compare(&list[0], &list[1], BENCH_ONE_CARD, &comparison, &error), ASSAY_OK, "%s", error.text);
+  return comparison;
 }
 
 Test(bench_stats, same_is_same_and_five_percent_is_slower) {
@@ -121,23 +121,23 @@ Test(bench_stats, same_is_same_and_five_percent_is_slower) {
   write_run(path[0], ROWS, 1);
   write_run(path[1], ROWS, 1);
   write_run(path[2], ROWS, 1.05);
-  bench_comparison made = compared(path[0], path[1], list);
-  cr_expect_eq(made.joined, 2 * ROWS);
-  cr_expect_geq(made.count[BENCH_SAME], 2 * ROWS * 95 / 100, "%lld", (long long)made.count[BENCH_SAME]);
-  cr_expect_lt(made.noise[BENCH_COLD], 0.02);
-  cr_expect_geq(made.noise[BENCH_WARM], 0.02); /* from process to process */
-  cr_expect_lt(made.noise[BENCH_WARM], 0.04);
-  bench_compare_free(&made);
+  bench_comparison comparison = compared(path[0], path[1], list);
+  cr_expect_eq(comparison.joined, 2 * ROWS);
+  cr_expect_geq(comparison.count[BENCH_SAME], 2 * ROWS * 95 / 100, "%lld", (long long)comparison.count[BENCH_SAME]);
+  cr_expect_lt(comparison.noise[BENCH_COLD], 0.02);
+  cr_expect_geq(comparison.noise[BENCH_WARM], 0.02); /* from process to process */
+  cr_expect_lt(comparison.noise[BENCH_WARM], 0.04);
+  bench_compare_free(&comparison);
   rows_free(&list[0]);
   rows_free(&list[1]);
-  made = compared(path[0], path[2], list);
-  cr_expect_eq(made.count[BENCH_SLOWER], 2 * ROWS, "%lld", (long long)made.count[BENCH_SLOWER]);
-  bench_compare_free(&made);
+  comparison = compared(path[0], path[2], list);
+  cr_expect_eq(comparison.count[BENCH_SLOWER], 2 * ROWS, "%lld", (long long)comparison.count[BENCH_SLOWER]);
+  bench_compare_free(&comparison);
   rows_free(&list[0]);
   rows_free(&list[1]);
-  made = compared(path[2], path[0], list);
-  cr_expect_eq(made.count[BENCH_FASTER], 2 * ROWS, "%lld", (long long)made.count[BENCH_FASTER]);
-  bench_compare_free(&made);
+  comparison = compared(path[2], path[0], list);
+  cr_expect_eq(comparison.count[BENCH_FASTER], 2 * ROWS, "%lld", (long long)comparison.count[BENCH_FASTER]);
+  bench_compare_free(&comparison);
   rows_free(&list[0]);
   rows_free(&list[1]);
   for (int i = 0; i < 3; ++i)
@@ -155,15 +155,15 @@ Test(bench_stats, a_figure_that_is_gone) {
   bench_row later[2] = {now, other};
   const bench_rows_list a = {.row = before, .count = 2}, b = {.row = later, .count = 2};
   assay_error error = {""};
-  bench_comparison made;
-  cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &made, &error), ASSAY_OK, "%s", error.text);
-  cr_expect_eq(made.broken, 2);
-  cr_expect_eq(made.joined, 0);
-  cr_expect_eq(made.pairs, 3);
-  bench_compare_free(&made);
+  bench_comparison comparison;
+  cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &comparison, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(comparison.broken, 2);
+  cr_expect_eq(comparison.joined, 0);
+  cr_expect_eq(comparison.pairs, 3);
+  bench_compare_free(&comparison);
   bench_rows_list elsewhere = b;
   (void)snprintf(elsewhere.device, sizeof elsewhere.device, "cuda");
-  cr_expect_eq(bench_compare(&a, &elsewhere, BENCH_ONE_CARD, &made, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(bench_compare(&a, &elsewhere, BENCH_ONE_CARD, &comparison, &error), ASSAY_ERR_INPUT);
 }
 
 /* A file of another card: 2 % is no difference there, 5 % is. */
@@ -177,10 +177,10 @@ Test(bench_stats, cards_of_one_name_differ) {
     const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
     for (int cards = 0; cards < 2; ++cards) {
       assay_error error = {""};
-      bench_comparison made;
-      cr_assert_eq(bench_compare(&a, &b, cards ? BENCH_CARDS : BENCH_ONE_CARD, &made, &error), ASSAY_OK);
-      cr_expect_eq(made.count[cards && i == 0 ? BENCH_SAME : BENCH_SLOWER], 1, "%g", than);
-      bench_compare_free(&made);
+      bench_comparison comparison;
+      cr_assert_eq(bench_compare(&a, &b, cards ? BENCH_CARDS : BENCH_ONE_CARD, &comparison, &error), ASSAY_OK);
+      cr_expect_eq(comparison.count[cards && i == 0 ? BENCH_SAME : BENCH_SLOWER], 1, "%g", than);
+      bench_compare_free(&comparison);
     }
   }
 }
@@ -202,11 +202,11 @@ Test(bench_stats, launches_that_cost_more) {
     now.empty = expected[i].empty;
     const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
     assay_error error = {""};
-    bench_comparison made;
-    cr_assert_eq(bench_compare(&a, &b, BENCH_CARDS, &made, &error), ASSAY_OK);
-    cr_expect_eq(made.pair[0].verdict, expected[i].verdict, "%g us, %g of them an empty launch", expected[i].now,
+    bench_comparison comparison;
+    cr_assert_eq(bench_compare(&a, &b, BENCH_CARDS, &comparison, &error), ASSAY_OK);
+    cr_expect_eq(comparison.pair[0].verdict, expected[i].verdict, "%g us, %g of them an empty launch", expected[i].now,
                  expected[i].empty);
-    bench_compare_free(&made);
+    bench_compare_free(&comparison);
   }
 }
 
@@ -230,10 +230,10 @@ Test(bench_stats, each_mode_has_its_noise) {
     now.high *= expected[i].than;
     const bench_rows_list a = {.row = &before, .count = 1}, b = {.row = &now, .count = 1};
     assay_error error = {""};
-    bench_comparison made;
-    cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &made, &error), ASSAY_OK);
-    cr_expect_eq(made.count[expected[i].verdict], 1, "%s %g", expected[i].mode, expected[i].than);
-    bench_compare_free(&made);
+    bench_comparison comparison;
+    cr_assert_eq(bench_compare(&a, &b, BENCH_ONE_CARD, &comparison, &error), ASSAY_OK);
+    cr_expect_eq(comparison.count[expected[i].verdict], 1, "%s %g", expected[i].mode, expected[i].than);
+    bench_compare_free(&comparison);
   }
 }
 

@@ -3,8 +3,8 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "conformance/generate.h"
-#include "conformance/generate_logical.h"
+#include "conformance/generate/image.h"
+#include "conformance/generate/logical.h"
 #include "suite_fixture.h"
 
 static assay_case parsed(const char *text) {
@@ -15,25 +15,25 @@ static assay_case parsed(const char *text) {
   return one;
 }
 
-static void made_of(const assay_case *one, draw choice, image *made) {
+static void image_of(const assay_case *one, draw choice, image *img) {
   assay_error error = {""};
-  cr_assert_eq(image_make(one, &choice, NULL, made, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(image_make(one, &choice, NULL, img, &error), ASSAY_OK, "%s", error.text);
 }
 
-static assay_tensor *arg_of(image *made, const char *name) {
-  for (int32_t i = 0; i < made->origin->op->arg_count; ++i)
-    if (strcmp(made->origin->op->args[i].name, name) == 0) return &made->arg[i];
+static assay_tensor *arg_of(image *img, const char *name) {
+  for (int32_t i = 0; i < img->origin->op->arg_count; ++i)
+    if (strcmp(img->origin->op->args[i].name, name) == 0) return &img->arg[i];
   cr_assert_fail("no argument %s", name);
   return NULL;
 }
 
-static assay_status reference_of(const image *made, double *value, assay_error *error) {
-  const assay_op *op = made->origin->op;
-  const assay_rows all = {.count = made->rows, .index = NULL};
+static assay_status reference_of(const image *img, double *value, assay_error *error) {
+  const assay_op *op = img->origin->op;
+  const assay_rows all = {.count = img->rows, .index = NULL};
   assay_expected expected[ASSAY_MAX_OUTPUTS] = {{value, NULL}, {NULL, NULL}};
-  const assay_status status = op->check(&made->call, error);
+  const assay_status status = op->check(&img->call, error);
   if (status != ASSAY_OK) return status;
-  return op->reference(&made->call, NULL, &all, false, expected, NULL, error);
+  return op->reference(&img->call, NULL, &all, false, expected, NULL, error);
 }
 
 static const draw plain = {.dead = DEAD_NAN, .poison = 5};
@@ -55,8 +55,8 @@ Test(contiguous, the_reference_finds_what_a_table_names) {
     image packed, paged;
     draw table = plain;
     table.paged = true;
-    made_of(&one, plain, &packed);
-    made_of(&one, table, &paged);
+    image_of(&one, plain, &packed);
+    image_of(&one, table, &paged);
     cr_assert(packed.contiguous && !paged.contiguous);
     cr_assert(arg_of(&packed, "block_table")->data == NULL && arg_of(&paged, "cu_k")->data == NULL);
     const size_t count = (size_t)(packed.rows * packed.logical->H * packed.logical->D);
@@ -76,10 +76,10 @@ Test(contiguous, the_reference_finds_what_a_table_names) {
 
 Test(contiguous, contents_that_are_refused) {
   assay_case one = parsed(texts[0]);
-  image made;
-  made_of(&one, plain, &made);
-  int32_t *start = arg_of(&made, "cu_k")->data, *length = arg_of(&made, "kv_len")->data;
-  const int32_t rows = (int32_t)arg_of(&made, "k_cache")->shape[0], own = start[2] - start[1];
+  image img;
+  image_of(&one, plain, &img);
+  int32_t *start = arg_of(&img, "cu_k")->data, *length = arg_of(&img, "kv_len")->data;
+  const int32_t rows = (int32_t)arg_of(&img, "k_cache")->shape[0], own = start[2] - start[1];
   const struct {
     int32_t *place, value;
     const char *name, *words;
@@ -90,40 +90,40 @@ Test(contiguous, contents_that_are_refused) {
              {&length[1], own + 1, "kv_len:", "request 1"},
              {&length[3], -1, "kv_len:", "request 3"},
              {&start[4], start[3] + 23, "kv_len:", "found 24 for request 3, allowed 0 to 23"}};
-  double *value = calloc((size_t)(made.rows * 4 * 16), sizeof *value);
+  double *value = calloc((size_t)(img.rows * 4 * 16), sizeof *value);
   for (size_t i = 0; i < sizeof row / sizeof row[0]; ++i) {
     const int32_t kept = *row[i].place;
     assay_error error = {""};
     *row[i].place = row[i].value;
-    cr_expect_eq(reference_of(&made, value, &error), ASSAY_ERR_INPUT, "row %zu was let through", i);
+    cr_expect_eq(reference_of(&img, value, &error), ASSAY_ERR_INPUT, "row %zu was let through", i);
     cr_expect(strncmp(error.text, row[i].name, strlen(row[i].name)) == 0 && strstr(error.text, row[i].words) != NULL,
               "row %zu: %s", i, error.text);
     *row[i].place = kept;
   }
   assay_error error = {""};
-  cr_expect_eq(reference_of(&made, value, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(reference_of(&img, value, &error), ASSAY_OK, "%s", error.text);
   free(value);
-  image_free(&made);
+  image_free(&img);
   case_free(&one);
 }
 
-/* Rows follow each other in the order of the batch, at least as many as the length, inside the pool; a draw's order and
- * placement move them; where nothing lies between, they are dense. */
+/* Rows follow each other in the order of the batch, at least as many as the length, inside the pool. A draw's order and
+ * placement move them. Where nothing lies between, they are dense. */
 Test(contiguous, rows_of_requests) {
   assay_case one = parsed(texts[0]);
   bool gap = false, moved = false;
   int32_t before[5] = {0};
   for (uint64_t placement = 0; placement < 4; ++placement)
     for (uint64_t order = 0; order < 2; ++order) {
-      image made;
+      image img;
       draw choice = plain;
       choice.placement = placement;
       choice.order = order;
-      made_of(&one, choice, &made);
-      const int32_t *start = arg_of(&made, "cu_k")->data, *length = arg_of(&made, "kv_len")->data;
-      const assay_tensor *k = arg_of(&made, "k_cache");
+      image_of(&one, choice, &img);
+      const int32_t *start = arg_of(&img, "cu_k")->data, *length = arg_of(&img, "kv_len")->data;
+      const assay_tensor *k = arg_of(&img, "k_cache");
       cr_expect_eq(k->shape[1], 1);
-      cr_expect_eq(k->shape[0], made.pool_blocks);
+      cr_expect_eq(k->shape[0], img.pool_blocks);
       for (int b = 0; b < 4; ++b) {
         cr_expect(start[b] >= 0 && start[b + 1] - start[b] >= length[b]);
         gap |= start[b + 1] - start[b] > length[b];
@@ -131,16 +131,16 @@ Test(contiguous, rows_of_requests) {
       cr_expect_leq(start[4], k->shape[0]);
       moved |= (placement > 0 || order > 0) && memcmp(before, start, sizeof before) != 0;
       memcpy(before, start, sizeof before);
-      image_free(&made);
+      image_free(&img);
     }
   cr_expect(gap && moved);
   case_free(&one);
   one = parsed("gate_attention mode=decode dtype=f32 D=16 layout=nhd cu_k=true tables=identity kv_len=5,2 seed=1");
-  image made;
-  made_of(&one, plain, &made);
-  const int32_t *start = arg_of(&made, "cu_k")->data;
+  image img;
+  image_of(&one, plain, &img);
+  const int32_t *start = arg_of(&img, "cu_k")->data;
   cr_expect(start[0] == 0 && start[1] == 5 && start[2] == 7);
-  image_free(&made);
+  image_free(&img);
   case_free(&one);
 }
 

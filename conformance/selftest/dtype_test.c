@@ -148,3 +148,16 @@ Test(dtype, non_finite_from_bits) {
   cr_assert(assay_is_nan(NAN) && !assay_is_nan(INFINITY) && !assay_is_nan(0));
   cr_assert(assay_is_finite(1e308) && !assay_is_finite(INFINITY) && !assay_is_finite(NAN));
 }
+
+/* Messages have the shortest number that is read back as the value. */
+Test(dtype, shortest) {
+  static const struct {
+    double value;
+    const char *text;
+  } rows[] = {{1e-12, "1e-12"}, {1e-6, "1e-06"},   {0.1, "0.1"},      {1.0 / 3, "0.3333333333333333"},
+              {0, "0"},         {65504, "65504"},  {1e6, "1e+06"},    {5e-324, "5e-324"},
+              {-2.5, "-2.5"},   {INFINITY, "inf"}, {123456, "123456"}};
+  char text[32];
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+    cr_expect_str_eq(assay_shortest(rows[i].value, text), rows[i].text);
+}

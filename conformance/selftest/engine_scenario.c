@@ -18,11 +18,11 @@ assay_model_config scenario_model(int number) {
   return c;
 }
 
-/* What a step holds, until it is sent. */
+/* A step's contents, until it is sent. */
 typedef struct day {
   assay_engine *e;
   scenario *s;
-  int32_t number[SCENARIO_REQUESTS]; /* of the engine; -1: gone */
+  int32_t number[SCENARIO_REQUESTS]; /* the engine's numbers; -1: gone */
   assay_engine_part part[SCENARIO_REQUESTS];
   int64_t parts;
 } day;
@@ -120,7 +120,7 @@ void scenario_run(const assay_model_config *config, const assay_model_weights *w
     send(&d);
   }
   end(&d, 2);
-  begin(&d, 5); /* its prefix is there */
+  begin(&d, 5); /* its prefix is present */
   add(&d, 5, 64);
   send(&d);
   for (int t = 0; t < 4; ++t) { /* another order, twice the same */

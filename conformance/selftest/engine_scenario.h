@@ -26,7 +26,7 @@ typedef struct scenario {
 assay_model_config scenario_model(int number);
 void scenario_run(const assay_model_config *config, const assay_model_weights *weights, const char *device, bool eager,
                   uint32_t lag, int32_t short_tail, scenario *s);
-/* Every request alone, one step a token, call by call. */
+/* Runs every request alone, one step per token, call by call. */
 void scenario_alone(const assay_model_config *config, const assay_model_weights *weights, const char *device,
                     scenario *s);
 /* The first request and token where they differ: false, and nothing is written. */

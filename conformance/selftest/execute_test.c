@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "conformance/execute.h"
-#include "conformance/judge_parts.h"
+#include "conformance/run/execute.h"
+#include "conformance/trial/trial.h"
 #include "fake.h"
 
 enum { MANY = 400 };

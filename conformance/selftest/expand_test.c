@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "conformance/keys.h"
-#include "conformance/trace.h"
+#include "conformance/case/keys.h"
+#include "conformance/suite/trace.h"
 #include "core/registry.h"
 #include "suite_fixture.h"
 
@@ -20,7 +20,7 @@ static void expand_text(const char *text, uint64_t seed, case_list *list) {
 /* ---- bad input -------------------------------------------------------------------------------------------- */
 
 typedef struct bad_suite {
-  const char *text, *message; /* message: begins so, behind the path */
+  const char *text, *message; /* message: its beginning, after the path */
 } bad_suite;
 
 /* Lines 1 and 2 are the same in most: item keys stand from line 3 on, column 5. */
@@ -42,7 +42,7 @@ static const bad_suite bad_suites[] = {
     {"op: gate_attention\ncheck: [{name: a}]\n", ":2:9: kv_len: missing"},
     {ITEM "  - name: a\n    kv_len: 4\n", ":5:11: name: found 'a' twice, allowed once in a section"},
     {ITEM "    lenght: 3\n",
-     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, tier, mode, dtype,"},
+     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, own_draws, tier, mode,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
     {ITEM "    seed: 0xzz\n", ":5:11: seed: found '0xzz', allowed 0 to 18446744073709551615, or 0x"},
@@ -145,7 +145,7 @@ Test(expand, refuses_files_that_are_no_suites) {
   error.text[0] = '\0';
   (void)snprintf(path, sizeof path, "%snone.yaml", folder);
   cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_INPUT);
-  (void)snprintf(expected, sizeof expected, "%s: cannot read: No such file or directory", path);
+  (void)snprintf(expected, sizeof expected, "%s: cannot be read: No such file or directory", path);
   cr_expect(strcmp(error.text, expected) == 0, "%s", error.text);
   error.text[0] = '\0';
   const char *odd = suite_fixture_write("a b.yaml", ITEM, -1);
@@ -164,7 +164,7 @@ Test(expand, says_which_fixture_is_missing) {
       suite_fixture_write("t.yaml", "op: gate_attention\ncheck:\n  - name: a\n    kv_len: {trace: azure_conv}\n", -1);
   cr_assert(expand_suite(path, 1, &list, &error) == ASSAY_ERR_INPUT);
   cr_expect(strcmp(error.text + strlen(path),
-                   ":4:13: trace: /nowhere/traces/azure2023/AzureLLMInferenceTrace_conv.csv: cannot read: No such "
+                   ":4:13: trace: /nowhere/traces/azure2023/AzureLLMInferenceTrace_conv.csv: cannot be read: No such "
                    "file or directory") == 0,
             "%s", error.text);
 }
@@ -191,28 +191,28 @@ Test(expand, product_and_draws) {
   case_list_free(&list);
 }
 
-/* Same seed: same cases. Items behind a case, and other files, change nothing of it; another seed does. */
+/* Same seed: same cases. Items after a case, and other files, change nothing of it; another seed does. */
 Test(expand, draws_depend_on_seed_and_index_only) {
   static const char item[] =
       "op: gate_attention\ncheck:\n  - name: a\n    cases: 40\n    mode: [decode, mixed]\n    batch: "
       "{uniform: [1, 4]}\n    kv_len: {boundary: {block: true, max: 80}}\n";
   char longer[1000];
-  case_list one = {0}, two = {0}, other = {0};
+  case_list first = {0}, second = {0}, other = {0};
   (void)snprintf(longer, sizeof longer, "%s  - name: b\n    cases: 9\n    kv_len: 7\n", item);
-  expand_text(item, 1, &one);
-  expand_text(longer, 1, &two);
+  expand_text(item, 1, &first);
+  expand_text(longer, 1, &second);
   expand_text(item, 2, &other);
-  cr_assert(one.count == 80 && two.count == 89);
+  cr_assert(first.count == 80 && second.count == 89);
   int32_t same = 0;
-  for (int64_t i = 0; i < one.count; ++i) {
-    cr_assert(suite_fixture_same(&one.cases[i], &two.cases[i]));
-    same += suite_fixture_same(&one.cases[i], &other.cases[i]);
+  for (int64_t i = 0; i < first.count; ++i) {
+    cr_assert(suite_fixture_same(&first.cases[i], &second.cases[i]));
+    same += suite_fixture_same(&first.cases[i], &other.cases[i]);
     for (int64_t k = 0; k < i; ++k)
-      cr_assert(one.cases[i].seed != one.cases[k].seed);
+      cr_assert(first.cases[i].seed != first.cases[k].seed);
   }
   cr_assert(same == 0);
-  case_list_free(&one);
-  case_list_free(&two);
+  case_list_free(&first);
+  case_list_free(&second);
   case_list_free(&other);
 }
 
@@ -419,7 +419,7 @@ Test(expand, suites_of_the_repository) {
   case_list_free(&list);
 }
 
-/* Of every operator, section refuse breaks every argument in every way; without data, those that a call must have. */
+/* Section refuse breaks every argument of every operator in every way. Required arguments also come without data. */
 Test(expand, every_argument_is_broken) {
   static const case_break ways[] = {BREAK_NULL,   BREAK_MISALIGNED, BREAK_DTYPE,
                                     BREAK_STRIDE, BREAK_NEGATIVE,   BREAK_OVERFLOW};
@@ -445,9 +445,8 @@ Test(expand, every_argument_is_broken) {
   case_list_free(&list);
 }
 
-/* Of every operator: calls that are judged and calls that are refused, on simt; every type of its own; each optional
- * argument there and not there; every value of every enum and flag among its parameters; both tiers, where it has two.
- */
+/* Every operator has judged and refused calls on simt, with every type of its own. Each optional argument is present
+ * and absent. Every enum and flag among its parameters takes every value. Both tiers occur where it has two. */
 Test(expand, every_operator_has_its_suite) {
   assay_error error = {""};
   case_list list = {0};

@@ -23,88 +23,88 @@ static assay_model_config small(assay_model_arch arch) {
   return c;
 }
 
-static void make(assay_model_arch arch, expected *made, assay_model_config *config) {
+static void make(assay_model_arch arch, expected *wanted, assay_model_config *config) {
   static const int64_t length[LENGTHS] = {5, 21};
   assay_model_weights weights;
   assay_error error = {""};
   *config = small(arch);
   cr_assert_eq(assay_model_weights_alloc(config, &weights, &error), ASSAY_OK, "%s", error.text);
   cr_assert_eq(assay_model_seed(config, 3, &weights, &error), ASSAY_OK, "%s", error.text);
-  cr_assert_eq(expected_compute(config, &weights, 3, NUMBER, length, LENGTHS, made, &error), ASSAY_OK, "%s",
+  cr_assert_eq(expected_compute(config, &weights, 3, NUMBER, length, LENGTHS, wanted, &error), ASSAY_OK, "%s",
                error.text);
   expected alone;
   cr_assert_eq(expected_compute(config, &weights, 3, NUMBER, length + 1, 1, &alone, &error), ASSAY_OK, "%s",
                error.text);
   for (int s = 0; s < EXPECTED_STEPS; ++s) /* a shorter prompt on the way changes nothing */
-    cr_assert_float_eq(alone.logit[s][0], made[1].logit[s][0], 1e-9);
+    cr_assert_float_eq(alone.logit[s][0], wanted[1].logit[s][0], 1e-9);
   assay_model_weights_free(&weights);
 }
 
-static void first_of_each(const expected *one, int32_t *ids) {
+static void first_of_each(const expected *wanted, int32_t *ids) {
   for (int s = 0; s < EXPECTED_STEPS; ++s)
-    ids[s] = one->id[s][0];
+    ids[s] = wanted->id[s][0];
 }
 
 Test(expected, tokens) {
   for (int arch = ASSAY_QWEN3; arch <= ASSAY_ASYNCT; ++arch) {
-    expected made[LENGTHS];
+    expected wanted[LENGTHS];
     assay_model_config config;
     char why[400] = "";
     int32_t ids[EXPECTED_STEPS];
     int64_t agreed = 0;
-    make((assay_model_arch)arch, made, &config);
-    cr_expect((arch == ASSAY_ASYNCT) == (made[0].live > 0), "%g", made[0].live);
-    cr_expect_gt(made[1].rms, 0);
-    first_of_each(&made[1], ids);
-    cr_expect(expected_check(&made[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why), "%s", why);
+    make((assay_model_arch)arch, wanted, &config);
+    cr_expect((arch == ASSAY_ASYNCT) == (wanted[0].live > 0), "%g", wanted[0].live);
+    cr_expect_gt(wanted[1].rms, 0);
+    first_of_each(&wanted[1], ids);
+    cr_expect(expected_check(&wanted[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why), "%s", why);
     cr_expect_eq(agreed, EXPECTED_STEPS);
-    ids[3] = made[1].id[3][1]; /* the second, far behind */
-    made[1].logit[3][1] = made[1].logit[3][0] - 5 * made[1].rms;
-    cr_expect(!expected_check(&made[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
+    ids[3] = wanted[1].id[3][1]; /* the second, far below the first */
+    wanted[1].logit[3][1] = wanted[1].logit[3][0] - 5 * wanted[1].rms;
+    cr_expect(!expected_check(&wanted[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
     cr_expect_eq(agreed, 3);
     cr_expect_not_null(strstr(why, "token 4: found"), "%s", why);
-    made[1].logit[3][1] = made[1].logit[3][0] - 3 * made[1].rms; /* a near tie: another text from here on */
-    cr_expect(expected_check(&made[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
+    wanted[1].logit[3][1] = wanted[1].logit[3][0] - 3 * wanted[1].rms; /* a near tie: another text from here on */
+    cr_expect(expected_check(&wanted[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
     cr_expect_eq(agreed, 3);
     ids[0] = (ids[0] + 7) % 300;
-    cr_expect(!expected_check(&made[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
+    cr_expect(!expected_check(&wanted[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
   }
 }
 
 Test(expected, logits) {
-  expected made[LENGTHS];
+  expected wanted[LENGTHS];
   assay_model_config config;
   char why[400] = "";
   double logits[300] = {0};
-  make(ASSAY_QWEN3, made, &config);
+  make(ASSAY_QWEN3, wanted, &config);
   for (int i = 0; i < EXPECTED_BEST; ++i)
-    logits[made[0].id[2][i]] = made[0].logit[2][i] + made[0].rms;
-  cr_expect(expected_check_logits(&made[0], 2, logits, why, sizeof why), "%s", why);
-  logits[made[0].id[2][5]] += 6 * made[0].rms;
-  cr_expect(!expected_check_logits(&made[0], 2, logits, why, sizeof why));
-  logits[made[0].id[2][5]] = NAN;
-  cr_expect(!expected_check_logits(&made[0], 2, logits, why, sizeof why));
+    logits[wanted[0].id[2][i]] = wanted[0].logit[2][i] + wanted[0].rms;
+  cr_expect(expected_check_logits(&wanted[0], 2, logits, why, sizeof why), "%s", why);
+  logits[wanted[0].id[2][5]] += 6 * wanted[0].rms;
+  cr_expect(!expected_check_logits(&wanted[0], 2, logits, why, sizeof why));
+  logits[wanted[0].id[2][5]] = NAN;
+  cr_expect(!expected_check_logits(&wanted[0], 2, logits, why, sizeof why));
 }
 
 Test(expected, file) {
-  expected made[LENGTHS], back;
+  expected wanted[LENGTHS], back;
   assay_model_config config;
   assay_error error = {""};
   bool found = false;
   const char *path = "/tmp/assay_expected_test.jsonl";
-  make(ASSAY_ASYNCT, made, &config);
+  make(ASSAY_ASYNCT, wanted, &config);
   FILE *file = fopen(path, "w");
   cr_assert_not_null(file);
   for (int i = 0; i < LENGTHS; ++i)
-    expected_write(file, &config, 3, &made[i]);
+    expected_write(file, &config, 3, &wanted[i]);
   (void)fputs(
       "{\"arch\":\"asynct\",\"layers\":2,\"hidden\":64,\"vocab\":300,\"seed\":3,\"number\":7,\"prompt\":9,\"rms\":1}\n",
       file);
   (void)fclose(file);
   cr_assert_eq(expected_read(path, &config, 3, NUMBER, 21, &back, &found, &error), ASSAY_OK, "%s", error.text);
   cr_assert(found);
-  cr_expect_eq(back.id[7][7], made[1].id[7][7]);
-  cr_expect_float_eq(back.logit[7][7], made[1].logit[7][7], 1e-6);
+  cr_expect_eq(back.id[7][7], wanted[1].id[7][7]);
+  cr_expect_float_eq(back.logit[7][7], wanted[1].logit[7][7], 1e-6);
   cr_assert_eq(expected_read(path, &config, 4, NUMBER, 21, &back, &found, &error), ASSAY_OK);
   cr_expect(!found);
   cr_expect_eq(expected_read(path, &config, 3, 7, 9, &back, &found, &error), ASSAY_ERR_INPUT);
@@ -134,7 +134,7 @@ Test(expected, costs) {
     tokens[i] = 1;
   }
   const assay_cost cost = scenario_step_cost(&c, before, tokens, 32, 32, 0);
-  /* weights of 28 layers and the head, once: 25.2 and 311 MB (performance: 25 MB a layer, lm_head 311 MB) */
+  /* weights of 28 layers and the head, once: 25.2 MB per layer and 311 MB */
   cr_expect_float_eq(cost.bytes, 28 * 25.17e6 + 311.2e6, 5e6, "%g", cost.bytes);
   cr_expect_float_eq(cost.flops, 2 * 32 * (28 * 12.58e6 + 155.6e6), 1e9, "%g", cost.flops);
 }

@@ -1,25 +1,25 @@
-/* fake.h: an operator, a device and a variant small enough to be wrong in one way at a time: the judge, the
- * generator and the executor are tested against them.
+/* fake.h: an operator, a device and a variant small enough to be wrong in one way at a time. They test the judge, the
+ * generator and the executor.
  *
  * fake_gate: visible keys are 0 … last. p_t = 1 where the first channel of k_t is above 0, else 0;
  * out[n, h, d] = Σ p_t v_t[h / G, d], count[n, h] = Σ p_t (f32). */
 #ifndef ASSAY_SELFTEST_FAKE_H
 #define ASSAY_SELFTEST_FAKE_H
 
-#include "conformance/case.h"
+#include "conformance/case/types.h"
 #include "core/registry_add.h"
 
 typedef enum fake_fault {
   FAULT_NONE,
   FAULT_UNWRITTEN,       /* the last element of out is left alone */
-  FAULT_GUARD_AFTER,     /* writes behind out */
+  FAULT_GUARD_AFTER,     /* writes beyond out */
   FAULT_GUARD_BEFORE,    /* writes before out */
-  FAULT_GUARD_WORKSPACE, /* writes behind its workspace */
+  FAULT_GUARD_WORKSPACE, /* writes beyond its workspace */
   FAULT_INPUT,           /* changes a length */
   FAULT_LAST_KEY,        /* drops the last key */
   FAULT_NAN,             /* one NaN */
   FAULT_ROW_BIAS,        /* every element off by a little: each in bounds, their mean not */
-  FAULT_DEAD_TAIL,       /* adds 0 · v of the slot behind the last key */
+  FAULT_DEAD_TAIL,       /* adds 0 · v of the slot after the last key */
   FAULT_ZERO_P,          /* adds p · v where p is 0 */
   FAULT_WORKSPACE,       /* adds 0 · workspace */
   FAULT_RUN_TO_RUN,      /* last bit differs from call to call */

@@ -14,7 +14,7 @@ plain_fault plain_broken = PLAIN_NONE;
 /* ---- what both have ---------------------------------------------------------------------------------- */
 
 static int64_t stride_of(const assay_tensor *t) {
-  return t->shape[0] > 1 ? t->stride[0] : 0; /* of one row it may be anything */
+  return t->shape[0] > 1 ? t->stride[0] : 0; /* with one row it may be anything */
 }
 
 static double at(const assay_tensor *t, int64_t row, int64_t c) {

@@ -8,12 +8,12 @@
 #ifndef ASSAY_SELFTEST_FAKE_PLAIN_H
 #define ASSAY_SELFTEST_FAKE_PLAIN_H
 
-#include "conformance/case.h"
+#include "conformance/case/types.h"
 #include "core/registry_add.h"
 
 typedef enum plain_fault {
   PLAIN_NONE,
-  PLAIN_BETWEEN_ROWS,    /* writes behind a row of a strided output */
+  PLAIN_BETWEEN_ROWS,    /* writes after a row of a strided output */
   PLAIN_CHANGES_X,       /* x changes although y_out takes the result */
   PLAIN_LOSES_NAN_BITS,  /* x keeps its values, but one bit of a zero's sign */
   PLAIN_MOVES_NEIGHBOUR, /* pool rows come from the row beside */
@@ -25,18 +25,18 @@ typedef enum plain_fault {
   PLAIN_GAIN_LOST,       /* y = x */
   PLAIN_LAST_DROPPED,    /* the last channel is left alone */
   PLAIN_WIDE_ONLY,       /* y = x, in channels from 32 on */
-  PLAIN_ROW_BEFORE,      /* of fake_code: the code of the row before */
-  PLAIN_TOP_UNWRITTEN,   /* of the last row */
+  PLAIN_ROW_BEFORE,      /* fake_code: takes the code of the row before */
+  PLAIN_TOP_UNWRITTEN,   /* leaves the last row's top unwritten */
   PLAIN_NUMBER_FOR_NAN,  /* 0 where the code is that of NaN */
   PLAIN_NAN_FOR_NUMBER,  /* NaN where there is a number */
   PLAIN_NAN_SIGN,        /* 0xFF instead of 0x7F */
   PLAIN_WRAPS,           /* no saturation: NaN above the largest number */
-  PLAIN_OTHER_SLOT,      /* the token goes to the slot behind its own */
-  PLAIN_SECOND_SLOT,     /* to its own and to the one behind */
+  PLAIN_OTHER_SLOT,      /* the token goes to the slot after its own */
+  PLAIN_SECOND_SLOT,     /* the token goes to its own slot and to the next */
   PLAIN_PAD_WRITTEN,     /* a pad row goes to slot 0 of the pool */
   PLAIN_KEYS_AS_VALUES,  /* V holds K */
   PLAIN_HEADS_SWAPPED,
-  PLAIN_STALE_BYTE /* one byte of a block that nobody owns */
+  PLAIN_STALE_BYTE /* one byte of a block that no request owns */
 } plain_fault;
 
 extern plain_fault plain_broken;

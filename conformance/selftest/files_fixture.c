@@ -72,13 +72,13 @@ bool files_replace(test_bytes *text, const char *old, const char *fresh) {
   char *found = strstr((char *)text->at, old);
   if (found == NULL) return false;
   const size_t before = (size_t)(found - (char *)text->at), was = strlen(old), is = strlen(fresh);
-  unsigned char *made = malloc(text->size - was + is + 1);
-  need(made != NULL, "out of memory");
-  memcpy(made, text->at, before);
-  memcpy(made + before, fresh, is);
-  memcpy(made + before + is, text->at + before + was, text->size - before - was + 1);
+  unsigned char *changed = malloc(text->size - was + is + 1);
+  need(changed != NULL, "out of memory");
+  memcpy(changed, text->at, before);
+  memcpy(changed + before, fresh, is);
+  memcpy(changed + before + is, text->at + before + was, text->size - before - was + 1);
   free(text->at);
-  *text = (test_bytes){made, text->size - was + is};
+  *text = (test_bytes){changed, text->size - was + is};
   return true;
 }
 

@@ -24,7 +24,7 @@ const char *files_copy(const char *from, const char *name);
 bool files_replace(test_bytes *text, const char *old, const char *fresh);
 void files_free(test_bytes *b);
 
-/* What a function prints to a stream. */
+/* Returns the text that a function prints to a stream. */
 typedef struct test_output {
   void *stream; /* a FILE */
   char *text;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/fuzz.h"
-#include "conformance/judge.h"
-#include "conformance/shape.h"
+#include "conformance/fuzz/fuzz.h"
+#include "conformance/judge/judge.h"
+#include "conformance/case/shape.h"
 #include "fake.h"
 #include "fake_plain.h"
 
@@ -24,26 +24,26 @@ static fuzz *make(const assay_op *op) {
 static fuzz_counts run(const assay_op *op, const assay_variant *variant, int32_t draws,
                        void (*look)(const assay_case *one)) {
   fuzz *f = make(op);
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   assay_error error = {""};
   fuzz_counts n;
   char *text = malloc(CASE_MAX_LINE), *again = malloc(CASE_MAX_LINE);
   for (int32_t i = 0; i < draws; ++i) {
     assay_case back;
     case_result r;
-    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
-    cr_assert(fuzz_claimed(variant, &made.one) || op == &plain_append_op);
-    cr_assert_eq(case_print(&made.one, text, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_eq(fuzz_next(f, &drawn, &error), ASSAY_OK, "%s", error.text);
+    cr_assert(fuzz_claimed(variant, &drawn.one) || op == &plain_append_op);
+    cr_assert_eq(case_print(&drawn.one, text, CASE_MAX_LINE, &error), ASSAY_OK);
     cr_assert_eq(case_parse(text, &back, &error), ASSAY_OK, "%s: %s", text, error.text);
     cr_assert_eq(case_print(&back, again, CASE_MAX_LINE, &error), ASSAY_OK);
     cr_assert_str_eq(text, again);
     case_free(&back);
-    if (op->form == ASSAY_PLAIN) cr_assert_leq(shape_case_elements(&made.one), 65536);
-    judge_case(&made.one, variant, &fake_device, &r);
-    const bool given_up = r.verdict == VERDICT_WEAK && made.one.tier == TIER_EXACT;
+    if (op->form == ASSAY_PLAIN) cr_assert_leq(shape_case_elements(&drawn.one), 262144);
+    judge_case(&drawn.one, variant, &fake_device, &r);
+    const bool given_up = r.verdict == VERDICT_WEAK && drawn.one.tier == TIER_EXACT;
     cr_assert(r.verdict == VERDICT_PASS || given_up, "%s: %s: %s", text, r.check, r.message);
-    look(&made.one);
-    fuzz_judged(f, &made);
+    look(&drawn.one);
+    fuzz_judged(f, &drawn);
   }
   fuzz_count(f, &n);
   fuzz_free(f);
@@ -56,7 +56,7 @@ static bool rows[5000], channels[2000], pads, exact, calibrated, present[4], spe
 
 static void look_at_mix(const assay_case *one) {
   rows[one->dim[0]] = channels[one->dim[1]] = true;
-  pads = pads || one->q_pad > 0;
+  pads = pads || one->row_pad > 0;
   exact = exact || one->tier == TIER_EXACT;
   calibrated = calibrated || one->tier == TIER_CALIBRATED;
   present[one->present >> 4 & 3] = true;
@@ -104,16 +104,16 @@ Test(fuzz_plain, caches_that_are_written) {
 /* Draws for a GPU: some are large, few enough that one thread keeps up with many workers. */
 Test(fuzz_plain, large_ones_are_paid_for, .timeout = 120) {
   fuzz *f = NULL;
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   assay_error error = {""};
   double cost = 0, first = 0, largest = 0;
   enum { DRAWS = 3000, BEGIN = 40 };
   cr_assert_eq(fuzz_make(&plain_mix_op, "cuda", 5, &anything, &f, &error), ASSAY_OK, "%s", error.text);
   for (int i = 0; i < DRAWS; ++i) {
-    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
-    cost += made.cost_ms;
-    if (i < BEGIN) first += made.cost_ms;
-    if (made.cost_ms > largest) largest = made.cost_ms;
+    cr_assert_eq(fuzz_next(f, &drawn, &error), ASSAY_OK, "%s", error.text);
+    cost += drawn.cost_ms;
+    if (i < BEGIN) first += drawn.cost_ms;
+    if (drawn.cost_ms > largest) largest = drawn.cost_ms;
   }
   fuzz_free(f);
   cr_log_info("%.2f ms a draw, of the first %d %.2f, the largest %.1f", cost / DRAWS, (int)BEGIN, first / BEGIN,
@@ -139,22 +139,24 @@ Test(fuzz_plain, only_the_values_asked_for) {
   static const char *const where[] = {"N=77", "dtype=bf16", "dtype=f32", "tier=calibrated", "N=77", "N=3"};
   const fuzz_choice choice = {.where = where, .wheres = 6};
   fuzz *f = NULL;
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   fuzz_counts n;
   assay_error error = {""};
   int32_t found[2][2] = {{0}};
   plain_register();
   cr_assert_eq(fuzz_make(&plain_mix_op, "simt", 5, &choice, &f, &error), ASSAY_OK, "%s", error.text);
-  for (int i = 0; i < 400; ++i) {
-    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
-    const assay_case *one = &made.one;
+  /* With N = 77 most widths are too large, so that N = 3 is drawn more often. */
+  for (int i = 0; i < 800; ++i) {
+    cr_assert_eq(fuzz_next(f, &drawn, &error), ASSAY_OK, "%s", error.text);
+    const assay_case *one = &drawn.one;
     cr_assert(one->dim[0] == 77 || one->dim[0] == 3, "N = %d", (int)one->dim[0]);
     cr_assert(one->dtype == ASSAY_BF16 || one->dtype == ASSAY_F32);
     cr_assert_eq(one->tier, TIER_CALIBRATED);
     ++found[one->dim[0] == 77][one->dtype == ASSAY_F32];
-    fuzz_judged(f, &made);
+    fuzz_judged(f, &drawn);
   }
-  cr_expect(found[0][0] > 20 && found[0][1] > 20 && found[1][0] > 20 && found[1][1] > 20);
+  cr_expect(found[0][0] > 20 && found[0][1] > 20 && found[1][0] > 20 && found[1][1] > 20, "%d %d %d %d", found[0][0],
+            found[0][1], found[1][0], found[1][1]);
   fuzz_count(f, &n);
   cr_expect_eq(n.values, n.values_judged, "%d of %d", (int)n.values_judged, (int)n.values);
   fuzz_free(f);
@@ -164,16 +166,16 @@ Test(fuzz_plain, requests_asked_for) {
   static const char *const where[] = {"batch=6", "kv_len=37", "mode=decode", "block_size=16"};
   const fuzz_choice choice = {.where = where, .wheres = 4};
   fuzz *f = NULL;
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   assay_error error = {""};
   plain_register();
   cr_assert_eq(fuzz_make(&plain_append_op, "simt", 5, &choice, &f, &error), ASSAY_OK, "%s", error.text);
   for (int i = 0; i < 100; ++i) {
     bool any = false;
-    cr_assert_eq(fuzz_next(f, &made, &error), ASSAY_OK, "%s", error.text);
-    for (int32_t b = 0; b < made.one.batch; ++b)
-      any = any || made.one.kv_len[b] == 37;
-    cr_assert(made.one.batch == 6 && made.one.mode == MODE_DECODE && any);
+    cr_assert_eq(fuzz_next(f, &drawn, &error), ASSAY_OK, "%s", error.text);
+    for (int32_t b = 0; b < drawn.one.batch; ++b)
+      any = any || drawn.one.kv_len[b] == 37;
+    cr_assert(drawn.one.batch == 6 && drawn.one.mode == MODE_DECODE && any);
   }
   fuzz_free(f);
 }
@@ -204,7 +206,7 @@ Test(fuzz_plain, what_cannot_be_asked_for) {
   assay_error error = {""};
   fuzz *f = NULL;
   cr_expect(fuzz_make(&plain_mix_op, "simt", 5, &choice, &f, &error) == ASSAY_ERR_INPUT && f == NULL);
-  cr_expect(strstr(error.text, "N: given more than 32 times") != NULL, "%s", error.text);
+  cr_expect(strstr(error.text, "N: given more than 64 times") != NULL, "%s", error.text);
   text = refusal(&plain_append_op, "new=2");
   cr_expect(strstr(text, "new: found '2', allowed implied, 1, all, half, block, 0") != NULL, "%s", text);
 }

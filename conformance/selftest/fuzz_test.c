@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "conformance/execute.h"
-#include "conformance/fuzz.h"
+#include "conformance/run/execute.h"
+#include "conformance/fuzz/fuzz.h"
 #include "fake.h"
 
 static const fuzz_choice anything = {.wheres = 0};
@@ -17,9 +17,9 @@ static fuzz *make(uint64_t seed) {
   return f;
 }
 
-static void draw_one(fuzz *f, fuzz_draw *made) {
+static void draw_one(fuzz *f, fuzz_draw *drawn) {
   assay_error error = {""};
-  cr_assert_eq(fuzz_next(f, made, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(fuzz_next(f, drawn, &error), ASSAY_OK, "%s", error.text);
 }
 
 static int64_t dim(const assay_case *one, const char *name) {
@@ -36,7 +36,7 @@ static int64_t longest(const assay_case *one) {
   return L;
 }
 
-/* What the cases themselves say, not what the fuzzer says of them. */
+/* Reads the cases themselves, not the fuzzer's words about them. */
 typedef struct seen {
   bool H[300], H_kv[300], D[300], block[300], length[4096], batch[16];
   bool below_block, at_block, above_block, shared, permuted[4][3][5];
@@ -60,13 +60,13 @@ static void look(seen *s, const assay_case *one) {
 
 static fuzz_counts cover(fuzz *f, seen *s, int32_t most) {
   fuzz_counts n;
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   do {
-    draw_one(f, &made);
-    look(s, &made.one);
-    fuzz_judged(f, &made);
+    draw_one(f, &drawn);
+    look(s, &drawn.one);
+    fuzz_judged(f, &drawn);
     fuzz_count(f, &n);
-  } while (made.phase != FUZZ_RANDOM && n.draws < most);
+  } while (drawn.phase != FUZZ_RANDOM && n.draws < most);
   return n;
 }
 
@@ -101,7 +101,7 @@ Test(fuzz, every_boundary_value_and_pair_is_drawn) {
   fuzz_free(f);
 }
 
-/* What was not judged is said to be missing. */
+/* Cases that were not judged are reported as missing. */
 Test(fuzz, a_short_run_is_seen_to_be_short) {
   static seen s;
   fuzz *f = make(3);
@@ -124,23 +124,23 @@ Test(fuzz, same_seed_same_draws) {
   enum { DRAWS = 3000 };
   fuzz *a = make(7), *b = make(7), *c = make(8);
   char *x = malloc(CASE_MAX_LINE), *y = malloc(CASE_MAX_LINE);
-  fuzz_draw one = {0}, two = {0}, three = {0}, copy = {0};
+  fuzz_draw first = {0}, second = {0}, third = {0}, copy = {0};
   int32_t different = 0;
   for (int32_t i = 0; i < DRAWS; ++i) {
-    draw_one(a, &one);
-    draw_one(b, &two);
-    draw_one(c, &three);
-    fuzz_copy(&one, &copy);
+    draw_one(a, &first);
+    draw_one(b, &second);
+    draw_one(c, &third);
+    fuzz_copy(&first, &copy);
     cr_assert_eq(case_print(&copy.one, x, CASE_MAX_LINE, NULL), ASSAY_OK);
-    cr_assert_eq(case_print(&two.one, y, CASE_MAX_LINE, NULL), ASSAY_OK);
+    cr_assert_eq(case_print(&second.one, y, CASE_MAX_LINE, NULL), ASSAY_OK);
     cr_assert_str_eq(x, y, "draw %d", i);
-    different += one.one.seed != three.one.seed;
+    different += first.one.seed != third.one.seed;
     if (i % 2 == 0) { /* judging says nothing to the drawing */
-      fuzz_judged(a, &one);
+      fuzz_judged(a, &first);
       continue;
     }
-    fuzz_path(a, &one, "v", "tile=16");
-    fuzz_path(b, &two, "v", "tile=16");
+    fuzz_path(a, &first, "v", "tile=16");
+    fuzz_path(b, &second, "v", "tile=16");
   }
   cr_assert_gt(different, DRAWS / 2);
   free(x);
@@ -153,11 +153,11 @@ Test(fuzz, draws_parse_back) {
   fuzz *f = make(11);
   char *x = malloc(CASE_MAX_LINE), *y = malloc(CASE_MAX_LINE);
   for (int32_t i = 0; i < 400; ++i) {
-    fuzz_draw made = {0};
+    fuzz_draw drawn = {0};
     assay_case back;
     assay_error error = {""};
-    draw_one(f, &made);
-    cr_assert_eq(case_print(&made.one, x, CASE_MAX_LINE, &error), ASSAY_OK);
+    draw_one(f, &drawn);
+    cr_assert_eq(case_print(&drawn.one, x, CASE_MAX_LINE, &error), ASSAY_OK);
     cr_assert_eq(case_parse(x, &back, &error), ASSAY_OK, "%s: %s", x, error.text);
     cr_assert_eq(case_print(&back, y, CASE_MAX_LINE, &error), ASSAY_OK);
     cr_assert_str_eq(x, y);
@@ -171,26 +171,26 @@ Test(fuzz, draws_parse_back) {
 
 Test(fuzz, paths_are_classes) {
   fuzz *f = make(1);
-  fuzz_draw made = {0};
+  fuzz_draw drawn = {0};
   const char *path = NULL;
   int64_t count = 0;
   fuzz_counts n;
-  draw_one(f, &made);
-  fuzz_path(f, &made, "v", "split splits=3 D=64");
-  fuzz_path(f, &made, "v", "split splits=4 D=64");
-  fuzz_path(f, &made, "v", "split splits=5 D=64");
-  fuzz_path(f, &made, "v", "split splits=8 D=64");
-  fuzz_path(f, &made, "w", "split splits=8 D=64");
+  draw_one(f, &drawn);
+  fuzz_path(f, &drawn, "v", "split splits=3 D=64");
+  fuzz_path(f, &drawn, "v", "split splits=4 D=64");
+  fuzz_path(f, &drawn, "v", "split splits=5 D=64");
+  fuzz_path(f, &drawn, "v", "split splits=8 D=64");
+  fuzz_path(f, &drawn, "w", "split splits=8 D=64");
   fuzz_count(f, &n);
   cr_assert_eq(n.paths, 4);
   cr_assert(fuzz_path_reached(f, 2, &path, &count));
   cr_assert_str_eq(path, "v: split splits=5..8 D=33..64");
   cr_assert_eq(count, 2);
   cr_assert_not(fuzz_path_reached(f, 4, &path, &count));
-  for (int32_t i = 0; i < 5000; ++i) { /* what a plug-in says is cut, and no more of it kept than there is room for */
+  for (int32_t i = 0; i < 5000; ++i) { /* a plug-in's text is cut to the room for it */
     char text[200];
     (void)snprintf(text, sizeof text, "%0150d %c%c%c", 1, 'a' + i % 26, 'a' + i / 26 % 26, 'a' + i / 676);
-    fuzz_path(f, &made, text + 140, text + 149);
+    fuzz_path(f, &drawn, text + 140, text + 149);
   }
   fuzz_count(f, &n);
   cr_assert_leq(n.paths, 1024);
@@ -217,12 +217,12 @@ enum { STREAMED = 2500, EVERY = 100 };
 
 typedef struct stream {
   assay_case one[EXECUTE_WINDOW];
-  int64_t made, delivered, waited, killed;
+  int64_t handed, delivered, waited, killed;
 } stream;
 
 static execute_more next(void *context, int64_t index, const assay_case **one) {
   stream *s = context;
-  cr_assert_eq(index, s->made);
+  cr_assert_eq(index, s->handed);
   if (index == STREAMED) return EXECUTE_END;
   if (index % EVERY == 0 && s->delivered < index) {
     ++s->waited;
@@ -233,7 +233,7 @@ static execute_more next(void *context, int64_t index, const assay_case **one) {
   *at = fake_case(TIER_EXACT);
   at->seed = (uint64_t)index;
   if (index % 1000 == 7) at->kv_len[0] = 3;
-  ++s->made;
+  ++s->handed;
   *one = at;
   return EXECUTE_CASE;
 }

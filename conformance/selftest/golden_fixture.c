@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "conformance/expand.h"
-#include "conformance/shrink.h"
+#include "conformance/suite/expand.h"
+#include "conformance/shrink/shrink.h"
 
 enum { ROOM = 1 << 16 };
 
@@ -74,25 +74,25 @@ void golden_compare(const char *kind, const char *text) {
 
 void golden_case(const char *kind, assay_case one, double deadline_s) {
   static char text[ROOM], yaml[ROOM];
-  static shrink_outcome made;
+  static shrink_outcome outcome;
   static case_result again;
   assay_error error = {""};
   assay_case back;
   char name[64], file[80];
   const shrink_options options = {.execution = {.workers = 2, .deadline_s = deadline_s}};
-  cr_assert_eq(shrink_case(&one, NULL, &options, &made, &error), ASSAY_OK, "%s", error.text);
-  cr_assert(made.reproduced);
-  cr_assert_not(made.exhausted);
-  shrink_name(&made.smallest, made.result.check, name, sizeof name);
+  cr_assert_eq(shrink_case(&one, NULL, &options, &outcome, &error), ASSAY_OK, "%s", error.text);
+  cr_assert(outcome.reproduced);
+  cr_assert_not(outcome.exhausted);
+  shrink_name(&outcome.smallest, outcome.result.check, name, sizeof name);
   (void)snprintf(file, sizeof file, "DIR/%s.yaml", name);
   FILE *to = tmpfile();
   cr_assert_not_null(to);
-  shrink_yaml(to, &made, NULL);
+  shrink_yaml(to, &outcome, NULL);
   rewind(to);
   read_text(to, yaml);
   rewind(to);
   cr_assert_eq(ftruncate(fileno(to), 0), 0);
-  shrink_print(to, &made, NULL, file);
+  shrink_print(to, &outcome, NULL, file);
   (void)fprintf(to, "---- %s\n%s", file, yaml);
   rewind(to);
   read_text(to, text);
@@ -101,15 +101,15 @@ void golden_case(const char *kind, assay_case one, double deadline_s) {
   golden_compare(kind, text);
 
   read_back(yaml, name, &back);
-  (void)snprintf(back.variant, sizeof back.variant, "%s", made.smallest.variant);
-  (void)snprintf(back.device, sizeof back.device, "%s", made.smallest.device);
-  cr_assert_eq(back.seed, made.smallest.seed);
+  (void)snprintf(back.variant, sizeof back.variant, "%s", outcome.smallest.variant);
+  (void)snprintf(back.device, sizeof back.device, "%s", outcome.smallest.device);
+  cr_assert_eq(back.seed, outcome.smallest.seed);
   cr_assert_eq(execute_cases(&back, 1, &options.execution, keep, &again, &error), ASSAY_OK, "%s", error.text);
-  cr_assert(shrink_same_reason(&again, &made.result), "%s %s: %s", verdict_name(again.verdict), again.check,
+  cr_assert(shrink_same_reason(&again, &outcome.result), "%s %s: %s", verdict_name(again.verdict), again.check,
             again.message);
   case_free(&back);
   case_free(&one);
-  shrink_free(&made);
+  shrink_free(&outcome);
 }
 
 void golden_print(const char *kind, void (*print)(void *context, FILE *to), void *context) {

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "conformance/case.h"
+#include "conformance/case/types.h"
 
 void golden_compare(const char *kind, const char *text);
 void golden_print(const char *kind, void (*print)(void *context, FILE *to), void *context);

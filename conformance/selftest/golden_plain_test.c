@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "conformance/compare.h"
-#include "conformance/tensor_diff.h"
+#include "conformance/report/compare.h"
+#include "conformance/report/tensor_diff.h"
 #include "fake_plain.h"
 #include "golden_fixture.h"
 
@@ -114,14 +114,14 @@ static void print_diff(void *context, FILE *to) {
   tensor_diff_print(t->d, t->a, t->b, 8, to);
 }
 
-static void raw(const void *bytes, size_t size, const char *dtype, npy_tensor *made) {
+static void raw(const void *bytes, size_t size, const char *dtype, npy_tensor *tensor) {
   char path[] = "/tmp/assay-tensor-XXXXXX";
   assay_error error = {""};
   const int file = mkstemp(path);
   cr_assert_geq(file, 0);
   cr_assert_eq(write(file, bytes, size), (ssize_t)size);
   (void)close(file);
-  cr_assert_eq(npy_read(path, dtype, "3,4", made, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(npy_read(path, dtype, "3,4", tensor, &error), ASSAY_OK, "%s", error.text);
   (void)unlink(path);
 }
 

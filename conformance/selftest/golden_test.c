@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "conformance/shrink.h"
+#include "conformance/shrink/shrink.h"
 #include "core/registry.h"
 #include "fake.h"
 #include "golden_fixture.h"
@@ -123,21 +123,21 @@ Test(golden, same_reason) {
 
 /* A case that passes is not shrunk, and a spent budget is said to be. */
 Test(golden, nothing_to_shrink) {
-  static shrink_outcome made;
+  static shrink_outcome outcome;
   assay_error error = {""};
   fake_register();
   fake_broken = FAULT_NONE;
   assay_case one = fake_case(TIER_EXACT);
   shrink_options options = {.execution = {.workers = 1, .deadline_s = 20}};
-  cr_assert_eq(shrink_case(&one, NULL, &options, &made, &error), ASSAY_OK);
-  cr_assert_not(made.reproduced);
-  cr_assert_eq(made.cases, 1);
-  shrink_free(&made);
+  cr_assert_eq(shrink_case(&one, NULL, &options, &outcome, &error), ASSAY_OK);
+  cr_assert_not(outcome.reproduced);
+  cr_assert_eq(outcome.cases, 1);
+  shrink_free(&outcome);
   fake_broken = FAULT_LAST_KEY;
   options.cases = 5;
-  cr_assert_eq(shrink_case(&one, NULL, &options, &made, &error), ASSAY_OK);
-  cr_assert(made.reproduced && made.exhausted);
-  cr_assert_eq(made.result.verdict, VERDICT_FAIL);
-  shrink_free(&made);
+  cr_assert_eq(shrink_case(&one, NULL, &options, &outcome, &error), ASSAY_OK);
+  cr_assert(outcome.reproduced && outcome.exhausted);
+  cr_assert_eq(outcome.result.verdict, VERDICT_FAIL);
+  shrink_free(&outcome);
   case_free(&one);
 }

@@ -53,6 +53,23 @@ Test(json, refusals, .fini = close_reader) {
   cr_expect_not_null(strstr(error.text, "64 levels"), "%s", error.text);
 }
 
+/* A text of several lines is refused with the line, and with the key that was read last. */
+Test(json, places, .fini = close_reader) {
+  static const struct {
+    const char *text, *says;
+  } bad[] = {{"{\n \"a\": [1,\n  2}", "line 3, column 4, after key \"a\": found byte 0x7d, expected ',' or ']'"},
+             {"{\n \"a\": 1,\n \"b\": nan\n}", "line 3, column 7, after key \"b\": found byte 0x6e"},
+             {"{\n\n", "line 3, column 1: the text ends"},
+             {"{\"a\" 1}\n", "column 6, after key \"a\": found byte 0x31, expected ':'"},
+             {"{a}", "column 2: found byte 0x61"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    cr_expect_null(parsed(bad[i].text), "%s", bad[i].text);
+    cr_expect_eq(strncmp(error.text, bad[i].says, strlen(bad[i].says)), 0, "wanted %s: %s", bad[i].says, error.text);
+  }
+  const json_value *v = parsed("{\n \"a\":\n [1,\n 2]}");
+  cr_expect(v->line == 1 && json_member(v, "a")->line == 3 && json_member(v, "a")->child->next->line == 4);
+}
+
 /* Every prefix of a line is refused, or read, but never past its end. */
 Test(json, prefixes, .fini = close_reader) {
   static const char line[] = "{\"case\":\"op k=\\u00e9\",\"n\":[1.5e-3,null],\"o\":{}}";

@@ -2,8 +2,8 @@
  * is refused before anything is judged. */
 #include <criterion/criterion.h>
 
-#include "conformance/judge_dir.h"
-#include "conformance/npy.h"
+#include "conformance/truth/truth.h"
+#include "conformance/text/npy.h"
 #include "core/dtype.h"
 #include "core/registry_add.h"
 #include "files_fixture.h"
@@ -87,6 +87,49 @@ static void make_norm(void) {
   "{\"name\": \"layer 8\", \"operator\": \"rms_norm\", \"params\": {\"eps\": 1e-6}, "                                  \
   "\"inputs\": {\"x\": \"x.npy\", \"g\": \"g.npy\"}, \"outputs\": {\"y\": \"y.npy\"}}"
 
+/* Judges the folder with a JSONL and with the reference's results beside the files; returns the JSONL's text. */
+static void judged_in_full(test_output *lines, test_output *figures) {
+  truth_log log;
+  output_open(lines);
+  output_open(figures);
+  log = (truth_log){.to = lines->stream, .jsonl = figures->stream, .expected = true};
+  error.text[0] = '\0';
+  cr_assert_eq(judge_dir(files_folder(), &log, &error), ASSAY_OK, "%s", error.text);
+  output_close(lines);
+  output_close(figures);
+}
+
+Test(judge_dir, figures_and_expected) {
+  const int64_t shape[2] = {N, C};
+  test_output lines, figures;
+  npy_tensor values, sigma;
+  make_norm();
+  put_text("manifest.json", NORM);
+  judged_in_full(&lines, &figures);
+  cr_expect_not_null(strstr(figures.text, "\"output\":\"y\",\"elements\":120,\"wrong_elements\":0,\"first\":-1"), "%s",
+                     figures.text);
+  cr_expect_not_null(strstr(figures.text, "\"first_got\":null"), "%s", figures.text);
+  cr_assert_eq(npy_read(files_path("y.expected.f64.npy"), NULL, NULL, &values, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(npy_read(files_path("y.sigma.f64.npy"), NULL, NULL, &sigma, &error), ASSAY_OK, "%s", error.text);
+  cr_assert(values.type == NPY_F64 && values.rank == 2 && values.count == N * C && sigma.count == N * C);
+  for (int i = 0; i < N * C; ++i)
+    cr_expect(fabs(((const double *)values.data)[i] - (double)y[i]) < 1e-5 &&
+                  (((const double *)sigma.data)[i] > 0) == (x[i] != 0),
+              "%d", i);
+  npy_free(&values);
+  npy_free(&sigma);
+  output_free(&lines);
+  output_free(&figures);
+  y[77] = NAN;
+  put_npy("y.npy", ASSAY_F32, 2, shape, y);
+  judged_in_full(&lines, &figures);
+  cr_expect_not_null(strstr(figures.text, "\"wrong_elements\":1,\"first\":77,\"first_got\":null,\"first_expected\":"),
+                     "%s", figures.text);
+  cr_expect_not_null(strstr(figures.text, "\"ratio_element\":null"), "%s", figures.text);
+  output_free(&lines);
+  output_free(&figures);
+}
+
 Test(judge_dir, right_and_wrong) {
   const int64_t shape[2] = {N, C};
   make_norm();
@@ -132,7 +175,7 @@ Test(judge_dir, manifest_that_lies) {
       {"1e-6", "\"small\"", "eps: found 'small', allowed: a number"},
       {"1e-6", "[1]", "params: eps: found no number"},
       {"{\"eps\": 1e-6}", "7", "params: found no object"},
-      {"\"x\": \"x.npy\", ", "", "x: found"},
+      {"\"x\": \"x.npy\", ", "", "manifest.json:1: layer 8: inputs: x: missing, rms_norm needs x, g"},
       {"\"x\": \"x.npy\"", "\"x\": \"g.npy\"", "x: found rank 1, allowed 2"},
       {"\"x\": \"x.npy\"", "\"x\": \"nowhere.npy\"", "inputs: x: "},
       {"\"x\": \"x.npy\"", "\"x\": \"../x.npy\"", "inputs: x: file: found '../x.npy'"},
@@ -144,8 +187,8 @@ Test(judge_dir, manifest_that_lies) {
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"shape\": [3, -40]}", "inputs: x: shape: found '-40'"},
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"size\": 480}", "inputs: x: found key 'size'"},
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"first_block\": 1}", "inputs: x: x: first_block: found one"},
-      {"\"x\": \"x.npy\"", "\"z\": \"x.npy\"", "inputs: z: tensors: found 'z', allowed for rms_norm: x, g, y"},
-      {"\"x\": \"x.npy\"", "\"y\": \"x.npy\"", "inputs: found 'y', which is an output"},
+      {"\"x\": \"x.npy\"", "\"z\": \"x.npy\"", "inputs: found 'z', allowed for rms_norm: x, g"},
+      {"\"x\": \"x.npy\"", "\"y\": \"x.npy\"", "inputs: found 'y', which is an output, allowed for rms_norm: x, g"},
       {"\"x\": \"x.npy\"", "\"x\": \"x.npy\", \"x\": \"x.npy\"", "inputs: found 'x' twice"},
       {"\"y\": \"y.npy\"", "\"g\": \"y.npy\"", "outputs: found 'g', which is an input"},
       {"\"y\": \"y.npy\"", "", "outputs: found none"},
@@ -153,8 +196,16 @@ Test(judge_dir, manifest_that_lies) {
       {"\"inputs\"", "\"tier\": \"rough\", \"inputs\"", "tier: found 'rough', allowed exact, calibrated"},
       {"\"inputs\"", "\"contract\": {\"exp\": 2}, \"inputs\"", "contract: found 'exp', allowed: k, v, score"},
       {"\"inputs\"", "\"contract\": {\"p\": \"f12\"}, \"inputs\"", "contract: p: found 'f12'"},
-      {"\"inputs\"", "\"contract\": {\"lanes\": -1}, \"inputs\"", "contract: lanes: found '-1'"},
-      {"\"inputs\"", "\"contract\": {\"exp_ulp\": -1}, \"inputs\"", "contract: exp_ulp: found '-1'"},
+      {"\"inputs\"", "\"contract\": {\"lanes\": -1}, \"inputs\"",
+       "contract: lanes: found -1, allowed a whole number from 0 to 1048576"},
+      {"\"inputs\"", "\"contract\": {\"exp_ulp\": -1}, \"inputs\"", "contract: exp_ulp: found -1, allowed a number"},
+      {"\"inputs\"", "\"contract\": {\"exp_ulp\": 1e9}, \"inputs\"",
+       "exp_ulp: found 1e+09, allowed a number from 0 to 65536"},
+      {"\"inputs\"", "\"contract\": {\"exp_ulp\": \"two\"}, \"inputs\"", "contract: exp_ulp: found 'two'"},
+      {"\"inputs\"", "\"contract\": {\"cut\": 65}, \"inputs\"", "contract: cut: found 65"},
+      {"\"inputs\"", "\"contract\": {\"cut\": 1.5}, \"inputs\"", "contract: cut: found 1.5"},
+      {"\"inputs\"", "\"contract\": {\"ftz\": 2}, \"inputs\"", "contract: ftz: found 2"},
+      {"\"inputs\"", "\"contract\": {\"partial\": \"e4m3\"}, \"inputs\"", "contract: partial: found 'e4m3'"},
       {"\"inputs\"", "\"contract\": 1, \"inputs\"", "contract: found no object"},
       {"{\"name\"", "{\"cases\": 4, \"name\"", "cases: found no list"},
       {"}}", "}", "JSON: column"},
@@ -210,11 +261,11 @@ Test(judge_dir, caches) {
   for (int64_t first = 0; first < 100; first += 99) {
     make_cache(first);
     expect(2, 0, NULL);
-    after[17 * ROW + 3] = 0; /* of a new row */
+    after[17 * ROW + 3] = 0; /* in a new row */
     put_npy("after.npy", ASSAY_F32, 4, pool, after);
     expect(0, 2, "expected exactly -20");
     make_cache(first);
-    after[16 * ROW + 3] += 1; /* of another's */
+    after[16 * ROW + 3] += 1; /* in another request's row */
     put_npy("after.npy", ASSAY_F32, 4, pool, after);
     expect(0, 2, "k_cache[2, 0, 0, 3]: got");
     make_cache(first);
@@ -224,6 +275,37 @@ Test(judge_dir, caches) {
     put_npy("after.npy", ASSAY_F32, 3, fresh, k_new);
     expect(0, 2, "k_cache, new row 1, head 0, channel 0: got");
   }
+}
+
+/* The rows of each request, where no argument tells them: their sum is that of the outputs. */
+Test(judge_dir, requests) {
+  static const struct {
+    const char *list, *says;
+  } bad[] = {{"[1, 2]", "requests: found 3 rows in all, allowed 2"},
+             {"[2.5]", "requests: found '2.5'"},
+             {"[-1, 3]", "requests: found '-1'"},
+             {"[]", "requests: found no list"},
+             {"7", "requests: found no list"}};
+  for (size_t i = 0; i <= sizeof bad / sizeof *bad; ++i) {
+    char fresh[80];
+    make_cache(0);
+    test_bytes text = files_read(files_path("manifest.json"));
+    (void)snprintf(fresh, sizeof fresh, "\"requests\": %s, \"inputs\"", i > 0 ? bad[i - 1].list : "[2, 0]");
+    cr_assert(files_replace(&text, "\"inputs\"", fresh));
+    (void)files_put("manifest.json", text.at, text.size);
+    files_free(&text);
+    if (i == 0)
+      expect(2, 0, NULL);
+    else
+      refused(bad[i - 1].says);
+  }
+  make_norm();
+  test_bytes plain = {malloc(sizeof NORM), sizeof NORM - 1};
+  memcpy(plain.at, NORM, sizeof NORM);
+  cr_assert(files_replace(&plain, "\"inputs\"", "\"requests\": [3], \"inputs\""));
+  (void)files_put("manifest.json", plain.at, plain.size);
+  refused("requests: found a list");
+  files_free(&plain);
 }
 
 Test(judge_dir, slots_that_lie) {
@@ -238,7 +320,7 @@ Test(judge_dir, slots_that_lie) {
   refused("slot");
   slots[1] = 17;
   make_cache(0);
-  /* Slots of blocks before the first that is there. */
+  /* Slots of blocks before the first one given. */
   test_bytes text = files_read(files_path("manifest.json"));
   cr_assert(files_replace(&text, "\"first_block\": 0", "\"first_block\": 1"));
   cr_assert(files_replace(&text, "\"first_block\": 0", "\"first_block\": 1"));
@@ -279,4 +361,93 @@ Test(judge_dir, lengths_and_tables_that_lie) {
   refused("block_table: found -1 at [0, 1]");
   make_attention(8, 99); /* past the last block: dead */
   expect(1, 0, NULL);
+}
+
+/* ---- files that others write --------------------------------------------------------------------------- */
+
+/* One file of tensors with more in it than is needed; names as in the manifest, or those of the arguments. */
+static void put_safetensors(const char *name, const char *x_name) {
+  static unsigned char all[1 << 14];
+  char header[1000];
+  const int size = snprintf(header, sizeof header,
+                            "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]},"
+                            "\"%s\":{\"dtype\":\"F32\",\"shape\":[3,40],\"data_offsets\":[3,483]},"
+                            "\"g\":{\"dtype\":\"F32\",\"shape\":[40],\"data_offsets\":[483,643]},"
+                            "\"y\":{\"dtype\":\"F32\",\"shape\":[3,40],\"data_offsets\":[643,1123]}}",
+                            x_name);
+  memset(all, 0, 8);
+  all[0] = (unsigned char)(size & 0xFF);
+  all[1] = (unsigned char)(size >> 8);
+  memcpy(all + 8, header, (size_t)size);
+  memcpy(all + 8 + size + 3, x, sizeof x);
+  memcpy(all + 8 + size + 483, g, sizeof g);
+  memcpy(all + 8 + size + 643, y, sizeof y);
+  (void)files_put(name, all, (size_t)size + 8 + 1123);
+}
+
+Test(judge_dir, safetensors) {
+  static const char by_argument[] = "{\"operator\": \"rms_norm\",\n \"inputs\": {\"x\": \"t.safetensors\", "
+                                    "\"g\": \"t.safetensors\"}, \"outputs\": {\"y\": \"t.safetensors\"}}";
+  static const char by_name[] =
+      "{\"operator\": \"rms_norm\",\n \"inputs\": {\"x\": {\"file\": \"t.safetensors\", \"tensor\": \"layer.0.in\"}, "
+      "\"g\": \"t.safetensors\"}, \"outputs\": {\"y\": \"t.safetensors\"}}";
+  make_norm();
+  put_safetensors("t.safetensors", "x");
+  put_text("manifest.json", by_argument);
+  expect(1, 0, "120 elements");
+  put_safetensors("t.safetensors", "layer.0.in");
+  put_text("manifest.json", by_name);
+  expect(1, 0, "120 elements");
+  put_text("manifest.json", by_argument);
+  refused("manifest.json:2: rms_norm: inputs: x: ");
+  cr_expect_not_null(strstr(error.text, "t.safetensors: x: found no such tensor"), "%s", error.text);
+  y[77] *= 2;
+  put_safetensors("t.safetensors", "x");
+  expect(0, 1, "y[1, 37]: got");
+}
+
+/* f64 is refused in the same words whether a type is named or not. */
+Test(judge_dir, f64) {
+  static double wide[N * C];
+  static char bare[400], named[400];
+  const int64_t shape[2] = {N, C};
+  make_norm();
+  put_npy("x64.npy", NPY_F64, 2, shape, wide);
+  put_text("manifest.json", "{\"operator\": \"rms_norm\", \"inputs\": {\"x\": \"x64.npy\", \"g\": \"g.npy\"}, "
+                            "\"outputs\": {\"y\": \"y.npy\"}}");
+  refused("inputs: x: dtype: found f64 in ");
+  (void)snprintf(bare, sizeof bare, "%.399s", error.text);
+  put_text("manifest.json",
+           "{\"operator\": \"rms_norm\", \"inputs\": {\"x\": {\"file\": \"x64.npy\", \"dtype\": \"f32\"}, "
+           "\"g\": \"g.npy\"}, \"outputs\": {\"y\": \"y.npy\"}}");
+  refused("inputs: x: dtype: found f64 in ");
+  (void)snprintf(named, sizeof named, "%.399s", error.text);
+  cr_expect_str_eq(bare, named);
+}
+
+/* Several folders: all are read before the first line, and a line names its folder. */
+Test(judge_dir, folders) {
+  char again[400];
+  truth_log log;
+  test_output lines;
+  make_norm();
+  put_text("manifest.json", NORM);
+  (void)snprintf(again, sizeof again, "%s/.", files_folder());
+  const char *const both[] = {files_folder(), again};
+  output_open(&lines);
+  log = (truth_log){.to = lines.stream};
+  error.text[0] = '\0';
+  cr_assert_eq(judge_dirs(both, 2, &log, &error), ASSAY_OK, "%s", error.text);
+  output_close(&lines);
+  cr_expect_eq(log.passed, 2);
+  cr_expect_not_null(strstr(lines.text, "/.: layer 8, y: 120 elements"), "%s", lines.text);
+  output_free(&lines);
+  const char *const one_is_none[] = {files_folder(), "/nowhere"};
+  output_open(&lines);
+  log = (truth_log){.to = lines.stream};
+  cr_expect_eq(judge_dirs(one_is_none, 2, &log, &error), ASSAY_ERR_INPUT);
+  output_close(&lines);
+  cr_expect_eq(lines.size, 0, "nothing is judged");
+  cr_expect_not_null(strstr(error.text, "/nowhere/manifest.json: cannot be read"), "%s", error.text);
+  output_free(&lines);
 }

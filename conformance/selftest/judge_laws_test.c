@@ -1,8 +1,8 @@
 /* judge_laws_test.c: the law `graph` against a launcher that looks at lengths. */
 #include <criterion/criterion.h>
 
-#include "conformance/judge.h"
-#include "conformance/judge_parts.h"
+#include "conformance/judge/judge.h"
+#include "conformance/trial/trial.h"
 #include "fake.h"
 
 static bool recording, looks_at_lengths;
@@ -81,7 +81,7 @@ Test(laws, a_launcher_that_looks_at_lengths_is_found) {
 
 /* ---- two calls at once, and a busy device ------------------------------------------------------------- */
 
-/* Launches on the two side streams wait until both are there, as on a GPU where the two overlap. */
+/* Launches on the two side streams wait for each other, as on a GPU where the two overlap. */
 static struct {
   const assay_call *call;
   assay_env *env;
@@ -112,16 +112,16 @@ static assay_status keep_busy(void *stream, int32_t blocks, int32_t microseconds
   return ASSAY_OK;
 }
 
-/* A kernel that has its result in a buffer of the program, which is one for all calls, before it writes it: the first
- * call's has become the second's. */
+/* A kernel keeps its result in a buffer of the program before it writes it. All calls share the buffer, and the first
+ * call's result becomes the second's. */
 static assay_status side_synchronize(assay_error *error) {
   assay_status status = ASSAY_OK;
   loaded = false;
   for (int i = 0; i < 2 && status == ASSAY_OK; ++i)
     if (queue[i].call != NULL) status = fake_variant.launch(queue[i].call, queue[i].env, error);
   if (shares_a_buffer && queue[0].call != NULL && queue[1].call != NULL) {
-    const assay_tensor *one = &queue[0].call->arg[FAKE_ARG_OUT], *two = &queue[1].call->arg[FAKE_ARG_OUT];
-    memcpy(one->data, two->data, (size_t)(one->shape[0] * one->shape[1] * one->shape[2]) * sizeof(float));
+    const assay_tensor *to = &queue[0].call->arg[FAKE_ARG_OUT], *from = &queue[1].call->arg[FAKE_ARG_OUT];
+    memcpy(to->data, from->data, (size_t)(to->shape[0] * to->shape[1] * to->shape[2]) * sizeof(float));
   }
   queue[0].call = queue[1].call = NULL;
   return status;

@@ -1,10 +1,10 @@
-/* judge_plain_test.c: laws on in-out arguments, moved rows, integer and fp8 outputs, special values and written caches:
- * what is right passes, and each way to be wrong that fake_plain.h knows gets its name. */
+/* judge_plain_test.c: laws on in-out arguments, moved rows, integer and fp8 outputs, special values and written caches.
+ * A right kernel passes, and each fault of fake_plain.h gets its name. */
 #include <criterion/criterion.h>
 
-#include "conformance/judge.h"
-#include "conformance/judge_parts.h"
-#include "conformance/power.h"
+#include "conformance/judge/judge.h"
+#include "conformance/trial/trial.h"
+#include "conformance/planted/power.h"
 #include "fake.h"
 #include "fake_plain.h"
 
@@ -107,6 +107,8 @@ Test(judge_plain, special_values) {
   expect(SPECIAL, PLAIN_NAN_FOR_NUMBER, "element", "got nan");
   expect(SPECIAL, PLAIN_NAN_SIGN, "element", "nan, expected exactly nan");
   expect(SPECIAL, PLAIN_WRAPS, "element", "got nan");
+  expect("fake_code section=check values=normal dtype=f16 N=9 C=64 seed=7", PLAIN_ROW_BEFORE, "element",
+         " ulp of e4m3; ");
 }
 
 #define APPEND "fake_append section=check dtype=f32 kv_dtype=same seed=6 "

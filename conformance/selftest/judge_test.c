@@ -2,10 +2,10 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "conformance/judge.h"
-#include "conformance/judge_parts.h"
-#include "conformance/kappa.h"
-#include "conformance/tier2.h"
+#include "conformance/judge/judge.h"
+#include "conformance/trial/trial.h"
+#include "conformance/trial/kappa.h"
+#include "conformance/trial/tier2.h"
 #include "core/dtype.h"
 #include "fake.h"
 
@@ -114,10 +114,11 @@ Test(judge, right_passes_in_every_shape) {
 
 Test(judge, wrong_values_are_found) {
   expect(FAULT_LAST_KEY, TIER_EXACT, VERDICT_FAIL, "exact", "expected exactly");
+  expect(FAULT_LAST_KEY, TIER_EXACT, VERDICT_FAIL, "exact", " ulp of f32; ");
   expect(FAULT_LAST_KEY, TIER_CALIBRATED, VERDICT_FAIL, "element", "times the allowed");
 }
 
-/* One ulp too much everywhere is 3.5 σ: in bounds for each element, not for their mean. */
+/* One ulp too much everywhere is 3 σ: in bounds for each element, not for their mean. */
 Test(judge, a_small_error_of_every_element_is_found) {
   assay_case one = fake_case(TIER_CALIBRATED);
   one.dtype = one.kv_dtype = ASSAY_BF16;
@@ -366,8 +367,8 @@ Test(judge, a_cancelled_value_among_exact_ones_is_a_single_draw) {
   }
 }
 
-/* Elements that are known exactly say nothing of how the others scatter: three, or 300, that share most of their error
- * have the limit of as many in f32; three that are off by an ulp or not keep that of rows. */
+/* Elements that are known exactly do not tell how the others scatter. Three, or 300, that share most of their error
+ * have the limit of as many in f32. Three that are off by an ulp or not keep the limit of rows. */
 Test(judge, a_row_of_which_most_is_exact_is_worth_the_rest) {
   for (int i = 0; i < 3; ++i) {
     const bool flips = i == 1, many = i == 2;

@@ -1,5 +1,6 @@
-/* kv_model.h: random operations on a block manager, next to a naive one: whole prefixes as keys, looked for in a row,
- * and a pool of its own whose every slot says which prefix was written there. */
+/* kv_model.h: random operations on a block manager, next to a naive one. The naive one has whole prefixes as keys,
+ * looks for them in a row, and has a pool of its own. Every slot of that pool names the prefix that was written to it.
+ */
 #ifndef ASSAY_SELFTEST_KV_MODEL_H
 #define ASSAY_SELFTEST_KV_MODEL_H
 
@@ -31,15 +32,15 @@ typedef struct kv_run {
   int64_t operations;
   uint32_t broken; /* bit r: rule r, at the last operation; the run ends there */
   char text[256];  /* the first one, in words */
-  /* What was met, to see that the run was worth something. */
+  /* Counts of the events met, to see that the run was worth something. */
   int64_t hit_blocks, clones, evictions, refused, exhausted, revived, held, fork_at[3];
   int64_t collisions, duplicates;
 } kv_run;
 
 enum { ALL_RULES = (1 << RULES) - 1 };
 
-/* num_blocks <= 8, block_size <= 4, max_requests <= 6. Ids are drawn from [0, vocabulary). Rules that are not among
- * `rules` (bit r: rule r) are not looked at: a planted mistake breaks several, and the first would end the run. */
+/* num_blocks <= 8, block_size <= 4, max_requests <= 6. Ids are drawn from [0, vocabulary). Rules outside `rules`
+ * (bit r: rule r) are not checked. A planted mistake breaks several, and the first one would end the run. */
 void kv_model_run(const assay_kv_config *config, int32_t vocabulary, uint64_t seed, int64_t operations, uint32_t rules,
                   kv_run *run);
 

@@ -1,9 +1,11 @@
-/* kv_mutant_test.c: the block manager with a mistake planted, one at a time: the model finds every one of them, and
- * every rule of the model finds something. The manager's sources are compiled in here, in place of the library's. */
-static int kv_mutant;
-#define ASSAY_KV_MUTANT kv_mutant
-#include "core/kv.c"
-#include "core/kv_prefix.c"
+/* kv_mutant_test.c: the block manager with one planted mistake at a time. The model finds every mistake, and every rule
+ * of the model finds one. plant.sh copies the manager's sources and plants the mistakes of kv_mistakes.def. The copies
+ * are compiled in here, in place of the library's. */
+#include "kv_mistakes.h"
+
+#include "planted/core/kv.c"
+#include "planted/core/kv_lists.c"
+#include "planted/core/kv_prefix.c"
 #include "core/kv_check.c"
 
 #include <criterion/criterion.h>
@@ -43,7 +45,7 @@ static const struct {
 /* How many of 120 runs end because one of the rules finds something. */
 static int runs_ended(int mistake, uint32_t rules) {
   int ended = 0;
-  kv_mutant = mistake;
+  kv_mistake = mistake;
   for (uint64_t seed = 0; seed < 120; ++seed) {
     const assay_kv_config config = {.num_blocks = 3 + (int64_t)seed % 6,
                                     .block_size = 2 + (int64_t)(seed / 6) % 3,

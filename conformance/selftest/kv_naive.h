@@ -50,7 +50,7 @@ int64_t naive_draw(naive_model *m, int64_t low, int64_t high); /* both included 
 int64_t naive_blocks(const naive_model *m, int64_t tokens);
 int64_t naive_longest(const naive_model *m); /* tokens of a request */
 bool naive_has(const naive_model *m, int64_t block);
-/* What token t of a request writes: a number for the whole prefix. */
+/* Returns the value that token t of a request writes: a number for the whole prefix. */
 uint64_t naive_content(const int32_t *tokens, int64_t t);
 
 /* Count 0, and in no step that is queued or being put together. */

@@ -107,7 +107,7 @@ Test(kv, hit_leaves_a_token_to_compute, .fini = tidy) {
   }
   int32_t other[12];
   memcpy(other, ids, sizeof other);
-  other[4] = 99; /* the third block is the same, behind another second */
+  other[4] = 99; /* the third block is the same, after another second */
   release(open_with(other, 12, 4));
 }
 
@@ -128,7 +128,7 @@ Test(kv, identical_prompts_in_one_step, .fini = tidy) {
   cr_expect(block_of(r[0], 0) != block_of(r[1], 0) && block_of(r[1], 0) != block_of(r[2], 0));
   const int32_t more = open_with(ids, 6, 4);
   cr_expect_eq(block_of(more, 0), block_of(r[0], 0));
-  /* What follows a duplicate gets its key behind the block that has it. */
+  /* A block after a duplicate gets its key after the block that has it. */
   cr_assert_eq(append(r[2], 2), ASSAY_OK);
   step();
   cr_assert_eq(assay_kv_commit(kv, r[2], ids + 6, 2, &error), ASSAY_OK);

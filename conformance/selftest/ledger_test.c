@@ -2,8 +2,8 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-#include "conformance/ledger.h"
-#include "conformance/report.h"
+#include "conformance/run/ledger.h"
+#include "conformance/report/run_report.h"
 #include "fake.h"
 #include "suite_fixture.h"
 

@@ -17,7 +17,7 @@ typedef struct linear_call {
 void linear_open(linear_call *c, const assay_op *op);
 void linear_close(linear_call *c);
 
-/* Gives an argument memory, dense but for `pad` elements between rows, all zero. Sizes that are not used: 0. */
+/* Gives an argument memory, all zero, with `pad` elements between rows. Sizes that are not used are 0. */
 void linear_tensor(linear_call *c, const char *name, assay_dtype dtype, int64_t pad, int64_t n0, int64_t n1,
                    int64_t n2);
 void linear_param(linear_call *c, const char *name, double value);
@@ -26,7 +26,7 @@ int64_t linear_count(const assay_tensor *t);
 /* Element `index`, counted densely. */
 void linear_set(linear_call *c, const char *name, int64_t index, double value);
 double linear_get(linear_call *c, const char *name, int64_t index);
-/* Normal values; whole numbers in [-most, most]; the same number everywhere. */
+/* Fill with normal values, with whole numbers in [-most, most], or with one number everywhere. */
 void linear_normals(linear_call *c, const char *name, uint64_t seed);
 void linear_integers(linear_call *c, const char *name, uint64_t seed, int64_t most);
 void linear_all(linear_call *c, const char *name, double value);

@@ -31,7 +31,7 @@ void driver_close(model_driver *d);
 int32_t driver_request(model_driver *d, const int32_t *prompt, int64_t n, int64_t *hit);
 /* n more tokens of a request in the next step; logits of all of them, or of the last. */
 void driver_add(model_driver *d, int32_t request, const int32_t *ids, int64_t n, bool all);
-/* A row that belongs to nobody. */
+/* Adds a row that belongs to no request. */
 void driver_add_pad(model_driver *d);
 /* Runs the step and commits its tokens: logits, in the order of the rows. They live until the next step. */
 const double *driver_step(model_driver *d, const assay_model_taps *taps);

@@ -1,5 +1,5 @@
-/* model_forms_test.c: however a prompt is computed, its logits are the same: in one prefill, by decode steps, in chunks
- * of any size, beside other requests, behind a prefix that is cached, in a fork, with few threads or many. */
+/* model_forms_test.c: a prompt's logits do not depend on how it is computed. The ways are one prefill, decode steps,
+ * and chunks of any size. Other requests run beside it, a prefix is cached, it is a fork, threads are few or many. */
 #include <criterion/criterion.h>
 #include <math.h>
 #ifdef _OPENMP

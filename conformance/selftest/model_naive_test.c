@@ -1,5 +1,6 @@
-/* model_naive_test.c: the forward passes against a second one that shares nothing with them: one prompt at a time, no
- * cache, no tiles, whole matrices in long double, each formula in another form than the reference's. */
+/* model_naive_test.c: the forward passes against a second one that shares nothing with them. It takes one prompt at a
+ * time, without cache or tiles, in whole matrices of long double. Each formula has another form than the reference's.
+ */
 #include <complex.h>
 #undef I
 #include <criterion/criterion.h>
@@ -29,7 +30,7 @@ static const assay_tensor *find(const char *name) {
   return i < 0 ? NULL : &w->tensor[i];
 }
 
-/* Element i of a weight; a scalar is every element; a weight that is not there is `otherwise`. */
+/* Returns element i of a weight. A scalar is every element, and an absent weight is `otherwise`. */
 static real element(const assay_tensor *t, int64_t i, real otherwise) {
   if (t == NULL) return otherwise;
   return (real)assay_load_f64(t->data, t->dtype, t->rank == 1 && t->shape[0] == 1 ? 0 : i);

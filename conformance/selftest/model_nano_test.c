@@ -19,7 +19,7 @@ static assay_error error;
 static assay_model_config config;
 static assay_model_weights weights;
 static json_reader *reader;
-static const json_value *manifest; /* of what was recorded */
+static const json_value *manifest; /* names the recorded tensors */
 static float *recorded;
 static int32_t ids[B][T];
 
@@ -207,14 +207,14 @@ Test(nano, sorts) {
   model_driver d;
   driver_open(&d, &config, &weights, 8, 8, 1, ASSAY_MODEL_MIRROR);
   int64_t cases = 0;
-  for (const json_value *one = json_member(root, "cases")->child; one != NULL; one = one->next, ++cases) {
+  for (const json_value *entry = json_member(root, "cases")->child; entry != NULL; entry = entry->next, ++cases) {
     int32_t sequence[12];
     int64_t n = 0;
-    for (const json_value *id = json_member(one, "prompt_ids")->child; id != NULL; id = id->next)
+    for (const json_value *id = json_member(entry, "prompt_ids")->child; id != NULL; id = id->next)
       sequence[n++] = (int32_t)id->number;
     const int32_t request = driver_request(&d, NULL, 0, NULL);
     driver_add(&d, request, sequence, n, false);
-    for (const json_value *id = json_member(one, "generated_ids")->child; id != NULL; id = id->next) {
+    for (const json_value *id = json_member(entry, "generated_ids")->child; id != NULL; id = id->next) {
       const int32_t next = driver_argmax(driver_step(&d, NULL), V);
       cr_assert_eq(next, (int32_t)id->number, "case %lld", (long long)cases);
       if (id->next != NULL) driver_add(&d, request, &next, 1, false);

@@ -1,11 +1,11 @@
-/* model_operators_test.c: a forward pass in mirror mode is its operators: every stage's stored result is what the
- * operator's own reference says of the stage before, rounded, bit for bit. */
+/* model_operators_test.c: a forward pass in mirror mode is its operators. Every stage's stored result is the operator's
+ * own reference over the stage before, rounded, bit for bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/foreign.h"
+#include "conformance/trial/foreign.h"
 #include "core/dtype.h"
 #include "core/registry_add.h"
 #include "model_driver.h"

@@ -205,8 +205,8 @@ Test(step, mirror_mode_stores_what_fits) {
   }
 }
 
-/* An fp8 cache is quantised with its head's scale, in mirror mode alone: keys that are far too large come out as the
- * largest code times the scale, in f64 as they are. */
+/* An fp8 cache is quantised with its head's scale in mirror mode alone. There, keys that are far too large become the
+ * largest code times the scale. In f64 they stay as they are. */
 Test(step, fp8_cache) {
   for (int mirror = 0; mirror < 2; ++mirror) {
     open_model(4, mirror ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT);

@@ -107,11 +107,11 @@ static void load_ids(void) {
   const json_value *root = NULL;
   cr_assert_eq(json_parse(reader, text, size, &root, &error), ASSAY_OK, "%s", error.text);
   int64_t i = 0;
-  for (const json_value *one = json_member(root, "cases")->child; one != NULL; one = one->next, ++i) {
+  for (const json_value *entry = json_member(root, "cases")->child; entry != NULL; entry = entry->next, ++i) {
     cr_assert_lt(i, PROMPTS);
-    if (strcmp(json_text(one, "prompt", ""), "Once upon a time") == 0) once_case = i;
-    prompt_size[i] = take_ids(json_member(one, "prompt_ids"), prompt[i], 32);
-    cr_assert_eq(take_ids(json_member(one, "generated_ids"), greedy[i], STEPS), STEPS);
+    if (strcmp(json_text(entry, "prompt", ""), "Once upon a time") == 0) once_case = i;
+    prompt_size[i] = take_ids(json_member(entry, "prompt_ids"), prompt[i], 32);
+    cr_assert_eq(take_ids(json_member(entry, "generated_ids"), greedy[i], STEPS), STEPS);
   }
   cr_assert_eq(i, PROMPTS);
   json_close(reader);

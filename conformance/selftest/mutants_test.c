@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "conformance/mutants.h"
+#include "conformance/kill/kill.h"
 #include "core/registry_add.h"
 
 const assay_op *assay_op_gate_attention(void);
@@ -66,7 +66,7 @@ Test(mutants, judges_by_tolerance) {
                  flash = 1u << ALLCLOSE_FLASH_ATTENTION, ggml = 1u << ALLCLOSE_GGML;
   cr_expect_eq(seen(0, ASSAY_BF16, true, 0), 0);
   cr_expect_eq(seen((double)NAN, ASSAY_BF16, true, 1), vllm | flashinfer | flash | ggml);
-  /* atol 1e-3, rtol 1e-5; 1e-3, 1e-3; 3 * 4e-4 + 1e-5; squares 5e-4 * 64 * 0.05^2 = (8.9e-3)^2 */
+  /* atol 1e-3 and rtol 1e-5, both 1e-3, 3 * 4e-4 + 1e-5, and squares 5e-4 * 64 * 0.05^2 = (8.9e-3)^2 */
   cr_expect_eq(seen(0.00099, ASSAY_F16, true, 4e-4), 0);
   cr_expect_eq(seen(0.00103, ASSAY_F16, true, 4e-4), vllm);
   cr_expect_eq(seen(0.00110, ASSAY_F16, true, 4e-4), vllm | flashinfer);

@@ -1,5 +1,5 @@
-/* ref_attention_test.c: the attention references against closed forms, and against a second formulation on whole
- * matrices (BLAS, explicit mask and filter matrices) that shares nothing with them. */
+/* ref_attention_test.c: the attention references against closed forms and a second formulation. The latter works on
+ * whole matrices (BLAS, explicit mask and filter matrices) and shares nothing with them. */
 #include <cblas.h>
 #include <criterion/criterion.h>
 #include <math.h>
@@ -146,7 +146,7 @@ static void compare_softmax(const fixture *f, const matrix_options *o) {
   }
 }
 
-/* Every layout, type, batch form; windows; the rest of the parameters by turns. */
+/* Takes every layout, type, batch form and window, and the rest of the parameters by turns. */
 Test(ref_attention, gate_equals_matrices) {
   static const assay_dtype caches[] = {ASSAY_NONE, ASSAY_E4M3, ASSAY_E5M2};
   for (int turn = 0; turn < 54; ++turn) {
@@ -289,8 +289,8 @@ Test(ref_attention, zero_query_closes_the_gate) {
   fixture_free(&f);
 }
 
-/* V carries the token's number in its own channel: keys that a row must not see leave theirs at 0, and with q = 0
- * every visible one shows its number over their count. */
+/* V carries the token's number in its own channel. Keys that a row must not see leave their channel at 0. With q = 0
+ * every visible key shows its number over their count. */
 Test(ref_attention, causal_alignment_shows_in_one_hot_values) {
   fixture f;
   start(&f, softmax_spec(), Q_ZERO);
@@ -331,7 +331,7 @@ Test(ref_attention, softmax_does_not_see_a_shift) {
         for (int64_t d = 0; d < spec.D; ++d)
           moved[d] = fixture_k(&a, i, t, h)[d];
         for (int64_t d = 0; d < spec.D; ++d)
-          moved[d] = floor(moved[d] * 1024) / 1024; /* so that the shifted key is stored exactly */
+          moved[d] = floor(moved[d] * 1024) / 1024; /* the shifted key is stored exactly */
         fixture_set_k(&a, i, t, h, moved);
         for (int64_t d = 0; d < spec.D; ++d)
           moved[d] += shift[d];

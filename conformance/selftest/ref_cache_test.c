@@ -16,20 +16,20 @@ const assay_op *assay_op_gate_reduce(void);
 static const assay_contract contract = {.exp_ulp = 2, .lanes = 1};
 
 /* A call made by hand: tensors dense, by place in the operator's table. */
-typedef struct made {
+typedef struct hand_call {
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
   assay_call call;
-} made;
+} hand_call;
 
-static void make(made *m, const assay_op *op) {
+static void make(hand_call *m, const assay_op *op) {
   memset(m, 0, sizeof *m);
   m->call = (assay_call){op, m->arg, m->param};
   for (int32_t i = 0; i < op->param_count; ++i)
     m->param[i] = op->params[i].fallback;
 }
 
-static assay_tensor *dense(made *m, const char *name, assay_dtype dtype, int32_t rank, const int64_t *shape,
+static assay_tensor *dense(hand_call *m, const char *name, assay_dtype dtype, int32_t rank, const int64_t *shape,
                            void *data) {
   for (int32_t i = 0; i < m->call.op->arg_count; ++i) {
     if (strcmp(m->call.op->args[i].name, name) != 0) continue;
@@ -46,12 +46,12 @@ static assay_tensor *dense(made *m, const char *name, assay_dtype dtype, int32_t
   abort();
 }
 
-static void set_param(made *m, const char *name, double value) {
+static void set_param(hand_call *m, const char *name, double value) {
   for (int32_t i = 0; i < m->call.op->param_count; ++i)
     if (strcmp(m->call.op->params[i].name, name) == 0) m->param[i] = value;
 }
 
-static assay_status ask(made *m, bool exact, assay_expected *expected, char *text) {
+static assay_status ask(hand_call *m, bool exact, assay_expected *expected, char *text) {
   assay_error error = {0};
   assay_seen seen = {0};
   assay_status status = m->call.op->check(&m->call, &error);
@@ -64,7 +64,7 @@ static assay_status ask(made *m, bool exact, assay_expected *expected, char *tex
 
 /* Appends x[rows, 1, 8] of f32 to a cache of the type; stored[rows, 8]. */
 static void append_rows(const float *x, int64_t rows, float scale, assay_dtype cache, double *stored) {
-  made m;
+  hand_call m;
   char text[2048];
   const int64_t shape[3] = {rows, 1, 8}, blocks = (rows + 7) / 8, pool[4] = {blocks, 8, 1, 8}, one = 1;
   int64_t *slots = malloc((size_t)rows * sizeof *slots);
@@ -96,7 +96,8 @@ static double number_of(uint8_t code, assay_dtype dtype) {
   return (double)(dtype == ASSAY_E4M3 ? assay_e4m3_to_f32(code) : assay_e5m2_to_f32(code));
 }
 
-/* The finite code nearest to the quotient; of two, the one whose last bit is 0; of two zeros, that of its sign. */
+/* Returns the finite code nearest to the quotient. A tie goes to the code whose last bit is 0, a zero keeps its sign.
+ */
 static double nearest(double quotient, assay_dtype dtype) {
   double best = 0, distance = (double)INFINITY;
   int best_code = 1;
@@ -176,7 +177,7 @@ Test(kv_append, other_types_are_copied) {
 }
 
 Test(kv_append, bad_slots_are_refused) {
-  made m;
+  hand_call m;
   char text[2048];
   const int64_t shape[3] = {3, 1, 8}, pool[4] = {2, 8, 1, 8}, three = 3;
   float x[24] = {0}, memory[128] = {0};
@@ -206,7 +207,7 @@ Test(kv_append, bad_slots_are_refused) {
 
 enum { LAYERS = 3, BLOCKS = 6, BLOCK = 8 * 2 * 8, POOL = LAYERS * BLOCKS * BLOCK, PAIRS = 3 };
 
-static void copy_call(made *m, uint16_t *k, uint16_t *v, int64_t *pairs) {
+static void copy_call(hand_call *m, uint16_t *k, uint16_t *v, int64_t *pairs) {
   const int64_t pool[5] = {LAYERS, BLOCKS, 8, 2, 8}, list[2] = {PAIRS, 2};
   make(m, assay_op_copy_blocks());
   dense(m, "k_cache", ASSAY_F16, 5, pool, k);
@@ -219,7 +220,7 @@ Test(copy_blocks, is_memcpy) {
   static double value[2][POOL], sigma[2][POOL];
   int64_t pairs[2 * PAIRS] = {4, 1, 4, 0, 2, 5};
   char text[2048];
-  made m;
+  hand_call m;
   for (int i = 0; i < POOL; ++i) {
     k[i] = (uint16_t)(i * 31);
     v[i] = (uint16_t)(i * 57 + 9);
@@ -249,7 +250,7 @@ Test(copy_blocks, bad_pairs_are_refused) {
   const int64_t bad[][2 * PAIRS] = {{4, 1, 3, 1, 2, 5}, {4, 1, 1, 0, 2, 5},  {4, 4, 1, 0, 2, 5},
                                     {4, 1, 6, 0, 2, 5}, {4, 1, 3, 0, 2, -1}, {1, 4, 4, 0, 2, 5}};
   char text[2048];
-  made m;
+  hand_call m;
   assay_expected expected[2] = {{value, sigma}, {value, sigma}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
     int64_t pairs[2 * PAIRS];
@@ -305,7 +306,7 @@ static void make_states(states *s) {
 }
 
 static void merge(float *o, float *lse, double *out, double *sigma, double *total) {
-  made m;
+  hand_call m;
   char text[2048];
   double total_sigma[HEADS];
   const int64_t shape[4] = {SPLITS, 1, HEADS, D};
@@ -359,7 +360,7 @@ Test(merge_states, weights_add_up_and_order_is_nothing) {
 
 Test(merge_states, bad_logarithms_are_refused) {
   states s;
-  made m;
+  hand_call m;
   char text[2048];
   double out[HEADS * D], sigma[HEADS * D];
   float memory[HEADS * D];
@@ -385,7 +386,7 @@ Test(gate_reduce, parts_add_up_in_any_order) {
   float part[PARTS * WIDTH], memory[WIDTH];
   char text[2048];
   const int64_t shape[4] = {PARTS, 1, 2, 8};
-  made m;
+  hand_call m;
   assay_rng_normals(13, 1, p, KEYS);
   assay_rng_normals(13, 2, v, KEYS * WIDTH);
   for (int b = 0; b < PARTS; ++b)

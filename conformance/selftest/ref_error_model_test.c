@@ -8,7 +8,6 @@
 #include "core/rng.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/gemm.h"
-#include "ref/lib/gemm.h"
 
 enum { MOST = 2000 };
 static const double kappa = 7;
@@ -141,8 +140,8 @@ Test(error_model, an_outlier_is_rounded_in_every_step) {
   cr_expect_eq(outlier_variance(0.99 * N, N, N, LANES), accumulation_variance(N, LANES));
 }
 
-/* Lanes that share a sum alike: on the way to a sum just above a power of two all are just above one, and round as
- * coarsely as f32 does; just below, half as coarsely, where the mean over a binade remains. */
+/* Lanes share a sum alike. On the way to a sum just above a power of two all are just above one, and round as coarsely
+ * as f32 does. Just below, they round half as coarsely, and the mean over a binade remains. */
 Test(error_model, sums_just_above_a_power_of_two) {
   enum { LANES = 32, N = 2048, TURNS = 500 };
   const double wanted[] = {1.03, 1.97};
@@ -181,8 +180,8 @@ Test(error_model, sums_just_above_a_power_of_two) {
   }
 }
 
-/* One product is nearly all of a dot product on 32 lanes: whatever is added to it rounds at its ulp, which is twice as
- * much of it just above a power of two as just below. */
+/* One product is nearly all of a dot product on 32 lanes. Each addition to it rounds at its ulp. Just above a power of
+ * two, the ulp is twice as large a share of it as just below. */
 Test(error_model, largest_product_just_above_a_power_of_two) {
   enum { LANES = 32, K = 128, TURNS = 2000 };
   const assay_contract contract = {.lanes = LANES};
@@ -191,20 +190,20 @@ Test(error_model, largest_product_just_above_a_power_of_two) {
   for (int above = 0; above < 2; ++above) {
     double misses = 0, model = 0;
     for (int turn = 0; turn < TURNS; ++turn) {
-      double x[K], one[K];
+      double x[K], ones[K];
       float lane[LANES] = {0};
       assay_rng_normals((uint64_t)turn, 11, x, K);
       for (int k = 0; k < K; ++k) {
         x[k] = stored(k == turn % K ? large[above] : 1e-3 * x[k]);
-        one[k] = 1;
+        ones[k] = 1;
         lane[k / 4 % LANES] += (float)x[k];
       }
       for (int apart = LANES / 2; apart > 0; apart /= 2)
         for (int i = 0; i < apart; ++i)
           lane[i] += lane[i + apart];
-      const gemm_sum s = gemm_walk(x, one, K);
+      const gemm_sum s = gemm_walk(x, ones, K);
       misses += ((double)lane[0] - s.sum) * ((double)lane[0] - s.sum);
-      model += gemm_variance(&s, &contract, x, one, K, ASSAY_F32);
+      model += gemm_variance(&s, &contract, x, ones, K, ASSAY_F32);
     }
     cr_expect(misses < 1.15 * model && misses > 0.3 * model, "%g: %g, model %g", large[above], misses, model);
     relative[above] = model / (large[above] * large[above]);
@@ -273,7 +272,7 @@ static double sum_on_tensor_cores(const double *a, const double *b, int64_t n) {
 }
 
 typedef struct cut_outcome {
-  double miss, sigma, rounded; /* of the sum; with the contract's cut; as if its additions were rounded */
+  double miss, sigma, rounded; /* error of the sum, its sigma with the cut, its sigma without */
 } cut_outcome;
 
 static cut_outcome cut_case(const double *a, const double *b, int64_t n) {

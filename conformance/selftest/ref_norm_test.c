@@ -24,7 +24,7 @@ typedef struct rig {
   assay_dtype dtype;
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
-  double *value[ASSAY_MAX_ARGS], *sigma[ASSAY_MAX_ARGS]; /* of output arguments */
+  double *value[ASSAY_MAX_ARGS], *sigma[ASSAY_MAX_ARGS]; /* for output arguments */
 } rig;
 
 static const assay_contract contract = {.exp_ulp = 1.5, .lanes = 32};
@@ -117,7 +117,7 @@ static double *normals(uint64_t stream, int64_t count, double scale, double offs
   return value;
 }
 
-/* What an argument holds, as f64. */
+/* Returns an argument's values as f64. */
 static double *stored(const rig *r, const char *name) {
   const assay_tensor *t = &r->arg[find(r, name)];
   double *value = malloc((size_t)size_of(t) * sizeof *value);
@@ -183,7 +183,7 @@ Test(ref_norm, layer_by_hand) {
   give(&r, "b", 0, 0, 4, b);
   give(&r, "y", 1, 0, 4, NULL);
   run(&r);
-  const double root = 1.1180339887498949; /* of 5 / 4 */
+  const double root = 1.1180339887498949; /* the root of 5 / 4 */
   for (int c = 0; c < 4; ++c)
     assert_near(value_of(&r, "y")[c], (x[c] - 2.5) / root * 2 + 1, 1e-11, "layer_norm of 1, 2, 3, 4");
   done(&r);
@@ -292,7 +292,7 @@ static void assert_formula(const rig *r, int64_t i, double formula) {
               r->op->name, value, sigma, formula);
 }
 
-/* The sum from behind, the root through logarithms. */
+/* Sums from the end, and takes the root through logarithms. */
 Test(ref_norm, rms_second_formulation) {
   enum { N = 5, C = 333 };
   for (int t = 0; t < 6; ++t) {

@@ -93,7 +93,7 @@ static void give(set *s, const char *name, void *data, assay_dtype dtype, int32_
 
 /* The operator's call on the set; its own k is `k`. */
 static void make_call(set *s, const assay_op *op, void *k) {
-  const int64_t x = 16 / assay_dtype_size(s->cache), one[1] = {N}, heads[1] = {H_KV}, table[2] = {P, R / 2};
+  const int64_t x = 16 / assay_dtype_size(s->cache), tokens[1] = {N}, heads[1] = {H_KV}, table[2] = {P, R / 2};
   const int64_t q_rows[3] = {N, H, D}, k_rows[3] = {N, H_KV, D};
   const int64_t pools[3][5] = {{BLOCKS, BLOCK, H_KV, D}, {BLOCKS, H_KV, BLOCK, D}, {BLOCKS, H_KV, D / x, BLOCK, x}};
   const int64_t v_x[4] = {BLOCKS, H_KV, D, BLOCK};
@@ -104,8 +104,8 @@ static void make_call(set *s, const assay_op *op, void *k) {
   give(s, "v", s->v.byte, s->dtype, 3, k_rows);
   give(s, "cos", s->cosine, ASSAY_F32, 2, table);
   give(s, "sin", s->sine, ASSAY_F32, 2, table);
-  give(s, "positions", s->wide ? (void *)s->position : (void *)s->narrow, s->wide ? ASSAY_I64 : ASSAY_I32, 1, one);
-  give(s, "slots", s->slot, ASSAY_I64, 1, one);
+  give(s, "positions", s->wide ? (void *)s->position : (void *)s->narrow, s->wide ? ASSAY_I64 : ASSAY_I32, 1, tokens);
+  give(s, "slots", s->slot, ASSAY_I64, 1, tokens);
   give(s, "k_cache", s->k_pool.byte, s->cache, s->layout == 2 ? 5 : 4, pools[s->layout]);
   give(s, "v_cache", s->v_pool.byte, s->cache, 4, s->layout == 2 ? v_x : pools[s->layout]);
   if (is_fp8(s)) give(s, "k_scale", s->k_scale, ASSAY_F32, 1, heads);
@@ -211,26 +211,27 @@ Test(rope_append, complex_numbers_and_the_nearest_code) {
 }
 
 Test(rope_append, is_rope_then_kv_append) {
-  static set s, one;
+  static set s, fused_set;
   for (int number = 0; next_set(&s, number); ++number) {
     assay_error error;
     const bool k_apart = s.k_apart;
-    one = s;
+    fused_set = s;
     s.k_apart = true;
-    make_call(&one, assay_op_rope_append(), one.k.byte);
-    cr_assert_eq(refer(&one, false, &error), ASSAY_OK, "%s", error.text);
+    make_call(&fused_set, assay_op_rope_append(), fused_set.k.byte);
+    cr_assert_eq(refer(&fused_set, false, &error), ASSAY_OK, "%s", error.text);
     make_call(&s, assay_op_rope(), s.k.byte);
     cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
     const int q = s.q_apart ? 2 : 0, k = s.q_apart ? 3 : 2, one_q = s.q_apart ? 3 : 0, one_k = s.q_apart ? 4 : 3;
     for (int i = 0; i < N * H * D; ++i)
-      cr_assert(s.value[q][i] == one.value[one_q][i] && s.sigma[q][i] == one.sigma[one_q][i]);
+      cr_assert(s.value[q][i] == fused_set.value[one_q][i] && s.sigma[q][i] == fused_set.sigma[one_q][i]);
     for (int i = 0; i < N * H_KV * D && k_apart; ++i)
-      cr_assert(s.value[k][i] == one.value[one_k][i] && s.sigma[k][i] == one.sigma[one_k][i]);
+      cr_assert(s.value[k][i] == fused_set.value[one_k][i] && s.sigma[k][i] == fused_set.sigma[one_k][i]);
     assay_store_f64_row(s.k_out.byte, s.dtype, 0, 1, N * H_KV * D, s.value[k]);
     make_call(&s, assay_op_kv_append(), s.k_out.byte);
     cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
     for (int i = 0; i < N * H_KV * D; ++i)
-      cr_assert(assay_round_f64(one.value[1][i], s.cache) == s.value[0][i] && one.value[2][i] == s.value[1][i]);
+      cr_assert(assay_round_f64(fused_set.value[1][i], s.cache) == s.value[0][i] &&
+                fused_set.value[2][i] == s.value[1][i]);
   }
 }
 
@@ -331,7 +332,7 @@ static bool launch(set *s, const assay_variant *variant) {
 
 /* Positions beside the tables and slots beside the pool among them: nothing turns, nothing is written. */
 Test(rope_append, kernels_make_the_bits_of_rope_and_kv_append) {
-  static set s, apart, one;
+  static set s, apart, fused_set;
   int32_t ropes = 0, appends = 0, both = 0, taken[2] = {0};
   const assay_variant *rope = assay_variants_simt_rope(&ropes), *append = assay_variants_simt_kv_append(&appends);
   const assay_variant *fused = assay_variants_simt_rope_append(&both);
@@ -350,15 +351,18 @@ Test(rope_append, kernels_make_the_bits_of_rope_and_kv_append) {
         make_call(&apart, assay_op_kv_append(), apart.k_out.byte);
         if (!launch(&apart, &append[a])) continue;
         for (int v = 0; v < both; ++v) {
-          one = s;
-          make_call(&one, assay_op_rope_append(), one.k.byte);
-          if (!launch(&one, &fused[v])) continue;
+          fused_set = s;
+          make_call(&fused_set, assay_op_rope_append(), fused_set.k.byte);
+          if (!launch(&fused_set, &fused[v])) continue;
           ++taken[v];
-          cr_assert(memcmp(&one.q, &apart.q, sizeof s.q) == 0 && memcmp(&one.q_out, &apart.q_out, sizeof s.q) == 0);
-          cr_assert_eq(memcmp(&one.k, &s.k, sizeof s.k), 0, "k has changed");
-          cr_assert_eq(memcmp(&one.k_out, one.k_apart ? &apart.k_out : &s.k_out, sizeof s.k), 0);
-          cr_assert_eq(memcmp(&one.k_pool, &apart.k_pool, sizeof s.k_pool), 0, "set %d, %s", number, fused[v].name);
-          cr_assert_eq(memcmp(&one.v_pool, &apart.v_pool, sizeof s.v_pool), 0, "set %d, %s", number, fused[v].name);
+          cr_assert(memcmp(&fused_set.q, &apart.q, sizeof s.q) == 0 &&
+                    memcmp(&fused_set.q_out, &apart.q_out, sizeof s.q) == 0);
+          cr_assert_eq(memcmp(&fused_set.k, &s.k, sizeof s.k), 0, "k has changed");
+          cr_assert_eq(memcmp(&fused_set.k_out, fused_set.k_apart ? &apart.k_out : &s.k_out, sizeof s.k), 0);
+          cr_assert_eq(memcmp(&fused_set.k_pool, &apart.k_pool, sizeof s.k_pool), 0, "set %d, %s", number,
+                       fused[v].name);
+          cr_assert_eq(memcmp(&fused_set.v_pool, &apart.v_pool, sizeof s.v_pool), 0, "set %d, %s", number,
+                       fused[v].name);
         }
       }
   }

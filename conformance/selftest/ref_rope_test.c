@@ -52,7 +52,7 @@ static void pair(const options *o, int i, int *a, int *b) {
 
 /* ---- the operator ------------------------------------------------------------------------------------ */
 
-/* Each pair as a complex number, times c + i s; channels from R on as they are; position 0 with σ = 0. */
+/* Turns each pair as a complex number by c + i s. Channels from R on stay as they are. Position 0 has σ = 0. */
 static void check_heads(linear_call *c, const options *o, const char *from, const char *to, int heads) {
   const assay_expected *y = linear_result(c, o->apart ? to : from);
   for (int n = 0; n < N; ++n)
@@ -210,7 +210,7 @@ Test(rope, rotations_compose) {
       }
 }
 
-/* theta_0 = 1 and theta_i = theta_1^i; position 0 turns nothing; angles by the addition theorem, in f32. */
+/* theta_0 = 1 and theta_i = theta_1^i. Position 0 turns nothing. Angles follow the addition theorem, in f32. */
 Test(rope, the_table) {
   enum { positions_count = 200, half = 16 };
   static float cosine[positions_count * half], sine[positions_count * half];

@@ -37,7 +37,7 @@ static double upper_gamma(double a, double x) {
   return front * h;
 }
 
-/* Of `count` draws over cells of probability p; cells of p = 0 must be empty. */
+/* Tests `count` draws over cells of probability p. Cells of p = 0 must be empty. */
 static double p_value(const int *found, const double *p, int cells, double count) {
   double square = 0;
   int freedom = -1;
@@ -63,7 +63,7 @@ static const int32_t history[8] = {4, 4, 14, 0, 4, 9, -1, -1};
 typedef enum shape { PLAIN, COOL, TOP_K, TOP_P, MIN_P, PENALISED, TWO, SHAPES } shape;
 
 static sampler_row row_of(shape s) {
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   row.V = s == TWO ? 2 : 16;
   row.logit = logits;
   if (s == COOL) row.temperature = 0.75;
@@ -313,7 +313,7 @@ static double one_of(const double *list, int64_t count) {
 
 /* close: logits a few ulp apart, so that every comparison is near its edge. */
 static sampler_row draw_row(bool close) {
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   const int64_t V = (int64_t)ONE_OF(1, 2, 3, 10, 50, 300, close ? 300 : 1000);
   const double spread = close ? 1e-6 : ONE_OF(0.25, 1, 3), offset = ONE_OF(0, 1, 5, -5), step = ONE_OF(0, 0, 0.25);
   assay_rng_normals(rng.seed, 1000 + rng.index, logit, V);
@@ -383,7 +383,7 @@ static void compare(bool close, int rows, tally *sum) {
   sampler_scratch_free(&scratch);
 }
 
-/* No lawful f32 sampler is refused; hardly ever is more than one token right; planted errors are refused. */
+/* No lawful f32 sampler is refused, and planted errors are. Hardly ever is more than one token right. */
 Test(sampler_bounds, hold_for_f32_and_for_little_else) {
   tally sum = {0};
   rng = (assay_rng){.seed = 21};

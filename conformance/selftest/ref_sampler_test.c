@@ -29,7 +29,7 @@ static double stored(double value) {
 
 /* A row with ties (steps of 1/4 and coarser) or without, in f32; `banned` of 16 tokens banned. */
 static sampler_row draw_row(int64_t V) {
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   const double step = PICK(0, 0, 0.25, 1, 8), spread = PICK(0.25, 1, 3), offset = PICK(0, 0, 5, -5);
   const int64_t bans = assay_rng_range(&rng, 0, 3) == 0 ? assay_rng_range(&rng, 0, 15) : 0;
   assay_rng_normals(rng.seed, 1000 + rng.index, logit, V);
@@ -163,7 +163,7 @@ Test(sampler, equal_logits) {
   rng = (assay_rng){.seed = 12};
   for (int turn = 0; turn < 4000; ++turn) {
     const int64_t V = 1 << assay_rng_range(&rng, 0, 10);
-    sampler_row row = sampler_row_plain;
+    sampler_row row = sampler_row_neutral;
     for (int64_t i = 0; i < V; ++i)
       logit[i] = i % 2 == 0 ? 0.0 : -0.0;
     row.V = V;
@@ -202,7 +202,7 @@ Test(sampler, shortest_prefix) {
 /* u · 4096 whole, where "exceeds" decides: found by search. */
 Test(sampler, draw_on_the_edge) {
   enum { V = 4096 };
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   for (int i = 0; i < V; ++i)
     logit[i] = 1;
   row.V = V;
@@ -247,7 +247,7 @@ Test(sampler, codes_of_rows) {
   assay_error error = {0};
   cr_assert(sampler_scratch_make(3, &scratch, &error) == ASSAY_OK);
   for (size_t i = 0; i < sizeof list / sizeof list[0]; ++i) {
-    sampler_row row = sampler_row_plain;
+    sampler_row row = sampler_row_neutral;
     int32_t token = 77;
     row.V = 3;
     row.logit = list[i].l;
@@ -261,7 +261,7 @@ Test(sampler, codes_of_rows) {
   static const double good[3] = {1, 2, 3};
   static const int32_t history[2][1] = {{3}, {-2}};
   for (int i = 0; i < 17; ++i) {
-    sampler_row row = sampler_row_plain;
+    sampler_row row = sampler_row_neutral;
     int32_t token = 77;
     row.V = 3;
     row.logit = good;

@@ -24,7 +24,7 @@ static void reference(fixture *f) {
   cr_assert_eq(fixture_reference(f, &contract, false, &error), ASSAY_OK, "%s", error.text);
 }
 
-/* The spoiled result; its lse behind it. */
+/* Returns the spoiled result, with its lse after it. */
 static double *spoiled(fixture *f, const char *name) {
   static double value[1 << 16];
   assay_error error = {0};
@@ -111,11 +111,11 @@ Test(spoil, rows_and_heads_change_places) {
     const double *value = spoiled(&f, "row_swapped");
     cr_expect(same(value, f.out + row, row) && same(value + row, f.out, row));
     /* a request whose heads all have the same q reads, in reverse, what it read */
-    double one[256];
+    double query[256];
     for (int64_t d = 0; d < spec.D; ++d)
-      one[d] = 0.1 * (double)(d % 5);
+      query[d] = 0.1 * (double)(d % 5);
     for (int64_t h = 0; h < spec.H; ++h)
-      fixture_set_q(&f, 0, h, one);
+      fixture_set_q(&f, 0, h, query);
     float *gamma = i == 0 ? fixture_arg(&f, "gamma")->data : NULL;
     for (int64_t h = 0; gamma != NULL && h < spec.H; ++h)
       gamma[h] = 1;
@@ -163,7 +163,7 @@ Test(spoil, filter_across_rows) {
   fixture_free(&f);
 }
 
-/* What a case does not have cannot be lost. */
+/* A spoil of something that a case does not have is void. */
 Test(spoil, void_where_there_is_nothing) {
   const char *const names[2][7] = {
       {"k_scale_lost", "v_scale_lost", "head_scale_lost", "window_one_short", "causal_one_off", NULL},

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "conformance/campaign.h"
-#include "conformance/compare.h"
-#include "conformance/report_html.h"
-#include "conformance/results_group.h"
+#include "conformance/run/campaign.h"
+#include "conformance/report/compare.h"
+#include "conformance/report/html.h"
+#include "conformance/report/results_group.h"
 #include "fake_plain.h"
 
 static const char header[] = "{\"assay\":\"0\",\"device\":\"simt\",\"device_name\":\"simt\",\"commit\":\"c\","
-                             "\"seed\":1,\"cases\":4,\"whole\":true}\n";
+                             "\"seed\":1,\"cases\":4,\"whole\":true%s}\n";
+
+static const char *header_plugins = "", *verdict_of_lines = "PASS";
 
 static void read_lines(const char *const *line, int count, results *r) {
   char path[] = "/tmp/assay-results-XXXXXX";
@@ -19,18 +21,35 @@ static void read_lines(const char *const *line, int count, results *r) {
   const int file = mkstemp(path);
   cr_assert_geq(file, 0);
   FILE *to = fdopen(file, "w");
-  (void)fputs(header, to);
+  (void)fprintf(to, header, header_plugins);
   for (int i = 0; i < count; ++i)
     (void)fprintf(to,
                   "{\"case\":\"%s\",\"op\":\"fake_mix\",\"variant\":\"loops\",\"device\":\"simt\",\"suite\":"
-                  "\"fake_mix\",\"section\":\"check\",\"name\":\"n\",\"tier\":\"calibrated\",\"verdict\":\"PASS\","
+                  "\"fake_mix\",\"section\":\"check\",\"name\":\"n\",\"tier\":\"calibrated\",\"verdict\":\"%s\","
                   "\"ratio_element\":0.%d,\"ratio_row\":0.1,\"ratio_request\":0.2,\"seed\":%d}\n",
-                  line[i], i + 1, i);
+                  line[i], verdict_of_lines, i + 1, i);
   (void)fprintf(to, "{\"end\":true,\"cases\":%d,\"seconds\":1}\n", count);
   cr_assert_eq(fclose(to), 0);
   *r = (results){NULL};
   cr_assert_eq(results_read(path, r, &error), ASSAY_OK, "%s", error.text);
   (void)unlink(path);
+}
+
+/* A page of what was read. */
+static const char *page_of(const results *r) {
+  static char page[1 << 18];
+  char path[] = "/tmp/assay-page-XXXXXX";
+  assay_error error = {""};
+  const int file = mkstemp(path);
+  cr_assert_geq(file, 0);
+  cr_assert_eq(report_html_write(r, path, &error), ASSAY_OK, "%s", error.text);
+  FILE *from = fopen(path, "r");
+  cr_assert_not_null(from);
+  page[fread(page, 1, sizeof page - 1, from)] = '\0';
+  (void)fclose(from);
+  (void)unlink(path);
+  (void)close(file);
+  return page;
 }
 
 static const char *const lines[] = {
@@ -69,26 +88,54 @@ Test(results_plain, axes_and_sizes_by_the_operator) {
 }
 
 Test(results_plain, page) {
-  static char page[1 << 18];
-  char path[] = "/tmp/assay-page-XXXXXX";
   results a;
-  assay_error error = {""};
   plain_register();
   read_lines(lines, 4, &a);
-  const int file = mkstemp(path);
-  cr_assert_geq(file, 0);
-  cr_assert_eq(report_html_write(&a, path, &error), ASSAY_OK, "%s", error.text);
-  FILE *from = fopen(path, "r");
-  cr_assert_not_null(from);
-  page[fread(page, 1, sizeof page - 1, from)] = '\0';
-  (void)fclose(from);
-  (void)unlink(path);
-  (void)close(file);
+  const char *page = page_of(&a);
   cr_expect_not_null(strstr(page, "elements of the case"));
   cr_expect_null(strstr(page, "longest kv_len of the case"));
   cr_expect_null(strstr(page, "requests with kv_len"));
   cr_expect_not_null(strstr(page, "<th>dtype</th><th>y_out</th><th colspan=\"1\">PASS</th>"));
   cr_expect_not_null(strstr(page, "6 combinations claimed, 2 without a PASS"));
+  /* The page has the search bar, with each verdict, and the script that fills it. report.browser uses both. */
+  const char *bar = strstr(page, "<form id=\"find\""), *script = strstr(page, "<script>");
+  cr_assert(bar != NULL && script != NULL);
+  cr_expect_not_null(strstr(bar, "<input id=\"find-text\" type=\"search\""));
+  cr_expect_not_null(
+      strstr(bar, "<option value=\"\">every verdict</option><option>PASS</option><option>FAIL</option>"));
+  cr_expect_not_null(strstr(bar, "<option>WEAK</option></select><output id=\"find-count\">"));
+  static const char *const used[] = {"getElementById('find-text')",
+                                     "getElementById('find-verdict')",
+                                     "words.every(function(w){return text[i].indexOf(w)>=0})",
+                                     "b.hidden=!ok",
+                                     "q.addEventListener('input',show)",
+                                     "v.addEventListener('change',show)"};
+  for (size_t i = 0; i < sizeof used / sizeof *used; ++i)
+    cr_expect_not_null(strstr(script, used[i]), "%s", used[i]);
+  cr_expect_not_null(strstr(page, " class=\"stack rows\">"), "the script looks for rows in such tables");
+  results_free(&a);
+}
+
+/* Failures that are alike are one row, which leads to its variant, and its variant to it. */
+Test(results_plain, page_of_failures) {
+  results a;
+  plain_register();
+  header_plugins = ",\"plugins\":{\"fake_mix/loops\":\"./my loops.so\"}";
+  verdict_of_lines = "FAIL";
+  read_lines(lines, 4, &a);
+  header_plugins = "";
+  verdict_of_lines = "PASS";
+  const char *page = page_of(&a);
+  cr_expect_not_null(strstr(page, "4 in all, of 1 kinds"));
+  const char *row = strstr(page, "<tbody id=\"f0\" data-v=\"FAIL\">"), *other = strstr(page, "<tbody id=\"f1\"");
+  cr_assert_not_null(row);
+  cr_expect_null(other);
+  cr_expect_not_null(strstr(row, "<a href=\"#v0\">fake_mix/loops on simt</a>"));
+  cr_expect_not_null(strstr(row, "seed=0x1&apos; --plugin &apos;./my loops.so&apos;</code><details><summary>and 3 more "
+                                 "like it</summary>"));
+  row = strstr(page, "<tbody id=\"v0\" data-v=\"FAIL \">");
+  cr_assert_not_null(row);
+  cr_expect_not_null(strstr(row, "<td class=\"n bad\"><a href=\"#f0\">4</a></td>"));
   results_free(&a);
 }
 

@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conformance/power_sum.h"
-#include "conformance/results_group.h"
-#include "conformance/results_power.h"
+#include "conformance/report/power_sum.h"
+#include "conformance/report/results_group.h"
+#include "conformance/report/results_power.h"
 #include "fake.h"
 
 enum { CASES = 60, SHARDS = 3, FIRST = 1, SECOND = 2 };
@@ -40,7 +40,7 @@ static void end(void) {
 }
 
 typedef struct plan {
-  int effective, unseen; /* of the first error: cases that it changes, the last of these unseen by their twins too */
+  int effective, unseen; /* first error: cases that it changes; those unseen by their twins too */
   const char *power;
   uint64_t plan, seed;
   bool whole;
@@ -169,6 +169,11 @@ Test(results_power, shards_say_what_one_run_says) {
       cr_expect_eq(run(p, s), 0, "a shard alone judges nothing");
     const int code = run(p, 0);
     if (p->whole) cr_expect_eq(code, weak, "%s", text);
+    const bool said_weak = strstr(text, "WEAK suite") != NULL, said_power = strstr(text, "\n  first ") != NULL;
+    cr_expect_eq(strstr(text, "    WEAK: a kernel with this error would pass the suite") != NULL, said_weak, "%s",
+                 text);
+    cr_expect_eq(strstr(text, "    A spoil is an error planted in the expected result") != NULL, said_power, "%s",
+                 text);
     if (!p->whole) continue;
     keep_power(text);
     cr_expect_eq(join(three, 3, &notes), 0, "%s", gaps);
@@ -199,11 +204,13 @@ static void expect_gap(const int32_t *shard, int count, const char *says) {
 }
 
 Test(results_power, shards_that_do_not_fit) {
-  const int32_t two[] = {1, 3}, twice[] = {1, 2, 3, 2}, one[] = {2};
+  const int32_t two[] = {1, 3}, twice[] = {1, 2, 3, 2}, only_2[] = {2};
   run_all(&usual);
   expect_gap(two, 2, "campaign: shard 2/3 is missing (seed 5 on simt)");
-  expect_gap(one, 1, "campaign: shard 1/3 is missing");
-  expect_gap(twice, 4, "2.jsonl: a shard given twice");
+  expect_gap(only_2, 1, "campaign: shard 1/3 is missing");
+  int64_t notes = 0;
+  cr_expect_eq(join(twice, 4, &notes), 0, "the same lines count once: %s", gaps);
+  joined[0] = '\0';
   plan other = usual;
   other.plan = 0x78;
   (void)run(&other, 2);
@@ -230,7 +237,7 @@ Test(results_power, counts_that_were_taken_out) {
   expect_gap(three, 3, "its own sum is 10, 0, 0, 10");
   (void)run(&usual, 2);
   edit(2, "\"spoils_", "\"no_", true); /* the cases and, with them, their number */
-  expect_gap(three, 3, "2.jsonl: did not end: 0 of 20 cases");
+  expect_gap(three, 3, "2.jsonl: lacks 20 cases: it has 0 of 20");
   (void)run(&usual, 2);
   for (int i = 0; i < CASES / SHARDS; ++i)
     edit(2, "\"spoils_seen\":", "\"was_seen\":", false);

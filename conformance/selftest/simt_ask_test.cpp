@@ -70,8 +70,8 @@ Test(simt_ask, asks_for_the_first_block_of_each_warp) {
   shares.run<false>();
 }
 
-/* A window of 20 keys begins in block 3; two splits have four warps: the first four blocks, or shares of two, one, one
- * and one, whether or not a cluster joins them. */
+/* A window of 20 keys begins in block 3. Two splits have four warps. They take the first four blocks, or shares of two,
+ * one, one and one, whether or not a cluster joins them. */
 Test(simt_ask, windows_and_splits) {
   pool window(5 * 16, {3, 1, 6, 7, 2});
   window.a.window = 20;
@@ -115,8 +115,8 @@ struct rows : pool {
     a.cache.k_block = page;
     a.cache.blocks = blocks / 2;
     a.N = a.B = a.H = a.H_kv = 2;
-    for (const int32_t one : pages)
-      open(one);
+    for (const int32_t key_page : pages)
+      open(key_page);
   }
   void ask_all() const { RUN(ask<false>, launch_extent(4), 32 * warps, 0, a, 1); }
 };
@@ -129,7 +129,7 @@ Test(simt_ask, every_head_is_asked_for, .signal = SIGSEGV) {
   rows({4}).ask_all();
 }
 
-/* What the launch before has not written yet may be anything. */
+/* Memory that the launch before has not written yet may hold anything. */
 Test(simt_ask, old_lengths_and_tables_ask_for_nothing) {
   for (const int32_t length : {INT32_MIN, -1, 0, capacity + 1, INT32_MAX}) {
     pool p(length, {4, 4, 4, 4, 4, 4, 4, 4});
@@ -154,7 +154,7 @@ struct packed : pool {
   }
 };
 
-/* Rows 40 to 47 are half of page 2, and what the request has; rows 40 to 71 lie in three pages, and a warp begins in
+/* Rows 40 to 47 are half of page 2, and the request has no others. Rows 40 to 71 lie in three pages. One warp begins in
  * the first two of them, another in the last two. */
 Test(simt_ask, contiguous_keys_up_to_the_last) {
   packed p(8, 40);

@@ -37,7 +37,7 @@ struct Box {
   int at[5];
 };
 
-/* What lies at byte `offset` of the box, by definition. */
+/* Returns the byte at `offset` of the box, by definition. */
 static uint16_t in_box(const Box &b, const std::vector<uint16_t> &data, size_t element) {
   int64_t index = 0;
   for (int k = 0; k < b.shape.rank; ++k) {

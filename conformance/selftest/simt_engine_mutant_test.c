@@ -1,22 +1,24 @@
-/* simt_engine_mutant_test.c: the engine with a mistake planted, one at a time: each gives some request other tokens, in
+/* simt_engine_mutant_test.c: the engine with one planted mistake at a time. Each gives some request other tokens, in
  * every order of lanes that is named with it. The engine's sources are compiled in here, in place of the library's. */
 #if defined(ASSAY_HAVE_SIMT)
-static int engine_mutant;
-#define ASSAY_ENGINE_MUTANT engine_mutant
+#include "engine_mistakes.h"
+
 #include "gpu/models/stages.c"
 #include "gpu/models/heads.c"
 #undef TRY
 #include "gpu/models/call.c"
 #include "gpu/models/choice.c"
+#include "gpu/models/counts.c"
 #include "gpu/models/engine.c"
 #include "gpu/models/engine_graph.c"
 #include "gpu/models/engine_step.c"
+#include "gpu/models/engine_tokens.c"
 #include "gpu/models/tails.c"
 
 #include <criterion/criterion.h>
 
 #include "conformance/builtin.h"
-#include "conformance/model_suite.h"
+#include "conformance/models/suite.h"
 #include "engine_scenario.h"
 
 enum { OWN_LAGS = 1 << ASSAY_LANE_OWN, UP_LAGS = 1 << ASSAY_LANE_UP, DOWN_LAGS = 1 << ASSAY_LANE_DOWN };
@@ -72,12 +74,12 @@ Test(engine_mutants, every_mistake_shows) {
     planted[mistakes[i].mistake] = true;
   }
   engine_mutant = ENGINE_NO_MISTAKE;
-  for (int m = 0; m < ENGINE_LIST_OF_ONE; ++m) /* those behind it give the same tokens */
+  for (int m = 0; m < ENGINE_LIST_OF_ONE; ++m) /* the later ones give the same tokens */
     cr_expect(planted[m], "mistake %d is not in the list", m);
   assay_model_weights_free(&weights);
 }
 
-/* What a model suite says of them: which check, and what the message names. */
+/* A model suite's verdict on them: the check, and what the message names. */
 Test(engine_mutants, a_model_suite_sees_them) {
   static const struct {
     int mistake;
@@ -96,21 +98,21 @@ Test(engine_mutants, a_model_suite_sees_them) {
       {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
-    const model_case one = {.name = "planted",
-                            .model = "small",
-                            .config = scenario_model(1),
-                            .seed = 7,
-                            .way = seen[i].way,
-                            .batch = 3,
-                            .steps = 12,
-                            .judged = 3,
-                            .prompt = 20};
+    const model_case mc = {.name = "planted",
+                           .model = "small",
+                           .config = scenario_model(1),
+                           .seed = 7,
+                           .way = seen[i].way,
+                           .batch = 3,
+                           .steps = 12,
+                           .judged = 3,
+                           .prompt = 20};
     case_result result;
     engine_mutant = ENGINE_NO_MISTAKE;
-    model_judge(&one, "simt", NULL, NULL, &result);
+    model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
     engine_mutant = seen[i].mistake;
-    model_judge(&one, "simt", NULL, NULL, &result);
+    model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0 &&
                   strstr(result.message, seen[i].says) != NULL,
               "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
@@ -122,38 +124,38 @@ Test(engine_mutants, a_model_suite_sees_them) {
  * nothing calls, and a form that no step is for, are let through. */
 Test(engine_mutants, forces_that_are_not_followed_show) {
   const char *const never = "gate_attention=split_keys";
-  model_case one = {.name = "planted",
-                    .model = "small",
-                    .config = scenario_model(1),
-                    .seed = 7,
-                    .way = WAY_DECODE,
-                    .batch = 2,
-                    .steps = 2,
-                    .judged = 2,
-                    .prompt = 8};
+  model_case mc = {.name = "planted",
+                   .model = "small",
+                   .config = scenario_model(1),
+                   .seed = 7,
+                   .way = WAY_DECODE,
+                   .batch = 2,
+                   .steps = 2,
+                   .judged = 2,
+                   .prompt = 8};
   const assay_model_options model = {.variant = &never, .variants = 1};
   const assay_engine_options options = {
       .device = "simt", .num_blocks = 4, .max_batch = 1, .max_tokens = 8, .eager = true, .model = &model};
   assay_model_weights weights;
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
-  cr_assert_eq(assay_model_weights_alloc(&one.config, &weights, &test_error), ASSAY_OK);
-  cr_assert_eq(assay_model_seed(&one.config, 7, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_weights_alloc(&mc.config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&mc.config, 7, &weights, &test_error), ASSAY_OK);
   for (int planted = 0; planted < 2; ++planted) {
     model_forced list = {{"softmax_attention=decode_rows", "softmax_attention=prefill_as_decode"}, 2, {0}};
     case_result result;
     assay_engine *e = NULL;
     engine_mutant = planted ? ENGINE_LIST_OF_ONE : ENGINE_NO_MISTAKE;
-    one.way = WAY_DECODE;
-    one.form[0] = '\0';
-    model_judge(&one, "simt", &list, NULL, &result);
+    mc.way = WAY_DECODE;
+    mc.form[0] = '\0';
+    model_judge(&mc, "simt", &list, NULL, &result);
     cr_expect_eq(result.verdict, planted ? VERDICT_UNSUPPORTED : VERDICT_PASS, "%s", result.message);
     cr_expect(list.taken[0] == !planted && list.taken[1] == !planted);
     engine_mutant = planted ? ENGINE_FORCE_FORGOTTEN : ENGINE_NO_MISTAKE;
-    one.way = WAY_PREFILL;
-    (void)snprintf(one.form, sizeof one.form, "append=on");
-    model_judge(&one, "simt", NULL, NULL, &result);
+    mc.way = WAY_PREFILL;
+    (void)snprintf(mc.form, sizeof mc.form, "append=on");
+    model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect_eq(result.verdict, planted ? VERDICT_PASS : VERDICT_FAIL, "%s", result.message);
-    cr_assert_eq(assay_engine_open(&one.config, &weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+    cr_assert_eq(assay_engine_open(&mc.config, &weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
     cr_expect_eq(assay_engine_check_forced(e, &test_error), planted ? ASSAY_OK : ASSAY_ERR_INPUT);
     assay_engine_close(e);
   }
@@ -163,10 +165,10 @@ Test(engine_mutants, forces_that_are_not_followed_show) {
 
 /* ---- what the host waits for ---- */
 
-enum { WATCHED = 6 }; /* fewer than ENGINE_RING: nobody has to take tokens */
+enum { WATCHED = 6 }; /* fewer than ENGINE_RING: no token need be taken */
 
-/* Decode steps of three requests, all lanes as late as they may be: is there a step in which the host stood still for
- * anything but the inputs of the step before the last? */
+/* Runs decode steps of three requests, all lanes as late as they may be. Is there a step in which the host waited for
+ * anything except the inputs of the step before the last? */
 static bool a_step_waits(const assay_engine_options *options, const assay_model_config *config,
                          const assay_model_weights *weights) {
   const assay_device_flow *flow = assay_device_find("simt")->flow;
@@ -186,7 +188,7 @@ static bool a_step_waits(const assay_engine_options *options, const assay_model_
   cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
   for (int i = 0; i < 3; ++i)
     part[i].tokens = 1;
-  for (int step = 0; step < 4; ++step) /* what is made once, is made now */
+  for (int step = 0; step < 4; ++step) /* makes everything that is made once */
     cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_engine_wait(e, &test_error), ASSAY_OK);
   flow->lag(OWN_LAGS | UP_LAGS | DOWN_LAGS);

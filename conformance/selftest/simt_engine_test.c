@@ -159,7 +159,7 @@ Test(engine, replays_count_as_calls) {
 
 /* ---- short tails ------------------------------------------------------------------------------------- */
 
-/* Chunks of up to 16 tokens, beside tokens of others, and what is left behind a prefix. */
+/* Chunks of up to 16 tokens, beside tokens of others, and the rest after a prefix. */
 Test(engine, short_tails_give_the_same_tokens) {
   char text[200] = "";
   for (int number = 0; number < SMALL_MODELS; ++number) {
@@ -171,17 +171,18 @@ Test(engine, short_tails_give_the_same_tokens) {
   }
 }
 
-/* Calls of attention by variants that take only one row a request, or only others. */
+/* Calls of attention by variants that take only one row per request, or only others. */
 static void calls_by_form(const assay_engine *e, int64_t *decode, int64_t *prefill) {
   assay_model_path path;
   *decode = *prefill = 0;
   for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
     if (strcmp(path.op, "gate_attention") != 0) continue;
     for (int32_t v = 0; v < assay_variant_count(); ++v) {
-      const assay_variant *one = assay_variant_at(v);
-      if (strcmp(one->op, path.op) != 0 || strcmp(one->name, path.variant) != 0 || strcmp(one->device, "simt") != 0)
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, path.op) != 0 || strcmp(variant->name, path.variant) != 0 ||
+          strcmp(variant->device, "simt") != 0)
         continue;
-      *(strcmp(strrchr(one->claims, '|'), "|decode") == 0 ? decode : prefill) += path.calls;
+      *(strcmp(strrchr(variant->claims, '|'), "|decode") == 0 ? decode : prefill) += path.calls;
     }
   }
 }

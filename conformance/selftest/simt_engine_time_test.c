@@ -29,7 +29,7 @@ static double clock_us, marked[2];
 static int64_t replays, captured[PATHS]; /* launches of the last capture, by operator */
 static double captured_us;
 static int halves;                             /* bits: whose graphs were replayed */
-static int32_t alive;                          /* graphs of captures since the clock is there */
+static int32_t alive;                          /* graphs of captures since the clock began */
 static bool runs, break_capture, break_replay; /* runs: a replay does what it should, else it takes its time alone */
 
 static int32_t number_of(const char *op) {
@@ -39,7 +39,7 @@ static int32_t number_of(const char *op) {
   return i;
 }
 
-/* Of one launch, in us. */
+/* Time of one launch, in us. */
 static double weight(const char *op, const char *variant) {
   return 1 + number_of(op) + 0.25 * (double)(strlen(variant) % 4);
 }
@@ -165,14 +165,14 @@ static int32_t calls_of_step(assay_model_path *path) {
   const engine_graph *g = &e->bucket[e->buckets - 1].half[0];
   int32_t count = 0;
   for (int32_t i = 0; i < g->count; ++i) {
-    assay_model_path one;
-    cr_assert(assay_engine_path(e, i, &one));
+    assay_model_path taken;
+    cr_assert(assay_engine_path(e, i, &taken));
     int32_t at = 0;
-    while (at < count && (strcmp(path[at].op, one.op) != 0 || strcmp(path[at].variant, one.variant) != 0))
+    while (at < count && (strcmp(path[at].op, taken.op) != 0 || strcmp(path[at].variant, taken.variant) != 0))
       ++at;
     if (g->calls[i] == 0 && at == count) continue;
     if (at == count) {
-      path[count] = one;
+      path[count] = taken;
       path[count++].calls = 0;
     }
     path[at].calls += g->calls[i];
@@ -281,7 +281,7 @@ Test(engine_time, a_replay_loses_what_the_left_out_launches_take) {
   }
 }
 
-/* Decode goes on as if nobody had looked. */
+/* Decode goes on as if its times had not been read. */
 Test(engine_time, tokens_stay_those_of_the_step) {
   static const char *const left_out[] = {"sampler", "rope_append", "gemm"};
   static int32_t token[2][BATCH][TOKENS];
@@ -291,7 +291,7 @@ Test(engine_time, tokens_stay_those_of_the_step) {
       for (int t = 0; t + 1 < TOKENS; ++t) {
         assay_engine_graph_time time;
         step(BATCH);
-        if (timed == 0 || t != TIMED_AT + number % 2) continue; /* of either half */
+        if (timed == 0 || t != TIMED_AT + number % 2) continue; /* one of either half */
         give_clock(true);
         for (size_t i = 0; i < sizeof left_out / sizeof *left_out; ++i)
           cr_assert_eq(assay_engine_time_without(e, left_out[i], NULL, &time, &error), ASSAY_OK, "%s", error.text);

@@ -1,6 +1,5 @@
-/* simt_far_table_test.c: rows of an embedding table beyond 2^31 elements. The table has no row stride, so that no case
- * can have its rows apart: here it is whole, 2^32 elements and more, and only the rows that are asked for are memory.
- */
+/* simt_far_table_test.c: rows of an embedding table beyond 2^31 elements. The table has no row stride, and no case can
+ * have its rows apart. Here it is whole, 2^32 elements and more, and only the rows that are asked for are memory. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

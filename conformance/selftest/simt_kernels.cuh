@@ -76,7 +76,7 @@ __global__ void read_outside_mask(float *out) {
   out[threadIdx.x] = __shfl_down_sync(mask, 1.0f, 4);
 }
 
-/* Lanes of chained pairs: 0 and 1, then 1 and 2: different masks that name the same lane, but in turn. */
+/* Chained pairs of lanes, 0 and 1, then 1 and 2. The masks differ and name the same lane, but in turn. */
 __global__ void chained_pairs(int *out) {
   int v = static_cast<int>(threadIdx.x);
   if (threadIdx.x < 2) v += __shfl_xor_sync(0x3u, v, 1);

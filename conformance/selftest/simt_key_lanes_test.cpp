@@ -65,11 +65,11 @@ Test(simt_key_lanes, splits_on_capacity) {
   expect(1, 128, 1, 1);
   expect(1, 129, 1, 2);
   expect(1, 131072, 4, 256); /* 264 blocks for each (row, kv head) keep a device busy */
-  expect(32, 4096, 4, 8);    /* of 32 tiles, eight blocks each */
+  expect(32, 4096, 4, 8);    /* 32 tiles, eight blocks per tile */
   expect(264, 4096, 32, 1);
   expect(1000, 4096, 32, 1);
   expect(0, 4096, 32, 1);
-  expect(1, static_cast<int64_t>(1) << 40, 63551, 264); /* what 32 bits can name: 2^24 tiles */
+  expect(1, static_cast<int64_t>(1) << 40, 63551, 264); /* as many as 32 bits can name: 2^24 tiles */
 }
 
 Test(simt_key_lanes, threads_and_classes) {

@@ -61,7 +61,7 @@ __global__ static void half_a_warp_multiplies(float *out) {
   out[threadIdx.x] = d[0];
 }
 
-/* Two stages; pending: groups that may be on their way when a stage is read (right: 1, then 0). */
+/* Two stages. pending: groups that may be on their way when a stage is read (right is 1, then 0). */
 template <int pending, bool barrier> __global__ static void stages(const float *in, float *out, int count) {
   ASSAY_SHARED(float, stage, 2 * 128);
   const int t = static_cast<int>(threadIdx.x);
@@ -140,7 +140,7 @@ static float sum_of(bool half, float c, std::initializer_list<std::pair<float, f
   return c;
 }
 
-/* What a tensor core cuts; a sum in f32 gives the other number. */
+/* The sum that a tensor core cuts. A sum in f32 gives the other number. */
 Test(simt_mma, sums_are_cut) {
   for (const bool half : {false, true}) {
     cr_expect_eq(sum_of(half, 0x1p25f, {{1.0f, 3.0f}}), 0x1p25f, "not rounded up to 2^25 + 4");

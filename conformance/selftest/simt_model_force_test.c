@@ -1,5 +1,6 @@
-/* simt_model_force_test.c: what is forced runs, and what cannot run is an error: every variant of every operator that a
- * forward pass calls, by its count of calls; lists of variants; forms that a model cannot have; what nothing took. */
+/* simt_model_force_test.c: a forced variant runs, or is an error. This covers every variant of every operator that a
+ * forward pass calls, by its count of calls. It also covers lists of variants, forms that a model cannot have, and
+ * forced variants that took no call. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static const struct {
   int64_t D;
 } shapes[] = {
     {ASSAY_F32, ASSAY_F32, 16},
-    {ASSAY_BF16, ASSAY_BF16, 64}, /* what tensor cores take */
+    {ASSAY_BF16, ASSAY_BF16, 64}, /* the types of tensor cores */
     {ASSAY_F16, ASSAY_F16, 64},
     {ASSAY_BF16, ASSAY_E4M3, 64}, /* a cache of 8 bits */
 };
@@ -67,8 +68,8 @@ static void close_model(void) {
 
 /* ---- one run --------------------------------------------------------------------------------------------- */
 
-/* Calls by each variant of the registry, of the step of a prompt and of the one behind a fork, whose block is copied.
- */
+/* Counts calls by each variant of the registry, in the step of a prompt and in the step after a fork, whose block is
+ * copied. */
 typedef struct calls {
   int64_t prefill[MOST_VARIANTS], decode[MOST_VARIANTS];
 } calls;
@@ -102,13 +103,13 @@ static assay_status step(model_driver *d) {
 }
 
 /* A prompt, a fork, a token of each of the two; form, word: NULL or one. `end`: what is said of the forces. */
-static assay_status run(const char *form, const char *word, calls *made, assay_status *end) {
+static assay_status run(const char *form, const char *word, calls *counted, assay_status *end) {
   const assay_model_options options = {
       .form = &form, .forms = form != NULL, .variant = &word, .variants = word != NULL};
   model_driver d;
   int32_t forked = -1;
   driver_open_on(&d, assay_model_simt(), &c, &w, 8, 16, 4, ASSAY_MODEL_MIRROR);
-  memset(made, 0, sizeof *made);
+  memset(counted, 0, sizeof *counted);
   error.text[0] = '\0';
   *end = ASSAY_OK;
   assay_status status = assay_model_simt()->set_options(d.session, &options, &error);
@@ -116,15 +117,15 @@ static assay_status run(const char *form, const char *word, calls *made, assay_s
     const int32_t a = driver_request(&d, NULL, 0, NULL);
     driver_add(&d, a, ids, PROMPT, false);
     status = step(&d);
-    count(d.session, made->prefill);
+    count(d.session, counted->prefill);
     if (status == ASSAY_OK) status = assay_kv_fork(d.kv, a, &forked, &error);
     if (status == ASSAY_OK) {
       driver_add(&d, a, ids + PROMPT, 1, false);
       driver_add(&d, forked, ids + PROMPT + 1, 1, false);
       status = step(&d);
-      count(d.session, made->decode);
+      count(d.session, counted->decode);
       for (int32_t v = 0; v < MOST_VARIANTS; ++v)
-        made->decode[v] -= made->prefill[v];
+        counted->decode[v] -= counted->prefill[v];
     }
   }
   if (status == ASSAY_OK) *end = assay_model_simt()->check_forced(d.session, &error);
@@ -138,19 +139,25 @@ static const char *const usual_form[] = {
     NULL, "append=on", "mmha=on", "qk_norm=off", "post_pre_uclip=off", "add_norm=on", "rope_append=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 
-/* What no session of a model calls, and why. */
+/* Operators that no session of a model calls, and why. */
 static const struct {
   const char *op, *why;
 } uncalled[] = {{"merge_states", "states of split keys are joined inside attention"},
                 {"gate_reduce", "sums of split keys are joined inside attention"},
-                {"sampler", "an engine's: every_sampler_can_be_forced"}};
+                {"sampler", "an engine's: every_sampler_can_be_forced"},
+                {"moe_router", "no model here has experts yet"},
+                {"moe_align", "no model here has experts yet"},
+                {"moe_permute", "no model here has experts yet"},
+                {"moe_combine", "no model here has experts yet"},
+                {"rope_table", "tables of a model are made on the host"},
+                {"token_bitmask", "an engine's, which does not mask tokens yet"}};
 
 static bool ran[MODELS][MOST_VARIANTS], is_called[MODELS][MOST_OPS];
 static char reason[MODELS][MOST_VARIANTS][240];
 
 static bool of_op(int32_t v, const char *op) {
-  const assay_variant *one = assay_variant_at(v);
-  return strcmp(one->op, op) == 0 && strcmp(one->device, "simt") == 0;
+  const assay_variant *variant = assay_variant_at(v);
+  return strcmp(variant->op, op) == 0 && strcmp(variant->device, "simt") == 0;
 }
 
 static int64_t calls_of(const int64_t *of, const char *op) {
@@ -161,58 +168,59 @@ static int64_t calls_of(const int64_t *of, const char *op) {
 }
 
 /* Does it claim a mode of that kind? Operators without modes take both. */
-static bool claims_kind(const assay_variant *one, bool decode) {
+static bool claims_kind(const assay_variant *variant, bool decode) {
   int bars = 0;
-  for (const char *at = one->claims; *at != '\0'; ++at)
+  for (const char *at = variant->claims; *at != '\0'; ++at)
     bars += *at == '|';
   if (bars < 3) return true;
-  const char *modes = strrchr(one->claims, '|') + 1;
+  const char *modes = strrchr(variant->claims, '|') + 1;
   return decode ? strstr(modes, "decode") != NULL : strcmp(modes, "decode") != 0;
 }
 
-/* "op=variant", and behind it those that the automatic choice took where it claims no such call. */
+/* Writes "op=variant", then the variants that the automatic choice took where it claims no such call. */
 static void write_word(char *word, size_t size, int32_t v, const calls *usual) {
-  const assay_variant *one = assay_variant_at(v);
-  int used = snprintf(word, size, "%s=%s", one->op, one->name);
+  const assay_variant *variant = assay_variant_at(v);
+  int used = snprintf(word, size, "%s=%s", variant->op, variant->name);
   for (int kind = 0; kind < 2; ++kind) {
     const int64_t *taken = kind ? usual->decode : usual->prefill;
-    for (int32_t o = 0; o < assay_variant_count() && !claims_kind(one, kind != 0); ++o)
-      if (o != v && of_op(o, one->op) && taken[o] > 0)
+    for (int32_t o = 0; o < assay_variant_count() && !claims_kind(variant, kind != 0); ++o)
+      if (o != v && of_op(o, variant->op) && taken[o] > 0)
         used += snprintf(word + used, size - (size_t)used, ",%s", assay_variant_at(o)->name);
   }
 }
 
 static void force(int model, const char *form, int32_t v, const calls *usual) {
-  const assay_variant *one = assay_variant_at(v);
+  const assay_variant *variant = assay_variant_at(v);
   char word[200];
-  calls made;
+  calls counted;
   assay_status end;
   write_word(word, sizeof word, v, usual);
-  const assay_status status = run(form, word, &made, &end);
+  const assay_status status = run(form, word, &counted, &end);
   if (status != ASSAY_OK) {
-    cr_expect(status == ASSAY_ERR_UNSUPPORTED && strstr(error.text, one->name) != NULL &&
+    cr_expect(status == ASSAY_ERR_UNSUPPORTED && strstr(error.text, variant->name) != NULL &&
                   strstr(error.text, "forced") != NULL,
               "%s, %s: %s", model_name[model], word, error.text);
     (void)snprintf(reason[model][v], sizeof reason[model][v], "%.239s", error.text);
     return;
   }
-  const bool took = made.prefill[v] + made.decode[v] > 0;
-  cr_expect_eq(end == ASSAY_OK || strstr(error.text, one->name) == NULL, took, "%s, %s: %s", model_name[model], word,
-               error.text);
+  const bool took = counted.prefill[v] + counted.decode[v] > 0;
+  cr_expect_eq(end == ASSAY_OK || strstr(error.text, variant->name) == NULL, took, "%s, %s: %s", model_name[model],
+               word, error.text);
   if (!took) {
     (void)snprintf(reason[model][v], sizeof reason[model][v], "the others of %.120s took all", word);
     return;
   }
-  /* What it claims it has taken whole. */
+  /* It has taken every call that it claims. */
   for (int32_t o = 0; o < assay_variant_count(); ++o)
-    if (o != v && of_op(o, one->op))
-      cr_expect((made.prefill[o] == 0 || !claims_kind(one, false)) && (made.decode[o] == 0 || !claims_kind(one, true)),
+    if (o != v && of_op(o, variant->op))
+      cr_expect((counted.prefill[o] == 0 || !claims_kind(variant, false)) &&
+                    (counted.decode[o] == 0 || !claims_kind(variant, true)),
                 "%s, %s: %s took calls", model_name[model], word, assay_variant_at(o)->name);
   ran[model][v] = true;
 }
 
-/* Of operators that are called with the form: how many variants have not run yet. Those that are called without it as
- * well are looked at without it. */
+/* Counts the variants that have not run yet, of operators that are called with the form. Those that are called without
+ * it as well are looked at without it. */
 static int64_t force_all(int model, int form) {
   static bool plain[MODELS][MOST_OPS];
   calls usual;
@@ -254,9 +262,10 @@ Test(force, every_variant_of_what_a_model_calls_can_be_forced) {
     for (int32_t o = 0; o < assay_op_count(); ++o) {
       anywhere[o] = anywhere[o] || is_called[model][o];
       for (int32_t v = 0; v < assay_variant_count() && is_called[model][o]; ++v) {
-        const assay_variant *one = assay_variant_at(v);
+        const assay_variant *variant = assay_variant_at(v);
         if (of_op(v, assay_op_at(o)->name))
-          cr_expect(ran[model][v], "%s: %s=%s never ran: %s", model_name[model], one->op, one->name, reason[model][v]);
+          cr_expect(ran[model][v], "%s: %s=%s never ran: %s", model_name[model], variant->op, variant->name,
+                    reason[model][v]);
       }
     }
   for (int32_t o = 0; o < assay_op_count(); ++o) {
@@ -270,20 +279,20 @@ Test(force, every_variant_of_what_a_model_calls_can_be_forced) {
 /* ---- an engine ------------------------------------------------------------------------------------------- */
 
 /* A prompt and three tokens; what is said of the forces. */
-static assay_status run_engine(const char *word, const char *form, bool eager, assay_engine **made) {
+static assay_status run_engine(const char *word, const char *form, bool eager, assay_engine **engine) {
   const assay_model_options model = {.form = &form, .forms = form != NULL, .variant = &word, .variants = word != NULL};
   const assay_engine_options options = {
       .device = "simt", .num_blocks = 8, .max_batch = 2, .max_tokens = 16, .eager = eager, .model = &model};
   assay_engine_part part = {.tokens = PROMPT};
   error.text[0] = '\0';
-  assay_status status = assay_engine_open(&c, &w, &options, made, &error);
-  if (status == ASSAY_OK) status = assay_engine_request(*made, ids, PROMPT, NULL, &part.request, NULL, &error);
+  assay_status status = assay_engine_open(&c, &w, &options, engine, &error);
+  if (status == ASSAY_OK) status = assay_engine_request(*engine, ids, PROMPT, NULL, &part.request, NULL, &error);
   for (int t = 0; t < 4 && status == ASSAY_OK; ++t) {
-    status = assay_engine_step(*made, &part, 1, &error);
+    status = assay_engine_step(*engine, &part, 1, &error);
     part.tokens = 1;
   }
-  if (status == ASSAY_OK) status = assay_engine_wait(*made, &error);
-  return status == ASSAY_OK ? assay_engine_check_forced(*made, &error) : status;
+  if (status == ASSAY_OK) status = assay_engine_wait(*engine, &error);
+  return status == ASSAY_OK ? assay_engine_check_forced(*engine, &error) : status;
 }
 
 static int64_t engine_calls(const assay_engine *e, int32_t v) {
@@ -313,11 +322,11 @@ Test(force, every_sampler_can_be_forced) {
 
 /* ---- what cannot be -------------------------------------------------------------------------------------- */
 
-/* What a run by calls, an engine that goes call by call and one with graphs say: the status, and parts of the text. */
+/* The status and parts of the text from a run by calls, an engine that goes call by call, and one with graphs. */
 static void expect_all(const char *word, const char *form, assay_status wanted, const char *says, const char *also) {
-  calls made;
+  calls counted;
   assay_status end;
-  const assay_status status = run(form, word, &made, &end);
+  const assay_status status = run(form, word, &counted, &end);
   cr_expect_eq(status != ASSAY_OK ? status : end, wanted, "%s %s: %s", word, form, error.text);
   cr_expect(strstr(error.text, says) != NULL && strstr(error.text, also) != NULL, "%s", error.text);
   for (int eager = 0; eager < 2; ++eager) {
@@ -398,7 +407,7 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
   }
 }
 
-/* What is set takes the place of what was set before. */
+/* A new setting takes the place of the earlier one. */
 Test(force, options_are_not_kept) {
   const char *first = "gemm=skinny", *form = "append=on";
   const assay_model_options old = {.form = &form, .forms = 1, .variant = &first, .variants = 1}, none = {.forms = 0};

@@ -1,5 +1,5 @@
-/* simt_model_test.c: the launchers' forward pass on simt, stage by stage: no farther from f64 than 1.5 times what
- * rounding at the same places costs (mirror mode), over prefill, mixed steps with a pad row, a fork and decode. */
+/* simt_model_test.c: the launchers' forward pass on simt, stage by stage. It may be 1.5 times as far from f64 as mirror
+ * mode, which rounds at the same places. The steps are prefill, mixed ones with a pad row, a fork and decode. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void forget(record *r) {
   r->count = 0;
 }
 
-/* Of the operators whose names begin so. */
+/* Counts the operators whose names begin so. */
 static int64_t calls_of(const assay_model_session *session, const char *op) {
   assay_model_path path;
   int64_t calls = 0;
@@ -84,7 +84,7 @@ static int64_t run_form(const assay_model_backend *backend, assay_model_mode mod
   driver_add(&d, a, ids + 30, 1, false);
   driver_add(&d, forked, ids + 31, 1, false);
   driver_add_pad(&d);
-  (void)driver_step(&d, &taps); /* decode, one of them behind a copied block */
+  (void)driver_step(&d, &taps); /* decode, one of them after a copied block */
   const int64_t calls = op != NULL ? calls_of(d.session, op) : 0;
   driver_close(&d);
   return calls;
@@ -256,7 +256,7 @@ Test(device, rotation_and_append_in_one_call_make_the_same_bits) {
       }
 }
 
-/* What the forms without an operator of their own turn into. */
+/* The operators that stand for forms without one of their own. */
 Test(device, an_early_bias_is_a_stage_of_its_own) {
   open_model(0);
   (void)run_form(assay_model_simt(), ASSAY_MODEL_MIRROR, &device, "bias_residual=off", NULL);

@@ -1,5 +1,5 @@
-/* simt_sampler_test.cpp: rows that no suite may hold (parameters and histories out of range, which the reference
- * refuses): the kernel gives them a status and token -1, writes nothing else, and leaves the other rows as they are. */
+/* simt_sampler_test.cpp: rows that no suite may hold, since the reference refuses their parameters or histories. The
+ * kernel gives them a status and token -1, writes nothing else, and leaves the other rows as they are. */
 #include <criterion/criterion.h>
 
 #include <math.h>
@@ -94,11 +94,11 @@ static void launch(batch *b) {
   device->release(memory);
 }
 
-/* What the plain function says of row i. */
+/* Returns the plain function's answer for row i. */
 static sampler_code expected(const batch &b, int i, int32_t *token) {
   const size_t at = static_cast<size_t>(i);
   std::vector<double> logit(b.logits.begin() + i * V, b.logits.begin() + (i + 1) * V);
-  sampler_row row = sampler_row_plain;
+  sampler_row row = sampler_row_neutral;
   row.V = V;
   row.logit = logit.data();
   row.prompt = b.prompt.data() + i * O;

@@ -40,9 +40,9 @@ Test(simt_stream_k, every_key_is_in_one_share) {
                                                 {64, 64, 64, 64},
                                                 {1, 0, 0, 390, 0}}) {
       schedule(static_cast<uint64_t>(shares));
-      problem one(lengths);
-      one.run(shares, shares < 8 ? static_cast<int32_t>(shares) : 8); /* of 40 some records come and some do not */
-      cr_expect_leq(one.worst(), rounding, "%g: %d shares, %zu rows of %d ... keys", one.worst(),
+      problem batch(lengths);
+      batch.run(shares, shares < 8 ? static_cast<int32_t>(shares) : 8); /* some of 40 records come, some do not */
+      cr_expect_leq(batch.worst(), rounding, "%g: %d shares, %zu rows of %d ... keys", batch.worst(),
                     static_cast<int>(shares), lengths.size(), lengths[0]);
     }
 }
@@ -52,20 +52,20 @@ Test(simt_stream_k, many_rows) {
   std::vector<int32_t> lengths(421);
   for (size_t i = 0; i < lengths.size(); ++i)
     lengths[i] = static_cast<int32_t>(i * 31 % 48);
-  problem one(lengths);
-  one.run(8, 8);
-  cr_expect_leq(one.worst(), rounding);
+  problem batch(lengths);
+  batch.run(8, 8);
+  cr_expect_leq(batch.worst(), rounding);
 }
 
 /* One share after the other: no record comes, and each is computed in its stead. To the same bits. */
 Test(simt_stream_k, lost_records) {
   for (const std::vector<int32_t> &lengths : {std::vector<int32_t>{400, 30, 200}, {399}, {70, 70, 70, 70, 70}}) {
-    problem one(lengths);
-    const std::vector<uint16_t> together = one.run(8, 8);
+    problem batch(lengths);
+    const std::vector<uint16_t> together = batch.run(8, 8);
     for (uint64_t seed = 0; seed < 8; ++seed) {
       schedule(seed);
-      cr_expect(one.run(8, 1) == together, "not the same bits");
-      cr_expect_leq(one.worst(), rounding);
+      cr_expect(batch.run(8, 1) == together, "not the same bits");
+      cr_expect_leq(batch.worst(), rounding);
     }
   }
 }
@@ -78,9 +78,9 @@ __global__ static void write_words(const int32_t *from, int32_t *to, int32_t cou
 }
 
 static void written_before(bool lengths, const std::vector<int32_t> &old) {
-  problem one({400, 30, 0, 200, 77});
-  const std::vector<uint16_t> wanted = one.run(8, 8);
-  std::vector<int32_t> &which = lengths ? one.length : one.table;
+  problem batch({400, 30, 0, 200, 77});
+  const std::vector<uint16_t> wanted = batch.run(8, 8);
+  std::vector<int32_t> &which = lengths ? batch.length : batch.table;
   const std::vector<int32_t> now = which;
   for (uint64_t seed = 0; seed < 12; ++seed) {
     schedule(seed);
@@ -90,8 +90,8 @@ static void written_before(bool lengths, const std::vector<int32_t> &old) {
     first.followed = true;
     cr_assert_eq(LAUNCH_WITH(write_words, 1, 64, 0, first, now.data(), which.data(), static_cast<int32_t>(now.size())),
                  ASSAY_OK);
-    cr_assert_eq(one.launch(8, 8), ASSAY_OK, "%s", message.text);
-    cr_expect(one.bits() == wanted, "%s were %d ...", lengths ? "lengths" : "entries", old[0]);
+    cr_assert_eq(batch.launch(8, 8), ASSAY_OK, "%s", message.text);
+    cr_expect(batch.bits() == wanted, "%s were %d ...", lengths ? "lengths" : "entries", old[0]);
   }
 }
 

@@ -40,8 +40,8 @@ static void expect_shape(int64_t N, int64_t keys, int32_t most, stream_shape wan
 /* Four kv heads a row. */
 Test(simt_stream_plan, splits_that_a_cluster_joins) {
   expect_shape(16, 2048, 12, {11, 2, 2, 1}); /* six rounds of 22 warps as of 24 */
-  expect_shape(16, 512, 12, {12, 2, 2, 1});  /* of few rounds none is given away */
-  expect_shape(16, 256, 12, {8, 2, 2, 1});   /* a block each */
+  expect_shape(16, 512, 12, {12, 2, 2, 1});  /* with few rounds none is given away */
+  expect_shape(16, 256, 12, {8, 2, 2, 1});   /* one block per row */
   expect_shape(16, 192, 12, {12, 1, 1, 1});  /* one round already */
   expect_shape(20, 520, 12, {4, 4, 4, 3});
   expect_shape(18, 2048, 12, {6, 3, 3, 2});
@@ -60,7 +60,7 @@ Test(simt_stream_plan, splits_that_a_cluster_joins) {
   expect_shape(40, 2048, 8, {4, 1, 1, 2}); /* eight warps do not part in three */
 }
 
-/* Of contiguous keys the host knows the rows of all requests: each is planned for an even share of them. */
+/* With contiguous keys the host knows the rows of all requests. Each is planned for an even share of them. */
 Test(simt_stream_plan, contiguous_keys) {
   const auto packed = [](int64_t N, int64_t rows) {
     attention_params a = rows_of(N, rows);
@@ -132,7 +132,7 @@ Test(simt_stream_plan, left_idle) {
   cr_expect(stream_leaves_idle(rows_of(52, 1024), 12, 2));
   cr_expect(stream_leaves_idle(rows_of(56, 2048), 12, 2));
   cr_expect(stream_leaves_idle(rows_of(72, 512), 12, 2));
-  /* Of a row a multiprocessor the share decides, whatever the lengths. */
+  /* With one row per multiprocessor the share decides, whatever the lengths. */
   for (const int64_t keys : {2048, 4096, 32768}) {
     cr_expect(stream_leaves_idle(rows_of(25, keys), 12, 2), "%d keys", static_cast<int>(keys));
     cr_expect_not(stream_leaves_idle(rows_of(26, keys), 12, 2), "%d keys", static_cast<int>(keys));
@@ -152,7 +152,7 @@ Test(simt_stream_plan, enough) {
   cr_expect_not(leaves_idle(243));
 }
 
-/* Of shapes whose thread blocks are all under way together. */
+/* Shapes whose thread blocks are all under way together. */
 Test(simt_stream_plan, speeds) {
   const auto speed = [](int64_t N, int64_t keys, int64_t element) {
     const attention_params a = rows_of(N, keys);

@@ -1,5 +1,5 @@
-/* simt_stream_test.cpp: fp8 on its way into the streamed decode: every pair of codes against the reference's decoding,
- * and the factor of a score against wider arithmetic. */
+/* simt_stream_test.cpp: fp8 on its way into the streamed decode. Every pair of codes is compared with the reference's
+ * decoding, and the factor of a score with wider arithmetic. */
 #include <criterion/criterion.h>
 
 #include <math.h>

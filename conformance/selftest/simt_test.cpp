@@ -244,7 +244,7 @@ Test(simt, schedules_follow_the_seed) {
   }
 }
 
-/* Of any two threads or blocks either can come first. */
+/* Either of any two threads or blocks can come first. */
 Test(simt, either_of_two_comes_first) {
   ints before(64 * 64);
   for (uint64_t seed = 0; seed < 200; ++seed) {

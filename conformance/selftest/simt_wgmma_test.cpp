@@ -22,7 +22,7 @@ enum {
 struct Plan {
   uint32_t stride_a, leading_a, stride_b, leading_b;
   tensor_swizzle swizzle_a, swizzle_b;
-  int steps, next_a, next_b; /* of k; bytes from one to the next */
+  int steps, next_a, next_b; /* steps of k; bytes from one to the next */
 };
 
 constexpr int image = 32 * 1024;

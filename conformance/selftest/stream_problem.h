@@ -99,6 +99,6 @@ struct stream_problem {
   }
 };
 
-constexpr double rounding = 0.0157; /* of values up to 8 as bf16: half of 2^-5, and what f32 adds */
+constexpr double rounding = 0.0157; /* for values up to 8 as bf16: half of 2^-5, and the rounding of f32 */
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conformance/keys.h"
+#include "conformance/case/keys.h"
 #include "core/registry_add.h"
 
 #define ASSAY_OP(stem) const assay_op *assay_op_##stem(void);
@@ -45,7 +45,7 @@ const assay_op *suite_fixture_op(const char *name) {
 /* ---- folders ----------------------------------------------------------------------------------------- */
 
 enum { MOST_FOLDERS = 16 };
-static char made[MOST_FOLDERS][128];
+static char made_folders[MOST_FOLDERS][128];
 static int folders;
 static pid_t owner;
 
@@ -57,7 +57,7 @@ static int remove_one(const char *path, const struct stat *stat, int kind, struc
 /* By the process that made them, not by those it has made. */
 static void remove_folders(void) {
   for (int i = 0; i < folders && getpid() == owner; ++i)
-    (void)nftw(made[i], remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    (void)nftw(made_folders[i], remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *suite_fixture_folder(void) {
@@ -68,7 +68,7 @@ const char *suite_fixture_folder(void) {
   if (folders == 0) cr_assert(atexit(remove_folders) == 0);
   owner = getpid();
   cr_assert(folders < MOST_FOLDERS);
-  (void)strcpy(made[folders++], folder);
+  (void)strcpy(made_folders[folders++], folder);
   strncat(folder, "/", sizeof folder - strlen(folder) - 1);
   return folder;
 }

@@ -2,7 +2,7 @@
 #ifndef ASSAY_SELFTEST_SUITE_FIXTURE_H
 #define ASSAY_SELFTEST_SUITE_FIXTURE_H
 
-#include "conformance/expand.h"
+#include "conformance/suite/expand.h"
 
 /* Registers the operators; once a process. */
 void suite_fixture_ops(void);

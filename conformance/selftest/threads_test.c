@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "conformance/threads.h"
+#include "conformance/text/threads.h"
 
 enum { MOST = 1000 };
 

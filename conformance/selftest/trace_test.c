@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "conformance/trace.h"
+#include "conformance/suite/trace.h"
 #include "suite_fixture.h"
 
 static void load(const char *name, trace *t) {
@@ -82,9 +82,9 @@ static const bad_trace bad_traces[] = {
 Test(trace, refuses_malformed_rows) {
   char folder[200], path[400], expected[600];
   (void)snprintf(folder, sizeof folder, "%s", suite_fixture_folder());
-  static const char *const made[] = {"traces", "traces/azure2023", "traces/mooncake"};
+  static const char *const folders[] = {"traces", "traces/azure2023", "traces/mooncake"};
   for (int i = 0; i < 3; ++i) {
-    (void)snprintf(path, sizeof path, "%s%s", folder, made[i]);
+    (void)snprintf(path, sizeof path, "%s%s", folder, folders[i]);
     cr_assert(mkdir(path, 0700) == 0);
   }
   folder[strlen(folder) - 1] = '\0';
@@ -110,5 +110,5 @@ Test(trace, refuses_what_is_not_there) {
             error.text);
   error.text[0] = '\0';
   cr_assert(trace_load("azure_conv", "/nowhere", &t, &error) == ASSAY_ERR_INPUT);
-  cr_assert(strcmp(error.text, "/nowhere/" CSV ": cannot read: No such file or directory") == 0, "%s", error.text);
+  cr_assert(strcmp(error.text, "/nowhere/" CSV ": cannot be read: No such file or directory") == 0, "%s", error.text);
 }

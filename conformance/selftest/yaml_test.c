@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "conformance/yaml.h"
+#include "conformance/text/yaml.h"
 #include "suite_fixture.h"
 
 typedef struct bad_file {
   const char *bytes;
   long size;           /* -1: up to the NUL */
-  const char *message; /* behind the path */
+  const char *message; /* follows the path */
 } bad_file;
 
 static const bad_file bad_files[] = {
@@ -61,13 +61,13 @@ Test(yaml, refuses_what_is_no_file) {
   char path[300];
   const char *folder = suite_fixture_folder();
   (void)snprintf(path, sizeof path, "%smissing.yaml", folder);
-  expect_refusal(path, ASSAY_ERR_INPUT, ": cannot read: No such file or directory");
+  expect_refusal(path, ASSAY_ERR_INPUT, ": cannot be read: No such file or directory");
   (void)snprintf(path, sizeof path, "%sfolder.yaml", folder);
   cr_assert(mkdir(path, 0700) == 0);
-  expect_refusal(path, ASSAY_ERR_INPUT, ": found a folder, allowed a file");
+  expect_refusal(path, ASSAY_ERR_INPUT, ": found a folder, allowed a regular file");
   (void)snprintf(path, sizeof path, "%spipe.yaml", folder);
   cr_assert(mkfifo(path, 0600) == 0);
-  expect_refusal(path, ASSAY_ERR_INPUT, ": found a pipe or device, allowed a file");
+  expect_refusal(path, ASSAY_ERR_INPUT, ": found a pipe, allowed a regular file");
 }
 
 Test(yaml, refuses_fifty_megabytes_unread) {

@@ -1,4 +1,4 @@
-/* model_config.c: the fields as a table. */
+/* model_config.c: the configuration's fields as a table. */
 #include "model_config.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* model_file.c: two formats, read strictly: nothing is handed out that the file's own sizes do not bear out. */
+/* model_file.c: two formats, read strictly. Nothing is returned that the file's own sizes do not confirm. */
 #include "model_file.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ void model_file_free(model_file *model) {
   memset(model, 0, sizeof *model);
 }
 
-/* The message of `inner` behind the file's name. */
+/* Puts the file's name before the message of `inner`. */
 static assay_status in_file(const char *path, assay_status status, const assay_error *inner, assay_error *error) {
   return status == ASSAY_OK ? ASSAY_OK : assay_fail(error, status, "%s: %.1800s", path, inner->text);
 }
@@ -24,7 +24,7 @@ static assay_status in_file(const char *path, assay_status status, const assay_e
 
 enum { HEADER = 7 };
 
-/* Sizes of the checkpoint by its own names, in the order of its header. */
+/* Sizes of the checkpoint, by its own names and in the order of its header. */
 typedef struct checkpoint {
   int64_t dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len;
   bool shared; /* vocab_size above 0: the head is the embedding */
@@ -77,13 +77,14 @@ static assay_model_config checkpoint_config(const checkpoint *c) {
   return config;
 }
 
-/* A weight of ours made of one of theirs: `rows` rows of [width] for every layer, from row `first` of ours on. */
+/* One of our weights, model from one of theirs: for every layer, `rows` rows of [width], stored from our row `first`
+ * on. */
 typedef struct piece {
-  const char *name; /* begins with a dot: of a layer */
+  const char *name; /* begins with a dot: belongs to a layer */
   int64_t layers, first, rows, width;
 } piece;
 
-static void copy_piece(const model_file *made, const piece *p, const unsigned char **at) {
+static void copy_piece(const model_file *model, const piece *p, const unsigned char **at) {
   const size_t bytes = (size_t)(p->rows * p->width) * sizeof(float);
   for (int64_t l = 0; l < p->layers; ++l, *at += bytes) {
     char name[ASSAY_MODEL_NAME];
@@ -91,26 +92,26 @@ static void copy_piece(const model_file *made, const piece *p, const unsigned ch
       (void)snprintf(name, sizeof name, "layers.%d%s", (int)l, p->name);
     else
       (void)snprintf(name, sizeof name, "%s", p->name);
-    const int32_t i = assay_model_weight_index(&made->config, name);
-    if (i >= 0) memcpy((float *)made->weights.tensor[i].data + p->first * p->width, *at, bytes);
+    const int32_t i = assay_model_weight_index(&model->config, name);
+    if (i >= 0) memcpy((float *)model->weights.tensor[i].data + p->first * p->width, *at, bytes);
   }
 }
 
-assay_status model_file_llama2c(const char *path, model_file *made, assay_error *error) {
+assay_status model_file_llama2c(const char *path, model_file *model, assay_error *error) {
   unsigned char *bytes = NULL;
   int64_t size = 0;
   checkpoint c;
   assay_error inner = {""};
-  memset(made, 0, sizeof *made);
+  memset(model, 0, sizeof *model);
   memset(&c, 0, sizeof c);
   assay_status status = file_bytes(path, (int64_t)1 << 40, &bytes, &size, error);
   if (status != ASSAY_OK) return status;
   status = read_header(bytes, size, &c, &inner);
   if (status == ASSAY_OK) {
-    made->config = checkpoint_config(&c);
-    status = assay_model_check(&made->config, &inner);
+    model->config = checkpoint_config(&c);
+    status = assay_model_check(&model->config, &inner);
   }
-  const int64_t L = c.n_layers, D = made->config.head_size, kv = c.n_kv_heads * D, q = c.dim;
+  const int64_t L = c.n_layers, D = model->config.head_size, kv = c.n_kv_heads * D, q = c.dim;
   const piece pieces[] = {{"embed.w", 1, 0, c.vocab_size, c.dim},
                           {".attn.pre.g", L, 0, 1, c.dim},
                           {".attn.qkv.w", L, 0, q, c.dim},
@@ -132,28 +133,28 @@ assay_status model_file_llama2c(const char *path, model_file *made, assay_error 
   if (status == ASSAY_OK && size != wanted)
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "size: found %lld bytes, allowed %lld, what its header says", (ll)size,
                         (ll)wanted);
-  if (status == ASSAY_OK) status = assay_model_weights_alloc(&made->config, &made->weights, &inner);
+  if (status == ASSAY_OK) status = assay_model_weights_alloc(&model->config, &model->weights, &inner);
   const unsigned char *at = bytes;
   if (status == ASSAY_OK) at += HEADER * sizeof(float);
   for (int i = 0; i < PIECES && status == ASSAY_OK; ++i)
-    copy_piece(made, &pieces[i], &at);
+    copy_piece(model, &pieces[i], &at);
   free(bytes);
-  if (status != ASSAY_OK) model_file_free(made);
+  if (status != ASSAY_OK) model_file_free(model);
   return in_file(path, status, &inner, error);
 }
 
 /* ---- the flat format --------------------------------------------------------------------------------- */
 
-/* What a JSON scalar says, as the text of a field; NULL: no scalar. */
+/* Returns a JSON scalar as the text of a field; NULL if the value is no scalar. */
 static const char *scalar_text(const json_value *value) {
   if (value->kind == JSON_BOOL) return value->number != 0 ? "true" : "false";
   return value->kind == JSON_NUMBER || value->kind == JSON_STRING ? value->text : NULL;
 }
 
-static assay_status own_config(const json_value *config, assay_model_config *made, assay_error *error) {
+static assay_status own_config(const json_value *config, assay_model_config *result, assay_error *error) {
   const char *arch = json_text(config, "arch", NULL);
   if (arch == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "config: arch: found none, allowed gpt2, qwen3, asynct");
-  assay_status status = model_config_start(made, arch, error);
+  assay_status status = model_config_start(result, arch, error);
   const char *name;
   for (int32_t i = 0; status == ASSAY_OK && (name = model_config_required(i)) != NULL; ++i)
     if (json_member(config, name) == NULL)
@@ -164,13 +165,14 @@ static assay_status own_config(const json_value *config, assay_model_config *mad
     if (text == NULL)
       return assay_fail(error, ASSAY_ERR_INPUT, "config: %.60s: found no number, word or boolean, allowed one",
                         at->key);
-    status = model_config_set(made, at->key, text, error);
+    status = model_config_set(result, at->key, text, error);
   }
   return status;
 }
 
-/* minGPT: sizes in its own words; D = n_embd / n_head, a head of its own, biases everywhere, MLP of 4×. */
-static assay_status mingpt_config(const json_value *config, const json_value *manifest, assay_model_config *made,
+/* Converts minGPT's configuration, whose sizes have minGPT's own names. D = n_embd / n_head, a separate head, biases
+ * everywhere, an MLP of width 4×. */
+static assay_status mingpt_config(const json_value *config, const json_value *manifest, assay_model_config *result,
                                   assay_error *error) {
   static const char *const names[] = {"n_layer", "n_head", "n_embd", "vocab_size", "block_size"};
   int64_t value[5];
@@ -181,21 +183,21 @@ static assay_status mingpt_config(const json_value *config, const json_value *ma
   if (value[2] % value[1] != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "config: n_embd: found %lld, allowed multiples of n_head = %lld",
                       (ll)value[2], (ll)value[1]);
-  *made = assay_model_production(ASSAY_GPT2);
-  made->layers = value[0];
-  made->heads = made->kv_heads = value[1];
-  made->hidden = value[2];
-  made->head_size = value[2] / value[1];
-  made->intermediate = 4 * value[2];
-  made->vocab = value[3];
-  made->max_pos = value[4];
-  made->eps = json_number(manifest, "layernorm_eps", 1e-5);
-  made->tied_head = false;
-  made->weight_dtype = made->act_dtype = made->kv_dtype = ASSAY_F32;
+  *result = assay_model_production(ASSAY_GPT2);
+  result->layers = value[0];
+  result->heads = result->kv_heads = value[1];
+  result->hidden = value[2];
+  result->head_size = value[2] / value[1];
+  result->intermediate = 4 * value[2];
+  result->vocab = value[3];
+  result->max_pos = value[4];
+  result->eps = json_number(manifest, "layernorm_eps", 1e-5);
+  result->tied_head = false;
+  result->weight_dtype = result->act_dtype = result->kv_dtype = ASSAY_F32;
   return ASSAY_OK;
 }
 
-/* Our name of a weight in minGPT's words. */
+/* Translates our name of a weight to minGPT's. */
 static void mingpt_name(const char *ours, char *theirs, size_t size) {
   static const struct {
     const char *ours, *theirs;
@@ -220,47 +222,47 @@ static void mingpt_name(const char *ours, char *theirs, size_t size) {
     (void)snprintf(theirs, size, "%s", found);
 }
 
-/* Weights where they lie in the file. */
-static assay_status flat_weights(model_file *made, bool mingpt, assay_error *error) {
+/* Uses the weights in place, as they lie in the file. */
+static assay_status flat_weights(model_file *model, bool mingpt, assay_error *error) {
   assay_weight_spec spec;
-  const int32_t count = assay_model_weight_count(&made->config);
-  made->weights.tensor = calloc((size_t)count + 1, sizeof *made->weights.tensor);
-  if (made->weights.tensor == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "out of memory");
-  made->weights.count = count;
-  for (int32_t i = 0; assay_model_weight_spec(&made->config, i, &spec); ++i) {
+  const int32_t count = assay_model_weight_count(&model->config);
+  model->weights.tensor = calloc((size_t)count + 1, sizeof *model->weights.tensor);
+  if (model->weights.tensor == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "out of memory");
+  model->weights.count = count;
+  for (int32_t i = 0; assay_model_weight_spec(&model->config, i, &spec); ++i) {
     char name[TENSOR_FILE_NAME];
     const file_tensor *t = NULL;
     (void)snprintf(name, sizeof name, "%s", spec.name);
     if (mingpt) mingpt_name(spec.name, name, sizeof name);
-    const assay_status status = tensor_file_get(&made->file, name, spec.dtype, spec.rank, spec.shape, &t, error);
+    const assay_status status = tensor_file_get(&model->file, name, spec.dtype, spec.rank, spec.shape, &t, error);
     if (status != ASSAY_OK) return status;
-    assay_tensor *to = &made->weights.tensor[i];
+    assay_tensor *to = &model->weights.tensor[i];
     *to = (assay_tensor){.data = t->data, .dtype = t->dtype, .rank = t->rank};
     for (int32_t a = t->rank - 1; a >= 0; --a) {
       to->shape[a] = t->shape[a];
       to->stride[a] = a == t->rank - 1 ? 1 : to->stride[a + 1] * to->shape[a + 1];
     }
   }
-  if (count != made->file.count)
+  if (count != model->file.count)
     return assay_fail(error, ASSAY_ERR_INPUT, "tensors: found %d, allowed the %d of the configuration",
-                      made->file.count, count);
-  return assay_model_weights_check(&made->config, &made->weights, error);
+                      model->file.count, count);
+  return assay_model_weights_check(&model->config, &model->weights, error);
 }
 
-assay_status model_file_flat(const char *path, model_file *made, assay_error *error) {
+assay_status model_file_flat(const char *path, model_file *model, assay_error *error) {
   assay_error inner = {""};
-  memset(made, 0, sizeof *made);
-  assay_status status = tensor_file_flat(path, NULL, &made->file, error);
+  memset(model, 0, sizeof *model);
+  assay_status status = tensor_file_flat(path, NULL, &model->file, error);
   if (status != ASSAY_OK) return status;
-  const json_value *config = json_member(made->file.manifest, "config");
+  const json_value *config = json_member(model->file.manifest, "config");
   const bool mingpt = strncmp(json_text(config, "model_type", ""), "gpt", 3) == 0;
   if (config == NULL || config->kind != JSON_OBJECT)
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "config: found none, allowed an object");
   else
-    status = mingpt ? mingpt_config(config, made->file.manifest, &made->config, &inner)
-                    : own_config(config, &made->config, &inner);
-  if (status == ASSAY_OK) status = assay_model_check(&made->config, &inner);
-  if (status == ASSAY_OK) status = flat_weights(made, mingpt, &inner);
-  if (status != ASSAY_OK) model_file_free(made);
+    status = mingpt ? mingpt_config(config, model->file.manifest, &model->config, &inner)
+                    : own_config(config, &model->config, &inner);
+  if (status == ASSAY_OK) status = assay_model_check(&model->config, &inner);
+  if (status == ASSAY_OK) status = flat_weights(model, mingpt, &inner);
+  if (status != ASSAY_OK) model_file_free(model);
   return in_file(path, status, &inner, error);
 }

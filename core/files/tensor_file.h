@@ -1,5 +1,5 @@
 /* tensor_file.h: named tensors in files (docs/models.md): a JSON manifest beside one file of data, and safetensors.
- * Every offset and size is held against the bytes that are there before anything is handed out. */
+ * Every offset and size is checked against the file's bytes before anything is returned. */
 #ifndef ASSAY_CORE_TENSOR_FILE_H
 #define ASSAY_CORE_TENSOR_FILE_H
 
@@ -10,11 +10,16 @@
 enum { TENSOR_FILE_NAME = 192, TENSOR_FILE_MOST = 1 << 14 };
 
 typedef struct file_tensor {
-  char name[TENSOR_FILE_NAME];
+  const char *name; /* has any length; lives as long as the file */
   assay_dtype dtype;
   int32_t rank;
   int64_t shape[ASSAY_MAX_RANK], count;
-  unsigned char *data; /* dense, row-major, little endian, aligned to its element; inside tensor_file.bytes */
+  unsigned char *data; /* dense, row-major, little endian, aligned to its element */
+  int64_t begin;       /* its first byte in the data of the file */
+  unsigned char *copy; /* owns the data, where the file has them at an odd place; else NULL */
+  /* safetensors: the reason why the tensor cannot be read, such as "dtype BOOL"; dtype is then ASSAY_NONE, and there
+   * are no data. "": it can. */
+  char unread[48];
 } file_tensor;
 
 typedef struct tensor_file {
@@ -23,19 +28,23 @@ typedef struct tensor_file {
   unsigned char *bytes;
   int64_t size;
   json_reader *reader;        /* owns the manifest */
-  const json_value *manifest; /* the whole of it, for what else it says */
+  const json_value *manifest; /* the whole manifest, for other entries */
 } tensor_file;
 
-/* `data`: the file of data; NULL: what the manifest's key "data" names, beside the manifest. */
-assay_status tensor_file_flat(const char *manifest, const char *data, tensor_file *made, assay_error *error);
-assay_status tensor_file_safetensors(const char *path, tensor_file *made, assay_error *error);
+/* Reads a flat manifest. `data` is the file of data; NULL: the file that the manifest's key "data" names, beside the
+ * manifest. */
+assay_status tensor_file_flat(const char *manifest, const char *data, tensor_file *file, assay_error *error);
+/* Reads safetensors. Lists a tensor whose type or axes nothing here takes, with the reason (`unread`), and reads the
+ * others. Refuses tensors that share bytes. */
+assay_status tensor_file_safetensors(const char *path, tensor_file *file, assay_error *error);
 void tensor_file_free(tensor_file *file);
 
 const file_tensor *tensor_file_find(const tensor_file *file, const char *name); /* NULL: no such tensor */
-/* One of this name, type and shape; the message names what is missing or different. dtype ASSAY_NONE: any. */
+/* Returns the tensor with this name, type and shape. The message names what is missing or different. dtype ASSAY_NONE:
+ * any that can be read. */
 assay_status tensor_file_get(const tensor_file *file, const char *name, assay_dtype dtype, int32_t rank,
                              const int64_t *shape, const file_tensor **found, assay_error *error);
-/* "[2, 3]" */
+/* Writes a shape as "[2, 3]". */
 void tensor_file_shape(int32_t rank, const int64_t *shape, char *text, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* append.cuh: new tokens written to their slots of the paged cache: the form in which a number is stored, addresses for
- * writing, and what launchers read of slots and new rows. */
+/* append.cuh: writes of new tokens to their slots of the paged cache. It has the form in which a number is stored,
+ * addresses for writing, and the readers of slots and new rows. */
 #ifndef ASSAY_GPU_LIB_APPEND_CUH
 #define ASSAY_GPU_LIB_APPEND_CUH
 
@@ -8,11 +8,12 @@
 #include "gpu/lib/attention.h"
 #include "gpu/lib/paged.cuh"
 #include "gpu/lib/types.cuh"
+#include "gpu/lib/vec.cuh"
 
 namespace ASSAY_NS {
 
-/* What the cache holds for `value`: fp8 the code nearest to value / scale, else the number in the cache's type. An
- * element that has that type already is copied as it is. */
+/* Returns the form in which the cache holds `value`: fp8 the code nearest to value / scale, else the number in the
+ * cache's type. An element that has that type already is copied as it is. */
 template <class KV, class T> __device__ __forceinline__ KV stored(T value, float scale) {
   if constexpr (std::is_same<KV, T>::value)
     return value;
@@ -22,7 +23,7 @@ template <class KV, class T> __device__ __forceinline__ KV stored(T value, float
     return from_float<KV>(to_float(value));
 }
 
-/* Where a slot number leads; block -1 for what is not written: pad rows, and numbers outside the pool. */
+/* The place of a slot number. block is -1 for rows that are not written: pad rows, and numbers outside the pool. */
 struct slot_place {
   int64_t block;
   int32_t offset;
@@ -33,36 +34,9 @@ __device__ __forceinline__ slot_place place_of_slot(const paged_cache &cache, in
   return {slot >> cache.block_shift, static_cast<int32_t>(slot & ((1 << cache.block_shift) - 1))};
 }
 
-/* element_at for writing. */
+/* Returns the address of element_at, for writing. */
 template <class T> __device__ __forceinline__ T *element_to(const void *base, int64_t offset) {
   return const_cast<T *>(element_at<T>(base, offset));
-}
-
-template <class T> __device__ __forceinline__ void store_quad(T *to, const quad<T> &from, bool aligned) {
-#ifdef ASSAY_SIMT
-  (void)aligned;
-  memcpy(to, from.element, sizeof from.element);
-#else
-  if (aligned) {
-    if constexpr (sizeof(T) == 4) {
-      uint4 word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint4 *>(to) = word;
-    } else if constexpr (sizeof(T) == 2) {
-      uint2 word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint2 *>(to) = word;
-    } else {
-      uint32_t word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint32_t *>(to) = word;
-    }
-  } else {
-    ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      to[i] = from.element[i];
-  }
-#endif
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
@@ -73,7 +47,7 @@ struct new_rows {
   int64_t apart;
 };
 
-/* [N, heads, D] of the type: dense but for the distance of its rows. */
+/* Reads a tensor [N, heads, D] of the type, dense except for the distance of its rows. */
 inline assay_status read_new_rows(const assay_call *call, const char *name, assay_dtype dtype, int64_t N, int64_t heads,
                                   int64_t D, new_rows *rows, assay_error *error) {
   const assay_tensor *tensor;
@@ -90,7 +64,7 @@ inline assay_status read_new_rows(const assay_call *call, const char *name, assa
   return ASSAY_OK;
 }
 
-/* i64 [N]; slots of the pool. */
+/* Reads the slots, i64 [N], and counts those of the pool. */
 inline assay_status read_slots(const assay_call *call, int64_t N, const paged_cache &cache, const int64_t **slots,
                                int64_t *pool_slots, assay_error *error) {
   const void *data;
@@ -101,13 +75,13 @@ inline assay_status read_slots(const assay_call *call, int64_t N, const paged_ca
   return ASSAY_OK;
 }
 
-/* Are quads of the rows aligned to their own size? D is a multiple of 8. */
+/* Says whether quads of the rows are aligned to their own size. D is a multiple of 8. */
 inline bool rows_in_quads(const new_rows &rows, assay_dtype dtype) {
   return reinterpret_cast<uintptr_t>(rows.data) % static_cast<uintptr_t>(4 * assay_dtype_size(dtype)) == 0 &&
          rows.apart % 4 == 0;
 }
 
-/* The same of V's slots, whose channels must be neighbours besides. */
+/* Says the same of V's slots, whose channels must also be neighbours. */
 inline bool v_in_quads(const paged_cache &cache, assay_dtype dtype) {
   return cache.v_channel == 1 &&
          reinterpret_cast<uintptr_t>(cache.v) % static_cast<uintptr_t>(4 * assay_dtype_size(dtype)) == 0 &&

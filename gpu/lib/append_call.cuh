@@ -1,4 +1,5 @@
-/* append_call.cuh: what every kernel of attention_append gets, filled once from a call, and the source of its rows. */
+/* append_call.cuh: the parameters of every kernel of attention_append, filled once from a call, and the source of its
+ * rows. */
 #ifndef ASSAY_GPU_LIB_APPEND_CALL_CUH
 #define ASSAY_GPU_LIB_APPEND_CALL_CUH
 
@@ -11,7 +12,7 @@ struct step_rows {
   int32_t D;
 };
 
-/* Rows as they are. */
+/* A source of rows as they are given. */
 template <class Q> struct row_source {
   step_rows rows;
   __device__ __forceinline__ Q at(const new_rows &from, int64_t row, int32_t head, int32_t d) const {
@@ -24,11 +25,12 @@ template <class Q> struct row_source {
   __device__ __forceinline__ Q v(int64_t row, int32_t head, int32_t d) const { return at(rows.v, row, head, d); }
 };
 
-/* What a launcher makes of a call. */
+/* The plan that a launcher reads from a call. */
 struct append_plan {
   step_params p;
   step_rows rows;
   attention_types types;
+  int64_t workspace; /* bytes */
 };
 
 inline assay_status append_read(const assay_call *call, append_plan *plan, assay_error *error) {
@@ -43,6 +45,16 @@ inline assay_status append_read(const assay_call *call, append_plan *plan, assay
   rows->D = a->D;
   return ASSAY_OK;
 }
+
+/* The operator, as step.cuh and step_stream.cuh ask for it. */
+struct append_step {
+  using plan = append_plan;
+  template <class Q> using source = row_source<Q>;
+  static constexpr const char *query = "q"; /* read as it is */
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return append_read(call, made, error);
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

@@ -1,5 +1,5 @@
-/* append_vectors.cuh: new tokens written to their slots a vector of channels at a time: 16 bytes as they came, or the
- * codes of as many channels; and whether a call's rows and cache lie so. */
+/* append_vectors.cuh: writes new tokens to their slots one vector of channels at a time. It stores either 16 bytes as
+ * they came, or the codes of the same number of channels. It also checks whether a call's rows and cache allow this. */
 #ifndef ASSAY_GPU_LIB_APPEND_VECTORS_CUH
 #define ASSAY_GPU_LIB_APPEND_VECTORS_CUH
 
@@ -8,7 +8,7 @@
 
 namespace ASSAY_NS {
 
-/* Two codes, nearest to a and b. The GPU converts a pair at once; what it makes of NaN is not relied on. */
+/* Stores two codes, nearest to a and b. The GPU converts a pair at once; its result for NaN is not relied on. */
 template <class KV> __device__ __forceinline__ void store_pair_of_codes(float a, float b, KV *to) {
 #ifndef ASSAY_SIMT
   if constexpr (is_fp8<KV>::value) {
@@ -63,8 +63,8 @@ inline bool rows_in_vectors(const new_rows &rows, assay_dtype type) {
   return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.apart % (16 / assay_dtype_size(type)) == 0;
 }
 
-/* Do blocks, heads and tokens of K lie whole vectors of the new type apart, as numbers of elements? The channels of one
- * vector are neighbours in every layout. */
+/* Returns whether blocks, heads and tokens of K are whole vectors of the new type apart, counted in elements. The
+ * channels of one vector are neighbours in every layout. */
 inline bool k_in_vectors(const paged_cache &c, assay_dtype type, assay_dtype kv) {
   const int64_t width = 16 / assay_dtype_size(type), chunk = c.v_channel != 1 ? c.k_chunk : 0;
   const uintptr_t bytes = static_cast<uintptr_t>(width * assay_dtype_size(kv));
@@ -72,7 +72,7 @@ inline bool k_in_vectors(const paged_cache &c, assay_dtype type, assay_dtype kv)
          c.k_token % width == 0 && chunk % width == 0;
 }
 
-/* The same of V, whose channels must be neighbours. */
+/* Returns the same for V, whose channels must be neighbours. */
 inline bool v_in_vectors(const paged_cache &c, assay_dtype type, assay_dtype kv) {
   const int64_t width = 16 / assay_dtype_size(type);
   const uintptr_t bytes = static_cast<uintptr_t>(width * assay_dtype_size(kv));

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 
-#include "gpu/lib/attention.h"
+#include "gpu/lib/attention_params.h"
 
 namespace ASSAY_NS {
 
@@ -41,7 +41,7 @@ inline assay_status attention_integer(const assay_call *call, const char *name, 
                     found, min, max);
 }
 
-/* q and out: types, shapes, strides. Sets the sizes. */
+/* Reads q and out: types, shapes, strides. Sets the sizes. */
 inline assay_status read_rows(const assay_call *call, attention_params *p, attention_types *types, assay_error *error) {
   const assay_tensor *q, *out;
   ASSAY_TRY(find_tensor(call, "q", 3, false, &q, error));
@@ -74,7 +74,7 @@ inline assay_status read_rows(const assay_call *call, attention_params *p, atten
 
 /* The axes of k_cache and v_cache in a layout. */
 struct cache_axes {
-  int32_t rank;                     /* of K; V has rank 4 */
+  int32_t rank;                     /* rank of K; V has rank 4 */
   int32_t k_head, k_token, k_chunk; /* k_chunk -1: no chunks */
   int32_t v_head, v_token, v_channel;
 };
@@ -85,7 +85,8 @@ inline cache_axes axes_of_layout(int64_t layout) {
   return {5, 1, 3, 2, 1, 3, 2};                   /* x */
 }
 
-/* Of an operator that takes both forms: block_table or cu_k; neither only where a table would have no entries. */
+/* Refuses a call with both block_table and cu_k, for an operator that takes both forms. Having neither is allowed only
+ * if a table would have no entries. */
 inline assay_status expect_form(const assay_call *call, assay_error *error) {
   const assay_tensor *const table = named_tensor(call, "block_table"), *const cu_k = named_tensor(call, "cu_k");
   if (table == NULL || cu_k == NULL) return ASSAY_OK;
@@ -171,7 +172,7 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
   return ASSAY_OK;
 }
 
-/* Dequantisation factors: given exactly where the cache is fp8. */
+/* Reads the dequantisation factors, which are given exactly if the cache is fp8. */
 inline assay_status read_scales(const assay_call *call, attention_params *p, const attention_types *types,
                                 assay_error *error) {
   int64_t per_head;
@@ -192,7 +193,7 @@ inline assay_status read_scales(const assay_call *call, attention_params *p, con
   return ASSAY_OK;
 }
 
-/* block_table: sets B. */
+/* Reads block_table and sets B. */
 inline assay_status read_table(const assay_call *call, attention_params *p, assay_error *error) {
   const assay_tensor *table;
   ASSAY_TRY(find_tensor(call, "block_table", 2, false, &table, error));
@@ -210,7 +211,7 @@ inline assay_status read_table(const assay_call *call, attention_params *p, assa
   return ASSAY_OK;
 }
 
-/* cu_k in its place: sets B. */
+/* Reads cu_k in the table's place and sets B. */
 inline assay_status read_starts(const assay_call *call, attention_params *p, assay_error *error) {
   const assay_tensor *length;
   const void *cu_k;
@@ -225,14 +226,14 @@ inline assay_status read_starts(const assay_call *call, attention_params *p, ass
   return ASSAY_OK;
 }
 
-/* block_table or cu_k, kv_len, cu_q. */
+/* Reads block_table or cu_k, kv_len and cu_q. */
 inline assay_status read_requests(const assay_call *call, attention_params *p, assay_error *error) {
   const void *length, *cu_q;
   ASSAY_TRY(is_contiguous(*p) ? read_starts(call, p, error) : read_table(call, p, error));
   const int64_t B = p->B;
   ASSAY_TRY(attention_vector(call, "kv_len", ASSAY_I32, B, false, &length, error));
   ASSAY_TRY(attention_vector(call, "cu_q", ASSAY_I32, B + 1, true, &cu_q, error));
-  if (cu_q == NULL) ASSAY_TRY(expect_range("N", p->N, B, B, 1, error)); /* one row a request */
+  if (cu_q == NULL) ASSAY_TRY(expect_range("N", p->N, B, B, 1, error)); /* one row per request */
   p->length = static_cast<const int32_t *>(length);
   p->cu_q = static_cast<const int32_t *>(cu_q);
   return ASSAY_OK;
@@ -263,14 +264,14 @@ inline int32_t attention_tile(const attention_params &p, int32_t most) {
   return tile <= 32 ? 32 : static_cast<int32_t>(tile);
 }
 
-inline assay_status attention_splits(const attention_params &p, int32_t keys_per_split, int32_t floats, int32_t *splits,
+inline assay_status attention_splits(const attention_params &p, int32_t keys, int32_t floats, int32_t *splits,
                                      int64_t *bytes, assay_error *error) {
-  int64_t count = (p.capacity + keys_per_split - 1) / keys_per_split;
+  int64_t count = (p.capacity + keys - 1) / keys;
   if (count < 1) count = 1;
   if (count > launch_max_grid_yz)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %" PRId64 " keys a row, allowed up to %" PRId64,
-                      is_contiguous(p) ? "num_blocks" : "max_blocks", p.capacity, launch_max_grid_yz * keys_per_split);
-  /* Of contiguous keys the splits are those of all requests' rows, and most hold no key of a row. */
+                      is_contiguous(p) ? "num_blocks" : "max_blocks", p.capacity, launch_max_grid_yz * keys);
+  /* With contiguous keys the splits are those of all requests' rows, and most hold no key of a row. */
   if (is_contiguous(p) && count > 1 && count * p.H > contiguous_most_splits / (p.N > 0 ? p.N : 1))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "num_blocks: found %" PRId64 " rows of K in %" PRId64 " splits for %" PRId64

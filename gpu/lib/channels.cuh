@@ -1,5 +1,5 @@
 /* channels.cuh: four neighbouring channels of a row at once, as f32. The end of a row whose length is no multiple of
- * four is taken by element; nothing behind it is touched. */
+ * four is taken by element; nothing after it is touched. */
 #ifndef ASSAY_GPU_LIB_CHANNELS_CUH
 #define ASSAY_GPU_LIB_CHANNELS_CUH
 
@@ -8,35 +8,7 @@
 
 namespace ASSAY_NS {
 
-/* aligned: `to` is a multiple of 4 elements (uniform over the launch); else four scalar stores. */
-template <class T> __device__ __forceinline__ void store_quad(T *to, const quad<T> &from, bool aligned) {
-#ifdef ASSAY_SIMT
-  (void)aligned;
-  memcpy(to, from.element, sizeof from.element);
-#else
-  if (aligned) {
-    if constexpr (sizeof(T) == 4) {
-      uint4 word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint4 *>(to) = word;
-    } else if constexpr (sizeof(T) == 2) {
-      uint2 word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint2 *>(to) = word;
-    } else {
-      uint32_t word;
-      memcpy(&word, &from, sizeof word);
-      *reinterpret_cast<uint32_t *>(to) = word;
-    }
-  } else {
-    ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      to[i] = from.element[i];
-  }
-#endif
-}
-
-/* Channels c to c + 3 of a row of C; 0 behind its end. */
+/* Loads channels c to c + 3 of a row of C; 0 after its end. */
 template <class T>
 __device__ __forceinline__ void load_channels(const T *row, int32_t c, int32_t C, bool quads, float (&value)[4]) {
   if (c + 4 <= C) {
@@ -66,7 +38,8 @@ __device__ __forceinline__ void store_channels(T *row, int32_t c, int32_t C, boo
     if (c + i < C) row[c + i] = from_float<T>(value[i]);
 }
 
-/* The same of a vector of weights that may be absent (`otherwise`) or one number for all channels. */
+/* A vector of weights that may be absent, or one number for all channels. load_weights gives `otherwise` for an absent
+ * one. */
 struct channel_weight {
   const void *data; /* NULL: absent */
   bool one;

@@ -1,7 +1,7 @@
 /* cublaslt.h: matrix products through cuBLASLt, host side, cuda only. The library is opened on first use, so a machine
- * without it starts all the same; what then asks for a product is refused with the reason. One handle a process; the
- * algorithm of a shape is asked for once and kept. A launch makes no descriptor on the heap and asks the library for
- * nothing but the product. Inline, so that a kernel file is complete by itself.
+ * without it starts all the same. A later request for a product is then refused with the reason. There is one handle
+ * per process. The algorithm of a shape is requested once and kept. A launch makes no descriptor on the heap and asks
+ * the library only for the product. All functions are inline, so that a kernel file is complete by itself.
  *
  *   blas_product b = {...};                          D = alpha * X Wᵀ + beta * D + bias, rows of X [M, K], W [N, K]
  *   ASSAY_TRY(blas_find(b, &found, error));          UNSUPPORTED: no library, or it has no algorithm
@@ -24,7 +24,7 @@ namespace assay_cuda_host {
 /* ---- the library ------------------------------------------------------------------------------------- */
 
 struct blas_library {
-  cublasLtHandle_t handle; /* NULL: cannot be used, and why */
+  cublasLtHandle_t handle; /* NULL: the library cannot be used, and `why` has the reason */
   char why[160];
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtMatmul) matmul;
@@ -44,7 +44,8 @@ template <class Function> bool blas_symbol(void *library, const char *name, Func
   return found != nullptr;
 }
 
-/* ASSAY_CUBLASLT_FOLDER: where the toolkit of the build has it, for machines whose loader does not know. */
+/* Opens the library; returns NULL on failure. ASSAY_CUBLASLT_FOLDER is the folder where the build's toolkit has the
+ * library, for machines whose loader does not know it. */
 inline void *blas_load() {
 #define BLAS_TEXT_(x) #x
 #define BLAS_TEXT(x)  BLAS_TEXT_(x)
@@ -84,7 +85,7 @@ inline void blas_open(blas_library *b) {
   b->handle = nullptr;
 }
 
-/* What is shared by the threads: the library, and the algorithms found so far, the oldest overwritten. */
+/* A product: its sizes, types and options. */
 struct blas_product {
   int64_t M, N, K, x_row; /* x_row: elements between rows of X; W and D are dense */
   assay_dtype type, out;
@@ -102,11 +103,12 @@ struct blas_found {
 
 constexpr int blas_most_kept = 256;
 
+/* The state that the threads share: the library, and the algorithms found so far. The oldest is overwritten. */
 struct blas_shared {
   std::mutex lock;
   bool open;
   blas_library library;
-  int64_t kept; /* ever */
+  int64_t kept; /* number ever kept */
   blas_found found[blas_most_kept];
 };
 
@@ -115,7 +117,7 @@ inline blas_shared *blas_state() {
   return &state;
 }
 
-/* Call with the lock held. */
+/* Opens the library if needed. Call it with the lock held. */
 inline assay_status blas_need(blas_shared *s, assay_error *error) {
   if (!s->open) blas_open(&s->library);
   s->open = true;
@@ -135,10 +137,11 @@ inline cudaDataType_t blas_type(assay_dtype type) {
 }
 
 constexpr uint64_t blas_most_workspace = uint64_t{32} << 20;
-constexpr uint32_t blas_alignment = 16; /* of every base, in bytes */
+constexpr uint32_t blas_alignment = 16; /* alignment of every base, in bytes */
 
-/* Sums in f32, f32 inputs multiplied as such; splits of k are added in f32 in the workspace, or not at all. To
- * cuBLASLt, which counts columns first, W is [K, N] to be transposed, X is [K, M] and D is [N, M]. */
+/* Asks the library for an algorithm. Sums are in f32, and f32 inputs are multiplied as f32. Splits of k are added in
+ * f32 in the workspace, or not used. cuBLASLt counts columns first: to it W is [K, N], to be transposed, X is [K, M]
+ * and D is [N, M]. */
 inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count) {
   const blas_product &p = f->product;
   const cudaDataType_t type = blas_type(p.type), out = blas_type(p.out);
@@ -219,10 +222,10 @@ struct blas_operands {
   float alpha, beta;
 };
 
-/* The workspace holds what `found` asks for: the launcher has seen to it. */
+/* Launches the product. The workspace must hold the bytes that `found` requires; the launcher ensures it. */
 inline assay_status blas_launch(const blas_found &found, const blas_operands &o, void *workspace, void *stream,
                                 assay_error *error) {
-  const blas_library &b = blas_state()->library; /* blas_find has opened it; it never changes again */
+  const blas_library &b = blas_state()->library; /* blas_find has opened the library; it never changes again */
   cublasLtMatmulDescOpaque_t description = found.description;
   cublasLtMatrixLayoutOpaque_t w = found.w, x = found.x, d = found.d;
   cublasStatus_t s = CUBLAS_STATUS_SUCCESS;

@@ -1,4 +1,4 @@
-/* gate_call.h: what every kernel of gate_attention gets, filled once from a call. */
+/* gate_call.h: the parameters of every kernel of gate_attention, filled once from a call. */
 #ifndef ASSAY_GPU_LIB_GATE_CALL_H
 #define ASSAY_GPU_LIB_GATE_CALL_H
 
@@ -15,7 +15,7 @@ struct gate_params {
   float *partial; /* split_keys: [N, H, splits, D] */
   float lo, hi;
   int32_t F, splits;
-  int32_t cluster; /* stream: thread blocks of one, which join the splits; 1: none */
+  int32_t cluster; /* stream: thread blocks per cluster, which merges the splits; 1: none */
   bool relu_pre;
 };
 
@@ -44,6 +44,22 @@ inline assay_status gate_read(const assay_call *call, gate_plan *plan, assay_err
   p->hi = static_cast<float>(hi);
   p->relu_pre = relu_pre != 0;
   return ASSAY_OK;
+}
+
+/* The part that all strategies of the operator have in common. */
+struct gate_operator {
+  using plan = gate_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return gate_read(call, made, error);
+  }
+};
+
+/* Refuses bounds of p / gamma that the type which p / gamma is rounded to does not have. */
+inline assay_status gate_expect_bounds(const gate_params &p, assay_dtype dtype, assay_error *error) {
+  const float most = fmaxf(fabsf(p.lo), fabsf(p.hi));
+  if (dtype != ASSAY_F16 || most <= 65504.0f) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed up to 65504, the largest f16",
+                    static_cast<double>(most));
 }
 
 } // namespace ASSAY_NS

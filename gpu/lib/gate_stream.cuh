@@ -1,10 +1,10 @@
 /* gate_stream.cuh: the streamed decode (stream.cuh) with the gate's weights: a filter along the keys and a clip.
  *
- * The filter is a shuffle a tap and block of 16 keys; lanes whose neighbour lies in the block before keep its scores,
- * and a run that begins inside a row reads the last keys before it once more. V of a key that no head of the group
- * needs is never read; a key that is dead for one head adds nothing to that head's sum. Warps, then splits, are added
- * in their order: the same call gives the same bits. The grid follows from the capacity alone; lengths are read on the
- * device. */
+ * The filter takes one shuffle per tap and block of 16 keys. Lanes whose neighbour lies in the previous block keep the
+ * neighbour's scores. A run that begins inside a row reads the last keys before it once more. V of a key that no head
+ * of the group needs is never read. A key that is dead for one head adds nothing to that head's sum. Warps, then
+ * splits, are added in their order, so the same call gives the same bits. The grid follows from the capacity alone, and
+ * lengths are read on the device. */
 #ifndef ASSAY_GPU_LIB_GATE_STREAM_CUH
 #define ASSAY_GPU_LIB_GATE_STREAM_CUH
 
@@ -18,8 +18,8 @@ namespace ASSAY_NS {
 
 /* ---- from scores to weights -------------------------------------------------------------------------- */
 
-/* taps: F of them, 0 beyond. behind[i][k - 1]: for a lane whose key's k-th neighbour lies in the block before, that
- * neighbour's r, for the i-th head that the lane keeps. */
+/* Turns scores into weights. tap: F taps, 0 beyond. `behind[i][k - 1]`: for a lane whose key's k-th neighbour lies in
+ * the previous block, that neighbour's r, for the i-th head that the lane keeps. */
 template <class KV, int heads, int taps_> struct gate_weigher {
   static constexpr int taps = taps_, halo = taps - 1;
   static constexpr int halves = stream_held<heads>::halves, width = stream_held<heads>::width;
@@ -46,7 +46,7 @@ template <class KV, int heads, int taps_> struct gate_weigher {
       behind[i][k] = 0.0f;
   }
 
-  /* Makes r of the scores of the keys that this lane keeps; 0 outside the row's keys. */
+  /* Turns the scores of the keys that this lane keeps into r, and sets r to 0 outside the row's keys. */
   __device__ __forceinline__ void keep(float (&r)[halves][width], int32_t t) const {
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
@@ -60,7 +60,7 @@ template <class KV, int heads, int taps_> struct gate_weigher {
     }
   }
 
-  /* r of the k-th neighbour to the left, of head i; keeps what the next block needs. */
+  /* Returns r of the k-th neighbour to the left, for head i, and keeps what the next block needs. */
   __device__ __forceinline__ void left(const float (&r)[halves][width], int k, int i, float (&before)[halves]) {
     const int32_t g = lane / 4, j = lane % 4, from = 4 * ((g - k) & 7);
     const bool over = g < k; /* the neighbour lies in the other half */
@@ -121,19 +121,21 @@ template <class KV, int heads, int taps_> struct gate_weigher {
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-/* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
+/* Returns the number of warps per multiprocessor that the registers allow: 12 with 168 registers per thread, 8 with
+ * 255. */
 __host__ __device__ constexpr int gate_stream_warps(int D, int heads, int taps) {
   return D == 128 && (taps > 3 || heads == 8) ? 8 : 12;
 }
 
-/* gate_stream: the keys of one (row, kv head), or one split of them. Splits of a cluster are added by its first thread
- * block, in their order; others leave sums to gate_stream_merge.
+/* gate_stream: handles the keys of one (row, kv head), or one split of them. Splits of a cluster are added by its first
+ * thread block, in their order. Other splits leave sums to gate_stream_merge.
  * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
  * each with a run of its own.
- * Shared: stream_shared_floats a warp: the weights of two blocks of 16 keys; then its sums. In a cluster, behind them,
- * what the splits send.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above, with clusters sm_90.
- * Limit:  bytes: L * D * sizeof(KV) of K, as much of V as is live for any head of the group, a row and kv head. */
+ * Shared: stream_shared_floats per warp: the weights of two blocks of 16 keys, and later the warp's sums. In a cluster,
+ * what the splits send comes after them.
+ * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above, with clusters sm_90.
+ * Limit:  bytes: L * D * sizeof(KV) of K, and as much of V as is live for any head of the group, per row and kv
+ * head. */
 template <class T, class KV, int D, int heads, int taps>
 __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
   ASSAY_SHARED(float, gamma, heads);
@@ -158,7 +160,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum);
   stream_put_sums<T, KV, D, heads>(sum, own);
   if (thread < a.G) gamma[thread] = factor;
-  __syncthreads(); /* the warps' sums and gamma are there */
+  __syncthreads(); /* the warps' sums and gamma are written */
 
   const int32_t count = a.G * D;
   float *const sent = shared + threads / 32 * stream_shared_floats<D, heads>; /* [splits][count] */
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
     static_cast<T *>(a.out)[at.segment * count + i] =
         from_float<T>(gamma[i / D] * stream_value<KV>(total, a, at.kv_head));
   };
-  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks are there */
+  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks have started */
   for (int32_t i = thread; i < count; i += threads) {
     float total = 0.0f;
     ASSAY_UNROLL
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
 
   cluster_arrive();
   if (at.split > 0) return;
-  cluster_wait(); /* what was sent has come */
+  cluster_wait(); /* all that the splits sent has arrived */
   for (int32_t i = thread; i < count; i += threads) {
     float total = 0.0f;
     ASSAY_ROLLED
@@ -193,9 +195,11 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   }
 }
 
-/* gate_stream_merge: adds the sums of a (row, kv head): of every group, in the order of its splits, then of the groups.
- * Grid: (N rows * H_kv, G D / 128). Block: 128 a group. Shared: a sum a thread. Arch: any. Limit: bytes: 4 G D a split.
- */
+/* gate_stream_merge: adds the sums of a (row, kv head). Each group adds its splits in their order, then the groups are
+ * added in their order.
+ * Grid:   (N rows * H_kv, G D / 128). Block: 128 threads per group.
+ * Shared: one sum per thread. Arch: any.
+ * Limit:  bytes: 4 G D per split. */
 template <class T, class KV>
 __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) gate_stream_merge(gate_params p) {
   ASSAY_SHARED(float, shared, stream_merge_threads *stream_merge_groups);
@@ -229,7 +233,7 @@ inline stream_shape gate_stream_shape(const gate_params &p) {
   return stream_shape_of(p.a, gate_stream_warps(p.a.D, stream_heads(p.a.G), p.F <= 3 ? 3 : max_taps));
 }
 
-/* Splits and workspace of a plan that expect_stream has let pass. */
+/* Sets the splits and the workspace of a plan that expect_stream has accepted. */
 inline void gate_stream_plan(gate_plan *plan) {
   const stream_shape shape = gate_stream_shape(plan->p);
   plan->p.splits = shape.splits;
@@ -239,7 +243,7 @@ inline void gate_stream_plan(gate_plan *plan) {
 
 inline void gate_stream_path(const gate_params &p, assay_env *env, const char *name = "stream") {
   (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s%s", name,
-                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8", form_of(p.a));
+                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8", cache_word(p.a));
 }
 
 template <class Types>
@@ -263,6 +267,28 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
                              in_turn(), env->stream, p);
   });
 }
+
+/* The strategy of gate_attention over the cache's Types: stream_same or stream_fp8. */
+template <class Types> struct gate_streamed {
+  using plan = gate_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(gate_read(call, made, error));
+    ASSAY_TRY(Types::expect(made->types, error));
+    ASSAY_TRY(expect_stream(call, made->p.a, error));
+    /* Weights lie between lo and hi; cut into parts of f16 they are multiplied by 128. */
+    const float most = fmaxf(fabsf(made->p.lo), fabsf(made->p.hi));
+    if (made->types.q == ASSAY_F16 && most > 511.0f)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed with f16 up to 511",
+                        static_cast<double>(most));
+    gate_stream_plan(made);
+    return ASSAY_OK;
+  }
+  static void path(const plan &made, assay_env *env) { gate_stream_path(made.p, env); }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    made.p.partial = static_cast<float *>(env->workspace);
+    return gate_stream_launch<Types>(made.p, made.types, env, error);
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

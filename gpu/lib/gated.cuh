@@ -1,5 +1,5 @@
-/* gated.cuh: gated activations over x [N, 2 I], gates first: y = f(g, u), four neighbouring channels a thread. An
- * operator brings f as a struct with a static function `of`. */
+/* gated.cuh: gated activations over x [N, 2 I], gates first: y = f(g, u), four neighbouring channels per thread. An
+ * operator provides f as a struct with a static function `of`. */
 #ifndef ASSAY_GPU_LIB_GATED_CUH
 #define ASSAY_GPU_LIB_GATED_CUH
 
@@ -17,12 +17,13 @@ struct gated_params {
   bool quads;
 };
 
-/* gated_channels
- * Grid:   (N * pieces): a row in pieces of 4 channels a thread. Block: 32 to 256 threads.
+/* gated_channels: computes 4 channels of a row per thread.
+ * Grid:   (N * pieces): a row in pieces of 4 channels per thread. Block: 32 to 256 threads.
  * Shared: none.
- * Align:  in quads of 4 elements if base, row stride and the second half's begin allow it, else by element.
+ * Align:  in quads of 4 elements if the base, the row stride and the start of the second half allow it, else by
+ * element.
  * Arch:   any.
- * Limit:  bytes: 3 * sizeof(T) a channel. */
+ * Limit:  bytes: 3 * sizeof(T) per channel. */
 template <class T, class F>
 static __global__ void __launch_bounds__(rowwise_max_threads) gated_channels(gated_params p) {
   const int64_t row = rowwise_row(p.pieces);
@@ -69,14 +70,14 @@ template <class F> assay_status gated_launch(const assay_call *call, assay_env *
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-constexpr int gated_rows = 1; /* two and four are slower by one and three per cent at 8192 x 3072 */
+constexpr int gated_rows = 1; /* two are slower by one per cent, four by three, at 8192 x 3072 */
 
-/* gated_vectors: the gates and the ups of a vector of channels, in one row or in `gated_rows`.
+/* gated_vectors: computes one vector of channels, from its gates and ups, in one row or in `gated_rows` rows.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
- * Align:  every base and distance of rows is a multiple of 16 bytes, I of whole vectors.
+ * Align:  every base and row distance is a multiple of 16 bytes; I consists of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 3 * sizeof(T) a channel. */
+ * Limit:  bytes: 3 * sizeof(T) per channel. */
 template <class T, class F, int rows> static __global__ void __launch_bounds__(256) gated_vectors(gated_params p) {
   constexpr int width = vector_width<T>;
   take_turn();

@@ -1,4 +1,4 @@
-/* gemm.cuh: products with weights [out, in] in tiles, on the ordinary f32 units: for gemm and lm_head. Every sum is one
+/* gemm.cuh: products with weights [out, in] in tiles, on the ordinary f32 units, for gemm and lm_head. Every sum is one
  * running sum in the order of k. */
 #ifndef ASSAY_GPU_LIB_GEMM_CUH
 #define ASSAY_GPU_LIB_GEMM_CUH
@@ -8,7 +8,8 @@
 
 namespace ASSAY_NS {
 
-/* c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n, over the rows m of a, or those that `select` names. */
+/* c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n, over the rows m of a, or over the rows that `select`
+ * names. */
 struct gemm_params {
   const void *a, *b, *bias; /* bias NULL: none */
   const int32_t *select;    /* [M] rows of a; NULL: row m. A row outside [0, a_rows) counts as zeros */
@@ -19,9 +20,10 @@ struct gemm_params {
 };
 
 constexpr int gemm_rows = 32, gemm_columns = 64, gemm_step = 16, gemm_threads = 128;
-constexpr int gemm_skew = 4; /* after each k of a tile in shared memory: quads stay aligned, stores spread over banks */
+/* Padding per k of a tile in shared memory. Quads stay aligned, and stores spread over the banks. */
+constexpr int gemm_skew = 4;
 
-/* The row of a that row m of the result is made of; -1: none. */
+/* Returns the row of a from which row m of the result is computed, or -1 if there is none. */
 __device__ __forceinline__ int64_t gemm_source(const gemm_params &p, int64_t m) {
   if (m >= p.M) return -1;
   if (p.select == NULL) return m;
@@ -29,7 +31,8 @@ __device__ __forceinline__ int64_t gemm_source(const gemm_params &p, int64_t m) 
   return row >= 0 && row < p.a_rows ? row : -1;
 }
 
-/* Four k of one row into column `column` of a tile [gemm_step, width + gemm_skew]; from NULL: zeros. */
+/* Copies four k of one row into column `column` of a tile [gemm_step, width + gemm_skew]. If `from` is NULL, it stores
+ * zeros. */
 template <class T>
 __device__ __forceinline__ void gemm_stage(float *tile, int width, int column, int first, const T *from, int64_t left,
                                            bool quads) {
@@ -40,7 +43,7 @@ __device__ __forceinline__ void gemm_stage(float *tile, int width, int column, i
     tile[(first + i) * (width + gemm_skew) + column] = value[i];
 }
 
-/* gemm_tiles: a tile of 32 rows and 64 columns of the result.
+/* gemm_tiles: computes a tile of 32 rows and 64 columns of the result.
  * Grid:   (ceil(N / 64), ceil(M / 32)). Block: 128 threads, 4 rows by 4 columns each.
  * Shared: 6.4 KB: 16 k of 32 rows of a and of 64 rows of b, as f32.
  * Align:  a and b in quads of 4 elements if bases and rows allow it, else by element; c by element.
@@ -51,14 +54,14 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
   ASSAY_SHARED(float, b_tile, gemm_step *(gemm_columns + gemm_skew));
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t m0 = static_cast<int64_t>(blockIdx.y) * gemm_rows, n0 = static_cast<int64_t>(blockIdx.x) * gemm_columns;
-  /* Staging: 4 threads a row, 4 k each; one row of a, two of b. */
+  /* Staging: 4 threads per row, with 4 k each; one row of a and two rows of b. */
   const int staged = thread / 4, first = thread % 4 * 4;
   const int64_t source = gemm_source(p, m0 + staged);
   const T *const a = source >= 0 ? static_cast<const T *>(p.a) + source * p.a_row : NULL;
   const T *const b_low = n0 + staged < p.N ? static_cast<const T *>(p.b) + (n0 + staged) * p.K : NULL;
   const T *const b_high = n0 + staged + 32 < p.N ? static_cast<const T *>(p.b) + (n0 + staged + 32) * p.K : NULL;
   const int row = thread / 16 * 4, column = thread % 16 * 4;
-  const bool live = m0 + row < p.M; /* of few rows, most warps have none */
+  const bool live = m0 + row < p.M; /* with few rows, most warps have none */
   float sum[4][4] = {};
 
   for (int64_t k0 = 0; k0 < p.K; k0 += gemm_step) {
@@ -66,7 +69,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
     gemm_stage(a_tile, gemm_rows, staged, first, a != NULL ? a + k : a, left, p.quads);
     gemm_stage(b_tile, gemm_columns, staged, first, b_low != NULL ? b_low + k : b_low, left, p.quads);
     gemm_stage(b_tile, gemm_columns, staged + 32, first, b_high != NULL ? b_high + k : b_high, left, p.quads);
-    __syncthreads(); /* the tiles are there */
+    __syncthreads(); /* the tiles are filled */
     ASSAY_UNROLL
     for (int step = 0; step < gemm_step && live; ++step) {
       const quad<float> x = load_quad(a_tile + step * (gemm_rows + gemm_skew) + row, true);
@@ -77,7 +80,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
       for (int j = 0; j < 4; ++j)
         sum[i][j] += x.element[i] * w.element[j];
     }
-    __syncthreads(); /* the tiles are used up */
+    __syncthreads(); /* the tiles have been read */
   }
 
   ASSAY_UNROLL
@@ -95,7 +98,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
   }
 }
 
-/* The type of the inputs, and f32 or the same for the result. */
+/* Launches the kernel. type: type of the inputs. out: f32 or the same type, for the result. */
 inline assay_status gemm_launch(const gemm_params &p, assay_dtype type, assay_dtype out, assay_env *env,
                                 assay_error *error) {
   (void)snprintf(env->path, sizeof env->path, "tiles quads=%d", p.quads ? 1 : 0);

@@ -1,10 +1,10 @@
-/* gemm_skinny.cuh: products of few rows, at most 64, with weights [out, in], bound by the bytes of the weights: for
- * gemm and lm_head. bf16 and f16, sums in f32 on tensor cores.
+/* gemm_skinny.cuh: products of at most 64 rows with weights [out, in], bound by the bytes of the weights, for gemm and
+ * lm_head. Types are bf16 and f16, with sums in f32 on tensor cores.
  *
- * The order of k inside an mma is free, as long as both operands have the same: a lane's 16 bytes of a row, k = 32 c +
- * 8 t to 32 c + 8 t + 7 of chunk c, are two mma steps, for rows of x and of w alike. So weights go from global memory
- * into fragments in 16-byte loads, without shared memory: 8 rows of w are the 8 columns of an mma, 16 rows of x its
- * rows. */
+ * The order of k inside an mma is free, as long as both operands have the same order. A lane's 16 bytes of a row, k =
+ * 32 c + 8 t to 32 c + 8 t + 7 of chunk c, are two mma steps, for rows of x and of w alike. Weights therefore go from
+ * global memory into fragments in 16-byte loads, without shared memory. 8 rows of w are the 8 columns of an mma, and 16
+ * rows of x are its rows. */
 #ifndef ASSAY_GPU_LIB_GEMM_SKINNY_CUH
 #define ASSAY_GPU_LIB_GEMM_SKINNY_CUH
 
@@ -16,7 +16,8 @@
 
 namespace ASSAY_NS {
 
-/* c_mn <- alpha * sum_k x_mk w_nk + beta * c_mn + bias_n, over the rows m of x, or those that `select` names. */
+/* c_mn <- alpha * sum_k x_mk w_nk + beta * c_mn + bias_n, over the rows m of x, or over the rows that `select`
+ * names. */
 struct skinny_params {
   const void *x, *w, *bias; /* bias NULL: none */
   const int32_t *select;    /* [M] rows of x; NULL: row m. A row outside [0, x_rows) counts as zeros */
@@ -30,20 +31,20 @@ struct skinny_params {
 constexpr int skinny_max_rows = 64, skinny_chunk = 32;
 constexpr int64_t skinny_max_staged = 224 * 1024; /* bytes of x in shared memory */
 
-/* Tiles of 16 rows. */
+/* Number of tiles of 16 rows. */
 template <int eights> constexpr int skinny_row_tiles = (eights + 1) / 2;
 
 /* ---- pieces ------------------------------------------------------------------------------------------ */
 
-/* Row m of x, or that which select[m] names; NULL: zeros. */
+/* Returns row m of x, or the row that select[m] names; NULL stands for zeros. */
 template <class T> __device__ __forceinline__ const T *skinny_row(const skinny_params &p, int64_t m) {
   if (m >= p.M) return NULL;
   const int64_t row = p.select != NULL ? p.select[m] : m;
   return row >= 0 && row < p.x_rows ? static_cast<const T *>(p.x) + row * p.x_row : NULL;
 }
 
-/* Two chunks of all rows of x on their way into shared memory, in whole lines: piece j of row r, 8 k, lies at
- * 8 r + (j ^ 4 (r % 2)), so that reading fragments meets every bank once. What is not there becomes zeros. */
+/* Starts copying two chunks of all rows of x into shared memory, in whole lines. Piece j of row r, 8 k, lies at 8 r +
+ * (j ^ 4 (r % 2)), so that reading fragments uses every bank once. Missing pieces become zeros. */
 template <class T, int eights>
 __device__ __forceinline__ void skinny_fetch(const skinny_params &p, uint4 *stage, int k, int end, int lane) {
   const int piece = lane % 8, at = k + 8 * piece;
@@ -57,7 +58,8 @@ __device__ __forceinline__ void skinny_fetch(const skinny_params &p, uint4 *stag
   cp_async_commit();
 }
 
-/* One chunk: 8 rows of w times all rows of x. sum[i]: rows 16 i + lane / 4 and + 8, columns 2 (lane % 4) and + 1. */
+/* Multiplies one chunk: 8 rows of w times all rows of x. sum[i]: rows 16 i + lane / 4 and + 8, columns 2 (lane % 4) and
+ * + 1. */
 template <class T, int eights>
 __device__ __forceinline__ void skinny_multiply(float (&sum)[skinny_row_tiles<eights>][4], const uint4 (&x)[eights],
                                                 const uint4 &w) {
@@ -76,7 +78,7 @@ __device__ __forceinline__ void skinny_add(float (&total)[2], uint2 part) {
   total[1] += float_of(part.y);
 }
 
-/* Two neighbouring columns n, n + 1 of row m. */
+/* Stores two neighbouring columns n, n + 1 of row m. */
 template <class T, class Out>
 __device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t m, int64_t n, float first,
                                                 float second) {
@@ -119,26 +121,27 @@ __device__ __forceinline__ void skinny_store(const skinny_params &p, int64_t m, 
 
 /* ---- split: the warps of a block share k ------------------------------------------------------------- */
 
-/* How a cluster of blocks makes 8 * groups columns: k is shared by its blocks, and in each by its warps, which walk in
- * pairs of chunks; `ahead` chunks of all rows of w are in flight a warp, and `stages` pairs of x. */
+/* The shape of skinny_split: how a cluster of blocks computes 8 * groups columns. k is divided among its blocks, and in
+ * each block among its warps. Warps walk it in pairs of chunks. Per warp, `ahead` chunks of all rows of w and `stages`
+ * pairs of x are in flight. */
 template <int eights_, int groups_, int warps_, int ahead_, int stages_, int cluster_ = 1> struct skinny_shape {
   static constexpr int eights = eights_, groups = groups_, warps = warps_, ahead = ahead_, stages = stages_;
   static constexpr int cluster = cluster_, tiles = groups * skinny_row_tiles<eights>, threads = 32 * warps;
-  static constexpr int units = tiles * 64, share = units / cluster; /* pairs of neighbours; those a block stores */
-  static constexpr int stage = eights * 64;                         /* in 16 bytes: 8 * eights rows of 128 bytes */
+  static constexpr int units = tiles * 64, share = units / cluster; /* pairs of neighbours; pairs that a block stores */
+  static constexpr int stage = eights * 64; /* in units of 16 bytes: 8 * eights rows of 128 bytes */
   static constexpr int parts_bytes = warps * units * 8 + (cluster > 1 ? units * 8 : 0);
   static constexpr int shared_bytes = parts_bytes + warps * stages * stage * 16;
   static_assert(ahead % 2 == 0, "w is walked in pairs of chunks");
 };
 
-/* skinny_split: 8 * groups channels of the result, all rows.
- * Grid:   (cluster * ceil(N / (8 groups))). Block: `warps` warps; each has a range of k, whole chunks.
- * Shared: 16 bytes a lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps; in a cluster, each
- *         block is sent its share of all blocks' sums, and adds them in the order of blocks.
+/* skinny_split: computes 8 * groups channels of the result, for all rows.
+ * Grid:   (cluster * ceil(N / (8 groups))). Block: `warps` warps; each has a range of k in whole chunks.
+ * Shared: 16 bytes per lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps. In a cluster, each
+ * block is sent its share of all blocks' sums, and adds them in the order of blocks.
  * Align:  rows of x and w at multiples of 16 bytes, K a multiple of 8; c by element or pair.
  * Arch:   sm_80.
- * Limit:  bytes: N K sizeof(T). Weights and x are in flight before the first product; x comes from L2, eights / groups
- *         times the bytes of the weights. */
+ * Limit:  bytes: N K sizeof(T). Weights and x are in flight before the first product. x comes from L2: eights / groups
+ * times the bytes of the weights. */
 template <class T, class shape>
 static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_params p) {
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
@@ -150,8 +153,8 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   const int rank = static_cast<int>(blockIdx.x) % cluster;
   const int64_t n0 = static_cast<int64_t>(blockIdx.x) / cluster * (8 * groups);
 
-  /* Chunks [first, last) are this warp's: pairs of chunks, 128 bytes of a row. `left` counts k from the lane's part of
-   * the chunk that is next. */
+  /* Chunks [first, last) belong to this warp, in pairs of chunks, which are 128 bytes of a row. `left` counts k from
+   * the lane's part of the next chunk. */
   constexpr int pairs = 2 * warps * cluster;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, each = (chunks + pairs - 1) / pairs * 2;
   const int first = (rank * warps + warp) * each, last = first + each < chunks ? first + each : chunks;
@@ -167,7 +170,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
     const int64_t n = n0 + 8 * j + lane / 4;
     row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + start;
   }
-  /* Two chunks: both halves of a line, one after the other. */
+  /* Loads two chunks: both halves of a line, one after the other. */
   const auto load_w = [&](int at, int chunk) {
     ASSAY_UNROLL
     for (int j = 0; j < groups; ++j)
@@ -180,8 +183,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
     load_w(i, i);
 
   uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
-  int next = first * skinny_chunk,
-      place = 0; /* k of the pair that is to be fetched next, the stage that is read next */
+  int next = first * skinny_chunk, place = 0; /* k of the pair to fetch next; the stage to read next */
   ASSAY_UNROLL
   for (int i = 0; i < stages; ++i, next += 2 * skinny_chunk)
     skinny_fetch<T, eights>(p, ring + i * shape::stage, next, end, lane);
@@ -224,17 +226,17 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
     parts[(warp * shape::tiles + j * row_tiles + i) * 32 + lane] = {bits_of(s[0]), bits_of(s[1]), bits_of(s[2]),
                                                                     bits_of(s[3])};
   }
-  __syncthreads(); /* all warps' sums are there */
+  __syncthreads(); /* all warps' sums are written */
 
-  /* A thread adds two neighbours of one row over the warps. */
+  /* Stores the sums over the warps of two neighbours of one row, per thread. */
   const auto store = [&](int unit, const float(&total)[2]) {
-    const int tile = unit / 64, at = unit % 64 / 2; /* of a lane */
+    const int tile = unit / 64, at = unit % 64 / 2; /* the lane */
     const int64_t m = tile % row_tiles * 16 + unit % 2 * 8 + at / 4;
     skinny_store<T>(p, m, n0 + tile / row_tiles * 8 + at % 4 * 2, total[0], total[1]);
   };
   const uint2 *const halves = reinterpret_cast<const uint2 *>(parts);
   uint2 *const sent = reinterpret_cast<uint2 *>(parts) + warps * shape::units; /* [cluster][share] */
-  if constexpr (cluster > 1) cluster_wait();                                   /* all blocks are there */
+  if constexpr (cluster > 1) cluster_wait();                                   /* all blocks have started */
   for (int unit = thread; unit < shape::units; unit += shape::threads) {
     float total[2] = {0.0f, 0.0f};
     ASSAY_UNROLL
@@ -248,7 +250,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   }
   if constexpr (cluster > 1) {
     cluster_arrive();
-    cluster_wait(); /* what was sent has come */
+    cluster_wait(); /* all that the blocks sent has arrived */
     for (int unit = thread; unit < shape::share; unit += shape::threads) {
       float total[2] = {0.0f, 0.0f};
       ASSAY_UNROLL
@@ -261,9 +263,10 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
 
 /* ---- stream: a warp has all of k --------------------------------------------------------------------- */
 
-/* skinny_stream: tiles of 16 channels, one a warp and turn, all rows. x is staged once a block, as fragments.
- * Grid:   one block a multiprocessor. Block: `warps` warps.
- * Shared: 512 bytes for 8 rows of x and a chunk.
+/* skinny_stream: computes tiles of 16 channels for all rows, one tile per warp and turn. x is staged once per block, as
+ * fragments.
+ * Grid:   one block per multiprocessor. Block: `warps` warps.
+ * Shared: 512 bytes per 8 rows of x and chunk.
  * Align:  as skinny_split.
  * Arch:   sm_80.
  * Limit:  bytes: N K sizeof(T). `ring` chunks of a warp's weights are in flight, across tiles. */
@@ -278,7 +281,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
   const uint4 none = {0, 0, 0, 0};
   int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
 
-  /* The chunks that come next are those of row[]; `left` of them, in k from the lane's part on. */
+  /* The next chunks are those of row[]. `left` is what remains of them, in k from the lane's part on. */
   uint4 w[ring][2];
   const T *row[2];
   int left = 0;
@@ -290,7 +293,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
     }
     left = of < tiles ? p.K - lane % 4 * 8 : 0;
   };
-  /* Two chunks: both halves of a line, one after the other. */
+  /* Loads two chunks: both halves of a line, one after the other. */
   const auto load_w = [&](int at) {
     ASSAY_UNROLL
     for (int j = 0; j < 2; ++j)
@@ -308,7 +311,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
     const T *const from = skinny_row<T>(p, 8 * eight + lane / 4);
     staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? load_l2_16(from + k + lane % 4 * 8) : none;
   }
-  __syncthreads(); /* x is there */
+  __syncthreads(); /* x is staged */
 
   for (; tile < tiles; tile += step) {
     float sum[2][row_tiles][4] = {};
@@ -348,7 +351,8 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
 
 constexpr int skinny_stream_warps = 8, skinny_stream_ring = 8;
 
-/* Sixteen warps have 128 registers a thread, eight 255, and a block 227 KB: what is in flight must fit. */
+/* The shapes for each number of groups. Sixteen warps have 128 registers per thread, eight have 255, and a block has
+ * 227 KB; what is in flight must fit. */
 template <int eights, int groups> struct skinny_shape_of;
 template <int eights> struct skinny_shape_of<eights, 1> {
   using type = skinny_shape<eights, 1, 16, eights <= 4 ? 6 : 2, eights <= 4 ? 3 : 1>;
@@ -360,7 +364,7 @@ template <int eights> struct skinny_shape_of<eights, 6> { using type = skinny_sh
 
 template <int value_> struct skinny_number { static constexpr int value = value_; };
 
-/* Rows of x in eights: 1, 2, 4 or 8. */
+/* Calls use() with the rows of x in eights: 1, 2, 4 or 8. */
 template <class Use> assay_status skinny_with_eights(int64_t M, Use use) {
   if (M <= 8) return use(skinny_number<1>());
   if (M <= 16) return use(skinny_number<2>());
@@ -376,7 +380,7 @@ template <class Use> assay_status skinny_with_groups(int64_t groups, Use use) {
   return use(skinny_number<6>());
 }
 
-/* Shared memory of skinny_stream; a block of eights rows and a whole number of rings. */
+/* Returns the bytes of shared memory of skinny_stream, for a block of eights rows and a whole number of rings. */
 inline int64_t skinny_staged_bytes(int64_t M, int64_t K) {
   const int64_t eights = M <= 8 ? 1 : M <= 16 ? 2 : M <= 32 ? 4 : 8, ring = skinny_stream_ring * skinny_chunk;
   return (K + ring - 1) / ring * skinny_stream_ring * eights * 512;
@@ -419,7 +423,7 @@ template <class Use> assay_status skinny_with_type(assay_dtype type, Use use) {
 #define SKINNY_TYPE_CLAIMS "f16,bf16"
 #endif
 
-/* Refuses what these kernels do not take. */
+/* Refuses calls that these kernels cannot run. */
 inline assay_status skinny_expect(const skinny_params &p, assay_dtype type, assay_error *error) {
   if (skinny_with_type(type, [](auto) { return ASSAY_OK; }) != ASSAY_OK)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed " SKINNY_TYPE_CLAIMS,
@@ -437,14 +441,15 @@ inline assay_status skinny_expect(const skinny_params &p, assay_dtype type, assa
   return ASSAY_OK;
 }
 
-/* May two neighbours of c be stored at once? */
+/* Returns whether two neighbours of c may be stored at once. */
 inline bool skinny_pairs(const void *c, int64_t c_row, assay_dtype out) {
   return reinterpret_cast<uintptr_t>(c) % static_cast<uintptr_t>(2 * assay_dtype_size(out)) == 0 && c_row % 2 == 0;
 }
 
-/* Sums on one running sum of sixteens (stream), or on one a warp (split): one is the least. */
+/* Returns the contract. The stream kernel has one running sum of sixteens, the split kernel has one per warp; one is
+ * the smaller number. */
 constexpr assay_contract skinny_contract_of(assay_contract c) {
-  c.alone = false; /* stream or split: the rows of a call decide, too */
+  c.alone = false; /* the rows of a call also decide between stream and split */
   c.cut = tensor_core_terms;
   return c;
 }

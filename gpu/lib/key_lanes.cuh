@@ -1,23 +1,23 @@
 /* key_lanes.cuh: rows one by one on CUDA cores, those of decode and a few of ragged batches, for every type, layout,
- * head size and group. A block of threads has one row, one kv head and one split of the keys; the group's query heads
- * share what it reads. 4, 8 or 16 lanes share the q . k of a key: each has channels of it, in loads of up to 16 bytes,
- * and the same channels of the queries in registers. Heads come in passes of as many as registers hold; a pass behind
- * the first finds K and V in L1 or L2.
+ * head size and group. A thread block has one row, one kv head and one split of the keys. The group's query heads share
+ * what it reads. 4, 8 or 16 lanes share the q . k of a key. Each lane has some channels of the key, in loads of up to
+ * 16 bytes, and the same channels of the queries in registers. Heads are handled in passes of as many as the registers
+ * hold. Passes after the first find K and V in L1 or L2.
  *
- * A split is one or more tiles of 128 keys. Of a tile first the scores, then the weights, then the sum over V of the
- * keys that some head of the pass needs, in registers from tile to tile. Splits are added in their order by another
- * launch; how many of each there are follows from rows, heads and the tables' capacity, never from lengths. What an
- * operator makes of a score is its Weights:
+ * A split is one or more tiles of 128 keys. For each tile the scores come first, then the weights, then the sum over V
+ * of the keys that some head of the pass needs. The sum stays in registers from tile to tile. Another launch adds the
+ * splits in their order. The number of tiles and splits follows from rows, heads and the tables' capacity, never from
+ * lengths. An operator defines what it does with a score by its Weights:
  *
  *   begin(p, head, here, own, common)  a pass of `here` heads begins; own: the head whose scores this lane finishes
- *   overlap(p)                         scores that a tile needs left of its first key
- *   sees(p, here, t, last)             does some head see key t?
+ *   overlap(p)                         number of scores that a tile needs to the left of its first key
+ *   sees(p, here, t, last)             whether some head sees key t
  *   score(p, dot, seen, t, last)       the own head's score from its q . k
- *   publish(common), weighing(p, ...)  the block's scores of a tile are there: before and after a barrier
- *   weigh(p, h, score)                 a key's weight from its score and those left of it
- *   shrink(h)                          what the sums of the tiles before are multiplied by
+ *   publish(common), weighing(p, ...)  the block's scores of a tile are complete: called before and after a barrier
+ *   weigh(p, h, score)                 a key's weight from its score and those to the left of it
+ *   shrink(h)                          factor for the sums of the previous tiles
  *   close(common), result(h, sum)      all tiles are added
- *   finish(p, s, h, at, split)         what else is stored */
+ *   finish(p, s, h, at, split)         stores everything else */
 #ifndef ASSAY_GPU_LIB_KEY_LANES_CUH
 #define ASSAY_GPU_LIB_KEY_LANES_CUH
 
@@ -27,44 +27,47 @@ namespace ASSAY_NS {
 
 /* ---- sizes ------------------------------------------------------------------------------------------ */
 
-constexpr int32_t key_lanes_threads = 128; /* of a block, at most */
+constexpr int32_t key_lanes_threads = 128; /* per block, at most */
 constexpr int32_t key_lanes_tile = 128;
-constexpr int32_t key_lanes_halo = 8; /* room left of a tile's scores */
+constexpr int32_t key_lanes_halo = 8; /* room to the left of a tile's scores */
 constexpr int32_t key_lanes_words = key_lanes_tile / 32;
 
-/* Heads of a pass: 64 registers for the queries' channels of a lane, four heads at most. channels: a class of D. */
+/* Returns the number of heads per pass: 64 registers for the queries' channels of a lane, and at most four heads.
+ * channels: a class of D. */
 __host__ __device__ constexpr int32_t key_lanes_heads(int32_t lanes, int32_t channels) {
   const int32_t fit = 64 * lanes / channels;
   return fit < 4 ? fit : 4;
 }
 
-/* Blocks of a multiprocessor: as many as leave these registers, and the softmax its own. */
+/* Returns the number of blocks per multiprocessor: as many as leave room for these registers and those of the
+ * softmax. */
 __host__ __device__ constexpr int32_t key_lanes_resident(int32_t lanes, int32_t channels) {
   return key_lanes_heads(lanes, channels) * channels / lanes > 32 ? 2 : 3;
 }
 
-/* Channels of one load of K: 16 bytes, and no more than leaves every lane some. */
+/* Channels per load of K: 16 bytes, but few enough that every lane has some. */
 template <class KV, int lanes, int channels>
 constexpr int32_t key_unit = static_cast<int32_t>(16 / sizeof(KV)) < channels / lanes
                                  ? static_cast<int32_t>(16 / sizeof(KV))
                                  : channels / lanes;
 
-/* Channels of one load of V: 32 lanes ask for 128 of them together. */
+/* Channels per load of V: 32 lanes load 128 channels together. */
 constexpr int32_t value_unit = 4;
 
-/* What the host decides. */
+/* The host's decisions about a launch. */
 struct key_lanes_shape {
-  int32_t lanes;    /* of a key */
+  int32_t lanes;    /* lanes per key */
   int32_t channels; /* class of D: 64, 128, 256 */
   int32_t threads;
-  int32_t tiles, splits; /* tiles of a split; splits */
-  bool k_units, v_units; /* are units of K, of V, aligned to their size? */
+  int32_t tiles, splits; /* tiles per split; splits */
+  bool k_units, v_units; /* whether units of K, and of V, are aligned to their size */
   assay_dtype q;
 };
 
 /* ---- elements --------------------------------------------------------------------------------------- */
 
-/* As they were loaded: an element is taken out where it is used, or each had a register of its own. */
+/* Elements in the form in which they were loaded. An element is extracted where it is used; otherwise each would need a
+ * register of its own. */
 template <class T, int count> struct elements { uint32_t word[count * sizeof(T) / 4]; };
 
 template <class T, int count> __device__ __forceinline__ T element_of(const elements<T, count> &from, int32_t e) {
@@ -77,7 +80,7 @@ template <class T, int count> __device__ __forceinline__ T element_of(const elem
   }
 }
 
-/* Puts one where 0 was. */
+/* Puts an element in a place that holds 0. */
 template <class T, int count> __device__ __forceinline__ void put_element(elements<T, count> &to, int32_t e, T value) {
   constexpr int32_t each = 4 / sizeof(T);
   uint32_t word = 0;
@@ -85,7 +88,7 @@ template <class T, int count> __device__ __forceinline__ void put_element(elemen
   to.word[e / each] |= word << (e % each * 8 * static_cast<int32_t>(sizeof(T)));
 }
 
-/* `from` is a multiple of their size, or of 16 bytes. */
+/* Loads elements. `from` must be a multiple of their size, or of 16 bytes. */
 template <class T, int count> __device__ __forceinline__ elements<T, count> load_elements(const T *from) {
   elements<T, count> to;
 #ifdef ASSAY_SIMT
@@ -109,7 +112,7 @@ template <class T, int count> __device__ __forceinline__ elements<T, count> load
   return to;
 }
 
-/* Element `at` of a tensor of queries' type, read and written a few times a row. */
+/* Read and write element `at` of a tensor of the queries' type, a few times per row. */
 __device__ __forceinline__ float load_as(assay_dtype type, const void *from, int64_t at) {
   if (type == ASSAY_F32) return *element_at<float>(from, at);
   return type == ASSAY_F16 ? to_float(*element_at<f16>(from, at)) : to_float(*element_at<bf16>(from, at));
@@ -126,8 +129,8 @@ __device__ __forceinline__ void store_as(assay_dtype type, void *to, int64_t at,
 
 /* ---- scores ----------------------------------------------------------------------------------------- */
 
-/* Adds up each of `heads` numbers over a group of lanes. The sum of number h ends in the lanes / heads lanes from
- * h * lanes / heads on: where lanes have several numbers, half of them goes to the other half of the lanes. */
+/* Adds each of `heads` numbers over a group of lanes. The sum of number h ends in the lanes / heads lanes from h *
+ * lanes / heads on. Where lanes have several numbers, half of them go to the other half of the lanes. */
 template <int lanes, int heads> __device__ __forceinline__ float sums_of_lanes(float (&value)[heads], int32_t lane) {
   const unsigned mask = group_mask<lanes>();
   ASSAY_UNROLL
@@ -147,7 +150,8 @@ template <int lanes, int heads> __device__ __forceinline__ float sums_of_lanes(f
   return value[0];
 }
 
-/* Channels d .. d + unit - 1 of a key; 0 behind the last. A unit that is not aligned to its size comes in quads. */
+/* Returns channels d .. d + unit - 1 of a key, with 0 after the last channel. A unit that is not aligned to its size is
+ * loaded in quads. */
 template <class KV, int unit>
 __device__ __forceinline__ elements<KV, unit> load_key_unit(const paged_cache &cache, int64_t key, int32_t d, int32_t D,
                                                             bool aligned) {
@@ -163,14 +167,15 @@ __device__ __forceinline__ elements<KV, unit> load_key_unit(const paged_cache &c
   return to;
 }
 
-/* The scores of the keys from <= t < to, to scores[head * pitch + t - base]; -inf where `masked` says so. */
+/* Writes the scores of the keys from <= t < to, to scores[head * pitch + t - base]. The softmax gives masked keys
+ * -inf. */
 template <class KV, int lanes, int channels, class Weights>
 __device__ __forceinline__ void score_keys(const typename Weights::params &p, const key_lanes_shape &s,
                                            Weights &weights, const row_keys &keys, int32_t kv_head, const float *query,
                                            int32_t here, int32_t from, int32_t to, float *scores, int32_t base) {
   constexpr int32_t heads = key_lanes_heads(lanes, channels), unit = key_unit<KV, lanes, channels>;
   constexpr int32_t units = channels / lanes / unit, pitch = key_lanes_halo + key_lanes_tile;
-  constexpr int32_t fit = 128 / static_cast<int32_t>(units * unit * sizeof(KV)); /* bytes of a lane under way */
+  constexpr int32_t fit = 128 / static_cast<int32_t>(units * unit * sizeof(KV)); /* bytes in flight per lane */
   constexpr int32_t most = heads < 4 ? 4 : 3, together = fit < 1 ? 1 : fit < most ? fit : most; /* keys */
   const paged_cache &cache = p.a.cache;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % lanes;
@@ -233,20 +238,20 @@ __device__ __forceinline__ void score_keys(const typename Weights::params &p, co
 
 /* ---- the sum over V --------------------------------------------------------------------------------- */
 
-/* Keys of a tile that some head of the pass needs. */
+/* The keys of a tile that some head of the pass needs. */
 struct live_keys {
   int32_t count;
-  const uint32_t *word;  /* a bit each */
-  const int32_t *key;    /* in ascending order, counted from the tile's first */
-  const int64_t *offset; /* of channel 0 of their V */
+  const uint32_t *word;  /* one bit per key */
+  const int32_t *key;    /* in ascending order, counted from the tile's first key */
+  const int64_t *offset; /* offset of channel 0 of their V */
 };
 
-/* Weights times V: a thread has `value_unit` neighbouring channels of every `rows`-th live key. */
+/* Adds weights times V. A thread has `value_unit` neighbouring channels of every `rows`-th live key. */
 template <class KV, int channels, int heads>
 __device__ __forceinline__ void add_units(const attention_params &a, const key_lanes_shape &s, int32_t here,
                                           const live_keys &live, const float *weight, float v_scale,
                                           float (&sum)[heads][value_unit]) {
-  constexpr int32_t unit = value_unit, columns = channels / unit, together = 8; /* keys under way */
+  constexpr int32_t unit = value_unit, columns = channels / unit, together = 8; /* keys in flight */
   const int32_t thread = static_cast<int32_t>(threadIdx.x), d = thread % columns * unit;
   const int32_t rows = static_cast<int32_t>(blockDim.x) / columns;
   if (d >= a.D) return;
@@ -287,15 +292,15 @@ __device__ __forceinline__ void add_units(const attention_params &a, const key_l
   }
 }
 
-/* The same in layout x, where a channel's tokens are neighbours: a thread has one or two channels of every `rows`-th
- * eight keys. */
+/* Does the same in layout x, where a channel's tokens are neighbours. A thread has one or two channels of every
+ * `rows`-th group of eight keys. */
 template <class KV, int heads>
 __device__ __forceinline__ void add_channels(const attention_params &a, const key_lanes_shape &s, int32_t here,
                                              int32_t request, int32_t kv_head, int32_t base, const live_keys &live,
                                              const float *weight, float v_scale, float (&sum)[heads][value_unit]) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const int32_t width = min(threads, s.channels), rows = threads / width;
-  constexpr int32_t together = sizeof(KV) == 4 ? 2 : 4; /* eights under way */
+  constexpr int32_t together = sizeof(KV) == 4 ? 2 : 4; /* groups of eight keys in flight */
   ASSAY_ROLLED
   for (int32_t first = thread / width; first < key_lanes_tile / 8; first += together * rows) {
     uint32_t bits[together];
@@ -327,7 +332,7 @@ __device__ __forceinline__ void add_channels(const attention_params &a, const ke
       for (int j = 0; j < together; ++j) {
         ASSAY_UNROLL
         for (int e = 0; e < 8; ++e) {
-          if ((bits[j] >> e & 1) == 0) continue; /* nobody needs it: its V may be anything */
+          if ((bits[j] >> e & 1) == 0) continue; /* no head needs it: its V may be anything */
           const float *const own = weight + ((first + j * rows) * 8 + e) * heads;
           const float full = dequantise(element_of(v[j], e), v_scale);
           ASSAY_UNROLL
@@ -341,7 +346,7 @@ __device__ __forceinline__ void add_channels(const attention_params &a, const ke
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* Lists the live keys of a tile, from a bit each, and where their V lies. */
+/* Lists the live keys of a tile from one bit per key, and the places of their V. */
 __device__ __forceinline__ void list_live(const paged_cache &cache, int32_t request, int32_t kv_head, int32_t base,
                                           const uint32_t *word, int32_t *key, int64_t *offset) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -357,15 +362,15 @@ __device__ __forceinline__ void list_live(const paged_cache &cache, int32_t requ
   }
 }
 
-/* key_lanes: one row, one split of its keys, one kv head with all its query heads.
+/* key_lanes: handles one row, one split of its keys, one kv head with all its query heads.
  * Grid:   (N rows, splits, H_kv). A split without visible keys returns at once, unless it is the only one.
- * Block:  32, 64 or 128 threads, no more than a table's capacity asks for. 4, 8 or 16 lanes a key for q . k; a thread a
- *         key for the weights; a thread a few channels of every so many keys for the sum over V.
- * Shared: up to 4 KB queries, 2 KB weights, 2 to 4 KB of scores and of the threads' sums in their place, 1.5 KB list
- *         of live keys.
- * Align:  K and V in loads of up to 16 bytes where base, strides and D are multiples of them; else K in quads if
- *         cache.quads and by element if not, V by element. q and out by element. Arch: any.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head, V of live keys alone. */
+ * Block:  32, 64 or 128 threads, no more than a table's capacity needs. For q . k there are 4, 8 or 16 lanes per key,
+ * for the weights one thread per key. For the sum over V there is one thread per few channels of every so many keys.
+ * Shared: up to 4 KB of queries; 2 KB of weights; 2 to 4 KB of scores and, in their place, the threads' sums; 1.5 KB
+ * for the list of live keys.
+ * Align:  K and V in loads of up to 16 bytes if base, strides and D are multiples of them. Otherwise K in quads if
+ * cache.quads and by element if not, V by element. q and out by element. Arch: any.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head, with V of live keys only. */
 template <class KV, int lanes, int channels, template <int> class Weighing>
 __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, channels))
     key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
@@ -374,7 +379,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
   constexpr int32_t unit = value_unit, sums = key_lanes_threads * unit;
   ASSAY_SHARED(float, query, heads *channels);
   ASSAY_SHARED(float, weight, heads *key_lanes_tile);
-  ASSAY_SHARED(float, scratch, sums > heads * pitch ? sums : heads * pitch); /* of threads; scores of a tile */
+  ASSAY_SHARED(float, scratch, sums > heads * pitch ? sums : heads * pitch); /* sums of the threads; scores of a tile */
   ASSAY_SHARED(int64_t, offset, key_lanes_tile);
   ASSAY_SHARED(int32_t, key, key_lanes_tile);
   ASSAY_SHARED(uint32_t, word, key_lanes_words);
@@ -401,7 +406,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
       query[i] = there ? load_as(s.q, a.q, query_offset(a, row, head + h) + d) : 0.0f;
     }
     float sum[heads][unit] = {};
-    __syncthreads(); /* the queries are there */
+    __syncthreads(); /* the queries are written */
 
     ASSAY_ROLLED
     for (int32_t tile = first_tile; tile < end_tile; ++tile) {
@@ -410,11 +415,11 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
       const int32_t score_begin = max(begin - Weights::overlap(p), keys.first);
       float *const scores = scratch + key_lanes_halo;
       score_keys<KV, lanes, channels>(p, s, weights, keys, kv_head, query, here, score_begin, end, scores, base);
-      if (thread < Weights::overlap(p) && begin - 1 - thread < score_begin) /* nothing left of the first key */
+      if (thread < Weights::overlap(p) && begin - 1 - thread < score_begin) /* no key to the left of the first */
         for (int32_t h = 0; h < here; ++h)
           scores[h * pitch + begin - 1 - thread - base] = 0.0f;
       weights.publish(common[0]);
-      __syncthreads(); /* scores of the tile are there */
+      __syncthreads(); /* the scores of the tile are written */
 
       weights.weighing(p, head, here, common[0]);
       ASSAY_ROLLED
@@ -431,7 +436,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
         const uint32_t bits = __ballot_sync(0xffffffffu, any);
         if (thread % 32 == 0) word[i / 32] = bits;
       }
-      __syncthreads(); /* weights of the tile are there, and who is live; scores are used up */
+      __syncthreads(); /* the tile's weights and live bits are written; its scores have been read */
 
       ASSAY_UNROLL
       for (int h = 0; h < heads; ++h) {
@@ -448,7 +453,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
         add_channels<KV, heads>(a, s, here, keys.request, kv_head, base, live, weight, v_scale, sum);
       } else {
         list_live(a.cache, keys.request, kv_head, base, word, key, offset);
-        __syncthreads(); /* the list is there */
+        __syncthreads(); /* the list is complete */
         add_units<KV, channels, heads>(a, s, here, live, weight, v_scale, sum);
       }
     }
@@ -467,7 +472,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
         else if (e < 2 && thread % width + e * width < channels)
           scratch[thread / width * channels + thread % width + e * width] = sum[h][e];
       }
-      __syncthreads(); /* the threads' sums are there */
+      __syncthreads(); /* the threads' sums are written */
       const int64_t at = row * a.H + head + h;
       for (int32_t d = thread; d < a.D; d += threads) {
         float whole = 0.0f;
@@ -480,24 +485,24 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
           store_as(s.q, a.out, at * a.D + d, value);
       }
       if (thread == 0) weights.finish(p, s, h, at, split);
-      __syncthreads(); /* the threads' sums are used up, and what the heads have in common */
+      __syncthreads(); /* the threads' sums and the heads' common data have been read */
     }
   }
 }
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Rows times kv heads of layout x from which split_keys is faster, where it takes them. */
+/* Number of rows times kv heads in layout x from which split_keys is faster, where split_keys can run the call. */
 constexpr int64_t key_lanes_few_segments = 64;
 
-/* Lanes of a key: the fewest whose pass takes the whole group. */
+/* Returns the lanes per key: the fewest with which a pass takes the whole group. */
 inline int32_t key_lanes_of(int32_t group, int32_t channels) {
   for (int32_t lanes = 4; lanes < 16; lanes *= 2)
     if (channels / lanes < 64 && key_lanes_heads(lanes, channels) >= (group < 4 ? group : 4)) return lanes;
   return 16;
 }
 
-/* Blocks that keep a device of 132 multiprocessors busy: two rounds of four each. */
+/* Blocks that keep a device of 132 multiprocessors busy: two rounds of four per multiprocessor. */
 constexpr int64_t key_lanes_blocks = 2 * 4 * 132;
 
 inline bool multiples_of(const void *base, int64_t strides, int64_t unit, int64_t element) {
@@ -519,7 +524,7 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
                   ? multiples_of(cache.v, cache.v_block | cache.v_head | cache.v_token, value_unit, element)
                   : cache.v_token == 1 && multiples_of(cache.v, 0, element == 4 ? 4 : 8, element) &&
                         (cache.v_block | cache.v_head | cache.v_channel) % 8 == 0;
-  /* As many threads as have all channels. */
+  /* Enough threads for all channels. */
   const int32_t spread = cache.v_channel == 1 ? s.channels / value_unit : s.channels / 2;
   const int32_t least = spread < 32 ? 32 : spread;
   s.threads = attention_tile(a, key_lanes_threads);
@@ -533,8 +538,8 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   return s;
 }
 
-/* What is declined, and the workspace: `floats` f32 for each (row, head, split), if there are several splits. Of ragged
- * batches few rows are taken, and none that split_keys takes. */
+/* Refuses calls that are declined, and sets the workspace: `floats` f32 for each (row, head, split), if there are
+ * several splits. Ragged batches are taken only if they have few rows and split_keys does not take them. */
 inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_shape &s, int32_t floats, int64_t *bytes,
                                    assay_error *error) {
   ASSAY_TRY(expect_few_lines(a, error));
@@ -553,22 +558,30 @@ inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_sh
                     s.splits);
 }
 
-/* Threads of the launch that adds splits: a channel each. */
+/* Returns the threads of the launch that adds the splits: one per channel. */
 inline int32_t key_lanes_merge_threads(const attention_params &a) {
   return (a.D + 31) / 32 * 32;
 }
 
-/* K and V are rounded to f32 after dequantisation; scores, weights and sums stay in f32. A lane has four sums of a q .
- * k; D = 8 may be one lane's. In layout x one thread may add all keys of a split. How many rows a call has shows in the
- * splits. */
+/* Returns the contract. K and V are rounded to f32 after dequantisation; scores, weights and sums stay in f32. A lane
+ * has four sums of a q . k; with D = 8 all channels may belong to one lane. In layout x one thread may add all keys of
+ * a split. The number of rows of a call shows in the splits. */
 constexpr assay_contract key_lanes_contract(double exp_ulp) {
-  return {ASSAY_F32, ASSAY_F32, ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, exp_ulp, 4, 1, 0, 0.0, ASSAY_V_SKIPPED_FOR_GROUP,
-          true,      true,      true,       1,          ASSAY_NONE, false,   0};
+  return {.k = ASSAY_F32,
+          .v = ASSAY_F32,
+          .exp_ulp = exp_ulp,
+          .qk_lanes = 4,
+          .pv_lanes = 1,
+          .zero_p_v = ASSAY_V_SKIPPED_FOR_GROUP,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = 1};
 }
 
 inline void key_lanes_path(const attention_params &a, const key_lanes_shape &s, assay_env *env) {
   (void)snprintf(env->path, sizeof env->path, "key_lanes lanes=%d heads=%d threads=%d tiles=%d splits=%d D=%d%s",
-                 s.lanes, key_lanes_heads(s.lanes, s.channels), s.threads, s.tiles, s.splits, a.D, form_of(a));
+                 s.lanes, key_lanes_heads(s.lanes, s.channels), s.threads, s.tiles, s.splits, a.D, cache_word(a));
 }
 
 /* Calls use(type_tag<KV>). */
@@ -589,7 +602,7 @@ assay_status launch_key_lanes(const typename Weighing<1>::params &p, const atten
   return with_cached(types.kv, [&](auto kv) {
     using KV = typename decltype(kv)::type;
     const auto of = [&](auto *kernel) { return ASSAY_LAUNCH(error, kernel, grid, s.threads, 0, env->stream, p, s); };
-    if (s.channels == 64) return of(key_lanes<KV, 4, 64, Weighing>); /* what key_lanes_of chooses */
+    if (s.channels == 64) return of(key_lanes<KV, 4, 64, Weighing>); /* the shapes that key_lanes_of can choose */
     if (s.channels == 128)
       return s.lanes == 4 ? of(key_lanes<KV, 4, 128, Weighing>) : of(key_lanes<KV, 8, 128, Weighing>);
     return s.lanes == 8 ? of(key_lanes<KV, 8, 256, Weighing>) : of(key_lanes<KV, 16, 256, Weighing>);

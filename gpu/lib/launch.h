@@ -1,14 +1,16 @@
-/* launch.h: what differs between the two backends of a .cu file, as macros. nvcc: cuda; the host compiler
- * with simt's cuda.h force-included: simt. Kernels and all they include live in namespace ASSAY_NS, because
- * both compilations are linked into one executable.
+/* launch.h: macros for the differences between the two backends of a .cu file. nvcc compiles it for cuda. The host
+ * compiler, with simt's cuda.h force-included, compiles it for simt. Kernels and everything they include live in
+ * namespace ASSAY_NS, because both compilations are linked into one executable.
  *
  *   ASSAY_SHARED(float, tile, 128);            static shared memory: float (&tile)[128], 16-byte aligned
  *   ASSAY_DYNAMIC_SHARED(float, scratch);      the launch's shared_bytes: float *scratch, 128-byte aligned
  *   ASSAY_DYNAMIC_SHARED_1024(char, tiles);    the same, 1024-byte aligned, for swizzled tiles
+ *
  *   status = ASSAY_LAUNCH(error, (kernel<float, 64>), grid, block, shared_bytes, env->stream, arguments...);
  *   status = ASSAY_LAUNCH_WITH(error, kernel, grid, block, shared_bytes, options, env->stream, arguments...);
+ *
  *   ASSAY_UNROLL                               before a loop: #pragma unroll, which host compilers warn about
- *   ASSAY_ROLLED                               before a loop: the compiler is not to unroll it
+ *   ASSAY_ROLLED                               before a loop: the compiler must not unroll it
  *   ASSAY_VARIANTS(gate_attention, row, row);  last in the file: the variant table, or the plug-in's entry
  *
  * grid and block are extents of int64_t: launch_extent{splits, heads, rows}, a dim3, or one number. */
@@ -35,7 +37,7 @@
 #define ASSAY_ROLLED      _Pragma("unroll 1")
 #endif
 
-/* Added to the names of variants; kernels that are wrong on purpose set it to "@<id>". */
+/* Suffix of the names of variants. Kernels that are wrong on purpose set it to "@<id>". */
 #ifndef ASSAY_VARIANT_SUFFIX
 #define ASSAY_VARIANT_SUFFIX ""
 #endif
@@ -50,23 +52,25 @@ struct launch_extent {
   constexpr launch_extent(dim3 v) : x(v.x), y(v.y), z(v.z) {}
 };
 
-/* What a launch has beyond its extents. */
+/* Options of a launch in addition to its extents. */
 struct launch_options {
-  int32_t cluster = 1;    /* blocks of a cluster, along x: 1 to 8, a divisor of grid.x */
-  bool dependent = false; /* may begin before the launch before it is over: dependency_wait() in the kernel */
-  /* The next launch of the stream is a dependent one. On simt this one is put off until then, so that what the next
-   * reads before its dependency_wait() is wrong. */
+  int32_t cluster = 1;    /* blocks per cluster, along x: 1 to 8, a divisor of grid.x */
+  bool dependent = false; /* may begin before the previous launch is over: dependency_wait() in the kernel */
+  /* The next launch of the stream is a dependent one. simt delays this launch until then, so that anything that the
+   * next launch reads before its dependency_wait() is wrong. */
   bool followed = false;
-  /* Of the 228 KB that a multiprocessor can make shared memory, so much in percent; the rest is L1, for loads on their
-   * way. Launches that follow each other without a pause else keep the split that another kernel needed. Below what all
-   * blocks have that could be resident, fewer are. -1: as the driver would. */
+  /* Percentage of the 228 KB of a multiprocessor that becomes shared memory. The rest is L1, for loads in flight.
+   * Without it, launches that follow each other without a pause keep the split that another kernel needed. If it is
+   * less than all the blocks that could be resident need, fewer blocks are resident. -1: leaves the choice to the
+   * driver. */
   int32_t shared_percent = -1;
-  /* Blocks that must be under way together because they wait for each other. Threads change over between that many
-   * on simt; on cuda it is the launcher's promise that so many fit. */
+  /* Number of blocks that must run at the same time because they wait for each other. simt switches between the threads
+   * of that many blocks. On cuda the launcher guarantees that so many fit. */
   int32_t resident = 1;
 };
 
-/* Of a launch whose kernel waits at its start, by take_turn() or dependency_wait() (ptx_async.cuh). */
+/* Returns the options of a launch whose kernel waits at its start, by take_turn() or dependency_wait()
+ * (ptx_async.cuh). */
 inline launch_options in_turn() {
   launch_options options;
   options.dependent = true;
@@ -119,7 +123,7 @@ inline assay_status launch_check_options(const char *kernel, launch_extent grid,
 #define ASSAY_DYNAMIC_SHARED(type, name)      type *name = static_cast<type *>(assay_simt->now->dynamic_shared)
 #define ASSAY_DYNAMIC_SHARED_1024(type, name) type *name = static_cast<type *>(assay_simt->dynamic_shared_1024())
 
-/* Runs the grid and returns when its last thread has, unless options.followed. */
+/* Runs the grid. Returns when its last thread has finished, unless options.followed. */
 template <class... P, class... A>
 assay_status launch_kernel_with(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
                                 launch_extent block, int64_t shared_bytes, const launch_options &options, void *,
@@ -152,8 +156,9 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
   extern __shared__ __align__(1024) unsigned char assay_dynamic_shared_1024[];                                         \
   type *name = reinterpret_cast<type *>(assay_dynamic_shared_1024)
 
-/* Lets a kernel have as much dynamic shared memory as there is: always the same limit, since threads that launch it
- * with different amounts would else take it from each other between this and the launch. */
+/* Allows a kernel as much dynamic shared memory as there is. The limit is always the same, because the kernel may be
+ * launched by threads with different amounts. With different limits they could lower each other's limit between this
+ * call and the launch. */
 inline cudaError_t launch_allow_shared(const void *kernel, int64_t shared_bytes) {
   cudaFuncAttributes attributes;
   const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel);
@@ -162,7 +167,7 @@ inline cudaError_t launch_allow_shared(const void *kernel, int64_t shared_bytes)
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
 }
 
-/* Puts the kernel into the stream. Static and dynamic shared memory above 48 KB together need the opt-in. */
+/* Puts the kernel into the stream. Static and dynamic shared memory of more than 48 KB together need the opt-in. */
 template <class... P, class... A>
 assay_status launch_kernel_with(assay_error *error, const char *name, void (*kernel)(P...), launch_extent grid,
                                 launch_extent block, int64_t shared_bytes, const launch_options &options, void *stream,
@@ -208,7 +213,7 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
         },
         parameters);
   }
-  const cudaError_t last = cudaGetLastError(); /* also clears it for the next launch */
+  const cudaError_t last = cudaGetLastError(); /* also clears the error for the next launch */
   if (code == cudaSuccess) code = last;
   if (code == cudaSuccess) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_DEVICE, "launch of %s: %s", name, cudaGetErrorName(code));
@@ -216,7 +221,8 @@ assay_status launch_kernel_with(assay_error *error, const char *name, void (*ker
 
 #endif
 
-/* What assay_plugin() asks of its host; false: refused, and why is in host->refusal. */
+/* Returns whether the plug-in accepts its host, for assay_plugin(). If it returns false, the reason is in
+ * host->refusal. */
 inline bool plugin_accepts(const assay_host *host) {
   if (host == nullptr || host->struct_size < sizeof(assay_host)) return false;
   const char *why = nullptr;

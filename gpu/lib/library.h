@@ -1,4 +1,4 @@
-/* library.h: variants that a library makes, for operators that are products with weights [out, in]. */
+/* library.h: variants that a library computes, for operators that are products with weights [out, in]. */
 #ifndef ASSAY_GPU_LIB_LIBRARY_H
 #define ASSAY_GPU_LIB_LIBRARY_H
 
@@ -14,7 +14,7 @@
 
 #ifndef ASSAY_HAVE_CUBLASLT
 
-/* The table of a file that has no variants in this compilation. */
+/* Defines the table of a file that has no variants in this compilation. */
 #define ASSAY_NO_VARIANTS(stem)                                                                                        \
   extern "C" const assay_variant *ASSAY_PASTE(ASSAY_VARIANTS_SYMBOL, stem)(int32_t * count) {                          \
     *count = 0;                                                                                                        \
@@ -30,8 +30,8 @@ inline bool library_aligned(const void *data) {
   return reinterpret_cast<uintptr_t>(data) % assay_cuda_host::blas_alignment == 0;
 }
 
-/* Refuses what the library does not do, or not well: rows at odd places, a bias of another type than the result, what
- * came out wrong. */
+/* Refuses calls that the library does not compute, or not correctly. These are misaligned rows, a bias of another type
+ * than the result, and cases that gave wrong results. */
 inline assay_status library_expect(const assay_cuda_host::blas_product &p, const assay_cuda_host::blas_operands &o,
                                    assay_error *error) {
   const int64_t quantum = assay_cuda_host::blas_alignment / assay_dtype_size(p.type);
@@ -41,7 +41,7 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   if (p.x_row % quantum != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed multiples of %lld",
                       static_cast<long long>(p.x_row), static_cast<long long>(quantum));
-  /* Seen on an H100 and an H200: rows of 16 bits between 2^31 and 2^32 bytes apart are a fault. */
+  /* Observed on an H100 and an H200: rows of 16 bits between 2^31 and 2^32 bytes apart cause a fault. */
   if (p.x_row > INT32_MAX / assay_dtype_size(p.type))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %lld, allowed up to %lld",
                       static_cast<long long>(p.x_row), static_cast<long long>(INT32_MAX / assay_dtype_size(p.type)));
@@ -51,21 +51,21 @@ inline assay_status library_expect(const assay_cuda_host::blas_product &p, const
   if (p.biased && p.out != p.type)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "bias: found %s for a result of %s, allowed the same type",
                       assay_dtype_name(p.type), assay_dtype_name(p.out));
-  /* Seen: where rows of the result are not aligned, the product is rounded before the bias is added. */
+  /* Observed: if rows of the result are not aligned, the product is rounded before the bias is added. */
   if (p.biased && p.N % quantum != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "columns with a bias: found %lld, allowed multiples of %lld",
                       static_cast<long long>(p.N), static_cast<long long>(quantum));
-  /* Seen on an H200: the product is rounded to 16 bits before it is added to c. */
+  /* Observed on an H200: the product is rounded to 16 bits before it is added to c. */
   if (p.reads && o.beta == 1.0f && assay_dtype_size(p.out) == 2)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "beta: found 1 for a result of %s, allowed others, or a result of f32", assay_dtype_name(p.out));
-  /* Seen on an H200: of one row the bias is left out. */
+  /* Observed on an H200: the bias of one row is left out. */
   if (p.biased && o.alpha == 0.0f)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found 0 with a bias, allowed others");
   return ASSAY_OK;
 }
 
-/* Can it be used here at all? */
+/* Returns whether the library can be used at all. */
 inline bool library_there() {
   assay_error why = {""};
   assay_cuda_host::blas_shared *const state = assay_cuda_host::blas_state();
@@ -73,12 +73,13 @@ inline bool library_there() {
   return assay_cuda_host::blas_need(state, &why) == ASSAY_OK;
 }
 
-/* Sums in f32 in an unknown order: one running sum is the least. The library promises the same bits for the same call
- * on the same device; it does not promise that the place of a row, or what else there is, is without influence. */
+/* Returns the contract. Sums are in f32 in an unknown order, for which one running sum is the minimum. The library
+ * promises the same bits for the same call on the same device. It does not promise that the place of a row, or the
+ * other rows, have no influence. */
 constexpr assay_contract library_contract() {
   assay_contract c = rowwise_contract(0.0, 1);
   c.permutation = c.alone = false;
-  c.cut = tensor_core_terms; /* of 16-bit operands; others are multiplied elsewhere */
+  c.cut = tensor_core_terms; /* for 16-bit operands; others are multiplied elsewhere */
   return c;
 }
 

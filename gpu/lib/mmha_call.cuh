@@ -1,5 +1,5 @@
-/* mmha_call.cuh: what every kernel of mmha gets, filled once from a call, and the source of its rows: bias and
- * rotation. */
+/* mmha_call.cuh: the parameters of every kernel of mmha, filled once from a call, and the source of its rows with bias
+ * and rotation. */
 #ifndef ASSAY_GPU_LIB_MMHA_CALL_CUH
 #define ASSAY_GPU_LIB_MMHA_CALL_CUH
 
@@ -18,19 +18,19 @@ struct fused_rows {
   bool interleaved;
 };
 
-/* Rows after bias and rotation. q stays in f32; k and v are rounded to the type of qkv. */
+/* A source of rows after bias and rotation. q stays in f32; k and v are rounded to the type of qkv. */
 template <class Q> struct fused_source {
   fused_rows rows;
 
-  /* With bias, before rotation. Heads of q, then k, then v. */
+  /* Returns an element with bias, before rotation. The heads are those of q, then k, then v. */
   __device__ __forceinline__ float raw(int64_t row, int32_t head, int32_t d) const {
     const int64_t channel = static_cast<int64_t>(head) * rows.D + d;
     const float x = to_float(*element_at<Q>(rows.qkv.data, row * rows.qkv.apart + channel));
     return rows.bias != nullptr ? x + to_float(static_cast<const Q *>(rows.bias)[channel]) : x;
   }
 
-  /* Channel d is the first or the second of a pair. A length beyond the tables is not rotated: it may not read there.
-   */
+  /* Returns an element after rotation. Channel d is the first or the second of a pair. A row whose length is beyond the
+   * tables is not rotated, since it may not read there. */
   __device__ __forceinline__ float rotated(int64_t row, int32_t head, int32_t d) const {
     const int64_t position = rows.length[row] - 1;
     const float x = raw(row, head, d);
@@ -52,14 +52,16 @@ template <class Q> struct fused_source {
   }
 };
 
-/* What a launcher makes of a call. */
+/* The plan that a launcher makes from a call. */
 struct mmha_plan {
   step_params p;
   fused_rows rows;
   attention_types types;
+  int64_t workspace; /* bytes */
 };
 
-/* qkv and out, and the sizes they give: attention_read's first part, for queries among the heads of a fused row. */
+/* Reads qkv and out, and the sizes that they define. It replaces attention_read's first part, for queries among the
+ * heads of a fused row. */
 inline assay_status read_fused(const assay_call *call, mmha_plan *plan, assay_error *error) {
   attention_params *const a = &plan->p.a;
   const assay_tensor *qkv, *out;
@@ -138,6 +140,16 @@ inline assay_status mmha_read(const assay_call *call, mmha_plan *plan, assay_err
   ASSAY_TRY(read_tables(call, plan, error));
   return read_step(call, plan->types, &plan->p, error);
 }
+
+/* The operator, as step.cuh and step_stream.cuh ask for it. */
+struct mmha_step {
+  using plan = mmha_plan;
+  template <class Q> using source = fused_source<Q>;
+  static constexpr const char *query = nullptr; /* made by the step */
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return mmha_read(call, made, error);
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

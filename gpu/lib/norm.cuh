@@ -1,9 +1,9 @@
-/* norm.cuh: rms_norm and layer_norm of rows, alone or behind a residual addition; uclip_norm of an element.
+/* norm.cuh: rms_norm and layer_norm of rows, alone or after a residual addition; uclip_norm of an element.
  *
- *   warp_rows    a warp a row, four rows a block: short rows, many of them
- *   block_rows   256 threads a row: long rows
+ *   warp_rows    one warp per row, four rows per block: for many short rows
+ *   block_rows   256 threads per row: for long rows
  *
- * How a row is summed depends on its length alone, never on how many rows there are. */
+ * How a row is summed depends only on its length, never on the number of rows. */
 #ifndef ASSAY_GPU_LIB_NORM_CUH
 #define ASSAY_GPU_LIB_NORM_CUH
 
@@ -15,15 +15,16 @@ namespace ASSAY_NS {
 
 /* ---- one row ----------------------------------------------------------------------------------------- */
 
-/* Sum over the lanes of a row; each of them gets it. lanes above a warp: all threads of the block. */
+/* Returns the sum over the lanes of a row to each of them. With more lanes than a warp, they are all threads of the
+ * block. */
 template <int lanes> __device__ __forceinline__ float row_sum(float value) {
   static_assert(lanes % 32 == 0, "a row is summed by whole warps");
   value = warp_sum(value);
   if constexpr (lanes > 32) {
     ASSAY_SHARED(float, partial, lanes / 32);
-    __syncthreads(); /* what an earlier sum left has been read */
+    __syncthreads(); /* the results of an earlier sum have been read */
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-    __syncthreads(); /* partial sums are there */
+    __syncthreads(); /* the partial sums are written */
     value = 0.0f;
     ASSAY_UNROLL
     for (int i = 0; i < lanes / 32; ++i)
@@ -32,7 +33,7 @@ template <int lanes> __device__ __forceinline__ float row_sum(float value) {
   return value;
 }
 
-/* n rounded to the storage type and back. */
+/* Returns the value rounded to the storage type and back. */
 template <class T> __device__ __forceinline__ float round_to(float value) {
   return to_float(from_float<T>(value));
 }
@@ -51,20 +52,52 @@ struct norm_params {
   assay_dtype type;
 };
 
-/* norm_rows: one row, two passes over it, three where it has a mean to take away; the first also adds the residual and
- * stores the sum, which the others read back: every thread reads what it wrote itself.
- * Grid:   ceil(N / rows), rows = 4 with 32 lanes a row, 1 with 256. Block: 128 or 256 threads, `lanes` of them a row,
- *         each takes quads of channels 4 * lanes apart.
+/* A row of finite numbers whose sum of squares leaves the range of f32 is measured again, 2^-72 times as large. All its
+ * squares then add up to less than 2^127, and eps is too small to count. */
+constexpr float norm_rescale = 0x1p-72f;
+
+/* Tells whether the sum of a factor has left the range of f32: 1 / sqrt(Inf) is 0, and NaN stays NaN. The squares of a
+ * row of f16 never leave it: each is less than 2^32. */
+template <class T> __device__ __forceinline__ bool norm_overflowed(float factor) {
+  return !std::is_same_v<T, f16> && !(factor > 0.0f);
+}
+
+/* Measures such a row once more: returns its factor and, if `centred`, its mean, both of the rescaled row. */
+template <class T, bool centred, int lanes>
+__device__ float norm_remeasure(const T *x, int32_t channels, bool quads, float *mean) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % lanes;
+  const float C = static_cast<float>(channels);
+  float v[4], sum = 0.0f;
+  *mean = 0.0f;
+  for (int pass = centred ? 0 : 1; pass < 2; ++pass) {
+    sum = 0.0f;
+    for (int32_t c = 4 * lane; c < channels; c += 4 * lanes) {
+      load_channels(x, c, channels, quads, v);
+      for (int i = 0; i < 4; ++i) {
+        const float scaled = v[i] * norm_rescale;
+        if (c + i < channels) sum += pass == 0 ? scaled : (scaled - *mean) * (scaled - *mean);
+      }
+    }
+    sum = row_sum<lanes>(sum);
+    if (pass == 0) *mean = sum / C;
+  }
+  return 1.0f / sqrtf(sum / C);
+}
+
+/* norm_rows: normalises one row in two passes over it, or three if a mean is subtracted. The first pass also adds the
+ * residual and stores the sum, which the others read back. Every thread reads only what it wrote itself.
+ * Grid:   ceil(N / rows), rows = 4 with 32 lanes per row, 1 with 256. Block: 128 or 256 threads, `lanes` of them per
+ * row; each takes quads of channels 4 * lanes apart.
  * Shared: 32 bytes with 256 lanes, else none.
- * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
+ * Align:  quads if every base and row stride is a multiple of 4 elements, else by element.
  * Arch:   any.
- * Limit:  bytes: 2 C sizeof(T) a row, 4 C with the addition; later passes find the row in L1 or L2. */
+ * Limit:  bytes: 2 C sizeof(T) per row, 4 C with the addition; later passes find the row in L1 or L2. */
 template <class T, bool centred, bool add, int lanes>
 __global__ void __launch_bounds__(lanes > 128 ? lanes : 128) norm_rows(norm_params p) {
   constexpr int rows = lanes > 128 ? 1 : 128 / lanes;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % lanes;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * rows + static_cast<int32_t>(threadIdx.x) / lanes;
-  if (row >= p.N) return; /* whole warps, and no barrier behind it: blocks of several rows have none */
+  if (row >= p.N) return; /* whole warps leave, and no barrier follows: blocks of several rows have none */
   const T *x = static_cast<const T *>(p.x) + row * p.x_row;
   T *const sum = add ? static_cast<T *>(p.sum) + row * p.sum_row : nullptr;
   T *const y = static_cast<T *>(p.y) + row * p.y_row;
@@ -99,7 +132,11 @@ __global__ void __launch_bounds__(lanes > 128 ? lanes : 128) norm_rows(norm_para
   } else {
     square = first;
   }
-  const float factor = 1.0f / sqrtf(row_sum<lanes>(square) / C + p.eps);
+  float factor = 1.0f / sqrtf(row_sum<lanes>(square) / C + p.eps), scale = 1.0f;
+  if (norm_overflowed<T>(factor)) { /* the same for all lanes of the row */
+    scale = norm_rescale;
+    factor = norm_remeasure<T, centred, lanes>(x, p.C, p.quads, &mean);
+  }
 
   for (int32_t c = 4 * lane; c < p.C; c += 4 * lanes) {
     float g[4], b[4];
@@ -108,7 +145,7 @@ __global__ void __launch_bounds__(lanes > 128 ? lanes : 128) norm_rows(norm_para
     load_weights<T>({p.b, false}, c, p.C, p.quads, 0.0f, b);
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i) {
-      float n = (v[i] - mean) * factor;
+      float n = centred ? (v[i] * scale - mean) * factor : v[i] * factor * scale;
       if (!centred && p.round_inner) n = round_to<T>(n);
       v[i] = centred ? n * g[i] + b[i] : n * g[i];
     }
@@ -118,29 +155,37 @@ __global__ void __launch_bounds__(lanes > 128 ? lanes : 128) norm_rows(norm_para
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
 
-/* x, g, b, y, and for the add_ forms res and res_out; eps, round_inner. */
+/* Reads the rows of a norm, with a residual in the add_ forms: `x` and `y` are the names of input and result; the sum
+ * goes to res_out, or to res itself. Refuses a type of x that no kernel has. */
+template <class Params>
+assay_status read_norm_rows(const plain_call &c, const char *x, const char *y, Params *p, assay_error *error) {
+  const char *const sum = c.has("res_out") ? "res_out" : "res";
+  ASSAY_TRY(expect_type(x, c.type(x), error));
+  p->x = c.data<const void>(x);
+  p->res = c.data<const void>("res");
+  p->sum = c.data<void>(sum);
+  p->y = c.data<void>(y);
+  p->x_row = c.row(x);
+  p->res_row = c.row("res");
+  p->sum_row = c.row(sum);
+  p->y_row = c.row(y);
+  p->N = c.dim("N");
+  p->C = c.dim32("C");
+  p->quads = plain_quads(c);
+  p->type = c.type(x);
+  return ASSAY_OK;
+}
+
+/* Rows, g, b; eps, round_inner. */
 inline assay_status read_norm(const assay_call *call, norm_params *p, assay_error *error) {
   plain_call c;
   *p = norm_params();
   ASSAY_TRY(plain_read(call, &c, error));
-  ASSAY_TRY(expect_type("x", c.type("x"), error));
-  const char *const sum = c.has("res_out") ? "res_out" : "res";
-  p->x = c.data<const void>("x");
-  p->res = c.data<const void>("res");
-  p->sum = c.data<void>(sum);
-  p->y = c.data<void>("y");
-  p->x_row = c.row("x");
-  p->res_row = c.row("res");
-  p->sum_row = c.row(sum);
-  p->y_row = c.row("y");
+  ASSAY_TRY(read_norm_rows(c, "x", "y", p, error));
   p->g = c.data<const void>("g");
   p->b = c.data<const void>("b");
-  p->N = c.dim("N");
-  p->C = c.dim32("C");
   p->eps = c.real("eps");
   p->round_inner = c.number("round_inner") == 1.0; /* layer_norm has none */
-  p->quads = plain_quads(c);
-  p->type = c.type("x");
   return ASSAY_OK;
 }
 
@@ -158,14 +203,18 @@ assay_status launch_norm(const assay_call *call, assay_env *env, assay_error *er
   });
 }
 
-/* Sums on `lanes` partial sums; 1 / sqrtf is two roundings, an ulp and a half of f32 at most. */
+/* Returns the contract. There are `lanes` partial sums. 1 / sqrtf is two roundings, at most one and a half ulp of
+ * f32. */
 constexpr assay_contract norm_contract(int32_t lanes) {
-  assay_contract c = {};
-  c.exp_ulp = 1.5;
-  c.qk_lanes = c.pv_lanes = 1;
-  c.run_to_run = c.renumbering = c.permutation = c.alone = true;
-  c.lanes = lanes;
-  return c;
+  return {.exp_ulp = 1.5,
+          .qk_lanes = 1,
+          .pv_lanes = 1,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = lanes,
+          .alone = true,
+          .rescales = true};
 }
 constexpr assay_contract warp_rows_contract = norm_contract(32), block_rows_contract = norm_contract(256);
 
@@ -182,7 +231,7 @@ struct uclip_weights {
   channel_weight alpha, gamma, beta;
 };
 
-/* v <- gamma clip(alpha v, -1, 1) + beta, for channels c to c + 3 of C. */
+/* Computes v <- gamma clip(alpha v, -1, 1) + beta, for channels c to c + 3 of C. */
 template <class T>
 __device__ __forceinline__ void uclip_channels(const uclip_weights &w, int32_t c, int32_t C, bool quads,
                                                float (&v)[4]) {
@@ -195,7 +244,7 @@ __device__ __forceinline__ void uclip_channels(const uclip_weights &w, int32_t c
     v[i] = gamma[i] * fminf(fmaxf(alpha[i] * v[i], -1.0f), 1.0f) + beta[i];
 }
 
-/* A vector of one element for all channels, or of `channels`. */
+/* Reads a vector of either one element for all channels, or `channels` elements. */
 inline assay_status read_weight(const plain_call &c, const char *name, int32_t channels, channel_weight *weight,
                                 assay_error *error) {
   const assay_tensor *const found = c.tensor(name);
@@ -209,7 +258,7 @@ inline assay_status read_weight(const plain_call &c, const char *name, int32_t c
   return ASSAY_OK;
 }
 
-/* alpha, gamma and beta, each behind `prefix`. */
+/* Reads alpha, gamma and beta, each name with `prefix` before it. */
 inline assay_status read_uclip(const plain_call &c, const char *prefix, int32_t channels, uclip_weights *w,
                                assay_error *error) {
   const char *const names[] = {"alpha", "gamma", "beta"};
@@ -222,7 +271,7 @@ inline assay_status read_uclip(const plain_call &c, const char *prefix, int32_t 
   return ASSAY_OK;
 }
 
-/* A thread for each quad of channels of a row: 32 to 256 threads, and as many blocks as a row needs. */
+/* A grid with one thread per quad of channels of a row: 32 to 256 threads, and as many blocks as a row needs. */
 struct quad_grid {
   int64_t blocks;
   int32_t threads;
@@ -234,7 +283,7 @@ inline quad_grid quads_of_row(int32_t C) {
   return {(quads + threads - 1) / threads, threads};
 }
 
-/* No sums; a product, a product and a sum, rounded one by one or fused. */
+/* There are no sums. A product, and a product and a sum, are rounded one by one or fused. */
 constexpr assay_contract uclip_contract = norm_contract(1);
 
 } // namespace ASSAY_NS

@@ -1,5 +1,5 @@
-/* norm_vectors.cuh: rms_norm and layer_norm of rows of whole vectors, alone or behind a residual addition: a row is
- * read once and stays in registers. norm.cuh has the variants that take rows of any width. */
+/* norm_vectors.cuh: rms_norm and layer_norm of rows of whole vectors, alone or after a residual addition. A row is read
+ * once and stays in registers. norm.cuh has the variants that take rows of any width. */
 #ifndef ASSAY_GPU_LIB_NORM_VECTORS_CUH
 #define ASSAY_GPU_LIB_NORM_VECTORS_CUH
 
@@ -10,7 +10,7 @@ namespace ASSAY_NS {
 
 constexpr int norm_threads = 512, norm_warps = norm_threads / 32;
 
-/* x + res rounded to the type; v: what that rounds to. */
+/* Returns x + res rounded to the type. v becomes the rounded values. */
 template <class T>
 __device__ __forceinline__ uint4 add_vectors(const uint4 &x, const uint4 &res, float (&v)[vector_width<T>]) {
   float w[vector_width<T>];
@@ -24,7 +24,8 @@ __device__ __forceinline__ uint4 add_vectors(const uint4 &x, const uint4 &res, f
   return sum;
 }
 
-/* What a vector adds to the first sum: of squares, or (centred) of values; to the second: of squared distances. */
+/* Return a vector's contribution to the first sum (of squares or, if centred, of values) and to the second sum (of
+ * squared distances). */
 template <bool centred, int width> __device__ __forceinline__ float first_sum(const float (&v)[width]) {
   float sum = 0.0f;
   ASSAY_UNROLL
@@ -41,16 +42,28 @@ template <int width> __device__ __forceinline__ float second_sum(const float (&v
   return sum;
 }
 
-/* The normed vector, of x and its weights. */
+/* Return the same of the vector rescaled. */
 template <class T, bool centred>
+__device__ __forceinline__ float rescaled_sum(const uint4 &x, float mean, bool squares) {
+  float v[vector_width<T>];
+  split_vector<T>(x, v);
+  ASSAY_UNROLL
+  for (int i = 0; i < vector_width<T>; ++i)
+    v[i] *= norm_rescale;
+  return squares ? second_sum(v, mean) : first_sum<true>(v);
+}
+
+/* Returns the normed vector, from x and its weights. mean and factor are of the rescaled row if `rescaled`. */
+template <class T, bool centred, bool rescaled>
 __device__ __forceinline__ uint4 normed_vector(const norm_params &p, const uint4 &x, const uint4 &g, const uint4 &b,
                                                float mean, float factor) {
   constexpr int width = vector_width<T>;
+  constexpr float scale = rescaled ? norm_rescale : 1.0f;
   float v[width], weight[width], bias[width];
   split_vector<T>(x, v);
   ASSAY_UNROLL
   for (int i = 0; i < width; ++i)
-    v[i] = centred ? (v[i] - mean) * factor : v[i] * factor;
+    v[i] = centred ? (v[i] * scale - mean) * factor : v[i] * factor * scale;
   if (!centred && p.round_inner) split_vector<T>(round_vector<T>(v), v);
   split_vector<T>(g, weight);
   if constexpr (centred) split_vector<T>(b, bias);
@@ -60,14 +73,45 @@ __device__ __forceinline__ uint4 normed_vector(const norm_params &p, const uint4
   return round_vector<T>(v);
 }
 
-/* Sum over the threads of the block: of each warp by a butterfly, these in order; every thread gets it. One barrier;
- * `partial` is used once. */
+/* Normalises a row whose squares left the range of f32. One warp reads the row from memory again. The kernels then need
+ * no registers for such rows, and both kernels give the same bits. Vectors 32 w to 32 w + 31 are added by one
+ * butterfly, and these sums in order. */
+template <class T, bool centred, bool add> __device__ void norm_rescaled_row(const norm_params &p, int64_t row) {
+  const T *const x =
+      add ? static_cast<const T *>(p.sum) + row * p.sum_row : static_cast<const T *>(p.x) + row * p.x_row;
+  const int32_t vectors = p.C / vector_width<T>, lane = static_cast<int32_t>(threadIdx.x) % 32;
+  T *const y = static_cast<T *>(p.y) + row * p.y_row;
+  float mean = 0.0f, sum = 0.0f;
+  for (int pass = centred ? 0 : 1; pass < 2; ++pass) {
+    sum = 0.0f;
+    ASSAY_ROLLED
+    for (int32_t first = 0; first < vectors; first += 32) {
+      const bool mine = first + lane < vectors;
+      const uint4 vector = mine ? load_vector(x + (first + lane) * vector_width<T>) : uint4();
+      sum += warp_sum(mine ? rescaled_sum<T, centred>(vector, mean, pass == 1) : 0.0f);
+    }
+    if (pass == 0) mean = sum / static_cast<float>(p.C);
+  }
+  const float factor = 1.0f / sqrtf(sum / static_cast<float>(p.C));
+  ASSAY_ROLLED
+  for (int32_t vector = lane; vector < vectors; vector += 32) {
+    const int32_t channel = vector * vector_width<T>;
+    uint4 b = {};
+    if (p.b != nullptr) b = load_vector(static_cast<const T *>(p.b) + channel);
+    store_vector(y + channel,
+                 normed_vector<T, centred, true>(p, load_vector(x + channel),
+                                                 load_vector(static_cast<const T *>(p.g) + channel), b, mean, factor));
+  }
+}
+
+/* Returns the sum over the threads of the block to every thread. Each warp's sum is a butterfly, and the warps are
+ * added in order. There is one barrier; `partial` is used once. */
 __device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float value) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = static_cast<int32_t>(blockDim.x) / 32;
   value = warp_sum(value);
   if (warps == 1) return value;
   if (threadIdx.x % 32 == 0) partial[warp] = value;
-  __syncthreads(); /* every warp's sum is there */
+  __syncthreads(); /* every warp's sum is written */
   value = 0.0f;
   ASSAY_UNROLL
   for (int i = 0; i < norm_warps; ++i)
@@ -75,13 +119,13 @@ __device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float v
   return value;
 }
 
-/* norm_vectors: a row a block; a thread has `parts` vectors of it, blockDim.x apart, from the first load to the last
- * store. Weights are loaded with the row. How a row is summed follows from C alone.
- * Grid:   (N). Block: 32 to 512 threads, a vector each while C allows that.
+/* norm_vectors: normalises one row per block. A thread keeps `parts` vectors of it, blockDim.x apart, from the first
+ * load to the last store. Weights are loaded with the row. How a row is summed follows from C alone.
+ * Grid:   (N). Block: 32 to 512 threads, one vector per thread while C allows it.
  * Shared: 64 bytes, 128 with a mean.
- * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
+ * Align:  every base and row distance is a multiple of 16 bytes; C consists of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 2 C sizeof(T) a row, 4 C with the addition. */
+ * Limit:  bytes: 2 C sizeof(T) per row, 4 C with the addition. */
 template <class T, bool centred, bool add, int parts>
 __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   constexpr int width = vector_width<T>;
@@ -130,16 +174,26 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
     square = block_sum(squares, sum);
   }
   const float factor = 1.0f / sqrtf(square / C + p.eps);
+  if (norm_overflowed<T>(factor)) { /* the same for all threads of the block */
+    if constexpr (add) {
+      __syncthreads(); /* the row is written */
+    }
+    if (thread < 32) norm_rescaled_row<T, centred, add>(p, row);
+    return;
+  }
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part)
     if (mine(part))
       store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
-                   normed_vector<T, centred>(p, x[part], g[part], b[part], mean, factor));
+                   normed_vector<T, centred, false>(p, x[part], g[part], b[part], mean, factor));
 }
 
-/* norm_many: a row a warp, 32 * parts vectors of it at most, where there are many: no barrier, and what is done once a
- * row is done once for `parts` vectors a lane. Sums are those of norm_vectors to the bit: of vectors 32 w to 32 w + 31
- * by one butterfly, these in order. Grid:   ceil(N / 4). Block: 128 threads. Shared: none. Align:  as norm_vectors.
+/* norm_many: normalises one row per warp, of at most 32 * parts vectors, when there are many rows. There is no barrier,
+ * and work per row is done once for `parts` vectors per lane. Sums equal those of norm_vectors to the bit: vectors 32 w
+ * to 32 w + 31 are added by one butterfly, and these sums in order.
+ * Grid:   ceil(N / 4). Block: 128 threads.
+ * Shared: none.
+ * Align:  as norm_vectors.
  * Arch:   any.
  * Limit:  as norm_vectors. */
 template <class T, bool centred, bool add, int parts> __global__ void __launch_bounds__(128) norm_many(norm_params p) {
@@ -148,7 +202,7 @@ template <class T, bool centred, bool add, int parts> __global__ void __launch_b
   const int64_t row = static_cast<int64_t>(blockIdx.x) * 4 + static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t vectors = p.C / width, lane = static_cast<int32_t>(threadIdx.x) % 32;
   const float C = static_cast<float>(p.C);
-  if (row >= p.N) return; /* whole warps */
+  if (row >= p.N) return; /* whole warps leave */
   uint4 x[parts] = {}, res[parts] = {};
   const auto mine = [&](int part) { return lane + 32 * part < vectors; };
   const auto channel = [&](int part) { return width * (lane + 32 * part); };
@@ -188,6 +242,13 @@ template <class T, bool centred, bool add, int parts> __global__ void __launch_b
     square = in_order(sum);
   }
   const float factor = 1.0f / sqrtf(square / C + p.eps);
+  if (norm_overflowed<T>(factor)) { /* the same for all lanes of the row */
+    if constexpr (add) {
+      __syncwarp(); /* the row is written */
+    }
+    norm_rescaled_row<T, centred, add>(p, row);
+    return;
+  }
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
     if (!mine(part)) continue;
@@ -195,7 +256,7 @@ template <class T, bool centred, bool add, int parts> __global__ void __launch_b
     uint4 b = {};
     if (p.b != nullptr) b = load_vector(static_cast<const T *>(p.b) + channel(part));
     store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
-                 normed_vector<T, centred>(p, x[part], g, b, mean, factor));
+                 normed_vector<T, centred, false>(p, x[part], g, b, mean, factor));
   }
 }
 
@@ -209,8 +270,8 @@ inline assay_status read_norm_vectors(const assay_call *call, norm_params *p, as
   return expect_vectors(call, "C", p->C, p->type, error);
 }
 
-/* A warp a row of up to 128 vectors where there are enough of them; else a block a row: a vector a thread up to 512 of
- * them, then two, then four. */
+/* Launches one warp per row of up to 128 vectors if there are enough rows. Otherwise it launches one block per row: one
+ * vector per thread up to 512 vectors, then two, then four. */
 template <bool centred, bool add>
 assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   norm_params p;

@@ -1,6 +1,6 @@
-/* paged.cuh: keys and values of the paged cache: block look-up, 64-bit offsets, dequantisation, q . k and the sum
- * over V. A request's key t lies in slot t mod block_size of the block that entry t / block_size of its row of the
- * table names. Contiguous keys are one block a request (paged_cache). */
+/* paged.cuh: keys and values of the paged cache: block look-up, 64-bit offsets, dequantisation, q . k and the sum over
+ * V. A request's key t lies in slot t mod block_size of a block. The block's number is entry t / block_size of the
+ * request's row of the table. Contiguous keys are one block per request (paged_cache). */
 #ifndef ASSAY_GPU_LIB_PAGED_CUH
 #define ASSAY_GPU_LIB_PAGED_CUH
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ int32_t slot_of(const paged_cache &cache, int32_t t) 
   return t & ((1 << cache.block_shift) - 1);
 }
 
-/* Offset of channel 0 of a token in K, in V. */
+/* Return the offset of channel 0 of a token in K and in V. */
 __device__ __forceinline__ int64_t k_offset(const paged_cache &cache, int64_t block, int32_t slot, int32_t kv_head) {
   return block * cache.k_block + kv_head * cache.k_head + slot * cache.k_token;
 }
@@ -30,17 +30,17 @@ __device__ __forceinline__ int64_t v_offset(const paged_cache &cache, int64_t bl
   return block * cache.v_block + kv_head * cache.v_head + slot * cache.v_token;
 }
 
-/* Offset of K channel d (a multiple of 4) inside its token. */
+/* Returns the offset of K channel d (a multiple of 4) inside its token. */
 __device__ __forceinline__ int64_t k_channel(const paged_cache &cache, int32_t d) {
   return (d >> cache.chunk_shift) * cache.k_chunk + (d & ((1 << cache.chunk_shift) - 1));
 }
 
-/* Offset of channel 0 of the request's key t. */
+/* Returns the offset of channel 0 of the request's key t. */
 __device__ __forceinline__ int64_t key_offset(const paged_cache &cache, int32_t request, int32_t kv_head, int32_t t) {
   return k_offset(cache, block_of(cache, request, t), slot_of(cache, t), kv_head);
 }
 
-/* Dequantisation factors; 1 where the cache has none. */
+/* Return the dequantisation factors, or 1 if the cache has none. */
 __device__ __forceinline__ float k_scale_of(const paged_cache &cache, int32_t kv_head) {
   return cache.k_scale != nullptr ? cache.k_scale[kv_head * cache.scale_step] : 1.0f;
 }
@@ -51,7 +51,7 @@ __device__ __forceinline__ float v_scale_of(const paged_cache &cache, int32_t kv
 
 /* ---- q . k ------------------------------------------------------------------------------------------ */
 
-/* Four products of q and K channels d .. d+3, added to four sums. */
+/* Adds four products of q and K channels d .. d+3 to four sums. */
 template <class KV>
 __device__ __forceinline__ void dot_quad(const paged_cache &cache, int64_t key, int32_t d, const float *q,
                                          float k_scale, float (&sum)[4]) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ float sum_of_quad(const float (&sum)[4]) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* q . k by one thread. */
+/* Computes q . k in one thread. */
 template <class KV>
 __device__ __forceinline__ float dot_key(const paged_cache &cache, int64_t key, int32_t D, const float *q,
                                          float k_scale) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ float dot_key(const paged_cache &cache, int64_t key, 
   return sum_of_quad(sum);
 }
 
-/* Lanes that share the q . k of one key: lane l holds the quads l, l + 8, ... of the query. */
+/* Lanes that share the q . k of one key. Lane l holds the quads l, l + 8, ... of the query. */
 constexpr int lanes_per_key = 8;
 
 template <class Q, int count>
@@ -85,7 +85,8 @@ __device__ __forceinline__ void load_query_of_lane(const void *q, int64_t query,
     mine[i] = to_float(*element_at<Q>(q, query + (i / 4 * lanes_per_key + lane) * 4 + i % 4));
 }
 
-/* q . k by a group of lanes; each gets it. Groups of a warp may make different numbers of turns. */
+/* Computes q . k in a group of lanes and returns it to each of them. Groups of a warp may make different numbers of
+ * turns. */
 template <class KV, int count>
 __device__ __forceinline__ float dot_key_by_lanes(const paged_cache &cache, int64_t key, int32_t lane,
                                                   const float (&mine)[count], float k_scale) {
@@ -98,7 +99,8 @@ __device__ __forceinline__ float dot_key_by_lanes(const paged_cache &cache, int6
 
 /* ---- the sum over V --------------------------------------------------------------------------------- */
 
-/* sum + sum over begin <= t < end of weight[t - begin] * V[t][d], in key order. One table look-up a block. */
+/* Returns sum + the sum over begin <= t < end of weight[t - begin] * V[t][d], in key order. There is one table look-up
+ * per block. */
 template <class KV>
 __device__ __forceinline__ float add_values(const paged_cache &cache, int32_t request, int32_t kv_head, int32_t d,
                                             int32_t begin, int32_t end, const float *weight, float v_scale, float sum) {

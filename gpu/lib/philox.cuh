@@ -1,4 +1,4 @@
-/* philox.cuh: Philox4x32-10 on the device (Salmon, Moraes, Dror, Shaw, SC 2011). Integers only. */
+/* philox.cuh: Philox4x32-10 on the device (Salmon, Moraes, Dror, Shaw, SC 2011). It uses integers only. */
 #ifndef ASSAY_GPU_LIB_PHILOX_CUH
 #define ASSAY_GPU_LIB_PHILOX_CUH
 
@@ -12,7 +12,7 @@ struct philox_block {
   uint32_t word[4];
 };
 
-/* Ten rounds; the key grows by the Weyl constants between them. */
+/* Returns the block after ten rounds. The Weyl constants are added to the key between the rounds. */
 __device__ __forceinline__ philox_block philox4x32_10(philox_block counter, uint32_t key_low, uint32_t key_high) {
   constexpr uint64_t multiplier_0 = 0xD2511F53u, multiplier_2 = 0xCD9E8D57u;
   for (int round = 0; round < 10; ++round) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ philox_block philox4x32_10(philox_block counter, uint
   return counter;
 }
 
-/* The upper 24 bits of a word: a number in [0, 1). */
+/* Returns the upper 24 bits of a word as a number in [0, 1). */
 __device__ __forceinline__ float philox_unit(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }

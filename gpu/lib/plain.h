@@ -1,10 +1,14 @@
-/* plain.h: a call of a plain operator, read for its launcher by the operator's table: every tensor's presence, rank,
- * type, shape and strides, every dimension and parameter against its range. Only what the host can see: nothing here
- * looks behind a data pointer. Inline, so that a kernel file is complete by itself.
+/* plain.h: reads a call of a plain operator for its launcher, by the operator's table. It checks every tensor's
+ * presence, rank, type, shape and strides, and every dimension and parameter against its range. It looks only at what
+ * the host can see, and never at the data that a pointer refers to. All functions are inline, so that a kernel file is
+ * complete by itself.
  *
  *   plain_call c;
  *   ASSAY_TRY(plain_read(call, &c, error));      refuses with the name, what was found, what is allowed
- *   p->C = c.dim("C");  p->x = c.data<const void>("x");  p->x_row = c.row("x");  p->eps = c.real("eps");
+ *   p->C = c.dim("C");                           a dimension
+ *   p->x = c.data<const void>("x");              the data of a tensor
+ *   p->x_row = c.row("x");                       its row stride
+ *   p->eps = c.real("eps");                      a parameter
  *   return with_type(c.type("x"), [&](auto x) { using T = typename decltype(x)::type; ... }); */
 #ifndef ASSAY_GPU_LIB_PLAIN_H
 #define ASSAY_GPU_LIB_PLAIN_H
@@ -22,7 +26,7 @@ constexpr int64_t plain_unknown = INT64_MIN;
 /* A call that plain_read has accepted. Names are those of the operator's table. */
 struct plain_call {
   const assay_call *call;
-  int64_t dims[ASSAY_MAX_DIMS]; /* plain_unknown: of absent arguments only */
+  int64_t dims[ASSAY_MAX_DIMS]; /* plain_unknown: only in absent arguments */
 
   int64_t dim(const char *name) const {
     for (int32_t i = 0; i < call->op->dim_count; ++i)
@@ -31,7 +35,7 @@ struct plain_call {
   }
   int32_t dim32(const char *name) const { return static_cast<int32_t>(dim(name)); }
 
-  /* NULL: an optional argument that is absent. */
+  /* Returns a tensor, or NULL for an optional argument that is absent. */
   const assay_tensor *tensor(const char *name) const {
     const assay_tensor *const found = named_tensor(call, name);
     return found != NULL && found->data != NULL ? found : NULL;
@@ -41,17 +45,17 @@ struct plain_call {
     const assay_tensor *const found = tensor(name);
     return found != NULL ? static_cast<T *>(found->data) : NULL;
   }
-  /* Elements from row to row (axis 0); 0 where there is at most one row, or no tensor. */
+  /* Returns the elements from row to row (axis 0), or 0 if there is at most one row, or no tensor. */
   int64_t row(const char *name) const {
     const assay_tensor *const found = tensor(name);
     return found != NULL && found->shape[0] > 1 ? found->stride[0] : 0;
   }
-  /* ASSAY_NONE: absent. */
+  /* Returns a tensor's type, or ASSAY_NONE if it is absent. */
   assay_dtype type(const char *name) const {
     const assay_tensor *const found = named_tensor(call, name);
     return found != NULL ? found->dtype : ASSAY_NONE;
   }
-  /* A parameter as a number, rounded to f32, as a whole number, as a flag. */
+  /* Return a parameter as a number, rounded to f32, as a whole number, and as a flag. */
   double number(const char *name) const { return assay_find_param(call, name); }
   float real(const char *name) const { return static_cast<float>(number(name)); }
   int64_t integer(const char *name) const { return static_cast<int64_t>(number(name)); }
@@ -69,10 +73,10 @@ inline int32_t plain_find_dim(const assay_op *op, const char *name, size_t size)
 /* One product of a shape string: k, NAME, k*NAME, NAME/k. */
 struct plain_product {
   int64_t factor, divisor;
-  int32_t dim; /* -1: a number alone */
+  int32_t dim; /* -1: only a number */
 };
 
-/* Reads the product at *at and moves *at behind it: to '+', ',' or the end. */
+/* Reads the product at *at and moves *at past it: to '+', ',' or the end. */
 inline plain_product plain_next_product(const assay_op *op, const char **at) {
   plain_product product = {1, 1, -1};
   bool divide = false;
@@ -94,8 +98,9 @@ inline plain_product plain_next_product(const assay_op *op, const char **at) {
   return product;
 }
 
-/* The extent of the axis at *at, plain_unknown while a dimension in it is; moves *at to the next axis. An axis that is
- * one product of one unknown dimension says what it is: `found` is its extent. */
+/* Returns the extent of the axis at *at, or plain_unknown while one of its dimensions is unknown. Moves *at to the next
+ * axis. An axis that is one product of one unknown dimension defines that dimension, from `found`, the extent of the
+ * axis. */
 inline int64_t plain_axis(const assay_op *op, const char **at, int64_t *dims, int64_t found) {
   int64_t extent = 0;
   plain_product alone = {1, 1, -1};
@@ -125,9 +130,9 @@ inline int32_t plain_rank(const char *shape) {
   return rank;
 }
 
-/* ---- what is refused --------------------------------------------------------------------------------- */
+/* ---- refusals ---------------------------------------------------------------------------------------- */
 
-/* "f32,f16,bf16" | "=x" | "=x,f32" */
+/* Checks an argument's type against the table's string: "f32,f16,bf16" | "=x" | "=x,f32". */
 inline assay_status plain_expect_type(const assay_call *call, int32_t arg, assay_error *error) {
   const char *const name = assay_dtype_name(call->arg[arg].dtype);
   const size_t size = strlen(name);
@@ -191,7 +196,7 @@ inline assay_status plain_read(const assay_call *call, plain_call *plain, assay_
   for (int64_t &dim : plain->dims)
     dim = plain_unknown;
   ASSAY_TRY(plain_expect_params(call, error));
-  for (int32_t pass = 0; pass < 2; ++pass) /* the second knows every dimension */
+  for (int32_t pass = 0; pass < 2; ++pass) /* the second pass knows every dimension */
     for (int32_t i = 0; i < op->arg_count; ++i)
       ASSAY_TRY(plain_expect_shape(call, i, plain->dims, error));
   for (int32_t i = 0; i < op->dim_count; ++i) {
@@ -203,7 +208,8 @@ inline assay_status plain_read(const assay_call *call, plain_call *plain, assay_
   return ASSAY_OK;
 }
 
-/* May rows of every tensor be read four elements at once? Bases and row strides are multiples of four elements. */
+/* Returns whether rows of every tensor may be read four elements at once, that is, whether bases and row strides are
+ * multiples of four elements. */
 inline bool plain_quads(const plain_call &plain) {
   for (int32_t i = 0; i < plain.call->op->arg_count; ++i) {
     const assay_tensor &t = plain.call->arg[i];
@@ -217,8 +223,8 @@ inline bool plain_quads(const plain_call &plain) {
 
 /* ---- types ------------------------------------------------------------------------------------------- */
 
-/* Calls use(type_tag<T>) for a storage type of plain operators; what is not listed is ASSAY_ERR_INTERNAL: the launcher
- * has refused it before. ASSAY_FEW_TYPES leaves f16 out, to compile fast. */
+/* Calls use(type_tag<T>) for a storage type of plain operators. Returns ASSAY_ERR_INTERNAL for other types, which the
+ * launcher has refused before. ASSAY_FEW_TYPES leaves f16 out, to compile faster. */
 template <class Use> assay_status with_type(assay_dtype type, Use use) {
   if (type == ASSAY_F32) return use(type_tag<float>());
   if (type == ASSAY_BF16) return use(type_tag<bf16>());
@@ -228,7 +234,7 @@ template <class Use> assay_status with_type(assay_dtype type, Use use) {
   return ASSAY_ERR_INTERNAL;
 }
 
-/* Refuses what is not among the types above. */
+/* Refuses types that are not among those above. */
 inline assay_status expect_type(const char *name, assay_dtype type, assay_error *error) {
   if (with_type(type, [](auto) { return ASSAY_OK; }) == ASSAY_OK) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found dtype %s, which this build leaves out", name,
@@ -243,7 +249,7 @@ inline assay_status expect_type(const char *name, assay_dtype type, assay_error 
 
 /* ---- the variant table ------------------------------------------------------------------------------- */
 
-/* supports and workspace (none) of a variant whose function `read` fills `params`, or refuses. */
+/* supports and workspace (none) of a variant whose function `read` fills `params` or refuses the call. */
 template <class params, assay_status (*read)(const assay_call *, params *, assay_error *)>
 assay_status plain_supports(const assay_call *call, assay_error *error) {
   params made;
@@ -256,8 +262,8 @@ assay_status plain_no_workspace(const assay_call *call, int64_t *bytes, assay_er
   return plain_supports<params, read>(call, error);
 }
 
-/* A row of the variant table, of this operator's `params`, `read`, contract, and launch, which may be a template with
- * commas; no workspace. */
+/* A row of the variant table, from this operator's `params`, `read`, contract and launch; the launch may be a template
+ * with commas. It has no workspace. */
 #define PLAIN_VARIANT(op, name, why, claims, contract, params, read, ...)                                              \
   {                                                                                                                    \
     sizeof(assay_variant), op, name ASSAY_VARIANT_SUFFIX, why, ASSAY_DEVICE_NAME, "any", claims, ::ASSAY_NS::contract, \

@@ -1,26 +1,28 @@
-/* prefill_mma.cuh: attention of many query rows over the paged cache with mma.sync, whatever becomes of a score: four
- * warps, 64 query rows of one head, tiles of 64 keys. What prefill_wgmma.cuh does not take: every group of heads, every
- * block of the cache, more sizes of a head.
+/* prefill_mma.cuh: attention of many query rows over the paged cache with mma.sync, independent of what is done with a
+ * score. It uses four warps, 64 query rows of one head and tiles of 64 keys. It takes calls that prefill_wgmma.cuh does
+ * not take: every group of heads, every block of the cache, and more head sizes.
  *
  *   S = Q K^T        mma m16n8k16, f32 in registers; a warp has 16 rows and all keys of the tile
  *   P = weights(S)   the operator's, in place; rounded to the storage type
- *   O = O + P V      P from the registers it was made in
+ *   O = O + P V      P from the registers in which it was computed
  *
- * Two stages of K and V and of Q: the next tile, of the next item too, comes while this one is computed; one barrier a
- * tile. Order of keys: row 8 i + 2 j + b of a tile holds token 16 j + 2 i + b, so that a thread, which gets columns
- * 8 i + 2 j + b of the scores for its j = lane mod 4, gets 16 neighbouring tokens.
+ * There are two stages of K and V and of Q. The next tile, which may belong to the next item, is loaded while this one
+ * is computed. There is one barrier per tile. Order of keys: row 8 i + 2 j + b of a tile holds token 16 j + 2 i + b. A
+ * thread, which gets columns 8 i + 2 j + b of the scores for its j = lane mod 4, thus gets 16 neighbouring tokens.
  *
- * Weights: what an operator gives.
+ * An operator provides Weights:
+ *
  *   Weights::params, with `attention_params a`
  *   start(p, head, position)            position: of the thread's first row; the second is 8 further
  *   weigh<masked>(p, S, tile)           S[i][2 h + b]: row 8 h further, token 16 (lane mod 4) + 2 i + b of the tile;
  *                                       masked: some row of the warp does not see some key
  *   rescale(O)                          before the tile's values are added
- *   finish(p, item, row, factor)        row: the thread's first in the item; factor[h]: what O is multiplied by */
+ *   finish(p, item, row, factor)        row: the thread's first in the item; factor[h]: O is multiplied by it */
 #ifndef ASSAY_GPU_LIB_PREFILL_MMA_CUH
 #define ASSAY_GPU_LIB_PREFILL_MMA_CUH
 
 #include "gpu/lib/paged.cuh"
+#include "gpu/lib/prefill_variant.cuh"
 #include "gpu/lib/prefill_wgmma_items.cuh"
 #include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/ptx_mma.cuh"
@@ -30,12 +32,12 @@ namespace ASSAY_NS {
 
 constexpr int32_t mma_threads = 128, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
 
-/* Keys that a row sees before its own. */
+/* Returns the number of keys that a row sees before its own. */
 PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
   return a.window > 0 ? a.window - 1 : 1 << 30;
 }
 
-/* Items: 64 rows of one head. */
+/* The form of the items: 64 rows of one head. */
 struct mma_runs {
   static constexpr int32_t tile_shift = mma_keys_shift;
   static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 6; }
@@ -43,22 +45,23 @@ struct mma_runs {
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H; }
 };
 
-/* Shared memory: two stages of Q, of K and of V, 64 rows each; 16-byte chunks of a row are exchanged so that eight
+/* The shared memory: two stages of Q, of K and of V, 64 rows each. 16-byte chunks of a row are permuted so that eight
  * neighbouring rows of a column of chunks lie in different banks. */
 template <int D> struct mma_layout {
   static constexpr int32_t chunks = D / 8, pitch = 2 * D, stage_bytes = 64 * pitch;
   static constexpr int32_t k_at = 2 * stage_bytes, v_at = 4 * stage_bytes, bytes = 6 * stage_bytes;
   static constexpr bool q_in_registers = D <= 128;
-  /* Blocks a multiprocessor: what shared memory and the registers of a thread (128, 168, 255) allow. */
+  /* Blocks per multiprocessor that shared memory and the registers per thread (128, 168, 255) allow. */
   static constexpr int32_t blocks = D == 32 ? 4 : D == 64 ? 3 : D <= 128 ? 2 : 1;
 
-  /* Chunks are exchanged within groups of eight, or of four where a row is no multiple of 128 bytes, by the row's
-   * number. */
+  /* Chunks are permuted by the row's number within groups of eight, or of four if a row is not a multiple of 128
+   * bytes. */
   static constexpr int32_t group = D % 64 == 0 ? 8 : 4;
   static PREFILL_FUNCTION int32_t twist(int32_t row) { return group == 8 ? row & 7 : row >> 1 & 3; }
   static PREFILL_FUNCTION int32_t at(int32_t row, int32_t chunk) { return row * pitch + ((chunk ^ twist(row)) << 4); }
 
-  /* Chunk 2 step + half: one sum of what a lane keeps and a constant for every step but the first few. */
+  /* Returns the place of chunk 2 step + half. For every step except the first few it is a value that a lane keeps plus
+   * a constant. */
   static PREFILL_FUNCTION int32_t at_step(int32_t row, int step, int32_t half) {
     constexpr int steps = group / 2;
     return at(row, step % steps * 2 + half) + step / steps * group * 16;
@@ -67,8 +70,8 @@ template <int D> struct mma_layout {
 
 /* ---- loads ------------------------------------------------------------------------------------------ */
 
-/* One thread's share: chunks `chunk`, chunk + group, ... of the rows `row`, row + rows_a_pass, ... of every tile, which
- * hold tokens that are as far apart as those rows. T: two bytes an element. */
+/* One thread's share of the loads: chunks `chunk`, chunk + group, ... of the rows `row`, row + rows_a_pass, ... of
+ * every tile. These rows hold tokens that are equally far apart. T: two bytes per element. */
 template <class T, int D> struct mma_loader {
   using layout = mma_layout<D>;
   static constexpr int32_t group = layout::group, rows_a_pass = mma_threads / group, passes = 64 / rows_a_pass;
@@ -82,7 +85,7 @@ template <class T, int D> struct mma_loader {
       : a(a_), to(shared + layout::at(thread / group, thread % group)), row(thread / group), chunk(thread % group),
         mine(16 * (row / 2 % 4) + 2 * (row / 8) + row % 2) {}
 
-  /* A row of 16-byte copies. */
+  /* Copies the thread's chunks of one row, 16 bytes at a time. */
   static PREFILL_FUNCTION void copy(unsigned char *to, const T *from, int32_t bytes) {
     ASSAY_UNROLL
     for (int32_t i = 0; i < layout::chunks / group; ++i)
@@ -99,8 +102,8 @@ template <class T, int D> struct mma_loader {
     }
   }
 
-  /* K and V of a tile: the keys that some row of the item sees, and zeros beside them. Those and their table entries
-   * are not read. */
+  /* Loads K and V of a tile, for the keys that some row of the item sees, and zeros for the others. Neither the other
+   * keys nor their table entries are read. */
   PREFILL_FUNCTION void keys(const prefill_item &item, int32_t tile, int32_t stage) const {
     const int32_t *const table = a.cache.table + item.request * a.cache.table_row;
     const int32_t end = item.position + item.rows, first = a.window > 0 ? item.position - a.window + 1 : 0;
@@ -132,20 +135,20 @@ template <class T, int D, class Weights> struct mma_warp {
   unsigned char *const shared;
   const int32_t warp, lane;
   Weights weights;
-  int32_t low, high; /* positions of the warp's first row and of its last; high below low: it has none */
+  int32_t low, high; /* positions of the warp's first and last row; high below low: it has no rows */
   float O[D / 8][4];
   uint32_t Q[layout::q_in_registers ? D / 16 : 1][4];
 
   PREFILL_FUNCTION explicit mma_warp(unsigned char *shared_)
       : shared(shared_), warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32) {}
 
-  /* Queries of 16 channels, in the fragment of the left operand. */
+  /* Loads queries of 16 channels into the fragment of the left operand. */
   PREFILL_FUNCTION void load_query(uint32_t (&q)[4], int32_t stage, int step, int32_t ahead) const {
     const int32_t row = 16 * warp + lane % 16;
     ldmatrix_x4(q, shared + stage * layout::stage_bytes + layout::at_step(row, step, lane / 16) + ahead);
   }
 
-  /* The item's queries are in the stage. */
+  /* Begins an item whose queries are in the stage. */
   PREFILL_FUNCTION void start(const typename Weights::params &p, const prefill_item &item, int32_t stage) {
     low = item.position + 16 * warp;
     high = item.position + min(16 * warp + 16, item.rows) - 1;
@@ -163,7 +166,8 @@ template <class T, int D, class Weights> struct mma_warp {
   }
 
   PREFILL_FUNCTION void scores(float (&S)[8][4], int32_t q_stage, int32_t stage) const {
-    /* Matrices of 8 keys by 8 channels: keys 0 to 7, channels 0 to 7 and 8 to 15; the same of keys 8 to 15. */
+    /* Matrices of 8 keys by 8 channels: keys 0 to 7 with channels 0 to 7 and 8 to 15; keys 8 to 15 with the same
+     * channels. */
     const int32_t row = lane / 16 * 8 + lane % 8, half = lane / 8 % 2;
     const unsigned char *const keys = shared + layout::k_at + stage * layout::stage_bytes;
     ASSAY_UNROLL
@@ -198,7 +202,7 @@ template <class T, int D, class Weights> struct mma_warp {
   }
 
   PREFILL_FUNCTION void values(const float (&S)[8][4], int32_t stage) {
-    /* Matrices, transposed: keys 0 to 7 and 8 to 15, channels 0 to 7; the same of channels 8 to 15. */
+    /* Transposed matrices: keys 0 to 7 and 8 to 15 with channels 0 to 7, then with channels 8 to 15. */
     const int32_t row = lane % 16, half = lane / 16;
     const unsigned char *const from = shared + layout::v_at + stage * layout::stage_bytes;
     uint32_t P[4][4];
@@ -217,7 +221,7 @@ template <class T, int D, class Weights> struct mma_warp {
     }
   }
 
-  /* A tile whose keys and values are in the stage; nothing where no row of the warp sees one of its keys. */
+  /* Handles a tile whose keys and values are in the stage. Does nothing if no row of the warp sees one of its keys. */
   PREFILL_FUNCTION void tile(const typename Weights::params &p, int32_t number, int32_t q_stage, int32_t stage) {
     const int32_t first = number * mma_keys, last = first + mma_keys - 1;
     if (high < max(low, first) || (p.a.window > 0 && last <= low - p.a.window)) return;
@@ -231,8 +235,8 @@ template <class T, int D, class Weights> struct mma_warp {
     values(S, stage);
   }
 
-  /* Rounds the sums and writes the rows that are there, by way of the item's own queries: a warp's 16 rows of them are
-   * read by no other warp. */
+  /* Rounds the sums and writes the existing rows. It goes through the item's own queries in shared memory, since no
+   * other warp reads this warp's 16 rows of them. */
   PREFILL_FUNCTION void store(const typename Weights::params &p, const prefill_item &item, int32_t stage) {
     unsigned char *const rows = shared + stage * layout::stage_bytes + 16 * warp * layout::pitch;
     float factor[2];
@@ -260,25 +264,28 @@ template <class T, int D, class Weights> struct mma_warp {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* Registers are for sums: what a block has of its items between two of them is in shared memory. */
+/* An item as it is kept between two turns. It is in shared memory, because registers are for sums. */
 struct mma_turn {
   prefill_item item;
-  prefill_walk<mma_runs> walk; /* behind it */
+  prefill_walk<mma_runs> walk; /* state after the item */
 };
 
-/* prefill_mma: Grid: at most mma_layout<D>::blocks a multiprocessor, each takes items in turns, from left to right,
- * from right to left, and so on. Block: 128. Shared: mma_layout<D>::bytes. Align: 16 bytes: q, K, V, out, all their
- * strides. Arch: sm_80 and above; D = 256 needs 192 KB of shared memory. */
+/* prefill_mma: handles 64 query rows of one head per item; each block takes items in turns, from left to right, then
+ * from right to left, and so on.
+ * Grid:   at most mma_layout<D>::blocks per multiprocessor. Block: 128 threads.
+ * Shared: mma_layout<D>::bytes.
+ * Align:  16 bytes for q, K, V, out and all their strides.
+ * Arch:   sm_80 and above; D = 256 needs 192 KB of shared memory. */
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mma(typename Weights::params p) {
   ASSAY_DYNAMIC_SHARED(unsigned char, shared);
-  ASSAY_SHARED(mma_turn, turns, 2); /* of the two stages of Q */
+  ASSAY_SHARED(mma_turn, turns, 2); /* for the two stages of Q */
   const attention_params &a = p.a;
   const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const mma_loader<T, D> loader(a, shared, thread);
   mma_warp<T, D, Weights> warp(shared);
-  /* The item of a turn, and its first tile, to stage `to` of K and V. */
+  /* Loads the item of a turn, and its first tile, to stage `to` of K and V. */
   const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
     const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
     const prefill_item item = walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
@@ -294,7 +301,7 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
   int32_t stage = 0;
   for (int32_t turn = 0;; ++turn) {
     cp_async_wait<0>();
-    __syncthreads(); /* the item and its first tile are there; the other stages are used up */
+    __syncthreads(); /* the item and its first tile have arrived; the other stages have been read */
     const prefill_item &item = turns[turn % 2].item;
     if (item.end == 0) return;
     warp.start(p, item, turn % 2);
@@ -309,7 +316,7 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
       stage ^= 1;
       if (++tile == item.end) break;
       cp_async_wait<0>();
-      __syncthreads(); /* the tile is there; the other stage is used up */
+      __syncthreads(); /* the tile has arrived; the other stage has been read */
     }
     warp.store(p, item, turn % 2);
   }
@@ -317,26 +324,15 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* What the schedule takes. */
+/* Refuses calls that the schedule cannot run. */
 inline assay_status expect_mma(const attention_params &a, const attention_types &types, assay_dtype dtype,
                                assay_error *error) {
-  const paged_cache &cache = a.cache;
-  if (a.cu_q == NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found no data, allowed a tensor: a prefill of ragged rows");
-  if (types.q != dtype || types.kv != dtype)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, allowed %s for both",
-                      assay_dtype_name(types.kv), assay_dtype_name(types.q), assay_dtype_name(dtype));
+  ASSAY_TRY(expect_prompts(a, error));
+  ASSAY_TRY(expect_storage(types, dtype, error));
   if (a.D != 32 && a.D != 64 && a.D != 96 && a.D != 128 && a.D != 256)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 32, 64, 96, 128, 256", a.D);
-  if (cache.v_channel != 1) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
-  const int64_t strides =
-      a.q_row | cache.k_block | cache.k_head | cache.k_token | cache.v_block | cache.v_head | cache.v_token;
-  const uintptr_t bases = reinterpret_cast<uintptr_t>(a.q) | reinterpret_cast<uintptr_t>(a.out) |
-                          reinterpret_cast<uintptr_t>(cache.k) | reinterpret_cast<uintptr_t>(cache.v);
-  if (strides % 8 != 0 || bases % 16 != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "q: found rows of q, K or V that do not begin at a multiple of 16 bytes, allowed those that do");
-  return ASSAY_OK;
+  ASSAY_TRY(expect_value_rows(a, error));
+  return expect_rows_of_16(a, error);
 }
 
 template <class T, int D, class Weights>
@@ -346,7 +342,7 @@ assay_status launch_mma(const typename Weights::params &p, assay_env *env, assay
                       mma_layout<D>::bytes, env->stream, p);
 }
 
-/* Calls use(integral constant) for the sizes of a head that expect_mma allows. */
+/* Calls use(integral constant) for the head sizes that expect_mma allows. */
 template <class Use> assay_status mma_with_size(int32_t D, Use use) {
   if (D == 32) return use(std::integral_constant<int, 32>());
   if (D == 64) return use(std::integral_constant<int, 64>());
@@ -355,6 +351,19 @@ template <class Use> assay_status mma_with_size(int32_t D, Use use) {
   if (D == 256) return use(std::integral_constant<int, 256>());
   return ASSAY_ERR_INTERNAL;
 }
+
+/* The schedule for prefill_strategy. */
+struct mma_schedule {
+  static assay_status expect(const attention_params &a, const attention_types &types, assay_dtype dtype,
+                             assay_error *error) {
+    return expect_mma(a, types, dtype, error);
+  }
+  template <class T, class Weights>
+  static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
+    return mma_with_size(p.a.D,
+                         [&](auto size) { return launch_mma<T, decltype(size)::value, Weights>(p, env, error); });
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

@@ -1,36 +1,37 @@
-/* prefill_wgmma.cuh: attention of many query rows over the paged cache on Hopper's tensor cores, whatever becomes of a
- * score: one warpgroup loads, two compute, each 64 query rows of one head against tiles of 128 keys.
+/* prefill_wgmma.cuh: attention of many query rows over the paged cache on Hopper's tensor cores, independent of what is
+ * done with a score. One warpgroup loads and two compute, each 64 query rows of one head against tiles of 128 keys.
  *
  *   S = Q K^T        wgmma, both operands from shared memory, f32 in registers
  *   P = weights(S)   the operator's, in place; rounded to the storage type
- *   O = O + P V      wgmma, P from the registers it was made in
+ *   O = O + P V      wgmma, P from the registers in which it was computed
  *
- * The scores of the next tile are under way while the weights of this one are made; the first tile of the next item
- * while the last sum of this one is. The two warpgroups have two heads of one kv head, so that they share K and V and
- * have the same work; where a group has one head, two runs of rows.
+ * The scores of the next tile are computed while the weights of this one are made. The first tile of the next item is
+ * computed during the last sum of this one. The two warpgroups have two heads of one kv head, so they share K and V and
+ * have equal work. If a group has one head, they have two runs of rows.
  *
- * Weights: what an operator gives.
+ * An operator provides Weights:
+ *
  *   Weights::params, with `attention_params a`; Weights::masks_all: every tile is masked, and on both sides
- *   Weights::registers                         of a thread that computes, 216 or 224: without spills
- *   Weights::compact                           no code for a tile is there twice: prompts of a few tiles wait for
- *                                              instructions where weights take many; else an item's first tile has code
- *                                              of its own
+ *   Weights::registers                         216 or 224 per computing thread: without spills
+ *   Weights::compact                           no code for a tile exists twice. This is for weights that take many
+ *                                              instructions: prompts of a few tiles would wait for instructions.
+ *                                              Otherwise an item's first tile has code of its own.
  *   start(p, head, position)                   position: of the thread's first row; the second is 8 further
  *   weigh<groups, mask>(S, tile)               S[4 g + 2 h + b]: row 8 h further, token 16 (lane mod 4) + 64 (g / 8)
  *                                              + 2 (g mod 8) + b of the tile
  *   rescale(O)                                 between two tiles
- *   finish(p, item, row, head, factor)         row: the thread's first in the item; factor[h]: what O is multiplied by
- */
+ *   finish(p, item, row, head, factor)         row: the thread's first in the item; factor[h]: O is multiplied by it */
 #ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_CUH
 #define ASSAY_GPU_LIB_PREFILL_WGMMA_CUH
 
+#include "gpu/lib/prefill_variant.cuh"
 #include "gpu/lib/prefill_wgmma_load.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
 
 namespace ASSAY_NS {
 
-/* Which keys of a tile a row may not see: none, those behind its own, those before its window too. */
+/* The keys of a tile that a row may not see: none, the keys after its own, or also the keys before its window. */
 enum prefill_mask { mask_none, mask_causal, mask_both };
 
 /* ---- the warpgroups that compute -------------------------------------------------------------------- */
@@ -42,12 +43,13 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
   const params &p;
   unsigned char *const shared;
   prefill_control<D> *const control;
-  const int32_t group, warp, lane; /* group 0 or 1; warp 0 to 3 in it */
+  const int32_t group, warp, lane; /* group 0 or 1; warp 0 to 3 in the group */
   prefill_ring q;
-  int32_t scored; /* tiles whose keys are used up */
+  int32_t scored; /* tiles whose keys have been used */
   Weights weights;
-  int32_t q_stage, position, begin, end; /* of the item; the rest of it stays in control until the stage is freed */
-  uint64_t query;                        /* descriptor */
+  /* Fields of the item. Its other fields stay in control until the stage is freed. */
+  int32_t q_stage, position, begin, end;
+  uint64_t query; /* descriptor */
   float O[D / 2];
   uint32_t P[32];
 
@@ -62,12 +64,12 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
       x[i] = 0.0f;
   }
 
-  /* The warp's first row in the item. */
+  /* Returns the warp's first row in the item. */
   PREFILL_FUNCTION int32_t first_row() const { return (p.a.G > 1 ? 0 : 64 * group) + 16 * warp; }
 
   PREFILL_FUNCTION int32_t head_of(const prefill_item &item) const { return item.head + (p.a.G > 1 ? group : 0); }
 
-  /* Waits for the next item's queries; false: there is none. */
+  /* Waits for the next item's queries. Returns false if there is no next item. */
   PREFILL_FUNCTION bool fetch() {
     mbarrier_wait(&control->q_full[q.stage], q.parity);
     const prefill_item &item = control->item[q.stage];
@@ -84,7 +86,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     return true;
   }
 
-  /* S of the next tile, 8 * groups keys: issued. */
+  /* Issues S of the next tile, for 8 * groups keys. */
   template <int groups> PREFILL_FUNCTION void issue_scores(float (&S)[4 * groups]) {
     const int32_t stage = of_warp(scored & 1);
     mbarrier_wait(&control->k_full[stage], scored >> 1 & 1);
@@ -101,7 +103,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     wgmma_commit();
   }
 
-  /* S is there; its keys may be overwritten. */
+  /* Waits until S is complete. Its keys may be overwritten afterwards. */
   template <int pending, int count> PREFILL_FUNCTION void await_scores(float (&S)[count]) {
     wgmma_wait<pending>();
     wgmma_order(S);
@@ -109,7 +111,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     ++scored;
   }
 
-  /* O += P V over the first 16 * steps rows of tile number `tile`: issued. */
+  /* Issues O += P V over the first 16 * steps rows of tile number `tile`. */
   template <int steps> PREFILL_FUNCTION void issue_values(int32_t tile) {
     const int32_t stage = of_warp(tile & 1);
     mbarrier_wait(&control->v_full[stage], tile >> 1 & 1);
@@ -132,14 +134,14 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     if (lane == 0) mbarrier_arrive(&control->v_free[tile & 1]);
   }
 
-  /* The weights of the keys behind S, in the upper half of a tile of 64, are 0. */
+  /* Packs S into P. The weights of keys beyond S, in the upper half of a tile of 64, are 0. */
   template <int count> PREFILL_FUNCTION void pack(const float (&S)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < 32; ++i)
       P[i] = i < count / 2 ? pack_pair<T>(S[2 * i % count], S[(2 * i + 1) % count]) : 0u;
   }
 
-  /* The first tile of all: no sum to overlap it with. */
+  /* Computes the very first tile, which has no sum to overlap with. */
   template <int groups, prefill_mask mask> PREFILL_FUNCTION void first() {
     float S[4 * groups];
     issue_scores<groups>(S);
@@ -148,8 +150,8 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     pack(S);
   }
 
-  /* Another tile; meanwhile the sum of the one before, of 16 * steps keys of this item or of the item before it.
-   * summed(): what becomes of O then. */
+  /* Computes another tile and, meanwhile, the sum of the previous tile: 16 * steps keys of this item or of the previous
+   * item. summed(): handles O afterwards. */
   template <int groups, prefill_mask mask, int steps, class Summed>
   PREFILL_FUNCTION void next(int32_t tile, Summed summed) {
     const int32_t before = scored - 1;
@@ -163,15 +165,15 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     pack(S);
   }
 
-  /* The last sum of all. */
+  /* Computes the very last sum. */
   template <int steps> PREFILL_FUNCTION void last() {
     issue_values<steps>(scored - 1);
     await_values(scored - 1);
   }
 
-  /* Rounds the sums and writes the rows that are there, by way of the item's own query tile: a warp's 16 rows of it are
-   * read by no other warp. Every lane says for itself that it is done with them: that one lane may say so behind a
-   * barrier of the warp is what compute-sanitizer's racecheck does not know. */
+  /* Rounds the sums and writes the existing rows. It goes through the item's own query tile in shared memory, since no
+   * other warp reads this warp's 16 rows of it. Every lane arrives for itself when it is done with these rows. One lane
+   * could arrive for all after a barrier of the warp, but compute-sanitizer's racecheck does not recognise this. */
   PREFILL_FUNCTION void store(int32_t stage, const float (&factor)[2]) {
     const prefill_item &item = control->item[stage];
     unsigned char *const rows = shared + stage * layout::stage_bytes + group * layout::half_bytes + warp * 16 * 128;
@@ -186,7 +188,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     __syncwarp();
     constexpr int32_t chunks = D / 8, rows_a_pass = 32 / chunks;
     const int32_t chunk = lane % chunks, at = first_row() + lane / chunks;
-    const int32_t rest = item.rows - at; /* rows from this lane's first on */
+    const int32_t rest = item.rows - at; /* rows from this lane's first row on */
     const int64_t pitch = static_cast<int64_t>(p.a.H) * D;
     T *to = static_cast<T *>(p.a.out) + (item.row + at) * pitch + head_of(item) * D + 8 * chunk;
     ASSAY_UNROLL
@@ -199,28 +201,28 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     mbarrier_arrive(&control->q_free[stage]);
   }
 
-  /* Behind the tiles of which no row of the item is masked. */
+  /* Returns the end of the tiles in which no row of the item is masked. */
   PREFILL_FUNCTION int32_t open_end() const { return max(position + 1, 0) >> keys_per_tile_shift; }
 
-  /* Does the last tile end in its lower half? */
+  /* Returns whether the last tile ends in its lower half. */
   PREFILL_FUNCTION bool ends_low() const {
     return position + of_warp(control->item[q_stage].rows) - (end - 1) * keys_per_tile <= 64;
   }
 
-  /* Tiles that nothing is masked in, one after the other. */
+  /* Computes the tiles in which nothing is masked, one after the other. Returns the next tile. */
   PREFILL_FUNCTION int32_t open_tiles(int32_t tile) {
     for (const int32_t open = min(open_end(), end - 1); tile < open; ++tile)
       next<16, mask_none, 8>(tile, [&] { weights.rescale(O); });
     return tile;
   }
 
-  /* The factors of the item's sums. */
+  /* Computes the factors of the item's sums. */
   PREFILL_FUNCTION void finish(float (&factor)[2]) const {
     const prefill_item &item = control->item[q_stage];
     weights.finish(p, item, first_row() + lane / 4, head_of(item), factor);
   }
 
-  /* ---- each kind of first tile has code of its own ---- */
+  /* ---- spread: each kind of first tile has code of its own  */
 
   PREFILL_FUNCTION void first_any() {
     const bool many = end - begin > 1;
@@ -234,7 +236,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
       first<8, mask_causal>();
   }
 
-  /* The item's tiles but the first; is the last of 64 keys? */
+  /* Computes the item's tiles except the first. Returns whether the last tile has 64 keys. */
   PREFILL_FUNCTION bool middle() {
     const auto summed = [&] { weights.rescale(O); };
     int32_t tile = begin + 1;
@@ -254,7 +256,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     }
   }
 
-  /* The first tile of an item, and the last sum of the item before. */
+  /* Computes the first tile of an item and the last sum of the previous item. */
   template <int steps> PREFILL_FUNCTION void cross(int32_t old_stage, const float (&factor)[2]) {
     const auto summed = [&] {
       store(old_stage, factor);
@@ -294,7 +296,7 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
     }
   }
 
-  /* ---- no code is there twice ---- */
+  /* ---- compact: no code exists twice  */
 
   PREFILL_FUNCTION void run_compact() {
     const auto later = [] {};
@@ -339,10 +341,11 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* Asks for what the loaders read first, a line a thread: rows and lengths of the requests, by those that load; the
- * first entries of every request's table by the others. Reads nothing, so it may come before dependency_wait(). */
+/* Prefetches what the loaders read first, one line per thread. The loading threads ask for rows and lengths of the
+ * requests, the others for the first entries of every request's table. It reads nothing, so it may come before
+ * dependency_wait(). */
 PREFILL_FUNCTION void prefill_ask(const attention_params &a) {
-  constexpr int32_t entries = 32; /* of a line */
+  constexpr int32_t entries = 32; /* entries per line */
   const int32_t thread = static_cast<int32_t>(threadIdx.x), number = thread - prefill_loaders;
   if (number < 0) {
     if (thread * entries <= a.B) prefetch_l2(a.cu_q + thread * entries);
@@ -354,12 +357,14 @@ PREFILL_FUNCTION void prefill_ask(const attention_params &a) {
     prefetch_l2(a.cache.table + (number - line * a.B) * a.cache.table_row + line * entries);
 }
 
-/* prefill: Grid: at most one block a multiprocessor, each takes items in turns. Block: 384 threads. Shared:
- * prefill_layout<D>::bytes. */
+/* prefill: handles 64 query rows of two heads, or 128 rows of one head, per item; each block takes items in turns.
+ * Grid:   at most one block per multiprocessor. Block: 384 threads.
+ * Shared: prefill_layout<D>::bytes. */
 template <class T, int D, class Weights>
 __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::params p) {
   using layout = prefill_layout<D>;
-  /* 128 threads of the one kind and 256 of the other have what the block begins with, 384 times 168. */
+  /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
+   * times 168. */
   constexpr int computing = Weights::registers, loading = 504 - 2 * computing;
   static_assert(computing % 8 == 0 && (loading == 72 || loading == 56), "other shares were not tried");
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -383,34 +388,21 @@ __global__ void __launch_bounds__(prefill_threads, 1) prefill(typename Weights::
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-inline bool is_multiple_of_16(const void *base) {
-  return reinterpret_cast<uintptr_t>(base) % 16 == 0;
-}
-
-/* What the schedule takes. */
+/* Refuses calls that the schedule cannot run. */
 inline assay_status expect_prefill(const attention_params &a, const attention_types &types, assay_dtype dtype,
                                    assay_error *error) {
   const paged_cache &cache = a.cache;
-  if (a.cu_q == NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found no data, allowed a tensor: a prefill of ragged rows");
-  if (types.q != dtype || types.kv != dtype)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, allowed %s for both",
-                      assay_dtype_name(types.kv), assay_dtype_name(types.q), assay_dtype_name(dtype));
+  ASSAY_TRY(expect_prompts(a, error));
+  ASSAY_TRY(expect_storage(types, dtype, error));
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
   if (a.G != 1 && a.G % 2 != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "H: found %d with %d kv heads, allowed 1 or an even number each",
                       a.H, a.H_kv);
-  if (cache.v_channel != 1) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
+  ASSAY_TRY(expect_value_rows(a, error));
   if (cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << cache.block_shift);
-  const int64_t strides =
-      a.q_row | cache.k_block | cache.k_head | cache.k_token | cache.v_block | cache.v_head | cache.v_token;
-  if (strides % 8 != 0 || !is_multiple_of_16(a.q) || !is_multiple_of_16(a.out) || !is_multiple_of_16(cache.k) ||
-      !is_multiple_of_16(cache.v))
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "q: found rows of q, K or V that do not begin at a multiple of 16 bytes, allowed those that do");
-  return ASSAY_OK;
+  return expect_rows_of_16(a, error);
 }
 
 template <class T, int D, class Weights>
@@ -420,6 +412,23 @@ assay_status launch_prefill(const typename Weights::params &p, assay_env *env, a
   return ASSAY_LAUNCH_WITH(error, (prefill<T, D, Weights>), blocks, prefill_threads, prefill_layout<D>::bytes,
                            in_turn(), env->stream, p);
 }
+
+inline void wgmma_path(const attention_params &a, bool plain, assay_env *env) {
+  (void)snprintf(env->path, sizeof env->path, "wgmma %s heads=%d D=%d%s", plain ? "plain" : "general", a.G > 1 ? 2 : 1,
+                 a.D, cache_word(a));
+}
+
+/* The schedule for prefill_strategy. */
+struct wgmma_schedule {
+  static assay_status expect(const attention_params &a, const attention_types &types, assay_dtype dtype,
+                             assay_error *error) {
+    return expect_prefill(a, types, dtype, error);
+  }
+  template <class T, class Weights>
+  static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
+    return p.a.D == 64 ? launch_prefill<T, 64, Weights>(p, env, error) : launch_prefill<T, 128, Weights>(p, env, error);
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

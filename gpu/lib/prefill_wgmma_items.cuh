@@ -1,22 +1,23 @@
-/* prefill_wgmma_items.cuh: the work list of a prefill over a ragged batch, made on the device by every warp that needs
- * it from cu_q and the lengths alone, so that a captured graph may be replayed with others: no list in memory, no
- * counter, no order of arrival.
+/* prefill_wgmma_items.cuh: the work list of a prefill over a ragged batch. Every warp that needs the list computes it
+ * on the device, from cu_q and the lengths alone. A captured graph may therefore be replayed with other lengths. There
+ * is no list in memory, no counter and no order of arrival.
  *
  * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
- * numbered from the most key tiles to the fewest (levels), in a level by request and row, and at last by heads.
+ * numbered from the most key tiles to the fewest (levels), within a level by request and row, and finally by heads.
  *
- * Form: what a schedule makes of a batch.
- *   tile_shift          keys of a tile, 2^tile_shift
- *   run_shift(a)        query rows of a run, 2^run_shift
- *   heads_an_item(a), items_a_run(a)   1 or 2; heads of the call by them */
+ * A schedule provides its Form:
+ *
+ *   tile_shift          keys per tile, 2^tile_shift
+ *   run_shift(a)        query rows per run, 2^run_shift
+ *   heads_an_item(a), items_a_run(a)   1 or 2; the call's heads divided by that */
 #ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
 #define ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
 
 #include "gpu/lib/attention.h"
 #include "gpu/lib/warp.cuh"
 
-/* Inlined for the device, where arrays that are passed on must stay in registers; on simt that would only take long to
- * compile. */
+/* Inlined for the device, where arrays that are passed on must stay in registers. On simt, inlining would only slow the
+ * compiler down. */
 #ifdef ASSAY_SIMT
 #define PREFILL_FUNCTION inline
 #else
@@ -26,18 +27,18 @@
 namespace ASSAY_NS {
 
 struct prefill_item {
-  int32_t row, rows;     /* first query row of the batch, and how many */
-  int32_t position;      /* of the first row among the request's keys; below 0: it sees none */
+  int32_t row, rows;     /* first query row of the batch, and number of rows */
+  int32_t position;      /* place of the first row among the request's keys; negative: it sees none */
   int32_t begin, end;    /* tiles of keys: begin <= tile < end, at least one */
-  int32_t head, request; /* first query head; end 0: there is no more item */
+  int32_t head, request; /* first query head; end 0: there are no more items */
 };
 
-/* No more items than these, whatever cu_q and the lengths say. */
+/* Returns an upper limit for the number of items, whatever cu_q and the lengths are. */
 template <class Form> inline int64_t most_items(const attention_params &a) {
   return ((a.N >> Form::run_shift(a)) + a.B) * Form::items_a_run(a);
 }
 
-/* A request's rows, and the keys before them. */
+/* A request's rows, and the number of keys before them. */
 struct prefill_request {
   int32_t row, rows, cached;
 };
@@ -51,29 +52,30 @@ PREFILL_FUNCTION prefill_request prefill_request_of(const attention_params &a, i
   return r;
 }
 
-/* Tiles of keys that a run of rows needs whose last position is `last`; at least one. */
+/* Returns the number of tiles of keys, at least one, that a run of rows needs whose last position is `last`. */
 template <class Form> PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
   return max((last >> Form::tile_shift) + 1, 1);
 }
 
-/* Runs of 2^shift rows. */
+/* Returns the number of runs of 2^shift rows. */
 PREFILL_FUNCTION int32_t runs_of(int32_t rows, int32_t shift) {
   return (rows + (1 << shift) - 1) >> shift;
 }
 
-/* First run of 2^shift rows of the request that needs `level` tiles or more; the number of runs where none does. */
+/* Returns the request's first run of 2^shift rows that needs `level` tiles or more, or the number of runs if none
+ * does. */
 template <class Form> PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
   if (level <= 1) return 0;
   if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows, shift);
-  const int32_t needed = ((level - 1) << Form::tile_shift) + 1 - r.cached; /* rows that reach so far */
+  const int32_t needed = ((level - 1) << Form::tile_shift) + 1 - r.cached; /* rows that reach this far */
   return needed <= 0 ? 0 : (needed - 1) >> shift;
 }
 
-/* A warp's place in the list, the same in every lane. `own` is what prefill_request_of has for the lane's number, for
- * whoever keeps it: only requests from 32 on are read again. */
+/* A warp's place in the list, the same in every lane. `own` is the result of prefill_request_of for the lane's number,
+ * kept by the caller. Only requests from 32 on are read again. */
 template <class Form> struct prefill_walk {
-  int32_t level;        /* tiles of keys; before the first item one more than any has, behind the last 0 */
-  int32_t before, upto; /* runs of rows above this level, and with it */
+  int32_t level;        /* tiles of keys; one more than any item has before the first item, 0 after the last */
+  int32_t before, upto; /* runs of rows above this level, and including it */
 
   static PREFILL_FUNCTION prefill_request request_of(const attention_params &a, const prefill_request &own,
                                                      int32_t first) {
@@ -91,7 +93,7 @@ template <class Form> struct prefill_walk {
     before = upto = 0;
   }
 
-  /* Runs of `from` or above. */
+  /* Returns the number of runs of level `from` or above. */
   PREFILL_FUNCTION int32_t runs_from(const attention_params &a, const prefill_request &own, int32_t from) const {
     const int32_t shift = Form::run_shift(a);
     int32_t count = 0;
@@ -103,8 +105,8 @@ template <class Form> struct prefill_walk {
     return __reduce_add_sync(0xffffffffu, count);
   }
 
-  /* To the level of run number `run`, which does not lie above this one: down in steps that double until it is passed,
-   * then by halves. */
+  /* Moves to the level of run number `run`, which must not lie above the current level. It goes down in steps that
+   * double until the level is passed, then by halves. */
   PREFILL_FUNCTION void find(const attention_params &a, const prefill_request &own, int32_t run) {
     if (run < upto) return;
     int32_t low = 0, above = level;
@@ -123,7 +125,7 @@ template <class Form> struct prefill_walk {
     level = low;
   }
 
-  /* Item number `number`, which does not fall from call to call. */
+  /* Returns item number `number`, which must not decrease from call to call. */
   PREFILL_FUNCTION prefill_item item(const attention_params &a, const prefill_request &own, int32_t number) {
     const int32_t shift = Form::run_shift(a), heads = Form::items_a_run(a);
     prefill_item found = {0, 0, 0, 0, 0, 0, 0};
@@ -131,12 +133,12 @@ template <class Form> struct prefill_walk {
     find(a, own, run);
     if (level <= 0) return found;
     const int32_t lane = static_cast<int32_t>(lane_id());
-    int32_t at = run - before; /* among the runs of this level that are left */
+    int32_t at = run - before; /* index among the remaining runs of this level */
     ASSAY_ROLLED
     for (int32_t first = 0; first < a.B; first += 32) {
       const prefill_request r = request_of(a, own, first);
       const int32_t low = first_run<Form>(r, shift, level), mine = first_run<Form>(r, shift, level + 1) - low;
-      int32_t sum = mine; /* of this lane and those below */
+      int32_t sum = mine; /* sum of this lane and the lanes below it */
       ASSAY_UNROLL
       for (unsigned step = 1; step < 32; step *= 2) {
         const int32_t below = __shfl_up_sync(0xffffffffu, sum, step);

@@ -1,9 +1,10 @@
-/* prefill_wgmma_load.cuh: shared memory of the Hopper prefill, its barriers, and the warpgroup that fills it: 16-byte
- * asynchronous copies of Q, K and V, 128 threads, the token order of a key tile, zeros behind the last key.
+/* prefill_wgmma_load.cuh: the shared memory of the Hopper prefill, its barriers, and the warpgroup that fills it. 128
+ * threads make 16-byte asynchronous copies of Q, K and V, in the token order of a key tile, with zeros after the last
+ * key.
  *
- * Order of keys: row 8 i + 2 j + b of a block of 64 rows holds token 16 j + 2 i + b, so that a thread of a warpgroup,
- * which gets columns 8 i + 2 j + b of the scores for its j = lane mod 4, gets 16 neighbouring tokens.
- * Rows lie 128 bytes apart in pieces of 64 channels, their 16-byte chunks exchanged by the row's lowest three bits. */
+ * Order of keys: row 8 i + 2 j + b of a block of 64 rows holds token 16 j + 2 i + b. A thread of a warpgroup, which
+ * gets columns 8 i + 2 j + b of the scores for its j = lane mod 4, thus gets 16 neighbouring tokens. Rows lie 128 bytes
+ * apart in pieces of 64 channels, with their 16-byte chunks permuted by the row's lowest three bits. */
 #ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_LOAD_CUH
 #define ASSAY_GPU_LIB_PREFILL_WGMMA_LOAD_CUH
 
@@ -17,7 +18,8 @@ namespace ASSAY_NS {
 constexpr int32_t keys_per_tile_shift = 7;
 constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
 
-/* 64 rows of a pair of heads of one kv head; 128 of one head where a group has one. */
+/* The form of the items: 64 rows of a pair of heads of one kv head. If a group has one head, they are 128 rows of that
+ * head. */
 struct prefill_pairs {
   static constexpr int32_t tile_shift = keys_per_tile_shift;
   static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) { return a.G > 1 ? 6 : 7; }
@@ -25,28 +27,28 @@ struct prefill_pairs {
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.G > 1 ? a.H / 2 : a.H; }
 };
 
-constexpr int32_t prefill_threads = 384; /* a warpgroup that loads, two that compute */
+constexpr int32_t prefill_threads = 384; /* one warpgroup that loads, two that compute */
 constexpr int32_t prefill_loaders = 128, prefill_computing_warps = 8;
 
 template <int D> struct prefill_layout {
-  static constexpr int32_t pieces = D / 64; /* of 64 channels */
+  static constexpr int32_t pieces = D / 64; /* pieces of 64 channels */
   static constexpr int32_t q_stages = 3, kv_stages = 2;
   static constexpr int32_t piece_bytes = 128 * 128;      /* 128 rows: two query tiles, or a tile of keys */
-  static constexpr int32_t half_bytes = piece_bytes / 2; /* a query tile of a piece */
+  static constexpr int32_t half_bytes = piece_bytes / 2; /* the part of a piece that is one query tile */
   static constexpr int32_t stage_bytes = pieces * piece_bytes;
   static constexpr int32_t k_at = q_stages * stage_bytes, v_at = k_at + kv_stages * stage_bytes;
   static constexpr int32_t control_at = v_at + kv_stages * stage_bytes;
   static constexpr int32_t bytes = control_at + 512;
 };
 
-/* Barriers: *_full when a stage is filled, *_free when it is read. */
+/* The barriers: *_full completes when a stage is filled, *_free when it has been read. */
 template <int D> struct prefill_control {
   using layout = prefill_layout<D>;
   uint64_t q_full[layout::q_stages], q_free[layout::q_stages];
   uint64_t k_full[layout::kv_stages], k_free[layout::kv_stages];
   uint64_t v_full[layout::kv_stages], v_free[layout::kv_stages];
   prefill_item item[layout::q_stages];
-  prefill_item next[2][prefill_loaders / 32]; /* found by a warp each; those before may still be read */
+  prefill_item next[2][prefill_loaders / 32]; /* one found by each warp; the previous ones may still be read */
 };
 
 /* A stage of a ring and the parity of the phase that fills it. */
@@ -76,13 +78,13 @@ template <int D> PREFILL_FUNCTION void prefill_barriers(prefill_control<D> *cont
 }
 
 /* One thread's share of the loads: chunk `chunk` of the rows `row`, row + rows_a_pass, ... of every tile. T: two bytes
- * an element. Its copies from a block go along `lines` lines of addresses: 2 wait less for each other, and take more
- * registers. */
+ * per element. Its copies from a block follow `lines` sequences of addresses. With 2, copies wait less for each other
+ * but need more registers. */
 template <class T, int D, int lines> struct prefill_loader {
   using layout = prefill_layout<D>;
-  static constexpr int32_t chunks = D / 8; /* of 16 bytes, in a row */
+  static constexpr int32_t chunks = D / 8; /* chunks of 16 bytes per row */
   static constexpr int32_t rows_a_pass = prefill_loaders / chunks;
-  static constexpr int32_t passes = 64 / rows_a_pass; /* for 64 rows */
+  static constexpr int32_t passes = 64 / rows_a_pass; /* passes for 64 rows */
 
   const attention_params &a;
   int32_t chunk, row;
@@ -94,13 +96,14 @@ template <class T, int D, int lines> struct prefill_loader {
     to = chunk / 8 * layout::piece_bytes + row * 128 + (((chunk ^ row) & 7) << 4);
   }
 
-  /* The queries of an item: rows of both warpgroups, which take two heads or, where a group has one head, two runs. */
+  /* Loads the queries of an item: the rows of both warpgroups, which have two heads or, if a group has one head, two
+   * runs. */
   PREFILL_FUNCTION void query(unsigned char *stage, const prefill_item &item) const {
     stage += to;
     ASSAY_ROLLED
     for (int32_t half = 0; half < 2; ++half, stage += layout::half_bytes) {
       const int32_t head = item.head + (a.G > 1 ? half : 0), first = a.G > 1 ? 0 : 64 * half;
-      const int32_t rest = item.rows - first - row; /* rows from this thread's first on */
+      const int32_t rest = item.rows - first - row; /* rows from this thread's first row on */
       const T *from = element_at<T>(a.q, query_offset(a, item.row + first + row, head) + 8 * chunk);
       ASSAY_UNROLL
       for (int32_t pass = 0; pass < passes; ++pass) {
@@ -110,13 +113,13 @@ template <class T, int D, int lines> struct prefill_loader {
     }
   }
 
-  /* K or V of a head at this thread's channels. */
+  /* Returns K or V of a head at this thread's channels. */
   PREFILL_FUNCTION const T *channels(const void *base, int64_t head) const {
     return element_at<T>(base, head + 8 * chunk);
   }
 
-  /* This thread's blocks of a tile, of its lower and of its upper 64 keys; none is looked up where no key lies within
-   * first <= key < end. */
+  /* Looks up this thread's blocks of a tile, for its lower and its upper 64 keys. A block without keys in first <= key
+   * < end is not looked up. */
   PREFILL_FUNCTION void look_up(int32_t (&block)[2], const int32_t *table, int32_t tile, int32_t first,
                                 int32_t end) const {
     const int32_t run = tile * keys_per_tile + 16 * (row % 8 / 2); /* first of 16 tokens of one block */
@@ -127,8 +130,8 @@ template <class T, int D, int lines> struct prefill_loader {
     }
   }
 
-  /* The lower 64 keys of a tile, or all. bounded: keys before `first` (if from_first) and from `end` on become zeros
-   * and are not read. */
+  /* Loads the lower 64 keys of a tile, or all keys. bounded: keys before `first` (if from_first) and from `end` on
+   * become zeros and are not read. */
   template <int halves, bool bounded, bool from_first>
   PREFILL_FUNCTION void keys(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
                              const int32_t (&block)[2], int32_t tile, int32_t first, int32_t end) const {
@@ -136,7 +139,7 @@ template <class T, int D, int lines> struct prefill_loader {
     constexpr int32_t steps = passes / lines;
     const int32_t inner = row % 8;
     const int32_t run = tile * keys_per_tile + 16 * (inner / 2);
-    const int32_t mine = 2 * (row / 8) + inner % 2; /* this thread's first among the 16 */
+    const int32_t mine = 2 * (row / 8) + inner % 2; /* this thread's first token among the 16 */
     const T *from[halves][lines];
     ASSAY_UNROLL
     for (int32_t half = 0; half < halves; ++half) {
@@ -160,8 +163,8 @@ template <class T, int D, int lines> struct prefill_loader {
     }
   }
 
-  /* The keys of a tile that some row sees, first <= key < end, and zeros beside them: to its end if `whole`, else to
-   * the end of its lower half where it ends there. Not from_first: first is 0. */
+  /* Loads the keys of a tile that some row sees, first <= key < end, and zeros for the others. If `whole`, the zeros go
+   * to the end of the tile; otherwise they end with its lower half, if the keys do. Without from_first, first is 0. */
   template <bool whole, bool from_first>
   PREFILL_FUNCTION void tile(unsigned char *stage, const T *base, int64_t block_stride, int64_t token_stride,
                              const int32_t (&block)[2], int32_t tile, int32_t first, int32_t end) const {
@@ -175,7 +178,8 @@ template <class T, int D, int lines> struct prefill_loader {
   }
 };
 
-/* windows: rows may begin behind key 0, and the keys of a tile are always filled to its end; whole: its values are. */
+/* The warpgroup that loads. windows: rows may begin after key 0, and the keys of a tile are always filled to its end.
+ * whole: the values of a tile are always filled to its end. */
 template <class T, int D, bool windows, bool whole, int lines> struct prefill_filler {
   using layout = prefill_layout<D>;
 
@@ -183,12 +187,12 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
   unsigned char *const shared;
   prefill_control<D> *const control;
   const prefill_loader<T, D, lines> loader;
-  int32_t filled; /* tiles of keys; of values, one less */
+  int32_t filled; /* number of key tiles; of value tiles, one less */
 
   PREFILL_FUNCTION prefill_filler(const attention_params &a_, unsigned char *shared_, prefill_control<D> *control_)
       : a(a_), shared(shared_), control(control_), loader(a_, static_cast<int32_t>(threadIdx.x)), filled(0) {}
 
-  /* Item number `turn` of this block: what it is, and its queries. */
+  /* Publishes item number `turn` of this block and loads its queries. */
   PREFILL_FUNCTION void announce(const prefill_item &item, int32_t turn) const {
     const int32_t q = turn % layout::q_stages;
     mbarrier_wait(&control->q_free[q], (turn / layout::q_stages & 1) ^ 1);
@@ -204,7 +208,7 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
     cp_async_arrive_noinc(&control->q_full[q]);
   }
 
-  /* What the tiles of an item are made of: keys first <= key < end of a request, of one head. */
+  /* The source of an item's tiles: keys first <= key < end of a request, of one head. */
   struct source {
     int32_t request, kv_head, first, end;
   };
@@ -236,8 +240,8 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
     cp_async_arrive_noinc(&control->v_full[stage]);
   }
 
-  /* In the order in which the tiles are used: the next item's queries and first keys come before this one's last
-   * values. A tile's blocks are looked up before the values of the tile before are loaded. */
+  /* Loads in the order in which the tiles are used: the next item's queries and first keys come before this item's last
+   * values. A tile's blocks are looked up before the values of the previous tile are loaded. */
   PREFILL_FUNCTION void run() {
     const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
     constexpr int32_t warps = prefill_loaders / 32;
@@ -245,13 +249,14 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
     const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
     prefill_walk<prefill_pairs> walk;
     walk.start(a, own);
-    int32_t tile = 0, tiles = 0; /* the next to be loaded, and behind the last: none before the first item */
+    int32_t tile = 0, tiles = 0; /* the next tile to load, and the end of the tiles: none before the first item */
     source from = {0, 0, 0, 0};
     int32_t key_block[2] = {0, 0}, value_block[2] = {0, 0};
-    /* Rows of the list from left to right, from right to left, and so on: who had a long one gets a short one. */
+    /* Rows of the list go from left to right, then from right to left, and so on. A block with a long item thus gets a
+     * short one next. */
     for (int32_t turn = 0;; ++turn) {
       prefill_item *const found = control->next[turn / warps % 2];
-      if (turn % warps == 0) { /* the items of as many turns as there are warps, one each */
+      if (turn % warps == 0) { /* the items of as many turns as there are warps, one per warp */
         const int32_t mine = turn + warp;
         const prefill_item item = walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta));
         if (threadIdx.x % 32 == 0) found[warp] = item;

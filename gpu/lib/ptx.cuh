@@ -1,11 +1,12 @@
-/* ptx.cuh: inline PTX, wrapped, each with a second body for simt. Tensor cores: ptx_mma.cuh, ptx_wgmma.cuh; copies,
- * barriers, clusters: ptx_async.cuh. */
+/* ptx.cuh: wrappers of inline PTX, each with a second body for simt. Tensor cores are in ptx_mma.cuh and ptx_wgmma.cuh;
+ * copies, barriers and clusters are in ptx_async.cuh. */
 #ifndef ASSAY_GPU_PTX_CUH
 #define ASSAY_GPU_PTX_CUH
 
-#include "launch.h"
+#include "gpu/lib/launch.h"
 
-/* Last parameter of a wrapper that simt may complain about: the caller's line. ASSAY_AT_ALONE: the only one. */
+/* Last parameter of a wrapper about which simt may complain: the caller's line. ASSAY_AT_ALONE: for a wrapper without
+ * other parameters. */
 #ifdef ASSAY_SIMT
 #define ASSAY_AT_ALONE const char *file = __builtin_FILE(), int32_t line = __builtin_LINE()
 #define ASSAY_AT       , ASSAY_AT_ALONE
@@ -16,7 +17,7 @@
 
 namespace ASSAY_NS {
 
-/* Number of the thread within its warp; right for blocks of every shape. */
+/* Returns the number of the thread within its warp, for blocks of every shape. */
 __device__ __forceinline__ unsigned lane_id() {
 #ifdef ASSAY_SIMT
   return assay_simt->now->thread->lane;
@@ -33,8 +34,8 @@ __device__ __forceinline__ uint32_t shared_address(const void *shared) {
 }
 #endif
 
-/* 16 bytes that nobody writes during the launch and this block reads once: not kept in L1. The address must
- * be a multiple of 16. */
+/* Loads 16 bytes that no thread writes during the launch and that this block reads once. They are not kept in L1. The
+ * address must be a multiple of 16. */
 __device__ __forceinline__ uint4 load_once(const uint4 *address) {
 #ifdef ASSAY_SIMT
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
@@ -49,8 +50,8 @@ __device__ __forceinline__ uint4 load_once(const uint4 *address) {
 #endif
 }
 
-/* 16 bytes that an earlier launch wrote and many blocks read: from L2, past L1, at this place among the other volatile
- * instructions. The address must be a multiple of 16. */
+/* Loads 16 bytes that an earlier launch wrote and many blocks read. They come from L2, bypassing L1, and the load keeps
+ * its place among the other volatile instructions. The address must be a multiple of 16. */
 __device__ __forceinline__ uint4 load_l2_16(const void *address) {
 #ifdef ASSAY_SIMT
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
@@ -66,7 +67,7 @@ __device__ __forceinline__ uint4 load_l2_16(const void *address) {
 #endif
 }
 
-/* 2^x. On cuda 2 ulp over the whole range, results below 2^-126 become 0. */
+/* Returns 2^x. On cuda it is accurate to 2 ulp over the whole range, and results below 2^-126 become 0. */
 __device__ __forceinline__ float exp2_approx(float x) {
 #ifdef ASSAY_SIMT
   const float y = exp2f(x);
@@ -78,8 +79,8 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
-/* condition ? a : b, and never a branch: the compiler splits a warp for a select whose result is shuffled, and computes
- * what follows twice. */
+/* Returns condition ? a : b, and never branches. For a select whose result is shuffled, the compiler otherwise splits
+ * the warp and computes what follows twice. */
 __device__ __forceinline__ float select_float(bool condition, float a, float b) {
 #ifdef ASSAY_SIMT
   return condition ? a : b;

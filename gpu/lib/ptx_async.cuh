@@ -1,5 +1,5 @@
-/* ptx_async.cuh: copies that run beside the threads, what they are waited for with, and the order between blocks,
- * wrapped, each with a second body for simt. */
+/* ptx_async.cuh: wrappers of asynchronous copies, of what waits for them, and of the order between blocks, each with a
+ * second body for simt. */
 #ifndef ASSAY_GPU_PTX_ASYNC_CUH
 #define ASSAY_GPU_PTX_ASYNC_CUH
 
@@ -9,7 +9,8 @@
 namespace ASSAY_NS {
 
 #ifdef ASSAY_SIMT
-/* The place of a load is undefined from here until the barrier; the thread itself says so, for sanitizers to see. */
+/* Starts a load. Its destination is undefined from here until the barrier. The thread itself overwrites it, so that
+ * sanitizers can see it. */
 inline void simt_load(const assay_simt_bulk &copy, const char *file, int32_t line) {
   memset(copy.shared, 0xFF, assay_simt->hopper->bulk_check(&copy, file, line));
   assay_simt->hopper->bulk_load(&copy, file, line);
@@ -26,10 +27,10 @@ inline void simt_tma_store(const tensor_map *map, const void *shared, int32_t ra
 }
 #endif
 
-/* ---- cp.async: 16 bytes a thread, in groups ----------------------------------------------------------- */
+/* ---- cp.async: 16 bytes per thread, in groups --------------------------------------------------------- */
 
-/* Copies the first `bytes` (0 to 16) of 16 bytes, zero in the rest; both addresses are multiples of 16. With bytes 0
- * nothing is read. Until the thread's wait the destination is undefined. */
+/* Copies the first `bytes` (0 to 16) of 16 bytes and fills the rest with zeros. Both addresses must be multiples of 16.
+ * With bytes 0 nothing is read. The destination is undefined until the thread's wait. */
 __device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes ASSAY_AT) {
 #ifdef ASSAY_SIMT
   if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 || reinterpret_cast<uintptr_t>(global) % 16 != 0)
@@ -47,7 +48,7 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 }
 
 #ifdef ASSAY_SIMT
-/* For reads whose result decides nothing but speed: no race, and no use of what nobody has written. */
+/* Marks reads whose result decides only the speed. Such a read is neither a race nor a use of uninitialised memory. */
 #ifdef __clang__
 #define ASSAY_UNJUDGED __attribute__((noinline, no_sanitize("thread", "memory")))
 #else
@@ -56,14 +57,14 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 template <class T> ASSAY_UNJUDGED inline T unjudged_load(const T *address) {
   return *static_cast<const volatile T *>(address);
 }
-/* The threads of a block are one of the host's. */
+/* Returns the time of a clock of the host's thread; the threads of a block are one thread of the host. */
 ASSAY_UNJUDGED inline uint32_t unjudged_clock() {
   static thread_local uint32_t now = 0;
   return now += 1000;
 }
 #endif
 
-/* Asks for the line of the address in the L2 cache; waits for nothing. On simt the address must be of memory. */
+/* Prefetches the line of the address into the L2 cache, without waiting. On simt the address must be readable. */
 __device__ __forceinline__ void prefetch_l2(const void *global) {
 #ifdef ASSAY_SIMT
   (void)unjudged_load(static_cast<const char *>(global));
@@ -72,8 +73,8 @@ __device__ __forceinline__ void prefetch_l2(const void *global) {
 #endif
 }
 
-/* 4 bytes of global memory that the launch before may still be writing: for what to ask for, never for a result. Not
- * kept in L1, where a load behind dependency_wait() would find them. */
+/* Loads 4 bytes of global memory that the previous launch may still be writing. Use it to decide what to prefetch,
+ * never for a result. The bytes are not kept in L1, where a load after dependency_wait() would find them. */
 __device__ __forceinline__ int32_t load_early(const int32_t *address) {
 #ifdef ASSAY_SIMT
   return unjudged_load(address);
@@ -84,8 +85,8 @@ __device__ __forceinline__ int32_t load_early(const int32_t *address) {
 #endif
 }
 
-/* Nanoseconds of a clock that all multiprocessors have in common, modulo 2^32: for when to do what, never for a result.
- * On simt a microsecond goes by from look to look. */
+/* Returns the nanoseconds, modulo 2^32, of a clock that all multiprocessors share. Use it to decide when to do
+ * something, never for a result. On simt a microsecond passes between two calls. */
 __device__ __forceinline__ uint32_t clock_ns() {
 #ifdef ASSAY_SIMT
   return unjudged_clock();
@@ -96,7 +97,8 @@ __device__ __forceinline__ uint32_t clock_ns() {
 #endif
 }
 
-/* The pointer, of which the compiler may not know how it was made: it would add up what can be added apart. */
+/* Returns the pointer, hiding from the compiler how it was computed. The compiler would otherwise add up what can be
+ * added separately. */
 template <class T> __device__ __forceinline__ const T *separate(const T *at) {
 #ifndef ASSAY_SIMT
   asm("" : "+l"(at));
@@ -112,8 +114,8 @@ __device__ __forceinline__ void cp_async_commit() {
 #endif
 }
 
-/* Waits until at most `pending` of this thread's groups, the youngest, are on their way. Other threads see the data
- * after a barrier. */
+/* Waits until at most `pending` of this thread's groups, the youngest, are incomplete. Other threads see the data after
+ * a barrier. */
 template <int pending> __device__ __forceinline__ void cp_async_wait() {
 #ifdef ASSAY_SIMT
   assay_simt_copy copy;
@@ -124,7 +126,8 @@ template <int pending> __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-/* Arrives at the barrier when all copies that this thread has begun are done; counts as one of its arrivals. */
+/* Arrives at the barrier when all copies that this thread has begun are complete. It counts as one of the barrier's
+ * arrivals. */
 __device__ __forceinline__ void cp_async_arrive_noinc(uint64_t *barrier ASSAY_AT) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->copy_arrive(barrier, file, line);
@@ -143,8 +146,8 @@ __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, uint32_t count 
 #endif
 }
 
-/* After mbarrier_init, by the same thread: copies and the cluster's other blocks may use the barrier. The block's
- * other threads may after __syncthreads. */
+/* Makes the barrier usable by copies and by the cluster's other blocks. The thread that called mbarrier_init calls it
+ * afterwards. The block's other threads may use the barrier after __syncthreads. */
 __device__ __forceinline__ void mbarrier_fence_init() {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->proxy_fence();
@@ -162,7 +165,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier ASSAY_AT) {
 #endif
 }
 
-/* Arrives and announces `bytes` that copies will bring in this phase. */
+/* Arrives and announces `bytes` that copies will deliver in this phase. */
 __device__ __forceinline__ void mbarrier_expect(uint64_t *barrier, uint32_t bytes ASSAY_AT) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->mbarrier_arrive(barrier, true, bytes, file, line);
@@ -172,8 +175,8 @@ __device__ __forceinline__ void mbarrier_expect(uint64_t *barrier, uint32_t byte
 #endif
 }
 
-/* Waits until the phase of this parity is over: 0 for the first, then 1, 0, … Waiting for parity 1 on a fresh barrier
- * returns at once. */
+/* Waits until the phase of this parity is over. The parity is 0 for the first phase, then 1, 0 and so on. On a fresh
+ * barrier, waiting for parity 1 returns at once. */
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, uint32_t parity ASSAY_AT) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->mbarrier_wait(barrier, parity, file, line);
@@ -191,8 +194,8 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, uint32_t parity
 
 /* ---- the copy engine: one thread issues ---------------------------------------------------------------- */
 
-/* What this thread wrote into shared memory before becomes visible to copies and wgmma that are issued after a
- * barrier. Every writing thread calls it, before that barrier. */
+/* Makes this thread's earlier writes to shared memory visible to copies and wgmma that are issued after a barrier.
+ * Every writing thread calls it, before that barrier. */
 __device__ __forceinline__ void fence_proxy_async() {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->proxy_fence();
@@ -209,8 +212,8 @@ __device__ __forceinline__ void tensor_map_prefetch(const tensor_map *map) {
 #endif
 }
 
-/* The box whose first element is (c0, c1, …), c0 in the contiguous dimension, to shared memory. The whole box's bytes
- * are counted at the barrier, those outside the tensor too. */
+/* Loads the box whose first element is (c0, c1, …) to shared memory; c0 is in the contiguous dimension. The barrier
+ * counts the bytes of the whole box, including those outside the tensor. */
 __device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t c0,
                                          int32_t c1 ASSAY_AT) {
 #ifdef ASSAY_SIMT
@@ -263,7 +266,7 @@ __device__ __forceinline__ void tma_load(void *shared, const tensor_map *map, ui
 #endif
 }
 
-/* The box from shared memory to the tensor, as part of the thread's current bulk group. */
+/* Stores the box from shared memory to the tensor, as part of the thread's current bulk group. */
 __device__ __forceinline__ void tma_store(const tensor_map *map, const void *shared, int32_t c0, int32_t c1 ASSAY_AT) {
 #ifdef ASSAY_SIMT
   const int32_t at[5] = {c0, c1};
@@ -315,7 +318,7 @@ __device__ __forceinline__ void tma_store(const tensor_map *map, const void *sha
 #endif
 }
 
-/* bytes and both addresses: multiples of 16. */
+/* Copy `bytes` bytes. bytes and both addresses must be multiples of 16. */
 __device__ __forceinline__ void bulk_load(void *shared, const void *global, uint32_t bytes,
                                           uint64_t *barrier ASSAY_AT) {
 #ifdef ASSAY_SIMT
@@ -348,8 +351,8 @@ __device__ __forceinline__ void bulk_commit() {
 #endif
 }
 
-/* Until at most `pending` of this thread's groups are left: to read their shared memory, which may then be written
- * again; or, bulk_wait, to be done. */
+/* Wait until at most `pending` of this thread's groups remain. bulk_wait_read waits until the others have read their
+ * shared memory, which may then be written again; bulk_wait waits until they are complete. */
 template <int pending> __device__ __forceinline__ void bulk_wait_read() {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->bulk_wait(pending, true);
@@ -368,8 +371,8 @@ template <int pending> __device__ __forceinline__ void bulk_wait() {
 
 /* ---- parts of a block ------------------------------------------------------------------------------------ */
 
-/* Barrier `id`, 1 to 15 (0 is __syncthreads), of `threads` threads, whole warps: sync waits for the others, arrive
- * does not. */
+/* Use barrier `id`, 1 to 15 (0 is __syncthreads), for `threads` threads in whole warps. sync waits for the others,
+ * arrive does not. */
 __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads ASSAY_AT) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->named_barrier(ASSAY_SIMT_NAMED_SYNC, id, threads, file, line);
@@ -386,8 +389,8 @@ __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threa
 #endif
 }
 
-/* By all threads of a warpgroup: from here on its threads have `count` registers each, a multiple of 8. more waits
- * until others have given enough back. */
+/* Set the registers of each thread of a warpgroup to `count`, a multiple of 8. All threads of the warpgroup must call
+ * it. registers_more waits until others have given enough registers back. */
 template <int count> __device__ __forceinline__ void registers_more(ASSAY_AT_ALONE) {
   static_assert(count >= 24 && count <= 256 && count % 8 == 0, "24 to 256, a multiple of 8");
 #ifdef ASSAY_SIMT
@@ -406,7 +409,7 @@ template <int count> __device__ __forceinline__ void registers_fewer(ASSAY_AT_AL
 #endif
 }
 
-/* True in one lane of a whole warp, always the same one. */
+/* Returns true in one lane of a whole warp, always the same lane. */
 __device__ __forceinline__ bool elect_one(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
   (void)assay_simt->warp(ASSAY_SIMT_ANY, 0, 0xFFFFFFFFu, 1, 0, file, line);
@@ -420,14 +423,14 @@ __device__ __forceinline__ bool elect_one(ASSAY_AT_ALONE) {
 
 /* ---- between launches, between blocks ------------------------------------------------------------------- */
 
-/* The next launch, if it is a dependent one, may begin once all blocks have called this or ended. */
+/* Allows the next launch, if it is a dependent one, to begin once all blocks have called this or ended. */
 __device__ __forceinline__ void dependents_launch() {
 #ifndef ASSAY_SIMT
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/* In a dependent launch: waits until the launch before is over and its writes are visible. */
+/* Waits, in a dependent launch, until the previous launch is over and its writes are visible. */
 __device__ __forceinline__ void dependency_wait(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->dependency_wait(file, line);
@@ -436,8 +439,9 @@ __device__ __forceinline__ void dependency_wait(ASSAY_AT_ALONE) {
 #endif
 }
 
-/* First in a kernel that is launched in_turn(): the launch behind it may begin, and nothing is read or written before
- * the one in front of it is over. Their ends and beginnings overlap; on simt those of the launches of one call do. */
+/* Comes first in a kernel that is launched in_turn(). The next launch may begin, and nothing is read or written before
+ * the previous launch is over. The end of one launch and the beginning of the next overlap; on simt this is so for the
+ * launches of one call. */
 __device__ __forceinline__ void take_turn(ASSAY_AT_ALONE) {
   dependents_launch();
 #ifdef ASSAY_SIMT
@@ -467,7 +471,7 @@ __device__ __forceinline__ uint32_t cluster_size() {
 #endif
 }
 
-/* The cluster's barrier in two halves; every thread of every block calls both, or ends behind the first. */
+/* The two halves of the cluster's barrier. Every thread of every block calls both, or ends after the first. */
 __device__ __forceinline__ void cluster_arrive(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->cluster_arrive(file, line);
@@ -484,7 +488,7 @@ __device__ __forceinline__ void cluster_wait(ASSAY_AT_ALONE) {
 #endif
 }
 
-/* The same place in the shared memory of the cluster's block `rank`, for loads and stores. */
+/* Returns the same place in the shared memory of the cluster's block `rank`, for loads and stores. */
 template <class T> __device__ __forceinline__ T *cluster_shared(T *shared, uint32_t rank ASSAY_AT) {
 #ifdef ASSAY_SIMT
   return static_cast<T *>(assay_simt->hopper->cluster_shared(shared, rank, file, line));
@@ -495,8 +499,8 @@ template <class T> __device__ __forceinline__ T *cluster_shared(T *shared, uint3
 #endif
 }
 
-/* 4 or 8 bytes of global memory, at the scope of the device. A loop that polls with load_acquire gives way to other
- * threads on simt. */
+/* Load and store 4 or 8 bytes of global memory, at the scope of the device. On simt, a loop that polls with
+ * load_acquire yields to other threads. */
 template <class T> __device__ __forceinline__ T load_acquire(const T *address ASSAY_AT) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "4 or 8 bytes");
 #ifdef ASSAY_SIMT
@@ -538,8 +542,8 @@ template <class T> __device__ __forceinline__ void store_release(T *address, T v
 #endif
 }
 
-/* 8 bytes of global memory that other blocks read or write meanwhile, whole, at the scope of the device, in no order
- * with anything else. A loop that polls gives way to other threads on simt. */
+/* Load and store 8 bytes of global memory that other blocks read or write at the same time. The access is whole, at the
+ * scope of the device, and not ordered with anything else. On simt, a loop that polls yields to other threads. */
 __device__ __forceinline__ uint64_t load_relaxed(const uint64_t *address ASSAY_AT) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->poll(file, line);
@@ -560,8 +564,8 @@ __device__ __forceinline__ void store_relaxed(uint64_t *address, uint64_t value)
 #endif
 }
 
-/* 16 bytes that nobody writes during the launch, part of a stream read once: not kept in L1, fetched into L2 with
- * their neighbours, 128 bytes at a time. The address is a multiple of 16. */
+/* Loads 16 bytes of a stream that is read once and that no thread writes during the launch. They are not kept in L1,
+ * and are fetched into L2 with their neighbours, 128 bytes at a time. The address must be a multiple of 16. */
 __device__ __forceinline__ uint4 load_stream_16(const void *address ASSAY_AT) {
 #ifdef ASSAY_SIMT
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
@@ -576,7 +580,7 @@ __device__ __forceinline__ uint4 load_stream_16(const void *address ASSAY_AT) {
 #endif
 }
 
-/* The same where `on`; else *v keeps what it holds, and the address is not looked at. One predicated load. */
+/* Does the same if `on`. Otherwise *v keeps its contents and the address is not used. It is one predicated load. */
 __device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address, bool on ASSAY_AT) {
 #ifdef ASSAY_SIMT
   if (on) *v = load_stream_16(address, file, line);
@@ -588,7 +592,7 @@ __device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address,
 #endif
 }
 
-/* 8 bytes of such a stream; the address is a multiple of 8. */
+/* Does the same for 8 bytes of such a stream. The address must be a multiple of 8. */
 __device__ __forceinline__ void load_stream_8_if(uint2 *v, const void *address, bool on ASSAY_AT) {
 #ifdef ASSAY_SIMT
   if (!on) return;

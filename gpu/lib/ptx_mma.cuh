@@ -1,9 +1,11 @@
-/* ptx_mma.cuh: tensor cores of one warp and what feeds them, wrapped, each with a second body for simt.
+/* ptx_mma.cuh: wrappers of the tensor cores of one warp and of what feeds them, each with a second body for simt.
  *
  * m16n8k16: A 16 x 16 row-major, B 16 x 8, D 16 x 8. Lane l holds, with r = l / 4 and c = 2 (l mod 4):
+ *
  *   a[0] (r, c..c+1)   a[1] (r+8, c..c+1)   a[2] (r, c+8..c+9)   a[3] (r+8, c+8..c+9)
  *   b[0] (c..c+1, r)   b[1] (c+8..c+9, r)
  *   d[0], d[1] (r, c..c+1)   d[2], d[3] (r+8, c..c+1)
+ *
  * The element with the smaller index is in the lower half of a register. */
 #ifndef ASSAY_GPU_PTX_MMA_CUH
 #define ASSAY_GPU_PTX_MMA_CUH
@@ -21,7 +23,7 @@ inline void simt_collective(assay_simt_op op, const void *operands, const char *
 }
 #endif
 
-/* d += a · b. T: bf16 or f16. Sums lose what tensor cores lose: gpu/simt/products.cpp. */
+/* Computes d += a · b. T: bf16 or f16. Sums lose what tensor cores lose (gpu/simt/products.cpp). */
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
@@ -42,8 +44,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 #endif
 }
 
-/* Loads 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l mod 8 of matrix
- * l / 8, a multiple of 16, and gets row l / 4, elements 2 (l mod 4) and the next, of every matrix; _trans: of every
+/* Load 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l mod 8 of matrix l / 8, a
+ * multiple of 16. It gets row l / 4, elements 2 (l mod 4) and the next, of every matrix, or, with _trans, of every
  * transposed matrix. With x2 the addresses of lanes 16 and up are not used. */
 #ifdef ASSAY_SIMT
 template <int count>
@@ -98,7 +100,7 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2], const void *
 #endif
 }
 
-/* The way back: four matrices, fragments as ldmatrix_x4 gives them, addresses as it takes them. */
+/* Stores four matrices to shared memory, with fragments as ldmatrix_x4 returns them and addresses as it takes them. */
 __device__ __forceinline__ void stmatrix_x4(void *shared, const uint32_t (&r)[4] ASSAY_AT) {
 #ifdef ASSAY_SIMT
   uint32_t given[4] = {r[0], r[1], r[2], r[3]};
@@ -114,7 +116,7 @@ __device__ __forceinline__ void stmatrix_x4(void *shared, const uint32_t (&r)[4]
 #endif
 }
 
-/* Two f32 rounded to nearest even; low in the lower half. One instruction on cuda. */
+/* Returns two f32 rounded to nearest even, with low in the lower half. It is one instruction on cuda. */
 template <class T> __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
 #ifdef ASSAY_SIMT
@@ -139,7 +141,7 @@ template <class T> __device__ __forceinline__ void unpack_pair(uint32_t pair, fl
   }
 }
 
-/* Byte i of the result is byte (selector >> 4 i & 7) of b:a, a in the lower half. */
+/* Returns a word whose byte i is byte (selector >> 4 i & 7) of b:a, with a in the lower half. */
 __device__ __forceinline__ uint32_t byte_permute(uint32_t a, uint32_t b, uint32_t selector) {
 #ifdef ASSAY_SIMT
   const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
@@ -152,7 +154,7 @@ __device__ __forceinline__ uint32_t byte_permute(uint32_t a, uint32_t b, uint32_
 #endif
 }
 
-/* a · b + c, rounded once, clamped to [0, 1]; NaN gives 0. */
+/* Returns a · b + c, rounded once and clamped to [0, 1]; NaN gives 0. */
 __device__ __forceinline__ float fma_saturate(float a, float b, float c) {
 #ifdef ASSAY_SIMT
   const float x = fmaf(a, b, c);

@@ -1,20 +1,27 @@
-/* ptx_wgmma.cuh: the tensor cores of a warpgroup, wrapped, each with a second body for simt.
+/* ptx_wgmma.cuh: wrappers of the tensor cores of a warpgroup, each with a second body for simt.
  *
- * wgmma_m64k16: A 64 x 16, B 16 x N, D 64 x N. Warp w of the warpgroup has rows 16 w and up. Lane l holds, with
- * r = 16 w + l / 4 and c = 2 (l mod 4): d[4 j], d[4 j + 1] at (r, 8 j + c ..), d[4 j + 2], d[4 j + 3] at (r + 8, 8 j +
- * c ..). A in registers: as in ptx_mma.cuh, row r.
+ * wgmma_m64k16: A 64 x 16, B 16 x N, D 64 x N. Warp w of the warpgroup has rows 16 w and up. With r = 16 w + l / 4 and
+ * c = 2 (l mod 4), lane l holds:
  *
- * Operands in shared memory are named by descriptors. K-major (rows of k, the usual Q · K^T): row i begins
- * (i mod 8) · pitch + (i / 8) · stride behind the address, pitch the swizzle's width (16 bytes without; the second
- * half of k then lies `leading` behind the first), k runs along it; to go on by 16 in k within the swizzle's width add
- * 32 bytes. MN-major (trans_b, the usual P · V, V as rows of n): row k begins (k mod 8) · pitch + (k / 8) · stride
- * behind it, n runs along it for the swizzle's width, and then goes on `leading` behind. Without swizzle MN-major: 8 n
- * a row of 16 bytes; n / 8 counts in strides, k / 8 in leadings. All in bytes, multiples of 16. Adding to a descriptor
- * moves its address, 1 for 16 bytes. Swizzle as in tensor_map.h.
+ *   d[4 j], d[4 j + 1]      at (r, 8 j + c ..)
+ *   d[4 j + 2], d[4 j + 3]  at (r + 8, 8 j + c ..)
  *
- * The order is: wgmma_fence (registers that were touched since; shared memory written by threads needs
- * fence_proxy_async and a barrier before), products, wgmma_commit, wgmma_wait. Until its wait, d must not be read or
- * written, nor the shared memory or the registers of A be written. After the wait: wgmma_order(d). */
+ * A in registers is as in ptx_mma.cuh, with row r.
+ *
+ * Descriptors name operands in shared memory. All their distances are in bytes, in multiples of 16. Adding to a
+ * descriptor moves its address, 1 for 16 bytes. The swizzle is as in tensor_map.h.
+ *
+ *   K-major   rows of k, the usual Q · K^T. Row i begins (i mod 8) · pitch + (i / 8) · stride after the address, and k
+ *             runs along it. pitch is the swizzle's width, or 16 bytes without swizzle; the second half of k then lies
+ *             `leading` after the first. To advance by 16 in k within the swizzle's width, add 32 bytes.
+ *   MN-major  trans_b, the usual P · V, with V as rows of n. Row k begins (k mod 8) · pitch + (k / 8) · stride after
+ *             the address. n runs along it for the swizzle's width, and then continues `leading` further. Without
+ *             swizzle, a row of 16 bytes has 8 n; n / 8 counts in strides, k / 8 in leadings.
+ *
+ * The order of calls is wgmma_fence, products, wgmma_commit, wgmma_wait. wgmma_fence covers registers that were touched
+ * since the last products. Shared memory written by threads needs fence_proxy_async and a barrier before. Until the
+ * wait, d must not be read or written, and neither the shared memory nor the registers of A may be written. Call
+ * wgmma_order(d) after the wait. */
 #ifndef ASSAY_GPU_PTX_WGMMA_CUH
 #define ASSAY_GPU_PTX_WGMMA_CUH
 
@@ -42,7 +49,7 @@ __device__ __forceinline__ void wgmma_commit() {
 #endif
 }
 
-/* Until at most `pending` groups, the youngest, are on their way. */
+/* Waits until at most `pending` groups, the youngest, are incomplete. */
 template <int pending> __device__ __forceinline__ void wgmma_wait(ASSAY_AT_ALONE) {
 #ifdef ASSAY_SIMT
   assay_simt->hopper->wgmma_wait(pending, file, line);
@@ -51,8 +58,8 @@ template <int pending> __device__ __forceinline__ void wgmma_wait(ASSAY_AT_ALONE
 #endif
 }
 
-/* Keeps the compiler from moving uses of registers across a fence or a wait: after wgmma_wait for what it finished,
- * before wgmma_fence for operands in registers. */
+/* Keeps the compiler from moving uses of registers across a fence or a wait. Call it after wgmma_wait for what the wait
+ * completed, and before wgmma_fence for operands in registers. */
 template <class T, int count> __device__ __forceinline__ void wgmma_order(T (&registers)[count]) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, uint32_t>, "f32 or 32 bits");
 #ifdef ASSAY_SIMT
@@ -68,7 +75,8 @@ template <class T, int count> __device__ __forceinline__ void wgmma_order(T (&re
 #endif
 }
 
-/* Fields: address / 16 in bits 0..13, leading / 16 in 16..29, stride / 16 in 32..45, swizzle in 62..63. */
+/* Returns a descriptor. Its fields are address / 16 in bits 0..13, leading / 16 in 16..29, stride / 16 in 32..45,
+ * swizzle in 62..63. */
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void *shared, uint32_t stride_bytes, uint32_t leading_bytes,
                                                      tensor_swizzle swizzle ASSAY_AT) {
   const uint64_t kind = swizzle == swizzle_none ? 0u : swizzle == swizzle_128 ? 1u : swizzle == swizzle_64 ? 2u : 3u;
@@ -139,7 +147,8 @@ inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[count], int32_t 
                 "%112, %113, %114, %115, %116, %117, %118, %119, "                                                     \
                 "%120, %121, %122, %123, %124, %125, %126, %127"
 
-/* Of a type and an N, with A in shared memory and in registers; the numbers are those of the operands behind D. */
+/* The instruction for a type and an N, with A in shared memory or in registers. The numbers are those of the operands
+ * after D. */
 #define ASSAY_WGMMA_SHARED(n, type, count, a_, b_, flag_, trans_)                                                      \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" flag_ ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type  \
                "." type " {" ASSAY_NAMES##count "}, %" a_ ", %" b_ ", p, 1, 1, 0, %" trans_ ";\n}"                     \
@@ -152,8 +161,8 @@ inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[count], int32_t 
       : ASSAY_D##count(0)                                                                                              \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(trans_b ? 1 : 0))
 
-/* d = a · b, or d += a · b. A in registers must stay where it is until the wait, so not in a copy that goes out of
- * scope: of a longer array, name the first of the four. */
+/* Computes d = a · b, or d += a · b. A in registers must stay in place until the wait, so it may not be a copy that
+ * goes out of scope. For a longer array, name the first of the four. */
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");

@@ -1,32 +1,37 @@
-/* query_tile.cuh: attention of many query rows over the paged cache on CUDA cores, whatever becomes of a score: four
- * warps, 32 lines of one request and kv head, tiles of 64 keys. What tensor cores do not take: f32, fp8, layout x,
- * every group, every size of a head.
+/* query_tile.cuh: attention of many query rows over the paged cache on CUDA cores, independent of what is done with a
+ * score. It uses four warps, 32 lines of one request and kv head, and tiles of 64 keys. It takes what tensor cores do
+ * not: f32, fp8, layout x, every group, every head size.
  *
- * A line is a query row and head. Lines of a request are numbered through its rows, a row's heads of the group
- * together, so that a tile of 32 is full whatever the group. K and V of a tile of keys are read once for all of them.
+ * A line is a query row and head. Lines of a request are numbered through its rows, with a row's heads of the group
+ * together. A tile of 32 is therefore full whatever the group is. K and V of a tile of keys are read once for all of
+ * them.
  *
  *   S = Q K^T        f32; a warp has 8 lines, a lane two keys of each: 16 sums, over pieces of 64 channels of K
- *   P = weights(S)   the operator's, in place; then through shared memory, a key's 8 lines together
- *   O = O + P V      f32; a lane has two channels of a piece of 64 for the warp's 8 lines; keys whose weight is 0 for
- * all lines of a warp are passed over by it, those that are for all lines of the block are not read
+ *   P = weights(S)   the operator's, in place; then through shared memory, with a key's 8 lines together
+ *   O = O + P V      f32; a lane has two channels of a piece of 64 for the warp's 8 lines
  *
- * Tiles of keys begin at multiples of 64, and a line's sums run in key order: neither the other lines of a block nor
- * where a line stands among them shows in its bits.
+ * A warp skips keys whose weight is 0 for all its lines. Keys whose weight is 0 for all lines of the block are not
+ * read.
  *
- * Weights: what an operator gives.
+ * Tiles of keys begin at multiples of 64, and a line's sums run in key order. A line's bits therefore depend neither on
+ * the other lines of its block nor on its place among them.
+ *
+ * An operator provides Weights:
+ *
  *   Weights::params, with `attention_params a`;  Weights::line: first, last (keys), and what else a line has
- *   blocks                                   on a multiprocessor, as many as leave the registers it needs
+ *   blocks                                   per multiprocessor, as many as leave the registers it needs
  *   prepare(p, head, line)                   fills the rest of a line
- *   sparse(p)                                are there keys between first and last that sees() denies?
+ *   sparse(p)                                whether there are keys between first and last that sees() excludes
  *   sees(p, line, t)                         for first <= t <= last
  *   start()
- *   weigh(p, line, l, t, s, O)               line l of the warp; t: the lane's first key, the second is 32 further;
- *                                            s: its two scores q . k, which become weights; O: the line's sums so far
+ *   weigh(p, line, l, t, s, O)               line l of the warp; t: the lane's first key, the second is 32 further.
+ *                                            s: its two scores q . k, which become weights. O: the line's sums so far
  *   finish(p, l, at, O)                      at: row * H + head */
 #ifndef ASSAY_GPU_LIB_QUERY_TILE_CUH
 #define ASSAY_GPU_LIB_QUERY_TILE_CUH
 
 #include "gpu/lib/paged.cuh"
+#include "gpu/lib/prefill_variant.cuh"
 #include "gpu/lib/rows.cuh"
 #include "gpu/lib/schedules.cuh"
 
@@ -42,16 +47,16 @@ using line_sums = float[most_pieces][2];
 
 /* ---- items ------------------------------------------------------------------------------------------ */
 
-/* Lines of one request: line i is row (head + i) / G behind `row`, head (head + i) mod G of the group. */
+/* Lines of one request. Line i is row `row` + (head + i) / G, head (head + i) mod G of the group. */
 struct query_item {
   int64_t row;
   int32_t request, head, lines;
-  int32_t position; /* of `row`; -1 and less: it sees nothing */
-  bool padding;     /* rows behind every request */
+  int32_t position; /* position of `row`; negative: it sees nothing */
+  bool padding;     /* rows after all requests */
 };
 
-/* Number of a request's first tile. Request B: the rows behind all others. A request has at most as many tiles as there
- * are numbers to the next request's first: floor(a + b) + 1 >= floor(a) + ceil(b). */
+/* Returns the number of a request's first tile. Request B stands for the rows after all requests. A request has at most
+ * as many tiles as there are numbers up to the next request's first: floor(a + b) + 1 >= floor(a) + ceil(b). */
 __device__ __forceinline__ int64_t first_query_tile(const attention_params &a, int32_t request) {
   return static_cast<int64_t>(a.cu_q[request]) * a.G / query_lines + request;
 }
@@ -84,15 +89,15 @@ __device__ __forceinline__ query_item query_item_of(const attention_params &a, i
 
 /* ---- one tile of keys ------------------------------------------------------------------------------- */
 
-/* Keys of a tile, a bit each. */
+/* Returns a mask of keys of a tile, one bit per key. */
 __device__ __forceinline__ uint64_t key_bits(int32_t from, int32_t to) {
   const int32_t first = max(from, 0), last = min(to, query_keys - 1);
   return first > last ? 0 : ~UINT64_C(0) << first & ~UINT64_C(0) >> (query_keys - 1 - last);
 }
 
-/* Channels channel .. channel + 63 of the wanted keys of the tile, as f32, to to[key * piece_pitch + channel]; what is
- * not wanted is not read, and stays what it was. Threads take quads of neighbouring channels; in layout x, where tokens
- * are neighbours, those of neighbouring keys. */
+/* Loads channels channel .. channel + 63 of the wanted keys of the tile, as f32, to to[key * piece_pitch + channel].
+ * Keys that are not wanted are not read, and their places keep their contents. Threads take quads of neighbouring
+ * channels. In layout x, where tokens are neighbours, neighbouring threads take quads of neighbouring keys. */
 template <class KV, bool values>
 __device__ __forceinline__ void load_piece(const attention_params &a, int32_t request, int32_t kv_head, int32_t base,
                                            uint64_t wanted, int32_t channel, float scale, bool v_quads, float *to) {
@@ -158,8 +163,8 @@ __device__ __forceinline__ void dot_piece(const float *q, int32_t D, const float
   }
 }
 
-/* Adds weight times V over the keys of `live`, in their order, to the sums of the lane's two channels of a piece.
- * V of a line whose weight is 0 may be anything. */
+/* Adds weight times V over the keys of `live`, in their order, to the sums of the lane's two channels of a piece. V of
+ * a line whose weight is 0 may be anything. */
 __device__ __forceinline__ void add_piece(const float *weight, const float *piece, uint64_t live, int number,
                                           line_sums (&O)[lines_a_warp]) {
   const float *const v = piece + lane_id();
@@ -190,11 +195,13 @@ inline int64_t query_tile_shared(int32_t D) {
   return 4 * (query_lines * D + query_piece_floats + query_warps * query_weight_floats);
 }
 
-/* query_tile: 32 lines of one request and kv head, over the keys that some of them see.
- * Grid:   (most_query_tiles * H_kv), later tiles first: they have more keys. A block without lines returns at once.
+/* query_tile: handles 32 lines of one request and kv head, over the keys that some of them see.
+ * Grid:   (most_query_tiles * H_kv), later tiles first, since they have more keys. A block without lines returns at
+ * once.
  * Block:  128 threads. Shared: 25.5 KB and 128 D bytes, 41.5 KB with D = 128.
  * Align:  K in quads if cache.quads, V if v_quads, else by element; queries and output by element. Arch: any.
- * Limit:  f32 additions: 4 * D a key and line; 10 loads from shared memory for 64 of them in Q K^T, 4 for 16 in P V. */
+ * Limit:  f32 additions: 4 * D per key and line; 10 loads from shared memory per 64 additions in Q K^T, 4 per 16 in P
+ * V. */
 template <class Q, class KV, class Weights>
 __global__ void __launch_bounds__(query_threads, Weights::blocks)
     query_tile(typename Weights::params p, int64_t tiles, bool v_quads) {
@@ -225,7 +232,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     for (int32_t d = lane; d < a.D; d += 32)
       q[l * a.D + d] = l < item.lines ? to_float(*element_at<Q>(a.q, query + d)) : 0.0f;
   }
-  __syncthreads(); /* lines and queries are there */
+  __syncthreads(); /* lines and queries are written */
 
   const int32_t own = warp * lines_a_warp, here = min(item.lines - own, lines_a_warp); /* 0 and less: no lines */
   const int32_t first = lines[0].first, last = lines[item.lines - 1].last;
@@ -247,7 +254,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
         const uint32_t half = __ballot_sync(0xffffffffu, any);
         if (lane == 0) kept[2 * turn + warp] = half;
       }
-      __syncthreads(); /* the tile's bits are there; those of the tile before last are used up */
+      __syncthreads(); /* this tile's bits are written; those of the tile before the previous one have been read */
       seen = static_cast<uint64_t>(kept[2 * turn + 1]) << 32 | kept[2 * turn];
       if (seen == 0) continue;
     }
@@ -256,9 +263,9 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     const bool active = base <= own_last && base + query_keys > own_first;
     ASSAY_ROLLED
     for (int32_t d = 0; d < a.D; d += piece_channels) {
-      __syncthreads(); /* the last piece is used up */
+      __syncthreads(); /* the previous piece has been read */
       load_piece<KV, false>(a, item.request, kv_head, base, seen, d, k_scale, v_quads, piece);
-      __syncthreads(); /* the piece is there */
+      __syncthreads(); /* the piece is loaded */
       if (active) dot_piece(q + own * a.D + d, a.D, piece, min(a.D - d, piece_channels), s);
     }
 
@@ -279,17 +286,17 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
       live = static_cast<uint64_t>(__ballot_sync(0xffffffffu, high)) << 32 | __ballot_sync(0xffffffffu, low);
     }
     if (lane == 0) needed[warp] = live;
-    __syncthreads(); /* what every warp needs is known, the weights are there; K is used up */
+    __syncthreads(); /* the needs of every warp are known and the weights are written; K has been read */
     const uint64_t any = needed[0] | needed[1] | needed[2] | needed[3];
     if (any == 0) continue;
 
     ASSAY_ROLLED
     for (int32_t number = 0, d = 0; d < a.D; ++number, d += piece_channels) {
-      if (number > 0) __syncthreads(); /* the last piece is used up */
+      if (number > 0) __syncthreads(); /* the previous piece has been read */
       load_piece<KV, true>(a, item.request, kv_head, base, any, d, v_scale, v_quads, piece);
-      __syncthreads(); /* the piece is there */
+      __syncthreads(); /* the piece is loaded */
       ASSAY_UNROLL
-      for (int i = 0; i < most_pieces; ++i) /* registers have no numbers at run time */
+      for (int i = 0; i < most_pieces; ++i) /* registers cannot be indexed at run time */
         if (i == number) add_piece(weight, piece, live, i, O);
     }
   }
@@ -311,14 +318,18 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
 inline assay_status expect_query_tile(const attention_params &a, assay_error *error) {
-  if (a.cu_q == NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found no data, allowed a tensor: a prefill of ragged rows");
+  ASSAY_TRY(expect_prompts(a, error));
   const int64_t allowed = launch_max_grid_x / a.H_kv, found = most_query_tiles(a);
   if (found <= allowed) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                     "N, B: found up to %" PRId64 " tiles of %" PRId32 " rows and heads, allowed up to %" PRId64
                     " for each of %" PRId32 " kv heads",
                     found, query_lines, allowed, a.H_kv);
+}
+
+inline void query_tile_path(const attention_params &a, assay_env *env) {
+  (void)snprintf(env->path, sizeof env->path, "query_tile lines=%d keys=%d D=%d%s", query_lines, query_keys, a.D,
+                 cache_word(a));
 }
 
 template <class Weights>
@@ -328,9 +339,6 @@ assay_status launch_query_tile(const typename Weights::params &p, const attentio
   const uintptr_t quad = static_cast<uintptr_t>(4 * assay_dtype_size(types.kv));
   const bool v_quads = cache.v_channel == 1 && reinterpret_cast<uintptr_t>(cache.v) % quad == 0 &&
                        (cache.v_block | cache.v_head | cache.v_token) % 4 == 0;
-  (void)snprintf(env->path, sizeof env->path, "query_tile lines=%d keys=%d D=%d%s", query_lines, query_keys, p.a.D,
-                 form_of(p.a));
-  if (p.a.N == 0) return ASSAY_OK;
   const int64_t tiles = most_query_tiles(p.a);
   return with_types(types.q, types.kv, [&](auto q, auto kv) {
     using Q = typename decltype(q)::type;
@@ -339,6 +347,40 @@ assay_status launch_query_tile(const typename Weights::params &p, const attentio
                         env->stream, p, tiles, v_quads);
   });
 }
+
+/* The strategy of an operator whose type Op has `plan`, `read` and `weights`. */
+template <class Op> struct query_tile_strategy {
+  using plan = typename Op::plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(Op::read(call, made, error));
+    return expect_query_tile(made->p.a, error);
+  }
+  static void path(const plan &made, assay_env *env) { query_tile_path(made.p.a, env); }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    return launch_query_tile<typename Op::weights>(made.p, made.types, env, error);
+  }
+};
+
+/* Returns the contract. K and V are rounded to f32 after dequantisation; scores, p and sums stay in f32. One sum per
+ * q . k and per channel. */
+constexpr assay_contract query_tile_contract(double exp_ulp) {
+  return {.k = ASSAY_F32,
+          .v = ASSAY_F32,
+          .exp_ulp = exp_ulp,
+          .qk_lanes = 1,
+          .pv_lanes = 1,
+          .zero_p_v = ASSAY_V_SKIPPED,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = 1,
+          .alone = true};
+}
+
+/* The row of the variant table. */
+#define QUERY_TILE_VARIANT(op, exp_ulp, Op)                                                                            \
+  SCHEDULE_VARIANT(op, "query_tile", "prompts without tensor cores: 32 rows and heads share K and V",                  \
+                   "prefill,chunked,mixed", query_tile_contract(exp_ulp), query_tile_strategy<::ASSAY_NS::Op>)
 
 } // namespace ASSAY_NS
 #endif

@@ -1,5 +1,6 @@
-/* read.h: arguments of a call, one by one, for launchers: found by name, and refused with the parameter, what was found
- * and what is allowed. Inline, so that a kernel file is complete by itself (plug-ins). */
+/* read.h: reads the arguments of a call one by one, for launchers. It finds them by name, and refuses them with the
+ * parameter, what was found and what is allowed. All functions are inline, so that a kernel file is complete by itself
+ * (plug-ins). */
 #ifndef ASSAY_GPU_LIB_READ_H
 #define ASSAY_GPU_LIB_READ_H
 
@@ -19,26 +20,26 @@ namespace ASSAY_NS {
     if (try_status != ASSAY_OK) return try_status;                                                                     \
   } while (0)
 
-/* product *= factor; false where it leaves 63 bits or a factor is negative. */
+/* Computes product *= factor. Returns false if the product needs more than 63 bits or the factor is negative. */
 inline bool multiply(int64_t *product, int64_t factor) {
   return factor >= 0 && !__builtin_mul_overflow(*product, factor, product);
 }
 
-/* The argument whether or not it has data; NULL for an unknown name. */
+/* Returns the argument whether or not it has data, or NULL for an unknown name. */
 inline const assay_tensor *named_tensor(const assay_call *call, const char *name) {
   for (int32_t i = 0; i < call->op->arg_count; ++i)
     if (strcmp(call->op->args[i].name, name) == 0) return &call->arg[i];
   return NULL;
 }
 
-/* A tensor without elements needs no data. */
+/* Returns whether a tensor has no elements; it then needs no data. */
 inline bool is_empty(const assay_tensor *tensor) {
   for (int32_t i = 0; i < tensor->rank && i < ASSAY_MAX_RANK; ++i)
     if (tensor->shape[i] == 0) return true;
   return false;
 }
 
-/* The argument, with rank and base alignment checked; *found is NULL where an optional one is absent. */
+/* Finds an argument and checks its rank and base alignment. *found is NULL if an optional argument is absent. */
 inline assay_status find_tensor(const assay_call *call, const char *name, int32_t rank, bool optional,
                                 const assay_tensor **found, assay_error *error) {
   const assay_tensor *tensor = named_tensor(call, name);
@@ -55,7 +56,7 @@ inline assay_status find_tensor(const assay_call *call, const char *name, int32_
   if (reinterpret_cast<uintptr_t>(tensor->data) % static_cast<uintptr_t>(size) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: found a pointer aligned to %d bytes, allowed multiples of %d", name,
                       1 << __builtin_ctzll(reinterpret_cast<uintptr_t>(tensor->data)), static_cast<int>(size));
-  /* The farthest element must be nameable in bytes with 63 bits. */
+  /* 63 bits must suffice for the byte offset of the farthest element. */
   int64_t reach = 0;
   for (int32_t i = 0; i < rank; ++i) {
     if (tensor->shape[i] < 0)
@@ -95,7 +96,7 @@ inline assay_status expect_stride(const assay_tensor *tensor, const char *name, 
                     tensor->stride[axis], stride);
 }
 
-/* At least `stride`, so that rows do not overlap. */
+/* Refuses row strides below `stride`, so that rows do not overlap. */
 inline assay_status expect_row_stride(const assay_tensor *tensor, const char *name, int64_t stride,
                                       assay_error *error) {
   if (tensor->shape[0] <= 1 || tensor->stride[0] >= stride) return ASSAY_OK;

@@ -1,5 +1,5 @@
-/* rope.cuh: rotary position embedding: the angles of a row, the turn of a pair and of a vector of channels, and what
- * launchers read of the tables. Every kernel that turns a pair by turned() makes the same bits of it. */
+/* rope.cuh: rotary position embedding: the angles of a row, the rotation of a pair and of a vector of channels. It also
+ * reads the tables for launchers. Every kernel that rotates a pair by turned() gets the same bits. */
 #ifndef ASSAY_GPU_LIB_ROPE_CUH
 #define ASSAY_GPU_LIB_ROPE_CUH
 
@@ -21,19 +21,21 @@ __device__ __forceinline__ int64_t position_of(const rope_angles &t, int64_t row
   return t.wide ? static_cast<const int64_t *>(t.positions)[row] : static_cast<const int32_t *>(t.positions)[row];
 }
 
-/* Where the tables have the angles of a position; negative: it is outside them, and nothing turns. */
+/* Returns the place of a position's angles in the tables. A negative result means that the position is outside them,
+ * and nothing is rotated. */
 __device__ __forceinline__ int64_t angles_of(const rope_angles &t, int64_t position) {
   return position >= 0 && position < t.max_pos ? position * t.half : -1;
 }
 
-/* x c - y s, y c + x s: a product that is rounded, and one that is not, whatever the compiler would fuse. */
+/* Returns x c - y s, y c + x s. In each, one product is rounded and the other is not, whatever the compiler would
+ * fuse. */
 __device__ __forceinline__ float2 turned(float x, float y, float c, float s) {
   return make_float2(__fmaf_rn(x, c, -__fmul_rn(y, s)), __fmaf_rn(y, c, __fmul_rn(x, s)));
 }
 
 /* ---- by pairs ---------------------------------------------------------------------------------------- */
 
-/* The first channel of pair i of a head, and how far the second is from it. */
+/* Return the first channel of pair i of a head, and the distance to the second. */
 __device__ __forceinline__ int32_t first_of_pair(const rope_angles &t, int32_t i) {
   return t.interleaved ? 2 * i : i;
 }
@@ -41,7 +43,7 @@ __device__ __forceinline__ int32_t pair_apart(const rope_angles &t) {
   return t.interleaved ? 1 : t.half;
 }
 
-/* Pair i turned by the angles at `at`. */
+/* Returns pair i rotated by the angles at `at`. */
 template <class T>
 __device__ __forceinline__ float2 turned_pair(const rope_angles &t, int64_t at, int32_t i, T first, T second) {
   const float c = at >= 0 ? t.cosine[at + i] : 1.0f, s = at >= 0 ? t.sine[at + i] : 0.0f;
@@ -50,7 +52,7 @@ __device__ __forceinline__ float2 turned_pair(const rope_angles &t, int64_t at, 
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* `count` angles of the table from entry i on: cos 1 and sin 0 outside it. */
+/* Loads `count` angles of the table from entry i on: cos 1 and sin 0 outside the table. */
 template <int count>
 __device__ __forceinline__ void load_angles(const rope_angles &t, int64_t at, int32_t i, float (&c)[count],
                                             float (&s)[count]) {
@@ -82,7 +84,8 @@ __device__ __forceinline__ void load_angles(const rope_angles &t, int64_t at, in
   }
 }
 
-/* Channels of a head from channel i on, before their turn and after it. high: their partners; interleaved: not used. */
+/* Channels of a head from channel i on, before or after their rotation. high: their partners; not used if
+ * interleaved. */
 struct rope_vectors_of {
   uint4 low, high;
 };
@@ -129,7 +132,8 @@ __device__ __forceinline__ void store_pairs(const rope_angles &t, T *to, const r
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
 
-/* cos, sin and style of operators that no table of dimensions reads: f32 [max_pos, R / 2], R at most D. */
+/* Reads cos, sin and style, for operators whose dimensions are not read from a table: f32 [max_pos, R / 2], R at most
+ * D. */
 inline assay_status read_angles(const assay_call *call, int32_t D, rope_angles *made, assay_error *error) {
   const assay_tensor *cosine, *sine;
   int64_t style;
@@ -156,7 +160,7 @@ inline assay_status read_angles(const assay_call *call, int32_t D, rope_angles *
   return ASSAY_OK;
 }
 
-/* Positions of N rows, i32 or i64. */
+/* Reads the positions of N rows, i32 or i64. */
 inline assay_status read_positions(const assay_call *call, int64_t N, rope_angles *made, assay_error *error) {
   const assay_tensor *positions;
   ASSAY_TRY(find_tensor(call, "positions", 1, false, &positions, error));

@@ -1,4 +1,4 @@
-/* rows.cuh: a query row of an attention call: the request it belongs to, the keys it sees, where its queries lie. */
+/* rows.cuh: a query row of an attention call: its request, the keys it sees, and the place of its queries. */
 #ifndef ASSAY_GPU_LIB_ROWS_CUH
 #define ASSAY_GPU_LIB_ROWS_CUH
 
@@ -6,8 +6,8 @@
 
 namespace ASSAY_NS {
 
-/* The last request whose rows start at or before `row`: requests without rows are stepped over. cu_q[0] = 0 and
- * cu_q does not fall; B where the row lies behind every request. ceil(log2(B + 1)) reads. */
+/* Returns the last request whose rows start at or before `row`; this skips requests without rows. Returns B if the row
+ * lies after all requests. cu_q[0] must be 0, and cu_q must not decrease. It takes ceil(log2(B + 1)) reads. */
 __device__ __forceinline__ int32_t request_of_row(const int32_t *cu_q, int32_t B, int64_t row) {
   int32_t low = 0, high = B + 1; /* cu_q[low] <= row < cu_q[high] */
   while (high - low > 1) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ int32_t request_of_row(const int32_t *cu_q, int32_t B
   return low;
 }
 
-/* The keys a row sees: first <= t <= last; none where last < first. The row's own position is `last`. */
+/* The keys that a row sees: first <= t <= last, or none if last < first. The row's own position is `last`. */
 struct row_keys {
   int32_t request, first, last;
 };
@@ -34,7 +34,7 @@ __device__ __forceinline__ row_keys keys_of_row(const attention_params &a, int64
     keys.last = a.length[row] - 1;
   } else {
     keys.request = request_of_row(a.cu_q, a.B, row);
-    if (keys.request >= a.B) return keys; /* behind every request: sees nothing */
+    if (keys.request >= a.B) return keys; /* after all requests: sees nothing */
     const int32_t first_row = a.cu_q[keys.request];
     const int32_t new_tokens = a.cu_q[keys.request + 1] - first_row;
     const int32_t cached = a.length[keys.request] - new_tokens;
@@ -48,7 +48,7 @@ __device__ __forceinline__ int32_t kv_head_of(const attention_params &a, int32_t
   return head / a.G;
 }
 
-/* Offset of channel 0 of a row and head in q. */
+/* Returns the offset of channel 0 of a row and head in q. */
 __device__ __forceinline__ int64_t query_offset(const attention_params &a, int64_t row, int32_t head) {
   return row * a.q_row + static_cast<int64_t>(head) * a.D;
 }

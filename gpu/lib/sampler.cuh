@@ -1,7 +1,7 @@
-/* sampler.cuh: what the kernels of sampler share: a row's parameters, penalties, keys, masses, and the plainest draw,
- * which finds the k-th key, the key at which the mass reaches p, and the id at which the running mass exceeds u by one
- * routine that fixes eight bits of the answer a pass. Masses are integers, multiples of 2^-43, so that no order of
- * additions shows. docs/kernels/sampler.md has the arithmetic. */
+/* sampler.cuh: what the kernels of sampler share: a row's parameters, penalties, keys, masses, and the plainest draw.
+ * One routine finds the k-th key, the key at which the mass reaches p, and the id at which the running mass exceeds u.
+ * It fixes eight bits of the answer per pass. Masses are integers, multiples of 2^-43, so the order of additions does
+ * not show. docs/kernels/sampler.md has the arithmetic. */
 #ifndef ASSAY_GPU_LIB_SAMPLER_CUH
 #define ASSAY_GPU_LIB_SAMPLER_CUH
 
@@ -19,14 +19,14 @@ constexpr uint32_t in_prompt = 0x80000000u;
 enum status_word { status_ok, status_not_finite, status_all_banned, status_parameter, status_history };
 enum seen_flags { seen_not_finite = 1, seen_finite = 2 };
 
-/* Vectors that are absent are NULL. */
+/* The parameters of a launch. Absent vectors are NULL. */
 struct sampler_params {
   const void *logits;
   const int64_t *seed, *request;
   const int32_t *step, *top_k, *prompt, *output;
   const float *repetition, *frequency, *presence, *temperature, *top_p, *min_p;
   int32_t *token, *status;
-  uint32_t *words; /* workspace: [B, V] the history's counts, then the bits of penalised logits */
+  uint32_t *words; /* workspace [B, V]: the history's counts, then the bits of penalised logits */
   int64_t logits_row;
   int32_t V, P, O;
 };
@@ -37,7 +37,7 @@ struct row_params {
   int32_t top_k;
 };
 
-/* What the threads of a block share. */
+/* State that the threads of a block share. */
 struct row_shared {
   wide best, sum, target, prefix;
   uint32_t flags, bad_token;
@@ -62,7 +62,8 @@ __device__ __forceinline__ bool is_legal(const row_params &r) {
          r.min_p >= 0.0f && r.min_p <= 1.0f;
 }
 
-/* word: how often the id is in the outputs, and whether it is in the prompt. -0 becomes +0. */
+/* Returns the penalised logit. word: how often the id is in the outputs, and whether it is in the prompt. -0 becomes
+ * +0. */
 __device__ __forceinline__ float penalise(const row_params &r, float logit, uint32_t word) {
   const uint32_t times = word & ~in_prompt;
   if (word != 0) logit = logit > 0.0f ? logit / r.repetition : logit * r.repetition;
@@ -70,7 +71,7 @@ __device__ __forceinline__ float penalise(const row_params &r, float logit, uint
   return logit + 0.0f;
 }
 
-/* Larger values have larger keys. */
+/* Returns the key of a value's bits. Larger values have larger keys. */
 __device__ __forceinline__ uint32_t ordered(uint32_t bits) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
@@ -79,7 +80,7 @@ __device__ __forceinline__ uint32_t value_bits(uint32_t key) {
   return (key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key;
 }
 
-/* The order of top-k and top-p: by value, of equal ones the lower id first. Unique. */
+/* The order of top-k and top-p: by value, and among equal values the lower id first. Keys are unique. */
 struct key_order {
   int id_bits;
   wide id_mask;
@@ -97,13 +98,13 @@ struct key_order {
   }
 };
 
-/* A share p of the whole: at least 1, at most the whole. */
+/* Returns a share top_p of the whole: at least 1, at most the whole. */
 __device__ __forceinline__ wide share_of(float top_p, wide whole) {
   const wide share = static_cast<wide>(ceil(static_cast<double>(top_p) * static_cast<double>(whole)));
   return min(max(share, static_cast<wide>(1)), whole);
 }
 
-/* The least integer above u times the kept mass. */
+/* Returns the least integer above u times the kept mass. */
 __device__ __forceinline__ wide draw_target(const sampler_params &p, int64_t row, wide kept) {
   const wide request = static_cast<wide>(p.request[row]), seed = static_cast<wide>(p.seed[row]);
   const philox_block counter = {
@@ -115,16 +116,16 @@ __device__ __forceinline__ wide draw_target(const sampler_params &p, int64_t row
 
 /* ---- the k-th key, a share of the mass, the drawn id ------------------------------------------------- */
 
-/* The largest key for which the weights of all elements whose key is not smaller add up to shared->target or more.
- * weigh(id, &key): the element's weight; its key has `bits` bits. All threads call it; it begins and ends with a
- * barrier. Thread 0 goes through the sums of the 256 digits from the top. */
+/* Returns the largest key for which the weights of all elements whose key is not smaller add up to shared->target or
+ * more. weigh(id, &key) returns the element's weight and sets its key, which has `bits` bits. All threads call it; it
+ * begins and ends with a barrier. Thread 0 goes through the sums of the 256 digits from the top. */
 template <class Weigh> __device__ wide reach(row_shared *shared, wide *sums, int32_t V, int bits, Weigh weigh) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   wide prefix = 0;
   for (int shift = (bits + digit_bits - 1) / digit_bits * digit_bits - digit_bits; shift >= 0; shift -= digit_bits) {
     for (int digit = thread; digit < digits; digit += threads)
       sums[digit] = 0;
-    __syncthreads(); /* sums are 0, the target is there */
+    __syncthreads(); /* sums are 0, the target is written */
     for (int32_t i = thread; i < V; i += threads) {
       wide key;
       const wide weight = weigh(i, &key);
@@ -139,13 +140,13 @@ template <class Weigh> __device__ wide reach(row_shared *shared, wide *sums, int
       shared->target = left;
       shared->prefix = prefix << digit_bits | static_cast<wide>(digit);
     }
-    __syncthreads(); /* the digit is there, sums are read */
+    __syncthreads(); /* the digit is written, the sums have been read */
     prefix = shared->prefix;
   }
   return prefix;
 }
 
-/* The sum of weigh(id) over the row. Between two calls there is a barrier. */
+/* Returns the sum of weigh(id) over the row. There must be a barrier between two calls. */
 template <class Weigh> __device__ wide total(row_shared *shared, int32_t V, Weigh weigh) {
   if (threadIdx.x == 0) shared->sum = 0;
   __syncthreads(); /* the sum is 0 */
@@ -159,21 +160,22 @@ template <class Weigh> __device__ wide total(row_shared *shared, int32_t V, Weig
 
 /* ---- a row's draw ----------------------------------------------------------------------------------- */
 
-/* Masses are whole numbers of 2^-43, the largest logit's is 1; 0 below the edge of min-p. */
+/* Returns a mass. Masses are whole numbers of 2^-43, and the largest logit has mass 1. The mass is 0 below the edge of
+ * min-p. */
 __device__ __forceinline__ wide mass_of_value(float value, float largest, float temperature, float edge) {
   const float mass = expf((value - largest) / temperature);
   return mass >= edge ? static_cast<wide>(mass * mass_unit) : 0;
 }
 
-/* The token of a row that draws. words[id]: bits of the penalised logit; best: the largest key. All threads of the
- * block call it; what it reads of `shared` and `sums` has been written before a barrier. */
+/* Returns the token of a row that draws. words[id]: bits of the penalised logit. best: the largest key. All threads of
+ * the block call it. Everything that it reads of `shared` and `sums` must have been written before a barrier. */
 template <class Words>
 __device__ int32_t draw_row(const sampler_params &p, const row_params &r, int64_t row, const key_order &key_of,
                             wide best, const Words &words, row_shared *shared, wide *sums) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), V = p.V;
   const int id_bits = key_of.id_bits;
   const wide id_mask = key_of.id_mask;
-  wide least = 0; /* keys below it are out */
+  wide least = 0; /* smaller keys are excluded */
   if (r.top_k > 0 && r.top_k < V) {
     if (thread == 0) shared->target = static_cast<wide>(r.top_k);
     least = reach(shared, sums, V, 32 + id_bits, [&](int32_t i, wide *key) -> wide {
@@ -183,7 +185,7 @@ __device__ int32_t draw_row(const sampler_params &p, const row_params &r, int64_
   }
 
   const float largest = key_of.value_of(best);
-  /* The mass of an id with that key; 0 below the edge of min-p. */
+  /* Returns the mass of an id with that key; 0 below the edge of min-p. */
   const auto mass_of = [&](int32_t i, wide key, float edge) -> wide {
     if (key < least) return 0;
     return mass_of_value(float_of(words[i]), largest, r.temperature, edge);
@@ -246,9 +248,15 @@ inline assay_status read_sampler(const assay_call *call, sampler_plan *plan, ass
 
 /* Penalties, masses: f32; exp within 1 ulp, division rounded once. Sums of masses are sums of integers, which round
  * nothing: as many lanes as there can be terms. */
-constexpr assay_contract sampler_contract = {
-    ASSAY_NONE, ASSAY_NONE,         ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 1.0,     1,          1,    0,
-    0.0,        ASSAY_V_MULTIPLIED, true,       true,       true,       1 << 20, ASSAY_NONE, true, 0};
+constexpr assay_contract sampler_contract = {.exp_ulp = 1.0,
+                                             .qk_lanes = 1,
+                                             .pv_lanes = 1,
+                                             .zero_p_v = ASSAY_V_MULTIPLIED,
+                                             .run_to_run = true,
+                                             .renumbering = true,
+                                             .permutation = true,
+                                             .lanes = 1 << 20,
+                                             .alone = true};
 
 } // namespace ASSAY_NS
 #endif

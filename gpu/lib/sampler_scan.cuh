@@ -1,5 +1,5 @@
-/* sampler_scan.cuh: rows of logits in chunks, a block a chunk: loads, sums over a block, and what a row's chunks leave
- * for each other in the workspace. */
+/* sampler_scan.cuh: rows of logits in chunks, one block per chunk. It has loads, sums over a block, and the data that a
+ * row's chunks leave for each other in the workspace. */
 #ifndef ASSAY_GPU_LIB_SAMPLER_SCAN_CUH
 #define ASSAY_GPU_LIB_SAMPLER_SCAN_CUH
 
@@ -10,26 +10,26 @@
 namespace ASSAY_NS {
 
 constexpr int scan_threads = 256, scan_warps = scan_threads / 32;
-constexpr int scan_run = 8;                        /* neighbouring logits of a thread */
-constexpr int scan_step = scan_threads * scan_run; /* logits of a block and step */
-constexpr int scan_groups = scan_threads / 8;      /* groups of a chunk: each tells its largest value */
-constexpr int most_chunks = (1 << 20) / scan_step; /* V is 2^20 at most */
+constexpr int scan_run = 8;                        /* neighbouring logits per thread */
+constexpr int scan_step = scan_threads * scan_run; /* logits per block and step */
+constexpr int scan_groups = scan_threads / 8;      /* groups per chunk; each reports its largest value */
+constexpr int most_chunks = (1 << 20) / scan_step; /* V is at most 2^20 */
 constexpr int mass_bins = 1024;
 constexpr int list_capacity = 2048;
 
-constexpr uint32_t seen_bad_token = 4; /* beside seen_flags */
+constexpr uint32_t seen_bad_token = 4; /* in addition to seen_flags */
 
-/* What the first pass leaves of a chunk. */
+/* The facts that the first pass leaves about a chunk. */
 struct chunk_facts {
   wide best;         /* largest key; 0: no number above -inf */
   uint32_t smallest; /* ordered bits of the smallest finite value */
   uint32_t flags;
 };
 
-/* A row's part of the workspace, zeroed by the first pass where later ones add. */
+/* A row's part of the workspace. The first pass zeroes the parts to which later passes add. */
 struct row_work {
   wide bins[mass_bins];     /* masses by distance from the largest logit */
-  wide list[list_capacity]; /* keys that may be kept or not */
+  wide list[list_capacity]; /* keys whose being kept is not decided yet */
   uint32_t listed, arrived;
 };
 
@@ -38,18 +38,17 @@ struct scan_params {
   row_work *rows;     /* [B] */
   chunk_facts *facts; /* [B, chunks] */
   uint32_t *groups;   /* [B, chunks, scan_groups]: ordered bits */
-  wide *sure;         /* [B, chunks]: mass of what is kept for sure */
-  const void *source; /* penalised logits: those given, or `values` */
+  wide *sure;         /* [B, chunks]: mass of what is certainly kept */
+  const void *source; /* penalised logits: the given ones, or `values` */
   float *values;      /* [B, V]; NULL: nothing is penalised */
   int64_t source_row;
   int32_t chunks;
-  bool aligned,
-      values_aligned; /* rows of the logits, of the values, are multiples of 16 bytes apart, and of the base */
+  bool aligned, values_aligned; /* rows of the logits and of the values start at multiples of 16 bytes */
 };
 
 /* ---- loads ------------------------------------------------------------------------------------------- */
 
-/* Elements i to i + 7 of a row of V; -inf behind its end. -0 becomes +0. i is a multiple of 8. */
+/* Loads elements i to i + 7 of a row of V, with -inf after its end. -0 becomes +0. i must be a multiple of 8. */
 template <class T>
 __device__ __forceinline__ void load_run(const T *row, int32_t i, int32_t V, bool aligned, float (&value)[scan_run]) {
   constexpr int width = vector_width<T>;
@@ -71,7 +70,8 @@ __device__ __forceinline__ void load_run(const T *row, int32_t i, int32_t V, boo
 
 /* ---- over a block ------------------------------------------------------------------------------------ */
 
-/* Running sums over the threads of a block of 256, the thread's own included; *whole: all. `sums` holds 8 numbers. */
+/* Returns the running sum over the threads of a block of 256, including the thread's own value. *whole becomes the sum
+ * of all. `sums` holds 8 numbers. */
 __device__ __forceinline__ wide block_scan(wide value, wide *sums, wide *whole) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   ASSAY_UNROLL
@@ -81,7 +81,7 @@ __device__ __forceinline__ wide block_scan(wide value, wide *sums, wide *whole) 
   }
   __syncthreads(); /* earlier sums have been read */
   if (lane == 31) sums[warp] = value;
-  __syncthreads(); /* every warp's sum is there */
+  __syncthreads(); /* every warp's sum is written */
   wide before = 0;
   *whole = 0;
   ASSAY_UNROLL
@@ -92,9 +92,9 @@ __device__ __forceinline__ wide block_scan(wide value, wide *sums, wide *whole) 
   return value + before;
 }
 
-/* Where a running sum reaches `target`: the first i of n with weight(0) + ... + weight(i) >= target; *left: what is
- * left of the target there. All threads call it and get it. The sum of all weights is target or more, which is at
- * least 1. */
+/* The place where a running sum reaches `target`: the first i of n with weight(0) + ... + weight(i) >= target. left:
+ * what is left of the target there. All threads call locate() and get the place. The sum of all weights must be at
+ * least the target, which must be at least 1. */
 struct found_place {
   int32_t index;
   wide left;
@@ -108,7 +108,7 @@ __device__ found_place locate(int32_t n, wide target, wide *sums, found_place *f
   for (int32_t i = first; i < end; ++i)
     own += weight(i);
   wide before = block_scan(own, sums, &whole) - own;
-  if (before < target && before + own >= target) { /* one thread */
+  if (before < target && before + own >= target) { /* true in one thread */
     int32_t i = first;
     for (wide next = weight(i); before + next < target; next = weight(i)) {
       before += next;
@@ -116,7 +116,7 @@ __device__ found_place locate(int32_t n, wide target, wide *sums, found_place *f
     }
     *found = {i, target - before};
   }
-  __syncthreads(); /* the place is there */
+  __syncthreads(); /* the place is written */
   return *found;
 }
 

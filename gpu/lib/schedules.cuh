@@ -1,9 +1,16 @@
-/* schedules.cuh: what the three schedules of an attention operator have in common, whatever it does with a score:
- *   decode_rows        one block a query row and head; one row a request
- *   prefill_as_decode  the same over the rows of a ragged batch, which expand_rows turns into requests of one row
- *   split_keys         the key axis in splits of 256 keys, one block each, and a sum over the splits
- * Their sizes, what they refuse, the workspace they need, their rows in the variant table. An operator's .cu holds
- * its kernels, a function that reads the operator's own parameters, and the launches. */
+/* schedules.cuh: the three schedules of an attention operator, whatever it does with a score.
+ *
+ *   decode_rows         one block per query row and head; one row per request
+ *   prefill_as_decode   the same over the rows of a ragged batch, which expand_rows turns into requests of one row
+ *   split_keys          the key axis in splits of keys_per_split keys, one block each, and a sum over the splits
+ *
+ * Each is a strategy (gpu/lib/variant.cuh) over the type Kernels. An operator's .cu defines its kernels and that type:
+ *
+ *   plan                     the operator's attention_plan
+ *   floats_beside            f32 that a split leaves for a row and head beside its D channels
+ *   read(call, plan, error)  reads the operator's parameters
+ *   rows<Q, KV>              launches one block per query row and head
+ *   splits<Q, KV>            launches the splits and their sum */
 #ifndef ASSAY_GPU_LIB_SCHEDULES_CUH
 #define ASSAY_GPU_LIB_SCHEDULES_CUH
 
@@ -11,45 +18,20 @@
 #include "gpu/lib/paged.cuh"
 #include "gpu/lib/rows.cuh"
 #include "gpu/lib/types.cuh"
+#include "gpu/lib/variant.cuh"
 
 namespace ASSAY_NS {
 
-constexpr int max_tile = 128; /* keys of a tile, and threads, of decode_rows */
-constexpr int keys_per_split = 256;
+constexpr int max_tile = 128;       /* keys of a tile, and threads, of decode_rows */
+constexpr int keys_per_split = 256; /* keys of a split; the contract of split_keys names it */
 
-/* ---- plans ------------------------------------------------------------------------------------------ */
-
-/* What a launcher makes of a call. params: the kernels' own, with `attention_params a` among them. */
-template <class params> struct attention_plan {
-  params p;
-  attention_types types;
-  int64_t workspace; /* bytes */
-};
-
-/* supports and workspace of a variant whose function `plan` fills a plan, or refuses. */
-template <class params, assay_status (*plan)(const assay_call *, attention_plan<params> *, assay_error *)>
-assay_status supports_by(const assay_call *call, assay_error *error) {
-  attention_plan<params> made;
-  return plan(call, &made, error);
+/* Launches one block per query row and head. */
+template <class Kernels>
+assay_status start_rows(const typename Kernels::plan &made, assay_env *env, assay_error *error) {
+  return with_types(made.types.q, made.types.kv, [&](auto q, auto kv) {
+    return Kernels::template rows<typename decltype(q)::type, typename decltype(kv)::type>(made.p, env, error);
+  });
 }
-
-template <class params, assay_status (*plan)(const assay_call *, attention_plan<params> *, assay_error *)>
-assay_status workspace_by(const assay_call *call, int64_t *bytes, assay_error *error) {
-  attention_plan<params> made;
-  *bytes = 0;
-  ASSAY_TRY(plan(call, &made, error));
-  *bytes = made.workspace;
-  return ASSAY_OK;
-}
-
-/* A row of the variant table, of this operator's `params`, `plan`, contract and launch. */
-#define ATTENTION_VARIANT(op, name, why, modes, contract, params, plan, launch)                                        \
-  {                                                                                                                    \
-    sizeof(assay_variant), op, name ASSAY_VARIANT_SUFFIX, why, ASSAY_DEVICE_NAME, "any",                               \
-        ASSAY_TYPE_CLAIMS "|nhd,hnd,x|" modes, ::ASSAY_NS::contract,                                                   \
-        ::ASSAY_NS::supports_by<::ASSAY_NS::params, ::ASSAY_NS::plan>,                                                 \
-        ::ASSAY_NS::workspace_by<::ASSAY_NS::params, ::ASSAY_NS::plan>, ::ASSAY_NS::launch                             \
-  }
 
 /* ---- decode_rows ------------------------------------------------------------------------------------ */
 
@@ -58,17 +40,33 @@ inline assay_status expect_decode(const attention_params &a, assay_error *error)
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found a tensor, allowed none: one row a request");
 }
 
+template <class Kernels> struct decode_rows {
+  using plan = typename Kernels::plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(Kernels::read(call, made, error));
+    return expect_decode(made->p.a, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    const attention_params &a = made.p.a;
+    (void)snprintf(env->path, sizeof env->path, "decode_rows tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
+                   cache_word(a));
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    return start_rows<Kernels>(made, env, error);
+  }
+};
+
 /* ---- prefill_as_decode ------------------------------------------------------------------------------ */
 
-/* Workspace: row_request[N], row_last[N]. */
+/* Refuses calls without ragged rows. Workspace: row_request[N], row_last[N]. */
 inline assay_status expect_ragged(const attention_params &a, int64_t *workspace, assay_error *error) {
   *workspace = a.N * 2 * static_cast<int64_t>(sizeof(int32_t));
   if (a.cu_q != NULL) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cu_q: found no data, allowed a tensor: rows are expanded by it");
 }
 
-/* expand_rows: request and last key of every query row.
- * Grid: (ceil(N / 128)). Block: 128. Shared: none. Arch: any. Limit: 8 bytes written a row. */
+/* expand_rows: writes the request and the last key of every query row.
+ * Grid:   (ceil(N / 128)). Block: 128. Shared: none. Arch: any. Limit: 8 bytes written per row. */
 static __global__ void __launch_bounds__(max_tile)
     expand_rows(attention_params a, int32_t *row_request, int32_t *row_last) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * max_tile + threadIdx.x;
@@ -88,10 +86,27 @@ static inline assay_status launch_expand_rows(attention_params *a, assay_env *en
   return ASSAY_OK;
 }
 
+template <class Kernels> struct prefill_as_decode {
+  using plan = typename Kernels::plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(Kernels::read(call, made, error));
+    return expect_ragged(made->p.a, &made->workspace, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    const attention_params &a = made.p.a;
+    (void)snprintf(env->path, sizeof env->path, "prefill_as_decode tile=%d D=%d%s", attention_tile(a, max_tile), a.D,
+                   cache_word(a));
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    ASSAY_TRY(launch_expand_rows(&made.p.a, env, error));
+    return start_rows<Kernels>(made, env, error);
+  }
+};
+
 /* ---- split_keys ------------------------------------------------------------------------------------- */
 
-/* Rows times heads of a ragged batch that splits of each row and head are for. From here on many rows that share a tile
- * of keys are faster (query_tile, which stands behind split_keys and takes all). */
+/* Rows times heads of a ragged batch from which on split_keys declines. Many rows that share a tile of keys are faster
+ * there: query_tile, which comes after split_keys in the table and takes all. */
 constexpr int64_t few_lines = 4096;
 
 inline assay_status expect_few_lines(const attention_params &a, assay_error *error) {
@@ -101,7 +116,7 @@ inline assay_status expect_few_lines(const attention_params &a, assay_error *err
                     a.H, few_lines);
 }
 
-/* Workspace: `floats` f32 for each (row, head, split). */
+/* Refuses calls that split_keys cannot run, and sets the workspace: `floats` f32 for each (row, head, split). */
 inline assay_status expect_split(const attention_params &a, int32_t floats, int32_t *splits, int64_t *workspace,
                                  assay_error *error) {
   if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
@@ -109,13 +124,35 @@ inline assay_status expect_split(const attention_params &a, int32_t floats, int3
   return attention_splits(a, keys_per_split, floats, splits, workspace, error);
 }
 
-/* Does split_keys take a call? */
+/* Says whether split_keys takes a call. */
 inline bool splits_take(const attention_params &a) {
   int32_t splits;
   int64_t workspace;
   assay_error ignored;
   return expect_split(a, attention_max_D + 1, &splits, &workspace, &ignored) == ASSAY_OK;
 }
+
+template <class Kernels> struct split_keys {
+  using plan = typename Kernels::plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(Kernels::read(call, made, error));
+    const attention_params &a = made->p.a;
+    return expect_split(a, a.D + Kernels::floats_beside, &made->p.splits, &made->workspace, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d%s", keys_per_split, made.p.splits,
+                   made.p.a.D, cache_word(made.p.a));
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    return with_types(made.types.q, made.types.kv, [&](auto q, auto kv) {
+      return Kernels::template splits<typename decltype(q)::type, typename decltype(kv)::type>(made.p, env, error);
+    });
+  }
+};
+
+/* Rows of the variant table of these schedules, which take every type and layout. */
+#define SCHEDULE_VARIANT(op, name, why, modes, contract, ...)                                                          \
+  ATTENTION_VARIANT(op, name, why, "any", ASSAY_TYPE_CLAIMS "|nhd,hnd,x|" modes, contract, __VA_ARGS__)
 
 } // namespace ASSAY_NS
 #endif

@@ -1,4 +1,4 @@
-/* softmax_call.h: what every kernel of softmax_attention gets, filled once from a call. */
+/* softmax_call.h: the parameters of every kernel of softmax_attention, filled once from a call. */
 #ifndef ASSAY_GPU_LIB_SOFTMAX_CALL_H
 #define ASSAY_GPU_LIB_SOFTMAX_CALL_H
 
@@ -18,13 +18,13 @@ struct softmax_params {
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
   int32_t splits;
-  int32_t cluster;          /* stream: thread blocks of one, which join the splits; 1: none */
-  float block_ns, round_ns; /* stream: stream_speed */
+  int32_t cluster;          /* stream: thread blocks per cluster, which merges the splits; 1: none */
+  float block_ns, round_ns; /* stream: as in stream_speed */
 };
 
 using softmax_plan = attention_plan<softmax_params>;
 
-/* The block-sparse mask. */
+/* Reads the parameters of the block-sparse mask. */
 inline assay_status softmax_read_mask(const assay_call *call, softmax_params *p, assay_error *error) {
   int64_t block, local, stride, slide, rank;
   const int64_t block_size = is_contiguous(p->a) ? 1 : INT64_C(1) << p->a.cache.block_shift;
@@ -42,7 +42,7 @@ inline assay_status softmax_read_mask(const assay_call *call, softmax_params *p,
   return ASSAY_OK;
 }
 
-/* lse [N, H], dense; optional. */
+/* Reads lse [N, H], which is dense and optional. */
 inline assay_status softmax_read_lse(const assay_call *call, softmax_params *p, assay_error *error) {
   const assay_tensor *lse;
   ASSAY_TRY(find_tensor(call, "lse", 2, true, &lse, error));
@@ -70,6 +70,19 @@ inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, ass
   p->slopes = static_cast<const float *>(slopes);
   p->softcap = static_cast<float>(softcap);
   return ASSAY_OK;
+}
+
+/* The part that all strategies of the operator have in common. */
+struct softmax_operator {
+  using plan = softmax_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return softmax_read(call, made, error);
+  }
+};
+
+inline assay_status softmax_expect_dense(const softmax_params &p, assay_error *error) {
+  if (p.sparse_block == 0) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", p.sparse_block);
 }
 
 } // namespace ASSAY_NS

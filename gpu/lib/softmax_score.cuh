@@ -1,4 +1,4 @@
-/* softmax_score.cuh: what becomes of one q . k in softmax_attention, in f32 and base e: soft cap, ALiBi, the
+/* softmax_score.cuh: the way from one q . k to its weight in softmax_attention, in f32 and base e: soft cap, ALiBi, the
  * block-sparse mask, weights and their sum. */
 #ifndef ASSAY_GPU_LIB_SOFTMAX_SCORE_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_SCORE_CUH
@@ -8,7 +8,7 @@
 
 namespace ASSAY_NS {
 
-/* Score of a visible key from q . k. */
+/* Returns the score of a visible key from q . k. */
 __device__ __forceinline__ float score_of(const softmax_params &p, float dot, float slope, int32_t t, int32_t last) {
   float score = dot * p.a.scale;
   if (p.softcap > 0.0f) score = p.softcap * tanhf(score / p.softcap);
@@ -16,7 +16,7 @@ __device__ __forceinline__ float score_of(const softmax_params &p, float dot, fl
   return score;
 }
 
-/* Where this head's vertical stripes lie: a key block kb is kept if (kb + phase) mod stride = 0. */
+/* Returns the phase of this head's vertical stripes. A key block kb is kept if (kb + phase) mod stride = 0. */
 __device__ __forceinline__ uint32_t sparse_phase(const softmax_params &p, int32_t head) {
   if (p.sparse_block == 0) return 0;
   const int64_t slide = p.sparse_slide;
@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t sparse_phase(const softmax_params &p, int32_
   return static_cast<uint32_t>((slide >= 0 ? by_head : by_kv_head) % p.sparse_stride);
 }
 
-/* Does the block-sparse mask keep key t for a row whose own position is `last`? */
+/* Returns whether the block-sparse mask keeps key t for a row whose own position is `last`. */
 __device__ __forceinline__ bool kept(const softmax_params &p, uint32_t phase, int32_t t, int32_t last) {
   if (p.sparse_block == 0) return true;
   const int32_t key_block = t / p.sparse_block, query_block = last / p.sparse_block;
@@ -34,12 +34,12 @@ __device__ __forceinline__ bool kept(const softmax_params &p, uint32_t phase, in
   return local || stripe;
 }
 
-/* exp(x - peak) for x <= peak; 0 for x = -inf, also where peak is. expf: 2 ulp. */
+/* Returns exp(x - peak) for x <= peak; 0 for x = -inf, even if peak is -inf too. expf is accurate to 2 ulp. */
 __device__ __forceinline__ float exp_below(float x, float peak) {
   return x == -INFINITY ? 0.0f : expf(x - peak);
 }
 
-/* A weighted sum over its weights; 0 where there was no key. */
+/* Returns a weighted sum divided by the sum of its weights, or 0 if there was no key. */
 __device__ __forceinline__ float normalised(float sum, float total) {
   return total == 0.0f ? 0.0f : sum / total;
 }
@@ -48,8 +48,8 @@ __device__ __forceinline__ float lse_of(float peak, float total) {
   return total == 0.0f ? -INFINITY : peak + logf(total);
 }
 
-/* Integers in the order of the floats, so that a maximum can be taken by atomicMax: it does not depend on the order
- * of the threads. */
+/* Return integers in the order of the floats, so that a maximum can be taken by atomicMax. The maximum then does not
+ * depend on the order of the threads. */
 __device__ __forceinline__ int rank_of(float value) {
   const int bits = static_cast<int>(bits_of(value));
   return bits >= 0 ? bits : bits ^ 0x7FFFFFFF;

@@ -1,9 +1,10 @@
 /* softmax_stream.cuh: the streamed decode (stream.cuh) with a softmax.
  *
- * Every warp has an online softmax of its own: weights are powers of two relative to a `peak` that is raised, and the
- * sums with it, only where a score lies more than `slack` above it; one vote a block says so. Peaks and totals of
- * warps, then of splits, are joined in their order: the same call gives the same bits. The grid follows from the
- * capacity alone; lengths are read on the device. Window, soft cap, ALiBi, lse; no block-sparse mask. */
+ * Every warp has an online softmax of its own. Weights are powers of two relative to a `peak`. The peak is raised, and
+ * the sums rescaled, only where a score lies more than `slack` above it; one vote per block decides this. Peaks and
+ * totals of warps, then of splits, are merged in their order, so the same call gives the same bits. The grid follows
+ * from the capacity alone, and lengths are read on the device. Supported are window, soft cap, ALiBi and lse, but no
+ * block-sparse mask. */
 #ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_CUH
 
@@ -19,7 +20,7 @@ namespace ASSAY_NS {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147182f;
 
-/* 2^(x - peak); 0 for x = -inf, also where peak is. */
+/* Returns 2^(x - peak); 0 for x = -inf, even if peak is -inf too. */
 __device__ __forceinline__ float power_below(float x, float peak) {
   return x == -INFINITY ? 0.0f : exp2_approx(x - peak);
 }
@@ -28,8 +29,8 @@ __device__ __forceinline__ float power_below(float x, float peak) {
 
 constexpr float slack = 8.0f; /* weights stay below 2^8 */
 
-/* Scores here are log2(e) times those of the definition. peak is the same in all lanes that keep a head, total is each
- * lane's own. */
+/* Turns scores into weights. Scores here are log2(e) times those of the definition. The peak is the same in all lanes
+ * that keep a head; the total is each lane's own. */
 template <class KV, int heads> struct softmax_weigher {
   static constexpr int halves = stream_held<heads>::halves, width = stream_held<heads>::width;
   stream_factor<KV> scale;
@@ -51,7 +52,7 @@ template <class KV, int heads> struct softmax_weigher {
     }
   }
 
-  /* The largest of a head's values in the warp. */
+  /* Returns the largest of a head's values in the warp. */
   __device__ __forceinline__ static float highest(float x) {
     ASSAY_UNROLL
     for (int step = heads == 8 ? 4 : 2; step < 32; step *= 2)
@@ -59,7 +60,7 @@ template <class KV, int heads> struct softmax_weigher {
     return x;
   }
 
-  /* Raises the peaks to what x asks for, and brings the sums down to them. */
+  /* Raises the peaks as far as x requires, and rescales the sums to them. */
   template <int steps> __device__ __forceinline__ void raise(const float (&x)[halves][width], float (&sum)[steps][4]) {
     float shrink[2];
     ASSAY_UNROLL
@@ -69,7 +70,7 @@ template <class KV, int heads> struct softmax_weigher {
       peak[i] = top;
       total[i] *= shrink[i];
     }
-    /* A lane's sums are those of the heads that it keeps; of both, where there are two. */
+    /* A lane's sums are those of the heads that it keeps. With two heads they are the sums of both. */
     if constexpr (heads == 2) {
       shrink[1] = __shfl_sync(all_lanes, shrink[0], 1);
       shrink[0] = __shfl_sync(all_lanes, shrink[0], 0);
@@ -82,7 +83,7 @@ template <class KV, int heads> struct softmax_weigher {
     }
   }
 
-  /* Scales the scores of the keys that this lane keeps; -inf outside the row's keys. */
+  /* Scales the scores of the keys that this lane keeps, and sets them to -inf outside the row's keys. */
   __device__ __forceinline__ void keep(float (&x)[halves][width], int32_t t) const {
     ASSAY_UNROLL
     for (int h = 0; h < halves; ++h) {
@@ -120,7 +121,7 @@ template <class KV, int heads> struct softmax_weigher {
     stream_put_weights<heads>(p, lane, weight);
   }
 
-  /* Peaks and totals of the warp to shared memory: [heads], [heads]. */
+  /* Writes the peaks and totals of the warp to shared memory: [heads], [heads]. */
   __device__ __forceinline__ void put(float *to) {
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
@@ -135,9 +136,9 @@ template <class KV, int heads> struct softmax_weigher {
   }
 };
 
-/* ---- joining runs ------------------------------------------------------------------------------------ */
+/* ---- merging runs ------------------------------------------------------------------------------------ */
 
-/* Sums over runs, of one head: the weights of a run are relative to its own peak. */
+/* Sums over runs of one head. The weights of a run are relative to its own peak. */
 struct softmax_sum {
   float peak, total, sum;
 };
@@ -150,13 +151,13 @@ __device__ __forceinline__ float lse_of(const softmax_sum &s) {
   return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
 }
 
-/* The same of two channels. */
+/* The same sums for two channels. */
 struct softmax_sums {
   softmax_sum first;
   float second;
 };
 
-/* Adds sums over other keys. */
+/* Adds sums over other keys to `all`. */
 __device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &more) {
   const float peak = fmaxf(all->first.peak, more.first.peak);
   const float by = power_below(all->first.peak, peak), more_by = power_below(more.first.peak, peak);
@@ -166,8 +167,9 @@ __device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &
   all->second = by * all->second + more_by * more.second;
 }
 
-/* Joins `runs` runs, at most `most`, `step` floats apart: the same peaks and totals for all lanes of a warp, weighed by
- * one lane a run; each lane its own sums, of two channels `apart` from each other, added in the order of the runs. */
+/* Merges `runs` runs, at most `most`, that are `step` floats apart. The peaks and totals are the same for all lanes of
+ * a warp and are weighted by one lane per run. Each lane has its own sums, for two channels that are `apart` from each
+ * other, and adds them in the order of the runs. */
 template <int most, int apart>
 __device__ __forceinline__ softmax_sums joined(const float *peak, const float *total, const float *sum, int32_t runs,
                                                int32_t step) {
@@ -196,15 +198,16 @@ __device__ __forceinline__ softmax_sums joined(const float *peak, const float *t
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-/* Warps of a multiprocessor that the registers allow: 12 with 168 a thread, 8 with 255. */
+/* Returns the number of warps per multiprocessor that the registers allow: 12 with 168 registers per thread, 8 with
+ * 255. */
 __host__ __device__ constexpr int softmax_stream_warps(int D, int heads) {
   return D == 128 && heads == 8 ? 8 : 12;
 }
 
-/* A warp's shared memory: the walk's, then peaks and totals. */
+/* A warp's shared memory: that of the walk, then peaks and totals. */
 template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_floats<D, heads> + 2 * heads;
 
-/* Writes two channels of a head, half of them apart: number `pair` of the (row, kv head)'s. */
+/* Writes two channels of a head, half of the head apart. They are pair number `pair` of the (row, kv head). */
 template <class T, class KV, int D>
 __device__ __forceinline__ void softmax_write(const softmax_params &p, int64_t segment, int32_t kv_head, int32_t pair,
                                               const softmax_sums &sums) {
@@ -217,19 +220,20 @@ __device__ __forceinline__ void softmax_write(const softmax_params &p, int64_t s
   if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
 }
 
-/* Words of two f32 that a split sends: the sums of two channels, [G][D / 2]; peak and total, [G]. */
+/* Returns the number of words of two f32 that a split sends: the sums of two channels, [G][D / 2], then peak and total,
+ * [G]. */
 __host__ __device__ constexpr int32_t softmax_sent_words(int32_t G, int32_t D) {
   return G * (D / 2 + 1);
 }
 
-/* softmax_stream: the keys of one (row, kv head), or one split of them. Splits of a cluster are joined by its first
- * thread block, in their order; others leave sums to softmax_stream_merge.
+/* softmax_stream: handles the keys of one (row, kv head), or one split of them. Splits of a cluster are merged by its
+ * first thread block, in their order. Other splits leave sums to softmax_stream_merge.
  * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
  * each with a run of its own.
- * Shared: softmax_shared_floats a warp: the weights of two blocks of 16 keys; then its sums, peaks, totals. In a
- * cluster, behind them, what the splits send.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above, with clusters sm_90.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
+ * Shared: softmax_shared_floats per warp: the weights of two blocks of 16 keys, and later the warp's sums, peaks,
+ * totals. In a cluster, what the splits send comes after them.
+ * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above, with clusters sm_90.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head. */
 template <class T, class KV, int D, int heads>
 __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softmax_stream(softmax_params p) {
   ASSAY_DYNAMIC_SHARED(float, shared);
@@ -266,12 +270,12 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, own, weigher, sum, pace, [] {});
   stream_put_sums<T, KV, D, heads>(sum, own);
   weigher.put(own + stream_shared_floats<D, heads>);
-  __syncthreads(); /* the warps' sums are there */
+  __syncthreads(); /* the warps' sums are written */
 
   const int32_t count = a.G * D, pairs = count / 2, words = softmax_sent_words(a.G, D);
   const float *const peaks = shared + stream_shared_floats<D, heads>;
   float2 *const sent = reinterpret_cast<float2 *>(shared + threads / 32 * floats); /* [splits][words] */
-  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks are there */
+  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks have started */
   for (int32_t i = thread; i < pairs; i += threads) {
     const int32_t head = i / (D / 2), channel = head * D + i % (D / 2);
     const softmax_sums pair =
@@ -296,7 +300,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
 
   cluster_arrive();
   if (at.split > 0) return;
-  cluster_wait(); /* what was sent has come */
+  cluster_wait(); /* all that the splits sent has arrived */
   for (int32_t i = thread; i < pairs; i += threads) {
     softmax_sums all = {{-INFINITY, 0.0f, 0.0f}, 0.0f};
     ASSAY_ROLLED
@@ -308,10 +312,12 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   }
 }
 
-/* softmax_stream_merge: joins the splits of a (row, kv head): of every group, in the order of its splits, then of the
- * groups. One warp a head weighs the splits by their peaks while their sums are on their way.
- * Grid: (N rows * H_kv, G D / 128). Block: 128 a group: elements of one head, or of two. Shared: a weight a split and
- * head, a sum a thread. Arch: any. Limit: bytes: 4 G (D + 2) a split. */
+/* softmax_stream_merge: merges the splits of a (row, kv head). Each group adds its splits in their order, then the
+ * groups are added in their order. One warp per head weights the splits by their peaks while their sums are being
+ * loaded.
+ * Grid:   (N rows * H_kv, G D / 128). Block: 128 threads per group, for elements of one head or of two.
+ * Shared: one weight per split and head, one sum per thread. Arch: any.
+ * Limit:  bytes: 4 G (D + 2) per split. */
 template <class T, class KV>
 __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) softmax_stream_merge(softmax_params p) {
   constexpr int32_t most = stream_multiprocessors, turns = (most + 31) / 32;
@@ -356,7 +362,7 @@ __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) sof
     all.total = warp_sum(all.total);
     if (lane == 0) joint[warp] = all;
   }
-  __syncthreads(); /* the weights are there */
+  __syncthreads(); /* the weights are written */
 
   const int32_t of_head = min(i, count - 1) / a.D - first_head;
   float own = 0.0f;
@@ -382,7 +388,8 @@ inline stream_shape softmax_stream_shape(const softmax_params &p) {
   return stream_shape_of(p.a, softmax_stream_warps(p.a.D, stream_heads(p.a.G)));
 }
 
-/* What the streamed softmax does not take; splits and workspace of a plan that expect_stream has let pass. */
+/* Refuses calls that the streamed softmax cannot run, and sets the splits and the workspace of a plan that
+ * expect_stream has accepted. */
 inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) {
   if (plan->p.sparse_block != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0", plan->p.sparse_block);
@@ -395,10 +402,10 @@ inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) 
 
 inline void softmax_stream_path(const softmax_params &p, assay_env *env, const char *name = "stream") {
   (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s", name,
-                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, form_of(p.a));
+                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, cache_word(p.a));
 }
 
-/* Where the splits' results lie in the plan's bytes. */
+/* Sets where the splits' results lie in the plan's workspace. */
 inline void softmax_stream_place(softmax_params *p, void *workspace) {
   p->partial = static_cast<float *>(workspace);
   p->partial_lse = p->partial + p->a.N * p->a.H * p->splits * p->a.D;
@@ -425,6 +432,22 @@ assay_status softmax_stream_launch(const softmax_params &p, const attention_type
                              0, in_turn(), env->stream, p);
   });
 }
+
+/* The strategy of softmax_attention over the cache's Types: stream_same or stream_fp8. */
+template <class Types> struct softmax_streamed {
+  using plan = softmax_plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(softmax_read(call, made, error));
+    ASSAY_TRY(Types::expect(made->types, error));
+    ASSAY_TRY(expect_stream(call, made->p.a, error));
+    return softmax_stream_plan(made, error);
+  }
+  static void path(const plan &made, assay_env *env) { softmax_stream_path(made.p, env); }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    softmax_stream_place(&made.p, env->workspace);
+    return softmax_stream_launch<Types>(made.p, made.types, env, error);
+  }
+};
 
 } // namespace ASSAY_NS
 #endif

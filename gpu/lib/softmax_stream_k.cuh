@@ -8,21 +8,22 @@
 
 namespace ASSAY_NS {
 
-/* Warps of a thread block, two of which are on a multiprocessor. */
+/* Returns the number of warps per thread block. Two thread blocks are on a multiprocessor. */
 __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
   return softmax_stream_warps(D, heads) / 2;
 }
 
-constexpr uint32_t records_at_once = 2; /* that are asked for together */
+constexpr uint32_t records_at_once = 2; /* records that are requested together */
 
-/* A record: the sums of two channels, [G][D / 2]; peak and total, [G]. `pair`: of the former. */
+/* Writes a pair of a record. A record has the sums of two channels, [G][D / 2], then peak and total, [G]. pair: index
+ * among the sums. */
 template <int D>
 __device__ __forceinline__ void put_record(uint64_t *record, int32_t pairs, int32_t pair, const softmax_sums &sums) {
   stream_k_put(record + pair, sums.first.sum, sums.second);
   if (pair % (D / 2) == 0) stream_k_put(record + pairs + pair / (D / 2), sums.first.peak, sums.first.total);
 }
-/* The first `there_are` of `count` records that lie `apart` words from each other, asked for at once; what is behind
- * them in `sums` means nothing. false: one has not come. */
+/* Reads the first `there_are` of `count` records that are `apart` words from each other, all at once. Entries of `sums`
+ * after them have no meaning. Returns false if a record has not arrived. */
 template <int D, int count>
 __device__ __forceinline__ bool get_records(const uint64_t *record, int32_t apart, uint32_t there_are, int32_t pairs,
                                             int32_t pair, softmax_sums (&sums)[count]) {
@@ -43,30 +44,30 @@ __device__ __forceinline__ bool get_records(const uint64_t *record, int32_t apar
   return there;
 }
 
-/* softmax_stream_k: an even share of the keys of all rows and kv heads.
- * Grid:   shares, two a multiprocessor. Block: 6 warps, or 4.
- * Shared: softmax_shared_floats a warp, twice, in turn: the weights of two blocks of 16 keys; then its sums, peaks,
- * totals.
- * Align:  16 bytes: q, K, V, all their strides. Arch: sm_80 and above.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
+/* softmax_stream_k: handles an even share of the keys of all rows and kv heads.
+ * Grid:   one block per share, two shares per multiprocessor. Block: 6 warps, or 4.
+ * Shared: softmax_shared_floats per warp, twice, used in turn: the weights of two blocks of 16 keys, and later the
+ * warp's sums, peaks, totals.
+ * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head. */
 template <class T, class KV, int D, int heads>
 __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
     softmax_stream_k(softmax_params p, stream_k_memory memory) {
   ASSAY_DYNAMIC_SHARED(float, shared);
   constexpr int floats = softmax_shared_floats<D, heads>, warps = stream_k_warps(D, heads);
   ASSAY_SHARED(stream_k_rows, all_rows, 1);
-  ASSAY_SHARED(stream_k_piece, pieces, 2 * warps); /* of each warp: this one and the next */
+  ASSAY_SHARED(stream_k_piece, pieces, 2 * warps); /* per warp: this piece and the next */
   ASSAY_SHARED(uint32_t, last_share, 1);
   stream_k_rows &rows = all_rows[0];
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = 32 * warps, lane = thread % 32;
-  const int32_t pairs = a.G * D / 2; /* two channels of a head, half of them apart */
+  const int32_t pairs = a.G * D / 2; /* pairs of two channels of a head, half of the head apart */
   const uint32_t shares = gridDim.x, own = blockIdx.x;
   stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
   stream_fragment<KV, D, heads> k = {};
   uint4 q[stream_query_loads<KV, D, heads>];
 
-  /* Physical blocks of a run's first two, from the table. */
+  /* Physical blocks of a run's first two blocks, from the table. */
   int32_t block = 0, next = 0;
   const auto look_up = [&](const stream_run &of) {
     block = stream_block_of(a.cache, of, of.begin, of.begin);
@@ -81,13 +82,13 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
   };
 
   dependents_launch();
-  int32_t turn = 0;     /* of the two areas */
-  uint32_t share = own; /* behind `own`: whose piece is computed in its stead */
+  int32_t turn = 0;     /* which of the two areas is used */
+  uint32_t share = own; /* after `own`: the share whose piece is computed in its place */
   bool early = true, again = true;
   while (again) {
     again = false;
-    /* The first keys are asked for, and loaded, by what lengths and table are before it is this launch's turn: if that
-     * was not yet true, once more. */
+    /* The first keys are prefetched and loaded by the lengths and the table as they are before it is this launch's
+     * turn. If these were not final, the loop runs once more. */
     if (share == own) stream_k_look<warps>(a, rows);
     uint32_t last;
     stream_k_piece piece = stream_k_first(a, rows, share, shares, &last);
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         kept_pieces[0] = piece;
         kept_pieces[1] = following;
       }
-      __syncwarp(); /* the pieces are there */
+      __syncwarp(); /* the pieces are written */
       if (following.there()) look_up(stream_k_run<warps>(a, rows, following));
       const auto follow = [&] {
         const stream_k_piece then = kept_pieces[1];
@@ -143,17 +144,17 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, second_block, mine, weigher, sum, stream_no_pace(), follow);
       stream_put_sums<T, KV, D, heads>(sum, mine);
       weigher.put(mine + stream_shared_floats<D, heads>);
-      __syncthreads(); /* the warps' sums are there */
+      __syncthreads(); /* the warps' sums are written */
 
       const stream_k_piece now = kept_pieces[0];
       piece = kept_pieces[1];
-      __syncwarp();        /* the pieces are read */
-      if (piece.there()) { /* a warp without a block of the last piece has asked for nothing yet */
+      __syncwarp();        /* the pieces have been read */
+      if (piece.there()) { /* a warp without a block of the last piece has loaded nothing yet */
         const stream_run ended = stream_k_run<warps>(a, rows, now);
         if (ended.begin >= ended.end) load_first(stream_k_run<warps>(a, rows, piece));
       }
       const bool whole = now.from_first() && now.to_last();
-      const bool begun = now.from_first() && !whole; /* here, and others have the rest */
+      const bool begun = now.from_first() && !whole; /* begun here, and other shares have the rest */
       last = last_share[0];
       const float *const area = shared + turn * warps * floats, *const peaks = area + stream_shared_floats<D, heads>;
       uint64_t *const record = memory.of(begun ? memory.begun : share == own ? memory.record : memory.instead, share);
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
           all = of[0];
           ASSAY_ROLLED
           for (uint32_t other = own + 1; other <= last && !missing; ++other) {
-            of[0] = part; /* of the last that was computed here */
+            of[0] = part; /* the piece that was computed here last */
             if (other != share) missing = !get_records<D>(memory.of(memory.instead, other), 0, 1, pairs, pair, of);
             add_sums(&all, of[0]);
           }
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       }
       if (begun) again = __syncthreads_or(missing) != 0;
       if (share != own) again = share < last;
-      if (again) ++share; /* all that are awaited are computed anew, in turn */
+      if (again) ++share; /* all awaited pieces are computed anew, in turn */
     }
   }
 
@@ -217,7 +218,7 @@ inline int64_t softmax_stream_k_words(const attention_params &a) {
 template <class Types>
 assay_status softmax_stream_k_launch(const softmax_params &p, const attention_types &types, int64_t shares,
                                      void *workspace, assay_env *env, assay_error *error) {
-  constexpr int64_t most_resident = 8; /* of simt; nobody depends on it */
+  constexpr int64_t most_resident = 8; /* for simt; nothing depends on it */
   const stream_k_memory memory = stream_k_places(workspace, shares, softmax_stream_k_words(p.a));
   return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;

@@ -1,9 +1,9 @@
-/* step.cuh: one decode step of attention that writes its own key and value to the cache, for both kinds of attention
- * and whatever makes q, k and v of the step. The block of a row and head sees the step's token in its stored form
- * without reading it back; the block of a group's first head writes it. So no block waits for another.
+/* step.cuh: one decode step of attention that writes its own key and value to the cache. It serves both kinds of
+ * attention and every way to compute q, k and v of the step. The block of a row and head sees the step's token in its
+ * stored form without reading it back. The block of a group's first head writes it. Thus no block waits for another.
  *
- * A source makes the step's rows: source.q(row, head, d), source.k(row, kv_head, d), source.v(row, kv_head, d) give a
- * channel; q as f32, k and v in the type of the row. */
+ * A source computes the step's rows: source.q(row, head, d), source.k(row, kv_head, d) and source.v(row, kv_head, d)
+ * return a channel. q is f32; k and v have the type of the row. */
 #ifndef ASSAY_GPU_LIB_STEP_CUH
 #define ASSAY_GPU_LIB_STEP_CUH
 
@@ -14,7 +14,7 @@
 namespace ASSAY_NS {
 
 constexpr int step_max_taps = 8;
-constexpr int step_halo = step_max_taps - 1; /* scores kept left of a tile */
+constexpr int step_halo = step_max_taps - 1; /* scores kept to the left of a tile */
 
 struct step_params {
   attention_params a;
@@ -31,8 +31,8 @@ struct step_token {
   float *k, *v;
 };
 
-/* Makes q and the stored token of a row and head in shared memory, and writes the token where this block's head is the
- * first of its group. Every thread takes the channels thread, + threads, ... */
+/* Computes q and the stored token of a row and head in shared memory. It writes the token to the cache if this block's
+ * head is the first of its group. Every thread takes the channels thread, + threads, ... */
 template <class KV, class Source>
 __device__ __forceinline__ void make_step(const step_params &p, const Source &source, int64_t row, int32_t head,
                                           float *q, const step_token &token) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void make_step(const step_params &p, const Source &so
   }
 }
 
-/* q . k of the step's token, in the order of dot_key. */
+/* Returns q . k of the step's token, in the order of dot_key. */
 __device__ __forceinline__ float dot_step(const float *q, const float *k, int32_t D) {
   float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   for (int32_t d = 0; d < D; d += 4) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ float dot_step(const float *q, const float *k, int32_
   return sum_of_quad(sum);
 }
 
-/* q . k of key t <= last. */
+/* Returns q . k of key t <= last. */
 template <class KV>
 __device__ __forceinline__ float dot_of(const step_params &p, const row_keys &keys, int32_t kv_head, int32_t t,
                                         const float *q, const step_token &token, float k_scale) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ float dot_of(const step_params &p, const row_keys &ke
   return dot_key<KV>(p.a.cache, key_offset(p.a.cache, keys.request, kv_head, t), p.a.D, q, k_scale);
 }
 
-/* add_values over base <= t < end, the step's token among them. */
+/* Does what add_values does, over base <= t < end, with the step's token included. */
 template <class KV>
 __device__ __forceinline__ float add_values_of(const step_params &p, const row_keys &keys, int32_t kv_head, int32_t d,
                                                int32_t base, int32_t end, const float *weight, const step_token &token,
@@ -85,13 +85,14 @@ __device__ __forceinline__ float add_values_of(const step_params &p, const row_k
   return sum;
 }
 
-/* gate_step: one row and head, the keys in tiles of blockDim.x; the gate's definition is in gate_attention.cu.
- * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one a key for q . k and the gate, then each takes the
- *         channels threadIdx.x, + blockDim.x, ... for the sum over V.
+/* gate_step: handles one row and head, with the keys in tiles of blockDim.x. The gate's definition is in
+ * gate_attention.cu.
+ * Grid:   (N rows, H heads). Block: 32, 64, 96 or 128 threads: one per key for q . k and the gate; then each takes the
+ * channels threadIdx.x, + blockDim.x, ... for the sum over V.
  * Shared: 5.6 KB: q, the step's token, two tiles of scores with their halo, weights, sums.
  * Align:  K in quads of 4 elements if cache.quads, else by element; all else by element.
  * Arch:   any.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head. */
 template <class Q, class KV, class Source>
 __global__ void __launch_bounds__(max_tile, 8) gate_step(step_params p, Source source) {
   ASSAY_SHARED(float, q, attention_max_D);
@@ -109,9 +110,9 @@ __global__ void __launch_bounds__(max_tile, 8) gate_step(step_params p, Source s
   const float gamma = p.gamma[head];
   if (keys.last >= 0) make_step<KV>(p, source, row, head, q, token);
   for (int32_t d = thread; d < p.a.D; d += tile)
-    sum[d] = 0.0f; /* read and written by this thread alone */
+    sum[d] = 0.0f; /* read and written only by this thread */
   if (thread < step_halo) scores[thread] = 0.0f;
-  __syncthreads(); /* q and the step's token are there */
+  __syncthreads(); /* q and the step's token are written */
 
   float *now = scores, *next = scores + step_halo + max_tile;
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(max_tile, 8) gate_step(step_params p, Source s
       const float score = dot_of<KV>(p, keys, kv_head, t, q, token, k_scale) * p.a.scale;
       now[step_halo + thread] = p.relu_pre ? fmaxf(score, 0.0f) : score;
     }
-    __syncthreads(); /* scores of the tile are there; the last tile's weights are used up */
+    __syncthreads(); /* the tile's scores are written; the previous tile's weights have been read */
 
     if (t <= keys.last) {
       float z = 0.0f;
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(max_tile, 8) gate_step(step_params p, Source s
     }
     /* The next tile's left edge. */
     if (thread < step_halo && keys.last - base >= tile) next[thread] = now[tile + thread];
-    __syncthreads(); /* weights are there */
+    __syncthreads(); /* the weights are written */
 
     const int32_t end = min(base + tile, keys.last + 1);
     for (int32_t d = thread; d < p.a.D; d += tile)
@@ -144,15 +145,14 @@ __global__ void __launch_bounds__(max_tile, 8) gate_step(step_params p, Source s
     static_cast<Q *>(p.a.out)[out + d] = from_float<Q>(sum[d]);
 }
 
-/* exp(x - peak) for x <= peak; 0 for x = -inf, also where peak is. expf: 2 ulp. */
+/* Returns exp(x - peak) for x <= peak; 0 for x = -inf, even if peak is -inf too. expf is accurate to 2 ulp. */
 __device__ __forceinline__ float step_exp(float x, float peak) {
   return x == -INFINITY ? 0.0f : expf(x - peak);
 }
 
-/* softmax_step: the same with an online softmax from tile to tile. The maximum is taken by every thread over all
- * scores of the tile.
- * Grid, Block, Align, Arch: as gate_step. Shared: 5.1 KB.
- * Limit:  bytes: 2 * L * D * sizeof(KV) a row and kv head. */
+/* softmax_step: does the same with an online softmax from tile to tile. Every thread takes the maximum over all scores
+ * of the tile. Grid, Block, Align, Arch: as gate_step. Shared: 5.1 KB.
+ * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head. */
 template <class Q, class KV, class Source>
 __global__ void __launch_bounds__(max_tile, 8) softmax_step(step_params p, Source source) {
   ASSAY_SHARED(float, q, attention_max_D);
@@ -169,21 +169,21 @@ __global__ void __launch_bounds__(max_tile, 8) softmax_step(step_params p, Sourc
   const step_token token = {k_step, v_step};
   if (keys.last >= 0) make_step<KV>(p, source, row, head, q, token);
   for (int32_t d = thread; d < p.a.D; d += tile)
-    sum[d] = 0.0f; /* read and written by this thread alone */
-  __syncthreads(); /* q and the step's token are there */
+    sum[d] = 0.0f; /* read and written only by this thread */
+  __syncthreads(); /* q and the step's token are written */
 
   float peak = -INFINITY, total = 0.0f; /* the same in every thread */
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
     const int32_t t = base + thread, count = min(tile, keys.last + 1 - base);
     if (t <= keys.last) scores[thread] = dot_of<KV>(p, keys, kv_head, t, q, token, k_scale) * p.a.scale;
-    __syncthreads(); /* scores of the tile are there; the last tile's weights are used up */
+    __syncthreads(); /* the tile's scores are written; the previous tile's weights have been read */
 
     float new_peak = peak;
     for (int32_t i = 0; i < count; ++i)
       new_peak = fmaxf(new_peak, scores[i]);
     const float shrink = step_exp(peak, new_peak);
     if (thread < count) weight[thread] = step_exp(scores[thread], new_peak);
-    __syncthreads(); /* weights are there; scores are used up */
+    __syncthreads(); /* the weights are written; the scores have been read */
 
     total *= shrink;
     for (int32_t i = 0; i < count; ++i)
@@ -199,7 +199,8 @@ __global__ void __launch_bounds__(max_tile, 8) softmax_step(step_params p, Sourc
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
 
-/* What both kinds and all sources have besides attention's own: slots, kind, and the gate's parameters. */
+/* Reads what both kinds and all sources have in addition to attention's own parameters: slots, kind, and the gate's
+ * parameters. */
 inline assay_status read_step(const assay_call *call, const attention_types &types, step_params *p,
                               assay_error *error) {
   const void *taps, *gamma;
@@ -227,30 +228,48 @@ inline assay_status read_step(const assay_call *call, const attention_types &typ
   return ASSAY_OK;
 }
 
-/* Source<Q> is made from `rows`. */
-template <template <class> class Source, class Rows>
-assay_status launch_step(const step_params &p, const attention_types &types, const Rows &rows, assay_env *env,
-                         assay_error *error) {
-  const launch_extent grid(p.a.N, p.a.H);
-  const int32_t threads = attention_tile(p.a, max_tile);
-  (void)snprintf(env->path, sizeof env->path, "row_and_head %s tile=%d D=%d", p.softmax ? "softmax" : "gate", threads,
-                 p.a.D);
-  if (p.a.N == 0) return ASSAY_OK;
-  return with_types(types.q, types.kv, [&](auto q, auto kv) {
-    using Q = typename decltype(q)::type;
-    using KV = typename decltype(kv)::type;
-    const Source<Q> source = {rows};
-    if (p.softmax)
-      return ASSAY_LAUNCH(error, (softmax_step<Q, KV, Source<Q>>), grid, threads, 0, env->stream, p, source);
-    return ASSAY_LAUNCH(error, (gate_step<Q, KV, Source<Q>>), grid, threads, 0, env->stream, p, source);
-  });
-}
+/* The strategy row_and_head (gpu/lib/variant.cuh) of a step operator: append_step or mmha_step. */
+template <class Step> struct row_and_head {
+  using plan = typename Step::plan;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    return Step::read(call, made, error);
+  }
+  static void path(const plan &made, assay_env *env) {
+    const step_params &p = made.p;
+    (void)snprintf(env->path, sizeof env->path, "row_and_head %s tile=%d D=%d", p.softmax ? "softmax" : "gate",
+                   attention_tile(p.a, max_tile), p.a.D);
+  }
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    const step_params &p = made.p;
+    const launch_extent grid(p.a.N, p.a.H);
+    const int32_t threads = attention_tile(p.a, max_tile);
+    return with_types(made.types.q, made.types.kv, [&](auto q, auto kv) {
+      using Q = typename decltype(q)::type;
+      using KV = typename decltype(kv)::type;
+      using Source = typename Step::template source<Q>;
+      const Source source = {made.rows};
+      if (p.softmax)
+        return ASSAY_LAUNCH(error, (softmax_step<Q, KV, Source>), grid, threads, 0, env->stream, p, source);
+      return ASSAY_LAUNCH(error, (gate_step<Q, KV, Source>), grid, threads, 0, env->stream, p, source);
+    });
+  }
+};
 
-/* K and V are rounded to f32 after dequantisation; scores, p and q stay in f32; expf: 2 ulp. A q . k is spread over
- * four sums, the sum over V is one. */
-constexpr assay_contract step_contract = {
-    ASSAY_F32, ASSAY_F32,       ASSAY_NONE, ASSAY_NONE, ASSAY_NONE, 2.0, 4,          1,    0,
-    0.0,       ASSAY_V_SKIPPED, true,       true,       true,       1,   ASSAY_NONE, true, 0};
+/* K and V are rounded to f32 after dequantisation. Scores, p and q stay in f32. expf errs by 2 ulp at most. A q . k is
+ * spread over four sums, the sum over V is one. */
+constexpr assay_contract step_contract = {.k = ASSAY_F32,
+                                          .v = ASSAY_F32,
+                                          .exp_ulp = 2.0,
+                                          .qk_lanes = 4,
+                                          .pv_lanes = 1,
+                                          .zero_p_v = ASSAY_V_SKIPPED,
+                                          .run_to_run = true,
+                                          .renumbering = true,
+                                          .permutation = true,
+                                          .lanes = 1,
+                                          .alone = true};
+
+#define ROW_AND_HEAD_CLAIMS ASSAY_TYPE_CLAIMS "|nhd,hnd,x|decode"
 
 } // namespace ASSAY_NS
 #endif

@@ -1,6 +1,7 @@
-/* step_stream.cuh: one decode step that writes its own key and value to the cache and attends by the streamed walk, in
- * two launches: the step's token, then attention over the cache as it is then, and what joins splits, if there are any.
- * Where the rows are made (mmha), the first launch also rounds the queries to bf16 and leaves them in the workspace. */
+/* step_stream.cuh: one decode step that writes its own key and value to the cache and attends by the streamed walk. It
+ * takes two launches: one for the step's token, one for attention over the cache as it is then. If there are splits
+ * that no cluster merges, a third launch merges them. Where the rows are made by the step (mmha), the first launch also
+ * rounds the queries to bf16 and leaves them in the workspace. */
 #ifndef ASSAY_GPU_LIB_STEP_STREAM_CUH
 #define ASSAY_GPU_LIB_STEP_STREAM_CUH
 
@@ -10,14 +11,22 @@
 
 namespace ASSAY_NS {
 
+/* Both operators that take a step launch the same kernels. Where all are linked into one program for simt, one source
+ * compiles them for both (gpu/CMakeLists.txt). */
+#ifdef ASSAY_STEP_STREAMS_ONCE
+extern template assay_status gate_stream_launch<stream_bf16>(const gate_params &, const attention_types &, assay_env *,
+                                                             assay_error *);
+extern template assay_status softmax_stream_launch<stream_bf16>(const softmax_params &, const attention_types &,
+                                                                assay_env *, assay_error *);
+#endif
+
 /* ---- the step's token -------------------------------------------------------------------------------- */
 
-/* append_token: the stored form of the step's k and v to their slots; and q, where `query` is there. A pad row writes
- * nothing to the cache and its rows are not read; its queries are 0. A slot outside the pool is not written.
- * Grid:   (N rows, H heads of q if wanted + H_kv). Block: D threads, a channel each. Shared: none.
- * Align:  by element, neighbours side by side. Arch: any.
- * Limit:  bytes: a row of q, k and v read, and what is stored of it written.
- */
+/* append_token: writes the stored form of the step's k and v to their slots, and q if `query` is given. A pad row
+ * writes nothing to the cache, and its rows are not read; its queries are 0. A slot outside the pool is not written.
+ * Grid:   (N rows, H heads of q if wanted + H_kv). Block: D threads, one channel each. Shared: none.
+ * Align:  by element, with neighbours side by side. Arch: any.
+ * Limit:  bytes: a row of q, k and v is read, and the part that is stored is written. */
 template <class Q, class KV, class Source>
 __global__ void __launch_bounds__(128) append_token(step_params p, Source source, Q *query) {
   take_turn();
@@ -40,7 +49,7 @@ __global__ void __launch_bounds__(128) append_token(step_params p, Source source
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
-/* What the walk is told. */
+/* Fill the plan of the walk from a step. */
 inline void gate_of_step(const step_params &p, gate_plan *plan) {
   *plan = gate_plan();
   plan->p.a = p.a;
@@ -59,71 +68,75 @@ inline assay_status softmax_of_step(const step_params &p, softmax_plan *plan, as
   return softmax_stream_plan(plan, error);
 }
 
-/* Bytes of the queries that the first launch makes; a multiple of 128. */
+/* Returns the bytes of the queries that the first launch makes. They are a multiple of 128. */
 inline int64_t step_query_bytes(const step_params &p) {
   return p.a.N * p.a.H * p.a.D * static_cast<int64_t>(sizeof(bf16));
 }
 
-/* Refuses what a streamed step does not take. query: the argument with the queries; NULL: the first launch makes them.
- * Workspace: the queries, then what splits leave. */
-inline assay_status plan_step_stream(const assay_call *call, const step_params &p, const attention_types &types,
-                                     const char *query, int64_t *workspace, assay_error *error) {
-  if (types.q != ASSAY_BF16)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found dtype %s, allowed bf16", query != NULL ? query : "qkv",
-                      assay_dtype_name(types.q));
-  ASSAY_TRY(expect_stream(call, p.a, error, query));
-  *workspace = query != NULL ? 0 : step_query_bytes(p);
+/* The plan of the strategy below: the operator's own plan, and that of the walk, gate or softmax. */
+template <class Plan> struct step_stream_plan : Plan {
   gate_plan gate;
   softmax_plan softmax;
-  if (p.softmax) {
-    ASSAY_TRY(softmax_of_step(p, &softmax, error));
-    *workspace += softmax.workspace;
-  } else {
-    gate_of_step(p, &gate);
-    *workspace += gate.workspace;
-  }
-  return ASSAY_OK;
-}
+};
 
-/* Source<bf16> is made from `rows`. */
-template <template <class> class Source, class Rows>
-assay_status launch_step_stream(step_params p, const attention_types &types, const Rows &rows, bool makes_queries,
-                                assay_env *env, assay_error *error) {
-  gate_plan gate;
-  softmax_plan softmax;
-  bf16 *const query = makes_queries ? static_cast<bf16 *>(env->workspace) : nullptr;
-  char *const rest = static_cast<char *>(env->workspace) + (makes_queries ? step_query_bytes(p) : 0);
-  if (p.softmax) {
-    ASSAY_TRY(softmax_of_step(p, &softmax, error));
-    softmax_stream_path(softmax.p, env, "stream softmax");
-  } else {
-    gate_of_step(p, &gate);
-    gate_stream_path(gate.p, env, "stream gate");
-  }
-  if (p.a.N == 0) return ASSAY_OK;
-  launch_options first = in_turn();
-  first.followed = true;
-  const launch_extent grid(p.a.N, p.a.H_kv + (makes_queries ? p.a.H : 0));
-  const Source<bf16> source = {rows};
-  ASSAY_TRY(stream_bf16::of(types, [&](auto, auto cached) {
-    using KV = typename decltype(cached)::type;
-    return ASSAY_LAUNCH_WITH(error, (append_token<bf16, KV, Source<bf16>>), grid, p.a.D, 0, first, env->stream, p,
-                             source, query);
-  }));
-  attention_params &a = p.softmax ? softmax.p.a : gate.p.a;
-  if (makes_queries) {
-    a.q = query;
-    a.q_row = static_cast<int64_t>(a.H) * a.D;
-  }
-  if (p.softmax) {
-    softmax_stream_place(&softmax.p, rest);
-    return softmax_stream_launch<stream_bf16>(softmax.p, types, env, error);
-  }
-  gate.p.partial = reinterpret_cast<float *>(rest);
-  return gate_stream_launch<stream_bf16>(gate.p, types, env, error);
-}
+/* The strategy `stream` (gpu/lib/variant.cuh) of a step operator: append_step or mmha_step. Step::query is the argument
+ * with the queries; where it is NULL the first launch makes them. Workspace: these queries, then what splits leave. */
+template <class Step> struct step_stream {
+  using plan = step_stream_plan<typename Step::plan>;
+  static constexpr bool makes_queries = Step::query == nullptr;
 
-/* dtype | kv_dtype | layout | mode. */
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(Step::read(call, made, error));
+    const step_params &p = made->p;
+    if (made->types.q != ASSAY_BF16)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found dtype %s, allowed bf16",
+                        makes_queries ? "qkv" : Step::query, assay_dtype_name(made->types.q));
+    ASSAY_TRY(expect_stream(call, p.a, error, Step::query));
+    if (p.softmax)
+      ASSAY_TRY(softmax_of_step(p, &made->softmax, error));
+    else
+      gate_of_step(p, &made->gate);
+    made->workspace =
+        (makes_queries ? step_query_bytes(p) : 0) + (p.softmax ? made->softmax.workspace : made->gate.workspace);
+    return ASSAY_OK;
+  }
+
+  static void path(const plan &made, assay_env *env) {
+    if (made.p.softmax)
+      softmax_stream_path(made.softmax.p, env, "stream softmax");
+    else
+      gate_stream_path(made.gate.p, env, "stream gate");
+  }
+
+  static assay_status start(plan &made, assay_env *env, assay_error *error) {
+    const step_params &p = made.p;
+    bf16 *const query = makes_queries ? static_cast<bf16 *>(env->workspace) : nullptr;
+    char *const rest = static_cast<char *>(env->workspace) + (makes_queries ? step_query_bytes(p) : 0);
+    launch_options first = in_turn();
+    first.followed = true;
+    const launch_extent grid(p.a.N, p.a.H_kv + (makes_queries ? p.a.H : 0));
+    using Source = typename Step::template source<bf16>;
+    const Source source = {made.rows};
+    ASSAY_TRY(stream_bf16::of(made.types, [&](auto, auto cached) {
+      using KV = typename decltype(cached)::type;
+      return ASSAY_LAUNCH_WITH(error, (append_token<bf16, KV, Source>), grid, p.a.D, 0, first, env->stream, p, source,
+                               query);
+    }));
+    attention_params &a = p.softmax ? made.softmax.p.a : made.gate.p.a;
+    if (makes_queries) {
+      a.q = query;
+      a.q_row = static_cast<int64_t>(a.H) * a.D;
+    }
+    if (p.softmax) {
+      softmax_stream_place(&made.softmax.p, rest);
+      return softmax_stream_launch<stream_bf16>(made.softmax.p, made.types, env, error);
+    }
+    made.gate.p.partial = reinterpret_cast<float *>(rest);
+    return gate_stream_launch<stream_bf16>(made.gate.p, made.types, env, error);
+  }
+};
+
+/* The claims, in the order dtype | kv_dtype | layout | mode. */
 #ifdef ASSAY_FEW_TYPES
 #define STEP_STREAM_CLAIMS "bf16|same,e4m3|nhd,hnd|decode"
 #else

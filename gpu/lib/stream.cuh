@@ -1,36 +1,39 @@
-/* stream.cuh: decode attention that streams K and V, whatever it does with a score.
+/* stream.cuh: decode attention that streams K and V, independent of what is done with a score.
  *
- * A warp walks alone over a run of blocks of 16 keys of one (request, kv head), every one of them or, where a block
- * needs nothing of the one before, every n-th: n warps then read side by side. No barrier until the run is over. K
- * comes by 16-byte loads straight into the A fragments of mma m16n8k16: the order of k inside an mma is free, so the
- * 16 bytes of a lane are two k-steps, and q is loaded in the same order. The eight columns hold the heads of the group,
- * repeated. With g = lane / 4, j = lane mod 4, and 2, 4 or 8 `heads` that differ:
+ * A warp walks alone over a run of blocks of 16 keys of one (request, kv head). The run has consecutive blocks or,
+ * where a block needs nothing from the one before, every n-th block. In the second case n warps read side by side.
+ * There is no barrier until the run is over. K is loaded by 16-byte loads straight into the A fragments of mma
+ * m16n8k16. The order of k inside an mma is free. The 16 bytes of a lane are therefore two k-steps, and q is loaded in
+ * the same order. The eight columns hold the heads of the group, repeated. With g = lane / 4, j = lane mod 4, and 2, 4
+ * or 8 different `heads`:
  *
  *   K      keys g and g + 8, channels 32 i + 8 j .. + 7
  *   q      head g mod heads, the same channels
  *   score  element 2 h + e: key g + 8 h, column 2 j + e
  *   V      keys j, j + 8, j + 4, j + 12, channels 8 g .. + 7 and, with D = 128, 64 + 8 g .. + 7
  *
- * A load of K asks for half a line of eight keys so, and L2 answers twice for a line. Where columns are left, `halved`,
- * it asks for whole lines of four: a row of the mma is half of a key's channels, and so is a column, with the same half
- * of q. What meets the other half is nobody's; the two halves of a score are added by shuffles. With s the set of eight
- * keys, half(n) = n / heads mod 2:
+ * Such a load of K asks for half a line of each of eight keys, and L2 answers twice per line. Where columns are left
+ * over (`halved`), a load asks for whole lines of four keys instead. A row of the mma is then half of a key's channels,
+ * and a column has the same half of q. Products with the other half are not used. The two halves of a score are added
+ * by shuffles. With s the set of eight keys and half(n) = n / heads mod 2:
  *
- *   K      set s: keys 8 s + 2 (g / 2) and, as the lower rows, that + 1; channels 64 i + 32 (g mod 2) + 8 j .. + 7
+ *   K      set s: keys 8 s + 2 (g / 2) and, in the lower rows, the next one; channels 64 i + 32 (g mod 2) + 8 j .. + 7
  *   q      head g mod heads, channels 64 i + 32 half(g) + 8 j .. + 7
  *   score  set s, element 2 h + e: key 8 s + 2 (g / 2) + h, column 2 j + e, of use where half(2 j + e) is g mod 2
  *
- * Of the copies of a score each lane keeps what no other keeps (stream_held). Weights go to the warp's own shared
- * memory; one ballot can tell every lane which keys any head needs. sum p v is an mma too, channels as rows: p is cut
- * into three parts of T's width, together the f32 p, which stand in columns of their own as far as there are any, and
- * are added in the end. What is read of V, and when, is up to the walk (stream_walk.cuh).
+ * Each lane keeps one copy of a score that no other lane keeps (stream_held). Weights go to the warp's own shared
+ * memory. One ballot can tell every lane which keys any head needs. The sum of p v is an mma too, with channels as
+ * rows. p is cut into three parts of T's width that together are the f32 p. The parts have columns of their own as far
+ * as there are columns, and are added at the end. Which values of V are read, and when, is up to the walk
+ * (stream_walk.cuh).
  *
- * T is the type of q, of the mma and of out; KV that of the cache: T itself, or fp8 with T bf16. Every fp8 number is a
- * bf16, so codes are loaded, held, and decoded where they are used; the factors of the codes meet the scores and the
- * sums. A lane's 16 bytes are 16 channels then, four k-steps:
+ * T is the type of q, of the mma and of out. KV is the type of the cache: T itself, or fp8 with T = bf16. Every fp8
+ * number is a bf16, so codes are loaded and held as codes, and decoded where they are used. The factors of the codes
+ * are applied to the scores and the sums. A lane's 16 bytes are then 16 channels, which are four k-steps:
  *
- *   K      keys g and g + 8, channels 64 i + 16 j .. + 15; halved, with D = 128: set s, channels 64 (g mod 2) + 16 j ..
- * + 15 V      keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes, with D = 64 8 */
+ *   K         keys g and g + 8, channels 64 i + 16 j .. + 15
+ *   K halved  with D = 128: set s, channels 64 (g mod 2) + 16 j .. + 15
+ *   V         keys j, j + 8, j + 4, j + 12, channels D / 8 g .. + D / 8 - 1: 16 bytes; with D = 64, 8 bytes */
 #ifndef ASSAY_GPU_LIB_STREAM_CUH
 #define ASSAY_GPU_LIB_STREAM_CUH
 
@@ -43,26 +46,26 @@
 
 namespace ASSAY_NS {
 
-constexpr int stream_keys = 16; /* of a block of the walk */
+constexpr int stream_keys = 16; /* keys per block of the walk */
 constexpr unsigned all_lanes = 0xffffffffu;
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
 
-/* Blocks begin, begin + step, ... < end of 16 keys; the row begins in block `origin`. */
+/* A run: blocks begin, begin + step, ... < end of 16 keys each. The row begins in block `origin`. */
 struct stream_run {
-  int32_t request, kv_head, first, last; /* keys */
+  int32_t request, kv_head, first, last; /* first and last are keys */
   int32_t origin, begin, end, step;
 };
 
-/* What a thread block has of a (row, kv head): one split of it, or all. Splits of a cluster stand side by side, grid
- * (segments * splits); others do not, grid (segments, splits). */
+/* The part of a (row, kv head) that a thread block has: one split of it, or all of it. Splits of a cluster are
+ * adjacent, with grid (segments * splits). Other splits are not, with grid (segments, splits). */
 struct stream_place {
   int64_t segment; /* row * H_kv + kv head */
   int32_t row, kv_head;
   uint32_t split, splits;
 };
 
-/* cluster: thread blocks of one; 1: there are none. */
+/* Returns the part of this thread block. cluster: thread blocks per cluster; 1 means that there are no clusters. */
 __device__ __forceinline__ stream_place stream_place_of(const attention_params &a, int32_t cluster) {
   uint32_t segment = blockIdx.x, split = blockIdx.y, splits = gridDim.y;
   if (cluster > 1) {
@@ -74,8 +77,8 @@ __device__ __forceinline__ stream_place stream_place_of(const attention_params &
   return {segment, static_cast<int32_t>(row), static_cast<int32_t>(segment - row * H_kv), split, splits};
 }
 
-/* The run of this warp, of all warps of all splits: an even share of the row's blocks, or, `apart`, every n-th block of
- * n warps. */
+/* Returns the run of this warp, among all warps of all splits. It is an even share of the row's blocks. With `apart`
+ * and n warps it is every n-th block. */
 template <bool apart>
 __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const stream_place &at) {
   stream_run run = {keys.request, at.kv_head, keys.first, keys.last, 0, 0, 0, 1};
@@ -87,7 +90,7 @@ __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const 
     run.begin = run.origin + static_cast<int32_t>(number);
     run.end = run.origin + blocks;
     run.step = static_cast<int32_t>(all);
-  } else { /* the first `longer` shares have one block more */
+  } else { /* the first `longer` shares have one more block */
     const uint32_t each = static_cast<uint32_t>(blocks) / all, longer = static_cast<uint32_t>(blocks) % all;
     run.begin = run.origin + static_cast<int32_t>(each * number + min(number, longer));
     run.end = run.begin + static_cast<int32_t>(each + (number < longer ? 1 : 0));
@@ -97,10 +100,10 @@ __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const 
 
 /* ---- before it is this launch's turn ------------------------------------------------------------------ */
 
-/* Asks for the lines of this row's length and table: the one need not wait for the other then. Reads nothing, so it may
- * come before dependency_wait(). Long tables have few lines in a run. */
+/* Prefetches the lines that hold this row's length and table, so that neither has to wait for the other. It reads
+ * nothing, so it may come before dependency_wait(). A run uses few lines of a long table. */
 __device__ __forceinline__ void stream_ask(const attention_params &a, const stream_place &at) {
-  constexpr int32_t entries = 32, most = 64; /* of a line; lines */
+  constexpr int32_t entries = 32, most = 64; /* entries per line; most lines that are prefetched */
   const int64_t in_table = (a.capacity + (INT64_C(1) << a.cache.block_shift) - 1) >> a.cache.block_shift;
   const int32_t line = static_cast<int32_t>(threadIdx.x);
   if (line == 0) prefetch_l2(a.length + at.row);
@@ -108,24 +111,24 @@ __device__ __forceinline__ void stream_ask(const attention_params &a, const stre
     prefetch_l2(a.cache.table + at.row * a.cache.table_row + line * entries);
 }
 
-/* The block in which this warp's run begins, where no length decides it; else -1. */
+/* Returns the block in which this warp's run begins if no length decides it, else -1. */
 template <bool apart>
 __device__ __forceinline__ int32_t stream_known_begin(const attention_params &a, const stream_place &at) {
   const int32_t number = static_cast<int32_t>(at.split * (blockDim.x / 32) + threadIdx.x / 32);
   return apart && a.window == 0 && stream_keys * number < a.capacity ? number : -1;
 }
 
-/* The row's last key, counted from the first of block n: keys behind it need not be there. */
+/* Returns the row's last key, counted from the first key of block n. Keys after it need not exist. */
 __device__ __forceinline__ int32_t stream_left(const stream_run &run, int32_t n) {
   return run.last - stream_keys * n;
 }
 
-/* Asks for the lines of a block's keys, or values: rows of D elements, `token` apart, at element `at` of the pool; up
- * to row `last`, of 16. */
+/* Prefetches the lines of a block's keys or values. They are rows of D elements, `token` elements apart, from element
+ * `at` of the pool. `last` is the last of the 16 rows to prefetch. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token, int32_t last) {
   constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
-                    lines = D > line ? D / line : 1; /* elements; a key */
+                    lines = D > line ? D / line : 1; /* elements per line; lines per key */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   if (lane % stream_keys > last) return;
   const KV *const from = element_at<KV>(pool, at + lane % stream_keys * token);
@@ -134,13 +137,14 @@ __device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, i
     prefetch_l2(from + line * i);
 }
 
-/* Do the keys of a run lie in the pool, if the table says `block` for the first? Of contiguous ones, all. */
+/* Returns whether the keys of a run lie in the pool, if the table gives `block` for the first key. With contiguous keys
+ * all keys of the run are checked. */
 __device__ __forceinline__ bool stream_in_pool(const paged_cache &cache, const stream_run &run, int64_t block) {
   const bool contiguous = cache.block_shift == contiguous_shift;
   return block >= 0 && block + (contiguous ? run.last : 0) < cache.blocks;
 }
 
-/* Asks for the keys of a run's first block, which the table puts into `block`. */
+/* Prefetches the keys of a run's first block, which the table maps to `block`. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const stream_run &run, int64_t block) {
   if (!stream_in_pool(cache, run, block)) return;
@@ -149,7 +153,7 @@ __device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const 
                           cache.k_token, stream_left(run, run.begin));
 }
 
-/* The same for its values. */
+/* Prefetches the values of the same block. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_ask_values(const paged_cache &cache, const stream_run &run, int64_t block) {
   if (!stream_in_pool(cache, run, block)) return;
@@ -158,40 +162,40 @@ __device__ __forceinline__ void stream_ask_values(const paged_cache &cache, cons
                           cache.v_token, stream_left(run, run.begin));
 }
 
-/* The keys of a row by its length as it is before dependency_wait(): old, or anything. They decide what is asked for
- * and nothing else. None where the table could not name them. */
+/* Returns the keys of a row by its length as it is before dependency_wait(). The length may be out of date or any
+ * number. These keys decide only which lines are prefetched. Returns no keys if the table could not name them. */
 __device__ __forceinline__ row_keys early_keys_of_row(const attention_params &a, int32_t row) {
   const int32_t length = load_early(a.length + row);
   if (length <= 0 || length > a.capacity) return {row, 0, -1};
   return {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
 }
 
-/* Asks for the keys of this warp's first block. Comes before dependency_wait(), when the last blocks of the launch
- * before leave memory idle; so the length and the table's entry may be old, or anything. What is asked for lies in the
- * pool. */
+/* Prefetches the keys of this warp's first block. It comes before dependency_wait(), when the last blocks of the
+ * previous launch leave memory idle. The length and the table's entry may therefore be out of date or any number. The
+ * prefetched lines always lie in the pool. */
 template <class KV, int D, bool apart>
 __device__ __forceinline__ void stream_ask_first(const attention_params &a, const stream_place &at) {
   const paged_cache &cache = a.cache;
   const int32_t *const table = cache.table + at.row * cache.table_row;
   const int32_t known = stream_known_begin<apart>(a, at), shift = cache.block_shift - 4;
-  int64_t block = known >= 0 ? load_early(table + (known >> shift)) : 0; /* on its way with the length */
+  int64_t block = known >= 0 ? load_early(table + (known >> shift)) : 0; /* loaded at the same time as the length */
   const stream_run run = stream_run_of<apart>(early_keys_of_row(a, at.row), at);
   if (run.begin >= run.end) return;
   if (known < 0) block = load_early(table + (run.begin >> shift));
   stream_ask_keys<KV, D>(cache, run, block);
 }
 
-/* Physical block of block n of the walk; 0 outside begin .. end - 1. */
+/* Returns the physical block of block n of the walk, or 0 outside begin .. end - 1. */
 __device__ __forceinline__ int32_t stream_block_of(const paged_cache &cache, const stream_run &run, int32_t n,
                                                    int32_t begin) {
   const int32_t *const row = cache.table + run.request * cache.table_row;
   return n >= begin && n < run.end ? row[n >> (cache.block_shift - 4)] : 0;
 }
 
-/* What the table says of a run's first two blocks, read while the row's length is on its way: of use as far as the run
- * has them. */
+/* The table's entries for a run's first two blocks, read while the row's length is still being loaded. They are valid
+ * as far as the run has these blocks. */
 struct stream_entries {
-  int32_t begin, block, next; /* begin: stream_known_begin; -1: nothing was read */
+  int32_t begin, block, next; /* begin: stream_known_begin; -1 if nothing was read */
 };
 template <bool apart>
 __device__ __forceinline__ stream_entries stream_entries_of(const attention_params &a, const stream_place &at) {
@@ -207,7 +211,8 @@ __device__ __forceinline__ stream_entries stream_entries_of(const attention_para
 
 /* ---- codes ------------------------------------------------------------------------------------------- */
 
-/* The two fp8 codes in the lower half, as bf16. Exact, NaN and infinities included. */
+/* Returns the two fp8 codes in the lower half of `codes` as bf16. The conversion is exact, including NaN and
+ * infinities. */
 template <class KV> __device__ __forceinline__ uint32_t stream_decode(uint32_t codes) {
 #ifdef ASSAY_SIMT
   const KV low = {static_cast<uint8_t>(codes)}, high = {static_cast<uint8_t>(codes >> 8)};
@@ -217,7 +222,7 @@ template <class KV> __device__ __forceinline__ uint32_t stream_decode(uint32_t c
   if constexpr (std::is_same_v<KV, e4m3>) {
     pair = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
   } else {
-    const uint32_t both = byte_permute(codes, 0u, 0x1404u); /* each the upper byte of an f16 */
+    const uint32_t both = byte_permute(codes, 0u, 0x1404u); /* each code becomes the upper byte of an f16 */
     memcpy(&pair, &both, sizeof pair);
   }
   const float2 f = __half22float2(__half2(pair));
@@ -225,8 +230,8 @@ template <class KV> __device__ __forceinline__ uint32_t stream_decode(uint32_t c
 #endif
 }
 
-/* What q . k of the stored numbers is multiplied with: `base`, and the factor of the codes. Their product is kept in
- * two parts: a score is rounded once, with fp8 as without. */
+/* The factor by which q . k of the stored numbers is multiplied: `base` times the factor of the codes. The product is
+ * kept in two parts, so a score is rounded only once, with fp8 as without. */
 template <class KV> struct stream_factor {
   float high;
   __device__ __forceinline__ void begin(float base, const attention_params &, int32_t) { high = base; }
@@ -247,7 +252,7 @@ struct stream_factor_of_codes {
 template <> struct stream_factor<e4m3> : stream_factor_of_codes {};
 template <> struct stream_factor<e5m2> : stream_factor_of_codes {};
 
-/* A sum over V of the stored numbers, as one of V. */
+/* Returns a sum over V of the stored numbers, multiplied by the factor of V. */
 template <class KV>
 __device__ __forceinline__ float stream_value(float sum, const attention_params &a, int32_t kv_head) {
   if constexpr (is_fp8<KV>::value) return sum * v_scale_of(a.cache, kv_head);
@@ -256,19 +261,20 @@ __device__ __forceinline__ float stream_value(float sum, const attention_params 
 
 /* ---- K, q, V ----------------------------------------------------------------------------------------- */
 
-template <class KV> constexpr int stream_width = 16 / static_cast<int>(sizeof(KV)); /* elements of 16 bytes */
+template <class KV> constexpr int stream_width = 16 / static_cast<int>(sizeof(KV)); /* elements in 16 bytes */
 
-/* Are there columns for two halves, and lines to read whole? */
+/* Tells whether there are columns for two halves, and lines to read whole. */
 template <class KV, int D, int heads>
 constexpr bool stream_halved = heads <= 4 && D *static_cast<int>(sizeof(KV)) >= 128;
 
-/* The upper rows of the A fragments, and the lower ones. halved: [set][line]. */
+/* The upper rows of the A fragments (low) and the lower ones (high). If halved: [set][line]. */
 template <class KV, int D, int heads> struct stream_fragment {
   static constexpr bool halved = stream_halved<KV, D, heads>;
   static constexpr int count = D / (4 * stream_width<KV>), lines = count / 2;
   uint4 low[count], high[count];
 
-  /* Elements from the block's first key to this lane's low[0], from there to low[i], from low[i] to high[i]. */
+  /* Return distances in elements: lane_offset from the block's first key to this lane's low[0], step from there to
+   * low[i], step_down from low[i] to high[i]. */
   __device__ __forceinline__ static int64_t lane_offset(const paged_cache &cache, int32_t lane) {
     const int32_t g = lane / 4, j = lane % 4;
     if constexpr (halved) return g / 2 * 2 * cache.k_token + stream_width<KV> * (g % 2 * 4 + j);
@@ -280,15 +286,15 @@ template <class KV, int D, int heads> struct stream_fragment {
   }
   __device__ __forceinline__ static int64_t step_down(const paged_cache &cache) { return keys_down * cache.k_token; }
 
-  /* The key of low[i]; that of high[i] is keys_down behind it. */
+  /* key() returns the key of low[i]. The key of high[i] is keys_down after it. */
   static constexpr int32_t keys_down = halved ? 1 : 8;
   __device__ __forceinline__ static int32_t key(int32_t lane, int i) {
     return halved ? i / lines * 8 + lane / 8 * 2 : lane / 4;
   }
 };
 
-/* Up to key `last`, counted from the block's first; what is behind keeps what was there. at: of this lane's first
- * channel of its first key. */
+/* Loads keys up to key `last`, counted from the block's first key. Registers of later keys keep their contents. at:
+ * this lane's first channel of its first key. */
 template <class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64_t at, int32_t last, int32_t lane,
                                                  stream_fragment<KV, D, heads> *k) {
@@ -303,7 +309,7 @@ __device__ __forceinline__ void stream_load_keys(const paged_cache &cache, int64
                       fragment::key(lane, i) + fragment::keys_down <= last);
 }
 
-/* The last `halo` keys of a block alone. */
+/* Loads only the last `halo` keys of a block. */
 template <int halo, class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_last_keys(const paged_cache &cache, int64_t at, int32_t lane, bool on,
                                                       stream_fragment<KV, D, heads> *k) {
@@ -319,14 +325,14 @@ __device__ __forceinline__ void stream_load_last_keys(const paged_cache &cache, 
   }
 }
 
-/* This lane's fragments of q, in the order of its channels of K. */
+/* Number of this lane's fragments of q, which are in the order of its channels of K. */
 template <class KV, int D, int heads> constexpr int stream_query_loads = stream_halved<KV, D, heads> ? D / 64 : D / 32;
 
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_query(const attention_params &a, int64_t row, int32_t kv_head,
                                                   uint4 (&q)[stream_query_loads<KV, D, heads>]) {
   constexpr bool halved = stream_halved<KV, D, heads>;
-  constexpr int32_t width = stream_width<KV>, loads = width / 8; /* of 16 bytes of K */
+  constexpr int32_t width = stream_width<KV>, loads = width / 8; /* loads of q per 16 bytes of K */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), column = lane / 4;
   const int32_t head = kv_head * a.G + min(column % heads, a.G - 1), half = halved ? column / heads % 2 : 0;
   const T *const from = element_at<T>(a.q, query_offset(a, row, head) + width * (4 * half + lane % 4));
@@ -335,7 +341,7 @@ __device__ __forceinline__ void stream_load_query(const attention_params &a, int
     q[i] = *reinterpret_cast<const uint4 *>(from + (halved ? 8 : 4) * width * (i / loads) + 8 * (i % loads));
 }
 
-/* d += the products of four codes of K each way and as many channels of q. */
+/* Adds to d the products of four codes of K from both rows (low and high) and the same channels of q. */
 template <class T, class KV>
 __device__ __forceinline__ void stream_step_of_codes(float (&d)[4], uint32_t low, uint32_t high, uint32_t q_first,
                                                      uint32_t q_second) {
@@ -345,7 +351,8 @@ __device__ __forceinline__ void stream_step_of_codes(float (&d)[4], uint32_t low
   mma_m16n8k16<T>(d, a, b);
 }
 
-/* Adds the products of 16 bytes of K each way, and what q has for them: every other k-step to d, the rest to e. */
+/* Adds the products of 16 bytes of K from both rows (low and high) and the matching q. Every other k-step goes to d,
+ * the rest to e. */
 template <class T, class KV>
 __device__ __forceinline__ void stream_multiply(float (&d)[4], float (&e)[4], const uint4 &low, const uint4 &high,
                                                 const uint4 *query) {
@@ -364,7 +371,7 @@ __device__ __forceinline__ void stream_multiply(float (&d)[4], float (&e)[4], co
   }
 }
 
-/* A lane's share of four keys of V, in loads of 16 bytes, or of 8. */
+/* A lane's share of four keys of V, in loads of 16 or of 8 bytes. */
 template <class KV, int D> struct stream_share {
   static constexpr int bytes = D * static_cast<int>(sizeof(KV)) / 8, parts = bytes > 16 ? bytes / 16 : 1;
   using load = std::conditional_t<bytes == 8, uint2, uint4>;
@@ -378,8 +385,8 @@ __device__ __forceinline__ void stream_load_if(uint2 *v, const void *address, bo
   load_stream_8_if(v, address, on);
 }
 
-/* V of the keys whose bit is set in `live` (stream_mask's order); others keep what was there. Keys j, j + 8, j + 4,
- * j + 12. at: of this lane's first channel of key j. */
+/* Loads V of the keys whose bit is set in `live`, which has stream_mask's order. Registers of other keys keep their
+ * contents. The keys are j, j + 8, j + 4, j + 12. at: this lane's first channel of key j. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int64_t at, uint32_t live, int32_t lane,
                                                    stream_share<KV, D> &v) {
@@ -399,17 +406,19 @@ __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int
 
 /* ---- which lane keeps which score -------------------------------------------------------------------- */
 
-/* A lane keeps `halves` keys, 8 apart, of `width` heads.
- *   heads 2: key g + 8 (j / 2), head j mod 2;  4: the same key, heads 2 (j mod 2) + 0, 1;  8: keys g, g + 8, heads 2 j
- * + 0, 1 */
+/* The scores that a lane keeps: `halves` keys, 8 apart, of `width` heads.
+ *
+ *   2 heads  key g + 8 (j / 2), head j mod 2
+ *   4 heads  key g + 8 (j / 2), heads 2 (j mod 2) + 0, 1
+ *   8 heads  keys g, g + 8, heads 2 j + 0, 1 */
 template <int heads> struct stream_held {
   static constexpr int halves = heads == 8 ? 2 : 1, width = heads == 2 ? 1 : 2;
 };
 
 template <int heads>
-using stream_kept = float[stream_held<heads>::halves][stream_held<heads>::width]; /* of this lane */
+using stream_kept = float[stream_held<heads>::halves][stream_held<heads>::width]; /* the scores of this lane */
 
-/* From the scores of 16 keys and 8 columns. */
+/* Selects the scores that this lane keeps from those of 16 keys and 8 columns. */
 template <int heads>
 __device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t lane, stream_kept<heads> &kept) {
   const int32_t j = lane % 4;
@@ -427,8 +436,9 @@ __device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t lan
   }
 }
 
-/* From the halves of scores of two sets. A lane and the one that has the other halves keep a row each; of two sets, or
- * of two heads, what it has besides goes to the lane beside it, which has nothing of use. */
+/* Selects the scores that this lane keeps from the halves of scores of two sets. A lane and its partner, which has the
+ * other halves, keep one row each. The lane also has scores of the other set or the other head. These go to the
+ * neighbouring lane, which has nothing of use itself. */
 template <int heads>
 __device__ __forceinline__ void stream_join_halves(const float (&score)[2][4], int32_t lane, stream_kept<heads> &kept) {
   const bool lower = lane / 4 % 2 != 0, second = lane % 4 >= 2, odd = lane % 2 != 0;
@@ -455,7 +465,7 @@ __device__ __forceinline__ void stream_join_halves(const float (&score)[2][4], i
   }
 }
 
-/* Scores of 16 keys, not scaled. */
+/* Computes the scores of 16 keys, not scaled. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_scores(const stream_fragment<KV, D, heads> &k, const uint4 *q, int32_t lane,
                                               stream_kept<heads> &kept) {
@@ -480,7 +490,7 @@ __device__ __forceinline__ void stream_scores(const stream_fragment<KV, D, heads
   }
 }
 
-/* The first key and head that a lane keeps. */
+/* Return the first key and the first head that a lane keeps. */
 template <int heads> __device__ __forceinline__ int32_t stream_kept_key(int32_t lane) {
   return lane / 4 + (heads == 8 ? 0 : 8 * (lane % 4 / 2));
 }
@@ -488,8 +498,8 @@ template <int heads> __device__ __forceinline__ int32_t stream_kept_head(int32_t
   return heads == 8 ? 2 * (lane % 4) : heads == 4 ? 2 * (lane % 2) : lane % 2;
 }
 
-/* Keys that any head needs, from what each lane says of the keys it keeps; key u is bit 4 (u mod 8) + 2 (u / 8), other
- * bits mean nothing. */
+/* Returns a mask of the keys that any head needs, from what each lane says about the keys it keeps. Key u is bit 4 (u
+ * mod 8) + 2 (u / 8). Other bits have no meaning. */
 template <int heads> __device__ __forceinline__ uint32_t stream_mask(const bool (&needed)[stream_held<heads>::halves]) {
   const uint32_t low = __ballot_sync(all_lanes, needed[0]);
   if constexpr (heads < 8) return low | low >> 1;
@@ -498,7 +508,7 @@ template <int heads> __device__ __forceinline__ uint32_t stream_mask(const bool 
   return ((a | a >> 2) & 0x11111111u) | ((b | b >> 2) & 0x11111111u) << 2;
 }
 
-/* Weights of a block in shared memory: [16 keys][heads]. */
+/* Writes the weights of a block to shared memory, as [16 keys][heads]. */
 template <int heads>
 __device__ __forceinline__ void
 stream_put_weights(const float (&p)[stream_held<heads>::halves][stream_held<heads>::width], int32_t lane,
@@ -515,12 +525,13 @@ stream_put_weights(const float (&p)[stream_held<heads>::halves][stream_held<head
 
 /* ---- sum over V -------------------------------------------------------------------------------------- */
 
-/* Weights are multiplied by it before they are cut, and sums divided in the end: up to 2^8 they fit f16 then, and the
- * third part of small ones is not lost below its least number. bf16 has the range of f32. */
+/* Factor by which weights are multiplied before they are cut; sums are divided by it at the end. With f16, weights up
+ * to 2^8 still fit, and the third part of small weights is not lost below the smallest f16. bf16 has the range of f32
+ * and needs no factor. */
 template <class T> inline constexpr float stream_unit = 1.0f;
 template <> inline constexpr float stream_unit<f16> = 128.0f;
 
-/* Two weights in three parts of T's width: their sum is the weights, to 24 bits. */
+/* Cuts two weights into three parts of T's width. The sum of the parts is the weights, to 24 bits. */
 template <class T> __device__ __forceinline__ void stream_parts(float low, float high, uint32_t (&part)[3]) {
   ASSAY_UNROLL
   for (int i = 0; i < 3; ++i) {
@@ -532,23 +543,23 @@ template <class T> __device__ __forceinline__ void stream_parts(float low, float
   }
 }
 
-template <int heads> constexpr int stream_sets = heads == 2 ? 1 : heads == 4 ? 2 : 3; /* mma a step */
+template <int heads> constexpr int stream_sets = heads == 2 ? 1 : heads == 4 ? 2 : 3; /* mma instructions per step */
 
-/* What stands in column g: with 2 heads part g / 2 of head g mod 2; with 4 part g / 4, and in a second mma the third;
- * with 8 one part a mma. */
+/* Returns the content of column g. With 2 heads it is part g / 2 of head g mod 2. With 4 heads it is part g / 4, and a
+ * second mma has the third part. With 8 heads there is one part per mma. */
 template <int heads> __device__ __forceinline__ uint32_t stream_column(const uint32_t (&part)[3], int set, int32_t g) {
   if (heads == 2) return g < 2 ? part[0] : g < 4 ? part[1] : g < 6 ? part[2] : 0u;
   if (heads == 4) return set == 0 ? (g < 4 ? part[0] : part[1]) : g < 4 ? part[2] : 0u;
   return part[set];
 }
 
-/* The channel in row g or, `upper`, g + 8 of step i of the sums. */
+/* Returns the channel in row g or, if `upper`, row g + 8 of step i of the sums. */
 template <class KV, int D> __device__ __forceinline__ int32_t stream_channel(int32_t g, int32_t i, int32_t upper) {
   if (is_fp8<KV>::value || D == 64) return D / 8 * g + 2 * i + upper;
   return 8 * g + i + 64 * upper;
 }
 
-/* A lane's fragment of V for step i of the sums. In a register: keys j, j + 8; j + 4, j + 12. */
+/* Returns a lane's fragment of V for step i of the sums. A register holds keys j and j + 8, or j + 4 and j + 12. */
 template <class KV, int D>
 __device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int i, uint32_t (&a)[4]) {
   constexpr int parts = stream_share<KV, D>::parts;
@@ -570,8 +581,9 @@ __device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int 
     const auto of = [&](int at) {
       return word == 0 ? v.of[at].x : word == 1 ? v.of[at].y : word == 2 ? v.of[at].z : v.of[at].w;
     };
-    const auto pair = [&](int at, bool upper) { /* one channel of two keys, 8 apart */
-                                                return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
+    /* One channel of two keys, 8 apart. */
+    const auto pair = [&](int at, bool upper) {
+      return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
     };
     if constexpr (D == 128) {
       const bool upper = i % 2 != 0;
@@ -588,7 +600,7 @@ __device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int 
   }
 }
 
-/* sum[i][c] += over one block. */
+/* Adds the products of one block to sum[i][c]. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_add(const stream_share<KV, D> &v, const float *weight, int32_t lane,
                                            float (&sum)[D / 16][4]) {
@@ -614,7 +626,8 @@ __device__ __forceinline__ void stream_add(const stream_share<KV, D> &v, const f
   }
 }
 
-/* Of `steps` steps a lane and the one `apart` from it add half each, the lane with the bit the upper half. */
+/* Adds `steps` steps over pairs of lanes, `apart` from each other. Each lane adds half of the steps; the lane with the
+ * bit set adds the upper half. */
 template <int apart, int steps, int most>
 __device__ __forceinline__ void stream_add_half(float (&sum)[most][4], int32_t lane) {
   const bool upper = (lane & apart) != 0;
@@ -628,14 +641,14 @@ __device__ __forceinline__ void stream_add_half(float (&sum)[most][4], int32_t l
   }
 }
 
-/* Adds the parts, and puts the sums to shared memory: [heads][D], over the walk's. */
+/* Adds the parts and writes the sums to shared memory as [heads][D], over the walk's weights. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *shared) {
   constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same heads; steps that a lane writes */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
   if constexpr (heads < 8) stream_add_half<2, D / 16>(sum, lane);
   if constexpr (heads < 4) stream_add_half<1, D / 32>(sum, lane);
-  __syncwarp(); /* the weights are used up */
+  __syncwarp(); /* all lanes are done with the weights */
   ASSAY_UNROLL
   for (int i = 0; i < each; ++i) {
     ASSAY_UNROLL
@@ -647,17 +660,19 @@ __device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *
   }
 }
 
-/* Of a warp: weights of two blocks; later, in their place, the sums. */
+/* Shared memory of a warp: the weights of two blocks, and later the sums in their place. */
 template <int D, int heads> constexpr int stream_shared_floats = heads *D;
 static_assert(stream_shared_floats<64, 2> >= 2 * stream_keys * 2, "the weights of two blocks fit");
 
-/* ---- joining splits ---------------------------------------------------------------------------------- */
+/* ---- merging splits ---------------------------------------------------------------------------------- */
 
-/* A block has groups of threads, each the elements of the block; group g has splits g, g + groups, ... */
+/* Sizes of the merge kernel. A block has groups of threads, and each group covers all elements of the block. Group g
+ * has splits g, g + groups, ... */
 constexpr int stream_merge_threads = 128, stream_merge_groups = 8;
-constexpr int stream_batch = 6; /* splits of a group whose sums are under way together */
+constexpr int stream_batch = 6; /* splits of a group whose sums are loaded at the same time */
 
-/* Sums of splits b, b + step, ..., `pitch` floats apart; 0 behind the last. */
+/* Loads the sums of splits b, b + step, ..., which are `pitch` floats apart. Returns 0 for splits after the last
+ * one. */
 __device__ __forceinline__ void stream_load_splits(const float *from, int32_t pitch, int32_t b, int32_t step,
                                                    int32_t splits, float (&sum)[stream_batch]) {
   ASSAY_UNROLL
@@ -665,12 +680,12 @@ __device__ __forceinline__ void stream_load_splits(const float *from, int32_t pi
     sum[k] = b + k * step < splits ? from[static_cast<int64_t>(b + k * step) * pitch] : 0.0f;
 }
 
-/* What the groups' threads of an element have, added in their order; complete in group 0. shared: [groups][threads].
- * Block: a barrier. */
+/* Returns the sum over the groups' threads of an element, added in the order of the groups. It is complete in group 0
+ * only. shared: [groups][threads]. The whole block must call it; it has a barrier. */
 __device__ __forceinline__ float stream_add_groups(float own, float *shared) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   shared[thread] = own;
-  __syncthreads(); /* all groups' sums are there */
+  __syncthreads(); /* the sums of all groups are written */
   if (thread < stream_merge_threads)
     for (int32_t at = thread + stream_merge_threads; at < threads; at += stream_merge_threads)
       own += shared[at];

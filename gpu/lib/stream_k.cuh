@@ -1,18 +1,18 @@
-/* stream_k.cuh: the streamed decode (stream.cuh) in even shares, whatever it does with a score. In the literature:
- * Stream-K, after Osama et al., 2023 (https://arxiv.org/abs/2301.03598).
+/* stream_k.cuh: the streamed decode (stream.cuh) in even shares, independent of what is done with a score. In the
+ * literature it is Stream-K, after Osama et al., 2023 (https://arxiv.org/abs/2301.03598).
  *
- * The blocks of 16 keys of all rows and kv heads stand in one line, head after head, row after row, and every thread
- * block takes an even share of it, whatever the lengths are: no multiprocessor has more to do than another. In front of
- * a (row, kv head)'s blocks the line has an opening, as long as it takes to change over to it. What a share has of one
- * (row, kv head) is a piece. Warps take the blocks of a share in turn, and the first keys of the next
- * piece are on their way when a piece ends.
+ * The blocks of 16 keys of all rows and kv heads are put in one line, head after head and row after row. Every thread
+ * block takes an even share of the line, whatever the lengths are, so no multiprocessor has more to do than another.
+ * Before the blocks of each (row, kv head) the line has an opening, whose length is the cost of changing over to it.
+ * The part of a share that belongs to one (row, kv head) is a piece. Warps take the blocks of a share in turn. The
+ * first keys of the next piece are being loaded when a piece ends.
  *
- * A (row, kv head) that lies in several shares belongs to the first of them; each of the others leaves what it has of
- * it in a `record`, and that is always the other's first piece. The workspace may hold anything, so the one who will
- * read a record blanks it when it begins, long before. A word of 8 bytes is blank or the other's, so none is waited for
- * but by itself. A record that came before it was blanked is lost, and one may not come for other reasons: whoever
- * waits computes that piece itself after a while, in the same way, to the same bits. So nobody depends on another to be
- * under way. */
+ * A (row, kv head) that lies in several shares belongs to the first of them, its owner. Each of the other shares leaves
+ * its result in a `record`, always that share's first piece. The workspace may hold anything, so the owner blanks the
+ * records that it will read when it begins, long before it reads them. A word of 8 bytes is either blank or written by
+ * the other share, so each word is waited for by itself. A record that was written before it was blanked is lost, and a
+ * record may also be missing for other reasons. After a while the waiting thread block computes that piece itself, in
+ * the same way and to the same bits. No thread block therefore depends on another one being resident. */
 #ifndef ASSAY_GPU_LIB_STREAM_K_CUH
 #define ASSAY_GPU_LIB_STREAM_K_CUH
 
@@ -24,20 +24,20 @@ namespace ASSAY_NS {
 
 /* ---- the line ----------------------------------------------------------------------------------------- */
 
-/* Lengths of the rows, as far as the tables can name keys, and how long the part of the line of one kv head of the rows
- * up to each is, in blocks of 16 keys and openings. In shared memory. */
+/* The lengths of the rows, as far as the tables can name keys. through: length of one kv head's part of the line for
+ * all rows up to each row, in blocks of 16 keys including openings. It is kept in shared memory. */
 struct stream_k_rows {
   int32_t length[stream_k_most_rows];
   uint32_t through[stream_k_most_rows];
   uint32_t of_warp[32];
 };
 
-/* The keys of a row of this length, one row a request. */
+/* Returns the keys of a row of this length, with one row per request. */
 __device__ __forceinline__ row_keys stream_k_keys(const attention_params &a, int32_t row, int32_t length) {
   return {row, a.window > 0 ? max(length - a.window, 0) : 0, length - 1};
 }
 
-/* Blocks of 16 keys that a row sees. */
+/* Returns the number of blocks of 16 keys that a row sees. */
 __device__ __forceinline__ int32_t stream_k_blocks(const row_keys &keys) {
   return keys.last < keys.first ? 0 : keys.last / stream_keys + 1 - keys.first / stream_keys;
 }
@@ -46,7 +46,7 @@ __device__ __forceinline__ int32_t stream_k_clamp(const attention_params &a, int
   return static_cast<int32_t>(min(static_cast<int64_t>(max(length, 0)), a.capacity));
 }
 
-/* Looks at all lengths, as they are now. By a whole thread block of `warps` warps; barriers. */
+/* Reads all lengths as they are now. A whole thread block of `warps` warps must call it; it has barriers. */
 template <int warps> __device__ __forceinline__ void stream_k_look(const attention_params &a, stream_k_rows &rows) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int32_t N = static_cast<int32_t>(a.N);
@@ -61,9 +61,9 @@ template <int warps> __device__ __forceinline__ void stream_k_look(const attenti
       const uint32_t other = __shfl_up_sync(all_lanes, through, static_cast<unsigned>(step));
       if (lane >= step) through += other;
     }
-    if (first > 0) __syncthreads(); /* the sums before are read */
+    if (first > 0) __syncthreads(); /* the previous sums have been read */
     if (lane == 31) rows.of_warp[warp] = through;
-    __syncthreads(); /* the warps' sums are there */
+    __syncthreads(); /* the warps' sums are written */
     ASSAY_UNROLL
     for (int32_t w = 0; w < warps; ++w) {
       const uint32_t blocks = rows.of_warp[w];
@@ -74,10 +74,10 @@ template <int warps> __device__ __forceinline__ void stream_k_look(const attenti
     if (row < N) rows.length[row] = length;
     if (row < N) rows.through[row] = through;
   }
-  __syncthreads(); /* all rows are there */
+  __syncthreads(); /* all rows are written */
 }
 
-/* Are the lengths still those that were looked at? Of this thread's rows. */
+/* Returns whether the lengths of this thread's rows are still those that stream_k_look() read. */
 template <int warps>
 __device__ __forceinline__ bool stream_k_same(const attention_params &a, const stream_k_rows &rows) {
   bool same = true;
@@ -87,7 +87,7 @@ __device__ __forceinline__ bool stream_k_same(const attention_params &a, const s
   return same;
 }
 
-/* How the line is shared out: the first `longer` shares have each + 1 blocks. */
+/* How the line is divided: the first `longer` shares have each + 1 blocks, the others have `each`. */
 struct stream_k_line {
   uint32_t each, longer;
 
@@ -101,17 +101,17 @@ struct stream_k_line {
   }
 };
 
-/* A (row, kv head), and where in the line it lies. */
+/* A (row, kv head) and its place in the line. */
 struct stream_k_segment {
   int32_t row, kv_head;
   uint32_t begin, end;
 };
 
-/* That which has block `at` of the line, which there is; each lane may ask for another. */
+/* Returns the segment that has block `at` of the line; the block must exist. Each lane may ask for another block. */
 __device__ __forceinline__ stream_k_segment stream_k_find(const stream_k_rows &rows, int32_t N, int32_t heads,
                                                           uint32_t at) {
   const uint32_t H_kv = static_cast<uint32_t>(heads), wanted = at / H_kv;
-  int32_t low = 0, high = N - 1; /* the first row whose blocks go beyond `wanted` */
+  int32_t low = 0, high = N - 1; /* the search ends at the first row whose blocks go beyond `wanted` */
   ASSAY_ROLLED
   while (low < high) {
     const int32_t middle = (low + high) / 2;
@@ -127,24 +127,25 @@ __device__ __forceinline__ stream_k_segment stream_k_find(const stream_k_rows &r
 
 /* ---- pieces ------------------------------------------------------------------------------------------- */
 
-/* Blocks begin .. end - 1 of a (row, kv head), counted from its first; none where begin == end. */
+/* A piece: blocks begin .. end - 1 of a (row, kv head), counted from its first block. The piece is empty if begin ==
+ * end. */
 struct stream_k_piece {
   int32_t row, kv_head;
-  int32_t begin, end, blocks; /* of the (row, kv head): blocks */
-  uint32_t done, left;        /* of the share: blocks before the piece; of the line, behind it */
+  int32_t begin, end, blocks; /* blocks: of the whole (row, kv head) */
+  uint32_t done, left; /* done: blocks of the share before the piece; left: length of the line after it, in the share */
 
   __device__ __forceinline__ bool there() const { return begin < end; }
   __device__ __forceinline__ bool from_first() const { return begin == 0; }
   __device__ __forceinline__ bool to_last() const { return end == blocks; }
 };
 
-/* Blocks among the first `count` of a (row, kv head)'s part of the line. */
+/* Returns the number of blocks among the first `count` places of a (row, kv head)'s part of the line. */
 __device__ __forceinline__ int32_t stream_k_among(uint32_t count) {
   return static_cast<int32_t>(count > stream_k_opening ? count - stream_k_opening : 0);
 }
 
-/* The first piece of a share, and the last share that has blocks of its last (row, kv head), if the first block of that
- * is in this one; else the share itself. By a whole warp. */
+/* Returns the first piece of a share. *last becomes the last share that has blocks of this share's last (row, kv head),
+ * if that one's first block is in this share. Otherwise *last becomes the share itself. The whole warp must call it. */
 __device__ __forceinline__ stream_k_piece stream_k_first(const attention_params &a, const stream_k_rows &rows,
                                                          uint32_t share, uint32_t shares, uint32_t *last) {
   const int32_t N = static_cast<int32_t>(a.N), lane = static_cast<int32_t>(threadIdx.x % 32);
@@ -152,7 +153,7 @@ __device__ __forceinline__ stream_k_piece stream_k_first(const attention_params 
   const uint32_t begin = line.begin_of(share), size = line.size_of(share), end = begin + size;
   *last = share;
   if (size == 0) return {};
-  /* Even lanes look for the first, odd lanes for the last. */
+  /* Even lanes search for the first segment, odd lanes for the last. */
   const stream_k_segment found = stream_k_find(rows, N, a.H_kv, lane % 2 == 0 ? begin : end - 1);
   const uint32_t opened = found.begin + stream_k_opening;
   const uint32_t beyond = opened >= begin && opened < end ? line.share_of(found.end - 1) : share;
@@ -168,7 +169,7 @@ __device__ __forceinline__ stream_k_piece stream_k_first(const attention_params 
           end - until};
 }
 
-/* The piece behind. */
+/* Returns the piece after `piece`. */
 __device__ __forceinline__ stream_k_piece stream_k_next(const attention_params &a, const stream_k_rows &rows,
                                                         const stream_k_piece &piece) {
   stream_k_piece next = piece;
@@ -187,7 +188,7 @@ __device__ __forceinline__ stream_k_piece stream_k_next(const attention_params &
   return next;
 }
 
-/* This warp's run of a piece: the warps go on in turn where the piece before has ended. */
+/* Returns this warp's run of a piece. The warps continue in turn where the previous piece ended. */
 template <int warps>
 __device__ __forceinline__ stream_run stream_k_run(const attention_params &a, const stream_k_rows &rows,
                                                    const stream_k_piece &piece) {
@@ -201,8 +202,8 @@ __device__ __forceinline__ stream_run stream_k_run(const attention_params &a, co
 
 /* ---- records ------------------------------------------------------------------------------------------ */
 
-/* Places in the workspace, words of two f32: for what each share leaves; for its last piece, if others have the rest;
- * for what is computed in a share's stead. */
+/* Areas of the workspace, in words of two f32. record: what each share leaves for an owner. begun: its last piece, if
+ * other shares have the rest. instead: what is computed in place of a share. */
 struct stream_k_memory {
   uint64_t *record, *begun, *instead; /* [shares][words] */
   int32_t words;
@@ -213,16 +214,16 @@ struct stream_k_memory {
 };
 
 constexpr uint64_t stream_k_blank = ~UINT64_C(0);
-constexpr int32_t stream_k_polls = 64; /* of a word that does not come; some 40 us */
+constexpr int32_t stream_k_polls = 64; /* polls for a missing word; about 40 us */
 
-/* Two NaN, if they look blank, become others. */
+/* Writes a word. If two NaN look like a blank word, they are replaced by other NaN. */
 __device__ __forceinline__ void stream_k_put(uint64_t *to, float low, float high) {
   uint64_t word = static_cast<uint64_t>(bits_of(high)) << 32 | bits_of(low);
   if (word == stream_k_blank) word = UINT64_C(0x7FFFFFFF7FFFFFFF);
   store_relaxed(to, word);
 }
 
-/* `count` words of a record; false: one has not come. */
+/* Reads `count` words of a record. Returns false if one has not arrived. */
 template <int count>
 __device__ __forceinline__ bool stream_k_get(const uint64_t *const (&from)[count], uint64_t (&word)[count]) {
   bool there = false;
@@ -239,10 +240,10 @@ __device__ __forceinline__ bool stream_k_get(const uint64_t *const (&from)[count
   return there;
 }
 
-/* Blanks the records of shares own + 1 to last. By a whole thread block. */
+/* Blanks the records of shares own + 1 to last. The whole thread block must call it. */
 template <int warps>
 __device__ __forceinline__ void stream_k_await(const stream_k_memory &memory, uint32_t own, uint32_t last) {
-  const int32_t words = memory.words * static_cast<int32_t>(last - own); /* of places that lie one after the other */
+  const int32_t words = memory.words * static_cast<int32_t>(last - own); /* the records are adjacent */
   uint64_t *const from = memory.of(memory.record, own + 1);
   ASSAY_ROLLED
   for (int32_t word = static_cast<int32_t>(threadIdx.x); word < words; word += 32 * warps)
@@ -252,7 +253,7 @@ __device__ __forceinline__ void stream_k_await(const stream_k_memory &memory, ui
 /* ---- host --------------------------------------------------------------------------------------------- */
 
 constexpr int64_t stream_k_blocks_a_multiprocessor = 2;
-/* The workspace is asked for without a device: as much as the largest Hopper needs. */
+/* The workspace is requested without a device, so it is as large as the largest Hopper needs. */
 constexpr int64_t stream_k_most_shares = stream_k_blocks_a_multiprocessor * stream_multiprocessors;
 
 inline int64_t stream_k_shares(const assay_env *env) {
@@ -260,9 +261,9 @@ inline int64_t stream_k_shares(const assay_env *env) {
   return wanted < stream_k_most_shares ? wanted : stream_k_most_shares;
 }
 
-/* launch_options.shared_percent for thread blocks with `dynamic` bytes. */
+/* Returns launch_options.shared_percent for thread blocks with `dynamic` bytes of dynamic shared memory. */
 inline int32_t stream_k_shared_percent(int64_t dynamic) {
-  constexpr int64_t all = 228 * 1024, others = 2048; /* pieces; what the system keeps */
+  constexpr int64_t all = 228 * 1024, others = 2048; /* the pieces, and what the system reserves */
   const int64_t bytes =
       stream_k_blocks_a_multiprocessor * (dynamic + static_cast<int64_t>(sizeof(stream_k_rows)) + others);
   const int32_t percent = static_cast<int32_t>((100 * bytes + all - 1) / all);

@@ -1,5 +1,6 @@
-/* stream_plan.h: what the host decides of a streamed decode: what it takes, how many warps a block, how many splits.
- * All of it follows from batch, heads and the keys that a row is planned for, never from lengths. */
+/* stream_plan.h: what the host decides for a streamed decode: which calls it takes, the warps per thread block and the
+ * number of splits. All of it follows from the batch, the heads and the keys that a row is planned for, never from
+ * lengths. */
 #ifndef ASSAY_GPU_LIB_STREAM_PLAN_H
 #define ASSAY_GPU_LIB_STREAM_PLAN_H
 
@@ -10,13 +11,14 @@
 
 namespace ASSAY_NS {
 
-constexpr int64_t stream_multiprocessors = 132; /* an H200; elsewhere right, and not as fast */
+constexpr int64_t stream_multiprocessors = 132; /* as on an H200; elsewhere the plan is correct but not as fast */
 
-/* 64 KB a multiprocessor, which hold the blocks of every shape (up to 33 KB); the other 192 KB are L1, for K and V on
- * their way. */
+/* Percentage of a multiprocessor's memory that is shared memory. It is 64 KB, which hold the thread blocks of every
+ * shape (up to 33 KB). The other 192 KB are L1 and hold the K and V that are being loaded. */
 constexpr int32_t stream_shared_percent = 28;
 
-/* Of what joins splits: an element a thread, and as many groups of them as share the splits. */
+/* Returns the block size of the merge kernel. It is one thread per output element of the block, times the number of
+ * groups that divide the splits among them. */
 inline int64_t stream_merge_block(int32_t splits) {
   return stream_merge_threads * (splits < stream_merge_groups ? splits : stream_merge_groups);
 }
@@ -24,14 +26,16 @@ inline launch_extent stream_merge_grid(const attention_params &a) {
   return launch_extent(a.N * a.H_kv, (a.G * a.D + stream_merge_threads - 1) / stream_merge_threads);
 }
 
-/* Keys that a row is planned for: what its table can name; contiguous, where the host knows the rows of all requests
- * alone, an even share of them, which in a dense cache is what each holds. A row with more is slower, and right. */
+/* Returns the number of keys that a row is planned for. With a block table it is the number of keys that the row's
+ * table can name. With contiguous keys the host knows only the total rows of all requests, so it is an even share of
+ * that total. In a dense cache every request holds exactly that share. A row with more keys is slower, but correct. */
 inline int64_t stream_planned(const attention_params &a) {
   return is_contiguous(a) && a.B > 0 ? (a.capacity + a.B - 1) / a.B : a.capacity;
 }
 
-/* warps: of a thread block, of which `places` are on a multiprocessor at a time. cluster: thread blocks of one, which
- * join the splits; 1: there are none, and another launch joins them. */
+/* The shape of a streamed decode. warps: number per thread block. places: thread blocks that are on a multiprocessor at
+ * a time. cluster: thread blocks per cluster, which merges the splits; 1 means that there are no clusters and another
+ * launch merges the splits. */
 struct stream_shape {
   int32_t warps, splits, cluster, places;
 };
@@ -40,8 +44,8 @@ inline bool stream_merges(const stream_shape &shape) {
   return shape.splits > 1 && shape.cluster == 1;
 }
 
-/* As many warps as it takes, where rows have the keys that they are planned for, to have no run longer than with
- * `most`: runs of `splits` blocks that are all as long end together. */
+/* Returns the fewest warps per thread block whose longest run is no longer than with `most` warps, assuming rows have
+ * their planned length. There are `splits` thread blocks per row. Equal runs finish together. */
 inline int32_t stream_even_warps(int64_t keys, int64_t splits, int32_t most) {
   const int64_t blocks = (keys + stream_keys - 1) / stream_keys, runs = splits * most;
   const int64_t each = (blocks + runs - 1) / runs;
@@ -49,9 +53,9 @@ inline int32_t stream_even_warps(int64_t keys, int64_t splits, int32_t most) {
   return static_cast<int32_t>((blocks + each * splits - 1) / (each * splits));
 }
 
-/* Warps that share a row, or a split of it, in a thread block of at most `most`. Runs that are all as long are of use
- * where there are many rounds; lengths that are a little below what the tables hold would need one round more, which
- * counts where there are few. */
+/* Returns the number of warps, at most `most`, that share a row or a split of it in a thread block. With many rounds,
+ * runs of equal length are worth having. With few rounds they are not: lengths slightly below the tables' capacity
+ * would then need one more round, and that would count. */
 inline int32_t stream_warps(int64_t keys, int64_t splits, int32_t most) {
   constexpr int64_t many = 5;
   const int64_t blocks = (keys + stream_keys - 1) / stream_keys, each = (blocks + splits - 1) / splits;
@@ -59,29 +63,30 @@ inline int32_t stream_warps(int64_t keys, int64_t splits, int32_t most) {
   return static_cast<int32_t>(each < most ? each : most);
 }
 
-/* What a multiprocessor reads at most, in (row, kv head)s, if `places` thread blocks are on it at a time. */
+/* Returns the most (row, kv head) pairs that one multiprocessor reads if `places` thread blocks are on it at a time. */
 inline int64_t stream_most_read(int64_t segments, int64_t places) {
   const int64_t wave = places * stream_multiprocessors;
   return (segments + wave - 1) / wave * places;
 }
 
-/* Thread blocks of a multiprocessor, each with its part of `most` warps: of 4 and 3, where there are more than two
- * (row, kv head)s a multiprocessor, what leaves it less to read. */
+/* Returns the number of thread blocks per multiprocessor; they divide `most` warps among them. With more than two (row,
+ * kv head) pairs per multiprocessor it is 4 or 3, whichever leaves a multiprocessor less to read. */
 inline int32_t stream_places(int64_t segments, int32_t most) {
   if (segments <= 2 * stream_multiprocessors) return 2;
   return most % 3 == 0 && stream_most_read(segments, 3) < stream_most_read(segments, 4) ? 3 : 4;
 }
 
-/* Are so many clusters of `splits` thread blocks on the multiprocessors together? Pairs leave no room between them. Of
- * three and four, 82 % of the places were taken at once on an H200, and 91 % were not. */
+/* Returns whether `segments` clusters of `splits` thread blocks each are on the multiprocessors at the same time.
+ * Clusters of two leave no gaps. On an H200, clusters of three and four that took 82 % of the places all started at
+ * once; clusters that took 91 % did not. */
 inline bool stream_clusters_fit(int64_t segments, int64_t splits, int64_t places) {
   const int64_t all = places * stream_multiprocessors;
   return splits == 2 ? segments * 2 <= all : 100 * segments * splits <= 82 * all;
 }
 
-/* A thread block a (row, kv head), or splits that a cluster joins if that takes fewer rounds of blocks of 16 keys. To
- * be joined in a cluster takes as long as 0.3 of a round. For as many segments as are under way together, two a
- * multiprocessor. */
+/* Returns the shape for segments that all run at the same time, at most two per multiprocessor. Each (row, kv head) has
+ * one thread block, or splits that a cluster merges if that takes fewer rounds of blocks of 16 keys. Merging in a
+ * cluster costs as much as 0.3 of a round. */
 inline stream_shape stream_together(int64_t segments, int64_t keys, int32_t most) {
   constexpr double joining = 0.3;
   const int64_t blocks = (keys + stream_keys - 1) / stream_keys;
@@ -103,9 +108,9 @@ inline stream_shape stream_together(int64_t segments, int64_t keys, int32_t most
   return best;
 }
 
-/* At most `most` warps a multiprocessor: 12, or 8. Few segments are split so that each multiprocessor has one, and a
- * split a block of 16 keys for every warp where rows are as long as planned; more than two splits are joined by another
- * launch. */
+/* Returns the shape of a call, with at most `most` warps per multiprocessor; `most` is 12 or 8. Few segments are split
+ * so that each multiprocessor has a split. A split of a row of planned length still has a block of 16 keys for every
+ * warp. More than two splits are merged by another launch. */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors, planned = stream_planned(a);
   if (segments > 2 * mp) {
@@ -118,25 +123,32 @@ inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   return {stream_even_warps(planned, splits, most), static_cast<int32_t>(splits), 1, 1};
 }
 
-/* How fast a streamed decode may go (stream_pace.cuh), in ns: what memory takes for K and V of 16 keys of a kv head,
- * and what a round of all warps of a multiprocessor takes at least. 0, 0: as fast as it can. */
+/* The limit on the speed of a streamed decode (stream_pace.cuh), in ns. block_ns: the time that memory takes for K and
+ * V of 16 keys of one kv head. round_ns: the least time that one round of all warps of a multiprocessor takes. Both 0:
+ * as fast as possible. */
 struct stream_speed {
   float block_ns, round_ns;
 };
 
-/* Bytes a ns that are read at most: measured on an H200, whose memory could move 4,917, and taken where it is not
- * known; slower memory holds nobody then. Measured on an H100, which could move 3,352: the same share of that. What
- * lies between is taken to be an H200's. memory_rate: assay_env's. */
+/* Returns the most bytes per ns that are read. The H200's value was measured where memory could move 4,917. It is also
+ * used where the memory rate is unknown; slower memory then makes no warp wait. On an H100, whose memory could move
+ * 3,352, the same share of that rate was measured. Devices with a rate in between get the H200's value. memory_rate: as
+ * in assay_env. */
 inline double stream_rate(int32_t memory_rate) {
   constexpr double of_h200 = 4550.0, share = 0.9254;
   constexpr int32_t slower = 3900;
   return memory_rate > 0 && memory_rate < slower ? share * memory_rate : of_h200;
 }
 
-/* If all thread blocks are under way together, since those that come later would have the pace of the first, and rows
- * are planned for rounds enough for one, and no more blocks than 32 bits count, whatever the lengths, nor a pace longer
- * than stream_pace::hold() has bits for. A multiprocessor that has whole rows reads 40 bytes a ns at most while others
- * read too; of rows that clusters share it was 45. element: bytes of one of the cache. */
+/* Returns the pace of a call, or 0, 0 if it has none. A call has a pace if all of the following hold.
+ *
+ *   - Rows are planned for at least as many rounds as a pace needs.
+ *   - All thread blocks run at the same time, since later ones would get the pace of the first.
+ *   - The number of blocks of keys fits 32 bits, whatever the lengths.
+ *   - The pace is no longer than stream_pace::hold() has bits for.
+ *
+ * A multiprocessor that has whole rows reads at most 40 bytes per ns while others read too. With rows that clusters
+ * share it was 45. element: bytes of one element of the cache. */
 inline stream_speed stream_speed_of(const attention_params &a, const stream_shape &shape, int64_t element,
                                     int32_t memory_rate) {
   constexpr double of_one = 40.0;
@@ -158,9 +170,9 @@ inline launch_extent stream_grid(const attention_params &a, const stream_shape &
   return shape.cluster > 1 ? launch_extent(segments * shape.splits) : launch_extent(segments, shape.splits);
 }
 
-/* shared: bytes of a thread block. */
+/* Returns the launch options of a shape. shared: bytes of shared memory of a thread block. */
 inline launch_options stream_options(const stream_shape &shape, int64_t shared) {
-  constexpr int64_t all = 228 * 1024, others = 2048; /* what the system keeps, and what is not in `shared` */
+  constexpr int64_t all = 228 * 1024, others = 2048; /* reserved by the system, and not part of `shared` */
   const int64_t percent = (100 * shape.places * (shared + others) + all - 1) / all;
   launch_options options = in_turn();
   options.cluster = shape.cluster;
@@ -170,8 +182,8 @@ inline launch_options stream_options(const stream_shape &shape, int64_t shared) 
   return options;
 }
 
-/* How much of what the multiprocessors could read meanwhile is read, where rows are as long as planned: 1 if they end
- * together. */
+/* Returns the share of the multiprocessors' reading capacity that the call uses, if rows are as long as planned. It is
+ * 1 if all multiprocessors finish together. */
 inline double stream_fill(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors;
   if (segments == 0) return 1.0;
@@ -180,24 +192,24 @@ inline double stream_fill(const attention_params &a, int32_t most) {
   return static_cast<double>(segments * shape.splits) / static_cast<double>(reads * mp);
 }
 
-/* Do warps of one split keep a pace on an H200, where rows have the keys that they are planned for? */
+/* Returns whether unsplit rows keep a pace on an H200, if they have their planned length. */
 inline bool stream_keeps_pace(const attention_params &a, const stream_shape &shape, int64_t element) {
   const int64_t blocks = (stream_planned(a) + stream_keys - 1) / stream_keys;
   const double all = stream_speed_of(a, shape, element, 0).block_ns * static_cast<double>(a.N * a.H_kv * blocks);
   return shape.splits == 1 && all > stream_pace::small;
 }
 
-/* How much of the multiprocessors `stream` must fill to keep a call, whatever would be gained elsewhere. */
+/* Returns the share of the multiprocessors above which `stream` keeps a call, whatever another variant would gain. */
 inline double stream_enough(const stream_shape &shape, bool paced) {
   return paced && shape.places == 1 ? 0.77 : 0.92;
 }
 
-/* Would even shares of the keys (stream_k) be faster? They take 0.3 to 2.5 us more, and half of what is left idle was
- * gained on an H200, or 1.6 us less than that where `stream` keeps a pace; with a row a multiprocessor that keeps it,
- * it is the share alone that counts (docs/kernels/softmax_attention.md). Where little is idle, lengths that differ
- * decide, and are not known here. */
+/* Returns whether even shares of the keys (stream_k) would be faster. They cost 0.3 to 2.5 us. On an H200 they gained
+ * half of the time that `stream` left idle, or 1.6 us less than that half where `stream` keeps a pace. Where it keeps a
+ * pace with one row per multiprocessor, only the share that it fills counts (docs/kernels/softmax_attention.md). Where
+ * little is idle, differing lengths decide, and the lengths are not known here. */
 inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t element) {
-  constexpr double rate = 4.3e12, costs = 1.45e-6, costs_pace = 3.1e-6; /* bytes/s; s */
+  constexpr double rate = 4.3e12, costs = 1.45e-6, costs_pace = 3.1e-6; /* rate in bytes/s, costs in s */
   const stream_shape shape = stream_shape_of(a, most);
   const double fill = stream_fill(a, most);
   const double bytes = 2.0 * static_cast<double>(a.N * a.H_kv * a.D * element) * static_cast<double>(stream_planned(a));
@@ -206,12 +218,13 @@ inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t 
   return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
-/* Columns of the mma that differ. */
+/* Returns how many columns of the mma hold different heads. */
 inline int32_t stream_heads(int32_t G) {
   return G <= 2 ? 2 : G;
 }
 
-/* Can its rows be read 16 bytes at a time? Strides of axes with one element mean nothing. */
+/* Returns whether the rows of a tensor can be read 16 bytes at a time. The stride of an axis with one element has no
+ * meaning and is not checked. */
 inline bool stream_aligned(const assay_tensor *tensor) {
   bool aligned = reinterpret_cast<uintptr_t>(tensor->data) % 16 == 0;
   for (int32_t i = 0; i + 1 < tensor->rank; ++i)
@@ -219,7 +232,7 @@ inline bool stream_aligned(const assay_tensor *tensor) {
   return aligned;
 }
 
-/* Types of q and the cache: 16 bits, one for both. */
+/* Refuses dtypes unless q and the cache have the same 16-bit type. */
 inline assay_status expect_stream_same(const attention_types &types, assay_error *error) {
   if (types.q != ASSAY_BF16 && types.q != ASSAY_F16)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype %s, allowed bf16, f16", assay_dtype_name(types.q));
@@ -229,7 +242,7 @@ inline assay_status expect_stream_same(const attention_types &types, assay_error
   return ASSAY_OK;
 }
 
-/* Types of q and the cache: bf16, and fp8 with factors. */
+/* Refuses dtypes unless q is bf16 and the cache is fp8 with scale factors. */
 inline assay_status expect_stream_fp8(const attention_types &types, assay_error *error) {
   if (types.q != ASSAY_BF16)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "q: found dtype %s, allowed bf16", assay_dtype_name(types.q));
@@ -239,8 +252,8 @@ inline assay_status expect_stream_fp8(const attention_types &types, assay_error 
   return ASSAY_OK;
 }
 
-/* Refuses what no streamed decode takes, whatever the types. query: the argument that the walk reads its queries from;
- * NULL: none. */
+/* Refuses calls that no streamed decode can run, whatever the types. query: name of the argument that the walk reads
+ * its queries from; NULL if there is none. */
 inline assay_status expect_stream(const assay_call *call, const attention_params &a, assay_error *error,
                                   const char *query = "q") {
   int64_t layout;
@@ -263,13 +276,13 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
   return expect_decode(a, error);
 }
 
-constexpr int32_t stream_k_most_rows = 1024; /* whose lengths fit shared memory */
+constexpr int32_t stream_k_most_rows = 1024; /* the lengths of so many rows fit in shared memory */
 
-/* What it costs a thread block to end a piece and begin another, in blocks of keys. On an H200 batches of lengths that
- * differ are 5 to 14 % faster with 9 than with 0, and with 6 to 16 within 2 % of that. */
+/* Cost, in blocks of keys, of ending one piece and beginning another in a thread block. On an H200, batches of
+ * differing lengths are 5 to 14 % faster with 9 than with 0. With 6 to 16 they are within 2 % of that. */
 constexpr uint32_t stream_k_opening = 9;
 
-/* What even shares do not take beyond what no streamed decode takes. */
+/* Refuses calls that stream_k cannot run although the other streamed decodes can. */
 inline assay_status expect_stream_k(const attention_params &a, assay_error *error) {
   const int64_t most = INT32_MAX, blocks = ((a.capacity + stream_keys - 1) / stream_keys + stream_k_opening) * a.H_kv;
   const int64_t in_line = blocks > 0 ? most / blocks : most;
@@ -281,7 +294,7 @@ inline assay_status expect_stream_k(const attention_params &a, assay_error *erro
   return ASSAY_OK;
 }
 
-/* Leaves calls to stream_k that are faster there, if it takes them. element: bytes of one of the cache. */
+/* Refuses calls that are faster with stream_k, if stream_k can run them. element: bytes of one element of the cache. */
 inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error) {
   if (!stream_leaves_idle(a, most, element) || expect_stream_k(a, NULL) != ASSAY_OK) return ASSAY_OK;
   const stream_shape shape = stream_shape_of(a, most);
@@ -293,13 +306,18 @@ inline assay_status expect_filled(const attention_params &a, int32_t most, int64
                     a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a));
 }
 
-/* Bytes of `floats` f32 for each (row, head, split); none where the keys are not split. */
+/* Returns the workspace in bytes: `floats` f32 for each (row, head, split), or 0 if the keys are not split or a cluster
+ * merges the splits. */
 inline int64_t stream_workspace(const attention_params &a, stream_shape shape, int32_t floats) {
   return stream_merges(shape) ? a.N * a.H * shape.splits * floats * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-/* Types that a file compiles its kernels for. of(types, use) calls use(type_tag<T>, type_tag<KV>). */
+/* Types that a file compiles its kernels for. expect(types) refuses the others; of(types, use) calls use(type_tag<T>,
+ * type_tag<KV>). */
 struct stream_same {
+  static assay_status expect(const attention_types &types, assay_error *error) {
+    return expect_stream_same(types, error);
+  }
   template <class Use> static assay_status of([[maybe_unused]] const attention_types &types, Use use) {
 #ifndef ASSAY_FEW_TYPES
     if (types.q == ASSAY_F16) return use(type_tag<f16>(), type_tag<f16>());
@@ -308,6 +326,9 @@ struct stream_same {
   }
 };
 struct stream_fp8 {
+  static assay_status expect(const attention_types &types, assay_error *error) {
+    return expect_stream_fp8(types, error);
+  }
   template <class Use> static assay_status of([[maybe_unused]] const attention_types &types, Use use) {
 #ifndef ASSAY_FEW_TYPES
     if (types.kv == ASSAY_E5M2) return use(type_tag<bf16>(), type_tag<e5m2>());
@@ -323,7 +344,8 @@ struct stream_bf16 {
   }
 };
 
-/* Calls use(type_tag<T>, type_tag<KV>, D, heads as integral constants). */
+/* An integral constant. stream_with() calls use(type_tag<T>, type_tag<KV>, D, heads), with D and heads as such
+ * constants. */
 template <int value> struct number { static constexpr int is = value; };
 
 template <class Types, class Use>
@@ -336,6 +358,21 @@ assay_status stream_with(const attention_types &types, int32_t D, int32_t G, Use
   return Types::of(types, [&](auto type, auto cached) {
     return D == 64 ? with_heads(type, cached, number<64>()) : with_heads(type, cached, number<128>());
   });
+}
+
+/* The contract of every streamed decode over stored queries. Scores, weights and sums stay in f32; codes of fp8 caches
+ * are decoded exactly. q . k is two chains of mma, of 16 products a step; sum p v is spread over at least two lanes of
+ * a warp. V of a key that a row sees is always multiplied, however small p is. */
+constexpr assay_contract streamed_contract(double exp_ulp) {
+  return {.exp_ulp = exp_ulp,
+          .qk_lanes = 2,
+          .pv_lanes = 2,
+          .zero_p_v = ASSAY_V_SKIPPED_FOR_GROUP,
+          .run_to_run = true,
+          .renumbering = true,
+          .permutation = true,
+          .lanes = 1,
+          .cut = tensor_core_terms};
 }
 
 /* dtype | kv_dtype | layout | mode. */

@@ -1,9 +1,10 @@
-/* stream_walk.cuh: the two walks over a run of keys (stream.cuh), each with a `weigher` that makes weights of scores.
+/* stream_walk.cuh: the two walks over a run of keys (stream.cuh). Each has a `weigher` that turns scores into weights.
  *
- * Both keep K and V of a block in flight while others are used: 8 KB a warp with bf16 and 128 channels. Where weights
- * are often 0, V is one block behind K: of V only the keys are read that some head needs; of the others the registers
- * keep what was there, 0 or the V of a key that was needed, and its weight is 0. Where hardly any is, V is asked for
- * with K: a run of n blocks then waits n times for memory, not n + 1 times. */
+ * Both walks keep K and V of a block in flight while others are used: 8 KB per warp with bf16 and 128 channels. The
+ * sparse walk is for weights that are often 0. It loads V one block later than K, and only the V of keys that some head
+ * needs. The registers of other keys keep their contents, which are 0 or the V of a key that was needed, and their
+ * weight is 0. The dense walk is for weights that are hardly ever 0. It asks for V together with K, so a run of n
+ * blocks waits n times for memory, not n + 1 times. */
 #ifndef ASSAY_GPU_LIB_STREAM_WALK_CUH
 #define ASSAY_GPU_LIB_STREAM_WALK_CUH
 
@@ -11,8 +12,9 @@
 
 namespace ASSAY_NS {
 
-/* Where a lane's part of K, and of V, begins in a block: from the block's first key on; and in the pool, of block n of
- * the walk, which lies in the physical block `block`. slots: of a physical block, less one. */
+/* Return where a lane's part of K, or of V, begins. The first function of each pair counts from the block's first key.
+ * The second returns the place in the pool, for block n of the walk, which lies in the physical block `block`. slots:
+ * slots of a physical block, minus one. */
 template <class KV, int D, int heads>
 __device__ __forceinline__ int64_t stream_key_lane(const paged_cache &cache, const stream_run &run, int32_t lane) {
   return run.kv_head * cache.k_head + stream_fragment<KV, D, heads>::lane_offset(cache, lane);
@@ -32,12 +34,14 @@ __device__ __forceinline__ int64_t stream_value_at(const paged_cache &cache, int
   return block * cache.v_block + (stream_keys * n & slots) * cache.v_token + lane_at;
 }
 
-/* ---- V behind K -------------------------------------------------------------------------------------- */
+/* ---- V after K --------------------------------------------------------------------------------------- */
 
-/* Adds p v of the run's keys to sum, where K of its first block is in k. `weigher`:
- *   weigher.keep(kept, t)                makes of scores of keys t .. t + 15, by lane, what it needs of them
+/* Adds p v of the run's keys to sum. K of the run's first block must be in k. `weigher`:
+ *
+ *   weigher.keep(kept, t)                turns the scores of keys t .. t + 15, by lane, into the form that it needs
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
- * block, next: physical blocks of the run's first two. shared: stream_shared_floats of the warp's own. */
+ *
+ * block, next: physical blocks of the run's first two blocks. shared: stream_shared_floats that belong to the warp. */
 template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, const stream_run &run,
                                                    const uint4 (&q)[stream_query_loads<KV, D, heads>],
@@ -48,8 +52,8 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
   const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
   const int64_t v_lane = stream_value_lane<KV, D>(cache, run, lane);
-  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
-  int32_t put = 0;                              /* where those of this block go; those of the one before are beside */
+  constexpr int32_t size = stream_keys * heads; /* weights of a block */
+  int32_t put = 0; /* where the weights of this block go; the previous ones are next to them */
   stream_share<KV, D> v = {};
   for (int32_t n = begin; n < run.end; n += step) {
     stream_kept<heads> kept;
@@ -62,7 +66,7 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
     if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
     const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
     stream_load_values<KV, D>(cache, stream_value_at(cache, block, n, slots, v_lane), live, lane, v);
-    __syncwarp(); /* the weights are there; those before are used up */
+    __syncwarp(); /* the new weights are written; the previous ones are used up */
     put = size - put;
     block = next;
     next = after;
@@ -70,9 +74,10 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
   if (begin < run.end) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
 }
 
-/* The same by a warp that has nothing yet but q.
- *   weigher.edge(kept, t)                scores of the block before the run, keys t .. t + 15, of which it wants the
- *                                        last weigher.halo; with halo 0 it is not asked */
+/* Does the same for a warp that has only q so far. `weigher` also has:
+ *
+ *   weigher.edge(kept, t)                takes the scores of the block before the run, keys t .. t + 15. Only the last
+ *                                        weigher.halo of them are needed. It is not called if halo is 0. */
 template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
                                             const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
@@ -103,13 +108,14 @@ __device__ __forceinline__ void stream_walk(const attention_params &a, const str
 
 /* ---- V with K ---------------------------------------------------------------------------------------- */
 
-/* Keys t .. t + 15 that the row sees, in the order of stream_mask. By a whole warp. */
+/* Returns the keys among t .. t + 15 that the row sees, in the order of stream_mask. The whole warp must call it. */
 __device__ __forceinline__ uint32_t stream_visible(const stream_run &run, int32_t t, int32_t lane) {
   const int32_t key = t + lane / 4 + 8 * (lane % 4 / 2);
   return __ballot_sync(all_lanes, key >= run.first && key <= run.last);
 }
 
-/* Loads K of a run's first block, which the table puts into `block`; if there is one. k: numbers, of whatever. */
+/* Loads K of a run's first block, if it has one; the table maps the block to `block`. k must hold numbers, but any
+ * numbers will do. */
 template <class KV, int D, int heads>
 __device__ __forceinline__ void stream_first_keys(const paged_cache &cache, const stream_run &run, int64_t block,
                                                   stream_fragment<KV, D, heads> &k) {
@@ -120,7 +126,7 @@ __device__ __forceinline__ void stream_first_keys(const paged_cache &cache, cons
                    &k);
 }
 
-/* And V, of the keys that the row sees. */
+/* Returns V of the same block, for the keys that the row sees. */
 template <class KV, int D>
 __device__ __forceinline__ stream_share<KV, D> stream_first_values(const paged_cache &cache, const stream_run &run,
                                                                    int64_t block) {
@@ -134,22 +140,24 @@ __device__ __forceinline__ stream_share<KV, D> stream_first_values(const paged_c
   return v;
 }
 
-/* Adds p v of the run's keys to sum, where K and V of its first block are in k and v. `weigher`:
- *   weigher.keep(kept, t)               as above
+/* Adds p v of the run's keys to sum. K and V of the run's first block must be in k and v. `weigher`:
+ *
+ *   weigher.keep(kept, t)               as in stream_walk_sparse
  *   weigher.weigh(kept, weight, sum)    writes the weights of these keys; may rescale sum
- * next: physical block of the run's second. follow(): called when k and q are used up, if the run has a block.
- * pace: stream_pace, or stream_no_pace. */
+ *
+ * next: physical block of the run's second block. follow(): called when k and q are used up, if the run has a block.
+ * pace: stream_pace or stream_no_pace. */
 template <class T, class KV, int D, int heads, class Weigher, class Pace, class Follow>
 __device__ __forceinline__ void
 stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
                   stream_fragment<KV, D, heads> &k, stream_share<KV, D> &v, int64_t next, float *shared,
                   Weigher &weigher, float (&sum)[D / 16][4], Pace pace, Follow follow) {
-  constexpr int32_t size = stream_keys * heads; /* of the weights of a block */
+  constexpr int32_t size = stream_keys * heads; /* weights of a block */
   const paged_cache &cache = a.cache;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), step = run.step, slots = (1 << cache.block_shift) - 1;
   const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
   const int64_t v_lane = stream_value_lane<KV, D>(cache, run, lane);
-  int32_t put = 0; /* where the weights of this block go; those of the one before are beside */
+  int32_t put = 0; /* where the weights of this block go; the previous ones are next to them */
   for (int32_t n = run.begin; n < run.end; n += step) {
     stream_kept<heads> kept;
     stream_scores<T>(k, q, lane, kept);
@@ -161,7 +169,7 @@ stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 
       follow();
     const int32_t after = stream_block_of(cache, run, n + 2 * step, run.begin);
     weigher.weigh(kept, shared + put, sum);
-    __syncwarp(); /* the weights are there; those before are used up */
+    __syncwarp(); /* the new weights are written; the previous ones are used up */
     stream_add<T, KV, D, heads>(v, shared + put, lane, sum);
     pace.hold(n + step < run.end);
     if (n + step < run.end)

@@ -1,12 +1,12 @@
-/* tensor_map.h: a tensor in global memory as the copy engine sees it: 2 to 5 dimensions, dimension 0 contiguous, and
- * the box that one copy moves between it and shared memory, where the box is dense, dimension 0 fastest. What lies
- * outside the tensor is read as 0 and not written. Made by the host (tensor_map_make), passed to a
- * kernel as `const __grid_constant__ tensor_map`.
+/* tensor_map.h: a tensor in global memory as the copy engine sees it, and the box that one copy moves between it and
+ * shared memory. The tensor has 2 to 5 dimensions, with dimension 0 contiguous. In shared memory the box is dense, with
+ * dimension 0 fastest. Elements outside the tensor are read as 0 and not written. The host makes the map
+ * (tensor_map_make) and passes it to a kernel as `const __grid_constant__ tensor_map`.
  *
- * Swizzle: 16-byte chunks are permuted within the box so that columns can be read without bank conflicts: of the
- * address in shared memory, bits 4..6 are xored with bits 7..9 (128), bits 4..5 with 7..8 (64), bit 4 with 7 (32).
- * A box with swizzle has exactly 128, 64 or 32 bytes in dimension 0. Shared addresses are multiples of 128; whoever
- * computes chunks as (row mod 8) xor chunk aligns to 1024. */
+ * Swizzle: 16-byte chunks are permuted within the box so that columns can be read without bank conflicts. The xor is on
+ * the address in shared memory: bits 4..6 with bits 7..9 (128), bits 4..5 with 7..8 (64), bit 4 with 7 (32). A box with
+ * swizzle has exactly 128, 64 or 32 bytes in dimension 0. Shared addresses are multiples of 128. Code that computes
+ * chunks as (row mod 8) xor chunk must align to 1024. */
 #ifndef ASSAY_GPU_TENSOR_MAP_H
 #define ASSAY_GPU_TENSOR_MAP_H
 
@@ -24,7 +24,7 @@ struct tensor_shape {
   int32_t rank;          /* 2 to 5 */
   int32_t element_bytes; /* 1, 2 or 4 */
   int64_t extent[5];     /* elements, dimension 0 first */
-  int64_t stride[5];     /* bytes, multiples of 16, of dimensions 1 and up; [0] is not used */
+  int64_t stride[5];     /* bytes between elements of dimensions 1 and up, multiples of 16; [0] is not used */
   int32_t box[5];        /* elements, at most 256 each */
   tensor_swizzle swizzle;
 };
@@ -33,7 +33,7 @@ struct tensor_shape {
 struct tensor_map {
   char *base = nullptr;
   tensor_shape shape = {};
-  uint64_t made = 0; /* tensor_map_made: by tensor_map_make */
+  uint64_t made = 0; /* tensor_map_made, set by tensor_map_make */
 };
 constexpr uint64_t tensor_map_made = 0x70616d726f736e65u;
 #else
@@ -80,7 +80,8 @@ using tensor_map_encode_call = CUresult(CUtensorMap *, CUtensorMapDataType, cuui
                                         CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                         CUtensorMapFloatOOBfill);
 
-/* The driver's function, found at run time: nothing links against the driver. */
+/* Returns the driver's function, found at run time, so that nothing links against the driver. Returns NULL if there is
+ * none. */
 inline tensor_map_encode_call *tensor_map_encoder() {
   static tensor_map_encode_call *const found = []() -> tensor_map_encode_call * {
     void *entry = nullptr;

@@ -1,14 +1,13 @@
-/* types.cuh: storage types as bits, with conversions to and from f32. Conversion to f32 is exact; from f32 it
- * rounds to nearest even. f16 overflows to Inf; fp8 saturates to the largest finite value, its NaN is 0x7F.
- * Subnormals are kept. The bodies for the CPU are inline integer code, because a kernel under simt spends most of
- * its time here.
+/* types.cuh: storage types as bits, with conversions to and from f32. Conversion to f32 is exact. Conversion from f32
+ * rounds to nearest even; f16 overflows to Inf, and fp8 saturates to the largest finite value, with 0x7F as its NaN.
+ * Subnormals are kept. The bodies for the CPU are inline integer code, because a kernel under simt spends most of its
+ * time here.
  *
  *   type  sign exponent mantissa bias  largest  smallest normal
  *   f16      1        5       10   15    65504             2^-14
  *   bf16     1        8        7  127   3.39e38           2^-126
  *   e4m3     1        4        3    7      448              2^-6   no infinity
- *   e5m2     1        5        2   15    57344             2^-14   infinity is kept on reading
- */
+ *   e5m2     1        5        2   15    57344             2^-14   infinity is kept on reading */
 #ifndef ASSAY_GPU_LIB_TYPES_CUH
 #define ASSAY_GPU_LIB_TYPES_CUH
 
@@ -62,8 +61,8 @@ __device__ __forceinline__ float to_float(bf16 value) {
 
 #ifdef ASSAY_SIMT
 
-/* Exponent and mantissa, moved under f32's, read as 2^(15 - 127) of the value; the product is exact, subnormals
- * included. Infinity and NaN come out at 2^16 and above and get f32's exponent. */
+/* The exponent and mantissa, shifted to f32's places, read as 2^(15 - 127) of the value. The product is exact,
+ * including subnormals. Infinity and NaN come out at 2^16 and above and get f32's exponent. */
 __device__ __forceinline__ float to_float(f16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000u) << 16;
   const float magnitude = float_of(static_cast<uint32_t>(value.bits & 0x7FFFu) << 13) * 0x1p112f;
@@ -80,7 +79,7 @@ __device__ __forceinline__ float to_float(e4m3 value) {
   return float_of(bits | sign);
 }
 
-/* The upper byte of an f16. */
+/* An e5m2 is the upper byte of an f16. */
 __device__ __forceinline__ float to_float(e5m2 value) {
   return to_float(f16{static_cast<uint16_t>(value.bits << 8)});
 }
@@ -103,10 +102,10 @@ __device__ __forceinline__ float to_float(e5m2 value) {
 
 /* ---- from f32: to nearest even ---------------------------------------------------------------------- */
 
-/* |value| rounded to a format of `mantissa` bits and bias `bias`, as its bits without the sign; the caller deals
- * with NaN and with what lies above the largest finite value. Normal: round at the cut by adding half a unit less
- * one plus the bit that stays (a carry into the exponent is right). Below the smallest normal 2^(1 - bias), units
- * of 2^(1 - bias - mantissa): adding 1.5 * 2^23 such units makes f32 round at that unit. */
+/* Returns |value| rounded to a format of `mantissa` bits and bias `bias`, as its bits without the sign. The caller
+ * handles NaN and values above the largest finite one. Normal values are rounded at the cut by adding half a unit less
+ * one plus the bit that stays. A carry into the exponent is correct. Below the smallest normal 2^(1 - bias) the units
+ * are 2^(1 - bias - mantissa). Adding 1.5 * 2^23 such units makes f32 round at that unit. */
 template <int mantissa, int bias> __device__ __forceinline__ uint32_t round_magnitude(float value) {
   constexpr int cut = 23 - mantissa;
   const uint32_t bits = bits_of(value) & 0x7FFFFFFFu;
@@ -135,7 +134,7 @@ template <> __device__ __forceinline__ f16 from_float<f16>(float value) {
   const uint32_t bits = bits_of(value), magnitude = bits & 0x7FFFFFFFu;
   const uint32_t sign = bits >> 16 & 0x8000u;
   if (magnitude > 0x7F800000u) return f16{0x7FFF};
-  if (magnitude >= 0x477FF000u) return f16{static_cast<uint16_t>(sign | 0x7C00u)}; /* 65520: half way to 2^16 */
+  if (magnitude >= 0x477FF000u) return f16{static_cast<uint16_t>(sign | 0x7C00u)}; /* 65520: halfway to 2^16 */
   return f16{static_cast<uint16_t>(sign | round_magnitude<10, 15>(value))};
 #else
   return f16{__half_as_ushort(__float2half_rn(value))};
@@ -164,7 +163,7 @@ template <class T> struct is_fp8 { static constexpr bool value = false; };
 template <> struct is_fp8<e4m3> { static constexpr bool value = true; };
 template <> struct is_fp8<e5m2> { static constexpr bool value = true; };
 
-/* A cached element as f32. fp8: code * scale, rounded to f32; other types carry no scale. */
+/* Returns a cached element as f32. fp8: code * scale, rounded to f32; other types have no scale. */
 template <class T> __device__ __forceinline__ float dequantise(T element, float scale) {
   const float value = to_float(element);
   if constexpr (is_fp8<T>::value) return value * scale;
@@ -173,8 +172,8 @@ template <class T> __device__ __forceinline__ float dequantise(T element, float 
 
 template <class T> struct type_tag { using type = T; };
 
-/* Calls use(type_tag<Q>, type_tag<KV>) for the pair of storage types; every pair that is not listed is
- * ASSAY_ERR_INTERNAL: the launcher has refused it before. ASSAY_FEW_TYPES keeps three pairs, to compile fast. */
+/* Calls use(type_tag<Q>, type_tag<KV>) for the pair of storage types. Returns ASSAY_ERR_INTERNAL for pairs that are not
+ * listed, which the launcher has refused before. ASSAY_FEW_TYPES keeps three pairs, to compile faster. */
 template <class Use> assay_status with_types(assay_dtype q, assay_dtype kv, Use use) {
   const auto pair = [](assay_dtype a, assay_dtype b) {
     return static_cast<int>(a) * ASSAY_DTYPE_COUNT + static_cast<int>(b);
@@ -194,15 +193,15 @@ template <class Use> assay_status with_types(assay_dtype q, assay_dtype kv, Use 
   return ASSAY_ERR_INTERNAL;
 }
 
-/* Refuses what is not among the pairs above. */
+/* Refuses types that are not among the pairs above. */
 inline assay_status expect_types(assay_dtype q, assay_dtype kv, assay_error *error) {
   if (with_types(q, kv, [](auto, auto) { return ASSAY_OK; }) == ASSAY_OK) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "k_cache: found dtype %s with q %s, which this build leaves out",
                     assay_dtype_name(kv), assay_dtype_name(q));
 }
 
-/* dtype | kv_dtype of a variant that takes the pairs above. Claims are products: of the three pairs of ASSAY_FEW_TYPES,
- * bf16 with e4m3 is taken but not claimed, because f32 with e4m3 would be claimed with it. */
+/* dtype | kv_dtype of a variant that takes the pairs above. Claims are products. ASSAY_FEW_TYPES has three pairs. bf16
+ * with e4m3 is taken but not claimed, because f32 with e4m3 would be claimed with it. */
 #ifdef ASSAY_FEW_TYPES
 #define ASSAY_TYPE_CLAIMS "f32,bf16|same"
 #else

@@ -1,4 +1,4 @@
-/* uclip.cuh: uclip_norm of rows, alone or behind a residual addition. */
+/* uclip.cuh: uclip_norm of rows, alone or after a residual addition. */
 #ifndef ASSAY_GPU_LIB_UCLIP_CUH
 #define ASSAY_GPU_LIB_UCLIP_CUH
 
@@ -8,8 +8,8 @@
 namespace ASSAY_NS {
 
 struct uclip_params {
-  const void *x, *res; /* res: what is added, or NULL */
-  void *sum, *y;       /* sum: where round(x + res) goes: res itself, or res_out */
+  const void *x, *res; /* res: the residual, or NULL */
+  void *sum, *y;       /* sum: place of round(x + res), which is res itself or res_out */
   int64_t x_row, res_row, sum_row, y_row;
   uclip_weights weights;
   int64_t N;
@@ -18,12 +18,12 @@ struct uclip_params {
   assay_dtype type;
 };
 
-/* uclip_quads: four channels a thread, nothing shared between threads.
+/* uclip_quads: four channels per thread, nothing shared between threads.
  * Grid:   (N rows, blocks of a row). Block: 32 to 256 threads, as a row needs.
  * Shared: none.
  * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
  * Arch:   any.
- * Limit:  bytes: 2 sizeof(T) a channel, 4 with the addition. */
+ * Limit:  bytes: 2 sizeof(T) per channel, 4 with the addition. */
 template <class T, bool add> __global__ void __launch_bounds__(256) uclip_quads(uclip_params p) {
   const int64_t row = blockIdx.x;
   const int32_t c = 4 * static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
@@ -42,27 +42,13 @@ template <class T, bool add> __global__ void __launch_bounds__(256) uclip_quads(
   store_channels(static_cast<T *>(p.y) + row * p.y_row, c, p.C, p.quads, v);
 }
 
-/* x, alpha, gamma, beta, y, and for the add_ form res and res_out. */
+/* Reads rows, alpha, gamma and beta. */
 inline assay_status read_uclip_rows(const assay_call *call, uclip_params *p, assay_error *error) {
   plain_call c;
   *p = uclip_params();
   ASSAY_TRY(plain_read(call, &c, error));
-  ASSAY_TRY(expect_type("x", c.type("x"), error));
-  const char *const sum = c.has("res_out") ? "res_out" : "res";
-  p->N = c.dim("N");
-  p->C = c.dim32("C");
-  ASSAY_TRY(read_uclip(c, "", p->C, &p->weights, error));
-  p->x = c.data<const void>("x");
-  p->res = c.data<const void>("res");
-  p->sum = c.data<void>(sum);
-  p->y = c.data<void>("y");
-  p->x_row = c.row("x");
-  p->res_row = c.row("res");
-  p->sum_row = c.row(sum);
-  p->y_row = c.row("y");
-  p->quads = plain_quads(c);
-  p->type = c.type("x");
-  return ASSAY_OK;
+  ASSAY_TRY(read_norm_rows(c, "x", "y", p, error));
+  return read_uclip(c, "", p->C, &p->weights, error);
 }
 
 template <bool add> assay_status launch_uclip(const assay_call *call, assay_env *env, assay_error *error) {
@@ -80,12 +66,12 @@ template <bool add> assay_status launch_uclip(const assay_call *call, assay_env 
 
 constexpr int uclip_rows = 2;
 
-/* uclip_vectors: a vector of channels in one row or two; weights once for all of them, loaded beside the rows.
+/* uclip_vectors: a vector of channels in one row or two; the weights are loaded once for all of them, beside the rows.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
  * Arch:   any.
- * Limit:  bytes: 2 sizeof(T) a channel, 4 with the addition. */
+ * Limit:  bytes: 2 sizeof(T) per channel, 4 with the addition. */
 template <class T, bool add, int rows> __global__ void __launch_bounds__(256) uclip_vectors(uclip_params p) {
   constexpr int width = vector_width<T>;
   take_turn();

@@ -7,7 +7,8 @@
 
 namespace ASSAY_NS {
 
-/* Weights of channels c, c + 1, ..., loaded when they are made, so that they travel beside the row. */
+/* The weights of channels c, c + 1, ... The constructor loads them, so that they are loaded at the same time as the
+ * row. */
 template <class T> struct uclip_vector {
   float alpha[vector_width<T>], gamma[vector_width<T>], beta[vector_width<T>];
 
@@ -17,7 +18,7 @@ template <class T> struct uclip_vector {
     vector_weights<T>(w.beta.data, w.beta.one, c, 0.0f, beta);
   }
 
-  /* v <- gamma clip(alpha v, -1, 1) + beta */
+  /* Computes v <- gamma clip(alpha v, -1, 1) + beta. */
   __device__ __forceinline__ void apply(float (&v)[vector_width<T>]) const {
     ASSAY_UNROLL
     for (int i = 0; i < vector_width<T>; ++i)

@@ -1,21 +1,33 @@
-/* vec.cuh: four neighbouring elements in one load: 16 bytes of f32, 8 of f16 and bf16, 4 of fp8. */
+/* vec.cuh: four neighbouring elements in one load or store: 16 bytes of f32, 8 of f16 and bf16, 4 of fp8. */
 #ifndef ASSAY_GPU_LIB_VEC_CUH
 #define ASSAY_GPU_LIB_VEC_CUH
 
+#include "gpu/lib/launch.h"
 #include "gpu/lib/types.cuh"
 
 namespace ASSAY_NS {
 
 template <class T> struct alignas(4 * sizeof(T)) quad { T element[4]; };
 
-/* Element `offset` of a tensor. The base may be biased, so that it lies outside every allocation and only the sum
- * is an address; on the CPU that sum is formed in integers, where wrapping is defined. */
+/* Returns the address of element `offset` of a tensor. The base may be biased, so that it lies outside every allocation
+ * and only the sum is an address. On the CPU the sum is formed in integers, where wrapping is defined. */
 template <class T> __device__ __forceinline__ const T *element_at(const void *base, int64_t offset) {
 #ifdef ASSAY_SIMT
   const uintptr_t bytes = static_cast<uintptr_t>(offset) * sizeof(T);
   return reinterpret_cast<const T *>(reinterpret_cast<uintptr_t>(base) + bytes);
 #else
   return static_cast<const T *>(base) + offset;
+#endif
+}
+
+/* Faults on the CPU too where a quad is to be moved at once and is not aligned to its size. A GPU faults by itself. */
+template <class T> __device__ __forceinline__ void expect_quad(const T *address, bool quads) {
+#ifdef ASSAY_SIMT
+  if (quads && reinterpret_cast<uintptr_t>(address) % (4 * sizeof(T)) != 0)
+    assay_simt->fault("a quad's address is not a multiple of its size", __FILE__, __LINE__);
+#else
+  (void)address;
+  (void)quads;
 #endif
 }
 
@@ -44,6 +56,34 @@ template <class T> __device__ __forceinline__ quad<T> load_quad(const T *from, b
   }
 #endif
   return to;
+}
+
+/* aligned: `to` is a multiple of 4 elements (uniform over the launch); else four scalar stores. */
+template <class T> __device__ __forceinline__ void store_quad(T *to, const quad<T> &from, bool aligned) {
+  expect_quad(to, aligned);
+#ifdef ASSAY_SIMT
+  memcpy(to, from.element, sizeof from.element);
+#else
+  if (aligned) {
+    if constexpr (sizeof(T) == 4) {
+      uint4 word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint4 *>(to) = word;
+    } else if constexpr (sizeof(T) == 2) {
+      uint2 word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint2 *>(to) = word;
+    } else {
+      uint32_t word;
+      memcpy(&word, &from, sizeof word);
+      *reinterpret_cast<uint32_t *>(to) = word;
+    }
+  } else {
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      to[i] = from.element[i];
+  }
+#endif
 }
 
 } // namespace ASSAY_NS

@@ -1,9 +1,9 @@
-/* vectors.cuh: 16 bytes of neighbouring channels in one load or store, for kernels whose thread owns one vector of
- * channels in one row or in several. Rows whose bases, distances or widths are no whole vectors are left to variants
- * that move quads or elements.
+/* vectors.cuh: 16 bytes of neighbouring channels in one load or store. It is for kernels whose thread owns one vector
+ * of channels in one row or in several. Rows whose bases, distances or widths are not whole vectors are left to
+ * variants that move quads or elements.
  *
  *   ASSAY_TRY(expect_vectors(call, "C", p->C, p->type, error));     launcher: declines what is not whole vectors
- *   const vector_grid grid = split_vectors(N, C, type, 4);           threads, pieces of a row, rows a thread */
+ *   const vector_grid grid = split_vectors(N, C, type, 4);           threads, pieces of a row, rows per thread */
 #ifndef ASSAY_GPU_LIB_VECTORS_CUH
 #define ASSAY_GPU_LIB_VECTORS_CUH
 
@@ -19,12 +19,12 @@
 
 namespace ASSAY_NS {
 
-/* Elements of a vector. */
+/* Elements per vector. */
 template <class T> constexpr int vector_width = static_cast<int>(16 / sizeof(T));
 
 /* ---- moving ------------------------------------------------------------------------------------------ */
 
-/* On the CPU any address would do; on a GPU one beside a multiple of 16 is a fault. */
+/* Faults if the address is not a multiple of 16. On the CPU any address would do; on a GPU it is a fault. */
 __device__ __forceinline__ void expect_vector(const void *address) {
 #ifdef ASSAY_SIMT
   if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
@@ -56,7 +56,7 @@ template <class T> __device__ __forceinline__ void store_vector(T *to, const uin
 
 /* ---- converting -------------------------------------------------------------------------------------- */
 
-/* Two elements rounded and packed, the first in the low half. */
+/* Returns two elements rounded and packed, the first in the low half. */
 template <class T> __device__ __forceinline__ uint32_t round_pair(float low, float high) {
 #ifndef ASSAY_SIMT
   if constexpr (std::is_same<T, bf16>::value) {
@@ -86,7 +86,7 @@ template <class T> __device__ __forceinline__ void split_vector(const uint4 &vec
   split_word<T>(vector.w, to + 3 * step);
 }
 
-/* Rounded to the type. */
+/* Returns a vector of elements rounded to the type. */
 template <class T> __device__ __forceinline__ uint4 round_vector(const float (&from)[vector_width<T>]) {
   if constexpr (sizeof(T) == 4)
     return make_uint4(bits_of(from[0]), bits_of(from[1]), bits_of(from[2]), bits_of(from[3]));
@@ -95,7 +95,8 @@ template <class T> __device__ __forceinline__ uint4 round_vector(const float (&f
                       round_pair<T>(from[6], from[7]));
 }
 
-/* `count` elements rounded to the type: 4, 8, 16 or 32 bytes, the address a multiple of as many, or of 16. */
+/* Stores `count` elements rounded to the type: 4, 8, 16 or 32 bytes. The address must be a multiple of that size, or of
+ * 16. */
 template <class T, int count> __device__ __forceinline__ void store_rounded(T *to, const float (&from)[count]) {
   if constexpr (count > vector_width<T>) {
     static_assert(count == 2 * vector_width<T>, "two vectors at most");
@@ -122,7 +123,8 @@ template <class T, int count> __device__ __forceinline__ void store_rounded(T *t
   }
 }
 
-/* Weights of channels c, c + 1, ...: a vector, one number for all channels, or none: `otherwise`. */
+/* Loads the weights of channels c, c + 1, ...: from a vector, from one number for all channels, or, with neither,
+ * `otherwise`. */
 template <class T>
 __device__ __forceinline__ void vector_weights(const void *data, bool one, int64_t c, float otherwise,
                                                float (&to)[vector_width<T>]) {
@@ -139,7 +141,7 @@ __device__ __forceinline__ void vector_weights(const void *data, bool one, int64
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
 
-/* Are base and rows of every tensor of numbers whole vectors? A scalar's are not asked for. */
+/* Returns whether base and rows of every tensor of numbers are whole vectors. Scalars are not checked. */
 inline bool in_vectors(const assay_call *call) {
   for (int32_t i = 0; i < call->op->arg_count; ++i) {
     const assay_tensor &t = call->arg[i];
@@ -151,7 +153,7 @@ inline bool in_vectors(const assay_call *call) {
   return true;
 }
 
-/* Declines rows of `channels` elements of `type` that are no whole vectors, or lie beside them. */
+/* Declines rows of `channels` elements of `type` that are not whole vectors, or are not aligned to them. */
 inline assay_status expect_vectors(const assay_call *call, const char *name, int64_t channels, assay_dtype type,
                                    assay_error *error) {
   const int64_t width = 16 / assay_dtype_size(type);
@@ -163,12 +165,14 @@ inline assay_status expect_vectors(const assay_call *call, const char *name, int
                     "call: found a base or a distance of rows that is no multiple of 16 bytes, taken here: multiples");
 }
 
-/* May a thread have several rows? Where that leaves threads for every multiprocessor, or rows are short. */
+/* Returns whether a thread may have several rows: if that leaves threads for every multiprocessor, or if rows are
+ * short. */
 inline bool several_rows(int64_t rows, int32_t vectors) {
   return rows * vectors >= 1 << 20 || vectors <= 16;
 }
 
-/* Blocks (groups of rows, pieces of a row). A thread has one vector of a row, or the same of `most_rows` rows. */
+/* A grid of (groups of rows, pieces of a row). A thread has one vector of a row, or the same vector of `most_rows`
+ * rows. */
 struct vector_grid {
   int64_t groups;
   int32_t pieces, threads, rows;
@@ -184,14 +188,14 @@ inline vector_grid split_vectors(int64_t rows, int32_t channels, assay_dtype typ
   return grid;
 }
 
-/* Calls use(rows_tag<rows>) for one row a thread, or for `most`. */
+/* A number of rows as a type. with_rows() calls use(rows_tag<rows>) for one row per thread, or for `most`. */
 template <int rows> struct rows_tag { static constexpr int value = rows; };
 
 template <int most, class Use> assay_status with_rows(int32_t rows, Use use) {
   return rows == most ? use(rows_tag<most>()) : use(rows_tag<1>());
 }
 
-/* Number of this thread's vector in its rows. */
+/* Returns the number of this thread's vector in its rows. */
 __device__ __forceinline__ int32_t vector_of_thread() {
   return static_cast<int32_t>(blockIdx.y * blockDim.x + threadIdx.x);
 }

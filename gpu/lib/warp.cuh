@@ -1,10 +1,10 @@
 /* warp.cuh: sums and maxima over groups of lanes, by shuffles. A group is `lanes` (a power of two up to 32)
- * neighbouring lanes of one warp that starts at a multiple of `lanes`; only they are in the mask, so groups
- * may go different ways. The order of additions is a fixed butterfly and every lane ends with the same bits. */
+ * neighbouring lanes of one warp and starts at a multiple of `lanes`. Only these lanes are in the mask, so groups may
+ * diverge. The order of additions is a fixed butterfly, and every lane ends with the same bits. */
 #ifndef ASSAY_GPU_WARP_CUH
 #define ASSAY_GPU_WARP_CUH
 
-#include "ptx.cuh"
+#include "gpu/lib/ptx.cuh"
 
 namespace ASSAY_NS {
 
@@ -22,7 +22,7 @@ template <int lanes, class T> __device__ __forceinline__ T group_sum(T value) {
   return value;
 }
 
-/* Of a NaN and a number, the number, as fmaxf has it. */
+/* Returns the maximum over a group. Between a NaN and a number it takes the number, as fmaxf does. */
 template <int lanes, class T> __device__ __forceinline__ T group_max(T value) {
   const unsigned mask = group_mask<lanes>();
   ASSAY_UNROLL
@@ -31,8 +31,8 @@ template <int lanes, class T> __device__ __forceinline__ T group_max(T value) {
   return value;
 }
 
-/* These of every group at once, where the whole warp is: one instruction a step, and no code for lanes that are
- * elsewhere. */
+/* Return the same for every group at once, if the whole warp is converged. It takes one instruction per step, and no
+ * code for diverged lanes. */
 template <int lanes, class T> __device__ __forceinline__ T groups_max(T value) {
   ASSAY_UNROLL
   for (int step = lanes / 2; step > 0; step /= 2)
@@ -47,7 +47,8 @@ template <int lanes, class T> __device__ __forceinline__ T groups_sum(T value) {
   return value;
 }
 
-/* What lane 0 has, which all lanes have: as the compiler sees it then, whatever it depends on. */
+/* Returns lane 0's value, which all lanes must have. The compiler then sees that the value is uniform, whatever it
+ * depends on. */
 __device__ __forceinline__ int32_t of_warp(int32_t value) {
   return __shfl_sync(0xffffffffu, value, 0);
 }

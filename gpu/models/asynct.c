@@ -1,7 +1,7 @@
-/* asynct.c: ref/models/asynct.c over launchers. Nothing here looks at a whole row: norms clip each channel, attention
- * gates each key. A norm stands before and after each sublayer: x <- x + post(sublayer(pre(x))).
+/* asynct.c: ref/models/asynct.c over launchers. Nothing here looks at a whole row: norms clip each channel, and
+ * attention gates each key. A norm stands before and after each sublayer: x <- x + post(sublayer(pre(x))).
  *
- * Source: operator definitions, section 7. */
+ * Source: docs/definitions.md, section 7. */
 #include "gpu/models/pass.h"
 
 static void asynct_layer(pass *m) {

@@ -1,15 +1,13 @@
-/* call.c: one operator of a forward pass: arguments by name, the first variant that takes them, taps. */
+/* call.c: one operator of a forward pass: its arguments by name, the first variant that takes them, and the taps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/hash.h"
+#include "core/calls.h"
 #include "core/registry.h"
 #include "gpu/models/pass.h"
-
-void pass_fail(pass *m, assay_status status) {
-  if (m->status == ASSAY_OK) m->status = status;
-}
 
 /* ---- weights by name ---------------------------------------------------------------------------------- */
 
@@ -19,10 +17,7 @@ struct pass_name {
 };
 
 static uint64_t hash_of(const char *text) {
-  uint64_t hash = 14695981039346656037u;
-  for (; *text != '\0'; ++text)
-    hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-  return hash;
+  return hash_text(HASH_START, text);
 }
 
 assay_status pass_names_open(pass *m, assay_error *error) {
@@ -108,7 +103,7 @@ static bool fill_params(pass *m, const assay_op *op, const pass_param *params, d
   return true;
 }
 
-/* The workspace grows between launches, when nothing uses it. */
+/* Ensures a workspace of `bytes`. It grows between launches, when no launch uses it. */
 static assay_status reserve(pass *m, int64_t bytes) {
   if (bytes <= m->workspace_bytes) return ASSAY_OK;
   assay_status status = m->device->synchronize(m->error);
@@ -123,7 +118,9 @@ static assay_status reserve(pass *m, int64_t bytes) {
 
 static assay_status launch(pass *m, const assay_variant *variant, const assay_call *call) {
   int64_t bytes = 0;
-  assay_status status = variant->workspace(call, &bytes, m->error);
+  const bool outside = assay_plugin_here(); /* built-in launchers leave the numeric modes as they are */
+  assay_status status =
+      outside ? variant_workspace(variant, call, &bytes, m->error) : variant->workspace(call, &bytes, m->error);
   if (status == ASSAY_OK && m->measuring) {
     if (bytes > m->measured_bytes) m->measured_bytes = bytes;
     return ASSAY_OK;
@@ -146,18 +143,18 @@ static assay_status launch(pass *m, const assay_variant *variant, const assay_ca
                            .layer = m->layer,
                            .calls = 1};
   if (m->hooks.before != NULL) m->hooks.before(m->hooks.context, &told);
-  status = variant->launch(call, &env, m->error);
+  status = outside ? variant_launch(variant, call, &env, m->error) : variant->launch(call, &env, m->error);
   if (status == ASSAY_OK && m->hooks.after != NULL) m->hooks.after(m->hooks.context, &told);
   if (status == ASSAY_OK) pass_count_call(m, variant, env.path);
   return status;
 }
 
-/* A call made of its words; false: it failed. */
+/* A call made from names and values. make() returns false if it failed. */
 typedef struct made_call {
   assay_call call;
   assay_tensor tensor[ASSAY_MAX_ARGS];
   double value[ASSAY_MAX_PARAMS];
-  int32_t number; /* of the operator */
+  int32_t number; /* number of the operator */
 } made_call;
 
 static bool make(pass *m, const char *name, const pass_arg *args, const pass_param *params, made_call *made) {
@@ -175,8 +172,8 @@ static bool make(pass *m, const char *name, const pass_arg *args, const pass_par
 
 enum { REASON = 1600 };
 
-/* The variant that takes the call, or NULL and why: of the operator's variants the last one's reason, of forced ones
- * every one's. */
+/* Returns the variant that takes the call, or NULL and the reason. The reason is that of the operator's last variant
+ * or, with forced variants, of each of them. */
 static const assay_variant *choose(pass *m, const made_call *made, char reason[REASON]) {
   const pass_choices *c = &m->choices;
   const int32_t first = c->first[made->number], wanted = c->wanted[made->number];
@@ -187,7 +184,7 @@ static const assay_variant *choose(pass *m, const made_call *made, char reason[R
   for (int32_t v = 0; v < count; ++v) {
     assay_error why = {""};
     if (MISTAKE(ENGINE_LIST_OF_ONE) && wanted > 0 && v > 0) break;
-    if (list[v]->supports(&made->call, &why) == ASSAY_OK) return list[v];
+    if (variant_supports(list[v], &made->call, &why) == ASSAY_OK) return list[v];
     if (wanted == 0) used = 0;
     (void)snprintf(reason + used, REASON - used, "%s%.80s: %.150s", used > 0 ? "; " : "", list[v]->name, why.text);
     used = strlen(reason);
@@ -239,7 +236,7 @@ bool pass_wants(const pass *m, const char *name) {
   return m->taps->wants == NULL || m->taps->wants(m->taps->context, full);
 }
 
-/* Of the rows `pick` (NULL: all), `count` of them. */
+/* Passes `count` rows to the tap: the rows `pick`, or all rows if `pick` is NULL. */
 static void take(pass *m, const char *name, const assay_tensor *y, int64_t first, int64_t width, const int32_t *pick,
                  int64_t count) {
   if (y->shape[0] == 0 || count == 0 || !pass_wants(m, name)) return;

@@ -1,4 +1,4 @@
-/* choice.c: forms, forced variants, and how often which variant took which path. */
+/* choice.c: which model forms are on, which variants are forced, and how often each variant took each path. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,10 +6,12 @@
 #include "core/registry.h"
 #include "gpu/models/pass.h"
 
+/* op: name prefix of the fused operator that the form calls; NULL if the operator is called whether or not the form is
+ * on. preset: the switch where the options say nothing. */
 static const struct {
-  const char *name, *op; /* op: how the operator begins that is called where it is on; NULL: it is one that is anyway */
-  pass_switch usual;
-} forms[PASS_FORMS] = {
+  const char *name, *op;
+  pass_switch preset;
+} form_table[PASS_FORMS] = {
     [PASS_QK_NORM] = {"qk_norm", "qk_norm", PASS_AUTO},
     [PASS_APPEND] = {"append", "attention_append", PASS_OFF},
     [PASS_MMHA] = {"mmha", "mmha", PASS_OFF},
@@ -19,9 +21,10 @@ static const struct {
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
     [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
 };
-static const char *const switches[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
-/* The second would take the calls of the first: it is off where the first is on, and not on as well. */
-static const pass_form rivals[][2] = {
+static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
+/* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
+ * error. */
+static const pass_form exclusive_pairs[][2] = {
     {PASS_APPEND, PASS_MMHA}, {PASS_ADD_NORM, PASS_POST_PRE_UCLIP}, {PASS_ADD_NORM, PASS_BIAS_RESIDUAL}};
 
 static bool model_has(const assay_model_config *c, pass_form form) {
@@ -61,12 +64,13 @@ assay_status pass_choices_open(pass *m, assay_error *error) {
   if (c->row == NULL || c->first == NULL || c->forced == NULL || c->wanted == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
   for (int32_t f = 0; f < PASS_FORMS; ++f)
-    c->form[f] = forms[f].usual;
+    c->form[f] = form_table[f].preset;
   for (int32_t o = 0; o < ops; ++o) {
     c->first[o] = used;
     for (int32_t v = 0; v < variants; ++v) {
-      const assay_variant *one = assay_variant_at(v);
-      if (strcmp(one->op, assay_op_at(o)->name) == 0 && strcmp(one->device, m->device->name) == 0) c->row[used++] = one;
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, assay_op_at(o)->name) == 0 && strcmp(variant->device, m->device->name) == 0)
+        c->row[used++] = variant;
     }
   }
   c->first[ops] = used;
@@ -88,7 +92,7 @@ static void append(char *text, size_t size, const char *word) {
   (void)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", word);
 }
 
-/* "name=value" in two; false: no "=", or too long. */
+/* Splits "name=value" in two. Returns false if there is no "=", or if the name does not fit. */
 static bool split(const char *word, char *name, size_t size, const char **value) {
   const char *equals = strchr(word, '=');
   if (equals == NULL || (size_t)(equals - word) >= size) return false;
@@ -102,10 +106,10 @@ static assay_status set_form(pass_choices *c, const char *word, assay_error *err
   const char *value = "";
   const bool whole = split(word, name, sizeof name, &value);
   for (int32_t f = 0; f < PASS_FORMS; ++f) {
-    append(known, sizeof known, forms[f].name);
-    if (strcmp(name, forms[f].name) != 0) continue;
+    append(known, sizeof known, form_table[f].name);
+    if (strcmp(name, form_table[f].name) != 0) continue;
     for (int32_t s = PASS_OFF; s <= PASS_AUTO; ++s)
-      if (strcmp(value, switches[s]) == 0) {
+      if (strcmp(value, switch_words[s]) == 0) {
         c->form[f] = (pass_switch)s;
         return ASSAY_OK;
       }
@@ -138,7 +142,7 @@ assay_status pass_find_variant(const pass *m, const char *op, const char *name, 
                     m->device->name, known);
 }
 
-/* One more of the operator's list. */
+/* Adds a variant to the operator's list of forced ones, once. */
 static void want(pass_choices *c, int32_t op, const assay_variant *variant) {
   const assay_variant **list = c->forced + c->first[op];
   for (int32_t i = 0; i < c->wanted[op]; ++i)
@@ -146,7 +150,7 @@ static void want(pass_choices *c, int32_t op, const assay_variant *variant) {
   list[c->wanted[op]++] = variant;
 }
 
-/* "operator=variant,variant" */
+/* Reads "operator=variant,variant". */
 static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   char op_name[64] = "", name[64] = "";
   const char *rest = "";
@@ -168,25 +172,25 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* Forms that are on: the model can have them, and no other takes their calls. */
+/* Refuses forms set to on that the model cannot have, and two of a pair. Switches the `auto` second of a pair off. */
 static assay_status settle_forms(pass *m, assay_error *error) {
   pass_choices *c = &m->choices;
   char known[240] = "";
   for (int32_t f = 0; f < PASS_FORMS; ++f)
-    if (model_has(&m->config, (pass_form)f)) append(known, sizeof known, forms[f].name);
+    if (model_has(&m->config, (pass_form)f)) append(known, sizeof known, form_table[f].name);
   for (int32_t f = 0; f < PASS_FORMS; ++f)
     if (c->form[f] == PASS_ON && !model_has(&m->config, (pass_form)f))
       return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, which this %s model%s cannot have, allowed on: %s",
-                        forms[f].name, assay_model_arch_name(m->config.arch),
+                        form_table[f].name, assay_model_arch_name(m->config.arch),
                         f == PASS_MMHA && m->config.qk_norm ? " with qk_norm" : "", known);
-  for (size_t i = 0; i < sizeof rivals / sizeof rivals[0]; ++i) {
-    const pass_form on = rivals[i][0], other = rivals[i][1];
+  for (size_t i = 0; i < sizeof exclusive_pairs / sizeof exclusive_pairs[0]; ++i) {
+    const pass_form on = exclusive_pairs[i][0], other = exclusive_pairs[i][1];
     if (c->form[on] != PASS_ON || !model_has(&m->config, other)) continue;
     if (c->form[other] == PASS_ON)
       return assay_fail(error, ASSAY_ERR_INPUT,
                         "form %s: found on beside %s=on, allowed one of them: they take the "
                         "same calls",
-                        forms[on].name, forms[other].name);
+                        form_table[on].name, form_table[other].name);
     c->form[other] = PASS_OFF;
   }
   return ASSAY_OK;
@@ -197,7 +201,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   assay_status status = ASSAY_OK;
   if (options == NULL) return ASSAY_OK;
   for (int32_t f = 0; f < PASS_FORMS; ++f)
-    c->form[f] = forms[f].usual;
+    c->form[f] = form_table[f].preset;
   memset(c->wanted, 0, (size_t)assay_op_count() * sizeof *c->wanted);
   for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
     status = set_form(c, options->form[i], error);
@@ -207,35 +211,9 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 
-/* ---- counts ------------------------------------------------------------------------------------------ */
-
-void pass_count_call(pass *m, const assay_variant *variant, const char *path) {
-  pass_counts *c = &m->counts;
-  int32_t i = 0;
-  while (i < c->count && (c->row[i].variant != variant || strcmp(c->row[i].path, path) != 0))
-    ++i;
-  if (i == c->count) {
-    if (c->count == c->capacity) {
-      const int32_t capacity = c->capacity > 0 ? 2 * c->capacity : 64;
-      pass_count *grown = realloc(c->row, (size_t)capacity * sizeof *grown);
-      if (grown == NULL) {
-        pass_fail(m, assay_fail(m->error, ASSAY_ERR_MEMORY, "session: no memory to count calls"));
-        return;
-      }
-      c->row = grown;
-      c->capacity = capacity;
-    }
-    c->row[c->count] = (pass_count){.variant = variant};
-    (void)snprintf(c->row[c->count++].path, sizeof c->row->path, "%s", path);
-  }
-  ++c->row[i].calls;
-  c->row[i].layer = m->layer;
-  (void)snprintf(c->row[i].stage, sizeof c->row->stage, "%s", m->stage);
-}
-
 /* ---- what was asked for and never taken ---------------------------------------------------------------- */
 
-/* Calls by the variant; NULL: by any of the operators whose names begin so. */
+/* Counts the calls of a variant; with NULL, the calls of all operators whose names begin with `op`. */
 static int64_t calls_of(const pass *m, const assay_variant *variant, const char *op) {
   int64_t calls = 0;
   for (int32_t i = 0; i < m->counts.count; ++i) {
@@ -251,29 +229,17 @@ assay_status pass_check_forced(const pass *m, assay_error *error) {
   if (MISTAKE(ENGINE_FORCE_FORGOTTEN)) return ASSAY_OK;
   for (int32_t o = 0; o < assay_op_count(); ++o)
     for (int32_t i = 0; i < c->wanted[o]; ++i) {
-      const assay_variant *one = c->forced[c->first[o] + i];
-      if (calls_of(m, one, NULL) > 0) continue;
-      (void)snprintf(word, sizeof word, "%s=%s%s", one->op, one->name,
-                     calls_of(m, NULL, one->op) > 0 ? "" : " (the operator was not called)");
+      const assay_variant *forced = c->forced[c->first[o] + i];
+      if (calls_of(m, forced, NULL) > 0) continue;
+      (void)snprintf(word, sizeof word, "%s=%s%s", forced->op, forced->name,
+                     calls_of(m, NULL, forced->op) > 0 ? "" : " (the operator was not called)");
       append(missing, sizeof missing, word);
     }
   if (missing[0] != '\0')
     return assay_fail(error, ASSAY_ERR_INPUT, "variant: forced, but no call of this run took it: %s", missing);
   for (int32_t f = 0; f < PASS_FORMS; ++f)
-    if (c->form[f] == PASS_ON && forms[f].op != NULL && calls_of(m, NULL, forms[f].op) == 0)
+    if (c->form[f] == PASS_ON && form_table[f].op != NULL && calls_of(m, NULL, form_table[f].op) == 0)
       return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, but this run has no step that it is for",
-                        forms[f].name);
+                        form_table[f].name);
   return ASSAY_OK;
-}
-
-bool pass_path(const pass *m, int32_t index, assay_model_path *path) {
-  if (index < 0 || index >= m->counts.count) return false;
-  const pass_count *c = &m->counts.row[index];
-  *path = (assay_model_path){.op = c->variant->op,
-                             .variant = c->variant->name,
-                             .path = c->path,
-                             .stage = c->stage,
-                             .layer = c->layer,
-                             .calls = c->calls};
-  return true;
 }

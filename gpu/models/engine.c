@@ -1,4 +1,4 @@
-/* engine.c: an engine's memory, its requests, what it says of itself. Steps are engine_step.c's. */
+/* engine.c: an engine's memory, its requests, and its statistics. engine_step.c has the steps. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void *cut(engine_input *in, int64_t *at, int64_t count, int64_t size) {
   return piece;
 }
 
-/* base NULL: counts. */
+/* Divides the memory at `base` into the inputs. If base is NULL, it only counts the bytes. */
 static engine_input carve(unsigned char *base, int64_t B, int64_t N, int64_t W) {
   engine_input in = {.base = base};
   int64_t at = 0;
@@ -56,7 +56,7 @@ static engine_input carve(unsigned char *base, int64_t B, int64_t N, int64_t W) 
   return in;
 }
 
-/* Nobody's rows: length 0, no slot. */
+/* Fills the inputs with rows that belong to no request: length 0, no slot. */
 static void fill_rows(const assay_engine *e, const engine_input *in) {
   memset(in->base, 0, (size_t)in->bytes);
   for (int64_t i = 0; i < e->B; ++i) {
@@ -314,14 +314,6 @@ assay_status assay_engine_tokens(assay_engine *e, int32_t request, const int32_t
                     request, (ll)r->arrived);
 }
 
-assay_status assay_engine_wait(assay_engine *e, assay_error *error) {
-  assay_status status = e->broken;
-  if (status != ASSAY_OK) return assay_fail(error, status, "engine: a step before failed");
-  while (status == ASSAY_OK && e->collected < e->stats.steps)
-    status = engine_collect(e, true, error);
-  return status;
-}
-
 assay_status assay_engine_logits(assay_engine *e, int64_t rows, double *logits, assay_error *error) {
   assay_status status = assay_engine_wait(e, error);
   if (status == ASSAY_OK && rows != e->logit_rows)
@@ -342,7 +334,7 @@ assay_status assay_engine_release(assay_engine *e, int32_t request, assay_error 
   return assay_kv_release(e->kv, r->kv, error);
 }
 
-/* ---- what was done ------------------------------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------------------- */
 
 bool assay_engine_path(const assay_engine *e, int32_t index, assay_model_path *path) {
   return pass_path(e->m, index, path);

@@ -1,5 +1,5 @@
-/* engine_graph.c: one step's calls, and graphs of them: a decode step with pad rows for each bucket and each half;
- * what a graph takes without an operator. */
+/* engine_graph.c: one step's calls, and graphs of them: a decode step with pad rows for each bucket and each half. It
+ * also times what a graph takes without an operator. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static assay_status decode_step(assay_engine *e, int64_t rows, int half, assay_e
   return engine_compute(e, half);
 }
 
-/* A decode step recorded, with the workspace of graphs. *graph is to be released whatever the status. */
+/* Records a decode step, with the workspace of graphs. The caller must release *graph whatever the status is. */
 static assay_status capture(assay_engine *e, int64_t rows, int half, void **graph, assay_error *error) {
   pass *m = e->m;
   void *const usual = m->workspace;
@@ -92,7 +92,7 @@ static assay_status capture(assay_engine *e, int64_t rows, int half, void **grap
   return status == ASSAY_OK && ended != ASSAY_OK ? assay_fail(error, ended, "%s", late.text) : status;
 }
 
-/* Calls that a capture makes are counted when it is replayed. */
+/* Moves the calls that a capture made from the counts to the graph; they are counted when the graph is replayed. */
 static assay_status count_calls(engine_graph *g, pass_counts *counts, const int64_t *before, int32_t known,
                                 assay_error *error) {
   g->count = counts->count;
@@ -120,7 +120,7 @@ static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half
   return status;
 }
 
-/* Every bucket once with nothing but pad rows, call by call: what a first call loads or makes is not captured. */
+/* Runs every bucket once with only pad rows, call by call, so that what a first call loads or makes is not captured. */
 static assay_status warm(assay_engine *e, assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
@@ -176,9 +176,9 @@ assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, ass
   return status;
 }
 
-/* ---- what a graph takes without an operator -------------------------------------------------------------- */
+/* ---- the time of a graph without an operator ------------------------------------------------------------- */
 
-/* A graph of the step without what m->left_out says; counts stay as they are. */
+/* Records a graph of the step without what m->left_out names. The counts do not change. */
 static assay_status capture_without(assay_engine *e, int64_t rows, int half, void **graph, assay_error *error) {
   pass_counts *c = &e->m->counts;
   const int32_t known = c->count;
@@ -192,7 +192,8 @@ static assay_status capture_without(assay_engine *e, int64_t rows, int half, voi
   return status;
 }
 
-/* The device is kept busy until the first replay is in its queue; the next are there before the one before is done. */
+/* Times replays of a graph. The device is kept busy until the first replay is in its queue; each later replay is queued
+ * before the previous one is done. */
 static assay_status time_replays(assay_engine *e, void *graph, double *us, assay_error *error) {
   const assay_device *device = e->device;
   assay_status status = device->timing->wait_all(error);
@@ -212,8 +213,8 @@ static int by_us(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* In turn, so that clocks that change do it to both; the first round warms up. The last replay is of the whole step: it
- * puts right what the others left behind. */
+/* Times both graphs in turn, so that changing clocks affect both. The first round warms up. The last replay is of the
+ * whole step and corrects what the other replays left. */
 static assay_status time_both(assay_engine *e, void *whole, void *without, assay_engine_graph_time *time,
                               assay_error *error) {
   double us[2][TIMED_ROUNDS] = {{0}};

@@ -1,14 +1,15 @@
 /* engine_parts.h: what the engine's files share. Private to gpu/models/engine*.c.
  *
- * Step k reads the inputs of half k & 1, and its sampler writes the next ids into the other half's. So step k + 1 finds
- * its ids in place if its rows are the same requests in the same order; otherwise they are arranged first: gathered,
- * with those of requests that pause, into one of two scratches. Rows of ids, scratches and new prompt ids lie in one
- * piece of memory, `ids`; a request knows the place in it where its next id is going to be.
+ * Step k reads the inputs of half k & 1, and its sampler writes the next ids into the other half's. Step k + 1 thus
+ * finds its ids in place if its rows are the same requests in the same order. Otherwise the ids are arranged first:
+ * gathered, with those of requests that pause, into one of two scratches. Rows of ids, scratches and new prompt ids lie
+ * in one piece of memory, `ids`. A request knows the place in it where its next id will be.
  *
- * Lanes: UP waits until step k - 2 is done, fills half k & 1 from pinned memory, sets MARK_UP; the own lane waits for
- * that, and until the tokens of step k - 2 are down, computes, sets MARK_DONE; DOWN waits for it, brings the tokens,
- * sets MARK_DOWN of the ring's place. The host waits where it would overwrite pinned memory that is still to be read,
- * two steps later, or tokens that nobody has taken, RING steps later. */
+ * The lanes work as follows. UP waits until step k - 2 is done, fills half k & 1 from pinned memory, and sets MARK_UP.
+ * The own lane waits for MARK_UP and until the tokens of step k - 2 are down, computes, and sets MARK_DONE. DOWN waits
+ * for MARK_DONE, brings the tokens, and sets MARK_DOWN of the ring's place. The host waits where it would overwrite
+ * pinned memory that is still to be read, two steps later. It also waits where it would overwrite tokens that have not
+ * been taken, RING steps later. */
 #ifndef ASSAY_GPU_MODELS_ENGINE_PARTS_H
 #define ASSAY_GPU_MODELS_ENGINE_PARTS_H
 
@@ -24,8 +25,8 @@ typedef struct engine_input {
   int64_t *slots, *seed, *id; /* [B] */
   int32_t *kv_len, *cu_q, *positions, *rows, *step, *top_k;
   float *temperature, *top_p, *min_p;
-  int64_t row_bytes; /* of all above */
-  /* Only where the step is more than one token a request in place. */
+  int64_t row_bytes; /* all arrays above */
+  /* Only used if the step is more than one token per request in place. */
   int64_t *wide_slots, *copies;             /* [N], [B, 2] */
   int32_t *wide_positions, *index, *behind; /* [N], [N + B], [B] */
   int32_t *tail_request, *tail_len;         /* [N] */
@@ -36,13 +37,13 @@ typedef struct engine_input {
 } engine_input;
 
 typedef struct engine_request {
-  bool open, sampled; /* sampled: a next token has been chosen, or is going to be */
+  bool open, sampled; /* sampled: a next token has been chosen, or will be */
   int32_t kv;
   int64_t serial;
-  int32_t *text; /* [max_length + 1] prompt, then the ids that were fed in, as far as known */
+  int32_t *text; /* [max_length + 1] the prompt, then the ids that were fed in, as far as they are known */
   int32_t *chosen;
   int64_t prompt, computed, steps, arrived, committed, known; /* computed: prompt tokens; steps: tokens chosen */
-  int64_t place;                                              /* of its next id */
+  int64_t place;                                              /* where the next id is */
   assay_engine_sampling sampling;
   bool bad;
 } engine_request;
@@ -55,7 +56,7 @@ typedef struct engine_sent {
 
 typedef struct engine_graph {
   void *graph;
-  int64_t *calls; /* [count] more of each row of the counts, a replay */
+  int64_t *calls; /* [count] calls that a replay adds to each row of the counts */
   int32_t count;
 } engine_graph;
 
@@ -76,16 +77,16 @@ struct assay_engine {
   unsigned char *pinned;
   engine_input host[2], on[2];
   int32_t *ids;                                  /* device */
-  int32_t *status;                               /* device: the sampler's */
+  int32_t *status;                               /* device: the sampler's status */
   int32_t *ring;                                 /* pinned [ENGINE_RING, B] */
   int64_t scratch[2], fresh[2], zero, ids_count; /* places */
   int32_t which;                                 /* scratch of the last arrangement */
-  int64_t *row_serial[2], *row_blocks[2];        /* [B] of the host's tables */
+  int64_t *row_serial[2], *row_blocks[2];        /* [B], for the host's tables */
   engine_request *request;                       /* [B] */
   engine_sent sent[ENGINE_RING];
   engine_bucket bucket[ENGINE_BUCKETS];
   int32_t buckets;
-  engine_bucket *again;  /* its graph does the last step once more from what its half holds; NULL: none does */
+  engine_bucket *again;  /* its graph repeats the last step from what its half holds; NULL: no graph does */
   assay_kv_copy *copies; /* [B] */
   int64_t collected, serial, logit_rows;
   bool eager;
@@ -94,17 +95,20 @@ struct assay_engine {
 };
 
 /* engine_graph.c */
-/* The pass's tensors: those of a half. wide: positions and slots of the wide part, cu_q; ids: a place. */
+/* Points the pass's tensors to a half. wide: positions and slots of the wide part, with cu_q. ids: a place. */
 void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t logits, bool wide, int64_t ids,
                 assay_error *error);
-/* The forward pass and the choice of tokens, into the other half's ids. */
+/* Runs the forward pass and chooses the tokens, into the other half's ids. */
 assay_status engine_compute(assay_engine *e, int half);
 assay_status engine_capture(assay_engine *e, assay_error *error);
 void engine_release_graphs(assay_engine *e);
 engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows);
 assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error);
 
-/* engine_step.c: takes tokens that have come; with `wait` at least one step's. */
+/* engine_tokens.c */
+/* Commits tokens that are known and have slots, so that full blocks of them can be hit. */
+assay_status engine_commit(assay_engine *e, engine_request *r, assay_error *error);
+/* Takes the tokens that have arrived; with `wait`, at least those of one step. */
 assay_status engine_collect(assay_engine *e, bool wait, assay_error *error);
 
 #endif

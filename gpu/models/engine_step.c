@@ -1,4 +1,5 @@
-/* engine_step.c: one step: blocks reserved, inputs uploaded beside the step before, calls or a graph, tokens taken. */
+/* engine_step.c: one step: reserves blocks, uploads inputs during the previous step, runs calls or a graph, sends for
+ * tokens. */
 #include <string.h>
 
 #include "gpu/models/engine_parts.h"
@@ -13,51 +14,7 @@ typedef struct step_plan {
   engine_bucket *bucket; /* NULL: call by call */
 } step_plan;
 
-/* ---- tokens that have come ----------------------------------------------------------------------------- */
-
-/* Tokens that are known and have slots: full blocks of them can be hit. */
-static assay_status commit(assay_engine *e, engine_request *r, assay_error *error) {
-  int64_t upto = assay_kv_length(e->kv, r->kv);
-  if (upto > r->known) upto = r->known;
-  if (upto <= r->committed) return ASSAY_OK;
-  const assay_status status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
-  if (status == ASSAY_OK) r->committed = upto;
-  return status;
-}
-
-static assay_status take_tokens(assay_engine *e, int32_t at, assay_error *error) {
-  const engine_sent *sent = &e->sent[at];
-  assay_status status = assay_kv_step_done(e->kv, sent->kv_step, error);
-  for (int64_t j = 0; j < sent->rows && status == ASSAY_OK; ++j) {
-    engine_request *r = &e->request[sent->request[j]];
-    if (!r->open || r->serial != sent->serial[j]) continue;
-    const int32_t token = e->ring[at * e->B + (MISTAKE(ENGINE_TOKEN_OF_NEIGHBOUR) ? (j + 1) % sent->rows : j)];
-    const int64_t place = r->prompt + r->arrived;
-    if (token < 0) r->bad = true;
-    if (place == r->known && place <= e->options.max_length) r->text[r->known++] = token;
-    r->chosen[r->arrived++] = token;
-    if (!r->bad) status = commit(e, r, error);
-  }
-  return status;
-}
-
-assay_status engine_collect(assay_engine *e, bool wait, assay_error *error) {
-  assay_status status = e->broken;
-  if (status != ASSAY_OK) return assay_fail(error, status, "engine: a step before failed");
-  while (status == ASSAY_OK && e->collected < e->stats.steps) {
-    const int32_t at = (int32_t)(e->collected % ENGINE_RING);
-    bool reached = false;
-    status = e->flow->reached(MARK_DOWN + at, wait, &reached, error);
-    if (status != ASSAY_OK || !reached) break;
-    status = take_tokens(e, at, error);
-    ++e->collected;
-    wait = false;
-  }
-  e->broken = status;
-  return status;
-}
-
-/* ---- what the step needs --------------------------------------------------------------------------------- */
+/* ---- needs of the step ----------------------------------------------------------------------------------- */
 
 static assay_status check_part(const assay_engine *e, const step_plan *p, int64_t i, assay_error *error) {
   const assay_engine_part *part = &p->part[i];
@@ -101,7 +58,7 @@ static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error)
   return ASSAY_OK;
 }
 
-/* Blocks that the parts take, clones of shared last blocks included. */
+/* Returns the number of blocks that the parts need, including clones of shared last blocks. */
 static int64_t blocks_needed(const assay_engine *e, const step_plan *p) {
   const int64_t size = e->m->config.block_size;
   int64_t need = 0;
@@ -131,7 +88,8 @@ static assay_status have_blocks(assay_engine *e, const step_plan *p, assay_error
 
 /* ---- inputs ---------------------------------------------------------------------------------------------- */
 
-/* A row of the host's table: entries that are new since it was last this request's. True: it changed. */
+/* Fills a row of the host's table with the entries that are new since the row was last this request's. Returns whether
+ * the row changed. */
 static bool put_table(assay_engine *e, int half, int64_t row, const engine_request *r) {
   int64_t blocks = 0, from = 0;
   const int32_t *table = assay_kv_table(e->kv, r->kv, &blocks);
@@ -172,7 +130,7 @@ static void put_pads(const engine_input *in, const step_plan *p) {
   }
 }
 
-/* Rows n, n + 1, ... of part i, each as a request of its own. */
+/* Makes rows n, n + 1, ... of part i requests of their own. */
 static void put_tails(const engine_input *in, int64_t n, int64_t i, int64_t length, int64_t tokens) {
   for (int64_t t = 0; t < tokens; ++t)
     in->tail_request[n + t] = MISTAKE(ENGINE_TAIL_OF_FIRST) ? 0 : (int32_t)i;
@@ -180,7 +138,7 @@ static void put_tails(const engine_input *in, int64_t n, int64_t i, int64_t leng
   if (MISTAKE(ENGINE_TAIL_SEES_ALL)) in->tail_len[n] = (int32_t)(length + tokens);
 }
 
-/* Slots, positions, lengths, tables; *low .. *high: rows of the table that changed. */
+/* Fills slots, positions, lengths and tables. *low .. *high become the rows of the table that changed. */
 static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int64_t *high, assay_error *error) {
   const engine_input *in = &e->host[p->half];
   int64_t n = 0, sampled = 0;
@@ -230,7 +188,8 @@ static bool takes_part(const step_plan *p, int32_t request) {
   return false;
 }
 
-/* Are the ids of the step's rows where they have to be, and nobody's next one where it is going to be overwritten? */
+/* Returns whether the ids of the step's rows are where they must be, and no request's next id is where it would be
+ * overwritten. */
 static bool in_place(const assay_engine *e, const step_plan *p) {
   if (!p->decode) return false;
   if (MISTAKE(ENGINE_NOT_ARRANGED) && e->stats.steps > 2) return true;
@@ -242,7 +201,7 @@ static bool in_place(const assay_engine *e, const step_plan *p) {
   return true;
 }
 
-/* Places of all the step's ids, in order, then of those that pause. Gives how many in all. */
+/* Fills the places of all the step's ids, in order, then those of the requests that pause. Returns the total number. */
 static int64_t put_index(assay_engine *e, const step_plan *p) {
   const engine_input *in = &e->host[p->half];
   const int64_t to = e->scratch[1 - e->which], rows = p->bucket != NULL ? p->bucket->rows : p->N;
@@ -270,7 +229,7 @@ static int64_t put_index(assay_engine *e, const step_plan *p) {
   return n;
 }
 
-/* Words are moved: a table of single f32 is what the operator makes of them. */
+/* Moves words: the operator takes them as a table of single f32. */
 static void gather(assay_engine *e, int32_t *index, int64_t count, int64_t to) {
   const assay_tensor table = {
       .data = e->ids, .dtype = ASSAY_F32, .rank = 2, .shape = {e->ids_count, 1}, .stride = {1, 1}};
@@ -327,7 +286,7 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
   return p->bucket != NULL ? engine_replay(e, p->bucket, p->half, error) : engine_compute(e, p->half);
 }
 
-/* Tokens come down in the order of the rows that were sampled. */
+/* Sends the tokens down, in the order of the rows that were sampled. */
 static assay_status send_tokens(assay_engine *e, const step_plan *p, assay_error *error) {
   const int32_t at = (int32_t)(e->stats.steps % ENGINE_RING);
   TRY(e->flow->mark(ASSAY_LANE_OWN, MARK_DONE + p->half, error));
@@ -336,7 +295,7 @@ static assay_status send_tokens(assay_engine *e, const step_plan *p, assay_error
   return e->flow->mark(ASSAY_LANE_DOWN, MARK_DOWN + at, error);
 }
 
-/* What the requests are after the step. */
+/* Sets the state of the requests after the step. */
 static assay_status advance(assay_engine *e, const step_plan *p, assay_error *error) {
   engine_sent *sent = &e->sent[e->stats.steps % ENGINE_RING];
   sent->rows = 0;
@@ -346,11 +305,11 @@ static assay_status advance(assay_engine *e, const step_plan *p, assay_error *er
     if (prompt)
       r->computed += p->part[i].tokens;
     else if (p->part[i].forced != NULL) {
-      /* Which goes on is known now, whatever was chosen. */
+      /* The token that continues the request is known now, whatever was chosen. */
       r->text[r->prompt + r->steps - 1] = *p->part[i].forced;
       r->known = r->prompt + r->steps;
     }
-    TRY(commit(e, r, error));
+    TRY(engine_commit(e, r, error));
     if (prompt && r->computed < r->prompt) continue;
     sent->request[sent->rows] = p->part[i].request;
     sent->serial[sent->rows] = r->serial;
@@ -376,7 +335,7 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   TRY(upload(e, p, low, high, error));
   if (e->stats.steps >= 2 && !MISTAKE(ENGINE_TOKENS_OVERWRITTEN))
     TRY(e->flow->after(ASSAY_LANE_OWN, MARK_DOWN + (int32_t)((e->stats.steps - 2) % ENGINE_RING), error));
-  /* Arranging for a graph writes where the tokens of the step before are. */
+  /* Arranging for a graph writes where the previous step's tokens are. */
   if (e->stats.steps >= 1 && p->arranged && p->bucket != NULL && !MISTAKE(ENGINE_ARRANGED_TOO_EARLY))
     TRY(e->flow->after(ASSAY_LANE_OWN, MARK_DOWN + (int32_t)((e->stats.steps - 1) % ENGINE_RING), error));
   TRY(compute(e, p, gathered, error));
@@ -384,7 +343,8 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   return advance(e, p, error);
 }
 
-/* Call by call there are no pad rows, and ids that were arranged are elsewhere than a graph's. */
+/* Returns the bucket whose graph can repeat the step, or NULL. Call by call there are no pad rows, and arranged ids are
+ * in another place than a graph's. */
 static engine_bucket *bucket_again(assay_engine *e, const step_plan *p) {
   if (p->bucket != NULL || !p->decode || p->arranged || e->options.eager) return p->bucket;
   engine_bucket *bucket = engine_bucket_of(e, p->parts);
@@ -400,7 +360,7 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   for (int64_t i = 0; i < count; ++i) {
     const engine_request *r = &e->request[part[i].request];
     while (part[i].forced != NULL && r->sampled && r->known < r->prompt + r->steps - 1)
-      TRY(engine_collect(e, true, error)); /* what went before is not known yet */
+      TRY(engine_collect(e, true, error)); /* the previous tokens are not known yet */
   }
   TRY(have_blocks(e, &p, error));
   e->broken = run_step(e, &p, error);

@@ -1,7 +1,7 @@
-/* gpt2.c: ref/models/gpt2.c over launchers. Learned positions, LayerNorm before each sublayer, one fused QKV, gelu_new
- * MLP. The biases of what enters the residual stream are added there: res <- round(res + y + b).
+/* gpt2.c: ref/models/gpt2.c over launchers. It has learned positions, LayerNorm before each sublayer, one fused QKV,
+ * and a gelu_new MLP. The biases of what enters the residual stream are added there: res <- round(res + y + b).
  *
- * Source: operator definitions, section 7. */
+ * Source: docs/definitions.md, section 7. */
 #include "gpu/models/pass.h"
 
 static void gpt2_layer(pass *m) {

@@ -1,4 +1,5 @@
-/* heads.c: what happens to heads: normalised and rotated where they lie in the fused rows, cached, attended over. */
+/* heads.c: the operations on heads: they are normalised and rotated where they lie in the fused rows, cached, and
+ * attended over. */
 #include "gpu/models/pass.h"
 
 static const assay_tensor no_tensor = {.data = NULL};
@@ -12,7 +13,7 @@ static head_views heads_of(const pass *m, const assay_tensor *qkv) {
   return (head_views){pass_view(m, qkv, 0, H), pass_view(m, qkv, H * D, H_kv), pass_view(m, qkv, (H + H_kv) * D, H_kv)};
 }
 
-/* This layer's pool. */
+/* Returns this layer's pool. */
 static assay_tensor pool_of(const pass *m, const assay_tensor *pool) {
   assay_tensor one = *pool;
   one.data = (unsigned char *)pool->data + m->layer * pool->stride[0] * assay_dtype_size(pool->dtype);
@@ -34,12 +35,12 @@ static assay_tensor first_of(const assay_tensor *vector, int64_t count) {
   return t;
 }
 
-/* A tap of q or k: channels of the fused rows. */
+/* Passes q or k to a tap: channels of the fused rows. */
 static void take_heads(pass *m, const char *name, const assay_tensor *qkv, int64_t first_head, int64_t count) {
   pass_take(m, name, qkv, first_head * m->config.head_size, count * m->config.head_size);
 }
 
-/* One head's rows, by the norm of whole rows. */
+/* Normalises one head's rows, by the norm of whole rows. */
 static void norm_one_head(pass *m, const char *name, const assay_tensor *qkv, int64_t head) {
   const int64_t D = m->config.head_size;
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
@@ -82,7 +83,7 @@ static void rotate(pass *m, const head_views *at) {
   pass_call(m, "rope", args, style);
 }
 
-/* The rotated keys [N, H_kv D], for who wants to see them: where the result of attention is going to be. */
+/* Returns the rotated keys [N, H_kv D] if a tap wants them. They are placed where the result of attention will be. */
 static assay_tensor seen_keys(const pass *m, const head_views *at) {
   const int64_t width = at->k.shape[1] * at->k.shape[2];
   if (!pass_wants(m, "attn.k")) return no_tensor;
@@ -90,8 +91,8 @@ static assay_tensor seen_keys(const pass *m, const head_views *at) {
       .data = m->out.data, .dtype = at->k.dtype, .rank = 2, .shape = {at->k.shape[0], width}, .stride = {width, 1}};
 }
 
-/* Both in one call, where the form is on and a variant takes it: the keys among the fused rows stay as they are; keys:
- * those that are rotated, without data: nobody wants them. False: nothing happened. */
+/* Rotates and appends in one call, if the form is on and a variant takes the call. The keys in the fused rows then stay
+ * as they are. keys: the rotated keys, without data if no tap wants them. Returns false if nothing was done. */
 static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
   *keys = seen_keys(m, at);
   const assay_tensor k_out = {.data = keys->data,
@@ -160,7 +161,7 @@ static fused_words append_words(const pass *m, const head_views *at) {
   w.args[1] = (pass_arg){"k_new", at->k};
   w.args[2] = (pass_arg){"v_new", at->v};
   fused_shared(m, 3, &w);
-  w.params[2] = w.params[3]; /* it has no style */
+  w.params[2] = w.params[3]; /* the operator has no style */
   w.params[3] = w.params[4];
   w.params[4] = w.params[5];
   w.params[5] = (pass_param){NULL, 0};
@@ -176,7 +177,7 @@ static fused_words whole_words(const pass *m, const assay_tensor *qkv) {
   return w;
 }
 
-/* One new token a request is what they are for. */
+/* Chooses the form of attention. The fused operators are for one new token per request. */
 static void choose_attention(pass *m, const assay_tensor *qkv, const head_views *at) {
   m->attention = PASS_SEPARATE;
   m->stage = "attn.out";
@@ -191,7 +192,7 @@ static void choose_attention(pass *m, const assay_tensor *qkv, const head_views 
   }
 }
 
-/* False: attention is a call of its own. */
+/* Runs a fused operator. Returns false if attention is a call of its own. */
 static bool attend_fused(pass *m, const assay_tensor *qkv) {
   if (m->attention == PASS_SEPARATE) return false;
   const head_views at = heads_of(m, qkv);
@@ -279,7 +280,7 @@ void pass_gate_attention(pass *m, const assay_tensor *qkv, const assay_tensor *o
 
 /* ---- copy-on-write ----------------------------------------------------------------------------------- */
 
-/* Copying moves bits: two fp8 codes go as one 16-bit element. */
+/* Returns a pool as 16-bit elements. Copying moves bits, so two fp8 codes are copied as one 16-bit element. */
 static assay_tensor as_wide(const assay_tensor *pool) {
   assay_tensor wide = *pool;
   if (assay_dtype_size(pool->dtype) != 1) return wide;

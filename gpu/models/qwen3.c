@@ -1,7 +1,7 @@
-/* qwen3.c: ref/models/qwen3.c over launchers. RMSNorm before each sublayer, grouped heads, each head of q and k
- * normalised before rotation, SwiGLU. Without qk_norm this is the Llama family.
+/* qwen3.c: ref/models/qwen3.c over launchers. It has RMSNorm before each sublayer, grouped heads, each head of q and k
+ * normalised before rotation, and SwiGLU. Without qk_norm this is the Llama family.
  *
- * Source: operator definitions, section 7. */
+ * Source: docs/definitions.md, section 7. */
 #include "gpu/models/pass.h"
 
 static void qwen3_layer(pass *m) {

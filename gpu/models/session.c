@@ -34,7 +34,7 @@ static int64_t bytes_of(const assay_tensor *t) {
 /* ---- device memory ----------------------------------------------------------------------------------- */
 
 typedef struct layout {
-  unsigned char *base; /* NULL: counting */
+  unsigned char *base; /* NULL: only counts */
   int64_t bytes, largest;
 } layout;
 
@@ -55,7 +55,7 @@ static void place_vector(layout *l, assay_tensor *t, assay_dtype dtype, int64_t 
   place(l, t, dtype, 1, count, 0, 0, 0, 0);
 }
 
-/* Every tensor of the session; called once to count and once to hand out. */
+/* Places every tensor of the session. It is called once to count and once to hand out. */
 static layout lay_out(pass *m, unsigned char *base) {
   const assay_model_config *c = &m->config;
   const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, blocks = m->limits.num_blocks;
@@ -69,7 +69,7 @@ static layout lay_out(pass *m, unsigned char *base) {
   }
   place_rows(&l, &m->cosine, ASSAY_F32, c->max_pos, c->rotated / 2);
   place_rows(&l, &m->sine, ASSAY_F32, c->max_pos, c->rotated / 2);
-  l.largest = 0; /* from here on: what host memory is for */
+  l.largest = 0; /* from here on: the tensors for which host memory is needed */
   place_rows(&l, &m->x, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->h, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->y, c->act_dtype, N, c->hidden);
@@ -96,7 +96,7 @@ static layout lay_out(pass *m, unsigned char *base) {
   return l;
 }
 
-/* theta_i = base^(-2i/R). */
+/* Uploads the tables of rotation, theta_i = base^(-2i/R). */
 static assay_status upload_rope(pass *m, assay_error *error) {
   const int64_t half = m->config.rotated / 2, count = m->config.max_pos * half;
   if (count == 0) return ASSAY_OK;
@@ -116,7 +116,7 @@ static assay_status upload_rope(pass *m, assay_error *error) {
   return status;
 }
 
-/* What is read and never written. */
+/* Uploads the tensors that are read and never written. */
 static assay_status upload_zeros(pass *m, assay_error *error) {
   const assay_tensor *const of[] = {&m->zeros, &m->no_taps};
   assay_status status = ASSAY_OK;
@@ -128,7 +128,7 @@ static assay_status upload_zeros(pass *m, assay_error *error) {
   return status;
 }
 
-/* A key that nobody wrote is NaN, so that it shows in whatever reads it; large pools are left as they are. */
+/* Fills the pools with NaN, so that an unwritten key shows in whatever reads it. Large pools are left as they are. */
 static assay_status upload_pools(pass *m, assay_error *error) {
   const assay_tensor *const of[] = {&m->k_pool, &m->v_pool};
   assay_status status = ASSAY_OK;
@@ -240,7 +240,7 @@ void pass_forward(pass *m) {
   if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
 }
 
-/* Uploads are complete before the next one uses m->host. */
+/* Uploads one tensor. The upload is complete before the next one uses m->host. */
 static void put(pass *m, const assay_tensor *to, const void *from, int64_t bytes) {
   if (m->status != ASSAY_OK || bytes == 0) return;
   pass_fail(m, m->device->upload(to->data, from, bytes, m->error));
@@ -324,7 +324,7 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
   return m->status;
 }
 
-/* ---- the two of them --------------------------------------------------------------------------------- */
+/* ---- the two backends -------------------------------------------------------------------------------- */
 
 static assay_status open_session(const char *device, const assay_model_config *config,
                                  const assay_model_weights *weights, const assay_model_limits *limits,

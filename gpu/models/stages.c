@@ -19,10 +19,10 @@ void pass_embed(pass *m, const assay_tensor *x) {
   pass_take(m, "embed", x, 0, x->shape[1]);
 }
 
-/* ---- norms, and what waits for them -------------------------------------------------------------------- */
+/* ---- norms, and the work that waits for them ----------------------------------------------------------- */
 
 typedef struct norm_words {
-  const char *op, *add_op, *factor, *slope, *offset; /* names of arguments; NULL: it has none */
+  const char *op, *add_op, *factor, *slope, *offset; /* names of arguments; NULL: the operator has no such argument */
   bool eps;
 } norm_words;
 
@@ -32,7 +32,8 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
     [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
 };
 
-/* res NULL: y = norm(x). Else res += x, y = norm(res), if a variant takes it: false. */
+/* Computes y = norm(x) if res is NULL. Otherwise it computes res += x, y = norm(res) if a variant takes the call, and
+ * returns false if none does. */
 static bool call_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *res,
                       const assay_tensor *y) {
   const norm_words *w = &norms[m->config.arch];
@@ -48,7 +49,7 @@ static bool call_norm(pass *m, const char *name, const assay_tensor *x, const as
   return true;
 }
 
-/* The bias of the stage `linear`, where its product has not added it. */
+/* Returns the bias of the stage `linear` if its product has not added it. */
 static assay_tensor late_bias(const pass *m, const char *linear) {
   return linear != NULL && m->choices.form[PASS_BIAS_RESIDUAL] != PASS_OFF ? pass_weight(m, linear, "b") : absent;
 }
@@ -60,7 +61,8 @@ static void residual_alone(pass *m) {
   pass_call(m, "bias_residual", args, no_params);
 }
 
-/* asynct: the norm that waits, the residual, and the norm `name` of it in one call. */
+/* For asynct: computes the waiting norm, the residual, and the norm `name` of it in one call. Returns false if no
+ * variant takes it. */
 static bool sandwich(pass *m, const char *name, const assay_tensor *y, int64_t layer) {
   const assay_tensor alpha = pass_weight(m, name, "alpha"), gamma = pass_weight(m, name, "gamma"),
                      beta = pass_weight(m, name, "beta");
@@ -81,7 +83,7 @@ static bool sandwich(pass *m, const char *name, const assay_tensor *y, int64_t l
   return taken;
 }
 
-/* y = norm `name` of the stream, behind what waits for it. */
+/* Computes y = norm `name` of the stream, after the work that waits for it. */
 static void norm_of_waiting(pass *m, const char *name, const assay_tensor *y) {
   const int64_t layer = m->layer;
   const assay_tensor *const x = m->waiting.x;
@@ -150,7 +152,7 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
 
 /* ---- linear layers, activations ------------------------------------------------------------------------ */
 
-/* A bias that the next stage adds is the product's where that form is off. */
+/* Computes a product. A bias that the next stage adds belongs to the product if that form is off. */
 void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
   const bool up = strcmp(name, "mlp.up") == 0;
   const bool early = !biased && m->choices.form[up ? PASS_BIAS_GELU_NEW : PASS_BIAS_RESIDUAL] == PASS_OFF;

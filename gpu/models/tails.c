@@ -1,5 +1,5 @@
-/* tails.c: steps that attend row by row: where every request has just a few new tokens, a tile of prefill would be all
- * but empty, and each row is a request of its own for a decode kernel: with its request's table, and its own length. */
+/* tails.c: steps that attend row by row. If every request has only a few new tokens, a tile of prefill would be almost
+ * empty. Each row is then a request of its own for a decode kernel, with its request's table and its own length. */
 #include "gpu/models/pass.h"
 
 assay_status pass_tails_open(pass *m, int32_t short_tail, assay_error *error) {
@@ -39,7 +39,7 @@ void pass_tail_lengths(int32_t length, int64_t count, int32_t *to) {
     to[t] = length == 0 ? 0 : length - (int32_t)(count - 1 - t);
 }
 
-/* Words are moved: a table of f32 is what the operator makes of them. */
+/* Moves words: the operator takes them as a table of f32. */
 void pass_tails(pass *m) {
   const int64_t N = m->x.shape[0], width = m->table.shape[1];
   assay_tensor table = m->table;

@@ -1,4 +1,4 @@
-/* cluster.cpp: what blocks have to do with each other and with the launch before; registers that change hands. */
+/* cluster.cpp: what blocks have to do with each other and with the previous launch; registers that change hands. */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
@@ -17,7 +17,7 @@ static void wait_at(State state, assay_simt_op op, const char *file, int32_t lin
   wait_for_turn();
 }
 
-/* Whoever waits like this, in the places from `first` on, goes on. */
+/* Lets the threads that wait like this continue, in the places from `first` on. */
 static void wake(State state, uint32_t first, uint32_t places, void *object) {
   run.polls = 0;
   for (uint32_t p = first; p < first + places; ++p)
@@ -49,7 +49,7 @@ static void arrived() {
   if (++c->arrived < cluster_size() * run.threads) return;
   c->arrived = 0;
   for (uint32_t p = first_place(); p < first_place() + cluster_size(); ++p)
-    c->arrived += blocks[p].exited; /* they count in every phase */
+    c->arrived += blocks[p].exited; /* exited threads count in every phase */
   ++c->phase;
   wake(AT_CLUSTER, first_place(), cluster_size(), c);
 }
@@ -112,7 +112,7 @@ void dependency_met() {
 
 /* ---- registers -------------------------------------------------------------------------------------------- */
 
-/* A launch gives every thread its share of 65,536. */
+/* Returns the share that a launch gives every thread of the 65,536 registers. */
 static uint32_t share() {
   const uint32_t all = 65536 / run.threads / 8 * 8;
   return all < 256 ? all : 256;

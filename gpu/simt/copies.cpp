@@ -1,5 +1,5 @@
-/* copies.cpp: cp.async. A copy takes its bytes when it begins and gives them when its thread waits for its group: the
- * thread itself then writes them (ptx_async.cuh), so that sanitizers see who does. */
+/* copies.cpp: cp.async. A copy takes its bytes when it begins and delivers them when its thread waits for its group.
+ * The thread itself then writes them (ptx_async.cuh), so that sanitizers see which thread does. */
 #include "simt/scheduler.h"
 
 #include <stdlib.h>
@@ -10,11 +10,11 @@ struct Pending {
   assay_simt_copy copy;
   uint32_t group;
   uint64_t number;         /* counts the thread's copies */
-  const uint64_t *barrier; /* the first that tells of it */
+  const uint64_t *barrier; /* the first barrier that reports the copy */
   Pending *next;
 };
 
-/* Of one thread; of this block only if `block` is its count. */
+/* The copies of one thread. They belong to this block only if `block` is its count. */
 struct Copies {
   uint64_t block;
   Pending *first, *last;
@@ -28,7 +28,7 @@ static Pending *unused;
 static Copies *own() {
   Copies *c = &copies[current()->slot];
   if (c->block == here->count) return c;
-  if (c->first != nullptr) { /* of a block that ended without waiting */
+  if (c->first != nullptr) { /* from a block that ended without waiting */
     c->last->next = unused;
     unused = c->first;
   }
@@ -75,8 +75,8 @@ void copy_arrive(uint64_t *barrier, const char *file, int32_t line) {
   engine_arrive(barrier, own()->begun, file, line);
 }
 
-/* By the engine. What it writes belongs to the generic view: a fence must come before wgmma reads it, by whoever has
- * waited. */
+/* Finishes copies on behalf of the engine. The bytes that it writes belong to the generic view: a thread that has
+ * waited must call a fence before wgmma reads them. */
 void copy_finish(const Thread *thread, uint64_t before) {
   Copies *c = &copies[thread->slot];
   while (c->first != nullptr && c->first->number < before) {

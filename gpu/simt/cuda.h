@@ -1,15 +1,20 @@
-/* cuda.h: force-included (-include) when a .cu file is compiled by the host compiler (C++20). It gives the
- * subset of CUDA that the kernels use; every rendezvous of threads goes through one table of functions, so a
- * plug-in built with this header needs nothing to link. What is not here does not compile: __shared__ is
- * ASSAY_SHARED, <<<>>> is ASSAY_LAUNCH (launch.h).
+/* cuda.h: force-included (-include) when a .cu file is compiled by the host compiler (C++20). It provides the subset of
+ * CUDA that the kernels use. Every rendezvous of threads goes through one table of functions, so a plug-in built with
+ * this header needs nothing to link. Anything that is not here does not compile: write ASSAY_SHARED for __shared__ and
+ * ASSAY_LAUNCH for <<<>>> (launch.h).
  *
- * A CUDA thread is a fiber; blocks run one after the other; threads change over only at a rendezvous. One
- * host thread may launch at a time. Kernels are C-like: after an error the fibers are abandoned where they
- * stand and no destructors run. */
+ * A CUDA thread is a fiber. Blocks run one after the other, and threads switch only at a rendezvous. Only one host
+ * thread may launch at a time. Kernels are C-like: after an error the fibers are abandoned where they stand, and no
+ * destructors run. */
 #ifndef ASSAY_SIMT_CUDA_H
 #define ASSAY_SIMT_CUDA_H
 
 #define ASSAY_SIMT 1
+
+/* A contract names the fields that differ from 0 (gpu/lib): g++ warns of the others, as it does not in C. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
 
 #if defined(__SANITIZE_THREAD__)
 #define ASSAY_SIMT_TSAN_KERNEL 1
@@ -52,11 +57,11 @@ typedef struct assay_simt_thread {
 } assay_simt_thread;
 
 typedef struct assay_simt_now {
-  const assay_simt_thread *thread; /* the running one */
+  const assay_simt_thread *thread; /* the running thread */
   uint3 block_index;
   dim3 block_dim, grid_dim;
   void *dynamic_shared;
-  int64_t shared_shift; /* from a site's memory to the running block's */
+  int64_t shared_shift; /* from a site's memory to the memory of the running block */
   uint64_t launch;      /* counts launches, from 1 */
   uint32_t elected;     /* the lane that elect_one() chooses */
 } assay_simt_now;
@@ -66,7 +71,7 @@ typedef struct assay_simt_site {
   const char *name, *file;
   int32_t line;
   int64_t bytes, align;
-  uint64_t launch; /* the launch `memory` belongs to */
+  uint64_t launch; /* the launch to which `memory` belongs */
   void *memory;
 } assay_simt_site;
 
@@ -75,7 +80,7 @@ typedef struct assay_simt_launch {
   int64_t grid[3], block[3], shared_bytes;
   void (*body)(const void *closure); /* runs one thread */
   const void *closure;
-  int64_t closure_bytes; /* it may be copied, and run later */
+  int64_t closure_bytes; /* the closure may be copied, and run later */
   int32_t cluster, resident;
   bool dependent, followed;
 } assay_simt_launch;
@@ -93,12 +98,12 @@ typedef enum assay_simt_op {
   ASSAY_SIMT_BALLOT,
   ASSAY_SIMT_ANY,
   ASSAY_SIMT_ALL,
-  ASSAY_SIMT_REDUCE_ADD, /* of 32-bit integers */
+  ASSAY_SIMT_REDUCE_ADD, /* on 32-bit integers */
   ASSAY_SIMT_REDUCE_MAX,
   ASSAY_SIMT_MMA, /* from here to STMATRIX, value is the address of the lane's operands (hopper.h) */
   ASSAY_SIMT_LDMATRIX,
   ASSAY_SIMT_STMATRIX,
-  ASSAY_SIMT_WGMMA_WAIT, /* value: groups that may be left */
+  ASSAY_SIMT_WGMMA_WAIT, /* value: groups that may be left incomplete */
   ASSAY_SIMT_NAMED_SYNC,
   ASSAY_SIMT_NAMED_ARRIVE,
   ASSAY_SIMT_MBARRIER_WAIT,
@@ -116,13 +121,13 @@ typedef struct assay_simt_api {
   const assay_simt_now *now;
   assay_status (*launch)(const assay_simt_launch *launch, assay_error *error);
   int32_t (*barrier)(assay_simt_op op, int32_t predicate, const char *file, int32_t line);
-  /* value: what this lane gives; source: the lane a shuffle reads (bytes: 4 or 8, 0 for votes). */
+  /* value: what this lane contributes. source: the lane that a shuffle reads (bytes: 4 or 8, 0 for votes). */
   uint64_t (*warp)(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, uint32_t source, const char *file,
                    int32_t line);
   void (*yield)(void);
   void (*shared)(assay_simt_site *site);
   void *(*dynamic_shared_1024)(void);
-  /* Ends the launch with an error; does not return. */
+  /* Ends the launch with an error. It does not return. */
   void (*fault)(const char *what, const char *file, int32_t line);
   /* Called by kernels that are compiled with ThreadSanitizer, before an atomic and at a fence. */
   void (*atomic)(const void *address);
@@ -130,7 +135,7 @@ typedef struct assay_simt_api {
   const assay_simt_hopper *hopper;
 } assay_simt_api;
 
-/* One for each shared object: set by assay_simt_host_api() in the host, by assay_plugin() in a plug-in. */
+/* The table of a shared object: set by assay_simt_host_api() in the host, by assay_plugin() in a plug-in. */
 inline __attribute__((visibility("hidden"))) const assay_simt_api *assay_simt = nullptr;
 
 extern "C" const assay_simt_api *assay_simt_host_api(void);
@@ -165,8 +170,8 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, ASSAY_SIMT_HERE) {
   (void)assay_simt->warp(ASSAY_SIMT_SYNCWARP, 0, mask, 0, 0, file, line);
 }
 
-/* The lanes fall into segments of `width`. A lane whose source lies outside its segment gets its own value;
- * one whose source is not in the mask gets all bits set (CUDA: undefined). */
+/* Exchanges values between lanes, which are divided into segments of `width`. A lane whose source lies outside its
+ * segment gets its own value. A lane whose source is not in the mask gets all bits set (in CUDA this is undefined). */
 template <class T>
 inline T assay_simt_shuffle(assay_simt_op op, unsigned mask, T value, unsigned source, const char *file, int32_t line) {
   static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8), "shuffles move 4 or 8 bytes");
@@ -201,7 +206,7 @@ template <class T> inline T __shfl_down_sync(unsigned mask, T value, unsigned de
   return assay_simt_shuffle(ASSAY_SIMT_SHFL_DOWN, mask, value, delta <= room ? own + delta : own, file, line);
 }
 
-/* A source in a later segment gives the own value, one in an earlier segment is read, as in CUDA. */
+/* A source in a later segment gives the lane's own value; a source in an earlier segment is read, as in CUDA. */
 template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32, ASSAY_SIMT_HERE) {
   const unsigned segment = assay_simt_segment(width, file, line), own = assay_simt->now->thread->lane;
   const unsigned source = own ^ (static_cast<unsigned>(lane_mask) & 31u);
@@ -231,7 +236,7 @@ inline int __reduce_max_sync(unsigned mask, int value, ASSAY_SIMT_HERE) {
   return static_cast<int>(static_cast<unsigned>(most));
 }
 
-/* Lets the other threads of the block go first: a loop that polls memory must call it. */
+/* Lets the other threads of the block run first. A loop that polls memory must call it. */
 inline void __nanosleep(unsigned) {
   assay_simt->yield();
 }

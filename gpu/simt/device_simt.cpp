@@ -1,5 +1,5 @@
-/* device_simt.cpp: the CPU as a device. Memory is the host's; a launch has run when it returns; what is put into lanes
- * runs in an order that may be chosen (flow.cpp). */
+/* device_simt.cpp: the CPU as a device. Memory is the host's. A launch has run when it returns. Work that is put into
+ * lanes runs in an order that may be chosen (flow.cpp). */
 #include <stdlib.h>
 
 #include <assay/device.h>
@@ -8,7 +8,7 @@
 
 #if defined(__has_feature)
 #if __has_feature(memory_sanitizer)
-/* MemorySanitizer's own 77 would be taken for a device that is not there. */
+/* MemorySanitizer's own 77 would be taken for a device that is not present. */
 extern "C" const char *__msan_default_options(void);
 extern "C" const char *__msan_default_options(void) {
   return "exitcode=86:print_stats=0";
@@ -16,7 +16,7 @@ extern "C" const char *__msan_default_options(void) {
 #endif
 #endif
 
-/* A static fact, like the count of a GPU: variants may size their grids by it. */
+/* A static fact, like the count of a GPU. Variants may size their grids by it. */
 static constexpr int32_t multiprocessors = 4;
 
 static assay_status open_device(assay_error *) {
@@ -48,7 +48,7 @@ static assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
   *memory = nullptr;
   ++assay_simt_host::waits.allocated;
   if (bytes < 0) return assay_fail(error, ASSAY_ERR_INPUT, "simt: alloc of %lld bytes", static_cast<long long>(bytes));
-  /* Exactly `bytes`, so that AddressSanitizer sees the first byte behind. */
+  /* Exactly `bytes`, so that AddressSanitizer sees the first byte after them. */
   if (posix_memalign(memory, 256, static_cast<size_t>(bytes > 0 ? bytes : 1)) == 0) return ASSAY_OK;
   *memory = nullptr;
   return assay_fail(error, ASSAY_ERR_MEMORY, "simt: alloc of %lld bytes", static_cast<long long>(bytes));
@@ -76,7 +76,7 @@ static assay_status download(void *to, const void *from, int64_t bytes, assay_er
 static assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {
   ++assay_simt_host::waits.copied;
   if (!assay_simt_host::launch_is_late()) return copy(to, from, bytes, error);
-  /* Behind a launch that was put off; before it there may be other uploads. */
+  /* The upload comes after a launch that was put off, which runs now. Other uploads may still wait before this one. */
   const assay_status status = assay_simt_host::launch_settle(error);
   if (status != ASSAY_OK || assay_simt_host::upload_put_off(to, from, bytes)) return status;
   return copy(to, from, bytes, error);
@@ -118,7 +118,9 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .alloc_host = nullptr,
                                       .release_host = nullptr,
                                       .late = assay_simt_host::launch_late,
+                                      .window = assay_simt_window,
                                       .timing = nullptr, /* the host's clock */
-                                      .flow = &assay_simt_host::flow};
+                                      .flow = &assay_simt_host::flow,
+                                      .door = nullptr}; /* its memory is the host's */
   return &device;
 }

@@ -1,8 +1,8 @@
-/* engine.cpp: the copy engine. A load takes its bytes from global memory when it is issued; its place in shared memory
- * is undefined from then on; in half of the launches it arrives at once, in the others, in a random order among those
- * under way, when no thread can go on without. A store takes its bytes from the engine's view of shared memory when its
- * thread waits for it to be read, and gives them to global memory when its thread waits for it or the block ends. So
- * whoever does not wait gets wrong bytes. */
+/* engine.cpp: the copy engine. A load takes its bytes from global memory when it is issued, and its place in shared
+ * memory is undefined from then on. In half of the launches a load arrives at once. In the others the pending loads
+ * arrive in a random order, when no thread can continue without one. A store takes its bytes from the engine's view of
+ * shared memory when its thread waits for it to be read. It delivers them to global memory when its thread waits for it
+ * or the block ends. A thread that does not wait therefore gets wrong bytes. */
 #include "simt/scheduler.h"
 
 #include <stdlib.h>
@@ -28,16 +28,16 @@ struct Item {
   Block *block;
   assay_simt_bulk copy;
   tensor_map map;
-  uint64_t before; /* ARRIVE */
+  uint64_t before; /* only for ARRIVE */
   uint32_t bytes, group;
-  unsigned char *data; /* the box, dense, not swizzled */
+  unsigned char *data; /* the box, dense and not swizzled */
   const char *file;
   int32_t line;
   Item *next;
 };
 
 struct Items {
-  Item *under_way, *stores; /* loads and arrivals; stores, oldest last */
+  Item *under_way, *stores; /* under_way: loads and arrivals; stores: oldest last */
   uint32_t under_way_count;
 };
 
@@ -113,7 +113,7 @@ static Item *make(Kind kind, const assay_simt_bulk *copy, uint32_t bytes, const 
   return item;
 }
 
-/* Calls use(row, bytes before the tensor, bytes inside, address of the first inside) for each row of the box. */
+/* Calls use(row, bytes before the tensor, bytes inside, address of the first byte inside) for each row of the box. */
 template <class Use> static void each_row(const Item *item, Use use) {
   const auto &s = item->map.shape;
   const int64_t row = static_cast<int64_t>(s.box[0]) * s.element_bytes;
@@ -140,7 +140,7 @@ static int64_t swizzled(int64_t at, tensor_swizzle swizzle) {
   return at ^ ((at >> 7 & mask) << 4);
 }
 
-/* The running thread reads `from`; where it goes is the engine's own. */
+/* Copies bytes that the running thread reads; the destination is the engine's own. */
 static void fetch(void *to, const void *from, size_t bytes) {
   race_read(from, bytes);
   race_quiet(true);
@@ -148,10 +148,11 @@ static void fetch(void *to, const void *from, size_t bytes) {
   race_quiet(false);
 }
 
-/* One of those under way, drawn. */
+/* Completes one pending item, drawn at random. */
 static void step();
 
-/* Where it may be early, it is: whoever still reads what stood there reads what has come. */
+/* Makes an item pending. If it may arrive early, it does: a thread that still reads the previous contents then reads
+ * the new ones. */
 static void start(Item *item) {
   item->next = items.under_way;
   items.under_way = item;
@@ -229,7 +230,7 @@ void engine_idle() {
   if (items.under_way != nullptr && draw() % 16 == 0) step();
 }
 
-/* ---- items.stores --------------------------------------------------------------------------------------------- */
+/* ---- stores --------------------------------------------------------------------------------------------------- */
 
 void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line) {
   const uint32_t bytes = bulk_check(copy, file, line);

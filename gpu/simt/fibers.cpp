@@ -1,5 +1,5 @@
-/* fibers.cpp: the pool of fibers, mapped when first needed. At most one per thread of a block, 1,024, and of a block of
- * the launch before that it waits for. */
+/* fibers.cpp: the pool of fibers, mapped when first needed. There is at most one per thread of a block (1,024). A block
+ * of the previous launch for which it waits may need as many again. */
 #include "simt/fibers.h"
 
 #include <stdint.h>
@@ -19,7 +19,7 @@ static Fiber fibers[max_fibers];
 static int count;
 static Fiber *free_list;
 
-/* The first address a fiber's stack uses, from above. Stacks lie a whole number of pages apart, so without an
+/* Returns the first address that a fiber's stack uses, from above. Stacks are a whole number of pages apart. Without an
  * offset the hot lines of all threads would fall into the same few sets of the first-level cache. */
 static void *stack_top(const Fiber *fiber) {
   const size_t offset = static_cast<size_t>(fiber - fibers) % 11 * 320;
@@ -49,8 +49,12 @@ Fiber *fiber_take(void (*entry)(context::transfer_t)) {
     fiber = map_fiber();
   if (fiber != nullptr && fiber->context == nullptr) {
     void *top = stack_top(fiber);
+#ifdef ASSAY_SIMT_SWITCH
+    fiber->context = make_context(top, entry);
+#else
     fiber->context = context::make_fcontext(
         top, static_cast<size_t>(static_cast<char *>(top) - static_cast<char *>(fiber->bottom)), entry);
+#endif
   }
   return fiber;
 }

@@ -1,5 +1,5 @@
-/* fibers.h: stacks and the switch between them. A fiber runs CUDA threads one after the other; a thread that
- * never waits needs no switch at all. Stacks are mapped once, with a guard page below, and kept. */
+/* fibers.h: stacks and the switch between them. A fiber runs CUDA threads one after the other; a thread that never
+ * waits needs no switch at all. Stacks are mapped once, with a guard page below, and kept. */
 #ifndef ASSAY_SIMT_FIBERS_H
 #define ASSAY_SIMT_FIBERS_H
 
@@ -31,8 +31,17 @@ namespace assay_simt_host {
 
 namespace context = boost::context::detail;
 
+/* On x86-64, and unless a sanitizer watches, the switch is switch.cpp's. Boost's saves and loads the control words of
+ * both floating point units each time. That took three quarters of its time, and no kernel changes them. */
+#if defined(__x86_64__) && defined(__ELF__) && !defined(ASSAY_SIMT_ASAN) && !defined(ASSAY_SIMT_MSAN) &&               \
+    !defined(ASSAY_SIMT_TSAN)
+#define ASSAY_SIMT_SWITCH 1
+extern "C" context::transfer_t assay_simt_jump(context::fcontext_t to, void *data);
+context::fcontext_t make_context(void *top, void (*entry)(context::transfer_t));
+#endif
+
 struct Fiber {
-  context::fcontext_t context; /* where it stands; NULL: has not begun */
+  context::fcontext_t context; /* where the fiber stands; NULL: it has not begun */
   void *bottom;                /* lowest address of the stack */
   size_t size;
   Fiber *next_free;
@@ -41,7 +50,7 @@ struct Fiber {
 #endif
 };
 
-/* First thing after a switch: the one who left learns where it stands. */
+/* Comes first after a switch: stores where the fiber that was left stands. */
 inline void fiber_arrive(Fiber *self, context::transfer_t from) {
 #ifdef ASSAY_SIMT_MSAN
   __msan_unpoison(&from, sizeof from); /* the switch is assembly, which MSan does not see */
@@ -61,7 +70,7 @@ inline void fiber_arrive(Fiber *self, context::transfer_t from) {
 #endif
 }
 
-/* Leaves `self` and returns when somebody switches back to it. */
+/* Leaves `self`. Returns when another fiber switches back to it. */
 inline void fiber_switch(Fiber *self, Fiber *to) {
 #ifdef ASSAY_SIMT_ASAN
   __sanitizer_start_switch_fiber(&self->fake_stack, to->bottom, to->size);
@@ -70,19 +79,21 @@ inline void fiber_switch(Fiber *self, Fiber *to) {
   const context::transfer_t from = context::jump_fcontext(to->context, self);
   __msan_unpoison(&from, sizeof from);
   fiber_arrive(self, from);
+#elif defined(ASSAY_SIMT_SWITCH)
+  fiber_arrive(self, assay_simt_jump(to->context, self));
 #else
   fiber_arrive(self, context::jump_fcontext(to->context, self));
 #endif
 }
 
-/* A fiber that stands in `entry` or at its beginning; NULL: no memory. */
-constexpr size_t race_stack_bytes = 32 * 1024; /* what TSan is told is fresh when a thread begins */
+constexpr size_t race_stack_bytes = 32 * 1024; /* bytes that TSan is told are fresh when a thread begins */
 
+/* Returns a fiber that stands in `entry` or at its beginning, or NULL if there is no memory. */
 Fiber *fiber_take(void (*entry)(context::transfer_t));
 void fiber_give_back(Fiber *fiber);
-/* Called on `host`: every fiber is free again and begins anew; what stood on the stacks is abandoned. */
+/* Frees every fiber, so that it begins anew; what was on the stacks is abandoned. It must be called on `host`. */
 void fiber_reset_all(Fiber *host);
-/* For tests: stacks mapped so far. */
+/* Returns the number of stacks mapped so far, for tests. */
 int fiber_count(void);
 
 } /* namespace assay_simt_host */

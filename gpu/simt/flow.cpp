@@ -1,5 +1,5 @@
-/* flow.cpp: lanes of work. What is put into a lane runs at once, or as late as order allows where the lane lags: so
- * that whoever forgets to wait for a mark gets the bytes of another step, every time. */
+/* flow.cpp: lanes of work. Work that is put into a lane runs at once or, if the lane lags, as late as the order allows.
+ * Code that forgets to wait for a mark then gets the bytes of another step, every time. */
 #include <stdlib.h>
 
 #include <assay/device.h>
@@ -16,13 +16,13 @@ struct Item {
   const void *from;
   int64_t bytes;
   int32_t number; /* MARK, AFTER */
-  int64_t place;  /* of the mark: how often it had been set */
+  int64_t place;  /* how often the mark had been set */
   Item *next;
 };
 
 struct Queue {
   Item *first, *last;
-  bool busy; /* its first item is being run */
+  bool busy; /* its first item is running */
 };
 
 struct Mark {
@@ -32,7 +32,7 @@ struct Mark {
 
 static Queue queue[ASSAY_LANES];
 static Mark marks[ASSAY_MARKS];
-static uint32_t lagging; /* bits of lanes */
+static uint32_t lagging; /* one bit per lane */
 assay_device_waits waits;
 
 static assay_status run_to(int32_t number, int64_t place, assay_error *error);
@@ -53,7 +53,7 @@ static assay_status run_item(const Item *item, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* The first of the lane; whatever it waits for runs before. */
+/* Runs the first item of the lane, after everything for which it waits. */
 static assay_status run_first(assay_lane lane, assay_error *error) {
   Queue *const q = &queue[lane];
   if (q->busy) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: lanes wait for each other");

@@ -1,4 +1,4 @@
-/* graph.cpp: launches that are recorded, their arguments with them, and run later in their order. */
+/* graph.cpp: launches that are recorded with their arguments and run later in their order. */
 #include <stdlib.h>
 
 #include <assay/device.h>

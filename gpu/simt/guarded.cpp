@@ -1,4 +1,4 @@
-/* guarded.cpp: memory between unmapped pages: what is accessed outside of it raises SIGSEGV. */
+/* guarded.cpp: memory between unmapped pages. An access outside of it raises SIGSEGV. */
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,9 +8,9 @@
 
 namespace assay_simt_host {
 
-/* One region in front of its memory: [here][unmapped][memory][unmapped]. Its own page tells release() the size. */
+/* A region before its memory: [here][unmapped][memory][unmapped]. Its own page tells release() the size. */
 struct Region {
-  size_t bytes; /* of all of it */
+  size_t bytes; /* size of the whole region */
 };
 
 constexpr size_t unmapped = static_cast<size_t>(ASSAY_UNMAPPED_BYTES);

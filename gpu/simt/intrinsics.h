@@ -1,12 +1,12 @@
-/* intrinsics.h: atomics, fences, arithmetic. Part of cuda.h. Threads change over only at a rendezvous, so a
- * plain read and write is atomic. No fused multiply-add unless it is asked for. */
+/* intrinsics.h: atomics, fences, arithmetic. It is part of cuda.h. Threads switch only at a rendezvous, so a plain read
+ * and write is atomic. There is no fused multiply-add unless it is asked for. */
 #ifndef ASSAY_SIMT_INTRINSICS_H
 #define ASSAY_SIMT_INTRINSICS_H
 
 /* ---- atomics: each returns the old value ------------------------------------------------------------- */
 
-/* Plain accesses, because nobody comes between; ThreadSanitizer is to see relaxed atomics, whose order comes from
- * fences alone. */
+/* Plain accesses, because no other thread runs in between. ThreadSanitizer is to see relaxed atomics, whose order comes
+ * from fences alone. */
 #ifdef ASSAY_SIMT_TSAN_KERNEL
 template <class T> inline T assay_simt_load(T *address) {
   T value;
@@ -38,7 +38,7 @@ inline void assay_simt_fence() {
     assay_simt_store(address, static_cast<type>(expression));                                                          \
     return old;                                                                                                        \
   }
-/* int wraps around, as the device's does. */
+/* int wraps around, as on the device. */
 ASSAY_SIMT_ATOMIC(atomicAdd, int, static_cast<unsigned>(old) + static_cast<unsigned>(value))
 ASSAY_SIMT_ATOMIC(atomicAdd, unsigned, old + value)
 ASSAY_SIMT_ATOMIC(atomicAdd, unsigned long long, old + value)

@@ -1,6 +1,11 @@
-/* mbarrier.cpp: a barrier is its 64 bits in shared memory, so that one that was never made or that was overwritten
- * shows: arrivals of a phase in bits 0..19, those that are missing in 20..39, bytes announced and not arrived, plus
- * 2^20, in 40..60, parity of the phase in 61, 01 in 62..63. */
+/* mbarrier.cpp: a barrier is its 64 bits in shared memory, so that a barrier that was never made or was overwritten is
+ * recognised. The fields are:
+ *
+ *   bits 0..19   arrivals of a phase
+ *   bits 20..39  missing arrivals
+ *   bits 40..60  bytes that were announced and have not arrived, plus 2^20
+ *   bit 61       parity of the phase
+ *   bits 62..63  01 */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
@@ -28,7 +33,7 @@ static Fields unpack(uint64_t word) {
   fail();
 }
 
-/* Where the engine knows the barrier, it knows its state. */
+/* Writes the barrier's state. If the engine knows the barrier, the engine's view gets the state too. */
 static void write(uint64_t *barrier, const Fields &f) {
   const uint64_t word = static_cast<uint64_t>(f.count) | static_cast<uint64_t>(f.missing) << 20 |
                         static_cast<uint64_t>(f.bytes + max_bytes) << 40 | static_cast<uint64_t>(f.parity) << 61 |
@@ -44,7 +49,8 @@ static void write(uint64_t *barrier, const Fields &f) {
   race_quiet(false);
 }
 
-/* used: by the running thread. The engine runs on one that has nothing to do with it, and may have ended. */
+/* Reads the barrier's state. used: the running thread uses the barrier. It is false for the engine, which runs on a
+ * thread that has nothing to do with the barrier and may have ended. */
 static Fields read(const uint64_t *barrier, const char *file, int32_t line, bool used = true) {
   if (reinterpret_cast<uintptr_t>(barrier) % 8 != 0 || shared_offset(barrier, 8) < 0)
     wrong("it is not 8 aligned bytes of shared memory", file, line);
@@ -65,7 +71,8 @@ void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t 
   write(barrier, Fields{count, count, 0, 0});
 }
 
-/* A phase ends when nothing is missing; who waited for it goes on, before all others or after them. */
+/* Changes the barrier's state. A phase ends when nothing is missing. The threads that waited for it then continue,
+ * before all others or after them. */
 static void change(uint64_t *barrier, Fields f) {
   const bool over = f.missing == 0 && f.bytes == 0;
   if (over) {

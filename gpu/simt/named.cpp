@@ -1,4 +1,5 @@
-/* named.cpp: barriers 1 to 15, of a number of threads that each call names. Who arrives only goes on at once. */
+/* named.cpp: barriers 1 to 15, each for the number of threads that the calls name. A thread that only arrives continues
+ * at once. */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {

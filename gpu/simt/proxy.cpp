@@ -1,24 +1,24 @@
-/* proxy.cpp: shared memory as the copy engine and wgmma see it, in a block that uses either. What the engine writes,
- * all see; what a thread writes, the engine sees after the thread's warp has called the proxy fence. Ordinary stores
- * are not intercepted: at a fence, and when a warp comes to a barrier, the memory is compared with what was known, and
- * what has changed belongs to the warps that have run since, in pieces of 16 bytes. */
+/* proxy.cpp: shared memory as the copy engine and wgmma see it, in a block that uses either. The engine's writes are
+ * visible to all. A thread's writes become visible to the engine after the thread's warp has called the proxy fence.
+ * Ordinary stores are not intercepted. At a fence, and when a warp comes to a barrier, the memory is compared with its
+ * last known contents. Changes are attributed to the warps that have run since, in pieces of 16 bytes. */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
 
 constexpr int64_t piece = 16, pieces = shared_arena_bytes / piece;
-constexpr uint64_t foreign = UINT64_C(1) << 32; /* not a warp: who has not waited cannot publish it */
+constexpr uint64_t foreign = UINT64_C(1) << 32; /* not a warp: a warp that has not waited cannot publish the piece */
 
-/* Of one place. */
+/* The state of one place. */
 struct Proxy {
   alignas(1024) unsigned char view[shared_arena_bytes];
   alignas(1024) unsigned char known[shared_arena_bytes];
-  uint64_t owners[pieces]; /* warps, one of whose fence publishes the piece; 0: it is published */
-  int64_t brought[pieces]; /* if `foreign` is among the owners: the mbarrier that tells of it */
+  uint64_t owners[pieces]; /* warps of which any one's fence publishes the piece; 0: it is published */
+  int64_t brought[pieces]; /* if `foreign` is among the owners: the mbarrier that reports the piece */
   uint32_t hidden[pieces]; /* the pieces that have owners */
   uint32_t hidden_count;
-  uint32_t ran; /* warps since the last look */
-  int quiet;    /* looks that found nothing, since a barrier let threads go on */
+  uint32_t ran; /* warps that ran since the last look */
+  int quiet;    /* looks that found nothing since a barrier released threads */
 };
 
 static Proxy proxies[max_places];
@@ -41,7 +41,7 @@ static void hide(Proxy *p, int64_t at, uint64_t warps) {
   p->owners[at] |= warps;
 }
 
-/* Redzones are read here too, and what nobody has written. Unwatched, for the speed of it: simt's own loops. */
+/* Marks simt's own loops, which also read redzones and uninitialised memory. They are not watched, to be fast. */
 #if defined(ASSAY_SIMT_ASAN)
 #define ASSAY_UNSEEN __attribute__((no_sanitize("address", "undefined")))
 #elif defined(ASSAY_SIMT_MSAN)
@@ -51,6 +51,9 @@ static void hide(Proxy *p, int64_t at, uint64_t warps) {
 #endif
 
 ASSAY_UNSEEN static bool same(const unsigned char *a, const unsigned char *b, int64_t bytes) {
+#if !defined(ASSAY_SIMT_ASAN) && !defined(ASSAY_SIMT_MSAN) && !defined(ASSAY_SIMT_TSAN)
+  return memcmp(a, b, static_cast<size_t>(bytes)) == 0; /* the C library's, with the widest registers */
+#else
   uint64_t difference = 0;
   for (int64_t i = 0; i < bytes; i += 8) {
     uint64_t x, y;
@@ -59,6 +62,7 @@ ASSAY_UNSEEN static bool same(const unsigned char *a, const unsigned char *b, in
     difference |= x ^ y;
   }
   return difference == 0;
+#endif
 }
 
 ASSAY_UNSEEN static void take(unsigned char *to, const unsigned char *from, int64_t bytes) {
@@ -66,14 +70,15 @@ ASSAY_UNSEEN static void take(unsigned char *to, const unsigned char *from, int6
     __builtin_memcpy(to + i, from + i, 8);
 }
 
-/* The views are simt's own: no access of the thread on whose behalf they are changed. */
+/* Overwrites a view with 0xFF. The views are simt's own, so this is not an access of the thread on whose behalf it is
+ * done. */
 static void forget(unsigned char *at, int64_t bytes) {
   race_quiet(true);
   memset(at, 0xFF, static_cast<size_t>(bytes));
   race_quiet(false);
 }
 
-/* What was written before belongs to any warp of the block. */
+/* Begins to watch the block. Earlier writes are attributed to any warp of the block. */
 void proxy_watch() {
   if (here->watched) return;
   here->watched = true;
@@ -98,8 +103,8 @@ void proxy_extend(int64_t from, int64_t to) {
   }
 }
 
-/* Warps that change over between barriers are told apart as long as they write. Redzones between the arrays never
- * change without ending the block. */
+/* Compares the memory with its last known contents. Warps that switch between barriers are told apart as long as they
+ * write. Redzones between the arrays never change without ending the block. */
 static void look() {
   constexpr int64_t stride = 256;
   const int64_t used = shared_used();

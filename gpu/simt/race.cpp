@@ -1,4 +1,4 @@
-/* race.cpp: CUDA's order of memory told to ThreadSanitizer, and its first report as the error of the launch. */
+/* race.cpp: tells ThreadSanitizer CUDA's order of memory, and makes its first report the error of the launch. */
 #include "simt/scheduler.h"
 
 #ifdef ASSAY_SIMT_TSAN
@@ -37,10 +37,10 @@ const char *__tsan_default_options(void);
 namespace assay_simt_host {
 
 constexpr unsigned no_order = 1; /* __tsan_switch_to_fiber_no_sync */
-constexpr int release_order = 3; /* as clang numbers memory_order_release for its runtime */
+constexpr int release_order = 3; /* the number that clang gives memory_order_release for its runtime */
 constexpr uint32_t max_recent = 4;
 
-/* What TSan has to know of a CUDA thread beyond its fiber: atomics since its last fence. */
+/* A CUDA thread as TSan must know it: its fiber, and atomics since its last fence. */
 struct Track {
   void *fiber;
   bool fenced, ignoring;
@@ -51,10 +51,12 @@ struct Track {
 static Track track[max_places * max_threads];
 static void *host;
 static const Thread *running;
-static uint32_t fibers[max_places]; /* threads that have one: of the block before, not yet destroyed, or of this one */
-/* Neighbouring threads that share a fiber: 1 in half of the launches, and a warp in the others, by the seed. TSan knows
- * 256 threads at a time; the next one takes the place of the first, and whoever meets it has then seen all that the
- * first ever did. A thread a fiber, that is the block before, whole. */
+/* Threads that have a fiber: of the previous block, not yet destroyed, or of this one. */
+static uint32_t fibers[max_places];
+/* Number of neighbouring threads that share a fiber: 1 in half of the launches, and a warp in the others, by the seed.
+ * TSan knows 256 threads at a time. The next thread takes the place of the first one, and a thread that meets it has
+ * then seen everything that the first ever did. With one fiber per thread, that is everything the previous block
+ * did. */
 static uint32_t sharing[max_places];
 static bool by_warps;
 static int meeting, ending;
@@ -89,7 +91,7 @@ void race_begin_launch(bool within) {
   race_quiet(true);
 }
 
-/* A fiber begins with what its creator, the host, has seen: nothing of the launch's other blocks. */
+/* Begins a block. A fiber begins with what its creator, the host, has seen: nothing of the launch's other blocks. */
 void race_begin_block() {
   destroy_fibers(here->place);
   const uint32_t share = by_warps ? 32 : 1;
@@ -121,12 +123,13 @@ void race_fresh(const void *from, size_t bytes) {
   __tsan_java_free(at, 8);
 }
 
-/* Done at once on behalf of all, when the last has come: a fast thread's next steps are not in it. */
+/* Lets all threads see what all of them did. It is done at once for all when the last thread has arrived, so that a
+ * fast thread's next steps are not included. */
 void race_meet(uint32_t count, Thread *const *threads) {
   for (uint32_t i = 0; i < count; ++i) {
     __tsan_switch_to_fiber(track[threads[i]->slot].fiber, no_order);
     if (i == 0)
-      __tsan_atomic32_store(&meeting, 0, release_order); /* forgets the meeting before */
+      __tsan_atomic32_store(&meeting, 0, release_order); /* forgets the previous meeting */
     else
       __tsan_release(&meeting);
   }
@@ -151,7 +154,7 @@ void race_end_thread() {
   __tsan_release(&ending);
 }
 
-/* After an error threads stand where they were; the host has waited for them all the same. */
+/* Ends the launch. After an error threads remain where they were; the host has waited for all of them anyway. */
 void race_end_launch(bool within) {
   for (uint32_t place = run.first_place; run.failed && place < run.first_place + run.places; ++place)
     for (uint32_t i = 0; i < fibers[place]; i += sharing[place]) {
@@ -194,8 +197,8 @@ void race_used(const uint64_t *word) {
   (void)__tsan_atomic64_load(reinterpret_cast<const int64_t *>(word), 0);
 }
 
-/* A fence, then an atomic: the address passes on what the thread did. An atomic, then a fence: the thread has
- * seen what the address passed on. */
+/* Orders an atomic with fences. A fence followed by an atomic: the address passes on what the thread did. An atomic
+ * followed by a fence: the thread has seen what the address passed on. */
 void race_atomic(const void *address) {
   Track *t = own();
   if (t->fenced) __tsan_release(const_cast<void *>(address));
@@ -229,14 +232,14 @@ static void append(const char *format, ...) {
   va_end(list);
 }
 
-/* "gate_attention.cu:109": the innermost line, and, if that is in a header, the kernel's. */
+/* Appends the innermost line, as in "gate_attention.cu:109", and, if that is in a header, the kernel's line. */
 static void append_lines(void *const *trace, int depth) {
   char innermost[160] = "";
   for (int i = 0; i < depth && trace[i] != nullptr; ++i) {
     char lines[1024] = "";
     __sanitizer_symbolize_pc(trace[i], "%s:%l", lines, sizeof lines - 2);
     for (const char *line = lines; *line != '\0'; line += strlen(line) + 1) {
-      if (strstr(line, "<null>") != nullptr) continue; /* the runtime's own, for memset and its kin */
+      if (strstr(line, "<null>") != nullptr) continue; /* the runtime's own, for memset and similar functions */
       const char *base = base_name(line);
       if (innermost[0] == '\0') {
         (void)snprintf(innermost, sizeof innermost, "%s", base);
@@ -277,13 +280,13 @@ static void describe(void *report) {
     if (i == 0) append(" %s, %d bytes:", shared_name(address), size);
     append("%s %s%s by %s at ", i == 0 ? "" : ", and before it", atomic != 0 ? "atomic " : "",
            write != 0 ? "write" : "read", name_of(report, threads, tid));
-    append_lines(trace, by_warps ? 2 : 16); /* further callers are of any thread of the warp */
+    append_lines(trace, by_warps ? 2 : 16); /* further callers may belong to any thread of the warp */
   }
 }
 
 } /* namespace assay_simt_host */
 
-/* The first one of a launch is its error; the thread goes on unseen to its next rendezvous. */
+/* Makes the first report of a launch its error. The thread continues unobserved to its next rendezvous. */
 void __tsan_on_report(void *report) {
   using namespace assay_simt_host;
   if (running == nullptr || found) return;
@@ -293,7 +296,8 @@ void __tsan_on_report(void *report) {
   describe(report);
 }
 
-/* Every launch reports its races anew; they are results, so the process ends as it would without. */
+/* Returns options with which every launch reports its races anew. Races are results, so the process ends as it would
+ * without them. */
 const char *__tsan_default_options(void) {
   return "suppress_equal_stacks=0:suppress_equal_addresses=0:report_thread_leaks=0:report_signal_unsafe=0:report_"
          "destroy_locked=0:exitcode=0:halt_on_error=0:history_size=7:log_path=stderr";

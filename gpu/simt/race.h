@@ -1,7 +1,7 @@
-/* race.h: what ThreadSanitizer is told when kernels are compiled with it (ASSAY_SANITIZE=thread). Every CUDA
- * thread, or every warp, is a TSan fiber of its own, whatever stacks it runs on, and a change from one to another
- * orders nothing. Order comes from what orders on a GPU: a rendezvous, among those who take part; fences with atomics;
- * the boundaries of a launch. The scheduler itself is not instrumented. Without TSan all of this is nothing. */
+/* race.h: what ThreadSanitizer is told when kernels are compiled with it (ASSAY_SANITIZE=thread). Every CUDA thread, or
+ * every warp, is a TSan fiber of its own, whatever stacks it runs on. A switch from one to another orders nothing.
+ * Order comes from what gives order on a GPU: a rendezvous, among its participants; fences with atomics; the boundaries
+ * of a launch. The scheduler itself is not instrumented. Without TSan these functions do nothing. */
 #ifndef ASSAY_SIMT_RACE_H
 #define ASSAY_SIMT_RACE_H
 
@@ -16,23 +16,23 @@ struct Thread;
 
 constexpr bool race_checked = true;
 
-void race_begin_launch(bool within); /* within: another launch */
-void race_begin_block();             /* a new fiber for each thread; what happened before is seen by all */
+void race_begin_launch(bool within); /* within: inside another launch */
+void race_begin_block();             /* makes a new fiber for each thread; all see what happened before */
 void race_fresh(const void *from,
-                size_t bytes);        /* memory that nobody has used yet: the stack of a thread that begins */
-void race_turn(const Thread *thread); /* from here on this thread runs; NULL: the host */
+                size_t bytes);        /* memory that no thread has used yet: the stack of a thread that begins */
+void race_turn(const Thread *thread); /* this thread runs from here on; NULL: the host */
 void race_meet(uint32_t count, Thread *const *threads); /* each has seen what all of them did */
-void race_release(void *object);                        /* the running thread: passes on what it has done */
-void race_acquire(void *object, const Thread *thread);  /* has seen what the object passes on */
-void race_end_thread();                                 /* the running one; the host will see what it did */
+void race_release(void *object);                        /* the running thread passes on what it has done */
+void race_acquire(void *object, const Thread *thread);  /* the thread has seen what the object passes on */
+void race_end_thread();                                 /* ends the running thread; the host will see what it did */
 void race_end_launch(bool within);
 void race_check();                     /* fails the launch if a race was reported since the last check */
-void race_quiet(bool begin);           /* accesses of the running thread do not count: the scheduler's own */
-void race_atomic(const void *address); /* before a relaxed atomic of the running thread */
+void race_quiet(bool begin);           /* ignores accesses of the running thread: they are the scheduler's own */
+void race_atomic(const void *address); /* comes before a relaxed atomic of the running thread */
 void race_fence();
-void race_read(const void *from, size_t bytes); /* the running thread reads, by way of the copy engine */
-void race_made(uint64_t *word);                 /* the running thread writes a word that from then on is a barrier's, */
-void race_used(const uint64_t *word);           /* touches it as one: atomically */
+void race_read(const void *from, size_t bytes); /* the running thread reads, through the copy engine */
+void race_made(uint64_t *word);                 /* the running thread writes a word that is a barrier's from then on */
+void race_used(const uint64_t *word);           /* the running thread touches it as a barrier: atomically */
 
 #else
 

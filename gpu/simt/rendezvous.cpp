@@ -1,13 +1,15 @@
 /* rendezvous.cpp: where threads wait for each other.
  *
- * __syncthreads releases when every thread of the block that has not ended is there. A warp rendezvous is
- * named by operation, size and mask; it releases when all lanes of the mask have come. Lanes with other masks
- * or operations are other rendezvous: whether they can ever meet shows when nobody can go on (report.cpp). */
+ * __syncthreads releases when every thread of the block that has not ended has arrived. A warp rendezvous is identified
+ * by operation, size and mask, and releases when all lanes of the mask have arrived. Lanes with other masks or
+ * operations are at other rendezvous. Whether these can ever complete shows when no thread can continue
+ * (report.cpp). */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
 
-/* The result is computed here: by the time a slow thread reads it, a fast one may have ended. */
+/* Releases the block's barrier. The result is computed here: by the time a slow thread reads it, a fast one may have
+ * ended. */
 static void release_barrier(assay_simt_op op) {
   if (here->watched) proxy_release();
   run.polls = 0;
@@ -71,8 +73,9 @@ static void check_mask(const Thread *self, uint32_t mask) {
   fail();
 }
 
-/* What every lane of the mask gets, and their turns: from a random lane on, upwards or downwards, before or
- * after all others. Computed here so that no lane can overwrite what another has yet to read. */
+/* Computes what every lane of the mask gets, and gives the lanes their turns. They go from a random lane on, upwards or
+ * downwards, before or after all others. The values are computed here so that no lane can overwrite what another has
+ * yet to read. */
 static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t mask) {
   Thread *thread = w->thread;
   if (race_checked && op == ASSAY_SIMT_SYNCWARP) {
@@ -140,7 +143,7 @@ uint64_t warp(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, u
   self->file = file;
   self->line = line;
   if ((mask & own) == 0 || (mask & (w->exited | ~w->present)) != 0) check_mask(self, mask);
-  /* The first lane of the mask that waits for the same thing knows who leads. */
+  /* The first lane of the mask that waits for the same rendezvous knows its leader. */
   uint32_t leader = self->lane;
   for (uint32_t m = mask & w->waiting; m != 0; m &= m - 1) {
     const Thread &t = w->thread[__builtin_ctz(m)];

@@ -1,10 +1,10 @@
-/* report.cpp: what went wrong in a launch, in one message: kernel, block, and groups of threads with the
- * source line they stand at. */
+/* report.cpp: describes what went wrong in a launch, in one message. It names the kernel, the block, and groups of
+ * threads with the source line at which they stand. */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
 
-/* Text that stops growing when it is full; the end then says so. */
+/* Text that stops growing when it is full; its end then says so. */
 struct Text {
   char at[1400];
   size_t length;
@@ -64,7 +64,7 @@ void report(assay_status status, const char *format, ...) {
   va_start(list, format);
   (void)vsnprintf(text.at, sizeof text.at, format, list);
   va_end(list);
-  const char *name = run.launch->name; /* "(kernel<A, B>)", as the macro saw it */
+  const char *name = run.launch->name; /* "(kernel<A, B>)", as the macro received it */
   int length = static_cast<int>(strlen(name));
   if (name[0] == '(' && name[length - 1] == ')') {
     ++name;
@@ -74,7 +74,7 @@ void report(assay_status status, const char *format, ...) {
                    now.block_index.z, text.at);
 }
 
-/* "threads 0-31, 40" for the threads of a warp in `lanes`, or of consecutive numbers. */
+/* Adds "threads 0-31, 40" for the threads of a warp in `lanes`, or of consecutive numbers. */
 static void add_lanes(Text *text, const Warp *w, uint32_t lanes) {
   const char *separator = "";
   for (uint32_t lane = 0; lane < 32; ++lane) {
@@ -124,7 +124,8 @@ static void add_state(Text *text, const Thread *t) {
   }
 }
 
-/* Two lanes that name each other but came with different masks or to different operations can never meet. */
+/* Finds two lanes that can never meet: they name each other but came with different masks or to different
+ * operations. */
 static bool find_disagreement(const Thread **a, const Thread **b) {
   for (uint32_t i = 0; i < run.threads; ++i) {
     const Thread *t = &here->thread[i];

@@ -13,14 +13,15 @@ Block blocks[max_places];
 Thread all_threads[max_places * max_threads];
 assay_simt_now now;
 
-static uint16_t rings[2][max_resident * max_threads]; /* of a launch, and of one within it */
+static uint16_t rings[2][max_resident * max_threads]; /* for a launch, and for one within it */
 static Cluster clusters[max_places];
 static uint64_t seed, launches, launches_since_seed, choices_since_seed, blocks_begun;
+static uint64_t window; /* blocks that run at each end of an axis of the grid; 0: all */
 static bool running;
-static bool before_only; /* to the host, to run the launch before */
-static bool late;        /* launches are put off though they do not ask for it */
+static bool before_only; /* go to the host, to run the previous launch */
+static bool late;        /* launches are put off although they do not ask for it */
 
-/* A launch that was put off, its closure with it. */
+/* A launch that was put off, with its closure. */
 static struct {
   bool is;
   assay_simt_launch request;
@@ -36,13 +37,13 @@ static uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/* A uniform draw below `bound`, nearly. */
+/* Returns a nearly uniform draw below `bound`. */
 static uint32_t draw_below(uint32_t bound) {
   return static_cast<uint32_t>(((draw() >> 32) * static_cast<uint64_t>(bound)) >> 32);
 }
 
-/* Warps in a random order; within a warp lane i comes (a·i xor c) mod 32 with a odd. In half of the draws
- * warp after warp, else lane after lane across the warps. */
+/* Adds all threads to the ring. Warps come in a random order; within a warp lane i comes as (a·i xor c) mod 32 with a
+ * odd. In half of the draws it goes warp after warp, else lane after lane across the warps. */
 void push_all() {
   uint8_t order[max_warps];
   for (uint32_t w = 0; w < run.warps; ++w) {
@@ -102,28 +103,28 @@ static bool block_is_clean() {
   return engine_end_block() && wgmma_end_block() && registers_end_block() && shared_end_block();
 }
 
-/* A block whose last thread has ended. The next begins in its place, or, the last of its cluster, a cluster in theirs.
- * */
+/* Ends a block whose last thread has ended. The next block begins in its place. If it was the last of its cluster, a
+ * cluster begins in their places. */
 static void end_block() {
-  race_quiet(true); /* not what the thread does that has ended last */
+  race_quiet(true); /* this is not done by the thread that ended last */
   const bool clean = block_is_clean();
   race_quiet(false);
   if (!clean) fail();
   if (run.launch->cluster > 1) {
-    shared_begin_block(); /* to the others of its cluster its memory is gone */
-    race_end_thread();    /* to the host too */
+    shared_begin_block(); /* for the other blocks of its cluster its memory is gone */
+    race_end_thread();    /* for the host too */
   }
   if (--here->cluster->running != 0) return;
   race_turn(nullptr);
   begin_clusters();
 }
 
-/* Runs threads that have not begun, each to its end, as long as the next in turn is one of these. */
+/* Runs threads that have not begun, each to its end, as long as the next thread in turn is such a thread. */
 static void fiber_main(context::transfer_t from) {
   Fiber *self = current()->fiber;
   fiber_arrive(self, from);
   for (;;) {
-    /* What a thread before left on this stack is another's. Kernels need less than half of it. */
+    /* Anything that a previous thread left on this stack belongs to that thread. Kernels need less than half of it. */
     race_fresh(static_cast<char *>(__builtin_frame_address(0)) - race_stack_bytes, race_stack_bytes);
     run.launch->body(run.launch->closure);
     Thread *ended = current();
@@ -165,7 +166,8 @@ void hang() {
   fail();
 }
 
-/* A poll that nothing can end is a hang: a hundred rounds and more of every thread without any other event. */
+/* Number of polls that make a hang, if nothing can end them: a hundred rounds and more of every thread without any
+ * other event. */
 constexpr uint64_t max_polls = 1 << 22;
 
 void yield() {
@@ -180,7 +182,7 @@ static void fault(const char *what, const char *file, int32_t line) {
   fail();
 }
 
-/* Threads, lanes and warps for blocks of this shape, in the places of this launch. */
+/* Sets threads, lanes and warps for blocks of this shape, in the places of this launch. */
 static void shape_blocks(const int64_t extent[3]) {
   const unsigned x = static_cast<unsigned>(extent[0]), y = static_cast<unsigned>(extent[1]),
                  z = static_cast<unsigned>(extent[2]);
@@ -210,7 +212,7 @@ static void shape_blocks(const int64_t extent[3]) {
   }
 }
 
-/* In its place, ready to run: its threads are in the ring. */
+/* Begins a block in its place; its threads are in the ring. */
 static void begin_block(Block *block, Cluster *cluster, uint32_t rank, uint3 index) {
   block->index = index;
   block->rank = rank;
@@ -235,18 +237,38 @@ static void begin_block(Block *block, Cluster *cluster, uint32_t rank, uint3 ind
   push_all();
 }
 
-/* Cluster k of the order is (start + k·step) mod count, step coprime to count; its blocks are neighbours along x. */
-static uint3 next_cluster() {
-  const uint64_t size = static_cast<uint64_t>(run.launch->cluster);
-  const uint64_t x = static_cast<uint64_t>(run.launch->grid[0]) / size, y = static_cast<uint64_t>(run.launch->grid[1]);
-  const uint64_t count = x * y * static_cast<uint64_t>(run.launch->grid[2]), at = run.at;
-  run.at = at >= count - run.step ? at - (count - run.step) : at + run.step;
-  --run.left;
-  return uint3{static_cast<unsigned>(at % x * size), static_cast<unsigned>(at / x % y),
-               static_cast<unsigned>(at / x / y)};
+/* The clusters of a launch along an axis, of which the window leaves out those in the middle. A short axis stays whole.
+ * A grid with two axes or more keeps few blocks of each. */
+constexpr uint64_t short_axis = 128, most_of_two = 16;
+struct Axis {
+  uint64_t whole, kept;
+  explicit Axis(uint64_t extent) : whole(extent), kept(extent) {
+    const int64_t *grid = run.launch->grid;
+    const bool several = (grid[0] > 1) + (grid[1] > 1) + (grid[2] > 1) > 1;
+    const uint64_t ends = several && window > most_of_two ? most_of_two : window;
+    if (ends > 0 && run.launch->resident <= 1 && whole / 2 >= ends && whole > short_axis) kept = 2 * ends;
+  }
+  uint64_t place(uint64_t number) const { return number < (kept + 1) / 2 ? number : whole - kept + number; }
+};
+
+static Axis axis(int32_t number) {
+  const int64_t extent = run.launch->grid[number];
+  return Axis(static_cast<uint64_t>(number == 0 ? extent / run.launch->cluster : extent));
 }
 
-/* As many clusters as there are free places, and work, for. */
+/* Returns the next cluster. Cluster k of the order is (start + k·step) mod count, with step coprime to count. Its
+ * blocks are neighbours along x. */
+static uint3 next_cluster() {
+  const uint64_t size = static_cast<uint64_t>(run.launch->cluster);
+  const Axis x = axis(0), y = axis(1), z = axis(2);
+  const uint64_t count = x.kept * y.kept * z.kept, at = run.at;
+  run.at = at >= count - run.step ? at - (count - run.step) : at + run.step;
+  --run.left;
+  return uint3{static_cast<unsigned>(x.place(at % x.kept) * size), static_cast<unsigned>(y.place(at / x.kept % y.kept)),
+               static_cast<unsigned>(z.place(at / x.kept / y.kept))};
+}
+
+/* Begins as many clusters as there are free places and work for. */
 static void begin_clusters() {
   Block *const before = here;
   const uint32_t size = static_cast<uint32_t>(run.launch->cluster);
@@ -263,7 +285,7 @@ static void begin_clusters() {
 
 static void run_before();
 
-/* Threads, until the ring is empty. */
+/* Runs threads until the ring is empty. */
 static void run_ring() {
   for (Thread *first = pop(); first != nullptr && !run.failed; first = pop()) {
     Fiber *fiber = first->fiber != nullptr ? first->fiber : begin(first);
@@ -279,9 +301,8 @@ static void run_ring() {
   }
 }
 
-static void run_grid(const assay_simt_launch *request) {
-  const uint64_t count =
-      static_cast<uint64_t>(request->grid[0] / request->cluster * request->grid[1] * request->grid[2]);
+static void run_grid() {
+  const uint64_t count = axis(0).kept * axis(1).kept * axis(2).kept;
   run.step = draw() % count;
   while (std::gcd(run.step, count) != 1)
     run.step = (run.step + 1) % count;
@@ -307,7 +328,7 @@ static void run_grid(const assay_simt_launch *request) {
   if (!run.failed && run.waits_for) run_before();
 }
 
-/* Extents and shared memory were checked by the caller (launch.h). */
+/* Runs a launch. The caller has checked extents and shared memory (launch.h). */
 static assay_status run_launch(const assay_simt_launch *request, bool within, bool waits_for, assay_error *error) {
   run.launch = request;
   run.first_place = within ? max_resident : 0;
@@ -337,16 +358,16 @@ static assay_status run_launch(const assay_simt_launch *request, bool within, bo
   run.error = error;
   run.failed = false;
   run.status = ASSAY_OK;
-  run.host.size = 0; /* which host stack this is shows at the first switch */
+  run.host.size = 0; /* the first switch shows which host stack this is */
   race_begin_launch(within);
-  run_grid(request);
+  run_grid();
   now.thread = nullptr;
   shared_end_launch();
   race_end_launch(within);
   return run.failed ? run.status : ASSAY_OK;
 }
 
-/* Uploads are older than the launch: one that comes later runs it. */
+/* Runs what was put off. Uploads are older than the launch: an upload that comes later runs the launch first. */
 static assay_status run_put_off(bool within, assay_error *error) {
   uploads_run();
   if (!put_off.is) return ASSAY_OK;
@@ -354,7 +375,7 @@ static assay_status run_put_off(bool within, assay_error *error) {
   return run_launch(&put_off.request, within, false, error);
 }
 
-/* What was put off, while the blocks of this one stand where they are. */
+/* Runs what was put off, while the blocks of this launch stay where they are. */
 static void run_before() {
   const Run kept = run;
   const assay_simt_now then = now;
@@ -430,7 +451,7 @@ static assay_status launch(const assay_simt_launch *request, assay_error *error)
   if (running) return assay_fail(error, ASSAY_ERR_INTERNAL, "simt: a launch from within a launch");
   if (graph_recording()) return graph_record(request, error);
   assay_status status = flow_drain_own(error);
-  /* Of two dependent launches, one after the other, either can be the one that begins before the one before it. */
+  /* With two dependent launches in a row, either may be the one that begins before the launch before it. */
   const bool overlaps = is_put_off() && request->dependent && (mix(mix(~seed) + ++choices_since_seed) >> 32 & 1u) != 0;
   const bool later = request->followed || (late && !overlaps);
   if (status == ASSAY_OK && (later || !request->dependent)) status = launch_flush(error);
@@ -445,6 +466,10 @@ static assay_status launch(const assay_simt_launch *request, assay_error *error)
 extern "C" void assay_simt_schedule(uint64_t seed) {
   assay_simt_host::seed = seed;
   assay_simt_host::launches_since_seed = assay_simt_host::choices_since_seed = 0;
+}
+
+extern "C" void assay_simt_window(int64_t ends) {
+  assay_simt_host::window = ends > 0 ? static_cast<uint64_t>(ends) : 0;
 }
 
 extern "C" const assay_simt_api *assay_simt_host_api(void) {

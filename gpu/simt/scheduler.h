@@ -1,8 +1,8 @@
-/* scheduler.h: the state of the running launch and its blocks, for the files of this folder. The threads that can go on
- * wait in a ring. Whoever has to wait, or ends, takes the next one from the ring and switches to it directly. The ring
- * is filled in an order drawn from the seed: all threads of a block at its start and at every __syncthreads, the lanes
- * of a group at every warp rendezvous. One block is under way at a time, or as many as the launch says wait for each
- * other; each has a place of its own: threads, shared memory. */
+/* scheduler.h: the state of the running launch and its blocks, for the files of this folder. The threads that can
+ * continue wait in a ring. A thread that must wait, or ends, takes the next one from the ring and switches to it
+ * directly. The ring is filled in an order drawn from the seed. All threads of a block are added at its start and at
+ * every __syncthreads, the lanes of a group at every warp rendezvous. One block runs at a time, or as many as the
+ * launch says wait for each other. Each of these blocks has a place of its own, with threads and shared memory. */
 #ifndef ASSAY_SIMT_SCHEDULER_H
 #define ASSAY_SIMT_SCHEDULER_H
 
@@ -26,7 +26,7 @@ enum State : uint8_t {
   AT_CLUSTER,
   AT_REGISTERS,
   AT_DEPENDENCY,
-  POLLS, /* it is in the ring */
+  POLLS, /* the thread is in the ring */
   EXITED
 };
 
@@ -35,67 +35,67 @@ struct Block;
 
 struct Thread : assay_simt_thread {
   uint16_t number; /* x + y·X + z·X·Y */
-  uint16_t slot;   /* the same among all places */
+  uint16_t slot;   /* the same, among all places */
   State state;
   Fiber *fiber; /* NULL: not begun, or over */
   Warp *warp;
-  /* Where it waits. */
+  /* Where the thread waits. */
   assay_simt_op op;
   uint32_t bytes, mask, source;
-  uint32_t arrived; /* at the cluster's barrier: its phase and 1; 0: not, or has waited */
-  uint64_t value;   /* given; on release what it gets */
+  uint32_t arrived; /* at the cluster's barrier: its phase plus 1; 0: has not arrived, or has waited */
+  uint64_t value;   /* the thread's contribution; on release, its result */
   const char *file;
   int32_t line;
 };
 
 struct Warp {
-  Thread *thread;           /* of lane 0 */
+  Thread *thread;           /* the thread of lane 0 */
   uint32_t present, exited; /* lanes */
   uint32_t waiting;         /* lanes at a warp rendezvous */
-  uint32_t registers;       /* a thread, if it has changed them; else 0 */
-  uint32_t leader[32];      /* lane that came first to the rendezvous this lane waits at */
-  uint32_t arrived[32];     /* by leader: lanes that have come */
+  uint32_t registers;       /* per thread, if the warp has changed them; else 0 */
+  uint32_t leader[32];      /* the lane that came first to the rendezvous at which this lane waits */
+  uint32_t arrived[32];     /* by leader: lanes that have arrived */
 };
 
 struct NamedBarrier {
-  uint32_t threads, arrived; /* arrived 0: nobody has come since the last release */
+  uint32_t threads, arrived; /* arrived 0: no thread has arrived since the last release */
   const Thread *first;
 };
 
-/* The blocks of a cluster are under way together. */
+/* The blocks of a cluster run at the same time. */
 struct Cluster {
-  uint32_t running; /* blocks */
+  uint32_t running; /* number of blocks */
   uint32_t arrived; /* threads at its barrier */
   uint32_t phase;
 };
 
 struct Block {
-  uint64_t count; /* of blocks that have begun */
+  uint64_t count; /* counts the blocks that have begun */
   uint3 index;
-  uint32_t place, rank; /* rank: in the cluster */
+  uint32_t place, rank; /* rank: within the cluster */
   Cluster *cluster;
   uint32_t exited;
   uint32_t at_barrier;
-  Thread *first;         /* that came to the barrier */
-  int32_t votes, result; /* of __syncthreads_count and its kin */
+  Thread *first;         /* the first thread that came to the barrier */
+  int32_t votes, result; /* for __syncthreads_count and similar functions */
   bool watched;          /* the copy engine's view of shared memory is kept (proxy.cpp) */
-  int32_t registers;     /* a lane, given back by its warps (cluster.cpp) */
+  int32_t registers;     /* per lane, given back by its warps (cluster.cpp) */
   NamedBarrier named[16];
   Warp warp[max_warps];
   Thread *thread;
 };
 
-/* A launch. One that was put off runs within the one that depends on it. */
+/* A launch. A launch that was put off runs within the launch that depends on it. */
 struct Run {
-  uint32_t threads, warps; /* of a block */
+  uint32_t threads, warps; /* per block */
   uint32_t first_place, places;
-  uint64_t step, at, left; /* of the order of clusters */
-  uint32_t head, tail;     /* tail - head threads can go on */
+  uint64_t step, at, left; /* for the order of clusters */
+  uint32_t head, tail;     /* tail - head threads can continue */
   uint32_t ring_mask;
   uint64_t random;
-  uint64_t polls; /* since anything happened */
-  bool waits_for; /* the launch before has not run yet */
-  bool eager;     /* copies arrive when they are issued, not when nobody can go on without */
+  uint64_t polls; /* polls since anything else happened */
+  bool waits_for; /* the previous launch has not run yet */
+  bool eager;     /* copies arrive when they are issued, not when no thread can continue without them */
   uint16_t *ring;
   bool failed;
   assay_status status;
@@ -105,7 +105,7 @@ struct Run {
 };
 
 extern Run run;
-extern Block *here; /* of the running thread */
+extern Block *here; /* the block of the running thread */
 extern Block blocks[max_places];
 extern Thread all_threads[max_places * max_threads];
 extern assay_simt_now now;
@@ -129,32 +129,32 @@ inline void push_front(const Thread *t) {
   run.ring[--run.head & run.ring_mask] = t->slot;
 }
 
-/* NULL: nobody can go on. */
+/* Returns the next thread of the ring, or NULL if no thread can continue. */
 inline Thread *pop() {
   if (run.head == run.tail) return nullptr;
   return &all_threads[run.ring[run.head++ & run.ring_mask]];
 }
 
 /* scheduler.cpp */
-void enter(Block *block); /* it is the running one from here on */
-void leave();             /* nobody can go on until the launch before has run: to the host and back */
+void enter(Block *block); /* makes it the running block */
+void leave();             /* no thread can continue until the previous launch has run: goes to the host and back */
 inline Block *block_of(const Thread *t) {
   return &blocks[t->slot / max_threads];
 }
-void push_all();              /* every thread of the block that has not ended, in a new order */
-Fiber *begin(Thread *thread); /* gives it a fiber; NULL: no memory, reported */
-[[noreturn]] void fail();     /* reported before: back to the host, all fibers abandoned */
-[[noreturn]] void hang();     /* nobody can go on */
+void push_all();              /* adds every thread of the block that has not ended, in a new order */
+Fiber *begin(Thread *thread); /* gives the thread a fiber; NULL: no memory, reported */
+[[noreturn]] void fail();     /* returns to the host and abandons all fibers; the error was reported before */
+[[noreturn]] void hang();     /* reports that no thread can continue */
 
-/* engine.cpp: runs what the copy engine has under way until somebody can go on; NULL: nobody ever will. */
+/* engine.cpp: runs the pending work of the copy engine until a thread can continue; NULL: none ever will. */
 Thread *engine_run();
 
 /* proxy.cpp */
-void proxy_enter();                                      /* a block that is watched goes on */
-void proxy_turn(const Thread *self, const Thread *next); /* in a block that is watched, before each change */
-void proxy_release();                                    /* the same, when a barrier lets its threads go on */
+void proxy_enter();                                      /* a watched block continues */
+void proxy_turn(const Thread *self, const Thread *next); /* before each switch in a watched block */
+void proxy_release();                                    /* the same, when a barrier releases its threads */
 
-/* The next in turn; NULL: nobody. */
+/* Returns the next thread in turn, or NULL if there is none. */
 inline Thread *next_turn() {
   Thread *next = pop();
   return next != nullptr ? next : engine_run();
@@ -167,8 +167,8 @@ inline void give_turn(Thread *next) {
   race_turn(next);
 }
 
-/* Called by a thread that is in the ring or waits for others. Inline: after a switch the processor predicts
- * every return wrongly, so there should be few. */
+/* Waits for the running thread's turn; the thread is in the ring or waits for others. It is inline because the
+ * processor predicts every return wrongly after a switch, so there should be few returns. */
 inline __attribute__((always_inline)) void wait_for_turn() {
   Thread *self = current();
   race_check();
@@ -192,14 +192,14 @@ uint64_t warp(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, u
               int32_t line);
 void thread_ended(Thread *thread);
 
-/* cluster.cpp: what blocks have to do with each other, and with the launch before; registers */
+/* cluster.cpp: what blocks have to do with each other and with the previous launch; registers */
 uint32_t cluster_rank();
 uint32_t cluster_size();
 void cluster_arrive(const char *file, int32_t line);
 void cluster_wait(const char *file, int32_t line);
 void *cluster_shared(const void *shared, uint32_t rank, const char *file, int32_t line);
 void dependency_wait(const char *file, int32_t line);
-void dependency_met(); /* the launch before has run: who waited for it goes on */
+void dependency_met(); /* the previous launch has run: the threads that waited for it continue */
 void registers(int32_t count, bool more, const char *file, int32_t line);
 void poll(const char *file, int32_t line);
 bool registers_end_block(); /* false: the warps of a warpgroup differ, reported */
@@ -208,21 +208,21 @@ void cluster_thread_ended();
 /* shared.cpp */
 assay_status shared_begin_launch(int64_t dynamic_bytes, assay_error *error);
 void shared_begin_block();
-void *shared_dynamic();  /* of the running block */
-bool shared_end_block(); /* false: a redzone was written, run.error says which */
+void *shared_dynamic();  /* the running block's */
+bool shared_end_block(); /* false: a redzone was written; run.error says which */
 void shared_end_launch();
 void shared_site(assay_simt_site *site);
-void *shared_dynamic_1024(); /* the dynamic part moved up to a multiple of 1024, for the rest of the launch */
+void *shared_dynamic_1024(); /* moves the dynamic part up to a multiple of 1024, for the rest of the launch */
 constexpr int64_t shared_arena_bytes = (227 * 1024 + 66 * 1536 + 1023) / 1024 * 1024;
 extern unsigned char shared_arenas[max_places][shared_arena_bytes];
-unsigned char *shared_arena(); /* of the running block */
+unsigned char *shared_arena(); /* the running block's */
 struct Layout;
-Layout *shared_put_aside();                                /* of the running launch; NULL: no memory */
-void shared_take_up(Layout *layout);                       /* and go on with it */
-int64_t shared_offset(const void *address, int64_t bytes); /* in the arena; -1: not within one array */
+Layout *shared_put_aside();                                /* the running launch's; NULL: no memory */
+void shared_take_up(Layout *layout);                       /* continues with it */
+int64_t shared_offset(const void *address, int64_t bytes); /* offset in the arena; -1: not within one array */
 int64_t shared_used();
 bool shared_array(int i, int64_t *offset, int64_t *bytes);
-const char *shared_name(const void *address); /* of the array it lies in; "global memory" elsewhere */
+const char *shared_name(const void *address); /* name of the array at the address; "global memory" elsewhere */
 
 /* tensor.cpp: what the lanes of a warp compute together */
 void collective(const Warp *w, assay_simt_op op);
@@ -235,7 +235,8 @@ void copy_begin(const assay_simt_copy *copy);
 void copy_commit();
 bool copy_arrives(int32_t pending, assay_simt_copy *copy);
 void copy_arrive(uint64_t *barrier, const char *file, int32_t line);
-void copy_finish(const Thread *thread, uint64_t before); /* writes the copies it began before the one of this number */
+/* Writes the copies that the thread began before the copy of this number. */
+void copy_finish(const Thread *thread, uint64_t before);
 
 /* mbarrier.cpp */
 void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t line);
@@ -252,11 +253,11 @@ void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line);
 void bulk_commit();
 void bulk_wait(int32_t pending, bool only_read);
 void engine_arrive(uint64_t *barrier, uint64_t before, const char *file, int32_t line);
-bool engine_end_block(); /* false: something was under way, reported */
+bool engine_end_block(); /* false: something was pending, reported */
 void engine_drop();      /* forgets everything */
-void engine_put_aside(); /* what is under way, for another launch to run in between */
+void engine_put_aside(); /* sets pending work aside, for another launch to run in between */
 void engine_take_up();
-void engine_idle(); /* a thread polls: now and then something under way is done */
+void engine_idle(); /* a thread polls: now and then some pending work is done */
 
 /* wgmma.cpp */
 uint64_t wgmma_address(const void *shared, const char *file, int32_t line);
@@ -264,7 +265,7 @@ void wgmma_fence();
 void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line);
 void wgmma_commit();
 void wgmma_wait(int32_t pending, const char *file, int32_t line);
-void wgmma_finish(const Warp *w); /* what its lanes, all at their wait, wait for */
+void wgmma_finish(const Warp *w); /* completes what the warp's lanes, all at their wait, wait for */
 bool wgmma_end_block();           /* false: something was not waited for, reported */
 
 /* scheduler.cpp */
@@ -274,10 +275,10 @@ void yield();
 void proxy_watch(); /* from here on, for the rest of the block */
 void proxy_fence();
 void proxy_extend(int64_t from, int64_t to);                       /* memory that was just laid out */
-unsigned char *proxy_view();                                       /* of the arena, byte for byte */
-void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: seen by all */
+unsigned char *proxy_view();                                       /* the engine's view of the arena, byte for byte */
+void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: visible to all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
-/* Written by no thread in particular: the fence of any warp publishes it that has waited for the mbarrier. */
+/* Written by no thread in particular. The fence of any warp that has waited for the mbarrier publishes it. */
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier);
 void proxy_waited(const uint64_t *barrier, uint32_t warps);
 
@@ -285,17 +286,17 @@ void proxy_waited(const uint64_t *barrier, uint32_t warps);
 extern const assay_simt_hopper hopper;
 
 /* scheduler.cpp */
-assay_status launch_flush(assay_error *error); /* a launch that was put off runs now */
-assay_status launch_late(bool on,
-                         assay_error *error); /* every launch is put off until the next, or until this is off */
+assay_status launch_flush(assay_error *error); /* runs a launch that was put off */
+/* Puts every launch off until the next one, or until this is turned off. */
+assay_status launch_late(bool on, assay_error *error);
 
-assay_status launch_settle(assay_error *error); /* the launch runs now, if one was put off */
+assay_status launch_settle(assay_error *error); /* runs the launch now, if one was put off */
 bool launch_is_late();
 
 /* uploads.cpp */
-bool uploads_wait();                                            /* some were put off */
-bool upload_put_off(void *to, const void *from, int64_t bytes); /* false: it was not, and is the caller's to do */
-void uploads_run();                                             /* in their order */
+bool uploads_wait();                                            /* whether some uploads were put off */
+bool upload_put_off(void *to, const void *from, int64_t bytes); /* false: not put off; the caller must do it */
+void uploads_run();                                             /* runs them in their order */
 
 /* graph.cpp */
 bool graph_recording();
@@ -305,7 +306,8 @@ assay_status graph_capture_end(void **graph, assay_error *error);
 assay_status graph_replay(void *graph, assay_error *error);
 void graph_release(void *graph);
 
-/* flow.cpp. drain_own: what is queued in the device's own stream has run, and what that waits for; drain: all lanes. */
+/* flow.cpp. flow_drain_own() runs what is queued in the device's own stream, and what that work waits for. flow_drain()
+ * does so for all lanes. */
 extern const assay_device_flow flow;
 extern assay_device_waits waits;
 assay_status flow_drain_own(assay_error *error);
@@ -323,7 +325,9 @@ void report_hang();
 
 } /* namespace assay_simt_host */
 
-/* The order of threads and blocks of the launches from here on. */
+/* Sets the order of threads and blocks of the launches from here on. */
 extern "C" void assay_simt_schedule(uint64_t seed);
+/* Leaves out blocks of the launches from here on (assay_device.window). */
+extern "C" void assay_simt_window(int64_t ends);
 
 #endif

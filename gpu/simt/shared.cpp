@@ -1,7 +1,7 @@
-/* shared.cpp: the shared memory of the blocks under way. Each has an arena, all with one layout: first the dynamic
- * part, then each static array where it is first met; redzones before, between and behind. Memory starts as bytes 0xFF
- * (NaN in every floating type), a redzone is filled with words that are NaN too and checked when the block ends; under
- * AddressSanitizer an access to one is reported where it happens. */
+/* shared.cpp: the shared memory of the running blocks. Each block has an arena, and all arenas have one layout. First
+ * comes the dynamic part, then each static array when it is first met, with redzones before, between and after them.
+ * Memory starts as bytes 0xFF (NaN in every floating type). A redzone is filled with words that are NaN too, and
+ * checked when the block ends. Under AddressSanitizer an access to a redzone is reported where it happens. */
 #include <stdlib.h>
 
 #include "simt/scheduler.h"
@@ -18,9 +18,10 @@ struct Array {
   const assay_simt_site *site;
 };
 
-/* An array of alignment 16 begins 16 bytes behind a multiple of 128: nothing is better aligned than promised. */
+/* The arenas. An array of alignment 16 begins 16 bytes after a multiple of 128, so that nothing is better aligned than
+ * promised. */
 alignas(1024) unsigned char shared_arenas[max_places][shared_arena_bytes];
-/* The same for all blocks of a launch; used: up to the end of the last redzone. */
+/* The layout, which is the same for all blocks of a launch. used: up to the end of the last redzone. */
 struct Layout {
   Array arrays[max_arrays];
   int count;
@@ -29,10 +30,10 @@ struct Layout {
 
 static Layout layout;
 
-/* The dynamic part begins at 128. Behind it there is room to begin at 1024 instead, if the kernel asks. */
+/* The dynamic part begins at 128. After it there is room to begin at 1024 instead, if the kernel asks for it. */
 static constexpr int64_t moved_to = 1024, room = moved_to - redzone;
 
-/* Redzone bytes from an even address on; one more than the longest redzone with its gap. */
+/* Returns redzone bytes from an even address on, one more than the longest redzone with its gap. */
 static const unsigned char *pattern() {
   static unsigned char bytes[4098];
   if (bytes[0] == 0)
@@ -62,7 +63,7 @@ static void unpoison(unsigned char *arena, int64_t from, int64_t to) {
 #endif
 }
 
-/* NaN in every floating type; to MemorySanitizer, not written. */
+/* Fills memory with NaN in every floating type. To MemorySanitizer it is uninitialised. */
 static void make_fresh(unsigned char *at, int64_t bytes) {
   memset(at, 0xFF, static_cast<size_t>(bytes));
 #ifdef ASSAY_SIMT_MSAN
@@ -70,7 +71,7 @@ static void make_fresh(unsigned char *at, int64_t bytes) {
 #endif
 }
 
-/* In every arena of the launch: redzone up to `offset`, an array, redzone up to `end`. */
+/* Lays out in every arena of the launch: redzone up to `offset`, an array, redzone up to `end`. */
 static void lay_out(int64_t from, int64_t offset, int64_t bytes, int64_t end) {
   for (uint32_t p = run.first_place; p < run.first_place + run.places; ++p) {
     unsigned char *const arena = shared_arenas[p];
@@ -81,7 +82,7 @@ static void lay_out(int64_t from, int64_t offset, int64_t bytes, int64_t end) {
   }
 }
 
-/* Appends an array and its redzone; the gap before it belongs to the redzone of the one before. */
+/* Appends an array and its redzone. The gap before it belongs to the redzone of the previous array. */
 static int64_t append(const char *name, const char *file, int32_t line, int64_t bytes, int64_t align,
                       const assay_simt_site *site) {
   const int64_t rounded = (layout.used + 127) / 128 * 128;
@@ -134,7 +135,7 @@ void shared_begin_block() {
     make_fresh(arena + layout.arrays[i].offset, layout.arrays[i].bytes);
 }
 
-/* First byte of [from, to) that is not the redzone's; `to` if all are. */
+/* Returns the first byte of [from, to) that no longer has its redzone value, or `to` if there is none. */
 static int64_t first_written(int64_t from, int64_t to) {
   unsigned char *const arena = shared_arena();
   unpoison(arena, from, to);

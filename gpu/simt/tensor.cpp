@@ -1,5 +1,5 @@
-/* tensor.cpp: what the lanes of a warp compute together: products of 16 x 8 x 16, moves of 8 x 8 matrices. Fragments
- * as gpu/lib/ptx_mma.cuh describes them. */
+/* tensor.cpp: what the lanes of a warp compute together: products of 16 x 8 x 16, moves of 8 x 8 matrices.
+ * gpu/lib/ptx_mma.cuh describes the fragments. */
 #include "simt/scheduler.h"
 
 #include "gpu/lib/types.cuh"
@@ -48,12 +48,13 @@ static void mma(const Warp *w) {
   }
 }
 
-/* Element `at` (0 to 7) of row `row` of matrix `matrix`. */
+/* Returns element `at` (0 to 7) of row `row` of matrix `matrix`. */
 static uint16_t *element(assay_simt_matrix *const *lane, int matrix, int row, int at) {
   return reinterpret_cast<uint16_t *>(lane[matrix * 8 + row]->row) + at;
 }
 
-/* Lane l's register i holds, of matrix i, row l / 4, elements 2 (l mod 4) and the next; transposed, column l / 4. */
+/* Moves matrices. Lane l's register i holds, of matrix i, row l / 4, elements 2 (l mod 4) and the next, or, if
+ * transposed, column l / 4. */
 static void matrix(const Warp *w, bool load) {
   assay_simt_matrix *lane[32];
   for (int l = 0; l < 32; ++l)

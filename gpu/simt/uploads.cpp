@@ -1,5 +1,5 @@
-/* uploads.cpp: what is uploaded while work is done late, as if a launch wrote it: it is there when whoever is behind it
- * has waited. Until then its place is undefined (all bits set). */
+/* uploads.cpp: uploads while work is done late. They behave as if a launch wrote the data: it is there once the
+ * following work has waited. Until then its place is undefined (all bits set). */
 #include <stdlib.h>
 
 #include "simt/scheduler.h"
@@ -14,7 +14,7 @@ struct Upload {
 
 static Upload *first, **end = &first;
 
-/* More than this is there at once: two copies of it would cost more than they show. */
+/* Larger uploads are done at once: two copies of them would cost more than they show. */
 constexpr int64_t most_bytes = int64_t{64} << 20;
 
 bool uploads_wait() {

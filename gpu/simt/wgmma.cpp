@@ -1,7 +1,7 @@
-/* wgmma.cpp: products of a warpgroup. A thread that issues one leaves a note; from then on its accumulators are NaN.
- * When the lanes of a warp wait, after all other threads had their turn, the last one reads the operands, shared memory
- * as the engine sees it, and computes the warp's 16 rows for all. So whatever is overwritten too early, not fenced,
- * or read too early gives wrong numbers. */
+/* wgmma.cpp: products of a warpgroup. A thread that issues one leaves a note, and its accumulators are NaN from then
+ * on. The lanes of a warp wait, after all other threads had their turn. The last lane then reads the operands from
+ * shared memory as the engine sees it, and computes the warp's 16 rows for all lanes. Anything that is overwritten too
+ * early, not fenced, or read too early therefore gives wrong numbers. */
 #include "simt/scheduler.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct Issue {
 struct Accumulator {
   float *d; /* NULL: free */
   int32_t n;
-  uint32_t issued; /* products under way */
+  uint32_t issued; /* pending products */
   float value[128];
 };
 
@@ -119,7 +119,7 @@ void wgmma_wait(int32_t pending, const char *file, int32_t line) {
 
 struct Descriptor {
   int64_t start, leading, stride;
-  int64_t chunks; /* of 16 bytes in the swizzle's width; 1 without */
+  int64_t chunks; /* chunks of 16 bytes in the swizzle's width; 1 without swizzle */
 };
 
 static Descriptor read(uint64_t bits, const Issue &from) {
@@ -142,7 +142,7 @@ static void chunk(int64_t at, const Descriptor &d, const Issue &from, float *to)
     to[i] = from.product.half ? to_float(f16{bits[i]}) : to_float(bf16{bits[i]});
 }
 
-/* Rows `row` and up of a K-major operand, 16 of k: to[r * 16 + k]. */
+/* Reads rows `row` and up of a K-major operand, 16 of k, to to[r * 16 + k]. */
 static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &from, float *to) {
   const int64_t pitch = d.chunks * 16, next = d.chunks == 1 ? d.leading : 16;
   for (int64_t r = 0; r < count; ++r)
@@ -150,7 +150,7 @@ static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &f
       chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, d, from, to + r * 16 + half * 8);
 }
 
-/* b[k * n + column]. */
+/* Reads operand b to b[k * n + column]. */
 static void operand_b(const Issue &from, float *b) {
   const Descriptor d = read(from.product.descriptor_b, from);
   const int64_t n = from.product.n;
@@ -203,13 +203,13 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
   const int64_t n = p.n;
   operand_a(w, issue, a);
   operand_b(*issue[0], b);
-  const auto each = [&](auto use) { /* use(the lane's value, its place in d) */
-                                    for (int lane = 0; lane < 32; ++lane) {
-                                      float *value = q[lane]->accumulator[issue[lane]->accumulator].value;
-                                      for (int64_t i = 0; i < n / 2; ++i)
-                                        use(value + i,
-                                            d + (lane / 4 + i / 2 % 2 * 8) * n + i / 4 * 8 + lane % 4 * 2 + i % 2);
-                                    }
+  /* Calls use(the lane's value, its place in d). */
+  const auto each = [&](auto use) {
+    for (int lane = 0; lane < 32; ++lane) {
+      float *value = q[lane]->accumulator[issue[lane]->accumulator].value;
+      for (int64_t i = 0; i < n / 2; ++i)
+        use(value + i, d + (lane / 4 + i / 2 % 2 * 8) * n + i / 4 * 8 + lane % 4 * 2 + i % 2);
+    }
   };
   if (p.accumulate)
     each([](float *value, float *at) { *at = *value; });
@@ -252,7 +252,7 @@ static void finish(const Warp *w) {
   }
 }
 
-/* The registers are those of all lanes, written by one. */
+/* Completes the warp's products. The registers belong to all lanes and are written by one. */
 void wgmma_finish(const Warp *w) {
   race_quiet(true);
   finish(w);

@@ -1,9 +1,9 @@
-/* model.h: a full forward pass: configuration, weights, one step's batch, and what runs it. Three families, all
- * dimensions from the configuration (operator definitions, section 7):
- *   gpt2    learned positions, layer_norm, one fused QKV, gelu_new MLP
- *   qwen3   rms_norm, GQA, qk_norm (without it: the Llama family), rope, SwiGLU
- *   asynct  x <- x + post(sublayer(pre(x))) with uclip_norm, uclip qk_norm, neox rope, gate_attention, ReGLU
- * Two backends: "ref", f64 on the CPU, and the launchers' path on a device. */
+/* model.h: a full forward pass: configuration, weights, the batch of one step, and the backends that run it. There are
+ * three families; the configuration gives all dimensions (docs/definitions.md, section 7):
+ *   gpt2    learned positions, layer_norm, one fused QKV, gelu_new MLP.
+ *   qwen3   rms_norm, GQA, qk_norm (without it: the Llama family), rope, SwiGLU.
+ *   asynct  x <- x + post(sublayer(pre(x))) with uclip_norm, uclip qk_norm, neox rope, gate_attention, ReGLU.
+ * There are two kinds of backend: "ref", f64 on the CPU, and the launchers' path on a device. */
 #ifndef ASSAY_MODEL_H
 #define ASSAY_MODEL_H
 
@@ -32,39 +32,42 @@ typedef struct assay_model_config {
   int64_t head_size;       /* D: a multiple of 8, at most 256; H · D need not be C */
   int64_t intermediate;    /* I; gpt2: usually 4 C */
   int64_t vocab, max_pos;
-  double eps;                                /* layer_norm, rms_norm */
-  assay_rope_style rope_style;               /* qwen3, asynct */
-  double rope_base;                          /* theta_i = base^(-2i/R) */
-  int64_t rotated;                           /* R: rotated channels, even, at most D; gpt2: 0 */
-  bool qk_norm;                              /* qwen3, asynct */
-  bool tied_head;                            /* the head is embed.w */
-  bool qkv_bias, proj_bias, mlp_bias;        /* biases of the linear layers */
-  bool norm_bias;                            /* layer_norm's b, uclip_norm's beta; qk_norm has none */
-  bool alpha_per_channel, gamma_per_channel; /* uclip_norm: one a channel, or a scalar; qk_norm: alpha is per channel
-                                                and gamma a scalar, whatever these say */
-  /* asynct's gate. The taps and gamma_h are weights; gate_sigma is what seeded taps are made from. */
+  double eps;                         /* eps of layer_norm and rms_norm */
+  assay_rope_style rope_style;        /* qwen3, asynct */
+  double rope_base;                   /* theta_i = base^(-2i/R) */
+  int64_t rotated;                    /* R: rotated channels; even, at most D; 0 in gpt2 */
+  bool qk_norm;                       /* qwen3, asynct */
+  bool tied_head;                     /* the head's weight is embed.w */
+  bool qkv_bias, proj_bias, mlp_bias; /* biases of the linear layers */
+  bool norm_bias;                     /* layer_norm's b, uclip_norm's beta; qk_norm has none */
+  /* uclip_norm: one value per channel, or a scalar. In qk_norm alpha is per channel and gamma a scalar, whatever these
+   * fields say. */
+  bool alpha_per_channel, gamma_per_channel;
+  /* The gate of asynct. The taps and gamma_h are weights; seeded taps are made from gate_sigma. */
   int64_t gate_taps;                   /* F, 1 .. 8 */
   double gate_sigma, gate_lo, gate_hi; /* 0 <= lo <= hi */
   bool gate_relu_pre;
   assay_dtype weight_dtype; /* f32, f16, bf16; taps, gamma_h and scales are f32 */
-  assay_dtype act_dtype;    /* f32, f16, bf16: activations */
+  assay_dtype act_dtype;    /* dtype of activations: f32, f16, bf16 */
   assay_dtype kv_dtype;     /* act_dtype, e4m3 or e5m2 */
   int64_t block_size;       /* tokens: 8, 16, 32, 64, 128, 256 */
 } assay_model_config;
 
-/* The production width of the definitions: gpt2 without GQA, qwen3 28 layers, asynct 35, bf16. */
+/* Returns the production width of docs/definitions.md: gpt2 without GQA, qwen3 with 28 layers, asynct with 35, bf16. */
 assay_model_config assay_model_production(assay_model_arch arch);
-/* ASSAY_ERR_INPUT names the field, what was found and what is allowed. */
+/* Refuses an invalid configuration. ASSAY_ERR_INPUT names the field, what was found and what is allowed. */
 assay_status assay_model_check(const assay_model_config *config, assay_error *error);
 const char *assay_model_arch_name(assay_model_arch arch);  /* "gpt2", "qwen3", "asynct" */
 const char *assay_rope_style_name(assay_rope_style style); /* "neox", "interleaved" */
-/* w = (1 - sigma/F, -sigma/F, ...): the score less sigma times the mean of its last F rectified values. */
+/* Writes F taps w = (1 - sigma/F, -sigma/F, ...): the score less sigma times the mean of its last F rectified
+ * values. */
 void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
 
 /* ---- weights -----------------------------------------------------------------------------------------
  *
- * One tensor a name, dense, row-major; linear layers are [out, in]. <L> is the layer, 0-based; <norm> stands for .g
- * (and .b) of layer_norm and rms_norm, .alpha, .gamma (and .beta) of uclip_norm. embed.w              [V, C]
+ * Each name has one tensor, dense and row-major; linear layers are [out, in]. <L> is the layer, 0-based. <norm> stands
+ * for .g (and .b) of layer_norm and rms_norm, and for .alpha, .gamma (and .beta) of uclip_norm.
+ *   embed.w              [V, C]
  *   embed_pos.w          [max_pos, C]                 gpt2
  *   layers.<L>.attn.pre<norm>
  *   layers.<L>.attn.qkv.w, .b    [(H + 2 H_kv) D, C]: all heads of q, then of k, then of v
@@ -87,65 +90,72 @@ typedef struct assay_weight_spec {
   int64_t shape[2];
 } assay_weight_spec;
 
-/* In the order above. The configuration has been checked. */
+/* Returns the number of weights, counted in the order above. The configuration must have been checked. */
 int32_t assay_model_weight_count(const assay_model_config *config);
-/* false: no such weight. */
+/* Describes weight number `index`. Returns false if there is no such weight. */
 bool assay_model_weight_spec(const assay_model_config *config, int32_t index, assay_weight_spec *spec);
-int32_t assay_model_weight_index(const assay_model_config *config, const char *name); /* -1: no such weight */
+/* Returns the number of the weight with this name; -1 if there is no such weight. */
+int32_t assay_model_weight_index(const assay_model_config *config, const char *name);
 
 typedef struct assay_model_weights {
   int32_t count;
   assay_tensor *tensor; /* [count], in the order of the specs */
-  void *memory;         /* all of them, if assay_model_weights_alloc made it */
+  void *memory;         /* holds all tensors, if assay_model_weights_alloc made them */
 } assay_model_weights;
 
-/* Zeroed memory for every weight of a configuration, each on a 256-byte boundary. */
+/* Allocates zeroed memory for every weight of a configuration, each on a 256-byte boundary. The caller frees it with
+ * assay_model_weights_free(). ASSAY_ERR_MEMORY: it does not fit. */
 assay_status assay_model_weights_alloc(const assay_model_config *config, assay_model_weights *weights,
                                        assay_error *error);
+/* Frees what assay_model_weights_alloc() made and zeroes the struct. */
 void assay_model_weights_free(assay_model_weights *weights);
-/* Every tensor against its spec: dtype, shape, dense. The message names the weight. */
+/* Checks every tensor against its spec: dtype, shape, dense. The message names the weight. */
 assay_status assay_model_weights_check(const assay_model_config *config, const assay_model_weights *weights,
                                        assay_error *error);
-/* Values from a seed, on any machine the same, with scales that keep a forward pass sensible; asynct: 30 ± 2 % of the
- * visible keys are live over a prompt of random ids. `weights` has been allocated. */
+/* Fills allocated weights with values from a seed, the same on any machine. Their scales keep a forward pass sensible.
+ * In asynct 30 ± 2 % of the visible keys are live over a prompt of random ids. */
 assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, assay_model_weights *weights,
                               assay_error *error);
-/* n ids of the prompt `number`, uniform over the vocabulary. */
+/* Writes the n ids of prompt `number`, uniform over the vocabulary. */
 void assay_model_prompt(const assay_model_config *config, uint64_t seed, int64_t number, int64_t n, int32_t *ids);
 
 /* ---- one step ----------------------------------------------------------------------------------------
  *
- * Requests with new tokens, side by side: prefill, chunks of it, decode, mixed. All pointers are host memory. In one
- * step, copies come first, then every layer writes the new tokens' keys and values and attends over the tables. */
+ * A batch holds requests with new tokens side by side: prefill, chunks of it, decode, mixed. All pointers are host
+ * memory. A step makes its copies first. Then every layer writes the new tokens' keys and values and attends over the
+ * tables. */
 typedef struct assay_model_batch {
-  int64_t requests;      /* B */
-  const int32_t *cu_q;   /* [B + 1] first new token of each request; cu_q[B] = N */
-  const int32_t *ids;    /* [N] */
-  const int32_t *kv_len; /* [B] length after this step; the new tokens are its last ones. 0 with one new token: a pad
-                            row, which touches nothing */
-  const int64_t *slots;  /* [N] block · block_size + offset; -1: pad row */
-  const int32_t *block_table; /* [B, max_blocks] entries past ceil(kv_len / block_size) are not looked at */
+  int64_t requests;    /* B */
+  const int32_t *cu_q; /* [B + 1] first new token of each request; cu_q[B] = N */
+  const int32_t *ids;  /* [N] */
+  /* [B] length after this step; the new tokens are the last ones. 0 with one new token: a pad row, which touches
+   * nothing. */
+  const int32_t *kv_len;
+  const int64_t *slots; /* [N] block · block_size + offset; -1: pad row */
+  /* [B, max_blocks] Entries past ceil(kv_len / block_size) are not read. */
+  const int32_t *block_table;
   int64_t max_blocks;
   const int32_t *copies; /* [copy_count, 2] source and target block */
   int64_t copy_count;
-  const int32_t *logit_rows; /* [logit_count] which of the N rows want logits */
+  const int32_t *logit_rows; /* [logit_count] which of the N rows get logits */
   int64_t logit_count;
 } assay_model_batch;
 
-/* Intermediates, for comparison layer by layer. Rows are the step's tokens unless said otherwise; values as stored.
- *   embed                                   what enters layer 0
+/* Intermediates, for a comparison layer by layer. Rows are the step's tokens unless stated otherwise. Values are as
+ * stored.
+ *   embed                                   the input of layer 0
  *   layers.<L>.attn.pre, .qkv               [C], [(H + 2 H_kv) D] with bias
  *   layers.<L>.attn.q_norm, .k_norm         [H D], [H_kv D]; with qk_norm
- *   layers.<L>.attn.q, .k, .v               rotated; k and v as they come to the cache, before it quantises them
+ *   layers.<L>.attn.q, .k, .v               rotated; k and v as the cache receives them, before it quantises them
  *   layers.<L>.attn.out                     [H D]
  *   layers.<L>.attn.proj                    [C] without bias in gpt2, whose bias_residual adds it
  *   layers.<L>.attn.post                    asynct
  *   layers.<L>.attn.residual
  *   layers.<L>.mlp.pre, .up, .act, .down, .post, .residual     likewise; gpt2's up is without bias
  *   final, logits                           logit_count rows
- * "ref" alone also has, where asked for:
+ * "ref" alone also has these, where asked for:
  *   layers.<L>.attn.s, .p                   [N · H rows, longest kv_len]: scaled scores (-Inf where not visible), and
- *                                           what multiplies V
+ *                                           the factors of V
  *   layers.<L>.attn.proj.biased, .mlp.up.biased, .mlp.down.biased     gpt2 */
 typedef struct assay_model_taps {
   void *context;
@@ -155,44 +165,45 @@ typedef struct assay_model_taps {
 
 /* ---- backends ----------------------------------------------------------------------------------------- */
 
-/* EXACT: f64 from the stored weights on, keys and values too. MIRROR: f64 inside operators, rounded where a device
- * stores: every operator's output to act_dtype, new keys and values to kv_dtype, the rope table, logits to f32.
- * A device path computes as it does and takes neither seriously. */
+/* How a backend rounds. EXACT: f64 from the stored weights on, keys and values too. MIRROR: f64 inside operators,
+ * rounded where a device stores. That is every operator's output to act_dtype, new keys and values to kv_dtype, the
+ * rope table, and logits to f32. A device path rounds in its own way and ignores both modes. */
 typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_model_mode;
 
-/* Which operators a device path uses, for comparing one with another. All words are "name=value".
- * A form is a fused operator that others could stand for: off: the others; on: it, or the call is refused with the
- * reason; auto: it where a variant takes the call. A form that is on takes the calls of one that is auto.
+/* Which operators a device path uses, to compare one choice with another. All words are "name=value". A form is a fused
+ * operator that stands in for others. off: the others are called. on: the fused operator is called, or the call is
+ * refused with the reason. auto: the fused operator is called where a variant takes the call. A form that is on takes
+ * the calls of a form that is auto. In the table the fused operator stands before '|', the others after it.
  *   qk_norm                  qk_norm | rms_norm or uclip_norm, head by head
- *   append                   attention_append | kv_append, then attention; steps of one token a request
- *   mmha                     mmha | rope and the above, bias apart; likewise, without qk_norm
- *   add_norm                 add_rms_norm, add_layer_norm, add_uclip_norm | bias_residual, then the norm; gpt2: only
- *                            without a bias there
+ *   append                   attention_append | kv_append, then attention; steps of one token per request
+ *   mmha                     mmha | rope and the operators of append, the bias apart; same steps, without qk_norm
+ *   add_norm                 add_rms_norm, add_layer_norm, add_uclip_norm | bias_residual, then the norm; in gpt2 only
+ *                            where there is no bias
  *   post_pre_uclip           post_attn_pre_mlp_uclip | uclip_norm, bias_residual, uclip_norm; asynct
  *   bias_gelu_new            gemm, bias_gelu_new | gemm with the bias, bias_gelu_new with zeros; gpt2
  *   bias_residual            gemm, bias_residual | gemm with the bias, bias_residual without; gpt2
- * Forced variants, "op=name" or "op=name,other": every call of that operator goes to the first of them that takes it,
- * which is an error where none does; words of one operator add to its list. */
+ * Forced variants are "op=name" or "op=name,other". Every call of the operator goes to the first of them that takes it.
+ * A call that none of them takes is an error. Words of the same operator add to one list. */
 typedef struct assay_model_options {
   const char *const *form; /* "append=on" */
   int32_t forms;
   const char *const *variant; /* "gemm=tiles", "gate_attention=stream,wgmma" */
   int32_t variants;
-  /* Steps with prompt tokens in which no request has more than so many new ones attend row by row, as decode does, each
-   * row a request of its own; 0: none. Up to ASSAY_MODEL_SHORT_TAIL. */
+  /* Steps with prompt tokens attend row by row, as decode does, where no request has more than `short_tail` new tokens.
+   * Each row then is a request of its own. 0: no step does. At most ASSAY_MODEL_SHORT_TAIL. */
   int32_t short_tail;
 } assay_model_options;
 enum { ASSAY_MODEL_SHORT_TAIL = 64 };
 
-/* Calls of one operator that took one variant and, in it, one path. */
+/* The calls of one operator that took one variant and, inside it, one path. */
 typedef struct assay_model_path {
-  const char *op, *variant, *path; /* path: as the launch says it, "" if it does not */
-  const char *stage;               /* of the last call: "attn.qkv" */
-  int64_t layer;                   /* of the last call; -1: outside */
+  const char *op, *variant, *path; /* path: as the launch reports it, "" if it reports none */
+  const char *stage;               /* stage of the last call: "attn.qkv" */
+  int64_t layer;                   /* layer of the last call; -1: outside the layers */
   int64_t calls;
 } assay_model_path;
 
-/* What one session can hold; memory is taken at open. */
+/* Limits of one session; its memory is allocated at open(). */
 typedef struct assay_model_limits {
   int64_t num_blocks;   /* pool */
   int64_t max_tokens;   /* N of a step */
@@ -202,29 +213,32 @@ typedef struct assay_model_limits {
 
 typedef struct assay_model_session assay_model_session;
 
+/* A backend: one way to run the forward pass. */
 typedef struct assay_model_backend {
   const char *name; /* "ref", "simt", "cuda" */
-  /* Weights are not copied by "ref": they outlive the session. */
+  /* Opens a session. "ref" does not copy the weights: they must outlive the session. */
   assay_status (*open)(const assay_model_config *config, const assay_model_weights *weights,
                        const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
                        assay_error *error);
-  /* logits [logit_count, V]. taps may be NULL. ASSAY_ERR_INPUT names the request or row (id, slot, table entry, length,
-   * duplicate slot): then nothing was written. */
+  /* Runs one step and writes logits [logit_count, V]. taps may be NULL. ASSAY_ERR_INPUT names the request or row (id,
+   * slot, table entry, length, duplicate slot); nothing was written then. */
   assay_status (*forward)(assay_model_session *session, const assay_model_batch *batch, double *logits,
                           const assay_model_taps *taps, assay_error *error);
   void (*close)(assay_model_session *session); /* NULL is allowed */
-  /* NULL for "ref". set_options comes before the first step, and what it says is in place of what it said before;
-   * ASSAY_ERR_INPUT: an unknown word, and the message says which there are; or a form that is on and that the model
-   * cannot have, or beside another that takes its calls. path: index from 0, false behind the last. */
+  /* NULL for "ref". set_options() comes before the first step and replaces earlier options. ASSAY_ERR_INPUT names an
+   * unknown word and lists the known ones. It also refuses a form that is on although the model cannot have it, or
+   * beside another form that takes its calls. path() describes calls; `index` counts from 0, and it returns false past
+   * the last entry. */
   assay_status (*set_options)(assay_model_session *session, const assay_model_options *options, assay_error *error);
   bool (*path)(const assay_model_session *session, int32_t index, assay_model_path *path);
-  /* NULL for "ref". At the end of a run: ASSAY_ERR_INPUT names the forced variants, or the form that is on, that no
-   * call so far took. */
+  /* NULL for "ref". Checks, at the end of a run, that forced variants and forms were used. ASSAY_ERR_INPUT names the
+   * forced variants, or the form that is on, that no call took so far. */
   assay_status (*check_forced)(const assay_model_session *session, assay_error *error);
 } assay_model_backend;
 
 const assay_model_backend *assay_model_ref(void);
-/* open() is ASSAY_ERR_NO_DEVICE where the build or the machine has no such device. */
+/* Return a device's backend. Its open() returns ASSAY_ERR_NO_DEVICE where the build or the machine has no such
+ * device. */
 const assay_model_backend *assay_model_simt(void);
 const assay_model_backend *assay_model_cuda(void);
 

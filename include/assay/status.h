@@ -1,5 +1,5 @@
-/* status.h: what a fallible function returns, and the one message that goes with it.
- * Compiles alone as C17 and as C++20; needs nothing to link. */
+/* status.h: the status that a fallible function returns, and the message that goes with it.
+ * Compiles alone as C17 and as C++20; links against nothing. */
 #ifndef ASSAY_STATUS_H
 #define ASSAY_STATUS_H
 
@@ -12,22 +12,23 @@ extern "C" {
 
 typedef enum assay_status {
   ASSAY_OK = 0,
-  ASSAY_ERR_INPUT,       /* the caller's value is wrong: the message names it, what was found, what is allowed */
-  ASSAY_ERR_UNSUPPORTED, /* legal, but this variant does not do it: the message gives the reason */
+  ASSAY_ERR_INPUT,       /* the caller's value is wrong; the message names it, what was found, what is allowed */
+  ASSAY_ERR_UNSUPPORTED, /* legal, but this variant does not support it; the message gives the reason */
   ASSAY_ERR_MEMORY,
-  ASSAY_ERR_IO,     /* a report or a pipe could not be written; what cannot be read is bad input */
+  ASSAY_ERR_IO,     /* a report or a pipe could not be written; unreadable input is ASSAY_ERR_INPUT */
   ASSAY_ERR_DEVICE, /* the device refused or faulted */
   ASSAY_ERR_HANG,   /* simt found every thread waiting */
   ASSAY_ERR_INTERNAL,
-  ASSAY_ERR_RACE,     /* simt under ThreadSanitizer: two threads, one place in memory, no order between them */
-  ASSAY_ERR_NO_DEVICE /* the build or the machine has no such device: nothing is wrong with what was asked for */
+  ASSAY_ERR_RACE,     /* simt under ThreadSanitizer: two threads used one address without an order between them */
+  ASSAY_ERR_NO_DEVICE /* the build or the machine has no such device; the request itself may be right */
 } assay_status;
 
-/* The first failure of a call chain writes its message here; later ones leave it alone. */
+/* A message. The first failure of a call chain writes it; later failures leave it unchanged. */
 typedef struct assay_error {
   char text[2048];
 } assay_error;
 
+/* Returns `status`. Writes the message to *error unless error is NULL or already holds one. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif

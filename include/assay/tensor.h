@@ -1,4 +1,4 @@
-/* tensor.h: a strided view of memory. Shapes in elements, strides in elements, all 64-bit. */
+/* tensor.h: a strided view of memory. Shapes and strides are in elements, all 64-bit. */
 #ifndef ASSAY_TENSOR_H
 #define ASSAY_TENSOR_H
 
@@ -11,7 +11,7 @@ extern "C" {
 enum { ASSAY_MAX_RANK = 6 };
 
 typedef enum assay_dtype {
-  ASSAY_NONE = 0, /* absent; in a contract: "is not rounded" */
+  ASSAY_NONE = 0, /* absent; in a contract: not rounded */
   ASSAY_F32,
   ASSAY_F16,
   ASSAY_BF16,
@@ -22,8 +22,8 @@ typedef enum assay_dtype {
   ASSAY_DTYPE_COUNT
 } assay_dtype;
 
-/* data == NULL: the optional argument is absent. The data pointer may be biased (it need not point into
- * an allocation itself); only addresses that the operator's definition reaches are valid. */
+/* A strided view. data == NULL: the optional argument is absent. The data pointer may be biased: it need not point into
+ * an allocation. Only the addresses that the operator's definition reaches are valid. */
 typedef struct assay_tensor {
   void *data;
   assay_dtype dtype;
@@ -32,7 +32,7 @@ typedef struct assay_tensor {
   int64_t stride[ASSAY_MAX_RANK];
 } assay_tensor;
 
-/* Bytes of one element; 0 for ASSAY_NONE and unknown values. */
+/* Returns the bytes of one element; 0 for ASSAY_NONE and unknown values. */
 static inline int64_t assay_dtype_size(assay_dtype dtype) {
   switch (dtype) {
   case ASSAY_F32:
@@ -53,6 +53,7 @@ static inline int64_t assay_dtype_size(assay_dtype dtype) {
   return 0;
 }
 
+/* Returns the name as in the YAML; "none" for ASSAY_NONE and unknown values. */
 static inline const char *assay_dtype_name(assay_dtype dtype) {
   switch (dtype) {
   case ASSAY_F32:

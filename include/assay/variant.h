@@ -8,26 +8,28 @@
 extern "C" {
 #endif
 
-/* What a launch may use. It never allocates, synchronises, or touches the default stream. */
+/* The resources of a launch. A launch never allocates, synchronises, or touches the default stream. */
 typedef struct assay_env {
   void *stream;            /* cudaStream_t on cuda; ignored by simt */
   void *workspace;         /* device memory, 256-byte aligned */
   int64_t workspace_bytes; /* at least what workspace() asked for */
-  int32_t multiprocessors; /* static fact of the device */
-  char path[96];           /* out: which branch, tile, split count was taken */
-  int32_t memory_rate; /* static fact of the device: bytes a ns that its memory could move; 0: not known. For when to do
-                        * something, never for what: results do not depend on it */
+  int32_t multiprocessors; /* constant of the device */
+  char path[96];           /* out: the branch, tile and split count that were taken */
+  /* Constant of the device: bytes per ns that its memory could move; 0: unknown. It may decide when a kernel does
+   * something, never what: results do not depend on it. */
+  int32_t memory_rate;
 } assay_env;
 
+/* One row: a variant of an operator. Its strings live as long as the table. */
 typedef struct assay_variant {
   uint32_t struct_size; /* sizeof(assay_variant) where the row was compiled */
   const char *op;
-  const char *name;   /* by strategy: split_keys, never kernel6 */
+  const char *name;   /* named by strategy: split_keys, never kernel6 */
   const char *why;    /* why it exists */
   const char *device; /* "cuda" or "simt" */
   const char *arch;   /* "sm_90a", "any" */
-  /* What it claims to do, one list for each coverage axis: dtype | kv_dtype | layout | mode. Every
-   * combination must be seen to PASS, or the run fails. kv_dtype "same" is the query's. */
+  /* The variant's claims: one list for each coverage axis, dtype | kv_dtype | layout | mode. Every combination
+   * must be seen to PASS, or the run fails. kv_dtype "same" is the query's dtype. */
   const char *claims;
   assay_contract contract;
   assay_status (*supports)(const assay_call *call, assay_error *error); /* ASSAY_ERR_UNSUPPORTED and a reason */

@@ -56,7 +56,7 @@ assay_status append_check_rows(const assay_call *call, const char *name, assay_d
   return status;
 }
 
-/* A number and the row that it belongs to. */
+/* A number and the row to which it belongs. */
 typedef struct owned {
   int64_t number, row;
 } owned;
@@ -67,7 +67,7 @@ static int by_number(const void *a, const void *b) {
   return (x->row > y->row) - (x->row < y->row);
 }
 
-/* Written slots divided by `per`, ascending; the caller frees. */
+/* Returns the written slots divided by `per`, in ascending order. The caller frees the list. */
 static owned *written(const assay_tensor *slots, int64_t per, int64_t *count) {
   const int64_t N = slots->shape[0];
   owned *list = malloc((size_t)(N > 0 ? N : 1) * sizeof *list);
@@ -95,7 +95,7 @@ assay_status append_check_distinct(const assay_tensor *slots, int64_t pool_slots
   return status;
 }
 
-/* Nobody but its own row, as its last block, reads a block that is written. */
+/* Refuses a call in which a written block is read by another row than its own, or not as that row's last block. */
 static assay_status check_readers(const attention *a, const assay_tensor *slots, assay_error *error) {
   int64_t count = 0;
   assay_status status = ASSAY_OK;
@@ -149,22 +149,22 @@ assay_status append_check_contents(const assay_call *outer, assay_error *error) 
 
 /* ---- the attention call ------------------------------------------------------------------------------ */
 
-void append_attention_of(const assay_call *outer, append_attention *made) {
+void append_attention_of(const assay_call *outer, append_attention *inner) {
   const assay_op *op =
       assay_find_param(outer, "kind") == KIND_SOFTMAX ? assay_op_softmax_attention() : assay_op_gate_attention();
-  *made = (append_attention){.op = op};
-  made->call = (assay_call){op, made->arg, made->param};
+  *inner = (append_attention){.op = op};
+  inner->call = (assay_call){op, inner->arg, inner->param};
   for (int32_t i = 0; i < op->arg_count; ++i) {
     const int32_t from = append_arg(outer, op->args[i].name);
-    if (from >= 0) made->arg[i] = outer->arg[from];
+    if (from >= 0) inner->arg[i] = outer->arg[from];
   }
   for (int32_t i = 0; i < op->param_count; ++i) {
     const double value = assay_find_param(outer, op->params[i].name);
-    made->param[i] = value == value ? value : op->params[i].fallback;
+    inner->param[i] = value == value ? value : op->params[i].fallback;
   }
   const int32_t qkv = append_arg(outer, "qkv");
   if (qkv < 0) return;
-  const assay_tensor *k = &made->arg[ARG_K];
-  made->arg[ARG_Q] = outer->arg[qkv];
-  made->arg[ARG_Q].shape[1] -= 2 * k->shape[(int)made->param[PARAM_LAYOUT] == LAYOUT_NHD ? 2 : 1];
+  const assay_tensor *k = &inner->arg[ARG_K];
+  inner->arg[ARG_Q] = outer->arg[qkv];
+  inner->arg[ARG_Q].shape[1] -= 2 * k->shape[(int)inner->param[PARAM_LAYOUT] == LAYOUT_NHD ? 2 : 1];
 }

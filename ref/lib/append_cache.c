@@ -13,7 +13,7 @@ static void *take(int64_t count, int64_t size) {
   return calloc((size_t)(count > 0 ? count : 1), (size_t)size);
 }
 
-/* The codes of one token and head, as they stand. */
+/* Copies the codes of one token and head unchanged. */
 static void copy_codes(const paged_pool *pool, int64_t block, int64_t offset, int64_t head, int64_t D,
                        unsigned char *to) {
   const int64_t size = assay_dtype_size(pool->dtype);
@@ -55,9 +55,8 @@ static assay_tensor dense(void *data, assay_dtype dtype, int32_t rank, const int
   return t;
 }
 
-assay_status append_cache_make(const assay_call *outer, const assay_rows *rows, assay_dtype q_dtype, append_cache *made,
+assay_status append_cache_make(const assay_call *outer, const assay_rows *rows, assay_dtype q_dtype, append_cache *c,
                                assay_error *error) {
-  append_cache *c = made;
   *c = (append_cache){.outer = outer, .rows = rows};
   append_attention_of(outer, &c->inner);
   const attention a = attention_of(&c->inner.call);
@@ -127,7 +126,7 @@ void append_cache_put_v(append_cache *c, int64_t i, int64_t kv_head, const doubl
   put(c, c->v, i, kv_head, v);
 }
 
-/* What is needed of the compact pool, in slots of the outer call's. */
+/* Translates the needed slots of the compact pool to slots of the outer call. */
 static void spread_needed(const append_cache *c, assay_seen *seen) {
   append_attention inner;
   append_attention_of(c->outer, &inner);
@@ -145,10 +144,10 @@ static void spread_needed(const append_cache *c, assay_seen *seen) {
 
 assay_status append_cache_reference(append_cache *c, const assay_contract *contract, bool exact, int64_t only,
                                     assay_expected *out, assay_seen *seen, assay_error *error) {
-  const assay_rows one = {.count = 1, .index = &only};
+  const assay_rows only_row = {.count = 1, .index = &only};
   assay_seen own = {.slots = c->first_block[c->count] * c->block_size};
   if (seen != NULL && seen->v_needed != NULL) own.v_needed = c->v_needed;
-  const assay_status status = c->inner.op->reference(&c->inner.call, contract, only >= 0 ? &one : NULL, exact, out,
+  const assay_status status = c->inner.op->reference(&c->inner.call, contract, only >= 0 ? &only_row : NULL, exact, out,
                                                      seen != NULL ? &own : NULL, error);
   if (status != ASSAY_OK || seen == NULL) return status;
   seen->visible_keys = own.visible_keys;

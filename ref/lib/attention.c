@@ -1,4 +1,4 @@
-/* attention.c: the call by name, which keys a row sees, the walk over (row, head), and the roofline's counts. */
+/* attention.c: the call by name, the keys that a row sees, the walk over (row, head), and the roofline's counts. */
 #include "ref/lib/attention.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ int64_t attention_capacity(const assay_call *call) {
   return call->arg[ARG_TABLE].shape[1] * attention_block(call);
 }
 
-/* Parameters that only some operators have; where, is kept for the table that was asked last. */
+/* Parameters that only some operators have. Their places are kept for the last table asked for. */
 enum { SPARSE_BLOCK, SPARSE_LOCAL, SPARSE_STRIDE, SPARSE_SLIDE, TP_RANK, NAMED };
 
 static int64_t named(const assay_call *call, int which) {
@@ -112,9 +112,9 @@ int64_t attention_first_key(const attention *a, int64_t last) {
   return a->window > 0 && last + 1 > a->window ? last + 1 - a->window : 0;
 }
 
-/* Window: t > last - w. Block-sparse: kb = t / sb, qb = last / sb; kept if kb > qb - local, or if
- * (kb + off) mod stride = 0 with off = (tp_rank·H + h)·slide + 1, or for slide < 0
- * off = (tp_rank·H_kv + h / G)·(-slide) + 1. */
+/* Applies the mask. Window: t > last - w. Block-sparse: kb = t / sb, qb = last / sb. A key is kept if kb > qb - local,
+ * or if (kb + off) mod stride = 0. There off = (tp_rank·H + h)·slide + 1; for slide < 0 it is (tp_rank·H_kv + h /
+ * G)·(-slide) + 1. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
   if (t < 0 || t > last + a->reach || t < attention_first_key(a, last)) return false;
   if (a->sparse_block == 0) return true;
@@ -125,8 +125,8 @@ bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
   return kb > qb - a->sparse_local || (kb + off) % a->sparse_stride == 0;
 }
 
-/* Window and local blocks both favour the first row at or behind the token, and the strided blocks do not
- * depend on the row: if any row sees it, that one does. */
+/* Asks one row. Window and local blocks both favour the first row at or after the token, and the strided blocks do not
+ * depend on the row. Thus, if any row sees the token, that row does. */
 bool attention_visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token) {
   (void)request;
   const int64_t row = token > first_position ? token : first_position;
@@ -274,7 +274,7 @@ void attention_need(const attention *a, const attention_row *row, int64_t t, ass
 
 /* ---- flops and bytes --------------------------------------------------------------------------------- */
 
-/* Tokens of the pool that some row sees: a shared prefix block counts once where its slots are known. */
+/* Returns the tokens of the pool that some row sees. A shared prefix block counts once if its slots are known. */
 static double seen_tokens(const assay_call *call, const attention *a, const assay_seen *seen) {
   double tokens = 0;
   unsigned char *met = seen->slots > 0 ? calloc((size_t)seen->slots, 1) : NULL;
@@ -296,8 +296,8 @@ static double seen_tokens(const assay_call *call, const attention *a, const assa
   return tokens;
 }
 
-/* q·k and the sum of p v are 2 D flops each, the latter for live keys only. Bytes: q and out once, K of every
- * visible token once, V where it is needed, and the small arguments. */
+/* Returns the roofline's cost. q·k and the sum of p v are 2 D flops each, the latter for live keys only. Bytes: q and
+ * out once, K of every visible token once, V where it is needed, and the small arguments. */
 assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key) {
   const attention a = attention_of(call);
   const double D = (double)a.D, row = (double)a.N * (double)a.H * D * (double)assay_dtype_size(a.q->dtype);

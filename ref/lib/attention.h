@@ -1,5 +1,5 @@
-/* attention.h: what both attention operators share: the call as named sizes and pointers, which keys a row sees,
- * validation, and the walk over (row, head) with K and V of its request in f64. */
+/* attention.h: shared parts of both attention operators. They are the call as named sizes and pointers, the keys that a
+ * row sees, and validation. The walk over (row, head) gives K and V of its request in f64. */
 #ifndef ASSAY_REF_ATTENTION_H
 #define ASSAY_REF_ATTENTION_H
 
@@ -12,7 +12,7 @@
 enum { ARG_Q, ARG_K, ARG_V, ARG_K_SCALE, ARG_V_SCALE, ARG_TABLE, ARG_KV_LEN, ARG_CU_Q, ARG_CU_K, ARG_OWN };
 enum { PARAM_LAYOUT, PARAM_SCALE, PARAM_WINDOW, PARAM_SCALE_PER_HEAD, PARAM_OWN };
 
-/* One call, by name. Reals among the parameters reach every kernel as f32, so their f32 value is the definition. */
+/* One call, by name. Real parameters reach every kernel as f32, so their f32 value is the definition. */
 typedef struct attention {
   int64_t B, N, H, H_kv, D, block_size, num_blocks, max_blocks;
   paged_layout layout;
@@ -24,43 +24,44 @@ typedef struct attention {
   int64_t window;                                                           /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
   /* planted errors (attention_spoil.h) */
-  int reach;      /* keys seen behind the row's own: 0 */
+  int reach;      /* keys seen after the row's own; 0 without a planted error */
   bool neighbour; /* contiguous: a request's last key lies in the row before it */
 } attention;
 
 attention attention_of(const assay_call *call);
-/* Of it alone: scale; keys that a row of the block table can name, or rows of K. */
+/* Return, from the call alone, the scale, and the keys that a row of the block table can name, or the rows of K. */
 double attention_scale(const assay_call *call);
 int64_t attention_capacity(const assay_call *call);
 int64_t attention_block(const assay_call *call); /* keys of a block */
-double attention_real(double parameter);         /* its f32 value */
+double attention_real(double parameter);         /* returns its f32 value */
 
-/* L_i; P_i = L_i - T_i; rows of request i are cu_q[i] .. cu_q[i + 1]. Contents must have been checked. */
+/* Return L_i, P_i = L_i - T_i, and the rows cu_q[i] .. cu_q[i + 1] of request i. Contents must have been checked. */
 int64_t attention_length(const attention *a, int64_t request);
 int64_t attention_first_row(const attention *a, int64_t request);
-/* Where key t of a request lies: its slot, block · block_size + offset. Contiguous: row cu_k[request] + t, blocks of
+/* Returns the slot of key t of a request: block · block_size + offset. Contiguous: row cu_k[request] + t, in blocks of
  * one token. */
 int64_t attention_slot(const attention *a, int64_t request, int64_t t);
 
-/* Does the row at position `last`, head h, see key t? */
+/* Tells whether the row at position `last`, head h, sees key t. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t);
-/* First key that window and causality leave; last + 1 if none. Block-sparse gaps lie between. */
+/* Returns the first key that window and causality leave; last + 1 if there is none. Later keys may fall into
+ * block-sparse gaps. */
 int64_t attention_first_key(const attention *a, int64_t last);
-/* assay_op.visible for both operators. */
+/* Implements assay_op.visible for both operators. */
 bool attention_visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
 
-/* Shapes, types, strides and parameters shared by both; then each operator checks its own. */
+/* Checks the shapes, types, strides and parameters of both operators. Each operator then checks its own ones. */
 assay_status attention_check(const assay_call *call, assay_error *error);
-/* Lengths, prefix sums and the table entries that keys need: contents in host memory. */
+/* Checks contents in host memory: lengths, prefix sums and the table entries that keys need. */
 assay_status attention_check_contents(const attention *a, assay_error *error);
 
 /* K and V of one request and kv head, and one query row of one head that reads them. */
 typedef struct attention_row {
   int64_t output; /* (index in the row subset) · H + head */
   int64_t request, head, kv_head;
-  int64_t last;             /* the row's own position; -1: sees nothing, then all below is void */
-  int64_t first;            /* first key in the window; first >= end: sees nothing */
-  int64_t end;              /* behind the last key that causality leaves: last + 1 */
+  int64_t last;             /* the row's own position; -1: it sees no key, and all fields below are void */
+  int64_t first;            /* first key in the window; first >= end: it sees no key */
+  int64_t end;              /* one past the last key that causality leaves: last + 1 */
   int64_t origin;           /* key t of the request is row t - origin of k and v */
   int64_t keys;             /* rows of k and v */
   const double *q;          /* [D] */
@@ -70,20 +71,20 @@ typedef struct attention_row {
 } attention_row;
 
 typedef assay_status (*attention_visit)(void *context, const attention_row *row, assay_error *error);
-/* Rows ascending, heads of a kv head together. `lattice`: fill k_low and v_low. */
+/* Visits rows in ascending order, with the heads of a kv head together. `lattice`: fills k_low and v_low. */
 assay_status attention_walk(const attention *a, const assay_rows *rows, bool lattice, attention_visit visit,
                             void *context, assay_error *error);
 
-/* Are all fp8 factors (NULL: none) powers of two, so that code · scale is exact in f32? */
+/* Tells whether all fp8 factors (NULL: none) are powers of two, so that code · scale is exact in f32. */
 bool attention_scales_exact(const assay_tensor *scale);
-/* A condition of the exact tier that does not hold. */
+/* Refuses the exact tier: names a condition that does not hold. */
 assay_status attention_refuse(const attention_row *row, const char *what, double found, double allowed,
                               assay_error *error);
 
 /* Marks V of the key as needed. */
 void attention_need(const attention *a, const attention_row *row, int64_t t, assay_seen *seen);
 
-/* Fewest bytes and the flops of one call (both operators; `taps` flops more for every visible key). */
+/* Returns the fewest bytes and the flops of one call, for both operators; `taps` flops more for every visible key. */
 assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key);
 
 #endif

@@ -1,6 +1,6 @@
-/* attention_check.c: refuses what no implementation can do. check() reads shapes, types, strides, parameters and
- * whether pointers are there and aligned; lengths and tables may live on a device, so their contents are checked
- * by the reference only. */
+/* attention_check.c: refuses calls that no implementation can run. check() reads shapes, types, strides and parameters,
+ * and whether pointers are present and aligned. Lengths and tables may live on a device, so only the reference checks
+ * their contents. */
 #include "core/dtype.h"
 #include "ref/lib/attention.h"
 
@@ -33,7 +33,7 @@ static assay_status check_table(const assay_call *call, int64_t B, assay_error *
   return status;
 }
 
-/* K and V are paged, by block_table, or contiguous, by cu_k. A table without entries needs no data. */
+/* Checks that K and V are paged, by block_table, or contiguous, by cu_k. A table without entries needs no data. */
 static assay_status check_form(const assay_call *call, assay_error *error) {
   const assay_tensor *table = &call->arg[ARG_TABLE], *cu_k = &call->arg[ARG_CU_K];
   if (table->data != NULL && cu_k->data != NULL)
@@ -84,7 +84,7 @@ assay_status attention_check(const assay_call *call, assay_error *error) {
   return status;
 }
 
-/* Of a paged cache: lengths fit the table, and the entries that they need name blocks. */
+/* Checks a paged cache: lengths fit the table, and the entries that they need name blocks. */
 static assay_status check_entries(const attention *a, assay_error *error) {
   for (int64_t i = 0; i < a->B; ++i) {
     const int64_t L = attention_length(a, i), capacity = a->max_blocks * a->block_size;
@@ -100,7 +100,7 @@ static assay_status check_entries(const attention *a, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* Of contiguous K and V: rows of the requests follow each other inside the tensors, and lengths fit them. */
+/* Checks contiguous K and V: rows of the requests follow each other inside the tensors, and lengths fit them. */
 static assay_status check_starts(const attention *a, assay_error *error) {
   const int32_t *start = a->cu_k->data;
   for (int64_t i = 0; i <= a->B; ++i) {

@@ -1,5 +1,5 @@
-/* attention_inputs.c: values of q, k and v for generated cases. A value depends on (seed, logical identity) alone:
- * q on (request, position, head), k and v on (content, kv head). */
+/* attention_inputs.c: values of q, k and v for generated cases. A value depends on (seed, logical identity) alone: q on
+ * (request, position, head), k and v on (content, kv head). */
 #include "ref/lib/attention_inputs.h"
 
 #include <math.h>
@@ -9,14 +9,14 @@
 #include "core/wide.h"
 #include "ref/lib/attention.h"
 
-/* Which tensor a stream of random numbers belongs to. */
+/* The tensor to which a stream of random numbers belongs. */
 enum { STREAM_Q = 1, STREAM_K, STREAM_V, STREAM_TAIL_Q, STREAM_TAIL_K, STREAM_TAIL_V, STREAM_LIVE, STREAM_CODE };
 
 static uint64_t stream_of(uint64_t tensor, int64_t identity, int64_t position, int64_t head) {
   return tensor << 60 ^ (uint64_t)identity << 36 ^ (uint64_t)position << 8 ^ (uint64_t)head;
 }
 
-/* splitmix64's finaliser. */
+/* Does splitmix64's finaliser. */
 static uint64_t mix(uint64_t x) {
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
   x = (x ^ x >> 27) * 0x94D049BB133111EBu;
@@ -57,20 +57,20 @@ static void normals(const assay_fill *fill, uint64_t tensor, int64_t identity, i
   assay_rng rng = {.seed = fill->seed,
                    .stream = stream_of(tensor + STREAM_TAIL_Q - STREAM_Q, identity, position, head)};
   for (int64_t d = 0; d < fill->D; d += 8) {
-    uint64_t random = assay_rng_u64(&rng); /* a byte for each channel: four bits choose, the others scale */
+    uint64_t random = assay_rng_u64(&rng); /* one byte per channel: four bits choose, the others scale */
     for (int i = 0; i < 8; ++i, random >>= 8)
       if ((random & 15) == 0) value[d + i] *= 8 + 1.6 * (double)(random >> 4 & 15);
   }
 }
 
-/* Steering: channel 0 of q is +a, that of k is +a or -a (a^2 · scale = strength), and the other channels give the
- * score a noise of deviation `noise`. Then with taps (3/4, -1/4, -1/4) a live key between live ones has
- * z = strength / 4 and one between dead ones 3/4 · strength, with a deviation of 0.83 · noise: clear of 0, and on
- * both sides of the upper edge 1. */
+/* Steering of live keys. Channel 0 of q is +a, and channel 0 of k is +a or -a (a^2 · scale = strength). The other
+ * channels give the score a noise of deviation `noise`. Take taps (3/4, -1/4, -1/4). A live key between live ones then
+ * has z = strength / 4, and one between dead ones 3/4 · strength, with a deviation of 0.83 · noise. Both are clear of
+ * 0, and they lie on different sides of the upper edge 1. */
 static const double strength_all = 1.75, noise_all = 0.2;
-/* Only some keys are steered, the others' scores are N(0, 1). */
+/* Only some keys are steered; the scores of the others are N(0, 1). */
 static const double strength_some = 5;
-/* Needles stand out of keys 2^-6 as large as usual. */
+/* Needles stand out of keys that are 2^-6 as large as usual. */
 static const double strength_needle = 8, hay = 0x1p-6;
 
 static bool is_steered(const assay_fill *fill) {
@@ -109,10 +109,10 @@ static void steered_k(const assay_fill *fill, int64_t content, int64_t kv_head, 
 
 /* ---- gate: lattice ----------------------------------------------------------------------------------- */
 
-/* q and k are ±1 in all channels but 0, times steps whose product with scale is `unit`: s is a whole multiple of it
- * with a deviation of about 1, and z, with taps that are multiples of 1/16, has at most 8 bits between 0 and 1.
- * D - 1 terms ±1 and a first one ±2^n leave only every second multiple. Channel 0 of q is positive, so that an
- * important key, and with a density every key, can be given its side: 2^n · unit = 2. */
+/* q and k are ±1 in all channels except 0, times steps whose product with scale is `unit`. s is then a whole multiple
+ * of `unit` with a deviation of about 1. z, with taps that are multiples of 1/16, has at most 8 bits between 0 and 1. D
+ * - 1 terms ±1 and a first one ±2^n leave only every second multiple. Channel 0 of q is positive. An important key, and
+ * with a density every key, can thus be given its side: 2^n · unit = 2. */
 typedef struct lattice_steps {
   double unit, q, k, steer;
 } lattice_steps;
@@ -126,7 +126,7 @@ static lattice_steps gate_steps(const assay_fill *fill) {
   return step;
 }
 
-/* +step or -step by each bit of a word. */
+/* Writes +step or -step by each bit of a word. */
 ASSAY_WIDE static void signs_of(uint64_t word, double step, int64_t count, double *value) {
   uint64_t size;
   memcpy(&size, &step, sizeof size);
@@ -168,7 +168,7 @@ void gate_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
   if (is_steered(fill)) steered_k(fill, content, kv_head, value);
 }
 
-/* Of each byte: its lowest seven bits choose one of 1 to `range`, the highest the sign. */
+/* Writes a value per byte: its lowest seven bits choose one of 1 to `range`, the highest one the sign. */
 ASSAY_WIDE static void sizes_of(const uint8_t *byte, int32_t range, double step, int64_t count, double *value) {
   for (int64_t d = 0; d < count; ++d) {
     const int32_t size = 1 + ((byte[d] & 127) * range >> 7);
@@ -188,21 +188,22 @@ void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
     const int64_t count = fill->D - d < 64 ? fill->D - d : 64;
     for (int64_t i = 0; 8 * i < count; ++i)
       word[i] = seed = mix(seed + 0x9E3779B97F4A7C15u);
-    sizes_of((const uint8_t *)word, range, fill->v_scale, count, value + d); /* little-endian, as the devices are */
+    sizes_of((const uint8_t *)word, range, fill->v_scale, count, value + d); /* little-endian, like the devices */
   }
 }
 
 /* ---- softmax: lattice of codes ----------------------------------------------------------------------- */
 
-/* Key: channel 0 is +c, channel d >= 1 is +c or -c by bit d of its code. Query for a code: channel d >= 1 is a times
- * that bit, channel 0 is -a (D - 1). Then q·k = -2 a c · (number of differing bits): exactly 0 for the code asked for,
- * and at most -2 a c otherwise, which with a c scale >= 400 is -800. */
+/* Codes of keys and queries. Key: channel 0 is +c, channel d >= 1 is +c or -c by bit d of its code. Query for a code:
+ * channel d >= 1 is a times that bit, channel 0 is -a (D - 1). Then q·k = -2 a c · (number of differing bits). It is
+ * exactly 0 for the wanted code and at most -2 a c otherwise, which with a c scale >= 400 is -800. */
 enum { MAX_TARGETS = 64, MOST_MATCHES = 32 };
 
-/* Codes repeat: content names a place in a codebook of half the capacity, but no smaller than a block, so that a few
- * neighbouring keys differ; for one kv head in four, pairs of neighbours share a code, so that a row that sees one key
- * too few or too many shows it, however short the request. A place is drawn instead where D = 8 has too few codes for
- * that: then the numbers of keys to a code differ, and some are powers of two. For D <= 64 the code has D - 1 bits. */
+/* Returns a key's code. Codes repeat. content names a place in a codebook of half the capacity, but no smaller than a
+ * block, so that a few neighbouring keys differ. For one kv head in four, pairs of neighbours share a code. A row that
+ * sees one key too few or too many then shows it, however short the request is. If D = 8 has too few codes for that, a
+ * place is drawn instead. The numbers of keys per code then differ, and some are powers of two. For D <= 64 the code
+ * has D - 1 bits. */
 static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t content, int64_t kv_head) {
   const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
   if (offset >> 62 == 0) content = (content + (int64_t)(offset >> 61)) / 2;
@@ -218,7 +219,7 @@ static int64_t codebook_of(const assay_fill *fill) {
   return half > block ? half : block;
 }
 
-/* Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
+/* Writes a code as signs. Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
 static void code_signs(uint64_t code, double step, int64_t D, double *value) {
   for (int64_t d = 1; d < D; d += 64) {
     if (d > 1) code = mix(code + 0x9E3779B97F4A7C15u);
@@ -226,7 +227,7 @@ static void code_signs(uint64_t code, double step, int64_t D, double *value) {
   }
 }
 
-/* a (D - 1) stays below 2^15 for f16; c takes the rest and is a power of two times the fp8 scale. */
+/* Chooses the steps. a (D - 1) stays below 2^15 for f16. c takes the rest and is a power of two times the fp8 scale. */
 static void code_steps(const assay_fill *fill, double *a, double *c) {
   const double product = ldexp(1, (int)ceil(log2(400 / scale_of(fill))));
   *c = 64 * fill->k_scale;
@@ -239,7 +240,7 @@ static void code_steps(const assay_fill *fill, double *a, double *c) {
   }
 }
 
-/* How many keys the row sees that carry the code; stops counting above MOST_MATCHES. */
+/* Returns how many keys the row sees that carry the code; stops counting above MOST_MATCHES. */
 static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t last,
                        int64_t codebook, uint64_t code) {
   int64_t count = 0;
@@ -249,7 +250,7 @@ static int64_t matches(const assay_fill *fill, const attention *a, int64_t reque
   return count;
 }
 
-/* Candidates in turn: the row's last key, its first, a key at or around an important one, then any. */
+/* Returns candidates in turn: the row's last key, its first, a key at or near an important one, then any. */
 static int64_t candidate(const assay_fill *fill, assay_rng *rng, int64_t request, int64_t first, int64_t last) {
   const int64_t kind = assay_rng_range(rng, 0, 7);
   if (kind == 0) return last;
@@ -276,7 +277,7 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
   const int64_t kv_head = head / (a.H / a.H_kv);
   assay_rng rng = {.seed = fill->seed, .stream = stream_of(STREAM_Q, request, position, head)};
   uint64_t code = 0;
-  /* Few keys of one code where possible; more, up to MOST_MATCHES, where codes are scarce. */
+  /* Prefers few keys of one code; takes more, up to MOST_MATCHES, where codes are scarce. */
   for (int tries = 0; tries < MAX_TARGETS && last >= 0; ++tries) {
     const int64_t t = candidate(fill, &rng, request, first, last);
     if (!attention_sees(&a, head, last, t)) continue;
@@ -302,7 +303,7 @@ void softmax_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, do
   value[0] = step;
 }
 
-/* 1 to 7: three significant bits for e5m2, and the sum over 32 keys still has 8 for bf16. */
+/* Fills 1 to 7: three significant bits for e5m2, and the sum over 32 keys still has 8 bits for bf16. */
 void softmax_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
   if (fill->values != ASSAY_LATTICE) {
     normals(fill, STREAM_V, content, 0, kv_head, 1, value);

@@ -1,4 +1,4 @@
-/* attention_spoil.c: planted errors, as other calls, other keys, other rows. */
+/* attention_spoil.c: planted errors, made as other calls, other keys, other rows. */
 #include "ref/lib/attention_spoil.h"
 
 #include <stdlib.h>
@@ -29,13 +29,13 @@ static const char *const names[SPOIL_COUNT] = {
     [SPOIL_GAMMA_LOST] = "gamma_lost",
 };
 
-/* The operator's list is one text, its names separated by commas. */
-static attention_error kind_of(const char *list, int32_t index) {
+/* Returns the error at that place of the operator's list, which is one text with names separated by commas. */
+static attention_spoil_kind kind_of(const char *list, int32_t index) {
   for (; index > 0 && *list != '\0'; --index)
     list += strcspn(list, ",") + (list[strcspn(list, ",")] == ',');
   const size_t length = strcspn(list, ",");
   for (int kind = 1; kind < SPOIL_COUNT; ++kind)
-    if (strlen(names[kind]) == length && strncmp(names[kind], list, length) == 0) return (attention_error)kind;
+    if (strlen(names[kind]) == length && strncmp(names[kind], list, length) == 0) return (attention_spoil_kind)kind;
   return SPOIL_NONE;
 }
 
@@ -46,12 +46,12 @@ void *attention_spoil_copy(attention_spoil *s, int32_t arg) {
   const int64_t last = tensor->shape[tensor->rank - 1];
   const int64_t elements = tensor->rank == 1 ? last : (tensor->shape[0] - 1) * tensor->stride[0] + last;
   const size_t bytes = 4 * (size_t)(elements > 0 ? elements : 1);
-  void *made = malloc(bytes);
-  if (made == NULL) return NULL;
-  if (elements > 0) memcpy(made, tensor->data, 4 * (size_t)elements);
-  s->copy[s->copies++] = made;
-  tensor->data = made;
-  return made;
+  void *copy = malloc(bytes);
+  if (copy == NULL) return NULL;
+  if (elements > 0) memcpy(copy, tensor->data, 4 * (size_t)elements);
+  s->copy[s->copies++] = copy;
+  tensor->data = copy;
+  return copy;
 }
 
 static void reverse_heads(attention_spoil *s, int32_t arg, int32_t axis) {
@@ -71,7 +71,7 @@ static bool reverse_factors(attention_spoil *s, int32_t arg) {
   return to != NULL;
 }
 
-/* `first`: that of head 0 for all, else 1. */
+/* Changes fp8 factors. `first`: all become that of head 0; else all become 1. */
 static bool level_factors(attention_spoil *s, int32_t arg, bool first) {
   if (s->arg[arg].data == NULL) return true;
   float *to = attention_spoil_copy(s, arg);
@@ -81,7 +81,7 @@ static bool level_factors(attention_spoil *s, int32_t arg, bool first) {
 }
 
 static bool swap_blocks(attention_spoil *s, const attention *a) {
-  if (a->cu_k != NULL) return true; /* attention.neighbour */
+  if (a->cu_k != NULL) return true; /* done by attention.neighbour */
   const int32_t *from = a->table->data;
   const int64_t stride = a->table->stride[0];
   int32_t *to = attention_spoil_copy(s, ARG_TABLE);
@@ -99,9 +99,8 @@ static bool swap_blocks(attention_spoil *s, const attention *a) {
 }
 
 assay_status attention_spoil_make(const assay_call *call, const assay_contract *contract, int32_t index,
-                                  attention_spoil *made, assay_error *error) {
-  *made = (attention_spoil){.kind = kind_of(call->op->spoils, index)};
-  attention_spoil *s = made;
+                                  attention_spoil *s, assay_error *error) {
+  *s = (attention_spoil){.kind = kind_of(call->op->spoils, index)};
   memcpy(s->arg, call->arg, (size_t)call->op->arg_count * sizeof *call->arg);
   memcpy(s->param, call->param, (size_t)call->op->param_count * sizeof *call->param);
   s->call = (assay_call){call->op, s->arg, s->param};
@@ -141,7 +140,7 @@ assay_status attention_spoil_make(const assay_call *call, const assay_contract *
   case SPOIL_HEAD_SCALE_LOST:
     good = level_factors(s, ARG_K_SCALE, true) && level_factors(s, ARG_V_SCALE, true);
     break;
-  default: /* keys, rows, or the operator's own */
+  default: /* errors of keys or rows, and the operator's own */
     break;
   }
   return good ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "spoil %s: out of memory", names[s->kind]);

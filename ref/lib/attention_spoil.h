@@ -1,26 +1,27 @@
-/* attention_spoil.h: planted errors (verification.md, "Power"): the call, the keys or the rows that a wrong
- * implementation would use in place of the right ones. The definition itself knows nothing of them.
+/* attention_spoil.h: planted errors (docs/verification.md, "Power"): the call, the keys or the rows that a wrong
+ * implementation would use in place of the right ones. The definition itself does not know them.
  *
  *   last_key_dropped     a row does not see its own key
- *   causal_one_off       a row sees the key behind its own, where the request has one
+ *   causal_one_off       a row sees the key after its own, where the request has one
  *   window_one_short     the window is one key short (windows of 2 and more)
- *   wrong_kv_head        kv heads in reverse, their fp8 factors too
- *   neighbour_block      a request's last block is read through the table entry before it; of a request with one
- *                        block, through that of the next request which is at least as long. Contiguous: its last key
- * lies in the row before it; of a request with one key, in the next request's first split_first_doubled  the first key
- * of every split but the first counts twice split_skipped        the row's last split is missing, where it has another
+ *   wrong_kv_head        kv heads in reverse order, and so are their fp8 factors
+ *   neighbour_block      a request's last block is read through the table entry before it. If the request has one
+ *                        block, it is the entry of the next request that is at least as long. Contiguous: its last key
+ *                        lies in the row before it; if the request has one key, in the next request's first
+ *   split_first_doubled  the first key of every split except the first counts twice
+ *   split_skipped        the row's last split is missing, where the row has another one
  *   scale_lost           scores are not scaled
  *   k_scale_lost, v_scale_lost, head_scale_lost
- *                        an fp8 factor is 1; every head takes that of head 0
- *   row_swapped          two neighbouring output rows have changed places
- * and, done by the operators: lse_not_merged, softcap_lost, slopes_lost; filter_across_rows, split_halo_lost,
+ *                        an fp8 factor is 1; every head takes the factor of head 0
+ *   row_swapped          two neighbouring output rows are exchanged
+ * The operators themselves do: lse_not_merged, softcap_lost, slopes_lost; filter_across_rows, split_halo_lost,
  * relu_lost, clip_lost, taps_reversed, gamma_lost. */
 #ifndef ASSAY_REF_ATTENTION_SPOIL_H
 #define ASSAY_REF_ATTENTION_SPOIL_H
 
 #include "ref/lib/attention.h"
 
-typedef enum attention_error {
+typedef enum attention_spoil_kind {
   SPOIL_NONE,
   SPOIL_LAST_KEY_DROPPED,
   SPOIL_CAUSAL_ONE_OFF,
@@ -44,28 +45,29 @@ typedef enum attention_error {
   SPOIL_TAPS_REVERSED,
   SPOIL_GAMMA_LOST,
   SPOIL_COUNT
-} attention_error;
+} attention_spoil_kind;
 
 typedef struct attention_spoil {
-  attention_error kind;
-  int64_t split; /* keys of a split: the contract's, or 256 where it has none */
+  attention_spoil_kind kind;
+  int64_t split; /* keys of a split: the contract's; 256 if the contract has no splits */
   int reach;     /* for attention.reach */
   assay_call call;
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
-  void *copy[4]; /* owned: what arg[] points to in place of the call's own tensors */
+  void *copy[4]; /* owned: the data that arg[] points to in place of the call's own tensors */
   int copies;
 } attention_spoil;
 
-/* Planted error number `index` of the operator's list, and the call that is computed instead. Free it always. */
+/* Makes planted error number `index` of the operator's list, and the call that is computed instead. Always free it. */
 assay_status attention_spoil_make(const assay_call *call, const assay_contract *contract, int32_t index,
-                                  attention_spoil *made, assay_error *error);
+                                  attention_spoil *s, assay_error *error);
 void attention_spoil_free(attention_spoil *s);
-/* A copy of a dense argument of 32-bit elements, to be changed; NULL: out of memory, or the argument is absent. */
+/* Returns a copy of a dense argument of 32-bit elements, to be changed. NULL: out of memory, or the argument is
+ * absent. */
 void *attention_spoil_copy(attention_spoil *s, int32_t arg);
-/* How often key t counts in this row: 0, 1 or 2. NULL: 1. */
+/* Returns how often key t counts in this row: 0, 1 or 2. NULL: 1. */
 int attention_spoil_times(const attention_spoil *s, const attention_row *row, int64_t t);
-/* Rows of `width` values that change places. */
+/* Exchanges rows of `width` values. */
 void attention_spoil_rows(const attention_spoil *s, int64_t rows, int64_t width, double *value);
 
 #endif

@@ -1,5 +1,4 @@
-/* error_model.c: how far a correct implementation may be off, as standard
- * deviations. */
+/* error_model.c: how far a correct implementation may be off, as standard deviations. */
 #include "ref/lib/error_model.h"
 
 #include <math.h>
@@ -10,7 +9,7 @@
 #include "ref/lib/lattice.h"
 #include "ref/lib/vector.h"
 
-const assay_contract plain_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
+const assay_contract default_contract = {.qk_lanes = 1, .pv_lanes = 1, .exp_ulp = 2, .zero_p_v = ASSAY_V_MULTIPLIED};
 
 double rounding_bound(double value, assay_dtype dtype) {
   return assay_round_f64(value, dtype) == value ? 0 : 0.5 * assay_ulp(value, dtype);
@@ -44,15 +43,16 @@ int cut_bits(assay_dtype dtype) {
   return dtype == ASSAY_F16 ? 11 : dtype == ASSAY_BF16 ? 8 : 0;
 }
 
-/* A step adds contract->cut products to a running sum. All of them, and the sum before, lose what is below 2^-25 of the
- * largest, towards zero; then the sum loses what is below 24 bits. So a term loses up to
+/* Returns the variance that cutting in tensor cores adds. A step adds contract->cut products to a running sum. All of
+ * them, and the sum before, lose the bits below 2^-25 of the largest, towards zero. Then the sum loses what is below 24
+ * bits. A term thus loses up to
  *
  *   u = 2^-25 max(top, |running sum|)          top >= sqrt(sum x^2) here
  *
- * at random u^2 / 3 each. What is lost has the sign of what loses it: where terms have one sign the losses add up, u /
- * 2 a term, unless a product has no bits below u: a product of two numbers of b bits ends 2 (b - 1) bits below its
- * first, that of a usual term at 2^(-2 (b - 1)) sum |x| / (2 n). |sum x| / sum |x| says how far terms have one sign.
- * The sum itself loses half its ulp a step, over a running sum that grows from 0. */
+ * at random, which is u^2 / 3 per term. A loss has the sign of the term that loses it. Terms of one sign thus add up
+ * their losses, u / 2 per term, unless a product has no bits below u. A product of two numbers of b bits ends 2 (b - 1)
+ * bits below its first bit; a usual term ends at 2^(-2 (b - 1)) sum |x| / (2 n). |sum x| / sum |x| tells how far terms
+ * have one sign. The sum itself loses half its ulp per step, over a running sum that grows from 0. */
 double cut_variance(const assay_contract *contract, const product_sum *s) {
   if (contract->cut <= 0 || s->bits == 0 || !(s->abs > 0)) return 0;
   const double sum = fabs(s->whole), steps = s->terms / s->lanes / contract->cut;
@@ -63,7 +63,7 @@ double cut_variance(const assay_contract *contract, const product_sum *s) {
   return (s->terms + ceil(steps) * s->lanes) * unit * unit / 3 + (of_terms + of_sums) * (of_terms + of_sums);
 }
 
-/* 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */
+/* Returns 2^e with 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */
 static inline double binade(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -72,10 +72,11 @@ static inline double binade(double x) {
   return x;
 }
 
-/* Subnormals have the exponent of the least normal number, zeros none. bf16 has subnormals too small to matter. */
-double cut_top(const double *a, const double *b, int64_t count, assay_dtype dtype) {
-  if (dtype != ASSAY_F16) return 0;
-  const double least = 0x1p-14;
+/* Returns the top. Subnormals have the exponent of the least normal number; zeros have none. bf16's subnormals
+ * matter only in sums that are as small. */
+double cut_top(const double *a, const double *b, int64_t count, assay_dtype dtype, double size) {
+  if (dtype != ASSAY_F16 && size > 0x1p-90) return 0;
+  const double least = dtype == ASSAY_F16 ? 0x1p-14 : 0x1p-126;
   double top = 0;
   for (int64_t k = 0; k < count; ++k) {
     const double x = binade(a[k]), y = binade(b[k]);
@@ -84,7 +85,7 @@ double cut_top(const double *a, const double *b, int64_t count, assay_dtype dtyp
   return top;
 }
 
-/* Running sums that a sum over `keys` keys is spread over. */
+/* Returns the number of running sums that a sum over `keys` keys is spread over. */
 static double lanes_of(const assay_contract *contract, int64_t keys) {
   double lanes = contract->pv_lanes > 0 ? contract->pv_lanes : 1;
   if (contract->keys_per_split > 0 && contract->keys_per_split < keys)
@@ -96,7 +97,7 @@ double key_sum_variance(const assay_contract *contract, int64_t keys, int64_t te
   return accumulation_variance((double)terms, lanes_of(contract, keys));
 }
 
-enum { MOST_LANES = 32 }; /* more are taken for so many: longer chains */
+enum { MOST_LANES = 32 }; /* larger numbers are treated as this one: longer chains */
 
 static int64_t lanes_followed(const assay_contract *contract) {
   const int64_t lanes = contract->pv_lanes > 0 ? contract->pv_lanes : 1;
@@ -114,9 +115,8 @@ void key_sum_place(key_sum *sum, const assay_contract *contract, int64_t D, doub
     *array[i] = memory + (int64_t)i * D;
 }
 
-/* The order of the keys is not part of a contract: what a late large term would
- * swallow counts as lost too, within a key axis that is not split. away: half
- * an ulp of the whole sum, at most. */
+/* Starts a sum. The order of the keys is not part of a contract. Terms that a late large term would swallow thus count
+ * as lost too, within a key axis that is not split. away: at most half an ulp of the whole sum. */
 void key_sum_start(key_sum *sum, const double *whole, double factor) {
   const int64_t D = sum->D;
   sum->whole = whole;
@@ -132,7 +132,7 @@ void key_sum_start(key_sum *sum, const double *whole, double factor) {
     sum->running[i] = 0;
 }
 
-/* condition ? x : 0, without a branch. */
+/* Returns condition ? x : 0, without a branch. */
 static inline double where(bool condition, double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -141,13 +141,13 @@ static inline double where(bool condition, double x) {
   return x;
 }
 
-/* x as a running sum s takes it, which away > 0 may make larger: a multiple of its ulp. */
+/* Returns x as a running sum s takes it: a multiple of its ulp. away > 0 may make that ulp larger. */
 static inline double rounded(double x, double s, double away) {
   const double near = 0x1p-23 * binade(s), far = 2 * binade(away), magic = 0x1.8p52 * (near > far ? near : far);
   return x + magic - magic;
 }
 
-/* One term in every channel. */
+/* Adds one term in every channel. */
 ASSAY_WIDE static void add_term(int64_t D, double p, const double *restrict v, const double *restrict away,
                                 double *restrict total, double *restrict running, double *restrict walk,
                                 double *restrict square, double *restrict lost) {
@@ -173,9 +173,8 @@ void key_sum_add(key_sum *sum, int64_t key, double p, const double *v) {
   ++sum->terms;
 }
 
-/* The products may be rounded too (Q), and the lanes' and splits' sums are
- * combined (two roundings of the result's size). What is lost is uniform
- * between nothing and all of it. */
+/* Finishes a sum. The products may be rounded too (Q). The sums of lanes and splits are combined (two roundings of the
+ * result's size). The loss is uniform between nothing and all of it. */
 void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
   const double lanes = lanes_of(sum->contract, keys), chain = (double)sum->terms / lanes;
   const double alike = key_sum_variance(sum->contract, keys, sum->terms);
@@ -214,7 +213,7 @@ void equal_terms_start(equal_terms *equal, int64_t terms, void *memory) {
 void equal_terms_add(equal_terms *equal, double x, double running) {
   const float value = (float)x;
   const double ulp = 0x1p-23 * binade(running);
-  if (!(value > 0) || !((double)value >= ulp / 2)) return; /* lost: counted there */
+  if (!(value > 0) || !((double)value >= ulp / 2)) return; /* it was lost and counted as such */
   uint32_t code;
   memcpy(&code, &value, sizeof code);
   code >>= 7;
@@ -245,13 +244,11 @@ double equal_terms_shared(const equal_terms *equal) {
   return sum;
 }
 
-/* The accumulation's formula takes the terms for alike. A term that outweighs
- * the others (a channel that all keys share) is rounded again with every later
- * addition of its running sum, at the sum's ulp: chain · ulp^2 / 12. What sum
- * x^2 has above that of products of normal values, (pi / 2)^2 (sum |x|)^2 / D,
- * is counted so, its ulp at most 2^-23 of it and at most that of sum |x|. A
- * relative rounding of every k_d adds sum (q_d k_d)^2 of its relative variance.
- */
+/* Returns the variance of a dot product. The accumulation's formula takes the terms for alike. A term may outweigh the
+ * others (a channel that all keys share). It is then rounded again with every later addition of its running sum, at the
+ * sum's ulp: chain · ulp^2 / 12. The part of sum x^2 above that of products of normal values, (pi / 2)^2 (sum |x|)^2 /
+ * D, is counted in this way. Its ulp is at most 2^-23 of it, and at most that of sum |x|. A relative rounding of every
+ * k_d adds sum (q_d k_d)^2 times its relative variance. */
 ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const double *q, const double *k,
                                assay_dtype dtype, bool k_is_rounded) {
   const double abs_dot = vector_dot_abs(q, k, D), square_dot = vector_dot_square(q, k, D);
@@ -263,12 +260,12 @@ ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const 
     variance += (double)D / lanes * size * 0x1p-46 / 12;
   }
   if (k_is_rounded) {
-    /* f32_variance belongs to 24 bits; each bit less is four times as much. */
+    /* f32_variance belongs to 24 bits; each bit less makes it four times as large. */
     const int lost = 24 - lattice_width(contract->k);
     variance += square_dot * f32_variance * (double)(1ull << (2 * lost));
   }
   if (contract->cut > 0 && cut_bits(dtype) > 0) {
-    const double top = cut_top(q, k, D, dtype);
+    const double top = cut_top(q, k, D, dtype, abs_dot);
     const product_sum products = {vector_dot(q, k, D), abs_dot, square_dot, top, (double)D, lanes, cut_bits(dtype)};
     variance += cut_variance(contract, &products);
   }

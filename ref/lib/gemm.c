@@ -8,7 +8,7 @@
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 
-/* Eight running sums let the compiler use vector registers without reordering anything that is written here. */
+/* Uses eight running sums, which let the compiler use vector registers without reordering anything written here. */
 double gemm_dot(const double *a, const double *b, int64_t K) {
   enum { LANES = 8 };
   double lane[LANES] = {0}, rest = 0;
@@ -21,7 +21,7 @@ double gemm_dot(const double *a, const double *b, int64_t K) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7])) + rest;
 }
 
-/* The square of the largest power of two that is at most |value|; 0 for 0. */
+/* Returns the square of the largest power of two that is at most |value|; 0 for 0. */
 static double binade_square(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
@@ -44,19 +44,20 @@ gemm_sum gemm_walk(const double *a, const double *b, int64_t K) {
   return s;
 }
 
-/* What an addition rounds that has the largest term in its sum: at that term's ulp, or the whole sum's where that term
- * is most of it; one draw again and again, for which the mean over a binade is up to half too little. */
+/* Returns the variance of an addition that has the largest term in its sum. It rounds at that term's ulp, or at the
+ * whole sum's if that term is most of it. It is one draw again and again, for which the mean over a binade is up to
+ * half too little. */
 static double largest_rounded(const gemm_sum *s) {
   const double ulp = assay_ulp(sqrt(s->largest), ASSAY_F32), whole = assay_ulp(s->sum, ASSAY_F32);
   const double coarse = s->sum * s->sum < 4 * s->largest && whole > ulp ? whole : ulp;
   return fmax(f32_variance * s->largest, coarse * coarse / 12);
 }
 
-/* Every addition rounds a running sum. On one lane, in the order as the terms stand: ulp(S_k)^2 / 12 each. On l lanes,
- * and for other orders: as the mean over all orders, f32_variance · chain · ((S^2 - Q) / (3 l) + Q / 2) with Q = sum
- * x^2, and as much again of the largest term, which may come first. The larger counts. Lanes are combined in log2 l
- * levels: Q each, as long as terms differ in sign, and at most 2 S^2. In Q the largest term counts with its ulp, and
- * what is beyond Q with that of the sum. */
+/* Returns the variance of an accumulation. Every addition rounds a running sum. On one lane, in the order of the terms,
+ * it is ulp(S_k)^2 / 12 each. On l lanes, and for other orders, it is the mean over all orders, f32_variance · chain ·
+ * ((S^2 - Q) / (3 l) + Q / 2) with Q = sum x^2. As much again is added of the largest term, which may come first. The
+ * larger one counts. Lanes are combined in log2 l levels: Q each, as long as terms differ in sign, and at most 2 S^2.
+ * In Q the largest term counts with its ulp; the part beyond Q counts with the sum's ulp. */
 double gemm_variance(const gemm_sum *s, const assay_contract *contract, const double *a, const double *b, int64_t K,
                      assay_dtype dtype) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, chain = (double)K / lanes;
@@ -68,8 +69,10 @@ double gemm_variance(const gemm_sum *s, const assay_contract *contract, const do
       s->sum * s->sum > Q ? fmax(f32_variance, storing_variance(s->sum, ASSAY_F32) / (s->sum * s->sum)) : 0;
   const double combined = lanes > 1 ? ceil(log2(lanes)) * terms + 2 * level * beyond : 0;
   double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
+  /* Products and sums below the normal numbers round at 2^-149. */
+  if (s->largest > 0 && s->largest < 0x1p-200) f32 += 2 * (double)K * storing_variance(0, ASSAY_F32);
   if (contract->cut > 0 && cut_bits(dtype) > 0) {
-    const double top = cut_top(a, b, K, dtype);
+    const double top = cut_top(a, b, K, dtype, s->abs);
     const product_sum products = {s->sum, s->abs, s->square, top, (double)K, lanes, cut_bits(dtype)};
     f32 += cut_variance(contract, &products);
   }

@@ -22,7 +22,8 @@ int lattice_low(double value) {
   return (int)(lowest_bits >> 52) - 1023 + (field == 0 ? 1 : field) - 1075;
 }
 
-/* Are they all multiples of 2^low, and less than 2^51 times as large? Adding 1.5·2^52 rounds to a whole number. */
+/* Tells whether all are multiples of 2^low, and less than 2^51 times as large. Adding 1.5·2^52 rounds to a whole
+ * number. */
 ASSAY_WIDE static int all_multiples(const double *value, int64_t count, int low) {
   const double step = ldexp(1, -low), magic = 0x1.8p52;
   int64_t other = 0;
@@ -33,7 +34,8 @@ ASSAY_WIDE static int all_multiples(const double *value, int64_t count, int low)
   return other == 0;
 }
 
-/* Most rows have their lowest bit in the first few values: then the others need not be taken apart. */
+/* Looks at the first few values first: most rows have their lowest bit there. The others then need not be examined one
+ * by one. */
 int lattice_low_row(const double *value, int64_t count) {
   enum { FEW = 8 };
   int low = LATTICE_ZERO;

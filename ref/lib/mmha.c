@@ -25,7 +25,7 @@ mmha mmha_of(const assay_call *call) {
   return m;
 }
 
-/* What becomes of x c + z s: x and z are sums with the bias, rounded; then two products and a sum. */
+/* Computes the error of x c + z s. x and z are sums with the bias, rounded; two products and a sum follow. */
 static void rotated_error(double x, double c, double z, double s, double *bound, double *variance) {
   const double y = x * c + z * s;
   *bound = fabs(c) * rounding_bound(x, ASSAY_F32) + fabs(s) * rounding_bound(z, ASSAY_F32) +
@@ -35,27 +35,27 @@ static void rotated_error(double x, double c, double z, double s, double *bound,
               rounding_variance(y, ASSAY_F32);
 }
 
-void mmha_head(const mmha *m, int64_t n, int64_t head, int64_t position, mmha_error wrong, double *value, double *bound,
+void mmha_head(const mmha *m, int64_t n, int64_t head, int64_t position, mmha_spoil spoil, double *value, double *bound,
                double *variance) {
   double x[MOST_D], b[MOST_D] = {0}, cosine[MOST_D], sine[MOST_D];
   const int64_t D = m->D, pairs = m->R / 2;
   const bool is_q = head < m->H, is_v = head >= m->H + m->H_kv;
   bool rotates = !is_v;
-  if (wrong == MMHA_Q_NOT_ROTATED && is_q) rotates = false;
-  if (wrong == MMHA_K_NOT_ROTATED && !is_q) rotates = false;
-  if (wrong == MMHA_V_ROTATED) rotates = true;
-  if (wrong == MMHA_POSITION_ONE_OFF) position = (position + 1) % m->cosine->shape[0];
+  if (spoil == MMHA_Q_NOT_ROTATED && is_q) rotates = false;
+  if (spoil == MMHA_K_NOT_ROTATED && !is_q) rotates = false;
+  if (spoil == MMHA_V_ROTATED) rotates = true;
+  if (spoil == MMHA_POSITION_ONE_OFF) position = (position + 1) % m->cosine->shape[0];
   assay_load_f64_row(m->qkv->data, m->qkv->dtype, n * m->qkv->stride[0] + head * D, 1, D, x);
-  if (m->bias != NULL && wrong != MMHA_BIAS_LOST) assay_load_f64_row(m->bias->data, m->bias->dtype, head * D, 1, D, b);
+  if (m->bias != NULL && spoil != MMHA_BIAS_LOST) assay_load_f64_row(m->bias->data, m->bias->dtype, head * D, 1, D, b);
   assay_load_f64_row(m->cosine->data, ASSAY_F32, position * pairs, 1, pairs, cosine);
   assay_load_f64_row(m->sine->data, ASSAY_F32, position * pairs, 1, pairs, sine);
-  for (int64_t i = 0; i < pairs && wrong == MMHA_TURNED_BACK; ++i)
+  for (int64_t i = 0; i < pairs && spoil == MMHA_TURNED_BACK; ++i)
     sine[i] = -sine[i];
-  for (int64_t d = 0; d < D && wrong != MMHA_BIAS_AFTER; ++d)
+  for (int64_t d = 0; d < D && spoil != MMHA_BIAS_AFTER; ++d)
     x[d] += b[d];
-  const bool interleaved = wrong == MMHA_OTHER_STYLE ? !m->interleaved : m->interleaved;
+  const bool interleaved = spoil == MMHA_OTHER_STYLE ? !m->interleaved : m->interleaved;
   rope_rotate(x, cosine, sine, rotates ? m->R : 0, D, interleaved, value);
-  for (int64_t d = 0; d < D && wrong == MMHA_BIAS_AFTER; ++d)
+  for (int64_t d = 0; d < D && spoil == MMHA_BIAS_AFTER; ++d)
     value[d] += b[d];
   if (bound == NULL) return;
   for (int64_t d = 0; d < D; ++d) {

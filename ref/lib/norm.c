@@ -42,7 +42,8 @@ double norm_uclip(const norm *f, int64_t c, double x) {
   return clipped_product(f, c, x) + bias_of(f, c);
 }
 
-/* A rounding to f32 is one of those that the error model counts; only a narrower one belongs to the definition. */
+/* Tells whether the definition rounds inside. A rounding to f32 is one that the error model counts; only a narrower one
+ * belongs to the definition. */
 static bool rounds_inside(const norm *f) {
   return f->kind == NORM_RMS && f->round_inner && f->dtype != ASSAY_F32;
 }
@@ -82,26 +83,31 @@ void norm_store(double y, double variance, assay_dtype dtype, double kappa, doub
   *sigma = sqrt(all + (dtype != ASSAY_F32 ? storing_variance(y, dtype) : 0));
 }
 
-/* Variances that a row's channels have in common. */
+/* Variances that a row's channels share. */
 typedef struct norm_error {
-  double mean;   /* of the mean */
-  double factor; /* of the factor, relative */
+  double mean;   /* variance of the mean */
+  double factor; /* variance of the factor, relative to it */
 } norm_error;
 
-/* Roundings of a running sum are not independent of its terms where these are as small as its spacing, or all alike:
- * each loses, or gains, the same again. What they add up to is the sum of (term rounded to the spacing) - term, taken
- * for the spacing of a lane's sum when it is complete, and half and twice that; the largest counts as a deviation.
- * square: of the terms' squares about `mean`. */
-static double drift(const norm *f, const double *x, double mean, bool square, double lanes) {
+static double square_of(double x, double mean, double scale) {
+  const double distance = (x - mean) * scale;
+  return distance * distance;
+}
+
+/* Returns the drift of a running sum. Its roundings depend on its terms where these are as small as its spacing, or all
+ * alike: each term loses, or gains, the same again. The drift is the sum of (term rounded to the spacing) - term. It is
+ * taken for the spacing of a lane's complete sum, and for half and twice that spacing; the largest counts as a
+ * deviation. square: the terms are squares about `mean`. */
+static double drift(const norm *f, const double *x, double mean, double scale, bool square, double lanes) {
   double most = 0, size = 0;
   for (int64_t c = 0; c < f->C; ++c)
-    size += square ? (x[c] - mean) * (x[c] - mean) : fabs(x[c]);
+    size += square ? square_of(x[c], mean, scale) : fabs(x[c] * scale);
   const double spacing = assay_ulp(size / lanes, ASSAY_F32);
   for (int part = -1; part <= 1; ++part) {
     const double magic = 0x1.8p52 * ldexp(spacing, part);
     double sum = 0;
     for (int64_t c = 0; c < f->C; ++c) {
-      const double term = square ? (x[c] - mean) * (x[c] - mean) : x[c];
+      const double term = square ? square_of(x[c], mean, scale) : x[c] * scale;
       sum += ((term + magic) - magic) - term;
     }
     most = larger(most, fabs(sum));
@@ -109,42 +115,54 @@ static double drift(const norm *f, const double *x, double mean, bool square, do
   return most;
 }
 
-/* Variance of rounding `value` to f32, relative to its square: what a row's channels have in common is one draw, for
- * which the binade's mean (f32_variance) is up to half too little. */
+/* Returns the variance of rounding `value` to f32, relative to its square. A rounding that a row's channels share is
+ * one draw, for which the binade's mean (f32_variance) is up to half too little. */
 static double of_value(double value) {
   const double whole = value * value;
   return whole > 0x1p-1000 ? storing_variance(value, ASSAY_F32) / whole : f32_variance;
 }
 
-/* mean: a sum and a division. factor: the sum of squares, the division, + eps, and 1 / sqrt, which halves what its
- * argument brings. An error of the mean reaches the sum of squares in second order only. */
-static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, const double *x) {
+bool norm_overflows(const norm *f, norm_moments m, const double *x) {
+  const double border = 0x1p128 * (1 - 0x1p-10);
+  double sum = 0;
+  for (int64_t c = 0; c < f->C && f->kind == NORM_LAYER; ++c)
+    sum += fabs(x[c]);
+  return sum >= border || (1 / (m.factor * m.factor) - f->eps) * (double)f->C >= border;
+}
+
+/* Measures the shared errors, of the row times `scale`. mean: a sum and a division. factor: the sum of squares, the
+ * division, + eps, and 1 / sqrt, which halves its argument's error. An error of the mean reaches the sum of squares in
+ * second order only. */
+static norm_error measure_error(const norm *f, const assay_contract *contract, norm_moments m, double scale,
+                                const double *x) {
   const double lanes = contract->lanes > 0 ? contract->lanes : 1, C = (double)f->C;
-  const double root = 1 / (m.factor * m.factor), mean_square = root - f->eps, weight = mean_square / root;
+  const double root = scale * scale / (m.factor * m.factor), mean_square = root - f->eps * scale * scale;
+  const double weight = mean_square / root;
   norm_error e = {0, 0};
   if (f->kind == NORM_LAYER) {
     double size = 0, square = 0;
     for (int64_t c = 0; c < f->C; ++c) {
-      size += fabs(x[c]);
-      square += x[c] * x[c];
+      size += fabs(x[c] * scale);
+      square += square_of(x[c], 0, scale);
     }
-    const double own = drift(f, x, 0, false, lanes), accumulation = outlier_variance(size, square, C, lanes);
-    e.mean = (size * size * accumulation + own * own) / (C * C) + storing_variance(m.mean, ASSAY_F32);
+    const double own = drift(f, x, 0, scale, false, lanes), accumulation = outlier_variance(size, square, C, lanes);
+    e.mean = (size * size * accumulation + own * own) / (C * C) + storing_variance(m.mean * scale, ASSAY_F32);
   }
   double size = 0, fourth = 0;
   for (int64_t c = 0; c < f->C; ++c) {
-    const double term = (x[c] - m.mean) * (x[c] - m.mean);
+    const double term = square_of(x[c], m.mean, scale);
     size += term;
     fourth += term * term;
   }
   const double accumulation = outlier_variance(size, fourth, C, lanes);
-  const double own = mean_square > 0 ? drift(f, x, m.mean, true, lanes) / (mean_square * C) : 0;
+  const double own = mean_square > 0 ? drift(f, x, m.mean, scale, true, lanes) / (mean_square * C) : 0;
   const double square = accumulation + own * own + of_value(mean_square) + (f->kind == NORM_LAYER ? f32_variance : 0);
   e.factor = (weight * weight * square + of_value(root)) / 4 + function_variance(contract->exp_ulp);
   return e;
 }
 
-/* round(n) may fall on either side of a boundary; g times it is exact in f32 (two factors of at most 11 bits). */
+/* Expects a rounded n: round(n) may fall on either side of a boundary. g times it is exact in f32 (two factors of at
+ * most 11 bits). */
 static void expect_rounded(const norm *f, int64_t c, double n, double variance, double *value, double *sigma) {
   const double reach = f->kappa * sqrt(variance), g = weight_of(f, c);
   const double low = assay_round_f64(assay_round_f64(n - reach, f->dtype) * g, f->dtype);
@@ -153,25 +171,28 @@ static void expect_rounded(const norm *f, int64_t c, double n, double variance, 
   *sigma = larger(fabs(low - *value), fabs(high - *value));
 }
 
-/* n = (x - mean) · factor: two roundings of its own, one where there is no mean. */
+/* Expects n = (x - mean) · factor. It has two roundings of its own, or one if there is no mean. */
 static void expect_scaled(const norm *f, const assay_contract *contract, norm_moments m, const double *x, double *value,
                           double *sigma) {
-  const norm_error e = measure_error(f, contract, m, x);
+  const double scale = norm_overflows(f, m, x) ? 0x1p-72 : 1, own = m.factor / scale;
+  const norm_error e = measure_error(f, contract, m, scale, x);
   const double centring = f->kind == NORM_LAYER ? f32_variance : 0;
   for (int64_t c = 0; c < f->C; ++c) {
     const double n = (x[c] - m.mean) * m.factor, g = weight_of(f, c);
-    double variance = m.factor * m.factor * e.mean + n * n * (e.factor + centring + f32_variance);
+    double variance = own * own * e.mean + n * n * (e.factor + centring + f32_variance);
     if (rounds_inside(f)) {
       expect_rounded(f, c, n, variance, &value[c], &sigma[c]);
       continue;
     }
+    /* n itself may be below the normal numbers. */
+    if (n != 0 && fabs(n) < 0x1p-126) variance += storing_variance(0, ASSAY_F32);
     variance *= g * g;
     if (f->bias != NULL) variance += storing_variance(n * g, ASSAY_F32);
     norm_store(n * g + bias_of(f, c), variance, f->dtype, f->kappa, &value[c], &sigma[c]);
   }
 }
 
-/* alpha · x, then gamma times it; what is clipped is exact. */
+/* Counts alpha · x, then gamma times it. A clipped value is exact. */
 double norm_uclip_variance(const norm *f, int64_t c, double x) {
   const double a = alpha_of(f, c) * x, gamma = weight_of(f, c);
   const bool clipped = fabs(a) > 1 + 0x1p-22;
@@ -198,7 +219,12 @@ void norm_expect(const norm *f, const assay_contract *contract, norm_moments m, 
     norm_store(norm_uclip(f, c, x[c]), norm_uclip_variance(f, c, x[c]), f->dtype, f->kappa, &value[c], &sigma[c]);
 }
 
-/* alpha · x · gamma in any order: the factors' bits add up. */
+bool norm_overflow_accepts(const norm *f, int64_t c, double got) {
+  if (assay_is_nan(got)) return true; /* Inf - Inf of a mean, or of a compensated sum */
+  return got == assay_round_f64(bias_of(f, c), f->dtype);
+}
+
+/* Tells whether alpha · x · gamma is exact in any order: the factors' bits add up. */
 bool norm_uclip_exact(const norm *f, int64_t c, double x, double *sum) {
   const double alpha = alpha_of(f, c), gamma = weight_of(f, c), beta = bias_of(f, c);
   const double term[2] = {clipped_product(f, c, x), beta};

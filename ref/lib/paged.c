@@ -28,7 +28,7 @@ paged_pool paged_k_pool(const assay_tensor *k, paged_layout layout, int64_t D) {
                       .x = k->shape[4]};
 }
 
-/* Layout x, V: [num_blocks, H_kv, D, block_size]: one chunk of D channels, far apart. */
+/* Layout x, V: [num_blocks, H_kv, D, block_size]. One chunk of D channels, which are far apart. */
 paged_pool paged_v_pool(const assay_tensor *v, paged_layout layout, int64_t D) {
   if (layout != LAYOUT_X) return token_rows(v, layout, D);
   return (paged_pool){.data = v->data,

@@ -1,4 +1,4 @@
-/* paged_check.c: tensors and the paged cache against what a call may hold. */
+/* paged_check.c: checks tensors and the paged cache against the rules for a call. */
 #include "ref/lib/paged_check.h"
 
 #include "ref/lib/plain.h"
@@ -77,7 +77,7 @@ assay_status check_dense(const assay_call *call, int32_t arg, assay_dtype dtype,
   return status;
 }
 
-/* K and V: which axis is what depends on the layout. Axis numbers of block_size, H_kv, channels. */
+/* Checks K and V. The layout decides which axis means block_size, H_kv and channels. */
 assay_status check_pools(const assay_call *call, const check_cache *at, assay_error *error) {
   const assay_tensor *rows = &call->arg[at->rows], *k = &call->arg[at->k];
   if (k->dtype != rows->dtype && k->dtype != ASSAY_E4M3 && k->dtype != ASSAY_E5M2)

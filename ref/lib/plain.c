@@ -1,4 +1,4 @@
-/* plain.c: calls of plain operators against their tables. */
+/* plain.c: checks calls of plain operators against their tables. */
 #include "ref/lib/plain.h"
 
 #include <math.h>
@@ -19,8 +19,10 @@ assay_status check_params(const assay_call *call, assay_error *error) {
     if (p->kind == ASSAY_ENUM)
       return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed the index of one of %s", p->name, value,
                         p->names);
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %.17g, allowed %s from %.17g to %.17g", p->name, value,
-                      p->kind == ASSAY_REAL ? "a number" : "a whole number", p->min, p->max);
+    char found[32], least[32], most[32];
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %s, allowed %s from %s to %s", p->name,
+                      assay_shortest(value, found), p->kind == ASSAY_REAL ? "a number" : "a whole number",
+                      assay_shortest(p->min, least), assay_shortest(p->max, most));
   }
   return ASSAY_OK;
 }
@@ -29,7 +31,7 @@ assay_status check_reach(const assay_call *call, int32_t arg, assay_error *error
   const assay_tensor *t = &call->arg[arg];
   int64_t left = INT64_MAX / (assay_dtype_size(t->dtype) > 0 ? assay_dtype_size(t->dtype) : 1);
   for (int32_t a = 0; a < t->rank && a < ASSAY_MAX_RANK; ++a) {
-    if (t->shape[a] <= 1 || t->stride[a] <= 0) continue; /* refused elsewhere, or of no consequence */
+    if (t->shape[a] <= 1 || t->stride[a] <= 0) continue; /* refused elsewhere, or irrelevant */
     if (t->stride[a] > left / (t->shape[a] - 1))
       return assay_fail(
           error, ASSAY_ERR_INPUT,
@@ -50,8 +52,8 @@ static int32_t dim_index(const assay_op *op, const char *name, size_t size) {
   return -1;
 }
 
-/* One axis of a shape string: a sum of NAME, k*NAME, NAME/k and whole numbers. `term` ends at , or the end.
- * False: a dimension in it is not known yet. */
+/* Evaluates one axis of a shape string: a sum of NAME, k*NAME, NAME/k and whole numbers. `term` ends at ',' or the end.
+ * Returns false if a dimension in it is not known yet. */
 static bool evaluate(const assay_op *op, const plain_dims *dims, const char *term, size_t size, int64_t *value) {
   const char *const end = term + size;
   *value = 0;
@@ -91,7 +93,7 @@ static bool listed(const char *list, const char *word) {
   return false;
 }
 
-/* "=x,f32": that of x, or f32. */
+/* Checks a type: "=x,f32" is that of x, or f32. */
 static assay_status check_type(const assay_call *call, int32_t arg, assay_error *error) {
   const assay_arg *about = &call->op->args[arg];
   const char *name = assay_dtype_name(call->arg[arg].dtype);
@@ -130,7 +132,7 @@ static bool is_empty(const assay_tensor *t) {
   return false;
 }
 
-/* Axes that name one dimension and nothing else say what it is. */
+/* Learns dimensions from axes that name one dimension and nothing else. */
 static void bind(const assay_call *call, plain_dims *dims) {
   for (int32_t i = 0; i < call->op->arg_count; ++i) {
     if (call->arg[i].dtype == ASSAY_NONE) continue;

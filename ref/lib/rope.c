@@ -35,7 +35,8 @@ void rope_table(double base, int64_t max_pos, int64_t R, float *cosine, float *s
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Of a c + b s (with b or s negated): both products and the sum in f32, then the type; nothing where all is exact. */
+/* Returns the variance of a c + b s (with b or s negated): both products and the sum in f32, then the type. It is 0 if
+ * all of them are exact. */
 static double variance(double a, double c, double b, double s, assay_dtype out) {
   const double term[2] = {a * c, b * s}, y = term[0] + term[1];
   const double products = rounding_variance(term[0], ASSAY_F32) + rounding_variance(term[1], ASSAY_F32);
@@ -102,8 +103,8 @@ assay_status rope_check_positions(const assay_tensor *positions, int64_t max_pos
   return ASSAY_OK;
 }
 
-/* Lattice: right angles, and pairs of eighths that are no rotation at all. Else points of the unit circle,
- * ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. */
+/* Fills a table. Lattice: right angles, and pairs of eighths that are no rotation at all. Else points of the unit
+ * circle, ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. */
 void rope_fill_table(const assay_fill *from, int64_t half, bool sine, double *value, int64_t count) {
   static const double right[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
   assay_rng rng = {from->seed, 0x726F7065, 0};

@@ -1,4 +1,4 @@
-/* rowwise.c: what references share that make one row of a plain operator's result after the other. */
+/* rowwise.c: shared parts of references that compute a plain operator's result row by row. */
 #include "ref/lib/rowwise.h"
 
 #include <math.h>
@@ -52,7 +52,8 @@ bool few_terms_exact(const double *term, int32_t count) {
   return lattice_admits(size, lattice_low_row(term, count), 24);
 }
 
-/* Each sum of some of the terms may be formed and rounded; the largest such variance stands for all but the last. */
+/* Returns σ² of the sum. Each sum of some of the terms may be formed and rounded. The largest such variance stands for
+ * all roundings except the last. */
 double few_terms_variance(const double *term, int32_t count, assay_dtype out) {
   double sum = 0, partial = 0;
   for (int32_t i = 0; i < count; ++i)

@@ -1,4 +1,4 @@
-/* sampler.c: from a row of logits to a token. Nothing is sorted: selections partition around a pivot, so a row costs
+/* sampler.c: makes a token from a row of logits. Nothing is sorted: selections partition around a pivot, so a row costs
  * a few passes whatever its ties. */
 #include "ref/lib/sampler.h"
 
@@ -7,7 +7,7 @@
 
 #include "core/rng.h"
 
-const sampler_row sampler_row_plain = {.repetition = 1, .temperature = 1, .top_p = 1};
+const sampler_row sampler_row_neutral = {.repetition = 1, .temperature = 1, .top_p = 1};
 
 assay_status sampler_scratch_make(int64_t V, sampler_scratch *scratch, assay_error *error) {
   const size_t n = V > 0 ? (size_t)V : 1;
@@ -33,7 +33,7 @@ void sampler_scratch_free(sampler_scratch *scratch) {
   *scratch = (sampler_scratch){0};
 }
 
-/* ---- what a row may hold ----------------------------------------------------------------------------- */
+/* ---- legal contents of a row ------------------------------------------------------------------------- */
 
 const char *sampler_illegal_parameter(const sampler_row *row, double *found, const char **allowed) {
   const struct {
@@ -98,7 +98,7 @@ int32_t sampler_largest(const double *value, int64_t V) {
   return best;
 }
 
-/* The order of top-k and top-p: larger values first, of equal ones the lower id. No two ids are equal. */
+/* Compares in the order of top-k and top-p: larger values first, of equal ones the lower id. No two ids are equal. */
 static bool before(const double *value, int32_t i, int32_t j) {
   return value[i] > value[j] || (value[i] == value[j] && i < j);
 }
@@ -109,7 +109,8 @@ static void swap(int32_t *order, int64_t i, int64_t j) {
   order[j] = id;
 }
 
-/* Ids that come before the pivot to the front of [low, high), the pivot behind them; its place. */
+/* Moves the ids of [low, high) that come before the pivot to the front, and the pivot after them. Returns the pivot's
+ * place. */
 static int64_t split(const double *value, int32_t *order, int64_t low, int64_t high, uint32_t *state) {
   *state = *state * 1664525u + 1013904223u;
   swap(order, low + (int64_t)((uint64_t)(high - low) * *state >> 32), high - 1);
@@ -140,7 +141,8 @@ static double sum_of(const double *mass, const int32_t *order, int64_t low, int6
   return sum;
 }
 
-/* Before `low`: surely kept, of mass `inside`, too little. [0, high) is enough. */
+/* Narrows [low, high). The ids before `low` are surely kept; their mass is `inside`, too little. The ids of [0, high)
+ * are enough. */
 int64_t sampler_prefix(const double *value, const double *mass, int32_t *order, int64_t count, double p) {
   const double target = p * sum_of(mass, order, 0, count);
   uint32_t state = 1;

@@ -1,5 +1,5 @@
-/* sampler_bound.c: the tokens that rounding may reach. Everything is an interval: of a token's place in an order, of
- * the mass before it, of the mass of a kept set. A set of tokens is three-valued: surely in, surely out, or open. */
+/* sampler_bound.c: the tokens that rounding may reach. Everything is an interval: a token's place in an order, the mass
+ * before it, the mass of a kept set. A set of tokens is three-valued: surely in, surely out, or open. */
 #include "ref/lib/sampler_bound.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 
-static const double kappa_sum = 7;     /* of a sum's standard deviation */
+static const double kappa_sum = 7;     /* deviations of a sum */
 static const double half = 0x1p-24;    /* one f32 rounding, relative */
 static const double scaled_far = -800; /* exp of this is 0 in f32 and f64 */
 
@@ -33,7 +33,7 @@ static double ulps(const assay_contract *contract) {
   return contract->exp_ulp > 0.5 ? contract->exp_ulp : 0.5;
 }
 
-/* The largest error of sampler_penalised in f32, whatever the order of the two subtractions. */
+/* Returns the largest error of sampler_penalised in f32, whatever the order of the two subtractions. */
 static double penalty_error(const sampler_row *row, const assay_contract *contract, double logit, bool seen,
                             int32_t count) {
   double value = logit, error = 0;
@@ -57,7 +57,7 @@ static double penalty_error(const sampler_row *row, const assay_contract *contra
 
 /* ---- all tokens of a row ----------------------------------------------------------------------------- */
 
-/* A token's place in an order, as an interval; and what it adds to the mass before another one. */
+/* A token's place in an order, as an interval; and its contribution to the mass before another token. */
 typedef struct entry {
   double key, weight;
 } entry;
@@ -67,15 +67,15 @@ typedef struct bound {
   const sampler_scratch *scratch;
   const assay_contract *contract;
   int64_t V;
-  double scale_error;           /* relative, of a scaled logit: 0 for a power of two */
-  double *value, *delta, *mass; /* [V] delta: error of value; mass: 0 of banned tokens */
-  double *common, *own2;        /* [V] error of the mass: its part that adds up, and the square of its own part */
-  double *half_width;           /* [V] of the place in the order at hand */
+  double scale_error;           /* relative error of a scaled logit: 0 for a power of two */
+  double *value, *delta, *mass; /* [V] delta: error of value; mass: 0 for banned tokens */
+  double *common, *own2;        /* [V] error of the mass: the part that adds up, and the square of its own part */
+  double *half_width;           /* [V] half width of the place in the present order */
   double *least, *most;         /* [V] weight before it */
-  double *sure, *reach;         /* [V] weight that surely counts, that may count */
-  int32_t *order;               /* [V] value descending, alike tokens together, then id */
+  double *sure, *reach;         /* [V] weight that surely counts, and that may count */
+  int32_t *order;               /* [V] value descending, tokens that are alike() together, then id */
   unsigned char *state;         /* [V] OUT, OPEN, IN */
-  unsigned char *one;           /* [V] its mass is 1 in every implementation */
+  unsigned char *mass_is_1;     /* [V] in every implementation */
   entry *low, *high;            /* [V] */
 } bound;
 
@@ -86,7 +86,7 @@ static void bound_free(bound *b) {
     free(all[i]);
   free(b->order);
   free(b->state);
-  free(b->one);
+  free(b->mass_is_1);
   free(b->low);
   free(b->high);
 }
@@ -101,13 +101,13 @@ static bool bound_make(bound *b) {
   }
   b->order = malloc((size_t)b->V * sizeof *b->order);
   b->state = malloc((size_t)b->V);
-  b->one = calloc((size_t)b->V, 1);
+  b->mass_is_1 = calloc((size_t)b->V, 1);
   b->low = malloc((size_t)b->V * sizeof *b->low);
   b->high = malloc((size_t)b->V * sizeof *b->high);
-  return good && b->order != NULL && b->state != NULL && b->one != NULL && b->low != NULL && b->high != NULL;
+  return good && b->order != NULL && b->state != NULL && b->mass_is_1 != NULL && b->low != NULL && b->high != NULL;
 }
 
-/* What a token's penalties are made of: equal ones make equal numbers. */
+/* The numbers that a token's penalties are made of: equal ones make equal results. */
 typedef struct ranked {
   double value, logit, product; /* product: frequency · count */
   int32_t exact, seen, present, id;
@@ -125,8 +125,8 @@ static ranked ranked_of(const bound *b, int32_t i) {
                   .id = i};
 }
 
-/* By value descending; then tokens whose numbers are equal in every implementation stand together: exact values, or the
- * same logit and penalties. 0: no difference but the id. */
+/* Compares by value, descending. Tokens whose numbers are equal in every implementation then stand together: exact
+ * values, or the same logit and penalties. Returns 0 if only the id differs. */
 static int compare_kinds(const ranked *x, const ranked *y) {
   if (x->value != y->value) return x->value > y->value ? -1 : 1;
   if (x->exact != y->exact) return x->exact > y->exact ? -1 : 1;
@@ -165,7 +165,8 @@ static bool rank(bound *b) {
   return true;
 }
 
-/* Sum of the weights whose key is above `key` (or, with `equal`, at it): entries are sorted, weights running sums. */
+/* Returns the sum of the weights whose key is above `key` (or, with `equal`, at it). Entries are sorted; weights are
+ * running sums. */
 static double weight_above(const entry *list, int64_t count, double key, bool equal) {
   int64_t first = 0, end = count;
   while (first < end) {
@@ -178,7 +179,8 @@ static double weight_above(const entry *list, int64_t count, double key, bool eq
   return first > 0 ? list[first - 1].weight : 0;
 }
 
-/* least[i], most[i]: the weight that comes before token i, from what is surely before it and counts to what may be. */
+/* Computes least[i] and most[i], the bounds of the weight before token i. least has the tokens that surely come before
+ * it and surely count; most has those that may. */
 static void weigh(bound *b, const double *key) {
   for (int32_t i = 0; i < b->V; ++i) {
     b->low[i] = (entry){key[i] - b->half_width[i], b->sure[i]};
@@ -194,7 +196,7 @@ static void weigh(bound *b, const double *key) {
     double sure = 0, reach = 0;
     for (end = first; end < b->V && alike(b, b->order[first], b->order[end]); ++end)
       reach += b->reach[b->order[end]];
-    for (int64_t at = first; at < end; ++at) { /* alike: lower ids are before, higher ones are not */
+    for (int64_t at = first; at < end; ++at) { /* alike(): lower ids come before, higher ones do not */
       const int32_t i = b->order[at];
       b->least[i] = weight_above(b->low, b->V, key[i] + b->half_width[i], false) + sure;
       b->most[i] = weight_above(b->high, b->V, key[i] - b->half_width[i], true) - reach;
@@ -206,7 +208,7 @@ static void weigh(bound *b, const double *key) {
 
 /* ---- the greedy choice ------------------------------------------------------------------------------- */
 
-/* i wins if no other token is surely larger, or surely as large with a lower id. */
+/* Marks the possible tokens: i wins if no other token is surely larger, or surely as large with a lower id. */
 static void greedy(bound *b, unsigned char *possible) {
   double floor = -(double)INFINITY;
   for (int32_t i = 0; i < b->V; ++i)
@@ -234,7 +236,7 @@ static void top_k(bound *b, double *key) {
   for (int32_t i = 0; i < b->V; ++i) {
     const bool banned = b->value[i] == -(double)INFINITY;
     b->state[i] = banned ? OUT : IN;
-    key[i] = banned ? -1e300 : scaled(b, i); /* behind all others, among themselves by id */
+    key[i] = banned ? -1e300 : scaled(b, i); /* after all others; among each other by id */
     b->half_width[i] = banned ? 0 : b->delta[i] / b->row->temperature + b->scale_error * fabs(key[i]);
     b->sure[i] = b->reach[i] = 1;
   }
@@ -246,9 +248,9 @@ static void top_k(bound *b, double *key) {
 
 /* ---- masses and their errors ------------------------------------------------------------------------- */
 
-/* ln of the mass is x = z - z_max. What all tokens share and adds up: the scale's own error times x, and ln 2's in
- * exp2; the largest's own error stands at the largest. What is each token's own: roundings of z, of the difference, of
- * its product, exp, and the division by the sum. */
+/* Weighs masses. ln of the mass is x = z - z_max. The errors that all tokens share add up: the scale's own error
+ * times x, and that of ln 2 in exp2. The largest token's own error counts at that token. Each token's own errors are
+ * the roundings of z, of the difference and of its product, exp, and the division by the sum. */
 static void weigh_masses(bound *b, int32_t best, double *key) {
   const double ulp = ulps(b->contract) * 0x1p-23, top = scaled(b, best);
   const double shared = b->scale_error > 0 ? ulp + 0x1p-25 : 0x1p-25;
@@ -259,7 +261,7 @@ static void weigh_masses(bound *b, int32_t best, double *key) {
     if (b->state[i] == OUT) continue;
     const double x = scaled(b, i) - top, delta = b->delta[i] / b->row->temperature;
     const bool largest = alike(b, i, best);
-    b->one[i] = largest;
+    b->mass_is_1[i] = largest;
     const double adds = fabs(x) * shared + delta + (largest ? rounded * fabs(top) : 0);
     const double z = largest ? 0 : rounded * fabs(scaled(b, i)), step = half * fabs(x);
     const double own2 = z * z + 2 * step * step + (largest ? 1 : 2) * ulp * ulp;
@@ -285,17 +287,17 @@ static void part_add(part *p, const bound *b, int32_t i) {
   p->common += b->common[i];
   p->own2 += b->own2[i];
   ++p->terms;
-  p->ones += b->one[i];
+  p->ones += b->mass_is_1[i];
 }
 
-/* Of a sum of positive terms on `lanes` running sums. Equal terms round alike, so along a running sum errors add up:
- * half an ulp each, of half the sum on average. Then the running sums are combined, two roundings. */
+/* Returns the error of a sum of positive terms on `lanes` running sums. Equal terms round alike, so errors add up along
+ * a running sum. Each is half an ulp, of half the sum on average. Then the running sums are combined, two roundings. */
 static double sum_error(const bound *b, const part *p) {
   const double lanes = b->contract->lanes > 0 ? b->contract->lanes : 1;
   return half * ((double)p->terms / lanes / 2 + kappa_sum * 0.41 * 1.42) * p->mass;
 }
 
-/* Of 2^n masses of 1 every sum, share and quotient is exact. */
+/* Returns the error of a share. For 2^n masses of 1 every sum, share and quotient is exact. */
 static double share_error(const bound *b, const part *inside, const part *whole, double share) {
   if (whole->ones == whole->terms && count_is_power_of_two(whole->ones)) return 0;
   const double a = 1 - share, common = a * inside->common + share * (whole->common - inside->common);
@@ -306,8 +308,8 @@ static double share_error(const bound *b, const part *inside, const part *whole,
 
 /* ---- top-p ------------------------------------------------------------------------------------------- */
 
-/* A token is kept if the mass before it is below p of the whole; the whole lies between that with the lightest and that
- * with the heaviest of the open tokens in the places that top-k left open. */
+/* Applies top-p. A token is kept if the mass before it is below p of the whole. The whole lies between two masses:
+ * top-k's open places are filled with the lightest open tokens in one, with the heaviest in the other. */
 static void top_p(bound *b, const double *key) {
   const double p = b->row->top_p;
   part whole = {0}, inside = {0};
@@ -357,7 +359,8 @@ static void min_p(bound *b, int32_t best, const double *key) {
 
 /* ---- the draw ---------------------------------------------------------------------------------------- */
 
-/* Token t is drawn if mass(ids < t) <= u · whole < mass(ids <= t). Open tokens are in or out as it suits. */
+/* Marks the tokens that may be drawn. Token t is drawn if mass(ids < t) <= u · whole < mass(ids <= t). Each open token
+ * is taken as in or as out, whichever favours t. */
 static void draw(const bound *b, unsigned char *possible) {
   const double u = sampler_uniform(b->row->seed, b->row->step, b->row->request);
   part whole = {0}, inside = {0};
@@ -373,7 +376,7 @@ static void draw(const bound *b, unsigned char *possible) {
     possible[t] = 0;
     if (b->state[t] == OUT) continue;
     const bool open = b->state[t] == OPEN;
-    const double mass = b->mass[t], own = open ? mass : 0; /* it is in the kept set now */
+    const double mass = b->mass[t], own = open ? mass : 0; /* t counts as kept here */
     if (open) open_behind -= mass;
     const double error_before = share_error(b, &inside, &whole, u);
     part_add(&inside, b, t);
@@ -390,7 +393,7 @@ static void draw(const bound *b, unsigned char *possible) {
 
 assay_status sampler_possible(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
                               unsigned char *possible, assay_error *error) {
-  const assay_contract *c = contract != NULL ? contract : &plain_contract;
+  const assay_contract *c = contract != NULL ? contract : &default_contract;
   bound b = {.row = row, .scratch = scratch, .contract = c, .V = row->V};
   double *key = calloc((size_t)row->V, sizeof *key);
   bool good = bound_make(&b) && key != NULL;
@@ -420,7 +423,7 @@ const char *sampler_inexact(const sampler_row *row, const sampler_scratch *scrat
   const double *value = scratch->value;
   for (int64_t i = 0; i < row->V; ++i) {
     *found = row->logit[i];
-    if (penalty_error(row, &plain_contract, row->logit[i], scratch->seen[i] != 0, scratch->count[i]) != 0)
+    if (penalty_error(row, &default_contract, row->logit[i], scratch->seen[i] != 0, scratch->count[i]) != 0)
       return "logit whose penalties round";
   }
   *found = row->temperature;

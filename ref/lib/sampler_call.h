@@ -23,11 +23,12 @@ enum {
   ARG_COUNT
 };
 
-/* Row b of the call; logits as f64 into logit [V]. */
+/* Returns row b of the call, and writes its logits as f64 to logit [V]. */
 sampler_row sampler_row_of(const assay_call *call, int64_t b, double *logit);
 
-/* What the generator puts into an argument. Every row has a recipe of its own, drawn from the seed and its number: how
- * its logits are spread, tied, banned or broken, and parameters that go with them. */
+/* Fills an argument for the generator. Every row has a recipe of its own, drawn from the seed and its number. The
+ * recipe says how the row's logits are spread, tied, banned or broken, and gives parameters that fit them. */
+bool sampler_fill_wide(const assay_fill *fill, int32_t arg, int64_t *value, int64_t count);
 assay_status sampler_fill(const assay_fill *fill, int32_t arg, double *value, int64_t count, assay_error *error);
 
 #endif

@@ -1,5 +1,5 @@
-/* sampler_fill.c: rows for the generator. A recipe is drawn for each row; arguments that the case leaves out have the
- * value that switches them off. Integers and exact arithmetic only. */
+/* sampler_fill.c: rows for the generator. A recipe is drawn for each row. Arguments that the case leaves out have the
+ * value that switches them off. It uses integers and exact arithmetic only. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,25 +8,26 @@
 #include "ref/lib/sampler_call.h"
 
 enum { STREAM_RECIPE = 0x736D70, STREAM_HISTORY = 0x736D71, STREAM_LOGITS = 0x736D72 };
+enum { STREAM_MAGNITUDE = 0x736D73, STREAM_ENDS = 0x736D74 };
 enum { POOL = 6, SHORT_HISTORY = 24, ALIGNED_TRIES = 1 << 14 };
 
 static const double banned = -(double)INFINITY;
-static const double far_below = -8000; /* in f16 too; after any of the exact tier's penalties and temperatures */
+static const double far_below = -8000; /* in f16 too; also after any penalty and temperature of the exact tier */
 
-/* What the logits of a row look like. */
+/* The shape of a row's logits. */
 typedef enum look {
-  LOOK_PLAIN, /* as the case's values have it */
-  LOOK_TIES,  /* in steps of 1/4 */
+  LOOK_BY_VALUES, /* as the case's values say */
+  LOOK_TIES,      /* in steps of 1/4 */
   LOOK_TWO_VALUES,
   LOOK_ALL_EQUAL,
   LOOK_HALF_BANNED,
-  LOOK_FEW_LEFT, /* all but up to three banned */
-  LOOK_NAN,      /* special from here: one NaN */
+  LOOK_FEW_LEFT, /* all banned except up to three */
+  LOOK_NAN,      /* this and the next looks are for special values: one NaN */
   LOOK_NAN_AMONG_BANNED,
   LOOK_INFINITE, /* one +Inf */
   LOOK_ALL_BANNED,
   LOOK_HUGE,    /* +-1e38 */
-  LOOK_ZEROS,   /* of both signs */
+  LOOK_ZEROS,   /* zeros of both signs */
   LOOK_TINY,    /* subnormals */
   LOOK_LATTICE, /* exact tier, greedy: eighths */
   LOOK_DYADIC   /* exact tier: 2^bits of one value, the others far below */
@@ -34,7 +35,7 @@ typedef enum look {
 
 typedef struct recipe {
   look look;
-  double offset, spread, boost; /* boost: of tokens of the history */
+  double offset, spread, boost; /* boost: for tokens of the history */
   int bits;                     /* LOOK_DYADIC */
   int32_t pool[POOL];           /* tokens of the history */
   sampler_row row;
@@ -68,11 +69,11 @@ static void draw_identity(assay_rng *rng, sampler_row *row) {
 }
 
 static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, recipe *r) {
-  static const look common[] = {LOOK_PLAIN,      LOOK_PLAIN,     LOOK_PLAIN,       LOOK_TIES,
+  static const look common[] = {LOOK_BY_VALUES,  LOOK_BY_VALUES, LOOK_BY_VALUES,   LOOK_TIES,
                                 LOOK_TWO_VALUES, LOOK_ALL_EQUAL, LOOK_HALF_BANNED, LOOK_FEW_LEFT};
   static const look special[] = {
       LOOK_NAN,  LOOK_NAN_AMONG_BANNED, LOOK_INFINITE,  LOOK_ALL_BANNED, LOOK_HUGE, LOOK_ZEROS,
-      LOOK_TINY, LOOK_FEW_LEFT,         LOOK_ALL_EQUAL, LOOK_PLAIN};
+      LOOK_TINY, LOOK_FEW_LEFT,         LOOK_ALL_EQUAL, LOOK_BY_VALUES};
   sampler_row *row = &r->row;
   const int64_t drawn = draw(rng, 0, 1 << 20);
   r->look = fill->values == ASSAY_SPECIAL  ? special[drawn % 10]
@@ -108,8 +109,9 @@ static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, r
   row->presence = PICK(rng, 0, 0.5, 1.2, -0.4, 2);
 }
 
-/* Exact: greedy rows of eighths, and rows of 2^bits equal logits, of which powers of two are kept. In some of the
- * latter u · 2^bits is whole, where only "exceeds" is right; the step is searched for it where that is quick. */
+/* Draws exact rows: greedy rows of eighths, and rows of 2^bits equal logits, of which powers of two are kept. In some
+ * of the latter u · 2^bits is whole, where only "exceeds" is right. The step is searched for such a u where the search
+ * is quick. */
 static void draw_exact(assay_rng *rng, const assay_fill *fill, int64_t V, recipe *r) {
   sampler_row *row = &r->row;
   const bool greedy = has(fill, ARG_TEMPERATURE) && draw(rng, 0, 3) == 0;
@@ -146,10 +148,36 @@ static void draw_exact(assay_rng *rng, const assay_fill *fill, int64_t V, recipe
   }
 }
 
+/* Returns a power of two at which a type of integers or of numbers ends, or a neighbour of it, of either sign. */
+static int64_t at_an_end(assay_rng *rng) {
+  static const int end[] = {7, 8, 15, 16, 24, 31, 31, 32, 32, 48, 53, 62};
+  const int64_t size = power(end[draw(rng, 0, (int64_t)(sizeof end / sizeof end[0]) - 1)]) + draw(rng, -1, 1);
+  return draw(rng, 0, 1) == 1 ? size : -size;
+}
+
+/* Draws what a number loses on its way through another type. Seeds and requests have 64 bits, steps have the sign bit,
+ * and temperatures begin with the least subnormal number. Ties show whether a small temperature still draws. */
+static void draw_extremes(const assay_fill *fill, int64_t b, recipe *r) {
+  assay_rng rng = {fill->seed, STREAM_MAGNITUDE + ((uint64_t)b << 24), 0};
+  const uint64_t shape = assay_rng_u64(&rng);
+  r->row.seed = assay_rng_u64(&rng) | 1;
+  r->row.request = assay_rng_u64(&rng) | 1;
+  r->row.step = (uint32_t)assay_rng_u64(&rng) | 0x80000001u;
+  if ((shape & 0x10) != 0) { /* from a stream of their own, which moves no other draw */
+    assay_rng ends = {fill->seed, STREAM_ENDS + ((uint64_t)b << 24), 0};
+    r->row.seed = (uint64_t)at_an_end(&ends);
+    r->row.request = (uint64_t)at_an_end(&ends);
+    r->row.step = (uint32_t)at_an_end(&ends);
+  }
+  if ((shape & 3) != 0 || fill->magnitude == ASSAY_SMALL) r->look = (shape & 4) != 0 ? LOOK_ALL_EQUAL : LOOK_TIES;
+  if (fill->magnitude == ASSAY_SMALL || (shape & 8) != 0)
+    r->row.temperature = PICK(&rng, 0x1p-149, 0x1p-140, 0x1p-127, 0x1p-126, 1e-30, 1e-12, 1e-8, 1e-6, 9.9e-6, 1e-5);
+}
+
 static recipe recipe_of(const assay_fill *fill, int64_t b) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
   assay_rng rng = {fill->seed, STREAM_RECIPE + ((uint64_t)b << 24), 0};
-  recipe r = {.row = sampler_row_plain};
+  recipe r = {.row = sampler_row_neutral};
   draw_identity(&rng, &r.row);
   if (r.row.step > 0x7F000000u && fill->values == ASSAY_LATTICE) r.row.step = 0;
   for (int i = 0; i < POOL; ++i)
@@ -160,6 +188,7 @@ static recipe recipe_of(const assay_fill *fill, int64_t b) {
     draw_exact(&rng, fill, V, &r);
   else
     draw_calibrated(&rng, fill, V, &r);
+  if (fill->magnitude != ASSAY_USUAL) draw_extremes(fill, b, &r);
   if (!has(fill, ARG_REPETITION)) r.row.repetition = 1;
   if (!has(fill, ARG_FREQUENCY)) r.row.frequency = 0;
   if (!has(fill, ARG_PRESENCE)) r.row.presence = 0;
@@ -168,8 +197,8 @@ static recipe recipe_of(const assay_fill *fill, int64_t b) {
 
 /* ---- histories --------------------------------------------------------------------------------------- */
 
-/* Length drawn; tokens of the pool, some any; -1 behind the end, and now and then in between. The exact tier's are
- * short, so that counts stay small. */
+/* Fills a history of a drawn length with tokens of the pool, and some of any kind. -1 stands after its end, and now and
+ * then inside it. Histories of the exact tier are short, so that counts stay small. */
 static void fill_history(const assay_fill *fill, const recipe *r, int64_t b, int32_t arg, double *token) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1], capacity = fill->call->arg[arg].shape[1];
   assay_rng rng = {fill->seed, STREAM_HISTORY + ((uint64_t)arg << 20) + ((uint64_t)b << 28), 0};
@@ -183,7 +212,7 @@ static void fill_history(const assay_fill *fill, const recipe *r, int64_t b, int
   }
 }
 
-/* Occurrences among the outputs, and whether a token was seen at all. */
+/* Counts the occurrences among the outputs, and whether a token was seen at all. */
 static assay_status count_history(const assay_fill *fill, const recipe *r, int64_t b, int32_t *times,
                                   unsigned char *seen, assay_error *error) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
@@ -237,7 +266,7 @@ static double looked(const recipe *r, assay_rng *rng, double value) {
     return value == 0 && word % 2 == 0 ? -0.0 : value;
   case LOOK_DYADIC:
     return word % 8 == 0 ? banned : far_below - (double)(word / 8 % 8) * 64;
-  case LOOK_PLAIN:
+  case LOOK_BY_VALUES:
   case LOOK_NAN:
   case LOOK_INFINITE:
     break;
@@ -245,7 +274,8 @@ static double looked(const recipe *r, assay_rng *rng, double value) {
   return spread;
 }
 
-/* What becomes `value` after the penalties of a token seen, `times` of them in the outputs: exact. */
+/* Returns the exact logit that becomes `value` after the penalties of a token, seen or not, `times` of them in the
+ * outputs. */
 static double before_penalties(const sampler_row *row, double value, bool seen, int32_t times) {
   if (times > 0) value += row->frequency * times + row->presence;
   return !seen ? value : value > 0 ? value * row->repetition : value / row->repetition;
@@ -259,7 +289,7 @@ static void fill_row(const recipe *r, assay_rng *rng, int64_t V, const int32_t *
                      double *value) {
   for (int64_t i = 0; i < V; ++i)
     value[i] = looked(r, rng, value[i]);
-  for (int i = 0; i < POOL && r->look == LOOK_PLAIN; ++i)
+  for (int i = 0; i < POOL && r->look == LOOK_BY_VALUES; ++i)
     if (seen[r->pool[i]] != 0) value[r->pool[i]] = r->offset + r->spread * (r->boost + 0.125 * i);
   if (r->look == LOOK_FEW_LEFT)
     for (int64_t i = draw(rng, 0, 2); i >= 0; --i)
@@ -303,7 +333,7 @@ static double parameter(const sampler_row *row, int32_t arg) {
   case ARG_SEED:
     return (double)(int64_t)row->seed;
   case ARG_STEP:
-    return (double)row->step;
+    return (double)(int32_t)row->step;
   case ARG_REQUEST:
     return (double)(int64_t)row->request;
   case ARG_REPETITION:
@@ -334,4 +364,13 @@ assay_status sampler_fill(const assay_fill *fill, int32_t arg, double *value, in
       value[b] = parameter(&r.row, arg);
   }
   return ASSAY_OK;
+}
+
+bool sampler_fill_wide(const assay_fill *fill, int32_t arg, int64_t *value, int64_t count) {
+  if (fill->magnitude == ASSAY_USUAL || (arg != ARG_SEED && arg != ARG_REQUEST)) return false;
+  for (int64_t b = 0; b < count; ++b) {
+    const recipe r = recipe_of(fill, b);
+    value[b] = (int64_t)(arg == ARG_SEED ? r.row.seed : r.row.request);
+  }
+  return true;
 }

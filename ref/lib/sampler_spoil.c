@@ -1,11 +1,11 @@
-/* sampler_spoil.c: the sampler's steps once more, each with a place for a mistake. */
+/* sampler_spoil.c: the sampler's steps again, each with a place for a planted error. */
 #include "ref/lib/sampler_spoil.h"
 
 #include <math.h>
 
 /* ---- penalties --------------------------------------------------------------------------------------- */
 
-/* Counts once more, with the mistakes that concern the history. */
+/* Counts the history again, with the planted errors that concern it. */
 static void count(const sampler_row *row, const sampler_scratch *scratch, sampler_spoil spoil) {
   sampler_count(row, scratch);
   if (spoil == SPOIL_PROMPT_NOT_REPEATED)
@@ -33,7 +33,7 @@ static int32_t last_largest(const double *value, int64_t V) {
   return best;
 }
 
-/* The k largest, of the least of them the higher ids, to the front; what is behind them is not kept up. */
+/* Moves the k largest to the front, preferring higher ids among equal ones. The order after them is undefined. */
 static void front_by_highest_id(const double *value, int32_t *order, int64_t V, int64_t k) {
   sampler_front(value, order, V, k);
   double least = (double)INFINITY;
@@ -69,7 +69,7 @@ static int64_t top_k(const sampler_row *row, const double *value, int32_t *order
   return kept;
 }
 
-/* The mass that p is a share of, over that of the `kept` tokens. */
+/* Returns the mass of which p is a share, divided by the mass of the `kept` tokens. */
 static double whole_over_kept(const sampler_row *row, const sampler_scratch *scratch, int64_t kept, double largest) {
   double whole = 0, inside = 0;
   for (int64_t i = 0; i < row->V; ++i) {
@@ -91,7 +91,7 @@ static int64_t top_p(const sampler_row *row, const sampler_scratch *scratch, int
   return prefix - 1;
 }
 
-/* Tokens of [0, kept) whose mass is at least the edge, in front. */
+/* Moves the tokens of [0, kept) whose mass is at least the edge to the front. */
 static int64_t min_p(const sampler_row *row, const sampler_scratch *scratch, int64_t kept, sampler_spoil spoil) {
   double edge = row->min_p;
   int64_t left = 0;

@@ -1,10 +1,10 @@
-/* sampler_spoil.h: what an implementation with one planted error draws from a row. */
+/* sampler_spoil.h: the token that an implementation with one planted error draws from a row. */
 #ifndef ASSAY_REF_SAMPLER_SPOIL_H
 #define ASSAY_REF_SAMPLER_SPOIL_H
 
 #include "ref/lib/sampler.h"
 
-/* In the order of the enum. */
+/* Names in the order of the enum. */
 #define SAMPLER_SPOILS                                                                                                 \
   "highest_id_wins_ties,top_p_drops_crossing,min_p_before_top_p,counter_by_row,temperature_before_penalties,"          \
   "presence_per_occurrence,negatives_divided,top_k_keeps_ties,top_k_one_more,step_lost,seed_high_lost,"                \
@@ -30,7 +30,7 @@ typedef enum sampler_spoil {
   SPOIL_DRAW_AT_LEAST
 } sampler_spoil;
 
-/* index: the row's place in the batch. The row's code must be SAMPLER_OK. */
+/* Returns the token. index: the row's place in the batch. The row's code must be SAMPLER_OK. */
 int32_t sampler_spoilt(const sampler_row *row, const sampler_scratch *scratch, sampler_spoil spoil, int64_t index);
 
 #endif

@@ -1,7 +1,7 @@
-/* asynct.c: nothing here looks at a whole row: norms clip each channel, attention gates each key. A norm stands before
- * and after each sublayer: x <- x + post(sublayer(pre(x))).
+/* asynct.c: a pass that never reduces over a whole row: norms clip each channel, attention gates each key. A norm
+ * stands before and after each sublayer: x <- x + post(sublayer(pre(x))).
  *
- * Source: operator definitions, section 7. */
+ * Source: docs/definitions.md, section 7. */
 #include "ref/models/model.h"
 
 static void asynct_layer(model *m) {

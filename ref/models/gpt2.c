@@ -1,7 +1,7 @@
-/* gpt2.c: learned positions, LayerNorm before each sublayer, one fused QKV, gelu_new MLP. The biases of what enters the
- * residual stream are added there: res <- round(res + y + b).
+/* gpt2.c: learned positions, LayerNorm before each sublayer, one fused QKV, gelu_new MLP. The biases of the layers that
+ * feed the residual stream are added at the stream: res <- round(res + y + b).
  *
- * Source: operator definitions, section 7; Radford et al., "Language models are unsupervised multitask learners". */
+ * Source: docs/definitions.md, section 7; Radford et al., "Language models are unsupervised multitask learners". */
 #include "ref/models/model.h"
 
 static void gpt2_layer(model *m) {

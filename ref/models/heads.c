@@ -1,5 +1,5 @@
-/* heads.c: what happens to heads: taken from the fused rows, normalised, rotated, cached, attended over. The cache
- * holds f64 in every mode: the values that its storage type would hold. */
+/* heads.c: the work on heads: they are taken from the fused rows, normalised, rotated, cached, and attended over. The
+ * cache holds f64 in every mode: the values that its storage type would hold. */
 #include <math.h>
 #include <string.h>
 
@@ -59,7 +59,7 @@ static double *pool_slot(const model *m, double *pool, int64_t slot) {
   return pool + (m->layer * m->limits.num_blocks * m->config.block_size + slot) * width;
 }
 
-/* fp8: code · scale, the code from x / scale in f32. */
+/* Stores one head. fp8: code · scale, with the code from x / scale in f32. */
 static void store_head(const double *x, int64_t D, assay_dtype cache, const assay_tensor *scale, int64_t head,
                        double *stored) {
   const float factor = scale != NULL ? ((const float *)scale->data)[head] : 1;

@@ -1,6 +1,6 @@
-/* linear.c: y = x W^T (+ b) and the head. W [out, in] stays in its storage type; PANEL rows of it at a time are widened
- * to f64 and multiplied by one dgemm of one thread. Panels are shared out over threads: which one computes a panel
- * makes no difference to it. */
+/* linear.c: y = x W^T (+ b) and the head. W [out, in] stays in its storage type. PANEL rows of it at a time are widened
+ * to f64 and multiplied by one dgemm of one thread. Threads share the panels; which thread computes a panel does not
+ * change it. */
 #include <cblas.h>
 
 #include "core/dtype.h"

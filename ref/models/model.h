@@ -1,10 +1,10 @@
-/* model.h: one session of the reference's forward pass, and the calls a forward pass is written in.
+/* model.h: one session of the reference's forward pass, and the calls in which a forward pass is written.
  *
- * A call computes all rows of its result, rounds them to what is stored there (mirror mode), and gives them away as a
- * tap. `name` is the stage's: its tap and its weights bear it, in a layer behind "layers.<L>.". Everything is f64.
- * Rows, heads or panels of a matrix are shared out over threads; each element is computed by one of them in an order
- * that does not depend on how many there are. Nothing here can fail: forward() has checked the step, and memory was
- * taken at open. */
+ * A call computes all rows of its result, rounds them to the stored form (mirror mode), and passes them to the tap.
+ * `name` is the stage's name. Its tap and its weights have that name; in a layer it follows "layers.<L>.". Everything
+ * is f64. Threads share rows, heads or panels of a matrix. One thread computes each element, in an order that does not
+ * depend on the number of threads. Nothing here can fail: forward() has checked the step, and memory was taken at
+ * open. */
 #ifndef ASSAY_REF_MODELS_MODEL_H
 #define ASSAY_REF_MODELS_MODEL_H
 
@@ -14,7 +14,7 @@
 
 enum {
   PANEL = 128,     /* rows of a weight that are widened at a time */
-  ALONE = 1 << 15, /* fewer elements than this are not worth waking threads for */
+  ALONE = 1 << 15, /* work on fewer elements than this is not worth waking threads */
 };
 
 typedef struct matrix {
@@ -26,8 +26,8 @@ typedef struct model {
   assay_model_config config;
   const assay_model_weights *weights;
   assay_model_limits limits;
-  assay_dtype act, logit; /* what stages round to; exact mode: ASSAY_NONE */
-  assay_dtype cache;      /* ASSAY_NONE: as it is */
+  assay_dtype act, logit; /* the types to which stages round; exact mode: ASSAY_NONE */
+  assay_dtype cache;      /* type of the cache; ASSAY_NONE: not rounded */
   int threads;
 
   double *k_pool, *v_pool; /* [layers, num_blocks · block_size, H_kv, D] */
@@ -40,59 +40,60 @@ typedef struct model {
   /* Activations: residual stream, normalised, sublayer's result, fused qkv, its parts, attention, MLP, picked rows. */
   matrix x, h, y, qkv, q, k, v, out, up, gated, picked;
   double *cosine, *sine; /* [N, R/2] of the rows' positions */
-  double *scores;        /* [2, N · H, longest]: s and p, for taps; NULL: nobody wants them */
+  double *scores;        /* [2, N · H, longest]: s and p, for taps; NULL: not wanted */
 
   /* The step. */
   const assay_model_batch *batch;
   const assay_model_taps *taps;
   double *logits;
-  int64_t layer; /* -1: outside */
+  int64_t layer; /* -1: outside the layers */
 } model;
 
 /* ---- calls of a forward pass (stages.c, linear.c, heads.c) ---- */
 
-/* x = embed.w[id] (+ embed_pos.w[position]) */
+/* Computes x = embed.w[id] (+ embed_pos.w[position]). */
 void model_embed(model *m, matrix *x);
-/* y = norm(x), whichever norm the family has */
+/* Computes y = norm(x), with the family's norm. */
 void model_norm(model *m, const char *name, const matrix *x, matrix *y);
-/* y = x W^T; `biased`: + b, where the configuration has one */
+/* Computes y = x W^T; `biased`: + b, if the configuration has one. */
 void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool biased);
-/* q, k, v from the fused rows, normalised and rotated where the family does so; k and v go to the cache */
+/* Takes q, k, v from the fused rows, normalised and rotated where the family does so. k and v go to the cache. */
 void model_heads(model *m, const matrix *qkv, matrix *q, matrix *k, matrix *v);
 void model_softmax_attention(model *m, const matrix *q, matrix *out);
 void model_gate_attention(model *m, const matrix *q, matrix *out);
-/* x += y; with `linear`, that stage's bias is added first, to y */
+/* Computes x += y. With `linear`, that stage's bias is added first, to y. */
 void model_residual(model *m, const char *name, matrix *y, const char *linear, matrix *x);
-/* act = gelu_new(up + b), the bias of the stage `linear` */
+/* Computes act = gelu_new(up + b), with the bias of the stage `linear`. */
 void model_bias_gelu_new(model *m, const char *name, matrix *up, const char *linear, matrix *act);
 void model_swiglu(model *m, const char *name, const matrix *up, matrix *act);
 void model_reglu(model *m, const char *name, const matrix *up, matrix *act);
-/* The rows that want logits. */
+/* Picks the rows whose logits are wanted. */
 void model_pick(model *m, const matrix *x, matrix *picked);
-/* logits = rows · head^T */
+/* Computes logits = rows · head^T. */
 void model_head(model *m, const matrix *rows);
 
 void gpt2_forward(model *m);
 void qwen3_forward(model *m);
 void asynct_forward(model *m);
 
-/* ---- what the calls share ---- */
+/* ---- shared parts of the calls ---- */
 
-/* NULL: the configuration has none. The name is a stage's and a weight's: ("attn.qkv", "b"). */
+/* Returns a weight; NULL if the configuration has none. The name is a stage's and a weight's: ("attn.qkv", "b"). */
 const assay_tensor *model_weight(const model *m, const char *name, const char *part);
-/* The same in f64, in m->vector[place]. */
+/* Returns the same in f64, in m->vector[place]. */
 const double *model_vector(model *m, int place, const char *name, const char *part);
-/* The family's norm with the weights of a stage, over rows of C channels; its weights live until the next call. */
+/* Returns the family's norm with the weights of a stage, over rows of C channels. Its weights live until the next
+ * call. */
 norm model_norm_of(model *m, const char *name, int64_t C);
-/* Rounds to `dtype`, then gives the matrix away under the stage's name. */
+/* Rounds to `dtype`, then passes the matrix to the tap under the stage's name. */
 void model_finish(model *m, const char *name, matrix *y, assay_dtype dtype);
 void model_take(model *m, const char *name, const matrix *y);
 bool model_wants(const model *m, const char *name);
-/* Memory of the running thread: scratch_size doubles. */
+/* Returns the running thread's memory: scratch_size doubles. */
 double *model_scratch(const model *m);
 
 void model_copy_blocks(model *m);
-/* Keys and values of the step's tokens to their slots, as stored. */
+/* Writes keys and values of the step's tokens to their slots, as stored. */
 void model_append(model *m, const matrix *k, const matrix *v);
 
 #endif

@@ -1,7 +1,7 @@
 /* qwen3.c: RMSNorm before each sublayer, grouped heads, each head of q and k normalised before rotation, SwiGLU.
  * Without qk_norm this is the Llama family.
  *
- * Source: operator definitions, section 7; Qwen3 technical report, 2025; Touvron et al., "LLaMA", 2023. */
+ * Source: docs/definitions.md, section 7; Qwen3 technical report, 2025; Touvron et al., "LLaMA", 2023. */
 #include "ref/models/model.h"
 
 static void qwen3_layer(model *m) {

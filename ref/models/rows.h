@@ -1,5 +1,5 @@
-/* rows.h: the operators of a forward pass on one row of doubles: the formulas alone (operator definitions, sections 2
- * to 5). `inner` is the type a definition rounds to in the middle; ASSAY_NONE: not at all. */
+/* rows.h: the operators of a forward pass on one row of doubles: the formulas alone (docs/definitions.md, sections 2 to
+ * 5). `inner` is the type to which a definition rounds in the middle; ASSAY_NONE: it does not. */
 #ifndef ASSAY_REF_MODELS_ROWS_H
 #define ASSAY_REF_MODELS_ROWS_H
 
@@ -7,15 +7,15 @@
 
 #include "assay/tensor.h"
 
-/* act = x/2 · (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+/* Computes act = x/2 · (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 void gelu_new_row(const double *x, int64_t I, double *act);
-/* gated [2 I]: g, then u. act = g · sigmoid(g) · u; act = max(g, 0) · u */
+/* gated [2 I]: g, then u. They compute act = g · sigmoid(g) · u, and act = max(g, 0) · u. */
 void swiglu_row(const double *gated, int64_t I, double *act);
 void reglu_row(const double *gated, int64_t I, double *act);
 
-/* One head of one query row over the paged cache: token t's key starts at k + slot(t) · stride. */
+/* One head of one query row over the paged cache. Token t's key starts at k + slot(t) · stride. */
 typedef struct paged_keys {
-  const double *k, *v; /* of this head */
+  const double *k, *v; /* keys and values of this head */
   int64_t stride;      /* between slots */
   const int32_t *table;
   int block_shift; /* block_size = 1 << block_shift */
@@ -29,9 +29,10 @@ typedef struct gate_shape {
   bool relu_pre;
 } gate_shape;
 
-/* out = sum_t p_t v_t, p = softmax(s), s_t = scale (q · k_t). s, p [keys]: left there for who wants them. */
+/* Computes out = sum_t p_t v_t, p = softmax(s), s_t = scale (q · k_t). s and p [keys] keep their values for the
+ * caller. */
 void softmax_attention_row(const paged_keys *at, const double *q, double scale, double *s, double *p, double *out);
-/* p_t = gamma · clip(sum_j w_j r_{t-j}, lo, hi), r = max(s, 0); r [keys] is scratch */
+/* Computes p_t = gamma · clip(sum_j w_j r_{t-j}, lo, hi), r = max(s, 0); r [keys] is scratch. */
 void gate_attention_row(const paged_keys *at, const double *q, double scale, const gate_shape *gate, double gamma,
                         double *s, double *r, double *p, double *out);
 

@@ -1,4 +1,4 @@
-/* session.c: the reference as a backend of model.h: memory, one step, the end. */
+/* session.c: the reference as a backend of model.h: its memory, one step, and its end. */
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -12,7 +12,7 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
-/* Every array of doubles in one place: called once to count (memory NULL) and once to hand out. */
+/* Places every array of doubles. The first call counts (memory NULL), the second hands out. */
 static int64_t lay_out(model *m, double *memory) {
   const assay_model_config *c = &m->config;
   const int64_t N = m->limits.max_tokens, heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
@@ -57,9 +57,9 @@ static void close_session(assay_model_session *session) {
 }
 
 static assay_status open_session(const assay_model_config *config, const assay_model_weights *weights,
-                                 const assay_model_limits *limits, assay_model_mode mode, assay_model_session **made,
+                                 const assay_model_limits *limits, assay_model_mode mode, assay_model_session **session,
                                  assay_error *error) {
-  *made = NULL;
+  *session = NULL;
   assay_status status = assay_model_check(config, error);
   if (status == ASSAY_OK) status = assay_model_weights_check(config, weights, error);
   if (status == ASSAY_OK) status = model_limits_check(config, limits, error);
@@ -89,14 +89,14 @@ static assay_status open_session(const assay_model_config *config, const assay_m
                       (long long)(count * (int64_t)sizeof(double)));
   }
   (void)lay_out(m, m->memory);
-  /* A key that nobody wrote shows as NaN in whatever reads it. */
+  /* A key that was never written shows as NaN in every result that reads it. */
   for (int64_t i = 0; i < 2 * config->layers * slots * config->kv_heads * config->head_size; ++i)
-    m->k_pool[i] = (double)NAN; /* v_pool lies behind k_pool */
-  *made = (assay_model_session *)m;
+    m->k_pool[i] = (double)NAN; /* v_pool follows k_pool */
+  *session = (assay_model_session *)m;
   return ASSAY_OK;
 }
 
-/* theta_i = base^(-2i/R); a device keeps the table in f32. */
+/* Makes the table theta_i = base^(-2i/R); a device keeps it in f32. */
 static void make_rope_table(model *m, int64_t N) {
   const int64_t half = m->config.rotated / 2;
   for (int64_t i = 0; i < half; ++i) {

@@ -1,0 +1,151 @@
+/* commands.c: the table of commands. */
+#include <string.h>
+
+#include "table.h"
+
+enum { LOOK = 1, JUDGE, CASE, FILES, MODELS, OUTSIDE };
+
+static const cli_command rows[] = {
+    {"list", cli_list_command, "ops [NAME...] | variants | suites | limits | laws | cases [SUITE...]",
+     "Shows operators, variants, suites, limits, laws or cases",
+     "plugin ffi bind ffi-runtime seed device:list markdown json", "ops variants suites limits laws cases",
+     "list ops shows every operator by its contract, list ops NAME one operator in full. list variants says what each "
+     "variant claims, list suites where the suites are, list limits the limits of tier 2, list laws the laws. list "
+     "cases prints one descriptor per line; with no suite named it prints those of all.",
+     "assay list ops rms_norm\nassay list cases rms_norm\nassay list variants --plugin ./outside.so", LOOK},
+    {"run", cli_run_command, "SUITE|OP...", "Judges every case of suites with every variant",
+     "filter section only seed shard device variant plugin ffi bind ffi-runtime in-process workers threads deadline "
+     "power "
+     "shrink-budget jsonl junit html resume ledger shrink all maxfail color",
+     "@suite",
+     "A suite is a YAML file, a folder of them, or the name of an operator, which stands for the operator's own "
+     "suite. Section bench runs only if --section asks for it. A failure prints the line that replays it. Suites of "
+     "models run alone, and take --filter, --seed, --device, --variant, --plugin, --ffi, --bind, --jsonl, --junit, "
+     "--all, "
+     "--maxfail "
+     "and --color.",
+     "assay run rms_norm\nassay run conformance/suites --device cuda --jsonl out.jsonl\n"
+     "assay run gate_attention --variant gate_attention=split_keys --section edge",
+     JUDGE},
+    /* Suites of models take fewer options. */
+    {"run with suites of models", cli_run_command, "SUITE...", "Judges suites of models",
+     "filter seed device variant plugin ffi bind ffi-runtime jsonl junit all maxfail color", "@suite", NULL, NULL, 0},
+    {"bench", cli_bench_command, "SUITE|OP...", "Judges, times and judges again: section bench of suites",
+     "filter section seed device:bench variant plugin ffi bind ffi-runtime peers in-process deadline budget:bench "
+     "jsonl baseline",
+     "@suite tables short density scenario online",
+     "The words tables, short and density stand for the folders of bench/ with that name. A kernel that is wrong has "
+     "no figure. docs/bench.md says how a figure is made.",
+     "assay bench swiglu --filter decode_b32\nassay bench short --device cuda --jsonl now.jsonl --baseline "
+     "before.jsonl",
+     JUDGE},
+    {"bench scenario", cli_bench_scenario, "[NAME...]", "Times whole batches through the models",
+     "part seed device variant:model model:bench form short-tail tokens jsonl expected", "", NULL,
+     "assay bench scenario --device cuda --model asynct --jsonl scenario.jsonl", JUDGE},
+    {"bench online", cli_bench_online, "TRACE...", "Times a model under recorded arrivals",
+     "part requests seconds scales seed device variant:model model:bench form short-tail tokens batch blocks length "
+     "jsonl expected",
+     "azure_conv azure_code mooncake", NULL, "assay bench online azure_conv --device cuda --seconds 60", JUDGE},
+    {"fuzz", cli_fuzz_command, "OP...", "Judges drawn cases",
+     "cases seed where regressions device variant plugin ffi bind ffi-runtime in-process budget workers threads "
+     "deadline jsonl junit ledger "
+     "all "
+     "maxfail color",
+     "@op",
+     "Past failures run first, then draws: every boundary value, every pair of them, then at random. Without --budget "
+     "and --cases the draws end after a minute.",
+     "assay fuzz rope gemm --cases 500\nassay fuzz gate_attention --where D=128 --budget 5m", JUDGE},
+    {"mutants", cli_mutants_command, "[MANIFEST]", "Judges kernels that are wrong on purpose",
+     "filter:mutants device jobs deadline jsonl", "@file",
+     "The table says what kills each kernel. Without a manifest the mutants are those of this build for the device.",
+     "assay mutants --filter gate_stale", JUDGE},
+
+    {"replay", cli_replay_command, "DESCRIPTOR", "Judges one case again, as a failure printed it",
+     "plugin ffi bind ffi-runtime in-process deadline power jsonl junit dump color", "",
+     "The descriptor is one word, in quotes. It holds every choice, the seed included.",
+     "assay replay 'rms_norm variant=row device=simt ...' --in-process", CASE},
+    {"shrink", cli_shrink_command, "DESCRIPTOR", "Makes a failing case minimal",
+     "plugin ffi bind ffi-runtime deadline workers shrink-budget o", "",
+     "With -o the minimal case is written as a suite.",
+     "assay shrink 'rms_norm variant=row device=simt ...' -o minimal.yaml", CASE},
+    {"dump", cli_dump_command, "CASE [DIR]", "Writes inputs and expectation of a case, without any variant",
+     "plugin ffi bind ffi-runtime", "@folder",
+     "CASE is a case as assay list cases prints it, in quotes. DIR (dump) gets the inputs, the expectation and sigma "
+     "as .npy files, and manifest.json, which names the files that an engine has yet to write. With these files in "
+     "the folder, assay judge DIR judges them.",
+     "assay dump \"$(assay list cases rms_norm | head -n 1)\" out\nassay judge out", CASE},
+
+    {"report", cli_report_command, "RUN.jsonl...", "Makes a page, and one verdict over all files",
+     "plugin ffi bind ffi-runtime o", "@file",
+     "The files are those of the shards of one run, of runs or of assay mutants; or those of assay bench, which have a "
+     "page of their own. Without -o the page is report.html.",
+     "assay report shard.1.jsonl shard.2.jsonl -o report.html", FILES},
+    {"compare", cli_compare_command, "A.jsonl B.jsonl", "Compares two runs, or two benches", "", "@file",
+     "Of runs it shows drifts of accuracy, new and fixed failures, by variant. Of benches it says FASTER, SLOWER, SAME "
+     "or AMBIGUOUS, row by row.",
+     "assay compare before.jsonl now.jsonl", FILES},
+    {"diff", cli_diff_command, "A B", "Compares two tensors element by element, in ulp", "dtype shape", "@file",
+     "The files are .npy, or raw, which need --dtype and --shape.", "assay diff out.got.bf16.npy mine.npy", FILES},
+
+    {"generate", cli_generate_command, "--model FILE --steps N --ids N,...", "Generates ids by a forward pass",
+     "device:model variant:model model ids prompt-ids-file steps chunk mode sampler form short-tail eager paths", "",
+     "docs/models.md describes the files of models.", "assay generate --model stories260K.bin --ids 1 --steps 20",
+     MODELS},
+
+    {"judge", cli_judge_command, "DIR...", "Judges tensors that another engine has written",
+     "jsonl junit expected:judge", "@folder",
+     "DIR/manifest.json names the operator, its parameters, the inputs and the outputs. A folder from assay dump or "
+     "from assay replay --dump has one. docs/truth.md describes it.",
+     "assay judge out\nassay judge layers/* --junit judged.xml", OUTSIDE},
+    {"explain", cli_explain_command, "DIR", "Finds the sums that gave the bits of recorded products", "", "@folder",
+     "DIR is a folder as assay judge reads it, with cases of gemm. A line per case gives the sum contract that "
+     "predicts every bit, or the share that the nearest one predicts. docs/last-bit.md describes it.",
+     "assay explain fixtures/bits", OUTSIDE},
+    {"truth", cli_truth_command, "onnx DIR | tensors DIR | llama2c MODEL GOLDEN.json",
+     "Holds the references against published results", "", "onnx tensors llama2c",
+     "onnx: node cases of ONNX. tensors: recorded tensors. llama2c: recorded ids and logits of a model. assay truth "
+     "WORD --help explains each.",
+     "assay truth onnx fixtures/onnx", OUTSIDE},
+    {"truth onnx", cli_truth_onnx, "DIR", "Holds the references against ONNX node cases", "", "@folder",
+     "DIR holds index.json and packed.bin.", "assay truth onnx fixtures/onnx", OUTSIDE},
+    {"truth tensors", cli_truth_tensors, "DIR", "Holds the references against recorded tensors", "", "@folder",
+     "DIR, or folders in it, hold gpt-nano's forward pass or norms in safetensors.",
+     "assay truth tensors fixtures/models", OUTSIDE},
+    {"truth llama2c", cli_truth_llama2c, "MODEL GOLDEN.json", "Holds a forward pass against recorded ids and logits",
+     "device:model", "@file", "The ids are greedy.", "assay truth llama2c model.bin golden.json --device simt",
+     OUTSIDE},
+
+    {"version", NULL, "", "Prints the version", "", "", NULL, NULL, OUTSIDE + 1},
+    {"help", NULL, "[COMMAND]", "Explains the program or a command", "", "@command", NULL, "assay help run",
+     OUTSIDE + 1},
+};
+
+const cli_command *command_at(int32_t index) {
+  return index >= 0 && (size_t)index < sizeof rows / sizeof *rows ? &rows[index] : NULL;
+}
+
+const char *command_topic(int topic) {
+  static const char *const names[] = {
+      [LOOK] = "Look:",     [JUDGE] = "Judge and time:",         [CASE] = "One case:",           [FILES] = "Results:",
+      [MODELS] = "Models:", [OUTSIDE] = "Results from outside:", [OUTSIDE + 1] = "This program:"};
+  return names[topic];
+}
+
+const cli_command *command_find(const char *name) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i)
+    if (strcmp(rows[i].name, name) == 0) return &rows[i];
+  return NULL;
+}
+
+const cli_option *command_option(const cli_command *command, int32_t n) {
+  const char *at = command->options + strspn(command->options, " ");
+  for (; n > 0 && *at != '\0'; --n) {
+    at += strcspn(at, " ");
+    at += strspn(at, " ");
+  }
+  const size_t length = strcspn(at, " ");
+  const cli_option *row = NULL;
+  for (int32_t i = 0; length > 0 && (row = option_at(i)) != NULL; ++i)
+    if (strlen(row->name) == length && strncmp(row->name, at, length) == 0) return row;
+  return NULL;
+}

@@ -1,0 +1,63 @@
+/* fuzz_internal.h: the fuzzer's memory of drawn and judged values. Private to the fuzzer. */
+#ifndef ASSAY_CONFORMANCE_FUZZ_FUZZ_PARTS_H
+#define ASSAY_CONFORMANCE_FUZZ_FUZZ_PARTS_H
+
+#include "space.h"
+
+enum { FUZZ_MAX_CLAIMS = 1024, FUZZ_MAX_PATHS = 1024, FUZZ_CLAIM_AXES = 4, FUZZ_PATH_TEXT = 112 };
+
+/* Counts of a pair or a value. It is impossible if no legal case was found for it. */
+typedef struct fuzz_tally {
+  uint32_t drawn, judged;
+  bool impossible;
+} fuzz_tally;
+
+typedef struct fuzz_claim {
+  uint8_t value[FUZZ_CLAIM_AXES]; /* along the operator's axes */
+  bool tried, judged;
+} fuzz_claim;
+
+typedef struct fuzz_path_class {
+  char text[FUZZ_PATH_TEXT];
+  int64_t count;
+  uint8_t choice[FUZZ_MAX_AXES]; /* the last draw that took it */
+} fuzz_path_class;
+
+struct fuzz {
+  fuzz_space space;
+  uint64_t seed;
+  int64_t draws;
+  double debt_ms; /* cost of the draws above their share; while it is positive, draws are small and random */
+  fuzz_tally value[FUZZ_MAX_AXES][FUZZ_MAX_VALUES];
+  fuzz_tally *pair;                                  /* all pairs of values of two axes */
+  int32_t base[FUZZ_MAX_AXES][FUZZ_MAX_AXES];        /* [a][b], a < b: first pair of two axes */
+  int32_t pairs, cursor;                             /* pairs before the cursor are drawn or impossible */
+  int32_t block_axes[FUZZ_MAX_AXES * FUZZ_MAX_AXES]; /* axes of the block of pairs number i */
+  int32_t blocks;
+  bool values_done, claims_done;
+  int32_t claim_axis[FUZZ_CLAIM_AXES], claim_axes; /* -1: no axis of the space has that name */
+  fuzz_claim claim[FUZZ_MAX_CLAIMS];
+  int32_t claims;
+  fuzz_path_class path[FUZZ_MAX_PATHS];
+  int32_t paths;
+};
+
+/* Returns the pair of value x of axis a and value y of axis b, in either order. */
+static inline fuzz_tally *fuzz_pair(const fuzz *f, int32_t a, int32_t x, int32_t b, int32_t y) {
+  return a < b ? &f->pair[f->base[a][b] + x * f->space.axis[b].count + y]
+               : &f->pair[f->base[b][a] + y * f->space.axis[a].count + x];
+}
+
+/* A goal of draw.c: a legal case with the values of the `fixed` axes. The other axes take the value that covers most
+ * pairs not yet drawn (greedy), or a random one, rare values first.
+ * start: values to begin with, or NULL. small: the case has the lowest effort. */
+typedef struct fuzz_goal {
+  int32_t fixed, axis[FUZZ_CLAIM_AXES];
+  int32_t value[FUZZ_CLAIM_AXES];
+  bool greedy, small;
+  const uint8_t *start;
+} fuzz_goal;
+/* Looks for a case that reaches the goal. Returns false where none was found. */
+bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *drawn);
+
+#endif

@@ -1,0 +1,58 @@
+/* kill.h: runs kernels that are wrong on purpose, built as plug-ins, against the suites.
+ *
+ * A manifest has one line per mutant, with columns separated by tabs; "-" stands for an empty column. The columns are:
+ * id plugin operator variants suite section seed filters expected-checks catalogue-ids why device absent. Lists are
+ * separated by commas. Expected "pass" marks a control, an unchanged copy. absent: the reason why this device cannot
+ * show the mutant; nothing runs then. */
+#ifndef ASSAY_CONFORMANCE_KILL_KILL_H
+#define ASSAY_CONFORMANCE_KILL_KILL_H
+
+#include "allclose.h"
+
+typedef struct mutant {
+  const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
+} mutant;
+
+typedef struct mutant_list {
+  mutant *items; /* point into text */
+  int32_t count;
+  char *text;
+} mutant_list;
+
+/* Reads a manifest, which the caller frees. Fails with file:line, the text found and the values allowed. */
+assay_status mutants_read(const char *path, mutant_list *list, assay_error *error);
+void mutants_free(mutant_list *list);
+bool mutant_is_control(const mutant *m);
+bool mutant_is_absent(const mutant *m);
+/* Tells whether `word` is one of `list`, whose items are separated by commas. */
+bool mutants_list_has(const char *list, const char *word);
+
+/* The result of running one mutant. Plain data: it crosses a pipe. */
+typedef struct mutant_result {
+  assay_status status; /* not OK: the mutant could not be run; message says why */
+  bool killed;         /* a case is not good */
+  bool expected;       /* killed by a check it was made for */
+  /* the kill's descriptor, parsed and run again, was decided by the same check; on a GPU any expected check counts */
+  bool replayed;
+  verdict verdict; /* the one of the kill */
+  char check[24], variant[64], name[64];
+  char message[1600];
+  int64_t cases, passes; /* cases that the variants took, the kill included; the good ones of them */
+  int64_t deaths;        /* crashes and hangs; after some of them, no further case is run */
+  double seconds;        /* until the kill, or for all */
+  allclose_verdict allclose;
+  bool compared;              /* allclose has been asked */
+  char replay[CASE_MAX_LINE]; /* descriptor of the kill */
+} mutant_result;
+
+/* Runs cases in the order of the suite until a check that the mutant was made for decides one (for a control: any
+ * check). Then runs that case from its descriptor, then allclose. Loads the plug-in and leaves it loaded, so it needs a
+ * process of its own. */
+void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_result *result);
+
+typedef void (*mutants_done)(void *context, int32_t index, const mutant *m, const mutant_result *result);
+/* Runs each chosen mutant in a process of its own, `jobs` at a time. done() is called in the order of the list. */
+assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const char *suites, int32_t jobs,
+                             double deadline_s, mutants_done done, void *context, assay_error *error);
+
+#endif

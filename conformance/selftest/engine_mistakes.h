@@ -1,0 +1,40 @@
+/* engine_mistakes.h: mistakes that simt_engine_mutant_test.c plants in the engine and in the forward passes, one at a
+ * time. It is included before the sources of gpu/models, whose places MISTAKE(which) it switches. */
+#ifndef ASSAY_SELFTEST_ENGINE_MISTAKES_H
+#define ASSAY_SELFTEST_ENGINE_MISTAKES_H
+
+enum {
+  ENGINE_NO_MISTAKE,
+  ENGINE_SLOT_OF_NEIGHBOUR,
+  ENGINE_STALE_LENGTH,
+  ENGINE_STALE_TABLE,
+  ENGINE_PAD_WRITES,
+  ENGINE_UPLOAD_TOO_EARLY,
+  ENGINE_STEP_TOO_EARLY,
+  ENGINE_PINNED_TOO_EARLY,
+  ENGINE_TOKENS_OVERWRITTEN,
+  ENGINE_ARRANGED_TOO_EARLY,
+  ENGINE_NOT_ARRANGED,
+  ENGINE_NOT_CARRIED,
+  ENGINE_OTHER_HALF,
+  ENGINE_COPIES_LOST,
+  ENGINE_STEP_NUMBER_STALE,
+  ENGINE_TOKEN_OF_NEIGHBOUR,
+  ENGINE_GRAPH_OF_OTHER_HALF,
+  ENGINE_RESIDUAL_AFTER_NORM,
+  ENGINE_APPENDED_AGAIN, /* keys that are not rotated are written over those that are */
+  ENGINE_TAIL_SEES_ALL,
+  ENGINE_TAIL_OF_FIRST,
+  ENGINE_LIST_OF_ONE,      /* the second forced variant is never tried */
+  ENGINE_FORCE_FORGOTTEN,  /* whether a forced variant was taken is not checked */
+  ENGINE_WAITS_FOR_DEVICE, /* each step waits until the device has nothing to do */
+  ENGINE_WAITS_FOR_TOKENS, /* each step waits for the tokens of the one before */
+  ENGINE_READS_BACK,       /* each step fetches something */
+  ENGINE_MISTAKES
+};
+
+/* The planted one. */
+static int engine_mutant = ENGINE_NO_MISTAKE;
+#define MISTAKE(which) (engine_mutant == (which))
+
+#endif

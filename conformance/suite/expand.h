@@ -1,0 +1,21 @@
+/* expand.h: concrete cases from suites. */
+#ifndef ASSAY_CONFORMANCE_SUITE_EXPAND_H
+#define ASSAY_CONFORMANCE_SUITE_EXPAND_H
+
+#include "conformance/case/case.h"
+
+/* A list of cases; case_list_free frees it. */
+typedef struct case_list {
+  assay_case *cases; /* variant and device are still empty */
+  int64_t count;
+} case_list;
+
+/* Appends the cases of a suite file, or of all suite files of a folder except those of models. A case's draws depend
+ * only on the seed and its index in its suite. Fails with file:line:column, the value found and the values allowed; the
+ * list is then as before. */
+assay_status expand_suite(const char *path, uint64_t seed, case_list *list, assay_error *error);
+/* Tells whether the file is a suite of models (models/models.h), which has no cases of operators. */
+bool suite_is_models(const char *path);
+void case_list_free(case_list *list);
+
+#endif

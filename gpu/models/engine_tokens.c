@@ -1,0 +1,51 @@
+/* engine_tokens.c: takes the tokens that have arrived, and waits for them. */
+#include "gpu/models/engine_parts.h"
+
+assay_status engine_commit(assay_engine *e, engine_request *r, assay_error *error) {
+  int64_t upto = assay_kv_length(e->kv, r->kv);
+  if (upto > r->known) upto = r->known;
+  if (upto <= r->committed) return ASSAY_OK;
+  const assay_status status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
+  if (status == ASSAY_OK) r->committed = upto;
+  return status;
+}
+
+static assay_status take_tokens(assay_engine *e, int32_t at, assay_error *error) {
+  const engine_sent *sent = &e->sent[at];
+  assay_status status = assay_kv_step_done(e->kv, sent->kv_step, error);
+  for (int64_t j = 0; j < sent->rows && status == ASSAY_OK; ++j) {
+    engine_request *r = &e->request[sent->request[j]];
+    if (!r->open || r->serial != sent->serial[j]) continue;
+    const int32_t token = e->ring[at * e->B + (MISTAKE(ENGINE_TOKEN_OF_NEIGHBOUR) ? (j + 1) % sent->rows : j)];
+    const int64_t place = r->prompt + r->arrived;
+    if (token < 0) r->bad = true;
+    if (place == r->known && place <= e->options.max_length) r->text[r->known++] = token;
+    r->chosen[r->arrived++] = token;
+    if (!r->bad) status = engine_commit(e, r, error);
+  }
+  return status;
+}
+
+assay_status engine_collect(assay_engine *e, bool wait, assay_error *error) {
+  assay_status status = e->broken;
+  if (status != ASSAY_OK) return assay_fail(error, status, "engine: a step before failed");
+  while (status == ASSAY_OK && e->collected < e->stats.steps) {
+    const int32_t at = (int32_t)(e->collected % ENGINE_RING);
+    bool reached = false;
+    status = e->flow->reached(MARK_DOWN + at, wait, &reached, error);
+    if (status != ASSAY_OK || !reached) break;
+    status = take_tokens(e, at, error);
+    ++e->collected;
+    wait = false;
+  }
+  e->broken = status;
+  return status;
+}
+
+assay_status assay_engine_wait(assay_engine *e, assay_error *error) {
+  assay_status status = e->broken;
+  if (status != ASSAY_OK) return assay_fail(error, status, "engine: a step before failed");
+  while (status == ASSAY_OK && e->collected < e->stats.steps)
+    status = engine_collect(e, true, error);
+  return status;
+}

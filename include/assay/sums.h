@@ -1,0 +1,82 @@
+/* sums.h: how a kernel sums its products, and the bits that follow (docs/last-bit.md). A product of matrices whose sums
+ * are declared has one right result, whatever the values are. Compiles alone as C17 and as C++20. */
+#ifndef ASSAY_SUMS_H
+#define ASSAY_SUMS_H
+
+#include "assay/status.h"
+#include "assay/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The instruction that sums. The number is the width of its factors in bits. Sums are f32, or f16 where the name says
+ * so. */
+typedef enum assay_sum_unit {
+  ASSAY_SUM_NONE = 0,     /* not declared */
+  ASSAY_SUM_WGMMA_16,     /* wgmma of f16 or bf16 */
+  ASSAY_SUM_WGMMA_8,      /* wgmma of e4m3 and e5m2, in any mixture */
+  ASSAY_SUM_MMA_16,       /* mma.sync of f16 or bf16; the same bits as wgmma */
+  ASSAY_SUM_MMA_8,        /* mma.sync m16n8k32 of e4m3 and e5m2, as nvcc 13.0 compiles it for sm_90a */
+  ASSAY_SUM_FMA,          /* one f32 FMA a product */
+  ASSAY_SUM_WGMMA_16_F16, /* wgmma of f16 with f16 sums */
+  ASSAY_SUM_MMA_16_F16,   /* mma.sync of f16 with f16 sums; the same bits as wgmma */
+  ASSAY_SUM_WGMMA_TF32,   /* wgmma of tf32: f32 factors without their low 13 bits */
+  ASSAY_SUM_MMA_TF32,     /* mma.sync m16n8k8 of tf32; the same bits as wgmma */
+  ASSAY_SUM_UNITS
+} assay_sum_unit;
+
+/* How the sums of parts become one: by f32 additions. */
+typedef enum assay_sum_join {
+  ASSAY_JOIN_ASCENDING = 0, /* ((0 + 1) + 2) + 3 */
+  ASSAY_JOIN_DESCENDING,    /* ((3 + 2) + 1) + 0 */
+  ASSAY_JOIN_PAIRWISE,      /* (0 + 1) + (2 + 3); an odd one is carried on */
+  ASSAY_JOINS
+} assay_sum_join;
+
+/* Where scales multiply. s = fl(scale_a · scale_b). */
+typedef enum assay_sum_scale {
+  ASSAY_SCALE_NONE = 0,
+  ASSAY_SCALE_FMA_PRODUCT,      /* a promoted sum is added by one FMA with s */
+  ASSAY_SCALE_PRODUCT_THEN_ADD, /* a promoted sum is multiplied by s, then added: two roundings */
+  ASSAY_SCALE_AFTER,            /* fl(fl(sum · scale_a) · scale_b), after all of K */
+  ASSAY_SCALES
+} assay_sum_scale;
+
+/* The sum contract. A field that is not named is 0: one part, never promoted, from zero, no scale, f32 output. */
+typedef struct assay_sums {
+  assay_sum_unit unit;
+  int64_t parts;       /* pieces of K, each summed from zero; 0 and 1: one */
+  int64_t tile;        /* 0: parts are equal. Else each part but the last has ceil(tiles / parts) tiles of so many */
+  const int64_t *ends; /* [parts] where each part ends, the last at K; NULL: by parts and tile */
+  /* Returns the place in K of the product that is summed as number i; NULL: ascending. */
+  int64_t (*order)(int64_t i, int64_t K);
+  assay_sum_join join;
+  int64_t promote; /* products after which the sum is added to another in f32, and starts from zero; 0: never */
+  assay_sum_scale scale;
+  assay_dtype output; /* f32 (also ASSAY_NONE), f16, bf16: rounded to nearest even at the end */
+} assay_sums;
+
+/* One product c = a · bᵀ, with strides in elements. scale_a and scale_b have one column per promoted sum, of all of K.
+ * With ASSAY_SCALE_AFTER they have one column. Data NULL: absent. */
+typedef struct assay_product {
+  assay_tensor a;                /* [M, K] */
+  assay_tensor b;                /* [N, K] */
+  assay_tensor scale_a, scale_b; /* [M, groups], [N, groups] f32 */
+  assay_tensor start;            /* [M, N] f32: the first part starts from it; absent: from zero. With f16 sums it holds
+                                  * f16 values */
+} assay_product;
+
+/* Returns the products that the unit adds in one step; 0 for no unit. */
+int64_t assay_sum_step(assay_sum_unit unit);
+/* Returns "wgmma_16" and so on, "none" for no unit. */
+const char *assay_sum_unit_name(assay_sum_unit unit);
+
+/* Writes the predicted bits of c to out, dense [M, N] of the output's type. Fails with ASSAY_ERR_INPUT and names the
+ * field, what was found and what is allowed, or with ASSAY_ERR_MEMORY. */
+assay_status assay_sums_predict(const assay_sums *sums, const assay_product *product, void *out, assay_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,4 @@
+import assay, numpy as np
+@assay.variant("rms_norm")
+def rms(x, g, eps): return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * g
+print(assay.run(rms))

@@ -1,0 +1,300 @@
+/* sums_predict.c: the bits of a whole product whose sums are declared: parts of K, promotion, scales, output. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "ref/lib/sums.h"
+
+static const char *const unit_names[ASSAY_SUM_UNITS] = {"none", "wgmma_16",     "wgmma_8",    "mma_16",     "mma_8",
+                                                        "fma",  "wgmma_16_f16", "mma_16_f16", "wgmma_tf32", "mma_tf32"};
+
+const char *assay_sum_unit_name(assay_sum_unit unit) {
+  return unit_names[(unsigned)unit < ASSAY_SUM_UNITS ? unit : ASSAY_SUM_NONE];
+}
+
+/* ---- the call ------------------------------------------------------------------------------------------ */
+
+/* Tells whether the unit multiplies factors of the type. */
+static bool unit_takes(assay_sum_unit unit, assay_dtype dtype) {
+  const bool eight = dtype == ASSAY_E4M3 || dtype == ASSAY_E5M2, sixteen = dtype == ASSAY_F16 || dtype == ASSAY_BF16;
+  if (unit == ASSAY_SUM_WGMMA_8 || unit == ASSAY_SUM_MMA_8) return eight;
+  if (sum_is_f16(unit)) return dtype == ASSAY_F16;
+  if (sum_is_tf32(unit)) return dtype == ASSAY_F32;
+  return sixteen || (unit == ASSAY_SUM_FMA && (eight || dtype == ASSAY_F32));
+}
+
+static const char *types_of(assay_sum_unit unit) {
+  if (unit == ASSAY_SUM_FMA) return "f32, f16, bf16, e4m3, e5m2";
+  if (unit == ASSAY_SUM_WGMMA_8 || unit == ASSAY_SUM_MMA_8) return "e4m3, e5m2";
+  if (sum_is_tf32(unit)) return "f32";
+  return sum_is_f16(unit) ? "f16" : "f16, bf16";
+}
+
+static assay_status refuse(assay_error *error, const char *what, int64_t found, const char *allowed) {
+  return assay_fail(error, ASSAY_ERR_INPUT, "sums: %s: found %" PRId64 ", allowed: %s", what, found, allowed);
+}
+
+static assay_status check_types(const assay_sums *s, const assay_product *p, assay_error *error) {
+  if ((unsigned)s->unit >= ASSAY_SUM_UNITS || s->unit == ASSAY_SUM_NONE)
+    return refuse(error, "unit", s->unit,
+                  "wgmma_16, wgmma_8, mma_16, mma_8, fma, wgmma_16_f16, mma_16_f16, wgmma_tf32, mma_tf32");
+  const assay_tensor *const factor[2] = {&p->a, &p->b};
+  for (int i = 0; i < 2; ++i) {
+    if (factor[i]->data == NULL || factor[i]->rank != 2)
+      return refuse(error, i == 0 ? "a, its rank" : "b, its rank", factor[i]->data == NULL ? 0 : factor[i]->rank, "2");
+    if (!unit_takes(s->unit, factor[i]->dtype))
+      return assay_fail(error, ASSAY_ERR_INPUT, "sums: %c: found %s, allowed with %s: %s", "ab"[i],
+                        assay_dtype_name(factor[i]->dtype), assay_sum_unit_name(s->unit), types_of(s->unit));
+  }
+  if (s->unit != ASSAY_SUM_FMA && assay_dtype_size(p->a.dtype) == 2 && p->a.dtype != p->b.dtype)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: b: found %s, allowed: the type of a, %s",
+                      assay_dtype_name(p->b.dtype), assay_dtype_name(p->a.dtype));
+  if (p->a.shape[0] < 0) return refuse(error, "M", p->a.shape[0], "0 and more");
+  if (p->b.shape[0] < 0) return refuse(error, "N", p->b.shape[0], "0 and more");
+  if (p->b.shape[1] != p->a.shape[1]) return refuse(error, "K of b", p->b.shape[1], "K of a");
+  if (s->output != ASSAY_NONE && s->output != ASSAY_F32 && s->output != ASSAY_F16 && s->output != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: output: found %s, allowed: f32, f16, bf16",
+                      assay_dtype_name(s->output));
+  return ASSAY_OK;
+}
+
+static int64_t parts_of(const assay_sums *s) {
+  return s->parts > 1 ? s->parts : 1;
+}
+
+static assay_status check_parts(const assay_sums *s, int64_t K, assay_error *error) {
+  const int64_t parts = parts_of(s);
+  if (K < 0) return refuse(error, "K", K, "0 and more");
+  if (s->parts < 0 || (s->parts > K && s->parts > 1)) return refuse(error, "parts", s->parts, "0 to K");
+  if (s->tile < 0) return refuse(error, "tile", s->tile, "0 and more");
+  if (s->ends == NULL && s->tile == 0 && K % parts != 0)
+    return refuse(error, "parts", s->parts, "a divisor of K, or a tile beside it");
+  for (int64_t i = 0; s->ends != NULL && i < parts; ++i) {
+    const int64_t before = i == 0 ? 0 : s->ends[i - 1];
+    if (s->ends[i] < before || s->ends[i] > K) return refuse(error, "ends", s->ends[i], "ascending, at most K");
+    if (i == parts - 1 && s->ends[i] != K) return refuse(error, "ends, the last", s->ends[i], "K");
+  }
+  if ((unsigned)s->join >= ASSAY_JOINS) return refuse(error, "join", s->join, "ascending, descending, pairwise");
+  if (s->promote < 0 || s->promote % assay_sum_step(s->unit) != 0)
+    return refuse(error, "promote", s->promote, "0, or a multiple of the unit's step");
+  for (int64_t i = 0; s->order != NULL && i < K; ++i)
+    if (s->order(i, K) < 0 || s->order(i, K) >= K) return refuse(error, "order", s->order(i, K), "0 to K - 1");
+  return ASSAY_OK;
+}
+
+/* Checks an optional f32 tensor of [rows, columns]. */
+static assay_status check_f32(const assay_tensor *t, const char *name, bool wanted, int64_t rows, int64_t columns,
+                              assay_error *error) {
+  if ((t->data != NULL) != wanted)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: %s: found %s, allowed: %s", name,
+                      t->data != NULL ? "a tensor" : "none", wanted ? "a tensor" : "none, without a scale");
+  if (!wanted) return ASSAY_OK;
+  if (t->dtype != ASSAY_F32)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: %s: found %s, allowed: f32", name, assay_dtype_name(t->dtype));
+  if (t->rank != 2 || t->shape[0] != rows || t->shape[1] != columns)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "sums: %s: found [%" PRId64 ", %" PRId64 "], allowed: [%" PRId64 ", %" PRId64 "]", name,
+                      t->shape[0], t->shape[1], rows, columns);
+  return ASSAY_OK;
+}
+
+static assay_status check_scales(const assay_sums *s, const assay_product *p, assay_error *error) {
+  const int64_t K = p->a.shape[1];
+  if ((unsigned)s->scale >= ASSAY_SCALES)
+    return refuse(error, "scale", s->scale, "none, fma_product, product_then_add, after");
+  const bool scaled = s->scale != ASSAY_SCALE_NONE, grouped = scaled && s->scale != ASSAY_SCALE_AFTER;
+  if (grouped && (s->promote == 0 || parts_of(s) != 1))
+    return refuse(error, s->promote == 0 ? "promote" : "parts", s->promote == 0 ? 0 : s->parts,
+                  "promoted sums in one part, where the scale is of each promoted sum");
+  const int64_t columns = grouped ? (K + s->promote - 1) / s->promote : 1;
+  assay_status status = check_f32(&p->scale_a, "scale_a", scaled, p->a.shape[0], columns, error);
+  if (status == ASSAY_OK) status = check_f32(&p->scale_b, "scale_b", scaled, p->b.shape[0], columns, error);
+  if (status == ASSAY_OK)
+    status = check_f32(&p->start, "start", p->start.data != NULL, p->a.shape[0], p->b.shape[0], error);
+  return status;
+}
+
+/* ---- operands ------------------------------------------------------------------------------------------ */
+
+/* All rows of one operand in the order of summation: taken apart, or as f32 for FMA. */
+typedef struct operand {
+  sum_factors factors;
+  uint32_t *values; /* f32 bits */
+  bool *special;    /* [rows] */
+  int64_t K;
+} operand;
+
+static void operand_free(operand *o) {
+  free(o->factors.significand);
+  free(o->factors.exponent);
+  free(o->factors.kind);
+  free(o->values);
+  free(o->special);
+}
+
+static sum_factors operand_row(const operand *o, int64_t row) {
+  sum_factors factors = sum_factors_from(&o->factors, row * o->K);
+  factors.special = o->special[row];
+  return factors;
+}
+
+/* Copies a row to `row` in the order of summation. */
+static void gather(const assay_sums *s, const assay_tensor *t, int64_t at, unsigned char *row) {
+  const int64_t K = t->shape[1], size = assay_dtype_size(t->dtype);
+  const unsigned char *const from = (const unsigned char *)t->data + at * t->stride[0] * size;
+  for (int64_t i = 0; i < K; ++i)
+    memcpy(row + i * size, from + (s->order != NULL ? s->order(i, K) : i) * t->stride[1] * size, (size_t)size);
+}
+
+static assay_status operand_take(const assay_sums *s, const assay_tensor *t, operand *o, assay_error *error) {
+  const int64_t rows = t->shape[0], K = t->shape[1], size = assay_dtype_size(t->dtype);
+  const size_t count = (size_t)(rows * K) + 1;
+  const bool fma = s->unit == ASSAY_SUM_FMA;
+  o->K = K;
+  o->special = calloc((size_t)rows + 1, sizeof *o->special);
+  unsigned char *const row = malloc((size_t)(K * size) + 1);
+  if (fma)
+    o->values = malloc(count * sizeof *o->values);
+  else {
+    o->factors.significand = malloc(count * sizeof(int16_t));
+    o->factors.exponent = malloc(count * sizeof(int16_t));
+    o->factors.kind = malloc(count);
+  }
+  const bool have = o->special != NULL && row != NULL &&
+                    (fma ? o->values != NULL
+                         : o->factors.significand != NULL && o->factors.exponent != NULL && o->factors.kind != NULL);
+  for (int64_t i = 0; have && i < rows; ++i) {
+    gather(s, t, i, row);
+    for (int64_t k = 0; fma && k < K; ++k) {
+      const float value = (float)assay_load_f64(row, t->dtype, k);
+      memcpy(&o->values[i * K + k], &value, sizeof value);
+    }
+    if (fma) continue;
+    sum_factors into = sum_factors_from(&o->factors, i * K);
+    sum_factors_take(&into, row, t->dtype, s->unit == ASSAY_SUM_MMA_8, 1, K);
+    o->special[i] = into.special;
+    o->factors.fraction = into.fraction;
+  }
+  free(row);
+  return have ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "sums: no memory for %zu factors", count);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------- */
+
+typedef struct sum_call {
+  const assay_sums *sums;
+  const assay_product *product;
+  operand a, b;
+} sum_call;
+
+static uint32_t bits_at(const assay_tensor *t, int64_t row, int64_t column) {
+  uint32_t bits;
+  memcpy(&bits, (const float *)t->data + row * t->stride[0] + column * t->stride[1], sizeof bits);
+  return bits;
+}
+
+/* Returns c and the products of row m, column n in [from, to). */
+static uint32_t sum_of(const sum_call *call, int64_t m, int64_t n, int64_t from, int64_t to, uint32_t c) {
+  const int64_t K = call->a.K;
+  if (call->sums->unit != ASSAY_SUM_FMA) {
+    const sum_factors row_a = operand_row(&call->a, m), row_b = operand_row(&call->b, n);
+    const sum_factors a = sum_factors_from(&row_a, from), b = sum_factors_from(&row_b, from);
+    return sum_chain(call->sums->unit, &a, &b, to - from, c);
+  }
+  for (int64_t k = from; k < to; ++k)
+    c = sum_fma(call->a.values[m * K + k], call->b.values[n * K + k], c);
+  return c;
+}
+
+/* Returns the sum of one part: as a chain, or promoted. */
+static uint32_t part_of(const sum_call *call, int64_t m, int64_t n, int64_t from, int64_t to, uint32_t start) {
+  const assay_sums *const s = call->sums;
+  if (s->promote == 0) return sum_of(call, m, n, from, to, start);
+  uint32_t whole = start;
+  for (int64_t k = from; k < to; k += s->promote) {
+    const uint32_t sum = sum_of(call, m, n, k, to - k < s->promote ? to : k + s->promote, 0);
+    if (s->scale == ASSAY_SCALE_NONE || s->scale == ASSAY_SCALE_AFTER) {
+      whole = sum_add(whole, sum);
+      continue;
+    }
+    const int64_t group = k / s->promote;
+    const uint32_t scale =
+        sum_multiply(bits_at(&call->product->scale_a, m, group), bits_at(&call->product->scale_b, n, group));
+    whole = s->scale == ASSAY_SCALE_FMA_PRODUCT ? sum_fma(sum, scale, whole) : sum_add(whole, sum_multiply(sum, scale));
+  }
+  return whole;
+}
+
+/* Joins sums[parts] to one. */
+static uint32_t join_of(assay_sum_join join, uint32_t *sum, int64_t parts) {
+  if (join == ASSAY_JOIN_PAIRWISE) {
+    for (int64_t left = parts; left > 1; left = (left + 1) / 2)
+      for (int64_t i = 0; i < (left + 1) / 2; ++i)
+        sum[i] = 2 * i + 1 < left ? sum_add(sum[2 * i], sum[2 * i + 1]) : sum[2 * i];
+    return sum[0];
+  }
+  const bool down = join == ASSAY_JOIN_DESCENDING;
+  uint32_t whole = sum[down ? parts - 1 : 0];
+  for (int64_t i = 1; i < parts; ++i)
+    whole = sum_add(whole, sum[down ? parts - 1 - i : i]);
+  return whole;
+}
+
+static int64_t end_of(const assay_sums *s, int64_t part, int64_t K) {
+  if (s->ends != NULL) return s->ends[part];
+  const int64_t parts = parts_of(s);
+  if (s->tile == 0) return K / parts * (part + 1);
+  const int64_t tiles = (K + s->tile - 1) / s->tile, end = (tiles + parts - 1) / parts * s->tile * (part + 1);
+  return end < K ? end : K;
+}
+
+/* Returns the f32 bits of element (m, n). room: [parts]. */
+static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t *room) {
+  const assay_sums *const s = call->sums;
+  const assay_product *const p = call->product;
+  const int64_t parts = parts_of(s);
+  int64_t from = 0;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t to = end_of(s, part, call->a.K);
+    const bool starts = part == 0 && p->start.data != NULL;
+    room[part] = part_of(call, m, n, from, to, starts ? bits_at(&p->start, m, n) : 0);
+    from = to;
+  }
+  const uint32_t sum = join_of(s->join, room, parts);
+  if (s->scale != ASSAY_SCALE_AFTER) return sum;
+  return sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n, 0));
+}
+
+static void store(void *out, assay_dtype dtype, int64_t index, uint32_t bits) {
+  if (dtype != ASSAY_F16 && dtype != ASSAY_BF16) {
+    ((uint32_t *)out)[index] = bits;
+    return;
+  }
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  ((uint16_t *)out)[index] = nan                  ? 0x7FFF
+                             : dtype == ASSAY_F16 ? assay_f16_from_f64((double)value)
+                                                  : assay_bf16_from_f64((double)value);
+}
+
+assay_status assay_sums_predict(const assay_sums *sums, const assay_product *product, void *out, assay_error *error) {
+  assay_status status = check_types(sums, product, error);
+  if (status == ASSAY_OK) status = check_parts(sums, product->a.shape[1], error);
+  if (status == ASSAY_OK) status = check_scales(sums, product, error);
+  if (status != ASSAY_OK) return status;
+  sum_call call = {.sums = sums, .product = product};
+  uint32_t *const room = malloc((size_t)parts_of(sums) * sizeof *room);
+  status = room != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "sums: no memory for the sums of parts");
+  if (status == ASSAY_OK) status = operand_take(sums, &product->a, &call.a, error);
+  if (status == ASSAY_OK) status = operand_take(sums, &product->b, &call.b, error);
+  const int64_t M = product->a.shape[0], N = product->b.shape[0];
+  for (int64_t m = 0; status == ASSAY_OK && m < M; ++m)
+    for (int64_t n = 0; n < N; ++n)
+      store(out, sums->output, m * N + n, element_of(&call, m, n, room));
+  operand_free(&call.a);
+  operand_free(&call.b);
+  free(room);
+  return status;
+}
