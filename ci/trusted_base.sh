@@ -15,6 +15,8 @@ so=$work/odd.so
   '-DASSAY_AS_PLUGIN="trusted_base"' -x c++ ci/trusted_base.cu -o "$so" -lpthread || exit 1
 printf 'op: reglu\ncheck:\n  - {name: few, cases: 24, dtype: f32, N: {uniform: [1, 6]}, I: {uniform: [8, 80]}}\n' >"$work/few.yaml"
 printf 'op: reglu\ncheck:\n  - {name: many, cases: 3000, dtype: f32, N: 3, I: 64}\n' >"$work/many.yaml"
+# Runs of some seconds: a script on a loaded host acts late, and must still find the run under way.
+printf 'op: reglu\ncheck:\n  - {name: long, cases: 24000, dtype: f32, N: 3, I: 64}\n' >"$work/long.yaml"
 printf 'op: rms_norm\ncheck:\n  - {name: slow, cases: 24, dtype: f32, N: 400, C: 1024}\n' >"$work/slow.yaml"
 
 # try ODD ARGUMENTS...: status, text and errors of a run.
@@ -107,7 +109,7 @@ start() { # start ARGUMENTS...: a run in a session of its own, pid
 lines() { wc -l 2>/dev/null <"$work/g.jsonl.partial" || echo 0; }
 wait_lines() { for _ in $(seq 500); do [ "$(lines)" -ge "$1" ] && return; sleep 0.01; done; bad "$2: no results after 5 s"; }
 for signal in TERM TERM TERM HUP INT; do
-  start "$work/many.yaml" --power off --workers 8 --jsonl "$work/g.jsonl" --junit "$work/g.xml"
+  start "$work/long.yaml" --power off --workers 8 --jsonl "$work/g.jsonl" --junit "$work/g.xml"
   wait_lines 40 "SIG$signal"
   kill -s $signal -- -$pid
   wait $pid
@@ -116,13 +118,13 @@ for signal in TERM TERM TERM HUP INT; do
   ! grep -q '"verdict":"\(CRASH\|HANG\|HOST\)"' "$work/g.jsonl.partial" || bad "SIG$signal to the group: a verdict that no kernel made"
   [ -z "$(find "$work" -name 'g.xml*')" ] || bad "SIG$signal to the group: $(find "$work" -name 'g.xml*') is left"
 done
-"$assay" run "$work/many.yaml" --power off --resume "$work/g.jsonl" >"$work/out" || bad "resumed: $(tail -n 1 "$work/out")"
+"$assay" run "$work/long.yaml" --power off --resume "$work/g.jsonl" >"$work/out" || bad "resumed: $(tail -n 1 "$work/out")"
 # A result that the host or a signal from outside has decided is asked again.
 cp "$work/g.jsonl" "$work/whole.jsonl"
 for how in '"verdict":"HOST","check":"host","message":"x"' '"verdict":"CRASH","check":"crash","message":"the worker died of SIGTERM (15)"'; do
   sed "50s/\"verdict\":\"PASS\",\"check\":\"[a-z]*\",\"message\":\"[^\"]*\"/$how/" "$work/whole.jsonl" >"$work/g.jsonl"
   cmp -s "$work/whole.jsonl" "$work/g.jsonl" && sed "50s/\"verdict\":\"PASS\"/$how/" "$work/whole.jsonl" >"$work/g.jsonl"
-  "$assay" run "$work/many.yaml" --power off --resume "$work/g.jsonl" >"$work/out" || bad "asked again: $(tail -n 1 "$work/out")"
+  "$assay" run "$work/long.yaml" --power off --resume "$work/g.jsonl" >"$work/out" || bad "asked again: $(tail -n 1 "$work/out")"
   cmp -s <(decided "$work/whole.jsonl") <(decided "$work/g.jsonl") || bad 'asked again, and not the same'
 done
 # Stopped for longer than the deadline, alone and as a group.
