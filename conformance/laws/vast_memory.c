@@ -2,13 +2,15 @@
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "far_internal.h"
 #include "vast_internal.h"
 
-/* FILLER: bytes of the small memory that stands for the rest of a range. */
-enum { FILLER = 1 << 26 };
+/* FILLER: bytes of the small memory that stands for the rest of a range. MOST_WAITS: quarters of a second that a worker
+ * waits for memory of the device. */
+enum { FILLER = 1 << 26, MOST_WAITS = 80 };
 
 /* This many addresses before a range are not mapped. An offset of up to 2^31 elements of 8 bytes that wraps around in
  * 32 bits leads there. */
@@ -43,10 +45,16 @@ static assay_status take_host(vast_range *r, const assay_piece *piece, int32_t c
 }
 
 assay_status vast_take(const trial *t, vast_range *r, const assay_piece *piece, int32_t count, assay_error *error) {
+  static const struct timespec pause = {0, 250 * 1000 * 1000};
   const assay_sparse *sparse = far_sparse(t);
   void *memory = NULL;
   if (sparse == NULL) return take_host(r, piece, count, error);
-  const assay_status status = sparse->alloc_filled(r->bytes, before, piece, count, &memory, error);
+  assay_status status = sparse->alloc_filled(r->bytes, before, piece, count, &memory, error);
+  /* Workspaces of several GB are memory. Other workers may hold theirs, and give them back soon. */
+  for (int again = 0; status == ASSAY_ERR_MEMORY && again < MOST_WAITS; ++again) {
+    (void)nanosleep(&pause, NULL);
+    status = sparse->alloc_filled(r->bytes, before, piece, count, &memory, error);
+  }
   r->memory = memory;
   return status;
 }
