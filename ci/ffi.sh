@@ -60,7 +60,7 @@ run() {
 # ---- verdicts
 norm=('claims: f32,bf16' 'only: {x: [f32, bf16], round_inner: false}' 'contract: {rescales: false, run_to_run: true, permutation: true, alone: true}')
 some=(--section check --filter types)
-for symbol in norm norm_plain norm_wrong_eps norm_reads_past norm_raises norm_crashes norm_changes_modes; do
+for symbol in norm norm_plain norm_wrong_eps norm_reads_past norm_raises norm_crashes norm_changes_modes norm_looks_at_strides; do
   bind "$symbol" rms_norm "$symbol" '[y, x, g, eps]' "${norm[@]}"
 done
 bind norm_returned rms_norm norm_returned '[x, g, eps]' 'returns: y' "${norm[@]}"
@@ -71,6 +71,7 @@ bind swapped rms_norm norm '[y, x, g, 1]' "${norm[@]}"
 bind add_norm add_rms_norm add_norm '[{tensor: y, from: x}, res, g, eps]' 'claims: f32' 'only: {x: f32, round_inner: false}' "${norm[2]}"
 expect 'a right function' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rms_norm norm "${some[@]}"
 expect 'a right function without metadata' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rms_norm norm_plain "${some[@]}"
+expect 'strides of axes of one element' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rms_norm norm_looks_at_strides --section edge --filter few_channels
 expect 'a returned tensor' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rms_norm norm_returned "${some[@]}"
 expect 'a function in place, after a copy' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rms_norm copied "${some[@]}"
 expect 'a fused function in place' 0 '^[1-9][0-9]* PASS, 0 FAIL' run add_rms_norm add_norm "${some[@]}"
@@ -116,8 +117,13 @@ bind append kv_append append '[k, v, row_numbers, row_offsets, k_cache, v_cache,
 few=(--section check --filter decode)
 expect 'decode with a plan' 0 '^[1-9][0-9]* PASS, 0 FAIL' run softmax_attention decode "${few[@]}"
 expect 'an lse of base 2 taken for one of base e' 1 '^FAIL softmax_attention/base_e' run softmax_attention base_e --section check --filter lse
+expect 'a refusal that names the broken argument' 0 ', 0 FAIL, .* [1-9][0-9]* REFUSED' run softmax_attention decode --section refuse --filter block_table_too_short
 expect 'a window one too long' 1 '^FAIL softmax_attention/window' run softmax_attention window --section check --filter window
 expect 'a merge of two states' 0 '^[1-9][0-9]* PASS, 0 FAIL' run merge_states merge --section check
+bind merge_any merge_states merge '[{tensor: o, slice: 0}, {tensor: lse, slice: 0, base: 2}, {tensor: o, slice: 1}, {tensor: lse, slice: 1, base: 2}, out, {tensor: lse_out, base: 2, spare: true}]' \
+  'claims: f32|same' 'only: {splits: 2}' 'same_types: [o, out]' 'multiples: {D: 24}'
+expect "outputs of another type" 1 "out: found [a-z0-9]+, allowed [a-z0-9]+: the bind file wants one type" run merge_states merge_any --section check --all
+expect 'a dimension that is no multiple' 1 'D: found N, allowed multiples of N by the bind file' run merge_states merge_any --section check --all
 expect 'rope, in place or not' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rope rope --section check --filter types
 expect 'rope of one style' 1 '^FAIL rope/other_style' run rope other_style --section check
 expect 'an append, each row a request' 0 '^[1-9][0-9]* PASS, 0 FAIL' run kv_append append --section check --filter types
@@ -144,6 +150,9 @@ change 's/y, x, g, eps/y, {tensor: x, base: 2}, g, eps/' 'base: found one for x,
 change 's/^claims: .*/claims: f32|nhd/' 'claims: found 2 lists, allowed 1 without blanks, with . between them: dtype'
 change 's/round_inner: false/round_inner: 2/' "only: round_inner: found '2', allowed up to 24 of true, false"
 change 's/only: {x/only: {z/' "changed.yaml:7:8: only: found 'z'"
+change '$amultiples: {C: 0}' "multiples: C: found '0', allowed a number from 1 to 65536"
+change '$amultiples: {D: 8}' "multiples: found 'D', allowed a dimension of rms_norm"
+change '$asame_types: [x, z]' "same_types: found 'z'"
 change 's/rescales: false/rescale: false/' "changed.yaml:8:12: contract: found 'rescale', allowed: k, v, .*alone"
 change 's/^variant: .*/variants: a/' 'variants: found an unknown key .nearest: variant., allowed are operator, variant'
 expect '--ffi alone' 2 '^assay: --ffi: found without --bind' "$assay" list variants --ffi ./library.so

@@ -82,6 +82,7 @@ int64_t adapt_dim(const assay_call *call, const char *name) {
     for (int32_t axis = 0; axis < t->rank && *at != '\0' && *at != '|'; ++axis) {
       const size_t term = strcspn(at, ",|");
       if (term == size && strncmp(at, name, size) == 0) return t->shape[axis];
+      if (term > size && at[size] == '/' && strncmp(at, name, size) == 0) return t->shape[axis] * atoi(at + size + 1);
       at += term;
       at += *at == ',';
     }

@@ -208,14 +208,35 @@ static assay_status take_needs(void *context, const yaml_field *field, yaml_node
 /* Reads a list of arguments as bits. */
 static assay_status take_bits(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
   binding *b = context;
-  uint32_t *to = strcmp(field->key, "ignores") == 0 ? &b->ignores
-                 : strcmp(field->key, "dense") == 0 ? &b->dense
-                                                    : &b->alike;
+  uint32_t *to = strcmp(field->key, "ignores") == 0      ? &b->ignores
+                 : strcmp(field->key, "dense") == 0      ? &b->dense
+                 : strcmp(field->key, "same_types") == 0 ? &b->same_types
+                                                         : &b->alike;
   for (int32_t i = 0; i < yaml_count(value); ++i) {
     int32_t arg = -1;
     const assay_status status = bind_argument(b, yaml_item(value, i), field->key, &arg, error);
     if (status != ASSAY_OK) return status;
     *to |= 1u << arg;
+  }
+  return ASSAY_OK;
+}
+
+static assay_status take_multiples(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  binding *b = context;
+  (void)field;
+  for (int32_t i = 0; i < yaml_count(value); ++i) {
+    const yaml_node key = yaml_key(value, i), at = yaml_value(value, i);
+    const char *name = yaml_kind(key) == NODE_SCALAR ? yaml_text(key) : "";
+    const char *text = yaml_kind(at) == NODE_SCALAR ? yaml_text(at) : "";
+    const int32_t dim = bind_dim_index(b->op, name);
+    char *end = NULL;
+    const long of = strtol(text, &end, 10);
+    if (dim < 0) return yaml_fail(key, error, "multiples: found '%.60s', allowed a dimension of %s", name, b->op->name);
+    if (end == text || *end != '\0' || of < 1 || of > 65536)
+      return yaml_fail(at, error, "multiples: %.60s: found '%.60s', allowed a number from 1 to 65536", name, text);
+    if (b->multiples == BIND_ONLY)
+      return yaml_fail(key, error, "multiples: found more than %d keys, allowed %d", BIND_ONLY, BIND_ONLY);
+    b->multiple[b->multiples++] = (bind_multiple){.dim = dim, .of = of};
   }
   return ASSAY_OK;
 }
@@ -280,6 +301,8 @@ static const yaml_field fields[] = {{"operator", NODE_SCALAR, true, take_operato
                                     {"ignores", NODE_LIST, false, take_bits, NULL},
                                     {"dense", NODE_LIST, false, take_bits, NULL},
                                     {"same_strides", NODE_LIST, false, take_bits, NULL},
+                                    {"same_types", NODE_LIST, false, take_bits, NULL},
+                                    {"multiples", NODE_MAP, false, take_multiples, NULL},
                                     {"aligned", NODE_SCALAR, false, take_aligned, NULL}};
 
 /* Refuses a file that uses the plan's result without a plan, or passes too little. */

@@ -67,6 +67,12 @@ typedef struct bind_only {
   int32_t count;
 } bind_only;
 
+/* A dimension that is a multiple of `of`. */
+typedef struct bind_multiple {
+  int32_t dim;
+  int64_t of;
+} bind_multiple;
+
 /* A bind file, read. Its texts are its own. */
 typedef struct binding {
   char path[4096];
@@ -80,6 +86,9 @@ typedef struct binding {
   int32_t onlys;
   int32_t needs[ASSAY_MAX_ARGS], need_count; /* optional arguments that must be present */
   uint32_t dense, alike; /* bit i: argument i has no gaps; the arguments `alike` have the same strides */
+  uint32_t same_types;   /* bit i: one of the arguments that have one type */
+  bind_multiple multiple[BIND_ONLY];
+  int32_t multiples;
   int32_t aligned;       /* rows begin at multiples of so many bytes; 0: of their type's size */
   uint32_t ignores;      /* bit i: input i is not passed, although it is present */
   bool passes_arg[ASSAY_MAX_ARGS], passes_param[ASSAY_MAX_PARAMS]; /* the function gets them, or adapters of them */

@@ -117,6 +117,26 @@ static assay_status check_strides(const binding *b, const assay_call *call, assa
   return ASSAY_OK;
 }
 
+static assay_status check_sizes(const binding *b, const assay_call *call, assay_error *error) {
+  const assay_tensor *first = NULL;
+  for (int32_t m = 0; m < b->multiples; ++m) {
+    const char *name = b->op->dims[b->multiple[m].dim].name;
+    const int64_t found = adapt_dim(call, name);
+    if (found % b->multiple[m].of != 0)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld, allowed multiples of %lld by the bind file",
+                        name, (long long)found, (long long)b->multiple[m].of);
+  }
+  for (int32_t i = 0; i < b->op->arg_count; ++i) {
+    const assay_tensor *t = &call->arg[i];
+    if ((b->same_types >> i & 1) == 0 || t->data == NULL) continue;
+    if (first != NULL && first->dtype != t->dtype)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %s, allowed %s: the bind file wants one type",
+                        b->op->args[i].name, assay_dtype_name(t->dtype), assay_dtype_name(first->dtype));
+    if (first == NULL) first = t;
+  }
+  return ASSAY_OK;
+}
+
 /* Refuses lengths below 0 by the argument's name; the operator's own check may name the dimension. */
 static assay_status check_lengths(const assay_call *call, assay_error *error) {
   for (int32_t i = 0; i < call->op->arg_count; ++i)
@@ -132,6 +152,7 @@ assay_status call_supports(const ffi_function *f, const assay_call *call, assay_
   if (status == ASSAY_OK) status = f->b->op->check(call, error);
   for (int32_t o = 0; o < f->b->onlys && status == ASSAY_OK; ++o)
     status = check_only(f->b, &f->b->only[o], call, error);
+  if (status == ASSAY_OK) status = check_sizes(f->b, call, error);
   if (status == ASSAY_OK) status = check_params(f, call, error);
   if (status == ASSAY_OK) status = check_args(f, call, error);
   if (status == ASSAY_OK) status = check_strides(f->b, call, error);
@@ -167,11 +188,14 @@ static bool is_cuda(const assay_device *device) {
   return strcmp(device->name, "cuda") == 0;
 }
 
-/* Makes argument i a tensor. */
+/* Makes argument i a tensor. An axis of one element gets the stride that it has in a tensor without gaps. Any stride
+ * is right there, but functions look at it. */
 static void put_tensor(staged *s, int32_t i, const assay_tensor *t, abi_dtype dtype, int32_t device_type) {
-  for (int32_t a = 0; a < t->rank; ++a) {
+  int64_t dense = 1;
+  for (int32_t a = t->rank - 1; a >= 0; --a) {
     s->shape[i][a] = t->shape[a];
-    s->stride[i][a] = t->stride[a];
+    s->stride[i][a] = t->shape[a] > 1 ? t->stride[a] : dense;
+    dense = s->stride[i][a] * (t->shape[a] > 0 ? t->shape[a] : 1);
   }
   s->tensor[i] = (abi_tensor){.data = t->data,
                               .device_type = device_type,

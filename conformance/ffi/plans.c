@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum { MOST_PLANS = 256 };
-static const int64_t MOST_BYTES = (int64_t)8 << 30;
+static const int64_t MOST_BYTES = (int64_t)2 << 30;
 
 /* The plans of this thread, the last one used first. */
 static _Thread_local ffi_plan *plans;
@@ -19,7 +19,7 @@ static int64_t bytes_of(const ffi_plan *p) {
 static void drop_buffer(const ffi_plan *p, plan_buffer *buffer) {
   if (buffer->memory != NULL && !buffer->host)
     p->device->release(buffer->memory);
-  else if (buffer->memory != NULL && p->device->release_host != NULL)
+  else if (buffer->pinned)
     p->device->release_host(buffer->memory);
   else
     free(buffer->memory);
@@ -79,15 +79,18 @@ assay_status plan_room(ffi_plan *p, int32_t buffer, int64_t bytes, bool host, as
   assay_status status = ASSAY_OK;
   if (at->memory != NULL && at->bytes >= wanted && at->host == host) return ASSAY_OK;
   drop_buffer(p, at);
+  /* A device has few allocations of pinned memory. An adapter is read by the host, and needs none. */
+  const bool pinned = host && buffer >= PLAN_SCRATCH && p->device->alloc_host != NULL;
   if (!host)
     status = p->device->alloc(wanted, &at->memory, error);
-  else if (p->device->alloc_host != NULL)
+  else if (pinned)
     status = p->device->alloc_host(wanted, &at->memory, error);
   else if ((at->memory = malloc((size_t)wanted)) == NULL)
     status = assay_fail(error, ASSAY_ERR_MEMORY, "ffi: no memory for a plan's %lld bytes", (long long)wanted);
   if (status != ASSAY_OK) return status;
   at->bytes = wanted;
   at->host = host;
+  at->pinned = pinned;
   return ASSAY_OK;
 }
 

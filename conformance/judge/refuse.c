@@ -81,19 +81,26 @@ static bool reference_refuses(const trial *t, case_result *result) {
   return false;
 }
 
-/* Tells whether the message names the error. If the case names the broken argument, that name must be a whole word
- * before the colon. In "k_cache: found dtype f32, allowed that of q", for example, "q" does not count. */
-static bool names(const assay_case *one, const char *text) {
-  if (one->argument == 0) return strstr(text, one->expect) != NULL;
+/* Tells whether `name` is a whole word before the text's colon. */
+static bool has_word(const char *text, const char *name) {
   static const char *const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
   const char *const end = text + strcspn(text, ":");
-  const size_t size = strlen(one->expect);
+  const size_t size = strlen(name);
   while (text < end) {
     const size_t word = strspn(text, letters);
-    if (word == size && memcmp(text, one->expect, size) == 0) return true;
+    if (word == size && memcmp(text, name, size) == 0) return true;
     text += word + strcspn(text + word, letters);
   }
   return false;
+}
+
+/* Tells whether the message names the error. If the case names the broken argument, the expected name must be a whole
+ * word before the colon. In "k_cache: found dtype f32, allowed that of q", for example, "q" does not count. Where a
+ * shape is broken, the expected name is that of an argument which then does not fit. The broken one is right too. */
+static bool names(const assay_case *one, const char *text) {
+  if (one->argument == 0) return strstr(text, one->expect) != NULL;
+  if (has_word(text, one->expect)) return true;
+  return one->broken == BREAK_SHAPE && has_word(text, one->op->args[one->argument - 1].name);
 }
 
 /* Returns true if the status decided the case. A variant may be unable to do the call for another reason. */

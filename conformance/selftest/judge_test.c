@@ -269,6 +269,7 @@ Test(judge, refusals_of_an_argument) {
              {BREAK_DTYPE, "k_cache", "i32", "launch() refuses without naming 'i32'"},
              {BREAK_NEGATIVE, "out", "out", NULL},
              {BREAK_SHAPE, "q", "out", NULL},
+             {BREAK_SHAPE, "q", "k_cache", "launch() refuses without naming 'k_cache': out: shape"},
              {BREAK_SHAPE, "q", "q", "launch() refuses without naming 'q': out: shape"},
              {BREAK_STRIDE, "out", "out", "the reference accepts a call that must be refused for 'out'"},
              {BREAK_OVERFLOW, "out", "out", "the reference accepts a call that must be refused for 'out'"},

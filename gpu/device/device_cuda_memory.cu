@@ -34,7 +34,7 @@ static thread_local cudaDeviceProp properties;
 /* Copies go through pinned memory, so that they neither wait nor hold up the caller. The bytes [0, staged) are under
  * way until the next synchronize(), which hands out the downloads among them. A copy that does not fit goes directly.
  */
-enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 64, MAX_PINNED = 16 };
+enum { STAGING_BYTES = 8 << 20, STAGING_ALIGNMENT = 256, MAX_DOWNLOADS = 64, MAX_PINNED = 256 };
 static thread_local unsigned char *staging; /* NULL: no pinned memory could be had */
 static thread_local int64_t staged;
 static thread_local struct {
