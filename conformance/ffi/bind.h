@@ -89,8 +89,8 @@ typedef struct binding {
   uint32_t same_types;   /* bit i: one of the arguments that have one type */
   bind_multiple multiple[BIND_ONLY];
   int32_t multiples;
-  int32_t aligned;       /* rows begin at multiples of so many bytes; 0: of their type's size */
-  uint32_t ignores;      /* bit i: input i is not passed, although it is present */
+  int32_t aligned;  /* rows begin at multiples of so many bytes; 0: of their type's size */
+  uint32_t ignores; /* bit i: input i is not passed, although it is present */
   bool passes_arg[ASSAY_MAX_ARGS], passes_param[ASSAY_MAX_PARAMS]; /* the function gets them, or adapters of them */
   int32_t returns; /* output that the function returns as a new tensor; -1: none */
   assay_contract contract;

@@ -17,7 +17,7 @@ enum {
 typedef struct plan_buffer {
   void *memory;
   int64_t bytes, used; /* used: numbers of an adapter */
-  bool host, pinned; /* pinned: from the device's own allocator */
+  bool host, pinned;   /* pinned: from the device's own allocator */
 } plan_buffer;
 
 typedef struct ffi_plan {
