@@ -39,7 +39,9 @@ template <int heads> struct gate_lanes {
   }
   __device__ __forceinline__ float shrink(int) const { return 1.0f; }
   __device__ __forceinline__ void close(common &) const {}
-  __device__ __forceinline__ float result(int, float sum) const { return sum; }
+  __device__ __forceinline__ float result(const gate_params &, const key_lanes_shape &, int, int32_t, float sum) const {
+    return sum;
+  }
   __device__ __forceinline__ void finish(const gate_params &, const key_lanes_shape &, int, int64_t, int32_t) const {}
 };
 

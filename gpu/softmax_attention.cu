@@ -1,7 +1,9 @@
 /* softmax_attention.cu: attention over the paged cache.
  *
  *   s_t = scale * (q . k_t)     s_t <- cap * tanh(s_t / cap)     s_t <- s_t + slope_h * (t - last)     the mask
- *   out = sum_t exp(s_t - lse) v_t     lse = ln sum_t exp(s_t)       over the keys of the row that the mask keeps
+ *   out = sum_t exp(s_t) v_t / (sum_t exp(s_t) + exp(sink_h))     lse = ln sum_t exp(s_t)
+ *
+ * over the keys of the row that the mask keeps. The sink is optional. Splits leave it out, and their merge adds it.
  *
  * A row that sees no key gives 0 and lse -inf. Three variants:
  *
@@ -77,8 +79,9 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
   }
 
   const int64_t at = row * p.a.H + head;
+  const sunk_sums sunk = beside_sink(p, head, peak, total);
   for (int32_t d = thread; d < p.a.D; d += tile)
-    static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum[d], total));
+    static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum[d] * sunk.shrink, sunk.total));
   if (p.lse != nullptr && thread == 0) p.lse[at] = lse_of(peak, total);
 }
 
@@ -163,7 +166,8 @@ template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(sof
     total += w;
     sum += w * partial[static_cast<int64_t>(b) * p.a.D];
   }
-  static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum, total));
+  const sunk_sums sunk = beside_sink(p, static_cast<int32_t>(blockIdx.y), peak, total);
+  static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum * sunk.shrink, sunk.total));
   if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
 }
 

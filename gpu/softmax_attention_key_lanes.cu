@@ -89,7 +89,13 @@ template <int heads> struct softmax_lanes {
         total[h] += c.total[w][h];
     }
   }
-  __device__ __forceinline__ float result(int h, float sum) const { return normalised(sum, total[h]); }
+  /* Splits leave the sink to their merge. */
+  __device__ __forceinline__ float result(const softmax_params &p, const key_lanes_shape &s, int h, int32_t head,
+                                          float sum) const {
+    if (s.splits > 1) return normalised(sum, total[h]);
+    const sunk_sums sunk = beside_sink(p, head, peak[h], total[h]);
+    return normalised(sum * sunk.shrink, sunk.total);
+  }
   __device__ __forceinline__ void finish(const softmax_params &p, const key_lanes_shape &s, int h, int64_t at,
                                          int32_t split) const {
     const float lse = lse_of(peak[h], total[h]);
@@ -121,7 +127,8 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
     total += w;
     sum += w * partial[static_cast<int64_t>(b) * p.a.D];
   }
-  store_as(s.q, p.a.out, at * p.a.D + d, normalised(sum, total));
+  const sunk_sums sunk = beside_sink(p, static_cast<int32_t>(blockIdx.y), peak, total);
+  store_as(s.q, p.a.out, at * p.a.D + d, normalised(sum * sunk.shrink, sunk.total));
   if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
 }
 

@@ -5,6 +5,7 @@
  * type, its sum is not. O is rescaled only after a tile that raised some maximum of the warp's rows. */
 #include "gpu/lib/prefill_mma.cuh"
 #include "gpu/lib/softmax_call.h"
+#include "gpu/lib/softmax_score.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -83,7 +84,8 @@ template <bool general> struct softmax_weights {
     for (int h = 0; h < 2; ++h) {
       const float sum = group_sum<4>(total[h]);
       const bool seen = sum > 0.0f;
-      factor[h] = seen ? 1.0f / sum : 0.0f;
+      const sunk_sums sunk = beside_sink(p, item.head, peak[h] * (general ? ln_2 : p.a.scale), sum);
+      factor[h] = seen ? sunk.shrink / sunk.total : 0.0f;
       if (p.lse == nullptr || row + 8 * h >= item.rows || lane_id() % 4 != 0) continue;
       p.lse[(item.row + row + 8 * h) * static_cast<int64_t>(p.a.H) + item.head] =
           seen ? fmaf(peak[h], general ? ln_2 : p.a.scale, logf(sum)) : -INFINITY;

@@ -62,11 +62,12 @@ struct softmax_lines {
   }
 
   __device__ __forceinline__ void finish(const softmax_params &p, int l, int64_t at, line_sums &O) const {
-    const float sum = groups_sum<32>(total[l]);
+    const float sum = groups_sum<32>(total[l]), peak = __shfl_sync(0xffffffffu, peaks, l);
+    const sunk_sums sunk = beside_sink(p, static_cast<int32_t>(at % p.a.H), peak, sum);
     ASSAY_UNROLL
     for (int i = 0; i < most_pieces; ++i) {
-      O[i][0] = normalised(O[i][0], sum);
-      O[i][1] = normalised(O[i][1], sum);
+      O[i][0] = normalised(O[i][0] * sunk.shrink, sunk.total);
+      O[i][1] = normalised(O[i][1] * sunk.shrink, sunk.total);
     }
     if (p.lse != nullptr && static_cast<int32_t>(lane_id()) == l) p.lse[at] = lse_of(peaks, sum);
   }

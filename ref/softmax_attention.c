@@ -2,11 +2,13 @@
  * n, head h reading kv head h / G, and the keys t that the mask leaves:
  *
  *   s_t = scale · (q · k_t)     s_t <- cap · tanh(s_t / cap)  (soft cap)     s_t <- s_t + slope_h · (t - last)  (ALiBi)
- *   m = max s_t      l = sum_t exp(s_t - m)      p_t = exp(s_t - m) / l      out = sum_t p_t v_t      lse = m + ln l
+ *   m = max s_t      l = sum_t exp(s_t - m)      p_t = exp(s_t - m) / (l + exp(sink_h - m))      out = sum_t p_t v_t
+ *   lse = m + ln l
  *
- * in this order. The mask: t <= last, t > last - window, and the block-sparse rule (attention_sees). A row without keys
- * has out = 0, lse = -inf. Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in
- * Press et al. 2022, and corners are as in docs/definitions.md, section 2.1. */
+ * in this order. The sink is a term of the denominator alone: no score, no mask, no V and no part of lse. The mask: t
+ * <= last, t > last - window, and the block-sparse rule (attention_sees). A row without keys has out = 0, lse = -inf.
+ * Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in Press et al. 2022, and the sink
+ * as in gpt-oss. Corners are as in docs/definitions.md, section 2.1. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@
 #include "ref/lib/paged_tables.h"
 #include "ref/lib/vector.h"
 
-enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_COUNT };
+enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_SINK, ARG_COUNT };
 enum {
   PARAM_SOFTCAP = PARAM_OWN,
   PARAM_SPARSE_BLOCK,
@@ -41,13 +43,13 @@ const assay_op *assay_op_softmax_attention(void);
 /* One row. `key` numbers the keys that its mask leaves; s, p and e are indexed by the place in that list. */
 typedef struct softmax_row {
   int64_t keys, D, last;
-  const int64_t *key; /* [keys] ascending */
-  double scale, softcap, slope;
-  const double *q, *k, *v; /* [D]; key t at (t - origin)·D */
+  const int64_t *key;                 /* [keys] ascending */
+  double scale, softcap, slope, sink; /* sink -inf: none */
+  const double *q, *k, *v;            /* [D]; key t at (t - origin)·D */
   int64_t origin;
-  double *dot, *s, *e, *p; /* [keys] scaled dot product, final score, exp(s - m), e / l */
-  double max, sum, lse;
-  double *y; /* [D] */
+  double *dot, *s, *e, *p;     /* [keys] scaled dot product, final score, exp(s - m), e / whole */
+  double max, sum, whole, lse; /* sum: of e; whole: with the sink's term */
+  double *y;                   /* [D] */
 } softmax_row;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -70,8 +72,9 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
     row->e[i] = exp(row->s[i] - row->max);
     row->sum += row->e[i];
   }
+  row->whole = row->sum + exp(row->sink - row->max);
   for (int64_t i = 0; i < row->keys; ++i) {
-    row->p[i] = row->e[i] / row->sum;
+    row->p[i] = row->e[i] / row->whole;
     vector_add(row->y, row->p[i], row->v + (row->key[i] - row->origin) * D, D);
   }
   row->lse = row->keys > 0 ? row->max + log(row->sum) : -(double)INFINITY;
@@ -115,25 +118,27 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
   }
 }
 
-/* Returns the variance of stored split partials o_b and lse_b. y = sum_b W_b o_b with W_b = exp(lse_b - lse). The
- * weight's error moves y by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
+/* Returns the variance of stored split partials o_b and lse_b. y = sum_b W_b o_b with W_b = share_b sum / whole and
+ * share_b = exp(lse_b - lse). The weight's error moves y by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
 ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
   double lse_variance = 0;
   for (int64_t i = 0; i < row->keys;) {
     const int64_t b = row->key[i] / c->keys_per_split;
-    double W = 0;
+    double W = 0, share = 0;
     vector_zero(e->split, D);
     for (; i < row->keys && row->key[i] / c->keys_per_split == b; ++i) {
       W += row->p[i];
+      share += row->e[i] / row->sum;
       vector_add(e->split, row->p[i], row->v + (row->key[i] - row->origin) * D, D);
     }
-    if (!(W > 0)) continue;
-    const double lse = row->lse + log(W), argument = lse - row->lse;
+    if (!(share > 0)) continue;
+    const double lse = row->lse + log(share), argument = lse - row->lse;
     const double weight = storing_variance(lse, ASSAY_F32) + storing_variance(row->lse, ASSAY_F32) +
                           2 * f32_variance * argument * argument + 2 * function_variance(c->exp_ulp);
-    lse_variance += W * W * weight;
+    lse_variance += share * share * weight;
+    if (!(W > 0)) continue; /* the sink is all of the sum */
     for (int64_t d = 0; d < D; ++d) {
       const double Y = e->split[d], moved = Y - W * row->y[d];
       double stored = f32_variance * Y * Y; /* o_b normalised, then weighted */
@@ -144,9 +149,33 @@ ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_er
   return lse_variance;
 }
 
+/* Returns the relative variance of the sink's term: s - m and exp, as for a score, and the conversions of both to
+ * another base. The sink is not rounded to the type of the weights. */
+static double sink_weight(const softmax_row *row, const assay_contract *c) {
+  const double argument = row->sink - row->max;
+  return f32_variance * (2 * argument * argument + row->sink * row->sink + row->max * row->max) +
+         function_variance(c->exp_ulp);
+}
+
+/* Adds the variance that a sink brings to sigma[D]: its term moves y towards 0. The sums are rescaled to the larger of
+ * sink and maximum, and the term is added. A subnormal factor exp(m - sink) errs by units of the least subnormal. */
+static void sink_sigma(const softmax_row *row, softmax_error *e, double *sigma) {
+  const double p = 1 - row->sum / row->whole; /* also where exp(sink - m) is infinite */
+  const double relative = 3 * f32_variance + sink_weight(row, e->contract) * p * p;
+  for (int64_t d = 0; d < row->D && p > 0; ++d)
+    sigma[d] += relative * row->y[d] * row->y[d];
+  if (!(exp(row->max - row->sink) < least_normal)) return;
+  const double least = e->contract->exp_ulp * 0x1p-149;
+  vector_zero(e->split, row->D);
+  for (int64_t i = 0; i < row->keys; ++i)
+    vector_add(e->split, row->e[i], row->v + (row->key[i] - row->origin) * row->D, row->D);
+  for (int64_t d = 0; d < row->D; ++d)
+    sigma[d] += least * least / 3 * (e->split[d] * e->split[d] + 1);
+}
+
 /* Computes
  *   sigma^2 = sum_t weight_t p_t^2 (v_t - y)^2 + sum_t (r(p_t)^2 + p_t^2 r(v)^2) v_t^2 + A
- *           + y^2 (denominator: its sum, its reciprocal, a constant added) + splits + r(y)^2
+ *           + y^2 (denominator: its sum, its reciprocal, a constant added) + sink + splits + r(y)^2
  *
  * Sums are those of a kernel, of exp(s - m): terms are lost at that sum's ulp. Below the normal numbers exp errs by
  * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. lse
@@ -154,28 +183,28 @@ ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_er
 ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D;
-  const double one = 1;
+  const double one = 1, whole = row->whole < 0x1p1000 ? row->whole : 0x1p1000; /* infinite far below a sink */
   vector_zero(sigma, D);
-  key_sum_start(&e->sum, row->y, row->sum);
+  key_sum_start(&e->sum, row->y, whole);
   key_sum_start(&e->total, &one, row->sum);
   equal_terms_start(&e->equal, row->keys, e->slots);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (row->keys == 0) return;
   const double v_variance = e->v_rounded ? f32_variance * ldexp(1, 2 * (24 - lattice_width(c->v))) : 0;
-  const double least = c->exp_ulp * 0x1p-149 / row->sum, subnormal = least * least / 3;
+  const double least = c->exp_ulp * 0x1p-149 / whole, subnormal = least * least / 3;
+  const double share = row->sum / whole; /* 1 without a sink */
   double sum_variance = 0;
   for (int64_t i = 0; i < row->keys; ++i) {
-    const double p = row->p[i], *v = row->v + (row->key[i] - row->origin) * D;
-    if (!(p != 0)) continue;
+    const double p = row->p[i], of_keys = row->e[i] / row->sum, *v = row->v + (row->key[i] - row->origin) * D;
+    if (!(of_keys != 0)) continue;
     const double moves = e->weight[i] * p * p;
     double own = p * p * v_variance;
     if (row->e[i] < least_normal) own += subnormal;
     /* The largest weight is 1, which rounding keeps, only where the running maximum is exact. A kernel may raise it
      * late. A row of one key has its maximum at once. */
     if (c->p != ASSAY_NONE)
-      own += (row->keys > 1 ? storing_variance(row->e[i], c->p) : rounding_variance(row->e[i], c->p)) /
-             (row->sum * row->sum);
-    sum_variance += moves;
+      own += (row->keys > 1 ? storing_variance(row->e[i], c->p) : rounding_variance(row->e[i], c->p)) / (whole * whole);
+    sum_variance += e->weight[i] * of_keys * of_keys;
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];
       sigma[d] += moves * (from_mean * from_mean) + own * (v[d] * v[d]);
@@ -184,15 +213,16 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
     key_sum_add(&e->total, row->key[i], row->e[i], &one);
     equal_terms_add(&e->equal, row->e[i], key_sum_running(&e->total));
   }
-  const double added = c->denominator_add / row->sum;
+  const double added = c->denominator_add / whole;
   double total = 0; /* relative variance of the sum by which all channels are divided */
   key_sum_finish(&e->total, row->keys, &total);
   total += equal_terms_additions(&e->equal) / (row->sum * row->sum);
   sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&e->equal) / (row->sum * row->sum);
-  const double denominator = total + 2 * f32_variance + added * added;
+  const double denominator = total * share * share + 2 * f32_variance + added * added;
   double split_variance = 0;
   if (c->keys_per_split > 0 && row->last >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
   key_sum_finish(&e->sum, row->keys, sigma);
+  if (row->sink > -(double)INFINITY) sink_sigma(row, e, sigma);
   for (int64_t d = 0; d < D; ++d) {
     const double y = row->y[d];
     if (e->sum.abs[d] != 0) sigma[d] += y * y * denominator + storing_variance(y, e->out);
@@ -200,15 +230,17 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
   }
   if (lse_sigma == NULL) return;
   const double logarithm = row->lse - row->max;
-  *lse_sigma = sqrt(sum_variance + split_variance + total + added * added +
+  const double of_sum = c->denominator_add / row->sum;
+  *lse_sigma = sqrt(sum_variance + split_variance + total + of_sum * of_sum +
                     function_variance(c->exp_ulp) * logarithm * logarithm + storing_variance(logarithm, ASSAY_F32) +
                     2 * storing_variance(row->lse, ASSAY_F32));
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* Admits a row to the exact tier. q·k is exact. The maximum is exactly 0 for 2^m keys, and all others are at -800 or
- * below. V > 0 is summed exactly. The mean is representable in the output's type. */
+/* Admits a row to the exact tier. q·k is exact. Scores are exactly 0, or at -800 or below. The sink is 0 as well, or
+ * 800 above, or as far below, or absent. It is above all scores, or else 2^m of the scores and the sink are 0. V > 0 is
+ * summed exactly. The mean is representable in the output's type. */
 ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
                                              assay_error *error) {
   const int64_t D = row->D;
@@ -217,7 +249,10 @@ ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const atten
   int v_low = LATTICE_ZERO;
   int64_t matches = 0;
   vector_zero(e->sum.abs, D);
-  if (row->keys > 0 && row->max != 0) return attention_refuse(at, "largest score", row->max, 0, error);
+  const bool alone = row->sink >= -far_below, counts = row->sink == 0;
+  if (!alone && !counts && !(row->sink <= far_below)) return attention_refuse(at, "sink", row->sink, 0, error);
+  if (row->keys > 0 && row->max != 0 && !alone && !counts)
+    return attention_refuse(at, "largest score", row->max, 0, error);
   for (int64_t i = 0; i < row->keys; ++i) {
     const int64_t place = row->key[i] - row->origin;
     const double sum = vector_dot_abs(row->q, row->k + place * D, D), *v = row->v + place * D;
@@ -235,8 +270,10 @@ ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const atten
     if (at->v_low[place] < v_low) v_low = at->v_low[place];
     vector_add_abs(e->sum.abs, 1, v, D);
   }
-  if ((matches & (matches - 1)) != 0)
-    return attention_refuse(at, "keys at the maximum (allowed: a power of two)", (double)matches, 1, error);
+  if (alone) return ASSAY_OK;
+  const int64_t terms = matches + counts;
+  if ((terms & (terms - 1)) != 0)
+    return attention_refuse(at, "keys at the maximum, and the sink (allowed: a power of two)", (double)terms, 1, error);
   for (int64_t d = 0; d < D && matches > 0; ++d) {
     if (!lattice_admits(e->sum.abs[d], v_low, lattice_width(c->partial)))
       return attention_refuse(at, "sum of V", e->sum.abs[d], ldexp(1, lattice_width(c->partial) + v_low), error);
@@ -251,7 +288,8 @@ ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const atten
 typedef struct softmax_run {
   attention a;
   softmax_error error;
-  const float *slopes; /* NULL: none */
+  const float *slopes;      /* NULL: none */
+  const assay_tensor *sink; /* NULL: none */
   double softcap;
   bool exact;
   assay_expected *expected;
@@ -312,6 +350,25 @@ static void average_splits(softmax_run *run) {
   run->row.lse = part.lse;
 }
 
+/* Applies a planted error. The sink is counted once in every split of the row, or its term has V of the first key. A
+ * sink that was scaled may be so far above all scores that exp is subnormal, which counts as 0. */
+static void spoil_sink(softmax_run *run, const attention_row *at) {
+  softmax_row *row = &run->row;
+  const attention_spoil *s = run->planted;
+  if (row->keys == 0 || !(row->sink > -(double)INFINITY)) return;
+  const double p = exp(row->sink - row->max) / row->whole;
+  if (s->kind == SPOIL_SINK_PER_SPLIT) {
+    const int64_t splits = (at->end - 1) / s->split - at->first / s->split + 1;
+    if (splits == 1) return;
+    row->sink += log((double)splits);
+    softmax_attention(row);
+  } else if (s->kind == SPOIL_SINK_ON_KEY_0 && p > 0) {
+    vector_add(row->y, p < 1 ? p : 1, row->v + (row->key[0] - row->origin) * row->D, row->D);
+  } else if (s->kind == SPOIL_SINK_SCALED && exp(row->max - row->sink) < least_normal) {
+    vector_zero(row->y, row->D);
+  }
+}
+
 static assay_status visit(void *context, const attention_row *at, assay_error *error) {
   softmax_run *run = context;
   const int64_t D = run->a.D;
@@ -324,6 +381,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
       if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
   run->row.last = at->last;
   run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
+  run->row.sink = run->sink != NULL ? assay_load_f64(run->sink->data, run->sink->dtype, at->head) : -(double)INFINITY;
   run->row.q = at->q;
   run->row.k = at->k;
   run->row.v = at->v;
@@ -331,6 +389,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.y = run->expected[0].value + at->output * D;
   softmax_attention(&run->row);
   if (run->planted != NULL && run->planted->kind == SPOIL_LSE_NOT_MERGED) average_splits(run);
+  if (run->planted != NULL) spoil_sink(run, at);
   if (run->lse) run->expected[1].value[at->output] = run->row.lse;
 
   if (run->exact) status = softmax_admit(&run->row, at, &run->error, error);
@@ -345,6 +404,17 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   for (int64_t i = 0; i < run->row.keys; ++i) {
     run->seen->live_keys += run->row.p[i] != 0;
     attention_need(&run->a, at, run->row.key[i], run->seen);
+  }
+  return ASSAY_OK;
+}
+
+/* Refuses sinks that are no terms of a sum. */
+static assay_status check_sink(const assay_tensor *sink, assay_error *error) {
+  for (int64_t h = 0; sink != NULL && h < sink->shape[0]; ++h) {
+    const double value = assay_load_f64(sink->data, sink->dtype, h);
+    if (!(value < (double)INFINITY))
+      return assay_fail(error, ASSAY_ERR_INPUT, "sink: found %g for head %lld, allowed finite numbers and -inf", value,
+                        (long long)h);
   }
   return ASSAY_OK;
 }
@@ -373,6 +443,7 @@ static assay_status compute(const assay_call *call, const attention_spoil *plant
   a.neighbour = planted != NULL && planted->kind == SPOIL_NEIGHBOUR_BLOCK;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
+                     .sink = call->arg[ARG_SINK].data != NULL ? &call->arg[ARG_SINK] : NULL,
                      .softcap = attention_real(call->param[PARAM_SOFTCAP]),
                      .exact = exact,
                      .expected = expected,
@@ -392,6 +463,7 @@ static assay_status compute(const assay_call *call, const attention_spoil *plant
   if (seen != NULL) seen->visible_keys = seen->live_keys = 0;
 
   assay_status status = attention_check_contents(&a, error);
+  if (status == ASSAY_OK) status = check_sink(run.sink, error);
   if (status == ASSAY_OK && exact) status = admit_call(call, &a, error);
   if (status == ASSAY_OK)
     status = attention_walk(&a, rows != NULL && rows->index != NULL ? rows : &all, exact, visit, &run, error);
@@ -406,6 +478,20 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   return compute(call, NULL, contract, rows, exact, expected, seen, error);
 }
 
+/* Applies a planted error: multiplies the sinks by the scale, as if they were q·k. */
+static assay_status scale_sink(attention_spoil *s, assay_error *error) {
+  assay_tensor *sink = &s->arg[ARG_SINK];
+  if (sink->data == NULL) return ASSAY_OK;
+  float *scaled = malloc((size_t)(sink->shape[0] + 1) * sizeof *scaled);
+  if (scaled == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "spoil sink_scaled: out of memory");
+  for (int64_t h = 0; h < sink->shape[0]; ++h)
+    scaled[h] = (float)(assay_load_f64(sink->data, sink->dtype, h) * attention_scale(&s->call));
+  s->copy[s->copies++] = scaled;
+  sink->data = scaled;
+  sink->dtype = ASSAY_F32;
+  return ASSAY_OK;
+}
+
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   attention_spoil planted;
@@ -415,6 +501,8 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   assay_status status = attention_spoil_make(call, contract, index, &planted, error);
   if (status == ASSAY_OK && planted.kind == SPOIL_SOFTCAP_LOST) planted.param[PARAM_SOFTCAP] = 0;
   if (status == ASSAY_OK && planted.kind == SPOIL_SLOPES_LOST) planted.arg[ARG_SLOPES].data = NULL;
+  if (status == ASSAY_OK && planted.kind == SPOIL_SINK_LOST) planted.arg[ARG_SINK].data = NULL;
+  if (status == ASSAY_OK && planted.kind == SPOIL_SINK_SCALED) status = scale_sink(&planted, error);
   if (status == ASSAY_OK) status = compute(&planted.call, &planted, contract, rows, false, values, NULL, error);
   if (status == ASSAY_OK) {
     const assay_tensor *q = &call->arg[ARG_Q];
@@ -434,6 +522,11 @@ static assay_status check(const assay_call *call, assay_error *error) {
   if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, q->shape, error);
   if (status == ASSAY_OK && call->arg[ARG_LSE].data != NULL)
     status = check_dense(call, ARG_LSE, ASSAY_F32, 2, q->shape, error);
+  const assay_tensor *sink = &call->arg[ARG_SINK];
+  if (status == ASSAY_OK && sink->data != NULL && sink->dtype != ASSAY_F32 && sink->dtype != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sink: found type %s, allowed f32, bf16", assay_dtype_name(sink->dtype));
+  if (status == ASSAY_OK && sink->data != NULL)
+    status = check_dense(call, ARG_SINK, sink->dtype, 1, &q->shape[1], error);
   if (status != ASSAY_OK) return status;
   const int64_t layout = (int64_t)call->param[PARAM_LAYOUT];
   const int64_t block_size = k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
@@ -442,6 +535,14 @@ static assay_status check(const assay_call *call, assay_error *error) {
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "sparse_block: found %lld, allowed 0 (off) or multiples of block_size %lld", (long long)sparse,
                       (long long)block_size);
+  return ASSAY_OK;
+}
+
+static assay_status fill(const assay_fill *f, int32_t arg, double *value, int64_t count, assay_error *error) {
+  if (arg != ARG_SINK)
+    return assay_fail(error, ASSAY_ERR_INTERNAL, "softmax_attention: no values for argument %d", arg);
+  for (int64_t h = 0; h < count; ++h)
+    value[h] = softmax_fill_sink(f, h);
   return ASSAY_OK;
 }
 
@@ -460,7 +561,10 @@ static const assay_arg args[ARG_COUNT] = {
     ATTENTION_ARGS,
     {"slopes", ASSAY_IN, ASSAY_SLOPES, true, "f32", "H", "ALiBi: slope · (t - last) is added to the score", false},
     PAGED_OUT("=q"),
-    {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s)", false},
+    {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s), without the sink",
+     false},
+    {"sink", ASSAY_IN, ASSAY_VALUES, true, "f32,bf16", "H",
+     "exp(sink) is added to the denominator, once per row; -inf: none", false},
 };
 
 static const assay_param params[PARAM_COUNT] = {
@@ -485,10 +589,10 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous",
+    .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous,neutral",
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
-              "softcap_lost,slopes_lost",
+              "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost",
     .kappa_element = 7,
     .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
                     "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",
@@ -499,6 +603,7 @@ static const assay_op op = {
     .fill_q = softmax_fill_q,
     .fill_k = softmax_fill_k,
     .fill_v = softmax_fill_v,
+    .fill = fill,
     .visible = attention_visible,
     .spoil = spoil,
 };

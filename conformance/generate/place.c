@@ -195,13 +195,23 @@ static assay_dtype named_dtype(const char *name) {
   return ASSAY_F32;
 }
 
-/* Returns the type by the argument's list of types (op.h). If the list has two integer types, the seed chooses. */
+/* Tells whether the list of types is the key dtype: the operator's first list that follows no other argument. */
+static bool is_key_dtype(const assay_op *op, const assay_arg *arg) {
+  for (const assay_arg *other = op->args; other < arg; ++other)
+    if (other->dtypes[0] != '=' && other->dtypes[0] != 'i' && strchr(other->dtypes, ',') != NULL) return false;
+  return true;
+}
+
+/* Returns the type by the argument's list of types (op.h). The seed chooses from a list of two integer types, and from
+ * a list that is not the key dtype. */
 static assay_dtype dtype_of(const logical *l, const assay_arg *arg) {
   const assay_op *op = l->origin->op;
   const bool list = strchr(arg->dtypes, ',') != NULL;
   if (list && arg->dtypes[0] == 'i')
     return named_dtype((logical_hash(l->origin, STREAM_INTEGER) & 1) != 0 ? strchr(arg->dtypes, ',') + 1 : arg->dtypes);
   if (arg->content == ASSAY_K_CACHE || arg->content == ASSAY_V_CACHE) return l->kv_dtype;
+  if (list && arg->dtypes[0] != '=' && !is_key_dtype(op, arg))
+    return named_dtype((logical_hash(l->origin, STREAM_TYPE) & 1) != 0 ? strchr(arg->dtypes, ',') + 1 : arg->dtypes);
   if (arg->dtypes[0] != '=') return list ? l->q_dtype : named_dtype(arg->dtypes);
   if (list && op->form == ASSAY_PLAIN) return l->out_dtype;
   for (int32_t i = 0; i < op->arg_count; ++i)

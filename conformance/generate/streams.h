@@ -18,6 +18,7 @@ enum {
   STREAM_INTEGER = 0x6717,
   STREAM_GAP = 0x6718,
   STREAM_MAGNITUDE = 0x6719, /* + argument << 16 */
+  STREAM_TYPE = 0x671A,
   /* Dead bytes (bytes.c). */
   STREAM_STALE = 0x6721,
   STREAM_TAIL = 0x6722,

@@ -142,6 +142,9 @@ void fixture_make(const fixture_spec *spec, fixture *f) {
         slope[h] = 0.05F * (float)(h + 1);
     }
     if (spec->lse) dense(f, "lse", ASSAY_F32, 2, q_shape);
+    float *sink = spec->sink ? dense(f, "sink", ASSAY_F32, 1, &H) : NULL;
+    for (int64_t h = 0; h < H && sink != NULL; ++h)
+      sink[h] = h == 1 ? -1.5F : 0.5F + 0.25F * (float)h;
   }
   f->q = zeroed(f->N * H * spec->D, sizeof *f->q);
   f->k = zeroed(B * f->capacity * spec->H_kv * spec->D, sizeof *f->k);

@@ -20,7 +20,7 @@ typedef struct fixture_spec {
   int64_t important; /* tokens t with t mod important = 0 are important; 0: none */
   uint64_t seed;
   double k_scale, v_scale; /* fp8; heads differ by powers of two with per_head */
-  bool per_head, slopes, lse;
+  bool per_head, slopes, lse, sink;
 } fixture_spec;
 
 typedef struct fixture {

@@ -13,7 +13,7 @@ static void start(fixture *f, const assay_op *op, int layout, assay_dtype kv) {
   spec.layout = layout;
   spec.kv_dtype = kv;
   spec.ragged = true;
-  spec.slopes = spec.lse = true;
+  spec.slopes = spec.lse = spec.sink = true;
   fixture_make(&spec, f);
   fixture_fill(f);
 }
@@ -128,6 +128,27 @@ Test(ref_check, parameters) {
   BREAKS(fixture_arg(&f, "slopes")->shape[0], 5, "slopes");
   BREAKS(fixture_arg(&f, "lse")->shape[1], 5, "lse");
   BREAKS(fixture_arg(&f, "lse")->dtype, ASSAY_BF16, "lse");
+  BREAKS(fixture_arg(&f, "sink")->shape[0], 5, "sink");
+  BREAKS(fixture_arg(&f, "sink")->dtype, ASSAY_F16, "sink");
+  BREAKS(fixture_arg(&f, "sink")->stride[0], 2, "sink");
+  fixture_free(&f);
+}
+
+/* A sink is a number or none: -inf. */
+Test(ref_check, sinks) {
+  static const float wrong[] = {(float)NAN, (float)INFINITY};
+  fixture f;
+  start(&f, assay_op_softmax_attention(), 0, ASSAY_F32);
+  float *sink = fixture_arg(&f, "sink")->data;
+  assay_error error = {0};
+  sink[2] = -(float)INFINITY;
+  cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < 2; ++i) {
+    sink[2] = wrong[i];
+    legal(&f);
+    cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_ERR_INPUT);
+    cr_assert(strncmp(error.text, "sink: found", 11) == 0, "%s", error.text);
+  }
   fixture_free(&f);
 }
 

@@ -178,6 +178,17 @@ Test(lattice, conditions_of_the_softmax) {
   fixture_set_q(&f, 0, 0, v);
   refused(&f, "largest score");
   fixture_free(&f);
+  spec.sink = true;
+  make(&spec, &f);
+  fixture_fill(&f);
+  float *sink = fixture_arg(&f, "sink")->data;
+  refused(&f, "sink");
+  for (int64_t h = 0; h < spec.H; ++h)
+    sink[h] = 900; /* above all scores */
+  cr_assert(fixture_reference(&f, &contract, true, &error) == ASSAY_OK, "%s", error.text);
+  cr_assert(f.out[0] == 0);
+  fixture_free(&f);
+  spec.sink = false;
   spec.slopes = true;
   make(&spec, &f);
   fixture_fill(&f);

@@ -148,6 +148,43 @@ Test(spoil, splits) {
   }
 }
 
+/* A lost sink is none, and a scaled one is another. Rows within one split count it once. With V of its only key, a row
+ * that sees one key is that V. */
+Test(spoil, sinks) {
+  fixture_spec spec = decode(assay_op_softmax_attention());
+  spec.sink = true;
+  spec.kv_len[1] = 1;
+  fixture f;
+  fixture_make(&spec, &f);
+  fixture_fill(&f);
+  const int64_t row = spec.H * spec.D;
+  assay_tensor *sink = fixture_arg(&f, "sink");
+  float *const own = sink->data, scaled[8];
+  reference(&f);
+  const double *value = spoiled(&f, "sink_per_split");
+  cr_expect(!same(value, f.out, row));
+  cr_expect(same(value + row, f.out + row, row));
+  value = spoiled(&f, "sink_on_key_0");
+  cr_expect(!same(value, f.out, row));
+  for (int64_t h = 0; h < spec.H; ++h)
+    cr_expect(same(value + row + h * spec.D, fixture_v(&f, 1, 0, h / 2), spec.D));
+  value = spoiled(&f, "sink_lost");
+  cr_expect(!same(value, f.out, row));
+  sink->data = NULL;
+  reference(&f);
+  cr_expect(same(value, f.out, 2 * row));
+  sink->data = own;
+  value = spoiled(&f, "sink_scaled");
+  cr_expect(!same(value, f.out, row));
+  for (int64_t h = 0; h < spec.H; ++h)
+    scaled[h] = (float)((double)own[h] * (double)(float)(1 / sqrt((double)spec.D)));
+  sink->data = scaled;
+  reference(&f);
+  cr_expect(same(value, f.out, 2 * row));
+  sink->data = own;
+  fixture_free(&f);
+}
+
 /* The first row of all has no row before it. */
 Test(spoil, filter_across_rows) {
   fixture_spec spec = decode(assay_op_gate_attention());
@@ -165,17 +202,17 @@ Test(spoil, filter_across_rows) {
 
 /* A spoil of something that a case does not have is void. */
 Test(spoil, void_where_there_is_nothing) {
-  const char *const names[2][7] = {
+  const char *const names[2][11] = {
       {"k_scale_lost", "v_scale_lost", "head_scale_lost", "window_one_short", "causal_one_off", NULL},
       {"k_scale_lost", "v_scale_lost", "head_scale_lost", "window_one_short", "causal_one_off", "softcap_lost",
-       "slopes_lost"}};
+       "slopes_lost", "sink_lost", "sink_scaled", "sink_per_split", "sink_on_key_0"}};
   for (int i = 0; i < 2; ++i) {
     const fixture_spec spec = decode(op_at(i));
     fixture f;
     fixture_make(&spec, &f);
     fixture_fill(&f);
     reference(&f);
-    for (int n = 0; n < 7 && names[i][n] != NULL; ++n)
+    for (int n = 0; n < 11 && names[i][n] != NULL; ++n)
       cr_expect(same(spoiled(&f, names[i][n]), f.out, f.N * spec.H * spec.D), "%s", names[i][n]);
     fixture_free(&f);
   }

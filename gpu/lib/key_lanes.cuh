@@ -16,7 +16,8 @@
  *   publish(common), weighing(p, ...)  the block's scores of a tile are complete: called before and after a barrier
  *   weigh(p, h, score)                 a key's weight from its score and those to the left of it
  *   shrink(h)                          factor for the sums of the previous tiles
- *   close(common), result(h, sum)      all tiles are added
+ *   close(common)                      all tiles are added
+ *   result(p, s, h, head, sum)         the result of a sum over V
  *   finish(p, s, h, at, split)         stores everything else */
 #ifndef ASSAY_GPU_LIB_KEY_LANES_CUH
 #define ASSAY_GPU_LIB_KEY_LANES_CUH
@@ -478,7 +479,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
         float whole = 0.0f;
         for (int32_t r = 0; r < rows; ++r)
           whole += scratch[r * channels + d];
-        const float value = weights.result(h, whole);
+        const float value = weights.result(p, s, h, head + h, whole);
         if (s.splits > 1)
           p.partial[(at * s.splits + split) * a.D + d] = value;
         else

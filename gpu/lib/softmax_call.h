@@ -9,7 +9,9 @@ namespace ASSAY_NS {
 
 struct softmax_params {
   attention_params a;
-  const float *slopes;  /* ALiBi; NULL: none */
+  const float *slopes; /* ALiBi; NULL: none */
+  const void *sink;    /* f32 or bf16; NULL: none */
+  bool sink_is_bf16;
   float *lse;           /* NULL: not wanted */
   float *partial;       /* split_keys: [N, H, splits, D], each split's own result */
   float *partial_lse;   /* split_keys: [N, H, splits] */
@@ -56,6 +58,20 @@ inline assay_status softmax_read_lse(const assay_call *call, softmax_params *p, 
   return ASSAY_OK;
 }
 
+/* Reads sink [H], which is dense and optional, f32 or bf16. */
+inline assay_status softmax_read_sink(const assay_call *call, softmax_params *p, assay_error *error) {
+  const assay_tensor *sink;
+  ASSAY_TRY(find_tensor(call, "sink", 1, true, &sink, error));
+  if (sink == NULL) return ASSAY_OK;
+  if (sink->dtype != ASSAY_F32 && sink->dtype != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sink: found dtype %s, allowed f32, bf16", assay_dtype_name(sink->dtype));
+  ASSAY_TRY(expect_extent(sink, "sink", 0, p->a.H, error));
+  ASSAY_TRY(expect_stride(sink, "sink", 0, 1, error));
+  p->sink = sink->data;
+  p->sink_is_bf16 = sink->dtype == ASSAY_BF16;
+  return ASSAY_OK;
+}
+
 inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, assay_error *error) {
   const void *slopes;
   double softcap;
@@ -67,6 +83,7 @@ inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, ass
   ASSAY_TRY(attention_real(call, "softcap", 0.0, 3e38, &softcap, error));
   ASSAY_TRY(softmax_read_mask(call, p, error));
   ASSAY_TRY(softmax_read_lse(call, p, error));
+  ASSAY_TRY(softmax_read_sink(call, p, error));
   p->slopes = static_cast<const float *>(slopes);
   p->softcap = static_cast<float>(softcap);
   return ASSAY_OK;

@@ -44,6 +44,24 @@ __device__ __forceinline__ float normalised(float sum, float total) {
   return total == 0.0f ? 0.0f : sum / total;
 }
 
+/* Returns the sink of a head, of a call that has sinks. */
+__device__ __forceinline__ float sink_of(const softmax_params &p, int32_t head) {
+  return p.sink_is_bf16 ? to_float(static_cast<const bf16 *>(p.sink)[head]) : static_cast<const float *>(p.sink)[head];
+}
+
+/* The sums of a row beside its sink: a weighted sum is multiplied by `shrink`, and divided by `total`. */
+struct sunk_sums {
+  float shrink, total;
+};
+
+/* Returns them for weights relative to `peak` that add up to `total`. Where the sink is larger than the peak, all
+ * weights are made relative to the sink. Without a sink nothing changes. */
+__device__ __forceinline__ sunk_sums beside_sink(const softmax_params &p, int32_t head, float peak, float total) {
+  if (p.sink == nullptr) return {1.0f, total};
+  const float sink = sink_of(p, head), top = fmaxf(peak, sink), shrink = exp_below(peak, top);
+  return {shrink, total * shrink + exp_below(sink, top)};
+}
+
 __device__ __forceinline__ float lse_of(float peak, float total) {
   return total == 0.0f ? -INFINITY : peak + logf(total);
 }

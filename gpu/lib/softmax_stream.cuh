@@ -3,13 +3,14 @@
  * Every warp has an online softmax of its own. Weights are powers of two relative to a `peak`. The peak is raised, and
  * the sums rescaled, only where a score lies more than `slack` above it; one vote per block decides this. Peaks and
  * totals of warps, then of splits, are merged in their order, so the same call gives the same bits. The grid follows
- * from the capacity alone, and lengths are read on the device. Supported are window, soft cap, ALiBi and lse, but no
- * block-sparse mask. */
+ * from the capacity alone, and lengths are read on the device. Supported are window, soft cap, ALiBi, sinks and lse,
+ * but no block-sparse mask. */
 #ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_CUH
 
 #include "gpu/lib/launch.h"
 #include "gpu/lib/softmax_call.h"
+#include "gpu/lib/softmax_score.cuh"
 #include "gpu/lib/stream.cuh"
 #include "gpu/lib/stream_pace.cuh"
 #include "gpu/lib/stream_plan.h"
@@ -151,6 +152,12 @@ __device__ __forceinline__ float lse_of(const softmax_sum &s) {
   return s.total == 0.0f ? -INFINITY : ln_2 * s.peak + logf(s.total);
 }
 
+/* Returns the sums with the sink of a head in their total. */
+__device__ __forceinline__ softmax_sum with_sink(const softmax_params &p, int32_t head, const softmax_sum &s) {
+  const sunk_sums sunk = beside_sink(p, head, ln_2 * s.peak, s.total);
+  return {s.peak, sunk.total, s.sum * sunk.shrink};
+}
+
 /* The same sums for two channels. */
 struct softmax_sums {
   softmax_sum first;
@@ -215,8 +222,9 @@ __device__ __forceinline__ void softmax_write(const softmax_params &p, int64_t s
   const softmax_sum all = sums.first, other = {all.peak, all.total, sums.second};
   const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
   T *const to = static_cast<T *>(a.out) + segment * a.G * D + channel;
-  to[0] = from_float<T>(stream_value<KV>(normalised(all), a, kv_head));
-  to[D / 2] = from_float<T>(stream_value<KV>(normalised(other), a, kv_head));
+  const int32_t own = kv_head * a.G + head;
+  to[0] = from_float<T>(stream_value<KV>(normalised(with_sink(p, own, all)), a, kv_head));
+  to[D / 2] = from_float<T>(stream_value<KV>(normalised(with_sink(p, own, other)), a, kv_head));
   if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
 }
 
@@ -377,7 +385,8 @@ __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) sof
   softmax_sum all = joint[of_head];
   all.sum = stream_add_groups(own, shared);
   if (thread >= stream_merge_threads || i >= count) return;
-  const float value = stream_value<KV>(normalised(all), a, static_cast<int32_t>(segment % a.H_kv));
+  const int32_t kv_head = static_cast<int32_t>(segment % a.H_kv), head = kv_head * a.G + i / a.D;
+  const float value = stream_value<KV>(normalised(with_sink(p, head, all)), a, kv_head);
   static_cast<T *>(a.out)[segment * count + i] = from_float<T>(value);
   if (p.lse != nullptr && i % a.D == 0) p.lse[segment * a.G + i / a.D] = lse_of(all);
 }

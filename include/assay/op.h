@@ -71,7 +71,8 @@ typedef struct assay_arg {
   assay_content content;
   bool optional;
   /* "f32,f16,bf16" (the key dtype) | "=q" (the dtype of another argument) | "=q,e4m3,e5m2" (the key kv_dtype) | one
-   * name. Plain operators: "=x,f32" is the key out_dtype, which is the same dtype or one of the others. */
+   * name. Plain operators: "=x,f32" is the key out_dtype, which is the same dtype or one of the others. Two types in a
+   * later list: the seed chooses. */
   const char *dtypes;
   const char *shape;
   const char *doc;

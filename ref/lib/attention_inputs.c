@@ -10,7 +10,17 @@
 #include "ref/lib/attention.h"
 
 /* The tensor to which a stream of random numbers belongs. */
-enum { STREAM_Q = 1, STREAM_K, STREAM_V, STREAM_TAIL_Q, STREAM_TAIL_K, STREAM_TAIL_V, STREAM_LIVE, STREAM_CODE };
+enum {
+  STREAM_Q = 1,
+  STREAM_K,
+  STREAM_V,
+  STREAM_TAIL_Q,
+  STREAM_TAIL_K,
+  STREAM_TAIL_V,
+  STREAM_LIVE,
+  STREAM_CODE,
+  STREAM_SINK
+};
 
 static uint64_t stream_of(uint64_t tensor, int64_t identity, int64_t position, int64_t head) {
   return tensor << 60 ^ (uint64_t)identity << 36 ^ (uint64_t)position << 8 ^ (uint64_t)head;
@@ -199,24 +209,55 @@ void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
  * exactly 0 for the wanted code and at most -2 a c otherwise, which with a c scale >= 400 is -800. */
 enum { MAX_TARGETS = 64, MOST_MATCHES = 32 };
 
-/* Returns a key's code. Codes repeat. content names a place in a codebook of half the capacity, but no smaller than a
- * block, so that a few neighbouring keys differ. For one kv head in four, pairs of neighbours share a code. A row that
- * sees one key too few or too many then shows it, however short the request is. If D = 8 has too few codes for that, a
- * place is drawn instead. The numbers of keys per code then differ, and some are powers of two. For D <= 64 the code
- * has D - 1 bits. */
-static uint64_t code_of(const assay_fill *fill, int64_t codebook, int64_t content, int64_t kv_head) {
-  const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
-  if (offset >> 62 == 0) content = (content + (int64_t)(offset >> 61)) / 2;
-  if (fill->D > 64) return mix((uint64_t)(content % codebook) + offset);
-  const uint64_t codes = 1ull << (fill->D - 1);
-  const bool scarce = (uint64_t)codebook > codes;
-  const uint64_t place = scarce ? hash(fill, STREAM_CODE, content + 1, kv_head) : (uint64_t)(content % codebook);
-  return (place * 0x9E3779B97F4A7C15u + offset) & (codes - 1);
+double softmax_fill_sink(const assay_fill *fill, int64_t head) {
+  static const double exact[8] = {0, -800, 800, 0, 0, 800, -800, 0};
+  const uint64_t all = hash(fill, STREAM_SINK, 0, 0), own = hash(fill, STREAM_SINK, head + 1, 0);
+  if (fill->values == ASSAY_LATTICE) return exact[(all + (uint64_t)head) & 7];
+  const int64_t B = fill->call->arg[ARG_KV_LEN].shape[0], window = (int64_t)fill->call->param[PARAM_WINDOW];
+  int64_t keys = B > 0 ? fill->kv_length(fill->context, (int64_t)((all + (uint64_t)head) % (uint64_t)B)) : 1;
+  if (window > 0 && keys > window) keys = window;
+  double usual = 0; /* ln of a power of two */
+  for (; keys > 1; keys /= 2)
+    usual += 0.6931471805599453;
+  const double away = 0.75 + 1.25 * (double)(own >> 11 & 0xFFFF) * 0x1p-16;
+  return (own & 1) != 0 && fabs(usual - away) > 0.6 ? usual - away : usual + away;
 }
 
-static int64_t codebook_of(const assay_fill *fill) {
-  const int64_t half = attention_capacity(fill->call) / 2, block = attention_block(fill->call);
-  return half > block ? half : block;
+/* The codes of a call's keys. */
+typedef struct codebook {
+  int64_t places;
+  bool sink; /* the call has sinks */
+} codebook;
+
+/* Without sinks codes repeat: the codebook has half the capacity, but no less than a block, so that a few neighbouring
+ * keys differ. With sinks every key has a code of its own: a sink of 0 needs 2^m - 1 keys at the maximum. */
+static codebook codebook_of(const assay_fill *fill) {
+  const int64_t whole = attention_capacity(fill->call), half = whole / 2, block = attention_block(fill->call);
+  const bool sink = assay_find_arg(fill->call, "sink") != NULL;
+  return (codebook){sink && whole > block ? whole : half > block ? half : block, sink};
+}
+
+/* Returns how many neighbours share a code in one kv head of four. There are 2, or 3 where every head of its group has
+ * a sink of 0. Other sinks admit neither. */
+static int64_t alike(const assay_fill *fill, const codebook *book, int64_t kv_head) {
+  const int64_t G = fill->H / fill->H_kv;
+  for (int64_t h = kv_head * G; h < (kv_head + 1) * G && book->sink; ++h)
+    if (softmax_fill_sink(fill, h) != 0) return 1;
+  return book->sink ? 3 : 2;
+}
+
+/* Returns a key's code. content names a place in the codebook. For one kv head in four, neighbours share a code. A row
+ * that sees one key too few or too many then shows it, however short the request is. If D = 8 has too few codes for
+ * that, a place is drawn instead. The numbers of keys per code then differ, and some are powers of two. For D <= 64 the
+ * code has D - 1 bits. */
+static uint64_t code_of(const assay_fill *fill, const codebook *book, int64_t content, int64_t kv_head) {
+  const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
+  if (offset >> 62 == 0) content = (content + (int64_t)(offset >> 61)) / alike(fill, book, kv_head);
+  if (fill->D > 64) return mix((uint64_t)(content % book->places) + offset);
+  const uint64_t codes = 1ull << (fill->D - 1);
+  const bool scarce = (uint64_t)book->places > codes;
+  const uint64_t place = scarce ? hash(fill, STREAM_CODE, content + 1, kv_head) : (uint64_t)(content % book->places);
+  return (place * 0x9E3779B97F4A7C15u + offset) & (codes - 1);
 }
 
 /* Writes a code as signs. Bits 0..63 of the code are channels 1..64; later channels are further words drawn from it. */
@@ -227,14 +268,16 @@ static void code_signs(uint64_t code, double step, int64_t D, double *value) {
   }
 }
 
-/* Chooses the steps. a (D - 1) stays below 2^15 for f16. c takes the rest and is a power of two times the fp8 scale. */
+/* Chooses the steps. a (D - 1) stays below 2^15 for f16. c takes the rest and is a power of two times the fp8 scale. A
+ * scale below 2^-6 leaves fp8 too few bits for that; where q is no f16, a takes the rest then. */
 static void code_steps(const assay_fill *fill, double *a, double *c) {
   const double product = ldexp(1, (int)ceil(log2(400 / scale_of(fill))));
+  const double most = fill->q_dtype == ASSAY_F16 || !(scale_of(fill) < 0x1p-6) ? 32768 : 0x1p40;
   *c = 64 * fill->k_scale;
   *a = power_of_two_near(product / *c);
   while (*a * *c < product)
     *a *= 2;
-  while (*a * (double)(fill->D - 1) > 32768) {
+  while (*a * (double)(fill->D - 1) > most) {
     *a /= 2;
     *c *= 2;
   }
@@ -242,10 +285,10 @@ static void code_steps(const assay_fill *fill, double *a, double *c) {
 
 /* Returns how many keys the row sees that carry the code; stops counting above MOST_MATCHES. */
 static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t last,
-                       int64_t codebook, uint64_t code) {
+                       const codebook *book, uint64_t code) {
   int64_t count = 0;
   for (int64_t t = attention_first_key(a, last); t <= last && count <= MOST_MATCHES; ++t)
-    count += code_of(fill, codebook, fill->content(fill->context, request, t), head / (a->H / a->H_kv)) == code &&
+    count += code_of(fill, book, fill->content(fill->context, request, t), head / (a->H / a->H_kv)) == code &&
              attention_sees(a, head, last, t);
   return count;
 }
@@ -273,17 +316,24 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
   a.H = fill->H;
   a.H_kv = fill->H_kv;
   const int64_t last = fill->first_position(fill->context, request) + position;
-  const int64_t first = attention_first_key(&a, last), codebook = codebook_of(fill);
-  const int64_t kv_head = head / (a.H / a.H_kv);
+  const codebook book = codebook_of(fill);
+  const int64_t first = attention_first_key(&a, last), kv_head = head / (a.H / a.H_kv);
+  const int64_t sinks = book.sink && softmax_fill_sink(fill, head) == 0;
   assay_rng rng = {.seed = fill->seed, .stream = stream_of(STREAM_Q, request, position, head)};
   uint64_t code = 0;
+  bool found = false;
   /* Prefers few keys of one code; takes more, up to MOST_MATCHES, where codes are scarce. */
-  for (int tries = 0; tries < MAX_TARGETS && last >= 0; ++tries) {
+  for (int tries = 0; tries < MAX_TARGETS && last >= 0 && !found; ++tries) {
     const int64_t t = candidate(fill, &rng, request, first, last);
     if (!attention_sees(&a, head, last, t)) continue;
-    code = code_of(fill, codebook, fill->content(fill->context, request, t), kv_head);
-    const int64_t count = matches(fill, &a, request, head, last, codebook, code);
-    if (count <= MOST_MATCHES && (count & (count - 1)) == 0) break;
+    code = code_of(fill, &book, fill->content(fill->context, request, t), kv_head);
+    const int64_t count = matches(fill, &a, request, head, last, &book, code);
+    found = count <= MOST_MATCHES && ((count + sinks) & (count + sinks - 1)) == 0;
+  }
+  /* Where no code fits beside a sink of 0, no key at all stands at the maximum. */
+  for (int tries = 0; tries < MAX_TARGETS && last >= 0 && !found && sinks > 0; ++tries) {
+    code = assay_rng_u64(&rng) & (fill->D > 64 ? ~0ull : (1ull << (fill->D - 1)) - 1);
+    found = matches(fill, &a, request, head, last, &book, code) == 0;
   }
   double step, key_step;
   code_steps(fill, &step, &key_step);
@@ -299,7 +349,8 @@ void softmax_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, do
   }
   double query_step, step;
   code_steps(fill, &query_step, &step);
-  code_signs(code_of(fill, codebook_of(fill), content, kv_head), step, fill->D, value);
+  const codebook book = codebook_of(fill);
+  code_signs(code_of(fill, &book, content, kv_head), step, fill->D, value);
   value[0] = step;
 }
 

@@ -10,8 +10,8 @@
  * The exact tier's requirements on a case.
  * Gate: scale is a power of two (0 means 1/sqrt(D): D = 16, 64, 256). Taps are multiples of 1/16 (sigma / F and
  * tap_skew). gamma and the fp8 scales are powers of two. lo and hi are multiples of 1/16 below 2.
- * Softmax: f16 or bf16, fp8 scales powers of two, any scale of 2^-6 or more, no slopes, soft cap or lse. D = 8 has only
- * 128 codes, so at most about 1,000 keys. */
+ * Softmax: f16 or bf16, fp8 scales powers of two, any scale of 2^-6 or more, no slopes, soft cap or lse. Scales down to
+ * 2^-10 need a cache of 16 bits. D = 8 has only 128 codes, so at most about 1,000 keys. */
 #ifndef ASSAY_REF_ATTENTION_INPUTS_H
 #define ASSAY_REF_ATTENTION_INPUTS_H
 
@@ -25,5 +25,8 @@ void softmax_fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, do
  * 1 to 7. */
 void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
 void softmax_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
+/* Returns the sink of a head. It is near the logarithm of the number of keys that a row of one request sees. It is
+ * clearly not 0. Both its loss and its scaling then show. Lattice: 0, -800 or 800. */
+double softmax_fill_sink(const assay_fill *fill, int64_t head);
 
 #endif

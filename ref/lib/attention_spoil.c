@@ -27,6 +27,10 @@ static const char *const names[SPOIL_COUNT] = {
     [SPOIL_CLIP_LOST] = "clip_lost",
     [SPOIL_TAPS_REVERSED] = "taps_reversed",
     [SPOIL_GAMMA_LOST] = "gamma_lost",
+    [SPOIL_SINK_SCALED] = "sink_scaled",
+    [SPOIL_SINK_PER_SPLIT] = "sink_per_split",
+    [SPOIL_SINK_ON_KEY_0] = "sink_on_key_0",
+    [SPOIL_SINK_LOST] = "sink_lost",
 };
 
 /* Returns the error at that place of the operator's list, which is one text with names separated by commas. */
