@@ -40,7 +40,7 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
   const int32_t head = static_cast<int32_t>(blockIdx.y);
   const int32_t kv_head = kv_head_of(p.a, head);
   const paged_cache &cache = p.a.cache;
-  const row_keys keys = keys_of_row(p.a, row);
+  const row_keys keys = keys_seen(p, row);
   const float k_scale = k_scale_of(cache, kv_head), v_scale = v_scale_of(cache, kv_head);
   const float slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
   const uint32_t phase = sparse_phase(p, head);
@@ -105,7 +105,7 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
   const int32_t head = static_cast<int32_t>(blockIdx.z);
   const int32_t kv_head = kv_head_of(p.a, head);
   const paged_cache &cache = p.a.cache;
-  const row_keys keys = keys_of_row(p.a, row);
+  const row_keys keys = keys_seen(p, row);
   const int32_t begin = max(split * keys_per_split, keys.first);
   const int32_t end = min((split + 1) * keys_per_split, keys.last + 1);
   if (begin >= end) return;
@@ -153,7 +153,7 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
 template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(softmax_params p) {
   const int32_t d = static_cast<int32_t>(threadIdx.x);
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
-  const row_keys keys = keys_of_row(p.a, row);
+  const row_keys keys = keys_seen(p, row);
   const float *const lse = p.partial_lse + at * p.splits;
   const float *const partial = p.partial + at * p.splits * p.a.D + d;
   const int32_t first = keys.first / keys_per_split;

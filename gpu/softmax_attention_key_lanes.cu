@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
   const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
   if (d >= p.a.D) return;
-  const row_keys keys = keys_of_row(p.a, row);
+  const row_keys keys = keys_seen(p, row);
   const float *const lse = p.partial_lse + at * s.splits;
   const float *const partial = p.partial + at * s.splits * p.a.D + d;
   const int32_t first = keys.first / keys_of_split;

@@ -25,6 +25,7 @@ struct softmax_lines {
   static __device__ __forceinline__ void prepare(const softmax_params &p, int32_t head, line &to) {
     to.slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
     to.phase = sparse_phase(p, head);
+    to.first = first_of_chunk(p, to.first, to.last);
   }
   static __device__ __forceinline__ bool sparse(const softmax_params &p) { return p.sparse_block != 0; }
   static __device__ __forceinline__ bool sees(const softmax_params &p, const line &own, int32_t t) {

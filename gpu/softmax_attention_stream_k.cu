@@ -16,8 +16,7 @@ struct stream_k {
     ASSAY_TRY(expect_stream_same(made->types, error));
     ASSAY_TRY(expect_stream(call, made->p.a, error));
     ASSAY_TRY(expect_stream_k(made->p.a, error));
-    if (made->p.sparse_block != 0)
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0", made->p.sparse_block);
+    ASSAY_TRY(softmax_expect_dense(made->p, error));
     made->workspace = stream_k_workspace(softmax_stream_k_words(made->p.a));
     return ASSAY_OK;
   }

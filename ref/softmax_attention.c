@@ -6,7 +6,8 @@
  *   lse = m + ln l
  *
  * in this order. The sink is a term of the denominator alone: no score, no mask, no V and no part of lse. The mask: t
- * <= last, t > last - window, and the block-sparse rule (attention_sees). A row without keys has out = 0, lse = -inf.
+ * <= last, t > last - window, t / chunk =
+ * last / chunk, and the block-sparse rule (attention_sees). A row without keys has out = 0, lse = -inf.
  * Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in Press et al. 2022, and the sink
  * as in gpt-oss. Corners are as in docs/definitions.md, section 2.1. */
 #include <float.h>
@@ -31,6 +32,7 @@ enum {
   PARAM_SPARSE_STRIDE,
   PARAM_SPARSE_SLIDE,
   PARAM_TP_RANK,
+  PARAM_CHUNK,
   PARAM_COUNT
 };
 
@@ -478,6 +480,13 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   return compute(call, NULL, contract, rows, exact, expected, seen, error);
 }
 
+/* Applies a planted error: a row sees the last `chunk` keys, as if the chunk were a window. */
+static void chunk_from_row(attention_spoil *s) {
+  double *window = &s->param[PARAM_WINDOW], *chunk = &s->param[PARAM_CHUNK];
+  if (*chunk > 0 && (*window == 0 || *window > *chunk)) *window = *chunk;
+  *chunk = 0;
+}
+
 /* Applies a planted error: multiplies the sinks by the scale, as if they were q·k. */
 static assay_status scale_sink(attention_spoil *s, assay_error *error) {
   assay_tensor *sink = &s->arg[ARG_SINK];
@@ -501,6 +510,7 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   assay_status status = attention_spoil_make(call, contract, index, &planted, error);
   if (status == ASSAY_OK && planted.kind == SPOIL_SOFTCAP_LOST) planted.param[PARAM_SOFTCAP] = 0;
   if (status == ASSAY_OK && planted.kind == SPOIL_SLOPES_LOST) planted.arg[ARG_SLOPES].data = NULL;
+  if (status == ASSAY_OK && planted.kind == SPOIL_CHUNK_FROM_ROW) chunk_from_row(&planted);
   if (status == ASSAY_OK && planted.kind == SPOIL_SINK_LOST) planted.arg[ARG_SINK].data = NULL;
   if (status == ASSAY_OK && planted.kind == SPOIL_SINK_SCALED) status = scale_sink(&planted, error);
   if (status == ASSAY_OK) status = compute(&planted.call, &planted, contract, rows, false, values, NULL, error);
@@ -577,6 +587,7 @@ static const assay_param params[PARAM_COUNT] = {
     {"sparse_slide", ASSAY_INTEGER, -(1 << 20), 1 << 20, 0, NULL,
      "shift of the kept blocks by head; below 0: by kv head"},
     {"tp_rank", ASSAY_INTEGER, 0, 1 << 10, 0, NULL, "rank whose heads these are, for the shift"},
+    {"chunk", ASSAY_INTEGER, 0, INT32_MAX, 0, NULL, "keys seen are those of the row's own chunk of so many; 0: off"},
 };
 
 static const assay_op op = {
@@ -592,7 +603,8 @@ static const assay_op op = {
     .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous,neutral",
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
-              "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost",
+              "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost,"
+              "chunk_from_row",
     .kappa_element = 7,
     .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
                     "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",

@@ -39,7 +39,7 @@ static int64_t position(const fixture *f, int64_t row, int64_t *request) {
 
 typedef struct matrix_options {
   double scale; /* 0: default */
-  int64_t window, sparse_block, local, stride, slide, rank;
+  int64_t window, sparse_block, local, stride, slide, rank, chunk;
   double softcap;
 } matrix_options;
 
@@ -51,6 +51,7 @@ static void make_mask(const fixture *f, const matrix_options *o, int64_t request
       const int64_t last = L - T + n;
       bool keep = t <= last;
       if (o->window > 0 && t <= last - o->window) keep = false;
+      if (o->chunk > 0 && t / o->chunk != last / o->chunk) keep = false;
       if (o->sparse_block > 0) {
         const int64_t kb = t / o->sparse_block, qb = last / o->sparse_block;
         int64_t off = (o->rank * f->spec.H + h) * o->slide + 1;
@@ -195,7 +196,9 @@ Test(ref_attention, softmax_equals_matrices) {
     spec.seed = (uint64_t)turn;
     fixture f;
     fixture_make(&spec, &f);
-    matrix_options o = {.window = turn % 4 == 3 ? 1 + turn % 11 : 0, .softcap = turn % 7 == 6 ? 2.5 : 0};
+    matrix_options o = {.window = turn % 4 == 3 ? 1 + turn % 11 : 0,
+                        .softcap = turn % 7 == 6 ? 2.5 : 0,
+                        .chunk = turn % 9 > 6 ? 1 + turn % 17 : 0};
     if (turn % 3 == 1) {
       o.sparse_block = turn % 2 ? 8 : 16;
       o.local = turn % 5;
@@ -207,6 +210,7 @@ Test(ref_attention, softmax_equals_matrices) {
     }
     fixture_param(&f, "window", (double)o.window);
     fixture_param(&f, "softcap", o.softcap);
+    fixture_param(&f, "chunk", (double)o.chunk);
     fixture_param(&f, "sparse_block", (double)o.sparse_block);
     fixture_param(&f, "sparse_local", (double)o.local);
     fixture_param(&f, "sparse_stride", (double)o.stride);

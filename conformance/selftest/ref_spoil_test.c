@@ -148,6 +148,23 @@ Test(spoil, splits) {
   }
 }
 
+/* Keys that are 8 or more before the row are no longer those before its chunk of 8. */
+Test(spoil, chunk_from_row) {
+  const fixture_spec spec = decode(assay_op_softmax_attention());
+  fixture f;
+  fixture_make(&spec, &f);
+  fixture_param(&f, "chunk", 8);
+  fixture_fill(&f);
+  const double *value = spoiled(&f, "chunk_from_row");
+  reference(&f);
+  cr_expect(!same(value, f.out, f.N * spec.H * spec.D));
+  fixture_param(&f, "chunk", 0);
+  fixture_param(&f, "window", 8);
+  reference(&f);
+  cr_expect(same(value, f.out, f.N * spec.H * spec.D));
+  fixture_free(&f);
+}
+
 /* A lost sink is none, and a scaled one is another. Rows within one split count it once. With V of its only key, a row
  * that sees one key is that V. */
 Test(spoil, sinks) {

@@ -363,6 +363,11 @@ __device__ __forceinline__ void list_live(const paged_cache &cache, int32_t requ
   }
 }
 
+/* Returns the keys that a row sees; an operator with masks of its own has another form. */
+template <class Params> __device__ __forceinline__ row_keys keys_seen(const Params &p, int64_t row) {
+  return keys_of_row(p.a, row);
+}
+
 /* key_lanes: handles one row, one split of its keys, one kv head with all its query heads.
  * Grid:   (N rows, splits, H_kv). A split without visible keys returns at once, unless it is the only one.
  * Block:  32, 64 or 128 threads, no more than a table's capacity needs. For q . k there are 4, 8 or 16 lanes per key,
@@ -389,7 +394,7 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const int64_t row = blockIdx.x;
   const int32_t split = static_cast<int32_t>(blockIdx.y), kv_head = static_cast<int32_t>(blockIdx.z);
-  const row_keys keys = keys_of_row(a, row);
+  const row_keys keys = keys_seen(p, row);
   const int32_t first_tile = max(split * s.tiles, keys.first / key_lanes_tile);
   const int32_t end_tile = keys.last < keys.first ? 0 : min((split + 1) * s.tiles, keys.last / key_lanes_tile + 1);
   if (s.splits > 1 && first_tile >= end_tile) return;

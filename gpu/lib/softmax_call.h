@@ -19,6 +19,7 @@ struct softmax_params {
   int32_t sparse_block; /* tokens; 0: off */
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
+  int32_t chunk; /* 0: off */
   int32_t splits;
   int32_t cluster;          /* stream: thread blocks per cluster, which merges the splits; 1: none */
   float block_ns, round_ns; /* stream: as in stream_speed */
@@ -41,6 +42,14 @@ inline assay_status softmax_read_mask(const assay_call *call, softmax_params *p,
   p->sparse_stride = static_cast<int32_t>(stride);
   p->sparse_slide = static_cast<int32_t>(slide);
   p->tp_rank = rank;
+  return ASSAY_OK;
+}
+
+/* Reads chunk. A chunk that no row fills is off. */
+inline assay_status softmax_read_chunk(const assay_call *call, softmax_params *p, assay_error *error) {
+  int64_t chunk;
+  ASSAY_TRY(attention_integer(call, "chunk", 0, INT32_MAX, &chunk, error));
+  p->chunk = chunk >= p->a.capacity ? 0 : static_cast<int32_t>(chunk);
   return ASSAY_OK;
 }
 
@@ -82,6 +91,7 @@ inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, ass
   ASSAY_TRY(attention_vector(call, "slopes", ASSAY_F32, p->a.H, true, &slopes, error));
   ASSAY_TRY(attention_real(call, "softcap", 0.0, 3e38, &softcap, error));
   ASSAY_TRY(softmax_read_mask(call, p, error));
+  ASSAY_TRY(softmax_read_chunk(call, p, error));
   ASSAY_TRY(softmax_read_lse(call, p, error));
   ASSAY_TRY(softmax_read_sink(call, p, error));
   p->slopes = static_cast<const float *>(slopes);
@@ -98,8 +108,10 @@ struct softmax_operator {
 };
 
 inline assay_status softmax_expect_dense(const softmax_params &p, assay_error *error) {
-  if (p.sparse_block == 0) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", p.sparse_block);
+  if (p.sparse_block != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", p.sparse_block);
+  if (p.chunk != 0) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "chunk: found %d, allowed 0: off", p.chunk);
+  return ASSAY_OK;
 }
 
 } // namespace ASSAY_NS

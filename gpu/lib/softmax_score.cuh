@@ -8,6 +8,18 @@
 
 namespace ASSAY_NS {
 
+/* Returns a row's first key that its chunk leaves, of those from `first` on. */
+__device__ __forceinline__ int32_t first_of_chunk(const softmax_params &p, int32_t first, int32_t last) {
+  return p.chunk > 0 && last >= 0 ? max(first, last - last % p.chunk) : first;
+}
+
+/* Returns the keys that a row sees, before the block-sparse mask. */
+__device__ __forceinline__ row_keys keys_seen(const softmax_params &p, int64_t row) {
+  row_keys keys = keys_of_row(p.a, row);
+  keys.first = first_of_chunk(p, keys.first, keys.last);
+  return keys;
+}
+
 /* Returns the score of a visible key from q . k. */
 __device__ __forceinline__ float score_of(const softmax_params &p, float dot, float slope, int32_t t, int32_t last) {
   float score = dot * p.a.scale;

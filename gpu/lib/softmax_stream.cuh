@@ -400,8 +400,7 @@ inline stream_shape softmax_stream_shape(const softmax_params &p) {
 /* Refuses calls that the streamed softmax cannot run, and sets the splits and the workspace of a plan that
  * expect_stream has accepted. */
 inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) {
-  if (plan->p.sparse_block != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0", plan->p.sparse_block);
+  ASSAY_TRY(softmax_expect_dense(plan->p, error));
   const stream_shape shape = softmax_stream_shape(plan->p);
   plan->p.splits = shape.splits;
   plan->p.cluster = shape.cluster;

@@ -35,10 +35,11 @@ int64_t attention_capacity(const assay_call *call) {
 }
 
 /* Parameters that only some operators have. Their places are kept for the last table asked for. */
-enum { SPARSE_BLOCK, SPARSE_LOCAL, SPARSE_STRIDE, SPARSE_SLIDE, TP_RANK, NAMED };
+enum { SPARSE_BLOCK, SPARSE_LOCAL, SPARSE_STRIDE, SPARSE_SLIDE, TP_RANK, CHUNK, NAMED };
 
 static int64_t named(const assay_call *call, int which) {
-  static const char *const name[NAMED] = {"sparse_block", "sparse_local", "sparse_stride", "sparse_slide", "tp_rank"};
+  static const char *const name[NAMED] = {"sparse_block", "sparse_local", "sparse_stride",
+                                          "sparse_slide", "tp_rank",      "chunk"};
   static _Thread_local const assay_param *table;
   static _Thread_local int32_t place[NAMED];
   const assay_op *op = call->op;
@@ -78,7 +79,8 @@ attention attention_of(const assay_call *call) {
                  .sparse_local = named(call, SPARSE_LOCAL),
                  .sparse_stride = named(call, SPARSE_STRIDE),
                  .sparse_slide = named(call, SPARSE_SLIDE),
-                 .tp_rank = named(call, TP_RANK)};
+                 .tp_rank = named(call, TP_RANK),
+                 .chunk = named(call, CHUNK)};
   a.H_kv = k->shape[a.layout == LAYOUT_NHD ? 2 : 1];
   a.block_size = attention_block(call);
   a.scale = attention_scale(call);
@@ -109,12 +111,14 @@ int64_t attention_slot(const attention *a, int64_t request, int64_t t) {
 
 int64_t attention_first_key(const attention *a, int64_t last) {
   if (last < 0) return 0;
-  return a->window > 0 && last + 1 > a->window ? last + 1 - a->window : 0;
+  const int64_t window = a->window > 0 && last + 1 > a->window ? last + 1 - a->window : 0;
+  const int64_t chunk = a->chunk > 0 ? last - last % a->chunk : 0;
+  return window > chunk ? window : chunk;
 }
 
-/* Applies the mask. Window: t > last - w. Block-sparse: kb = t / sb, qb = last / sb. A key is kept if kb > qb - local,
- * or if (kb + off) mod stride = 0. There off = (tp_rank·H + h)·slide + 1; for slide < 0 it is (tp_rank·H_kv + h /
- * G)·(-slide) + 1. */
+/* Applies the mask. Window: t > last - w. Chunk: t / c = last / c. Block-sparse: kb = t / sb, qb = last / sb. A key is
+ * kept if kb > qb - local, or if (kb + off) mod stride = 0. There off = (tp_rank·H + h)·slide + 1; for slide < 0 it is
+ * (tp_rank·H_kv + h / G)·(-slide) + 1. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
   if (t < 0 || t > last + a->reach || t < attention_first_key(a, last)) return false;
   if (a->sparse_block == 0) return true;
@@ -125,8 +129,8 @@ bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
   return kb > qb - a->sparse_local || (kb + off) % a->sparse_stride == 0;
 }
 
-/* Asks one row. Window and local blocks both favour the first row at or after the token, and the strided blocks do not
- * depend on the row. Thus, if any row sees the token, that row does. */
+/* Asks one row. Window, chunk and local blocks all favour the first row at or after the token, and the strided blocks
+ * do not depend on the row. Thus, if any row sees the token, that row does. */
 bool attention_visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token) {
   (void)request;
   const int64_t row = token > first_position ? token : first_position;

@@ -21,7 +21,7 @@ typedef struct attention {
   const assay_tensor *q, *k, *v, *k_scale, *v_scale, *kv_len, *cu_q; /* NULL: absent */
   const assay_tensor *table, *cu_k; /* cu_k not NULL: K and V are contiguous, and there is no table */
   /* the mask */
-  int64_t window;                                                           /* 0: off */
+  int64_t window, chunk;                                                    /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
   /* planted errors (attention_spoil.h) */
   int reach;      /* keys seen after the row's own; 0 without a planted error */
@@ -44,7 +44,7 @@ int64_t attention_slot(const attention *a, int64_t request, int64_t t);
 
 /* Tells whether the row at position `last`, head h, sees key t. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t);
-/* Returns the first key that window and causality leave; last + 1 if there is none. Later keys may fall into
+/* Returns the first key that window, chunk and causality leave; last + 1 if there is none. Later keys may fall into
  * block-sparse gaps. */
 int64_t attention_first_key(const attention *a, int64_t last);
 /* Implements assay_op.visible for both operators. */

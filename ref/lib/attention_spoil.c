@@ -31,6 +31,7 @@ static const char *const names[SPOIL_COUNT] = {
     [SPOIL_SINK_PER_SPLIT] = "sink_per_split",
     [SPOIL_SINK_ON_KEY_0] = "sink_on_key_0",
     [SPOIL_SINK_LOST] = "sink_lost",
+    [SPOIL_CHUNK_FROM_ROW] = "chunk_from_row",
 };
 
 /* Returns the error at that place of the operator's list, which is one text with names separated by commas. */

@@ -15,7 +15,7 @@
  *                        an fp8 factor is 1; every head takes the factor of head 0
  *   row_swapped          two neighbouring output rows are exchanged
  * The operators themselves do: lse_not_merged, softcap_lost, slopes_lost, sink_scaled, sink_per_split, sink_on_key_0,
- * sink_lost; filter_across_rows, split_halo_lost, relu_lost, clip_lost, taps_reversed, gamma_lost. */
+ * sink_lost, chunk_from_row; filter_across_rows, split_halo_lost, relu_lost, clip_lost, taps_reversed, gamma_lost. */
 #ifndef ASSAY_REF_ATTENTION_SPOIL_H
 #define ASSAY_REF_ATTENTION_SPOIL_H
 
@@ -48,6 +48,7 @@ typedef enum attention_spoil_kind {
   SPOIL_SINK_PER_SPLIT,
   SPOIL_SINK_ON_KEY_0,
   SPOIL_SINK_LOST,
+  SPOIL_CHUNK_FROM_ROW,
   SPOIL_COUNT
 } attention_spoil_kind;
 
