@@ -36,6 +36,9 @@ static const contract_field fields[] = {
     FIELD(ftz, FLAG, 1, NULL, "subnormal numbers are flushed or not"),
     FIELD(rescales, FLAG, 1, NULL, "a promise"),
     FIELD(p_step, REAL, 0x1p-9, NULL, "the least e4m3; no type of weights has a coarser step near 0"),
+    FIELD(lse_base, CHOICE, ASSAY_LSE_BASE_2, "e,2", "the last choice"),
+    FIELD(lse_empty, CHOICE, ASSAY_LSE_EMPTY_PLUS, "-inf,+inf", "the last choice"),
+    FIELD(lse_sink, CHOICE, ASSAY_LSE_WITH_SINK, "without,with", "the last choice"),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };

@@ -238,6 +238,30 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
                     2 * storing_variance(row->lse, ASSAY_F32));
 }
 
+/* Writes lse as the contract gives it, and its sigma. The definition's is natural, without the sink, and -inf for a row
+ * without keys. */
+static void give_lse(const softmax_row *row, const assay_contract *c, double *value, double *sigma) {
+  static const double log2_e = 1.4426950408889634;
+  double lse = row->lse, variance = sigma != NULL ? *sigma * *sigma : 0;
+  if (c->lse_sink == ASSAY_LSE_WITH_SINK && row->sink > -(double)INFINITY) {
+    const double top = lse > row->sink ? lse : row->sink, p = exp(row->sink - top), of_keys = exp(lse - top);
+    const double share = of_keys / (of_keys + p);
+    lse = top + log(of_keys + p);
+    if (row->keys > 0)
+      variance = variance * share * share + sink_weight(row, c) * (1 - share) * (1 - share) +
+                 2 * storing_variance(lse, ASSAY_F32) + f32_variance;
+    else
+      variance = 2 * storing_variance(lse, ASSAY_F32);
+  }
+  if (c->lse_base == ASSAY_LSE_BASE_2) {
+    lse *= log2_e;
+    variance = variance * log2_e * log2_e + 2 * storing_variance(lse, ASSAY_F32);
+  }
+  const bool empty = lse == -(double)INFINITY;
+  *value = empty && c->lse_empty == ASSAY_LSE_EMPTY_PLUS ? (double)INFINITY : lse;
+  if (sigma != NULL) *sigma = empty ? 0 : sqrt(variance);
+}
+
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
 /* Admits a row to the exact tier. q·k is exact. Scores are exactly 0, or at -800 or below. The sink is 0 as well, or
@@ -392,8 +416,6 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   softmax_attention(&run->row);
   if (run->planted != NULL && run->planted->kind == SPOIL_LSE_NOT_MERGED) average_splits(run);
   if (run->planted != NULL) spoil_sink(run, at);
-  if (run->lse) run->expected[1].value[at->output] = run->row.lse;
-
   if (run->exact) status = softmax_admit(&run->row, at, &run->error, error);
   if (status != ASSAY_OK) return status;
   double *sigma = run->expected[0].sigma, *lse_sigma = run->lse ? run->expected[1].sigma : NULL;
@@ -401,6 +423,9 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
     softmax_weights(&run->row, &run->error);
     softmax_sigma(&run->row, &run->error, sigma + at->output * D, lse_sigma != NULL ? lse_sigma + at->output : NULL);
   }
+  if (run->lse)
+    give_lse(&run->row, run->error.contract, run->expected[1].value + at->output,
+             lse_sigma != NULL ? lse_sigma + at->output : NULL);
   if (run->seen == NULL) return ASSAY_OK;
   run->seen->visible_keys += run->row.keys;
   for (int64_t i = 0; i < run->row.keys; ++i) {

@@ -100,6 +100,11 @@ typedef struct assay_call {
 
 /* ---- contract: where an implementation rounds, and what it promises --------------------------------- */
 
+/* How lse is given: the base of the logarithm, a row without terms, and whether the sink is one of the terms. */
+typedef enum assay_lse_base { ASSAY_LSE_BASE_E, ASSAY_LSE_BASE_2 } assay_lse_base;
+typedef enum assay_lse_empty { ASSAY_LSE_EMPTY_MINUS, ASSAY_LSE_EMPTY_PLUS } assay_lse_empty;
+typedef enum assay_lse_sink { ASSAY_LSE_WITHOUT_SINK, ASSAY_LSE_WITH_SINK } assay_lse_sink;
+
 typedef enum assay_zero_p_v { ASSAY_V_MULTIPLIED, ASSAY_V_SKIPPED, ASSAY_V_SKIPPED_FOR_GROUP } assay_zero_p_v;
 
 /* The contract of an implementation. Rounding fields are the dtype that a value is rounded to. */
@@ -130,6 +135,9 @@ typedef struct assay_contract {
   bool rescales;
   /* Gates: weights become multiples of this step before they multiply V (a range that ends below). 0: they stay f32. */
   double p_step;
+  assay_lse_base lse_base;
+  assay_lse_empty lse_empty;
+  assay_lse_sink lse_sink;
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */
