@@ -8,7 +8,7 @@
 #include "assay/device.h"
 #include "conformance/case/case.h"
 
-enum { EXIT_GOOD = 0, EXIT_BAD = 1, EXIT_INPUT = 2, EXIT_NOTHING = 3, EXIT_NO_DEVICE = 77 };
+enum { EXIT_GOOD = 0, EXIT_BAD = 1, EXIT_INPUT = 2, EXIT_NOTHING = 3, EXIT_UNEXPLAINED = 4, EXIT_NO_DEVICE = 77 };
 enum { CLI_MAX_LIST = 64, CLI_MAX_MODELS = 4, CLI_MAX_SCALES = 16, CLI_NEAR = 160, CLI_DEADLINE_S = 120 };
 
 /* Allocates memory that stays reachable until the process ends, and is never freed. Returns NULL if there is none. */
@@ -123,6 +123,7 @@ assay_status cli_keep_only(const char *path, assay_case *cases, int64_t *count, 
 /* Prints the table of laws. */
 void cli_list_laws(void);
 int cli_run_command(int argc, char **argv);
+int cli_contract_command(int argc, char **argv);
 int cli_dump_command(int argc, char **argv);
 /* Runs suites of models. */
 int cli_models_command(const cli_options *options);

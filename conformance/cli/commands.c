@@ -46,6 +46,15 @@ static const cli_command rows[] = {
      "part requests seconds scales seed device variant:model model:bench form short-tail tokens batch blocks length "
      "jsonl expected",
      "azure_conv azure_code mooncake", NULL, "assay bench online azure_conv --device cuda --seconds 60", JUDGE},
+    {"contract", cli_contract_command, "SUITE|OP...", "Finds the narrowest contract that explains a variant's errors",
+     "filter section seed cases:contract device variant plugin ffi bind ffi-runtime workers threads deadline", "@suite",
+     "Runs each variant over calibrated cases of the suites, and judges the results under other contracts. Prints the "
+     "narrowest one that holds beside the declared one, with the largest error ratio under each. Exit status: 0: the "
+     "declared contract holds; 1: it does not, and another one does; 4: no contract explains the results. "
+     "docs/contract.md describes the search.",
+     "assay contract softmax_attention --variant softmax_attention=split_keys\n"
+     "assay contract rms_norm --ffi ./lib.so --bind rms_norm.yaml --variant rms_norm=mine",
+     JUDGE},
     {"fuzz", cli_fuzz_command, "OP...", "Judges drawn cases",
      "cases seed where regressions device variant plugin ffi bind ffi-runtime in-process budget workers threads "
      "deadline jsonl junit ledger "

@@ -270,6 +270,8 @@ static const cli_option rows[] = {
     {"shard", "I/N", TOPIC_CASES, TAKES_OWN, 0, 0, 0, NULL,
      "the I-th of N parts of the cases, for runs spread over hosts", on_shard},
     {"cases", "N", TOPIC_CASES, TAKES_I64, AT(cases), 1, 1e12, NULL, "ends after N drawn cases", NULL},
+    {"cases:contract", "N", TOPIC_CASES, TAKES_I64, AT(cases), 1, 100000, NULL,
+     "judges N cases of each variant, spread over those chosen (32)", NULL},
     {"where", "KEY=VALUE", TOPIC_CASES, TAKES_LIST, AT(where), 0, 0, NULL,
      "draws only this value of a key; a key may come again with another value", NULL},
     {"regressions", "DIR", TOPIC_CASES, TAKES_TEXT, AT(regressions), 0, 0, "@folder",

@@ -7,16 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "choose.h"
 #include "claims.h"
-#include "cli.h"
 #include "conformance/ffi/ffi.h"
 #include "conformance/run/run.h"
-#include "conformance/suite/suite.h"
 #include "conformance/text/text.h"
 #include "conformance/trial/trial.h"
 #include "conformance/models/models.h"
 #include "conformance/report/report.h"
-#include "core/contract.h"
 #include "core/registry.h"
 #include "shrink_set.h"
 
@@ -60,102 +58,6 @@ assay_status cli_load_plugins(const cli_options *options, assay_error *error) {
   for (int32_t i = 0; i < binds && status == ASSAY_OK; ++i)
     status = ffi_load(options->ffi.item[libraries == 1 ? 0 : i], options->binds.item[i], options->ffi_runtime, error);
   return status;
-}
-
-/* Refuses a --variant that does not name an operator and one of its variants on the device. */
-assay_status cli_check_variants(const cli_options *options, assay_error *error) {
-  for (int32_t i = 0; i < options->variants.count; ++i) {
-    const char *word = options->variants.item[i];
-    const char *equals = strchr(word, '=');
-    char op[64];
-    (void)snprintf(op, sizeof op, "%.*s", (int)(equals - word), word);
-    if (assay_op_find(op) == NULL) return cli_unknown_op("--variant", op, error);
-    if (assay_variant_find(op, equals + 1, options->device) == NULL)
-      return cli_unknown_variant("--variant", op, equals + 1, options->device, error);
-  }
-  return ASSAY_OK;
-}
-
-/* Refuses a variant whose contract is not believed (core/contract.h). */
-assay_status cli_check_contract(const assay_variant *v, assay_error *error) {
-  assay_error inner = {""};
-  const char *origin = assay_plugin_origin(v);
-  const assay_status status = contract_check(&v->contract, &inner);
-  if (status == ASSAY_OK) return ASSAY_OK;
-  return assay_fail(error, status, "%s%svariant %s/%s: %s", origin != NULL ? origin : "", origin != NULL ? ": " : "",
-                    v->op, v->name, inner.text);
-}
-
-bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
-  if (strcmp(v->device, options->device) != 0) return false;
-  bool named = false;
-  for (int32_t i = 0; i < options->variants.count; ++i) {
-    const char *word = options->variants.item[i];
-    const char *equals = strchr(word, '=');
-    const size_t length = (size_t)(equals - word);
-    if (strlen(v->op) != length || strncmp(word, v->op, length) != 0) continue;
-    named = true;
-    if (strcmp(equals + 1, v->name) == 0) return true;
-  }
-  return !named;
-}
-
-static bool case_chosen(const cli_options *options, const assay_case *one) {
-  const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
-  if ((one->devices & bit) == 0) return false;
-  if (options->section != NULL ? strcmp(options->section, cli_section_name(one->section)) != 0
-                               : one->section == SECTION_BENCH)
-    return false;
-  char id[192];
-  cli_case_id(one, id, sizeof id);
-  for (int32_t i = 0; i < options->filters.count; ++i)
-    if (strstr(id, options->filters.item[i]) == NULL) return false;
-  return true;
-}
-
-/* Makes a case for each pair of a case and a variant. They are shallow copies, which share the lists of `list`. */
-static assay_status cross(const cli_options *options, const case_list *list, assay_case **made, int64_t *count,
-                          assay_error *error) {
-  int64_t capacity = 0;
-  *made = NULL;
-  *count = 0;
-  for (int64_t i = 0; i < list->count; ++i) {
-    if (!case_chosen(options, &list->cases[i])) continue;
-    for (int32_t v = 0; v < assay_variant_count(); ++v) {
-      const assay_variant *variant = assay_variant_at(v);
-      if (strcmp(variant->op, list->cases[i].op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
-      const assay_status status = cli_check_contract(variant, error);
-      if (status != ASSAY_OK) return status;
-      if (*count == capacity) {
-        capacity = capacity > 0 ? 2 * capacity : 1024;
-        assay_case *grown = realloc(*made, (size_t)capacity * sizeof **made);
-        if (grown == NULL)
-          return assay_fail(error, ASSAY_ERR_MEMORY, "out of memory for %lld cases", (long long)capacity);
-        *made = grown;
-      }
-      assay_case *one = &(*made)[(*count)++];
-      *one = list->cases[i];
-      (void)snprintf(one->variant, sizeof one->variant, "%s", variant->name);
-      (void)snprintf(one->device, sizeof one->device, "%s", variant->device);
-    }
-  }
-  return ASSAY_OK;
-}
-
-static const char *id_of(const void *context, int64_t index) {
-  const case_list *list = context;
-  static char id[256];
-  if (index >= list->count) return NULL;
-  cli_case_id(&list->cases[index], id, sizeof id);
-  return id;
-}
-
-/* Says why no case is left, if the section or a filter is the reason. */
-static void say_no_case(const cli_options *options, const case_list *list) {
-  if (options->filters.count == 0 && options->section == NULL) return;
-  for (int64_t i = 0; i < list->count; ++i)
-    if (case_chosen(options, &list->cases[i])) return;
-  cli_say_no_case(options, id_of, list);
 }
 
 /* Tries the path of a report before anything runs, so that an hour's work is not lost to a typing error. */
@@ -308,8 +210,8 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
-  if (status == ASSAY_OK) status = cross(&options, &list, &cases, &count, &error);
-  if (status == ASSAY_OK && count == 0) say_no_case(&options, &list);
+  if (status == ASSAY_OK) status = cli_cross(&options, &list, &cases, &count, &error);
+  if (status == ASSAY_OK && count == 0) cli_say_none(&options, &list);
   if (status == ASSAY_OK && options.only != NULL && count > 0)
     status = cli_keep_only(options.only, cases, &count, &error);
   const uint64_t plan = status == ASSAY_OK ? campaign_plan(cases, count) : 0;

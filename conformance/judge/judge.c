@@ -243,6 +243,10 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
     goto done;
   }
   if (!ask_variant(&t, result) || !trial_reference(&t, result)) goto done;
+  if (contracts_asked() > 0) {
+    contracts_judge(&t, result);
+    goto done;
+  }
   judge_runs(&t, result);
   power_judge(&t, result);
 done:

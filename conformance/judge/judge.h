@@ -3,6 +3,7 @@
 #define ASSAY_CONFORMANCE_JUDGE_JUDGE_H
 
 #include "conformance/trial/trial.h"
+#include "contracts.h"
 
 /* Generates the case, computes the reference, runs the variant as often as the laws need, and judges. It never fails
  * itself: every failure becomes a verdict in `result`. The device must be open. Its memory is kept for the next

@@ -6,6 +6,7 @@
 #include "campaign.h"
 #include "execute.h"
 #include "ledger.h"
+#include "narrow.h"
 #include "worker.h"
 
 #endif
