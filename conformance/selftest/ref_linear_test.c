@@ -365,6 +365,78 @@ Test(gated, even_and_odd_parts) {
   even_and_odd(assay_op_swiglu());
 }
 
+enum { forms_width = 300 };
+
+static double form_gate(int i) {
+  return (i - 150) * 0x1p-4;
+}
+
+static double form_up(int row, int i) {
+  return (i * 37 % 101 - 50) * 0.25 + row;
+}
+
+/* Holds the parameters of a run, and how its gates and ups are made. */
+typedef struct swiglu_run {
+  double limit, alpha, beta, weight; /* weight 0: none */
+  bool interleaved, limited_by_hand;
+  double gate_factor, up_shift;
+} swiglu_run;
+
+static double by_hand(const swiglu_run *run, double value, bool both) {
+  if (!run->limited_by_hand) return value;
+  return value > 7 ? 7 : both && value < -7 ? -7 : value;
+}
+
+/* Runs two rows and writes their results to y. */
+static void run_swiglu(const swiglu_run *run, double *y) {
+  linear_call c;
+  const assay_op *op = assay_op_swiglu();
+  open_gated(&c, op, 2, forms_width);
+  if (run->weight != 0) linear_tensor(&c, "w", ASSAY_F32, 0, 2, 0, 0);
+  for (int row = 0; row < 2; ++row) {
+    if (run->weight != 0) linear_set(&c, "w", row, run->weight * (row + 1));
+    for (int i = 0; i < forms_width; ++i) {
+      const int64_t at = row * 2 * forms_width;
+      const double g = by_hand(run, form_gate(i), false) * run->gate_factor;
+      linear_set(&c, "x", at + (run->interleaved ? 2 * i : i), g);
+      linear_set(&c, "x", at + (run->interleaved ? 2 * i + 1 : forms_width + i),
+                 by_hand(run, form_up(row, i), true) + run->up_shift);
+    }
+  }
+  linear_param(&c, "limit", run->limit);
+  linear_param(&c, "alpha", run->alpha);
+  linear_param(&c, "beta", run->beta);
+  linear_param(&c, "layout", run->interleaved);
+  linear_run(&c, &contract, false);
+  for (int i = 0; i < 2 * forms_width; ++i)
+    y[i] = linear_result(&c, "y")->value[i];
+  linear_close(&c);
+}
+
+/* Each parameter gives the plain form of other inputs: limited ones, gates times alpha, shifted ups, another order. The
+ * weight is a factor of the result. */
+Test(swiglu, forms_are_the_plain_form_of_changed_inputs) {
+  static const swiglu_run form[] = {{.limit = 7, .alpha = 1, .gate_factor = 1},
+                                    {.alpha = 2, .gate_factor = 1},
+                                    {.alpha = 1, .beta = 1, .gate_factor = 1},
+                                    {.alpha = 1, .gate_factor = 1, .interleaved = true},
+                                    {.alpha = 1, .gate_factor = 1, .weight = 3}};
+  static const swiglu_run plain[] = {{.alpha = 1, .gate_factor = 1, .limited_by_hand = true},
+                                     {.alpha = 1, .gate_factor = 2},
+                                     {.alpha = 1, .gate_factor = 1, .up_shift = 1},
+                                     {.alpha = 1, .gate_factor = 1},
+                                     {.alpha = 1, .gate_factor = 1}};
+  static double a[2 * forms_width], b[2 * forms_width];
+  for (size_t f = 0; f < sizeof form / sizeof form[0]; ++f) {
+    run_swiglu(&form[f], a);
+    run_swiglu(&plain[f], b);
+    for (int i = 0; i < 2 * forms_width; ++i) {
+      const double factor = f == 1 ? 0.5 : f == 4 ? 3.0 * (1 + i / forms_width) : 1;
+      cr_assert(linear_close_to(a[i], factor * b[i]), "form %zu, element %d: %g and %g", f, i, a[i], factor * b[i]);
+    }
+  }
+}
+
 Test(swiglu, infinite_exponentials_are_in_sigma) {
   linear_call c;
   open_gated(&c, assay_op_swiglu(), 1, 3);
