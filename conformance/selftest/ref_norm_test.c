@@ -603,3 +603,73 @@ Test(ref_norm, refusals) {
             error.text);
   done(&r);
 }
+
+/* ---- forms of rms_norm ------------------------------------------------------------------------------- */
+
+enum { form_rows = 3, form_channels = 48 };
+
+/* Runs the plain norm in f32 of rows of `channels`, or a form of it. z is NULL for none. */
+static void run_form(double plus_one, double gate, double group, const double *x, const double *g, const double *z,
+                     int64_t channels, double *y) {
+  rig r = rig_of(assay_op_rms_norm(), ASSAY_F32);
+  const int64_t rows = form_rows * form_channels / channels;
+  set(&r, "round_inner", 0);
+  set(&r, "plus_one", plus_one);
+  set(&r, "gate", gate);
+  set(&r, "group", group);
+  give(&r, "x", rows, 0, channels, x);
+  give(&r, "g", 0, 0, channels, g);
+  if (z != NULL) give(&r, "z", rows, 0, channels, z);
+  give(&r, "y", rows, 0, channels, NULL);
+  run(&r);
+  memcpy(y, value_of(&r, "y"), sizeof(double) * form_rows * form_channels);
+  done(&r);
+}
+
+/* silu(z) is z for z from 64 on, to more bits than f64 has. All numbers are short, so that x z and 1 + g are exact. */
+Test(ref_norm, forms_are_the_plain_norm_of_changed_inputs) {
+  enum { count = form_rows * form_channels, group = 16 };
+  double x[count], z[count], gated[count], g[form_channels], one[form_channels], y[count], plain[count];
+  for (int i = 0; i < count; ++i) {
+    x[i] = (i * 29 % 97 - 48) * 0.125;
+    z[i] = 64 * (1 + i * 7 % 3);
+    gated[i] = x[i] * z[i];
+  }
+  for (int c = 0; c < form_channels; ++c) {
+    g[c] = (c * 11 % 31 - 20) * 0.0625;
+    one[c] = 1 + g[c];
+  }
+  run_form(1, 0, 0, x, g, NULL, form_channels, y);
+  run_form(0, 0, 0, x, one, NULL, form_channels, plain);
+  for (int i = 0; i < count; ++i)
+    assert_near(y[i], plain[i], 1e-14, "plus_one");
+  run_form(0, 0, 0, x, g, NULL, form_channels, plain);
+  run_form(0, 0, 0, x, g, z, form_channels, y);
+  for (int i = 0; i < count; ++i)
+    assert_near(y[i], plain[i] * z[i], 1e-14, "gate after");
+  run_form(0, 1, 0, x, g, z, form_channels, y);
+  run_form(0, 0, 0, gated, g, NULL, form_channels, plain);
+  for (int i = 0; i < count; ++i)
+    assert_near(y[i], plain[i], 1e-14, "gate before");
+  for (int c = 0; c < form_channels; ++c)
+    one[c] = 1;
+  run_form(0, 0, group, x, one, NULL, form_channels, y);
+  run_form(0, 0, 0, x, one, NULL, group, plain);
+  for (int i = 0; i < count; ++i)
+    assert_near(y[i], plain[i], 1e-14, "group");
+}
+
+Test(ref_norm, forms_refused) {
+  const double one[form_channels] = {1};
+  assay_error error;
+  for (int which = 0; which < 2; ++which) {
+    rig r = rig_of(assay_op_rms_norm(), ASSAY_F32);
+    give(&r, "x", 1, 0, form_channels, one);
+    give(&r, "g", 0, 0, form_channels, one);
+    give(&r, "y", 1, 0, form_channels, NULL);
+    set(&r, which == 0 ? "group" : "plus_one", which == 0 ? 5 : 1);
+    cr_assert(try_run(&r, false, &error) == ASSAY_ERR_INPUT);
+    cr_assert(strncmp(error.text, which == 0 ? "group: found 5" : "plus_one: found true", 14) == 0, "%s", error.text);
+    done(&r);
+  }
+}

@@ -18,7 +18,8 @@ namespace ASSAY_NS {
 /* Returns the sum over the lanes of a row to each of them. With more lanes than a warp, they are all threads of the
  * block. */
 template <int lanes> __device__ __forceinline__ float row_sum(float value) {
-  static_assert(lanes % 32 == 0, "a row is summed by whole warps");
+  static_assert(lanes == 1 || lanes % 32 == 0, "a row is summed by one lane or by whole warps");
+  if constexpr (lanes == 1) return value;
   value = warp_sum(value);
   if constexpr (lanes > 32) {
     ASSAY_SHARED(float, partial, lanes / 32);
