@@ -39,6 +39,16 @@ assay_status variant_workspace(const assay_variant *v, const assay_call *call, i
   return status;
 }
 
+assay_status variant_sums(const assay_variant *v, const assay_call *call, const assay_env *env, assay_sums *sums,
+                          assay_error *error) {
+  *sums = (assay_sums){.unit = ASSAY_SUM_NONE};
+  if (v->sums == NULL) return ASSAY_ERR_UNSUPPORTED;
+  modes_set();
+  const assay_status status = v->sums(shown(call), env, sums, error);
+  look("after sums()");
+  return status;
+}
+
 assay_status variant_plan(const assay_variant *v, const assay_call *call, assay_env *env, assay_error *error) {
   const assay_plugin_door *door = assay_plugin_door_of(v);
   if (door == NULL || door->plan == NULL) return ASSAY_OK;

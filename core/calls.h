@@ -9,6 +9,9 @@
  * (core/contract.h). */
 assay_status variant_supports(const assay_variant *v, const assay_call *call, assay_error *error);
 assay_status variant_workspace(const assay_variant *v, const assay_call *call, int64_t *bytes, assay_error *error);
+/* Asks for the sum contract of the call (docs/last-bit.md). ASSAY_ERR_UNSUPPORTED: the variant declares none. */
+assay_status variant_sums(const assay_variant *v, const assay_call *call, const assay_env *env, assay_sums *sums,
+                          assay_error *error);
 /* Plans the call, then launches it. */
 assay_status variant_launch(const assay_variant *v, const assay_call *call, assay_env *env, assay_error *error);
 /* The two halves of variant_launch. The first is for the host's work of doors (core/registry.h), outside clock and

@@ -179,6 +179,11 @@ static assay_status no_launch(const assay_call *call, assay_env *env, assay_erro
   return no_supports(call, error);
 }
 
+static assay_status no_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  (void)env, (void)sums;
+  return no_supports(call, error);
+}
+
 /* Takes one row if it is whole; its texts become the plug-in's own. Returns 1. Returns 0 if more
  * must come, and -1 for nonsense or without memory. */
 static int take_row(answer *a, assay_variant *row) {
@@ -188,6 +193,7 @@ static int take_row(answer *a, assay_variant *row) {
   row->supports = row->supports != NULL ? no_supports : NULL;
   row->workspace = row->workspace != NULL ? no_workspace : NULL;
   row->launch = row->launch != NULL ? no_launch : NULL;
+  row->sums = row->sums != NULL ? no_sums : NULL;
   texts_of(row, text);
   for (int i = 0; i < TEXTS; ++i)
     *text[i] = NULL;
@@ -426,11 +432,12 @@ static assay_status set_calls(plugin *p, const assay_plugin_table *table, assay_
     if (table->variant_count != p->count || live->struct_size != sizeof *live || !same_text(live->op, row->op) ||
         !same_text(live->name, row->name) || !same_text(live->device, row->device) ||
         !contract_same(&live->contract, &row->contract) || live->supports == NULL || live->workspace == NULL ||
-        live->launch == NULL)
+        live->launch == NULL || (live->sums == NULL) != (row->sums == NULL))
       return assay_fail(error, ASSAY_ERR_INPUT, "plug-in %s: gives another table each time it is loaded", p->name);
     row->supports = live->supports;
     row->workspace = live->workspace;
     row->launch = live->launch;
+    row->sums = live->sums;
   }
   return ASSAY_OK;
 }

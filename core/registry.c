@@ -28,6 +28,7 @@ static assay_op without_results(const assay_op *op) {
   bare.reference = NULL;
   bare.spoil = NULL;
   bare.accepts = NULL;
+  bare.product = NULL;
   return bare;
 }
 

@@ -10,7 +10,7 @@
 namespace ASSAY_NS {
 namespace {
 
-constexpr int warps_a_block = 4;
+constexpr int warps_a_block = 4, dots_step = 128;
 
 /* gemm_dots: one warp per element of the result.
  * Grid:   (ceil(N / 4), M). Block: 4 warps.
@@ -25,21 +25,24 @@ template <class T, class Out> __global__ void __launch_bounds__(32 * warps_a_blo
   if (n >= p.N) return;
   const T *const a = static_cast<const T *>(p.a) + m * p.a_row, *const b = static_cast<const T *>(p.b) + n * p.K;
   float sum = 0.0f;
-  for (int64_t k = 4 * lane; k < p.K; k += 128) {
-    const int64_t left = p.K - k;
-    float x[4], w[4];
-    load_channels(a + k, static_cast<int32_t>(left < 4 ? left : 4), p.quads, x);
-    load_channels(b + k, static_cast<int32_t>(left < 4 ? left : 4), p.quads, w);
+  /* All lanes add the same number of products: past K they are 0 * 0. */
+  for (int64_t k0 = 0; k0 < p.K; k0 += dots_step) {
+    const int64_t k = k0 + 4 * lane, left = p.K - k;
+    float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (left > 0) {
+      load_channels(a + k, static_cast<int32_t>(left < 4 ? left : 4), p.quads, x);
+      load_channels(b + k, static_cast<int32_t>(left < 4 ? left : 4), p.quads, w);
+    }
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
-      sum += x[i] * w[i];
+      sum = fmaf(x[i], w[i], sum);
   }
   sum = warp_sum(sum);
   if (lane != 0) return;
   Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
-  float value = p.alpha * sum;
-  if (p.beta != 0.0f) value += p.beta * to_float(*to);
-  if (p.bias != NULL) value += to_float(static_cast<const T *>(p.bias)[n]);
+  float value = __fmul_rn(p.alpha, sum);
+  if (p.beta != 0.0f) value = fmaf(p.beta, to_float(*to), value);
+  if (p.bias != NULL) value = __fadd_rn(value, to_float(static_cast<const T *>(p.bias)[n]));
   *to = from_float<Out>(value);
 }
 
@@ -103,6 +106,27 @@ assay_status launch_dots(const assay_call *call, assay_env *env, assay_error *er
   });
 }
 
+/* Returns the place in K of the product that is summed as number i. The parts are lanes. A lane has four neighbours of
+ * every 128. warp_sum adds lanes 16 apart first, then 8 apart and so on. Part r is the lane with the bits of r in
+ * reverse, so that these lanes are neighbouring parts. */
+int64_t dots_order(int64_t i, int64_t K) {
+  const int64_t each = K / 32, part = i / each, at = i % each;
+  int64_t lane = 0;
+  for (int bit = 0; bit < 5; ++bit)
+    lane |= (part >> bit & 1) << (4 - bit);
+  return at / 4 * dots_step + 4 * lane + at % 4;
+}
+
+assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_FMA;
+  sums->parts = 32;
+  sums->join = ASSAY_JOIN_PAIRWISE;
+  sums->pad = dots_step;
+  sums->order = dots_order;
+  sums_after(sums);
+  return ASSAY_OK;
+}
+
 constexpr assay_contract tiles_contract = rowwise_contract(0.0, 1);
 constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
@@ -111,9 +135,9 @@ constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
 #define TILES                                                                                                          \
   PLAIN_VARIANT("gemm", "tiles", "any shape: tiles of 32 by 64", PLAIN_TYPE_CLAIMS, tiles_contract, gemm_plan,         \
-                read_call, launch_tiles)
+                read_call, launch_tiles, ::ASSAY_NS::gemm_tiles_sums)
 #define DOTS                                                                                                           \
   PLAIN_VARIANT("gemm", "dots", "few rows: one warp a dot product", PLAIN_TYPE_CLAIMS, dots_contract, gemm_plan,       \
-                read_dots, launch_dots)
+                read_dots, launch_dots, ::ASSAY_NS::dots_sums)
 
 ASSAY_VARIANTS(gemm, TILES, DOTS)

@@ -3,8 +3,8 @@
  *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
  *
  * The kernel is the library's: its algorithm for the shape, with sums in f32 in an order that the library does not
- * tell. Splits of k are added in f32 (gpu/lib/cublaslt.h). simt does not have this variant. docs/kernels/gemm.md has
- * the arithmetic. */
+ * tell. The variant therefore declares no sums (docs/last-bit.md). Splits of k are added in f32 (gpu/lib/cublaslt.h).
+ * simt does not have this variant. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/library.h"
 
 #ifndef ASSAY_HAVE_CUBLASLT

@@ -59,14 +59,25 @@ assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *e
   return expect_fast(*p, error);
 }
 
+/* Tells whether each warp streams all of k. */
+bool streams(const skinny_params &p, int32_t multiprocessors) {
+  return p.N > split_max_channels * multiprocessors && skinny_staged_bytes(p.M, p.K) <= skinny_max_staged;
+}
+
+assay_status declare_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  skinny_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  skinny_sums(streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  return ASSAY_OK;
+}
+
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
   const skinny_params &p = plan.p;
   (void)snprintf(env->path, sizeof env->path, "skinny");
   if (p.M == 0 || p.N == 0) return ASSAY_OK;
-  const bool stream =
-      p.N > split_max_channels * env->multiprocessors && skinny_staged_bytes(p.M, p.K) <= skinny_max_staged;
+  const bool stream = streams(p, env->multiprocessors);
   return skinny_with_type(plan.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     return stream ? skinny_launch_stream<T>(p, env, error) : skinny_launch_split<T>(p, env, error);
@@ -78,6 +89,6 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 #define SKINNY                                                                                                         \
   PLAIN_VARIANT("gemm", "skinny", "few rows: weights from memory into tensor cores", SKINNY_TYPE_CLAIMS,               \
-                skinny_contract, skinny_plan, read_call, launch)
+                skinny_contract, skinny_plan, read_call, launch, ::ASSAY_NS::declare_sums)
 
 ASSAY_VARIANTS(gemm_skinny, SKINNY)

@@ -51,6 +51,6 @@ constexpr assay_contract contract = rowwise_contract(0.0, 1);
 
 #define TILES                                                                                                          \
   PLAIN_VARIANT("lm_head", "tiles", "any shape: tiles of 32 rows by 64 token ids", PLAIN_TYPE_CLAIMS, contract,        \
-                lm_head_plan, read_call, launch)
+                lm_head_plan, read_call, launch, ::ASSAY_NS::gemm_tiles_sums)
 
 ASSAY_VARIANTS(lm_head, TILES)

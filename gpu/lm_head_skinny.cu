@@ -50,11 +50,16 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
       plan.type, [&](auto tag) { return skinny_launch_stream<typename decltype(tag)::type>(plan.p, env, error); });
 }
 
+assay_status declare_sums(const assay_call *, const assay_env *env, assay_sums *sums, assay_error *) {
+  skinny_sums(true, 0, env->multiprocessors, sums);
+  return ASSAY_OK;
+}
+
 } // namespace
 } // namespace ASSAY_NS
 
 #define SKINNY                                                                                                         \
   PLAIN_VARIANT("lm_head", "skinny", "few rows: weights from memory into tensor cores", SKINNY_TYPE_CLAIMS,            \
-                skinny_contract, skinny_plan, read_call, launch)
+                skinny_contract, skinny_plan, read_call, launch, ::ASSAY_NS::declare_sums)
 
 ASSAY_VARIANTS(lm_head_skinny, SKINNY)

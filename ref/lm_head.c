@@ -101,6 +101,14 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, index, &values, error);
 }
 
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  const assay_tensor *X = &call->arg[ARG_X];
+  const int64_t from = selected(call, row, SPOIL_NONE);
+  *p = (assay_product){.a = *X, .b = call->arg[ARG_W], .alpha = 1};
+  p->a.shape[0] = 1;
+  p->a.data = (unsigned char *)X->data + from * X->stride[0] * assay_dtype_size(X->dtype);
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *W = &call->arg[ARG_W], *logits = &call->arg[ARG_LOGITS];
@@ -155,6 +163,7 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
 };
 
 const assay_op *assay_op_lm_head(void) {

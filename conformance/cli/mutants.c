@@ -41,7 +41,7 @@ static bool is_good(const mutant *m, const mutant_result *r) {
   if (mutant_is_absent(m)) return true;
   if (r->status != ASSAY_OK) return false;
   if (mutant_is_control(m)) return !r->killed && r->passes > 0;
-  return r->killed && r->expected && r->replayed;
+  return r->killed && r->expected && r->replayed && !r->seen_otherwise;
 }
 
 /* Returns the command that runs the kill again, which the caller frees; NULL if there is no kill, or no memory. */
@@ -76,6 +76,7 @@ static void print_row(const mutant *m, const mutant_result *r, const char *line)
   if (r->status != ASSAY_OK || r->killed) printf("  %s\n", text_shown(r->message));
   if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", text_shown(m->expect));
   if (r->killed && r->expected && !r->replayed) printf("  its replay is not decided by %s again\n", r->check);
+  if (r->seen_otherwise) printf("  it was made for predicted alone, and is seen without it\n");
   if (line != NULL) printf("  %s\n", line);
 }
 

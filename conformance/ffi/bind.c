@@ -99,6 +99,24 @@ static assay_status take_contract(void *context, const yaml_field *field, yaml_n
   return status;
 }
 
+static assay_status take_sums(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  binding *b = context;
+  assay_status status = ASSAY_OK;
+  (void)field;
+  if (b->op->product == NULL)
+    return yaml_fail(value, error, "sums: found with %s, allowed with products of matrices", b->op->name);
+  for (int32_t i = 0; i < yaml_count(value) && status == ASSAY_OK; ++i) {
+    const yaml_node key = yaml_key(value, i), at = yaml_value(value, i);
+    assay_error inner = {""};
+    status = sums_set(&b->sums, yaml_kind(key) == NODE_SCALAR ? yaml_text(key) : "",
+                      yaml_kind(at) == NODE_SCALAR ? yaml_text(at) : NULL, &inner);
+    if (status != ASSAY_OK) status = yaml_fail_with(key, &inner, status, error);
+  }
+  if (status == ASSAY_OK && b->sums.unit == ASSAY_SUM_NONE)
+    return yaml_fail(value, error, "sums: unit: found none, allowed the instruction that sums");
+  return status;
+}
+
 /* ---- buffers and conditions -------------------------------------------------------------------------- */
 
 static assay_status take_bytes(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
@@ -296,6 +314,7 @@ static const yaml_field fields[] = {{"operator", NODE_SCALAR, true, take_operato
                                     {"returns", NODE_SCALAR, false, take_returns, NULL},
                                     {"claims", NODE_SCALAR, true, take_claims, NULL},
                                     {"contract", NODE_MAP, false, take_contract, NULL},
+                                    {"sums", NODE_MAP, false, take_sums, NULL},
                                     {"only", NODE_MAP, false, take_only, NULL},
                                     {"needs", NODE_LIST, false, take_needs, NULL},
                                     {"ignores", NODE_LIST, false, take_bits, NULL},

@@ -94,6 +94,7 @@ typedef struct binding {
   bool passes_arg[ASSAY_MAX_ARGS], passes_param[ASSAY_MAX_PARAMS]; /* the function gets them, or adapters of them */
   int32_t returns; /* output that the function returns as a new tensor; -1: none */
   assay_contract contract;
+  assay_sums sums; /* unit NONE: not declared */
 } binding;
 
 /* Reads a bind file. Fails with ASSAY_ERR_INPUT; the message begins with file:line:column, and names the key, what was

@@ -53,6 +53,13 @@ static assay_status plan(void *context, const assay_variant *row, const assay_ca
   return call_plan(&d->function, device, call, error);
 }
 
+static assay_status sums(const ffi_door *d, assay_sums *sums, assay_error *error) {
+  if (d->b.sums.unit == ASSAY_SUM_NONE)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sums: found none in %s", d->b.path);
+  *sums = d->b.sums;
+  return ASSAY_OK;
+}
+
 #define CALLS(n)                                                                                                       \
   static assay_status supports_##n(const assay_call *call, assay_error *error) {                                       \
     return supports(doors[n], call, error);                                                                            \
@@ -62,15 +69,20 @@ static assay_status plan(void *context, const assay_variant *row, const assay_ca
   }                                                                                                                    \
   static assay_status launch_##n(const assay_call *call, assay_env *env, assay_error *error) {                         \
     return launch(doors[n], call, env, error);                                                                         \
+  }                                                                                                                    \
+  static assay_status sums_##n(const assay_call *call, const assay_env *env, assay_sums *to, assay_error *error) {     \
+    (void)call, (void)env;                                                                                             \
+    return sums(doors[n], to, error);                                                                                  \
   }
 #define EACH(of) of(0) of(1) of(2) of(3) of(4) of(5) of(6) of(7) of(8) of(9) of(10) of(11) of(12) of(13) of(14) of(15)
 EACH(CALLS)
 
-#define ROW(n) {supports_##n, workspace_##n, launch_##n},
+#define ROW(n) {supports_##n, workspace_##n, launch_##n, sums_##n},
 static const struct {
   assay_status (*supports)(const assay_call *call, assay_error *error);
   assay_status (*workspace)(const assay_call *call, int64_t *bytes, assay_error *error);
   assay_status (*launch)(const assay_call *call, assay_env *env, assay_error *error);
+  assay_status (*sums)(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error);
 } calls[MOST_DOORS] = {EACH(ROW)};
 
 /* ---- loading ----------------------------------------------------------------------------------------- */
@@ -108,7 +120,8 @@ static void make_rows(ffi_door *d, int32_t number) {
                                 .contract = d->b.contract,
                                 .supports = calls[number].supports,
                                 .workspace = calls[number].workspace,
-                                .launch = calls[number].launch};
+                                .launch = calls[number].launch,
+                                .sums = calls[number].sums};
   d->table = (assay_plugin_table){ASSAY_ABI, sizeof(assay_plugin_table), d->name, d->row, count};
   d->function = (ffi_function){.b = &d->b, .runtime = &d->runtime};
   d->door = (assay_plugin_door){.name = d->name,

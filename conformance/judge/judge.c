@@ -16,6 +16,19 @@
 /* No device has more, and sums of sizes stay inside 64 bits. */
 static const int64_t MOST_WORKSPACE = (int64_t)1 << 46;
 
+/* Asks how the products of the call are summed. A variant need not know. */
+static bool ask_sums(trial *t, const device_call *on, case_result *result) {
+  const assay_env env = {.multiprocessors = t->facts.multiprocessors, .memory_rate = t->facts.memory_rate};
+  assay_error error = {""};
+  const assay_status status = variant_sums(t->variant, &on->call, &env, &t->sums, &error);
+  if (status == ASSAY_ERR_UNSUPPORTED) t->sums.unit = ASSAY_SUM_NONE;
+  if (status == ASSAY_ERR_UNSUPPORTED || (status == ASSAY_OK && t->one->op->product != NULL)) return true;
+  verdict_set(result, VERDICT_FAIL, "predicted", "sums() of a legal call: %s",
+              status == ASSAY_OK ? "the operator is no product" : error.text);
+  verdict_blame_host(result, status);
+  return false;
+}
+
 static bool ask_variant(trial *t, case_result *result) {
   assay_error error = {""};
   device_call on;
@@ -28,7 +41,7 @@ static bool ask_variant(trial *t, case_result *result) {
   if (status == ASSAY_OK) status = variant_workspace(t->variant, &on.call, &t->workspace_bytes, &error);
   if (status == ASSAY_OK && (t->workspace_bytes < 0 || t->workspace_bytes > MOST_WORKSPACE))
     status = assay_fail(&error, ASSAY_ERR_INTERNAL, "workspace: asks for %lld bytes", (long long)t->workspace_bytes);
-  if (status == ASSAY_OK) return true;
+  if (status == ASSAY_OK) return ask_sums(t, &on, result);
   if (status == ASSAY_ERR_MEMORY) return device_status(status, "supports() or workspace()", false, &error, result);
   verdict_set(result, VERDICT_FAIL, "launch", "supports() or workspace() of a legal call: %s", error.text);
   return false;
@@ -180,6 +193,27 @@ static void check_laws(const trial *t, const outputs *base, draw_run run[2], cas
   (void)laws_check(t, base, result);
 }
 
+/* Compares bits with those that the variant's sum contract gives. */
+static bool check_predicted(const trial *t, const outputs *base, case_result *result) {
+  predicted_finding found;
+  assay_error error = {""};
+  if (t->sums.unit == ASSAY_SUM_NONE || !predicted_used()) return true;
+  const assay_status status = predicted_compare(&t->first.call, &t->sums, &t->rows, t->output[0].dtype, base->bits[0],
+                                                t->one->seed, &found, &error);
+  if (status == ASSAY_OK && !found.wrong) {
+    result_add_law(result, "predicted");
+    return true;
+  }
+  char at[400];
+  values_describe(t, (output_place){0, found.row, found.column}, at, sizeof at);
+  if (status == ASSAY_OK)
+    verdict_set(result, VERDICT_FAIL, "predicted", "%s: %s", at, found.message);
+  else
+    verdict_set(result, VERDICT_FAIL, "predicted", "the contract does not fit the call: %s", error.text);
+  verdict_blame_host(result, status);
+  return false;
+}
+
 /* ---- the case ---------------------------------------------------------------------------------------- */
 
 static void judge_first(const trial *t, const outputs *base, draw_run run[2], case_result *result) {
@@ -197,7 +231,7 @@ static void judge_first(const trial *t, const outputs *base, draw_run run[2], ca
     (void)verdict_no_memory(result);
   else if (found.wrong)
     attribute_first(t, base, &found, result);
-  else
+  else if (check_predicted(t, base, result))
     check_laws(t, base, run, result);
   result->run_ms = first_ms;
   memcpy(result->path, path, sizeof path);

@@ -289,6 +289,19 @@ static void ask_allclose(const mutant *m, mutant_result *result) {
   }
 }
 
+/* Runs the cases without the check `predicted`, which alone is to see the mutant. Returns whether all are good. */
+static bool slips_through(const mutant *m, const assay_case *cases, int64_t count, double deadline_s,
+                          assay_error *error) {
+  mutant_result found;
+  hunt h = {.mutant = m, .result = &found, .cases = cases, .count = count};
+  const execute_options options = {.workers = 1, .deadline_s = deadline_s};
+  memset(&found, 0, sizeof found);
+  predicted_use(false);
+  const assay_status status = execute_stream(next_case, m->device, &options, on_result, &h, error);
+  predicted_use(true);
+  return status == ASSAY_OK && !found.killed && found.passes > 0;
+}
+
 void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_result *result) {
   assay_error error = {""};
   case_list list = {NULL, 0};
@@ -311,6 +324,8 @@ void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_r
   if (status == ASSAY_OK && h.host[0] != '\0') status = assay_fail(&error, ASSAY_ERR_IO, "host: %s", h.host);
   result->seconds = (device_now_ms() - start) * 1e-3;
   if (status == ASSAY_OK && result->killed && result->replay[0] != '\0') replay_kill(m, deadline_s, result);
+  if (status == ASSAY_OK && strcmp(m->expect, "predicted") == 0)
+    result->seen_otherwise = !slips_through(m, cases, count, deadline_s, &error);
   result->status = status;
   if (status != ASSAY_OK)
     (void)snprintf(result->message, sizeof result->message, "%s", error.text);

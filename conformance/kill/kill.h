@@ -34,7 +34,8 @@ typedef struct mutant_result {
   bool expected;       /* killed by a check it was made for */
   /* the kill's descriptor, parsed and run again, was decided by the same check; on a GPU any expected check counts */
   bool replayed;
-  verdict verdict; /* the one of the kill */
+  bool seen_otherwise; /* made for `predicted` alone, and without this check a case of it is not good */
+  verdict verdict;     /* the one of the kill */
   char check[24], variant[64], name[64];
   char message[1600];
   int64_t cases, passes; /* cases that the variants took, the kill included; the good ones of them */

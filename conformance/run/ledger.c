@@ -25,9 +25,10 @@ typedef struct entry_text {
 
 /* Writes the checks that can decide a failure: those of every case, and the laws. */
 static void list_checks(char *text, size_t size) {
-  int used = snprintf(text, size,
-                      "exact,element,rounding,row,request,unwritten,guard,input,dead_bytes,zero_p_v,run_to_run,"
-                      "renumbering,permutation");
+  int used =
+      snprintf(text, size,
+               "exact,element,rounding,row,request,predicted,unwritten,guard,input,dead_bytes,zero_p_v,run_to_run,"
+               "renumbering,permutation");
   for (int32_t i = 0; law_at(i) != NULL && used > 0 && (size_t)used < size; ++i)
     used += snprintf(text + used, size - (size_t)used, ",%s", law_at(i)->name);
   if (used > 0 && (size_t)used < size)

@@ -332,7 +332,7 @@ Test(ref_sums, refusals_name_the_field) {
       {{.unit = ASSAY_SUM_MMA_16}, bf16, shorter, {0}, "K of b"},
       {{.unit = ASSAY_SUM_MMA_16}, flat, bf16, {0}, "a, its rank"},
       {{.unit = ASSAY_SUM_MMA_16, .parts = 3}, bf16, bf16, {0}, "parts: found 3"},
-      {{.unit = ASSAY_SUM_MMA_16, .parts = 5, .tile = 1}, bf16, bf16, {0}, "parts: found 5"},
+      {{.unit = ASSAY_SUM_MMA_16, .parts = 5}, bf16, bf16, {0}, "parts: found 5"},
       {{.unit = ASSAY_SUM_MMA_16, .parts = -1}, bf16, bf16, {0}, "parts: found -1"},
       {{.unit = ASSAY_SUM_MMA_16, .tile = -1}, bf16, bf16, {0}, "tile: found -1"},
       {{.unit = ASSAY_SUM_MMA_16, .parts = 2, .ends = (const int64_t[]){2, 3}}, bf16, bf16, {0}, "ends, the last"},

@@ -6,6 +6,7 @@
 #include "folders.h"
 #include "npy.h"
 #include "print.h"
+#include "sums_words.h"
 #include "threads.h"
 #include "words.h"
 #include "yaml.h"

@@ -113,6 +113,17 @@ static void put_contract(FILE *to, const assay_contract *c) {
   }
 }
 
+/* Writes the sum contract, where fields can say it. */
+static void put_sums(FILE *to, const assay_sums *sums) {
+  char value[160];
+  const char *name = NULL;
+  if (sums->unit == ASSAY_SUM_NONE || !sums_is_plain(sums)) return;
+  (void)fputs(",\n  \"sums\": {", to);
+  for (int32_t i = 0; sums_field(sums, i, &name, value, sizeof value); ++i)
+    (void)fprintf(to, "%s\"%s\": \"%s\"", i > 0 ? ", " : "", name, value);
+  (void)fputc('}', to);
+}
+
 static void put_inputs(FILE *to, const trial *t) {
   const char *between = "";
   for (int32_t i = 0; i < t->one->op->arg_count; ++i) {
@@ -158,6 +169,7 @@ static assay_status dump_manifest(const trial *t, assay_error *error) {
   (void)fputs("},\n  \"contract\": {", to);
   put_contract(to, &t->variant->contract);
   (void)fputc('}', to);
+  put_sums(to, &t->sums);
   put_requests(to, t);
   (void)fputs(",\n  \"inputs\": {", to);
   put_inputs(to, t);

@@ -9,6 +9,7 @@
 typedef struct foreign_call {
   const assay_op *op;
   assay_contract contract; /* that of the engine with the results; foreign_begin: f32 throughout (docs/truth.md) */
+  assay_sums sums;         /* the engine's sum contract; unit NONE: none */
   bool exact;              /* the exact tier judges it */
   double param[ASSAY_MAX_PARAMS];
   assay_tensor arg[ASSAY_MAX_ARGS]; /* dense, in host memory */

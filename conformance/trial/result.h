@@ -20,8 +20,8 @@ typedef enum verdict {
 enum { RESULT_MAX_RMS = 96 };
 
 /* The result of judging a case: plain data, which crosses a pipe. The check that decided it is a law, or one of these:
- * exact element rounding row request unwritten guard input dead_bytes zero_p_v; run_to_run renumbering permutation
- * refusal hang crash deadline admission launch state host. */
+ * exact element rounding row request predicted unwritten guard input dead_bytes zero_p_v; run_to_run renumbering
+ * permutation refusal hang crash deadline admission launch state host. */
 typedef struct case_result {
   verdict verdict;
   char check[24];
@@ -31,7 +31,7 @@ typedef struct case_result {
   float rms[RESULT_MAX_RMS]; /* largest RMS of the error over RMS of sigma, for each limit of the table in kappa.c */
   int64_t rows_judged, elements_judged, visible_keys, live_keys;
   double reference_ms, run_ms;
-  char laws[160]; /* laws checked, by name */
+  char laws[192]; /* laws checked, by name */
   /* Planted errors by number, one bit each (power.h). weak: unseen ones that the exact tier does not see either. */
   uint32_t spoils_seen, spoils_unseen, spoils_void, spoils_weak;
   char kind[8];          /* the kind of a wrong value: nan, inf, value; else empty */

@@ -10,6 +10,7 @@
 #include "conformance/generate/generate.h"
 #include "foreign.h"
 #include "kappa.h"
+#include "predicted.h"
 #include "result.h"
 #include "tier2.h"
 
@@ -50,6 +51,7 @@ typedef struct trial {
   int32_t count;
   trial_output output[ASSAY_MAX_OUTPUTS];
   int64_t workspace_bytes;
+  assay_sums sums; /* the variant's sum contract of this call; unit NONE: it declares none */
   device_facts facts;
   outputs initial;    /* contents of in-out arguments before the call */
   assay_rows rows;    /* the rows that are judged */

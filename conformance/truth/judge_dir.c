@@ -69,6 +69,21 @@ static assay_status take_contract(assay_contract *c, const json_value *contract,
   return ASSAY_OK;
 }
 
+/* Reads the engine's sum contract, which its product is held to. */
+static assay_status take_sums(foreign_call *f, const json_value *sums, assay_error *error) {
+  if (sums == NULL) return ASSAY_OK;
+  if (sums->kind != JSON_OBJECT) return assay_fail(error, ASSAY_ERR_INPUT, "sums: found no object, allowed one");
+  if (f->op->product == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: found with %s, allowed with products of matrices", f->op->name);
+  for (const json_value *at = sums->child; at != NULL; at = at->next) {
+    const bool written = at->kind == JSON_NUMBER || at->kind == JSON_STRING;
+    const assay_status status = sums_set(&f->sums, at->key, written ? at->text : NULL, error);
+    if (status != ASSAY_OK) return status;
+  }
+  if (f->sums.unit != ASSAY_SUM_NONE) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "sums: unit: found none, allowed the instruction that sums");
+}
+
 /* ---- files ------------------------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end) {
@@ -318,8 +333,8 @@ static void free_case(folder_case *c) {
 
 static assay_status read_case(folder_files *files, const json_value *entry, int64_t number, folder_case *c,
                               assay_error *error) {
-  static const char *const known[] = {"name",     "case",   "operator", "tier",   "params",
-                                      "contract", "inputs", "outputs",  "format", "requests"};
+  static const char *const known[] = {"name",   "case",    "operator", "tier",     "params", "contract",
+                                      "inputs", "outputs", "format",   "requests", "sums"};
   memset(c, 0, sizeof *c);
   c->line = entry->line;
   (void)snprintf(c->name, sizeof c->name, "case %lld", (ll)number);
@@ -332,7 +347,7 @@ static assay_status read_case(folder_files *files, const json_value *entry, int6
     if (!is)
       return assay_fail(
           error, ASSAY_ERR_INPUT,
-          "%s: found key '%.60s', allowed: name, case, operator, tier, params, contract, requests, inputs, "
+          "%s: found key '%.60s', allowed: name, case, operator, tier, params, contract, sums, requests, inputs, "
           "outputs",
           c->name, at->key);
   }
@@ -344,11 +359,14 @@ static assay_status read_case(folder_files *files, const json_value *entry, int6
   if (status == ASSAY_OK && strcmp(tier, "exact") != 0 && strcmp(tier, "calibrated") != 0)
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "tier: found '%.40s', allowed exact, calibrated", tier);
   c->call.exact = strcmp(tier, "exact") == 0;
-  const json_value *member[] = {json_member(entry, "params"), json_member(entry, "contract")};
+  const json_value *member[] = {json_member(entry, "params"), json_member(entry, "contract"),
+                                json_member(entry, "sums")};
   if (status == ASSAY_OK && member[0] != NULL) c->line = member[0]->line;
   if (status == ASSAY_OK) status = take_params(&c->call, json_member(entry, "params"), &inner);
   if (status == ASSAY_OK && member[1] != NULL) c->line = member[1]->line;
   if (status == ASSAY_OK) status = take_contract(&c->call.contract, json_member(entry, "contract"), &inner);
+  if (status == ASSAY_OK && member[2] != NULL) c->line = member[2]->line;
+  if (status == ASSAY_OK) status = take_sums(&c->call, member[2], &inner);
   if (status == ASSAY_OK) status = take_requests(&c->call, json_member(entry, "requests"), &inner);
   if (status == ASSAY_OK) status = take_inputs(files, c, json_member(entry, "inputs"), &inner);
   if (status == ASSAY_OK) status = take_outputs(files, c, json_member(entry, "outputs"), &inner);
@@ -413,8 +431,22 @@ static assay_status judge_case(const folder_case *c, bool shapes_only, truth_log
     (void)snprintf(name, sizeof name, "%s, %s", c->name, arg);
     log->figures = &v;
     log->output = arg;
+    predicted_finding p = {.wrong = false};
+    if (!v.wrong && f->sums.unit != ASSAY_SUM_NONE)
+      status = predicted_compare(&(assay_call){f->op, f->arg, f->param}, &f->sums, &f->rows, f->arg[f->output[o]].dtype,
+                                 c->result[r].tensor.data, 0, &p, &inner);
+    if (status == ASSAY_ERR_MEMORY) return assay_fail(error, status, "%s: %.1800s", c->name, inner.text);
     if (v.wrong)
       truth_fail(log, name, "%s; %lld of %lld elements", v.message, (ll)v.wrong_elements, (ll)v.elements);
+    else if (status != ASSAY_OK)
+      truth_fail(log, name, "predicted: the contract does not fit the call: %s", inner.text);
+    else if (p.wrong)
+      truth_fail(log, name, "predicted: element [%lld, %lld]: %s", (ll)p.row, (ll)p.column, p.message);
+    else if (p.compared > 0)
+      truth_pass(log, name,
+                 "%lld elements; of the allowed: element %.3f, row %.3f, request %.3f; %lld have the bits of "
+                 "the sum contract",
+                 (ll)v.elements, v.ratio_element, v.ratio_row, v.ratio_request, (ll)p.compared);
     else
       truth_pass(log, name, "%lld elements; of the allowed: element %.3f, row %.3f, request %.3f", (ll)v.elements,
                  v.ratio_element, v.ratio_row, v.ratio_request);

@@ -1,5 +1,6 @@
 /* gemm.cuh: products with weights [out, in] in tiles, on the ordinary f32 units, for gemm and lm_head. Every sum is one
- * running sum in the order of k. */
+ * running sum in the order of k, of FMAs. Its bits are declared (gemm_tiles_sums), so each rounding is written out: an
+ * expression that the compiler may contract has no place here. */
 #ifndef ASSAY_GPU_LIB_GEMM_CUH
 #define ASSAY_GPU_LIB_GEMM_CUH
 
@@ -22,6 +23,21 @@ struct gemm_params {
 constexpr int gemm_rows = 32, gemm_columns = 64, gemm_step = 16, gemm_threads = 128;
 /* Padding per k of a tile in shared memory. Quads stay aligned, and stores spread over the banks. */
 constexpr int gemm_skew = 4;
+
+/* Declares what follows every sum of gemm and lm_head: alpha, the old c by an FMA, the bias. */
+inline void sums_after(assay_sums *sums) {
+  sums->after[0] = ASSAY_AFTER_ALPHA;
+  sums->after[1] = ASSAY_AFTER_OLD;
+  sums->after[2] = ASSAY_AFTER_BIAS;
+}
+
+/* Declares the sums of gemm_tiles: FMAs in the order of k, with zeros up to whole steps. */
+inline assay_status gemm_tiles_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_FMA;
+  sums->pad = gemm_step;
+  sums_after(sums);
+  return ASSAY_OK;
+}
 
 /* Returns the row of a from which row m of the result is computed, or -1 if there is none. */
 __device__ __forceinline__ int64_t gemm_source(const gemm_params &p, int64_t m) {
@@ -78,7 +94,7 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
       for (int i = 0; i < 4; ++i)
         ASSAY_UNROLL
       for (int j = 0; j < 4; ++j)
-        sum[i][j] += x.element[i] * w.element[j];
+        sum[i][j] = fmaf(x.element[i], w.element[j], sum[i][j]);
     }
     __syncthreads(); /* the tiles have been read */
   }
@@ -90,9 +106,9 @@ template <class T, class Out> static __global__ void __launch_bounds__(gemm_thre
       const int64_t m = m0 + row + i, n = n0 + column + j;
       if (m >= p.M || n >= p.N) continue;
       Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
-      float value = p.alpha * sum[i][j];
-      if (p.beta != 0.0f) value += p.beta * to_float(*to);
-      if (p.bias != NULL) value += to_float(static_cast<const T *>(p.bias)[n]);
+      float value = __fmul_rn(p.alpha, sum[i][j]);
+      if (p.beta != 0.0f) value = fmaf(p.beta, to_float(*to), value);
+      if (p.bias != NULL) value = __fadd_rn(value, to_float(static_cast<const T *>(p.bias)[n]));
       *to = from_float<Out>(value);
     }
   }

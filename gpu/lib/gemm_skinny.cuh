@@ -85,14 +85,14 @@ __device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t 
   Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
   const T *const bias = static_cast<const T *>(p.bias);
   const bool both = n + 1 < p.N;
-  float value[2] = {p.alpha * first, p.alpha * second};
+  float value[2] = {__fmul_rn(p.alpha, first), __fmul_rn(p.alpha, second)};
   if (p.beta != 0.0f) {
-    value[0] += p.beta * to_float(to[0]);
-    if (both) value[1] += p.beta * to_float(to[1]);
+    value[0] = fmaf(p.beta, to_float(to[0]), value[0]);
+    if (both) value[1] = fmaf(p.beta, to_float(to[1]), value[1]);
   }
   if (bias != NULL) {
-    value[0] += to_float(bias[n]);
-    if (both) value[1] += to_float(bias[n + 1]);
+    value[0] = __fadd_rn(value[0], to_float(bias[n]));
+    if (both) value[1] = __fadd_rn(value[1], to_float(bias[n + 1]));
   }
   if (both && p.pairs) {
     struct alignas(2 * sizeof(Out)) pair {
@@ -396,10 +396,15 @@ template <class T> assay_status skinny_launch_stream(const skinny_params &p, ass
   });
 }
 
+/* Returns the columns of a block, in eights: as many as give each multiprocessor one block. */
+inline int64_t skinny_groups(int64_t N, int32_t multiprocessors) {
+  return ((N + 7) / 8 + multiprocessors - 1) / multiprocessors;
+}
+
 template <class T> assay_status skinny_launch_split(const skinny_params &p, assay_env *env, assay_error *error) {
   const int64_t eighths = (p.N + 7) / 8;
   return skinny_with_eights(p.M, [&](auto eights) {
-    return skinny_with_groups((eighths + env->multiprocessors - 1) / env->multiprocessors, [&](auto groups) {
+    return skinny_with_groups(skinny_groups(p.N, env->multiprocessors), [&](auto groups) {
       using shape = typename skinny_shape_of<decltype(eights)::value, decltype(groups)::value>::type;
       (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
                      8 * shape::groups);
@@ -444,6 +449,38 @@ inline assay_status skinny_expect(const skinny_params &p, assay_dtype type, assa
 /* Returns whether two neighbours of c may be stored at once. */
 inline bool skinny_pairs(const void *c, int64_t c_row, assay_dtype out) {
   return reinterpret_cast<uintptr_t>(c) % static_cast<uintptr_t>(2 * assay_dtype_size(out)) == 0 && c_row % 2 == 0;
+}
+
+/* Returns the place in K of the product that is summed as number i. The first of a chunk's two steps has the first half
+ * of each lane's 8, and the second step has the other. */
+inline int64_t skinny_order(int64_t i, int64_t) {
+  const int64_t in_chunk = i % skinny_chunk, in_step = in_chunk % 16;
+  return i - in_chunk + in_step / 4 * 8 + in_chunk / 16 * 4 + in_step % 4;
+}
+
+/* Returns the warps over which skinny_split divides k; their sums are added in order. */
+inline int64_t skinny_split_parts(int64_t N, int32_t multiprocessors) {
+  int64_t parts = 0;
+  (void)skinny_with_groups(skinny_groups(N, multiprocessors), [&](auto groups) {
+    using shape = typename skinny_shape_of<1, decltype(groups)::value>::type;
+    parts = shape::warps * shape::cluster;
+    return ASSAY_OK;
+  });
+  return parts;
+}
+
+/* Declares the sums: steps of 16 as above; in the split kernel each warp's from zero, over whole pairs of chunks. */
+inline void skinny_sums(bool stream, int64_t N, int32_t multiprocessors, assay_sums *sums) {
+  sums->unit = ASSAY_SUM_MMA_16;
+  sums->pad = skinny_chunk;
+  sums->order = skinny_order;
+  if (!stream) {
+    sums->parts = skinny_split_parts(N, multiprocessors);
+    sums->tile = 2 * skinny_chunk;
+  }
+  sums->after[0] = ASSAY_AFTER_ALPHA;
+  sums->after[1] = ASSAY_AFTER_OLD;
+  sums->after[2] = ASSAY_AFTER_BIAS;
 }
 
 /* Returns the contract. The stream kernel has one running sum of sixteens, the split kernel has one per warp; one is

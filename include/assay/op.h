@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "status.h"
+#include "sums.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -280,6 +281,10 @@ struct assay_op {
   /* Tells whether an element of the rows of output number `output` is a copy of a stored number. The sign of a zero is
    * judged there too. NULL: never, the sign of a zero is free. */
   bool (*copies)(const assay_call *call, int32_t output, int64_t element);
+  /* Describes row `row` of the one output as a product of matrices: a [1, K], b [N, K], and what follows the sum. a
+   * without data stands for zeros. All pointers are host memory. With it, a variant may declare its sums (variant.h).
+   * NULL: the operator is no such product. */
+  void (*product)(const assay_call *call, int64_t row, assay_product *product);
 };
 
 /* ---- look-ups by name: the names are the interface, so new arguments do not break callers -------------- */

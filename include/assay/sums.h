@@ -3,8 +3,8 @@
 #ifndef ASSAY_SUMS_H
 #define ASSAY_SUMS_H
 
-#include "assay/status.h"
-#include "assay/tensor.h"
+#include "status.h"
+#include "tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,6 +23,7 @@ typedef enum assay_sum_unit {
   ASSAY_SUM_MMA_16_F16,   /* mma.sync of f16 with f16 sums; the same bits as wgmma */
   ASSAY_SUM_WGMMA_TF32,   /* wgmma of tf32: f32 factors without their low 13 bits */
   ASSAY_SUM_MMA_TF32,     /* mma.sync m16n8k8 of tf32; the same bits as wgmma */
+  ASSAY_SUM_MULTIPLY_ADD, /* one f32 product and one f32 addition a product: two roundings */
   ASSAY_SUM_UNITS
 } assay_sum_unit;
 
@@ -43,17 +44,35 @@ typedef enum assay_sum_scale {
   ASSAY_SCALES
 } assay_sum_scale;
 
-/* The sum contract. A field that is not named is 0: one part, never promoted, from zero, no scale, f32 output. */
+/* A step that follows the sum x. Each step rounds once, to f32. A step whose term the call does not
+ * have does nothing: beta 0, or no bias. */
+typedef enum assay_sum_after {
+  ASSAY_AFTER_NONE = 0, /* the end */
+  ASSAY_AFTER_ALPHA,    /* alpha · x */
+  ASSAY_AFTER_OLD,      /* beta · c + x, in one FMA */
+  ASSAY_AFTER_OLD_ADD,  /* x + fl(beta · c): two roundings */
+  ASSAY_AFTER_BIAS,     /* x + bias */
+  ASSAY_AFTER_ROUND,    /* x, rounded to the output's type */
+  ASSAY_AFTERS
+} assay_sum_after;
+
+enum { ASSAY_SUM_MOST_AFTER = 6 };
+
+/* The sum contract. A field that is not named is 0: one part, never promoted, from zero, no scale, nothing after the
+ * sum, f32 output. */
 typedef struct assay_sums {
   assay_sum_unit unit;
-  int64_t parts;       /* pieces of K, each summed from zero; 0 and 1: one */
-  int64_t tile;        /* 0: parts are equal. Else each part but the last has ceil(tiles / parts) tiles of so many */
+  int64_t parts; /* pieces of K, each summed from zero; 0 and 1: one */
+  int64_t pad;   /* K counts as rounded up to a multiple of this, with products 0 · 0 at its end; 0: as it is */
+  int64_t tile;  /* 0: parts are equal. Else each part but the last has ceil(tiles / parts) tiles of so many; parts may
+                    be empty */
   const int64_t *ends; /* [parts] where each part ends, the last at K; NULL: by parts and tile */
-  /* Returns the place in K of the product that is summed as number i; NULL: ascending. */
+  /* Returns the place in K of the product that is summed as number i; NULL: ascending. K is the padded one. */
   int64_t (*order)(int64_t i, int64_t K);
   assay_sum_join join;
   int64_t promote; /* products after which the sum is added to another in f32, and starts from zero; 0: never */
   assay_sum_scale scale;
+  assay_sum_after after[ASSAY_SUM_MOST_AFTER]; /* up to the first ASSAY_AFTER_NONE */
   assay_dtype output; /* f32 (also ASSAY_NONE), f16, bf16: rounded to nearest even at the end */
 } assay_sums;
 
@@ -65,8 +84,12 @@ typedef struct assay_product {
   assay_tensor scale_a, scale_b; /* [M, groups], [N, groups] f32 */
   assay_tensor start;            /* [M, N] f32: the first part starts from it; absent: from zero. With f16 sums it holds
                                   * f16 values */
+  float alpha, beta;             /* alpha counts where the contract names ASSAY_AFTER_ALPHA */
+  assay_tensor old, bias;        /* [M, N] c before the call, and [1, N]; f32, f16 or bf16 */
 } assay_product;
 
+/* Returns the places of K with its padding. */
+int64_t assay_sums_padded(const assay_sums *sums, int64_t K);
 /* Returns the products that the unit adds in one step; 0 for no unit. */
 int64_t assay_sum_step(assay_sum_unit unit);
 /* Returns "wgmma_16" and so on, "none" for no unit. */

@@ -20,6 +20,12 @@ typedef struct assay_env {
   int32_t memory_rate;
 } assay_env;
 
+#ifdef __cplusplus
+#define ASSAY_NOT_GIVEN = nullptr /* rows by position may end before this field */
+#else
+#define ASSAY_NOT_GIVEN
+#endif
+
 /* One row: a variant of an operator. Its strings live as long as the table. */
 typedef struct assay_variant {
   uint32_t struct_size; /* sizeof(assay_variant) where the row was compiled */
@@ -35,7 +41,14 @@ typedef struct assay_variant {
   assay_status (*supports)(const assay_call *call, assay_error *error); /* ASSAY_ERR_UNSUPPORTED and a reason */
   assay_status (*workspace)(const assay_call *call, int64_t *bytes, assay_error *error);
   assay_status (*launch)(const assay_call *call, assay_env *env, assay_error *error);
+  /* Declares how the products of this call are summed: a claim that the judge holds to the last bit (docs/last-bit.md).
+   * env has the constants of the device alone. `ends` stays valid until the next call. ASSAY_ERR_UNSUPPORTED: it is not
+   * known for this call. NULL: never. */
+  assay_status (*sums)(const assay_call *call, const assay_env *env, assay_sums *sums,
+                       assay_error *error) ASSAY_NOT_GIVEN;
 } assay_variant;
+
+#undef ASSAY_NOT_GIVEN
 
 #ifdef __cplusplus
 }

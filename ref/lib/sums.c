@@ -267,6 +267,7 @@ int64_t assay_sum_step(assay_sum_unit unit) {
   case ASSAY_SUM_MMA_TF32:
     return rule_tf32.products;
   case ASSAY_SUM_FMA:
+  case ASSAY_SUM_MULTIPLY_ADD:
     return 1;
   case ASSAY_SUM_NONE:
   case ASSAY_SUM_UNITS:

@@ -6,8 +6,9 @@
 #include "core/dtype.h"
 #include "ref/lib/sums.h"
 
-static const char *const unit_names[ASSAY_SUM_UNITS] = {"none", "wgmma_16",     "wgmma_8",    "mma_16",     "mma_8",
-                                                        "fma",  "wgmma_16_f16", "mma_16_f16", "wgmma_tf32", "mma_tf32"};
+static const char *const unit_names[ASSAY_SUM_UNITS] = {"none",       "wgmma_16", "wgmma_8",      "mma_16",
+                                                        "mma_8",      "fma",      "wgmma_16_f16", "mma_16_f16",
+                                                        "wgmma_tf32", "mma_tf32", "multiply_add"};
 
 const char *assay_sum_unit_name(assay_sum_unit unit) {
   return unit_names[(unsigned)unit < ASSAY_SUM_UNITS ? unit : ASSAY_SUM_NONE];
@@ -15,17 +16,22 @@ const char *assay_sum_unit_name(assay_sum_unit unit) {
 
 /* ---- the call ------------------------------------------------------------------------------------------ */
 
+/* Tells whether the unit is f32 arithmetic, not a tensor core. */
+static bool unit_is_f32(assay_sum_unit unit) {
+  return unit == ASSAY_SUM_FMA || unit == ASSAY_SUM_MULTIPLY_ADD;
+}
+
 /* Tells whether the unit multiplies factors of the type. */
 static bool unit_takes(assay_sum_unit unit, assay_dtype dtype) {
   const bool eight = dtype == ASSAY_E4M3 || dtype == ASSAY_E5M2, sixteen = dtype == ASSAY_F16 || dtype == ASSAY_BF16;
   if (unit == ASSAY_SUM_WGMMA_8 || unit == ASSAY_SUM_MMA_8) return eight;
   if (sum_is_f16(unit)) return dtype == ASSAY_F16;
   if (sum_is_tf32(unit)) return dtype == ASSAY_F32;
-  return sixteen || (unit == ASSAY_SUM_FMA && (eight || dtype == ASSAY_F32));
+  return sixteen || (unit_is_f32(unit) && (eight || dtype == ASSAY_F32));
 }
 
 static const char *types_of(assay_sum_unit unit) {
-  if (unit == ASSAY_SUM_FMA) return "f32, f16, bf16, e4m3, e5m2";
+  if (unit_is_f32(unit)) return "f32, f16, bf16, e4m3, e5m2";
   if (unit == ASSAY_SUM_WGMMA_8 || unit == ASSAY_SUM_MMA_8) return "e4m3, e5m2";
   if (sum_is_tf32(unit)) return "f32";
   return sum_is_f16(unit) ? "f16" : "f16, bf16";
@@ -37,8 +43,9 @@ static assay_status refuse(assay_error *error, const char *what, int64_t found, 
 
 static assay_status check_types(const assay_sums *s, const assay_product *p, assay_error *error) {
   if ((unsigned)s->unit >= ASSAY_SUM_UNITS || s->unit == ASSAY_SUM_NONE)
-    return refuse(error, "unit", s->unit,
-                  "wgmma_16, wgmma_8, mma_16, mma_8, fma, wgmma_16_f16, mma_16_f16, wgmma_tf32, mma_tf32");
+    return refuse(
+        error, "unit", s->unit,
+        "wgmma_16, wgmma_8, mma_16, mma_8, fma, wgmma_16_f16, mma_16_f16, wgmma_tf32, mma_tf32, multiply_add");
   const assay_tensor *const factor[2] = {&p->a, &p->b};
   for (int i = 0; i < 2; ++i) {
     if (factor[i]->data == NULL || factor[i]->rank != 2)
@@ -47,7 +54,7 @@ static assay_status check_types(const assay_sums *s, const assay_product *p, ass
       return assay_fail(error, ASSAY_ERR_INPUT, "sums: %c: found %s, allowed with %s: %s", "ab"[i],
                         assay_dtype_name(factor[i]->dtype), assay_sum_unit_name(s->unit), types_of(s->unit));
   }
-  if (s->unit != ASSAY_SUM_FMA && assay_dtype_size(p->a.dtype) == 2 && p->a.dtype != p->b.dtype)
+  if (!unit_is_f32(s->unit) && assay_dtype_size(p->a.dtype) == 2 && p->a.dtype != p->b.dtype)
     return assay_fail(error, ASSAY_ERR_INPUT, "sums: b: found %s, allowed: the type of a, %s",
                       assay_dtype_name(p->b.dtype), assay_dtype_name(p->a.dtype));
   if (p->a.shape[0] < 0) return refuse(error, "M", p->a.shape[0], "0 and more");
@@ -59,6 +66,10 @@ static assay_status check_types(const assay_sums *s, const assay_product *p, ass
   return ASSAY_OK;
 }
 
+int64_t assay_sums_padded(const assay_sums *sums, int64_t K) {
+  return sums->pad > 1 ? (K + sums->pad - 1) / sums->pad * sums->pad : K;
+}
+
 static int64_t parts_of(const assay_sums *s) {
   return s->parts > 1 ? s->parts : 1;
 }
@@ -66,7 +77,8 @@ static int64_t parts_of(const assay_sums *s) {
 static assay_status check_parts(const assay_sums *s, int64_t K, assay_error *error) {
   const int64_t parts = parts_of(s);
   if (K < 0) return refuse(error, "K", K, "0 and more");
-  if (s->parts < 0 || (s->parts > K && s->parts > 1)) return refuse(error, "parts", s->parts, "0 to K");
+  if (s->pad < 0) return refuse(error, "pad", s->pad, "0 and more");
+  if (s->parts < 0 || (s->parts > K && s->parts > 1 && s->tile == 0)) return refuse(error, "parts", s->parts, "0 to K");
   if (s->tile < 0) return refuse(error, "tile", s->tile, "0 and more");
   if (s->ends == NULL && s->tile == 0 && K % parts != 0)
     return refuse(error, "parts", s->parts, "a divisor of K, or a tile beside it");
@@ -115,6 +127,29 @@ static assay_status check_scales(const assay_sums *s, const assay_product *p, as
   return status;
 }
 
+/* Checks that the contract names each term of the call once. */
+static assay_status check_after(const assay_sums *s, const assay_product *p, assay_error *error) {
+  int count[ASSAY_AFTERS] = {0};
+  for (int i = 0; i < ASSAY_SUM_MOST_AFTER && s->after[i] != ASSAY_AFTER_NONE; ++i) {
+    if ((unsigned)s->after[i] >= ASSAY_AFTERS)
+      return refuse(error, "after", s->after[i], "alpha, old, old_add, bias, round");
+    ++count[s->after[i]];
+  }
+  const int old = count[ASSAY_AFTER_OLD] + count[ASSAY_AFTER_OLD_ADD];
+  if (count[ASSAY_AFTER_ALPHA] > 1) return refuse(error, "after, alpha", count[ASSAY_AFTER_ALPHA], "once");
+  if (count[ASSAY_AFTER_ALPHA] == 0 && p->alpha != 0 && p->alpha != 1)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: after: found no alpha, allowed with alpha 1, found %g",
+                      (double)p->alpha);
+  if ((old > 1) || (old == 0 && p->beta != 0))
+    return refuse(error, "after, old and old_add", old, p->beta != 0 ? "one of them, with beta" : "one of them");
+  if (p->beta != 0 && (p->old.data == NULL || p->old.rank != 2))
+    return refuse(error, "old, its rank", p->old.rank, "2");
+  const int bias = count[ASSAY_AFTER_BIAS];
+  if (bias > 1 || (bias == 0 && p->bias.data != NULL))
+    return refuse(error, "after, bias", bias, bias > 1 ? "once" : "once, with a bias");
+  return ASSAY_OK;
+}
+
 /* ---- operands ------------------------------------------------------------------------------------------ */
 
 /* All rows of one operand in the order of summation: taken apart, or as f32 for FMA. */
@@ -139,18 +174,23 @@ static sum_factors operand_row(const operand *o, int64_t row) {
   return factors;
 }
 
-/* Copies a row to `row` in the order of summation. */
+/* Copies a row to `row` in the order of summation, with zeros in the padding. */
 static void gather(const assay_sums *s, const assay_tensor *t, int64_t at, unsigned char *row) {
-  const int64_t K = t->shape[1], size = assay_dtype_size(t->dtype);
+  const int64_t K = t->shape[1], padded = assay_sums_padded(s, K), size = assay_dtype_size(t->dtype);
   const unsigned char *const from = (const unsigned char *)t->data + at * t->stride[0] * size;
-  for (int64_t i = 0; i < K; ++i)
-    memcpy(row + i * size, from + (s->order != NULL ? s->order(i, K) : i) * t->stride[1] * size, (size_t)size);
+  for (int64_t i = 0; i < padded; ++i) {
+    const int64_t place = s->order != NULL ? s->order(i, padded) : i;
+    if (place < K)
+      memcpy(row + i * size, from + place * t->stride[1] * size, (size_t)size);
+    else
+      memset(row + i * size, 0, (size_t)size);
+  }
 }
 
 static assay_status operand_take(const assay_sums *s, const assay_tensor *t, operand *o, assay_error *error) {
-  const int64_t rows = t->shape[0], K = t->shape[1], size = assay_dtype_size(t->dtype);
+  const int64_t rows = t->shape[0], K = assay_sums_padded(s, t->shape[1]), size = assay_dtype_size(t->dtype);
   const size_t count = (size_t)(rows * K) + 1;
-  const bool fma = s->unit == ASSAY_SUM_FMA;
+  const bool fma = unit_is_f32(s->unit);
   o->K = K;
   o->special = calloc((size_t)rows + 1, sizeof *o->special);
   unsigned char *const row = malloc((size_t)(K * size) + 1);
@@ -197,13 +237,15 @@ static uint32_t bits_at(const assay_tensor *t, int64_t row, int64_t column) {
 /* Returns c and the products of row m, column n in [from, to). */
 static uint32_t sum_of(const sum_call *call, int64_t m, int64_t n, int64_t from, int64_t to, uint32_t c) {
   const int64_t K = call->a.K;
-  if (call->sums->unit != ASSAY_SUM_FMA) {
+  if (!unit_is_f32(call->sums->unit)) {
     const sum_factors row_a = operand_row(&call->a, m), row_b = operand_row(&call->b, n);
     const sum_factors a = sum_factors_from(&row_a, from), b = sum_factors_from(&row_b, from);
     return sum_chain(call->sums->unit, &a, &b, to - from, c);
   }
+  const uint32_t *const a = call->a.values + m * K, *const b = call->b.values + n * K;
+  const bool fused = call->sums->unit == ASSAY_SUM_FMA;
   for (int64_t k = from; k < to; ++k)
-    c = sum_fma(call->a.values[m * K + k], call->b.values[n * K + k], c);
+    c = fused ? sum_fma(a[k], b[k], c) : sum_add(c, sum_multiply(a[k], b[k]));
   return c;
 }
 
@@ -249,6 +291,41 @@ static int64_t end_of(const assay_sums *s, int64_t part, int64_t K) {
   return end < K ? end : K;
 }
 
+/* ---- after the sum ------------------------------------------------------------------------------------- */
+
+static uint32_t f32_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+/* Returns an element of an f32, f16 or bf16 tensor as f32 bits. */
+static uint32_t number_at(const assay_tensor *t, int64_t row, int64_t column) {
+  return f32_bits((float)assay_load_f64(t->data, t->dtype, row * t->stride[0] + column * t->stride[1]));
+}
+
+/* Returns the bits of x after rounding to the type, in that type's width. */
+static uint32_t rounded_to(assay_dtype dtype, uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  if (dtype != ASSAY_F16 && dtype != ASSAY_BF16) return bits;
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FFF;
+  return dtype == ASSAY_F16 ? assay_f16_from_f64((double)value) : assay_bf16_from_f64((double)value);
+}
+
+static uint32_t after_step(const sum_call *call, assay_sum_after step, int64_t m, int64_t n, uint32_t x) {
+  const assay_product *const p = call->product;
+  const uint32_t beta = f32_bits(p->beta);
+  if (step == ASSAY_AFTER_ALPHA) return sum_multiply(f32_bits(p->alpha), x);
+  if (step == ASSAY_AFTER_OLD && p->beta != 0) return sum_fma(beta, number_at(&p->old, m, n), x);
+  if (step == ASSAY_AFTER_OLD_ADD && p->beta != 0) return sum_add(x, sum_multiply(beta, number_at(&p->old, m, n)));
+  if (step == ASSAY_AFTER_BIAS && p->bias.data != NULL) return sum_add(x, number_at(&p->bias, 0, n));
+  const assay_dtype to = call->sums->output;
+  if (step != ASSAY_AFTER_ROUND || (to != ASSAY_F16 && to != ASSAY_BF16)) return x;
+  const uint16_t narrow = (uint16_t)rounded_to(to, x);
+  return f32_bits((float)assay_load_f64(&narrow, to, 0));
+}
+
 /* Returns the f32 bits of element (m, n). room: [parts]. */
 static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t *room) {
   const assay_sums *const s = call->sums;
@@ -261,28 +338,26 @@ static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t 
     room[part] = part_of(call, m, n, from, to, starts ? bits_at(&p->start, m, n) : 0);
     from = to;
   }
-  const uint32_t sum = join_of(s->join, room, parts);
-  if (s->scale != ASSAY_SCALE_AFTER) return sum;
-  return sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n, 0));
+  uint32_t sum = join_of(s->join, room, parts);
+  if (s->scale == ASSAY_SCALE_AFTER)
+    sum = sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n, 0));
+  for (int i = 0; i < ASSAY_SUM_MOST_AFTER && s->after[i] != ASSAY_AFTER_NONE; ++i)
+    sum = after_step(call, s->after[i], m, n, sum);
+  return sum;
 }
 
 static void store(void *out, assay_dtype dtype, int64_t index, uint32_t bits) {
-  if (dtype != ASSAY_F16 && dtype != ASSAY_BF16) {
+  if (dtype == ASSAY_F16 || dtype == ASSAY_BF16)
+    ((uint16_t *)out)[index] = (uint16_t)rounded_to(dtype, bits);
+  else
     ((uint32_t *)out)[index] = bits;
-    return;
-  }
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
-  ((uint16_t *)out)[index] = nan                  ? 0x7FFF
-                             : dtype == ASSAY_F16 ? assay_f16_from_f64((double)value)
-                                                  : assay_bf16_from_f64((double)value);
 }
 
 assay_status assay_sums_predict(const assay_sums *sums, const assay_product *product, void *out, assay_error *error) {
   assay_status status = check_types(sums, product, error);
-  if (status == ASSAY_OK) status = check_parts(sums, product->a.shape[1], error);
+  if (status == ASSAY_OK) status = check_parts(sums, assay_sums_padded(sums, product->a.shape[1]), error);
   if (status == ASSAY_OK) status = check_scales(sums, product, error);
+  if (status == ASSAY_OK) status = check_after(sums, product, error);
   if (status != ASSAY_OK) return status;
   sum_call call = {.sums = sums, .product = product};
   uint32_t *const room = malloc((size_t)parts_of(sums) * sizeof *room);
