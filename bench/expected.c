@@ -51,7 +51,7 @@ static assay_status advance(walk *w, int64_t from, int64_t to, live_share *share
                          .max_blocks = w->blocks,
                          .logit_rows = row,
                          .logit_count = 1};
-  const assay_model_taps taps = {share, wants_p, count_p};
+  const assay_model_taps taps = {share, wants_p, count_p, NULL};
   if (share != NULL) share->keys = to;
   return assay_model_ref()->forward(w->session, &b, w->logits, share != NULL ? &taps : NULL, error);
 }

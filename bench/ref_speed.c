@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
   if (all || strcmp(part, "live") == 0) {
     const assay_model_config c = assay_model_production(ASSAY_ASYNCT);
     share s = {.heads = c.heads};
-    assay_model_taps taps = {&s, wants, count};
+    assay_model_taps taps = {&s, wants, count, NULL};
     (void)forward(&c, 96, &taps, &weights);
     const double live = (double)s.live / (double)s.visible;
     (void)printf("live keys          %.2f %% of the visible ones (28 to 32 %%)", 100 * live);

@@ -3,8 +3,9 @@
 
 #include "assay/model.h"
 
-static const char *const arch_names[ASSAY_ARCH_COUNT] = {"gpt2", "qwen3", "asynct"};
+static const char *const arch_names[ASSAY_ARCH_COUNT] = {"gpt2", "qwen3", "asynct", "qwen3_moe", "gpt_oss", "gemma2"};
 static const char *const rope_names[ASSAY_ROPE_COUNT] = {"neox", "interleaved"};
+static const char *const kind_names[ASSAY_ROPE_KINDS] = {"plain", "yarn", "llama3"};
 
 const char *assay_model_arch_name(assay_model_arch arch) {
   return (unsigned)arch < ASSAY_ARCH_COUNT ? arch_names[arch] : "unknown";
@@ -14,9 +15,85 @@ const char *assay_rope_style_name(assay_rope_style style) {
   return (unsigned)style < ASSAY_ROPE_COUNT ? rope_names[style] : "unknown";
 }
 
+const char *assay_rope_kind_name(assay_rope_kind kind) {
+  return (unsigned)kind < ASSAY_ROPE_KINDS ? kind_names[kind] : "unknown";
+}
+
+bool assay_model_is_sparse(const assay_model_config *c, int64_t layer) {
+  const bool family = c->arch == ASSAY_QWEN3_MOE || c->arch == ASSAY_GPT_OSS;
+  return family && layer >= 0 && layer < c->layers && assay_model_layer_in(&c->sparse, layer);
+}
+
+int64_t assay_model_window(const assay_model_config *c, int64_t layer) {
+  return assay_model_layer_in(&c->windowed, layer) ? c->window : 0;
+}
+
 void assay_taps_from_sigma(double sigma, int64_t F, double *taps) {
   for (int64_t j = 0; j < F; ++j)
     taps[j] = (j == 0 ? 1 : 0) - sigma / (double)F;
+}
+
+/* Returns every step-th layer below `layers`, from layer 0 on. */
+static assay_model_layers every(int64_t layers, int64_t step) {
+  assay_model_layers set = {{0}};
+  for (int64_t l = 0; l < layers; l += step)
+    set.bits[l / 64] |= (uint64_t)1 << (l % 64);
+  return set;
+}
+
+/* Sets what differs in Qwen3-30B-A3B, gpt-oss-120b, and Gemma 2 9B. */
+static void published(assay_model_config *c) {
+  if (c->arch == ASSAY_QWEN3_MOE) {
+    c->layers = 48;
+    c->hidden = 2048;
+    c->heads = 32;
+    c->intermediate = 6144;
+    c->tied_head = false;
+    c->experts = 128;
+    c->experts_used = 8;
+    c->expert_size = 768;
+    c->renormalise = true;
+    c->sparse = every(c->layers, 1);
+  }
+  if (c->arch == ASSAY_GPT_OSS) {
+    c->layers = 36;
+    c->hidden = c->intermediate = c->expert_size = 2880;
+    c->heads = 64;
+    c->kv_heads = 8;
+    c->head_size = c->rotated = 64;
+    c->vocab = 201088;
+    c->max_pos = 131072;
+    c->eps = 1e-5;
+    c->rope_base = 150000;
+    c->rope_kind = ASSAY_ROPE_YARN;
+    c->rope_factor = 32;
+    c->rope_original = 4096;
+    c->rope_truncate = c->qk_norm = c->tied_head = false;
+    c->qkv_bias = c->proj_bias = c->mlp_bias = c->renormalise = true;
+    c->experts = 128;
+    c->experts_used = 4;
+    c->act_limit = 7;
+    c->sparse = every(c->layers, 1);
+    c->window = 128;
+    c->windowed = every(c->layers, 2);
+  }
+  if (c->arch == ASSAY_GEMMA2) {
+    c->layers = 42;
+    c->hidden = 3584;
+    c->heads = 16;
+    c->kv_heads = 8;
+    c->head_size = c->rotated = 256;
+    c->intermediate = 14336;
+    c->vocab = 256000;
+    c->max_pos = 8192;
+    c->rope_base = 10000;
+    c->qk_norm = false;
+    c->window = 4096;
+    c->windowed = every(c->layers, 2);
+    c->score_scale = 0.0625; /* query_pre_attn_scalar 256 */
+    c->score_cap = 50;
+    c->logit_cap = 30;
+  }
 }
 
 /* Returns the production width; gpt2 has the shape of GPT-2 medium. gate_sigma: see core/model_seed.c. */
@@ -33,6 +110,13 @@ assay_model_config assay_model_production(assay_model_arch arch) {
                           .eps = 1e-6,
                           .rope_base = 1e6,
                           .rotated = 128,
+                          .rope_factor = 1,
+                          .rope_original = 4096,
+                          .rope_beta_fast = 32,
+                          .rope_beta_slow = 1,
+                          .rope_truncate = true,
+                          .rope_low = 1,
+                          .rope_high = 4,
                           .qk_norm = true,
                           .tied_head = true,
                           .weight_dtype = ASSAY_BF16,
@@ -59,6 +143,7 @@ assay_model_config assay_model_production(assay_model_arch arch) {
     c.qk_norm = false;
     c.qkv_bias = c.proj_bias = c.mlp_bias = c.norm_bias = true;
   }
+  published(&c);
   return c;
 }
 
@@ -72,10 +157,14 @@ static assay_status check_sizes(const assay_model_config *c, assay_error *error)
   const struct {
     const char *name;
     int64_t value, min, max;
-  } size[] = {{"layers", c->layers, 1, 1024},      {"hidden", c->hidden, 1, 65536},
-              {"heads", c->heads, 1, 1024},        {"kv_heads", c->kv_heads, 1, 1024},
-              {"head_size", c->head_size, 8, 256}, {"intermediate", c->intermediate, 1, 262144},
-              {"vocab", c->vocab, 1, 1048576},     {"max_pos", c->max_pos, 1, 1048576}};
+  } size[] = {{"layers", c->layers, 1, ASSAY_MODEL_MAX_LAYERS},
+              {"hidden", c->hidden, 1, 65536},
+              {"heads", c->heads, 1, 1024},
+              {"kv_heads", c->kv_heads, 1, 1024},
+              {"head_size", c->head_size, 8, 256},
+              {"intermediate", c->intermediate, 1, 262144},
+              {"vocab", c->vocab, 1, 1048576},
+              {"max_pos", c->max_pos, 1, 1048576}};
   for (size_t i = 0; i < sizeof size / sizeof size[0]; ++i) {
     const assay_status status = in_range(size[i].name, size[i].value, size[i].min, size[i].max, error);
     if (status != ASSAY_OK) return status;
@@ -116,9 +205,73 @@ static assay_status check_gate(const assay_model_config *c, assay_error *error) 
   return ASSAY_OK;
 }
 
+static assay_status check_rope(const assay_model_config *c, assay_error *error) {
+  if ((unsigned)c->rope_kind >= ASSAY_ROPE_KINDS)
+    return assay_fail(error, ASSAY_ERR_INPUT, "rope_kind: found %d, allowed plain, yarn, llama3", (int)c->rope_kind);
+  if (c->rope_kind == ASSAY_ROPE_PLAIN || c->rotated == 0) return ASSAY_OK;
+  const struct {
+    const char *name;
+    double value, min, max; /* as the operator rope_table has them */
+  } number[] = {{"rope_base", c->rope_base, 2, 1e9},
+                {"rope_factor", c->rope_factor, 1, 1024},
+                {"rope_original", c->rope_original, 1, 1 << 24},
+                {"rope_beta_fast", c->rope_beta_fast, 0.01, 1024},
+                {"rope_beta_slow", c->rope_beta_slow, 0.01, 1024},
+                {"rope_concentration", c->rope_concentration, 0, 16},
+                {"rope_low", c->rope_low, 0.01, 1024},
+                {"rope_high", c->rope_high, 0.01, 1024}};
+  for (size_t i = 0; i < sizeof number / sizeof number[0]; ++i)
+    if (!(number[i].value >= number[i].min && number[i].value <= number[i].max))
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed %g to %g", number[i].name, number[i].value,
+                        number[i].min, number[i].max);
+  if (c->rope_kind == ASSAY_ROPE_LLAMA3 && !(c->rope_low < c->rope_high))
+    return assay_fail(error, ASSAY_ERR_INPUT, "rope_high: found %g, allowed more than rope_low = %g", c->rope_high,
+                      c->rope_low);
+  if (c->rope_kind == ASSAY_ROPE_YARN && !(c->rope_beta_slow <= c->rope_beta_fast))
+    return assay_fail(error, ASSAY_ERR_INPUT, "rope_beta_fast: found %g, allowed from rope_beta_slow = %g on",
+                      c->rope_beta_fast, c->rope_beta_slow);
+  return ASSAY_OK;
+}
+
+static assay_status check_experts(const assay_model_config *c, assay_error *error) {
+  if (c->arch != ASSAY_QWEN3_MOE && c->arch != ASSAY_GPT_OSS)
+    return c->experts == 0 ? ASSAY_OK
+                           : assay_fail(error, ASSAY_ERR_INPUT, "experts: found %lld, allowed 0 in %s",
+                                        (long long)c->experts, assay_model_arch_name(c->arch));
+  assay_status status = in_range("experts", c->experts, 1, 1024, error);
+  if (status == ASSAY_OK)
+    status = in_range("experts_used", c->experts_used, 1, c->experts < 32 ? c->experts : 32, error);
+  if (status == ASSAY_OK) status = in_range("expert_size", c->expert_size, 1, 262144, error);
+  for (int64_t l = 0; l < c->layers && status == ASSAY_OK && c->arch == ASSAY_GPT_OSS; ++l)
+    if (!assay_model_is_sparse(c, l))
+      status = assay_fail(error, ASSAY_ERR_INPUT, "sparse: found no layer %lld, allowed all layers in gpt_oss",
+                          (long long)l);
+  return status;
+}
+
+/* Checks the numbers that only gpt_oss and gemma2 have. */
+static assay_status check_caps(const assay_model_config *c, assay_error *error) {
+  const bool gemma = c->arch == ASSAY_GEMMA2, oss = c->arch == ASSAY_GPT_OSS;
+  const struct {
+    const char *name;
+    double value;
+    bool there;
+  } number[] = {{"act_limit", c->act_limit, oss},
+                {"window", (double)c->window, oss || gemma},
+                {"score_scale", c->score_scale, gemma},
+                {"score_cap", c->score_cap, gemma},
+                {"logit_cap", c->logit_cap, gemma}};
+  for (size_t i = 0; i < sizeof number / sizeof number[0]; ++i)
+    if (!(number[i].value >= 0 && number[i].value <= (number[i].there ? 1048576 : 0)))
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed %s in %s", number[i].name, number[i].value,
+                        number[i].there ? "0 to 1048576" : "0", assay_model_arch_name(c->arch));
+  return ASSAY_OK;
+}
+
 assay_status assay_model_check(const assay_model_config *c, assay_error *error) {
   if ((unsigned)c->arch >= ASSAY_ARCH_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "arch: found %d, allowed gpt2, qwen3, asynct", (int)c->arch);
+    return assay_fail(error, ASSAY_ERR_INPUT, "arch: found %d, allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2",
+                      (int)c->arch);
   assay_status status = check_sizes(c, error);
   if (status == ASSAY_OK) status = check_dtypes(c, error);
   if (status == ASSAY_OK && c->arch == ASSAY_ASYNCT) status = check_gate(c, error);
@@ -127,7 +280,10 @@ assay_status assay_model_check(const assay_model_config *c, assay_error *error) 
     return assay_fail(error, ASSAY_ERR_INPUT, "eps: found %g, allowed above 0, at most 1", c->eps);
   if (c->arch == ASSAY_GPT2 && (c->qk_norm || c->rotated != 0))
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: gpt2 has none", c->qk_norm ? "qk_norm" : "rotated");
-  if (c->arch == ASSAY_QWEN3 && c->norm_bias) return assay_fail(error, ASSAY_ERR_INPUT, "norm_bias: rms_norm has none");
+  if ((c->arch == ASSAY_GPT_OSS || c->arch == ASSAY_GEMMA2) && c->qk_norm)
+    return assay_fail(error, ASSAY_ERR_INPUT, "qk_norm: %s has none", assay_model_arch_name(c->arch));
+  if (c->arch != ASSAY_GPT2 && c->arch != ASSAY_ASYNCT && c->norm_bias)
+    return assay_fail(error, ASSAY_ERR_INPUT, "norm_bias: rms_norm has none");
   if (c->rotated < 0 || c->rotated > c->head_size || c->rotated % 2 != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "rotated: found %lld, allowed even numbers from 0 to head_size (%lld)",
                       (long long)c->rotated, (long long)c->head_size);
@@ -135,5 +291,7 @@ assay_status assay_model_check(const assay_model_config *c, assay_error *error) 
     return assay_fail(error, ASSAY_ERR_INPUT, "rope_base: found %g, allowed above 0, at most 1e12", c->rope_base);
   if ((unsigned)c->rope_style >= ASSAY_ROPE_COUNT)
     return assay_fail(error, ASSAY_ERR_INPUT, "rope_style: found %d, allowed neox, interleaved", (int)c->rope_style);
-  return ASSAY_OK;
+  status = check_rope(c, error);
+  if (status == ASSAY_OK) status = check_experts(c, error);
+  return status == ASSAY_OK ? check_caps(c, error) : status;
 }

@@ -48,6 +48,9 @@ static spread norm_spread(const assay_model_config *c, const char *name, double 
   }
   if (ends_with(name, ".alpha")) return post ? (spread){0.5, 0.05} : (spread){0.8 / e, 0.08 / e};
   if (ends_with(name, ".gamma")) return post ? (spread){2 * residual, 0.2 * residual} : (spread){1.4, 0.14};
+  /* gemma2 multiplies by 1 + g, and its stream by sqrt(C): an embedding has deviation 2 there. */
+  if (c->arch == ASSAY_GEMMA2 && ends_with(name, ".g"))
+    return (spread){post ? 2 / sqrt(2 * (double)c->layers) - 1 : 0, post ? 0.02 : 0.1};
   if (ends_with(name, ".beta")) return (spread){0, post ? 0.1 * residual : 0.05};
   return ends_with(name, ".g") ? (spread){1, 0.1} : (spread){0, 0.1};
 }
@@ -62,6 +65,9 @@ static spread spread_of(const assay_model_config *c, const assay_weight_spec *sp
   if (ends_with(name, ".qkv.b") || ends_with(name, ".up.b")) return (spread){0, 0.1};
   if (ends_with(name, ".proj.w") || ends_with(name, ".down.w")) return (spread){0, 2 * residual / in};
   if (ends_with(name, ".proj.b") || ends_with(name, ".down.b")) return (spread){0, 0.1 * residual};
+  if (ends_with(name, "router.w")) return (spread){0, 1 / in};
+  if (ends_with(name, "router.b")) return (spread){0, 0.1};
+  if (ends_with(name, ".attn.sinks")) return (spread){0, 1};
   if (ends_with(name, ".attn.gamma")) return (spread){0.25, 0.03};
   return norm_spread(c, name, e);
 }

@@ -5,8 +5,28 @@
 #include "assay/model.h"
 
 enum { WEIGHT_ALIGNMENT = 256 };
-enum { GPT2 = 1, QWEN3 = 2, ASYNCT = 4, ALL = GPT2 | QWEN3 | ASYNCT };
-typedef enum when { ALWAYS, QKV_BIAS, PROJ_BIAS, MLP_BIAS, NORM_BIAS, QK_NORM, SEPARATE_HEAD, FP8_CACHE } when;
+enum {
+  GPT2 = 1 << ASSAY_GPT2,
+  ASYNCT = 1 << ASSAY_ASYNCT,
+  MOE = 1 << ASSAY_QWEN3_MOE,
+  OSS = 1 << ASSAY_GPT_OSS,
+  GEMMA2 = 1 << ASSAY_GEMMA2,
+  RMS = 1 << ASSAY_QWEN3 | MOE | OSS | GEMMA2, /* the families with rms_norm */
+  ALL = GPT2 | ASYNCT | RMS
+};
+typedef enum when {
+  ALWAYS,
+  QKV_BIAS,
+  PROJ_BIAS,
+  NORM_BIAS,
+  QK_NORM,
+  SEPARATE_HEAD,
+  FP8_CACHE,
+  DENSE,      /* a layer without experts */
+  DENSE_BIAS, /* the same, with mlp_bias */
+  SPARSE,     /* a layer with experts */
+  SPARSE_BIAS
+} when;
 typedef enum size {
   NO_SIZE,
   ONE,
@@ -22,7 +42,11 @@ typedef enum size {
   SIZE_UP,
   SIZE_I,
   SIZE_ALPHA,
-  SIZE_GAMMA
+  SIZE_GAMMA,
+  SIZE_E,
+  SIZE_E_UP, /* E · 2 I of one expert */
+  SIZE_E_C,  /* E · C */
+  SIZE_E_I   /* I of one expert */
 } size;
 
 typedef struct weight_row {
@@ -39,44 +63,53 @@ static const weight_row head_rows[] = {
 };
 
 static const weight_row layer_rows[] = {
-    {"attn.pre.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"attn.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
     {"attn.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
     {"attn.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"attn.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"attn.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
     {"attn.qkv.w", ALL, ALWAYS, SIZE_QKV, SIZE_C, false},
     {"attn.qkv.b", ALL, QKV_BIAS, SIZE_QKV, NO_SIZE, false},
-    {"attn.q_norm.g", QWEN3, QK_NORM, SIZE_D, NO_SIZE, false},
-    {"attn.k_norm.g", QWEN3, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.q_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
+    {"attn.k_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.q_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.q_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
     {"attn.k_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
     {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, true},
     {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, true},
+    {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, false},
     {"attn.k_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
     {"attn.v_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
     {"attn.proj.w", ALL, ALWAYS, SIZE_C, SIZE_HD, false},
     {"attn.proj.b", ALL, PROJ_BIAS, SIZE_C, NO_SIZE, false},
+    {"attn.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, false},
     {"attn.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"attn.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"attn.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"mlp.pre.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"mlp.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
     {"mlp.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
     {"mlp.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"mlp.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"mlp.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"mlp.up.w", ALL, ALWAYS, SIZE_UP, SIZE_C, false},
-    {"mlp.up.b", ALL, MLP_BIAS, SIZE_UP, NO_SIZE, false},
-    {"mlp.down.w", ALL, ALWAYS, SIZE_C, SIZE_I, false},
-    {"mlp.down.b", ALL, MLP_BIAS, SIZE_C, NO_SIZE, false},
+    {"mlp.up.w", ALL, DENSE, SIZE_UP, SIZE_C, false},
+    {"mlp.up.b", ALL, DENSE_BIAS, SIZE_UP, NO_SIZE, false},
+    {"mlp.down.w", ALL, DENSE, SIZE_C, SIZE_I, false},
+    {"mlp.down.b", ALL, DENSE_BIAS, SIZE_C, NO_SIZE, false},
+    {"router.w", MOE | OSS, SPARSE, SIZE_E, SIZE_C, false},
+    {"router.b", OSS, SPARSE_BIAS, SIZE_E, NO_SIZE, false},
+    {"experts.up.w", MOE | OSS, SPARSE, SIZE_E_UP, SIZE_C, false},
+    {"experts.up.b", OSS, SPARSE_BIAS, SIZE_E_UP, NO_SIZE, false},
+    {"experts.down.w", MOE | OSS, SPARSE, SIZE_E_C, SIZE_E_I, false},
+    {"experts.down.b", OSS, SPARSE_BIAS, SIZE_E_C, NO_SIZE, false},
+    {"mlp.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, false},
     {"mlp.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"mlp.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"mlp.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
 };
 
 static const weight_row tail_rows[] = {
-    {"final.g", GPT2 | QWEN3, ALWAYS, SIZE_C, NO_SIZE, false},
+    {"final.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
     {"final.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
     {"final.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"final.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
@@ -90,15 +123,13 @@ enum {
   TAIL_ROWS = sizeof tail_rows / sizeof tail_rows[0]
 };
 
-static bool row_is_there(const assay_model_config *c, const weight_row *row) {
+static bool row_is_there(const assay_model_config *c, const weight_row *row, bool sparse) {
   if ((row->arch & 1 << c->arch) == 0) return false;
   switch (row->when) {
   case QKV_BIAS:
     return c->qkv_bias;
   case PROJ_BIAS:
     return c->proj_bias;
-  case MLP_BIAS:
-    return c->mlp_bias;
   case NORM_BIAS:
     return c->norm_bias;
   case QK_NORM:
@@ -107,6 +138,14 @@ static bool row_is_there(const assay_model_config *c, const weight_row *row) {
     return !c->tied_head;
   case FP8_CACHE:
     return c->kv_dtype == ASSAY_E4M3 || c->kv_dtype == ASSAY_E5M2;
+  case DENSE:
+    return !sparse;
+  case DENSE_BIAS:
+    return !sparse && c->mlp_bias;
+  case SPARSE:
+    return sparse;
+  case SPARSE_BIAS:
+    return sparse && c->mlp_bias;
   case ALWAYS:
     break;
   }
@@ -141,6 +180,14 @@ static int64_t size_of(const assay_model_config *c, size which) {
     return c->alpha_per_channel ? c->hidden : 1;
   case SIZE_GAMMA:
     return c->gamma_per_channel ? c->hidden : 1;
+  case SIZE_E:
+    return c->experts;
+  case SIZE_E_UP:
+    return c->experts * 2 * c->expert_size;
+  case SIZE_E_C:
+    return c->experts * c->hidden;
+  case SIZE_E_I:
+    return c->expert_size;
   case ONE:
   case NO_SIZE:
     break;
@@ -148,38 +195,56 @@ static int64_t size_of(const assay_model_config *c, size which) {
   return 1;
 }
 
-static int32_t rows_there(const assay_model_config *c, const weight_row *row, int32_t rows) {
+static int32_t rows_there(const assay_model_config *c, const weight_row *row, int32_t rows, bool sparse) {
   int32_t count = 0;
   for (int32_t i = 0; i < rows; ++i)
-    count += row_is_there(c, &row[i]);
+    count += row_is_there(c, &row[i], sparse);
+  return count;
+}
+
+static int32_t of_layer(const assay_model_config *c, int64_t layer) {
+  return rows_there(c, layer_rows, LAYER_ROWS, assay_model_is_sparse(c, layer));
+}
+
+/* Returns the number of weights of the layers before `layer`. */
+static int32_t before_layer(const assay_model_config *c, int64_t layer) {
+  const int32_t dense = rows_there(c, layer_rows, LAYER_ROWS, false);
+  const int32_t sparse = rows_there(c, layer_rows, LAYER_ROWS, true);
+  int32_t count = 0;
+  for (int64_t l = 0; l < layer; ++l)
+    count += assay_model_is_sparse(c, l) ? sparse : dense;
   return count;
 }
 
 /* Returns the index-th row that the configuration has; index is below rows_there(). */
-static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index) {
-  while (!row_is_there(c, row) || index-- > 0)
+static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index, bool sparse) {
+  while (!row_is_there(c, row, sparse) || index-- > 0)
     ++row;
   return row;
 }
 
 int32_t assay_model_weight_count(const assay_model_config *c) {
-  return rows_there(c, head_rows, HEAD_ROWS) + (int32_t)c->layers * rows_there(c, layer_rows, LAYER_ROWS) +
-         rows_there(c, tail_rows, TAIL_ROWS);
+  return rows_there(c, head_rows, HEAD_ROWS, false) + before_layer(c, c->layers) +
+         rows_there(c, tail_rows, TAIL_ROWS, false);
 }
 
 bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_weight_spec *spec) {
   if (index < 0 || index >= assay_model_weight_count(c)) return false;
-  const int32_t head = rows_there(c, head_rows, HEAD_ROWS), layer = rows_there(c, layer_rows, LAYER_ROWS);
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, false), layers = before_layer(c, c->layers);
   const int32_t behind = index - head;
   const weight_row *row = NULL;
   if (behind < 0) {
-    row = row_at(c, head_rows, index);
+    row = row_at(c, head_rows, index, false);
     (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
-  } else if (behind < layer * (int32_t)c->layers) {
-    row = row_at(c, layer_rows, behind % layer);
-    (void)snprintf(spec->name, sizeof spec->name, "layers.%d.%s", (int)(behind / layer), row->name);
+  } else if (behind < layers) {
+    int64_t layer = 0;
+    int32_t left = behind;
+    for (int32_t here; left >= (here = of_layer(c, layer)); left -= here)
+      ++layer;
+    row = row_at(c, layer_rows, left, assay_model_is_sparse(c, layer));
+    (void)snprintf(spec->name, sizeof spec->name, "layers.%d.%s", (int)layer, row->name);
   } else {
-    row = row_at(c, tail_rows, behind - layer * (int32_t)c->layers);
+    row = row_at(c, tail_rows, behind - layers, false);
     (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
   }
   spec->dtype = row->f32 ? ASSAY_F32 : c->weight_dtype;
@@ -190,10 +255,11 @@ bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_w
 }
 
 /* Returns the place of `name` among the rows that the configuration has; -1 if it has none. */
-static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, const char *name) {
+static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, bool sparse,
+                        const char *name) {
   int32_t place = 0;
   for (int32_t i = 0; i < rows; ++i) {
-    if (!row_is_there(c, &row[i])) continue;
+    if (!row_is_there(c, &row[i], sparse)) continue;
     if (strcmp(row[i].name, name) == 0) return place;
     ++place;
   }
@@ -201,11 +267,11 @@ static int32_t place_of(const assay_model_config *c, const weight_row *row, int3
 }
 
 int32_t assay_model_weight_index(const assay_model_config *c, const char *name) {
-  const int32_t head = rows_there(c, head_rows, HEAD_ROWS), layer = rows_there(c, layer_rows, LAYER_ROWS);
-  int32_t place = place_of(c, head_rows, HEAD_ROWS, name);
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, false);
+  int32_t place = place_of(c, head_rows, HEAD_ROWS, false, name);
   if (place >= 0) return place;
-  place = place_of(c, tail_rows, TAIL_ROWS, name);
-  if (place >= 0) return head + layer * (int32_t)c->layers + place;
+  place = place_of(c, tail_rows, TAIL_ROWS, false, name);
+  if (place >= 0) return head + before_layer(c, c->layers) + place;
   static const char prefix[] = "layers.";
   if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
   name += sizeof prefix - 1;
@@ -213,8 +279,8 @@ int32_t assay_model_weight_index(const assay_model_config *c, const char *name) 
   char *rest = NULL;
   const long number = strtol(name, &rest, 10);
   if (rest[0] != '.' || number < 0 || number >= c->layers) return -1;
-  place = place_of(c, layer_rows, LAYER_ROWS, rest + 1);
-  return place < 0 ? -1 : head + layer * (int32_t)number + place;
+  place = place_of(c, layer_rows, LAYER_ROWS, assay_model_is_sparse(c, number), rest + 1);
+  return place < 0 ? -1 : head + before_layer(c, number) + place;
 }
 
 static int64_t spec_bytes(const assay_weight_spec *spec) {

@@ -21,10 +21,10 @@
 #include "core/dtype.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/plain.h"
+#include "ref/lib/rope_stretch.h"
 #include "ref/lib/rowwise.h"
 
 enum { ARG_COS, ARG_SIN, ARG_COUNT };
-enum { KIND_PLAIN, KIND_YARN, KIND_LLAMA3 };
 enum {
   PARAM_KIND,
   PARAM_BASE,
@@ -50,102 +50,55 @@ typedef enum table_spoil {
   SPOIL_TABLE_IN_BF16          /* the table is rounded to bf16 */
 } table_spoil;
 
-/* ---- the definition ---------------------------------------------------------------------------------- */
-
-static const double pi = 3.14159265358979323846;
-
-typedef struct frequencies {
-  int64_t R;
-  int32_t kind;
-  double base, factor, original, beta_fast, beta_slow, concentration, low, high;
-  bool truncate, turned;
-} frequencies;
-
-static double within(double value, double least, double most) {
-  return value < least ? least : value > most ? most : value;
-}
-
-static double ramp_end(const frequencies *f, double beta) {
-  return (double)f->R * log(f->original / (2 * pi * beta)) / (2 * log(f->base));
-}
-
-static double ramp(const frequencies *f, int64_t i) {
-  double lo = ramp_end(f, f->beta_fast), hi = ramp_end(f, f->beta_slow);
-  if (f->truncate) {
-    lo = floor(lo);
-    hi = ceil(hi);
-  }
-  lo = within(lo, 0, (double)f->R - 1);
-  hi = within(hi, 0, (double)f->R - 1);
-  if (lo == hi) hi += 0.001;
-  return within(((double)i - lo) / (hi - lo), 0, 1);
-}
-
-static double inverse_frequency(const frequencies *f, int64_t i) {
-  const double p = pow(f->base, 2 * (double)i / (double)f->R), wave = 2 * pi * p;
-  if (f->kind == KIND_YARN) {
-    const double r = f->turned ? 1 - ramp(f, i) : ramp(f, i);
-    return (1 - r) / p + r / (f->factor * p);
-  }
-  if (f->kind == KIND_PLAIN || wave < f->original / f->high) return 1 / p;
-  if (wave > f->original / f->low) return 1 / (f->factor * p);
-  const double s = (f->original / wave - f->low) / (f->high - f->low);
-  return (1 - s) / (f->factor * p) + s / p;
-}
-
-static double concentration(const frequencies *f) {
-  if (f->kind != KIND_YARN) return 1;
-  return f->concentration > 0 ? f->concentration : 0.1 * log(f->factor) + 1;
-}
-
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-static frequencies read_frequencies(const assay_call *call) {
+static rope_stretch read_frequencies(const assay_call *call) {
   const double *p = call->param;
-  return (frequencies){.R = 2 * call->arg[ARG_COS].shape[1],
-                       .kind = (int32_t)p[PARAM_KIND],
-                       .base = p[PARAM_BASE],
-                       .factor = p[PARAM_FACTOR],
-                       .original = p[PARAM_ORIGINAL],
-                       .beta_fast = p[PARAM_BETA_FAST],
-                       .beta_slow = p[PARAM_BETA_SLOW],
-                       .concentration = p[PARAM_CONCENTRATION],
-                       .low = p[PARAM_LOW],
-                       .high = p[PARAM_HIGH],
-                       .truncate = p[PARAM_TRUNCATE] != 0};
+  return (rope_stretch){.R = 2 * call->arg[ARG_COS].shape[1],
+                        .kind = (int32_t)p[PARAM_KIND],
+                        .base = p[PARAM_BASE],
+                        .factor = p[PARAM_FACTOR],
+                        .original = p[PARAM_ORIGINAL],
+                        .beta_fast = p[PARAM_BETA_FAST],
+                        .beta_slow = p[PARAM_BETA_SLOW],
+                        .concentration = p[PARAM_CONCENTRATION],
+                        .low = p[PARAM_LOW],
+                        .high = p[PARAM_HIGH],
+                        .truncate = p[PARAM_TRUNCATE] != 0};
 }
 
 static assay_status check(const assay_call *call, assay_error *error) {
   const assay_status status = plain_check_call(call, error);
   if (status != ASSAY_OK) return status;
-  const frequencies f = read_frequencies(call);
-  if (f.kind == KIND_LLAMA3 && !(f.low < f.high))
+  const rope_stretch f = read_frequencies(call);
+  if (f.kind == STRETCH_LLAMA3 && !(f.low < f.high))
     return assay_fail(error, ASSAY_ERR_INPUT, "high: found %g, allowed more than low = %g", f.high, f.low);
-  if (f.kind == KIND_YARN && !(f.beta_slow <= f.beta_fast))
+  if (f.kind == STRETCH_YARN && !(f.beta_slow <= f.beta_fast))
     return assay_fail(error, ASSAY_ERR_INPUT, "beta_fast: found %g, allowed from beta_slow = %g on", f.beta_fast,
                       f.beta_slow);
   return ASSAY_OK;
 }
 
-static void spoil_frequencies(frequencies *f, table_spoil spoil) {
-  if (f->kind != KIND_YARN) return;
+static void spoil_frequencies(rope_stretch *f, table_spoil spoil) {
+  if (f->kind != STRETCH_YARN) return;
   if (spoil == SPOIL_RAMP_TURNED_ROUND) f->turned = true;
   if (spoil == SPOIL_TRUNCATE_LOST) f->truncate = !f->truncate;
   if (spoil == SPOIL_CONCENTRATION_LOST) f->concentration = 1;
-  if (spoil == SPOIL_CONCENTRATION_SQUARED) f->concentration = concentration(f) * concentration(f);
+  if (spoil == SPOIL_CONCENTRATION_SQUARED)
+    f->concentration = rope_stretch_concentration(f) * rope_stretch_concentration(f);
 }
 
 static assay_status compute(const assay_call *call, const assay_rows *rows, table_spoil spoil, assay_expected *expected,
                             assay_error *error) {
   const int64_t half = call->arg[ARG_COS].shape[1], count = rowwise_count(rows, call->arg[ARG_COS].shape[0]);
-  frequencies f = read_frequencies(call);
+  rope_stretch f = read_frequencies(call);
   double *inverse;
   const assay_status status = rowwise_reserve(call, half, &inverse, error);
   if (status != ASSAY_OK) return status;
   spoil_frequencies(&f, spoil);
-  const double c = concentration(&f);
+  const double c = rope_stretch_concentration(&f);
   for (int64_t i = 0; i < half; ++i)
-    inverse[i] = inverse_frequency(&f, i);
+    inverse[i] = rope_stretch_inverse(&f, i);
   for (int64_t r = 0; r < count; ++r) {
     const double position = (double)rowwise_index(rows, r);
     for (int64_t i = 0; i < half; ++i)

@@ -42,7 +42,7 @@ assay_status model_open_map(yaml_node root, assay_model_config *config, uint64_t
     if (strcmp(yaml_text(key), "arch") == 0 && yaml_kind(value) == NODE_SCALAR) arch = yaml_text(value);
   }
   if (status == ASSAY_OK && arch == NULL)
-    status = yaml_fail(root, error, "arch: found none, allowed gpt2, qwen3, asynct");
+    status = yaml_fail(root, error, "arch: found none, allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2");
   if (status == ASSAY_OK && model_config_start(config, arch, &inner) != ASSAY_OK)
     status = yaml_fail_with(root, &inner, ASSAY_ERR_INPUT, error);
   for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i)

@@ -50,7 +50,7 @@ static void expect_near(const model *m, const double *got, const double *wanted,
 
 Test(forms, prefill_decode_and_any_chunks) {
   static const int64_t chunk[] = {1, 2, 7, 8, 16, 52};
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     model m;
     open_model(&m, number, ASSAY_MODEL_EXACT);
     driver_prompt(&m.d, ids[0], N, 0, whole);
@@ -66,7 +66,7 @@ Test(forms, prefill_decode_and_any_chunks) {
 
 /* A prefill, a chunk of one and a decode step in each forward pass, and a pad row between them. */
 Test(forms, mixed_batches) {
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     model m;
     open_model(&m, number, ASSAY_MODEL_EXACT);
     const int64_t V = m.config.vocab;
@@ -95,7 +95,7 @@ Test(forms, mixed_batches) {
 }
 
 Test(forms, prefix_hit_and_fork_are_the_same_as_none) {
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     model m;
     open_model(&m, number, ASSAY_MODEL_EXACT);
     const int64_t V = m.config.vocab, shared = 37;

@@ -79,7 +79,7 @@ static void norm(const char *name, real *x, int64_t width) {
       x[i] = at(dotted(name, "b"), i, 0) +
              at(dotted(name, "g"), i, 1) * (x[i] - mean) * powl(moment - mean * mean + (real)c->eps, -0.5L);
     else
-      x[i] *= at(dotted(name, "g"), i, 1) * powl(moment + (real)c->eps, -0.5L);
+      x[i] *= (at(dotted(name, "g"), i, 1) + (c->arch == ASSAY_GEMMA2)) * powl(moment + (real)c->eps, -0.5L);
   }
 }
 
@@ -89,15 +89,32 @@ static void norms(const char *name, const grid *x, grid *y) {
     norm(name, y->v[n], c->hidden);
 }
 
+/* Returns what is left of the angle of frequency i in a longer context: the share 1 / factor in full, or less. */
+static real slower(int64_t i) {
+  const real turns =
+      (real)c->rope_original / (2 * acosl(-1)) * powl((real)c->rope_base, -2 * (real)i / (real)c->rotated);
+  real kept = 1; /* share that keeps its speed */
+  if (c->rope_kind == ASSAY_ROPE_LLAMA3) kept = (turns - (real)c->rope_low) / (real)(c->rope_high - c->rope_low);
+  if (c->rope_kind == ASSAY_ROPE_YARN) { /* the frequencies that turn beta times over the original context */
+    const real per = 2 * logl((real)c->rope_base) / (real)c->rotated;
+    const real lo = logl((real)(c->rope_original / c->rope_beta_fast) / (2 * acosl(-1))) / per;
+    const real hi = logl((real)(c->rope_original / c->rope_beta_slow) / (2 * acosl(-1))) / per;
+    kept = 1 - ((real)i - fmaxl(lo, 0)) / (hi - fmaxl(lo, 0));
+  }
+  kept = fminl(1, fmaxl(0, kept));
+  return kept + (1 - kept) / (c->rope_kind == ASSAY_ROPE_PLAIN ? 1 : (real)c->rope_factor);
+}
+
 /* Pairs as complex numbers, times e^(i angle). */
 static void rotate(real *x, int64_t position) {
+  const real size = c->rope_kind == ASSAY_ROPE_YARN ? 1 + logl((real)c->rope_factor) / 10 : 1;
   const int64_t R = c->rotated;
   for (int64_t i = 0; i < R / 2; ++i) {
-    const real angle = (real)position * expl(-2 * (real)i / (real)R * logl((real)c->rope_base));
+    const real angle = (real)position * expl(-2 * (real)i / (real)R * logl((real)c->rope_base)) * slower(i);
     const int64_t a = c->rope_style == ASSAY_ROPE_NEOX ? i : 2 * i,
                   b = c->rope_style == ASSAY_ROPE_NEOX ? i + R / 2 : 2 * i + 1;
     const long double complex turned =
-        (x[a] + x[b] * (long double complex)_Complex_I) * cexpl(angle * (long double complex)_Complex_I);
+        size * (x[a] + x[b] * (long double complex)_Complex_I) * cexpl(angle * (long double complex)_Complex_I);
     x[a] = creall(turned);
     x[b] = cimagl(turned);
   }
@@ -110,14 +127,19 @@ static void weights_of(const real *s, int64_t n, int64_t head, real *p) {
   for (int64_t t = 0; t <= n && c->arch == ASSAY_ASYNCT; ++t)
     for (int64_t j = 0; j < c->gate_taps && t + j <= n; ++j)
       p[t + j] += at("attn.taps", j, 0) * (c->gate_relu_pre ? fmaxl(s[t], 0) : s[t]);
+  if (c->arch == ASSAY_GPT_OSS) sum = expl(at("attn.sinks", head, 0));
   for (int64_t t = 0; t <= n; ++t) {
     if (c->arch == ASSAY_ASYNCT)
       p[t] = at("attn.gamma", head, 1) * fminl((real)c->gate_hi, fmaxl((real)c->gate_lo, p[t]));
     else
-      sum += p[t] = expl(s[t]);
+      sum += p[t] = c->window > 0 && layer % 2 == 0 && n - t >= c->window ? 0 : expl(s[t]);
   }
   for (int64_t t = 0; t <= n && c->arch != ASSAY_ASYNCT; ++t)
     p[t] /= sum;
+}
+
+static real cap(real s, real most) {
+  return most * (1 - 2 / (1 + expl(2 * s / most)));
 }
 
 static void attention(const grid *qkv, grid *out) {
@@ -128,7 +150,9 @@ static void attention(const grid *qkv, grid *out) {
       for (int64_t t = 0; t <= n; ++t) {
         s[t] = 0;
         for (int64_t d = 0; d < D; ++d)
-          s[t] += qkv->v[n][h * D + d] * qkv->v[t][(H + h / G) * D + d] * powl((real)D, -0.5L);
+          s[t] += qkv->v[n][h * D + d] * qkv->v[t][(H + h / G) * D + d] *
+                  (c->arch == ASSAY_GEMMA2 ? (real)c->score_scale : powl((real)D, -0.5L));
+        if (c->score_cap > 0) s[t] = cap(s[t], (real)c->score_cap);
       }
       weights_of(s, n, h, p);
       for (int64_t d = 0; d < D; ++d) {
@@ -141,13 +165,67 @@ static void attention(const grid *qkv, grid *out) {
 
 static real activation(real g) {
   if (c->arch == ASSAY_ASYNCT) return (g + fabsl(g)) / 2;
-  if (c->arch == ASSAY_QWEN3) return g / 2 * (1 + tanhl(g / 2)); /* g · sigmoid(g) */
+  if (c->arch == ASSAY_QWEN3 || c->arch == ASSAY_QWEN3_MOE) return g / 2 * (1 + tanhl(g / 2)); /* g · sigmoid(g) */
   const real t = sqrtl(2 / acosl(-1)) * (g + 0.044715L * g * g * g);
   return g / (1 + expl(-2 * t)); /* (1 + tanh t) / 2 = sigmoid(2 t) */
 }
 
+/* Multiplies one row by `out` rows of a weight from row `first` on. */
+static void rows_of(const char *name, int64_t first, int64_t out, int64_t in, const real *x, real *y) {
+  const assay_tensor *weight = find(dotted(name, "w")), *bias = find(dotted(name, "b"));
+  for (int64_t o = 0; o < out; ++o) {
+    y[o] = element(bias, first + o, 0);
+    for (int64_t i = in - 1; i >= 0; --i)
+      y[o] += element(weight, (first + o) * in + i, 0) * x[i];
+  }
+}
+
+/* Every expert on one row; those of a lower rank than k have weight 0. A rank is the number of larger logits. */
+static void experts(const real *x, real *y) {
+  const int64_t C = c->hidden, E = c->experts, I = c->expert_size, k = c->experts_used;
+  real logit[16], up[WIDEST], act[WIDEST], out[WIDEST], all = 0, chosen = 0;
+  const bool oss = c->arch == ASSAY_GPT_OSS;
+  bool in[16];
+  rows_of("router", 0, E, C, x, logit);
+  for (int64_t e = 0; e < E; ++e) {
+    int64_t rank = 0;
+    for (int64_t f = 0; f < E; ++f)
+      rank += logit[f] > logit[e];
+    in[e] = rank < k;
+    all += expl(logit[e]);
+    chosen += in[e] ? expl(logit[e]) : 0;
+  }
+  for (int64_t i = 0; i < C; ++i)
+    y[i] = 0;
+  for (int64_t e = 0; e < E; ++e) {
+    const real weight = in[e] ? expl(logit[e]) / (c->renormalise ? chosen : all) : 0, most = (real)c->act_limit;
+    rows_of("experts.up", e * 2 * I, 2 * I, C, x, up);
+    for (int64_t i = 0; i < I; ++i) {
+      const real g = fminl(up[2 * i], most), u = fmaxl(-most, fminl(up[2 * i + 1], most));
+      act[i] = oss ? g / 2 * (1 + tanhl(1.702L * g / 2)) * (1 + u) : activation(up[i]) * up[I + i];
+    }
+    rows_of("experts.down", e * C, C, I, act, out);
+    for (int64_t i = 0; i < C; ++i)
+      y[i] += weight * out[i];
+  }
+}
+
+static void mlp(const grid *h, grid *up, grid *y) {
+  const int64_t C = c->hidden, I = c->intermediate;
+  if (assay_model_is_sparse(c, layer)) {
+    for (int64_t n = 0; n < N; ++n)
+      experts(h->v[n], y->v[n]);
+    return;
+  }
+  linear("mlp.up", h, C, c->arch == ASSAY_GPT2 ? I : 2 * I, up);
+  for (int64_t n = 0; n < N; ++n)
+    for (int64_t i = 0; i < I; ++i)
+      up->v[n][i] = activation(up->v[n][i]) * (c->arch == ASSAY_GPT2 ? 1 : up->v[n][I + i]);
+  linear("mlp.down", up, I, C, y);
+}
+
 static void add_sublayer(const char *post, grid *y, grid *x) {
-  if (c->arch == ASSAY_ASYNCT) norms(post, y, y);
+  if (c->arch == ASSAY_ASYNCT || c->arch == ASSAY_GEMMA2) norms(post, y, y);
   for (int64_t n = 0; n < N; ++n)
     for (int64_t i = 0; i < c->hidden; ++i)
       x->v[n][i] += y->v[n][i];
@@ -155,11 +233,12 @@ static void add_sublayer(const char *post, grid *y, grid *x) {
 
 static void naive(const int32_t *ids, double *logits) {
   static grid x, h, qkv, out, up;
-  const int64_t C = c->hidden, D = c->head_size, I = c->intermediate, heads = c->heads + 2 * c->kv_heads;
+  const int64_t C = c->hidden, D = c->head_size, heads = c->heads + 2 * c->kv_heads;
   layer = -1;
   for (int64_t n = 0; n < N; ++n)
     for (int64_t i = 0; i < C; ++i)
-      x.v[n][i] = at("embed.w", ids[n] * C + i, 0) + at("embed_pos.w", n * C + i, 0);
+      x.v[n][i] = at("embed.w", ids[n] * C + i, 0) * (c->arch == ASSAY_GEMMA2 ? powl((real)C, 0.5L) : 1) +
+                  at("embed_pos.w", n * C + i, 0);
   for (layer = 0; layer < c->layers; ++layer) {
     norms("attn.pre", &x, &h);
     linear("attn.qkv", &h, C, heads * D, &qkv);
@@ -172,23 +251,19 @@ static void naive(const int32_t *ids, double *logits) {
     linear("attn.proj", &out, c->heads * D, C, &h);
     add_sublayer("attn.post", &h, &x);
     norms("mlp.pre", &x, &h);
-    linear("mlp.up", &h, C, c->arch == ASSAY_GPT2 ? I : 2 * I, &up);
-    for (int64_t n = 0; n < N; ++n)
-      for (int64_t i = 0; i < I; ++i)
-        up.v[n][i] = activation(up.v[n][i]) * (c->arch == ASSAY_GPT2 ? 1 : up.v[n][I + i]);
-    linear("mlp.down", &up, I, C, &h);
-    add_sublayer("mlp.post", &h, &x);
+    mlp(&h, &up, &out);
+    add_sublayer("mlp.post", &out, &x);
   }
   layer = -1;
   norms("final", &x, &h);
   linear(c->tied_head ? "embed" : "head", &h, C, c->vocab, &out);
   for (int64_t n = 0; n < N; ++n)
     for (int64_t i = 0; i < c->vocab; ++i)
-      logits[n * c->vocab + i] = (double)out.v[n][i];
+      logits[n * c->vocab + i] = (double)(c->logit_cap > 0 ? cap(out.v[n][i], (real)c->logit_cap) : out.v[n][i]);
 }
 
 Test(naive, forward_passes) {
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     const assay_model_config config = small_model(number);
     assay_model_weights weights;
     cr_assert_eq(assay_model_weights_alloc(&config, &weights, &error), ASSAY_OK);

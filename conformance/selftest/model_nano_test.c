@@ -175,7 +175,7 @@ static void take(void *context, const char *name, int64_t rows, int64_t width, c
 }
 
 Test(nano, every_recorded_tensor) {
-  const assay_model_taps taps = {NULL, NULL, take};
+  const assay_model_taps taps = {NULL, NULL, take, NULL};
   model_driver d;
   driver_open(&d, &config, &weights, 8, TOKENS, B, ASSAY_MODEL_EXACT);
   for (int64_t b = 0; b < B; ++b)

@@ -340,7 +340,7 @@ Test(operators, are_what_a_forward_pass_is_made_of) {
     driver_add(&d, driver_request(&d, NULL, 0, NULL), ids, N, false);
     memcpy(d.logit_rows, picked, sizeof picked);
     d.logit_count = PICKED;
-    const assay_model_taps all = {NULL, NULL, keep};
+    const assay_model_taps all = {NULL, NULL, keep, NULL};
     (void)driver_step(&d, &all);
     layer = -1;
     embedding();

@@ -11,7 +11,7 @@
 static assay_error error;
 
 Test(model, weights_are_found_by_name) {
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     const assay_model_config c = small_model(number);
     const int32_t count = assay_model_weight_count(&c);
     assay_weight_spec spec, first;
@@ -33,7 +33,7 @@ Test(model, weights_are_found_by_name) {
 }
 
 Test(model, production_widths_are_legal) {
-  static const int64_t millions[ASSAY_ARCH_COUNT] = {354, 507, 596};
+  static const int64_t millions[ASSAY_ARCH_COUNT] = {354, 507, 596, 30532, 116829, 9241};
   for (int arch = 0; arch < ASSAY_ARCH_COUNT; ++arch) {
     const assay_model_config c = assay_model_production((assay_model_arch)arch);
     cr_expect_eq(assay_model_check(&c, &error), ASSAY_OK, "%s", error.text);
@@ -56,7 +56,7 @@ Test(model, configurations_are_refused_by_field) {
   do {                                                                                                                 \
     assay_model_config c = small_model(number);                                                                        \
     c.field = value;                                                                                                   \
-    refused(c, #field);                                                                                                \
+    refused(c, strtok((char[]){#field}, "."));                                                                         \
   } while (0)
   REFUSED(0, arch, ASSAY_ARCH_COUNT);
   REFUSED(0, layers, 0);
@@ -72,6 +72,24 @@ Test(model, configurations_are_refused_by_field) {
   REFUSED(1, rotated, 3);
   REFUSED(1, rotated, 18);
   REFUSED(0, rotated, 8);
+  REFUSED(1, experts, 4);
+  REFUSED(1, act_limit, 7);
+  REFUSED(1, window, 8);
+  REFUSED(5, rope_kind, ASSAY_ROPE_KINDS);
+  REFUSED(5, rope_factor, 0.5);
+  REFUSED(5, rope_high, 1);
+  REFUSED(6, experts, 0);
+  REFUSED(6, experts, 1025);
+  REFUSED(6, experts_used, 7);
+  REFUSED(6, expert_size, 0);
+  REFUSED(6, score_cap, 1);
+  REFUSED(6, norm_bias, true);
+  REFUSED(8, sparse.bits[0], 3);
+  REFUSED(8, window, -1);
+  REFUSED(8, rope_beta_fast, 0.5);
+  REFUSED(8, qk_norm, true);
+  REFUSED(9, score_scale, -1);
+  REFUSED(9, logit_cap, -1);
   REFUSED(0, qk_norm, true);
   REFUSED(1, norm_bias, true);
   REFUSED(1, rope_base, -1);
@@ -127,9 +145,10 @@ static uint64_t mix(uint64_t hash, const void *data, int64_t bytes) {
 }
 
 Test(model, seeded_weights_are_the_same_on_every_machine) {
-  static const uint64_t known[SMALL_MODELS] = {0x2FE1CE98CEF65C66, 0xA6DB037A6BC91082, 0xDAC6C6F445F42F13,
-                                               0x315579D6B15F2DA7, 0x6AB6D999272CB846};
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  static const uint64_t known[REF_MODELS] = {
+      0x2FE1CE98CEF65C66, 0xA6DB037A6BC91082, 0xDAC6C6F445F42F13, 0x315579D6B15F2DA7, 0x6AB6D999272CB846,
+      0x6657B1B7FB33F522, 0x0977173AFD628E07, 0x7E1E29C3720BE41C, 0x86F89DC0AB38A95D, 0x15E2B9B9190EF4EC};
+  for (int number = 0; number < REF_MODELS; ++number) {
     const assay_model_config c = small_model(number);
     assay_model_weights w;
     cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK);
@@ -177,7 +196,7 @@ static double live_share(const assay_model_config *c, uint64_t seed, int64_t n) 
   assay_model_prompt(c, seed, 0, n, ids);
   driver_add(&d, driver_request(&d, NULL, 0, NULL), ids, n, false);
   share s = {.heads = c->heads, .n = n};
-  const assay_model_taps taps = {&s, wants, take};
+  const assay_model_taps taps = {&s, wants, take, NULL};
   (void)driver_step(&d, &taps);
   cr_expect_eq(s.visible, c->layers * c->heads * n * (n + 1) / 2);
   driver_close(&d);

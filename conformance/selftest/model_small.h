@@ -1,13 +1,16 @@
-/* model_small.h: small models of the three families, with every option somewhere. */
+/* model_small.h: small models of all families, with every option somewhere. */
 #ifndef ASSAY_SELFTEST_MODEL_SMALL_H
 #define ASSAY_SELFTEST_MODEL_SMALL_H
 
 #include "assay/model.h"
 
-enum { SMALL_MODELS = 5 };
+/* The first five run on a device too. */
+enum { SMALL_MODELS = 5, REF_MODELS = 10 };
 
 static inline assay_model_config small_model(int number) {
-  static const assay_model_arch arch[SMALL_MODELS] = {ASSAY_GPT2, ASSAY_QWEN3, ASSAY_ASYNCT, ASSAY_QWEN3, ASSAY_ASYNCT};
+  static const assay_model_arch arch[REF_MODELS] = {ASSAY_GPT2,    ASSAY_QWEN3, ASSAY_ASYNCT,    ASSAY_QWEN3,
+                                                    ASSAY_ASYNCT,  ASSAY_QWEN3, ASSAY_QWEN3_MOE, ASSAY_QWEN3_MOE,
+                                                    ASSAY_GPT_OSS, ASSAY_GEMMA2};
   assay_model_config c = assay_model_production(arch[number]);
   c.layers = 3;
   c.hidden = 64;
@@ -19,6 +22,12 @@ static inline assay_model_config small_model(int number) {
   c.vocab = 300;
   c.max_pos = 256;
   c.block_size = 8;
+  if (c.experts > 0) {
+    c.experts = 6;
+    c.experts_used = 2;
+    c.expert_size = 40;
+  }
+  if (c.window > 0) c.window = 8;
   if (number == 3) { /* the Llama family, and what else the configuration allows */
     c.qk_norm = c.tied_head = false;
     c.rope_style = ASSAY_ROPE_INTERLEAVED;
@@ -29,6 +38,33 @@ static inline assay_model_config small_model(int number) {
     c.weight_dtype = ASSAY_F32;
     c.act_dtype = c.kv_dtype = ASSAY_F16;
     c.block_size = 16;
+  }
+  if (number == 5) { /* Llama 3.1's table, with bands inside what 40 positions see */
+    c.qk_norm = false;
+    c.rope_kind = ASSAY_ROPE_LLAMA3;
+    c.rope_base = 1e4;
+    c.rope_factor = 8;
+    c.rope_original = 64;
+    c.head_size = 24;
+    c.rotated = 16;
+    c.weight_dtype = c.act_dtype = c.kv_dtype = ASSAY_F32;
+  }
+  if (number == 7) { /* dense layers between sparse ones, weights that are not divided by their sum */
+    c.qk_norm = c.renormalise = false;
+    c.sparse = (assay_model_layers){{5}}; /* layers 0 and 2 */
+    c.experts_used = 3;
+    c.weight_dtype = c.act_dtype = c.kv_dtype = ASSAY_F32;
+  }
+  if (number == 8) {
+    c.rope_factor = 4;
+    c.rope_original = 32;
+    c.rope_beta_fast = 4;
+    c.act_limit = 0.5;
+  }
+  if (number == 9) {
+    c.score_scale = 0.3;
+    c.score_cap = 2;
+    c.logit_cap = 3;
   }
   if (number == 4) {
     c.alpha_per_channel = true;

@@ -174,7 +174,8 @@ static void take(void *context, const char *name, int64_t rows, int64_t width, c
   cr_assert(strcmp(name, k->name) == 0 && k->count == rows * width, "%s, %s", name, k->name);
   const bool scores = strstr(name, ".attn.s") != NULL || strstr(name, ".attn.p") != NULL;
   if (scores && (strcmp(strrchr(name, '.'), ".s") == 0 || strcmp(strrchr(name, '.'), ".p") == 0)) return;
-  const assay_dtype type = strcmp(name, "logits") == 0 ? ASSAY_F32 : config.act_dtype;
+  const bool f32 = strcmp(name, "logits") == 0 || strstr(name, ".router.weights") != NULL;
+  const assay_dtype type = f32 ? ASSAY_F32 : config.act_dtype;
   if (strstr(name, ".biased") == NULL)
     for (int64_t i = 0; i < k->count; ++i)
       cr_assert_eq(value[i], assay_round_f64(value[i], type), "%s, element %lld", name, (long long)i);
@@ -182,10 +183,19 @@ static void take(void *context, const char *name, int64_t rows, int64_t width, c
   if (!(ratio <= *most)) *most = ratio;
 }
 
+/* Rounding may exchange two experts: mirror mode takes over the choices of the exact run. */
+static void choose(void *context, const char *name, int64_t rows, int64_t k, int32_t *ids) {
+  (void)context;
+  for (int64_t i = 0; i < KEPT && comparing; ++i)
+    if (strcmp(exact[i].name, name) == 0)
+      for (int64_t j = 0; j < rows * k; ++j)
+        ids[j] = (int32_t)exact[i].value[j];
+}
+
 Test(step, mirror_mode_stores_what_fits) {
-  for (int number = 0; number < SMALL_MODELS; ++number) {
+  for (int number = 0; number < REF_MODELS; ++number) {
     double most = 0;
-    const assay_model_taps taps = {&most, NULL, take};
+    const assay_model_taps taps = {&most, NULL, take, choose};
     for (int mirror = 0; mirror < 2; ++mirror) {
       open_model(number, mirror ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT);
       int32_t ids[40];
@@ -198,10 +208,14 @@ Test(step, mirror_mode_stores_what_fits) {
       close_model();
     }
     /* bf16 has 8 bits, f16 11, e4m3 4. */
-    const double bound = config.kv_dtype == ASSAY_E4M3 ? 0.1 : config.act_dtype == ASSAY_BF16 ? 0.04 : 0.005;
+    const double bound = config.kv_dtype == ASSAY_E4M3    ? 0.1
+                         : config.act_dtype == ASSAY_BF16 ? 0.04
+                         : config.act_dtype == ASSAY_F16  ? 0.005
+                                                          : 1e-6;
     cr_expect(most > bound / 50 && most <= bound, "model %d: %g", number, most);
     for (int64_t i = 0; i < taken; ++i)
       free(exact[i].value);
+    memset(exact, 0, sizeof exact);
   }
 }
 

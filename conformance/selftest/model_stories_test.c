@@ -230,7 +230,7 @@ Test(stories, residual_streams) {
   double *streams = read_all(STORIES "golden_residual_once_f64.bin", &size);
   cr_assert_eq(size, sizeof(double) * (LAYERS + 1) * RECORDED * C);
   residuals r = {.recorded = streams};
-  const assay_model_taps taps = {&r, wants, take};
+  const assay_model_taps taps = {&r, wants, take, NULL};
   const assay_model_config c = stories_config(16);
   model_driver d;
   driver_open(&d, &c, &weights, 16, RECORDED, 1, ASSAY_MODEL_EXACT);

@@ -64,7 +64,7 @@ static int64_t calls_of(const assay_model_session *session, const char *op) {
 /* form NULL: as usual; op: whose calls are counted. */
 static int64_t run_form(const assay_model_backend *backend, assay_model_mode mode, record *r, const char *form,
                         const char *op) {
-  const assay_model_taps taps = {r, backend == assay_model_ref() ? wants : NULL, keep};
+  const assay_model_taps taps = {r, backend == assay_model_ref() ? wants : NULL, keep, NULL};
   const assay_model_options options = {.form = &form, .forms = form != NULL ? 1 : 0};
   model_driver d;
   driver_open_on(&d, backend, &c, &w, 16, 64, 4, mode);

@@ -143,7 +143,7 @@ static void free_capture(capture *c) {
 }
 
 static assay_status forward(const recorded *g, assay_model_mode mode, capture *c, assay_error *error) {
-  const assay_model_taps taps = {c, wants, take};
+  const assay_model_taps taps = {c, wants, take, NULL};
   const run_plan plan = {.mode = mode, .taps = &taps};
   run_request *request = calloc((size_t)g->B, sizeof *request);
   double *logits = malloc((size_t)(g->B * g->T * g->V) * sizeof *logits);

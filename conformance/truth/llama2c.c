@@ -295,7 +295,7 @@ static assay_status judge_residual(const checking *c, const golden_case *gold, a
   const assay_model_config *config = &c->model->config;
   stream s = {.config = config, .positions = positions_of(gold)};
   const int64_t count = (config->layers + 1) * s.positions * config->hidden;
-  const assay_model_taps taps = {&s, wants_stream, take_stream};
+  const assay_model_taps taps = {&s, wants_stream, take_stream, NULL};
   const run_plan plan = {.mode = ASSAY_MODEL_EXACT, .taps = &taps};
   run_request request = {.prompt = gold->prompt, .prompt_count = gold->prompt_count, .steps = gold->steps};
   s.at = calloc((size_t)config->layers + 1, sizeof *s.at);

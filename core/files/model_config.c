@@ -6,7 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum field_kind { FIELD_INTEGER, FIELD_REAL, FIELD_BOOL, FIELD_DTYPE, FIELD_ROPE } field_kind;
+typedef enum field_kind {
+  FIELD_INTEGER,
+  FIELD_REAL,
+  FIELD_BOOL,
+  FIELD_DTYPE,
+  FIELD_ROPE,
+  FIELD_KIND,
+  FIELD_LAYERS
+} field_kind;
 
 typedef struct field_row {
   const char *name;
@@ -30,6 +38,15 @@ static const field_row fields[] = {
     {"rope_style", FIELD_ROPE, AT(rope_style), false},
     {"rope_base", FIELD_REAL, AT(rope_base), false},
     {"rotated", FIELD_INTEGER, AT(rotated), false},
+    {"rope_kind", FIELD_KIND, AT(rope_kind), false},
+    {"rope_factor", FIELD_REAL, AT(rope_factor), false},
+    {"rope_original", FIELD_REAL, AT(rope_original), false},
+    {"rope_beta_fast", FIELD_REAL, AT(rope_beta_fast), false},
+    {"rope_beta_slow", FIELD_REAL, AT(rope_beta_slow), false},
+    {"rope_concentration", FIELD_REAL, AT(rope_concentration), false},
+    {"rope_truncate", FIELD_BOOL, AT(rope_truncate), false},
+    {"rope_low", FIELD_REAL, AT(rope_low), false},
+    {"rope_high", FIELD_REAL, AT(rope_high), false},
     {"qk_norm", FIELD_BOOL, AT(qk_norm), false},
     {"tied_head", FIELD_BOOL, AT(tied_head), false},
     {"qkv_bias", FIELD_BOOL, AT(qkv_bias), false},
@@ -43,6 +60,17 @@ static const field_row fields[] = {
     {"gate_lo", FIELD_REAL, AT(gate_lo), false},
     {"gate_hi", FIELD_REAL, AT(gate_hi), false},
     {"gate_relu_pre", FIELD_BOOL, AT(gate_relu_pre), false},
+    {"experts", FIELD_INTEGER, AT(experts), false},
+    {"experts_used", FIELD_INTEGER, AT(experts_used), false},
+    {"expert_size", FIELD_INTEGER, AT(expert_size), false},
+    {"renormalise", FIELD_BOOL, AT(renormalise), false},
+    {"sparse", FIELD_LAYERS, AT(sparse), false},
+    {"act_limit", FIELD_REAL, AT(act_limit), false},
+    {"window", FIELD_INTEGER, AT(window), false},
+    {"windowed", FIELD_LAYERS, AT(windowed), false},
+    {"score_scale", FIELD_REAL, AT(score_scale), false},
+    {"score_cap", FIELD_REAL, AT(score_cap), false},
+    {"logit_cap", FIELD_REAL, AT(logit_cap), false},
     {"weight_dtype", FIELD_DTYPE, AT(weight_dtype), false},
     {"act_dtype", FIELD_DTYPE, AT(act_dtype), false},
     {"kv_dtype", FIELD_DTYPE, AT(kv_dtype), false},
@@ -78,6 +106,39 @@ static assay_status set_rope(const field_row *row, const char *text, assay_rope_
   return refuse(row, text, "neox, interleaved", error);
 }
 
+static assay_status set_kind(const field_row *row, const char *text, assay_rope_kind *kind, assay_error *error) {
+  for (int k = 0; k < ASSAY_ROPE_KINDS; ++k)
+    if (strcmp(assay_rope_kind_name((assay_rope_kind)k), text) == 0) {
+      *kind = (assay_rope_kind)k;
+      return ASSAY_OK;
+    }
+  return refuse(row, text, "plain, yarn, llama3", error);
+}
+
+/* Reads "all", "none", "even", "odd", or the numbers of layers with blanks between them. */
+static assay_status set_layers(const field_row *row, const char *text, assay_model_layers *set, assay_error *error) {
+  static const struct {
+    const char *name;
+    uint64_t bits;
+  } words[] = {{"all", UINT64_MAX}, {"none", 0}, {"even", UINT64_MAX / 3}, {"odd", UINT64_MAX / 3 * 2}};
+  for (size_t w = 0; w < sizeof words / sizeof *words; ++w)
+    if (strcmp(words[w].name, text) == 0) {
+      for (int i = 0; i < ASSAY_MODEL_MAX_LAYERS / 64; ++i)
+        set->bits[i] = words[w].bits;
+      return ASSAY_OK;
+    }
+  memset(set, 0, sizeof *set);
+  for (const char *at = text; *at != '\0';) {
+    char *end = NULL;
+    const long layer = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
+    if (layer < 0 || layer >= ASSAY_MODEL_MAX_LAYERS || (*end != ' ' && *end != '\0'))
+      return refuse(row, text, "all, none, even, odd, or layers from 0 to 1023 with blanks between them", error);
+    set->bits[layer / 64] |= (uint64_t)1 << (layer % 64);
+    at = end + (*end == ' ');
+  }
+  return ASSAY_OK;
+}
+
 static assay_status set_number(const field_row *row, const char *text, void *at, assay_error *error) {
   char *end = NULL;
   errno = 0;
@@ -98,7 +159,7 @@ assay_status model_config_set(assay_model_config *config, const char *field, con
   for (int i = 0; i < FIELDS; ++i)
     if (strcmp(fields[i].name, field) == 0) row = &fields[i];
   if (row == NULL) {
-    char names[700] = "arch";
+    char names[1000] = "arch";
     for (int i = 0; i < FIELDS; ++i) {
       const size_t used = strlen(names);
       (void)snprintf(names + used, sizeof names - used, ", %s", fields[i].name);
@@ -115,6 +176,10 @@ assay_status model_config_set(assay_model_config *config, const char *field, con
     return set_dtype(row, text, at, error);
   case FIELD_ROPE:
     return set_rope(row, text, at, error);
+  case FIELD_KIND:
+    return set_kind(row, text, at, error);
+  case FIELD_LAYERS:
+    return set_layers(row, text, at, error);
   case FIELD_INTEGER:
   case FIELD_REAL:
     break;
@@ -128,5 +193,6 @@ assay_status model_config_start(assay_model_config *config, const char *arch, as
       *config = assay_model_production((assay_model_arch)a);
       return ASSAY_OK;
     }
-  return assay_fail(error, ASSAY_ERR_INPUT, "arch: found '%.40s', allowed gpt2, qwen3, asynct", arch);
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "arch: found '%.40s', allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2", arch);
 }

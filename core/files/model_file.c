@@ -153,7 +153,9 @@ static const char *scalar_text(const json_value *value) {
 
 static assay_status own_config(const json_value *config, assay_model_config *result, assay_error *error) {
   const char *arch = json_text(config, "arch", NULL);
-  if (arch == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "config: arch: found none, allowed gpt2, qwen3, asynct");
+  if (arch == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "config: arch: found none, allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2");
   assay_status status = model_config_start(result, arch, error);
   const char *name;
   for (int32_t i = 0; status == ASSAY_OK && (name = model_config_required(i)) != NULL; ++i)

@@ -187,6 +187,12 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   if (status == ASSAY_OK && found == NULL)
     status =
         assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
+  if (status == ASSAY_OK && (config->arch > ASSAY_ASYNCT || config->rope_kind != ASSAY_ROPE_PLAIN))
+    status = assay_fail(
+        error, ASSAY_ERR_UNSUPPORTED, "%s: found %s, allowed on %s: gpt2, qwen3, asynct, with plain tables of rotation",
+        config->arch > ASSAY_ASYNCT ? "arch" : "rope_kind",
+        config->arch > ASSAY_ASYNCT ? assay_model_arch_name(config->arch) : assay_rope_kind_name(config->rope_kind),
+        device);
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
         assay_fail(error, ASSAY_ERR_UNSUPPORTED,

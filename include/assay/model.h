@@ -1,8 +1,11 @@
 /* model.h: a full forward pass: configuration, weights, the batch of one step, and the backends that run it. There are
- * three families; the configuration gives all dimensions (docs/definitions.md, section 7):
- *   gpt2    learned positions, layer_norm, one fused QKV, gelu_new MLP.
- *   qwen3   rms_norm, GQA, qk_norm (without it: the Llama family), rope, SwiGLU.
- *   asynct  x <- x + post(sublayer(pre(x))) with uclip_norm, uclip qk_norm, neox rope, gate_attention, ReGLU.
+ * six families; the configuration gives all dimensions (docs/definitions.md, section 7):
+ *   gpt2       learned positions, layer_norm, one fused QKV, gelu_new MLP.
+ *   qwen3      rms_norm, GQA, qk_norm (without it: the Llama family), rope, SwiGLU.
+ *   asynct     x <- x + post(sublayer(pre(x))) with uclip_norm, uclip qk_norm, neox rope, gate_attention, ReGLU.
+ *   qwen3_moe  qwen3 with k of E experts in its sparse layers (without qk_norm: Mixtral).
+ *   gpt_oss    rms_norm in f32, sinks, windows, biases, experts with a clamped gated activation.
+ *   gemma2     rms_norm with 1 + g before and after each sublayer, windows, soft caps, a gated GELU.
  * There are two kinds of backend: "ref", f64 on the CPU, and the launchers' path on a device. */
 #ifndef ASSAY_MODEL_H
 #define ASSAY_MODEL_H
@@ -21,8 +24,27 @@ extern "C" {
 
 enum { ASSAY_MODEL_MAX_TAPS = 8, ASSAY_MODEL_NAME = 64 };
 
-typedef enum assay_model_arch { ASSAY_GPT2, ASSAY_QWEN3, ASSAY_ASYNCT, ASSAY_ARCH_COUNT } assay_model_arch;
+typedef enum assay_model_arch {
+  ASSAY_GPT2,
+  ASSAY_QWEN3,
+  ASSAY_ASYNCT,
+  ASSAY_QWEN3_MOE,
+  ASSAY_GPT_OSS,
+  ASSAY_GEMMA2,
+  ASSAY_ARCH_COUNT
+} assay_model_arch;
 typedef enum assay_rope_style { ASSAY_ROPE_NEOX, ASSAY_ROPE_INTERLEAVED, ASSAY_ROPE_COUNT } assay_rope_style;
+/* How the frequencies are stretched for a longer context: the kinds of rope_table, in its order. */
+typedef enum assay_rope_kind { ASSAY_ROPE_PLAIN, ASSAY_ROPE_YARN, ASSAY_ROPE_LLAMA3, ASSAY_ROPE_KINDS } assay_rope_kind;
+
+/* A set of layers. */
+enum { ASSAY_MODEL_MAX_LAYERS = 1024 };
+typedef struct assay_model_layers {
+  uint64_t bits[ASSAY_MODEL_MAX_LAYERS / 64]; /* layer l is bit l % 64 of word l / 64 */
+} assay_model_layers;
+static inline bool assay_model_layer_in(const assay_model_layers *set, int64_t layer) {
+  return (set->bits[layer / 64] >> (layer % 64) & 1) != 0;
+}
 
 typedef struct assay_model_config {
   assay_model_arch arch;
@@ -32,14 +54,20 @@ typedef struct assay_model_config {
   int64_t head_size;       /* D: a multiple of 8, at most 256; H · D need not be C */
   int64_t intermediate;    /* I; gpt2: usually 4 C */
   int64_t vocab, max_pos;
-  double eps;                         /* eps of layer_norm and rms_norm */
-  assay_rope_style rope_style;        /* qwen3, asynct */
-  double rope_base;                   /* theta_i = base^(-2i/R) */
-  int64_t rotated;                    /* R: rotated channels; even, at most D; 0 in gpt2 */
-  bool qk_norm;                       /* qwen3, asynct */
-  bool tied_head;                     /* the head's weight is embed.w */
-  bool qkv_bias, proj_bias, mlp_bias; /* biases of the linear layers */
-  bool norm_bias;                     /* layer_norm's b, uclip_norm's beta; qk_norm has none */
+  double eps;                  /* eps of layer_norm and rms_norm */
+  assay_rope_style rope_style; /* qwen3, asynct */
+  double rope_base;            /* theta_i = base^(-2i/R) */
+  int64_t rotated;             /* R: rotated channels; even, at most D; 0 in gpt2 */
+  /* The rope table's other parameters, by the names of the operator rope_table. plain has none. */
+  assay_rope_kind rope_kind;
+  double rope_factor, rope_original;
+  double rope_beta_fast, rope_beta_slow, rope_concentration; /* yarn; concentration 0: 0.1 ln(factor) + 1 */
+  bool rope_truncate;                                        /* yarn */
+  double rope_low, rope_high;                                /* llama3 */
+  bool qk_norm;                                              /* qwen3, asynct, qwen3_moe */
+  bool tied_head;                                            /* the head's weight is embed.w */
+  bool qkv_bias, proj_bias, mlp_bias;                        /* biases of the linear layers */
+  bool norm_bias;                                            /* layer_norm's b, uclip_norm's beta; qk_norm has none */
   /* uclip_norm: one value per channel, or a scalar. In qk_norm alpha is per channel and gamma a scalar, whatever these
    * fields say. */
   bool alpha_per_channel, gamma_per_channel;
@@ -47,18 +75,35 @@ typedef struct assay_model_config {
   int64_t gate_taps;                   /* F, 1 .. 8 */
   double gate_sigma, gate_lo, gate_hi; /* 0 <= lo <= hi */
   bool gate_relu_pre;
-  assay_dtype weight_dtype; /* f32, f16, bf16; taps, gamma_h and scales are f32 */
-  assay_dtype act_dtype;    /* dtype of activations: f32, f16, bf16 */
-  assay_dtype kv_dtype;     /* act_dtype, e4m3 or e5m2 */
-  int64_t block_size;       /* tokens: 8, 16, 32, 64, 128, 256 */
+  /* Experts of qwen3_moe and gpt_oss. Layers that are not in `sparse` have a dense MLP. */
+  int64_t experts, experts_used; /* E, 1 .. 1024, and k, 1 .. min(E, 32) */
+  int64_t expert_size;           /* I of one expert */
+  bool renormalise;              /* qwen3_moe: weights are divided by their sum; in gpt_oss they always are */
+  assay_model_layers sparse;
+  double act_limit; /* gpt_oss: the clamp of the activation; 0: off */
+  /* Attention of gpt_oss and gemma2. A layer of `windowed` sees the last `window` keys. */
+  int64_t window; /* 0: all keys */
+  assay_model_layers windowed;
+  double score_scale;          /* gemma2; 0: 1 / sqrt(D) */
+  double score_cap, logit_cap; /* gemma2: soft caps of scores and of logits; 0: off */
+  assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h and scales are f32 */
+  assay_dtype act_dtype;       /* dtype of activations: f32, f16, bf16 */
+  assay_dtype kv_dtype;        /* act_dtype, e4m3 or e5m2 */
+  int64_t block_size;          /* tokens: 8, 16, 32, 64, 128, 256 */
 } assay_model_config;
 
-/* Returns the production width of docs/definitions.md: gpt2 without GQA, qwen3 with 28 layers, asynct with 35, bf16. */
+/* Returns the production width of docs/definitions.md: gpt2 without GQA, qwen3 with 28 layers, asynct with 35; of
+ * qwen3_moe, gpt_oss and gemma2 a published model's. bf16. */
 assay_model_config assay_model_production(assay_model_arch arch);
 /* Refuses an invalid configuration. ASSAY_ERR_INPUT names the field, what was found and what is allowed. */
 assay_status assay_model_check(const assay_model_config *config, assay_error *error);
-const char *assay_model_arch_name(assay_model_arch arch);  /* "gpt2", "qwen3", "asynct" */
+/* Tells whether a layer's MLP is made of experts. */
+bool assay_model_is_sparse(const assay_model_config *config, int64_t layer);
+/* Returns the window of a layer; 0: it sees all keys. */
+int64_t assay_model_window(const assay_model_config *config, int64_t layer);
+const char *assay_model_arch_name(assay_model_arch arch);  /* "gpt2", "qwen3", "asynct", ... */
 const char *assay_rope_style_name(assay_rope_style style); /* "neox", "interleaved" */
+const char *assay_rope_kind_name(assay_rope_kind kind);    /* "plain", "yarn", "llama3" */
 /* Writes F taps w = (1 - sigma/F, -sigma/F, ...): the score less sigma times the mean of its last F rectified
  * values. */
 void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
@@ -74,12 +119,17 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
  *   layers.<L>.attn.q_norm<norm>, .k_norm<norm>       [D]; uclip: alpha [D], gamma [1]
  *   layers.<L>.attn.taps, .gamma [F], [H]             asynct, f32
  *   layers.<L>.attn.k_scale, .v_scale [H_kv]          fp8 caches, f32
+ *   layers.<L>.attn.sinks        [H]                  gpt_oss
  *   layers.<L>.attn.proj.w, .b   [C, H D]
- *   layers.<L>.attn.post<norm>                        asynct
+ *   layers.<L>.attn.post<norm>                        asynct, gemma2
  *   layers.<L>.mlp.pre<norm>
  *   layers.<L>.mlp.up.w, .b      gpt2 [I, C]; else [2 I, C], the gate half first
  *   layers.<L>.mlp.down.w, .b    [C, I]
- *   layers.<L>.mlp.post<norm>                         asynct
+ *   layers.<L>.mlp.post<norm>                         asynct, gemma2
+ * A sparse layer has no mlp.up and mlp.down, but these. I is that of one expert, and .b is gpt_oss's, with mlp_bias:
+ *   layers.<L>.router.w, .b      [E, C]
+ *   layers.<L>.experts.up.w, .b  [E 2 I, C], expert after expert: the gate half first; gpt_oss: gate and up in turn
+ *   layers.<L>.experts.down.w, .b [E C, I], expert after expert; .b [E C]
  *   final<norm>
  *   head.w               [V, C]                       unless tied */
 
@@ -149,9 +199,12 @@ typedef struct assay_model_batch {
  *   layers.<L>.attn.q, .k, .v               rotated; k and v as the cache receives them, before it quantises them
  *   layers.<L>.attn.out                     [H D]
  *   layers.<L>.attn.proj                    [C] without bias in gpt2, whose bias_residual adds it
- *   layers.<L>.attn.post                    asynct
+ *   layers.<L>.attn.post                    asynct, gemma2
  *   layers.<L>.attn.residual
  *   layers.<L>.mlp.pre, .up, .act, .down, .post, .residual     likewise; gpt2's up is without bias
+ *   layers.<L>.router, .router.ids, .router.weights            sparse layers, for up, act and down: the logits [E], the
+ *                                           chosen ids [k], their weights [k]
+ *   layers.<L>.moe.out                      [C] the weighted sum of the experts
  *   final, logits                           logit_count rows
  * "ref" alone also has these, where asked for:
  *   layers.<L>.attn.s, .p                   [N · H rows, longest kv_len]: scaled scores (-Inf where not visible), and
@@ -161,6 +214,9 @@ typedef struct assay_model_taps {
   void *context;
   bool (*wants)(void *context, const char *name); /* NULL: everything */
   void (*take)(void *context, const char *name, int64_t rows, int64_t width, const double *value);
+  /* "ref" alone: may replace the ids [rows, k] that a router has chosen; the weights follow from them. The ids of a row
+   * must differ and be in [0, E). NULL: no ids are replaced. */
+  void (*choose)(void *context, const char *name, int64_t rows, int64_t k, int32_t *ids);
 } assay_model_taps;
 
 /* ---- backends ----------------------------------------------------------------------------------------- */

@@ -96,6 +96,7 @@ void model_copy_blocks(model *m) {
 
 static paged_keys keys_of(const model *m, int64_t n, int64_t head) {
   const assay_model_config *c = &m->config;
+  const int64_t keys = m->step.position[n] + 1, window = assay_model_window(c, m->layer);
   const int64_t offset = head / (c->heads / c->kv_heads) * c->head_size;
   int shift = 0;
   while ((int64_t)1 << shift < c->block_size)
@@ -105,7 +106,8 @@ static paged_keys keys_of(const model *m, int64_t n, int64_t head) {
                       .stride = c->kv_heads * c->head_size,
                       .table = m->batch->block_table + m->step.request[n] * m->batch->max_blocks,
                       .block_shift = shift,
-                      .keys = m->step.position[n] + 1,
+                      .first = window > 0 && keys > window ? keys - window : 0,
+                      .keys = keys,
                       .D = c->head_size};
 }
 
@@ -129,13 +131,16 @@ static void finish_attention(model *m, matrix *out) {
 
 void model_softmax_attention(model *m, const matrix *q, matrix *out) {
   const int64_t H = m->config.heads, D = m->config.head_size;
-  const double scale = 1 / sqrt((double)D);
+  const double scale = m->config.score_scale > 0 ? m->config.score_scale : 1 / sqrt((double)D);
+  const assay_tensor *sinks = model_weight(m, "attn", "sinks");
 #pragma omp parallel for num_threads(m->threads)                                                                       \
     schedule(dynamic, 4) if (q->rows * H * m->step.longest * D > 16 * ALONE)
   for (int64_t i = 0; i < q->rows * H; ++i) {
     const paged_keys at = keys_of(m, i / H, i % H);
+    const double sink = sinks != NULL ? assay_load_f64(sinks->data, sinks->dtype, i % H) : -(double)INFINITY;
+    const softmax_shape shape = {scale, m->config.score_cap, sink};
     double *s = model_scratch(m), *p = s + m->step.longest;
-    softmax_attention_row(&at, q->value + i * D, scale, s, p, out->value + i * D);
+    softmax_attention_row(&at, q->value + i * D, &shape, s, p, out->value + i * D);
     keep_scores(m, i, at.keys, s, p);
   }
   finish_attention(m, out);

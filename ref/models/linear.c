@@ -2,27 +2,28 @@
  * to f64 and multiplied by one dgemm of one thread. Threads share the panels; which thread computes a panel does not
  * change it. */
 #include <cblas.h>
+#include <math.h>
 
 #include "core/dtype.h"
 #include "ref/lib/vector.h"
 #include "ref/models/model.h"
 
-static void product(model *m, const assay_tensor *weight, const matrix *x, double *y) {
-  const int64_t out = weight->shape[0], in = weight->shape[1], panels = (out + PANEL - 1) / PANEL;
+void model_product(model *m, const assay_tensor *weight, int64_t first, int64_t out, const matrix *x, double *y) {
+  const int64_t in = weight->shape[1], panels = (out + PANEL - 1) / PANEL;
   if (x->rows == 0) return;
   openblas_set_num_threads(1);
 #pragma omp parallel for num_threads(m->threads) schedule(dynamic) if (out * in > 8 * ALONE)
   for (int64_t i = 0; i < panels; ++i) {
-    const int64_t first = i * PANEL, rows = out - first < PANEL ? out - first : PANEL;
+    const int64_t at = i * PANEL, rows = out - at < PANEL ? out - at : PANEL;
     double *panel = model_scratch(m);
-    assay_load_f64_row(weight->data, weight->dtype, first * in, 1, rows * in, panel);
+    assay_load_f64_row(weight->data, weight->dtype, (first + at) * in, 1, rows * in, panel);
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)x->rows, (int)rows, (int)in, 1.0, x->value, (int)in,
-                panel, (int)in, 0.0, y + first, (int)out);
+                panel, (int)in, 0.0, y + at, (int)out);
   }
 }
 
 void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool biased) {
-  product(m, model_weight(m, name, "w"), x, y->value);
+  model_product(m, model_weight(m, name, "w"), 0, y->width, x, y->value);
   const double *b = biased ? model_vector(m, 0, name, "b") : NULL;
   if (b != NULL)
     for (int64_t n = 0; n < y->rows; ++n)
@@ -32,6 +33,9 @@ void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool b
 
 void model_head(model *m, const matrix *rows) {
   matrix logits = {m->logits, rows->rows, m->config.vocab};
-  product(m, model_weight(m, m->config.tied_head ? "embed" : "head", "w"), rows, logits.value);
+  const double cap = m->config.logit_cap;
+  model_product(m, model_weight(m, m->config.tied_head ? "embed" : "head", "w"), 0, logits.width, rows, logits.value);
+  for (int64_t i = 0; i < logits.rows * logits.width && cap > 0; ++i)
+    logits.value[i] = cap * tanh(logits.value[i] / cap);
   model_finish(m, "logits", &logits, m->logit);
 }

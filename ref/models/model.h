@@ -37,6 +37,11 @@ typedef struct model {
   double *scratch; /* [threads, scratch_size] */
   int64_t scratch_size;
   double *vector[3]; /* weights of a norm, widened */
+  /* Sparse layers: logits [N, E], chosen experts and weights [N, k]. Row place[n k + j] of the routed matrices belongs
+   * to choice j of row n; the rows of expert e are first[e] .. first[e + 1] - 1. */
+  matrix router, weight;
+  int32_t *ids, *place, *first;
+  matrix routed, routed_up, routed_gated, routed_out;
   /* Activations: residual stream, normalised, sublayer's result, fused qkv, its parts, attention, MLP, picked rows. */
   matrix x, h, y, qkv, q, k, v, out, up, gated, picked;
   double *cosine, *sine; /* [N, R/2] of the rows' positions */
@@ -67,6 +72,21 @@ void model_residual(model *m, const char *name, matrix *y, const char *linear, m
 void model_bias_gelu_new(model *m, const char *name, matrix *up, const char *linear, matrix *act);
 void model_swiglu(model *m, const char *name, const matrix *up, matrix *act);
 void model_reglu(model *m, const char *name, const matrix *up, matrix *act);
+/* Computes act = gelu_new(gate) · up. */
+void model_geglu(model *m, const char *name, const matrix *up, matrix *act);
+/* Computes act = g sigmoid(1.702 g) (u + 1) of a gate g and an up u that are clamped, for gate and up in turn. */
+void model_clamped_swiglu(model *m, const char *name, const matrix *up, matrix *act);
+
+/* ---- calls of a sparse layer (experts.c) ---- */
+
+/* Chooses k experts for every row by its logits, and computes their weights. */
+void model_route(model *m, const char *name, const matrix *logits);
+/* Copies every row to the places of its experts, and sorts these places by expert. */
+void model_permute(model *m, const matrix *x, matrix *routed);
+/* Computes y = x W_e^T (+ b_e) for the rows of every expert e. */
+void model_expert_linear(model *m, const char *name, const matrix *x, matrix *y);
+/* Computes y = the sum over a row's experts of weight times result. */
+void model_combine(model *m, const char *name, const matrix *routed, matrix *y);
 /* Picks the rows whose logits are wanted. */
 void model_pick(model *m, const matrix *x, matrix *picked);
 /* Computes logits = rows · head^T. */
@@ -75,6 +95,9 @@ void model_head(model *m, const matrix *rows);
 void gpt2_forward(model *m);
 void qwen3_forward(model *m);
 void asynct_forward(model *m);
+void qwen3_moe_forward(model *m);
+void gpt_oss_forward(model *m);
+void gemma2_forward(model *m);
 
 /* ---- shared parts of the calls ---- */
 
@@ -89,8 +112,13 @@ norm model_norm_of(model *m, const char *name, int64_t C);
 void model_finish(model *m, const char *name, matrix *y, assay_dtype dtype);
 void model_take(model *m, const char *name, const matrix *y);
 bool model_wants(const model *m, const char *name);
+/* Lets the taps replace the ids that a router has chosen. */
+void model_replace(const model *m, const char *name, int64_t rows, int64_t k, int32_t *ids);
 /* Returns the running thread's memory: scratch_size doubles. */
 double *model_scratch(const model *m);
+
+/* Computes y = x W^T with rows first .. first + count - 1 of a weight; y has `count` columns. */
+void model_product(model *m, const assay_tensor *weight, int64_t first, int64_t count, const matrix *x, double *y);
 
 void model_copy_blocks(model *m);
 /* Writes keys and values of the step's tokens to their slots, as stored. */

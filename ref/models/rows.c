@@ -20,6 +20,22 @@ void reglu_row(const double *gated, int64_t I, double *act) {
     act[i] = gated[i] > 0 ? gated[i] * gated[I + i] : 0;
 }
 
+void geglu_row(const double *gated, int64_t I, double *act) {
+  gelu_new_row(gated, I, act);
+  for (int64_t i = 0; i < I; ++i)
+    act[i] *= gated[I + i];
+}
+
+void clamped_swiglu_row(const double *gated, int64_t I, double limit, double *act) {
+  for (int64_t i = 0; i < I; ++i) {
+    double g = gated[2 * i], u = gated[2 * i + 1];
+    if (limit > 0 && g > limit) g = limit;
+    if (limit > 0 && u > limit) u = limit;
+    if (limit > 0 && u < -limit) u = -limit;
+    act[i] = g / (1 + exp(-1.702 * g)) * (u + 1);
+  }
+}
+
 /* ---- attention --------------------------------------------------------------------------------------- */
 
 static inline int64_t slot_of(const paged_keys *at, int64_t t) {
@@ -27,19 +43,26 @@ static inline int64_t slot_of(const paged_keys *at, int64_t t) {
   return block | (t & (((int64_t)1 << at->block_shift) - 1));
 }
 
-void softmax_attention_row(const paged_keys *at, const double *q, double scale, double *s, double *p, double *out) {
+void softmax_attention_row(const paged_keys *at, const double *q, const softmax_shape *shape, double *s, double *p,
+                           double *out) {
   const int64_t D = at->D;
-  double largest = -INFINITY, sum = 0;
-  for (int64_t t = 0; t < at->keys; ++t) {
-    s[t] = scale * vector_dot(q, at->k + slot_of(at, t) * at->stride, D);
+  double largest = shape->sink, sum = 0;
+  for (int64_t t = 0; t < at->first; ++t) {
+    s[t] = -(double)INFINITY;
+    p[t] = 0;
+  }
+  for (int64_t t = at->first; t < at->keys; ++t) {
+    s[t] = shape->scale * vector_dot(q, at->k + slot_of(at, t) * at->stride, D);
+    if (shape->cap > 0) s[t] = shape->cap * tanh(s[t] / shape->cap);
     if (s[t] > largest) largest = s[t];
   }
-  for (int64_t t = 0; t < at->keys; ++t) {
+  for (int64_t t = at->first; t < at->keys; ++t) {
     p[t] = exp(s[t] - largest);
     sum += p[t];
   }
+  if (shape->sink > -(double)INFINITY) sum += exp(shape->sink - largest);
   vector_zero(out, D);
-  for (int64_t t = 0; t < at->keys; ++t) {
+  for (int64_t t = at->first; t < at->keys; ++t) {
     p[t] /= sum;
     vector_add(out, p[t], at->v + slot_of(at, t) * at->stride, D);
   }

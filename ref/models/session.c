@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/dtype.h"
+#include "ref/lib/rope_stretch.h"
 #include "ref/models/model.h"
 
 static int64_t larger(int64_t a, int64_t b) {
@@ -18,7 +19,8 @@ static int64_t lay_out(model *m, double *memory) {
   const int64_t N = m->limits.max_tokens, heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
   const int64_t up = (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate, qkv = heads + 2 * kv;
   const int64_t slots = m->limits.num_blocks * c->block_size, longest = slots < c->max_pos ? slots : c->max_pos;
-  const int64_t widest = larger(larger(c->hidden, up), qkv);
+  const int64_t widest = larger(larger(c->hidden, up), larger(qkv, c->experts));
+  const int64_t routed = N * c->experts_used, I = c->expert_size;
   const struct {
     matrix *matrix;
     int64_t width;
@@ -27,7 +29,14 @@ static int64_t lay_out(model *m, double *memory) {
   int64_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof part[0]; ++i, at += N * part[i - 1].width)
     *part[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, part[i].width};
-  m->scratch_size = larger(PANEL * larger(larger(c->hidden, heads), c->intermediate), 3 * longest);
+  const struct {
+    matrix *matrix;
+    int64_t rows, width;
+  } sparse[] = {{&m->router, N, c->experts},    {&m->weight, N, c->experts_used}, {&m->routed, routed, c->hidden},
+                {&m->routed_up, routed, 2 * I}, {&m->routed_gated, routed, I},    {&m->routed_out, routed, c->hidden}};
+  for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; at += sparse[i].rows * sparse[i].width, ++i)
+    *sparse[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, sparse[i].width};
+  m->scratch_size = larger(PANEL * larger(larger(c->hidden, heads), larger(c->intermediate, I)), 3 * longest);
   const struct {
     double **array;
     int64_t count;
@@ -53,6 +62,9 @@ static void close_session(assay_model_session *session) {
   free(m->step.written);
   free(m->step.request);
   free(m->step.position);
+  free(m->ids);
+  free(m->place);
+  free(m->first);
   free(m);
 }
 
@@ -83,7 +95,12 @@ static assay_status open_session(const assay_model_config *config, const assay_m
   m->step.written = calloc((size_t)slots, sizeof *m->step.written);
   m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
   m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
-  if (m->memory == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL) {
+  const size_t choices = (size_t)(limits->max_tokens * config->experts_used) + 1;
+  m->ids = calloc(choices, sizeof *m->ids);
+  m->place = calloc(choices, sizeof *m->place);
+  m->first = calloc((size_t)config->experts + 1, sizeof *m->first);
+  if (m->memory == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL ||
+      m->ids == NULL || m->place == NULL || m->first == NULL) {
     close_session((assay_model_session *)m);
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: %lld bytes do not fit in memory",
                       (long long)(count * (int64_t)sizeof(double)));
@@ -96,15 +113,29 @@ static assay_status open_session(const assay_model_config *config, const assay_m
   return ASSAY_OK;
 }
 
-/* Makes the table theta_i = base^(-2i/R); a device keeps it in f32. */
+/* Makes the table of theta_i = base^(-2i/R), stretched where the model's is; a device keeps it in f32. */
 static void make_rope_table(model *m, int64_t N) {
-  const int64_t half = m->config.rotated / 2;
+  const assay_model_config *c = &m->config;
+  const int64_t half = c->rotated / 2;
+  const rope_stretch stretch = {.R = c->rotated,
+                                .kind = (int32_t)c->rope_kind,
+                                .base = c->rope_base,
+                                .factor = c->rope_factor,
+                                .original = c->rope_original,
+                                .beta_fast = c->rope_beta_fast,
+                                .beta_slow = c->rope_beta_slow,
+                                .truncate = c->rope_truncate,
+                                .concentration = c->rope_concentration,
+                                .low = c->rope_low,
+                                .high = c->rope_high};
+  const double factor = rope_stretch_concentration(&stretch);
   for (int64_t i = 0; i < half; ++i) {
-    const double theta = pow(m->config.rope_base, -2 * (double)i / (double)m->config.rotated);
+    const double theta = c->rope_kind != ASSAY_ROPE_PLAIN ? rope_stretch_inverse(&stretch, i)
+                                                          : pow(c->rope_base, -2 * (double)i / (double)c->rotated);
     for (int64_t n = 0; n < N; ++n) {
       const double angle = (double)(m->step.position[n] < 0 ? 0 : m->step.position[n]) * theta;
-      m->cosine[n * half + i] = assay_round_f64(cos(angle), m->logit);
-      m->sine[n * half + i] = assay_round_f64(sin(angle), m->logit);
+      m->cosine[n * half + i] = assay_round_f64(factor * cos(angle), m->logit);
+      m->sine[n * half + i] = assay_round_f64(factor * sin(angle), m->logit);
     }
   }
 }
@@ -130,9 +161,13 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
     m->scores = malloc((size_t)(2 * N * m->config.heads * m->step.longest + 1) * sizeof *m->scores);
     if (m->scores == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "taps: scores do not fit in memory");
   }
-  matrix *const all[] = {&m->x, &m->h, &m->y, &m->qkv, &m->q, &m->k, &m->v, &m->out, &m->up, &m->gated};
+  matrix *const all[] = {&m->x, &m->h,   &m->y,  &m->qkv,   &m->q,      &m->k,
+                         &m->v, &m->out, &m->up, &m->gated, &m->router, &m->weight};
+  matrix *const routed[] = {&m->routed, &m->routed_up, &m->routed_gated, &m->routed_out};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
     all[i]->rows = N;
+  for (size_t i = 0; i < sizeof routed / sizeof routed[0]; ++i)
+    routed[i]->rows = N * m->config.experts_used;
   m->picked.rows = batch->logit_count;
   make_rope_table(m, N);
   model_copy_blocks(m);
@@ -142,6 +177,15 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
     break;
   case ASSAY_QWEN3:
     qwen3_forward(m);
+    break;
+  case ASSAY_QWEN3_MOE:
+    qwen3_moe_forward(m);
+    break;
+  case ASSAY_GPT_OSS:
+    gpt_oss_forward(m);
+    break;
+  case ASSAY_GEMMA2:
+    gemma2_forward(m);
     break;
   case ASSAY_ASYNCT:
   case ASSAY_ARCH_COUNT:

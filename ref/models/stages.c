@@ -2,6 +2,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,13 @@ bool model_wants(const model *m, const char *name) {
   return m->taps->wants == NULL || m->taps->wants(m->taps->context, full);
 }
 
+void model_replace(const model *m, const char *name, int64_t rows, int64_t k, int32_t *ids) {
+  if (m->taps == NULL || m->taps->choose == NULL) return;
+  char full[ASSAY_MODEL_NAME];
+  full_name(m, name, "", full);
+  m->taps->choose(m->taps->context, full, rows, k, ids);
+}
+
 void model_take(model *m, const char *name, const matrix *y) {
   if (!model_wants(m, name)) return;
   char full[ASSAY_MODEL_NAME];
@@ -74,6 +82,8 @@ void model_embed(model *m, matrix *x) {
   for (int64_t n = 0; n < x->rows; ++n) {
     double *row = x->value + n * C;
     assay_load_f64_row(token->data, token->dtype, m->batch->ids[n] * C, 1, C, row);
+    for (int64_t c = 0; c < C && m->config.arch == ASSAY_GEMMA2; ++c)
+      row[c] *= sqrt((double)C);
     if (place == NULL) continue;
     const int64_t position = m->step.position[n] < 0 ? 0 : m->step.position[n];
     assay_load_f64_row(place->data, place->dtype, position * C, 1, C, m->vector[0]);
@@ -91,18 +101,22 @@ void model_pick(model *m, const matrix *x, matrix *picked) {
 /* ---- norms ---- */
 
 norm model_norm_of(model *m, const char *name, int64_t C) {
-  static const norm_kind kind[ASSAY_ARCH_COUNT] = {NORM_LAYER, NORM_RMS, NORM_UCLIP};
-  const bool uclip = m->config.arch == ASSAY_ASYNCT;
+  static const norm_kind kind[ASSAY_ARCH_COUNT] = {NORM_LAYER, NORM_RMS, NORM_UCLIP, NORM_RMS, NORM_RMS, NORM_RMS};
+  const assay_model_arch arch = m->config.arch;
+  const bool uclip = arch == ASSAY_ASYNCT, in_f32 = arch == ASSAY_GPT_OSS || arch == ASSAY_GEMMA2;
   const assay_tensor *weight = model_weight(m, name, uclip ? "gamma" : "g"), *alpha = model_weight(m, name, "alpha");
-  return (norm){.kind = kind[m->config.arch],
+  const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g");
+  for (int64_t c = 0; c < C && arch == ASSAY_GEMMA2; ++c)
+    m->vector[0][c] += 1;
+  return (norm){.kind = kind[arch],
                 .C = C,
-                .weight = model_vector(m, 0, name, uclip ? "gamma" : "g"),
+                .weight = g,
                 .bias = model_vector(m, 1, name, uclip ? "beta" : "b"),
                 .alpha = model_vector(m, 2, name, "alpha"),
                 .weight_step = weight->shape[0] > 1,
                 .alpha_step = alpha != NULL && alpha->shape[0] > 1,
                 .eps = m->config.eps,
-                .round_inner = true,
+                .round_inner = !in_f32,
                 .dtype = m->act};
 }
 
@@ -151,6 +165,17 @@ static void gate(model *m, const char *name, const matrix *up, matrix *act,
 
 void model_swiglu(model *m, const char *name, const matrix *up, matrix *act) {
   gate(m, name, up, act, swiglu_row);
+}
+
+void model_geglu(model *m, const char *name, const matrix *up, matrix *act) {
+  gate(m, name, up, act, geglu_row);
+}
+
+void model_clamped_swiglu(model *m, const char *name, const matrix *up, matrix *act) {
+#pragma omp parallel for num_threads(m->threads) if (up->rows * up->width > ALONE)
+  for (int64_t n = 0; n < up->rows; ++n)
+    clamped_swiglu_row(up->value + n * up->width, act->width, m->config.act_limit, act->value + n * act->width);
+  model_finish(m, name, act, m->act);
 }
 
 void model_reglu(model *m, const char *name, const matrix *up, matrix *act) {
