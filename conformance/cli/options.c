@@ -313,8 +313,10 @@ static const cli_option rows[] = {
     {"in-process", NULL, TOPIC_WHERE, TAKES_NOTHING, AT(in_process), 0, 0, NULL,
      "runs cases in this process, for a debugger, a profiler or compute-sanitizer", NULL},
 
-    {"model", "FILE", TOPIC_MODEL, TAKES_TEXT, AT(model), 0, 0, "@file",
-     "F.json: a flat manifest; F.yaml: a configuration with a seed; any other file: a llama2.c checkpoint", NULL},
+    {"model", "FILE", TOPIC_MODEL, TAKES_TEXT, AT(model), 0, 0, "@file @folder",
+     "F.json: a flat manifest; F.yaml: a configuration with a seed; any other file: a llama2.c checkpoint; a "
+     "folder: a model of the transformers library",
+     NULL},
     {"model:bench", "NAME", TOPIC_MODEL, TAKES_LIST, AT(models), 0, CLI_MAX_MODELS, "asynct, qwen3, gpt2",
      "asynct, qwen3 or gpt2 at the production width, or the file of a model; may come again", NULL},
     {"ids", "N,...", TOPIC_MODEL, TAKES_TEXT, AT(ids), 0, 0, NULL, "the ids of one prompt, with commas", NULL},

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/files/bytes.h"
 #include "table.h"
@@ -148,7 +149,11 @@ static assay_status read_option(const reading *r, int key, const char *value, co
   if (row == NULL || named(r->command, word) != row) return refuse_option(r, word);
   char typed[40];
   option_typed(row, typed, sizeof typed);
-  const bool file = row->words != NULL && (strcmp(row->words, "@file") == 0 || strcmp(row->words, "@plugin") == 0);
+  const char *words = row->words != NULL ? row->words : "";
+  struct stat about;
+  const bool folder = strcmp(words, "@file @folder") == 0;
+  const bool file = folder ? stat(value, &about) != 0 || !S_ISDIR(about.st_mode)
+                           : strcmp(words, "@file") == 0 || strcmp(words, "@plugin") == 0;
   assay_error inner = {""};
   if (file && file_check_regular(value, &inner) != ASSAY_OK)
     return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: %s", typed, inner.text);

@@ -1,8 +1,9 @@
-/* open.c: files to models, names to backends. */
+/* open.c: files and folders to models, names to backends. */
 #include "open.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/files/model_config.h"
 #include "conformance/text/text.h"
@@ -74,6 +75,8 @@ static assay_status open_yaml(const char *path, model_file *file, assay_error *e
 
 assay_status model_open(const char *path, model_file *file, assay_error *error) {
   const char *dot = strrchr(path, '.');
+  struct stat about;
+  if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) return model_file_hf(path, file, error);
   if (dot != NULL && strcmp(dot, ".json") == 0) return model_file_flat(path, file, error);
   if (dot != NULL && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0)) return open_yaml(path, file, error);
   return model_file_llama2c(path, file, error);

@@ -6,8 +6,8 @@
 #include "conformance/text/text.h"
 
 /* Opens a model, which the caller frees. The ending of the name decides: F.json is a flat manifest; F.yaml and F.yml
- * are a configuration, with weights from its seed; any other file is a llama2.c checkpoint. Fails with
- * ASSAY_ERR_INPUT. */
+ * are a configuration, with weights from its seed; a folder is one of the transformers library. Any other file is a
+ * llama2.c checkpoint. Fails with ASSAY_ERR_INPUT, or ASSAY_ERR_UNSUPPORTED on a folder's model_type. */
 assay_status model_open(const char *path, model_file *file, assay_error *error);
 
 /* Reads a configuration in YAML and the seed of its weights, but makes no weights. */
