@@ -186,7 +186,7 @@ refuse 'explain: no folder' 'explain: needs one folder, found 0' explain
 refuse 'explain: no manifest' 'empty/manifest\.json: cannot be read' explain "$work/empty"
 refuse 'judge: no manifest' 'empty/manifest\.json: cannot be read' judge "$work/empty"
 refuse 'judge: unknown option' "judge: found option '--device', allowed: --jsonl, --junit" judge "$work/empty" --device simt
-refuse 'truth: of what' "truth: found 'flash', allowed: onnx, tensors, llama2c" truth flash
+refuse 'truth: of what' "truth: found 'flash', allowed: onnx, tensors, llama2c, hf" truth flash
 refuse 'truth: no folder' 'truth onnx: needs one folder' truth onnx
 refuse 'truth: no index' 'empty/index\.json: cannot be read' truth onnx "$work/empty"
 refuse 'truth: no tensors' 'empty: found no recorded tensors, allowed' truth tensors "$work/empty"
@@ -239,7 +239,7 @@ while IFS= read -r command; do
     fi
   done
 done < <(printf '%s\n' list run bench 'bench scenario' 'bench online' fuzz mutants replay shrink dump report compare diff generate judge explain \
-  truth 'truth onnx' 'truth tensors' 'truth llama2c')
+  truth 'truth onnx' 'truth tensors' 'truth llama2c' 'truth hf')
 # Every command that needs words, without them.
 while IFS='|' read -r command pattern; do
   read -ra words <<<"$command"

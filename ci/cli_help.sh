@@ -99,7 +99,7 @@ assay bench online az|azure_conv azure_code
 assay bench scenario --mo|--model
 assay run --variant rms_norm=bl|block_rows
 assay run conformance/suites/rms|conformance/suites/rms_norm.yaml
-assay truth |onnx tensors llama2c
+assay truth |onnx tensors llama2c hf
 assay help tru|truth
 END
 if command -v zsh >/dev/null; then zsh -n "$work/_assay" || bad 'zsh does not read its completion'; fi

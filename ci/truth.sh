@@ -52,7 +52,9 @@ echo '[{}]' >"$work/onnx/index.json"
 judge 'a case of nothing' 2 'case without case, op or files' "$assay" truth onnx "$work/onnx"
 judge 'no folder' 2 'nowhere/index.json: cannot be read' "$assay" truth onnx "$work/nowhere"
 judge 'no tensors' 2 'found no recorded tensors' "$assay" truth tensors "$work/onnx"
-judge 'truth of what' 2 "truth: found 'flash', allowed: onnx, tensors, llama2c" "$assay" truth flash
+judge 'truth of what' 2 "truth: found 'flash', allowed: onnx, tensors, llama2c, hf" "$assay" truth flash
+judge 'no model' 2 'onnx: found no config.json here or one folder below' "$assay" truth hf "$work/onnx"
+judge 'no folder of a model' 2 'nowhere: cannot be read as a folder' "$assay" truth hf "$work/nowhere"
 judge 'one word too many' 2 'truth onnx: needs one folder, found 2' "$assay" truth onnx a b
 judge 'no golden ids' 2 'needs a checkpoint and a JSON file' "$assay" truth llama2c "$stories/stories260K.bin"
 judge 'device that there is not' 2 "--device: found 'tpu', allowed: ref" "$assay" truth llama2c "$stories/stories260K.bin" "$stories/golden_greedy_f32.json" --device tpu

@@ -145,6 +145,7 @@ int cli_truth_command(int argc, char **argv);
 int cli_truth_onnx(int argc, char **argv);
 int cli_truth_tensors(int argc, char **argv);
 int cli_truth_llama2c(int argc, char **argv);
+int cli_truth_hf(int argc, char **argv);
 int cli_mutants_command(int argc, char **argv);
 
 #endif

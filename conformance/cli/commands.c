@@ -110,10 +110,10 @@ static const cli_command rows[] = {
      "DIR is a folder as assay judge reads it, with cases of gemm. A line per case gives the sum contract that "
      "predicts every bit, or the share that the nearest one predicts. docs/last-bit.md describes it.",
      "assay explain fixtures/bits", OUTSIDE},
-    {"truth", cli_truth_command, "onnx DIR | tensors DIR | llama2c MODEL GOLDEN.json",
-     "Holds the references against published results", "", "onnx tensors llama2c",
-     "onnx: node cases of ONNX. tensors: recorded tensors. llama2c: recorded ids and logits of a model. assay truth "
-     "WORD --help explains each.",
+    {"truth", cli_truth_command, "onnx DIR | tensors DIR | llama2c MODEL GOLDEN.json | hf DIR",
+     "Holds the references against published results", "", "onnx tensors llama2c hf",
+     "onnx: node cases of ONNX. tensors: recorded tensors. llama2c: recorded ids and logits of a model. hf: "
+     "recorded results of the transformers library. assay truth WORD --help explains each.",
      "assay truth onnx fixtures/onnx", OUTSIDE},
     {"truth onnx", cli_truth_onnx, "DIR", "Holds the references against ONNX node cases", "", "@folder",
      "DIR holds index.json and packed.bin.", "assay truth onnx fixtures/onnx", OUTSIDE},
@@ -123,6 +123,9 @@ static const cli_command rows[] = {
     {"truth llama2c", cli_truth_llama2c, "MODEL GOLDEN.json", "Holds a forward pass against recorded ids and logits",
      "device:model", "@file", "The ids are greedy.", "assay truth llama2c model.bin golden.json --device simt",
      OUTSIDE},
+    {"truth hf", cli_truth_hf, "DIR", "Holds forward passes against the transformers library", "device:model",
+     "@folder", "DIR holds a model as the library writes it beside its recorded results, or folders of them.",
+     "assay truth hf llama3-rope --device ref", OUTSIDE},
 
     {"version", NULL, "", "Prints the version", "", "", NULL, NULL, OUTSIDE + 1},
     {"help", NULL, "[COMMAND]", "Explains the program or a command", "", "@command", NULL, "assay help run",

@@ -1,4 +1,4 @@
-/* truth.c: assay truth onnx|tensors|llama2c: the references against results that others have published. */
+/* truth.c: assay truth onnx|tensors|llama2c|hf: the references against results that others have published. */
 #include "conformance/truth/truth.h"
 
 #include <string.h>
@@ -8,13 +8,15 @@
 static int judge_words(const char *what, const cli_options *given, assay_status status, assay_error *error) {
   truth_log log = {.to = stdout};
   const bool llama = strcmp(what, "llama2c") == 0, onnx = strcmp(what, "onnx") == 0;
-  const char *const *file = given->words.item;
+  const bool hf = strcmp(what, "hf") == 0;
+  const char *const *file = given->words.item, *device = given->device_given ? given->device : "ref";
   if (status == ASSAY_OK && given->words.count != (llama ? 2 : 1))
     status = assay_fail(error, ASSAY_ERR_INPUT, "truth %s: needs %s, found %d words", what,
                         llama ? "a checkpoint and a JSON file" : "one folder", given->words.count);
   if (status == ASSAY_OK)
-    status = llama  ? truth_llama2c(file[0], file[1], given->device_given ? given->device : "ref", &log, error)
+    status = llama  ? truth_llama2c(file[0], file[1], device, &log, error)
              : onnx ? truth_onnx(file[0], &log, error)
+             : hf   ? truth_hf(file[0], device, &log, error)
                     : truth_tensors(file[0], &log, error);
   if (status != ASSAY_OK) return cli_leave(status, error);
   truth_sum(&log);
@@ -40,9 +42,13 @@ int cli_truth_llama2c(int argc, char **argv) {
   return read_words(argc, argv, "truth llama2c");
 }
 
-/* Reached where the first word is none of the three. */
+int cli_truth_hf(int argc, char **argv) {
+  return read_words(argc, argv, "truth hf");
+}
+
+/* Reached where the first word is none of the four. */
 int cli_truth_command(int argc, char **argv) {
-  static const char known[] = "onnx, tensors, llama2c";
+  static const char known[] = "onnx, tensors, llama2c, hf";
   char near[CLI_NEAR];
   assay_error error = {""};
   cli_options given;

@@ -50,8 +50,42 @@ static void keep(void *context, const char *name, int64_t rows, int64_t width, c
   ++r->count;
 }
 
+/* Returns the next stage of that name from *at on. Stages in between were made in another form. */
+static const model_tap *next_of(const model_record *r, const char *name, int64_t *at) {
+  for (int64_t i = *at; i < r->count && i < *at + 8; ++i)
+    if (strcmp(r->tap[i].name, name) == 0) {
+      *at = i + 1;
+      return &r->tap[i];
+    }
+  return NULL;
+}
+
+/* Tells whether the ids of a row differ and are experts. */
+static bool are_experts(const double *ids, int64_t k, int64_t E) {
+  for (int64_t j = 0; j < k; ++j) {
+    if (!(ids[j] >= 0 && ids[j] < (double)E)) return false;
+    for (int64_t i = 0; i < j; ++i)
+      if (ids[i] == ids[j]) return false;
+  }
+  return true;
+}
+
+/* Takes over the ids of `chosen`. Ids that are none stay as they are, and the check of the routes shows them. */
+static void replay(void *context, const char *name, int64_t rows, int64_t k, int32_t *ids) {
+  model_record *r = context;
+  int64_t at = r->chosen_at;
+  const int64_t E = r->experts;
+  while (at < r->chosen->count && strcmp(r->chosen->tap[at].name, name) != 0)
+    ++at;
+  if (at == r->chosen->count || r->chosen->tap[at].rows != rows || r->chosen->tap[at].width != k) return;
+  r->chosen_at = at + 1;
+  for (int64_t n = 0; n < rows; ++n)
+    for (int64_t j = 0; j < k && are_experts(r->chosen->tap[at].value + n * k, k, E); ++j)
+      ids[n * k + j] = (int32_t)r->chosen->tap[at].value[n * k + j];
+}
+
 assay_model_taps record_taps(model_record *r) {
-  return (assay_model_taps){r, wants, keep};
+  return (assay_model_taps){r, wants, keep, r->chosen != NULL ? replay : NULL};
 }
 
 void record_free(model_record *r) {
@@ -64,8 +98,9 @@ void record_free(model_record *r) {
 /* ---- who made a stage ------------------------------------------------------------------------------------ */
 
 static const char *operator_of(const assay_model_config *c, const char *name) {
-  static const char *const norm[] = {"layer_norm", "rms_norm", "uclip_norm"};
-  static const char *const act[] = {"bias_gelu_new", "swiglu", "reglu"};
+  static const char *const norm[ASSAY_ARCH_COUNT] = {"layer_norm", "rms_norm", "uclip_norm",
+                                                     "rms_norm",   "rms_norm", "rms_norm"};
+  static const char *const act[ASSAY_ARCH_COUNT] = {"bias_gelu_new", "swiglu", "reglu", "swiglu", "swiglu", "geglu"};
   static const struct {
     const char *end, *op;
   } row[] = {{"embed", "embedding"},
@@ -80,7 +115,11 @@ static const char *operator_of(const assay_model_config *c, const char *name) {
              {"attn.v", "gemm"},
              {"attn.q_norm", "qk_norm"},
              {"attn.k_norm", "qk_norm"},
-             {".residual", "bias_residual"}};
+             {".residual", "bias_residual"},
+             {".router", "gemm"},
+             {"router.ids", "moe_router"},
+             {"router.weights", "moe_router"},
+             {"moe.out", "moe_combine"}};
   if (ends(name, ".act")) return act[c->arch];
   if (ends(name, "attn.out"))
     return c->arch == ASSAY_ASYNCT ? "kv_append, gate_attention" : "kv_append, softmax_attention";
@@ -107,23 +146,82 @@ static int64_t depth_of(const assay_model_config *config, const char *name) {
   return strcmp(name, "embed") == 0 ? 1 : config->layers;
 }
 
+/* Returns the RMS that a stage may be off after `depth` layers. */
+static double allowed(int64_t depth, const double *exact, const double *mirror, int64_t count) {
+  return factor * rms(mirror, exact, count) + floor_share * (double)depth * rms(exact, NULL, count);
+}
+
 bool taps_within(int64_t depth, const double *exact, const double *mirror, const double *device, int64_t count,
                  double *ratio, double *found) {
-  const double allowed = factor * rms(mirror, exact, count) + floor_share * (double)depth * rms(exact, NULL, count);
+  const double most = allowed(depth, exact, mirror, count);
   *found = rms(device, exact, count);
   /* Both are 0: there is nothing to compare. */
-  *ratio = *found == 0 ? 0 : *found / allowed;
+  *ratio = *found == 0 ? 0 : *found / most;
   return *ratio <= 1;
 }
 
-/* Returns the next stage of that name from *at on. Stages in between were made in another form. */
-static const model_tap *next_of(const model_record *r, const char *name, int64_t *at) {
-  for (int64_t i = *at; i < r->count && i < *at + 8; ++i)
-    if (strcmp(r->tap[i].name, name) == 0) {
-      *at = i + 1;
-      return &r->tap[i];
+/* Writes the k largest of E logits in descending order, ties to the lower id. */
+static void best_of(const double *logits, int64_t E, int64_t k, int64_t *ids) {
+  for (int64_t j = 0; j < k; ++j) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < E; ++e) {
+      bool taken = false;
+      for (int64_t i = 0; i < j; ++i)
+        taken = taken || ids[i] == e;
+      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
     }
-  return NULL;
+    ids[j] = best;
+  }
+}
+
+static void check_row(const model_tap *logits, const model_tap *ids, int64_t n, double most, routes_verdict *v) {
+  const int64_t E = logits->width, k = ids->width;
+  const double *x = logits->value + n * E, *found = ids->value + n * k;
+  int64_t best[64];
+  bool same = true;
+  ++v->rows;
+  if (!are_experts(found, k, E)) {
+    if (v->wrong[0] == '\0')
+      (void)snprintf(v->wrong, sizeof v->wrong, "%s: row %lld: found %g ..., allowed %lld different experts of %lld",
+                     ids->name, (long long)n, found[0], (long long)k, (long long)E);
+    return;
+  }
+  best_of(x, E, k, best);
+  for (int64_t j = 0; j < k; ++j) {
+    const int64_t id = (int64_t)found[j];
+    same = same && id == best[j];
+    if (id == best[j] || fabs(x[id] - x[best[j]]) <= most || v->wrong[0] != '\0') continue;
+    (void)snprintf(v->wrong, sizeof v->wrong,
+                   "%s: row %lld, choice %lld: found expert %lld for %lld, whose logits are %.3g apart, allowed %.3g",
+                   ids->name, (long long)n, (long long)j, (long long)id, (long long)best[j], fabs(x[id] - x[best[j]]),
+                   most);
+  }
+  v->differ += !same;
+}
+
+void routes_check(const assay_model_config *config, const model_record *exact, const model_record *mirror,
+                  const model_record *device, routes_verdict *v) {
+  int64_t at_exact = 0, at_mirror = 0;
+  *v = (routes_verdict){.rows = 0};
+  for (int64_t i = 0; i + 1 < device->count; ++i) {
+    const model_tap *d = &device->tap[i], *ids = NULL;
+    if (!ends(d->name, ".router")) continue;
+    for (int64_t n = i + 1; n < device->count && n < i + 3 && ids == NULL; ++n)
+      if (ends(device->tap[n].name, ".router.ids")) ids = &device->tap[n];
+    while (at_exact < exact->count && strcmp(exact->tap[at_exact].name, d->name) != 0)
+      ++at_exact;
+    while (at_mirror < mirror->count && strcmp(mirror->tap[at_mirror].name, d->name) != 0)
+      ++at_mirror;
+    if (ids == NULL || at_exact == exact->count || at_mirror == mirror->count ||
+        exact->tap[at_exact].rows != ids->rows || ids->width > 64) {
+      (void)snprintf(v->wrong, sizeof v->wrong, "%s: a router of another size than the reference's", d->name);
+      return;
+    }
+    const model_tap *e = &exact->tap[at_exact++], *m = &mirror->tap[at_mirror++];
+    const double most = 4 * allowed(depth_of(config, e->name), e->value, m->value, e->rows * e->width);
+    for (int64_t n = 0; n < ids->rows; ++n)
+      check_row(e, ids, n, most, v);
+  }
 }
 
 static void note_growth(taps_verdict *v, const model_tap *exact, const model_tap *device) {

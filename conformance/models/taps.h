@@ -15,12 +15,24 @@ typedef struct model_record {
   model_tap *tap;
   int64_t count, capacity;
   bool residuals_only; /* only streams, final and logits */
-  bool full;           /* out of memory: a stage is missing */
+  /* The run of a device whose routers' choices this run takes over; NULL: it makes its own. */
+  const struct model_record *chosen;
+  int64_t chosen_at, experts;
+  bool full; /* out of memory: a stage is missing */
 } model_record;
 
 /* Returns taps that record, also those that a device has. record_free frees the record. */
 assay_model_taps record_taps(model_record *r);
 void record_free(model_record *r);
+
+/* Holds the choices of a device's routers against the exact run that took them over. A choice that the exact logits do
+ * not make may cost them 4 times what a stage may be off, and no more. */
+typedef struct routes_verdict {
+  int64_t rows, differ; /* rows of all routers; those whose ids are not the exact logits' */
+  char wrong[200];      /* the first choice that is none, in words; "": there is no such choice */
+} routes_verdict;
+void routes_check(const assay_model_config *config, const model_record *exact, const model_record *mirror,
+                  const model_record *device, routes_verdict *v);
 
 /* The result of a comparison. Ratios are observed over allowed. */
 typedef struct taps_verdict {
