@@ -7,6 +7,7 @@ assay=$1 manifest=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+every=()
 
 # row ID COLUMN VALUE...: the mutant's line with columns replaced.
 row() {
@@ -14,7 +15,7 @@ row() {
 }
 # expect NAME STATUS PATTERN: what the manifest in $work/m does.
 expect() {
-  "$assay" mutants "$work/m" --jsonl "$work/out.jsonl" >"$work/said" 2>&1
+  "$assay" mutants "$work/m" "${every[@]}" --jsonl "$work/out.jsonl" >"$work/said" 2>&1
   local status=$?
   if [ "$status" -ne "$2" ] || ! grep -qE -e "$3" "$work/said" "$work/out.jsonl"; then
     printf 'mutants_selftest: %s: status %s, expected %s and /%s/\n' "$1" "$status" "$2" "$3"
@@ -38,6 +39,15 @@ row control_gate 9 exact 4 decode_rows 6 refuse >"$work/m"
 expect 'survives' 1 'SURVIVES'
 row gate_last_key 9 pass >"$work/m"
 expect 'a control that is wrong' 1 'FALSE ALARM'
+every=("--controls" 3)
+expect 'a part of a control' 1 'gate_last_key .*FALSE ALARM'
+row control_copy_blocks >"$work/m"
+expect 'a third of a control' 0 ' 1 of 1 controls pass, [1-9][0-9]* cases'
+third=$(sed -n 's/.* pass, \([0-9]*\) cases.*/\1/p' "$work/said")
+every=()
+expect 'all of a control' 0 ' 1 of 1 controls pass, [1-9][0-9]* cases'
+all=$(sed -n 's/.* pass, \([0-9]*\) cases.*/\1/p' "$work/said")
+[ "$third" -gt 0 ] && [ "$third" -le $((all / 2)) ] || { printf 'mutants_selftest: --controls 3: %s of %s cases\n' "$third" "$all"; failed=1; }
 row control_gate 8 no_such_case >"$work/m"
 expect 'no case is chosen' 1 'no case of its suite is chosen'
 row gate_last_key 2 "$work/none.so" >"$work/m"

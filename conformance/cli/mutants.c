@@ -179,7 +179,8 @@ static void print_sum(const matrix *all, FILE *jsonl) {
 static assay_status choose(const cli_options *options, const mutant_list *list, bool *chosen, assay_error *error) {
   int32_t count = 0;
   for (int32_t i = 0; i < list->count; ++i) {
-    const mutant *m = &list->items[i];
+    mutant *m = &list->items[i];
+    m->every = options->controls;
     chosen[i] = true;
     for (int32_t f = 0; f < options->filters.count; ++f)
       if (strstr(m->id, options->filters.item[f]) == NULL && !mutants_list_has(m->ids, options->filters.item[f]))

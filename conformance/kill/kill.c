@@ -211,6 +211,9 @@ static assay_status make_cases(const mutant *m, const case_list *list, assay_cas
       (void)snprintf(one->variant, sizeof one->variant, "%s", variant[v]->name);
       (void)snprintf(one->device, sizeof one->device, "%s", m->device);
     }
+  for (int64_t i = 0; m->every > 1 && mutant_is_control(m) && i * m->every < *count; ++i)
+    (*cases)[i] = (*cases)[i * m->every];
+  if (m->every > 1 && mutant_is_control(m)) *count = (*count + m->every - 1) / m->every;
   if (*count > 0) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "mutant %s: no case of its suite is chosen", m->id);
 }

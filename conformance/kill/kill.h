@@ -11,6 +11,7 @@
 
 typedef struct mutant {
   const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
+  int32_t every; /* a control judges every such case; 0 and 1: all. Not in a manifest */
 } mutant;
 
 typedef struct mutant_list {
