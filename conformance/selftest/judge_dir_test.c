@@ -187,7 +187,7 @@ Test(judge_dir, manifest_that_lies) {
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"shape\": [3, -40]}", "inputs: x: shape: found '-40'"},
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"size\": 480}", "inputs: x: found key 'size'"},
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"first_block\": 1}", "inputs: x: x: first_block: found one"},
-      {"\"x\": \"x.npy\"", "\"z\": \"x.npy\"", "inputs: found 'z', allowed for rms_norm: x, g"},
+      {"\"x\": \"x.npy\"", "\"xx\": \"x.npy\"", "inputs: found 'xx', allowed for rms_norm: x, g"},
       {"\"x\": \"x.npy\"", "\"y\": \"x.npy\"", "inputs: found 'y', which is an output, allowed for rms_norm: x, g"},
       {"\"x\": \"x.npy\"", "\"x\": \"x.npy\", \"x\": \"x.npy\"", "inputs: found 'x' twice"},
       {"\"y\": \"y.npy\"", "\"g\": \"y.npy\"", "outputs: found 'g', which is an input"},
