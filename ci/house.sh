@@ -156,7 +156,7 @@ rule_floors() {
 rule_length() {
   local path lines
   while IFS= read -r path; do
-    case $path in fixtures/*) continue ;; esac
+    case $path in fixtures/* | conformance/lists/*) continue ;; esac # data
     lines=$(wc -l <"$path")
     [ "$lines" -lt 800 ] || say length "$path" "$lines lines, below 800 are allowed"
   done < <(files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' '*.sh' '*.cmake' '*.md' '*.yaml' '*.txt' '*.def')

@@ -6,8 +6,7 @@ set -uo pipefail
 assay=$1 manifest=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-failed=0
-every=()
+failed=0 more=()
 
 # row ID COLUMN VALUE...: the mutant's line with columns replaced.
 row() {
@@ -15,7 +14,7 @@ row() {
 }
 # expect NAME STATUS PATTERN: what the manifest in $work/m does.
 expect() {
-  "$assay" mutants "$work/m" "${every[@]}" --jsonl "$work/out.jsonl" >"$work/said" 2>&1
+  "$assay" mutants "$work/m" "${more[@]}" --jsonl "$work/out.jsonl" >"$work/said" 2>&1
   local status=$?
   if [ "$status" -ne "$2" ] || ! grep -qE -e "$3" "$work/said" "$work/out.jsonl"; then
     printf 'mutants_selftest: %s: status %s, expected %s and /%s/\n' "$1" "$status" "$2" "$3"
@@ -39,12 +38,12 @@ row control_gate 9 exact 4 decode_rows 6 refuse >"$work/m"
 expect 'survives' 1 'SURVIVES'
 row gate_last_key 9 pass >"$work/m"
 expect 'a control that is wrong' 1 'FALSE ALARM'
-every=("--controls" 3)
+more=(--controls 3)
 expect 'a part of a control' 1 'gate_last_key .*FALSE ALARM'
 row control_copy_blocks >"$work/m"
 expect 'a third of a control' 0 ' 1 of 1 controls pass, [1-9][0-9]* cases'
 third=$(sed -n 's/.* pass, \([0-9]*\) cases.*/\1/p' "$work/said")
-every=()
+more=()
 expect 'all of a control' 0 ' 1 of 1 controls pass, [1-9][0-9]* cases'
 all=$(sed -n 's/.* pass, \([0-9]*\) cases.*/\1/p' "$work/said")
 [ "$third" -gt 0 ] && [ "$third" -le $((all / 2)) ] || { printf 'mutants_selftest: --controls 3: %s of %s cases\n' "$third" "$all"; failed=1; }
@@ -52,6 +51,20 @@ row control_gate 8 no_such_case >"$work/m"
 expect 'no case is chosen' 1 'no case of its suite is chosen'
 row gate_last_key 2 "$work/none.so" >"$work/m"
 expect 'no plug-in' 1 'NOT RUN'
+# A must-pass list that kills, and one that kills none: a single mutant may be missed, and two may not.
+"$assay" list cases gate_attention | sed 's/^[^:]*: //' | head -n 40 >"$work/strong"
+"$assay" list cases rms_norm | sed 's/^[^:]*: //' | head -n 9 >"$work/weak"
+{ row gate_last_key; row gate_block_offset; } >"$work/m"
+more=(--list "$work/strong")
+expect 'a list that kills' 0 '^list .*: 40 cases kill 2 of the 2 mutants'
+expect 'a list that kills: as an object' 0 '"listed":true.*'
+more=(--list "$work/weak")
+expect 'a list that kills none' 1 '^list .*: 9 cases kill 0 of the 2 mutants'
+row gate_last_key >"$work/m"
+expect 'a single mutant is missed' 0 'no case of the list kills it'
+more=(--shard 3/3)
+expect 'an empty shard' 2 'no mutant has this'
+more=()
 printf 'id\tplugin\n' >"$work/m"
 expect 'columns' 2 'm:1: found 2 columns, allowed 13'
 : >"$work/m"

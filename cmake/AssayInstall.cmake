@@ -13,7 +13,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/gpu/simt/ DESTINATION ${CMAKE_INSTALL_IN
 # Kernels include "gpu/lib/launch.h", in this tree and outside alike.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/gpu/lib DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/assay/kernel/gpu
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance/suites ${PROJECT_SOURCE_DIR}/conformance/binds DESTINATION ${CMAKE_INSTALL_DATADIR}/assay)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance/suites ${PROJECT_SOURCE_DIR}/conformance/binds
+  ${PROJECT_SOURCE_DIR}/conformance/lists DESTINATION ${CMAKE_INSTALL_DATADIR}/assay)
 if(EXISTS ${PROJECT_SOURCE_DIR}/fixtures)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/fixtures DESTINATION ${CMAKE_INSTALL_DATADIR}/assay)
 endif()

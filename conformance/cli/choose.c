@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "choose.h"
 #include "core/contract.h"
@@ -41,6 +42,15 @@ bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
     if (strcmp(equals + 1, v->name) == 0) return true;
   }
   return !named;
+}
+
+assay_status cli_read_list(const char *word, char *path, size_t size, case_list *list, assay_error *error) {
+  assay_error inner = {""};
+  (void)snprintf(path, size, "%s", word);
+  if (strchr(word, '/') == NULL && access(word, F_OK) != 0)
+    (void)snprintf(path, size, "%s/../lists/%s.txt", cli_suites_dir(), word);
+  const assay_status status = expand_list(path, list, &inner);
+  return status == ASSAY_OK ? status : assay_fail(error, status, "--list: %s", inner.text);
 }
 
 static bool case_chosen(const cli_options *options, const assay_case *one) {

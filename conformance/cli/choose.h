@@ -5,6 +5,8 @@
 #include "cli.h"
 #include "conformance/suite/suite.h"
 
+/* Reads the list of --list, a file or the name of one beside the suites; `path` receives the file. */
+assay_status cli_read_list(const char *word, char *path, size_t size, case_list *list, assay_error *error);
 /* Makes a case for each pair of a chosen case and a chosen variant, whose contract must be believed. They are shallow
  * copies, which share the lists of `list`. */
 assay_status cli_cross(const cli_options *options, const case_list *list, assay_case **made, int64_t *count,

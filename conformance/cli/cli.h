@@ -43,6 +43,7 @@ typedef struct cli_options {
   int64_t cases;               /* --cases; 0: not given */
   const char *ledger, *regressions, *baseline;
   const char *only;        /* --only FILE */
+  const char *list;        /* --list NAME */
   int32_t shard, shards;   /* --shard i/n; 0, 0: not given */
   int power;               /* --power off|sample|all, a power_mode; -1: not given */
   const char *shrink;      /* --shrink DIR */
@@ -125,6 +126,8 @@ assay_status cli_keep_only(const char *path, assay_case *cases, int64_t *count, 
 void cli_list_laws(void);
 int cli_run_command(int argc, char **argv);
 int cli_contract_command(int argc, char **argv);
+int cli_statement_command(int argc, char **argv);
+int cli_verify_command(int argc, char **argv);
 int cli_dump_command(int argc, char **argv);
 /* Runs suites of models. */
 int cli_models_command(const cli_options *options);

@@ -13,8 +13,9 @@ static const cli_command rows[] = {
      "variant claims, list suites where the suites are, list limits the limits of tier 2, list laws the laws. list "
      "cases prints one descriptor per line; with no suite named it prints those of all.",
      "assay list ops rms_norm\nassay list cases rms_norm\nassay list variants --plugin ./outside.so", LOOK},
-    {"run", cli_run_command, "SUITE|OP...", "Judges every case of suites with every variant",
-     "filter section only seed shard device variant plugin ffi bind ffi-runtime in-process workers threads deadline "
+    {"run", cli_run_command, "SUITE|OP... | --list NAME", "Judges every case of suites with every variant",
+     "filter section only list seed shard device variant plugin ffi bind ffi-runtime in-process workers threads "
+     "deadline "
      "power "
      "shrink-budget jsonl junit html resume ledger shrink all maxfail color",
      "@suite",
@@ -55,6 +56,17 @@ static const cli_command rows[] = {
      "assay contract softmax_attention --variant softmax_attention=split_keys\n"
      "assay contract rms_norm --ffi ./lib.so --bind rms_norm.yaml --variant rms_norm=mine",
      JUDGE},
+    {"statement", cli_statement_command, "-o FILE", "Judges variants by a must-pass list, and writes a statement",
+     "list device variant plugin ffi bind ffi-runtime workers threads deadline o color", "",
+     "The list is mustpass-1 if --list names none. The statement has the hashes of the program, the list and the files "
+     "under judgement, the device, every result, counts and a digest. assay verify checks it. docs/conformance.md "
+     "describes both.",
+     "assay statement --plugin ./outside.so --variant gate_attention=one_thread -o statement.json", JUDGE},
+    {"verify", cli_verify_command, "FILE", "Checks a statement", "list plugin ffi bind", "@file",
+     "The statement must be whole, have every case of its list in order, and the counts of its results. A file that is "
+     "named must have the hash that the statement has. Exit status: 0: it is whole and the variants conform; 1: it was "
+     "changed, or they do not.",
+     "assay verify statement.json --plugin ./outside.so", JUDGE},
     {"fuzz", cli_fuzz_command, "OP...", "Judges drawn cases",
      "cases seed where regressions device variant plugin ffi bind ffi-runtime in-process budget workers threads "
      "deadline jsonl junit ledger "
@@ -65,7 +77,7 @@ static const cli_command rows[] = {
      "and --cases the draws end after a minute.",
      "assay fuzz rope gemm --cases 500\nassay fuzz gate_attention --where D=128 --budget 5m", JUDGE},
     {"mutants", cli_mutants_command, "[MANIFEST]", "Judges kernels that are wrong on purpose",
-     "filter:mutants controls device jobs deadline jsonl", "@file",
+     "filter:mutants controls shard:mutants list:mutants device jobs deadline jsonl", "@file",
      "The table says what kills each kernel. Without a manifest the mutants are those of this build for the device.",
      "assay mutants --filter gate_stale", JUDGE},
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "choose.h"
 #include "conformance/kill/kill.h"
 #include "conformance/report/report.h"
 #include "conformance/text/text.h"
@@ -15,9 +15,14 @@
 #define ASSAY_MUTANTS_DIR "."
 #endif
 
+/* A list must kill this share of the mutants that suites kill. */
+enum { LEAST_SHARE = 95 };
+
 typedef struct matrix {
   text_file jsonl;
   int64_t mutants, killed, controls, clean, absent, cases;
+  const char *list; /* --list; NULL: none */
+  int64_t suites_kill, list_kills, list_cases;
   int64_t caught[ALLCLOSE_COUNT], unseen; /* by each judge; killed here and caught by none of them */
   double deadline_s;                      /* 0: the usual one */
   bool bad;
@@ -33,14 +38,14 @@ static void print_head(void) {
 static const char *outcome(const mutant *m, const mutant_result *r) {
   if (mutant_is_absent(m)) return "not shown";
   if (r->status != ASSAY_OK) return "NOT RUN";
-  if (mutant_is_control(m)) return r->killed ? "FALSE ALARM" : r->passes > 0 ? "pass" : "NOTHING RAN";
+  if (mutant_is_control(m)) return r->killed || r->listed ? "FALSE ALARM" : r->passes > 0 ? "pass" : "NOTHING RAN";
   return !r->killed ? "SURVIVES" : r->check;
 }
 
 static bool is_good(const mutant *m, const mutant_result *r) {
   if (mutant_is_absent(m)) return true;
   if (r->status != ASSAY_OK) return false;
-  if (mutant_is_control(m)) return !r->killed && r->passes > 0;
+  if (mutant_is_control(m)) return !r->killed && !r->listed && r->passes > 0;
   return r->killed && r->expected && r->replayed && !r->seen_otherwise;
 }
 
@@ -60,7 +65,7 @@ static char *replay_line(const matrix *all, const mutant *m, const mutant_result
                                .deadline_s = all->deadline_s});
 }
 
-static void print_row(const mutant *m, const mutant_result *r, const char *line) {
+static void print_row(const mutant *m, const mutant_result *r, const char *line, bool listed) {
   if (mutant_is_absent(m)) {
     printf("%-28s %-12s %-13s %s\n", text_shown(m->id), text_shown(m->ids[0] != '\0' ? m->ids : "-"), outcome(m, r),
            text_shown(m->absent));
@@ -71,6 +76,7 @@ static void print_row(const mutant *m, const mutant_result *r, const char *line)
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
     printf(" %-*s", (int)strlen(allclose_name(j)), !r->compared ? "?" : r->allclose.caught[j] ? "yes" : "no");
   printf("\n");
+  if (listed && r->killed && !r->listed && !mutant_is_control(m)) printf("  no case of the list kills it\n");
   if (is_good(m, r)) return;
   printf("  %s\n", text_shown(m->why));
   if (r->status != ASSAY_OK || r->killed) printf("  %s\n", text_shown(r->message));
@@ -110,7 +116,8 @@ static void json_allclose(FILE *to, const bool *caught, const int64_t *count) {
   (void)fputc('}', to);
 }
 
-static void write_row(FILE *to, const mutant *m, const mutant_result *r, const char *line) {
+/* `listed`: a list was tried. */
+static void write_row(FILE *to, const mutant *m, const mutant_result *r, const char *line, bool listed) {
   (void)fputs("{\"mutant\":", to);
   text_json(to, m->id);
   json_text(to, "op", m->op);
@@ -121,6 +128,7 @@ static void write_row(FILE *to, const mutant *m, const mutant_result *r, const c
   json_text(to, "why", m->why);
   (void)fprintf(to, ",\"control\":%s,\"killed\":%s,\"good\":%s", mutant_is_control(m) ? "true" : "false",
                 r->killed ? "true" : "false", is_good(m, r) ? "true" : "false");
+  if (listed) (void)fprintf(to, ",\"listed\":%s", r->listed ? "true" : "false");
   json_text(to, "check", r->check);
   json_list(to, "expected", m->expect);
   json_text(to, "case", r->name);
@@ -144,6 +152,10 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
     *(control ? &all->clean : &all->killed) += good;
   }
   all->cases += r->cases;
+  if (all->list != NULL && !control && r->killed) {
+    ++all->suites_kill;
+    all->list_kills += r->listed;
+  }
   if (!control && r->compared) {
     bool any = false;
     for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j) {
@@ -153,9 +165,9 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
     all->unseen += r->killed && !any;
   }
   char *line = replay_line(all, m, r);
-  print_row(m, r, line);
+  print_row(m, r, line, all->list != NULL);
   (void)fflush(stdout);
-  if (all->jsonl.stream != NULL) write_row(all->jsonl.stream, m, r, line);
+  if (all->jsonl.stream != NULL) write_row(all->jsonl.stream, m, r, line, all->list != NULL);
   free(line);
 }
 
@@ -176,19 +188,33 @@ static void print_sum(const matrix *all, FILE *jsonl) {
   (void)fputs("}\n", jsonl);
 }
 
+/* Prints the power of the list: how many of the mutants that suites kill its cases kill. Returns false where that is
+ * less than it must be and more than one is missed. */
+static bool print_list(const matrix *all, FILE *jsonl) {
+  const double share = all->suites_kill > 0 ? 100.0 * (double)all->list_kills / (double)all->suites_kill : 0;
+  printf("list %s: %lld cases kill %lld of the %lld mutants that suites kill (%.1f %%, at least %d %%)\n",
+         text_shown(all->list), (long long)all->list_cases, (long long)all->list_kills, (long long)all->suites_kill,
+         share, LEAST_SHARE);
+  if (jsonl != NULL)
+    (void)fprintf(jsonl, "{\"summary\":\"list\",\"cases\":%lld,\"kills\":%lld,\"of\":%lld}\n",
+                  (long long)all->list_cases, (long long)all->list_kills, (long long)all->suites_kill);
+  return share >= LEAST_SHARE || all->suites_kill - all->list_kills <= 1; /* a sample is small */
+}
+
 static assay_status choose(const cli_options *options, const mutant_list *list, bool *chosen, assay_error *error) {
   int32_t count = 0;
   for (int32_t i = 0; i < list->count; ++i) {
     mutant *m = &list->items[i];
     m->every = options->controls;
-    chosen[i] = true;
+    chosen[i] = options->shards == 0 || i % options->shards == options->shard - 1;
     for (int32_t f = 0; f < options->filters.count; ++f)
       if (strstr(m->id, options->filters.item[f]) == NULL && !mutants_list_has(m->ids, options->filters.item[f]))
         chosen[i] = false;
     count += chosen[i];
   }
   if (count > 0) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_INPUT, "--filter: no mutant has this in its name or among its catalogue ids");
+  return assay_fail(error, ASSAY_ERR_INPUT,
+                    "--filter, --shard: no mutant has this in its name or among its catalogue ids");
 }
 
 /* The manifest given, or that of this build for the device; all of it for one device, which is here. */
@@ -225,6 +251,12 @@ int cli_mutants_command(int argc, char **argv) {
     status = chosen != NULL ? choose(&options, &list, chosen, &error)
                             : assay_fail(&error, ASSAY_ERR_MEMORY, "mutants: out of memory");
   }
+  case_list listed = {NULL, 0};
+  char list_path[4096];
+  all.list = options.list;
+  if (status == ASSAY_OK && all.list != NULL)
+    status = cli_read_list(all.list, list_path, sizeof list_path, &listed, &error);
+  all.list_cases = listed.count;
   if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&all.jsonl, options.jsonl, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
@@ -235,13 +267,16 @@ int cli_mutants_command(int argc, char **argv) {
   print_head();
   (void)fflush(stdout);
   all.deadline_s = cli_own_deadline(&options);
-  status = mutants_run_all(&list, chosen, cli_suites_dir(), jobs, options.deadline_s, on_done, &all, &error);
+  status = mutants_run_all(&list, chosen, cli_suites_dir(), all.list != NULL ? &listed : NULL, jobs, options.deadline_s,
+                           on_done, &all, &error);
   if (status == ASSAY_OK) print_sum(&all, all.jsonl.stream);
+  if (status == ASSAY_OK && all.list != NULL && !print_list(&all, all.jsonl.stream)) all.bad = true;
   if (status == ASSAY_OK && all.jsonl.stream != NULL) status = text_close(&all.jsonl, &error);
   code = status != ASSAY_OK ? cli_leave(status, &error) : all.bad ? EXIT_BAD : EXIT_GOOD;
 done:
   if (all.jsonl.stream != NULL) text_discard(&all.jsonl);
   free(chosen);
+  case_list_free(&listed);
   mutants_free(&list);
   return code;
 }

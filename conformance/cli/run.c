@@ -195,8 +195,10 @@ int cli_run_command(int argc, char **argv) {
     (void)snprintf(beside, sizeof beside, "%s.jsonl", options.html);
     options.jsonl = beside;
   }
-  if (status == ASSAY_OK && options.words.count == 0)
+  if (status == ASSAY_OK && options.words.count == 0 && options.list == NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
+  if (status == ASSAY_OK && options.words.count > 0 && options.list != NULL)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--list: found suites beside it, allowed alone");
   if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
   if (status == ASSAY_OK) status = cli_check_variants(&options, &error);
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options.jsonl, &error);
@@ -210,6 +212,9 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
+  char list_path[4096];
+  if (status == ASSAY_OK && options.list != NULL)
+    status = cli_read_list(options.list, list_path, sizeof list_path, &list, &error);
   if (status == ASSAY_OK) status = cli_cross(&options, &list, &cases, &count, &error);
   if (status == ASSAY_OK && count == 0) cli_say_none(&options, &list);
   if (status == ASSAY_OK && options.only != NULL && count > 0)
@@ -228,7 +233,8 @@ int cli_run_command(int argc, char **argv) {
     goto done;
   }
 
-  const bool whole = options.section == NULL && options.filters.count == 0 && options.only == NULL;
+  const bool whole =
+      options.section == NULL && options.filters.count == 0 && options.only == NULL && options.list == NULL;
   const report_options report_choice = {.text = stdout,
                                         .progress = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0,
                                         .colour = cli_colour(&options),

@@ -122,7 +122,8 @@ typedef struct hunt {
   mutant_result *result;
   const assay_case *cases;
   int64_t count;
-  bool stop; /* enough is known */
+  bool first; /* the first case that is not good is enough */
+  bool stop;  /* enough is known */
 } hunt;
 
 /* Each death costs a process and a newly opened device. After so many, further ones would tell nothing new. */
@@ -153,7 +154,7 @@ static void on_result(void *context, int64_t index, const assay_case *one, const
   const bool control = mutant_is_control(h->mutant);
   const bool expected = !control && mutants_list_has(h->mutant->expect, found->check);
   if (found->verdict == VERDICT_CRASH || found->verdict == VERDICT_HANG) ++r->deaths;
-  h->stop = control || expected || r->deaths >= MOST_DEATHS;
+  h->stop = control || expected || h->first || r->deaths >= MOST_DEATHS;
   if (r->killed && !expected) return; /* one kill by an unexpected check is enough */
   r->killed = true;
   r->expected = expected;
@@ -166,8 +167,9 @@ static void on_result(void *context, int64_t index, const assay_case *one, const
   if (case_print(one, r->replay, sizeof r->replay, &error) != ASSAY_OK) r->replay[0] = '\0';
 }
 
-static bool case_wanted(const mutant *m, const assay_case *one) {
+static bool case_wanted(const mutant *m, const assay_case *one, bool listed) {
   if (!case_runs_on(one, m->device) || one->section == SECTION_BENCH || strcmp(one->op->name, m->op) != 0) return false;
+  if (listed) return true;
   if (m->section[0] != '\0' && strcmp(m->section, section_name(one->section)) != 0) return false;
   char id[192], filter[128];
   (void)snprintf(id, sizeof id, "%s/%s/%s", one->suite, section_name(one->section), one->name);
@@ -194,8 +196,8 @@ static assay_status find_variants(const mutant *m, const assay_variant **found, 
   return ASSAY_OK;
 }
 
-/* Makes the suite's cases times the variants; they are shallow copies. */
-static assay_status make_cases(const mutant *m, const case_list *list, assay_case **cases, int64_t *count,
+/* Makes the cases of the suite, or of the list, times the variants; they are shallow copies. */
+static assay_status make_cases(const mutant *m, const case_list *list, bool listed, assay_case **cases, int64_t *count,
                                assay_error *error) {
   const assay_variant *variant[MAX_VARIANTS];
   int32_t variants;
@@ -205,7 +207,7 @@ static assay_status make_cases(const mutant *m, const case_list *list, assay_cas
   if (*cases == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "mutant %s: out of memory", m->id);
   *count = 0;
   for (int64_t i = 0; i < list->count; ++i)
-    for (int32_t v = 0; v < variants && case_wanted(m, &list->cases[i]); ++v) {
+    for (int32_t v = 0; v < variants && case_wanted(m, &list->cases[i], listed); ++v) {
       assay_case *one = &(*cases)[(*count)++];
       *one = list->cases[i];
       (void)snprintf(one->variant, sizeof one->variant, "%s", variant[v]->name);
@@ -214,7 +216,7 @@ static assay_status make_cases(const mutant *m, const case_list *list, assay_cas
   for (int64_t i = 0; m->every > 1 && mutant_is_control(m) && i * m->every < *count; ++i)
     (*cases)[i] = (*cases)[i * m->every];
   if (m->every > 1 && mutant_is_control(m)) *count = (*count + m->every - 1) / m->every;
-  if (*count > 0) return ASSAY_OK;
+  if (*count > 0 || listed) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "mutant %s: no case of its suite is chosen", m->id);
 }
 
@@ -305,7 +307,26 @@ static bool slips_through(const mutant *m, const assay_case *cases, int64_t coun
   return status == ASSAY_OK && !found.killed && found.passes > 0;
 }
 
-void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_result *result) {
+/* Tries the cases of a list. */
+static assay_status try_list(const mutant *m, const case_list *listed, double deadline_s, bool *killed,
+                             assay_error *error) {
+  mutant_result *result = calloc(1, sizeof *result);
+  assay_case *cases = NULL;
+  int64_t count = 0;
+  const execute_options options = {.workers = 1, .deadline_s = deadline_s};
+  assay_status status = result != NULL ? make_cases(m, listed, true, &cases, &count, error)
+                                       : assay_fail(error, ASSAY_ERR_MEMORY, "mutant %s: out of memory", m->id);
+  hunt h = {.mutant = m, .result = result, .cases = cases, .count = count, .first = true};
+  if (status == ASSAY_OK) status = execute_stream(next_case, m->device, &options, on_result, &h, error);
+  if (status == ASSAY_OK && h.host[0] != '\0') status = assay_fail(error, ASSAY_ERR_IO, "host: %s", h.host);
+  *killed = status == ASSAY_OK && result->killed;
+  free(cases);
+  free(result);
+  return status;
+}
+
+void mutant_run(const mutant *m, const char *suites, const case_list *listed, double deadline_s,
+                mutant_result *result) {
   assay_error error = {""};
   case_list list = {NULL, 0};
   assay_case *cases = NULL;
@@ -318,8 +339,9 @@ void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_r
   const uint64_t seed = m->seed[0] != '\0' ? strtoull(m->seed, NULL, 0) : 1;
   (void)snprintf(path, sizeof path, "%s/%s.yaml", suites, m->suite[0] != '\0' ? m->suite : m->op);
   assay_status status = assay_plugin_load(m->plugin, &error);
+  if (status == ASSAY_OK && listed != NULL) status = try_list(m, listed, deadline_s, &result->listed, &error);
   if (status == ASSAY_OK) status = expand_suite(path, seed, &list, &error);
-  if (status == ASSAY_OK) status = make_cases(m, &list, &cases, &count, &error);
+  if (status == ASSAY_OK) status = make_cases(m, &list, false, &cases, &count, &error);
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
   h.cases = cases;
   h.count = count;
@@ -348,7 +370,8 @@ typedef struct job {
 } job;
 
 static assay_status start_job(job *j, const job *all, int32_t count, const mutant_list *list, int32_t index,
-                              const char *suites, double deadline_s, mutant_result *answer, assay_error *error) {
+                              const char *suites, const case_list *listed, double deadline_s, mutant_result *answer,
+                              assay_error *error) {
   int fds[2];
   if (pipe(fds) != 0) return assay_fail(error, ASSAY_ERR_IO, "mutants: no pipe: %s", strerror(errno));
   pid_t pid = -1;
@@ -361,7 +384,7 @@ static assay_status start_job(job *j, const job *all, int32_t count, const mutan
     (void)close(fds[0]);
     for (int32_t i = 0; i < count; ++i)
       if (all[i].pid != 0) (void)close(all[i].fd);
-    mutant_run(&list->items[index], suites, deadline_s, answer);
+    mutant_run(&list->items[index], suites, listed, deadline_s, answer);
     const unsigned char *bytes = (const unsigned char *)answer;
     for (size_t sent = 0; sent < sizeof *answer;) {
       const ssize_t put = write(fds[1], bytes + sent, sizeof *answer - sent);
@@ -401,8 +424,8 @@ static int32_t next_chosen(const mutant_list *list, const bool *chosen, int32_t 
   return from;
 }
 
-assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const char *suites, int32_t jobs,
-                             double deadline_s, mutants_done done, void *context, assay_error *error) {
+assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const char *suites, const case_list *listed,
+                             int32_t jobs, double deadline_s, mutants_done done, void *context, assay_error *error) {
   assay_status status = ASSAY_OK;
   job job_of[MAX_JOBS];
   memset(job_of, 0, sizeof job_of);
@@ -418,7 +441,7 @@ assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const 
     struct pollfd fds[MAX_JOBS];
     for (int32_t i = 0; i < jobs; ++i) {
       if (job_of[i].pid == 0 && next < list->count && status == ASSAY_OK) {
-        status = start_job(&job_of[i], job_of, jobs, list, next, suites, deadline_s, &answer[next], error);
+        status = start_job(&job_of[i], job_of, jobs, list, next, suites, listed, deadline_s, &answer[next], error);
         next = next_chosen(list, chosen, next + 1);
       }
       fds[i] = (struct pollfd){.fd = job_of[i].pid != 0 ? job_of[i].fd : -1, .events = POLLIN};

@@ -8,6 +8,7 @@
 #define ASSAY_CONFORMANCE_KILL_KILL_H
 
 #include "allclose.h"
+#include "conformance/suite/suite.h"
 
 typedef struct mutant {
   const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
@@ -42,6 +43,7 @@ typedef struct mutant_result {
   int64_t cases, passes; /* cases that the variants took, the kill included; the good ones of them */
   int64_t deaths;        /* crashes and hangs; after some of them, no further case is run */
   double seconds;        /* until the kill, or for all */
+  bool listed;           /* a case of the list is not good */
   allclose_verdict allclose;
   bool compared;              /* allclose has been asked */
   char replay[CASE_MAX_LINE]; /* descriptor of the kill */
@@ -49,12 +51,12 @@ typedef struct mutant_result {
 
 /* Runs cases in the order of the suite until a check that the mutant was made for decides one (for a control: any
  * check). Then runs that case from its descriptor, then allclose. Loads the plug-in and leaves it loaded, so it needs a
- * process of its own. */
-void mutant_run(const mutant *m, const char *suites, double deadline_s, mutant_result *result);
+ * process of its own. `listed`: cases that are tried before, for themselves, until one is not good; NULL: none. */
+void mutant_run(const mutant *m, const char *suites, const case_list *listed, double deadline_s, mutant_result *result);
 
 typedef void (*mutants_done)(void *context, int32_t index, const mutant *m, const mutant_result *result);
 /* Runs each chosen mutant in a process of its own, `jobs` at a time. done() is called in the order of the list. */
-assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const char *suites, int32_t jobs,
-                             double deadline_s, mutants_done done, void *context, assay_error *error);
+assay_status mutants_run_all(const mutant_list *list, const bool *chosen, const char *suites, const case_list *listed,
+                             int32_t jobs, double deadline_s, mutants_done done, void *context, assay_error *error);
 
 #endif

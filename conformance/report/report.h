@@ -14,6 +14,7 @@
 #include "results_power.h"
 #include "run_report.h"
 #include "slack.h"
+#include "statement.h"
 #include "tensor_diff.h"
 
 #endif
