@@ -148,6 +148,14 @@ judge 'manifest that lies' 2 "inputs: found 'kv_lens', allowed for gate_attentio
 judge 'two folders' 1 "^FAIL +$work/listed: rms_norm, y: " "$assay" judge "$work/by_variant" "$work/listed" --jsonl "$work/judged.jsonl" --junit "$work/judged.xml"
 [ "$(grep -c '"verdict":"PASS"' "$work/judged.jsonl")" -eq 1 ] && [ "$(grep -c '"verdict":"FAIL"' "$work/judged.jsonl")" -eq 1 ] && grep -q '^{"end":2,"passed":1,"failed":1' "$work/judged.jsonl" || { echo "FAIL judged.jsonl: $(cat "$work/judged.jsonl")"; failed=$((failed + 1)); }
 grep -q '<testsuites name="assay" tests="2" failures="1"' "$work/judged.xml" || { echo 'FAIL judged.xml'; failed=$((failed + 1)); }
+# A tolerance on long rows lets planted errors through that our limits see, and a narrow one does not.
+rm -rf "$work/long"
+"$assay" replay 'softmax_attention variant=split_keys device=simt tier=calibrated mode=decode dtype=f32 kv_dtype=same values=normal H=2 H_kv=1 D=64 block_size=16 layout=nhd kv_len=2048 seed=0x5' --dump "$work/long" >/dev/null
+judge 'what a tolerance lets through' 0 '^tolerance .*: [1-9] of [0-9] planted errors pass: last_key_dropped.*; our limits miss 0$' "$assay" judge "$work/long" --tolerance 0.01,0.01
+judge 'a tolerance of f32' 0 '^tolerance .*: 0 of [1-9] planted errors pass; our limits miss 0$' "$assay" judge "$work/long" --tolerance 1e-6,1e-6
+judge 'a tolerance in the lines' 0 ' 0 failed' "$assay" judge "$work/long" --tolerance 0.01,0.01 --jsonl "$work/long.jsonl"
+grep -q '"rtol":0.01,"atol":0.01,"planted":[1-9],"passed":"last_key_dropped' "$work/long.jsonl" || { echo 'FAIL long.jsonl: no planted errors'; failed=$((failed + 1)); }
+judge 'no tolerance' 2 'allowed: RTOL,ATOL' "$assay" judge "$work/long" --tolerance 0.01
 rm "$work/one/manifest.json"
 judge 'no manifest' 2 'manifest.json: cannot be read' "$assay" judge "$work/one"
 judge 'no folder given' 2 'judge: needs a folder, found none' "$assay" judge

@@ -33,6 +33,7 @@ typedef struct cli_options {
   const char *device, *section, *jsonl, *junit;
   bool device_given, reference, in_process, seed_given, markdown, json, peers, eager, paths;
   bool write_expected; /* --expected of assay judge */
+  double tolerance[2]; /* --tolerance: relative, absolute; 0, 0: not given */
   bool all;            /* --all: every failure is printed */
   int64_t maxfail;     /* --maxfail; 0: not given */
   int32_t controls;    /* --controls; 0: not given */

@@ -114,7 +114,7 @@ static const cli_command rows[] = {
      MODELS},
 
     {"judge", cli_judge_command, "DIR...", "Judges tensors that another engine has written",
-     "jsonl junit expected:judge", "@folder",
+     "jsonl junit expected:judge tolerance", "@folder",
      "DIR/manifest.json names the operator, its parameters, the inputs and the outputs. A folder from assay dump or "
      "from assay replay --dump has one. docs/truth.md describes it.",
      "assay judge out\nassay judge layers/* --junit judged.xml", OUTSIDE},

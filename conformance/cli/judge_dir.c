@@ -39,6 +39,8 @@ int cli_judge_command(int argc, char **argv) {
   if (status == ASSAY_OK && given.junit != NULL) status = junit_open(given.junit, &log.junit, &error);
   log.jsonl = jsonl.stream;
   log.expected = given.write_expected;
+  log.tolerance[0] = given.tolerance[0];
+  log.tolerance[1] = given.tolerance[1];
   if (status == ASSAY_OK) status = judge_dirs(given.words.item, given.words.count, &log, &error);
   return leave(&log, &jsonl, status, &error);
 }

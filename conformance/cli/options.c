@@ -221,6 +221,16 @@ static assay_status on_budget(cli_options *o, const char *name, const char *valu
   return ASSAY_OK;
 }
 
+/* "0.01,0.01": relative and absolute. */
+static assay_status on_tolerance(cli_options *o, const char *name, const char *value, assay_error *error) {
+  int used = 0;
+  double *t = o->tolerance;
+  if (sscanf(value, "%lf,%lf%n", &t[0], &t[1], &used) == 2 && value[used] == '\0' && t[0] >= 0 && t[1] >= 0 &&
+      t[0] + t[1] > 0 && t[0] + t[1] <= 1e6)
+    return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found '%s', allowed: RTOL,ATOL such as 0.01,0.01", name, value);
+}
+
 /* "0.4,1,1.6" */
 static assay_status on_scales(cli_options *o, const char *name, const char *value, assay_error *error) {
   const char *at = value;
@@ -391,6 +401,8 @@ static const cli_option rows[] = {
      "writes the reference's values and sigma of each output into DIR, as OUTPUT.expected.f64.npy and "
      "OUTPUT.sigma.f64.npy",
      NULL},
+    {"tolerance", "RTOL,ATOL", TOPIC_LIMITS, TAKES_OWN, 0, 0, 0, NULL,
+     "says which planted errors a comparison by this tolerance would let through", on_tolerance},
     {"dump", "DIR", TOPIC_FILES, TAKES_TEXT, AT(dump), 0, 0, "@folder",
      "writes the tensors, the expectation and sigma as .npy files, and manifest.json for assay judge", NULL},
     {"dtype", "TYPE", TOPIC_FILES, TAKES_TEXT, AT(dtype), 0, 0, "f32, f16, bf16, e4m3, e5m2, i32, i64",

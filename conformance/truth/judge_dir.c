@@ -12,6 +12,7 @@
 #include "conformance/case/case.h"
 #include "conformance/trial/trial.h"
 #include "conformance/text/text.h"
+#include "truth_internal.h"
 
 typedef long long ll; /* for messages */
 
@@ -480,6 +481,8 @@ static assay_status walk_folder(const char *folder, bool shapes_only, truth_log 
     inner = (assay_error){""};
     status = read_case(&files, at, number, &from_folder, &inner);
     if (status == ASSAY_OK) status = judge_case(&from_folder, shapes_only, log, &inner);
+    if (status == ASSAY_OK && !shapes_only && (log->tolerance[0] > 0 || log->tolerance[1] > 0))
+      status = truth_tolerance(&from_folder.call, from_folder.name, log->tolerance, log, &inner);
     if (status == ASSAY_OK && log->expected && !shapes_only)
       status = write_expected(folder, number, &from_folder, &inner);
     if (status != ASSAY_OK) (void)assay_fail(error, status, "%s:%lld: %.1900s", path, (ll)from_folder.line, inner.text);

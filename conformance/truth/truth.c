@@ -55,6 +55,26 @@ static void line(truth_log *log, const char *word, const char *name, const char 
   if (log->junit != NULL) junit_line(log->junit, log->folder != NULL ? log->folder : "judge", name, v, text);
 }
 
+void truth_planted(truth_log *log, const char *name, const double tolerance[2], int32_t effective, int32_t passed,
+                   const char *passed_names, int32_t unseen, const char *unseen_names) {
+  (void)fprintf(log->to,
+                "tolerance   %s%s%s: rtol %g, atol %g: %d of %d planted errors pass%s%s; our limits miss %d%s%s\n",
+                log->several ? text_shown(log->folder) : "", log->several ? ": " : "", text_shown(name), tolerance[0],
+                tolerance[1], passed, effective, passed > 0 ? ": " : "", passed_names, unseen, unseen > 0 ? ": " : "",
+                unseen_names);
+  if (log->jsonl == NULL) return;
+  (void)fputs("{\"judge\":", log->jsonl);
+  text_json(log->jsonl, log->folder != NULL ? log->folder : "");
+  (void)fputs(",\"name\":", log->jsonl);
+  text_json(log->jsonl, name);
+  (void)fprintf(log->jsonl, ",\"rtol\":%.17g,\"atol\":%.17g,\"planted\":%d,\"passed\":", tolerance[0], tolerance[1],
+                effective);
+  text_json(log->jsonl, passed_names);
+  (void)fputs(",\"missed\":", log->jsonl);
+  text_json(log->jsonl, unseen_names);
+  (void)fputs("}\n", log->jsonl);
+}
+
 void truth_pass(truth_log *log, const char *name, const char *format, ...) {
   va_list list;
   va_start(list, format);

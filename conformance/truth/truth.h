@@ -21,6 +21,8 @@ typedef struct truth_log {
   const char *folder;  /* that is judged; NULL: none */
   bool several;        /* lines name the folder */
   bool expected;       /* judge_dir writes the reference's results beside the files */
+  /* relative, absolute: judge_dir says which planted errors such a tolerance lets through; 0, 0: it does not */
+  double tolerance[2];
   /* The figures of the next line, and the output that they are of, for the JSONL; NULL: it has none. */
   const struct foreign_verdict *figures;
   const char *output;
@@ -34,6 +36,9 @@ typedef struct truth_log {
 TRUTH_TEXT void truth_pass(truth_log *log, const char *name, const char *format, ...);
 TRUTH_TEXT void truth_fail(truth_log *log, const char *name, const char *format, ...);
 TRUTH_TEXT void truth_uncovered(truth_log *log, const char *name, const char *format, ...);
+/* Prints how many of the planted errors that change a call pass the tolerance, and which; and which our limits miss. */
+void truth_planted(truth_log *log, const char *name, const double tolerance[2], int32_t effective, int32_t passed,
+                   const char *passed_names, int32_t unseen, const char *unseen_names);
 /* Prints "12 passed, 0 failed, 3 not covered". */
 void truth_sum(const truth_log *log);
 

@@ -19,6 +19,11 @@ typedef struct truth_report {
 void truth_compare(truth_report *r, const foreign_call *f, const char *output, const double *value);
 /* Notes an error on the way, with the message of `error`. */
 void truth_failed(truth_report *r, const assay_error *error);
+/* Finds the planted errors of the operator that a tolerance (relative, absolute) lets through, and those that our
+ * limits miss. They are planted into the results of this call, whose reference was asked. Prints one line. Outputs that
+ * keep bits are left out. */
+assay_status truth_tolerance(const foreign_call *f, const char *name, const double tolerance[2], truth_log *log,
+                             assay_error *error);
 /* Prints the line of the whole report. */
 void truth_line(truth_log *log, const char *name, const truth_report *r);
 
