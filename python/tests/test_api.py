@@ -1,4 +1,5 @@
 """assay.reference, assay.judge and what they refuse."""
+import json
 import os
 import shlex
 import subprocess
@@ -36,6 +37,25 @@ def test_right_results_pass():
     made = assay.judge("rms_norm", {"x": X, "g": G}, {"y": norm(X, G, 1e-5).astype(F)}, eps=1e-5)
     assert made and made.verdict == "PASS" and made.first is None and made.replay is None
     assert 0 < made.ratio < 1 and made.outputs["y"].elements == X.size
+
+
+def test_calls_of_an_engine_are_recorded_and_judged_together(tmp_path):
+    right = norm(X, G, 1e-5).astype(F)
+    wrong = right.copy()
+    wrong[1, 2] *= F(1.001)
+    for layer, y in enumerate((right, wrong, right)):
+        assay.record(tmp_path / str(layer), "rms_norm", {"x": X, "g": G}, {"y": y}, eps=1e-5, name=f"layer {layer}")
+    folders = [str(tmp_path / str(layer)) for layer in range(3)]
+    done = subprocess.run([assay.program(), "judge", *folders, "--jsonl", tmp_path / "all.jsonl", "--junit",
+                           tmp_path / "all.xml"], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "2 passed, 1 failed" in done.stdout and "layer 1" in done.stdout
+    lines = [json.loads(line) for line in open(tmp_path / "all.jsonl", encoding="utf-8")]
+    assert [line["verdict"] for line in lines if "output" in line] == ["PASS", "FAIL", "PASS"]
+    assert open(tmp_path / "all.xml", encoding="utf-8").read().count("<failure") == 1
+    with pytest.raises(assay.AssayError, match="found a manifest"):
+        assay.record(tmp_path / "0", "rms_norm", {"x": X, "g": G}, {"y": right})
+    with pytest.raises(assay.AssayError, match="found none"):
+        assay.record(tmp_path / "new", "rms_norm", {"x": X, "g": G}, {})
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 3.0])

@@ -31,7 +31,7 @@ def main():
         variants = _settings.load(spec)
         settings = _settings.text(variants, spec)
         command = [program(), *arguments, "--plugin", door()]
-        if arguments[0] in ("run", "fuzz") and not any(word.startswith("--variant") for word in arguments):
+        if arguments[0] in ("run", "fuzz", "contract") and not any(word.startswith("--variant") for word in arguments):
             for one in variants:
                 command += ["--variant", f"{one.op}={one.name}"]
         return _settings.follow(command, settings, spec)

@@ -143,24 +143,46 @@ def reference(op, inputs, outputs=None, contract=None, **params):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _whole(folder, op, inputs, outputs, params, contract, tier):
+    """Writes a call with its outputs; returns the manifest and the outputs' shapes."""
+    table = _ops.operator(op)
+    manifest, _, types = _manifest(folder, table, inputs, params, contract, tier)
+    able = {argument["name"]: argument for argument in _ops.arguments(table, ("out", "inout"))}
+    _ops.check_names(f"{op}: output", outputs, list(able))
+    if not outputs:
+        raise AssayError(f"{op}: outputs: found none, allowed: {', '.join(able)}")
+    shapes = {}
+    for name, value in outputs.items():
+        manifest["outputs"][name], array, _ = _write(folder, f"{name}.out", value, _allowed(table, able[name], types),
+                                                     f"{op}: {name}")
+        shapes[name] = array.shape
+    return manifest, shapes
+
+
+def record(folder, op, inputs, outputs, contract=None, tier="calibrated", name=None, requests=None, **params):
+    """Writes a call of an engine into a folder of its own, as `assay judge FOLDER...` reads it, and judges nothing.
+    `name` stands in the lines of the verdict. `requests` has the rows of each request, for paged operators without
+    cu_q. Refuses a folder that has a manifest."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "manifest.json")
+    if os.path.exists(path):
+        raise AssayError(f"{folder}: found a manifest, allowed: a folder per call")
+    manifest, _ = _whole(folder, op, inputs, outputs, params, contract, tier)
+    manifest["name"] = name or op
+    if requests is not None:
+        manifest["requests"] = [int(rows) for rows in requests]
+    with open(path, "w", encoding="utf-8") as to:
+        json.dump(manifest, to, indent=1)
+
+
 def judge(op, inputs, outputs, contract=None, tier="calibrated", keep=None, **params):
     """Judges outputs that something else has computed. The folder of a FAIL stays, so that its line `replay` works;
     `keep` names a folder that always stays."""
-    table = _ops.operator(op)
     folder = keep or tempfile.mkdtemp(prefix="assay-")
     os.makedirs(folder, exist_ok=True)
     good = True
     try:
-        manifest, _, types = _manifest(folder, table, inputs, params, contract, tier)
-        able = {argument["name"]: argument for argument in _ops.arguments(table, ("out", "inout"))}
-        _ops.check_names(f"{op}: output", outputs, list(able))
-        if not outputs:
-            raise AssayError(f"{op}: outputs: found none, allowed: {', '.join(able)}")
-        shapes = {}
-        for name, value in outputs.items():
-            manifest["outputs"][name], array, _ = _write(folder, f"{name}.out", value, _allowed(table, able[name], types),
-                                                         f"{op}: {name}")
-            shapes[name] = array.shape
+        manifest, shapes = _whole(folder, op, inputs, outputs, params, contract, tier)
         lines = _ask(folder, manifest, [])
         good = all(line["verdict"] == "PASS" for line in lines)
         line = None if good and keep is None else f"{shlex.quote(sys.executable)} -m assay judge {shlex.quote(folder)}"
