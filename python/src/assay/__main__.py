@@ -23,6 +23,9 @@ def _split(arguments):
 def main():
     """Runs the program in place of this process, or with the callables of a file."""
     try:
+        if sys.argv[1:2] == ["trace"]:
+            from . import _trace
+            return _trace.main(sys.argv[2:])
         arguments, spec = _split(sys.argv[1:])
         if spec is None:
             os.execv(program(), ["assay", *arguments])
