@@ -2,9 +2,9 @@
  *
  *   max = max_s lse_s,  w_s = exp(lse_s - max),  out = sum_s w_s o_s / sum_s w_s,  lse = max + ln sum_s w_s
  *
- * A split with lse -inf has weight 0 and its o is not read. Where all splits are empty, out is 0 and lse -inf.
- * vectors: four warps share the splits of a state; states: one block per state, by element.
- * docs/kernels/merge_states.md has the arithmetic. */
+ * With sink the denominator has one more term, exp(sink_h - max). A split with lse -inf has weight 0 and its o is not
+ * read. Where all splits are empty, out is 0 and lse -inf. vectors: four warps share the splits of a state; states: one
+ * block per state, by element. docs/kernels/merge_states.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/vectors.cuh"
@@ -15,11 +15,11 @@ namespace {
 
 struct merge_params {
   const void *o;
-  const float *lse;
+  const float *lse, *sink; /* sink NULL: none */
   void *out;
   float *lse_out; /* NULL: not wanted */
   int64_t states; /* N * H */
-  int32_t splits, D;
+  int32_t splits, D, H;
   assay_dtype type, out_type;
 };
 
@@ -28,6 +28,12 @@ constexpr int merge_threads = 128;
 /* Returns exp(x - peak) for x <= peak, and 0 for x = -inf. expf: 2 ulp. */
 __device__ __forceinline__ float weight_of(float x, float peak) {
   return x == -INFINITY ? 0.0f : expf(x - peak);
+}
+
+/* Returns the denominator: the sum of the weights, and the term of the head's sink. It is infinite where exp is. */
+__device__ __forceinline__ float whole_of(const merge_params &p, int64_t state, float total, float peak) {
+  if (p.sink == nullptr || total == 0.0f) return total;
+  return total + expf(p.sink[state % p.H] - peak);
 }
 
 /* merge_one: one row and head.
@@ -40,6 +46,7 @@ template <class T, class Out> __global__ void __launch_bounds__(merge_threads) m
     peak = fmaxf(peak, p.lse[s * p.states + state]);
   for (int32_t s = 0; s < p.splits; ++s)
     total += weight_of(p.lse[s * p.states + state], peak);
+  const float whole = whole_of(p, state, total, peak);
   for (int32_t d = static_cast<int32_t>(threadIdx.x); d < p.D; d += static_cast<int32_t>(blockDim.x)) {
     float sum = 0.0f;
     for (int32_t s = 0; s < p.splits; ++s) {
@@ -47,7 +54,7 @@ template <class T, class Out> __global__ void __launch_bounds__(merge_threads) m
       if (w == 0.0f) continue; /* an empty split: its o may be anything */
       sum += w * to_float(static_cast<const T *>(p.o)[(s * p.states + state) * p.D + d]);
     }
-    static_cast<Out *>(p.out)[state * p.D + d] = from_float<Out>(total == 0.0f ? 0.0f : sum / total);
+    static_cast<Out *>(p.out)[state * p.D + d] = from_float<Out>(total == 0.0f ? 0.0f : sum / whole);
   }
   if (p.lse_out != nullptr && threadIdx.x == 0) p.lse_out[state] = total == 0.0f ? -INFINITY : peak + logf(total);
 }
@@ -59,6 +66,8 @@ assay_status read_call(const assay_call *call, merge_params *p, assay_error *err
   ASSAY_TRY(expect_type("out", c.type("out"), error));
   p->o = c.data<const void>("o");
   p->lse = c.data<const float>("lse");
+  p->sink = c.data<const float>("sink");
+  p->H = c.dim32("H");
   p->out = c.data<void>("out");
   p->lse_out = c.data<float>("lse_out");
   p->states = c.dim("N") * c.dim("H");
@@ -145,6 +154,7 @@ __global__ void __launch_bounds__(32 * share_warps) merge_shared(merge_params p)
   }
   __syncthreads(); /* the other warps' sums are written */
   if (warp > 0) return;
+  const float whole = whole_of(p, state, total, peak);
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
     const int32_t d = width * (lane + 32 * part);
@@ -154,7 +164,7 @@ __global__ void __launch_bounds__(32 * share_warps) merge_shared(merge_params p)
       ASSAY_UNROLL
       for (int w = 0; w < share_warps - 1; ++w)
         sum[part][e] += sums[((w * parts + part) * width + e) * 32 + lane];
-      sum[part][e] = total == 0.0f ? 0.0f : sum[part][e] / total;
+      sum[part][e] = total == 0.0f ? 0.0f : sum[part][e] / whole;
     }
     store_rounded(static_cast<Out *>(p.out) + state * p.D + d, sum[part]);
   }

@@ -4,7 +4,12 @@
  *   lse = ln sum_s exp(lse_s)          out = sum_s exp(lse_s - lse) o_s
  *
  * An empty split has lse_s = -inf and weight 0, whatever its o_s holds. If all are empty, out is 0 and lse -inf. lse_s
- * is finite or -inf. Source: Dao et al. 2022 (FlashAttention); docs/definitions.md, section 2.3. */
+ * is finite or -inf. A sink_h is one more term of the denominator, once in the whole, without a value of its own:
+ *
+ *   out = sum_s exp(lse_s) o_s / (sum_s exp(lse_s) + exp(sink_h))          lse stays without it
+ *
+ * sink_h is finite or -inf, which is the operator without it. Source: Dao et al. 2022 (FlashAttention);
+ * docs/definitions.md, section 2.3. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,7 +20,7 @@
 #include "ref/lib/plain.h"
 #include "ref/lib/vector.h"
 
-enum { ARG_O, ARG_LSE, ARG_OUT, ARG_LSE_OUT, ARG_COUNT };
+enum { ARG_O, ARG_LSE, ARG_SINK, ARG_OUT, ARG_LSE_OUT, ARG_COUNT };
 
 const assay_op *assay_op_merge_states(void);
 
@@ -28,6 +33,11 @@ typedef enum merge_spoil {
   SPOIL_MAXIMUM_LOST,   /* exp of lse itself, without subtracting the maximum, in f32 */
   SPOIL_LSE_IS_MAXIMUM, /* lse is that of the heaviest split */
   SPOIL_ROW_SWAPPED,    /* the result of the next row, or of the first row in the last one */
+  SPOIL_SINK_LOST,
+  SPOIL_SINK_PER_SPLIT,         /* the sink is added with every split */
+  SPOIL_LSE_WITH_SINK,          /* lse_out counts the sink too */
+  SPOIL_EMPTY_SPLIT_MULTIPLIED, /* 0 times what an empty split holds is added */
+  SPOIL_LSE_OUT_OTHER_BASE,     /* lse_out is a logarithm to base 2 */
   SPOIL_COUNT,
   SPOIL_NONE
 } merge_spoil;
@@ -37,10 +47,11 @@ typedef struct state {
   int64_t splits, D;
   double *lse, *weight, *o; /* [splits], exp(lse_s - max), [splits, D] */
   double max, sum;
-  double *y, result; /* [D], lse */
-  key_sum terms;     /* the sum of exp(lse_s - max) o_s */
-  key_sum total;     /* the sum of exp(lse_s - max): one channel */
-  equal_terms equal; /* its terms that are alike */
+  double sink, whole; /* -inf for none; sum + exp(sink - max) */
+  double *y, result;  /* [D], lse */
+  key_sum terms;      /* the sum of exp(lse_s - max) o_s */
+  key_sum total;      /* the sum of exp(lse_s - max): one channel */
+  equal_terms equal;  /* its terms that are alike */
   void *slots;
 } state;
 
@@ -48,7 +59,7 @@ typedef struct state {
 
 static void merge_states(state *m) {
   m->max = -(double)INFINITY;
-  m->sum = 0;
+  m->sum = m->whole = 0;
   vector_zero(m->y, m->D);
   m->result = -(double)INFINITY;
   for (int64_t s = 0; s < m->splits; ++s)
@@ -58,12 +69,22 @@ static void merge_states(state *m) {
     m->weight[s] = m->lse[s] > -(double)INFINITY ? exp(m->lse[s] - m->max) : 0;
     m->sum += m->weight[s];
   }
+  m->whole = m->sum + exp(m->sink - m->max);
   for (int64_t s = 0; s < m->splits; ++s)
-    if (m->lse[s] > -(double)INFINITY) vector_add(m->y, m->weight[s] / m->sum, m->o + s * m->D, m->D);
+    if (m->lse[s] > -(double)INFINITY) vector_add(m->y, m->weight[s] / m->whole, m->o + s * m->D, m->D);
   m->result = m->max + log(m->sum);
 }
 
 /* ---- the error model --------------------------------------------------------------------------------- */
+
+/* Returns the relative variance that the sink adds to the denominator: its exponent, exp, and one addition. Beyond the
+ * range of exp in f32 the denominator is infinite, and the result 0. */
+static double sink_variance(const state *m, const assay_contract *c) {
+  const double argument = m->sink - m->max, part = 1 - m->sum / m->whole;
+  if (m->sink == -(double)INFINITY) return 0;
+  return part * part * (3 * f32_variance * argument * argument + function_variance(c->exp_ulp)) + f32_variance +
+         (argument > 87 ? 1 : 0);
+}
 
 /* Computes sigma. A weight has the roundings of its exponent lse_s - max (or - lse), of that as a power of two, and of
  * exp. A weight's error moves out by p_s (o_s - out). The products, their sum and the sum of the weights follow, as a
@@ -76,8 +97,9 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
   vector_zero(sigma, m->D);
   if (lse_sigma != NULL) *lse_sigma = 0;
   if (m->max == -(double)INFINITY) return;
-  const double lse_variance = storing_variance(m->result, ASSAY_F32);
-  key_sum_start(&m->terms, m->y, m->sum);
+  const double lse_variance = storing_variance(m->result, ASSAY_F32), share = m->sum / m->whole;
+  const double with_sink = sink_variance(m, c);
+  key_sum_start(&m->terms, m->y, m->whole);
   key_sum_start(&m->total, &one, m->sum);
   equal_terms_start(&m->equal, m->splits, m->slots);
   for (int64_t s = 0; s < m->splits; ++s) {
@@ -88,7 +110,7 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
     sum_variance += moves;
     for (int64_t d = 0; d < m->D; ++d) {
       const double from_mean = o[d] - m->y[d];
-      sigma[d] += moves * from_mean * from_mean;
+      sigma[d] += share * share * moves * from_mean * from_mean;
     }
     key_sum_add(&m->terms, s, m->weight[s], o);
     key_sum_add(&m->total, s, m->weight[s], &one);
@@ -100,7 +122,7 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
   sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&m->equal) / (m->sum * m->sum);
   for (int64_t d = 0; d < m->D; ++d) {
     const double y = m->y[d];
-    sigma[d] += y * y * (2 * total + 2 * f32_variance + lse_variance);
+    sigma[d] += y * y * (2 * share * share * total + 2 * f32_variance + lse_variance + with_sink);
     if (m->terms.abs[d] != 0) sigma[d] += storing_variance(y, out);
     sigma[d] = sqrt(sigma[d]);
   }
@@ -112,9 +134,10 @@ static void merge_sigma(state *m, const assay_contract *c, assay_dtype out, doub
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
-/* Admits a state to the exact tier. 2^m splits are at the maximum, all others at least 800 below it. The values of the
- * 2^m are positive, their sum is exact, and the mean is a number of the result's type. That type has 16 bits: errors of
- * 2^-22 that a logarithm brings do not move it. */
+/* Admits a state to the exact tier. 2^m splits are at the maximum, all others at least 800 below it. A sink at the
+ * maximum counts as a split without values. Otherwise it lies 800 below it or more, or 800 above: out is 0 then. The
+ * values of the splits are positive, their sum is exact, and the mean is a number of the result's type. That type has
+ * 16 bits: errors of 2^-22 that a logarithm brings do not move it. */
 static assay_status merge_admit(const state *m, assay_dtype out, int64_t row, int64_t head, assay_error *error) {
   int64_t matches = 0;
   int low = LATTICE_ZERO;
@@ -133,9 +156,17 @@ static assay_status merge_admit(const state *m, assay_dtype out, int64_t row, in
     const int own = lattice_low_row(m->o + s * m->D, m->D);
     if (own < low) low = own;
   }
-  if ((matches & (matches - 1)) != 0) {
+  const double sink = m->sink - m->max;
+  if (m->max > -(double)INFINITY && sink >= 800) return ASSAY_OK;
+  if (m->max > -(double)INFINITY && sink != 0 && !(sink <= -800)) {
+    what = "sink beside the largest lse";
+    found = sink;
+    allowed = -800;
+  }
+  const int64_t terms = matches + (m->max > -(double)INFINITY && sink == 0);
+  if ((terms & (terms - 1)) != 0) {
     what = "splits at the largest lse (allowed: a power of two)";
-    found = (double)matches;
+    found = (double)terms;
   }
   for (int64_t d = 0; d < m->D && matches > 0 && what == NULL; ++d) {
     double size = 0;
@@ -170,7 +201,11 @@ static assay_status admit_call(const assay_call *call, assay_error *error) {
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
 static assay_status load(const assay_call *call, int64_t n, int64_t h, state *m, assay_error *error) {
-  const assay_tensor *o = &call->arg[ARG_O];
+  const assay_tensor *o = &call->arg[ARG_O], *sink = &call->arg[ARG_SINK];
+  m->sink = sink->data != NULL ? (double)((const float *)sink->data)[h] : -(double)INFINITY;
+  if (!(m->sink < (double)INFINITY))
+    return assay_fail(error, ASSAY_ERR_INPUT, "sink: found %g at [%lld], allowed finite numbers and -inf", m->sink,
+                      (long long)h);
   const float *lse = call->arg[ARG_LSE].data;
   const int64_t N = o->shape[1], H = o->shape[2], D = o->shape[3];
   for (int64_t s = 0; s < m->splits; ++s) {
@@ -189,6 +224,8 @@ static void spoil_before(const assay_call *call, int64_t n, int64_t h, merge_spo
   const int64_t N = call->arg[ARG_O].shape[1], H = call->arg[ARG_O].shape[2];
   const float *lse = call->arg[ARG_LSE].data;
   if (spoil == SPOIL_LAST_SPLIT_DROPPED && m->splits > 1) m->lse[m->splits - 1] = -(double)INFINITY;
+  if (spoil == SPOIL_SINK_LOST) m->sink = -(double)INFINITY;
+  if (spoil == SPOIL_SINK_PER_SPLIT) m->sink += log((double)m->splits);
   for (int64_t s = 0; s < m->splits; ++s) {
     const bool empty = !(m->lse[s] > -(double)INFINITY);
     if (spoil == SPOIL_NEIGHBOUR_LSE) m->lse[s] = (double)lse[(s * N + n) * H + (h + 1) % H];
@@ -200,7 +237,11 @@ static void spoil_before(const assay_call *call, int64_t n, int64_t h, merge_spo
 
 static void spoil_after(merge_spoil spoil, state *m) {
   if (spoil == SPOIL_LSE_IS_MAXIMUM) m->result = m->max;
-  if (spoil == SPOIL_BASE_2) m->result /= 0.69314718055994531;
+  if (spoil == SPOIL_BASE_2 || spoil == SPOIL_LSE_OUT_OTHER_BASE) m->result /= 0.69314718055994531;
+  if (spoil == SPOIL_LSE_WITH_SINK && m->max > -(double)INFINITY) m->result = m->max + log(m->whole);
+  for (int64_t s = 0; spoil == SPOIL_EMPTY_SPLIT_MULTIPLIED && m->max > -(double)INFINITY && s < m->splits; ++s)
+    for (int64_t d = 0; d < m->D && m->lse[s] == -(double)INFINITY; ++d)
+      m->y[d] += 0 * m->o[s * m->D + d];
   if (spoil != SPOIL_MAXIMUM_LOST || !(m->max > -(double)INFINITY)) return;
   const double sum = assay_round_f64(exp(m->max) * m->sum, ASSAY_F32);
   if (assay_is_finite(sum) && sum > 0x1p-126) return;
@@ -292,10 +333,22 @@ static double extreme_lse(const assay_fill *fill, uint32_t state_word, uint32_t 
   return fill->magnitude == ASSAY_SMALL ? place[word % 3] + ((word >> 4) % 4 == 0 ? near : 0) : common + near;
 }
 
+/* Draws where the sink of a head lies. Lattice: at the largest lse of the head's states, far below it or far above. */
+static double sink_of(const assay_fill *fill, int64_t head) {
+  const assay_philox word = assay_philox4x32(fill->seed, (uint32_t)head, 0, 0x73696E6B, 0);
+  static const double beside[] = {0, 0, -800, 800};
+  if (word.x[0] % 8 == 0) return -(double)INFINITY;
+  if (fill->values == ASSAY_LATTICE) return (double)(word.x[1] % 129) - 64 + beside[word.x[2] % 4];
+  const double value = 3 * ((double)word.x[1] * 0x1p-31 - 1);
+  return fill->values == ASSAY_HEAVY_TAILED ? 4 * value : value;
+}
+
 /* Draws lse of split s of the state (n, h). One state in eight is empty, and in the other states one split in five.
  * Lattice: one, two or four neighbouring splits share the maximum. Every third of the rest is 800 or more below it. The
  * others are empty. */
 static double lse_of(const assay_fill *fill, int64_t splits, int64_t state_number, int64_t s) {
+  const int64_t head = state_number % fill->call->arg[ARG_O].shape[2];
+  const double sink = fill->call->arg[ARG_SINK].data != NULL ? sink_of(fill, head) : -(double)INFINITY;
   const assay_philox whole = assay_philox4x32(fill->seed, (uint32_t)state_number, 0, 0x6D657267, 0);
   const assay_philox own = assay_philox4x32(fill->seed, (uint32_t)state_number, (uint32_t)s + 1, 0x6D657267, 0);
   const double empty = -(double)INFINITY;
@@ -304,7 +357,10 @@ static double lse_of(const assay_fill *fill, int64_t splits, int64_t state_numbe
     int64_t most = 1;
     while (most < 4 && 2 * most <= splits && (whole.x[1] >> most & 1) != 0)
       most *= 2;
-    const double top = (double)(whole.x[2] % 129) - 64;
+    const assay_philox word = assay_philox4x32(fill->seed, (uint32_t)head, 0, 0x73696E6B, 0);
+    const bool sunk = sink > -(double)INFINITY, at_sink = sunk && word.x[2] % 4 < 2;
+    const double top = (double)((sunk ? word.x[1] : whole.x[2]) % 129) - 64;
+    if (at_sink) most = most > 2 && splits > 2 ? 3 : 1;
     const int64_t behind = (s - (int64_t)(whole.x[3] % (uint32_t)splits) + splits) % splits;
     if (behind < most) return top;
     return own.x[0] % 3 == 0 ? top - 800 - (double)(own.x[1] % 100) : empty;
@@ -333,7 +389,12 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
       value[i] = lse_of(from, splits, i % states, i / states);
     return ASSAY_OK;
   }
-  plain_fill(from, (uint64_t)arg, value, count);
+  if (arg == ARG_SINK) {
+    for (int64_t i = 0; i < count; ++i)
+      value[i] = sink_of(from, i);
+    return ASSAY_OK;
+  }
+  plain_fill(from, arg < ARG_SINK ? (uint64_t)arg : (uint64_t)arg - 1, value, count);
   for (int64_t i = 0; i < count; ++i) {
     if (from->values == ASSAY_LATTICE) value[i] = value[i] == 0 ? 0.125 : fabs(value[i]);
     const int64_t state_number = i / D % states, s = i / D / states;
@@ -355,6 +416,7 @@ static const assay_dim dims[] = {
 static const assay_arg args[ARG_COUNT] = {
     {"o", ASSAY_IN, ASSAY_VALUES, false, "f32,f16,bf16", "splits,N,H,D", "normalised result of each split", false},
     {"lse", ASSAY_IN, ASSAY_VALUES, false, "f32", "splits,N,H", "logarithm of its sum of weights; empty: -inf", false},
+    {"sink", ASSAY_IN, ASSAY_VALUES, true, "f32", "H", "one more term exp(sink) of the denominator; -inf: none", false},
     {"out", ASSAY_OUT, ASSAY_RESULT, false, "=o,f32,f16,bf16", "N,H,D", "merged result", false},
     {"lse_out", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "logarithm of the whole sum", false},
 };
@@ -368,7 +430,8 @@ static const assay_op op = {
     .args = args,
     .arg_count = ARG_COUNT,
     .laws = "run_to_run,dead_bytes,permutation",
-    .spoils = "last_split_dropped,averaged,base_2,neighbour_lse,splits_turned,maximum_lost,lse_is_maximum,row_swapped",
+    .spoils = "last_split_dropped,averaged,base_2,neighbour_lse,splits_turned,maximum_lost,lse_is_maximum,row_swapped,"
+              "sink_lost,sink_per_split,lse_with_sink,empty_split_multiplied,lse_out_other_base",
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "N",

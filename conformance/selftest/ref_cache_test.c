@@ -305,7 +305,7 @@ static void make_states(states *s) {
   }
 }
 
-static void merge(float *o, float *lse, double *out, double *sigma, double *total) {
+static void merge_with(float *o, float *lse, float *sink, double *out, double *sigma, double *total) {
   hand_call m;
   char text[2048];
   double total_sigma[HEADS];
@@ -314,12 +314,36 @@ static void merge(float *o, float *lse, double *out, double *sigma, double *tota
   make(&m, assay_op_merge_states());
   dense(&m, "o", ASSAY_F32, 4, shape, o);
   dense(&m, "lse", ASSAY_F32, 3, shape, lse);
+  if (sink != NULL) dense(&m, "sink", ASSAY_F32, 1, shape + 2, sink);
   dense(&m, "out", ASSAY_F32, 3, shape + 1, memory);
   dense(&m, "lse_out", ASSAY_F32, 2, shape + 1, memory);
   assay_expected expected[2] = {{out, sigma}, {total, total_sigma}};
   cr_assert(ask(&m, false, expected, text) == ASSAY_OK, "%s", text);
   for (int h = 0; h < HEADS; ++h)
     cr_assert(isinf(total[h]) ? total_sigma[h] == 0 : total_sigma[h] > 0 && total_sigma[h] < 1e-5);
+}
+
+static void merge(float *o, float *lse, double *out, double *sigma, double *total) {
+  merge_with(o, lse, NULL, out, sigma, total);
+}
+
+/* The sink takes its share of the result and of nothing else: out is the share that is left, lse stays. A sink of -Inf
+ * changes nothing at all. */
+Test(merge_states, a_sink_takes_its_share_once) {
+  states s;
+  float sink[HEADS] = {1.5F, -INFINITY, 3};
+  double plain[HEADS * D], out[HEADS * D], sigma[HEADS * D], plain_total[HEADS], total[HEADS];
+  make_states(&s);
+  merge(s.o, s.lse, plain, sigma, plain_total);
+  merge_with(s.o, s.lse, sink, out, sigma, total);
+  for (int h = 0; h < HEADS; ++h) {
+    const double left = isinf(plain_total[h]) ? 0 : 1 / (1 + exp((double)sink[h] - plain_total[h]));
+    cr_assert_eq(total[h], plain_total[h]);
+    for (int d = 0; d < D; ++d)
+      cr_assert(fabs(out[h * D + d] - left * plain[h * D + d]) <= 1e-14, "head %d", h);
+  }
+  for (int d = 0; d < D; ++d)
+    cr_assert_eq(out[D + d], plain[D + d]);
 }
 
 Test(merge_states, is_attention_over_all_keys) {
