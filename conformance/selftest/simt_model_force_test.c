@@ -151,7 +151,8 @@ static const struct {
                 {"moe_combine", "no model here has experts yet"},
                 {"rope_table", "tables of a model are made on the host"},
                 {"token_bitmask", "an engine's, which does not mask tokens yet"},
-                {"spec_verify", "an engine's, which does not draft tokens yet"}};
+                {"spec_verify", "an engine's, which does not draft tokens yet"},
+                {"causal_conv1d", "no model here has linear attention yet"}};
 
 static bool ran[MODELS][MOST_VARIANTS], is_called[MODELS][MOST_OPS];
 static char reason[MODELS][MOST_VARIANTS][240];
