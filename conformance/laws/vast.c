@@ -24,10 +24,11 @@ enum { ENDS = sizeof ends / sizeof ends[0] };
 static const int64_t most_workspace = (int64_t)3 << 33;
 static const double most_flops = 1e12;
 
-/* Renumbers what the index holds, in a copy of the arena, and uploads it. */
-static assay_status upload_index(const trial *t, const vast *v, const device_call *on, assay_error *error) {
-  const assay_tensor *index = &v->img->arg[v->index];
-  const span s = v->img->extent[v->index];
+/* Renumbers what argument `arg` holds, in a copy of the arena, and uploads it. */
+static assay_status upload_index(const trial *t, const vast *v, int32_t arg, const device_call *on,
+                                 assay_error *error) {
+  const assay_tensor *index = &v->img->arg[arg];
+  const span s = v->img->extent[arg];
   unsigned char *own = v->after + s.offset;
   for (int64_t n = 0; n < s.bytes / assay_dtype_size(index->dtype); ++n) {
     int32_t *narrow = (int32_t *)(void *)own + n;
@@ -37,7 +38,7 @@ static assay_status upload_index(const trial *t, const vast *v, const device_cal
     else
       *wide = vast_place(v, *wide);
   }
-  return t->device->upload(on->arg[v->index].data, own, s.bytes, error);
+  return t->device->upload(on->arg[arg].data, own, s.bytes, error);
 }
 
 /* Places the call. Returns false with an untouched verdict where the variant does not take such a call. */
@@ -71,7 +72,8 @@ static bool run(const trial *t, vast *v, device_call *on, int64_t window, output
   assay_error error = {""};
   if (!device_upload(t, img, on, result)) return false;
   memcpy(v->after, img->host, (size_t)img->arena_bytes);
-  assay_status status = v->index >= 0 ? upload_index(t, v, on, &error) : ASSAY_OK;
+  assay_status status = v->index >= 0 ? upload_index(t, v, v->index, on, &error) : ASSAY_OK;
+  if (status == ASSAY_OK && v->also >= 0) status = upload_index(t, v, v->also, on, &error);
   if (status == ASSAY_OK) status = vast_copy(t, v, true, &error);
   if (status == ASSAY_OK) status = t->device->synchronize(&error);
   if (!device_status(status, "upload", true, &error, result)) return false;

@@ -18,9 +18,10 @@ assay_status vast_take(const trial *t, vast_range *r, const assay_piece *piece, 
 void vast_give(const trial *t, vast_range *r);
 
 /* A dimension that may grow: what the case has of it is judged, and the rest is ignored. `index` names the argument
- * that holds numbers along it. NULL: the call computes all of it. */
+ * that holds numbers along it. NULL: the call computes all of it. `also` names an optional argument that holds more of
+ * them; NULL: none. */
 typedef struct vast_axis {
-  const char *dim, *index;
+  const char *dim, *index, *also;
 } vast_axis;
 
 /* One argument with that dimension. Its elements are [outer, extent, inner]. */
@@ -36,7 +37,7 @@ typedef struct vast_arg {
 typedef struct vast {
   const image *img;
   const char *dim;
-  int32_t index; /* -1: no argument holds numbers along the dimension */
+  int32_t index, also; /* -1: no argument holds numbers along the dimension */
   int64_t extent, grown, low, elements;
   int32_t count;
   vast_arg list[ASSAY_MAX_ARGS];

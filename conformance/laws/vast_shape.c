@@ -19,19 +19,19 @@ static const struct {
   const char *op;
   vast_axis axis;
 } table[] = {
-    {"copy_blocks", {"num_blocks", "pairs"}},
-    {"embedding", {"V", "ids"}},
-    {"embedding", {"max_pos", "positions"}},
-    {"gemm", {"N", NULL}},
-    {"lm_head", {"V", NULL}},
-    {"lm_head", {"T", "row_index"}},
-    {"moe_combine", {"P", "pos"}},
-    {"rope", {"max_pos", "positions"}},
+    {"copy_blocks", {"num_blocks", "pairs", NULL}},
+    {"embedding", {"V", "ids", NULL}},
+    {"embedding", {"max_pos", "positions", NULL}},
+    {"gemm", {"N", NULL, NULL}},
+    {"lm_head", {"V", NULL, NULL}},
+    {"lm_head", {"T", "row_index", NULL}},
+    {"moe_combine", {"P", "pos", NULL}},
+    {"rope", {"max_pos", "positions", "positions_hw"}},
 };
 
 int32_t vast_axes(const assay_op *op, vast_axis *axis) {
   int32_t count = 0;
-  if (op->form == ASSAY_PLAIN && op->row_dim != NULL) axis[count++] = (vast_axis){op->row_dim, NULL};
+  if (op->form == ASSAY_PLAIN && op->row_dim != NULL) axis[count++] = (vast_axis){op->row_dim, NULL, NULL};
   for (size_t i = 0; i < sizeof table / sizeof table[0] && count < VAST_AXES; ++i)
     if (strcmp(table[i].op, op->name) == 0) axis[count++] = table[i].axis;
   return count;
@@ -137,6 +137,8 @@ bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *
   const assay_op *op = t->one->op;
   const int64_t largest = largest_extent(op, axis->dim);
   *v = (vast){.img = &t->first, .dim = axis->dim, .index = find_arg(op, axis->index)};
+  v->also = find_arg(op, axis->also);
+  if (v->also >= 0 && v->img->arg[v->also].data == NULL) v->also = -1;
   if (v->index >= 0 && v->img->arg[v->index].data == NULL) return false;
   for (int32_t i = 0; i < op->arg_count; ++i) {
     const assay_tensor *own = &v->img->arg[i];

@@ -77,6 +77,40 @@ static void check_heads(linear_call *c, const options *o, const char *from, cons
     cr_assert(linear_result(c, from)->sigma[i] == ASSAY_UNCHANGED);
 }
 
+/* Each pair is that of a plain rotation by the position of its axis. Equal positions are the plain rotation. */
+Test(rope, axes_are_plain_rotations) {
+  static const int hw[2][N] = {{1, 7, 3, 0, 2}, {4, 4, 3, 8, 6}};
+  static const char axis[2][R / 2 + 1] = {"thhwww", "thwthw"};
+  for (int turns = 0; turns < 2; ++turns)
+    for (int alike = 0; alike < 2; ++alike) {
+      const options o = {ASSAY_F32, ASSAY_I32, false, true};
+      linear_call c, plain[3];
+      open_rope(&c, o);
+      linear_tensor(&c, "positions_hw", ASSAY_I32, 0, 2, N, 0);
+      linear_param(&c, "section_h", 2);
+      linear_param(&c, "section_w", turns != 0 ? 2 : 3);
+      linear_param(&c, "sections", turns);
+      for (int way = 0; way < 3; ++way) {
+        open_rope(&plain[way], o);
+        for (int n = 0; n < N; ++n) {
+          const int position = way == 0 || alike != 0 ? positions[n] : hw[way - 1][n];
+          linear_set(&plain[way], "positions", n, position);
+          if (way > 0) linear_set(&c, "positions_hw", (way - 1) * N + n, position);
+        }
+        linear_run(&plain[way], &contract, false);
+      }
+      linear_run(&c, &contract, false);
+      for (int at = 0; at < N * H * D; ++at) {
+        const char of = at % D < R ? axis[turns][at % D % (R / 2)] : 't';
+        const int way = of == 't' ? 0 : of == 'h' ? 1 : 2;
+        cr_assert_eq(linear_result(&c, "q_out")->value[at], linear_result(&plain[way], "q_out")->value[at]);
+      }
+      linear_close(&c);
+      for (int way = 0; way < 3; ++way)
+        linear_close(&plain[way]);
+    }
+}
+
 Test(rope, multiplies_complex_numbers) {
   static const assay_dtype dtypes[] = {ASSAY_F32, ASSAY_F16, ASSAY_BF16};
   for (int d = 0; d < 3; ++d)
