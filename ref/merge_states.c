@@ -429,7 +429,7 @@ static const assay_op op = {
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = ARG_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,neutral",
     .spoils = "last_split_dropped,averaged,base_2,neighbour_lse,splits_turned,maximum_lost,lse_is_maximum,row_swapped,"
               "sink_lost,sink_per_split,lse_with_sink,empty_split_multiplied,lse_out_other_base",
     .kappa_element = 7,
