@@ -139,7 +139,7 @@ change() {
 change 's/^operator: .*/operator: rms_nrom/' "changed.yaml:1:11: operator: found 'rms_nrom' .nearest: rms_norm., allowed: "
 change 's/^device: .*/device: tpu/' "changed.yaml:3:9: device: found 'tpu', allowed simt, cuda"
 change 's/^symbol: .*/symbol: no_such/' 'symbol: found no __tvm_ffi_no_such, allowed a function that the library exports'
-change 's/y, x, g, eps/y, x, gg, eps/' "changed.yaml:5:14: args: found 'gg'.*allowed: x, g, y, eps, round_inner, N, C, none"
+change 's/y, x, g, eps/y, x, gg, eps/' "changed.yaml:5:14: args: found 'gg'.*allowed: x, g, z, y, eps, round_inner, plus_one, gate, group, N, C, none"
 change 's/y, x, g, eps/y, x, eps/' "args: found no 'g', which rms_norm has: allowed in args, or among ignores"
 change 's/y, x, g, eps/x, g, eps/' "args: found no 'y', which rms_norm has: allowed in args, or as returns"
 change 's/y, x, g, eps/y, x, g, csr_indptr/' 'adapter: found csr_indptr, allowed for operators with block_table, which rms_norm has not'
@@ -149,10 +149,10 @@ change 's/y, x, g, eps/y, x, {tensor: g, param: eps}, eps/' 'args: found 2 of te
 change 's/y, x, g, eps/y, {tensor: x, base: 2}, g, eps/' 'base: found one for x, allowed for arguments of f32 alone'
 change 's/^claims: .*/claims: f32|nhd/' 'claims: found 2 lists, allowed 1 without blanks, with . between them: dtype'
 change 's/round_inner: false/round_inner: 2/' "only: round_inner: found '2', allowed up to 24 of true, false"
-change 's/only: {x/only: {z/' "changed.yaml:7:8: only: found 'z'"
+change 's/only: {x/only: {zz/' "changed.yaml:7:8: only: found 'zz'"
 change '$amultiples: {C: 0}' "multiples: C: found '0', allowed a number from 1 to 65536"
 change '$amultiples: {D: 8}' "multiples: found 'D', allowed a dimension of rms_norm"
-change '$asame_types: [x, z]' "same_types: found 'z'"
+change '$asame_types: [x, zz]' "same_types: found 'zz'"
 change 's/rescales: false/rescale: false/' "changed.yaml:8:12: contract: found 'rescale', allowed: k, v, .*alone"
 change 's/^variant: .*/variants: a/' 'variants: found an unknown key .nearest: variant., allowed are operator, variant'
 expect '--ffi alone' 2 '^assay: --ffi: found without --bind' "$assay" list variants --ffi ./library.so
