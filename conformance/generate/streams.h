@@ -34,6 +34,7 @@ enum {
   STREAM_SIDE = 0x6742, /* law pages: which end of a buffer lies at the unmapped page */
   STREAM_ALONE = 0x6743,
   STREAM_FAR = 0x6744,
+  STREAM_BATCH = 0x6745,
   /* Planted errors. */
   STREAM_POWER = 0x6741, /* + spoil << 16 */
   STREAM_TWIN = 0x6742,  /* + round << 16 */

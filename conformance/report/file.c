@@ -159,6 +159,9 @@ void file_jsonl_case(FILE *to, const assay_case *one, const case_result *result,
   json_integer(to, "visible_keys", result->visible_keys);
   json_integer(to, "live_keys", result->live_keys);
   json_names(to, "laws", result->laws);
+  if (result->batch_size > 0)
+    (void)fprintf(to, ",\"batch\":{\"size\":%d,\"differs\":%s}", result->batch_size,
+                  result->batch_differs ? "true" : "false");
   json_spoils(to, "spoils_seen", one->op, result->spoils_seen);
   json_spoils(to, "spoils_unseen", one->op, result->spoils_unseen);
   json_spoils(to, "spoils_void", one->op, result->spoils_void);

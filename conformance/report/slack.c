@@ -13,6 +13,8 @@ typedef struct used {
   const assay_variant *variant;
   int64_t calibrated; /* cases that passed in the calibrated tier */
   double element, row, request;
+  int64_t sizes, others; /* calls of another size (law batch), and those with other bits */
+  int32_t first;         /* the least size with other bits */
 } used;
 
 struct slack {
@@ -45,6 +47,10 @@ static void raise_to(double *largest, double value) {
 
 void slack_note(slack *all, const assay_case *one, const case_result *result) {
   used *u = row_of(all, one);
+  if (u != NULL && result->batch_size > 0) {
+    ++u->sizes;
+    if (result->batch_differs && (u->others++ == 0 || result->batch_size < u->first)) u->first = result->batch_size;
+  }
   if (u == NULL || one->tier == TIER_EXACT || result->verdict != VERDICT_PASS) return;
   ++u->calibrated;
   raise_to(&u->element, result->ratio_element);
@@ -52,9 +58,24 @@ void slack_note(slack *all, const assay_case *one, const case_result *result) {
   raise_to(&u->request, result->ratio_request);
 }
 
+/* Says whether the bits of a row change with its batch, where the contract does not promise that they stay. */
+static void report_batch(const used *u, report *out) {
+  char line[300];
+  if (u->variant->contract.alone || u->sizes == 0) return;
+  if (u->others == 0)
+    (void)snprintf(line, sizeof line, "batch %s/%s: one class: the same bits in %lld calls of other sizes",
+                   u->variant->op, u->variant->name, (long long)u->sizes);
+  else
+    (void)snprintf(line, sizeof line,
+                   "batch %s/%s: several classes: other bits in %lld of %lld calls of other sizes, from size %d on",
+                   u->variant->op, u->variant->name, (long long)u->others, (long long)u->sizes, u->first);
+  report_line(out, line);
+}
+
 void slack_report(const slack *all, bool chosen, report *out) {
   for (int32_t i = 0; i < all->count; ++i) {
     const used *u = &all->row[i];
+    report_batch(u, out);
     char contract[400], line[700];
     if (!chosen && assay_plugin_origin(u->variant) == NULL) continue;
     contract_text(&u->variant->contract, contract, sizeof contract);

@@ -163,6 +163,9 @@ static bool read_result(const json_value *line, const assay_op *op, case_result 
   result->elements_judged = json_integer(line, "elements", 0);
   result->visible_keys = json_integer(line, "visible_keys", 0);
   result->live_keys = json_integer(line, "live_keys", 0);
+  const json_value *batch = json_member(line, "batch"), *differs = json_member(batch, "differs");
+  result->batch_size = (int32_t)json_integer(batch, "size", 0);
+  result->batch_differs = differs != NULL && differs->number != 0;
   result->reference_ms = json_number(line, "reference_ms", 0);
   result->run_ms = json_number(line, "run_ms", 0);
   copy_names(result->laws, sizeof result->laws, json_member(line, "laws"));

@@ -48,7 +48,7 @@ Test(judge_plain, right_passes_in_every_shape) {
 Test(judge_plain, laws_of_a_plain_call) {
   const case_result r = judged(EXACT "y_out=true top=true row_pad=8", PLAIN_NONE);
   cr_expect_eq(r.verdict, VERDICT_PASS, "%s", r.message);
-  cr_expect_str_eq(r.laws, "guard,input,unwritten,dead_bytes,run_to_run,permutation");
+  cr_expect_str_eq(r.laws, "guard,input,unwritten,dead_bytes,run_to_run,permutation,batch");
   cr_expect_str_eq(r.path, "apart");
   cr_expect_eq(r.elements_judged, 6 * 16 + 5 * 8 + 6 * 16 + 6);
 }

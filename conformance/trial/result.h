@@ -31,7 +31,9 @@ typedef struct case_result {
   float rms[RESULT_MAX_RMS]; /* largest RMS of the error over RMS of sigma, for each limit of the table in kappa.c */
   int64_t rows_judged, elements_judged, visible_keys, live_keys;
   double reference_ms, run_ms;
-  char laws[192]; /* laws checked, by name */
+  char laws[192];     /* laws checked, by name */
+  int32_t batch_size; /* rows or requests of the call that the law `batch` made; 0: none */
+  bool batch_differs; /* its bits were others */
   /* Planted errors by number, one bit each (power.h). weak: unseen ones that the exact tier does not see either. */
   uint32_t spoils_seen, spoils_unseen, spoils_void, spoils_weak;
   char kind[8];          /* the kind of a wrong value: nan, inf, value; else empty */
