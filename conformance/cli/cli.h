@@ -43,6 +43,7 @@ typedef struct cli_options {
   double deadline_s, budget_s; /* --budget; 0: not given */
   int64_t cases;               /* --cases; 0: not given */
   const char *ledger, *regressions, *baseline;
+  const char *over;        /* --over m=LEAST..MOST */
   const char *only;        /* --only FILE */
   const char *list;        /* --list NAME */
   int32_t shard, shards;   /* --shard i/n; 0, 0: not given */

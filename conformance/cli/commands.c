@@ -118,10 +118,11 @@ static const cli_command rows[] = {
      "DIR/manifest.json names the operator, its parameters, the inputs and the outputs. A folder from assay dump or "
      "from assay replay --dump has one. docs/truth.md describes it.",
      "assay judge out\nassay judge layers/* --junit judged.xml", OUTSIDE},
-    {"explain", cli_explain_command, "DIR", "Finds the sums that gave the bits of recorded products", "", "@folder",
+    {"explain", cli_explain_command, "DIR", "Finds the sums that gave the bits of recorded products", "over", "@folder",
      "DIR is a folder as assay judge reads it, with cases of gemm. A line per case gives the sum contract that "
-     "predicts every bit, or the share that the nearest one predicts. docs/last-bit.md describes it.",
-     "assay explain fixtures/bits", OUTSIDE},
+     "predicts every bit, or the share that the nearest one predicts. --over adds the classes of rows whose bits are "
+     "alike: which contract holds for which M. docs/last-bit.md describes it.",
+     "assay explain fixtures/bits\nassay explain recorded --over m=1..4096", OUTSIDE},
     {"truth", cli_truth_command, "onnx DIR | tensors DIR | llama2c MODEL GOLDEN.json | hf DIR",
      "Holds the references against published results", "", "onnx tensors llama2c hf",
      "onnx: node cases of ONNX. tensors: recorded tensors. llama2c: recorded ids and logits of a model. hf: "

@@ -289,6 +289,8 @@ static const cli_option rows[] = {
      "judges N cases of each variant, spread over those chosen (32)", NULL},
     {"where", "KEY=VALUE", TOPIC_CASES, TAKES_LIST, AT(where), 0, 0, NULL,
      "draws only this value of a key; a key may come again with another value", NULL},
+    {"over", "m=LEAST..MOST", TOPIC_CASES, TAKES_TEXT, AT(over), 0, 0, NULL,
+     "prints which contract holds for which rows", NULL},
     {"regressions", "DIR", TOPIC_CASES, TAKES_TEXT, AT(regressions), 0, 0, "@folder",
      "suites of past failures, which run first (fixtures/regressions)", NULL},
     {"part", "N", TOPIC_CASES, TAKES_I64, AT(part), 1, most_whole, NULL,

@@ -192,16 +192,82 @@ static void consider_scales(search *s, assay_sums sums) {
 static const char *const join_names[ASSAY_JOINS] = {"ascending", "descending", "pairwise"};
 static const char *const scale_names[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after"};
 
-static void print(const search *s, FILE *to) {
-  const assay_sums *const sums = &s->best;
-  (void)fprintf(to, "parts=%lld promote=%lld unit=%s", (ll)(sums->parts > 1 ? sums->parts : 1), (ll)sums->promote,
-                assay_sum_unit_name(sums->unit));
-  if (sums->tile > 0) (void)fprintf(to, " tile=%lld", (ll)sums->tile);
-  if (sums->parts > 2) (void)fprintf(to, " join=%s", join_names[sums->join]);
-  if (sums->scale != ASSAY_SCALE_NONE) (void)fprintf(to, " scale=%s", scale_names[sums->scale]);
+enum { CONTRACT_ROOM = sizeof((const explain_class *)NULL)->contract };
+
+static void describe(const assay_sums *sums, char text[CONTRACT_ROOM]) {
+  char tile[32] = "", join[32] = "", scale[32] = "";
+  if (sums->tile > 0) (void)snprintf(tile, sizeof tile, " tile=%lld", (ll)sums->tile);
+  if (sums->parts > 2) (void)snprintf(join, sizeof join, " join=%s", join_names[sums->join]);
+  if (sums->scale != ASSAY_SCALE_NONE) (void)snprintf(scale, sizeof scale, " scale=%s", scale_names[sums->scale]);
+  (void)snprintf(text, CONTRACT_ROOM, "parts=%lld promote=%lld unit=%s%s%s%s", (ll)(sums->parts > 1 ? sums->parts : 1),
+                 (ll)sums->promote, assay_sum_unit_name(sums->unit), tile, join, scale);
 }
 
-static void explain_record(const record *r, explain_log *log) {
+/* ---- the map ------------------------------------------------------------------------------------------- */
+
+assay_status explain_over(explain_log *log, const char *text, assay_error *error) {
+  char *end = NULL;
+  const bool named = strncmp(text, "m=", 2) == 0;
+  log->least = named ? strtoll(text + 2, &end, 10) : 0;
+  const bool ranged = end != NULL && strncmp(end, "..", 2) == 0;
+  log->most = ranged ? strtoll(end + 2, &end, 10) : 0;
+  if (ranged && *end == '\0' && log->least >= 1 && log->most >= log->least) return ASSAY_OK;
+  log->least = log->most = 0;
+  return assay_fail(error, ASSAY_ERR_INPUT, "--over: found '%.60s', allowed m=LEAST..MOST", text);
+}
+
+/* Notes a case of the map as a class of its own. */
+static assay_status note(explain_log *log, const record *r, const assay_sums *sums, assay_error *error) {
+  const int64_t M = r->c.shape[0];
+  if (log->most == 0 || M < log->least || M > log->most) return ASSAY_OK;
+  if (log->count == log->room) {
+    const int32_t room = log->room > 0 ? 2 * log->room : 64;
+    explain_class *const grown = realloc(log->classes, (size_t)room * sizeof *grown);
+    if (grown == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "explain: out of memory");
+    log->classes = grown;
+    log->room = room;
+  }
+  explain_class *const one = &log->classes[log->count++];
+  *one = (explain_class){.first = M, .last = M, .contract = "not explained"};
+  (void)snprintf(one->shape, sizeof one->shape, "%s %lld x %lld", npy_type_name(r->a.type), (ll)r->c.shape[1],
+                 (ll)r->a.shape[1]);
+  if (sums != NULL) describe(sums, one->contract);
+  return ASSAY_OK;
+}
+
+static int by_shape_and_rows(const void *a, const void *b) {
+  const explain_class *const x = a, *const y = b;
+  const int shape = strcmp(x->shape, y->shape);
+  return shape != 0 ? shape : (x->first > y->first) - (x->first < y->first);
+}
+
+void explain_map(explain_log *log) {
+  int32_t classes = 0;
+  if (log->count == 0) return;
+  qsort(log->classes, (size_t)log->count, sizeof *log->classes, by_shape_and_rows);
+  for (int32_t i = 0; i < log->count; ++i) {
+    explain_class *const last = &log->classes[classes > 0 ? classes - 1 : 0], *const one = &log->classes[i];
+    if (classes > 0 && strcmp(last->shape, one->shape) == 0 && strcmp(last->contract, one->contract) == 0)
+      last->last = one->last;
+    else
+      log->classes[classes++] = *one;
+  }
+  log->count = classes;
+  for (int32_t i = 0; i < classes; ++i) {
+    const explain_class *const one = &log->classes[i];
+    (void)fprintf(log->to, "%s, M %lld to %lld: %s\n", one->shape, (ll)one->first, (ll)one->last, one->contract);
+  }
+}
+
+void explain_free(explain_log *log) {
+  free(log->classes);
+  log->classes = NULL;
+  log->count = log->room = 0;
+}
+
+/* ---- one case ------------------------------------------------------------------------------------------ */
+
+static assay_status explain_record(const record *r, explain_log *log, assay_error *error) {
   /* mma.sync of 16 bits and of tf32 gives the bits of wgmma. */
   static const assay_sum_unit units[] = {ASSAY_SUM_WGMMA_16,     ASSAY_SUM_WGMMA_8,    ASSAY_SUM_MMA_8,
                                          ASSAY_SUM_WGMMA_16_F16, ASSAY_SUM_WGMMA_TF32, ASSAY_SUM_FMA};
@@ -219,21 +285,18 @@ static void explain_record(const record *r, explain_log *log) {
     }
     consider_scales(&s, sums);
   }
+  char best[CONTRACT_ROOM];
+  describe(&s.best, best);
   (void)fprintf(log->to, "%s: ", r->name);
   if (s.found) {
-    print(&s, log->to);
-    (void)fprintf(log->to, "; all of %lld elements\n", (ll)s.compared);
+    (void)fprintf(log->to, "%s; all of %lld elements\n", best, (ll)s.compared);
     ++log->explained;
-    return;
+    return note(log, r, &s.best, error);
   }
   ++log->unexplained;
   const double share = s.compared > 0 ? (double)s.all / (double)s.compared : 0;
-  (void)fprintf(log->to, "not explained (%.1f %%", 100 * share);
-  if (s.all > 0) {
-    (void)fputs(" by ", log->to);
-    print(&s, log->to);
-  }
-  (void)fputs(")\n", log->to);
+  (void)fprintf(log->to, "not explained (%.1f %%%s%s)\n", 100 * share, s.all > 0 ? " by " : "", s.all > 0 ? best : "");
+  return note(log, r, NULL, error);
 }
 
 assay_status explain_dir(const char *folder, explain_log *log, assay_error *error) {
@@ -260,7 +323,7 @@ assay_status explain_dir(const char *folder, explain_log *log, assay_error *erro
       inner = (assay_error){""};
       status = read_record(folder, at, &r, &covered, &inner);
       if (status != ASSAY_OK) (void)assay_fail(error, status, "%s: %s: %.1800s", path, r.name, inner.text);
-      if (status == ASSAY_OK && pass == 1 && covered == NULL) explain_record(&r, log);
+      if (status == ASSAY_OK && pass == 1 && covered == NULL) status = explain_record(&r, log, error);
       if (status == ASSAY_OK && pass == 1 && covered != NULL) {
         (void)fprintf(log->to, "%s: not explained (%s: not covered)\n", r.name, covered);
         ++log->unexplained;

@@ -8,11 +8,26 @@
 
 #include "assay/status.h"
 
-/* A log with one line per case. */
+/* Products of one N, K and type with the same contract, which follow each other in M. */
+typedef struct explain_class {
+  char shape[80], contract[160];
+  int64_t first, last; /* M */
+} explain_class;
+
+/* A log with one line per case. With `most` above 0 it also has the classes of cases with M from `least` to `most`. */
 typedef struct explain_log {
   FILE *to;
   int64_t explained, unexplained;
+  int64_t least, most;
+  explain_class *classes; /* owned: explain_free */
+  int32_t count, room;
 } explain_log;
+
+/* Reads "m=1..4096". */
+assay_status explain_over(explain_log *log, const char *text, assay_error *error);
+/* Prints the map of contracts over M: a line per class. */
+void explain_map(explain_log *log);
+void explain_free(explain_log *log);
 
 /* Explains each case of DIR/manifest.json, a folder as assay judge reads it. The operator is gemm, without bias, alpha
  * and beta; a and b may also be fp8, and scale_a and scale_b may stand beside them. Prints a line per case. Fails with

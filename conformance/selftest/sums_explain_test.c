@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "assay/sums.h"
 #include "conformance/explain/explain.h"
+#include "conformance/text/npy.h"
 #include "files_fixture.h"
 
 #define BITS ASSAY_SOURCE_DIR "/fixtures/bits/"
@@ -98,5 +100,71 @@ Test(sums_explain, refusals) {
     output_close(&output);
     cr_expect_eq(output.size, 0, "%s: something was printed", cases[i].says);
     output_free(&output);
+  }
+}
+
+/* ---- the map over M ------------------------------------------------------------------------------------ */
+
+enum { TERMS = 1024, CHANNELS = 3, ROWS = 6 };
+
+/* Writes products of 1 to 6 rows: up to 3 rows with two parts, then with one. */
+static void put_products(void) {
+  static uint16_t a[ROWS * TERMS], b[CHANNELS * TERMS];
+  static float c[ROWS * CHANNELS];
+  char manifest[4000] = "{\"cases\": [";
+  uint32_t x = 1;
+  for (int i = 0; i < (ROWS + CHANNELS) * TERMS; ++i) {
+    x = x * 1664525 + 1013904223;
+    *(i < ROWS * TERMS ? &a[i] : &b[i - ROWS * TERMS]) = (uint16_t)(0x3C00 + (x >> 22) + (x >> 16 & 1) * 0x8000);
+  }
+  const assay_tensor weights = {
+      .data = b, .dtype = ASSAY_BF16, .rank = 2, .shape = {CHANNELS, TERMS}, .stride = {TERMS, 1}};
+  cr_assert_eq(npy_write(files_path("b.npy"), ASSAY_BF16, 2, weights.shape, b, &error), ASSAY_OK, "%s", error.text);
+  for (int64_t m = 1; m <= ROWS; ++m) {
+    char name[32];
+    const int64_t of_a[] = {m, TERMS}, of_c[] = {m, CHANNELS};
+    const assay_sums sums = {.unit = ASSAY_SUM_WGMMA_16, .parts = m <= 3 ? 2 : 1};
+    const assay_product product = {
+        .a = {.data = a, .dtype = ASSAY_BF16, .rank = 2, .shape = {m, TERMS}, .stride = {TERMS, 1}}, .b = weights};
+    cr_assert_eq(assay_sums_predict(&sums, &product, c, &error), ASSAY_OK, "%s", error.text);
+    (void)snprintf(name, sizeof name, "a%d.npy", (int)m);
+    cr_assert_eq(npy_write(files_path(name), ASSAY_BF16, 2, of_a, a, &error), ASSAY_OK, "%s", error.text);
+    (void)snprintf(name, sizeof name, "c%d.npy", (int)m);
+    cr_assert_eq(npy_write(files_path(name), ASSAY_F32, 2, of_c, c, &error), ASSAY_OK, "%s", error.text);
+    const size_t used = strlen(manifest);
+    (void)snprintf(manifest + used, sizeof manifest - used,
+                   "%s{\"operator\": \"gemm\", \"inputs\": {\"a\": {\"file\": \"a%d.npy\", \"dtype\": \"bf16\"}, "
+                   "\"b\": {\"file\": \"b.npy\", \"dtype\": \"bf16\"}}, "
+                   "\"outputs\": {\"c\": {\"file\": \"c%d.npy\"}}}",
+                   m > 1 ? ", " : "", (int)m, (int)m);
+  }
+  strcat(manifest, "]}");
+  (void)files_put("manifest.json", manifest, strlen(manifest));
+}
+
+Test(sums_explain, classes_over_rows) {
+  test_output output;
+  put_products();
+  output_open(&output);
+  explain_log log = {.to = output.stream};
+  cr_assert_eq(explain_over(&log, "m=2..5", &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(explain_dir(files_folder(), &log, &error), ASSAY_OK, "%s", error.text);
+  explain_map(&log);
+  output_close(&output);
+  cr_expect_eq(log.count, 2);
+  cr_expect_not_null(strstr(output.text, "\nbf16 3 x 1024, M 2 to 3: parts=2 promote=0 unit=wgmma_16\n"
+                                         "bf16 3 x 1024, M 4 to 5: parts=1 promote=0 unit=wgmma_16\n"),
+                     "%s", output.text);
+  explain_free(&log);
+  output_free(&output);
+}
+
+Test(sums_explain, a_range_that_is_none) {
+  static const char *const wrong[] = {"", "m", "m=", "m=1", "m=1..", "m=0..4", "m=5..4", "n=1..4", "m=1..4x"};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    explain_log log = {.to = NULL};
+    error.text[0] = '\0';
+    cr_expect_eq(explain_over(&log, wrong[i], &error), ASSAY_ERR_INPUT, "%s", wrong[i]);
+    cr_expect_not_null(strstr(error.text, "allowed m=LEAST..MOST"), "%s", error.text);
   }
 }
