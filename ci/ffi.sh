@@ -128,6 +128,13 @@ expect 'rope, in place or not' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rope rope --sec
 expect 'rope of one style' 1 '^FAIL rope/other_style' run rope other_style --section check
 expect 'an append, each row a request' 0 '^[1-9][0-9]* PASS, 0 FAIL' run kv_append append --section check --filter types
 
+# ---- sums of products, to the last bit
+product=('claims: f32' 'only: {a: f32, c: f32, alpha: 1, beta: 0}' 'dense: [a]' 'contract: {run_to_run: true, permutation: true, alone: true}')
+bind product gemm product '[a, b, c]' "${product[@]}" 'sums: {unit: fma}'
+bind other_sums gemm product '[a, b, c]' "${product[@]}" 'sums: {unit: multiply_add}'
+expect 'a product with its sums' 0 '^[1-9][0-9]* PASS, 0 FAIL' run gemm product "${some[@]}"
+expect 'a product with other sums' 1 'predicted: .*as if the unit were fma' run gemm other_sums "${some[@]}"
+
 # ---- refusals: line, key, found, allowed
 # refused TEXT FILE
 refused() { expect "a refusal: $1" 2 "$1" "$assay" list variants --ffi ./library.so --bind "$2" --ffi-runtime "$runtime"; }
@@ -150,10 +157,13 @@ change 's/y, x, g, eps/y, {tensor: x, base: 2}, g, eps/' 'base: found one for x,
 change 's/^claims: .*/claims: f32|nhd/' 'claims: found 2 lists, allowed 1 without blanks, with . between them: dtype'
 change 's/round_inner: false/round_inner: 2/' "only: round_inner: found '2', allowed up to 24 of true, false"
 change 's/only: {x/only: {zz/' "changed.yaml:7:8: only: found 'zz'"
+change '$asums: {unit: fma}' 'sums: found with rms_norm, allowed with products of matrices'
 change '$amultiples: {C: 0}' "multiples: C: found '0', allowed a number from 1 to 65536"
 change '$amultiples: {D: 8}' "multiples: found 'D', allowed a dimension of rms_norm"
 change '$asame_types: [x, zz]' "same_types: found 'zz'"
 change 's/rescales: false/rescale: false/' "changed.yaml:8:12: contract: found 'rescale', allowed: k, v, .*alone"
+sed 's/unit: fma/unit: fmma/' product.yaml >wrong_unit.yaml
+refused "wrong_unit.yaml:.*sums: unit: found 'fmma', allowed: wgmma_16" wrong_unit.yaml
 change 's/^variant: .*/variants: a/' 'variants: found an unknown key .nearest: variant., allowed are operator, variant'
 expect '--ffi alone' 2 '^assay: --ffi: found without --bind' "$assay" list variants --ffi ./library.so
 expect '--bind alone' 2 '^assay: --bind: found without --ffi' "$assay" list variants --bind norm.yaml

@@ -197,6 +197,17 @@ void merge(TensorView a, TensorView lse_a, TensorView b, TensorView lse_b, Tenso
   }
 }
 
+/* One FMA a product, in the order of k. */
+void product(TensorView a, TensorView b, TensorView c) {
+  for (int64_t m = 0; m < a.size(0); ++m)
+    for (int64_t n = 0; n < b.size(0); ++n) {
+      float sum = 0;
+      for (int64_t k = 0; k < b.size(1); ++k)
+        sum = std::fma(load(a, m * b.size(1) + k), load(b, n * b.size(1) + k), sum);
+      store(c, m * b.size(0) + n, sum);
+    }
+}
+
 } // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(norm, norm);
@@ -213,6 +224,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(decode, decode);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(append, append);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rope, rope);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(merge, merge);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(product, product);
 
 /* Without metadata: a wrong number of arguments shows in the call alone. */
 #undef TVM_FFI_DLL_EXPORT_TYPED_FUNC
