@@ -173,3 +173,38 @@ Test(judge_plain, what_stays_is_not_seen_as_spoiled) {
   trial_free(&t);
   case_free(&one);
 }
+
+/* ---- sum contracts ------------------------------------------------------------------------------------- */
+
+static assay_status declared; /* what sums() returns */
+
+static assay_status sums(const assay_call *call, const assay_env *env, assay_sums *to, assay_error *error) {
+  (void)call;
+  cr_expect(env->multiprocessors > 0);
+  to->unit = ASSAY_SUM_FMA;
+  return declared == ASSAY_OK ? ASSAY_OK : assay_fail(error, declared, "sums: not known");
+}
+
+/* The fake operator is no product of matrices. A variant may decline to say, but it may not declare. */
+Test(judge_plain, sums_of_what_is_no_product) {
+  static const struct {
+    assay_status status;
+    verdict verdict;
+    const char *check, *says;
+  } cases[] = {{ASSAY_OK, VERDICT_FAIL, "predicted", "the operator is no product"},
+               {ASSAY_ERR_UNSUPPORTED, VERDICT_PASS, "", ""},
+               {ASSAY_ERR_INTERNAL, VERDICT_FAIL, "predicted", "sums() of a legal call: sums: not known"},
+               {ASSAY_ERR_MEMORY, VERDICT_HOST, "host", "not known"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    assay_case one = plain_case(EXACT);
+    assay_variant variant = *assay_variant_find(one.op->name, "loops", "simt");
+    case_result r;
+    variant.sums = sums;
+    declared = cases[i].status;
+    judge_case(&one, &variant, &fake_device, &r);
+    cr_expect_eq(r.verdict, cases[i].verdict, "%s: %s", verdict_name(r.verdict), r.message);
+    cr_expect_str_eq(r.check, cases[i].check);
+    cr_expect_not_null(strstr(r.message, cases[i].says), "wanted %s: %s", cases[i].says, r.message);
+    case_free(&one);
+  }
+}
