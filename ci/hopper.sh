@@ -84,10 +84,10 @@ fi
 if wants tests; then
   status=0
   mkdir -p build/log
-  # Tests that need a browser or clang say nothing of the GPU; the kill matrix is a step. A skip of what is left is a
-  # failure here. As many tests of the GPU at a time as there are GPUs.
+  # Tests that need a browser or clang say nothing of the GPU, nor does truth.hf, whose data may not be at hand; the kill
+  # matrix is a step. A skip of what is left is a failure here. As many tests of the GPU at a time as there are GPUs.
   ci/gpus.sh >build/hopper/gpus.json
-  (ctest --preset hopper -LE 'report|sanitize|nightly' -E '^hopper.mutants$' 2>&1) >build/log/ctest.log || status=$?
+  (ctest --preset hopper -LE 'report|sanitize|nightly' -E '^(hopper.mutants|truth.hf)$' 2>&1) >build/log/ctest.log || status=$?
   skipped=$(grep -cE '\*\*\*(Skipped|Not Run)' build/log/ctest.log || true)
   grep -E '\*\*\*' build/log/ctest.log || true
   sed -n '/tests passed/,$p' build/log/ctest.log

@@ -1,5 +1,5 @@
-/* judge.c: one case of a model suite. The same steps are run by the reference in f64, by the reference that rounds
- * where a device stores, and by the device. */
+/* judge.c: one case of a model suite. The same steps are run by the device, by the reference in f64, and by the
+ * reference that rounds where a device stores. The references take over which experts the device's routers chose. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdio.h>
@@ -196,26 +196,35 @@ static assay_status run_session(judging *j, const assay_model_backend *backend, 
 static void judge_session(judging *j) {
   model_record exact = {.tap = NULL}, mirror = {.tap = NULL}, device = {.tap = NULL};
   taps_verdict v;
+  routes_verdict routes;
+  exact.chosen = mirror.chosen = &device;
+  exact.experts = mirror.experts = j->mc->config.experts;
   const double begun = device_now_ms();
-  assay_status status = run_session(j, assay_model_ref(), ASSAY_MODEL_EXACT, &exact);
-  if (status == ASSAY_OK) status = run_session(j, assay_model_ref(), ASSAY_MODEL_MIRROR, &mirror);
-  const double between = device_now_ms();
   const assay_model_backend *backend = model_backend(j->device, &j->error);
-  if (status == ASSAY_OK)
-    status = backend != NULL ? run_session(j, backend, ASSAY_MODEL_MIRROR, &device) : ASSAY_ERR_INPUT;
-  j->result->reference_ms = between - begun;
-  j->result->run_ms = device_now_ms() - between;
+  assay_status status = backend != NULL ? run_session(j, backend, ASSAY_MODEL_MIRROR, &device) : ASSAY_ERR_INPUT;
+  const double between = device_now_ms();
+  if (status == ASSAY_OK) status = run_session(j, assay_model_ref(), ASSAY_MODEL_EXACT, &exact);
+  if (status == ASSAY_OK) status = run_session(j, assay_model_ref(), ASSAY_MODEL_MIRROR, &mirror);
+  j->result->run_ms = between - begun;
+  j->result->reference_ms = device_now_ms() - between;
   if (status != ASSAY_OK) {
     fail_status(j, status);
   } else {
     taps_compare(&j->mc->config, &exact, &mirror, &device, &v);
+    routes_check(&j->mc->config, &exact, &mirror, &device, &routes);
     j->result->ratio_element = v.worst;
     j->result->elements_judged = v.values;
     (void)snprintf(j->result->path, sizeof j->result->path, "%lld stages; worst %.60s", (ll)v.stages, v.worst_at);
-    if (v.first[0] != '\0')
+    if (routes.wrong[0] != '\0' && (v.first[0] == '\0' || routes.wrong_at < v.first_at))
+      fail(j, "routes", routes.wrong);
+    else if (v.first[0] != '\0')
       fail(j, "stages", v.first);
-    else
+    else if (routes.rows == 0)
       (void)snprintf(j->result->message, sizeof j->result->message, "error of the stream by layer:%s", v.growth);
+    else
+      (void)snprintf(j->result->message, sizeof j->result->message,
+                     "error of the stream by layer:%s; %lld of %lld rows routed otherwise", v.growth, (ll)routes.differ,
+                     (ll)routes.rows);
   }
   record_free(&exact);
   record_free(&mirror);

@@ -95,6 +95,33 @@ void record_free(model_record *r) {
   *r = (model_record){.tap = NULL};
 }
 
+static void add_rows(model_record *pooled, model_tap *to, const model_tap *from) {
+  const int64_t had = to->rows * to->width, more = from->rows * from->width;
+  double *grown = realloc(to->value, (size_t)(had + more) * sizeof *grown + 1);
+  if (grown == NULL) {
+    pooled->full = true;
+    return;
+  }
+  memcpy(grown + had, from->value, (size_t)more * sizeof *grown);
+  to->value = grown;
+  to->rows += from->rows;
+}
+
+void record_pool(const model_record *r, const char *end, model_record *pooled) {
+  pooled->full = pooled->full || r->full;
+  for (int64_t i = 0; i < r->count; ++i) {
+    const model_tap *from = &r->tap[i];
+    int64_t n = 0;
+    if (end != NULL && !ends(from->name, end)) continue;
+    while (n < pooled->count && strcmp(pooled->tap[n].name, from->name) != 0)
+      ++n;
+    if (n == pooled->count)
+      keep(pooled, from->name, from->rows, from->width, from->value);
+    else
+      add_rows(pooled, &pooled->tap[n], from);
+  }
+}
+
 /* ---- who made a stage ------------------------------------------------------------------------------------ */
 
 static const char *operator_of(const assay_model_config *c, const char *name) {
@@ -214,13 +241,17 @@ void routes_check(const assay_model_config *config, const model_record *exact, c
       ++at_mirror;
     if (ids == NULL || at_exact == exact->count || at_mirror == mirror->count ||
         exact->tap[at_exact].rows != ids->rows || ids->width > 64) {
+      v->wrong_at = i;
       (void)snprintf(v->wrong, sizeof v->wrong, "%s: a router of another size than the reference's", d->name);
       return;
     }
     const model_tap *e = &exact->tap[at_exact++], *m = &mirror->tap[at_mirror++];
     const double most = 4 * allowed(depth_of(config, e->name), e->value, m->value, e->rows * e->width);
-    for (int64_t n = 0; n < ids->rows; ++n)
+    for (int64_t n = 0; n < ids->rows; ++n) {
+      const bool before = v->wrong[0] != '\0';
       check_row(e, ids, n, most, v);
+      if (!before) v->wrong_at = ids - device->tap;
+    }
   }
 }
 
@@ -232,34 +263,61 @@ static void note_growth(taps_verdict *v, const model_tap *exact, const model_tap
                  rms(device->value, exact->value, count) / rms(exact->value, NULL, count));
 }
 
+/* Compares one stage. */
+static void compare_stage(const assay_model_config *config, const model_tap *e, const model_tap *m, const model_tap *d,
+                          taps_verdict *v) {
+  double ratio = INFINITY, found = 0;
+  if (e == NULL || m == NULL || e->rows != d->rows || e->width != d->width || m->rows != d->rows) {
+    if (v->first[0] == '\0')
+      (void)snprintf(v->first, sizeof v->first, "%s: a stage of [%lld, %lld] that the reference does not have", d->name,
+                     (long long)d->rows, (long long)d->width);
+    return;
+  }
+  const int64_t count = d->rows * d->width;
+  const bool good = taps_within(depth_of(config, d->name), e->value, m->value, d->value, count, &ratio, &found);
+  ++v->stages;
+  v->values += count;
+  note_growth(v, e, d);
+  if (!(ratio <= v->worst)) {
+    v->worst = ratio;
+    (void)snprintf(v->worst_at, sizeof v->worst_at, "%s", d->name);
+  }
+  if (good || v->first[0] != '\0') return;
+  (void)snprintf(v->first, sizeof v->first,
+                 "%s of %s is the first stage that departs: RMS of the error %.3g, of mirror mode %.3g, ratio %.2f",
+                 d->name, operator_of(config, d->name), found, rms(m->value, e->value, count), ratio);
+}
+
+static const model_tap *find(const model_record *r, const char *name) {
+  int64_t i = 0;
+  while (i < r->count && strcmp(r->tap[i].name, name) != 0)
+    ++i;
+  return i < r->count ? &r->tap[i] : NULL;
+}
+
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v) {
-  int64_t at_exact = 0, at_mirror = 0;
+  static const char few[] = ".router.weights";
+  model_record all[3] = {{.tap = NULL}, {.tap = NULL}, {.tap = NULL}};
+  int64_t at_exact = 0, at_mirror = 0, seen = 0;
   *v = (taps_verdict){.stages = 0};
+  record_pool(exact, few, &all[0]);
+  record_pool(mirror, few, &all[1]);
+  record_pool(device, few, &all[2]);
   for (int64_t i = 0; i < device->count; ++i) {
     const model_tap *d = &device->tap[i];
     const model_tap *e = next_of(exact, d->name, &at_exact), *m = next_of(mirror, d->name, &at_mirror);
-    double ratio = INFINITY, found = 0;
-    if (e == NULL || m == NULL || e->rows != d->rows || e->width != d->width || m->rows != d->rows) {
-      if (v->first[0] == '\0')
-        (void)snprintf(v->first, sizeof v->first, "%s: a stage of [%lld, %lld] that the reference does not have",
-                       d->name, (long long)d->rows, (long long)d->width);
-      continue;
+    const bool before = v->first[0] != '\0';
+    if (!ends(d->name, few)) {
+      compare_stage(config, e, m, d, v);
+    } else if (seen < all[2].count && strcmp(all[2].tap[seen].name, d->name) == 0) {
+      compare_stage(config, find(&all[0], d->name), find(&all[1], d->name), &all[2].tap[seen], v);
+      ++seen;
     }
-    const int64_t count = d->rows * d->width;
-    const bool good = taps_within(depth_of(config, d->name), e->value, m->value, d->value, count, &ratio, &found);
-    ++v->stages;
-    v->values += count;
-    note_growth(v, e, d);
-    if (!(ratio <= v->worst)) {
-      v->worst = ratio;
-      (void)snprintf(v->worst_at, sizeof v->worst_at, "%s", d->name);
-    }
-    if (good || v->first[0] != '\0') continue;
-    (void)snprintf(v->first, sizeof v->first,
-                   "%s of %s is the first stage that departs: RMS of the error %.3g, of mirror mode %.3g, ratio %.2f",
-                   d->name, operator_of(config, d->name), found, rms(m->value, e->value, count), ratio);
+    if (!before) v->first_at = i;
   }
-  if (device->full || exact->full || mirror->full)
+  if (device->full || exact->full || mirror->full || all[0].full || all[1].full || all[2].full)
     (void)snprintf(v->first, sizeof v->first, "out of memory: stages are missing");
+  for (int i = 0; i < 3; ++i)
+    record_free(&all[i]);
 }

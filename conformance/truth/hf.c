@@ -7,182 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "conformance/models/models.h"
-#include "conformance/text/text.h"
-#include "core/files/bytes.h"
-#include "core/json.h"
+#include "hf_recorded.h"
 #include "truth.h"
 
 typedef long long ll; /* for messages */
 
 /* f64 throughout: only the order of summation differs. */
 static const double exact_limit = 1e-11;
-enum { MOST_PROMPTS = 16 };
-
-/* ---- what was recorded ------------------------------------------------------------------------------- */
-
-typedef struct hf_prompt {
-  int32_t *ids, *greedy;
-  int64_t count, steps;
-} hf_prompt;
-
-/* One stage of one prompt: [tokens, width]. */
-typedef struct hf_stage {
-  char tap[ASSAY_MODEL_NAME];
-  int64_t prompt, width;
-  const npy_tensor *file;
-  int64_t first; /* its first element in the file */
-  bool ids;
-} hf_stage;
-
-typedef struct hf_recorded {
-  model_file model;
-  hf_prompt prompt[MOST_PROMPTS];
-  int64_t prompts;
-  npy_tensor *file; /* a stage's file; stages of hidden states share one */
-  hf_stage *stage;  /* in the order of a pass, prompt after prompt */
-  int64_t files, stages;
-} hf_recorded;
-
-static void free_recorded(hf_recorded *g) {
-  for (int64_t i = 0; i < MOST_PROMPTS; ++i) {
-    free(g->prompt[i].ids);
-    free(g->prompt[i].greedy);
-  }
-  for (int64_t i = 0; i < g->files; ++i)
-    npy_free(&g->file[i]);
-  free(g->file);
-  free(g->stage);
-  model_file_free(&g->model);
-  free(g);
-}
-
-static assay_status read_ids(const char *path, const char *key, int64_t number, const json_value *list, int64_t V,
-                             int32_t **ids, int64_t *count, assay_error *error) {
-  int64_t n = 0;
-  for (const json_value *at = list != NULL && list->kind == JSON_ARRAY ? list->child : NULL; at != NULL; at = at->next)
-    ++n;
-  if (n == 0)
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s: %lld: found no list of ids, allowed one", path, key, (ll)number);
-  *ids = malloc((size_t)n * sizeof **ids);
-  *count = 0;
-  if (*ids == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
-  for (const json_value *at = list->child; at != NULL; at = at->next) {
-    int64_t id = 0;
-    if (!json_whole(at, &id) || id < 0 || id >= V)
-      return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s: %lld: found '%.30s' at place %lld, allowed ids from 0 to %lld",
-                        path, key, (ll)number, at->text != NULL ? at->text : "no number", (ll)*count, (ll)(V - 1));
-    (*ids)[(*count)++] = (int32_t)id;
-  }
-  return ASSAY_OK;
-}
-
-static assay_status read_prompts(const char *folder, hf_recorded *g, assay_error *error) {
-  char path[4096];
-  unsigned char *text = NULL;
-  int64_t size = 0;
-  const json_value *root = NULL;
-  assay_error inner = {""};
-  json_reader *reader = json_open();
-  (void)snprintf(path, sizeof path, "%.3000s/golden.json", folder);
-  assay_status status = reader != NULL ? file_bytes(path, (int64_t)1 << 28, &text, &size, error)
-                                       : assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
-  if (status == ASSAY_OK && json_parse(reader, (const char *)text, (size_t)size, &root, &inner) != ASSAY_OK)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: JSON: %s", path, inner.text);
-  const json_value *prompts = json_member(root, "prompts"), *greedy = json_member(root, "greedy");
-  const bool lists = prompts != NULL && prompts->kind == JSON_ARRAY && greedy != NULL && greedy->kind == JSON_ARRAY;
-  if (status == ASSAY_OK && !lists)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: prompts, greedy: found none, allowed two lists", path);
-  const json_value *p = lists ? prompts->child : NULL, *s = lists ? greedy->child : NULL;
-  const int64_t V = g->model.config.vocab;
-  for (; p != NULL && status == ASSAY_OK; p = p->next, s = s != NULL ? s->next : NULL) {
-    hf_prompt *to = &g->prompt[g->prompts];
-    if (g->prompts == MOST_PROMPTS)
-      status = assay_fail(error, ASSAY_ERR_INPUT, "%s: prompts: found more than %d, allowed up to %d", path,
-                          MOST_PROMPTS, MOST_PROMPTS);
-    else
-      status = read_ids(path, "prompts", g->prompts, p, V, &to->ids, &to->count, error);
-    if (status == ASSAY_OK) status = read_ids(path, "greedy", g->prompts++, s, V, &to->greedy, &to->steps, error);
-  }
-  if (status == ASSAY_OK && g->prompts == 0)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: prompts: found none, allowed 1 to %d", path, MOST_PROMPTS);
-  free(text);
-  json_close(reader);
-  return status;
-}
-
-/* Reads a file of `count` numbers, whose type is f64, or i64 for ids. */
-static assay_status read_file(const char *folder, const char *name, int type, int64_t count, hf_recorded *g,
-                              assay_error *error) {
-  char path[4096];
-  npy_tensor *t = &g->file[g->files];
-  (void)snprintf(path, sizeof path, "%.3000s/%.200s", folder, name);
-  const assay_status status = npy_read(path, NULL, NULL, t, error);
-  if (status != ASSAY_OK) return status;
-  ++g->files;
-  if (t->type == type && t->count == count) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %lld elements of %s, allowed %lld of %s", path, (ll)t->count,
-                    npy_type_name(t->type), (ll)count, npy_type_name(type));
-}
-
-static void add_stage(hf_recorded *g, int64_t prompt, const char *tap, int64_t width, const npy_tensor *file,
-                      int64_t first, bool ids) {
-  hf_stage *s = &g->stage[g->stages++];
-  *s = (hf_stage){.prompt = prompt, .width = width, .file = file, .first = first, .ids = ids};
-  (void)snprintf(s->tap, sizeof s->tap, "%s", tap);
-}
-
-/* Reads what a sparse layer's router returned: logits, weights, ids. */
-static assay_status read_router(const char *folder, hf_recorded *g, int64_t prompt, int64_t layer, assay_error *error) {
-  const assay_model_config *c = &g->model.config;
-  const int64_t T = g->prompt[prompt].count, width[3] = {c->experts, c->experts_used, c->experts_used};
-  static const char *const taps[3] = {"", ".weights", ".ids"};
-  static const int order[3] = {0, 2, 1}; /* ids before weights, as in a pass */
-  assay_status status = ASSAY_OK;
-  for (int i = 0; i < 3 && status == ASSAY_OK; ++i) {
-    const int o = order[i];
-    char name[200], tap[ASSAY_MODEL_NAME];
-    (void)snprintf(name, sizeof name, "model_layers_%lld_mlp_%s_%lld_out%d.%s.npy", (ll)layer,
-                   c->arch == ASSAY_GPT_OSS ? "router" : "gate", (ll)prompt, o, o == 2 ? "i64" : "f64");
-    (void)snprintf(tap, sizeof tap, "layers.%d.router%s", (int)layer, taps[o]);
-    status = read_file(folder, name, o == 2 ? ASSAY_I64 : (int)NPY_F64, T * width[o], g, error);
-    if (status == ASSAY_OK) add_stage(g, prompt, tap, width[o], &g->file[g->files - 1], 0, o == 2);
-  }
-  return status;
-}
-
-static assay_status read_stages(const char *folder, hf_recorded *g, int64_t prompt, assay_error *error) {
-  const assay_model_config *c = &g->model.config;
-  const int64_t T = g->prompt[prompt].count, L = c->layers, C = c->hidden;
-  char name[200], tap[ASSAY_MODEL_NAME];
-  (void)snprintf(name, sizeof name, "hidden_%lld.f64.npy", (ll)prompt);
-  assay_status status = read_file(folder, name, (int)NPY_F64, (L + 1) * T * C, g, error);
-  const npy_tensor *hidden = &g->file[g->files - 1];
-  for (int64_t l = 0; l < L && status == ASSAY_OK; ++l) {
-    (void)snprintf(tap, sizeof tap, "layers.%d.mlp.residual", (int)l - 1);
-    add_stage(g, prompt, l == 0 ? "embed" : tap, C, hidden, l * T * C, false);
-    if (assay_model_is_sparse(c, l)) status = read_router(folder, g, prompt, l, error);
-  }
-  if (status != ASSAY_OK) return status;
-  add_stage(g, prompt, "final", C, hidden, L * T * C, false);
-  (void)snprintf(name, sizeof name, "logits_%lld.f64.npy", (ll)prompt);
-  status = read_file(folder, name, (int)NPY_F64, T * c->vocab, g, error);
-  if (status == ASSAY_OK) add_stage(g, prompt, "logits", c->vocab, &g->file[g->files - 1], 0, false);
-  return status;
-}
-
-static assay_status read_recorded(const char *folder, hf_recorded *g, assay_error *error) {
-  assay_status status = model_file_hf(folder, &g->model, error);
-  if (status == ASSAY_OK) status = read_prompts(folder, g, error);
-  if (status != ASSAY_OK) return status;
-  const int64_t most = g->prompts * (2 + 4 * (g->model.config.layers + 1));
-  g->file = calloc((size_t)most, sizeof *g->file);
-  g->stage = calloc((size_t)most, sizeof *g->stage);
-  if (g->file == NULL || g->stage == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", folder);
-  for (int64_t i = 0; i < g->prompts && status == ASSAY_OK; ++i)
-    status = read_stages(folder, g, i, error);
-  return status;
-}
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
@@ -199,24 +30,25 @@ static const plan_row plans[] = {{"one prefill", 0, false, false},
                                  {"a batch", 0, true, true}};
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* The results of one prompt over all plans. */
+/* The results of one prompt over all plans, or on a device of all prompts in one plan. */
 typedef struct hf_result {
   int64_t ways, values, routed, rerouted;
   char wrong_id[100]; /* the first id that is not the recorded one, of the present plan */
   double worst;       /* largest error, or on a device the largest ratio */
   char worst_at[96], wrong[400];
+  char choice[300], choice_at[ASSAY_MODEL_NAME]; /* a device's first choice that is none, and its stage */
 } hf_result;
 
 typedef struct checking {
   const assay_model_backend *backend;
   hf_recorded *recorded;
   truth_log *log;
-  hf_result result[MOST_PROMPTS];
+  hf_result prompt[HF_PROMPTS], plan[PLANS];
   assay_error *error;
 } checking;
 
-static void note_wrong(hf_result *r, const plan_row *plan, const char *text) {
-  if (r->wrong[0] == '\0') (void)snprintf(r->wrong, sizeof r->wrong, "%s: %.300s", plan->name, text);
+static void note_wrong(hf_result *r, const char *where, const char *text) {
+  if (r->wrong[0] == '\0') (void)snprintf(r->wrong, sizeof r->wrong, "%s: %.300s", where, text);
 }
 
 /* Runs prompts `first` to first + count - 1 side by side, and compares the ids where `steps` are wanted. */
@@ -224,7 +56,7 @@ static assay_status run(checking *c, const plan_row *plan, const assay_model_bac
                         int64_t first, int64_t count, bool steps, model_record *record) {
   const hf_recorded *g = c->recorded;
   const int64_t V = g->model.config.vocab;
-  run_request request[MOST_PROMPTS];
+  run_request request[HF_PROMPTS];
   assay_model_taps taps;
   run_plan how = {.mode = mode, .chunk = plan->chunk, .shuffled = plan->shuffled};
   assay_status status = ASSAY_OK;
@@ -246,9 +78,9 @@ static assay_status run(checking *c, const plan_row *plan, const assay_model_bac
   for (int64_t i = 0; i < count; ++i) {
     const hf_prompt *p = &g->prompt[first + i];
     for (int64_t s = 0; s < request[i].steps && steps && status == ASSAY_OK; ++s) {
-      char *wrong = c->result[first + i].wrong_id;
+      char *wrong = c->prompt[first + i].wrong_id;
       if (request[i].ids[s] == p->greedy[s] || wrong[0] != '\0') continue;
-      (void)snprintf(wrong, sizeof c->result->wrong_id, "id %lld of %lld: got %d, recorded %d", (ll)s, (ll)p->steps,
+      (void)snprintf(wrong, sizeof c->prompt->wrong_id, "id %lld of %lld: got %d, recorded %d", (ll)s, (ll)p->steps,
                      request[i].ids[s], p->greedy[s]);
     }
     free(request[i].ids);
@@ -277,9 +109,9 @@ static double stage_error(const hf_stage *s, int64_t T, const model_record *r, i
   return done == T ? largest : (double)INFINITY;
 }
 
-static void judge_exact(checking *c, const plan_row *plan, int64_t prompt, const model_record *r, int64_t before) {
+static void judge_exact(checking *c, const char *where, int64_t prompt, const model_record *r, int64_t before,
+                        hf_result *result) {
   const hf_recorded *g = c->recorded;
-  hf_result *result = &c->result[prompt];
   for (int64_t i = 0; i < g->stages; ++i) {
     const hf_stage *s = &g->stage[i];
     char text[200];
@@ -294,97 +126,148 @@ static void judge_exact(checking *c, const plan_row *plan, int64_t prompt, const
     (void)snprintf(text, sizeof text,
                    s->ids ? "%s: other ids than the recorded ones" : "%s: largest error %.3g, allowed %.3g", s->tap,
                    error, exact_limit);
-    note_wrong(result, plan, text);
+    note_wrong(result, where, text);
   }
-  if (r->full) note_wrong(result, plan, "out of memory: stages are missing");
+  if (r->full) note_wrong(result, where, "out of memory: stages are missing");
+}
+
+static assay_status check_ref(checking *c, const plan_row *plan, int64_t first, int64_t count) {
+  model_record exact = {.tap = NULL};
+  int64_t before = 0;
+  const assay_status status = run(c, plan, c->backend, ASSAY_MODEL_EXACT, first, count, true, &exact);
+  for (int64_t i = first; i < first + count && status == ASSAY_OK; before += c->recorded->prompt[i++].count) {
+    hf_result *result = &c->prompt[i];
+    judge_exact(c, plan->name, i, &exact, before, result);
+    ++result->ways;
+    if (result->wrong_id[0] != '\0') note_wrong(result, plan->name, result->wrong_id);
+  }
+  record_free(&exact);
+  return status;
 }
 
 /* ---- a device against f64 ---------------------------------------------------------------------------- */
 
-static void judge_device(checking *c, const plan_row *plan, int64_t first, int64_t count, const model_record *exact,
-                         const model_record *mirror, const model_record *device) {
-  const assay_model_config *config = &c->recorded->model.config;
-  taps_verdict v;
+/* The same stages of all prompts and steps of a plan, as one stage each: a single row has too few values for a mean. */
+typedef struct hf_runs {
+  model_record exact, mirror, device;
+} hf_runs;
+
+static void free_runs(hf_runs *r) {
+  record_free(&r->exact);
+  record_free(&r->mirror);
+  record_free(&r->device);
+}
+
+/* Notes the first choice of a router that is none. Later stages of the pass follow from it. */
+static void note_choice(hf_result *result, const char *where, const model_record *device,
+                        const routes_verdict *routes) {
+  if (routes->wrong[0] == '\0' || result->choice[0] != '\0') return;
+  (void)snprintf(result->choice, sizeof result->choice, "%s: %.250s", where, routes->wrong);
+  (void)snprintf(result->choice_at, sizeof result->choice_at, "%s", device->tap[routes->wrong_at].name);
+}
+
+/* Holds the runs of some prompts against each other where choices are made, and against the record. */
+static void check_choices(checking *c, const hf_runs *r, int64_t first, int64_t count, hf_result *result) {
   routes_verdict routes;
   int64_t before = 0;
-  routes_check(config, exact, mirror, device, &routes);
-  taps_compare(config, exact, mirror, device, &v);
-  for (int64_t i = first; i < first + count; ++i) {
-    hf_result *result = &c->result[i];
-    result->routed += routes.rows;
-    result->rerouted += routes.differ;
-    if (routes.differ == 0) {
-      /* The exact run chose as the record did: it must be the record. Its errors are no ratios. */
-      const hf_result kept = *result;
-      judge_exact(c, plan, i, exact, before);
-      result->worst = kept.worst;
-      memcpy(result->worst_at, kept.worst_at, sizeof result->worst_at);
-      result->values = kept.values;
-    }
-    before += c->recorded->prompt[i].count;
-    result->values += v.values;
-    if (!(v.worst <= result->worst)) {
-      result->worst = v.worst;
-      (void)snprintf(result->worst_at, sizeof result->worst_at, "%s", v.worst_at);
-    }
-    if (routes.wrong[0] != '\0') note_wrong(result, plan, routes.wrong);
-    if (v.first[0] != '\0') note_wrong(result, plan, v.first);
+  routes_check(&c->recorded->model.config, &r->exact, &r->mirror, &r->device, &routes);
+  result->routed += routes.rows;
+  result->rerouted += routes.differ;
+  for (int64_t i = first; i < first + count; before += c->recorded->prompt[i++].count) {
+    char where[40];
+    hf_result recorded = {.ways = 0};
+    (void)snprintf(where, sizeof where, "prompt of %lld", (ll)c->recorded->prompt[i].count);
+    note_choice(result, where, &r->device, &routes);
+    /* Where the exact run chose as the record did, it must be the record. */
+    if (routes.differ == 0) judge_exact(c, where, i, &r->exact, before, &recorded);
+    if (recorded.wrong[0] != '\0') note_wrong(result, "f64", recorded.wrong);
   }
 }
 
-static assay_status check_part(checking *c, const plan_row *plan, int64_t first, int64_t count) {
-  model_record exact = {.tap = NULL}, mirror = {.tap = NULL}, device = {.tap = NULL};
-  const bool ref = c->backend == assay_model_ref();
-  assay_status status;
-  int64_t before = 0;
-  if (ref) {
-    status = run(c, plan, c->backend, ASSAY_MODEL_EXACT, first, count, true, &exact);
-    for (int64_t i = first; i < first + count && status == ASSAY_OK; before += c->recorded->prompt[i++].count)
-      judge_exact(c, plan, i, &exact, before);
-  } else {
-    exact.chosen = mirror.chosen = &device;
-    exact.experts = mirror.experts = c->recorded->model.config.experts;
-    status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, false, &device);
-    if (status == ASSAY_OK) status = run(c, plan, assay_model_ref(), ASSAY_MODEL_EXACT, first, count, false, &exact);
-    if (status == ASSAY_OK) status = run(c, plan, assay_model_ref(), ASSAY_MODEL_MIRROR, first, count, false, &mirror);
-    if (status == ASSAY_OK) judge_device(c, plan, first, count, &exact, &mirror, &device);
-    if (status == ASSAY_OK) status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, true, NULL);
+static assay_status run_device(checking *c, const plan_row *plan, int64_t first, int64_t count, hf_runs *pooled,
+                               hf_result *result) {
+  hf_runs r = {.exact = {.tap = NULL}};
+  r.exact.chosen = r.mirror.chosen = &r.device;
+  r.exact.experts = r.mirror.experts = c->recorded->model.config.experts;
+  assay_status status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, false, &r.device);
+  if (status == ASSAY_OK) status = run(c, plan, assay_model_ref(), ASSAY_MODEL_EXACT, first, count, false, &r.exact);
+  if (status == ASSAY_OK) status = run(c, plan, assay_model_ref(), ASSAY_MODEL_MIRROR, first, count, false, &r.mirror);
+  if (status == ASSAY_OK) status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, true, NULL);
+  if (status == ASSAY_OK) {
+    check_choices(c, &r, first, count, result);
+    record_pool(&r.exact, NULL, &pooled->exact);
+    record_pool(&r.mirror, NULL, &pooled->mirror);
+    record_pool(&r.device, NULL, &pooled->device);
   }
-  for (int64_t i = first; i < first + count && status == ASSAY_OK; ++i) {
-    ++c->result[i].ways;
-    if (c->result[i].wrong_id[0] != '\0') note_wrong(&c->result[i], plan, c->result[i].wrong_id);
-  }
-  record_free(&exact);
-  record_free(&mirror);
-  record_free(&device);
+  free_runs(&r);
   return status;
 }
+
+static assay_status check_device(checking *c, int plan) {
+  const plan_row *row = &plans[plan];
+  const int64_t prompts = c->recorded->prompts, count = row->together ? prompts : 1;
+  hf_result *result = &c->plan[plan];
+  hf_runs pooled = {.exact = {.tap = NULL}};
+  assay_status status = ASSAY_OK;
+  taps_verdict v;
+  for (int64_t i = 0; i < prompts && status == ASSAY_OK; i += count)
+    status = run_device(c, row, i, count, &pooled, result);
+  if (status == ASSAY_OK) {
+    taps_compare(&c->recorded->model.config, &pooled.exact, &pooled.mirror, &pooled.device, &v);
+    result->values = v.values;
+    result->worst = v.worst;
+    (void)snprintf(result->worst_at, sizeof result->worst_at, "%s", v.worst_at);
+    int64_t at = 0;
+    while (at < pooled.device.count && strcmp(pooled.device.tap[at].name, result->choice_at) != 0)
+      ++at;
+    if (v.first[0] != '\0' && v.first_at < at) note_wrong(result, "all prompts", v.first);
+    if (result->choice[0] != '\0') note_wrong(result, "router", result->choice);
+    if (v.first[0] != '\0') note_wrong(result, "all prompts", v.first);
+  }
+  for (int64_t i = 0; i < prompts && status == ASSAY_OK; ++i) {
+    char where[40];
+    (void)snprintf(where, sizeof where, "prompt of %lld", (ll)c->recorded->prompt[i].count);
+    if (c->prompt[i].wrong_id[0] != '\0') note_wrong(result, where, c->prompt[i].wrong_id);
+    c->prompt[i].wrong_id[0] = '\0';
+  }
+  free_runs(&pooled);
+  return status;
+}
+
+/* ---- a folder ---------------------------------------------------------------------------------------- */
 
 /* Tells whether a prompt of these has failed. Further plans would say the same. */
 static bool any_wrong(const checking *c, int64_t first, int64_t count) {
   for (int64_t i = first; i < first + count; ++i)
-    if (c->result[i].wrong[0] != '\0') return true;
+    if (c->prompt[i].wrong[0] != '\0') return true;
   return false;
 }
 
-/* ---- folders ----------------------------------------------------------------------------------------- */
-
-static void print_results(checking *c, const char *type) {
-  const bool ref = c->backend == assay_model_ref();
+static void print_prompts(checking *c, const char *type) {
   for (int64_t i = 0; i < c->recorded->prompts; ++i) {
-    const hf_result *r = &c->result[i];
+    const hf_result *r = &c->prompt[i];
     const hf_prompt *p = &c->recorded->prompt[i];
     char name[100];
     (void)snprintf(name, sizeof name, "%s, prompt of %lld", type, (ll)p->count);
     if (r->wrong[0] != '\0')
       truth_fail(c->log, name, "%s", r->wrong);
-    else if (ref)
+    else
       truth_pass(c->log, name, "%lld ids, %lld values, %lld ways; largest error %.3g, allowed %.3g", (ll)p->steps,
                  (ll)r->values, (ll)r->ways, r->worst, exact_limit);
+  }
+}
+
+static void print_plans(checking *c, const char *type) {
+  for (int p = 0; p < PLANS; ++p) {
+    const hf_result *r = &c->plan[p];
+    char name[100];
+    (void)snprintf(name, sizeof name, "%s, %s", type, plans[p].name);
+    if (r->wrong[0] != '\0')
+      truth_fail(c->log, name, "%s", r->wrong);
     else
       truth_pass(c->log, name,
-                 "%lld ids, %lld values, %lld ways; %.2f of the allowed at %s; %lld of %lld rows routed otherwise",
-                 (ll)p->steps, (ll)r->values, (ll)r->ways, r->worst, r->worst_at, (ll)r->rerouted, (ll)r->routed);
+                 "%lld prompts, their ids, %lld values; %.2f of the allowed at %s; %lld of %lld rows routed otherwise",
+                 (ll)c->recorded->prompts, (ll)r->values, r->worst, r->worst_at, (ll)r->rerouted, (ll)r->routed);
   }
 }
 
@@ -399,19 +282,24 @@ static assay_status check_folder(const char *folder, const char *backend, truth_
   }
   *c = (checking){.recorded = g, .log = log, .error = &inner};
   c->backend = model_backend(backend, &inner);
-  assay_status status = c->backend != NULL ? read_recorded(folder, g, &inner) : ASSAY_ERR_INPUT;
-  for (int p = 0; p < PLANS && status == ASSAY_OK; ++p)
+  assay_status status = c->backend != NULL ? hf_recorded_read(folder, g, &inner) : ASSAY_ERR_INPUT;
+  const bool ref = c->backend == assay_model_ref();
+  for (int p = 0; p < PLANS && status == ASSAY_OK && !ref; ++p)
+    status = check_device(c, p);
+  for (int p = 0; p < PLANS && status == ASSAY_OK && ref; ++p)
     for (int64_t i = 0; i < (plans[p].together ? 1 : g->prompts) && status == ASSAY_OK; ++i) {
       const int64_t count = plans[p].together ? g->prompts : 1;
-      if (!any_wrong(c, i, count)) status = check_part(c, &plans[p], i, count);
+      if (!any_wrong(c, i, count)) status = check_ref(c, &plans[p], i, count);
     }
-  if (status == ASSAY_OK)
-    print_results(c, g->model.type);
+  if (status == ASSAY_OK && ref)
+    print_prompts(c, g->model.type);
+  else if (status == ASSAY_OK)
+    print_plans(c, g->model.type);
   else if (status == ASSAY_ERR_UNSUPPORTED)
     truth_uncovered(log, folder, "%.800s", inner.text);
   else
     (void)assay_fail(error, status, "%.1800s", inner.text);
-  free_recorded(g);
+  hf_recorded_free(g);
   free(c);
   return status == ASSAY_ERR_UNSUPPORTED ? ASSAY_OK : status;
 }

@@ -144,6 +144,11 @@ static assay_status check_options(const assay_model_config *c, const assay_engin
   if (status == ASSAY_OK) status = check("max_tokens", o->max_tokens, o->max_batch, PLACES / 8, error);
   if (status == ASSAY_OK && o->max_length != 0) status = check("max_length", o->max_length, 1, c->max_pos, error);
   if (status == ASSAY_OK && o->device == NULL) status = assay_fail(error, ASSAY_ERR_INPUT, "device: found none");
+  for (int64_t l = 0; l < c->layers && status == ASSAY_OK; ++l)
+    if (assay_model_is_sparse(c, l))
+      status = assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                          "sparse: found layer %lld, allowed none in an engine: the host reads the rows of each expert",
+                          (ll)l);
   return status;
 }
 

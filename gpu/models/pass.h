@@ -76,16 +76,23 @@ typedef struct pass {
   assay_tensor *weight;   /* as assay_model_weight_spec orders them */
   struct pass_name *name; /* names of weights, by hash */
   int64_t name_mask;
-  assay_tensor cosine, sine;          /* f32 [max_pos, R/2] */
-  assay_tensor k_pool, v_pool;        /* [layers, num_blocks, block_size, H_kv, D] */
-  assay_tensor x, h, y, z;            /* [N, C] residual stream, x normalised, result of a sublayer, y normalised */
-  assay_tensor zeros, no_taps;        /* a bias of zeros; f32 for arguments that are not read */
-  assay_tensor qkv, out;              /* [N, (H + 2 H_kv) D], [N, H D] */
-  assay_tensor up, gated;             /* [N, I or 2 I], [N, I] */
-  assay_tensor logits;                /* f32 [logit_count, V] */
-  assay_tensor ids, positions, slots; /* [N] i32, i32, i64 */
-  assay_tensor kv_len, cu_q, table;   /* i32 [B], [B + 1], [B, max_blocks] */
-  assay_tensor rows, copies;          /* i32 [logit_count], i64 [copies, 2] */
+  assay_tensor cosine, sine;   /* f32 [max_pos, R/2] */
+  assay_tensor k_pool, v_pool; /* [layers, num_blocks, block_size, H_kv, D] */
+  assay_tensor x, h, y, z;     /* [N, C] residual stream, x normalised, result of a sublayer, y normalised */
+  assay_tensor zeros, no_taps; /* a bias of zeros; f32 for arguments that are not read */
+  assay_tensor qkv, out;       /* [N, (H + 2 H_kv) D], [N, H D] */
+  assay_tensor up, gated;      /* [N, I or 2 I], [N, I] */
+  /* Sparse layers, with P = N k rows sorted by expert. first: where each expert's rows begin, in host memory. */
+  assay_tensor router, chosen, shares;           /* [N, E] logits, i32 [N, k] ids, f32 [N, k] weights */
+  assay_tensor counted, offsets, order, experts; /* i32 [E], [E + 1], [P], [P] */
+  assay_tensor place;                            /* i32 [N, k] */
+  assay_tensor routed, routed_up, routed_gated;  /* [P, C], [P, 2 I], [P, I] of one expert */
+  assay_tensor routed_out;                       /* [P, C] */
+  int64_t *first;                                /* [E + 1] */
+  assay_tensor logits;                           /* f32 [logit_count, V] */
+  assay_tensor ids, positions, slots;            /* [N] i32, i32, i64 */
+  assay_tensor kv_len, cu_q, table;              /* i32 [B], [B + 1], [B, max_blocks] */
+  assay_tensor rows, copies;                     /* i32 [logit_count], i64 [copies, 2] */
   /* For a step that attends row by row (tails.c). */
   void *tail_memory;
   assay_tensor tail_request, tail_len,
@@ -141,6 +148,14 @@ void pass_residual(pass *m, const char *name, const assay_tensor *y, const char 
 void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const char *linear, const assay_tensor *act);
 void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
+/* Chooses the experts of every row, and weighs them. */
+void pass_route(pass *m, const char *name, const assay_tensor *logits);
+/* Copies every row to the places of its experts, sorted by expert, and reads where each expert's rows begin. */
+void pass_permute(pass *m, const assay_tensor *x, const assay_tensor *routed);
+/* Computes the product of each expert's rows. */
+void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y);
+/* Adds a row's results by its weights. */
+void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *y);
 void pass_copy_blocks(pass *m);
 /* Computes the final norm of every row, and the logits of the rows that want them. */
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
@@ -148,6 +163,7 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
 void pass_gpt2(pass *m);
 void pass_qwen3(pass *m);
 void pass_asynct(pass *m);
+void pass_qwen3_moe(pass *m);
 /* Runs the pass of the model's family. */
 void pass_forward(pass *m);
 

@@ -55,6 +55,24 @@ static void place_vector(layout *l, assay_tensor *t, assay_dtype dtype, int64_t 
   place(l, t, dtype, 1, count, 0, 0, 0, 0);
 }
 
+/* Places the tensors of sparse layers. Segments have no padding, so that P is N k. */
+static void place_experts(pass *m, layout *l) {
+  const assay_model_config *c = &m->config;
+  const int64_t N = m->limits.max_tokens, k = c->experts_used, P = N * k;
+  place_rows(l, &m->router, c->act_dtype, N, c->experts);
+  place_rows(l, &m->chosen, ASSAY_I32, N, k);
+  place_rows(l, &m->shares, ASSAY_F32, N, k);
+  place_vector(l, &m->counted, ASSAY_I32, c->experts);
+  place_vector(l, &m->offsets, ASSAY_I32, c->experts + 1);
+  place_vector(l, &m->order, ASSAY_I32, P);
+  place_vector(l, &m->experts, ASSAY_I32, P);
+  place_rows(l, &m->place, ASSAY_I32, N, k);
+  place_rows(l, &m->routed, c->act_dtype, P, c->hidden);
+  place_rows(l, &m->routed_up, c->act_dtype, P, 2 * c->expert_size);
+  place_rows(l, &m->routed_gated, c->act_dtype, P, c->expert_size);
+  place_rows(l, &m->routed_out, c->act_dtype, P, c->hidden);
+}
+
 /* Places every tensor of the session. It is called once to count and once to hand out. */
 static layout lay_out(pass *m, unsigned char *base) {
   const assay_model_config *c = &m->config;
@@ -80,6 +98,7 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_rows(&l, &m->out, c->act_dtype, N, heads);
   place_rows(&l, &m->up, c->act_dtype, N, (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate);
   place_rows(&l, &m->gated, c->act_dtype, N, c->intermediate);
+  if (c->experts > 0) place_experts(m, &l);
   place_rows(&l, &m->logits, ASSAY_F32, m->limits.max_logits, c->vocab);
   place_vector(&l, &m->ids, ASSAY_I32, N);
   place_vector(&l, &m->positions, ASSAY_I32, N);
@@ -96,10 +115,33 @@ static layout lay_out(pass *m, unsigned char *base) {
   return l;
 }
 
+/* Makes the tables of rotation for a stretched context, by the operator. */
+static assay_status stretch_rope(pass *m, assay_error *error) {
+  const assay_model_config *c = &m->config;
+  const pass_arg args[] = {{"cos", m->cosine}, {"sin", m->sine}, {.name = NULL}};
+  const pass_param params[] = {{"kind", (double)c->rope_kind},
+                               {"base", c->rope_base},
+                               {"factor", c->rope_factor},
+                               {"original", c->rope_original},
+                               {"beta_fast", c->rope_beta_fast},
+                               {"beta_slow", c->rope_beta_slow},
+                               {"truncate", c->rope_truncate},
+                               {"concentration", c->rope_concentration},
+                               {"low", c->rope_low},
+                               {"high", c->rope_high},
+                               {NULL, 0}};
+  m->error = error;
+  m->status = ASSAY_OK;
+  m->stage = "rope_table";
+  pass_call(m, "rope_table", args, params);
+  return m->status == ASSAY_OK ? m->device->synchronize(error) : m->status;
+}
+
 /* Uploads the tables of rotation, theta_i = base^(-2i/R). */
 static assay_status upload_rope(pass *m, assay_error *error) {
   const int64_t half = m->config.rotated / 2, count = m->config.max_pos * half;
   if (count == 0) return ASSAY_OK;
+  if (m->config.rope_kind != ASSAY_ROPE_PLAIN) return stretch_rope(m, error);
   float *table = malloc((size_t)count * 2 * sizeof *table);
   if (table == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: no memory for the rope table");
   for (int64_t p = 0; p < m->config.max_pos; ++p)
@@ -154,6 +196,7 @@ void pass_close(pass *m) {
   free(m->step.request);
   free(m->step.position);
   free(m->weight);
+  free(m->first);
   free(m->host);
   free(m);
 }
@@ -187,12 +230,9 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   if (status == ASSAY_OK && found == NULL)
     status =
         assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
-  if (status == ASSAY_OK && (config->arch > ASSAY_ASYNCT || config->rope_kind != ASSAY_ROPE_PLAIN))
-    status = assay_fail(
-        error, ASSAY_ERR_UNSUPPORTED, "%s: found %s, allowed on %s: gpt2, qwen3, asynct, with plain tables of rotation",
-        config->arch > ASSAY_ASYNCT ? "arch" : "rope_kind",
-        config->arch > ASSAY_ASYNCT ? assay_model_arch_name(config->arch) : assay_rope_kind_name(config->rope_kind),
-        device);
+  if (status == ASSAY_OK && config->arch > ASSAY_QWEN3_MOE)
+    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe",
+                        assay_model_arch_name(config->arch), device);
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
         assay_fail(error, ASSAY_ERR_UNSUPPORTED,
@@ -216,7 +256,9 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   m->step.written = calloc((size_t)(limits->num_blocks * config->block_size), sizeof *m->step.written);
   m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
   m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
-  if (m->weight == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL)
+  m->first = calloc((size_t)config->experts + 1, sizeof *m->first);
+  if (m->weight == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL ||
+      m->first == NULL)
     status = assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
   if (status == ASSAY_OK) status = pass_choices_open(m, error);
   if (status == ASSAY_OK) status = pass_names_open(m, error);
@@ -231,10 +273,15 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
 void pass_resize(pass *m, int64_t N, int64_t requests, int64_t count) {
-  assay_tensor *const by_token[] = {&m->x,  &m->h,     &m->y,   &m->z,         &m->qkv,  &m->out,
-                                    &m->up, &m->gated, &m->ids, &m->positions, &m->slots};
+  assay_tensor *const by_token[] = {&m->x,     &m->h,      &m->y,      &m->z,      &m->qkv,
+                                    &m->out,   &m->up,     &m->gated,  &m->ids,    &m->positions,
+                                    &m->slots, &m->router, &m->chosen, &m->shares, &m->place};
+  assay_tensor *const by_choice[] = {&m->order,     &m->experts,      &m->routed,
+                                     &m->routed_up, &m->routed_gated, &m->routed_out};
   for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; ++i)
     by_token[i]->shape[0] = N;
+  for (size_t i = 0; i < sizeof by_choice / sizeof by_choice[0]; ++i)
+    by_choice[i]->shape[0] = N * m->config.experts_used;
   m->logits.shape[0] = m->rows.shape[0] = count;
   m->kv_len.shape[0] = requests;
   m->cu_q.shape[0] = requests + 1;
@@ -244,6 +291,7 @@ void pass_forward(pass *m) {
   if (m->config.arch == ASSAY_GPT2) pass_gpt2(m);
   if (m->config.arch == ASSAY_QWEN3) pass_qwen3(m);
   if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
+  if (m->config.arch == ASSAY_QWEN3_MOE) pass_qwen3_moe(m);
 }
 
 /* Uploads one tensor. The upload is complete before the next one uses m->host. */

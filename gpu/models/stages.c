@@ -29,6 +29,7 @@ typedef struct norm_words {
 static const norm_words norms[ASSAY_ARCH_COUNT] = {
     [ASSAY_GPT2] = {"layer_norm", "add_layer_norm", "g", NULL, "b", true},
     [ASSAY_QWEN3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_QWEN3_MOE] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
 };
 

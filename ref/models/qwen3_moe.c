@@ -11,7 +11,7 @@ static void dense_mlp(model *m) {
 }
 
 static void sparse_mlp(model *m) {
-  model_linear(m, "router", &m->h, &m->router, false);
+  model_linear(m, "router", &m->h, &m->router, true);
   model_route(m, "router", &m->router);
   model_permute(m, &m->h, &m->routed);
   model_expert_linear(m, "experts.up", &m->routed, &m->routed_up);

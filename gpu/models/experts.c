@@ -1,0 +1,73 @@
+/* experts.c: the calls of a sparse layer: the router, rows sorted by expert, their products, the weighted sum. Each
+ * expert's product is a call of its own. The host reads where each expert's rows begin, so that such a pass cannot be
+ * captured as a graph. */
+#include "core/dtype.h"
+#include "gpu/models/pass.h"
+
+static const pass_param no_params[] = {{NULL, 0}};
+
+void pass_route(pass *m, const char *name, const assay_tensor *logits) {
+  const pass_arg args[] = {{"x", *logits}, {"ids", m->chosen}, {"weights", m->shares}, {.name = NULL}};
+  const pass_param params[] = {{"score", 0}, {"renormalise", m->config.renormalise}, {NULL, 0}};
+  m->stage = name;
+  pass_call(m, "moe_router", args, params);
+  pass_take(m, "router.ids", &m->chosen, 0, m->chosen.shape[1]);
+  pass_take(m, "router.weights", &m->shares, 0, m->shares.shape[1]);
+}
+
+/* Reads where the rows of each expert begin; after a failure no expert has rows. */
+static void read_offsets(pass *m) {
+  const int64_t E = m->config.experts, bytes = (E + 1) * (int64_t)sizeof(int32_t);
+  const int32_t *offsets = m->host;
+  for (int64_t e = 0; e <= E; ++e)
+    m->first[e] = 0;
+  if (m->status == ASSAY_OK) pass_fail(m, m->device->download(m->host, m->offsets.data, bytes, m->error));
+  if (m->status == ASSAY_OK) pass_fail(m, m->device->synchronize(m->error));
+  for (int64_t e = 0; e <= E && m->status == ASSAY_OK; ++e)
+    m->first[e] = offsets[e];
+}
+
+void pass_permute(pass *m, const assay_tensor *x, const assay_tensor *routed) {
+  const pass_arg sort[] = {{"ids", m->chosen},  {"counts", m->counted},     {"offsets", m->offsets},
+                           {"order", m->order}, {"row_expert", m->experts}, {"pos", m->place},
+                           {.name = NULL}};
+  const pass_arg copy[] = {{"x", *x}, {"order", m->order}, {"y", *routed}, {.name = NULL}};
+  const pass_param k[] = {{"k", (double)m->config.experts_used}, {NULL, 0}};
+  m->stage = "experts.align";
+  pass_call(m, "moe_align", sort, no_params);
+  m->stage = "experts.permute";
+  pass_call(m, "moe_permute", copy, k);
+  read_offsets(m);
+}
+
+/* Returns `count` rows of a tensor from row `first` on. */
+static assay_tensor rows_of(const assay_tensor *t, int64_t first, int64_t count) {
+  assay_tensor part = *t;
+  if (t->data == NULL) return part;
+  part.data = (unsigned char *)t->data + first * t->stride[0] * assay_dtype_size(t->dtype);
+  part.shape[0] = count;
+  return part;
+}
+
+void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
+  const assay_tensor w = pass_weight(m, name, "w"), b = pass_weight(m, name, "b");
+  const int64_t out = y->shape[1];
+  m->stage = name;
+  for (int64_t e = 0; e < m->config.experts && m->status == ASSAY_OK; ++e) {
+    const int64_t first = m->first[e], rows = m->first[e + 1] - first;
+    const pass_arg args[] = {{"a", rows_of(x, first, rows)},
+                             {"b", rows_of(&w, e * out, out)},
+                             {"bias", rows_of(&b, e * out, out)},
+                             {"c", rows_of(y, first, rows)},
+                             {.name = NULL}};
+    if (rows > 0) pass_call(m, "gemm", args, no_params);
+  }
+  pass_take(m, name, y, 0, out);
+}
+
+void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *y) {
+  const pass_arg args[] = {{"z", *routed}, {"pos", m->place}, {"w", m->shares}, {"y", *y}, {.name = NULL}};
+  m->stage = name;
+  pass_call(m, "moe_combine", args, no_params);
+  pass_take(m, name, y, 0, y->shape[1]);
+}
