@@ -78,7 +78,7 @@ static const weight_row layer_rows[] = {
     {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
     {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, true},
     {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, true},
-    {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, false},
+    {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, true},
     {"attn.k_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
     {"attn.v_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
     {"attn.proj.w", ALL, ALWAYS, SIZE_C, SIZE_HD, false},

@@ -242,7 +242,7 @@ Test(hf_file, qwen3_moe) {
              LAYER "mlp.experts.%d.up_proj.weight", LAYER "mlp.experts.%d.down_proj.weight", true);
 }
 
-Test(hf_file, gpt_oss) {
+static void gpt_oss(const char *dtype) {
   written t[MOST];
   model_file m;
   int n = start(t, NO_MLP);
@@ -259,6 +259,8 @@ Test(hf_file, gpt_oss) {
                                  {LAYER "mlp.experts.down_proj_bias", "F32", {E, C}, 40}};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i)
     t[n++] = rest[i];
+  for (int i = 0; i < n; ++i)
+    t[i].dtype = dtype;
   put_tensors("model.safetensors", t, n);
   put_config(
       "\"model_type\": \"gpt_oss\", \"num_local_experts\": 3, \"num_experts_per_tok\": 2, \"sliding_window\": 4, "
@@ -278,6 +280,12 @@ Test(hf_file, gpt_oss) {
         holds(&m, "layers.0.experts.down.w", (e * C + c) * I + i, 1, 39 + (e * I + i) * C + c);
     }
   model_file_free(&m);
+}
+
+/* Sinks are f32 whatever the file has. */
+Test(hf_file, gpt_oss) {
+  gpt_oss("F32");
+  gpt_oss("BF16");
 }
 
 #define GEMMA "\"model_type\": \"gemma2\", \"sliding_window\": 4, \"query_pre_attn_scalar\": 16"

@@ -147,7 +147,7 @@ static uint64_t mix(uint64_t hash, const void *data, int64_t bytes) {
 Test(model, seeded_weights_are_the_same_on_every_machine) {
   static const uint64_t known[REF_MODELS] = {
       0x2FE1CE98CEF65C66, 0xA6DB037A6BC91082, 0xDAC6C6F445F42F13, 0x315579D6B15F2DA7, 0x6AB6D999272CB846,
-      0x6657B1B7FB33F522, 0x0977173AFD628E07, 0x7E1E29C3720BE41C, 0x86F89DC0AB38A95D, 0x15E2B9B9190EF4EC};
+      0x6657B1B7FB33F522, 0x0977173AFD628E07, 0x7E1E29C3720BE41C, 0x8AECA386BE7AA44A, 0x15E2B9B9190EF4EC};
   for (int number = 0; number < REF_MODELS; ++number) {
     const assay_model_config c = small_model(number);
     assay_model_weights w;

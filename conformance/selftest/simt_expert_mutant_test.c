@@ -21,7 +21,7 @@ static void setup(void) {
 
 TestSuite(expert_mutants, .init = setup, .timeout = 200);
 
-/* Model 6 is bf16 and 7 is f32; both begin with a sparse layer. */
+/* Model 6 is bf16 and 7 is f32; both begin with a sparse layer. Model 5 has a table of llama3, 8 is gpt_oss. */
 static model_case small(int number, model_way way) {
   return (model_case){.name = "planted",
                       .model = "small",
@@ -66,8 +66,8 @@ Test(expert_mutants, are_found_and_named) {
 Test(expert_mutants, wrong_constants_are_found_and_named) {
   case_result result;
   expert_mistake = EXPERT_NO_MISTAKE;
-  for (int fault = 0; fault < 3; ++fault) {
-    const model_case mc = small(fault < 2 ? 5 : 6, WAY_BATCHED);
+  for (int fault = 0; fault < 7; ++fault) {
+    const model_case mc = small(fault < 2 ? 5 : fault < 3 ? 6 : 8, WAY_BATCHED);
     assay_model_config wrong = mc.config;
     const char *says = "layers.0.attn.q of rope is the first stage that departs";
     if (fault == 0) wrong.rope_kind = ASSAY_ROPE_PLAIN;
@@ -75,6 +75,16 @@ Test(expert_mutants, wrong_constants_are_found_and_named) {
     if (fault == 2) {
       wrong.experts_used = 1;
       says = "layers.0.router";
+    }
+    if (fault == 3) wrong.rope_concentration = 1;
+    if (fault == 4 || fault == 5) {
+      if (fault == 4) wrong.window = 9;
+      if (fault == 5) wrong.windowed = (assay_model_layers){{2}}; /* layer 1 */
+      says = "layers.0.attn.out of kv_append, softmax_attention is the first stage that departs";
+    }
+    if (fault == 6) {
+      wrong.act_limit = 7;
+      says = "layers.0.experts.act of swiglu is the first stage that departs";
     }
     model_judge(&mc, "simt", NULL, &wrong, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, says) != NULL, "fault %d: %s", fault,

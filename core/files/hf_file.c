@@ -212,9 +212,12 @@ static void range(const assay_model_config *c, hf_rows rows, int64_t all, int64_
   *count = rows == ALL_ROWS ? all : rows == Q_ROWS ? q : rows == K_ROWS || rows == V_ROWS ? kv : all / 2;
 }
 
-/* Copies `count` rows of `width` elements. */
+/* Copies `count` rows of `width` elements. A weight that is f32 whatever the others are is widened. */
 static void copy(const assay_tensor *to, int64_t first, const file_tensor *from, int64_t count, int64_t width) {
   const int64_t size = assay_dtype_size(to->dtype);
+  for (int64_t i = 0; i < count * width && to->dtype != from->dtype; ++i)
+    assay_store_f64(to->data, to->dtype, first * width + i, assay_load_f64(from->data, from->dtype, i));
+  if (to->dtype != from->dtype) return;
   memcpy((unsigned char *)to->data + first * width * size, from->data, (size_t)(count * width * size));
 }
 

@@ -31,8 +31,10 @@ static bool model_has(const assay_model_config *c, pass_form form) {
   switch (form) {
   case PASS_QK_NORM:
     return c->qk_norm;
+  case PASS_APPEND: /* neither operator has sinks and windows */
+    return c->arch != ASSAY_GPT_OSS;
   case PASS_MMHA:
-    return c->rotated > 0 && !c->qk_norm;
+    return c->rotated > 0 && !c->qk_norm && c->arch != ASSAY_GPT_OSS;
   case PASS_ROPE_APPEND:
     return c->rotated > 0;
   case PASS_POST_PRE_UCLIP:

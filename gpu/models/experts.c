@@ -8,7 +8,9 @@ static const pass_param no_params[] = {{NULL, 0}};
 
 void pass_route(pass *m, const char *name, const assay_tensor *logits) {
   const pass_arg args[] = {{"x", *logits}, {"ids", m->chosen}, {"weights", m->shares}, {.name = NULL}};
-  const pass_param params[] = {{"score", 0}, {"renormalise", m->config.renormalise}, {NULL, 0}};
+  const bool over_chosen = m->config.arch == ASSAY_GPT_OSS; /* the softmax over the chosen logits */
+  const bool divided = over_chosen || m->config.renormalise;
+  const pass_param params[] = {{"score", 0}, {"select_on", over_chosen}, {"renormalise", divided}, {NULL, 0}};
   m->stage = name;
   pass_call(m, "moe_router", args, params);
   pass_take(m, "router.ids", &m->chosen, 0, m->chosen.shape[1]);

@@ -147,6 +147,8 @@ void pass_gate_attention(pass *m, const assay_tensor *qkv, const assay_tensor *o
 void pass_residual(pass *m, const char *name, const assay_tensor *y, const char *linear, const assay_tensor *x);
 void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const char *linear, const assay_tensor *act);
 void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
+/* Computes g sigmoid(1.702 g) (u + 1) of clamped gates and ups, which lie in turn. */
+void pass_clamped_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 /* Chooses the experts of every row, and weighs them. */
 void pass_route(pass *m, const char *name, const assay_tensor *logits);
@@ -164,6 +166,7 @@ void pass_gpt2(pass *m);
 void pass_qwen3(pass *m);
 void pass_asynct(pass *m);
 void pass_qwen3_moe(pass *m);
+void pass_gpt_oss(pass *m);
 /* Runs the pass of the model's family. */
 void pass_forward(pass *m);
 

@@ -230,8 +230,9 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   if (status == ASSAY_OK && found == NULL)
     status =
         assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
-  if (status == ASSAY_OK && config->arch > ASSAY_QWEN3_MOE)
-    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe",
+  if (status == ASSAY_OK && config->arch == ASSAY_GEMMA2)
+    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                        "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe, gpt_oss",
                         assay_model_arch_name(config->arch), device);
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
@@ -292,6 +293,7 @@ void pass_forward(pass *m) {
   if (m->config.arch == ASSAY_QWEN3) pass_qwen3(m);
   if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
   if (m->config.arch == ASSAY_QWEN3_MOE) pass_qwen3_moe(m);
+  if (m->config.arch == ASSAY_GPT_OSS) pass_gpt_oss(m);
 }
 
 /* Uploads one tensor. The upload is complete before the next one uses m->host. */

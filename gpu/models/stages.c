@@ -30,6 +30,7 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
     [ASSAY_GPT2] = {"layer_norm", "add_layer_norm", "g", NULL, "b", true},
     [ASSAY_QWEN3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_QWEN3_MOE] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_GPT_OSS] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
 };
 
@@ -38,7 +39,8 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
 static bool call_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *res,
                       const assay_tensor *y) {
   const norm_words *w = &norms[m->config.arch];
-  const pass_param eps[] = {{"eps", m->config.eps}, {NULL, 0}};
+  const bool in_f32 = m->config.arch == ASSAY_GPT_OSS;
+  const pass_param eps[] = {{"eps", m->config.eps}, {in_f32 ? "round_inner" : NULL, 0}, {NULL, 0}};
   pass_arg args[8] = {{"x", *x}, {"y", *y}, {w->factor, pass_weight(m, name, w->factor)}};
   int used = 3;
   if (w->slope != NULL) args[used++] = (pass_arg){w->slope, pass_weight(m, name, w->slope)};
@@ -184,17 +186,23 @@ void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const
   pass_take(m, name, act, 0, act->shape[1]);
 }
 
-static void gate(pass *m, const char *op, const char *name, const assay_tensor *up, const assay_tensor *act) {
+static void gate(pass *m, const char *op, const char *name, const assay_tensor *up, const assay_tensor *act,
+                 const pass_param *params) {
   const pass_arg args[] = {{"x", *up}, {"y", *act}, {.name = NULL}};
   m->stage = name;
-  pass_call(m, op, args, no_params);
+  pass_call(m, op, args, params);
   pass_take(m, name, act, 0, act->shape[1]);
 }
 
 void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
-  gate(m, "swiglu", name, up, act);
+  gate(m, "swiglu", name, up, act, no_params);
+}
+
+void pass_clamped_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
+  const pass_param params[] = {{"limit", m->config.act_limit}, {"alpha", 1.702}, {"beta", 1}, {"layout", 1}, {NULL, 0}};
+  gate(m, "swiglu", name, up, act, params);
 }
 
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
-  gate(m, "reglu", name, up, act);
+  gate(m, "reglu", name, up, act, no_params);
 }

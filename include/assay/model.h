@@ -43,7 +43,7 @@ typedef struct assay_model_layers {
   uint64_t bits[ASSAY_MODEL_MAX_LAYERS / 64]; /* layer l is bit l % 64 of word l / 64 */
 } assay_model_layers;
 static inline bool assay_model_layer_in(const assay_model_layers *set, int64_t layer) {
-  return (set->bits[layer / 64] >> (layer % 64) & 1) != 0;
+  return layer >= 0 && layer < ASSAY_MODEL_MAX_LAYERS && (set->bits[layer / 64] >> (layer % 64) & 1) != 0;
 }
 
 typedef struct assay_model_config {
@@ -86,7 +86,7 @@ typedef struct assay_model_config {
   assay_model_layers windowed;
   double score_scale;          /* gemma2; 0: 1 / sqrt(D) */
   double score_cap, logit_cap; /* gemma2: soft caps of scores and of logits; 0: off */
-  assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h and scales are f32 */
+  assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h, scales and sinks are f32 */
   assay_dtype act_dtype;       /* dtype of activations: f32, f16, bf16 */
   assay_dtype kv_dtype;        /* act_dtype, e4m3 or e5m2 */
   int64_t block_size;          /* tokens: 8, 16, 32, 64, 128, 256 */
@@ -119,7 +119,7 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
  *   layers.<L>.attn.q_norm<norm>, .k_norm<norm>       [D]; uclip: alpha [D], gamma [1]
  *   layers.<L>.attn.taps, .gamma [F], [H]             asynct, f32
  *   layers.<L>.attn.k_scale, .v_scale [H_kv]          fp8 caches, f32
- *   layers.<L>.attn.sinks        [H]                  gpt_oss
+ *   layers.<L>.attn.sinks        [H]                  gpt_oss, f32
  *   layers.<L>.attn.proj.w, .b   [C, H D]
  *   layers.<L>.attn.post<norm>                        asynct, gemma2
  *   layers.<L>.mlp.pre<norm>
