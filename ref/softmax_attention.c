@@ -589,7 +589,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    ATTENTION_DIMS,
+    ATTENTION_DIMS_WITH(PAGED_BLOCK_SIZE_FROM_1("; in the tensors 1 with cu_k")),
 };
 
 static const assay_arg args[ARG_COUNT] = {

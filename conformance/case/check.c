@@ -94,10 +94,12 @@ static assay_status check_dims(const assay_case *one, assay_error *error) {
   const double *sparse_block = param_of(one, "sparse_block"), *lo = param_of(one, "lo"), *hi = param_of(one, "hi");
   if (H % H_kv != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "H: found %" PRId64 ", allowed multiples of H_kv = %" PRId64, H, H_kv);
-  if ((block_size & (block_size - 1)) != 0)
+  if ((block_size & (block_size - 1)) != 0 || block_size == 2 || block_size == 4)
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %" PRId64 ", allowed 8, 16, 32, 64, 128, 256",
                       block_size);
   const char *layout = case_axis(one, "layout");
+  if (block_size == 1 && layout != NULL && strcmp(layout, "x") == 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found 1 in layout x, allowed 8, 16, 32, 64, 128, 256");
   const int64_t x = 16 / (assay_dtype_size(one->kv_dtype) > 0 ? assay_dtype_size(one->kv_dtype) : 16);
   const int64_t D = dim_of(one, "D", 0);
   if (layout != NULL && strcmp(layout, "x") == 0 && case_is_contiguous(one))

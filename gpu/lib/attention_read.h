@@ -98,6 +98,13 @@ inline assay_status expect_form(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Returns whether the operator's table has blocks of one token. */
+inline bool takes_block_of_1(const assay_op *op) {
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (strcmp(op->dims[i].name, "block_size") == 0) return op->dims[i].min == 1;
+  return false;
+}
+
 inline assay_status read_cache(const assay_call *call, attention_params *p, attention_types *types,
                                assay_error *error) {
   const assay_tensor *k, *v;
@@ -124,7 +131,7 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
     return assay_fail(error, ASSAY_ERR_INPUT, "H_kv: found %" PRId64 ", allowed divisors of H = %" PRId32, heads, p->H);
   if (contiguous)
     ASSAY_TRY(expect_range("block_size", block_size, 1, 1, 1, error));
-  else
+  else if (block_size != 1 || layout == 2 || !takes_block_of_1(call->op))
     ASSAY_TRY(expect_range("block_size", block_size, 8, 256, 8, error));
   if ((block_size & (block_size - 1)) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %" PRId64 ", allowed 8, 16, 32, 64, 128, 256",

@@ -77,6 +77,13 @@ assay_status check_dense(const assay_call *call, int32_t arg, assay_dtype dtype,
   return status;
 }
 
+/* Tells whether the operator's table has blocks of one token. */
+static bool takes_block_of_1(const assay_op *op) {
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (strcmp(op->dims[i].name, "block_size") == 0) return op->dims[i].min == 1;
+  return false;
+}
+
 /* Checks K and V. The layout decides which axis means block_size, H_kv and channels. */
 assay_status check_pools(const assay_call *call, const check_cache *at, assay_error *error) {
   const assay_tensor *rows = &call->arg[at->rows], *k = &call->arg[at->k];
@@ -104,7 +111,10 @@ assay_status check_pools(const assay_call *call, const check_cache *at, assay_er
     return assay_fail(error, ASSAY_ERR_INPUT, "layout: found x, allowed nhd, hnd with cu_k");
   if (at->contiguous && block_size != 1)
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %lld, allowed 1 with cu_k", (ll)block_size);
-  if (!at->contiguous && (block_size < 8 || block_size > 256 || (block_size & (block_size - 1)) != 0))
+  if (block_size == 1 && layout == LAYOUT_X && takes_block_of_1(call->op))
+    return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found 1 in layout x, allowed 8, 16, 32, 64, 128, 256");
+  const bool usual = block_size >= 8 && block_size <= 256 && (block_size & (block_size - 1)) == 0;
+  if (!at->contiguous && !usual && !(block_size == 1 && takes_block_of_1(call->op)))
     return assay_fail(error, ASSAY_ERR_INPUT, "block_size: found %lld, allowed 8, 16, 32, 64, 128, 256",
                       (ll)block_size);
   if (layout == LAYOUT_X && D % x != 0)

@@ -21,6 +21,8 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
   { "D", 8, PAGED_MAX_D, 128, 8, "channels of a head" }
 #define PAGED_BLOCK_SIZE(more)                                                                                         \
   { "block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256" more }
+#define PAGED_BLOCK_SIZE_FROM_1(more)                                                                                  \
+  { "block_size", 1, 256, 16, 1, "tokens of a cache block: 1, 8, 16, 32, 64, 128 or 256; not 1 in layout x" more }
 #define PAGED_NUM_BLOCKS(more)                                                                                         \
   { "num_blocks", 0, 0, 0, 1, "blocks of the pool" more }
 #define PAGED_MAX_BLOCKS                                                                                               \
@@ -32,10 +34,10 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
 #define PAGED_HEADS PAGED_H, PAGED_H_KV("; query head h reads kv head h / (H / H_kv)"), PAGED_D
 
 /* All dimensions of an operator that reads the cache, contiguous keys and values included. */
-#define ATTENTION_DIMS                                                                                                 \
-  PAGED_B, PAGED_N("query rows: the sum of all T_i; decode: B"), PAGED_HEADS,                                          \
-      PAGED_BLOCK_SIZE("; in the tensors 1 with cu_k"), PAGED_NUM_BLOCKS("; with cu_k rows, one token each"),          \
-      PAGED_MAX_BLOCKS, PAGED_KV_SCALES
+#define ATTENTION_DIMS ATTENTION_DIMS_WITH(PAGED_BLOCK_SIZE("; in the tensors 1 with cu_k"))
+#define ATTENTION_DIMS_WITH(...)                                                                                       \
+  PAGED_B, PAGED_N("query rows: the sum of all T_i; decode: B"), PAGED_HEADS, __VA_ARGS__,                             \
+      PAGED_NUM_BLOCKS("; with cu_k rows, one token each"), PAGED_MAX_BLOCKS, PAGED_KV_SCALES
 
 /* The gate's taps, and the rotation's channels and positions. */
 #define GATE_F                                                                                                         \
