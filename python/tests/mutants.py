@@ -23,7 +23,17 @@ def mutant(op, checks, twin, where, **options):
 
 # ---- controls ------------------------------------------------------------------------------------------------------
 
-NORM = {"claims": "f32,bf16", "contract": {"permutation": True, "alone": True, "rescales": True}}
+def takes_norm(x, g, z, plus_one, group, **_):
+    """Declines the forms of rms_norm, which the NumPy kernel does not have."""
+    if z is not None:
+        raise assay.Unsupported("z: found a gate, allowed none")
+    if plus_one or group:
+        raise assay.Unsupported(f"plus_one, group: found {plus_one}, {group}, allowed 0")
+    if g.dtype != x.dtype:
+        raise assay.Unsupported(f"g: found {g.dtype}, allowed that of x, {x.dtype}")
+
+
+NORM = {"claims": "f32,bf16", "contract": {"permutation": True, "alone": True, "rescales": True}, "supports": takes_norm}
 
 
 @assay.variant("rms_norm", tensors="bits", **NORM)
