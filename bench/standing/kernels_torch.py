@@ -21,7 +21,18 @@ def back(tensor, like):
 
 # ---- rows ------------------------------------------------------------------------------------------------
 
-def no_inner_rounding(x, round_inner, **_):
+def plain_norm(x, g, z, plus_one, group, **_):
+    if z is not None or plus_one or group or g.dtype != x.dtype:
+        raise assay.Unsupported("z, plus_one, group, g of another type: found one, allowed none")
+
+
+def plain_gates(w, limit, alpha, beta, layout, **_):
+    if w is not None or limit or alpha != 1 or beta or layout != "halves":
+        raise assay.Unsupported("w, limit, alpha, beta, interleaved: found one, allowed none")
+
+
+def no_inner_rounding(x, round_inner, **more):
+    plain_norm(x=x, **more)
     if round_inner and x.dtype != "f32":
         raise assay.Unsupported("round_inner: found true, allowed false: the weight is multiplied in f32")
 
@@ -36,7 +47,7 @@ def layer_norm(x, g, b, eps):
     return back(F.layer_norm(on(x), (x.shape[-1],), on(g), on(b), eps), x)
 
 
-@assay.variant("swiglu", name="torch", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
+@assay.variant("swiglu", name="torch", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_gates)
 def swiglu(x):
     gate, up = on(x).chunk(2, dim=-1)
     return back(F.silu(gate) * up, x)
@@ -59,14 +70,14 @@ def rms_norm_inductor(x, g, eps):
     return back(compiled(on(x), on(g), eps), x)
 
 
-@assay.variant("rms_norm", name="liger", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
+@assay.variant("rms_norm", name="liger", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_norm)
 def rms_norm_liger(x, g, eps, round_inner):
     from liger_kernel.ops.rms_norm import LigerRMSNormFunction
     mode = "llama" if round_inner else "gemma"
     return back(LigerRMSNormFunction.apply(on(x).contiguous(), on(g), float(eps), 0.0, mode, False), x)
 
 
-@assay.variant("swiglu", name="liger", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
+@assay.variant("swiglu", name="liger", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_gates)
 def swiglu_liger(x):
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
     gate, up = on(x).chunk(2, dim=-1)
@@ -89,11 +100,11 @@ def gemm(a, b, c):
 
 # ---- attention: prompts and decodes, request by request --------------------------------------------------
 
-def ordinary(q, k_cache, slopes, softcap, window, sparse_block, lse, **_):
+def ordinary(q, k_cache, slopes, softcap, window, sparse_block, lse, sink, chunk, **_):
     if q.dtype == "f32" or k_cache.dtype != q.dtype:
         raise assay.Unsupported("q: found another type, allowed f16 and bf16, as the cache")
-    if slopes is not None or softcap != 0 or window != 0 or sparse_block != 0 or lse is not None:
-        raise assay.Unsupported("slopes, softcap, window, sparse_block, lse: found one, allowed none")
+    if slopes is not None or softcap or window or sparse_block or lse is not None or sink is not None or chunk:
+        raise assay.Unsupported("slopes, softcap, window, sparse_block, lse, sink, chunk: found one, allowed none")
 
 
 def requests(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):

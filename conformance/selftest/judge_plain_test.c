@@ -176,7 +176,7 @@ Test(judge_plain, what_stays_is_not_seen_as_spoiled) {
 
 /* ---- sum contracts ------------------------------------------------------------------------------------- */
 
-static assay_status declared; /* what sums() returns */
+static assay_status declared; /* the status that sums() returns */
 
 static assay_status sums(const assay_call *call, const assay_env *env, assay_sums *to, assay_error *error) {
   (void)call;

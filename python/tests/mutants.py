@@ -41,8 +41,10 @@ def rms_control(x, g, eps, round_inner, y):
     kernels.rms_norm(x, g, eps, round_inner, y)
 
 
-def takes_softmax(block_table, sparse_block, **_):
+def takes_softmax(block_table, sparse_block, sink, chunk, **_):
     """Declines what the NumPy kernels do not have."""
+    if sink is not None or chunk:
+        raise assay.Unsupported("sink, chunk: found one, allowed none")
     if block_table is None:
         raise assay.Unsupported("block_table: found none, allowed one")
     if sparse_block:
