@@ -44,6 +44,7 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
   const float k_scale = k_scale_of(cache, kv_head), v_scale = v_scale_of(cache, kv_head);
   const float slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
   const uint32_t phase = sparse_phase(p, head);
+  const row_tree tree = tree_of_row(p, keys, row);
 
   const int64_t query = query_offset(p.a, row, head);
   for (int32_t d = thread; d < p.a.D; d += tile) {
@@ -57,9 +58,10 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
   for (int32_t base = keys.first; base <= keys.last; base += tile) {
     const int32_t t = base + thread;
     float score = -INFINITY;
-    if (t <= keys.last && kept(p, phase, t, keys.last)) {
+    const int32_t place = t <= keys.last ? place_of(p, tree, t) : -1;
+    if (place >= 0 && kept(p, phase, t, keys.last)) {
       const int64_t key = key_offset(cache, keys.request, kv_head, t);
-      score = score_of(p, dot_key<KV>(cache, key, p.a.D, q, k_scale), slope, t, keys.last);
+      score = score_of(p, dot_key<KV>(cache, key, p.a.D, q, k_scale), slope, place, tree.last);
       atomicMax(top, rank_of(score)); /* the maximum is that of all keys so far */
     }
     __syncthreads(); /* the maximum is known; the last tile's weights are used up */
@@ -112,6 +114,7 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
   const float k_scale = k_scale_of(cache, kv_head), v_scale = v_scale_of(cache, kv_head);
   const float slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
   const uint32_t phase = sparse_phase(p, head);
+  const row_tree tree = tree_of_row(p, keys, row);
 
   const int32_t lane = thread % lanes_per_key, group = thread / lanes_per_key;
   float q[D / lanes_per_key]; /* this lane's channels */
@@ -119,9 +122,10 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
   float group_peak = -INFINITY;
   for (int32_t t = begin + group; t < end; t += groups) {
     float score = -INFINITY;
-    if (kept(p, phase, t, keys.last)) {
+    const int32_t place = place_of(p, tree, t);
+    if (place >= 0 && kept(p, phase, t, keys.last)) {
       const int64_t key = key_offset(cache, keys.request, kv_head, t);
-      score = score_of(p, dot_key_by_lanes<KV>(cache, key, lane, q, k_scale), slope, t, keys.last);
+      score = score_of(p, dot_key_by_lanes<KV>(cache, key, lane, q, k_scale), slope, place, tree.last);
     }
     if (lane == 0) weight[t - begin] = score;
     group_peak = fmaxf(group_peak, score);

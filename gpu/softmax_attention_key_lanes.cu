@@ -139,6 +139,7 @@ struct lanes {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_read(call, made, error));
+    ASSAY_TRY(softmax_expect_no_trees(made->p, error));
     const attention_params &a = made->p.a;
     return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D + 1, &made->workspace, error);
   }

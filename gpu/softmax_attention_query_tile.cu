@@ -78,6 +78,10 @@ struct softmax_lines {
 
 struct softmax_tile : softmax_operator {
   using weights = softmax_lines;
+  static assay_status read(const assay_call *call, plan *made, assay_error *error) {
+    ASSAY_TRY(softmax_read(call, made, error));
+    return softmax_expect_no_trees(made->p, error);
+  }
 };
 
 } // namespace

@@ -24,7 +24,7 @@
 #include "ref/lib/paged_tables.h"
 #include "ref/lib/vector.h"
 
-enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_SINK, ARG_COUNT };
+enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_SINK, ARG_PARENT, ARG_COUNT };
 enum {
   PARAM_SOFTCAP = PARAM_OWN,
   PARAM_SPARSE_BLOCK,
@@ -44,8 +44,9 @@ const assay_op *assay_op_softmax_attention(void);
 
 /* One row. `key` numbers the keys that its mask leaves; s, p and e are indexed by the place in that list. */
 typedef struct softmax_row {
-  int64_t keys, D, last;
+  int64_t keys, D, own, last;         /* own: the row's own key; last: its position */
   const int64_t *key;                 /* [keys] ascending */
+  const int64_t *position;            /* [keys] */
   double scale, softcap, slope, sink; /* sink -inf: none */
   const double *q, *k, *v;            /* [D]; key t at (t - origin)·D */
   int64_t origin;
@@ -53,6 +54,9 @@ typedef struct softmax_row {
   double max, sum, whole, lse; /* sum: of e; whole: with the sink's term */
   double *y;                   /* [D] */
 } softmax_row;
+
+/* In a tree (parent) the keys of the new tokens that a row sees are its own and its ancestors'. Positions count
+ * ancestors. */
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
@@ -66,7 +70,7 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
     double s = row->scale * vector_dot(row->q, row->k + (t - row->origin) * D, D);
     row->dot[i] = s;
     if (row->softcap > 0) s = row->softcap * tanh(s / row->softcap);
-    s += row->slope * (double)(t - row->last);
+    s += row->slope * (double)(row->position[i] - row->last);
     row->s[i] = s;
     if (!(s <= row->max)) row->max = s; /* a NaN stays */
   }
@@ -112,7 +116,7 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
       variance += f32_variance * row->dot[i] * row->dot[i];
       variance = variance * rest * rest + capped * capped * (function_variance(c->exp_ulp) + f32_variance);
     }
-    const double bias = row->slope * (double)(row->key[i] - row->last);
+    const double bias = row->slope * (double)(row->position[i] - row->last);
     if (bias != 0) variance += f32_variance * (bias * bias + s * s);
     if (c->score != ASSAY_NONE) variance += storing_variance(s, c->score);
     const double argument = s - row->max;
@@ -222,7 +226,7 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
   sum_variance += function_variance(c->exp_ulp) * equal_terms_shared(&e->equal) / (row->sum * row->sum);
   const double denominator = total * share * share + 2 * f32_variance + added * added;
   double split_variance = 0;
-  if (c->keys_per_split > 0 && row->last >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
+  if (c->keys_per_split > 0 && row->own >= c->keys_per_split) split_variance = softmax_splits(row, e, sigma);
   key_sum_finish(&e->sum, row->keys, sigma);
   if (row->sink > -(double)INFINITY) sink_sigma(row, e, sigma);
   for (int64_t d = 0; d < D; ++d) {
@@ -323,7 +327,7 @@ typedef struct softmax_run {
   assay_seen *seen;
   const attention_spoil *planted; /* NULL: no planted error */
   double *memory;
-  int64_t *key;
+  int64_t *key, *position;
   int64_t capacity;
   softmax_row row;
 } softmax_run;
@@ -337,7 +341,7 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   const assay_contract *c = run->error.contract;
   run->capacity = keys;
   run->memory = malloc((size_t)(5 * keys + D + key_sum_room(c, D) + key_sum_room(c, 1)) * sizeof *run->memory);
-  run->key = malloc((size_t)(keys + 1) * sizeof *run->key);
+  run->key = malloc((size_t)(2 * keys + 1) * sizeof *run->key);
   run->error.slots = malloc((size_t)equal_terms_room(keys));
   if (run->memory == NULL || run->key == NULL || run->error.slots == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "softmax_attention reference: %lld scores do not fit in memory",
@@ -351,6 +355,7 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
   run->error.sum.bits = cut_bits(run->error.out);
   key_sum_place(&run->error.total, c, 1, at + D + key_sum_room(c, D));
   run->row.key = run->key;
+  run->row.position = run->position = run->key + keys;
   return ASSAY_OK;
 }
 
@@ -361,7 +366,7 @@ static void average_splits(softmax_run *run) {
   const int64_t D = part.D, split = run->planted->split;
   double *sum = run->error.split, parts = 0;
   vector_zero(sum, D);
-  for (int64_t i = 0; i < run->row.keys; part.key += part.keys, parts += 1) {
+  for (int64_t i = 0; i < run->row.keys; part.key += part.keys, part.position += part.keys, parts += 1) {
     const int64_t begin = i;
     while (i < run->row.keys && run->key[i] / split == run->key[begin] / split)
       ++i;
@@ -404,7 +409,10 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.keys = 0;
   for (int64_t t = at->first; t < at->end; ++t)
     for (int times = attention_spoil_times(run->planted, at, t); times > 0; --times)
-      if (attention_sees(&run->a, at->head, at->last, t)) run->key[run->row.keys++] = t;
+      if (attention_place_sees(&run->a, &at->place, at->head, t)) run->key[run->row.keys++] = t;
+  for (int64_t i = 0; i < run->row.keys; ++i)
+    run->position[i] = attention_position(&run->a, &at->place, run->key[i]);
+  run->row.own = at->place.own;
   run->row.last = at->last;
   run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
   run->row.sink = run->sink != NULL ? assay_load_f64(run->sink->data, run->sink->dtype, at->head) : -(double)INFINITY;
@@ -467,6 +475,8 @@ static assay_status compute(const assay_call *call, const attention_spoil *plant
                             assay_error *error) {
   attention a = attention_of(call);
   if (planted != NULL) a.reach = planted->reach;
+  a.by_index = planted != NULL && planted->kind == SPOIL_DEPTH_IS_INDEX;
+  a.prefix = planted != NULL && planted->kind == SPOIL_WINDOW_ON_PREFIX_ONLY;
   a.neighbour = planted != NULL && planted->kind == SPOIL_NEIGHBOUR_BLOCK;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
@@ -562,10 +572,15 @@ static assay_status check(const assay_call *call, assay_error *error) {
     return assay_fail(error, ASSAY_ERR_INPUT, "sink: found type %s, allowed f32, bf16", assay_dtype_name(sink->dtype));
   if (status == ASSAY_OK && sink->data != NULL)
     status = check_dense(call, ARG_SINK, sink->dtype, 1, &q->shape[1], error);
+  if (status == ASSAY_OK && call->arg[ARG_PARENT].data != NULL)
+    status = check_dense(call, ARG_PARENT, ASSAY_I32, 1, &q->shape[0], error);
   if (status != ASSAY_OK) return status;
   const int64_t layout = (int64_t)call->param[PARAM_LAYOUT];
   const int64_t block_size = k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
   const int64_t sparse = (int64_t)call->param[PARAM_SPARSE_BLOCK];
+  if (sparse != 0 && call->arg[ARG_PARENT].data != NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sparse_block: found %lld, allowed 0 (off) with parent",
+                      (long long)sparse);
   if (sparse % block_size != 0)
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "sparse_block: found %lld, allowed 0 (off) or multiples of block_size %lld", (long long)sparse,
@@ -574,6 +589,7 @@ static assay_status check(const assay_call *call, assay_error *error) {
 }
 
 static assay_status fill(const assay_fill *f, int32_t arg, double *value, int64_t count, assay_error *error) {
+  if (arg == ARG_PARENT) return softmax_fill_parents(f, value, count), ASSAY_OK;
   if (arg != ARG_SINK)
     return assay_fail(error, ASSAY_ERR_INTERNAL, "softmax_attention: no values for argument %d", arg);
   for (int64_t h = 0; h < count; ++h)
@@ -600,6 +616,8 @@ static const assay_arg args[ARG_COUNT] = {
      false},
     {"sink", ASSAY_IN, ASSAY_VALUES, true, "f32,bf16", "H",
      "exp(sink) is added to the denominator, once per row; -inf: none", false},
+    {"parent", ASSAY_IN, ASSAY_VALUES, true, "i32", "N",
+     "trees: the earlier row, of the request's new ones, that a row follows; -1: the old keys", false},
 };
 
 static const assay_param params[PARAM_COUNT] = {
@@ -629,7 +647,7 @@ static const assay_op op = {
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
               "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost,"
-              "chunk_from_row",
+              "chunk_from_row,depth_is_index,window_on_prefix_only",
     .kappa_element = 7,
     .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
                     "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",

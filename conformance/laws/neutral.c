@@ -1,33 +1,42 @@
-/* neutral.c: the law `neutral`: an argument that says nothing does not show. A sink of -inf for every head gives the
- * bits of the call without a sink. */
+/* neutral.c: the law `neutral`: arguments that say nothing do not show. A sink of -inf for every head gives the bits of
+ * the call without sinks, and so does a tree that is a chain. */
 #include <math.h>
 
 #include "core/dtype.h"
 #include "conformance/trial/trial.h"
 #include "laws_internal.h"
 
-/* Returns the argument that can say nothing, or -1 where the case does not give it. */
-static int32_t sink_of(const trial *t) {
+/* Returns an argument by name, or -1 where the case does not give it. */
+static int32_t given(const trial *t, const char *name) {
   for (int32_t i = 0; i < t->one->op->arg_count; ++i)
-    if (strcmp(t->one->op->args[i].name, "sink") == 0 && t->first.arg[i].data != NULL) return i;
+    if (strcmp(t->one->op->args[i].name, name) == 0 && t->first.arg[i].data != NULL) return i;
   return -1;
 }
 
 bool neutral_applies(const trial *t) {
-  return trial_has_law(t, "neutral") && t->variant->contract.run_to_run && sink_of(t) >= 0;
+  return trial_has_law(t, "neutral") && t->variant->contract.run_to_run &&
+         (given(t, "sink") >= 0 || given(t, "parent") >= 0);
 }
 
-/* Runs the case with sinks of -inf, or without the argument. Returns false with the verdict set if nothing came of it;
- * `taken` tells whether the variant takes the call. */
-static bool run_neutral(const trial *t, bool given, outputs *got, bool *taken, case_result *result) {
-  const int32_t arg = sink_of(t);
+/* Makes the arguments say nothing: sinks of -inf, every row the child of the row before it. */
+static void say_nothing(image *img, int32_t sink, int32_t parent) {
+  for (int64_t h = 0; sink >= 0 && h < img->arg[sink].shape[0]; ++h)
+    assay_store_f64(img->host + img->extent[sink].offset, img->arg[sink].dtype, h, -(double)INFINITY);
+  for (int64_t row = 0; parent >= 0 && row < img->rows; ++row)
+    ((int32_t *)(void *)(img->host + img->extent[parent].offset))[row] = (int32_t)img->position_of_row[row] - 1;
+}
+
+/* Runs the case with such arguments, or without them. Returns false with the verdict set if nothing came of it; `taken`
+ * tells whether the variant takes the call. */
+static bool run_neutral(const trial *t, bool with, outputs *got, bool *taken, case_result *result) {
+  const int32_t sink = given(t, "sink"), parent = given(t, "parent");
   trial other = *t; /* shares all but the size of the workspace */
   assay_error error = {""};
   image img = {0};
   if (image_vary(&t->first, &t->first.chosen, NULL, &img, &error) != ASSAY_OK) return verdict_no_memory(result);
-  for (int64_t h = 0; h < img.arg[arg].shape[0]; ++h)
-    assay_store_f64(img.host + img.extent[arg].offset, img.arg[arg].dtype, h, -(double)INFINITY);
-  if (!given) img.arg[arg].data = NULL;
+  say_nothing(&img, sink, parent);
+  if (!with && sink >= 0) img.arg[sink].data = NULL;
+  if (!with && parent >= 0) img.arg[parent].data = NULL;
   *taken = trial_takes(&other, &img, result);
   bool good = result->verdict == VERDICT_PASS;
   if (*taken) good = device_run(&other, &img, t->one->seed, got, result);
@@ -38,14 +47,14 @@ static bool run_neutral(const trial *t, bool given, outputs *got, bool *taken, c
 bool neutral_check(const trial *t, const outputs *base, case_result *result) {
   outputs with = {{NULL}}, without = {{NULL}};
   bool taken = false, good = outputs_make(t, &with) && outputs_make(t, &without);
-  (void)base; /* the case has sinks */
+  (void)base; /* the case says something */
   if (!good) (void)verdict_no_memory(result);
   good = good && run_neutral(t, false, &without, &taken, result);
   if (good && taken) good = run_neutral(t, true, &with, &taken, result);
   if (good && taken) {
     for (int32_t o = 0; o < t->count && good; ++o)
-      good = rerun_same_output(t, o, without.bits[o], with.bits[o], "neutral", "with a sink of -inf for every head",
-                               result);
+      good = rerun_same_output(t, o, without.bits[o], with.bits[o], "neutral",
+                               "with sinks of -inf, and trees that are chains", result);
     if (good) result_add_law(result, "neutral");
   }
   outputs_free(&with);

@@ -151,16 +151,17 @@ static void set_param(assay_case *one, const char *name, double value) {
     if (strcmp(one->op->params[i].name, name) == 0) one->param[i] = value;
 }
 
-/* Returns the bit of the optional argument that the exact tier takes, where the operator has it. */
-static uint32_t exact_option(const assay_op *op) {
+/* Returns the bit of an optional argument by name, where the operator has it. */
+static uint32_t option(const assay_op *op, const char *name) {
   for (int32_t i = 0; i < op->arg_count; ++i)
-    if (strcmp(op->args[i].name, "sink") == 0) return UINT32_C(1) << i;
+    if (strcmp(op->args[i].name, name) == 0) return UINT32_C(1) << i;
   return 0;
 }
 
 /* Makes the same case on the lattice, with a power of two as its scale. `simplified` also gives it a 16-bit type, no
- * optional arguments except sinks, and the default real parameters and taps; it is tried next. The twin shares the
- * case's lists. A sink of 800 that is scaled shows in the exact tier where the scale is small: one draw in four. */
+ * optional arguments except sinks and trees, and the default real parameters and taps; it is tried next. The twin
+ * shares the case's lists. A sink of 800 that is scaled shows in the exact tier where the scale is small: one draw in
+ * four. */
 static assay_case twin_of(const assay_case *one, bool simplified, uint64_t round) {
   assay_case twin = *one;
   const double given = logical_param(one, "scale", 1);
@@ -174,13 +175,13 @@ static assay_case twin_of(const assay_case *one, bool simplified, uint64_t round
     twin.dtype = ASSAY_BF16;
     if (same) twin.kv_dtype = ASSAY_BF16;
     if (same_out) twin.out_dtype = ASSAY_BF16;
-    twin.present &= exact_option(one->op);
+    twin.present &= option(one->op, "sink") | option(one->op, "parent");
     twin.sigma = 0.25 * (double)logical_dim(one, "F", 1);
     twin.tap_skew = 0;
     for (int32_t i = 0; i < one->op->param_count; ++i)
       if (one->op->params[i].kind == ASSAY_REAL) twin.param[i] = one->op->params[i].fallback;
   }
-  const bool small = round % 4 == 3 && (twin.present & exact_option(one->op)) != 0;
+  const bool small = round % 4 == 3 && (twin.present & option(one->op, "sink")) != 0;
   set_param(&twin, "scale", small ? 0x1p-10 : ldexp(1, (int)rint(log2(scale))));
   return twin;
 }

@@ -12,11 +12,12 @@ struct softmax_params {
   const float *slopes; /* ALiBi; NULL: none */
   const void *sink;    /* f32 or bf16; NULL: none */
   bool sink_is_bf16;
-  float *lse;           /* NULL: not wanted */
-  float *partial;       /* split_keys: [N, H, splits, D], each split's own result */
-  float *partial_lse;   /* split_keys: [N, H, splits] */
-  float softcap;        /* 0: off */
-  int32_t sparse_block; /* tokens; 0: off */
+  const int32_t *parent; /* trees of new tokens; NULL: rows in turn */
+  float *lse;            /* NULL: not wanted */
+  float *partial;        /* split_keys: [N, H, splits, D], each split's own result */
+  float *partial_lse;    /* split_keys: [N, H, splits] */
+  float softcap;         /* 0: off */
+  int32_t sparse_block;  /* tokens; 0: off */
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
   int32_t chunk; /* 0: off */
@@ -81,6 +82,15 @@ inline assay_status softmax_read_sink(const assay_call *call, softmax_params *p,
   return ASSAY_OK;
 }
 
+/* Reads parent [N], which is optional. */
+inline assay_status softmax_read_trees(const assay_call *call, softmax_params *p, assay_error *error) {
+  const void *parent;
+  ASSAY_TRY(attention_vector(call, "parent", ASSAY_I32, p->a.N, true, &parent, error));
+  p->parent = static_cast<const int32_t *>(parent);
+  if (p->parent == NULL || p->sparse_block == 0) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_INPUT, "sparse_block: found %d, allowed 0: off, with parent", p->sparse_block);
+}
+
 inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, assay_error *error) {
   const void *slopes;
   double softcap;
@@ -94,6 +104,7 @@ inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, ass
   ASSAY_TRY(softmax_read_chunk(call, p, error));
   ASSAY_TRY(softmax_read_lse(call, p, error));
   ASSAY_TRY(softmax_read_sink(call, p, error));
+  ASSAY_TRY(softmax_read_trees(call, p, error));
   p->slopes = static_cast<const float *>(slopes);
   p->softcap = static_cast<float>(softcap);
   return ASSAY_OK;
@@ -107,11 +118,16 @@ struct softmax_operator {
   }
 };
 
+inline assay_status softmax_expect_no_trees(const softmax_params &p, assay_error *error) {
+  if (p.parent == NULL) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "parent: found a tensor, allowed none: rows in turn");
+}
+
 inline assay_status softmax_expect_dense(const softmax_params &p, assay_error *error) {
   if (p.sparse_block != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "sparse_block: found %d, allowed 0: off", p.sparse_block);
   if (p.chunk != 0) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "chunk: found %d, allowed 0: off", p.chunk);
-  return ASSAY_OK;
+  return softmax_expect_no_trees(p, error);
 }
 
 } // namespace ASSAY_NS

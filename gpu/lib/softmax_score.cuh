@@ -13,10 +13,51 @@ __device__ __forceinline__ int32_t first_of_chunk(const softmax_params &p, int32
   return p.chunk > 0 && last >= 0 ? max(first, last - last % p.chunk) : first;
 }
 
-/* Returns the keys that a row sees, before the block-sparse mask. */
+/* A row's place in the tree of its request's new tokens. Without trees only `last` has a meaning. */
+struct row_tree {
+  int32_t cached, own, last; /* number of old keys, number of the row, position */
+  const int32_t *parent;     /* that of the request's first row; NULL: rows in turn */
+};
+
+/* Returns the parent of row n, or a negative number. A wrong number that is not below n counts as none. */
+__device__ __forceinline__ int32_t parent_of(const int32_t *parent, int32_t n) {
+  const int32_t up = parent[n];
+  return up < n ? up : -1;
+}
+
+__device__ __forceinline__ row_tree tree_of_row(const softmax_params &p, const row_keys &keys, int64_t row) {
+  if (p.parent == nullptr || keys.last < 0) return {0, 0, keys.last, nullptr};
+  const attention_params &a = p.a;
+  const int64_t first = a.cu_q != nullptr ? a.cu_q[keys.request] : row;
+  const int32_t own = static_cast<int32_t>(row - first);
+  row_tree tree = {keys.last - own, own, keys.last - own, p.parent + first};
+  for (int32_t n = parent_of(tree.parent, own); n >= 0; n = parent_of(tree.parent, n))
+    ++tree.last;
+  return tree;
+}
+
+/* Returns the position of key t <= the row's own, or -1 where the row does not see it. */
+__device__ __forceinline__ int32_t place_of(const softmax_params &p, const row_tree &tree, int32_t t) {
+  if (tree.parent == nullptr) return t;
+  int32_t place = t;
+  if (t >= tree.cached) {
+    int32_t n = tree.own;
+    for (place = tree.last; n > t - tree.cached; --place)
+      n = parent_of(tree.parent, n);
+    if (n != t - tree.cached) return -1;
+  }
+  if (p.a.window > 0 && place <= tree.last - p.a.window) return -1;
+  return p.chunk > 0 && place / p.chunk != tree.last / p.chunk ? -1 : place;
+}
+
+/* Returns the keys among which are those that a row sees: all of them, before the block-sparse mask and without trees.
+ * In a tree window and chunk may hide a new token, too, which place_of tells. */
 __device__ __forceinline__ row_keys keys_seen(const softmax_params &p, int64_t row) {
   row_keys keys = keys_of_row(p.a, row);
-  keys.first = first_of_chunk(p, keys.first, keys.last);
+  const row_tree tree = tree_of_row(p, keys, row);
+  if (tree.parent != nullptr) keys.first = p.a.window > 0 ? max(tree.last - p.a.window + 1, 0) : 0;
+  keys.first = first_of_chunk(p, keys.first, tree.last);
+  if (tree.parent != nullptr) keys.first = min(keys.first, tree.cached);
   return keys;
 }
 

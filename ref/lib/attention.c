@@ -74,6 +74,7 @@ attention attention_of(const assay_call *call) {
                  .kv_len = &call->arg[ARG_KV_LEN],
                  .cu_q = given(call, ARG_CU_Q),
                  .cu_k = given(call, ARG_CU_K),
+                 .parent = assay_find_arg(call, "parent"),
                  .window = whole(call->param[PARAM_WINDOW]),
                  .sparse_block = named(call, SPARSE_BLOCK),
                  .sparse_local = named(call, SPARSE_LOCAL),
@@ -127,6 +128,44 @@ bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t) {
   const int64_t off = a->sparse_slide >= 0 ? (a->tp_rank * a->H + h) * a->sparse_slide + 1
                                            : (a->tp_rank * a->H_kv + h / G) * -a->sparse_slide + 1;
   return kb > qb - a->sparse_local || (kb + off) % a->sparse_stride == 0;
+}
+
+int64_t attention_depth(const int32_t *parent, int64_t n) {
+  int64_t depth = 0;
+  for (; parent[n] >= 0; n = parent[n])
+    ++depth;
+  return depth;
+}
+
+attention_place attention_place_of(const attention *a, int64_t request, int64_t n) {
+  const int64_t first_row = attention_first_row(a, request);
+  const int64_t next_row = a->cu_q != NULL ? attention_first_row(a, request + 1) : request + 1;
+  const int64_t P = attention_length(a, request) - (next_row - first_row);
+  attention_place place = {.cached = P, .own = P + n, .last = P + n};
+  if (a->parent == NULL || place.own < 0) return place;
+  place.parent = (const int32_t *)a->parent->data + first_row;
+  place.last = attention_position(a, &place, place.own);
+  return place;
+}
+
+int64_t attention_position(const attention *a, const attention_place *place, int64_t t) {
+  if (place->parent == NULL || t < place->cached || a->by_index) return t;
+  return place->cached + attention_depth(place->parent, t - place->cached);
+}
+
+bool attention_place_sees(const attention *a, const attention_place *place, int64_t h, int64_t t) {
+  if (place->parent == NULL) return attention_sees(a, h, place->last, t);
+  if (t < 0 || t > place->own + a->reach) return false;
+  if (t >= place->cached && t <= place->own) {
+    int64_t row = place->own - place->cached;
+    while (row > t - place->cached)
+      row = place->parent[row];
+    if (row != t - place->cached) return false;
+  }
+  if (a->prefix && t >= place->cached) return true;
+  const int64_t position = attention_position(a, place, t);
+  if (a->window > 0 && position <= place->last - a->window) return false;
+  return a->chunk == 0 || position / a->chunk == place->last / a->chunk;
 }
 
 /* Asks one row. Window, chunk and local blocks all favour the first row at or after the token, and the strided blocks
@@ -218,7 +257,8 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
       ;
     int64_t highest = P + row_at(rows, end - 1) - first_row + a->reach;
     if (highest >= L) highest = L - 1;
-    const int64_t origin = attention_first_key(a, P + row_at(rows, begin) - first_row);
+    const int64_t nearest = a->parent != NULL ? P : P + row_at(rows, begin) - first_row;
+    const int64_t origin = attention_first_key(a, nearest);
     const int64_t keys = highest >= origin ? highest + 1 - origin : 0;
     status = reserve(&w, keys, a->D, error);
     if (status != ASSAY_OK) goto done;
@@ -226,18 +266,20 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
     for (int64_t kv_head = 0; kv_head < a->H_kv; ++kv_head) {
       load_keys(a, request, kv_head, origin, origin + keys, lattice, &w);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t n = row_at(rows, i), last = P + n - first_row;
+        const int64_t n = row_at(rows, i), own = P + n - first_row;
+        const attention_place place = attention_place_of(a, request, n - first_row);
         for (int64_t h = kv_head * (a->H / a->H_kv); h < (kv_head + 1) * (a->H / a->H_kv); ++h) {
           assay_load_f64_row(a->q->data, a->q->dtype, n * a->q->stride[0] + h * a->q->stride[1], 1, a->D, w.q);
           const attention_row row = {.output = i * a->H + h,
                                      .request = request,
                                      .head = h,
                                      .kv_head = kv_head,
-                                     .last = last < 0 ? -1 : last,
-                                     .first = attention_first_key(a, last),
-                                     .end = last < 0              ? 0
-                                            : last + a->reach < L ? last + 1 + a->reach
-                                                                  : L,
+                                     .last = own < 0 ? -1 : place.last,
+                                     .first = attention_first_key(a, a->parent != NULL ? P : own),
+                                     .end = own < 0              ? 0
+                                            : own + a->reach < L ? own + 1 + a->reach
+                                                                 : L,
+                                     .place = place,
                                      .origin = origin,
                                      .keys = keys,
                                      .q = w.q,

@@ -20,13 +20,24 @@ typedef struct attention {
   bool fp8;
   const assay_tensor *q, *k, *v, *k_scale, *v_scale, *kv_len, *cu_q; /* NULL: absent */
   const assay_tensor *table, *cu_k; /* cu_k not NULL: K and V are contiguous, and there is no table */
+  const assay_tensor *parent;       /* the new tokens are trees; NULL: rows in turn */
   /* the mask */
   int64_t window, chunk;                                                    /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
   /* planted errors (attention_spoil.h) */
   int reach;      /* keys seen after the row's own; 0 without a planted error */
   bool neighbour; /* contiguous: a request's last key lies in the row before it */
+  bool by_index;  /* trees: positions are those of rows in turn */
+  bool prefix;    /* trees: window and chunk do not hide new tokens */
 } attention;
+
+/* The place of a query row: its own key, its position, and the tree of its request's new tokens. */
+typedef struct attention_place {
+  int64_t cached;        /* P_i */
+  int64_t own;           /* its own key, P_i + n; below 0: it sees no key */
+  int64_t last;          /* its position: own, or P_i + the number of its ancestors */
+  const int32_t *parent; /* rows of the request: an earlier one, or -1; NULL: rows in turn */
+} attention_place;
 
 attention attention_of(const assay_call *call);
 /* Return, from the call alone, the scale, and the keys that a row of the block table can name, or the rows of K. */
@@ -44,6 +55,15 @@ int64_t attention_slot(const attention *a, int64_t request, int64_t t);
 
 /* Tells whether the row at position `last`, head h, sees key t. */
 bool attention_sees(const attention *a, int64_t h, int64_t last, int64_t t);
+/* Returns the place of row n of a request's new tokens. */
+attention_place attention_place_of(const attention *a, int64_t request, int64_t n);
+/* Returns the position of key t. In a tree that of a new token is that of its own row. */
+int64_t attention_position(const attention *a, const attention_place *place, int64_t t);
+/* Does the same as attention_sees for rows of trees too: a row sees the old keys, its own and those of its ancestors.
+ * Window and chunk go by position. */
+bool attention_place_sees(const attention *a, const attention_place *place, int64_t h, int64_t t);
+/* Returns the number of ancestors of row n. */
+int64_t attention_depth(const int32_t *parent, int64_t n);
 /* Returns the first key that window, chunk and causality leave; last + 1 if there is none. Later keys may fall into
  * block-sparse gaps. */
 int64_t attention_first_key(const attention *a, int64_t last);
@@ -59,9 +79,10 @@ assay_status attention_check_contents(const attention *a, assay_error *error);
 typedef struct attention_row {
   int64_t output; /* (index in the row subset) · H + head */
   int64_t request, head, kv_head;
-  int64_t last;             /* the row's own position; -1: it sees no key, and all fields below are void */
-  int64_t first;            /* first key in the window; first >= end: it sees no key */
-  int64_t end;              /* one past the last key that causality leaves: last + 1 */
+  int64_t last;  /* the row's own position; -1: it sees no key, and all fields below are void */
+  int64_t first; /* first key in the window; first >= end: it sees no key */
+  int64_t end;   /* one past the last key that causality leaves: last + 1 */
+  attention_place place;
   int64_t origin;           /* key t of the request is row t - origin of k and v */
   int64_t keys;             /* rows of k and v */
   const double *q;          /* [D] */

@@ -84,6 +84,10 @@ assay_status attention_check(const assay_call *call, assay_error *error) {
   return status;
 }
 
+static int64_t entry_of(const assay_tensor *t, int64_t index) {
+  return ((const int32_t *)t->data)[index];
+}
+
 /* Checks a paged cache: lengths fit the table, and the entries that they need name blocks. */
 static assay_status check_entries(const attention *a, assay_error *error) {
   for (int64_t i = 0; i < a->B; ++i) {
@@ -118,6 +122,20 @@ static assay_status check_starts(const attention *a, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Checks trees: the parent of a row is an earlier row of its request, or -1. */
+static assay_status check_trees(const attention *a, assay_error *error) {
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t first = attention_first_row(a, i), end = a->cu_q != NULL ? attention_first_row(a, i + 1) : i + 1;
+    for (int64_t row = first; row < end; ++row) {
+      const int64_t parent = entry_of(a->parent, row);
+      if (parent < -1 || parent >= row - first)
+        return assay_fail(error, ASSAY_ERR_INPUT, "parent: found %lld for row %lld of request %lld, allowed -1 to %lld",
+                          (ll)parent, (ll)(row - first), (ll)i, (ll)(row - first - 1));
+    }
+  }
+  return ASSAY_OK;
+}
+
 assay_status attention_check_contents(const attention *a, assay_error *error) {
   if (a->cu_q != NULL) {
     if (attention_first_row(a, 0) != 0)
@@ -130,5 +148,6 @@ assay_status attention_check_contents(const attention *a, assay_error *error) {
       return assay_fail(error, ASSAY_ERR_INPUT, "cu_q: found %lld last, allowed the %lld rows of q",
                         (ll)attention_first_row(a, a->B), (ll)a->N);
   }
-  return a->cu_k != NULL ? check_starts(a, error) : check_entries(a, error);
+  const assay_status status = a->cu_k != NULL ? check_starts(a, error) : check_entries(a, error);
+  return status == ASSAY_OK && a->parent != NULL ? check_trees(a, error) : status;
 }

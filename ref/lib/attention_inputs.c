@@ -3,6 +3,7 @@
 #include "ref/lib/attention_inputs.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/rng.h"
@@ -19,7 +20,8 @@ enum {
   STREAM_TAIL_V,
   STREAM_LIVE,
   STREAM_CODE,
-  STREAM_SINK
+  STREAM_SINK,
+  STREAM_TREE
 };
 
 static uint64_t stream_of(uint64_t tensor, int64_t identity, int64_t position, int64_t head) {
@@ -223,10 +225,27 @@ double softmax_fill_sink(const assay_fill *fill, int64_t head) {
   return (own & 1) != 0 && fabs(usual - away) > 0.6 ? usual - away : usual + away;
 }
 
+/* Returns the parent of row n of a request's new tokens. */
+static int32_t parent_of(const assay_fill *fill, int64_t request, int64_t n) {
+  const uint64_t random = hash(fill, STREAM_TREE, request << 24 ^ n, 0);
+  if (n == 0 || (random & 7) == 0) return -1;
+  const int64_t back = (random & 7) < 4 ? 1 : 1 + (int64_t)((random >> 8) % (uint64_t)(n < 6 ? n : 6));
+  return (int32_t)(n - back);
+}
+
+void softmax_fill_parents(const assay_fill *fill, double *value, int64_t count) {
+  int64_t row = 0;
+  for (int64_t request = 0; row < count; ++request) {
+    const int64_t rows = fill->kv_length(fill->context, request) - fill->first_position(fill->context, request);
+    for (int64_t n = 0; n < rows && row < count; ++n)
+      value[row++] = parent_of(fill, request, n);
+  }
+}
+
 /* The codes of a call's keys. */
 typedef struct codebook {
   int64_t places;
-  bool sink; /* the call has sinks */
+  bool sink, tree; /* whether the call has them */
 } codebook;
 
 /* Without sinks codes repeat: the codebook has half the capacity, but no less than a block, so that a few neighbouring
@@ -234,7 +253,8 @@ typedef struct codebook {
 static codebook codebook_of(const assay_fill *fill) {
   const int64_t whole = attention_capacity(fill->call), half = whole / 2, block = attention_block(fill->call);
   const bool sink = assay_find_arg(fill->call, "sink") != NULL;
-  return (codebook){sink && whole > block ? whole : half > block ? half : block, sink};
+  const bool tree = assay_find_arg(fill->call, "parent") != NULL;
+  return (codebook){sink && whole > block ? whole : half > block ? half : block, sink, tree};
 }
 
 /* Returns how many neighbours share a code in one kv head of four. There are 2, or 3 where every head of its group has
@@ -246,13 +266,14 @@ static int64_t alike(const assay_fill *fill, const codebook *book, int64_t kv_he
   return book->sink ? 3 : 2;
 }
 
-/* Returns a key's code. content names a place in the codebook. For one kv head in four, neighbours share a code. A row
- * that sees one key too few or too many then shows it, however short the request is. If D = 8 has too few codes for
- * that, a place is drawn instead. The numbers of keys per code then differ, and some are powers of two. For D <= 64 the
- * code has D - 1 bits. */
+/* Returns a key's code. content names a place in the codebook. For one kv head in four, and for all in trees without
+ * sinks, neighbours share a code. A row that sees one key too few or too many then shows it, however short the request
+ * is. If D = 8 has too few codes for that, a place is drawn instead. The numbers of keys per code then differ, and some
+ * are powers of two. For D <= 64 the code has D - 1 bits. */
 static uint64_t code_of(const assay_fill *fill, const codebook *book, int64_t content, int64_t kv_head) {
   const uint64_t offset = hash(fill, STREAM_CODE, 0, kv_head);
-  if (offset >> 62 == 0) content = (content + (int64_t)(offset >> 61)) / alike(fill, book, kv_head);
+  if (offset >> 62 == 0 || (book->tree && !book->sink))
+    content = (content + (int64_t)(offset >> 61 & 1)) / alike(fill, book, kv_head);
   if (fill->D > 64) return mix((uint64_t)(content % book->places) + offset);
   const uint64_t codes = 1ull << (fill->D - 1);
   const bool scarce = (uint64_t)book->places > codes;
@@ -284,12 +305,12 @@ static void code_steps(const assay_fill *fill, double *a, double *c) {
 }
 
 /* Returns how many keys the row sees that carry the code; stops counting above MOST_MATCHES. */
-static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t last,
-                       const codebook *book, uint64_t code) {
+static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t first,
+                       const attention_place *place, const codebook *book, uint64_t code) {
   int64_t count = 0;
-  for (int64_t t = attention_first_key(a, last); t <= last && count <= MOST_MATCHES; ++t)
+  for (int64_t t = first; t <= place->own && count <= MOST_MATCHES; ++t)
     count += code_of(fill, book, fill->content(fill->context, request, t), head / (a->H / a->H_kv)) == code &&
-             attention_sees(a, head, last, t);
+             attention_place_sees(a, place, head, t);
   return count;
 }
 
@@ -315,26 +336,33 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
   attention a = attention_of(fill->call);
   a.H = fill->H;
   a.H_kv = fill->H_kv;
-  const int64_t last = fill->first_position(fill->context, request) + position;
+  const int64_t cached = fill->first_position(fill->context, request), own = cached + position;
   const codebook book = codebook_of(fill);
-  const int64_t first = attention_first_key(&a, last), kv_head = head / (a.H / a.H_kv);
+  attention_place place = {.cached = cached, .own = own, .last = own};
+  int32_t *parent = book.tree && own >= 0 ? malloc((size_t)(position + 1) * sizeof *parent) : NULL;
+  for (int64_t n = 0; n <= position && parent != NULL; ++n)
+    parent[n] = parent_of(fill, request, n);
+  place.parent = parent;
+  if (parent != NULL) place.last = attention_position(&a, &place, own);
+  const int64_t first = attention_first_key(&a, parent != NULL ? cached : own), kv_head = head / (a.H / a.H_kv);
   const int64_t sinks = book.sink && softmax_fill_sink(fill, head) == 0;
   assay_rng rng = {.seed = fill->seed, .stream = stream_of(STREAM_Q, request, position, head)};
   uint64_t code = 0;
   bool found = false;
   /* Prefers few keys of one code; takes more, up to MOST_MATCHES, where codes are scarce. */
-  for (int tries = 0; tries < MAX_TARGETS && last >= 0 && !found; ++tries) {
-    const int64_t t = candidate(fill, &rng, request, first, last);
-    if (!attention_sees(&a, head, last, t)) continue;
+  for (int tries = 0; tries < MAX_TARGETS && own >= 0 && !found; ++tries) {
+    const int64_t t = candidate(fill, &rng, request, first, own);
+    if (!attention_place_sees(&a, &place, head, t)) continue;
     code = code_of(fill, &book, fill->content(fill->context, request, t), kv_head);
-    const int64_t count = matches(fill, &a, request, head, last, &book, code);
+    const int64_t count = matches(fill, &a, request, head, first, &place, &book, code);
     found = count <= MOST_MATCHES && ((count + sinks) & (count + sinks - 1)) == 0;
   }
   /* Where no code fits beside a sink of 0, no key at all stands at the maximum. */
-  for (int tries = 0; tries < MAX_TARGETS && last >= 0 && !found && sinks > 0; ++tries) {
+  for (int tries = 0; tries < MAX_TARGETS && own >= 0 && !found && sinks > 0; ++tries) {
     code = assay_rng_u64(&rng) & (fill->D > 64 ? ~0ull : (1ull << (fill->D - 1)) - 1);
-    found = matches(fill, &a, request, head, last, &book, code) == 0;
+    found = matches(fill, &a, request, head, first, &place, &book, code) == 0;
   }
+  free(parent);
   double step, key_step;
   code_steps(fill, &step, &key_step);
   code_signs(code, step, fill->D, value);

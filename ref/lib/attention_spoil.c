@@ -32,6 +32,8 @@ static const char *const names[SPOIL_COUNT] = {
     [SPOIL_SINK_ON_KEY_0] = "sink_on_key_0",
     [SPOIL_SINK_LOST] = "sink_lost",
     [SPOIL_CHUNK_FROM_ROW] = "chunk_from_row",
+    [SPOIL_DEPTH_IS_INDEX] = "depth_is_index",
+    [SPOIL_WINDOW_ON_PREFIX_ONLY] = "window_on_prefix_only",
 };
 
 /* Returns the error at that place of the operator's list, which is one text with names separated by commas. */

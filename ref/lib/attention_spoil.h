@@ -15,7 +15,8 @@
  *                        an fp8 factor is 1; every head takes the factor of head 0
  *   row_swapped          two neighbouring output rows are exchanged
  * The operators themselves do: lse_not_merged, softcap_lost, slopes_lost, sink_scaled, sink_per_split, sink_on_key_0,
- * sink_lost, chunk_from_row; filter_across_rows, split_halo_lost, relu_lost, clip_lost, taps_reversed, gamma_lost. */
+ * sink_lost, chunk_from_row, depth_is_index, window_on_prefix_only; filter_across_rows, split_halo_lost, relu_lost,
+ * clip_lost, taps_reversed, gamma_lost. */
 #ifndef ASSAY_REF_ATTENTION_SPOIL_H
 #define ASSAY_REF_ATTENTION_SPOIL_H
 
@@ -49,6 +50,8 @@ typedef enum attention_spoil_kind {
   SPOIL_SINK_ON_KEY_0,
   SPOIL_SINK_LOST,
   SPOIL_CHUNK_FROM_ROW,
+  SPOIL_DEPTH_IS_INDEX,
+  SPOIL_WINDOW_ON_PREFIX_ONLY,
   SPOIL_COUNT
 } attention_spoil_kind;
 
