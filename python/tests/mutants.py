@@ -93,12 +93,12 @@ def rms_eps_outside(x, g, eps, round_inner, y):
 
 
 @mutant("rms_norm", {"element"}, "rms_inner_rounding", CHECK, **NORM)
-def rms_inner_rounding(x, g, eps, y):
+def rms_inner_rounding(x, g, eps, round_inner, y):  # pylint: disable=unused-argument
     kernels.rms_norm(x, g, eps, True, y, rounds=False)
 
 
 @mutant("rms_norm", {"element"}, "rms_rounds_always", CHECK, **NORM)
-def rms_rounds_twice(x, g, eps, y):
+def rms_rounds_twice(x, g, eps, round_inner, y):  # pylint: disable=unused-argument
     kernels.rms_norm(x, g, eps, True, y, rounds=True)
 
 

@@ -70,6 +70,15 @@ def test_supports_declines_with_its_reason():
     assert any("claimed f32" in text for text in said)
 
 
+def test_what_a_callable_leaves_out_is_declined():
+    result = assay.run(hanging.noisy, filter="rms_norm/check/one_plus_weight")
+    said = {line["message"] for line in result.cases if " dtype=f32" in line["case"]}
+    assert said and said <= {f"{name}: the callable does not take it"
+                             for name in ("round_inner: found 0, allowed 1", "plus_one: found 1, allowed 0")}
+    gated = assay.run(hanging.noisy, filter="rms_norm/check/gate")
+    assert any(line["message"].startswith("z: found a tensor, allowed none") for line in gated.cases)
+
+
 def test_standard_output_of_a_callable_is_no_report():
     result = assay.run(hanging.noisy, filter="rms_norm/check/widths")
     assert "on standard output" in result.text and not result and "element" in result.checks

@@ -84,7 +84,7 @@ def text(variants, spec):
     lines = [f"python {sys.executable}", f"load {os.path.abspath(spec) if spec.endswith('.py') else spec}"]
     lines += [f"path {entry}" for entry in sys.path if entry and "\n" not in entry]
     for one in variants:
-        lines += [f"variant {one.op} {one.name}", f"claims {one.claims}", f"asks {int(one.supports is not None)}"]
+        lines += [f"variant {one.op} {one.name}", f"claims {one.claims}", f"asks {int(one.supports is not None or one.takes is not None)}"]
         lines += [f"contract {field} {value:.17g}" if not isinstance(value, str) else f"contract {field} {value}"
                   for field, value in one.contract.items()]
     return "\n".join(lines) + "\n"

@@ -24,6 +24,9 @@ class Variant:
         self.enums = {one["name"]: one["names"].split(",") for one in table["params"] if one["kind"] == "enum"}
         self.bools = {one["name"] for one in table["params"] if one["kind"] in ("bool", "integer")}
         self.takes = self._parameters(function, names)
+        left = [] if self.takes is None else [name for name in names if name not in self.takes]
+        self.usual = {one["name"]: one["default"] for one in table["params"] if one["name"] in left}
+        self.absent = [one["name"] for one in _ops.arguments(table, ("in",)) if one["optional"] and one["name"] in left]
         self.outputs = [one["name"] for one in _ops.arguments(table, ("out", "inout"))]
 
     def _parameters(self, function, names):

@@ -100,8 +100,22 @@ def call(variant, shared, question):
     return "d"
 
 
+def _refuse_left_out(variant, question):
+    """Declines a call that has what the callable does not take: an optional argument, or an unusual parameter."""
+    for about in question["args"]:
+        if "dtype" in about and about["name"] in variant.absent:
+            raise _variant.Unsupported(f"{about['name']}: found a tensor, allowed none: the callable does not take it")
+    for name, value in question["params"].items():
+        if name in variant.usual and value != variant.usual[name]:
+            raise _variant.Unsupported(f"{name}: found {value:g}, allowed {variant.usual[name]:g}: "
+                                       "the callable does not take it")
+
+
 def supports(variant, question):
-    """Asks whether the callable takes a call of these shapes and types."""
+    """Asks whether the callable takes a call of these shapes, types and parameters."""
+    _refuse_left_out(variant, question)
+    if variant.supports is None:
+        return "d"
     known = {about["name"]: Shape(about) if "dtype" in about else None for about in question["args"]}
     known.update(_params(variant, question["params"]))
     variant.supports(**known)
