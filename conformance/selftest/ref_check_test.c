@@ -2,6 +2,7 @@
  * the roofline's counts. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "attention_fixture.h"
 
@@ -131,6 +132,49 @@ Test(ref_check, parameters) {
   BREAKS(fixture_arg(&f, "sink")->shape[0], 5, "sink");
   BREAKS(fixture_arg(&f, "sink")->dtype, ASSAY_F16, "sink");
   BREAKS(fixture_arg(&f, "sink")->stride[0], 2, "sink");
+  fixture_free(&f);
+}
+
+/* Rows of requests with 13, 1 and 5 new tokens. A chain is the causal mask. A root sees its own key and no other new
+ * one: so does the first row. Parents that are no earlier rows are refused. */
+Test(ref_check, trees) {
+  static const int32_t wrong[] = {4, 5, -2};
+  fixture f;
+  start(&f, assay_op_softmax_attention(), 0, ASSAY_F32);
+  const int64_t row = f.spec.H * f.spec.D, first = f.first_row[2];
+  int32_t parent[32];
+  double causal[1 << 12], value[256];
+  assay_error error = {0};
+  for (int64_t d = 0; d < f.spec.D; ++d)
+    value[d] = 0.25 * (double)(d % 3);
+  cr_assert(f.N * row <= 1 << 12);
+  for (int64_t i = 0; i < f.spec.batch; ++i)
+    for (int64_t n = f.first_row[i]; n < f.first_row[i + 1]; ++n)
+      parent[n] = (int32_t)(n - f.first_row[i]) - 1;
+  for (int64_t h = 0; h < f.spec.H; ++h)
+    fixture_set_q(&f, first, h, value), fixture_set_q(&f, first + 4, h, value);
+  free(fixture_arg(&f, "slopes")->data);
+  fixture_arg(&f, "slopes")->data = NULL;
+  cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
+  memcpy(causal, f.out, (size_t)(f.N * row) * sizeof *causal);
+  *fixture_arg(&f, "parent") =
+      (assay_tensor){.data = parent, .dtype = ASSAY_I32, .rank = 1, .shape = {f.N}, .stride = {1}};
+  cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
+  cr_expect(memcmp(causal, f.out, (size_t)(f.N * row) * sizeof *causal) == 0, "a chain");
+  parent[first + 4] = -1;
+  for (int64_t h = 0; h < f.spec.H_kv; ++h) {
+    fixture_set_k(&f, 2, 23, h, fixture_k(&f, 2, 19, h));
+    fixture_set_v(&f, 2, 23, h, fixture_v(&f, 2, 19, h));
+  }
+  cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
+  cr_expect(memcmp(f.out + first * row, f.out + (first + 4) * row, (size_t)row * sizeof(double)) == 0, "a root");
+  for (int i = 0; i < 3; ++i) {
+    parent[first + 4] = wrong[i];
+    legal(&f);
+    cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_ERR_INPUT);
+    cr_assert(strncmp(error.text, "parent: found", 13) == 0, "%s", error.text);
+  }
+  fixture_arg(&f, "parent")->data = NULL;
   fixture_free(&f);
 }
 
