@@ -121,13 +121,35 @@ static bool take_tokens(const trial *t, const trial *big, const other *o) {
   return true;
 }
 
+static int64_t most_bytes(const trial *t) {
+  return strcmp(t->one->device, "simt") == 0 ? simt_bytes : cuda_bytes;
+}
+
+/* Returns bytes that the call surely has, before anything of it is made: 4,096 requests of 131,072 keys would fill the
+ * host's memory. */
+static int64_t least_bytes(const trial *t, const other *o) {
+  const logical *l = t->first.logical;
+  int64_t bytes = 0;
+  if (t->one->op->form == ASSAY_PAGED) {
+    for (int64_t b = 0; b < o->size; ++b)
+      bytes += 2 * o->one.kv_len[b] * l->H_kv * l->D * assay_dtype_size(l->kv_dtype);
+    return bytes;
+  }
+  for (int32_t i = 0; i < t->one->op->arg_count; ++i) {
+    const assay_tensor *arg = &t->first.arg[i];
+    if (arg->data == NULL || arg->rank == 0 || place_row_axis(&t->first, i) < 0) continue;
+    bytes += elements_of(arg, 0, arg->rank) * assay_dtype_size(arg->dtype) / t->first.rows * o->size;
+  }
+  return bytes;
+}
+
 /* Makes the call. Returns false where there is no such call, where it is too large, or where the variant declines. */
 static bool prepare(const trial *t, trial *big, const other *o, case_result *unused) {
   const bool simt = strcmp(t->one->device, "simt") == 0;
   const assay_seen seen = {.visible_keys = 0};
   assay_error error = {""};
   if (!trial_shape(big, unused) || big->count != t->count) return false;
-  if (big->first.arena_bytes > (simt ? simt_bytes : cuda_bytes)) return false;
+  if (big->first.arena_bytes > most_bytes(t)) return false;
   const assay_op *op = t->one->op;
   if (op->cost != NULL && op->cost(&big->first.call, &seen).flops > (simt ? simt_flops : cuda_flops)) return false;
   assay_status status = image_fill(&big->first, NULL, &error);
@@ -190,7 +212,7 @@ bool batch_check(const trial *t, const outputs *base, case_result *result) {
     o.one.rows = 0;
     trial big = {.one = &o.one, .variant = t->variant, .device = t->device, .facts = t->facts};
     const bool made = plain ? other_rows(t, &o, random) : other_requests(t, &o, random);
-    done = made && prepare(t, &big, &o, &unused);
+    done = made && least_bytes(t, &o) <= most_bytes(t) && prepare(t, &big, &o, &unused);
     if (done) good = compare(t, &big, &o, base, result);
     if (!done) good = verdict_take_host(result, &unused);
     trial_free(&big);
