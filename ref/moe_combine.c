@@ -38,6 +38,8 @@ typedef struct token {
   double weight[MOST_SLOTS];
   double *z;            /* [count, C] */
   const double *shared; /* [C], or NULL */
+  bool repeats;         /* two slots name the same row of z */
+  void *slots;          /* room for equal_terms */
 } token;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -68,6 +70,21 @@ static bool is_exact(const double *term, int32_t count, assay_dtype type) {
   return lattice_admits(size, lattice_low_row(term, count), lattice_width(type)) != 0;
 }
 
+/* Returns what equal terms add to the variance of an element: the roundings of products are the same, and those of
+ * running sums are alike. */
+static double equal_variance(const token *t, const double *term, int32_t n, const assay_contract *contract) {
+  equal_terms equal;
+  double sum = 0;
+  if (!t->repeats) return 0;
+  equal_terms_start(&equal, MOST_SLOTS + 1, t->slots);
+  for (int32_t i = 0; i < n; ++i) {
+    sum += term[i];
+    equal_terms_add(&equal, fabs(term[i]), fabs(sum));
+  }
+  const double wider = contract->partial == ASSAY_NONE ? 1 : ldexp(1, 2 * (24 - lattice_width(contract->partial)));
+  return wider * (equal_terms_additions(&equal) + f32_variance * equal_terms_shared(&equal));
+}
+
 /* Returns the variance of an element: each product is rounded (or fused), each addition is, and the result is stored.
  * Under `partial` each term and each running sum is rounded to that type too. */
 static double variance(const token *t, int64_t c, const assay_contract *contract, assay_dtype out) {
@@ -86,7 +103,7 @@ static double variance(const token *t, int64_t c, const assay_contract *contract
     inner += storing_variance(term[i], contract->partial);
     if (i > 0) inner += storing_variance(sum, contract->partial);
   }
-  return inner + stored;
+  return inner + equal_variance(t, term, n, contract) + stored;
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
@@ -127,11 +144,14 @@ static void read_token(const assay_call *call, int64_t row, combine_spoil spoil,
   double weight[MOST_SLOTS];
   if (w->data != NULL) plain_load_row(w, row, weight);
   t->count = 0;
+  t->repeats = false;
   for (int64_t j = 0; j < slots; ++j) {
     int64_t place = plain_integer(pos, row * k + j);
     if (place < 0 && spoil == SPOIL_PADDING_ADDED) place = 0;
     if (place < 0) continue;
     const int64_t from = spoil == SPOIL_WEIGHT_OF_NEXT_SLOT ? (j + 1) % k : j;
+    for (int64_t i = 0; i < t->count; ++i)
+      t->repeats = t->repeats || t->place[i] == place;
     t->place[t->count] = place;
     t->weight[t->count] = w->data != NULL && spoil != SPOIL_WEIGHT_LOST ? weight[from] : 1;
     plain_load_row(&call->arg[ARG_Z], place, t->z + t->count * t->C);
@@ -157,6 +177,8 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   if (status == ASSAY_OK) status = rowwise_reserve(call, (MOST_SLOTS + 1) * C, &memory, error);
   const bool added = shared->data != NULL && spoil != SPOIL_SHARED_LOST;
   token t = {.C = C, .z = memory, .shared = added && memory != NULL ? memory + MOST_SLOTS * C : NULL};
+  t.slots = malloc((size_t)equal_terms_room(MOST_SLOTS + 1));
+  if (t.slots == NULL && status == ASSAY_OK) status = assay_fail(error, ASSAY_ERR_MEMORY, "moe_combine: out of memory");
   for (int64_t i = 0; i < count && status == ASSAY_OK; ++i) {
     const int64_t row = rowwise_index(rows, i);
     read_token(call, row, spoil, &t);
@@ -168,6 +190,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
       if (exact) status = admit(call, &t, row, c, contract, error);
     }
   }
+  free(t.slots);
   free(memory);
   return status;
 }
