@@ -5,9 +5,9 @@
  *   m = max s_t      l = sum_t exp(s_t - m)      p_t = exp(s_t - m) / (l + exp(sink_h - m))      out = sum_t p_t v_t
  *   lse = m + ln l
  *
- * in this order. The sink is a term of the denominator alone: no score, no mask, no V and no part of lse. The mask: t
- * <= last, t > last - window, t / chunk =
- * last / chunk, and the block-sparse rule (attention_sees). A row without keys has out = 0, lse = -inf.
+ * in this order. The sink is a term of the denominator alone: no score, no mask, no V and no part of lse. The mask is
+ * t <= last, t > last - window, t / chunk = last / chunk, and the block-sparse rule (attention_sees). A row without
+ * keys has out = 0, lse = -inf.
  * Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in Press et al. 2022, and the sink
  * as in gpt-oss. Corners are as in docs/definitions.md, section 2.1. */
 #include <float.h>
