@@ -169,7 +169,14 @@ static bool compare(const trial *t, const trial *big, const other *o, const outp
   int64_t count = 0;
   char what[120];
   bool good = (outputs_make(big, &got) && outputs_make(t, &mixed)) || verdict_no_memory(result);
-  good = good && device_run(big, &big->first, t->one->seed, &got, result);
+  (void)snprintf(what, sizeof what, "in a call of %lld %s", (long long)o->size,
+                 t->one->op->form == ASSAY_PLAIN ? "rows" : "requests");
+  if (good && !device_run(big, &big->first, t->one->seed, &got, result)) {
+    const size_t used = strlen(result->message);
+    (void)snprintf(result->message + used, sizeof result->message - used, "; %s", what);
+    if (result->verdict == VERDICT_FAIL) (void)snprintf(result->check, sizeof result->check, "batch");
+    good = false;
+  }
   for (int32_t i = 0; i < t->count && good; ++i) {
     const trial_output *out = &t->output[i];
     const int64_t bytes = out->width * assay_dtype_size(out->dtype);
@@ -182,8 +189,6 @@ static bool compare(const trial *t, const trial *big, const other *o, const outp
     const bool same = values_equal(t, base, &mixed, &first, &count);
     result->batch_size = (int32_t)o->size;
     result->batch_differs = !same;
-    (void)snprintf(what, sizeof what, "in a call of %lld %s", (long long)o->size,
-                   t->one->op->form == ASSAY_PLAIN ? "rows" : "requests");
     if (!same && contract->alone && contract->run_to_run) {
       rerun_set_difference(t, base, &mixed, first, count, "batch", what, result);
       good = false;
