@@ -5,7 +5,7 @@
 
 #include "conformance/judge/judge.h"
 #include "conformance/text/text.h"
-#include "core/sha256.h"
+#include "core/files/sha256.h"
 
 /* A file that a statement names by its hash. `role`: program, list, plugin, ffi, bind. */
 typedef struct statement_part {

@@ -1,7 +1,7 @@
 /* sha256_test.c: the hash against the published examples, in every way its bytes can be cut. */
 #include <criterion/criterion.h>
 
-#include "core/sha256.h"
+#include "core/files/sha256.h"
 
 static void hash(const void *bytes, size_t count, size_t part, char text[SHA256_TEXT]) {
   sha256 s;

@@ -1,6 +1,6 @@
 /* sha256.h: SHA-256 (FIPS 180-4) over bytes and files. */
-#ifndef ASSAY_CORE_SHA256_H
-#define ASSAY_CORE_SHA256_H
+#ifndef ASSAY_CORE_FILES_SHA256_H
+#define ASSAY_CORE_FILES_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* sha256.c: see sha256.h. Names are those of FIPS 180-4. */
-#include "core/sha256.h"
+#include "core/files/sha256.h"
 
 #include <stdio.h>
 #include <string.h>
