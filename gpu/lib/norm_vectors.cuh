@@ -175,9 +175,8 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   }
   const float factor = 1.0f / sqrtf(square / C + p.eps);
   if (norm_overflowed<T>(factor)) { /* the same for all threads of the block */
-    if constexpr (add) {
-      __syncthreads(); /* the row is written */
-    }
+    /* The row of sums is written: block_sum had a barrier after it. In a block of one warp each lane reads what it
+     * wrote itself. */
     if (thread < 32) norm_rescaled_row<T, centred, add>(p, row);
     return;
   }
@@ -243,9 +242,7 @@ template <class T, bool centred, bool add, int parts> __global__ void __launch_b
   }
   const float factor = 1.0f / sqrtf(square / C + p.eps);
   if (norm_overflowed<T>(factor)) { /* the same for all lanes of the row */
-    if constexpr (add) {
-      __syncwarp(); /* the row is written */
-    }
+    /* Each lane reads what it wrote itself. */
     norm_rescaled_row<T, centred, add>(p, row);
     return;
   }
