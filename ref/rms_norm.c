@@ -114,7 +114,10 @@ static void expect_channel(const form *f, const assay_contract *contract, int64_
   norm_store(y, variance, f->dtype, kappa, value, sigma);
   if (!rounds) return;
   const double low = assay_round_f64(f->n[c] - reach, f->dtype), high = assay_round_f64(f->n[c] + reach, f->dtype);
-  *sigma += fmax(fabs(low - n), fabs(high - n)) * fabs(w * t);
+  if (low == high) return;
+  /* Either neighbour of n is right, and so is what is stored for it. */
+  const double from_low = fabs(assay_round_f64(result(f, c, low), f->dtype) - *value);
+  *sigma += fmax(from_low, fabs(assay_round_f64(result(f, c, high), f->dtype) - *value));
 }
 
 /* Expects n = v / r of a group. A gate before it adds its own error to v. Through the sum of squares it adds as much
