@@ -14,6 +14,9 @@ typedef struct live_share {
   int64_t heads, keys, live, visible;
 } live_share;
 
+/* Actions on the state of a family that has states. Slot 0 is the walk's, and slot 1 keeps what a prompt left. */
+typedef enum walk_state { STATE_GOES_ON, STATE_KEPT, STATE_PUT_BACK } walk_state;
+
 /* One prompt in one session; positions are slots. */
 typedef struct walk {
   const assay_model_config *config;
@@ -39,8 +42,11 @@ static void count_p(void *context, const char *name, int64_t rows, int64_t width
 }
 
 /* Positions [from, to) are computed anew; logits of the last. */
-static assay_status advance(walk *w, int64_t from, int64_t to, live_share *share, assay_error *error) {
+static assay_status advance(walk *w, int64_t from, int64_t to, walk_state state, live_share *share,
+                            assay_error *error) {
+  static const int32_t slot[1] = {0}, pairs[3] = {0, 1, 0};
   const int64_t n = to - from;
+  const bool states = assay_model_has_states(w->config);
   const int32_t cu_q[2] = {0, (int32_t)n}, kv_len[1] = {(int32_t)to}, row[1] = {(int32_t)(n - 1)};
   assay_model_batch b = {.requests = 1,
                          .cu_q = cu_q,
@@ -50,7 +56,10 @@ static assay_status advance(walk *w, int64_t from, int64_t to, live_share *share
                          .block_table = w->table,
                          .max_blocks = w->blocks,
                          .logit_rows = row,
-                         .logit_count = 1};
+                         .logit_count = 1,
+                         .states = states ? slot : NULL,
+                         .state_copies = state == STATE_KEPT ? pairs : pairs + 1,
+                         .state_copy_count = states && state != STATE_GOES_ON};
   const assay_model_taps taps = {share, wants_p, count_p, NULL};
   if (share != NULL) share->keys = to;
   return assay_model_ref()->forward(w->session, &b, w->logits, share != NULL ? &taps : NULL, error);
@@ -80,7 +89,7 @@ static assay_status walk_open(walk *w, const assay_model_config *config, const a
     w->table[i / block] = (int32_t)(i / block);
   }
   assay_model_prompt(config, seed, number, longest, w->ids);
-  const assay_model_limits limits = {w->blocks, longest, 1, 1};
+  const assay_model_limits limits = {w->blocks, longest, 1, 1, assay_model_has_states(config) ? 2 : 0};
   return assay_model_ref()->open(config, weights, &limits, mode, &w->session, error);
 }
 
@@ -127,8 +136,9 @@ static assay_status follow(walk *exact, walk *mirror, int64_t from, int64_t leng
   assay_status status = ASSAY_OK;
   for (int64_t s = 0; s < EXPECTED_STEPS && status == ASSAY_OK; ++s) {
     const int64_t begin = s == 0 ? from : length + s - 1, end = length + s;
-    status = advance(exact, begin, end, gate && s > 0 ? &share : NULL, error);
-    if (status == ASSAY_OK) status = advance(mirror, begin, end, NULL, error);
+    const walk_state state = s == 1 ? STATE_KEPT : s == 0 && from > 0 ? STATE_PUT_BACK : STATE_GOES_ON;
+    status = advance(exact, begin, end, state, gate && s > 0 ? &share : NULL, error);
+    if (status == ASSAY_OK) status = advance(mirror, begin, end, state, NULL, error);
     if (status != ASSAY_OK) break;
     best_of(exact->logits, V, made->id[s], made->logit[s]);
     made->rms += distance(exact->logits, mirror->logits, V) / EXPECTED_STEPS;

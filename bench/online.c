@@ -195,10 +195,8 @@ static int64_t plan_step(server *s) {
       const client *c = &s->client[s->order[o]];
       const int64_t left = assay_engine_left(s->engine, c->request), room = s->plan->max_tokens - rows;
       if ((left == 0) != (pass == 0) || (left == 0 && c->queued >= c->output)) continue;
-      s->part[count++] = (assay_engine_part){.request = c->request,
-                                             .tokens = left == 0     ? 1
-                                                       : left < room ? left
-                                                                     : room};
+      const int64_t tokens = left == 0 ? 1 : assay_engine_chunk(s->engine, c->request, room);
+      s->part[count++] = (assay_engine_part){.request = c->request, .tokens = tokens};
       rows += s->part[count - 1].tokens;
     }
   return count;

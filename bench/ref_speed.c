@@ -135,7 +135,7 @@ static double forward(const assay_model_config *c, int64_t n, assay_model_taps *
   (void)printf("%s, %lld layers: %.0f MB of weights from a seed in %.1f s\n", assay_model_arch_name(c->arch),
                (long long)c->layers, *weight_bytes * 1e-6, now() - start);
   const int64_t blocks = (n + c->block_size - 1) / c->block_size;
-  const assay_model_limits limits = {blocks, n, 1, n};
+  const assay_model_limits limits = {blocks, n, 1, n, 0};
   assay_model_session *session = NULL;
   int32_t *ids = take(n * 4), *table = take(blocks * 4), *rows = take(n * 4);
   int64_t *slots = take(n * 8);

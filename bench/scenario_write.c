@@ -19,6 +19,7 @@ static void begin(FILE *to, const char *kind, const scenario_setup *setup, const
   integer(to, "layers", setup->config->layers);
   integer(to, "hidden", setup->config->hidden);
   (void)fprintf(to, ",\"seed\":%llu", (unsigned long long)setup->seed);
+  if (setup->model != NULL && setup->model->invariant) (void)fputs(",\"invariant\":true", to);
 }
 
 static void no_figure(FILE *to, const char *why) {

@@ -23,7 +23,7 @@ if [ "${2:-}" = --selftest ]; then
 fi
 
 "$build/assay" list laws | awk -v page="$page" '
-  BEGIN { split("one two three four five six seven eight", word, " ") }
+  BEGIN { split("one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen", word, " ") }
   NR == 1 { next }
   { share[$1] = $2; count++ }
   END {

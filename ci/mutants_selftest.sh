@@ -53,13 +53,17 @@ row gate_last_key 2 "$work/none.so" >"$work/m"
 expect 'no plug-in' 1 'NOT RUN'
 # A must-pass list that kills, and one that kills none: a single mutant may be missed, and two may not.
 "$assay" list cases gate_attention | sed 's/^[^:]*: //' | head -n 40 >"$work/strong"
-"$assay" list cases rms_norm | sed 's/^[^:]*: //' | head -n 9 >"$work/weak"
+"$assay" list cases gate_attention | sed 's/^[^:]*: //' | grep 'section=refuse' | head -n 9 >"$work/weak"
+"$assay" list cases rms_norm | sed 's/^[^:]*: //' | head -n 9 >"$work/other"
 { row gate_last_key; row gate_block_offset; } >"$work/m"
 more=(--list "$work/strong")
 expect 'a list that kills' 0 '^list .*: 40 cases kill 2 of the 2 mutants'
 expect 'a list that kills: as an object' 0 '"listed":true.*'
 more=(--list "$work/weak")
 expect 'a list that kills none' 1 '^list .*: 9 cases kill 0 of the 2 mutants'
+more=(--list "$work/other")
+expect 'a list of another operator' 1 'no case of the operators of 2 more'
+more=(--list "$work/weak")
 row gate_last_key >"$work/m"
 expect 'a single mutant is missed' 0 'no case of the list kills it'
 more=(--shard 3/3)

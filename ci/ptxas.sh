@@ -2,14 +2,18 @@
 # ptxas.sh: compiles every gpu/**/*.cu for sm_90a and reads what the assembler says of each kernel. Needs nvcc,
 # no GPU. Fails on spills, stack frames, remarks C75xx (serialised wgmma, ignored setmaxnreg) and on a kernel
 # without a row in docs/kernels/registers.tsv. Registers or shared memory that differ from the table are
-# printed. In the machine code of each prefill kernel of a file *_wgmma.cu there must be HGMMA: tensor cores fed by
-# descriptors. `--update` rewrites the table, or with files their rows. `--selftest` plants a spill and expects the failure.
+# printed. In the machine code of each kernel prefill* or *_wgmma of a file *_wgmma.cu there must be HGMMA or QGMMA:
+# tensor cores fed by descriptors.
+# docs/kernels/registers_sums.tsv has a checksum of each file that passed: of all that decides the result (sums).
+# A file with the same checksum is not compiled again, unless `--all` asks for it.
+# `--update` rewrites the tables, or with files their rows. `--selftest` plants a spill and expects the failure.
 # Status 77 without nvcc (CTest: skipped). `ci/ptxas.sh FILE.cu...` looks at these only, without the table.
 # shellcheck source=ci/lib.sh
 . "$(dirname "$0")/lib.sh"
 
 nvcc=$(find_nvcc) || { echo "ptxas: no nvcc here: skipped"; exit 77; }
 table=$root/docs/kernels/registers.tsv
+passed=$root/docs/kernels/registers_sums.tsv
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 demangle=$(command -v "$(dirname "$nvcc")/cu++filt" || command -v cu++filt || command -v c++filt || true)
@@ -27,18 +31,18 @@ short_names() {
 
 # without_hgmma FILE CUBIN: of a file *_wgmma.cu, prints what in its cubin has no HGMMA and should. An instruction of
 # sm_90 has 16 bytes. In HGMMA its lowest 12 bits are 9f0 (both factors in shared memory) or df0 (one in registers), as
-# nvdisasm 13 prints them. No other instruction of these kernels has these bits.
+# nvdisasm 13 prints them. QGMMA, of 8-bit factors, has 9f3. No other instruction of these kernels has these bits.
 without_hgmma() {
   [[ $1 == *_wgmma.cu ]] || return 0
   local kernels=0 name short offset size count
   while read -r name offset size; do
     short=$(short_names <<<"$name")
-    [[ $short == prefill* ]] || continue
+    [[ $short == prefill* || $short == *_wgmma\<* ]] || continue
     kernels=$((kernels + 1))
-    count=$(od -An -v -tx8 -w16 -j $((16#$offset)) -N $((16#$size)) "$2" | awk '{ if (substr($1, 14) ~ /^[9d]f0$/) ++n } END { print n + 0 }')
+    count=$(od -An -v -tx8 -w16 -j $((16#$offset)) -N $((16#$size)) "$2" | awk '{ if (substr($1, 14) ~ /^[9d]f[03]$/) ++n } END { print n + 0 }')
     [ "$count" -gt 0 ] || printf 'ptxas: %s: %s: no HGMMA in its machine code\n' "$1" "$short"
   done < <(readelf -SW "$2" 2>/dev/null | sed -n 's/.* \.text\.\([^ ]*\) *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2 \3/p')
-  [ "$kernels" -gt 0 ] || printf 'ptxas: %s: no kernel prefill in it, nowhere to look for HGMMA\n' "$1"
+  [ "$kernels" -gt 0 ] || printf 'ptxas: %s: no kernel prefill or _wgmma in it, nowhere to look for HGMMA\n' "$1"
 }
 
 # rows FILE REPORT: kernel, registers, static shared bytes, stack, spill stores, spill loads; tab separated.
@@ -67,6 +71,53 @@ rows() {
 faults() {
   awk -F'\t' '$5 > 0 || $6 > 0 || $7 > 0 { printf "ptxas: %s: %s: %d bytes of stack frame, %d of spill stores, %d of spill loads; none is allowed\n", $1, $2, $5, $6, $7 }' "$2"
   grep -E '\(C75[0-9][0-9]\)|C75[0-9][0-9]' "$1" | sed 's/^/ptxas: remark: /' || true
+}
+
+# includes FILE...: prints each file with every file of the tree that it includes, through others too; tab separated.
+includes() {
+  awk 'function scan(path, line, n, state) {
+      if (path in known) return known[path]
+      while ((state = (getline line <path)) > 0)
+        if (match(line, /^[ \t]*#[ \t]*include[ \t]*[<"][^>"]+/)) {
+          sub(/^[^<"]*[<"]/, "", line)
+          sub(/[>"].*/, "", line)
+          name[path, ++n] = line
+        }
+      close(path)
+      count[path] = n + 0
+      return known[path] = state == 0
+    }
+    function visit(top, path, i, k, place, folder) {
+      if ((top, path) in met) return
+      met[top, path] = 1
+      print top "\t" path
+      folder = path
+      sub(/[^\/]*$/, "", folder)
+      for (i = 1; i <= count[path]; ++i) {
+        split(folder " include/ gpu/", place, " ")
+        if (scan(name[path, i])) visit(top, name[path, i])
+        for (k in place) if (scan(place[k] name[path, i])) visit(top, place[k] name[path, i])
+      }
+    }
+    BEGIN { for (f = 1; f < ARGC; ++f) if (scan(ARGV[f])) visit(ARGV[f], ARGV[f]) }' "$@"
+}
+
+# sums TABLE FILE...: prints each file with a checksum of the compilers, this script, the file, all that it includes, and
+# its rows of the table.
+sums() {
+  local rows=$1 file common
+  shift
+  common=$({ "$nvcc" --version; "${CXX:-c++}" --version | head -n 1; cat "$root/ci/ptxas.sh"; } | sha256sum)
+  includes "$@" | LC_ALL=C sort >"$work/includes"
+  cut -f2 "$work/includes" | LC_ALL=C sort -u | xargs -d '\n' sha256sum >"$work/contents"
+  for file in "$@"; do
+    printf '%s\t' "$file"
+    {
+      printf '%s\n' "$common"
+      awk -F'\t' -v file="$file" 'FNR == NR { if ($1 == file) mine[$2]; next } substr($0, 67) in mine' "$work/includes" "$work/contents"
+      awk -F'\t' -v file="$file" '$1 == file' "$rows"
+    } | sha256sum | cut -c1-32
+  done
 }
 
 # Two thousand bytes that every thread indexes at run time: local memory, surely.
@@ -103,23 +154,53 @@ CU
       exit 1
     fi
   done
-  echo "ptxas selftest: a plain kernel passes; a stack frame, a remark and missing HGMMA are seen"
+  # A file is compiled again after a change of what it includes, of its rows, or of a line of its own.
+  mkdir "$work/lib"
+  printf '#include "lib/outer.cuh"\n__global__ void plain(float *out) { out[threadIdx.x] = one; }\n' >"$work/sums.cu"
+  echo '#include "inner.cuh"' >"$work/lib/outer.cuh"
+  echo 'constexpr float one = 1;' >"$work/lib/inner.cuh"
+  printf '%s\tplain\t8\t0\n' "$work/sums.cu" >"$work/sums.tsv"
+  sums "$work/sums.tsv" "$work/sums.cu" >"$work/sums.1"
+  sums "$work/sums.tsv" "$work/sums.cu" >"$work/sums.2"
+  sed -i 's/1;/2;/' "$work/lib/inner.cuh"
+  sums "$work/sums.tsv" "$work/sums.cu" >"$work/sums.3"
+  sed -i 's/8/9/' "$work/sums.tsv"
+  sums "$work/sums.tsv" "$work/sums.cu" >"$work/sums.4"
+  echo >>"$work/sums.cu"
+  sums "$work/sums.tsv" "$work/sums.cu" >"$work/sums.5"
+  if ! cmp -s "$work/sums.1" "$work/sums.2" || [ "$(cat "$work"/sums.[2345] | sort -u | wc -l)" -ne 4 ]; then
+    cat "$work"/sums.[12345]
+    echo "ptxas selftest: a checksum changes without a change, or does not with one"
+    exit 1
+  fi
+  echo "ptxas selftest: a plain kernel passes; a stack frame, a remark, missing HGMMA and changed files are seen"
   exit 0
 }
 
 mode=check
+every=0
 files=()
 for word in "$@"; do
   case $word in
     --update) mode=update ;;
+    --all) every=1 ;;
     --selftest) selftest ;;
-    -*) die 2 "unknown option $word; allowed: --update, --selftest" ;;
+    -*) die 2 "unknown option $word; allowed: --all, --update, --selftest" ;;
     *) files+=("$word"); [ "$mode" = update ] || mode=named ;;
   esac
 done
 named=("${files[@]}")
 if [ "${#files[@]}" -eq 0 ]; then mapfile -t files < <(cd "$root" && find gpu -name '*.cu' | sort); fi
 cd "$root" || exit 2
+
+# The files that passed as they are now.
+declare -A same=()
+if [ "$every" -eq 0 ] && [ "${#named[@]}" -eq 0 ] && [ -e "$table" ] && [ -e "$passed" ]; then
+  sums "$table" "${files[@]}" | LC_ALL=C sort >"$work/now"
+  while IFS=$'\t' read -r file _; do
+    awk -F'\t' -v file="$file" '$1 == file { found = 1 } END { exit !found }' "$table" && same[$file]=1
+  done < <(LC_ALL=C sort "$passed" | LC_ALL=C comm -12 - "$work/now")
+fi
 
 # examine FILE NUMBER: writes NUMBER.rows, and to NUMBER.faults what is wrong with the file.
 examine() {
@@ -140,6 +221,11 @@ bad=0
 number=0
 for file in "${files[@]}"; do
   number=$((number + 1))
+  if [ -n "${same[$file]:-}" ]; then
+    awk -F'\t' -v OFS='\t' -v file="$file" '$1 == file { print $0, 0, 0, 0 }' "$table" >"$work/$number.rows"
+    : >"$work/$number.faults"
+    continue
+  fi
   while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
   examine "$file" "$number" &
 done
@@ -170,6 +256,20 @@ done
 case $mode in
   update)
     cp "$work/table" "$table"
+    good=()
+    for ((i = 1; i <= number; ++i)); do
+      if [ -e "$work/$i.faults" ] && [ ! -s "$work/$i.faults" ] && [ -s "$work/$i.rows" ]; then good+=("${files[i - 1]}"); fi
+    done
+    {
+      printf 'file\tchecksum\n'
+      {
+        if [ "${#good[@]}" -gt 0 ]; then sums "$table" "${good[@]}"; fi
+        if [ "${#named[@]}" -gt 0 ] && [ -e "$passed" ]; then
+          awk -F'\t' -v named="${named[*]}" 'BEGIN { n = split(named, list, " "); for (i = 1; i <= n; ++i) drop[list[i]] = 1 } FNR > 1 && !($1 in drop)' "$passed"
+        fi
+      } | LC_ALL=C sort
+    } >"$work/passed"
+    cp "$work/passed" "$passed"
     echo "ptxas: wrote ${table#"$root"/}: $(($(wc -l <"$work/table") - 1)) kernels"
     ;;
   check)
@@ -189,5 +289,5 @@ case $mode in
       }' "$table" "$work/table" || bad=1
     ;;
 esac
-printf 'ptxas: %d kernels in %d files for sm_90a: %s\n' "$(wc -l <"$work/all")" "${#files[@]}" "$([ $bad -eq 0 ] && echo 'no spill, no stack frame' || echo FAILED)"
+printf 'ptxas: %d kernels in %d files for sm_90a, %d of them unchanged since they passed: %s\n' "$(wc -l <"$work/all")" "${#files[@]}" "${#same[@]}" "$([ $bad -eq 0 ] && echo 'no spill, no stack frame' || echo FAILED)"
 exit $bad

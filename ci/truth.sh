@@ -67,6 +67,9 @@ judge 'greedy ids' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}
 judge 'in chunks' 0 '^432,383,286,261,376,298,315,421,395,317$' "${generate[@]}" --ids '1, 403 407,261,378' --chunk 2
 judge 'mirror' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --mode mirror
 judge 'temperature 0' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --sampler temperature=0,top_k=5
+if "$assay" list variants | grep -q "^rms_gemm .* simt"; then
+  judge 'norms in products' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --device simt --form gemm_norm=on --form gemm_glu=on
+fi
 printf '1\n\n1,403\n' >"$work/prompts"
 judge 'a batch' 0 '^407,261,378,432,383,286,261,376,298,315$' "${generate[@]}" --prompt-ids-file "$work/prompts"
 "${generate[@]}" --ids 1 --sampler temperature=5,seed=3 >"$work/a"

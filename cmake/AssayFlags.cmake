@@ -10,7 +10,10 @@ endif()
 
 # ASSAY_SANITIZE: address (or ON; with UBSan), memory, thread. thread is for the kernels: they alone are
 # instrumented (assay_kernel_flags), the program is linked with TSan's runtime, whose fibers clang 14 has.
+# ASSAY_KERNEL_FLAGS: further flags of the kernels on a CPU, after those of the build type.
+set(ASSAY_KERNEL_FLAGS "" CACHE STRING "further flags of the kernels on a CPU")
 add_library(assay_kernel_flags INTERFACE)
+target_compile_options(assay_kernel_flags INTERFACE ${ASSAY_KERNEL_FLAGS})
 if(ASSAY_SANITIZE STREQUAL "thread" OR ASSAY_SANITIZE STREQUAL "memory")
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR NOT CMAKE_C_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "ASSAY_SANITIZE=${ASSAY_SANITIZE}: found ${CMAKE_CXX_COMPILER_ID}, allowed: clang (presets tsan, msan)")

@@ -39,6 +39,13 @@ static const contract_field fields[] = {
     FIELD(lse_base, CHOICE, ASSAY_LSE_BASE_2, "e,2", "the last choice"),
     FIELD(lse_empty, CHOICE, ASSAY_LSE_EMPTY_PLUS, "-inf,+inf", "the last choice"),
     FIELD(lse_sink, CHOICE, ASSAY_LSE_WITH_SINK, "without,with", "the last choice"),
+    FIELD(state, DTYPE, ASSAY_BF16, NULL, "states are stored in 16 bits or f32"),
+    FIELD(qk, DTYPE, ASSAY_BF16, NULL, "tensor cores take q and k in 16 bits"),
+    FIELD(chunk, DTYPE, ASSAY_BF16, NULL, "tensor cores take a chunk's parts in 16 bits"),
+    FIELD(gates, DTYPE, ASSAY_BF16, NULL, "gates are stored in 16 bits or f32"),
+    FIELD(quotient, CHOICE, ASSAY_QUOTIENT_ANY, "divide,reciprocal,inverse_amax,any", "the last choice"),
+    FIELD(stored_scale, CHOICE, ASSAY_STORED_INVERSE, "quotient,product,inverse", "the last choice"),
+    FIELD(generator, CHOICE, ASSAY_GENERATOR_OWN, "philox,own", "the last choice"),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };

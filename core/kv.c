@@ -44,6 +44,7 @@ static assay_status check_config(const assay_kv_config *c, assay_error *error) {
   if (status == ASSAY_OK) status = check_range("max_requests", c->max_requests, 1, INT32_MAX, error);
   if (status == ASSAY_OK) status = check_range("max_blocks", c->max_blocks, 1, INT32_MAX / c->block_size, error);
   if (status == ASSAY_OK) status = check_range("hash_bits", c->hash_bits, 0, 64, error);
+  if (status == ASSAY_OK) status = check_range("num_states", c->num_states, 0, 65536, error);
   return status;
 }
 
@@ -68,8 +69,14 @@ assay_status assay_kv_create(const assay_kv_config *config, assay_kv **created, 
   kv->bucket = malloc(buckets * sizeof *kv->bucket);
   kv->request = calloc(requests, sizeof *kv->request);
   kv->closed = malloc(requests * sizeof *kv->closed);
+  kv->num_states = config->num_states;
+  kv->state = calloc((size_t)config->num_states + 1, sizeof *kv->state);
+  kv->state_copy = calloc((size_t)config->num_states + 1, sizeof *kv->state_copy);
   kv->tables = calloc(requests, (size_t)kv->max_blocks * sizeof *kv->tables);
   if (!kv->block || !kv->tokens || !kv->bucket || !kv->request || !kv->closed || !kv->tables) goto done;
+  if (!kv->state || !kv->state_copy) goto done;
+  for (int64_t i = 0; i < kv->num_states; ++i)
+    kv->state[i].block = -1;
   memset(kv->bucket, -1, buckets * sizeof *kv->bucket);
   for (int list = 0; list < LISTS; ++list)
     kv->first[list] = kv->last[list] = -1;
@@ -103,6 +110,8 @@ void assay_kv_destroy(assay_kv *kv) {
   free(kv->request);
   free(kv->closed);
   free(kv->tables);
+  free(kv->state);
+  free(kv->state_copy);
   free(kv);
 }
 
@@ -165,6 +174,10 @@ assay_status assay_kv_fork(assay_kv *kv, int32_t request, int32_t *child, assay_
                       kv->hash_mask == 0 ? "in a step that has begun" : "committed");
   kv_request *to = kv_new_request(kv, "kv_fork", error);
   if (to == NULL) return ASSAY_ERR_MEMORY;
+  if (kv->num_states > 0 && !kv_state_take(kv, to, from->state)) {
+    kv_close_request(kv, to);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "kv_fork: num_states: none of %lld is left", (long long)kv->num_states);
+  }
   to->length = to->before = from->length;
   to->committed = from->committed;
   to->chain = from->chain;
@@ -182,12 +195,13 @@ assay_status assay_kv_release(assay_kv *kv, int32_t request, assay_error *error)
   if (r == NULL) return ASSAY_ERR_INPUT;
   for (int64_t j = kv_blocks_for(kv, r->length) - 1; j >= 0; --j)
     drop(kv, r->table[j]);
-  r->open = false;
-  kv->closed[kv->max_requests - kv->stats.requests--] = request;
+  kv_state_leave(kv, r);
+  kv_close_request(kv, r);
   return ASSAY_OK;
 }
 
 int64_t assay_kv_step_begin(assay_kv *kv) {
+  kv->state_copies = 0;
   return ++kv->begun;
 }
 

@@ -27,6 +27,7 @@
 #ifndef ASSAY_CORE_KV_H
 #define ASSAY_CORE_KV_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "assay/status.h"
@@ -41,6 +42,9 @@ typedef struct assay_kv_config {
   int64_t max_blocks;
   /* 64, or fewer so that tests meet collisions. 0: no prefix index, and commit does nothing. */
   int64_t hash_bits;
+  /* Slots of the pool of states, 0 to 65536: of models whose requests have a state beside keys and values. A prefix
+   * then is a hit only up to the end of a block whose state is kept. 0: there are no states. */
+  int64_t num_states;
 } assay_kv_config;
 
 typedef enum assay_kv_state { ASSAY_KV_FREE, ASSAY_KV_USED, ASSAY_KV_IDLE } assay_kv_state;
@@ -61,6 +65,7 @@ typedef struct assay_kv_stats {
   int64_t peak_used;
   int64_t allocated, cloned, evicted; /* blocks; evicted: idle ones that lost their key */
   int64_t prompt_tokens, hit_tokens;  /* given to open; found in the index */
+  int64_t cut_tokens;                 /* found in the index, and no hit for want of a state */
   int64_t collisions;                 /* keys with the wanted hash and another prefix */
   int64_t duplicates;                 /* full blocks whose prefix already had a key */
   int64_t exhausted;                  /* reservations that found too few blocks */
@@ -74,9 +79,9 @@ void assay_kv_destroy(assay_kv *kv); /* NULL is allowed */
 
 /* Opens a request, a number in [0, max_requests), that starts with the longest prefix of `prompt` [n] in the index.
  * *hit gets the tokens of that prefix. They are a multiple of block_size, at most floor((n - 1) / block_size) blocks,
- * so that at least one token is left to compute. The request's length is *hit. Reserve the other n - *hit tokens, at
- * once or in chunks. n = 0: no prompt. ASSAY_ERR_MEMORY: max_requests are open. ASSAY_ERR_INPUT: n is negative or
- * longer than a table. */
+ * so that at least one token is left to compute. With states they end where a state is kept. The request's length is
+ * *hit. Reserve the other n - *hit tokens, at once or in chunks. n = 0: no prompt. ASSAY_ERR_MEMORY: max_requests are
+ * open, or no slot is left for a state. ASSAY_ERR_INPUT: n is negative or longer than a table. */
 assay_status assay_kv_open(assay_kv *kv, const int32_t *prompt, int64_t n, int32_t *request, int64_t *hit,
                            assay_error *error);
 
@@ -94,8 +99,9 @@ assay_status assay_kv_reserve_append(assay_kv *kv, int32_t request, int64_t n, i
  * of the same step could hit a block before it is written. */
 assay_status assay_kv_commit(assay_kv *kv, int32_t request, const int32_t *tokens, int64_t n, assay_error *error);
 
-/* Opens a second request with the same tokens, in the same blocks. ASSAY_ERR_MEMORY: max_requests are open.
- * ASSAY_ERR_INPUT: the parent has slots that belong to a step that has not begun, or tokens without ids. */
+/* Opens a second request with the same tokens, in the same blocks. ASSAY_ERR_MEMORY: max_requests are open, or no
+ * slot is left for a state. ASSAY_ERR_INPUT: the parent has slots that belong to a step that has not begun, or tokens
+ * without ids. */
 assay_status assay_kv_fork(assay_kv *kv, int32_t request, int32_t *child, assay_error *error);
 
 /* Ends a request, finished or preempted. If it has slots in a step that has not begun, leave its rows out of that
@@ -119,6 +125,18 @@ const int32_t *assay_kv_table(const assay_kv *kv, int32_t request, int64_t *bloc
  * row of length 0. ASSAY_ERR_INPUT: no such request, or a table wider than max_blocks; nothing is written. */
 assay_status assay_kv_tables(const assay_kv *kv, const int32_t *requests, int64_t count, int64_t max_blocks,
                              int32_t *table, int32_t *kv_len, assay_error *error);
+
+/* States. An open request has a slot of the pool. It is known here which slots are copied before the next step. A
+ * request with a hit starts from a state that is kept, and a fork from its parent's; kv_keep_state keeps one. The list
+ * of pairs grows until step_begin, which empties it: ask for it before. No slot is the target of one pair and in
+ * another pair too. */
+int32_t assay_kv_state_slot(const assay_kv *kv, int32_t request); /* -1: no such request, or no states */
+const assay_kv_copy *assay_kv_state_copies(const assay_kv *kv, int64_t *count);
+/* Keeps the state of a request whose tokens fill their blocks and belong to steps that have begun. Later prompts can
+ * start there once the tokens are committed. Otherwise, and where no slot is left, nothing is kept. A request can have
+ * one state that waits for ids. A state is lost with its block's key, or when its slot is needed, least recently used
+ * first. */
+assay_status assay_kv_keep_state(assay_kv *kv, int32_t request, bool *kept, assay_error *error);
 
 int64_t assay_kv_count(const assay_kv *kv, int64_t block); /* -1: no such block */
 assay_kv_state assay_kv_block_state(const assay_kv *kv, int64_t block);

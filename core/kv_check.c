@@ -75,10 +75,40 @@ static assay_status check_counts(assay_kv *kv, assay_error *error) {
   return indexed == kv->stats.keys ? ASSAY_OK : wrong(error, "has a key, and is in no bucket", -1);
 }
 
+/* Checks that open requests have slots of their own in the pool of states, and that no other slot is taken. The same
+ * goes for the slots that are promised to them. */
+static assay_status check_states(const assay_kv *kv, assay_error *error) {
+  int64_t taken = 0, promised = 0;
+  for (int64_t i = 0; i < kv->num_states; ++i) {
+    taken += kv->state[i].taken;
+    promised += kv->state[i].promised;
+  }
+  for (int64_t i = 0; i < kv->max_requests; ++i) {
+    const kv_request *r = &kv->request[i];
+    if (!r->open || r->promised < 0) continue;
+    --promised;
+    if (!kv->state[r->promised].promised || r->committed >= r->promised_length)
+      return assay_fail(error, ASSAY_ERR_INTERNAL, "kv_check: request %lld: its promised slot is not, or need not be",
+                        (long long)i);
+  }
+  if (promised != 0)
+    return assay_fail(error, ASSAY_ERR_INTERNAL, "kv_check: %lld promised slots belong to no request",
+                      (long long)promised);
+  for (int64_t i = 0; i < kv->max_requests && kv->num_states > 0; ++i)
+    if (kv->request[i].open && !kv->state[kv->request[i].state].taken)
+      return assay_fail(error, ASSAY_ERR_INTERNAL, "kv_check: request %lld: its state's slot is not taken",
+                        (long long)i);
+  return kv->num_states == 0 || taken == kv->stats.requests
+             ? ASSAY_OK
+             : assay_fail(error, ASSAY_ERR_INTERNAL, "kv_check: %lld slots of states are taken, %lld requests are open",
+                          (long long)taken, (long long)kv->stats.requests);
+}
+
 assay_status assay_kv_check(assay_kv *kv, assay_error *error) {
   assay_status status = check_lists(kv, error);
   if (status == ASSAY_OK) status = check_keys(kv, error);
   if (status == ASSAY_OK) status = check_counts(kv, error);
+  if (status == ASSAY_OK) status = check_states(kv, error);
   for (int64_t i = 0; status == ASSAY_OK && i < kv->max_requests; ++i) {
     const kv_request *r = &kv->request[i];
     if (r->open && (r->committed > kv_queued(kv, r) || kv_queued(kv, r) > r->length || r->length < 0 ||

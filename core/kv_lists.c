@@ -57,6 +57,11 @@ kv_request *kv_new_request(assay_kv *kv, const char *call, assay_error *error) {
     return NULL;
   }
   kv_request *r = &kv->request[kv->closed[kv->max_requests - ++kv->stats.requests]];
-  *r = (kv_request){.table = r->table, .open = true, .round = kv->begun, .chain = -1};
+  *r = (kv_request){.table = r->table, .open = true, .round = kv->begun, .chain = -1, .promised = -1};
   return r;
+}
+
+void kv_close_request(assay_kv *kv, kv_request *r) {
+  r->open = false;
+  kv->closed[kv->max_requests - kv->stats.requests--] = (int32_t)(r - kv->request);
 }

@@ -36,7 +36,21 @@ typedef struct kv_request {
   /* The block with the key of the prefix of committed / block_size blocks, valid while its serial is chain_serial. */
   int32_t chain;
   uint64_t chain_serial;
+  int32_t state; /* its slot of the pool of states */
+  /* The slot that keeps its state at promised_length tokens, as soon as their ids are known; -1: none does. */
+  int32_t promised;
+  int64_t promised_length;
 } kv_request;
+
+/* A slot of the pool of states. */
+typedef struct kv_state {
+  int32_t block; /* it keeps the state at the end of this block, as long as its key has that serial; -1: it does not */
+  uint64_t serial; /* the key's serial number */
+  bool taken;      /* an open request has it */
+  bool promised;   /* an open request waits for ids, so that its block gets a key */
+  int64_t held;    /* not given away until this step has begun */
+  uint64_t used;   /* time of the last use of what is kept: the order of eviction */
+} kv_state;
 
 struct assay_kv {
   int64_t num_blocks, block_size, max_requests, max_blocks;
@@ -53,6 +67,9 @@ struct assay_kv {
   int64_t begun, done; /* steps */
   uint64_t clock, serial;
   assay_kv_stats stats;
+  int64_t num_states, state_copies;
+  kv_state *state;           /* [num_states] */
+  assay_kv_copy *state_copy; /* [num_states] pairs before the next step */
 };
 
 static inline int32_t *kv_tokens(const assay_kv *kv, int32_t block) {
@@ -69,10 +86,19 @@ static inline int64_t kv_queued(const assay_kv *kv, const kv_request *r) {
 /* kv_lists.c */
 kv_request *kv_find_request(const assay_kv *kv, const char *call, int32_t request, assay_error *error); /* or NULL */
 kv_request *kv_new_request(assay_kv *kv, const char *call, assay_error *error); /* NULL: all are open */
+void kv_close_request(assay_kv *kv, kv_request *r);
 void kv_link(assay_kv *kv, int32_t block, kv_list list);
 void kv_unlink(assay_kv *kv, int32_t block);
 void kv_place(assay_kv *kv, int32_t block); /* takes a block with count 0 that is in no list */
 void kv_take(assay_kv *kv, int32_t block);  /* counts one more table that names the block */
+
+/* kv_states.c */
+int32_t kv_state_of_block(const assay_kv *kv, int32_t block); /* the slot that keeps the state at its end; -1: none */
+/* Gives a new request a slot, to be copied from `source` unless that is -1. false: no slot is left. */
+bool kv_state_take(assay_kv *kv, kv_request *r, int32_t source);
+void kv_state_leave(assay_kv *kv, const kv_request *r);
+/* Gives a promised slot to `block`, which has the key of the request's first `blocks` blocks, if it is for that end. */
+void kv_state_bind(assay_kv *kv, kv_request *r, int64_t blocks, int32_t block);
 
 /* kv_prefix.c */
 void kv_erase_key(assay_kv *kv, int32_t block); /* and the keys after it; idle blocks become free */

@@ -108,18 +108,29 @@ assay_status assay_kv_open(assay_kv *kv, const int32_t *prompt, int64_t n, int32
   kv_request *r = kv_new_request(kv, "kv_open", error);
   if (r == NULL) return ASSAY_ERR_MEMORY;
   const int64_t most = kv->hash_mask == 0 || n == 0 ? 0 : (n - 1) / kv->block_size;
-  int64_t blocks = 0;
-  while (blocks < most) {
-    const int32_t *tokens = prompt + blocks * kv->block_size;
+  int64_t found_blocks = 0, blocks = 0; /* all that match; those that the request starts with */
+  int32_t state = -1;
+  while (found_blocks < most) {
+    const int32_t *tokens = prompt + found_blocks * kv->block_size;
     const int32_t found = find_key(kv, r->chain, hash_after(kv, r->chain, tokens), tokens);
     if (found < 0) break;
-    kv_take(kv, found);
-    r->table[blocks++] = r->chain = found;
-    r->chain_serial = kv->block[found].serial;
+    r->table[found_blocks++] = r->chain = found;
   }
+  blocks = found_blocks;
+  while (kv->num_states > 0 && blocks > 0 && (state = kv_state_of_block(kv, r->table[blocks - 1])) < 0)
+    --blocks;
+  if (kv->num_states > 0 && !kv_state_take(kv, r, state)) {
+    kv_close_request(kv, r);
+    return assay_fail(error, ASSAY_ERR_MEMORY, "kv_open: num_states: none of %lld is left", (long long)kv->num_states);
+  }
+  for (int64_t j = 0; j < blocks; ++j)
+    kv_take(kv, r->table[j]);
+  r->chain = blocks > 0 ? r->table[blocks - 1] : -1;
+  r->chain_serial = blocks > 0 ? kv->block[r->chain].serial : 0;
   r->length = r->committed = r->before = blocks * kv->block_size;
   kv->stats.prompt_tokens += n;
   kv->stats.hit_tokens += r->length;
+  kv->stats.cut_tokens += (found_blocks - blocks) * kv->block_size;
   *request = (int32_t)(r - kv->request);
   *hit = r->length;
   return ASSAY_OK;
@@ -138,6 +149,7 @@ static void index_blocks(assay_kv *kv, kv_request *r, int64_t from, int64_t full
     if (found < 0) insert_key(kv, own, parent);
     if (found >= 0 && found != own && j >= from) ++kv->stats.duplicates;
     parent = found < 0 ? own : found;
+    kv_state_bind(kv, r, j + 1, parent);
   }
   r->chain = parent;
   r->chain_serial = kv->block[parent].serial;

@@ -3,7 +3,8 @@
 
 #include "assay/model.h"
 
-static const char *const arch_names[ASSAY_ARCH_COUNT] = {"gpt2", "qwen3", "asynct", "qwen3_moe", "gpt_oss", "gemma2"};
+static const char *const arch_names[ASSAY_ARCH_COUNT] = {"gpt2",    "qwen3",  "asynct",      "qwen3_moe",
+                                                         "gpt_oss", "gemma2", "deepseek_v3", "qwen3_next"};
 static const char *const rope_names[ASSAY_ROPE_COUNT] = {"neox", "interleaved"};
 static const char *const kind_names[ASSAY_ROPE_KINDS] = {"plain", "yarn", "llama3"};
 
@@ -19,9 +20,21 @@ const char *assay_rope_kind_name(assay_rope_kind kind) {
   return (unsigned)kind < ASSAY_ROPE_KINDS ? kind_names[kind] : "unknown";
 }
 
+static bool has_experts(const assay_model_config *c) {
+  return c->arch == ASSAY_QWEN3_MOE || c->arch == ASSAY_GPT_OSS || c->arch == ASSAY_DEEPSEEK_V3 ||
+         c->arch == ASSAY_QWEN3_NEXT;
+}
+
+bool assay_model_is_linear(const assay_model_config *c, int64_t layer) {
+  return c->arch == ASSAY_QWEN3_NEXT && assay_model_layer_in(&c->linear, layer);
+}
+
+bool assay_model_has_states(const assay_model_config *c) {
+  return c->arch == ASSAY_QWEN3_NEXT;
+}
+
 bool assay_model_is_sparse(const assay_model_config *c, int64_t layer) {
-  const bool family = c->arch == ASSAY_QWEN3_MOE || c->arch == ASSAY_GPT_OSS;
-  return family && layer >= 0 && layer < c->layers && assay_model_layer_in(&c->sparse, layer);
+  return has_experts(c) && layer >= 0 && layer < c->layers && assay_model_layer_in(&c->sparse, layer);
 }
 
 int64_t assay_model_window(const assay_model_config *c, int64_t layer) {
@@ -41,7 +54,7 @@ static assay_model_layers every(int64_t layers, int64_t step) {
   return set;
 }
 
-/* Sets what differs in Qwen3-30B-A3B, gpt-oss-120b, and Gemma 2 9B. */
+/* Sets what differs in Qwen3-30B-A3B, gpt-oss-120b, Gemma 2 9B, DeepSeek-V3, and Qwen3-Next-80B-A3B. */
 static void published(assay_model_config *c) {
   if (c->arch == ASSAY_QWEN3_MOE) {
     c->layers = 48;
@@ -93,6 +106,60 @@ static void published(assay_model_config *c) {
     c->score_scale = 0.0625; /* query_pre_attn_scalar 256 */
     c->score_cap = 50;
     c->logit_cap = 30;
+  }
+  if (c->arch == ASSAY_DEEPSEEK_V3) {
+    const double m = 0.1 * log(40.0) + 1;
+    c->layers = 61;
+    c->hidden = 7168;
+    c->heads = 128;
+    c->kv_heads = 1;
+    c->head_size = 192;
+    c->rotated = 64;
+    c->q_rank = 1536;
+    c->kv_rank = 512;
+    c->value_size = 128;
+    c->intermediate = 18432;
+    c->vocab = 129280;
+    c->max_pos = 163840;
+    c->qk_norm = c->tied_head = false;
+    c->rope_style = ASSAY_ROPE_INTERLEAVED;
+    c->rope_base = 10000;
+    c->rope_kind = ASSAY_ROPE_YARN;
+    c->rope_factor = 40;
+    c->rope_concentration = 1;
+    c->score_scale = m * m / sqrt(192.0);
+    c->experts = 256;
+    c->experts_used = 8;
+    c->expert_size = c->shared_size = 2048;
+    c->renormalise = true;
+    c->groups = 8;
+    c->groups_used = 4;
+    c->route_scale = 2.5;
+    c->sparse = every(c->layers, 1);
+    c->sparse.bits[0] &= ~(uint64_t)7;
+  }
+  if (c->arch == ASSAY_QWEN3_NEXT) {
+    c->layers = 48;
+    c->hidden = 2048;
+    c->heads = 16;
+    c->kv_heads = 2;
+    c->head_size = 256;
+    c->rotated = 64;
+    c->intermediate = 5120;
+    c->max_pos = 262144;
+    c->rope_base = 1e7;
+    c->tied_head = false;
+    c->linear_key_heads = 16;
+    c->linear_value_heads = 32;
+    c->linear_key_size = c->linear_value_size = 128;
+    c->conv_taps = 4;
+    for (int64_t l = 0; l < c->layers; ++l)
+      if ((l + 1) % 4 != 0) c->linear.bits[l / 64] |= (uint64_t)1 << (l % 64);
+    c->experts = 512;
+    c->experts_used = 10;
+    c->expert_size = c->shared_size = 512;
+    c->renormalise = true;
+    c->sparse = every(c->layers, 1);
   }
 }
 
@@ -234,7 +301,7 @@ static assay_status check_rope(const assay_model_config *c, assay_error *error) 
 }
 
 static assay_status check_experts(const assay_model_config *c, assay_error *error) {
-  if (c->arch != ASSAY_QWEN3_MOE && c->arch != ASSAY_GPT_OSS)
+  if (!has_experts(c))
     return c->experts == 0 ? ASSAY_OK
                            : assay_fail(error, ASSAY_ERR_INPUT, "experts: found %lld, allowed 0 in %s",
                                         (long long)c->experts, assay_model_arch_name(c->arch));
@@ -249,7 +316,85 @@ static assay_status check_experts(const assay_model_config *c, assay_error *erro
   return status;
 }
 
-/* Checks the numbers that only gpt_oss and gemma2 have. */
+/* Checks the sizes of latent attention. */
+static assay_status check_latent(const assay_model_config *c, assay_error *error) {
+  const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
+  const struct {
+    const char *name;
+    int64_t value, min, max;
+  } size[] = {{"q_rank", c->q_rank, 0, latent ? 65536 : 0},
+              {"kv_rank", c->kv_rank, latent, latent ? 4096 : 0},
+              {"value_size", c->value_size, latent, latent ? 256 : 0},
+              {"groups", c->groups, latent, latent ? 1024 : 0},
+              {"groups_used", c->groups_used, latent, latent ? c->groups : 0},
+              {"shared_size", c->shared_size, 0, latent || c->arch == ASSAY_QWEN3_NEXT ? 262144 : 0}};
+  for (size_t i = 0; i < sizeof size / sizeof size[0]; ++i) {
+    const assay_status status = in_range(size[i].name, size[i].value, size[i].min, size[i].max, error);
+    if (status != ASSAY_OK) return status;
+  }
+  if (!(latent ? c->route_scale > 0 && c->route_scale <= 1024 : c->route_scale == 0))
+    return assay_fail(error, ASSAY_ERR_INPUT, "route_scale: found %g, allowed %s in %s", c->route_scale,
+                      latent ? "above 0, at most 1024" : "0", assay_model_arch_name(c->arch));
+  if (!latent) return ASSAY_OK;
+  if (c->kv_heads != 1) return in_range("kv_heads", c->kv_heads, 1, 1, error);
+  if (c->qk_norm || c->qkv_bias || c->proj_bias || c->mlp_bias)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: deepseek_v3 has none",
+                      c->qk_norm     ? "qk_norm"
+                      : c->qkv_bias  ? "qkv_bias"
+                      : c->proj_bias ? "proj_bias"
+                                     : "mlp_bias");
+  if (c->rotated < 2 || c->rotated >= c->head_size)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "rotated: found %lld, allowed even numbers from 2 to below head_size %lld", (long long)c->rotated,
+                      (long long)c->head_size);
+  if (c->kv_dtype != c->act_dtype)
+    return assay_fail(error, ASSAY_ERR_INPUT, "kv_dtype: found %s, allowed %s (act_dtype) in deepseek_v3",
+                      assay_dtype_name(c->kv_dtype), assay_dtype_name(c->act_dtype));
+  const int64_t of_group = c->experts / c->groups;
+  if (c->experts % c->groups != 0 || of_group < 2 || c->groups_used * of_group < c->experts_used)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "groups: found %lld, of which %lld are used, allowed divisors of experts %lld with two experts a "
+                      "group, and experts_used %lld in the groups used",
+                      (long long)c->groups, (long long)c->groups_used, (long long)c->experts,
+                      (long long)c->experts_used);
+  return ASSAY_OK;
+}
+
+/* Checks the sizes of the gated delta rule. */
+static assay_status check_linear(const assay_model_config *c, assay_error *error) {
+  const bool next = c->arch == ASSAY_QWEN3_NEXT;
+  const struct {
+    const char *name;
+    int64_t value, min, max;
+  } size[] = {{"linear_key_heads", c->linear_key_heads, next, next ? 1024 : 0},
+              {"linear_value_heads", c->linear_value_heads, next, next ? 1024 : 0},
+              {"linear_key_size", c->linear_key_size, next, next ? 256 : 0},
+              {"linear_value_size", c->linear_value_size, next, next ? 256 : 0},
+              {"conv_taps", c->conv_taps, next ? 2 : 0, next ? 4 : 0}};
+  for (size_t i = 0; i < sizeof size / sizeof size[0]; ++i) {
+    const assay_status status = in_range(size[i].name, size[i].value, size[i].min, size[i].max, error);
+    if (status != ASSAY_OK) return status;
+  }
+  for (size_t i = 0; i < sizeof c->linear.bits / sizeof c->linear.bits[0] && !next; ++i)
+    if (c->linear.bits[i] != 0)
+      return assay_fail(error, ASSAY_ERR_INPUT, "linear: found layers, allowed none in %s",
+                        assay_model_arch_name(c->arch));
+  if (!next) return ASSAY_OK;
+  if (c->linear_value_heads % c->linear_key_heads != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "linear_value_heads: found %lld, allowed multiples of %lld",
+                      (long long)c->linear_value_heads, (long long)c->linear_key_heads);
+  if (c->qkv_bias || c->proj_bias || c->mlp_bias)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: qwen3_next has none",
+                      c->qkv_bias    ? "qkv_bias"
+                      : c->proj_bias ? "proj_bias"
+                                     : "mlp_bias");
+  if (!c->qk_norm) return assay_fail(error, ASSAY_ERR_INPUT, "qk_norm: found false, allowed true in qwen3_next");
+  return c->rope_style == ASSAY_ROPE_NEOX
+             ? ASSAY_OK
+             : assay_fail(error, ASSAY_ERR_INPUT, "rope_style: found interleaved, allowed neox in qwen3_next");
+}
+
+/* Checks the numbers that only gpt_oss, gemma2 and deepseek_v3 have. */
 static assay_status check_caps(const assay_model_config *c, assay_error *error) {
   const bool gemma = c->arch == ASSAY_GEMMA2, oss = c->arch == ASSAY_GPT_OSS;
   const struct {
@@ -258,7 +403,7 @@ static assay_status check_caps(const assay_model_config *c, assay_error *error) 
     bool there;
   } number[] = {{"act_limit", c->act_limit, oss},
                 {"window", (double)c->window, oss || gemma},
-                {"score_scale", c->score_scale, gemma},
+                {"score_scale", c->score_scale, gemma || c->arch == ASSAY_DEEPSEEK_V3},
                 {"score_cap", c->score_cap, gemma},
                 {"logit_cap", c->logit_cap, gemma}};
   for (size_t i = 0; i < sizeof number / sizeof number[0]; ++i)
@@ -270,8 +415,10 @@ static assay_status check_caps(const assay_model_config *c, assay_error *error) 
 
 assay_status assay_model_check(const assay_model_config *c, assay_error *error) {
   if ((unsigned)c->arch >= ASSAY_ARCH_COUNT)
-    return assay_fail(error, ASSAY_ERR_INPUT, "arch: found %d, allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2",
-                      (int)c->arch);
+    return assay_fail(
+        error, ASSAY_ERR_INPUT,
+        "arch: found %d, allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2, deepseek_v3, qwen3_next",
+        (int)c->arch);
   assay_status status = check_sizes(c, error);
   if (status == ASSAY_OK) status = check_dtypes(c, error);
   if (status == ASSAY_OK && c->arch == ASSAY_ASYNCT) status = check_gate(c, error);
@@ -293,5 +440,7 @@ assay_status assay_model_check(const assay_model_config *c, assay_error *error) 
     return assay_fail(error, ASSAY_ERR_INPUT, "rope_style: found %d, allowed neox, interleaved", (int)c->rope_style);
   status = check_rope(c, error);
   if (status == ASSAY_OK) status = check_experts(c, error);
+  if (status == ASSAY_OK) status = check_latent(c, error);
+  if (status == ASSAY_OK) status = check_linear(c, error);
   return status == ASSAY_OK ? check_caps(c, error) : status;
 }

@@ -42,6 +42,8 @@ static bool ends_with(const char *name, const char *end) {
 static spread norm_spread(const assay_model_config *c, const char *name, double e) {
   const double residual = e / sqrt(2 * (double)c->layers);
   const bool post = strstr(name, ".post.") != NULL;
+  /* qwen3_next multiplies by 1 + g, except after the delta rule. */
+  if (c->arch == ASSAY_QWEN3_NEXT) return (spread){strstr(name, "delta.norm") != NULL ? 1 : 0.1, 0.1};
   if (strstr(name, "_norm.") != NULL) {
     if (ends_with(name, ".alpha")) return (spread){0.8, 0.08};
     return ends_with(name, ".gamma") ? (spread){1.5, 0} : (spread){1.25, 0.125};
@@ -67,6 +69,14 @@ static spread spread_of(const assay_model_config *c, const assay_weight_spec *sp
   if (ends_with(name, ".proj.b") || ends_with(name, ".down.b")) return (spread){0, 0.1 * residual};
   if (ends_with(name, "router.w")) return (spread){0, 1 / in};
   if (ends_with(name, "router.b")) return (spread){0, 0.1};
+  /* Below every score: a group that was dropped with a 0 would come first. */
+  if (ends_with(name, "router.bias")) return (spread){-1.5, 0.1};
+  if (ends_with(name, "_a.w") || ends_with(name, "_b.w")) return (spread){0, 1 / in};
+  /* exp(A_log) and ln(1 + exp(dt_bias)) are near 1/3: a state keeps a part of what is dozens of rows old. */
+  if (ends_with(name, ".A_log")) return (spread){-2, 0.7};
+  if (ends_with(name, ".dt_bias")) return (spread){-1, 0.5};
+  if (ends_with(name, "conv.w")) return (spread){0, 1 / in};
+  if (ends_with(name, ".in.w") || ends_with(name, ".gate.w")) return (spread){0, 1 / in};
   if (ends_with(name, ".attn.sinks")) return (spread){0, 1};
   if (ends_with(name, ".attn.gamma")) return (spread){0.25, 0.03};
   return norm_spread(c, name, e);

@@ -40,6 +40,45 @@ static assay_status check_copies(const assay_model_limits *limits, const assay_m
   return ASSAY_OK;
 }
 
+/* Checks the copies of states. */
+static assay_status check_state_copies(const assay_model_limits *limits, const assay_model_batch *b,
+                                       assay_error *error) {
+  const int32_t *c = b->state_copies;
+  if (b->state_copy_count < 0 || b->state_copy_count > limits->num_states)
+    return assay_fail(error, ASSAY_ERR_INPUT, "state_copy_count: found %lld, allowed 0 to %lld",
+                      (long long)b->state_copy_count, (long long)limits->num_states);
+  for (int64_t i = 0; i < 2 * b->state_copy_count; ++i)
+    if (c[i] < 0 || c[i] >= limits->num_states)
+      return bad(error, "state copy", i / 2, i % 2 == 0 ? "source" : "target", c[i], 0, limits->num_states - 1);
+  for (int64_t i = 0; i < b->state_copy_count; ++i)
+    for (int64_t j = 0; j < b->state_copy_count; ++j)
+      if (c[2 * i + 1] == c[2 * j] || (i != j && c[2 * i + 1] == c[2 * j + 1]))
+        return assay_fail(error, ASSAY_ERR_INPUT, "state copy %lld: target %lld is also the %s of state copy %lld",
+                          (long long)i, (long long)c[2 * i + 1], c[2 * i + 1] == c[2 * j] ? "source" : "target",
+                          (long long)j);
+  return ASSAY_OK;
+}
+
+/* Checks that each request with new tokens has a state of its own. */
+static assay_status check_states(const assay_model_limits *limits, const assay_model_batch *b, model_step *step,
+                                 assay_error *error) {
+  if (b->requests > 0 && b->states == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "states: found none, allowed a slot for each request");
+  for (int64_t i = 0; i < b->requests; ++i) {
+    const int64_t rows = b->cu_q[i + 1] - b->cu_q[i], state = b->states[i];
+    const bool pad = b->kv_len[i] == 0;
+    if (rows == 0) continue;
+    if (pad ? state != -1 : state < 0 || state >= limits->num_states)
+      return bad(error, "request", i, pad ? "state of a pad row" : "state", state, pad ? -1 : 0,
+                 pad ? -1 : limits->num_states - 1);
+    if (!pad && step->stated[state] == step->number)
+      return assay_fail(error, ASSAY_ERR_INPUT, "request %lld: state %lld: another request of the same step has it",
+                        (long long)i, (long long)state);
+    if (!pad) step->stated[state] = step->number;
+  }
+  return check_state_copies(limits, b, error);
+}
+
 /* Checks that a token's slot is where its request's table puts it, and that no other token writes to that slot. */
 static assay_status check_row(const assay_model_config *config, const assay_model_batch *b, model_step *step,
                               int64_t request, int64_t n, int64_t position, assay_error *error) {
@@ -91,10 +130,15 @@ assay_status model_step_check(const assay_model_config *config, const assay_mode
   if (status == ASSAY_OK) status = check_copies(limits, b, error);
   for (int64_t i = 0; i < b->requests && status == ASSAY_OK; ++i)
     status = check_request(config, limits, b, step, i, error);
+  if (status == ASSAY_OK && assay_model_has_states(config)) status = check_states(limits, b, step, error);
   return status;
 }
 
 assay_status model_limits_check(const assay_model_config *c, const assay_model_limits *limits, assay_error *error) {
+  const bool states = assay_model_has_states(c);
+  if (limits->num_states < states || limits->num_states > (states ? 65536 : 0))
+    return assay_fail(error, ASSAY_ERR_INPUT, "num_states: found %lld, allowed %d to %d", (long long)limits->num_states,
+                      (int)states, states ? 65536 : 0);
   const struct {
     const char *name;
     int64_t value, max;

@@ -10,6 +10,7 @@
 typedef struct model_step {
   int64_t *written;  /* [num_blocks · block_size] number of the last step that wrote there; 0 at first */
   int32_t *request;  /* [max_tokens] request of each row */
+  int64_t *stated;   /* [num_states] number of the last step in which a request had this slot; families with states */
   int64_t *position; /* [max_tokens] position of each row; -1: a pad row */
   int64_t number;    /* number of this step, from 1 */
   int64_t longest;   /* kv_len of the longest request, at least 1 */

@@ -11,8 +11,11 @@ enum {
   MOE = 1 << ASSAY_QWEN3_MOE,
   OSS = 1 << ASSAY_GPT_OSS,
   GEMMA2 = 1 << ASSAY_GEMMA2,
-  RMS = 1 << ASSAY_QWEN3 | MOE | OSS | GEMMA2, /* the families with rms_norm */
-  ALL = GPT2 | ASYNCT | RMS
+  LATENT = 1 << ASSAY_DEEPSEEK_V3,
+  NEXT = 1 << ASSAY_QWEN3_NEXT,
+  RMS = 1 << ASSAY_QWEN3 | MOE | OSS | GEMMA2 | LATENT | NEXT, /* the families with rms_norm */
+  ALL = GPT2 | ASYNCT | RMS,
+  FUSED = ALL & ~LATENT /* q, k and v are one product */
 };
 typedef enum when {
   ALWAYS,
@@ -25,7 +28,10 @@ typedef enum when {
   DENSE,      /* a layer without experts */
   DENSE_BIAS, /* the same, with mlp_bias */
   SPARSE,     /* a layer with experts */
-  SPARSE_BIAS
+  SPARSE_BIAS,
+  TWO_STEPS, /* q is two products */
+  SHARED,    /* a layer with experts, one of them for all rows */
+  LINEAR     /* a layer with the gated delta rule */
 } when;
 typedef enum size {
   NO_SIZE,
@@ -46,7 +52,21 @@ typedef enum size {
   SIZE_E,
   SIZE_E_UP, /* E · 2 I of one expert */
   SIZE_E_C,  /* E · C */
-  SIZE_E_I   /* I of one expert */
+  SIZE_E_I,  /* I of one expert */
+  SIZE_Q_A,  /* q_rank */
+  SIZE_Q_IN, /* q_rank; without it C */
+  SIZE_Q,    /* H · D */
+  SIZE_KV_A, /* kv_rank + R */
+  SIZE_KV_R, /* kv_rank */
+  SIZE_KV_B, /* H · (D - R + V) */
+  SIZE_S_UP, /* 2 S */
+  SIZE_S,
+  SIZE_D_IN,   /* 2 H_k D_k + 2 H_v D_v + 2 H_v */
+  SIZE_D_CONV, /* 2 H_k D_k + H_v D_v */
+  SIZE_D_TAPS, /* J + 1 */
+  SIZE_D_H,    /* H_v */
+  SIZE_D_V,    /* D_v */
+  SIZE_D_OUT   /* H_v D_v */
 } size;
 
 typedef struct weight_row {
@@ -68,14 +88,21 @@ static const weight_row layer_rows[] = {
     {"attn.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"attn.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"attn.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"attn.qkv.w", ALL, ALWAYS, SIZE_QKV, SIZE_C, false},
-    {"attn.qkv.b", ALL, QKV_BIAS, SIZE_QKV, NO_SIZE, false},
+    {"attn.q_a.w", LATENT, TWO_STEPS, SIZE_Q_A, SIZE_C, false},
+    {"attn.q_norm.g", LATENT, TWO_STEPS, SIZE_Q_A, NO_SIZE, false},
+    {"attn.q_b.w", LATENT, ALWAYS, SIZE_Q, SIZE_Q_IN, false},
+    {"attn.kv_a.w", LATENT, ALWAYS, SIZE_KV_A, SIZE_C, false},
+    {"attn.kv_norm.g", LATENT, ALWAYS, SIZE_KV_R, NO_SIZE, false},
+    {"attn.kv_b.w", LATENT, ALWAYS, SIZE_KV_B, SIZE_KV_R, false},
+    {"attn.qkv.w", FUSED, ALWAYS, SIZE_QKV, SIZE_C, false},
+    {"attn.qkv.b", FUSED, QKV_BIAS, SIZE_QKV, NO_SIZE, false},
     {"attn.q_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.k_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.q_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.q_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
     {"attn.k_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
     {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
+    {"attn.gate.w", NEXT, ALWAYS, SIZE_Q, SIZE_C, false},
     {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, true},
     {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, true},
     {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, true},
@@ -87,6 +114,12 @@ static const weight_row layer_rows[] = {
     {"attn.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"attn.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
     {"attn.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"delta.in.w", NEXT, LINEAR, SIZE_D_IN, SIZE_C, false},
+    {"delta.conv.w", NEXT, LINEAR, SIZE_D_CONV, SIZE_D_TAPS, false},
+    {"delta.A_log", NEXT, LINEAR, SIZE_D_H, NO_SIZE, true},
+    {"delta.dt_bias", NEXT, LINEAR, SIZE_D_H, NO_SIZE, true},
+    {"delta.norm.g", NEXT, LINEAR, SIZE_D_V, NO_SIZE, false},
+    {"delta.proj.w", NEXT, LINEAR, SIZE_C, SIZE_D_OUT, false},
     {"mlp.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
     {"mlp.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
     {"mlp.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
@@ -96,12 +129,16 @@ static const weight_row layer_rows[] = {
     {"mlp.up.b", ALL, DENSE_BIAS, SIZE_UP, NO_SIZE, false},
     {"mlp.down.w", ALL, DENSE, SIZE_C, SIZE_I, false},
     {"mlp.down.b", ALL, DENSE_BIAS, SIZE_C, NO_SIZE, false},
-    {"router.w", MOE | OSS, SPARSE, SIZE_E, SIZE_C, false},
+    {"router.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E, SIZE_C, false},
+    {"router.bias", LATENT, SPARSE, SIZE_E, NO_SIZE, true},
     {"router.b", OSS, SPARSE_BIAS, SIZE_E, NO_SIZE, false},
-    {"experts.up.w", MOE | OSS, SPARSE, SIZE_E_UP, SIZE_C, false},
+    {"experts.up.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_UP, SIZE_C, false},
     {"experts.up.b", OSS, SPARSE_BIAS, SIZE_E_UP, NO_SIZE, false},
-    {"experts.down.w", MOE | OSS, SPARSE, SIZE_E_C, SIZE_E_I, false},
+    {"experts.down.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_C, SIZE_E_I, false},
     {"experts.down.b", OSS, SPARSE_BIAS, SIZE_E_C, NO_SIZE, false},
+    {"shared.up.w", LATENT | NEXT, SHARED, SIZE_S_UP, SIZE_C, false},
+    {"shared.down.w", LATENT | NEXT, SHARED, SIZE_C, SIZE_S, false},
+    {"shared.gate.w", NEXT, SHARED, ONE, SIZE_C, false},
     {"mlp.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, false},
     {"mlp.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
     {"mlp.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
@@ -123,8 +160,24 @@ enum {
   TAIL_ROWS = sizeof tail_rows / sizeof tail_rows[0]
 };
 
-static bool row_is_there(const assay_model_config *c, const weight_row *row, bool sparse) {
-  if ((row->arch & 1 << c->arch) == 0) return false;
+/* Says what a layer is made of. */
+typedef struct layer_kind {
+  bool sparse, linear;
+} layer_kind;
+static const layer_kind outside = {false, false};
+
+static layer_kind kind_of(const assay_model_config *c, int64_t layer) {
+  return (layer_kind){assay_model_is_sparse(c, layer), assay_model_is_linear(c, layer)};
+}
+
+/* Tells whether a weight belongs to attention, and is not the norm before it. */
+static bool is_of_attention(const weight_row *row) {
+  return strncmp(row->name, "attn.", 5) == 0 && strcmp(row->name, "attn.pre.g") != 0;
+}
+
+static bool row_is_there(const assay_model_config *c, const weight_row *row, layer_kind layer) {
+  const bool sparse = layer.sparse;
+  if ((row->arch & 1 << c->arch) == 0 || (layer.linear && is_of_attention(row))) return false;
   switch (row->when) {
   case QKV_BIAS:
     return c->qkv_bias;
@@ -146,6 +199,12 @@ static bool row_is_there(const assay_model_config *c, const weight_row *row, boo
     return sparse;
   case SPARSE_BIAS:
     return sparse && c->mlp_bias;
+  case TWO_STEPS:
+    return c->q_rank > 0;
+  case SHARED:
+    return sparse && c->shared_size > 0;
+  case LINEAR:
+    return layer.linear;
   case ALWAYS:
     break;
   }
@@ -163,7 +222,7 @@ static int64_t size_of(const assay_model_config *c, size which) {
   case SIZE_QKV:
     return (c->heads + 2 * c->kv_heads) * c->head_size;
   case SIZE_HD:
-    return c->heads * c->head_size;
+    return c->heads * (c->arch == ASSAY_DEEPSEEK_V3 ? c->value_size : c->head_size);
   case SIZE_D:
     return c->head_size;
   case SIZE_F:
@@ -188,6 +247,34 @@ static int64_t size_of(const assay_model_config *c, size which) {
     return c->experts * c->hidden;
   case SIZE_E_I:
     return c->expert_size;
+  case SIZE_Q_A:
+    return c->q_rank;
+  case SIZE_Q_IN:
+    return c->q_rank > 0 ? c->q_rank : c->hidden;
+  case SIZE_Q:
+    return c->heads * c->head_size;
+  case SIZE_KV_A:
+    return c->kv_rank + c->rotated;
+  case SIZE_KV_R:
+    return c->kv_rank;
+  case SIZE_KV_B:
+    return c->heads * (c->head_size - c->rotated + c->value_size);
+  case SIZE_S_UP:
+    return 2 * c->shared_size;
+  case SIZE_S:
+    return c->shared_size;
+  case SIZE_D_IN:
+    return 2 * c->linear_key_heads * c->linear_key_size + 2 * c->linear_value_heads * (c->linear_value_size + 1);
+  case SIZE_D_CONV:
+    return 2 * c->linear_key_heads * c->linear_key_size + c->linear_value_heads * c->linear_value_size;
+  case SIZE_D_TAPS:
+    return c->conv_taps;
+  case SIZE_D_H:
+    return c->linear_value_heads;
+  case SIZE_D_V:
+    return c->linear_value_size;
+  case SIZE_D_OUT:
+    return c->linear_value_heads * c->linear_value_size;
   case ONE:
   case NO_SIZE:
     break;
@@ -195,56 +282,56 @@ static int64_t size_of(const assay_model_config *c, size which) {
   return 1;
 }
 
-static int32_t rows_there(const assay_model_config *c, const weight_row *row, int32_t rows, bool sparse) {
+static int32_t rows_there(const assay_model_config *c, const weight_row *row, int32_t rows, layer_kind layer) {
   int32_t count = 0;
   for (int32_t i = 0; i < rows; ++i)
-    count += row_is_there(c, &row[i], sparse);
+    count += row_is_there(c, &row[i], layer);
   return count;
 }
 
 static int32_t of_layer(const assay_model_config *c, int64_t layer) {
-  return rows_there(c, layer_rows, LAYER_ROWS, assay_model_is_sparse(c, layer));
+  return rows_there(c, layer_rows, LAYER_ROWS, kind_of(c, layer));
 }
 
 /* Returns the number of weights of the layers before `layer`. */
 static int32_t before_layer(const assay_model_config *c, int64_t layer) {
-  const int32_t dense = rows_there(c, layer_rows, LAYER_ROWS, false);
-  const int32_t sparse = rows_there(c, layer_rows, LAYER_ROWS, true);
-  int32_t count = 0;
+  int32_t of[2][2], count = 0;
+  for (int i = 0; i < 4; ++i)
+    of[i / 2][i % 2] = rows_there(c, layer_rows, LAYER_ROWS, (layer_kind){i / 2 != 0, i % 2 != 0});
   for (int64_t l = 0; l < layer; ++l)
-    count += assay_model_is_sparse(c, l) ? sparse : dense;
+    count += of[assay_model_is_sparse(c, l)][assay_model_is_linear(c, l)];
   return count;
 }
 
 /* Returns the index-th row that the configuration has; index is below rows_there(). */
-static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index, bool sparse) {
-  while (!row_is_there(c, row, sparse) || index-- > 0)
+static const weight_row *row_at(const assay_model_config *c, const weight_row *row, int32_t index, layer_kind layer) {
+  while (!row_is_there(c, row, layer) || index-- > 0)
     ++row;
   return row;
 }
 
 int32_t assay_model_weight_count(const assay_model_config *c) {
-  return rows_there(c, head_rows, HEAD_ROWS, false) + before_layer(c, c->layers) +
-         rows_there(c, tail_rows, TAIL_ROWS, false);
+  return rows_there(c, head_rows, HEAD_ROWS, outside) + before_layer(c, c->layers) +
+         rows_there(c, tail_rows, TAIL_ROWS, outside);
 }
 
 bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_weight_spec *spec) {
   if (index < 0 || index >= assay_model_weight_count(c)) return false;
-  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, false), layers = before_layer(c, c->layers);
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, outside), layers = before_layer(c, c->layers);
   const int32_t behind = index - head;
   const weight_row *row = NULL;
   if (behind < 0) {
-    row = row_at(c, head_rows, index, false);
+    row = row_at(c, head_rows, index, outside);
     (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
   } else if (behind < layers) {
     int64_t layer = 0;
     int32_t left = behind;
     for (int32_t here; left >= (here = of_layer(c, layer)); left -= here)
       ++layer;
-    row = row_at(c, layer_rows, left, assay_model_is_sparse(c, layer));
+    row = row_at(c, layer_rows, left, kind_of(c, layer));
     (void)snprintf(spec->name, sizeof spec->name, "layers.%d.%s", (int)layer, row->name);
   } else {
-    row = row_at(c, tail_rows, behind - layers, false);
+    row = row_at(c, tail_rows, behind - layers, outside);
     (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
   }
   spec->dtype = row->f32 ? ASSAY_F32 : c->weight_dtype;
@@ -255,11 +342,11 @@ bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_w
 }
 
 /* Returns the place of `name` among the rows that the configuration has; -1 if it has none. */
-static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, bool sparse,
+static int32_t place_of(const assay_model_config *c, const weight_row *row, int32_t rows, layer_kind layer,
                         const char *name) {
   int32_t place = 0;
   for (int32_t i = 0; i < rows; ++i) {
-    if (!row_is_there(c, &row[i], sparse)) continue;
+    if (!row_is_there(c, &row[i], layer)) continue;
     if (strcmp(row[i].name, name) == 0) return place;
     ++place;
   }
@@ -267,10 +354,10 @@ static int32_t place_of(const assay_model_config *c, const weight_row *row, int3
 }
 
 int32_t assay_model_weight_index(const assay_model_config *c, const char *name) {
-  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, false);
-  int32_t place = place_of(c, head_rows, HEAD_ROWS, false, name);
+  const int32_t head = rows_there(c, head_rows, HEAD_ROWS, outside);
+  int32_t place = place_of(c, head_rows, HEAD_ROWS, outside, name);
   if (place >= 0) return place;
-  place = place_of(c, tail_rows, TAIL_ROWS, false, name);
+  place = place_of(c, tail_rows, TAIL_ROWS, outside, name);
   if (place >= 0) return head + before_layer(c, c->layers) + place;
   static const char prefix[] = "layers.";
   if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
@@ -279,7 +366,7 @@ int32_t assay_model_weight_index(const assay_model_config *c, const char *name) 
   char *rest = NULL;
   const long number = strtol(name, &rest, 10);
   if (rest[0] != '.' || number < 0 || number >= c->layers) return -1;
-  place = place_of(c, layer_rows, LAYER_ROWS, assay_model_is_sparse(c, number), rest + 1);
+  place = place_of(c, layer_rows, LAYER_ROWS, kind_of(c, number), rest + 1);
   return place < 0 ? -1 : head + before_layer(c, number) + place;
 }
 

@@ -16,8 +16,6 @@ struct skinny_plan {
   assay_dtype type;
 };
 
-constexpr int64_t split_max_channels = 48; /* per multiprocessor */
-
 /* Leaves a call to the vendor's library where the library was measured to be faster, on an H200 and with cold weights.
  * With more rows, fewer channels may be split over blocks, and a stream needs several tiles per warp. */
 #ifndef ASSAY_HAVE_CUBLASLT
@@ -59,29 +57,17 @@ assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *e
   return expect_fast(*p, error);
 }
 
-/* Tells whether each warp streams all of k. */
-bool streams(const skinny_params &p, int32_t multiprocessors) {
-  return p.N > split_max_channels * multiprocessors && skinny_staged_bytes(p.M, p.K) <= skinny_max_staged;
-}
-
 assay_status declare_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
-  skinny_sums(streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
   return ASSAY_OK;
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
-  const skinny_params &p = plan.p;
-  (void)snprintf(env->path, sizeof env->path, "skinny");
-  if (p.M == 0 || p.N == 0) return ASSAY_OK;
-  const bool stream = streams(p, env->multiprocessors);
-  return skinny_with_type(plan.type, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    return stream ? skinny_launch_stream<T>(p, env, error) : skinny_launch_split<T>(p, env, error);
-  });
+  return skinny_start(plan.p, plan.type, env, error);
 }
 
 } // namespace

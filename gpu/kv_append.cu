@@ -16,41 +16,44 @@ struct append_params {
   new_rows k, v;
   const int64_t *slots;
   int64_t N, pool_slots;
-  int32_t H_kv, D;
+  int32_t H_kv, D, D_v;
   bool quads, v_quads; /* quads: of the new rows and of K; v_quads: of V */
 };
 
 constexpr int append_threads = 128;
 
 /* rows_to_slots: one new token, K and V of every kv head.
- * Grid:   (N rows). Block: 128 threads, one per quad of channels. A row with slot -1, or one outside the pool, writes
- *         nothing.
- * Shared: none.
- * Align:  quads where base and strides allow, else by element. In layout x the channels of V lie block_size apart and
- *         are written one by one.
- * Arch:   any.
- * Limit:  bytes: 2 * H_kv * D * (sizeof(T) + sizeof(KV)) per row; layout x writes 16 bytes of K and one element of V at
- * a time. */
+ * Grid:   (N rows). Block: 128 threads, one per quad of channels of K, then of V. A row with slot -1, or one outside
+ * the pool, writes nothing. Shared: none. Align:  quads where base and strides allow, else by element. In layout x the
+ * channels of V lie block_size apart and are written one by one. Arch:   any. Limit:  bytes: H_kv * (D + D_v) *
+ * (sizeof(T) + sizeof(KV)) per row; layout x writes 16 bytes of K and one element of V at a time. */
 template <class T, class KV> __global__ void __launch_bounds__(append_threads) rows_to_slots(append_params p) {
   const int64_t row = blockIdx.x;
   const slot_place at = place_of_slot(p.cache, p.slots[row], p.pool_slots);
   if (at.block < 0) return;
-  const int32_t quads = p.D / 4;
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.H_kv * quads; i += append_threads) {
-    const int32_t head = i / quads, d = i % quads * 4;
+  const int32_t k_quads = p.D / 4, quads = p.D_v / 4;
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.H_kv * k_quads; i += append_threads) {
+    const int32_t head = i / k_quads, d = i % k_quads * 4;
     const int64_t channel = static_cast<int64_t>(head) * p.D + d;
     const quad<T> k = load_quad(element_at<T>(p.k.data, row * p.k.apart + channel), p.quads);
-    const quad<T> v = load_quad(element_at<T>(p.v.data, row * p.v.apart + channel), p.quads);
-    const float k_scale = k_scale_of(p.cache, head), v_scale = v_scale_of(p.cache, head);
-    quad<KV> k_code, v_code;
+    const float k_scale = k_scale_of(p.cache, head);
+    quad<KV> k_code;
     ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e) {
+    for (int e = 0; e < 4; ++e)
       k_code.element[e] = stored<KV>(k.element[e], k_scale);
-      v_code.element[e] = stored<KV>(v.element[e], v_scale);
-    }
     const int64_t k_to = k_offset(p.cache, at.block, at.offset, head) + k_channel(p.cache, d);
-    const int64_t v_to = v_offset(p.cache, at.block, at.offset, head) + d * p.cache.v_channel;
     store_quad(element_to<KV>(p.cache.k, k_to), k_code, p.cache.quads);
+  }
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < p.H_kv * quads; i += append_threads) {
+    const int32_t head = i / quads, d = i % quads * 4;
+    const int64_t channel = static_cast<int64_t>(head) * p.D_v + d;
+    const quad<T> v = load_quad(element_at<T>(p.v.data, row * p.v.apart + channel), p.quads);
+    const float v_scale = v_scale_of(p.cache, head);
+    quad<KV> v_code;
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      v_code.element[e] = stored<KV>(v.element[e], v_scale);
+    const int64_t v_to = v_offset(p.cache, at.block, at.offset, head) + d * p.cache.v_channel;
     if (p.cache.v_channel == 1) {
       store_quad(element_to<KV>(p.cache.v, v_to), v_code, p.v_quads);
     } else {
@@ -72,7 +75,7 @@ assay_status read_call(const assay_call *call, append_plan *plan, assay_error *e
   *plan = append_plan();
   append_params *const p = &plan->p;
   attention_params a = attention_params(); /* the part that knows the cache */
-  const assay_tensor *k;
+  const assay_tensor *k, *v;
   ASSAY_TRY(find_tensor(call, "k", 3, false, &k, error));
   if (k->dtype != ASSAY_F32 && k->dtype != ASSAY_F16 && k->dtype != ASSAY_BF16)
     return assay_fail(error, ASSAY_ERR_INPUT, "k: found dtype %s, allowed f32, f16, bf16", assay_dtype_name(k->dtype));
@@ -84,9 +87,13 @@ assay_status read_call(const assay_call *call, append_plan *plan, assay_error *e
   p->D = a.D = static_cast<int32_t>(k->shape[2]);
   plan->types.q = k->dtype;
   ASSAY_TRY(read_new_rows(call, "k", k->dtype, p->N, p->H_kv, p->D, &p->k, error));
-  ASSAY_TRY(read_new_rows(call, "v", k->dtype, p->N, p->H_kv, p->D, &p->v, error));
+  ASSAY_TRY(find_tensor(call, "v", 3, false, &v, error));
+  ASSAY_TRY(expect_range("D_v, v", v->shape[2], 8, attention_max_D, 8, error));
+  p->D_v = static_cast<int32_t>(v->shape[2]);
+  ASSAY_TRY(read_new_rows(call, "v", k->dtype, p->N, p->H_kv, p->D_v, &p->v, error));
   ASSAY_TRY(read_cache(call, &a, &plan->types, error));
-  ASSAY_TRY(expect_range("H_kv", a.H_kv, p->H_kv, p->H_kv, 1, error)); /* the cache has the heads of k */
+  ASSAY_TRY(expect_range("D_v, v_cache", a.D_v, p->D_v, p->D_v, 1, error)); /* the channels of v */
+  ASSAY_TRY(expect_range("H_kv", a.H_kv, p->H_kv, p->H_kv, 1, error));      /* the cache has the heads of k */
   ASSAY_TRY(read_scales(call, &a, &plan->types, error));
   ASSAY_TRY(expect_types(plan->types.q, plan->types.kv, error));
   ASSAY_TRY(read_slots(call, p->N, a.cache, &p->slots, &p->pool_slots, error));
@@ -153,6 +160,8 @@ bool in_vectors(const append_params &p, assay_dtype type, assay_dtype kv) {
 
 assay_status read_vectors(const assay_call *call, append_plan *plan, assay_error *error) {
   ASSAY_TRY(read_call(call, plan, error));
+  if (plan->p.D_v != plan->p.D)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D_v: found %d, taken here: D = %d", plan->p.D_v, plan->p.D);
   if (plan->p.cache.v_channel != 1)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, taken here: nhd, hnd");
   if (!in_vectors(plan->p, plan->types.q, plan->types.kv))

@@ -47,10 +47,10 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
   const row_tree tree = tree_of_row(p, keys, row);
 
   const int64_t query = query_offset(p.a, row, head);
-  for (int32_t d = thread; d < p.a.D; d += tile) {
+  for (int32_t d = thread; d < p.a.D; d += tile)
     q[d] = to_float(*element_at<Q>(p.a.q, query + d));
+  for (int32_t d = thread; d < p.a.D_v; d += tile)
     sum[d] = 0.0f; /* read and written by this thread alone */
-  }
   if (thread == 0) top[0] = rank_of(-INFINITY);
   __syncthreads(); /* q is written */
 
@@ -75,15 +75,15 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
     total *= shrink;
     for (int32_t i = 0; i < end - base; ++i)
       total += weight[i];
-    for (int32_t d = thread; d < p.a.D; d += tile)
+    for (int32_t d = thread; d < p.a.D_v; d += tile)
       sum[d] = add_values<KV>(cache, keys.request, kv_head, d, base, end, weight, v_scale, sum[d] * shrink);
     peak = new_peak;
   }
 
   const int64_t at = row * p.a.H + head;
   const sunk_sums sunk = beside_sink(p, head, peak, total);
-  for (int32_t d = thread; d < p.a.D; d += tile)
-    static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum[d] * sunk.shrink, sunk.total));
+  for (int32_t d = thread; d < p.a.D_v; d += tile)
+    static_cast<Q *>(p.a.out)[at * p.a.D_v + d] = from_float<Q>(normalised(sum[d] * sunk.shrink, sunk.total));
   if (p.lse != nullptr && thread == 0) p.lse[at] = lse_of(peak, total);
 }
 
@@ -93,11 +93,11 @@ template <class Q, class KV> __global__ void __launch_bounds__(max_tile, 8) soft
  * their own result and lse.
  * Grid:   (N rows, splits of the table's capacity, H heads). A split without visible keys returns at once, and the
  *         merge does not read its place. A split whose keys are all masked gives 0 and lse -inf.
- *         Block: D threads: 8 lanes per key for the score, then one thread per channel.
+ *         Block: D threads: 8 lanes per key for the score, then one thread per channel, D channels at a time.
  * Shared: 1.1 KB: scores, then weights in their place; the maximum of each group of lanes.
  * Align:  as softmax_rows. Arch: any.
- * Limit:  bytes: 2 * keys_per_split * D * sizeof(KV) + 4 (D + 1) of partial result. */
-template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax_split(softmax_params p) {
+ * Limit:  bytes: keys_per_split * (D + D_v) * sizeof(KV) + 4 (D_v + 1) of partial result. */
+template <class Q, class KV, int D> __global__ void __launch_bounds__(D, 1024 / D) softmax_split(softmax_params p) {
   constexpr int groups = D / lanes_per_key;
   ASSAY_SHARED(float, weight, keys_per_split);
   ASSAY_SHARED(float, peaks, groups);
@@ -144,22 +144,25 @@ template <class Q, class KV, int D> __global__ void __launch_bounds__(D) softmax
   float total = 0.0f; /* the same in every thread */
   for (int32_t i = 0; i < end - begin; ++i)
     total += weight[i];
-  const float sum = add_values<KV>(cache, keys.request, kv_head, thread, begin, end, weight, v_scale, 0.0f);
   const int64_t at = (row * p.a.H + head) * p.splits + split;
-  p.partial[at * D + thread] = normalised(sum, total);
+  for (int32_t d = thread; d < p.a.D_v; d += D) {
+    const float sum = add_values<KV>(cache, keys.request, kv_head, d, begin, end, weight, v_scale, 0.0f);
+    p.partial[at * p.a.D_v + d] = normalised(sum, total);
+  }
   if (thread == 0) p.partial_lse[at] = lse_of(peak, total);
 }
 
 /* softmax_merge: out = sum_b exp(lse_b - lse) o_b over the splits that hold visible keys, in their order. A split with
  * lse -inf has weight 0; if all have, the output is 0 and lse -inf.
- * Grid: (N rows, H heads). Block: D threads, one per channel. Shared: none. Arch: any.
- * Limit: bytes: 4 (D + 1) per split. */
+ * Grid: (N rows, H heads, pieces of D channels). Block: D threads, one per channel. Shared: none. Arch: any.
+ * Limit: bytes: 4 (D_v + 1) per split. */
 template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(softmax_params p) {
-  const int32_t d = static_cast<int32_t>(threadIdx.x);
+  const int32_t d = static_cast<int32_t>(blockIdx.z * blockDim.x + threadIdx.x);
+  if (d >= p.a.D_v) return;
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
   const row_keys keys = keys_seen(p, row);
   const float *const lse = p.partial_lse + at * p.splits;
-  const float *const partial = p.partial + at * p.splits * p.a.D + d;
+  const float *const partial = p.partial + at * p.splits * p.a.D_v + d;
   const int32_t first = keys.first / keys_per_split;
   const int32_t end = keys.last < keys.first ? first : keys.last / keys_per_split + 1;
   float peak = -INFINITY, total = 0.0f, sum = 0.0f;
@@ -168,10 +171,10 @@ template <class Q> __global__ void __launch_bounds__(max_tile) softmax_merge(sof
   for (int32_t b = first; b < end; ++b) {
     const float w = exp_below(lse[b], peak);
     total += w;
-    sum += w * partial[static_cast<int64_t>(b) * p.a.D];
+    sum += w * partial[static_cast<int64_t>(b) * p.a.D_v];
   }
   const sunk_sums sunk = beside_sink(p, static_cast<int32_t>(blockIdx.y), peak, total);
-  static_cast<Q *>(p.a.out)[at * p.a.D + d] = from_float<Q>(normalised(sum * sunk.shrink, sunk.total));
+  static_cast<Q *>(p.a.out)[at * p.a.D_v + d] = from_float<Q>(normalised(sum * sunk.shrink, sunk.total));
   if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
 }
 
@@ -189,14 +192,15 @@ struct softmax_kernels {
                         env->stream, p);
   }
 
-  /* Workspace: partial[N, H, splits, D], partial_lse[N, H, splits] of f32. */
+  /* Workspace: partial[N, H, splits, D_v], partial_lse[N, H, splits] of f32. */
   template <class Q, class KV> static assay_status splits(softmax_params p, assay_env *env, assay_error *error) {
     p.partial = static_cast<float *>(env->workspace);
-    p.partial_lse = p.partial + p.a.N * p.a.H * p.splits * p.a.D;
+    p.partial_lse = p.partial + p.a.N * p.a.H * p.splits * p.a.D_v;
     const launch_extent grid(p.a.N, p.splits, p.a.H);
     ASSAY_TRY(p.a.D == 64 ? ASSAY_LAUNCH(error, (softmax_split<Q, KV, 64>), grid, 64, 0, env->stream, p)
                           : ASSAY_LAUNCH(error, (softmax_split<Q, KV, 128>), grid, 128, 0, env->stream, p));
-    return ASSAY_LAUNCH(error, (softmax_merge<Q>), launch_extent(p.a.N, p.a.H), p.a.D, 0, env->stream, p);
+    return ASSAY_LAUNCH(error, (softmax_merge<Q>), launch_extent(p.a.N, p.a.H, (p.a.D_v + p.a.D - 1) / p.a.D), p.a.D, 0,
+                        env->stream, p);
   }
 };
 

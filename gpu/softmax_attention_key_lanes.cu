@@ -109,14 +109,14 @@ template <int heads> struct softmax_lanes {
 /* softmax_lanes_merge: out = sum_b exp(lse_b - lse) o_b over the splits that hold visible keys, in their order. A split
  * with lse -inf has weight 0; if all have, the output is 0 and lse -inf.
  * Grid: (N rows, H heads). Block: 32 to 256 threads, one channel each. Shared: none. Arch: any.
- * Limit: bytes: 4 (D + 1) per split. */
+ * Limit: bytes: 4 (D_v + 1) per split. */
 __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_params p, key_lanes_shape s) {
   const int32_t d = static_cast<int32_t>(threadIdx.x), keys_of_split = s.tiles * key_lanes_tile;
   const int64_t row = blockIdx.x, at = row * p.a.H + blockIdx.y;
-  if (d >= p.a.D) return;
+  if (d >= p.a.D_v) return;
   const row_keys keys = keys_seen(p, row);
   const float *const lse = p.partial_lse + at * s.splits;
-  const float *const partial = p.partial + at * s.splits * p.a.D + d;
+  const float *const partial = p.partial + at * s.splits * p.a.D_v + d;
   const int32_t first = keys.first / keys_of_split;
   const int32_t end = keys.last < keys.first ? first : keys.last / keys_of_split + 1;
   float peak = -INFINITY, total = 0.0f, sum = 0.0f;
@@ -125,23 +125,23 @@ __global__ void __launch_bounds__(attention_max_D) softmax_lanes_merge(softmax_p
   for (int32_t b = first; b < end; ++b) {
     const float w = exp_below(lse[b], peak);
     total += w;
-    sum += w * partial[static_cast<int64_t>(b) * p.a.D];
+    sum += w * partial[static_cast<int64_t>(b) * p.a.D_v];
   }
   const sunk_sums sunk = beside_sink(p, static_cast<int32_t>(blockIdx.y), peak, total);
-  store_as(s.q, p.a.out, at * p.a.D + d, normalised(sum * sunk.shrink, sunk.total));
+  store_as(s.q, p.a.out, at * p.a.D_v + d, normalised(sum * sunk.shrink, sunk.total));
   if (p.lse != nullptr && d == 0) p.lse[at] = lse_of(peak, total);
 }
 
 /* ---- launchers -------------------------------------------------------------------------------------- */
 
-/* Workspace: partial[N, H, splits, D], partial_lse[N, H, splits] of f32, if there are several splits. */
+/* Workspace: partial[N, H, splits, D_v], partial_lse[N, H, splits] of f32, if there are several splits. */
 struct lanes {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_read(call, made, error));
     ASSAY_TRY(softmax_expect_no_trees(made->p, error));
     const attention_params &a = made->p.a;
-    return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D + 1, &made->workspace, error);
+    return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D_v + 1, &made->workspace, error);
   }
   static void path(const plan &made, assay_env *env) {
     key_lanes_path(made.p.a, key_lanes_shape_of(made.p.a, made.types), env);
@@ -150,7 +150,7 @@ struct lanes {
     softmax_params &p = made.p;
     const key_lanes_shape s = key_lanes_shape_of(p.a, made.types);
     p.partial = static_cast<float *>(env->workspace);
-    if (s.splits > 1) p.partial_lse = p.partial + p.a.N * p.a.H * s.splits * p.a.D;
+    if (s.splits > 1) p.partial_lse = p.partial + p.a.N * p.a.H * s.splits * p.a.D_v;
     ASSAY_TRY(launch_key_lanes<softmax_lanes>(p, made.types, s, env, error));
     if (s.splits == 1) return ASSAY_OK;
     return ASSAY_LAUNCH(error, softmax_lanes_merge, launch_extent(p.a.N, p.a.H), key_lanes_merge_threads(p.a), 0,

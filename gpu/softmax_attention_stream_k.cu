@@ -13,6 +13,7 @@ struct stream_k {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_read(call, made, error));
+    ASSAY_TRY(softmax_expect_D_v(made->p, error));
     ASSAY_TRY(expect_stream_same(made->types, error));
     ASSAY_TRY(expect_stream(call, made->p.a, error));
     ASSAY_TRY(expect_stream_k(made->p.a, error));
@@ -26,7 +27,8 @@ struct stream_k {
                    static_cast<int>(stream_k_shares(env)), a.D, a.G, cache_word(a));
   }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
-    return softmax_stream_k_launch<stream_same>(made.p, made.types, stream_k_shares(env), env->workspace, env, error);
+    return softmax_stream_k_launch<stream_same, false>(made.p, made.types, stream_k_shares(env), env->workspace, env,
+                                                       error);
   }
 };
 

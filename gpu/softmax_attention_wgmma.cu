@@ -83,16 +83,18 @@ template <bool general> struct softmax_weights {
       raise<groups>(S, top, 1.0f);
     } else {
       /* The rounding of a scaled peak is the same for all weights of the row, and negligible beside 1. With larger
-       * peaks, differences are scaled: the largest weight is 1, however large the scores are. */
-      const bool small = fabsf(top[0] * scale) <= largest_scaled && fabsf(top[1] * scale) <= largest_scaled;
-      if (!__all_sync(0xffffffffu, small)) {
+       * peaks, differences are scaled: the largest weight is 1, however large the scores are. Each row decides for
+       * itself, so that its bits do not depend on the other rows of the warp; the vote only saves the work. */
+      const bool large[2] = {!(fabsf(top[0] * scale) <= largest_scaled), !(fabsf(top[1] * scale) <= largest_scaled)};
+      if (__any_sync(0xffffffffu, large[0] || large[1])) {
+        const float less[2] = {large[0] ? top[0] : 0.0f, large[1] ? top[1] : 0.0f};
         ASSAY_UNROLL
         for (int i = 0; i < 4 * groups; ++i)
-          S[i] -= top[i / 2 % 2];
+          S[i] -= less[i / 2 % 2];
         ASSAY_UNROLL
         for (int h = 0; h < 2; ++h) {
-          shrink[h] -= top[h];
-          top[h] = 0.0f;
+          shrink[h] -= less[h];
+          top[h] -= less[h];
         }
       }
       raise<groups>(S, top, scale);

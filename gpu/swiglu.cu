@@ -3,7 +3,8 @@
  *   y = g * sigmoid(g) * u        x [N, 2 I] holds the gates of a row, then its ups
  *
  * vectors: 16 bytes per load; channels: four neighbouring channels per thread, rows of any width (gpu/lib/gated.cuh).
- * Both have a second kernel for a limit, alpha, beta, gates and ups in turn, or a weight per row (gpu/lib/swiglu.cuh).
+ * Both have a second kernel for a limit, alpha, beta, gates and ups in turn, a weight per row, or a sigmoid alone
+ * (gpu/lib/swiglu.cuh).
  * docs/kernels/swiglu.md has the arithmetic. */
 #include "gpu/lib/gated.cuh"
 #include "gpu/lib/swiglu.cuh"

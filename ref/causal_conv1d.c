@@ -262,13 +262,24 @@ static bool copies(const assay_call *call, int32_t output, int64_t element) {
 }
 
 /* Counts x as read, y as written, and the state as both; a product and a sum per tap, and silu as 3. */
+/* Counts how often a slot's state is read or written: a fresh request only writes it, and slot -1 has none. */
+static double state_passes(const assay_call *call) {
+  double passes = 0;
+  for (int64_t i = 0; i < call->arg[ARG_SLOTS].shape[0] && call->arg[ARG_SLOTS].data != NULL; ++i) {
+    const bool has_rows = plain_integer(&call->arg[ARG_CU], i + 1) > plain_integer(&call->arg[ARG_CU], i);
+    if (plain_integer(&call->arg[ARG_SLOTS], i) < 0 || !has_rows) continue;
+    passes += plain_integer(&call->arg[ARG_FRESH], i) != 0 ? 1 : 2;
+  }
+  return passes;
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *x = &call->arg[ARG_X];
   const double C = (double)x->shape[1], elements = (double)x->shape[0] * C;
-  const double J = (double)call->arg[ARG_STATE].shape[1], B = (double)call->arg[ARG_SLOTS].shape[0];
+  const double J = (double)call->arg[ARG_STATE].shape[1];
   return (assay_cost){(2 * (J + 1) + 3) * elements,
-                      (2 * elements + 2 * B * J * C) * (double)assay_dtype_size(x->dtype)};
+                      (2 * elements + state_passes(call) * J * C) * (double)assay_dtype_size(x->dtype)};
 }
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
@@ -376,7 +387,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = (int32_t)(sizeof params / sizeof params[0]),
-    .laws = "run_to_run,dead_bytes",
+    .laws = "run_to_run,dead_bytes,cut,slots",
     .spoils = "stale_state_read,short_chunk_state,pad_slot_written,taps_reversed,state_after_silu,request_before_seen,"
               "silu_lost,bias_lost",
     .kappa_element = 3.2,

@@ -267,6 +267,12 @@ static void gate_spoil(gate_run *run, const attention_row *at) {
     halo[j] = j < row->keys ? row->r[row->keys - 1 - j] : 0;
 }
 
+/* Tells whether the error is one of gate_spoil. All others are errors of the call. */
+static bool acts_on_rows(attention_spoil_kind kind) {
+  return kind == SPOIL_FILTER_ACROSS_ROWS || kind == SPOIL_SPLIT_HALO_LOST || kind == SPOIL_SPLIT_FIRST_DOUBLED ||
+         kind == SPOIL_SPLIT_SKIPPED;
+}
+
 static assay_status visit(void *context, const attention_row *at, assay_error *error) {
   gate_run *run = context;
   const int64_t D = run->a.D, keys = at->first < at->end ? at->end - at->first : 0;
@@ -281,7 +287,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
   run->row.v = keys > 0 ? at->v + (at->first - at->origin) * D : NULL;
   run->row.y = run->expected->value + at->output * D;
   gate_attention(&run->g, &run->row);
-  if (run->planted != NULL) gate_spoil(run, at);
+  if (run->planted != NULL && acts_on_rows(run->planted->kind)) gate_spoil(run, at);
 
   const bool need = run->seen != NULL && run->seen->v_needed != NULL;
   if (run->exact) status = gate_admit(&run->g, &run->row, at, &run->error, error);
@@ -361,16 +367,14 @@ static bool spoil_call(attention_spoil *planted) {
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   attention_spoil planted;
-  assay_expected values = {expected->value, NULL};
-  const assay_tensor *q = &call->arg[ARG_Q];
-  double *halo = calloc((size_t)(q->shape[1] * PAGED_MAX_TAPS), sizeof *halo);
+  double *halo = calloc((size_t)(call->arg[ARG_Q].shape[1] * PAGED_MAX_TAPS), sizeof *halo);
   assay_status status = attention_spoil_make(call, contract, index, &planted, error);
   if (status == ASSAY_OK && (halo == NULL || !spoil_call(&planted)))
     status = assay_fail(error, ASSAY_ERR_MEMORY, "gate_attention spoil: out of memory");
-  if (status == ASSAY_OK) status = compute(&planted.call, &planted, halo, contract, rows, false, &values, NULL, error);
-  if (status == ASSAY_OK)
-    attention_spoil_rows(&planted, rows != NULL && rows->index != NULL ? rows->count : q->shape[0],
-                         q->shape[1] * q->shape[2], values.value);
+  if (status == ASSAY_OK) status = attention_spoil_touch(&planted, call, rows, 1, error);
+  if (status == ASSAY_OK && planted.rows.count > 0)
+    status = compute(&planted.call, &planted, halo, contract, &planted.rows, false, planted.values, NULL, error);
+  if (status == ASSAY_OK) attention_spoil_give(&planted, expected);
   attention_spoil_free(&planted);
   free(halo);
   return status;

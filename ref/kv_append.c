@@ -1,5 +1,5 @@
 /* kv_append: writes the new tokens' keys and values to their slots of the paged cache. For row n with slot
- * s = slots[n], kv head h and channel d:
+ * s = slots[n], kv head h and channel d (of D in K, of D_v in V):
  *
  *   K[block s / block_size][offset s mod block_size][h][d] = store(k[n][h][d], k_scale_h),   V likewise
  *   s = -1: nothing
@@ -47,6 +47,7 @@ typedef enum append_spoil {
   SPOIL_HALVES_AWAY,        /* fp8: ties away from zero */
   SPOIL_NOT_SATURATED,      /* fp8: NaN beyond the largest value */
   SPOIL_SUBNORMALS_FLUSHED, /* fp8: codes below the smallest normal become 0 */
+  SPOIL_V_HEAD_BY_D,        /* heads of the new values are read D channels apart */
   SPOIL_COUNT,
   SPOIL_NONE
 } append_spoil;
@@ -105,7 +106,10 @@ static void compute(const assay_call *call, const assay_rows *rows, int which, a
   const assay_tensor *rows_in = &call->arg[from == 0 ? ARG_K : ARG_V];
   const assay_tensor *scale = &call->arg[factor == 0 ? ARG_K_SCALE : ARG_V_SCALE];
   const assay_dtype cache = call->arg[which == 0 ? ARG_K_CACHE : ARG_V_CACHE].dtype;
-  const int64_t H_kv = rows_in->shape[1], D = rows_in->shape[2], width = H_kv * D;
+  /* D: channels of the output, K or V; from_D: of the rows that are read */
+  const int64_t H_kv = rows_in->shape[1], from_D = rows_in->shape[2];
+  const int64_t D = call->arg[which == 0 ? ARG_K : ARG_V].shape[2], width = H_kv * D;
+  const int64_t apart = spoil == SPOIL_V_HEAD_BY_D ? call->arg[ARG_K].shape[2] : from_D;
   const int64_t count = rows != NULL && rows->index != NULL ? rows->count : slots->shape[0];
   for (int64_t i = 0; i < count; ++i) {
     const int64_t n = rows != NULL && rows->index != NULL ? rows->index[i] : i;
@@ -130,7 +134,7 @@ static void compute(const assay_call *call, const assay_rows *rows, int which, a
     for (int64_t e = 0; e < width; ++e) {
       const int64_t h = spoil == SPOIL_HEADS_REVERSED ? H_kv - 1 - e / D : e / D;
       const float s = append_scale(scale, spoil == SPOIL_HEAD_SCALE_LOST ? 0 : e / D);
-      value[e] = stored_wrong(spoil, x[h * D + e % D], s, cache);
+      value[e] = stored_wrong(spoil, x[(h * apart + e % D) % (H_kv * from_D)], s, cache);
     }
   }
 }
@@ -145,7 +149,8 @@ static assay_status both(const assay_call *call, const assay_rows *rows, append_
                          assay_error *error) {
   assay_status status = append_check_distinct(&call->arg[ARG_SLOTS], pool_slots(call), error);
   if (status != ASSAY_OK) return status;
-  const int64_t width = call->arg[ARG_K].shape[1] * call->arg[ARG_K].shape[2];
+  const int64_t k = call->arg[ARG_K].shape[2], v = call->arg[ARG_V].shape[2];
+  const int64_t width = call->arg[ARG_K].shape[1] * (k > v ? k : v);
   double *x = malloc((size_t)width * sizeof *x);
   if (x == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "kv_append reference: out of memory");
   compute(call, rows, 0, spoil, x, &expected[0]);
@@ -184,8 +189,10 @@ static assay_status check(const assay_call *call, assay_error *error) {
   if (status == ASSAY_OK) status = check_range("H_kv", k->shape[1], 1, 256, 1, error);
   if (status == ASSAY_OK) status = check_range("D", k->shape[2], 8, 256, 8, error);
   const char *const names[] = {"k", "v"};
+  const int64_t D_v = call->arg[ARG_V].rank == 3 ? call->arg[ARG_V].shape[2] : k->shape[2];
+  if (status == ASSAY_OK) status = check_range("D_v, v", D_v, 8, 256, 8, error);
   for (int i = 0; i < 2 && status == ASSAY_OK; ++i)
-    status = append_check_rows(call, names[i], k->dtype, k->shape[0], k->shape[1], k->shape[2], error);
+    status = append_check_rows(call, names[i], k->dtype, k->shape[0], k->shape[1], i == 0 ? k->shape[2] : D_v, error);
   if (status == ASSAY_OK) status = append_check_slots(call, k->shape[0], error);
   if (status != ASSAY_OK) return status;
   const check_cache cache = {.rows = ARG_K,
@@ -197,6 +204,7 @@ static assay_status check(const assay_call *call, assay_error *error) {
                              .scale_per_head = call->param[PARAM_SCALE_PER_HEAD] != 0};
   status = check_pools(call, &cache, error);
   const int64_t H_kv = call->arg[ARG_K_CACHE].shape[cache.layout == LAYOUT_NHD ? 2 : 1];
+  if (status == ASSAY_OK) status = check_extent(call, ARG_V_CACHE, cache.layout == LAYOUT_X ? 2 : 3, D_v, error);
   if (status == ASSAY_OK && H_kv != k->shape[1])
     status = assay_fail(error, ASSAY_ERR_INPUT, "H_kv: found %lld in k_cache, allowed %lld, that of k", (long long)H_kv,
                         (long long)k->shape[1]);
@@ -218,7 +226,8 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   int64_t rows = 0;
   for (int64_t n = 0; n < k->shape[0]; ++n)
     rows += append_slot(&call->arg[ARG_SLOTS], n) >= 0;
-  const double elements = 2 * (double)rows * (double)k->shape[1] * (double)k->shape[2];
+  const double channels = (double)(k->shape[2] + call->arg[ARG_V].shape[2]);
+  const double elements = (double)rows * (double)k->shape[1] * channels;
   const double size = (double)(assay_dtype_size(k->dtype) + assay_dtype_size(cache->dtype));
   return (assay_cost){.flops = assay_dtype_size(cache->dtype) == 1 ? elements : 0,
                       .bytes = elements * size + 8 * (double)k->shape[0]};
@@ -257,14 +266,15 @@ static bool visible(const assay_call *call, int64_t request, int64_t length, int
 /* ---- the table --------------------------------------------------------------------------------------- */
 
 static const assay_dim dims[] = {
-    PAGED_N("new tokens"), PAGED_H_KV(""), PAGED_D, PAGED_BLOCK_SIZE(""), PAGED_NUM_BLOCKS(""), PAGED_KV_SCALES,
+    PAGED_N("new tokens"), PAGED_H_KV(""),  PAGED_D,   PAGED_BLOCK_SIZE(""),
+    PAGED_NUM_BLOCKS(""),  PAGED_KV_SCALES, PAGED_D_V,
 };
 
 static const assay_arg args[ARG_COUNT] = {
     {"k", ASSAY_IN, ASSAY_K_NEW, false, "f32,f16,bf16", "N,H_kv,D", "new keys; the row stride is free", true},
-    {"v", ASSAY_IN, ASSAY_V_NEW, false, "=k", "N,H_kv,D", "new values; the row stride is free", true},
+    {"v", ASSAY_IN, ASSAY_V_NEW, false, "=k", "N,H_kv,D_v", "new values; the row stride is free", true},
     PAGED_SLOTS("not written"),
-    PAGED_CACHE(ASSAY_INOUT, "=k,e4m3,e5m2"),
+    PAGED_CACHE_OF(ASSAY_INOUT, "=k,e4m3,e5m2", "D_v"),
 };
 
 static const assay_param params[PARAM_COUNT] = {
@@ -284,7 +294,7 @@ static const assay_op op = {
     .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,renumbering,permutation",
     .spoils = "rows_swapped,row_dropped,v_is_k,heads_reversed,scale_lost,scales_swapped,head_scale_lost,reciprocal,"
-              "towards_zero,halves_away,not_saturated,subnormals_flushed",
+              "towards_zero,halves_away,not_saturated,subnormals_flushed,v_head_by_D",
     .kappa_element = 2.5,
     .takes_special = true,
     .confirmed_by =

@@ -116,8 +116,8 @@ static void expect_channel(const form *f, const assay_contract *contract, int64_
   const double low = assay_round_f64(f->n[c] - reach, f->dtype), high = assay_round_f64(f->n[c] + reach, f->dtype);
   if (low == high) return;
   /* Either neighbour of n is right, and so is what is stored for it. */
-  const double from_low = fabs(assay_round_f64(result(f, c, low), f->dtype) - *value);
-  *sigma += fmax(from_low, fabs(assay_round_f64(result(f, c, high), f->dtype) - *value));
+  const double from_low = fabs(norm_stored(result(f, c, low), f->dtype) - *value);
+  *sigma += fmax(from_low, fabs(norm_stored(result(f, c, high), f->dtype) - *value));
 }
 
 /* Expects n = v / r of a group. A gate before it adds its own error to v. Through the sum of squares it adds as much

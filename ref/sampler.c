@@ -148,14 +148,23 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
   return compute(call, rows, exact, -1, expected, error);
 }
 
+/* Tells whether a planted error only draws another of the kept tokens, or keeps fewer. Such a token alone says nothing
+ * of a generator that is not the definition's: the law `distribution` judges it. */
+static bool only_draws(sampler_spoil spoil) {
+  return spoil == SPOIL_COUNTER_BY_ROW || spoil == SPOIL_STEP_LOST || spoil == SPOIL_SEED_HIGH_LOST ||
+         spoil == SPOIL_REQUEST_HIGH_LOST || spoil == SPOIL_DRAW_AT_LEAST || spoil == SPOIL_TOP_P_DROPS_CROSSING ||
+         spoil == SPOIL_MIN_P_FIRST || spoil == SPOIL_MIN_P_OF_ONE;
+}
+
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
-  (void)contract;
+  if (contract != NULL && contract->generator == ASSAY_GENERATOR_OWN && only_draws((sampler_spoil)index)) index = -1;
   assay_expected values[2] = {{expected[0].value, NULL}, {expected[1].value, NULL}};
   return compute(call, rows, false, index, values, error);
 }
 
-/* Accepts another token than the reference's if rounding can reach it. A row on the lattice has one right token. */
+/* Accepts another token than the reference's if rounding can reach it, or if the implementation's own generator can. A
+ * row on the lattice has one right token for a given number. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
   const int64_t V = call->arg[ARG_LOGITS].shape[1];
@@ -165,10 +174,14 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   bool right = false;
   if (possible != NULL && work_make(call, &w, NULL) == ASSAY_OK) {
     const sampler_row row = sampler_row_of(call, element, w.logit);
+    const bool own = contract != NULL && contract->generator == ASSAY_GENERATOR_OWN;
     int32_t token;
     double found;
     if (sampler_token(&row, &w.scratch, &token) != SAMPLER_OK)
       right = false;
+    else if (own)
+      right =
+          sampler_kept(&row, &w.scratch, contract, false, possible, NULL) == ASSAY_OK && possible[(int64_t)got] != 0;
     else if (sampler_inexact(&row, &w.scratch, &found) == NULL)
       right = got == token;
     else if (sampler_possible(&row, &w.scratch, contract, possible, NULL) == ASSAY_OK)
@@ -177,6 +190,29 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   free(possible);
   work_free(&w);
   return right;
+}
+
+/* Writes the share of each kept token in the kept mass. */
+static int64_t chances(const assay_call *call, const assay_contract *contract, int64_t b, double *chance) {
+  const int64_t V = call->arg[ARG_LOGITS].shape[1];
+  unsigned char *kept = calloc((size_t)V, 1);
+  work w = {0};
+  bool drawn = false;
+  if (chance == NULL) drawn = true;
+  if (chance != NULL && kept != NULL && work_make(call, &w, NULL) == ASSAY_OK) {
+    const sampler_row row = sampler_row_of(call, b, w.logit);
+    int32_t token;
+    double whole = 0;
+    drawn = row.temperature > 0 && sampler_token(&row, &w.scratch, &token) == SAMPLER_OK &&
+            sampler_kept(&row, &w.scratch, contract, true, kept, NULL) == ASSAY_OK;
+    for (int64_t i = 0; i < V && drawn; ++i)
+      whole += kept[i] != 0 ? w.scratch.mass[i] : 0;
+    for (int64_t i = 0; i < V && drawn; ++i)
+      chance[i] = kept[i] != 0 ? w.scratch.mass[i] / whole : 0;
+  }
+  free(kept);
+  work_free(&w);
+  return drawn ? V : 0;
 }
 
 /* Counts every logit as read once. Each passes the penalties, exp and the comparisons of a selection. */
@@ -228,7 +264,7 @@ static const assay_op op = {
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = ARG_COUNT,
-    .laws = "run_to_run,dead_bytes,permutation",
+    .laws = "run_to_run,dead_bytes,permutation,distribution",
     .spoils = SAMPLER_SPOILS,
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
@@ -244,6 +280,8 @@ static const assay_op op = {
     .fill = sampler_fill,
     .accepts = accepts,
     .spoil = spoil,
+    .chances = chances,
+    .draw_args = "seed,step,request",
 };
 
 const assay_op *assay_op_sampler(void) {

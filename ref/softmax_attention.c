@@ -7,7 +7,7 @@
  *
  * in this order. The sink is a term of the denominator alone: no score, no mask, no V and no part of lse. The mask is
  * t <= last, t > last - window, t / chunk = last / chunk, and the block-sparse rule (attention_sees). A row without
- * keys has out = 0, lse = -inf.
+ * keys has out = 0, lse = -inf. q and k have D channels, v and out D_v. Packed bits may take the place of t <= last.
  * Source: Vaswani et al. 2017, equation 1. The soft cap is as in Gemma 2, ALiBi as in Press et al. 2022, and the sink
  * as in gpt-oss. Corners are as in docs/definitions.md, section 2.1. */
 #include <float.h>
@@ -24,7 +24,7 @@
 #include "ref/lib/paged_tables.h"
 #include "ref/lib/vector.h"
 
-enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_SINK, ARG_PARENT, ARG_COUNT };
+enum { ARG_SLOPES = ARG_OWN, ARG_OUT, ARG_LSE, ARG_SINK, ARG_PARENT, ARG_MASK, ARG_MASK_PTR, ARG_COUNT };
 enum {
   PARAM_SOFTCAP = PARAM_OWN,
   PARAM_SPARSE_BLOCK,
@@ -44,15 +44,15 @@ const assay_op *assay_op_softmax_attention(void);
 
 /* One row. `key` numbers the keys that its mask leaves; s, p and e are indexed by the place in that list. */
 typedef struct softmax_row {
-  int64_t keys, D, own, last;         /* own: the row's own key; last: its position */
+  int64_t keys, D, D_v, own, last;    /* own: the row's own key; last: its position */
   const int64_t *key;                 /* [keys] ascending */
   const int64_t *position;            /* [keys] */
   double scale, softcap, slope, sink; /* sink -inf: none */
-  const double *q, *k, *v;            /* [D]; key t at (t - origin)·D */
+  const double *q, *k, *v;            /* [D]; key t at (t - origin)·D of k and (t - origin)·D_v of v */
   int64_t origin;
   double *dot, *s, *e, *p;     /* [keys] scaled dot product, final score, exp(s - m), e / whole */
   double max, sum, whole, lse; /* sum: of e; whole: with the sink's term */
-  double *y;                   /* [D] */
+  double *y;                   /* [D_v] */
 } softmax_row;
 
 /* In a tree (parent) the keys of the new tokens that a row sees are its own and its ancestors'. Positions count
@@ -61,10 +61,10 @@ typedef struct softmax_row {
 /* ---- the definition ---------------------------------------------------------------------------------- */
 
 ASSAY_WIDE static void softmax_attention(softmax_row *row) {
-  const int64_t D = row->D;
+  const int64_t D = row->D, D_v = row->D_v;
   row->max = -(double)INFINITY;
   row->sum = 0;
-  vector_zero(row->y, D);
+  vector_zero(row->y, D_v);
   for (int64_t i = 0; i < row->keys; ++i) {
     const int64_t t = row->key[i];
     double s = row->scale * vector_dot(row->q, row->k + (t - row->origin) * D, D);
@@ -81,7 +81,7 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
   row->whole = row->sum + exp(row->sink - row->max);
   for (int64_t i = 0; i < row->keys; ++i) {
     row->p[i] = row->e[i] / row->whole;
-    vector_add(row->y, row->p[i], row->v + (row->key[i] - row->origin) * D, D);
+    vector_add(row->y, row->p[i], row->v + (row->key[i] - row->origin) * D_v, D_v);
   }
   row->lse = row->keys > 0 ? row->max + log(row->sum) : -(double)INFINITY;
 }
@@ -91,7 +91,7 @@ ASSAY_WIDE static void softmax_attention(softmax_row *row) {
 typedef struct softmax_error {
   double
       *weight; /* [keys] relative variance of p before normalising: of the score, of exp's argument and of its value */
-  double *split; /* [D] */
+  double *split; /* [D_v] */
   key_sum sum;   /* the sum of exp(s - m) v */
   key_sum total; /* the sum of exp(s - m): one channel */
   equal_terms equal;
@@ -125,10 +125,10 @@ ASSAY_WIDE static void softmax_weights(const softmax_row *row, const softmax_err
 }
 
 /* Returns the variance of stored split partials o_b and lse_b. y = sum_b W_b o_b with W_b = share_b sum / whole and
- * share_b = exp(lse_b - lse). The weight's error moves y by W_b (o_b - y). split[D] = Y_b = W_b o_b. */
+ * share_b = exp(lse_b - lse). The weight's error moves y by W_b (o_b - y). split[D_v] = Y_b = W_b o_b. */
 ASSAY_WIDE static double softmax_splits(const softmax_row *row, const softmax_error *e, double *variance) {
   const assay_contract *c = e->contract;
-  const int64_t D = row->D;
+  const int64_t D = row->D_v;
   double lse_variance = 0;
   for (int64_t i = 0; i < row->keys;) {
     const int64_t b = row->key[i] / c->keys_per_split;
@@ -163,19 +163,19 @@ static double sink_weight(const softmax_row *row, const assay_contract *c) {
          function_variance(c->exp_ulp);
 }
 
-/* Adds the variance that a sink brings to sigma[D]: its term moves y towards 0. The sums are rescaled to the larger of
- * sink and maximum, and the term is added. A subnormal factor exp(m - sink) errs by units of the least subnormal. */
+/* Adds the variance that a sink brings to sigma[D_v]: its term moves y towards 0. The sums are rescaled to the larger
+ * of sink and maximum, and the term is added. A subnormal factor exp(m - sink) errs by units of the least subnormal. */
 static void sink_sigma(const softmax_row *row, softmax_error *e, double *sigma) {
   const double p = 1 - row->sum / row->whole; /* also where exp(sink - m) is infinite */
   const double relative = 3 * f32_variance + sink_weight(row, e->contract) * p * p;
-  for (int64_t d = 0; d < row->D && p > 0; ++d)
+  for (int64_t d = 0; d < row->D_v && p > 0; ++d)
     sigma[d] += relative * row->y[d] * row->y[d];
   if (!(exp(row->max - row->sink) < least_normal)) return;
   const double least = e->contract->exp_ulp * 0x1p-149;
-  vector_zero(e->split, row->D);
+  vector_zero(e->split, row->D_v);
   for (int64_t i = 0; i < row->keys; ++i)
-    vector_add(e->split, row->e[i], row->v + (row->key[i] - row->origin) * row->D, row->D);
-  for (int64_t d = 0; d < row->D; ++d)
+    vector_add(e->split, row->e[i], row->v + (row->key[i] - row->origin) * row->D_v, row->D_v);
+  for (int64_t d = 0; d < row->D_v; ++d)
     sigma[d] += least * least / 3 * (e->split[d] * e->split[d] + 1);
 }
 
@@ -188,7 +188,7 @@ static void sink_sigma(const softmax_row *row, softmax_error *e, double *sigma) 
  * has the relative variance of the sum, the logarithm, and two roundings. */
 ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
-  const int64_t D = row->D;
+  const int64_t D = row->D_v;
   const double one = 1, whole = row->whole < 0x1p1000 ? row->whole : 0x1p1000; /* infinite far below a sink */
   vector_zero(sigma, D);
   key_sum_start(&e->sum, row->y, whole);
@@ -273,38 +273,38 @@ static void give_lse(const softmax_row *row, const assay_contract *c, double *va
  * summed exactly. The mean is representable in the output's type. */
 ASSAY_WIDE static assay_status softmax_admit(const softmax_row *row, const attention_row *at, const softmax_error *e,
                                              assay_error *error) {
-  const int64_t D = row->D;
+  const int64_t D = row->D, D_v = row->D_v;
   const assay_contract *c = e->contract;
   const int q_low = lattice_low_row(row->q, D);
   int v_low = LATTICE_ZERO;
   int64_t matches = 0;
-  vector_zero(e->sum.abs, D);
+  vector_zero(e->sum.abs, D_v);
   const bool alone = row->sink >= -far_below, counts = row->sink == 0;
   if (!alone && !counts && !(row->sink <= far_below)) return attention_refuse(at, "sink", row->sink, 0, error);
   if (row->keys > 0 && row->max != 0 && !alone && !counts)
     return attention_refuse(at, "largest score", row->max, 0, error);
   for (int64_t i = 0; i < row->keys; ++i) {
     const int64_t place = row->key[i] - row->origin;
-    const double sum = vector_dot_abs(row->q, row->k + place * D, D), *v = row->v + place * D;
+    const double sum = vector_dot_abs(row->q, row->k + place * D, D), *v = row->v + place * D_v;
     const int low = q_low + at->k_low[place];
     if (!lattice_admits(sum, low, 24)) return attention_refuse(at, "sum |q k|", sum, ldexp(1, 24 + low), error);
     if (row->s[i] != 0 && !(row->s[i] <= far_below))
       return attention_refuse(at, "score below the largest", row->s[i], far_below, error);
     int64_t outside = 0;
-    for (int64_t d = 0; d < D; ++d)
+    for (int64_t d = 0; d < D_v; ++d)
       outside |= !(v[d] > 0) | !(v[d] <= DBL_MAX);
-    for (int64_t d = 0; d < D && outside != 0; ++d)
+    for (int64_t d = 0; d < D_v && outside != 0; ++d)
       if (!(v[d] > 0) || !assay_is_finite(v[d])) return attention_refuse(at, "least V", v[d], 0, error);
     if (row->s[i] != 0) continue;
     ++matches;
     if (at->v_low[place] < v_low) v_low = at->v_low[place];
-    vector_add_abs(e->sum.abs, 1, v, D);
+    vector_add_abs(e->sum.abs, 1, v, D_v);
   }
   if (alone) return ASSAY_OK;
   const int64_t terms = matches + counts;
   if ((terms & (terms - 1)) != 0)
     return attention_refuse(at, "keys at the maximum, and the sink (allowed: a power of two)", (double)terms, 1, error);
-  for (int64_t d = 0; d < D && matches > 0; ++d) {
+  for (int64_t d = 0; d < D_v && matches > 0; ++d) {
     if (!lattice_admits(e->sum.abs[d], v_low, lattice_width(c->partial)))
       return attention_refuse(at, "sum of V", e->sum.abs[d], ldexp(1, lattice_width(c->partial) + v_low), error);
     const double stored = assay_round_f64(row->y[d], e->out);
@@ -334,7 +334,7 @@ typedef struct softmax_run {
 
 static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) {
   if (run->memory != NULL && keys <= run->capacity) return ASSAY_OK;
-  const int64_t D = run->a.D;
+  const int64_t D = run->a.D_v;
   free(run->memory);
   free(run->key);
   free(run->error.slots);
@@ -363,7 +363,7 @@ static assay_status reserve(softmax_run *run, int64_t keys, assay_error *error) 
  * split. */
 static void average_splits(softmax_run *run) {
   softmax_row part = run->row;
-  const int64_t D = part.D, split = run->planted->split;
+  const int64_t D = part.D_v, split = run->planted->split;
   double *sum = run->error.split, parts = 0;
   vector_zero(sum, D);
   for (int64_t i = 0; i < run->row.keys; part.key += part.keys, part.position += part.keys, parts += 1) {
@@ -394,15 +394,15 @@ static void spoil_sink(softmax_run *run, const attention_row *at) {
     row->sink += log((double)splits);
     softmax_attention(row);
   } else if (s->kind == SPOIL_SINK_ON_KEY_0 && p > 0) {
-    vector_add(row->y, p < 1 ? p : 1, row->v + (row->key[0] - row->origin) * row->D, row->D);
+    vector_add(row->y, p < 1 ? p : 1, row->v + (row->key[0] - row->origin) * row->D_v, row->D_v);
   } else if (s->kind == SPOIL_SINK_SCALED && exp(row->max - row->sink) < least_normal) {
-    vector_zero(row->y, row->D);
+    vector_zero(row->y, row->D_v);
   }
 }
 
 static assay_status visit(void *context, const attention_row *at, assay_error *error) {
   softmax_run *run = context;
-  const int64_t D = run->a.D;
+  const int64_t D = run->a.D_v;
   const int64_t most = at->first < at->end ? at->end - at->first : 0;
   assay_status status = reserve(run, run->planted != NULL ? 2 * most : most, error);
   if (status != ASSAY_OK) return status;
@@ -412,7 +412,7 @@ static assay_status visit(void *context, const attention_row *at, assay_error *e
       if (attention_place_sees(&run->a, &at->place, at->head, t)) run->key[run->row.keys++] = t;
   for (int64_t i = 0; i < run->row.keys; ++i)
     run->position[i] = attention_position(&run->a, &at->place, run->key[i]);
-  run->row.own = at->place.own;
+  run->row.own = attention_last_key(&run->a, &at->place, at->place.keys);
   run->row.last = at->last;
   run->row.slope = run->slopes != NULL ? (double)run->slopes[at->head] : 0;
   run->row.sink = run->sink != NULL ? assay_load_f64(run->sink->data, run->sink->dtype, at->head) : -(double)INFINITY;
@@ -478,6 +478,10 @@ static assay_status compute(const assay_call *call, const attention_spoil *plant
   a.by_index = planted != NULL && planted->kind == SPOIL_DEPTH_IS_INDEX;
   a.prefix = planted != NULL && planted->kind == SPOIL_WINDOW_ON_PREFIX_ONLY;
   a.neighbour = planted != NULL && planted->kind == SPOIL_NEIGHBOUR_BLOCK;
+  if (planted != NULL && planted->kind >= SPOIL_MASK_BITS_REVERSED && planted->kind <= SPOIL_MASK_LAST_BYTE_LOST)
+    a.mask_error = MASK_BITS_REVERSED + (int)(planted->kind - SPOIL_MASK_BITS_REVERSED);
+  a.v_token_by_D = planted != NULL && planted->kind == SPOIL_V_TOKEN_BY_D;
+  a.v_head_by_D = planted != NULL && planted->kind == SPOIL_V_HEAD_BY_D;
   softmax_run run = {.a = a,
                      .slopes = call->arg[ARG_SLOPES].data,
                      .sink = call->arg[ARG_SINK].data != NULL ? &call->arg[ARG_SINK] : NULL,
@@ -494,6 +498,7 @@ static assay_status compute(const assay_call *call, const attention_spoil *plant
   run.error.k_rounded = a.fp8 && c->k != ASSAY_NONE && (lattice_width(c->k) < 24 || !attention_scales_exact(a.k_scale));
   run.error.v_rounded = a.fp8 && c->v != ASSAY_NONE && (lattice_width(c->v) < 24 || !attention_scales_exact(a.v_scale));
   run.row.D = a.D;
+  run.row.D_v = a.D_v;
   run.row.scale = a.scale;
   run.row.softcap = run.softcap;
   const assay_rows all = {.count = a.N, .index = NULL};
@@ -539,23 +544,35 @@ static assay_status scale_sink(attention_spoil *s, assay_error *error) {
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   attention_spoil planted;
-  assay_expected values[2] = {{expected[0].value, NULL}, {NULL, NULL}};
-  const bool lse = call->arg[ARG_LSE].data != NULL;
-  if (lse) values[1].value = expected[1].value;
   assay_status status = attention_spoil_make(call, contract, index, &planted, error);
   if (status == ASSAY_OK && planted.kind == SPOIL_SOFTCAP_LOST) planted.param[PARAM_SOFTCAP] = 0;
   if (status == ASSAY_OK && planted.kind == SPOIL_SLOPES_LOST) planted.arg[ARG_SLOPES].data = NULL;
   if (status == ASSAY_OK && planted.kind == SPOIL_CHUNK_FROM_ROW) chunk_from_row(&planted);
   if (status == ASSAY_OK && planted.kind == SPOIL_SINK_LOST) planted.arg[ARG_SINK].data = NULL;
   if (status == ASSAY_OK && planted.kind == SPOIL_SINK_SCALED) status = scale_sink(&planted, error);
-  if (status == ASSAY_OK) status = compute(&planted.call, &planted, contract, rows, false, values, NULL, error);
-  if (status == ASSAY_OK) {
-    const assay_tensor *q = &call->arg[ARG_Q];
-    const int64_t count = rows != NULL && rows->index != NULL ? rows->count : q->shape[0];
-    attention_spoil_rows(&planted, count, q->shape[1] * q->shape[2], values[0].value);
-    if (lse) attention_spoil_rows(&planted, count, q->shape[1], values[1].value);
-  }
+  if (status == ASSAY_OK)
+    status = attention_spoil_touch(&planted, call, rows, call->arg[ARG_LSE].data != NULL ? 2 : 1, error);
+  if (status == ASSAY_OK && planted.rows.count > 0)
+    status = compute(&planted.call, &planted, contract, &planted.rows, false, planted.values, NULL, error);
+  if (status == ASSAY_OK) attention_spoil_give(&planted, expected);
   attention_spoil_free(&planted);
+  return status;
+}
+
+/* Checks that mask and mask_ptr come together, and neither with trees nor with block-sparse masks. */
+static assay_status check_mask(const assay_call *call, assay_error *error) {
+  const assay_tensor *mask = &call->arg[ARG_MASK], *starts = &call->arg[ARG_MASK_PTR];
+  if (mask->data == NULL && starts->data == NULL) return ASSAY_OK;
+  const int64_t bounds = call->arg[ARG_KV_LEN].shape[0] + 1;
+  assay_status status = check_rank(call, ARG_MASK, 1, error);
+  if (status == ASSAY_OK) status = check_range("mask_words, mask", mask->shape[0], 0, INT64_C(1) << 40, 1, error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_MASK, ASSAY_I32, 1, mask->shape, error);
+  if (status == ASSAY_OK) status = check_dense(call, ARG_MASK_PTR, ASSAY_I64, 1, &bounds, error);
+  if (status == ASSAY_OK && call->arg[ARG_PARENT].data != NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "parent: found a tensor, allowed none with mask");
+  if (status == ASSAY_OK && call->param[PARAM_SPARSE_BLOCK] != 0)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "sparse_block: found %g, allowed 0 (off) with mask",
+                        call->param[PARAM_SPARSE_BLOCK]);
   return status;
 }
 
@@ -564,7 +581,9 @@ static assay_status check(const assay_call *call, assay_error *error) {
   if (status != ASSAY_OK) return status;
   const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K];
   if (call->arg[ARG_SLOPES].data != NULL) status = check_dense(call, ARG_SLOPES, ASSAY_F32, 1, &q->shape[1], error);
-  if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, q->shape, error);
+  const int64_t D_v = call->arg[ARG_V].shape[(int)call->param[PARAM_LAYOUT] == LAYOUT_X ? 2 : 3];
+  const int64_t out[3] = {q->shape[0], q->shape[1], D_v};
+  if (status == ASSAY_OK) status = check_dense(call, ARG_OUT, q->dtype, 3, out, error);
   if (status == ASSAY_OK && call->arg[ARG_LSE].data != NULL)
     status = check_dense(call, ARG_LSE, ASSAY_F32, 2, q->shape, error);
   const assay_tensor *sink = &call->arg[ARG_SINK];
@@ -574,6 +593,7 @@ static assay_status check(const assay_call *call, assay_error *error) {
     status = check_dense(call, ARG_SINK, sink->dtype, 1, &q->shape[1], error);
   if (status == ASSAY_OK && call->arg[ARG_PARENT].data != NULL)
     status = check_dense(call, ARG_PARENT, ASSAY_I32, 1, &q->shape[0], error);
+  if (status == ASSAY_OK) status = check_mask(call, error);
   if (status != ASSAY_OK) return status;
   const int64_t layout = (int64_t)call->param[PARAM_LAYOUT];
   const int64_t block_size = k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
@@ -590,6 +610,12 @@ static assay_status check(const assay_call *call, assay_error *error) {
 
 static assay_status fill(const assay_fill *f, int32_t arg, double *value, int64_t count, assay_error *error) {
   if (arg == ARG_PARENT) return softmax_fill_parents(f, value, count), ASSAY_OK;
+  if (arg == ARG_MASK) return softmax_fill_mask(f, value, count), ASSAY_OK;
+  if (arg == ARG_MASK_PTR) { /* the generator places the requests' bits, and knows where they begin */
+    for (int64_t i = 0; i < count; ++i)
+      value[i] = 0;
+    return ASSAY_OK;
+  }
   if (arg != ARG_SINK)
     return assay_fail(error, ASSAY_ERR_INTERNAL, "softmax_attention: no values for argument %d", arg);
   for (int64_t h = 0; h < count; ++h)
@@ -606,18 +632,24 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 static const assay_dim dims[] = {
     ATTENTION_DIMS_WITH(PAGED_BLOCK_SIZE_FROM_1("; in the tensors 1 with cu_k")),
+    PAGED_D_V,
+    {"mask_words", 0, 0, 0, 1, "words of the mask's bits"},
 };
 
 static const assay_arg args[ARG_COUNT] = {
-    ATTENTION_ARGS,
+    ATTENTION_ARGS_OF("D_v"),
     {"slopes", ASSAY_IN, ASSAY_SLOPES, true, "f32", "H", "ALiBi: slope · (t - last) is added to the score", false},
-    PAGED_OUT("=q"),
+    PAGED_OUT_OF("=q", "D_v"),
     {"lse", ASSAY_OUT, ASSAY_RESULT, true, "f32", "N,H", "natural logarithm of the sum of exp(s), without the sink",
      false},
     {"sink", ASSAY_IN, ASSAY_VALUES, true, "f32,bf16", "H",
      "exp(sink) is added to the denominator, once per row; -inf: none", false},
     {"parent", ASSAY_IN, ASSAY_VALUES, true, "i32", "N",
      "trees: the earlier row, of the request's new ones, that a row follows; -1: the old keys", false},
+    {"mask", ASSAY_IN, ASSAY_VALUES, true, "i32", "mask_words",
+     "bits in place of the causal rule, lowest first: bit n·L_i + t of request i is row n's of key t", false},
+    {"mask_ptr", ASSAY_IN, ASSAY_VALUES, true, "i64", "B+1", "with mask: the byte where each request's bits begin",
+     false},
 };
 
 static const assay_param params[PARAM_COUNT] = {
@@ -647,10 +679,13 @@ static const assay_op op = {
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
               "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost,"
-              "chunk_from_row,depth_is_index,window_on_prefix_only",
+              "chunk_from_row,depth_is_index,window_on_prefix_only,v_token_by_D,v_head_by_D,"
+              "mask_bits_reversed,mask_row_padded,mask_of_request_before,mask_last_byte_lost",
     .kappa_element = 7,
-    .confirmed_by = "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
-                    "key, one-hot values; shifted scores; linearity in V (ref_attention_test)",
+    .confirmed_by =
+        "whole matrices by another library; weights that add up to 1; closed forms of zero queries, one "
+        "key, one-hot values; shifted scores; linearity in V (ref_attention_test); masks written out as zeros "
+        "and ones, with V of another width (ref_mask_test)",
     .extreme_args = "",
     .check = check,
     .reference = reference,

@@ -4,6 +4,8 @@
  *   g = min(gate_ni, L)        u = min(max(up_ni, -L), L)        L = 0: both as they are
  *   y_ni = round(g · sigmoid(alpha · g) · (u + beta) · w_n)      sigmoid(z) = 1 / (1 + exp(-z))
  *
+ * With `sigmoid` the factor g is left out: y_ni = round(sigmoid(alpha · g) · (u + beta) · w_n).
+ *
  * The gate has no lower limit. Without w its factor is 1. NaN passes through both limits (choice). A gate of -Inf gives
  * 0 (choice: the limit of the formula). With every parameter at its default and no w it may give NaN too. Source:
  * docs/definitions.md, section 5. */
@@ -21,7 +23,7 @@
 const assay_op *assay_op_swiglu(void);
 
 enum { ARG_X, ARG_W, ARG_Y, ARG_COUNT };
-enum { PARAM_LIMIT, PARAM_ALPHA, PARAM_BETA, PARAM_LAYOUT, PARAM_COUNT };
+enum { PARAM_LIMIT, PARAM_ALPHA, PARAM_BETA, PARAM_LAYOUT, PARAM_SIGMOID, PARAM_COUNT };
 enum { HALVES, INTERLEAVED };
 enum {
   SIGMOID_LOST = SPOIL_OWN,
@@ -31,14 +33,15 @@ enum {
   BETA_LOST,              /* beta = 0 */
   ALPHA_LOST,             /* alpha = 1 */
   HALVES_FOR_INTERLEAVED, /* gates are read as the first half */
-  WEIGHT_OF_ROW_BEFORE
+  WEIGHT_OF_ROW_BEFORE,
+  GATE_KEPT /* with `sigmoid`: g is a factor too */
 };
 
 /* Holds the numbers that all elements of a call share. */
 typedef struct form {
   double limit, alpha, beta;
   int64_t I;
-  bool interleaved, weighted;
+  bool interleaved, weighted, sigmoid; /* sigmoid: g itself is no factor */
 } form;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -59,7 +62,7 @@ static double limited_up(const form *f, double up) {
 
 static double swiglu(const form *f, double gate, double up, double w) {
   const double g = limited_gate(f, gate), u = limited_up(f, up);
-  const double weighted = g == -(double)INFINITY ? 0 : g * sigmoid(f->alpha * g);
+  const double weighted = g == -(double)INFINITY ? 0 : (f->sigmoid ? 1 : g) * sigmoid(f->alpha * g);
   return weighted * (u + f->beta) * w;
 }
 
@@ -84,37 +87,41 @@ static double partial_variance(double value, const assay_contract *contract) {
   return storing_variance(value, contract->partial) / (value * value);
 }
 
-/* Returns the variance. Relative to the result, exp(-alpha g) and its argument count by d ln s / d ln exp = s - 1.
- * 1 + exp, its inverse, g s and the product with u are four roundings; the inverse has the contract's bound. u + beta
- * and the product with w are one each. A sigmoid below f32's smallest normal may come out as 0, because exp is infinite
- * from 88.73 on. Under `partial` every step is rounded to that type too. */
+/* Returns the variance. Relative to the result, exp(-alpha g) and its argument count by d ln s / d ln exp = s - 1. An
+ * infinite argument is exact. 1 + exp, its inverse, g s and the product with u are four roundings, or three without g;
+ * the inverse has the contract's bound. u + beta and the product with w are one each. A sigmoid below f32's smallest
+ * normal may come out as 0, because exp is infinite from 88.73 on. Under `partial` every step is rounded to that type
+ * too. */
 static double variance(const form *f, double gate, double up, double w, const assay_contract *contract,
                        assay_dtype out) {
   const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = f->alpha * g;
   const double s = sigmoid(z), y = swiglu(f, gate, up, w), function = function_variance(contract->exp_ulp);
   if (y == 0) return 0;
-  const double argument = f->alpha != 1 ? storing_variance(z, ASSAY_F32) + z * z * partial_variance(z, contract) : 0;
-  double relative = (1 - s) * (1 - s) * (function + argument) + function + 3 * f32_variance;
+  const double argument =
+      f->alpha != 1 && isfinite(z) ? storing_variance(z, ASSAY_F32) + z * z * partial_variance(z, contract) : 0;
+  const double factor = f->sigmoid ? 1 : g;
+  double relative = (1 - s) * (1 - s) * (function + argument) + function + (f->sigmoid ? 2 : 3) * f32_variance;
   if (f->beta != 0) relative += f32_variance + partial_variance(v, contract);
-  if (f->weighted) relative += f32_variance + partial_variance(g * s * v, contract);
+  if (f->weighted) relative += f32_variance + partial_variance(factor * s * v, contract);
   if (s < 0x1p-126) relative += 1;
-  relative += partial_variance(s, contract) + partial_variance(g * s, contract);
-  return y * y * relative + below_normal((const double[4]){g, s, v, w}) + storing_variance(y, out);
+  relative += partial_variance(s, contract) + (f->sigmoid ? 0 : partial_variance(g * s, contract));
+  return y * y * relative + below_normal((const double[4]){factor, s, v, w}) + storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */
 
 /* Admits an element whose gate is 0, or alpha g <= -500, where sigmoid is 0 in f32. Also admits alpha g >= 200, where
- * sigmoid is 1 and g, u + beta and w have so few bits that every product of them is exact. */
+ * sigmoid is 1 and g, u + beta and w have so few bits that every product of them is exact. With `sigmoid` a gate of 0
+ * gives 1/2, and g has no bits. */
 static assay_status admit(const assay_call *call, const form *f, double gate, double up, double w, int64_t row,
                           int64_t channel, const assay_contract *contract, assay_error *error) {
   const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = f->alpha * g;
   const int most = lattice_width(contract->partial);
-  const int bits = lattice_bits(g) + lattice_bits(v) + lattice_bits(w);
+  const int bits = (f->sigmoid ? 0 : lattice_bits(g)) + lattice_bits(v) + lattice_bits(w);
   if (lattice_bits(v) > most)
     return rowwise_refuse(call, row, channel, "bits of u + beta", lattice_bits(v), most, error);
-  if (g == 0 || z <= -500) return ASSAY_OK;
-  if (!(z >= 200)) return rowwise_refuse(call, row, channel, "alpha g between -500 and 200", z, 0, error);
+  if ((g == 0 && !f->sigmoid) || z <= -500) return ASSAY_OK;
+  if (g != 0 && !(z >= 200)) return rowwise_refuse(call, row, channel, "alpha g between -500 and 200", z, 0, error);
   if (bits > most) return rowwise_refuse(call, row, channel, "bits of g, u + beta and w", bits, most, error);
   return ASSAY_OK;
 }
@@ -128,7 +135,8 @@ static form form_of(const assay_call *call) {
                 .beta = assay_round_f64(call->param[PARAM_BETA], ASSAY_F32),
                 .I = call->arg[ARG_Y].shape[1],
                 .interleaved = call->param[PARAM_LAYOUT] == INTERLEAVED,
-                .weighted = call->arg[ARG_W].data != NULL};
+                .weighted = call->arg[ARG_W].data != NULL,
+                .sigmoid = call->param[PARAM_SIGMOID] != 0};
 }
 
 static form spoiled_form(const assay_call *call, int32_t spoil) {
@@ -167,6 +175,8 @@ static double spoiled(const form *f, const double *row, int64_t i, double w, int
     return i + 1 < f->I ? swiglu(f, gate, up, w) : 0;
   case SIGMOID_LOST:
     return g * v * w;
+  case GATE_KEPT:
+    return g == -(double)INFINITY ? 0 : g * sigmoid(f->alpha * g) * v * w;
   case GATE_LOST:
     return sigmoid(f->alpha * g) * v * w;
   case CLAMP_SYMMETRIC:
@@ -219,7 +229,8 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   (void)contract;
   (void)output;
   const form f = form_of(call);
-  if (!isnan(got) || f.limit != 0 || f.alpha != 1 || f.beta != 0 || f.interleaved || f.weighted) return false;
+  if (!isnan(got) || f.limit != 0 || f.alpha != 1 || f.beta != 0 || f.interleaved || f.weighted || f.sigmoid)
+    return false;
   const assay_tensor *x = &call->arg[ARG_X];
   const int64_t row = element / f.I, apart = x->shape[0] > 1 ? x->stride[0] : 0;
   return assay_load_f64(x->data, x->dtype, row * apart + element % f.I) == -(double)INFINITY;
@@ -333,6 +344,7 @@ static const assay_param params[PARAM_COUNT] = {
     {"alpha", ASSAY_REAL, 0x1p-6, 64, 1, NULL, "factor of the gate inside sigmoid"},
     {"beta", ASSAY_REAL, -64, 64, 0, NULL, "added to the up"},
     {"layout", ASSAY_ENUM, 0, 1, HALVES, "halves,interleaved", "gates before ups, or gate and up in turn"},
+    {"sigmoid", ASSAY_BOOL, 0, 1, 0, NULL, "the gate's factor is sigmoid(alpha g) alone, without g"},
 };
 
 static const assay_op op = {
@@ -347,7 +359,7 @@ static const assay_op op = {
     .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,permutation",
     .spoils = GATED_SPOILS ",sigmoid_lost,gate_lost,clamp_symmetric,limit_lost,beta_lost,alpha_lost,"
-                           "halves_for_interleaved,weight_of_row_before",
+                           "halves_for_interleaved,weight_of_row_before,gate_kept",
     .kappa_element = 3.2,
     .form = ASSAY_PLAIN,
     .row_dim = "N",

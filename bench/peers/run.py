@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-MODULES = ["sdpa", "flex", "flashinfer_paged"]
+MODULES = ["sdpa", "fa3", "flex", "flashinfer_paged"]
 
 
 def peers(only):

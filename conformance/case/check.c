@@ -258,6 +258,7 @@ static bool is_given(const assay_case *one, int32_t index) {
   if (arg->content == ASSAY_KV_SCALE) return one->kv_dtype == ASSAY_E4M3 || one->kv_dtype == ASSAY_E5M2;
   if (arg->content == ASSAY_CU_Q) return one->mode != MODE_DECODE;
   if (arg->content == ASSAY_BLOCK_TABLE) return !case_is_contiguous(one);
+  if (strcmp(arg->name, "mask_ptr") == 0) index -= 1; /* it follows mask, and is given with it */
   return ((one->present >> index) & 1) != 0;
 }
 

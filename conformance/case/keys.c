@@ -215,10 +215,10 @@ static bool is_settable(const assay_dim *dim) {
 }
 
 /* Tells whether a case may choose to give the argument. The scales and cu_q follow from kv_dtype and mode, the block
- * table from cu_k. */
+ * table from cu_k. mask_ptr comes with mask. */
 static bool is_choice(const assay_arg *arg) {
   return arg->optional && arg->content != ASSAY_KV_SCALE && arg->content != ASSAY_CU_Q &&
-         arg->content != ASSAY_BLOCK_TABLE;
+         arg->content != ASSAY_BLOCK_TABLE && strcmp(arg->name, "mask_ptr") != 0;
 }
 
 static case_key dim_key(const assay_dim *dim, int32_t index) {
@@ -230,7 +230,7 @@ static case_key dim_key(const assay_dim *dim, int32_t index) {
                     .multiple = dim->multiple > 0 ? dim->multiple : 1,
                     .store = STORE_DIM,
                     .at = (size_t)index,
-                    .always = true,
+                    .always = dim->fallback != 0, /* 0: follows from another dimension */
                     .doc = dim->doc};
 }
 

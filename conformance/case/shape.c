@@ -19,7 +19,7 @@ int64_t shape_axis(const char *term, size_t size, int64_t element, shape_dim dim
       term = *after == '*' ? after + 1 : after;
     }
     size_t name = 0;
-    while (term + name < end && strchr("*/+", term[name]) == NULL)
+    while (term + name < end && strchr("*/^+", term[name]) == NULL)
       ++name;
     if (name > 0) product *= named(term, name, "x") ? x : dim(context, term, name);
     term += name;
@@ -28,6 +28,10 @@ int64_t shape_axis(const char *term, size_t size, int64_t element, shape_dim dim
       const int64_t divisor = by_x ? x : strtoll(term + 1, &after, 10);
       product /= divisor > 0 ? divisor : 1;
       term = by_x ? term + 2 : after;
+    } else if (term < end && *term == '^') {
+      const int64_t divisor = strtoll(term + 1, &after, 10);
+      product = divisor > 0 ? (product + divisor - 1) / divisor : product;
+      term = after;
     }
     sum += product;
     term += term < end && *term == '+';

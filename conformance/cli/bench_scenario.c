@@ -54,22 +54,49 @@ static void print_scenario(const scenario_setup *setup, const scenario *one, con
   print_parts(r);
 }
 
+/* Runs one scenario and prints it. *wall: its ms; 0: no figure. */
+static assay_status run_one(const bench_model *m, bench_session *session, const scenario *one, double *wall,
+                            assay_error *error) {
+  static scenario_result result;
+  *wall = 0;
+  const assay_status status = scenario_run(&m->setup, one, &result, error);
+  if (status != ASSAY_OK) return status;
+  print_scenario(&m->setup, one, &result);
+  if (session->jsonl != NULL) scenario_write(session->jsonl, &m->setup, one, &result);
+  if (session->jsonl != NULL) (void)fflush(session->jsonl);
+  (void)fflush(stdout);
+  session->there += result.there;
+  session->missing += !result.there;
+  if (result.there) *wall = result.wall_ms;
+  return ASSAY_OK;
+}
+
+/* Runs one scenario by the usual engine, by the invariant one, and by the usual one again. The quotient is that of the
+ * invariant one and the mean of the other two, so that clocks that drift affect both. */
+static assay_status run_beside(bench_model *m, bench_session *session, const scenario *one, double *wall,
+                               assay_error *error) {
+  double usual[2] = {0, 0};
+  m->options.invariant = false;
+  assay_status status = run_one(m, session, one, &usual[0], error);
+  m->options.invariant = true;
+  if (status == ASSAY_OK) status = run_one(m, session, one, wall, error);
+  m->options.invariant = false;
+  if (status == ASSAY_OK) status = run_one(m, session, one, &usual[1], error);
+  m->options.invariant = true;
+  if (status == ASSAY_OK && usual[0] > 0 && usual[1] > 0 && *wall > 0)
+    (void)printf("%-7s %-23s invariant %.2f ms, usual %.2f and %.2f ms: %.3f x\n",
+                 assay_model_arch_name(m->config.arch), one->name, *wall, usual[0], usual[1],
+                 2 * *wall / (usual[0] + usual[1]));
+  return status;
+}
+
 static assay_status run_model(const char *name, const cli_options *given, bench_session *session, const scenario *list,
                               int32_t count, double *wall, assay_error *error) {
-  static scenario_result result;
   bench_model m;
   assay_status status = bench_model_open(name, given, &session->limits, &m, error);
-  for (int32_t i = 0; i < count && status == ASSAY_OK; ++i) {
-    status = scenario_run(&m.setup, &list[i], &result, error);
-    if (status != ASSAY_OK) break;
-    print_scenario(&m.setup, &list[i], &result);
-    if (session->jsonl != NULL) scenario_write(session->jsonl, &m.setup, &list[i], &result);
-    if (session->jsonl != NULL) (void)fflush(session->jsonl);
-    (void)fflush(stdout);
-    session->there += result.there;
-    session->missing += !result.there;
-    wall[i] = result.there ? result.wall_ms : 0;
-  }
+  for (int32_t i = 0; i < count && status == ASSAY_OK; ++i)
+    status = given->invariant ? run_beside(&m, session, &list[i], &wall[i], error)
+                              : run_one(&m, session, &list[i], &wall[i], error);
   bench_model_close(&m);
   return status;
 }

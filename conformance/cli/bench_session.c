@@ -38,8 +38,8 @@ assay_status bench_model_open(const char *name, const cli_options *given, const 
     ++arch;
   const assay_status status =
       arch < end ? open_production((assay_model_arch)arch, given->seed, made, error) : open_file(name, made, error);
-  made->options = (assay_model_options){given->forms.item, given->forms.count, given->variants.item,
-                                        given->variants.count, (int32_t)given->short_tail};
+  made->options = (assay_model_options){given->forms.item,     given->forms.count,         given->variants.item,
+                                        given->variants.count, (int32_t)given->short_tail, given->invariant};
   made->setup = (scenario_setup){.device = given->device,
                                  .expected_file = made->of_file ? NULL : tokens,
                                  .config = &made->config,

@@ -98,11 +98,12 @@ static assay_status read_words(const cli_options *w, generation *g, assay_model_
                         w->ids == NULL ? "none" : "both");
   const bool ref = strcmp(w->device, "ref") == 0;
   if (status == ASSAY_OK && ref &&
-      (w->eager || w->paths || w->short_tail > 0 || w->variants.count > 0 || w->forms.count > 0))
+      (w->eager || w->paths || w->short_tail > 0 || w->invariant || w->variants.count > 0 || w->forms.count > 0))
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s: not with --device ref, allowed with simt, cuda",
                         w->eager                ? "--eager"
                         : w->paths              ? "--paths"
                         : w->short_tail         ? "--short-tail"
+                        : w->invariant          ? "--invariant"
                         : w->variants.count > 0 ? "--variant"
                                                 : "--form");
   *mode = w->mode != NULL && strcmp(w->mode, "mirror") == 0 ? ASSAY_MODEL_MIRROR : ASSAY_MODEL_EXACT;
@@ -129,7 +130,8 @@ static assay_status run_model(const cli_options *w, const assay_model_backend *b
                                        .forms = w->forms.count,
                                        .variant = w->variants.item,
                                        .variants = w->variants.count,
-                                       .short_tail = (int32_t)w->short_tail};
+                                       .short_tail = (int32_t)w->short_tail,
+                                       .invariant = w->invariant};
   plan->chunk = w->chunk;
   plan->pick = w->sampler != NULL ? pick : NULL;
   plan->model = &options;

@@ -272,11 +272,15 @@ static void markdown_rest(const table_row *row, row_cells cells) {
   markdown_item(title, text);
 }
 
-/* Prints names, which commas separate, as an item of a list. */
+/* Prints names, which commas separate, as an item of a list. A sentence has at most 20 of them. */
 static void markdown_list(const char *title, const char *list) {
   char parted[1024], text[1040];
   replace(list, ',', ", ", parted, sizeof parted);
-  (void)snprintf(text, sizeof text, "%s.", parted);
+  char *at = parted;
+  for (int32_t names = 0; names < 20 && at != NULL; ++names)
+    at = strstr(at + (names > 0), ", ");
+  if (at != NULL) *at = '\0';
+  (void)snprintf(text, sizeof text, "%s%s%s.", parted, at != NULL ? ". Also: " : "", at != NULL ? at + 2 : "");
   markdown_item(title, text);
 }
 

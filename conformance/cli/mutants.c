@@ -22,11 +22,18 @@ typedef struct matrix {
   text_file jsonl;
   int64_t mutants, killed, controls, clean, absent, cases;
   const char *list; /* --list; NULL: none */
-  int64_t suites_kill, list_kills, list_cases;
-  int64_t caught[ALLCLOSE_COUNT], unseen; /* by each judge; killed here and caught by none of them */
-  double deadline_s;                      /* 0: the usual one */
+  const case_list *listed;
+  int64_t suites_kill, list_kills, unlisted; /* unlisted: killed mutants of operators that the list has no case of */
+  int64_t caught[ALLCLOSE_COUNT], unseen;    /* by each judge; killed here and caught by none of them */
+  double deadline_s;                         /* 0: the usual one */
   bool bad;
 } matrix;
+
+static bool list_has(const case_list *listed, const char *op) {
+  for (int64_t i = 0; i < listed->count; ++i)
+    if (strcmp(listed->cases[i].op->name, op) == 0) return true;
+  return false;
+}
 
 static void print_head(void) {
   printf("%-28s %-12s %-13s %6s %7s  ", "mutant", "catalogue", "killed by", "cases", "seconds");
@@ -152,7 +159,9 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
     *(control ? &all->clean : &all->killed) += good;
   }
   all->cases += r->cases;
-  if (all->list != NULL && !control && r->killed) {
+  if (all->list != NULL && !control && r->killed && !list_has(all->listed, m->op)) {
+    ++all->unlisted;
+  } else if (all->list != NULL && !control && r->killed) {
     ++all->suites_kill;
     all->list_kills += r->listed;
   }
@@ -188,16 +197,20 @@ static void print_sum(const matrix *all, FILE *jsonl) {
   (void)fputs("}\n", jsonl);
 }
 
-/* Prints the power of the list: how many of the mutants that suites kill its cases kill. Returns false where that is
- * less than it must be and more than one is missed. */
+/* Prints the power of the list: how many of the mutants that suites kill its cases kill. A list is frozen, so mutants
+ * of operators that came later are counted apart. Returns false where the share is too small and more than one is
+ * missed. It returns false as well where the list has no case of any mutant's operator. */
 static bool print_list(const matrix *all, FILE *jsonl) {
   const double share = all->suites_kill > 0 ? 100.0 * (double)all->list_kills / (double)all->suites_kill : 0;
-  printf("list %s: %lld cases kill %lld of the %lld mutants that suites kill (%.1f %%, at least %d %%)\n",
-         text_shown(all->list), (long long)all->list_cases, (long long)all->list_kills, (long long)all->suites_kill,
+  printf("list %s: %lld cases kill %lld of the %lld mutants that suites kill (%.1f %%, at least %d %%)",
+         text_shown(all->list), (long long)all->listed->count, (long long)all->list_kills, (long long)all->suites_kill,
          share, LEAST_SHARE);
+  printf("; it has no case of the operators of %lld more\n", (long long)all->unlisted);
   if (jsonl != NULL)
-    (void)fprintf(jsonl, "{\"summary\":\"list\",\"cases\":%lld,\"kills\":%lld,\"of\":%lld}\n",
-                  (long long)all->list_cases, (long long)all->list_kills, (long long)all->suites_kill);
+    (void)fprintf(jsonl, "{\"summary\":\"list\",\"cases\":%lld,\"kills\":%lld,\"of\":%lld,\"unlisted\":%lld}\n",
+                  (long long)all->listed->count, (long long)all->list_kills, (long long)all->suites_kill,
+                  (long long)all->unlisted);
+  if (all->suites_kill == 0 && all->unlisted > 0) return false;           /* nothing was asked */
   return share >= LEAST_SHARE || all->suites_kill - all->list_kills <= 1; /* a sample is small */
 }
 
@@ -256,7 +269,7 @@ int cli_mutants_command(int argc, char **argv) {
   all.list = options.list;
   if (status == ASSAY_OK && all.list != NULL)
     status = cli_read_list(all.list, list_path, sizeof list_path, &listed, &error);
-  all.list_cases = listed.count;
+  all.listed = &listed;
   if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&all.jsonl, options.jsonl, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);

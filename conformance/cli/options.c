@@ -351,6 +351,8 @@ static const cli_option rows[] = {
      "fused operators, for A/B; on is an error where the model cannot have the form, or no step is for it", NULL},
     {"short-tail", "N", TOPIC_MODEL, TAKES_I64, AT(short_tail), 1, INT32_MAX, NULL,
      "simt, cuda: steps of up to N new tokens per request attend row by row, as decode does", NULL},
+    {"invariant", NULL, TOPIC_MODEL, TAKES_NOTHING, AT(invariant), 0, 0, NULL,
+     "simt, cuda: logits have the same bits in every batch and chunk (docs/models.md)", NULL},
     {"eager", NULL, TOPIC_MODEL, TAKES_NOTHING, AT(eager), 0, 0, NULL, "simt, cuda: no graphs", NULL},
     {"paths", NULL, TOPIC_MODEL, TAKES_NOTHING, AT(paths), 0, 0, NULL,
      "simt, cuda: prints on standard error which variants were called how often", NULL},

@@ -393,7 +393,8 @@ static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_
   for (int32_t i = 0; i < s->op->arg_count; ++i)
     if (s->op->args[i].content == ASSAY_VALUES) elements += shape_arg_elements(one, i);
   const double pad = one->kv_pad > 0 ? 3 * (double)one->kv_pad : 0;
-  elements += blocks * (2 * block * H_kv * D + pad) + rows * (2 * H * D + (double)one->q_pad);
+  const double given = (double)dim_or(one, dim_index(s->op, "D_v"), 0), D_v = given > 0 ? given : D;
+  elements += blocks * (block * H_kv * (D + D_v) + pad) + rows * (H * (D + D_v) + (double)one->q_pad);
   if (work <= work_limit[s->large][effort] && elements <= element_limit[s->large][effort]) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g products and %.3g elements", work, elements);
 }

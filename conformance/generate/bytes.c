@@ -241,10 +241,10 @@ void bytes_small(image *img) {
 
 /* ---- q, K, V ----------------------------------------------------------------------------------------- */
 
-/* A piece of a row of new tokens: `heads` heads of D channels. A row has one, two or three pieces side by side. */
+/* A piece of a row of new tokens: `heads` heads of some channels. A row has one, two or three pieces side by side. */
 typedef struct row_piece {
-  const unsigned char *code; /* [N, heads, D] in the case's order */
-  int64_t heads;
+  const unsigned char *code; /* [N, heads, channels] in the case's order */
+  int64_t heads, channels;
 } row_piece;
 
 static void write_rows(image *img, int32_t arg, const row_piece *piece, int32_t count) {
@@ -258,7 +258,7 @@ static void write_rows(image *img, int32_t arg, const row_piece *piece, int32_t 
     unsigned char *at = to + (img->rows > 1 ? row * t->stride[0] : 0) * element;
     if (last < 0) continue; /* sees no key: its query is dead */
     for (int32_t p = 0; p < count; ++p) {
-      const int64_t bytes = piece[p].heads * l->D * element;
+      const int64_t bytes = piece[p].heads * piece[p].channels * element;
       memcpy(at, piece[p].code + img->row_of[row] * bytes, (size_t)bytes);
       at += bytes;
     }
@@ -267,7 +267,8 @@ static void write_rows(image *img, int32_t arg, const row_piece *piece, int32_t 
 
 static void write_new_rows(image *img, int32_t arg, assay_content content) {
   const logical *l = img->logical;
-  const row_piece q = {l->q, l->H}, k = {l->k_new, l->H_kv}, v = {l->v_new, l->H_kv}, all[3] = {q, k, v};
+  const row_piece q = {l->q, l->H, l->D}, k = {l->k_new, l->H_kv, l->D}, v = {l->v_new, l->H_kv, l->D_v};
+  const row_piece all[3] = {q, k, v};
   if (content == ASSAY_QUERY) write_rows(img, arg, &q, 1);
   if (content == ASSAY_K_NEW) write_rows(img, arg, &k, 1);
   if (content == ASSAY_V_NEW) write_rows(img, arg, &v, 1);
@@ -313,7 +314,7 @@ static void copy_run(void *context, int64_t at, int64_t dense, int64_t count) {
  * are written need no dead bytes first then. */
 static bool tokens_are_rows(const image *img, int32_t arg) {
   const cache_strides s = place_strides(img, arg);
-  const int64_t row = img->logical->H_kv * img->logical->D;
+  const int64_t row = img->logical->H_kv * place_channels(img, arg);
   return img->logical->filled && !img->contiguous && s.token == row && s.block == row * img->logical->block_size &&
          img->extent[arg].bytes == img->pool_blocks * s.block * assay_dtype_size(img->arg[arg].dtype);
 }
@@ -321,7 +322,8 @@ static bool tokens_are_rows(const image *img, int32_t arg) {
 /* Writes dead bytes to all of a cache that write_cache() leaves alone. */
 static void fill_dead_tokens(image *img, int32_t arg, const dead_pattern *pattern) {
   const logical *l = img->logical;
-  const int64_t token = l->H_kv * l->D * assay_dtype_size(img->arg[arg].dtype), block = token * l->block_size;
+  const int64_t element = assay_dtype_size(img->arg[arg].dtype);
+  const int64_t token = l->H_kv * place_channels(img, arg) * element, block = token * l->block_size;
   unsigned char *start = img->host + img->extent[arg].offset;
   unsigned char *owned = calloc((size_t)img->pool_blocks + 1, 1);
   for (int64_t id = 0; id < l->identities && owned != NULL; ++id) {
@@ -345,6 +347,37 @@ static void fill_dead_arg(image *img, int32_t arg) {
     fill_dead_tokens(img, arg, &pattern);
   else
     fill_pattern(img->host + img->extent[arg].offset, 0, img->extent[arg].bytes, &pattern);
+}
+
+/* Writes the bits of a mask, which the case's order has side by side, request by request in the image's order. Spare
+ * bytes, and the bits after a request's last one, are dead. */
+static void write_mask(image *img, int32_t arg) {
+  const logical *l = img->logical;
+  unsigned char *to = img->host + img->extent[arg].offset, *end = to + img->extent[arg].bytes;
+  assay_rng rng = {l->origin->seed ^ (uint64_t)img->chosen.poison << 32 ^ img->chosen.placement, STREAM_MASK_SPARE, 0};
+  for (unsigned char *at = to; at < end; ++at)
+    *at = (unsigned char)assay_rng_range(&rng, 0, 255);
+  for (int64_t slot = 0; slot < l->B; ++slot) {
+    const int64_t request = img->request_of_slot[slot], bytes = logical_mask_bytes(l, request);
+    const int64_t tail = (int64_t)l->fresh[request] * l->length[request] % 8;
+    const unsigned char *from = l->values[arg];
+    for (int64_t i = 0; i < request; ++i)
+      from += logical_mask_bytes(l, i);
+    const unsigned char dead = to[bytes > 0 ? bytes - 1 : 0];
+    memcpy(to, from, (size_t)bytes);
+    if (tail > 0) to[bytes - 1] = (unsigned char)(to[bytes - 1] | (dead & (0xFF << tail)));
+    to += bytes + place_mask_spare(l, request);
+  }
+}
+
+static void write_mask_starts(image *img, int32_t arg) {
+  const logical *l = img->logical;
+  int64_t *to = (int64_t *)(void *)(img->host + img->extent[arg].offset);
+  to[0] = 0;
+  for (int64_t slot = 0; slot < l->B; ++slot) {
+    const int64_t request = img->request_of_slot[slot];
+    to[slot + 1] = to[slot] + logical_mask_bytes(l, request) + place_mask_spare(l, request);
+  }
 }
 
 static void write_plain_values(image *img, int32_t arg) {
@@ -379,7 +412,7 @@ typedef struct cache_write {
   const unsigned char *code, *needed;
   const int32_t *home;
   unsigned char *pool;
-  int64_t element;
+  int64_t element, channels; /* bytes of an element; channels of a head */
   bool dense;
   unsigned char nan[256 * 8];
 } cache_write;
@@ -387,7 +420,7 @@ typedef struct cache_write {
 /* Writes at once as many tokens as follow each other from `off` on. Returns their number. */
 static int64_t write_tokens(const cache_write *w, int64_t id, int64_t off) {
   const logical *l = w->img->logical;
-  const int64_t row = l->H_kv * l->D, content = id * l->block_size + off;
+  const int64_t row = l->H_kv * w->channels, content = id * l->block_size + off;
   int64_t count = 1;
   while (off + count < l->block_size && l->visible[content + count] != 0)
     ++count;
@@ -410,7 +443,8 @@ static void write_blocks(void *context, int64_t begin, int64_t end) {
       for (int64_t h = 0; h < l->H_kv; ++h) {
         const bool dead = w->needed != NULL && w->needed[place_slot_at(w->img, w->home[id], off) * l->H_kv + h] == 0;
         write_channels(w->pool + (w->img->physical[id] * w->s.block + off * w->s.token + h * w->s.head) * w->element,
-                       &w->s, dead ? w->nan : w->code + (content * l->H_kv + h) * l->D * w->element, l->D, w->element);
+                       &w->s, dead ? w->nan : w->code + (content * l->H_kv + h) * w->channels * w->element, w->channels,
+                       w->element);
       }
     }
 }
@@ -419,11 +453,13 @@ static void write_cache(image *img, int32_t arg, const unsigned char *code, cons
                         const int32_t *home) {
   const logical *l = img->logical;
   const cache_strides s = place_strides(img, arg);
-  const int64_t element = assay_dtype_size(l->kv_dtype), nan_bytes = l->D * element;
-  cache_write w = {.img = img, .s = s, .code = code, .needed = needed, .home = home, .element = element};
+  const int64_t element = assay_dtype_size(l->kv_dtype), channels = place_channels(img, arg);
+  const int64_t nan_bytes = channels * element;
+  cache_write w = {
+      .img = img, .s = s, .code = code, .needed = needed, .home = home, .element = element, .channels = channels};
   w.pool = (unsigned char *)((uintptr_t)img->arg[arg].data + (uintptr_t)(img->first_block * s.block * element));
-  w.dense =
-      needed == NULL && tokens_are_rows(img, arg) && s.channel == 1 && s.x == l->D && (l->H_kv == 1 || s.head == l->D);
+  w.dense = needed == NULL && tokens_are_rows(img, arg) && s.channel == 1 && s.x == channels &&
+            (l->H_kv == 1 || s.head == channels);
   fill_dead(w.nan, nan_bytes < (int64_t)sizeof w.nan ? nan_bytes : (int64_t)sizeof w.nan, l->kv_dtype, DEAD_NAN,
             l->origin->seed);
   threads_for(l->identities, 1024, write_blocks, &w);
@@ -446,7 +482,12 @@ assay_status bytes_values(image *img, const unsigned char *v_needed, assay_error
       fill_dead_arg(img, i);
     if (!l->filled) continue; /* a refuse case has no values */
     if (rows) write_new_rows(img, i, content);
-    if (content == ASSAY_VALUES) write_plain_values(img, i);
+    if (place_axis(img, i, "mask_words") >= 0)
+      write_mask(img, i);
+    else if (strcmp(op->args[i].name, "mask_ptr") == 0)
+      write_mask_starts(img, i);
+    else if (content == ASSAY_VALUES)
+      write_plain_values(img, i);
     if (content == ASSAY_K_CACHE) write_cache(img, i, l->k, NULL, home);
     if (content == ASSAY_V_CACHE) write_cache(img, i, l->v, img->chosen.dead_v ? v_needed : NULL, home);
   }

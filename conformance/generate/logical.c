@@ -1,6 +1,7 @@
 /* logical.c: block identities, visibility and the codes of q, K and V, independent of their placement. */
 #include "logical.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
@@ -117,6 +118,8 @@ assay_status logical_make(const assay_case *one, logical **contents, assay_error
   if (l->H < 1) l->H = 1;
   if (l->H_kv < 1) l->H_kv = 1;
   if (l->D < 1) l->D = 1;
+  l->D_v = plain ? 1 : logical_dim(one, "D_v", 0);
+  if (l->D_v < 1) l->D_v = l->D;
   if (l->F < 1) l->F = 1;
   l->kv_scales = logical_param(one, "scale_per_head", 0) != 0 ? l->H_kv : 1;
   l->q_dtype = one->dtype;
@@ -177,9 +180,11 @@ static bool ask_important(void *context, int64_t content) {
 /* Stores codes[first + d] = round(value[d] / scale), and changes `value`. Finite values become finite codes: the case
  * is about values. */
 static void encode(unsigned char *codes, assay_dtype dtype, int64_t first, double *value, int64_t count, double scale) {
-  if (scale != 1.0)
-    for (int64_t d = 0; d < count; ++d)
-      value[d] /= scale;
+  for (int64_t d = 0; d < count && scale != 1.0; ++d) {
+    const bool finite = assay_is_finite(value[d]);
+    value[d] /= scale;
+    if (finite && dtype == ASSAY_F16) value[d] = fmin(fmax(value[d], -65504), 65504); /* fp8 saturates by itself */
+  }
   assay_store_f64_row(codes, dtype, first, 1, count, value);
 }
 
@@ -197,7 +202,7 @@ static uint64_t vector_of(const logical *l, int64_t content, int64_t kv_head) {
 }
 
 /* Makes the codes of the new tokens, with rows in the case's order, and hides their keys in the cache. */
-static void fill_new(logical *l, const assay_fill *fill, double *value) {
+static void fill_new(logical *l, const assay_fill *fill, const assay_fill *fill_v, double *value) {
   const assay_op *op = l->origin->op;
   for (int64_t i = 0; i < l->B; ++i)
     for (int64_t n = 0; n < l->fresh[i]; ++n) {
@@ -206,13 +211,13 @@ static void fill_new(logical *l, const assay_fill *fill, double *value) {
       const int64_t content = content_of(l, i, token);
       l->visible[content] = 0;
       for (int64_t h = 0; h < l->H_kv; ++h) {
-        const int64_t first = ((l->row_start[i] + n) * l->H_kv + h) * l->D;
+        const int64_t vector = (l->row_start[i] + n) * l->H_kv + h;
         op->fill_k(fill, content, h, value);
         magnitude_vector(l->origin, MAGNITUDE_K, vector_of(l, content, h), l->q_dtype, value, l->D);
-        encode(l->k_new, l->q_dtype, first, value, l->D, 1.0);
-        op->fill_v(fill, content, h, value);
-        magnitude_vector(l->origin, MAGNITUDE_V, vector_of(l, content, h), l->q_dtype, value, l->D);
-        encode(l->v_new, l->q_dtype, first, value, l->D, 1.0);
+        encode(l->k_new, l->q_dtype, vector * l->D, value, l->D, 1.0);
+        op->fill_v(fill_v, content, h, value);
+        magnitude_vector(l->origin, MAGNITUDE_V, vector_of(l, content, h), l->q_dtype, value, l->D_v);
+        encode(l->v_new, l->q_dtype, vector * l->D_v, value, l->D_v, 1.0);
       }
     }
 }
@@ -245,26 +250,30 @@ static assay_status fill_values(logical *l, const assay_fill *fill, assay_error 
 /* The work of making the codes of the cache; fill_keys does contents [begin, end). */
 typedef struct key_codes {
   logical *l;
-  const assay_fill *fill;
+  const assay_fill *fill, *fill_v; /* fill_v: the same with D_v in place of D */
   _Atomic bool failed;
 } key_codes;
+
+static int64_t widest_head(const logical *l) {
+  return l->D > l->D_v ? l->D : l->D_v;
+}
 
 static void fill_keys(void *context, int64_t begin, int64_t end) {
   key_codes *keys = context;
   logical *l = keys->l;
   const assay_op *op = l->origin->op;
-  double *value = take(l->D, sizeof *value);
+  double *value = take(widest_head(l), sizeof *value);
   if (value == NULL) keys->failed = true;
   for (int64_t c = begin; c < end && value != NULL; ++c) {
     if (l->visible[c] == 0) continue;
     for (int64_t h = 0; h < l->H_kv; ++h) {
-      const int64_t first = (c * l->H_kv + h) * l->D, s = l->kv_scales > 1 ? h : 0;
+      const int64_t vector = c * l->H_kv + h, s = l->kv_scales > 1 ? h : 0;
       op->fill_k(keys->fill, c, h, value);
       magnitude_vector(l->origin, MAGNITUDE_K, vector_of(l, c, h), l->kv_dtype, value, l->D);
-      encode(l->k, l->kv_dtype, first, value, l->D, (double)l->k_scale[s]);
-      op->fill_v(keys->fill, c, h, value);
-      magnitude_vector(l->origin, MAGNITUDE_V, vector_of(l, c, h), l->kv_dtype, value, l->D);
-      encode(l->v, l->kv_dtype, first, value, l->D, (double)l->v_scale[s]);
+      encode(l->k, l->kv_dtype, vector * l->D, value, l->D, (double)l->k_scale[s]);
+      op->fill_v(keys->fill_v, c, h, value);
+      magnitude_vector(l->origin, MAGNITUDE_V, vector_of(l, c, h), l->kv_dtype, value, l->D_v);
+      encode(l->v, l->kv_dtype, vector * l->D_v, value, l->D_v, (double)l->v_scale[s]);
     }
   }
   free(value);
@@ -276,12 +285,12 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
   const assay_op *op = one->op;
   const int64_t contents = l->identities * l->block_size;
   const bool appends = logical_appends(op);
-  double *value = take(l->D, sizeof *value);
+  double *value = take(widest_head(l), sizeof *value);
   if (op->fill_q != NULL) l->q = take(l->N * l->H * l->D, assay_dtype_size(l->q_dtype));
   l->k = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
-  l->v = take(contents * l->H_kv * l->D, assay_dtype_size(l->kv_dtype));
+  l->v = take(contents * l->H_kv * l->D_v, assay_dtype_size(l->kv_dtype));
   if (appends) l->k_new = take(l->N * l->H_kv * l->D, assay_dtype_size(l->q_dtype));
-  if (appends) l->v_new = take(l->N * l->H_kv * l->D, assay_dtype_size(l->q_dtype));
+  if (appends) l->v_new = take(l->N * l->H_kv * l->D_v, assay_dtype_size(l->q_dtype));
   if (value == NULL || (op->fill_q != NULL && l->q == NULL) || l->k == NULL || l->v == NULL) goto done;
   if (appends && (l->k_new == NULL || l->v_new == NULL)) goto done;
   const assay_fill fill = {
@@ -304,6 +313,8 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
       .important = ask_important,
       .magnitude = one->magnitude,
   };
+  assay_fill fill_v = fill;
+  fill_v.D = l->D_v;
   status = fill_values(l, &fill, error);
   if (status != ASSAY_OK) {
     free(value);
@@ -314,7 +325,7 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
     goto done;
   }
   mark_visible(l, call);
-  if (appends) fill_new(l, &fill, value);
+  if (appends) fill_new(l, &fill, &fill_v, value);
   for (int64_t i = 0; i < l->B && op->fill_q != NULL; ++i)
     for (int64_t n = 0; n < l->fresh[i]; ++n)
       for (int64_t h = 0; h < l->H; ++h) {
@@ -322,7 +333,7 @@ assay_status logical_fill(logical *l, const assay_call *call, assay_error *error
         magnitude_vector(one, MAGNITUDE_Q, (uint64_t)((l->row_start[i] + n) * l->H + h), l->q_dtype, value, l->D);
         encode(l->q, l->q_dtype, ((l->row_start[i] + n) * l->H + h) * l->D, value, l->D, 1.0);
       }
-  key_codes keys = {.l = l, .fill = &fill};
+  key_codes keys = {.l = l, .fill = &fill, .fill_v = &fill_v};
   threads_for(contents, 1024, fill_keys, &keys);
   if (keys.failed) {
     status = ASSAY_ERR_MEMORY;

@@ -11,7 +11,7 @@
 typedef struct logical {
   const assay_case *origin;
   int32_t references;
-  int64_t B, N, H, H_kv, D, block_size, F, kv_scales;
+  int64_t B, N, H, H_kv, D, D_v, block_size, F, kv_scales;
   assay_dtype q_dtype, kv_dtype, out_dtype;
   int32_t *length, *fresh; /* [B] L_i, T_i (decode: 1) */
   int64_t *row_start;      /* [B + 1] first row of each request, in the case's order */
@@ -23,7 +23,7 @@ typedef struct logical {
   unsigned char *visible;                /* [identities * block_size] */
   unsigned char *important;              /* likewise */
   unsigned char *q;                      /* [N, H, D] codes, rows in the case's order */
-  unsigned char *k, *v;                  /* [identities * block_size, H_kv, D] codes */
+  unsigned char *k, *v;                  /* [identities * block_size, H_kv, D] codes; v has D_v channels */
   unsigned char *k_new, *v_new;          /* [N, H_kv, D] codes of q's type; NULL where the operator has no new tokens */
   unsigned char *values[ASSAY_MAX_ARGS]; /* ASSAY_VALUES arguments: dense, rows in the case's order */
   bool filled;
@@ -47,6 +47,10 @@ int64_t logical_dim(const assay_case *one, const char *name, int64_t fallback);
 double logical_param(const assay_case *one, const char *name, double fallback);
 static inline bool logical_is_fp8(assay_dtype dtype) {
   return dtype == ASSAY_E4M3 || dtype == ASSAY_E5M2;
+}
+/* Returns the bytes that the bits of a request's mask fill: one bit for each of its rows and keys. */
+static inline int64_t logical_mask_bytes(const logical *l, int64_t request) {
+  return ((int64_t)l->fresh[request] * l->length[request] + 7) / 8;
 }
 /* Returns a number that depends on the case's seed and on `stream` alone. */
 uint64_t logical_hash(const assay_case *one, uint64_t stream);

@@ -19,6 +19,11 @@ static double largest_of(const assay_op *op, assay_dtype dtype) {
   return op->largest > 0 ? op->largest : 0x1p100;
 }
 
+/* Returns the number, or the last finite one of bf16: the end of f32 becomes Inf there. */
+static double held(double value, assay_dtype dtype) {
+  return dtype == ASSAY_BF16 ? fmin(fmax(value, -0x1.FEp127), 0x1.FEp127) : value;
+}
+
 static bool is_listed(const char *list, const char *name) {
   const size_t n = strlen(name);
   for (const char *at = list; *at != '\0'; at += *at == ',') {
@@ -129,7 +134,7 @@ static void change(const assay_case *one, uint64_t stream, assay_dtype dtype, do
     const uint64_t word = assay_rng_u64(&rng);
     if (!assay_is_finite(value[i])) continue;
     value[i] = one->magnitude == ASSAY_SMALL   ? small_number(word, dtype, value[i])
-               : one->magnitude == ASSAY_LARGE ? large_number(word, top)
+               : one->magnitude == ASSAY_LARGE ? held(large_number(word, top), dtype)
                                                : mixed_number(word, dtype, value[i]);
   }
 }

@@ -147,6 +147,14 @@ static bool named(const char *term, size_t size, const char *name) {
   return strlen(name) == size && strncmp(term, name, size) == 0;
 }
 
+/* Returns the words of a mask. Some requests have more bytes than their bits need. */
+static int64_t place_mask_words(const logical *l) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < l->B; ++i)
+    bytes += logical_mask_bytes(l, i) + place_mask_spare(l, i);
+  return (bytes + 3) / 4;
+}
+
 /* Returns a dimension by name, derived ones included. A refuse case's illegal value is returned as it is. */
 static int64_t dimension(const void *context, const char *term, size_t size) {
   const image *img = context;
@@ -160,6 +168,8 @@ static int64_t dimension(const void *context, const char *term, size_t size) {
   if (img->contiguous && one->section != SECTION_REFUSE && named(term, size, "block_size")) return 1;
   if (paged && named(term, size, "max_blocks"))
     return l->widest + (l->widest == 0) + (int64_t[]){0, 1, 2, 5}[logical_hash(one, STREAM_TABLE) & 3];
+  if (paged && named(term, size, "mask_words")) return place_mask_words(l);
+  if (paged && named(term, size, "D_v") && logical_dim(one, "D_v", 0) == 0) return dimension(context, "D", 1);
   for (int32_t i = 0; i < one->op->dim_count; ++i)
     if (named(term, size, one->op->dims[i].name)) return one->dim[i];
   return 1;
@@ -227,21 +237,27 @@ static bool is_given(const image *img, int32_t i) {
   if (arg->content == ASSAY_KV_SCALE) return logical_is_fp8(l->kv_dtype);
   if (arg->content == ASSAY_BLOCK_TABLE) return !img->contiguous;
   if (arg->content == ASSAY_CU_K) return img->contiguous;
+  if (strcmp(arg->name, "mask_ptr") == 0) i -= 1; /* it follows mask, and is given with it */
   return (l->origin->present >> i & 1) != 0;
 }
 
 /* ---- allocations ------------------------------------------------------------------------------------- */
 
+int64_t place_channels(const image *img, int32_t arg) {
+  const assay_content content = img->origin->op->args[arg].content;
+  return content == ASSAY_V_CACHE || content == ASSAY_V_NEW ? img->logical->D_v : img->logical->D;
+}
+
 cache_strides place_strides(const image *img, int32_t arg) {
   const assay_tensor *t = &img->arg[arg];
-  cache_strides s = {0, 0, 0, 0, 1, img->logical->D};
+  cache_strides s = {0, 0, 0, 0, 1, place_channels(img, arg)};
   const char *term = shape_text(img->origin, &img->origin->op->args[arg]);
   for (int32_t a = 0; a < t->rank; ++a) {
     const size_t size = strcspn(term, ",|");
     if (named(term, size, "num_blocks")) s.block = t->stride[a];
     if (named(term, size, "block_size")) s.token = t->stride[a];
     if (named(term, size, "H_kv")) s.head = t->stride[a];
-    if (named(term, size, "D")) s.channel = t->stride[a];
+    if (named(term, size, "D") || named(term, size, "D_v")) s.channel = t->stride[a];
     if (named(term, size, "D/x")) s.chunk = t->stride[a];
     if (named(term, size, "x")) {
       s.channel = t->stride[a];

@@ -4,10 +4,11 @@
 
 #include "image.h"
 #include "logical.h"
+#include "streams.h"
 
 /* Strides of a cache. Element (block, token, head, channel d) lies, in elements from element 0, at
  * block·s_block + token·s_token + head·s_head + (d / x)·s_chunk + (d % x)·s_channel.
- * Without chunks x = D. Contiguous: block is the row of the block's first token, and s_token = s_block. */
+ * Without chunks x = D (V: D_v). Contiguous: block is the row of the block's first token, and s_token = s_block. */
 typedef struct cache_strides {
   int64_t block, token, head, chunk, channel, x;
 } cache_strides;
@@ -15,6 +16,12 @@ typedef struct cache_strides {
 /* place.c: the order of requests, places of blocks, shapes, strides, allocations. */
 assay_status place_image(image *img, assay_error *error);
 cache_strides place_strides(const image *img, int32_t arg);
+/* Returns the bytes after a request's bits of a mask that belong to it, and that no result depends on. */
+static inline int64_t place_mask_spare(const logical *l, int64_t request) {
+  return (int64_t)(logical_hash(l->origin, STREAM_MASK_SPARE + ((uint64_t)request << 16)) & 3);
+}
+/* Returns the channels of a head of an argument: D_v for V, else D. */
+int64_t place_channels(const image *img, int32_t arg);
 /* Writes the place in the pool of every block identity under the first draw's placement and order; `physical`
  * [identities]. */
 assay_status place_home(const image *img, int32_t *physical, assay_error *error);

@@ -35,14 +35,18 @@ enum {
   STREAM_ALONE = 0x6743,
   STREAM_FAR = 0x6744,
   STREAM_BATCH = 0x6745,
+  STREAM_DISTRIBUTION = 0x6746,
+  STREAM_SLOTS = 0x6746,
+  STREAM_CUT = 0x6747,
   /* Planted errors. */
   STREAM_POWER = 0x6741, /* + spoil << 16 */
   STREAM_TWIN = 0x6742,  /* + round << 16 */
   /* The plain call that tests by tolerance would make (kill/allclose.c). */
   STREAM_LOW = 0x6D31,
   /* Benchmarks. */
-  STREAM_CONTENT = 0x6741, /* + number; seeds of rotating contents */
-  STREAM_IDS = 0x6f6e      /* token ids of recorded requests */
+  STREAM_CONTENT = 0x6741,    /* + number; seeds of rotating contents */
+  STREAM_MASK_SPARE = 0x6D32, /* + request << 16 */
+  STREAM_IDS = 0x6f6e         /* token ids of recorded requests */
 };
 
 #endif

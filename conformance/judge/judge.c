@@ -205,7 +205,9 @@ static bool check_predicted(const trial *t, const outputs *base, case_result *re
     return true;
   }
   char at[400];
-  values_describe(t, (output_place){0, found.row, found.column}, at, sizeof at);
+  const int64_t width = t->output[0].width, place = found.row * t->output[0].group + found.column;
+  values_describe(t, (output_place){0, place / (width > 0 ? width : 1), place % (width > 0 ? width : 1)}, at,
+                  sizeof at);
   if (status == ASSAY_OK)
     verdict_set(result, VERDICT_FAIL, "predicted", "%s: %s", at, found.message);
   else

@@ -59,12 +59,14 @@ void allclose_compare(const double *got, const double *expected, int64_t count, 
 /* Makes a plain case: decode has 2 requests of 512 keys, prefill 2 of 64. Everything else has the operator's defaults,
  * and so has everything of operators without requests. */
 static assay_status ordinary_case(const assay_variant *variant, const assay_device *device, assay_dtype dtype,
-                                  bool decode, assay_case *one, assay_error *error) {
+                                  bool decode, const char *option, assay_case *one, assay_error *error) {
   const assay_op *op = assay_op_find(variant->op);
   char text[512];
   if (op != NULL && op->form == ASSAY_PLAIN) {
-    (void)snprintf(text, sizeof text, "%s variant=%s device=%s section=check dtype=%s values=normal dead=zero seed=1",
-                   variant->op, variant->name, device->name, assay_dtype_name(dtype));
+    (void)snprintf(text, sizeof text,
+                   "%s variant=%s device=%s section=check dtype=%s values=normal dead=zero seed=1%s%s", variant->op,
+                   variant->name, device->name, assay_dtype_name(dtype), option != NULL ? " " : "",
+                   option != NULL ? option : "");
     return case_parse(text, one, error);
   }
   (void)snprintf(text, sizeof text,
@@ -204,16 +206,37 @@ static assay_status ordinary_compare(const ordinary *p, const assay_case *one, b
   return status;
 }
 
+/* Makes the first legal call: without options, or with one of them, where an operator needs one of several arguments.
+ * If none is legal, the call is the one without options. */
+static assay_status ordinary_image(const assay_variant *variant, const assay_device *device, assay_dtype dtype,
+                                   bool decode, assay_case *one, image *img, assay_error *error) {
+  const assay_op *op = assay_op_find(variant->op);
+  const draw choice = {.dead = DEAD_ZERO};
+  const bool plain = op != NULL && op->form == ASSAY_PLAIN;
+  for (int32_t i = -1; plain && i < op->arg_count; ++i) {
+    char option[64];
+    assay_error refusal = {""};
+    if (i >= 0 && !op->args[i].optional) continue;
+    (void)snprintf(option, sizeof option, "%s=true", i >= 0 ? op->args[i].name : "");
+    assay_status status = ordinary_case(variant, device, dtype, decode, i >= 0 ? option : NULL, one, &refusal);
+    if (status != ASSAY_OK) continue;
+    status = image_make(one, &choice, NULL, img, &refusal);
+    if (status == ASSAY_OK && op->check(&img->call, &refusal) == ASSAY_OK) return ASSAY_OK;
+    image_free(img);
+    case_free(one);
+    memset(img, 0, sizeof *img);
+  }
+  const assay_status status = ordinary_case(variant, device, dtype, decode, NULL, one, error);
+  return status == ASSAY_OK ? image_make(one, &choice, NULL, img, error) : status;
+}
+
 static assay_status judge_one(const assay_variant *variant, const assay_device *device, assay_dtype dtype, bool decode,
                               allclose_verdict *found, assay_error *error) {
   ordinary p;
   assay_case one;
   bool taken = false;
-  const draw choice = {.dead = DEAD_ZERO};
   memset(&p, 0, sizeof p);
-  assay_status status = ordinary_case(variant, device, dtype, decode, &one, error);
-  if (status != ASSAY_OK) return status;
-  status = image_make(&one, &choice, NULL, &p.img, error);
+  assay_status status = ordinary_image(variant, device, dtype, decode, &one, &p.img, error);
   if (status == ASSAY_OK) status = ordinary_reference(&p, variant, error);
   if (status == ASSAY_OK) status = ordinary_run(&p, variant, device, &taken, error);
   if (status == ASSAY_ERR_HANG || status == ASSAY_ERR_DEVICE || (status != ASSAY_OK && p.count > 0)) {

@@ -23,7 +23,7 @@ static bool choose_part(const trial *t, part *p) {
   const int64_t all = plain ? t->first.rows : l->B;
   p->one = *t->one;
   p->one.rows = 0;
-  if (all < 2 || (plain && op->row_dim == NULL)) return false;
+  if (all < 2 || (plain && !trial_rows_move(t))) return false;
   const int64_t count = (random & 1) != 0 ? 1 : 1 + (int64_t)((random >> 1) % (uint64_t)(all - 1));
   if (!plain) { /* the first requests: the names of their blocks do not depend on later requests */
     p->one.batch = (int32_t)count;
@@ -59,6 +59,7 @@ static bool take_values(const trial *t, const trial *small, const part *p, int32
   const logical *l = t->first.logical;
   logical *own = small->first.logical;
   const int32_t axis = place_row_axis(&t->first, arg);
+  if (place_axis(&t->first, arg, "mask_words") >= 0 && from->data != NULL) return false; /* requests share its words */
   const int64_t element = assay_dtype_size(from->dtype);
   if (l->values[arg] == NULL) return true;
   for (int32_t a = 0; a < from->rank; ++a)
@@ -78,15 +79,15 @@ static bool take_contents(const trial *t, const trial *small, const part *p, cas
   const logical *l = t->first.logical;
   logical *own = small->first.logical;
   const int64_t q = assay_dtype_size(l->q_dtype), kv = assay_dtype_size(l->kv_dtype);
-  const int64_t row = l->H_kv * l->D, contents = own->identities * l->block_size;
+  const int64_t k_row = l->H_kv * l->D, v_row = l->H_kv * l->D_v, contents = own->identities * l->block_size;
   for (int32_t i = 0; i < t->one->op->arg_count; ++i)
     if (!take_values(t, small, p, i, unused)) return false;
   if (t->one->op->form == ASSAY_PAGED) {
     own->q = copied(l->q, own->N * l->H * l->D * q);
-    own->k = copied(l->k, contents * row * kv);
-    own->v = copied(l->v, contents * row * kv);
-    own->k_new = copied(l->k_new, own->N * row * q);
-    own->v_new = copied(l->v_new, own->N * row * q);
+    own->k = copied(l->k, contents * k_row * kv);
+    own->v = copied(l->v, contents * v_row * kv);
+    own->k_new = copied(l->k_new, own->N * k_row * q);
+    own->v_new = copied(l->v_new, own->N * v_row * q);
     if ((l->q != NULL && own->q == NULL) || own->k == NULL || own->v == NULL) return verdict_no_memory(unused);
     if (l->k_new != NULL && (own->k_new == NULL || own->v_new == NULL)) return verdict_no_memory(unused);
     memcpy(own->visible, l->visible, (size_t)contents);

@@ -86,6 +86,7 @@ static bool take_values(const trial *t, const trial *big, const other *o, int32_
   const logical *l = t->first.logical;
   unsigned char *const own = big->first.logical->values[arg];
   const int32_t axis = place_row_axis(&t->first, arg);
+  if (place_axis(&t->first, arg, "mask_words") >= 0 && from->data != NULL) return false; /* requests share its words */
   if (l->values[arg] == NULL || own == NULL) return l->values[arg] == own;
   if (to->dtype != from->dtype) return false;
   for (int32_t a = 0; a < from->rank; ++a)
@@ -107,17 +108,18 @@ static void take(unsigned char *to, const unsigned char *from, int64_t bytes) {
 static bool take_tokens(const trial *t, const trial *big, const other *o) {
   const logical *l = t->first.logical;
   logical *own = big->first.logical;
-  const int64_t q = assay_dtype_size(l->q_dtype), kv = assay_dtype_size(l->kv_dtype), row = l->H_kv * l->D;
-  const int64_t kept = o->size < l->B ? o->size : l->B, block = l->block_size * row * kv;
+  const int64_t q = assay_dtype_size(l->q_dtype), kv = assay_dtype_size(l->kv_dtype);
+  const int64_t kept = o->size < l->B ? o->size : l->B, k_row = l->H_kv * l->D, v_row = l->H_kv * l->D_v;
+  const int64_t k_block = l->block_size * k_row * kv, v_block = l->block_size * v_row * kv;
   for (int64_t i = 0; i < l->block_start[kept]; ++i) {
     const int64_t identity = l->block_identity[i];
     if (identity != own->block_identity[i]) return false;
-    if (own->k != NULL) take(own->k + identity * block, l->k + identity * block, block);
-    if (own->v != NULL) take(own->v + identity * block, l->v + identity * block, block);
+    if (own->k != NULL) take(own->k + identity * k_block, l->k + identity * k_block, k_block);
+    if (own->v != NULL) take(own->v + identity * v_block, l->v + identity * v_block, v_block);
   }
   take(own->q, l->q, o->count * l->H * l->D * q);
-  take(own->k_new, l->k_new, o->count * row * q);
-  take(own->v_new, l->v_new, o->count * row * q);
+  take(own->k_new, l->k_new, o->count * k_row * q);
+  take(own->v_new, l->v_new, o->count * v_row * q);
   return true;
 }
 
@@ -132,7 +134,7 @@ static int64_t least_bytes(const trial *t, const other *o) {
   int64_t bytes = 0;
   if (t->one->op->form == ASSAY_PAGED) {
     for (int64_t b = 0; b < o->size; ++b)
-      bytes += 2 * o->one.kv_len[b] * l->H_kv * l->D * assay_dtype_size(l->kv_dtype);
+      bytes += o->one.kv_len[b] * l->H_kv * (l->D + l->D_v) * assay_dtype_size(l->kv_dtype);
     return bytes;
   }
   for (int32_t i = 0; i < t->one->op->arg_count; ++i) {
@@ -203,7 +205,7 @@ static bool compare(const trial *t, const trial *big, const other *o, const outp
 }
 
 bool batch_applies(const trial *t) {
-  return t->one->op->form == ASSAY_PAGED ? t->first.logical->B > 0 : t->one->op->row_dim != NULL && t->first.rows > 0;
+  return t->one->op->form == ASSAY_PAGED ? t->first.logical->B > 0 : trial_rows_move(t) && t->first.rows > 0;
 }
 
 /* Begins at a drawn size and goes down to the first that can be asked. */

@@ -28,7 +28,7 @@ bool streams_check(const trial *t, const outputs *base, case_result *result) {
   /* Another order and other numbers, so that data taken from the other call shows. */
   const draw choice = {.dead = DEAD_STALE,
                        .placement = t->variant->contract.renumbering ? 3 : 0,
-                       .order = t->variant->contract.permutation ? 3 : 0,
+                       .order = t->variant->contract.permutation && trial_has_law(t, "permutation") ? 3 : 0,
                        .poison = (uint8_t)(t->first.chosen.poison ^ 0x0C)};
   static const char changed[] = "when two calls run at once on two streams, each with its own workspace";
   assay_error error = {""};

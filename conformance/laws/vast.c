@@ -7,6 +7,7 @@
  * left out: where that is not right, nothing was asked. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "conformance/generate/generate.h"
 #include "core/registry.h"
@@ -19,6 +20,10 @@ enum { MANY = 1 << 20, SMALL = 1 << 28 };
 /* The numbers of blocks that run at each end of the grid. The next is tried where one is not enough. */
 static const int64_t ends[] = {2, 24, 128};
 enum { ENDS = sizeof ends / sizeof ends[0] };
+
+/* Processor time of a window that is still tried, in seconds. Blocks that take longer have long sums, or tiles that are
+ * mostly empty. */
+static const double longest = 4;
 
 /* Limits of a call on a device that runs all blocks. */
 static const int64_t most_workspace = (int64_t)3 << 33;
@@ -41,6 +46,16 @@ static assay_status upload_index(const trial *t, const vast *v, int32_t arg, con
   return t->device->upload(on->arg[arg].data, own, s.bytes, error);
 }
 
+double vast_flops(const trial *t, const device_call *on) {
+  const assay_op *op = t->one->op;
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  for (int32_t i = 0; i < op->arg_count; ++i) {
+    arg[i] = on->call.arg[i];
+    if (arg[i].dtype == ASSAY_I32 || arg[i].dtype == ASSAY_I64) arg[i].data = NULL;
+  }
+  return op->cost(&(assay_call){op, arg, on->call.param}, &t->seen).flops;
+}
+
 /* Places the call. Returns false with an untouched verdict where the variant does not take such a call. */
 static bool prepare(const trial *t, vast *v, device_call *on, bool windowed, case_result *result) {
   assay_error error = {""};
@@ -55,7 +70,7 @@ static bool prepare(const trial *t, vast *v, device_call *on, bool windowed, cas
   if (status != ASSAY_OK || bytes > most_workspace) return false;
   if (windowed)
     on->env.multiprocessors = MANY;
-  else if (t->one->op->cost(&on->call, &t->seen).flops > most_flops)
+  else if (vast_flops(t, on) > most_flops)
     return false;
   if (bytes <= t->workspace_bytes) return true;
   const assay_piece all = {0, bytes};
@@ -126,16 +141,25 @@ static bool is_untouched(const question *q, const finding *found) {
   return memcmp(q->got.bits[found->first.output] + at, q->t->initial.bits[found->first.output] + at, (size_t)size) == 0;
 }
 
+/* Tells whether the window after number i takes too long, by the processor time of the one before it. */
+static bool is_too_long(int32_t i, clock_t taken) {
+  if (i + 1 >= ENDS) return false;
+  return (double)taken / CLOCKS_PER_SEC * (double)ends[i + 1] / (double)ends[i] > longest;
+}
+
 /* Runs the call, under windows of more and more blocks, until the result is right or was to be. Sets *asked where it
  * was. */
 static bool run_until_asked(question *q, bool windowed, bool *asked, case_result *result) {
   finding found = {.wrong = true};
   for (int32_t i = 0; i < (windowed ? ENDS : 1) && !*asked; ++i) {
     const int64_t window = windowed ? ends[i] : 0;
+    const clock_t begin = clock();
     if (!run(q->t, &q->v, &q->on, window, &q->got, result)) return false;
     values_judge(q->t, &q->got, &found);
     *asked = !found.wrong || !windowed;
+    const clock_t taken = clock() - begin;
     if (!*asked && (i == ENDS - 1 || !is_untouched(q, &found))) *asked = ends_are_enough(q, window);
+    if (!*asked && is_too_long(i, taken)) break;
   }
   if (!found.wrong || !*asked) return true;
   char changed[160];

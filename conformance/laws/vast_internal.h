@@ -54,6 +54,8 @@ bool vast_is_possible(const assay_op *op);
 /* Chooses a call whose tensor with the fewest elements along the dimension that can have `elements` has them. Returns
  * false where the definition allows no such call. */
 bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *v);
+/* Returns the operations of a call whose memory is a device's: counts that an operator reads are left out. */
+double vast_flops(const trial *t, const device_call *on);
 bool vast_has(const vast *v, int32_t arg);
 /* Returns the number that a number along the dimension becomes. */
 int64_t vast_place(const vast *v, int64_t number);

@@ -13,8 +13,8 @@ enum { STEP = 256, PIECES = 8192 };
 
 static const int64_t most_bytes = (int64_t)1 << 37; /* the largest range */
 
-/* The dimensions that may grow in addition to the rows of every plain operator. An operator without a row here is asked
- * its rows alone. */
+/* The dimensions that may grow in addition to the rows of every plain operator whose rows may move. An operator without
+ * a row here is asked its rows alone. */
 static const struct {
   const char *op;
   vast_axis axis;
@@ -22,16 +22,20 @@ static const struct {
     {"copy_blocks", {"num_blocks", "pairs", NULL}},
     {"embedding", {"V", "ids", NULL}},
     {"embedding", {"max_pos", "positions", NULL}},
+    {"fp8_grouped_gemm", {"E", "group", NULL}},
     {"gemm", {"N", NULL, NULL}},
+    {"grouped_gemm", {"E", "group", NULL}},
     {"lm_head", {"V", NULL, NULL}},
     {"lm_head", {"T", "row_index", NULL}},
+    {"mla_attention", {"P", "table", NULL}},
     {"moe_combine", {"P", "pos", NULL}},
     {"rope", {"max_pos", "positions", "positions_hw"}},
 };
 
 int32_t vast_axes(const assay_op *op, vast_axis *axis) {
   int32_t count = 0;
-  if (op->form == ASSAY_PLAIN && op->row_dim != NULL) axis[count++] = (vast_axis){op->row_dim, NULL, NULL};
+  const bool moves = op->laws != NULL && strstr(op->laws, "permutation") != NULL;
+  if (op->form == ASSAY_PLAIN && op->row_dim != NULL && moves) axis[count++] = (vast_axis){op->row_dim, NULL, NULL};
   for (size_t i = 0; i < sizeof table / sizeof table[0] && count < VAST_AXES; ++i)
     if (strcmp(table[i].op, op->name) == 0) axis[count++] = table[i].axis;
   return count;

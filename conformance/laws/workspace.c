@@ -27,7 +27,7 @@ static void lengthen(image *img) {
 
 bool workspace_check(const trial *t, const outputs *base, case_result *result) {
   /* Without lengths, rows in another order leave other contents. */
-  const bool rows = t->one->op->form == ASSAY_PLAIN && t->one->op->row_dim != NULL;
+  const bool rows = trial_rows_move(t);
   const draw choice = {.dead = DEAD_STALE, .placement = 2, .order = rows ? 5 : 0, .poison = t->first.chosen.poison};
   const assay_device *device = t->device;
   assay_error error = {""};

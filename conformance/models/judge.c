@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "conformance/trial/trial.h"
 #include "engine.h"
+#include "invariant.h"
 #include "open.h"
 #include "steps.h"
 #include "suite.h"
@@ -16,14 +17,15 @@
 
 typedef long long ll; /* for messages */
 
-enum { IDS = 512, FORKED = 3 };
+enum { IDS = 512, FORKED = 3, MOST_FORMS = 3 };
 
 typedef struct judging {
   const model_case *mc;
   const char *device;
   const assay_model_config *device_config;
   assay_model_options options;
-  const char *form;
+  char words[48];               /* the case's forms, each ended by NUL */
+  const char *form[MOST_FORMS]; /* places in words */
   assay_model_weights weights;
   assay_error error;
   case_result *result;
@@ -151,7 +153,13 @@ static void way_shared(const judging *j, model_steps *s) {
   int64_t hit = 0;
   ids_of(j, 0, IDS, ids);
   const int32_t a = steps_request(s, ids, prompt, NULL);
-  steps_add(s, a, ids, prompt, prompt);
+  /* A state is kept where a step ends at a block's end. */
+  const int64_t before = assay_model_has_states(&s->config) ? 2 * size : 0;
+  if (before > 0) {
+    steps_add(s, a, ids, before, before);
+    steps_run(s);
+  }
+  steps_add(s, a, ids + before, prompt - before, prompt - before);
   steps_run(s);
   ids[2 * size + 1] = (ids[2 * size + 1] + 1) % (int32_t)s->config.vocab;
   const int32_t b = steps_request(s, ids, prompt, &hit);
@@ -178,7 +186,7 @@ static assay_status run_session(judging *j, const assay_model_backend *backend, 
                                 model_record *record) {
   const bool device = backend != assay_model_ref();
   const assay_model_taps taps = record_taps(record);
-  const assay_model_limits limits = {64, 160, 6, 160};
+  const assay_model_limits limits = {64, 160, 6, 160, 0};
   model_steps s;
   steps_open(&s, backend, device ? j->device_config : &j->mc->config, &j->weights, &limits, mode,
              device ? &j->options : NULL, &taps, &j->error);
@@ -211,7 +219,7 @@ static void judge_session(judging *j) {
     fail_status(j, status);
   } else {
     taps_compare(&j->mc->config, &exact, &mirror, &device, &v);
-    routes_check(&j->mc->config, &exact, &mirror, &device, &routes);
+    routes_check(&j->mc->config, &j->weights, &exact, &mirror, &device, &routes);
     j->result->ratio_element = v.worst;
     j->result->elements_judged = v.values;
     (void)snprintf(j->result->path, sizeof j->result->path, "%lld stages; worst %.60s", (ll)v.stages, v.worst_at);
@@ -340,7 +348,7 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
 /* Computes the logits [steps + 1, V] of one request, all of it in one step. */
 static assay_status run_reference(judging *j, const given *g, int64_t i, assay_model_mode mode, double *logits) {
   const int64_t tokens = g->prompt[i] + g->steps, size = j->mc->config.block_size;
-  const assay_model_limits limits = {(tokens + size - 1) / size, tokens, 1, g->steps + 1};
+  const assay_model_limits limits = {(tokens + size - 1) / size, tokens, 1, g->steps + 1, 0};
   model_steps s;
   steps_open(&s, assay_model_ref(), &j->mc->config, &j->weights, &limits, mode, NULL, NULL, &j->error);
   const int32_t request = steps_request(&s, NULL, 0, NULL);
@@ -374,7 +382,7 @@ static void judge_request(judging *j, const given *g, int64_t i, double *exact, 
   }
   for (int64_t v = 0; v < count; ++v)
     device[v] = (double)logits_at(g, i, 0)[v];
-  const bool good = taps_within(j->mc->config.layers, exact, mirror, device, count, &ratio, &rms);
+  const bool good = taps_within((double)j->mc->config.layers, exact, mirror, device, count, &ratio, &rms);
   const int64_t wrong = wrong_choice(g, i, exact, rms);
   j->result->elements_judged += count;
   j->result->rows_judged += g->steps + 1;
@@ -490,7 +498,43 @@ static void judge_lengths(judging *j) {
   free(graph);
 }
 
+/* ---- one request in other company ---------------------------------------------------------------------------- */
+
+static void judge_invariant(judging *j) {
+  const invariant_plan plan = {.device = j->device,
+                               .config = j->device_config,
+                               .weights = &j->weights,
+                               .model = &j->options,
+                               .seed = j->mc->seed,
+                               .prompt = j->mc->prompt,
+                               .steps = j->mc->steps,
+                               .batch = j->mc->batch};
+  const double begun = device_now_ms();
+  char differs[200];
+  const assay_status status = invariant_judge(&plan, differs, sizeof differs, &j->result->rows_judged, &j->error);
+  j->result->elements_judged = j->result->rows_judged * j->mc->config.vocab;
+  if (status != ASSAY_OK)
+    fail_status(j, status);
+  else if (differs[0] != '\0')
+    fail(j, "invariant", differs);
+  (void)snprintf(j->result->path, sizeof j->result->path, "invariant batch=%lld prompt=%lld steps=%lld",
+                 (ll)j->mc->batch, (ll)j->mc->prompt, (ll)j->mc->steps);
+  j->result->run_ms = device_now_ms() - begun;
+}
+
 /* ---- a case --------------------------------------------------------------------------------------------------- */
+
+/* Reads the forms of the case: "gemm_norm=on+gemm_glu=on". Returns their number. */
+static int32_t read_forms(judging *j) {
+  int32_t count = 0;
+  (void)snprintf(j->words, sizeof j->words, "%s", j->mc->form);
+  for (char *at = j->words; *at != '\0' && count < MOST_FORMS;) {
+    j->form[count++] = at;
+    at += strcspn(at, "+");
+    if (*at == '+') *at++ = '\0';
+  }
+  return count;
+}
 
 void model_judge(const model_case *mc, const char *device, model_forced *forced, const assay_model_config *planted,
                  case_result *result) {
@@ -498,13 +542,14 @@ void model_judge(const model_case *mc, const char *device, model_forced *forced,
   memset(result, 0, sizeof *result);
   result->verdict = VERDICT_PASS;
   (void)snprintf(result->check, sizeof result->check, "%s",
-                 mc->way == WAY_GRAPH   ? "graph"
-                 : mc->way == WAY_EAGER ? "logits"
-                                        : "stages");
+                 mc->way == WAY_GRAPH       ? "graph"
+                 : mc->way == WAY_EAGER     ? "logits"
+                 : mc->way == WAY_INVARIANT ? "invariant"
+                                            : "stages");
   j.result = result;
-  j.form = mc->form;
-  j.options =
-      (assay_model_options){.form = &j.form, .forms = mc->form[0] != '\0' ? 1 : 0, .short_tail = mc->short_tail};
+  const int32_t forms = read_forms(&j);
+  j.options = (assay_model_options){
+      .form = j.form, .forms = forms, .short_tail = mc->short_tail, .invariant = mc->way == WAY_INVARIANT};
   if (forced != NULL) {
     j.options.variant = forced->word;
     j.options.variants = forced->count;
@@ -517,6 +562,8 @@ void model_judge(const model_case *mc, const char *device, model_forced *forced,
     judge_given(&j);
   else if (mc->way == WAY_LENGTHS)
     judge_lengths(&j);
+  else if (mc->way == WAY_INVARIANT)
+    judge_invariant(&j);
   else
     judge_session(&j);
   count_taken(&j);

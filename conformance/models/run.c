@@ -16,6 +16,7 @@ typedef struct runner {
   int64_t *done; /* [count] tokens in the cache */
   int32_t *ids, *cu_q, *kv_len, *table, *rows;
   int64_t *slots;
+  int32_t *states; /* [count] of the requests of a step; NULL: the model has none */
   double *logits;
 } runner;
 
@@ -75,6 +76,7 @@ static bool make_batch(const runner *r, int64_t *active, assay_model_batch *b) {
     int64_t next = left > 0 ? left : 1;
     if (r->plan->chunk > 0 && next > r->plan->chunk) next = r->plan->chunk;
     active[B] = i;
+    if (r->states != NULL) r->states[B] = (int32_t)(r->plan->shuffled ? r->count - 1 - i : i);
     r->cu_q[B] = (int32_t)N;
     r->kv_len[B] = (int32_t)(done + next);
     for (int64_t n = 0; n < next; ++n, ++N) {
@@ -93,7 +95,8 @@ static bool make_batch(const runner *r, int64_t *active, assay_model_batch *b) {
                            .slots = r->slots,
                            .max_blocks = r->max_blocks,
                            .logit_rows = r->rows,
-                           .logit_count = wanted};
+                           .logit_count = wanted,
+                           .states = r->states};
   return B > 0;
 }
 
@@ -157,12 +160,12 @@ assay_status run_requests(const assay_model_backend *backend, const assay_model_
   const int64_t blocks = r.max_blocks * count;
   const size_t B = (size_t)count + 1, N = (size_t)tokens + 1;
   int64_t *wide = calloc(2 * B + N, sizeof *wide);
-  int32_t *narrow = calloc(2 * N + 2 * B + 2 * (size_t)blocks + 2, sizeof *narrow);
+  int32_t *narrow = calloc(2 * N + 3 * B + 2 * (size_t)blocks + 2, sizeof *narrow);
   r.logits = calloc((size_t)(logit_rows * config->vocab) + 1, sizeof *r.logits);
   if (wide == NULL || narrow == NULL || r.logits == NULL) {
     status = assay_fail(error, ASSAY_ERR_MEMORY, "generate: out of memory");
   } else {
-    const assay_model_limits limits = {blocks, tokens, count, logit_rows};
+    const assay_model_limits limits = {blocks, tokens, count, logit_rows, assay_model_has_states(config) ? count : 0};
     r.done = wide;
     r.slots = wide + 2 * B;
     r.ids = narrow;
@@ -170,6 +173,7 @@ assay_status run_requests(const assay_model_backend *backend, const assay_model_
     r.cu_q = narrow + 2 * N;
     r.kv_len = r.cu_q + B + 1;
     r.table = r.kv_len + B;
+    if (assay_model_has_states(config)) r.states = r.table + 2 * blocks;
     place_blocks(&r, blocks);
     status = backend->open(config, weights, &limits, plan->mode, &session, error);
     if (status == ASSAY_OK && plan->model != NULL && backend->set_options != NULL)

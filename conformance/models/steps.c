@@ -22,7 +22,10 @@ void steps_open(model_steps *s, const assay_model_backend *backend, const assay_
   s->max_blocks = limits->num_blocks;
   s->max_tokens = limits->max_tokens;
   s->max_requests = limits->max_requests;
-  const assay_kv_config kv = {limits->num_blocks, config->block_size, s->max_requests + 8, s->max_blocks, 64};
+  const int64_t states = assay_model_has_states(config) ? 2 * (s->max_requests + 8) : 0;
+  assay_model_limits own = *limits;
+  own.num_states = states;
+  const assay_kv_config kv = {limits->num_blocks, config->block_size, s->max_requests + 8, s->max_blocks, 64, states};
   s->request = room(s, s->max_requests, sizeof *s->request);
   s->cu_q = room(s, s->max_requests + 1, sizeof *s->cu_q);
   s->kv_len = room(s, s->max_requests, sizeof *s->kv_len);
@@ -31,9 +34,10 @@ void steps_open(model_steps *s, const assay_model_backend *backend, const assay_
   s->slots = room(s, s->max_tokens, sizeof *s->slots);
   s->logit_rows = room(s, s->max_tokens, sizeof *s->logit_rows);
   s->copies = room(s, s->max_requests, sizeof *s->copies);
+  s->states = states > 0 ? room(s, s->max_requests, sizeof *s->states) : NULL;
   s->logits = room(s, limits->max_logits * config->vocab, sizeof *s->logits);
   if (s->status == ASSAY_OK) note(s, assay_kv_create(&kv, &s->kv, error));
-  if (s->status == ASSAY_OK) note(s, backend->open(config, weights, limits, mode, &s->session, error));
+  if (s->status == ASSAY_OK) note(s, backend->open(config, weights, &own, mode, &s->session, error));
   if (s->status == ASSAY_OK && options != NULL && backend->set_options != NULL)
     note(s, backend->set_options(s->session, options, error));
 }
@@ -41,7 +45,8 @@ void steps_open(model_steps *s, const assay_model_backend *backend, const assay_
 void steps_close(model_steps *s) {
   s->backend->close(s->session);
   assay_kv_destroy(s->kv);
-  void *const all[] = {s->request, s->cu_q, s->kv_len, s->table, s->ids, s->slots, s->logit_rows, s->copies, s->logits};
+  void *const all[] = {s->request, s->cu_q,       s->kv_len, s->table,  s->ids,
+                       s->slots,   s->logit_rows, s->copies, s->logits, s->states};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
     free(all[i]);
 }
@@ -85,6 +90,10 @@ void steps_run(model_steps *s) {
   if (s->status == ASSAY_OK)
     note(s, assay_kv_tables(s->kv, s->request, s->requests, s->max_blocks, s->table, s->kv_len, s->error));
   if (s->status != ASSAY_OK) return;
+  int64_t pairs = 0;
+  const assay_kv_copy *pair = assay_kv_state_copies(s->kv, &pairs);
+  for (int64_t i = 0; i < s->requests && s->states != NULL; ++i)
+    s->states[i] = s->request[i] >= 0 ? assay_kv_state_slot(s->kv, s->request[i]) : -1;
   const assay_model_batch batch = {.requests = s->requests,
                                    .cu_q = s->cu_q,
                                    .ids = s->ids,
@@ -95,12 +104,18 @@ void steps_run(model_steps *s) {
                                    .copies = &s->copies[0].source,
                                    .copy_count = s->copy_count,
                                    .logit_rows = s->logit_rows,
-                                   .logit_count = s->logit_count};
-  const int64_t step = assay_kv_step_begin(s->kv);
+                                   .logit_count = s->logit_count,
+                                   .states = s->states,
+                                   .state_copies = pairs > 0 ? &pair[0].source : NULL,
+                                   .state_copy_count = pairs};
   note(s, s->backend->forward(s->session, &batch, s->logits, s->taps, s->error));
+  const int64_t step = assay_kv_step_begin(s->kv); /* empties the list of states' pairs */
   for (int64_t i = 0; i < s->requests && s->status == ASSAY_OK; ++i)
-    if (s->request[i] >= 0)
+    if (s->request[i] >= 0) {
+      bool kept = false;
       note(s, assay_kv_commit(s->kv, s->request[i], s->ids + s->cu_q[i], s->cu_q[i + 1] - s->cu_q[i], s->error));
+      note(s, assay_kv_keep_state(s->kv, s->request[i], &kept, s->error));
+    }
   if (s->status == ASSAY_OK) note(s, assay_kv_step_done(s->kv, step, s->error));
   s->requests = s->tokens = s->logit_count = s->copy_count = 0;
 }

@@ -19,9 +19,12 @@ typedef struct model_steps {
   int32_t *request, *cu_q, *ids, *kv_len, *table, *logit_rows;
   int64_t *slots;
   assay_kv_copy *copies;
+  int32_t *states; /* [max_requests] slots; NULL where the family has no states */
   double *logits;
 } model_steps;
 
+/* `limits` may leave num_states 0: the session gets as many as its requests can need, and as many to be kept. A state
+ * is kept wherever a request's tokens fill their blocks. */
 void steps_open(model_steps *s, const assay_model_backend *backend, const assay_model_config *config,
                 const assay_model_weights *weights, const assay_model_limits *limits, assay_model_mode mode,
                 const assay_model_options *options, const assay_model_taps *taps, assay_error *error);

@@ -7,14 +7,15 @@
 #include "conformance/judge/judge.h"
 
 typedef enum model_way {
-  WAY_PREFILL, /* whole prompts */
-  WAY_DECODE,  /* then tokens one by one */
-  WAY_CHUNKED, /* prompts in chunks */
-  WAY_BATCHED, /* prompts, chunks, tokens and a pad row in one step */
-  WAY_SHARED,  /* a prefix that is in the cache already; a fork, and the block that it copies */
-  WAY_EAGER,   /* an engine, call by call, over given ids: logits and choices */
-  WAY_GRAPH,   /* the same by graphs: logits also have the bits of the calls */
-  WAY_LENGTHS, /* one engine: short prompts, long ones and short ones again; graphs give the bits of the calls */
+  WAY_PREFILL,   /* whole prompts */
+  WAY_DECODE,    /* then tokens one by one */
+  WAY_CHUNKED,   /* prompts in chunks */
+  WAY_BATCHED,   /* prompts, chunks, tokens and a pad row in one step */
+  WAY_SHARED,    /* a prefix that is in the cache already; a fork, and the block that it copies */
+  WAY_EAGER,     /* an engine, call by call, over given ids: logits and choices */
+  WAY_GRAPH,     /* the same by graphs: logits also have the bits of the calls */
+  WAY_LENGTHS,   /* one engine: short prompts, long ones and short ones again; graphs give the bits of the calls */
+  WAY_INVARIANT, /* an invariant engine: one request alone and in other company has the same bits */
   WAYS
 } model_way;
 

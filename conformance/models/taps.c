@@ -107,12 +107,24 @@ static void add_rows(model_record *pooled, model_tap *to, const model_tap *from)
   to->rows += from->rows;
 }
 
-void record_pool(const model_record *r, const char *end, model_record *pooled) {
+/* Tells whether a stage has few independent values in a step: some for each expert or head of a row, or one. A row of
+ * latent attention has one rotated key for all heads. The error of a row's gate is in all of the row that it
+ * multiplies. */
+static bool is_few(const char *name) {
+  static const char *const few[] = {".router.weights", ".delta.g",       ".delta.beta",     ".attn.k_pe",
+                                    ".shared.gate",    ".shared.weight", ".shared.weighted"};
+  bool found = false;
+  for (size_t i = 0; i < sizeof few / sizeof *few; ++i)
+    found = found || ends(name, few[i]);
+  return found;
+}
+
+void record_pool(const model_record *r, bool few_only, model_record *pooled) {
   pooled->full = pooled->full || r->full;
   for (int64_t i = 0; i < r->count; ++i) {
     const model_tap *from = &r->tap[i];
     int64_t n = 0;
-    if (end != NULL && !ends(from->name, end)) continue;
+    if (few_only && !is_few(from->name)) continue;
     while (n < pooled->count && strcmp(pooled->tap[n].name, from->name) != 0)
       ++n;
     if (n == pooled->count)
@@ -125,9 +137,10 @@ void record_pool(const model_record *r, const char *end, model_record *pooled) {
 /* ---- who made a stage ------------------------------------------------------------------------------------ */
 
 static const char *operator_of(const assay_model_config *c, const char *name) {
-  static const char *const norm[ASSAY_ARCH_COUNT] = {"layer_norm", "rms_norm", "uclip_norm",
-                                                     "rms_norm",   "rms_norm", "rms_norm"};
-  static const char *const act[ASSAY_ARCH_COUNT] = {"bias_gelu_new", "swiglu", "reglu", "swiglu", "swiglu", "geglu"};
+  static const char *const norm[ASSAY_ARCH_COUNT] = {"layer_norm", "rms_norm", "uclip_norm", "rms_norm",
+                                                     "rms_norm",   "rms_norm", "rms_norm",   "rms_norm"};
+  static const char *const act[ASSAY_ARCH_COUNT] = {"bias_gelu_new", "swiglu", "reglu",  "swiglu",
+                                                    "swiglu",        "geglu",  "swiglu", "swiglu"};
   static const struct {
     const char *end, *op;
   } row[] = {{"embed", "embedding"},
@@ -140,14 +153,31 @@ static const char *operator_of(const assay_model_config *c, const char *name) {
              {"attn.q", "rope"},
              {"attn.k", "rope"},
              {"attn.v", "gemm"},
+             {"attn.q_a", "gemm"},
+             {"attn.q_b", "gemm"},
+             {"attn.kv_a", "gemm"},
+             {"attn.k_pe", "rope"},
              {"attn.q_norm", "qk_norm"},
              {"attn.k_norm", "qk_norm"},
              {".residual", "bias_residual"},
              {".router", "gemm"},
              {"router.ids", "moe_router"},
              {"router.weights", "moe_router"},
-             {"moe.out", "moe_combine"}};
+             {"moe.out", "moe_combine"},
+             {"attn.gate", "gemm"},
+             {"attn.gated", "swiglu"},
+             {"delta.in", "gemm"},
+             {"delta.conv", "causal_conv1d"},
+             {"delta.g", "delta_gates"},
+             {"delta.beta", "delta_gates"},
+             {"delta.out", "gated_delta_rule"},
+             {"shared.gate", "gemm"},
+             {"shared.weight", "delta_gates"},
+             {"shared.weighted", "moe_combine"}};
+  const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
   if (ends(name, ".act")) return act[c->arch];
+  if (latent && ends(name, "attn.q_norm")) return "rms_norm";
+  if (latent && ends(name, "attn.out")) return "mla_append, grouped_gemm, mla_attention";
   if (ends(name, "attn.out"))
     return c->arch == ASSAY_ASYNCT ? "kv_append, gate_attention" : "kv_append, softmax_attention";
   for (size_t i = 0; i < sizeof row / sizeof *row; ++i)
@@ -166,19 +196,55 @@ static double rms(const double *a, const double *b, int64_t count) {
   return count > 0 ? sqrt(sum / (double)count) : 0;
 }
 
-/* Returns the number of layers that a stage has gone through, its own included. */
-static int64_t depth_of(const assay_model_config *config, const char *name) {
-  int layer = 0;
-  if (sscanf(name, "layers.%d.", &layer) == 1) return layer + 1;
-  return strcmp(name, "embed") == 0 ? 1 : config->layers;
+/* Returns how often a layer counts. A norm of heads divides each head by its own size. The same error before it is a
+ * larger one after it where a head is small. With gain G_h of head h, an error e becomes e · RMS(G). Relative to the
+ * values it grows by RMS(in) · RMS(G) / RMS(out). A layer counts so often, and once at least. All numbers are the exact
+ * run's. */
+static double weight_of(const assay_model_config *config, const model_record *exact, int64_t layer) {
+  char in[ASSAY_MODEL_NAME], out[ASSAY_MODEL_NAME];
+  double sum_in = 0, sum_out = 0, gains = 0;
+  int64_t heads = 0;
+  const int64_t D = config->linear_value_size;
+  if (!assay_model_is_linear(config, layer)) return 1;
+  (void)snprintf(in, sizeof in, "layers.%d.delta.out", (int)layer);
+  (void)snprintf(out, sizeof out, "layers.%d.delta.norm", (int)layer);
+  for (int64_t i = 0; i + 1 < exact->count; ++i) {
+    const model_tap *x = &exact->tap[i], *y = &exact->tap[i + 1]; /* the norm follows at once */
+    if (strcmp(x->name, in) != 0 || strcmp(y->name, out) != 0) continue;
+    for (int64_t at = 0; at < x->rows * x->width; at += D, ++heads) {
+      const double head_in = rms(x->value + at, NULL, D), head_out = rms(y->value + at, NULL, D);
+      sum_in += head_in * head_in;
+      sum_out += head_out * head_out;
+      if (head_in > 0) gains += head_out * head_out / (head_in * head_in);
+    }
+  }
+  const double growth = sum_out > 0 ? sqrt(sum_in / sum_out) * sqrt(gains / (double)heads) : 1;
+  return growth > 1 ? growth : 1;
+}
+
+/* Tells whether a stage comes before the norm of heads of its layer. */
+static bool is_before_norm(const char *name) {
+  return ends(name, ".attn.pre") ||
+         (strstr(name, ".delta.") != NULL && !ends(name, ".delta.norm") && !ends(name, ".delta.proj"));
+}
+
+/* Returns the number of layers that a stage has gone through, its own included, each counted as weight_of says. */
+static double depth_of(const assay_model_config *config, const model_record *exact, const char *name) {
+  int layer = (int)config->layers - 1;
+  double depth = 0;
+  if (strcmp(name, "embed") == 0) return 1;
+  (void)sscanf(name, "layers.%d.", &layer);
+  for (int64_t l = 0; l <= layer; ++l)
+    depth += l == layer && is_before_norm(name) ? 1 : weight_of(config, exact, l);
+  return depth;
 }
 
 /* Returns the RMS that a stage may be off after `depth` layers. */
-static double allowed(int64_t depth, const double *exact, const double *mirror, int64_t count) {
-  return factor * rms(mirror, exact, count) + floor_share * (double)depth * rms(exact, NULL, count);
+static double allowed(double depth, const double *exact, const double *mirror, int64_t count) {
+  return factor * rms(mirror, exact, count) + floor_share * depth * rms(exact, NULL, count);
 }
 
-bool taps_within(int64_t depth, const double *exact, const double *mirror, const double *device, int64_t count,
+bool taps_within(double depth, const double *exact, const double *mirror, const double *device, int64_t count,
                  double *ratio, double *found) {
   const double most = allowed(depth, exact, mirror, count);
   *found = rms(device, exact, count);
@@ -201,9 +267,50 @@ static void best_of(const double *logits, int64_t E, int64_t k, int64_t *ids) {
   }
 }
 
-static void check_row(const model_tap *logits, const model_tap *ids, int64_t n, double most, routes_verdict *v) {
+enum { MOST_EXPERTS = 1024 };
+
+/* Returns the sum of the two largest scores of a group. */
+static double group_score(const double *score, int64_t group, int64_t size) {
+  double first = -INFINITY, second = -INFINITY;
+  for (int64_t e = group * size; e < (group + 1) * size; ++e) {
+    if (score[e] > first) {
+      second = first;
+      first = score[e];
+    } else if (score[e] > second) {
+      second = score[e];
+    }
+  }
+  return size > 1 ? first + second : first;
+}
+
+/* Turns logits of deepseek_v3 into what its router chooses by: sigmoid + bias, and -inf outside the best groups. Groups
+ * of chosen experts go before others whose scores are at most `near` larger. */
+static void grouped_scores(const assay_model_config *c, const double *bias, const double *found, int64_t k, double near,
+                           const double *x, double *score) {
+  const int64_t G = c->groups, size = c->experts / G;
+  double of_group[MOST_EXPERTS], raised[MOST_EXPERTS];
+  for (int64_t e = 0; e < c->experts; ++e)
+    score[e] = 1 / (1 + exp(-x[e])) + bias[e];
+  for (int64_t g = 0; g < G; ++g)
+    raised[g] = of_group[g] = group_score(score, g, size);
+  for (int64_t j = 0; j < k; ++j)
+    raised[(int64_t)found[j] / size] = of_group[(int64_t)found[j] / size] + near;
+  for (int64_t g = 0; g < G; ++g) {
+    int64_t before = 0;
+    for (int64_t other = 0; other < G; ++other)
+      before += raised[other] > raised[g] || (raised[other] == raised[g] && other < g);
+    for (int64_t e = g * size; e < (g + 1) * size && before >= c->groups_used; ++e)
+      score[e] = -(double)INFINITY;
+  }
+}
+
+/* Holds the choices of one row against the exact logits. bias: of the scores of deepseek_v3, else NULL. A logit's error
+ * moves a sigmoid by a quarter at most, and the score of a group by a half. */
+static void check_row(const assay_model_config *c, const double *bias, const model_tap *logits, const model_tap *ids,
+                      int64_t n, double most, routes_verdict *v) {
   const int64_t E = logits->width, k = ids->width;
   const double *x = logits->value + n * E, *found = ids->value + n * k;
+  double score[MOST_EXPERTS];
   int64_t best[64];
   bool same = true;
   ++v->rows;
@@ -213,22 +320,39 @@ static void check_row(const model_tap *logits, const model_tap *ids, int64_t n, 
                      ids->name, (long long)n, found[0], (long long)k, (long long)E);
     return;
   }
+  if (bias != NULL && E == c->experts && E <= MOST_EXPERTS) {
+    most /= 4;
+    grouped_scores(c, bias, found, k, 2 * most, x, score);
+    x = score;
+  }
   best_of(x, E, k, best);
   for (int64_t j = 0; j < k; ++j) {
     const int64_t id = (int64_t)found[j];
     same = same && id == best[j];
     if (id == best[j] || fabs(x[id] - x[best[j]]) <= most || v->wrong[0] != '\0') continue;
     (void)snprintf(v->wrong, sizeof v->wrong,
-                   "%s: row %lld, choice %lld: found expert %lld for %lld, whose logits are %.3g apart, allowed %.3g",
-                   ids->name, (long long)n, (long long)j, (long long)id, (long long)best[j], fabs(x[id] - x[best[j]]),
-                   most);
+                   "%s: row %lld, choice %lld: found expert %lld for %lld, whose %s are %.3g apart, allowed %.3g",
+                   ids->name, (long long)n, (long long)j, (long long)id, (long long)best[j],
+                   bias != NULL ? "scores" : "logits", fabs(x[id] - x[best[j]]), most);
   }
   v->differ += !same;
 }
 
-void routes_check(const assay_model_config *config, const model_record *exact, const model_record *mirror,
-                  const model_record *device, routes_verdict *v) {
+/* Loads the bias of a router's scores. Returns NULL where the family has none. */
+static const double *bias_of(const assay_model_config *c, const assay_model_weights *weights, const char *router,
+                             double *bias) {
+  char name[ASSAY_MODEL_NAME + 8];
+  (void)snprintf(name, sizeof name, "%s.bias", router);
+  const int32_t i = assay_model_weight_index(c, name);
+  if (c->arch != ASSAY_DEEPSEEK_V3 || i < 0 || c->experts > MOST_EXPERTS) return NULL;
+  assay_load_f64_row(weights->tensor[i].data, weights->tensor[i].dtype, 0, 1, c->experts, bias);
+  return bias;
+}
+
+void routes_check(const assay_model_config *config, const assay_model_weights *weights, const model_record *exact,
+                  const model_record *mirror, const model_record *device, routes_verdict *v) {
   int64_t at_exact = 0, at_mirror = 0;
+  double of_layer[MOST_EXPERTS];
   *v = (routes_verdict){.rows = 0};
   for (int64_t i = 0; i + 1 < device->count; ++i) {
     const model_tap *d = &device->tap[i], *ids = NULL;
@@ -246,10 +370,11 @@ void routes_check(const assay_model_config *config, const model_record *exact, c
       return;
     }
     const model_tap *e = &exact->tap[at_exact++], *m = &mirror->tap[at_mirror++];
-    const double most = 4 * allowed(depth_of(config, e->name), e->value, m->value, e->rows * e->width);
+    const double *bias = bias_of(config, weights, d->name, of_layer);
+    const double most = 4 * allowed(depth_of(config, exact, e->name), e->value, m->value, e->rows * e->width);
     for (int64_t n = 0; n < ids->rows; ++n) {
       const bool before = v->wrong[0] != '\0';
-      check_row(e, ids, n, most, v);
+      check_row(config, bias, e, ids, n, most, v);
       if (!before) v->wrong_at = ids - device->tap;
     }
   }
@@ -264,8 +389,8 @@ static void note_growth(taps_verdict *v, const model_tap *exact, const model_tap
 }
 
 /* Compares one stage. */
-static void compare_stage(const assay_model_config *config, const model_tap *e, const model_tap *m, const model_tap *d,
-                          taps_verdict *v) {
+static void compare_stage(const assay_model_config *config, double depth, const model_tap *e, const model_tap *m,
+                          const model_tap *d, taps_verdict *v) {
   double ratio = INFINITY, found = 0;
   if (e == NULL || m == NULL || e->rows != d->rows || e->width != d->width || m->rows != d->rows) {
     if (v->first[0] == '\0')
@@ -274,7 +399,7 @@ static void compare_stage(const assay_model_config *config, const model_tap *e, 
     return;
   }
   const int64_t count = d->rows * d->width;
-  const bool good = taps_within(depth_of(config, d->name), e->value, m->value, d->value, count, &ratio, &found);
+  const bool good = taps_within(depth, e->value, m->value, d->value, count, &ratio, &found);
   ++v->stages;
   v->values += count;
   note_growth(v, e, d);
@@ -297,21 +422,21 @@ static const model_tap *find(const model_record *r, const char *name) {
 
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v) {
-  static const char few[] = ".router.weights";
   model_record all[3] = {{.tap = NULL}, {.tap = NULL}, {.tap = NULL}};
   int64_t at_exact = 0, at_mirror = 0, seen = 0;
   *v = (taps_verdict){.stages = 0};
-  record_pool(exact, few, &all[0]);
-  record_pool(mirror, few, &all[1]);
-  record_pool(device, few, &all[2]);
+  record_pool(exact, true, &all[0]);
+  record_pool(mirror, true, &all[1]);
+  record_pool(device, true, &all[2]);
   for (int64_t i = 0; i < device->count; ++i) {
     const model_tap *d = &device->tap[i];
     const model_tap *e = next_of(exact, d->name, &at_exact), *m = next_of(mirror, d->name, &at_mirror);
     const bool before = v->first[0] != '\0';
-    if (!ends(d->name, few)) {
-      compare_stage(config, e, m, d, v);
+    const double depth = depth_of(config, exact, d->name);
+    if (!is_few(d->name)) {
+      compare_stage(config, depth, e, m, d, v);
     } else if (seen < all[2].count && strcmp(all[2].tap[seen].name, d->name) == 0) {
-      compare_stage(config, find(&all[0], d->name), find(&all[1], d->name), &all[2].tap[seen], v);
+      compare_stage(config, depth, find(&all[0], d->name), find(&all[1], d->name), &all[2].tap[seen], v);
       ++seen;
     }
     if (!before) v->first_at = i;

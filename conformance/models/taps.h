@@ -24,8 +24,9 @@ typedef struct model_record {
 /* Returns taps that record, also those that a device has. record_free frees the record. */
 assay_model_taps record_taps(model_record *r);
 void record_free(model_record *r);
-/* Adds the rows of every stage to the stage of that name in `pooled`. With `end`, of stages whose names end so. */
-void record_pool(const model_record *r, const char *end, model_record *pooled);
+/* Adds the rows of every stage to the stage of that name in `pooled`; with few_only, of stages with few values in a
+ * step. */
+void record_pool(const model_record *r, bool few_only, model_record *pooled);
 
 /* Holds the choices of a device's routers against the exact run that took them over. A choice that the exact logits do
  * not make may cost them 4 times what a stage may be off, and no more. */
@@ -34,8 +35,8 @@ typedef struct routes_verdict {
   char wrong[200];      /* the first choice that is none, in words; "": there is no such choice */
   int64_t wrong_at;     /* its place among the device's stages */
 } routes_verdict;
-void routes_check(const assay_model_config *config, const model_record *exact, const model_record *mirror,
-                  const model_record *device, routes_verdict *v);
+void routes_check(const assay_model_config *config, const assay_model_weights *weights, const model_record *exact,
+                  const model_record *mirror, const model_record *device, routes_verdict *v);
 
 /* The result of a comparison. Ratios are observed over allowed. */
 typedef struct taps_verdict {
@@ -47,12 +48,12 @@ typedef struct taps_verdict {
   char growth[160]; /* RMS of the error of the stream after each layer, over its own RMS */
 } taps_verdict;
 
-/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor by depth. The weights of a
- * router are few in one step: those of all steps are one stage. */
+/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor by depth. Stages with
+ * few values in a step, as a router's weights and the gates of a delta rule, are one stage over all steps. */
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v);
 /* Does the same for values after `depth` layers. */
-bool taps_within(int64_t depth, const double *exact, const double *mirror, const double *device, int64_t count,
+bool taps_within(double depth, const double *exact, const double *mirror, const double *device, int64_t count,
                  double *ratio, double *rms);
 
 #endif

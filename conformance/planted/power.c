@@ -87,25 +87,38 @@ static void store_moved(const trial *t, int32_t o, int64_t to, double from, outp
   memcpy(got->bits[o] + to * size, t->initial.bits[o] + (int64_t)from * size, (size_t)size);
 }
 
+/* Stores an element of an in-out argument that keeps its bits or gets those of another element. */
+static void store_bits(const trial *t, int32_t o, int64_t at, double sigma, bool moved, double value, outputs *got) {
+  if (sigma == ASSAY_MOVED)
+    store_moved(t, o, at, value, got);
+  else if (sigma == ASSAY_UNCHANGED && !moved)
+    store_moved(t, o, at, (double)at, got);
+  else
+    assay_store_f64(got->bits[o], t->output[o].dtype, at, value);
+}
+
+/* Stores one row of spoiled values as a kernel's. Returns whether one of them has changed. */
+static bool store_row(const trial *t, int32_t o, int64_t r, const double *spoiled, outputs *got) {
+  const trial_output *out = &t->output[o];
+  const int64_t first = outputs_row(t, o, r) * out->width;
+  const double *right = t->expected[o].value + r * out->width, *sigma = t->expected[o].sigma + r * out->width;
+  bool any = false, bits = false;
+  for (int64_t e = 0; e < out->width; ++e) {
+    any = any || changed(right[e], spoiled[e]);
+    bits = bits || sigma[e] < 0;
+  }
+  if (!bits) assay_store_f64_row(got->bits[o], out->dtype, first, 1, out->width, spoiled);
+  for (int64_t e = 0; bits && e < out->width; ++e)
+    store_bits(t, o, first + e, sigma[e], changed(right[e], spoiled[e]), spoiled[e], got);
+  return any;
+}
+
 /* Stores the spoiled values as a kernel's outputs. Returns false where none has changed. */
 static bool store(const trial *t, const assay_expected *spoiled, outputs *got) {
   bool any = false;
   for (int32_t o = 0; o < t->count; ++o)
-    for (int64_t r = 0; r < outputs_judged(t, o); ++r) {
-      const trial_output *out = &t->output[o];
-      const int64_t row = outputs_row(t, o, r);
-      for (int64_t e = 0; e < out->width; ++e) {
-        const double right = t->expected[o].value[r * out->width + e], value = spoiled[o].value[r * out->width + e];
-        const double sigma = t->expected[o].sigma[r * out->width + e];
-        any = any || changed(right, value);
-        if (sigma == ASSAY_MOVED)
-          store_moved(t, o, row * out->width + e, value, got);
-        else if (sigma == ASSAY_UNCHANGED && !changed(right, value))
-          store_moved(t, o, row * out->width + e, (double)(row * out->width + e), got);
-        else
-          assay_store_f64(got->bits[o], out->dtype, row * out->width + e, value);
-      }
-    }
+    for (int64_t r = 0; r < outputs_judged(t, o); ++r)
+      any = store_row(t, o, r, spoiled[o].value + r * t->output[o].width, got) || any;
   return any;
 }
 
@@ -119,7 +132,7 @@ static spoil_answer judge_spoil(const trial *t, int32_t index, assay_expected *s
   const assay_status status = op->spoil(&t->first.call, &t->variant->contract, &t->rows, index, spoiled, error);
   if (status != ASSAY_OK) return status == ASSAY_ERR_MEMORY ? SPOIL_NO_MEMORY : SPOIL_FAILED;
   if (!store(t, spoiled, got)) return SPOIL_VOID;
-  values_judge(t, got, &found);
+  values_ask(t, got, &found);
   return found.no_memory ? SPOIL_NO_MEMORY : found.wrong ? SPOIL_SEEN : SPOIL_UNSEEN;
 }
 
@@ -158,10 +171,10 @@ static uint32_t option(const assay_op *op, const char *name) {
   return 0;
 }
 
-/* Makes the same case on the lattice, with a power of two as its scale. `simplified` also gives it a 16-bit type, no
- * optional arguments except sinks and trees, and the default real parameters and taps; it is tried next. The twin
- * shares the case's lists. A sink of 800 that is scaled shows in the exact tier where the scale is small: one draw in
- * four. */
+/* Makes the same case on the lattice, with a power of two as its scale. `simplified` also gives it a 16-bit type, and
+ * the default real parameters and taps. It keeps optional sinks, trees and masks. It is tried next. The
+ * twin shares the case's lists. A sink of 800 that is scaled shows in the exact tier where the scale is small: one draw
+ * in four. */
 static assay_case twin_of(const assay_case *one, bool simplified, uint64_t round) {
   assay_case twin = *one;
   const double given = logical_param(one, "scale", 1);
@@ -175,7 +188,7 @@ static assay_case twin_of(const assay_case *one, bool simplified, uint64_t round
     twin.dtype = ASSAY_BF16;
     if (same) twin.kv_dtype = ASSAY_BF16;
     if (same_out) twin.out_dtype = ASSAY_BF16;
-    twin.present &= option(one->op, "sink") | option(one->op, "parent");
+    twin.present &= option(one->op, "sink") | option(one->op, "parent") | option(one->op, "mask");
     twin.sigma = 0.25 * (double)logical_dim(one, "F", 1);
     twin.tap_skew = 0;
     for (int32_t i = 0; i < one->op->param_count; ++i)

@@ -74,7 +74,9 @@ bool scene_evaluate(scene *s, int64_t row, int32_t spoil) {
   assay_seen seen = {0};
   for (int32_t o = 0; o < t->count; ++o)
     expected[o] = (assay_expected){s->value[o], s->sigma[o]};
-  if (spoil < 0) return op->reference(&call, &t->variant->contract, &rows, false, expected, &seen, NULL) == ASSAY_OK;
+  /* A planted error changes the reference's values where it acts. */
+  if (op->reference(&call, &t->variant->contract, &rows, false, expected, &seen, NULL) != ASSAY_OK) return false;
+  if (spoil < 0) return true;
   /* The spoil gives values only; σ is that of the truth. */
   if (op->spoil(&call, &t->variant->contract, &rows, spoil, expected, NULL) != ASSAY_OK) return false;
   const int64_t width = t->output[s->where.output].width;

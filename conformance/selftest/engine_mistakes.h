@@ -1,5 +1,6 @@
-/* engine_mistakes.h: mistakes that simt_engine_mutant_test.c plants in the engine and in the forward passes, one at a
- * time. It is included before the sources of gpu/models, whose places MISTAKE(which) it switches. */
+/* engine_mistakes.h: mistakes that simt_engine_mutant_test.c and simt_engine_states_test.c plant in the engine and in
+ * the forward passes, one at a time. It is included before the sources of gpu/models, whose places MISTAKE(which) it
+ * switches. */
 #ifndef ASSAY_SELFTEST_ENGINE_MISTAKES_H
 #define ASSAY_SELFTEST_ENGINE_MISTAKES_H
 
@@ -25,11 +26,23 @@ enum {
   ENGINE_APPENDED_AGAIN, /* keys that are not rotated are written over those that are */
   ENGINE_TAIL_SEES_ALL,
   ENGINE_TAIL_OF_FIRST,
-  ENGINE_LIST_OF_ONE,      /* the second forced variant is never tried */
-  ENGINE_FORCE_FORGOTTEN,  /* whether a forced variant was taken is not checked */
-  ENGINE_WAITS_FOR_DEVICE, /* each step waits until the device has nothing to do */
-  ENGINE_WAITS_FOR_TOKENS, /* each step waits for the tokens of the one before */
-  ENGINE_READS_BACK,       /* each step fetches something */
+  ENGINE_LIST_OF_ONE,           /* the second forced variant is never tried */
+  ENGINE_FORCE_FORGOTTEN,       /* whether a forced variant was taken is not checked */
+  ENGINE_INVARIANT_ANY_VARIANT, /* an invariant step takes variants whose rows depend on the batch */
+  ENGINE_INVARIANT_BY_ROWS,     /* an invariant step takes a variant that leaves many rows to another */
+  ENGINE_INVARIANT_BY_DECODE,   /* in an invariant step, single tokens attend by decode's variants */
+  ENGINE_WAITS_FOR_DEVICE,      /* each step waits until the device has nothing to do */
+  ENGINE_WAITS_FOR_TOKENS,      /* each step waits for the tokens of the one before */
+  ENGINE_READS_BACK,            /* each step fetches something */
+  ENGINE_OTHER_ACTIVATION,      /* a product with gates is activated as another family's */
+  ENGINE_OFFSET_LOST,           /* the norm in the call of a product and its seam has no offset */
+  ENGINE_DIVISION_LOST,         /* a product takes rows as they are whose norm has yet to be divided */
+  /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
+  ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
+  ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */
+  ENGINE_STATE_FRESH_CHUNKS, /* each chunk of a prompt begins with zeros */
+  ENGINE_PAD_HAS_STATE,      /* pad rows write the first row's state */
+  ENGINE_STATE_COPIES_LOST,  /* forks, hits and kept states are not copied */
   ENGINE_MISTAKES
 };
 

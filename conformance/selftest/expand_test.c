@@ -439,8 +439,9 @@ Test(expand, every_argument_is_broken) {
     }
     for (int32_t a = 0; a < op->arg_count; ++a)
       for (int32_t w = 0; w < WAYS; ++w)
-        cr_expect(met[a][w] || (ways[w] == BREAK_NULL && op->args[a].optional), "%s: %s is not broken in way %d",
-                  op->name, op->args[a].name, w);
+        cr_expect(met[a][w] || (ways[w] == BREAK_NULL && op->args[a].optional) ||
+                      (ways[w] == BREAK_MISALIGNED && strcmp(op->args[a].dtypes, "e4m3") == 0), /* single bytes */
+                  "%s: %s is not broken in way %d", op->name, op->args[a].name, w);
   }
   case_list_free(&list);
 }

@@ -20,6 +20,15 @@ static assay_model_config small(assay_model_arch arch) {
   c.intermediate = 96;
   c.vocab = 300;
   c.max_pos = 64;
+  if (arch != ASSAY_QWEN3_NEXT) return c;
+  c.experts = 6;
+  c.experts_used = 2;
+  c.expert_size = c.shared_size = 24;
+  c.linear = (assay_model_layers){{1}};
+  c.linear_key_heads = 2;
+  c.linear_value_heads = 4;
+  c.linear_key_size = 8;
+  c.linear_value_size = 12;
   return c;
 }
 
@@ -69,6 +78,15 @@ Test(expected, tokens) {
     ids[0] = (ids[0] + 7) % 300;
     cr_expect(!expected_check(&wanted[1], ids, EXPECTED_STEPS, &agreed, why, sizeof why));
   }
+}
+
+/* A walk goes on from the state that the shorter prompt left, not from that after its tokens. */
+Test(expected, states) {
+  expected wanted[LENGTHS];
+  assay_model_config config;
+  make(ASSAY_QWEN3_NEXT, wanted, &config);
+  cr_expect(assay_model_has_states(&config));
+  cr_expect_gt(wanted[1].rms, 0);
 }
 
 Test(expected, logits) {

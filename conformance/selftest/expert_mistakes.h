@@ -11,6 +11,7 @@ enum {
   EXPERT_ROWS_OF_NEXT,    /* each product begins one row too late */
   EXPERT_NOT_WEIGHTED,    /* results are added without weights */
   EXPERT_ONE_TOO_FEW,     /* the last expert has no product */
+  EXPERT_NOT_SORTED,      /* in one call for all experts, rows have the experts of tokens in their order */
   EXPERT_MISTAKES
 };
 

@@ -311,6 +311,93 @@ Test(hf_file, gemma2) {
   model_file_free(&m);
 }
 
+#define NEXT                                                                                                           \
+  "\"model_type\": \"qwen3_next\", \"num_experts\": 3, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 4, "     \
+  "\"shared_expert_intermediate_size\": 4, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, "               \
+  "\"linear_key_head_dim\": 2, \"linear_value_head_dim\": 3, \"linear_conv_kernel_dim\": 4, "                          \
+  "\"partial_rotary_factor\": 0.25"
+
+static int put_next(written *t) {
+  static const written mlp[] = {{LAYER "mlp.gate.weight", "F32", {E, C}, 60},
+                                {LAYER "mlp.experts.gate_up_proj", "F32", {E, 2 * I, C}, 61},
+                                {LAYER "mlp.experts.down_proj", "F32", {E, C, I}, 62},
+                                {LAYER "mlp.shared_expert.gate_proj.weight", "F32", {I, C}, 63},
+                                {LAYER "mlp.shared_expert.up_proj.weight", "F32", {I, C}, 64},
+                                {LAYER "mlp.shared_expert.down_proj.weight", "F32", {C, I}, 65},
+                                {LAYER "mlp.shared_expert_gate.weight", "F32", {1, C}, 66}};
+  enum { HEAD = 5 }; /* embedding, two norms of the model and its layer, head */
+  int n = start(t, HEAD);
+  for (size_t i = 0; i < sizeof mlp / sizeof *mlp; ++i)
+    t[n++] = mlp[i];
+  return n;
+}
+
+/* A key head has 16 rows of in_proj_qkvz: 2 of q, 2 of k, 6 of v, 6 of z. It has 4 of in_proj_ba: 2 of b, 2 of a. */
+Test(hf_file, qwen3_next_linear) {
+  static const written rest[] = {{LAYER "linear_attn.in_proj_qkvz.weight", "F32", {32, C}, 70},
+                                 {LAYER "linear_attn.in_proj_ba.weight", "F32", {8, C}, 71},
+                                 {LAYER "linear_attn.conv1d.weight", "F32", {20, 1, 4}, 72},
+                                 {LAYER "linear_attn.A_log", "F32", {4}, 73},
+                                 {LAYER "linear_attn.dt_bias", "F32", {4}, 74},
+                                 {LAYER "linear_attn.norm.weight", "F32", {3}, 75},
+                                 {LAYER "linear_attn.out_proj.weight", "F32", {C, 12}, 76}};
+  static const struct {
+    int64_t ours, count, theirs, base; /* rows */
+  } piece[] = {{0, 2, 0, 70},   {2, 2, 16, 70},  {4, 2, 2, 70},  {6, 2, 18, 70}, {8, 6, 4, 70},  {14, 6, 20, 70},
+               {20, 6, 10, 70}, {26, 6, 26, 70}, {32, 2, 0, 71}, {34, 2, 4, 71}, {36, 2, 2, 71}, {38, 2, 6, 71}};
+  written t[MOST];
+  model_file m;
+  int n = put_next(t);
+  for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i)
+    t[n++] = rest[i];
+  put_tensors("model.safetensors", t, n);
+  put_config(NEXT);
+  taken(&m); /* without layer_types: the only layer is no multiple of 4 */
+  cr_expect(m.config.arch == ASSAY_QWEN3_NEXT && m.config.qk_norm && m.config.rotated == 2 && m.config.renormalise);
+  for (size_t i = 0; i < sizeof piece / sizeof *piece; ++i)
+    holds(&m, "layers.0.delta.in.w", piece[i].ours * C, piece[i].count * C, piece[i].base + piece[i].theirs * C);
+  holds(&m, "layers.0.delta.conv.w", 0, 80, 72);
+  holds(&m, "layers.0.delta.A_log", 0, 4, 73);
+  holds(&m, "layers.0.delta.dt_bias", 0, 4, 74);
+  holds(&m, "layers.0.delta.norm.g", 0, 3, 75);
+  holds(&m, "layers.0.delta.proj.w", 0, C * 12, 76);
+  holds(&m, "layers.0.shared.up.w", I * C, I * C, 64);
+  holds(&m, "layers.0.shared.gate.w", 0, C, 66);
+  model_file_free(&m);
+  t[n - 5].shape[1] = 4;
+  t[n - 5].shape[2] = 0;
+  put_tensors("model.safetensors", t, n);
+  refused("linear_attn.conv1d.weight: shape: found [20, 4], allowed [20, 1, 4]");
+}
+
+/* q_proj has 8 rows of q, then 8 of the gate, for each head. */
+Test(hf_file, qwen3_next_full) {
+  static const written rest[] = {{LAYER "self_attn.q_proj.weight", "F32", {2 * H * D, C}, 80},
+                                 {LAYER "self_attn.k_proj.weight", "F32", {KV * D, C}, 81},
+                                 {LAYER "self_attn.v_proj.weight", "F32", {KV * D, C}, 82},
+                                 {LAYER "self_attn.q_norm.weight", "F32", {D}, 83},
+                                 {LAYER "self_attn.k_norm.weight", "F32", {D}, 84},
+                                 {LAYER "self_attn.o_proj.weight", "F32", {C, H * D}, 85}};
+  written t[MOST];
+  model_file m;
+  int n = put_next(t);
+  for (size_t i = 0; i < sizeof rest / sizeof *rest; ++i)
+    t[n++] = rest[i];
+  put_tensors("model.safetensors", t, n);
+  put_config(NEXT ", \"layer_types\": [\"full_attention\"]");
+  taken(&m);
+  for (int64_t h = 0; h < H; ++h) {
+    holds(&m, "layers.0.attn.qkv.w", h * D * C, D * C, 80 + h * 2 * D * C);
+    holds(&m, "layers.0.attn.gate.w", h * D * C, D * C, 80 + (2 * h + 1) * D * C);
+  }
+  holds(&m, "layers.0.attn.qkv.w", H * D * C, KV * D * C, 81);
+  model_file_free(&m);
+  put_config(NEXT ", \"full_attention_interval\": 1");
+  taken(&m);
+  cr_expect_not(assay_model_is_linear(&m.config, 0));
+  model_file_free(&m);
+}
+
 /* ---- configurations ---------------------------------------------------------------------------------- */
 
 Test(hf_file, rotations) {
@@ -383,6 +470,11 @@ Test(hf_file, configurations_that_are_refused) {
        "sliding_window: found '8', allowed null"},
       {QWEN ", \"use_sliding_window\": true", "use_sliding_window: found 'true', allowed false"},
       {QWEN ", \"mlp_only_layers\": [-1]", "mlp_only_layers: found '-1', allowed layers from 0 on"},
+      {NEXT ", \"layer_types\": [\"sliding_attention\"]",
+       "layer_types: found 'sliding_attention', allowed full_attention, linear_attention"},
+      {NEXT ", \"layer_types\": []", "layer_types: found 0, allowed num_hidden_layers = 1"},
+      {NEXT ", \"full_attention_interval\": 0", "full_attention_interval: found '0', allowed a whole number"},
+      {"\"model_type\": \"qwen3_next\"", "linear_num_key_heads: found 'none', allowed a whole number"},
       {"\"model_type\": \"gemma2\"", "sliding_window: found 'none', allowed a whole number"},
       {GEMMA ", \"hidden_activation\": \"gelu\"", "hidden_activation: found 'gelu', allowed gelu_pytorch_tanh"},
       {GEMMA ", \"use_bidirectional_attention\": true", "use_bidirectional_attention: found 'true', allowed false"},

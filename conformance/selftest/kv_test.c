@@ -13,7 +13,7 @@ static assay_kv_copy copies[16];
 static int64_t copy_count, slots[512];
 
 static void make(int64_t num_blocks, int64_t block_size, int64_t max_requests, int64_t max_blocks) {
-  const assay_kv_config config = {num_blocks, block_size, max_requests, max_blocks, 64};
+  const assay_kv_config config = {num_blocks, block_size, max_requests, max_blocks, 64, 0};
   assay_kv_destroy(kv);
   copy_count = 0;
   error.text[0] = '\0';
@@ -231,13 +231,13 @@ Test(kv, bad_input, .fini = tidy) {
     assay_kv_config config;
     const char *text;
   } bad[] = {
-      {{0, 4, 4, 4, 64}, "kv_create: num_blocks: found 0, allowed 1 to 2147483647"},
-      {{(int64_t)1 << 31, 4, 4, 4, 64}, "kv_create: num_blocks: found 2147483648, allowed 1 to 2147483647"},
-      {{4, 0, 4, 4, 64}, "kv_create: block_size: found 0, allowed 1 to 256"},
-      {{4, 257, 4, 4, 64}, "kv_create: block_size: found 257, allowed 1 to 256"},
-      {{4, 4, -1, 4, 64}, "kv_create: max_requests: found -1, allowed 1 to 2147483647"},
-      {{4, 16, 4, 134217728, 64}, "kv_create: max_blocks: found 134217728, allowed 1 to 134217727"},
-      {{4, 4, 4, 4, 65}, "kv_create: hash_bits: found 65, allowed 0 to 64"},
+      {{0, 4, 4, 4, 64, 0}, "kv_create: num_blocks: found 0, allowed 1 to 2147483647"},
+      {{(int64_t)1 << 31, 4, 4, 4, 64, 0}, "kv_create: num_blocks: found 2147483648, allowed 1 to 2147483647"},
+      {{4, 0, 4, 4, 64, 0}, "kv_create: block_size: found 0, allowed 1 to 256"},
+      {{4, 257, 4, 4, 64, 0}, "kv_create: block_size: found 257, allowed 1 to 256"},
+      {{4, 4, -1, 4, 64, 0}, "kv_create: max_requests: found -1, allowed 1 to 2147483647"},
+      {{4, 16, 4, 134217728, 64, 0}, "kv_create: max_blocks: found 134217728, allowed 1 to 134217727"},
+      {{4, 4, 4, 4, 65, 0}, "kv_create: hash_bits: found 65, allowed 0 to 64"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
     assay_error text = {""};

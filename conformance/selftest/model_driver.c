@@ -5,6 +5,8 @@
 
 #include "model_driver.h"
 
+enum { STATES = 24 };
+
 static assay_error error;
 
 static void *take(int64_t count, size_t size) {
@@ -25,9 +27,10 @@ void driver_open_on(model_driver *d, const assay_model_backend *backend, const a
   d->max_tokens = max_tokens;
   d->max_requests = max_requests;
   error.text[0] = '\0';
-  const assay_kv_config kv = {blocks, config->block_size, 64, blocks, 64};
+  const bool has_states = assay_model_has_states(config);
+  const assay_kv_config kv = {blocks, config->block_size, 64, blocks, 64, has_states ? STATES : 0};
   cr_assert_eq(assay_kv_create(&kv, &d->kv, &error), ASSAY_OK, "%s", error.text);
-  const assay_model_limits limits = {blocks, max_tokens, max_requests, max_tokens};
+  const assay_model_limits limits = {blocks, max_tokens, max_requests, max_tokens, has_states ? STATES : 0};
   cr_assert_eq(d->backend->open(config, weights, &limits, mode, &d->session, &error), ASSAY_OK, "%s", error.text);
   d->request = take(max_requests, sizeof *d->request);
   d->cu_q = take(max_requests + 1, sizeof *d->cu_q);
@@ -37,13 +40,16 @@ void driver_open_on(model_driver *d, const assay_model_backend *backend, const a
   d->slots = take(max_tokens, sizeof *d->slots);
   d->logit_rows = take(max_tokens, sizeof *d->logit_rows);
   d->copies = take(max_requests, sizeof *d->copies);
+  d->states = has_states ? take(max_requests, sizeof *d->states) : NULL;
+  d->keeps = has_states;
   d->logits = take(max_tokens * config->vocab, sizeof *d->logits);
 }
 
 void driver_close(model_driver *d) {
   d->backend->close(d->session);
   assay_kv_destroy(d->kv);
-  void *const all[] = {d->request, d->cu_q, d->kv_len, d->table, d->ids, d->slots, d->logit_rows, d->copies, d->logits};
+  void *const all[] = {d->request, d->cu_q,       d->kv_len, d->table,  d->ids,
+                       d->slots,   d->logit_rows, d->copies, d->logits, d->states};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
     free(all[i]);
   *d = (model_driver){0};
@@ -80,6 +86,10 @@ void driver_add_pad(model_driver *d) {
 assay_model_batch driver_batch(model_driver *d) {
   cr_assert_eq(assay_kv_tables(d->kv, d->request, d->requests, d->max_blocks, d->table, d->kv_len, &error), ASSAY_OK,
                "%s", error.text);
+  int64_t state_copies = 0;
+  const assay_kv_copy *pairs = assay_kv_state_copies(d->kv, &state_copies);
+  for (int64_t i = 0; i < d->requests && d->states != NULL; ++i)
+    d->states[i] = d->request[i] >= 0 ? assay_kv_state_slot(d->kv, d->request[i]) : -1;
   return (assay_model_batch){.requests = d->requests,
                              .cu_q = d->cu_q,
                              .ids = d->ids,
@@ -90,18 +100,24 @@ assay_model_batch driver_batch(model_driver *d) {
                              .copies = &d->copies[0].source,
                              .copy_count = d->copy_count,
                              .logit_rows = d->logit_rows,
-                             .logit_count = d->logit_count};
+                             .logit_count = d->logit_count,
+                             .states = d->states,
+                             .state_copies = state_copies > 0 ? &pairs[0].source : NULL,
+                             .state_copy_count = state_copies};
 }
 
 const double *driver_step(model_driver *d, const assay_model_taps *taps) {
   const assay_model_batch batch = driver_batch(d);
-  const int64_t step = assay_kv_step_begin(d->kv);
   error.text[0] = '\0';
   cr_assert_eq(d->backend->forward(d->session, &batch, d->logits, taps, &error), ASSAY_OK, "%s", error.text);
+  const int64_t step = assay_kv_step_begin(d->kv); /* this empties the list of states' pairs */
   for (int64_t i = 0; i < d->requests; ++i)
-    if (d->request[i] >= 0)
+    if (d->request[i] >= 0) {
+      bool kept = false;
       cr_assert_eq(assay_kv_commit(d->kv, d->request[i], d->ids + d->cu_q[i], d->cu_q[i + 1] - d->cu_q[i], &error),
                    ASSAY_OK, "%s", error.text);
+      if (d->keeps) cr_assert_eq(assay_kv_keep_state(d->kv, d->request[i], &kept, &error), ASSAY_OK, "%s", error.text);
+    }
   cr_assert_eq(assay_kv_step_done(d->kv, step, &error), ASSAY_OK, "%s", error.text);
   d->requests = d->tokens = d->logit_count = d->copy_count = 0;
   return d->logits;

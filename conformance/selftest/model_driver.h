@@ -16,6 +16,8 @@ typedef struct model_driver {
   int32_t *request, *cu_q, *ids, *kv_len, *table, *logit_rows;
   int64_t *slots;
   assay_kv_copy *copies;
+  int32_t *states; /* [max_requests] slots; NULL where the family has no states */
+  bool keeps;      /* the state of every request is kept where its tokens fill their blocks */
   double *logits;
 } model_driver;
 

@@ -112,7 +112,8 @@ Test(forms, prefix_hit_and_fork_are_the_same_as_none) {
     driver_add(&m.d, first, ids[0], shared, false);
     (void)driver_step(&m.d, NULL);
     const int32_t second = driver_request(&m.d, ids[1], N, &hit);
-    cr_expect_eq(hit, shared / m.config.block_size * m.config.block_size);
+    /* With states, blocks whose last state is not kept are no hit. */
+    cr_expect_eq(hit, assay_model_has_states(&m.config) ? 0 : shared / m.config.block_size * m.config.block_size);
     driver_add(&m.d, second, ids[1] + hit, N - hit, true);
     expect_near(&m, driver_step(&m.d, NULL), whole + hit * V, N - hit, "prefix hit");
 
@@ -127,6 +128,42 @@ Test(forms, prefix_hit_and_fork_are_the_same_as_none) {
     expect_near(&m, logits + (N - shared) * V, other + shared * V, N - shared, "child of a fork");
     close_model(&m);
   }
+}
+
+/* A prompt's first two blocks are computed in two steps, and its last rows in a third one. Its state is kept at the end
+ * of one of the blocks, or of none. A second prompt with the same 18 tokens starts there, while the first one goes on.
+ */
+Test(forms, prefix_with_a_state_is_the_same_as_none) {
+  for (int number = 0; number < REF_MODELS; ++number)
+    for (int kept = 0; kept < 3; ++kept) {
+      model m;
+      int64_t hit = -1;
+      open_model(&m, number, ASSAY_MODEL_EXACT);
+      const int64_t V = m.config.vocab, size = m.config.block_size, shared = 2 * size + 2;
+      if (!assay_model_has_states(&m.config)) {
+        close_model(&m);
+        break;
+      }
+      memcpy(ids[1], ids[0], (size_t)shared * sizeof ids[0][0]);
+      driver_prompt(&m.d, ids[1], N, 0, whole);
+      driver_prompt(&m.d, ids[0], N, 0, other);
+      (void)assay_kv_evict(m.d.kv, BLOCKS);
+      const int32_t first = driver_request(&m.d, ids[0], shared, &hit);
+      cr_expect_eq(hit, 0);
+      for (int part = 0; part < 3; ++part) {
+        m.d.keeps = part + 1 == kept;
+        driver_add(&m.d, first, ids[0] + part * size, part < 2 ? size : 2, false);
+        (void)driver_step(&m.d, NULL);
+      }
+      const int32_t second = driver_request(&m.d, ids[1], N, &hit);
+      cr_expect_eq(hit, kept * size, "model %d, kept at block %d: hit %lld", number, kept, (long long)hit);
+      driver_add(&m.d, first, ids[0] + shared, N - shared, true);
+      driver_add(&m.d, second, ids[1] + hit, N - hit, true);
+      const double *logits = driver_step(&m.d, NULL);
+      expect_near(&m, logits, other + shared * V, N - shared, "beside a prefix hit");
+      expect_near(&m, logits + (N - shared) * V, whole + hit * V, N - hit, "prefix hit with a state");
+      close_model(&m);
+    }
 }
 
 Test(forms, logits_of_picked_rows) {

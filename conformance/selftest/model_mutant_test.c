@@ -6,10 +6,14 @@
  */
 #include "model_mistakes.h"
 
+#include "planted/ref/models/deepseek_v3.c"
+#include "planted/ref/models/delta.c"
 #include "planted/ref/models/experts.c"
 #include "planted/ref/models/gemma2.c"
 #include "planted/ref/models/gpt_oss.c"
 #include "planted/ref/models/heads.c"
+#include "planted/ref/models/latent.c"
+#include "planted/ref/models/qwen3_next.c"
 #include "planted/ref/models/rows.c"
 #include "planted/ref/models/session.c"
 #include "planted/ref/models/stages.c"
@@ -25,7 +29,7 @@
 #include "model_driver.h"
 #include "model_small.h"
 
-enum { N = 40, LLAMA = 5, MOE = 6, OSS = 8, GEMMA = 9 };
+enum { N = 40, LLAMA = 5, MOE = 6, OSS = 8, GEMMA = 9, LATENT = 10, NEXT = 12 };
 
 /* The first stage that departs in the recorded results; for the model of this number. */
 static const struct {
@@ -65,6 +69,53 @@ static const struct {
     {MODEL_EMBEDDING_NOT_SCALED, GEMMA, "embed"},
     {MODEL_SILU_FOR_GELU, GEMMA, "layers.0.mlp.residual"},
     {MODEL_POST_NORM_LOST, GEMMA, "layers.0.mlp.residual"},
+    {MODEL_DROPPED_GROUP_ZERO, LATENT, ""}, /* layer 2, whose biases are below 0 */
+    {MODEL_GROUP_BY_MAX, LATENT, ""},
+    {MODEL_WEIGHT_IS_BIASED, LATENT, "layers.1.router.weights"},
+    {MODEL_NOT_RENORMALISED, LATENT, "layers.1.router.weights"},
+    {MODEL_ROUTE_SCALE_LOST, LATENT, "layers.1.router.weights"},
+    {MODEL_NEXT_EXPERT, LATENT, "layers.1.mlp.residual"},
+    {MODEL_SHARED_LOST, LATENT, "layers.1.mlp.residual"},
+    {MODEL_PLAIN_TABLE, LATENT, "layers.0.mlp.residual"},
+    {MODEL_CONCENTRATION_LOST, LATENT, "layers.0.mlp.residual"},
+    {MODEL_M_SQUARED_LOST, LATENT, "layers.0.mlp.residual"},
+    {MODEL_INNER_EPS_OF_MODEL, LATENT, "layers.0.mlp.residual"},
+    {MODEL_KV_NORM_LOST, LATENT, "layers.0.mlp.residual"},
+    {MODEL_HALVES_ROTATED, LATENT, "layers.0.mlp.residual"},
+    {MODEL_VALUES_FIRST, LATENT, "layers.0.mlp.residual"},
+    {MODEL_K_PE_LOST, LATENT, "layers.0.mlp.residual"},
+    {MODEL_SCALE_OF_CACHE, LATENT, "id 1 of 24"}, /* the absorbed form alone, which the first step takes */
+    {MODEL_VALUE_OF_NEXT_HEAD, LATENT, "layers.0.mlp.residual"}, /* the same; a prompt of one token has it too */
+    {MODEL_GATE_LOST, NEXT, "layers.3.router"},
+    {MODEL_GATE_IS_SILU, NEXT, "layers.3.router"},
+    {MODEL_SHARED_LOST, NEXT, "layers.0.mlp.residual"},
+    {MODEL_SHARED_GATE_LOST, NEXT, "layers.0.mlp.residual"},
+    {MODEL_NOT_RENORMALISED, NEXT, "layers.0.router.weights"},
+    {MODEL_NEXT_EXPERT, NEXT, "layers.0.mlp.residual"},
+    {MODEL_ONE_PLUS_LOST, NEXT, "layers.0.router"},
+    {MODEL_DELTA_NORM_PLUS_ONE, NEXT, "layers.0.router"},
+    {MODEL_EXPONENTS_OF_D, NEXT, "layers.3.router"},
+    {MODEL_Z_LOST, NEXT, "layers.0.router"},
+    {MODEL_Z_BEFORE_NORM, NEXT, "layers.0.router"},
+    {MODEL_CONV_SILU_LOST, NEXT, "layers.0.router"},
+    {MODEL_TAPS_REVERSED, NEXT, "layers.0.router"},
+    {MODEL_CONV_STATE_LOST, NEXT, "id 1 of 24"}, /* the prompt itself is one step, without a state before */
+    {MODEL_SHORT_CONV_STATE, NEXT, "id 2 of 24"},
+    {MODEL_CONV_STATE_AFTER_SILU, NEXT, "id 1 of 24"},
+    {MODEL_STATE_LOST, NEXT, "id 1 of 24"},
+    {MODEL_DECAY_LOST, NEXT, "layers.0.router"},
+    {MODEL_DECAY_AFTER, NEXT, "layers.0.router"},
+    {MODEL_BETA_LOST, NEXT, "layers.0.router"},
+    {MODEL_BETA_ON_V, NEXT, "layers.0.router"},
+    {MODEL_NO_DELTA, NEXT, "layers.0.router"},
+    {MODEL_OUTPUT_BEFORE_UPDATE, NEXT, "layers.0.router"},
+    {MODEL_DELTA_SCALE_LOST, NEXT, "layers.0.router"},
+    {MODEL_LENGTHS_LOST, NEXT, "layers.0.router"},
+    {MODEL_LENGTH_IS_MEAN, NEXT, "layers.0.router"},
+    {MODEL_HEADS_TILED, NEXT, "layers.0.router"},
+    {MODEL_DT_BIAS_LOST, NEXT, "layers.0.router"},
+    {MODEL_A_NOT_EXP, NEXT, "layers.0.router"},
+    {MODEL_GATES_SWAPPED, NEXT, "layers.0.router"},
 };
 enum { PLANTED = sizeof mistakes / sizeof *mistakes };
 
@@ -86,9 +137,49 @@ static void logits_of(int number, int mistake, double *logits) {
   assay_model_prompt(&c, 11, 0, N, ids);
   model_mistake = mistake;
   driver_open(&d, &c, &w, 16, N, 1, ASSAY_MODEL_EXACT);
-  driver_prompt(&d, ids, N, 9, logits);
+  driver_prompt(&d, ids, N, number == NEXT ? 2 : 13, logits); /* the last one of 13 has one token */
   driver_close(&d);
   assay_model_weights_free(&w);
+}
+
+/* Two prompts with the same 16 tokens, of a model with states. The first one's state is kept there, and the second one
+ * starts from it, beside the first. */
+static void logits_of_two(int mistake, double *logits) {
+  const assay_model_config c = small_model(NEXT);
+  assay_model_weights w;
+  model_driver d;
+  int64_t hit = -1;
+  int32_t ids[N];
+  cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&c, 11, &w, &error), ASSAY_OK, "%s", error.text);
+  assay_model_prompt(&c, 11, 0, N, ids);
+  model_mistake = mistake;
+  driver_open(&d, &c, &w, 16, N, 2, ASSAY_MODEL_EXACT);
+  const int32_t first = driver_request(&d, ids, 16, NULL);
+  driver_add(&d, first, ids, 16, false);
+  (void)driver_step(&d, NULL);
+  const int32_t second = driver_request(&d, ids, 20, &hit);
+  cr_assert_eq(hit, 16);
+  driver_add(&d, first, ids + 20, 4, true);
+  driver_add(&d, second, ids + 16, 4, true);
+  memcpy(logits, driver_step(&d, NULL), (size_t)(8 * c.vocab) * sizeof *logits);
+  driver_close(&d);
+  assay_model_weights_free(&w);
+}
+
+static const int of_states[] = {MODEL_STATE_OF_OTHER_SLOT, MODEL_MATRICES_NOT_RESTORED, MODEL_ROWS_NOT_RESTORED};
+enum { OF_STATES = sizeof of_states / sizeof *of_states };
+
+Test(model_mutants, change_a_prefix_with_a_state) {
+  static double wanted[8 * 300], got[8 * 300];
+  logits_of_two(MODEL_NO_MISTAKE, wanted);
+  for (int i = 0; i < OF_STATES; ++i) {
+    double most = 0;
+    logits_of_two(of_states[i], got);
+    for (int n = 0; n < 8 * 300; ++n)
+      if (!(fabs(got[n] - wanted[n]) <= most)) most = fabs(got[n] - wanted[n]);
+    cr_expect(!(most <= 1e-6), "mistake %d: %g", of_states[i], most);
+  }
 }
 
 Test(model_mutants, change_seeded_models) {
@@ -103,6 +194,8 @@ Test(model_mutants, change_seeded_models) {
     cr_expect(most > 1e-6, "mistake %d, model %d: %g", mistakes[i].mistake, mistakes[i].model, most);
     planted[mistakes[i].mistake] = true;
   }
+  for (int i = 0; i < OF_STATES; ++i) /* see change_a_prefix_with_a_state */
+    planted[of_states[i]] = true;
   for (int m = 0; m < MODEL_MISTAKES; ++m)
     cr_expect(planted[m], "mistake %d is not planted", m);
 }
@@ -116,7 +209,8 @@ static const char *data(void) {
 
 static void truth_of(int number, truth_log *log, test_output *lines) {
   static const char *const names[REF_MODELS] = {
-      [LLAMA] = "llama3-rope", [MOE] = "qwen3-moe", [OSS] = "gpt-oss", [GEMMA] = "gemma2"};
+      [LLAMA] = "llama3-rope", [MOE] = "qwen3-moe",      [OSS] = "gpt-oss",
+      [GEMMA] = "gemma2",      [LATENT] = "deepseek-v3", [NEXT] = "qwen3-next"};
   char folder[1000];
   (void)snprintf(folder, sizeof folder, "%s/%s", data(), names[number]);
   output_open(lines);

@@ -441,6 +441,8 @@ static void head(const double *stream) {
 Test(operators, are_what_a_forward_pass_is_made_of) {
   for (int number = 0; number < REF_MODELS; ++number) {
     c = small_model(number);
+    if (c.arch == ASSAY_DEEPSEEK_V3 || c.arch == ASSAY_QWEN3_NEXT)
+      continue;                           /* its stages are held by model_naive_test */
     if (c.arch == ASSAY_GEMMA2) continue; /* it has operators of no name: a gated GELU, a cap of logits */
     c.layers = 2;
     /* An operator has its scale, 1 / sqrt(24), in f32, which only f32 shows. */

@@ -33,7 +33,7 @@ Test(model, weights_are_found_by_name) {
 }
 
 Test(model, production_widths_are_legal) {
-  static const int64_t millions[ASSAY_ARCH_COUNT] = {354, 507, 596, 30532, 116829, 9241};
+  static const int64_t millions[ASSAY_ARCH_COUNT] = {354, 507, 596, 30532, 116829, 9241, 671026, 79674};
   for (int arch = 0; arch < ASSAY_ARCH_COUNT; ++arch) {
     const assay_model_config c = assay_model_production((assay_model_arch)arch);
     cr_expect_eq(assay_model_check(&c, &error), ASSAY_OK, "%s", error.text);
@@ -89,6 +89,28 @@ Test(model, configurations_are_refused_by_field) {
   REFUSED(8, rope_beta_fast, 0.5);
   REFUSED(8, qk_norm, true);
   REFUSED(9, score_scale, -1);
+  REFUSED(10, kv_heads, 2);
+  REFUSED(10, kv_rank, 0);
+  REFUSED(10, value_size, 257);
+  REFUSED(10, groups, 3);
+  REFUSED(10, groups_used, 5);
+  REFUSED(10, route_scale, 0);
+  REFUSED(10, rotated, 16);
+  REFUSED(10, kv_dtype, ASSAY_E4M3);
+  REFUSED(10, qkv_bias, true);
+  REFUSED(12, linear_value_heads, 5);
+  REFUSED(12, linear_key_heads, 0);
+  REFUSED(12, linear_key_size, 257);
+  REFUSED(12, linear_value_size, 0);
+  REFUSED(12, conv_taps, 5);
+  REFUSED(12, conv_taps, 1);
+  REFUSED(12, qk_norm, false);
+  REFUSED(12, proj_bias, true);
+  REFUSED(12, rope_style, ASSAY_ROPE_INTERLEAVED);
+  REFUSED(6, linear.bits[0], 1);
+  REFUSED(6, conv_taps, 4);
+  REFUSED(1, q_rank, 8);
+  REFUSED(6, shared_size, 8);
   REFUSED(9, logit_cap, -1);
   REFUSED(0, qk_norm, true);
   REFUSED(1, norm_bias, true);
@@ -147,7 +169,8 @@ static uint64_t mix(uint64_t hash, const void *data, int64_t bytes) {
 Test(model, seeded_weights_are_the_same_on_every_machine) {
   static const uint64_t known[REF_MODELS] = {
       0x2FE1CE98CEF65C66, 0xA6DB037A6BC91082, 0xDAC6C6F445F42F13, 0x315579D6B15F2DA7, 0x6AB6D999272CB846,
-      0x6657B1B7FB33F522, 0x0977173AFD628E07, 0x7E1E29C3720BE41C, 0x8AECA386BE7AA44A, 0x15E2B9B9190EF4EC};
+      0x6657B1B7FB33F522, 0x0977173AFD628E07, 0x7E1E29C3720BE41C, 0x8AECA386BE7AA44A, 0x15E2B9B9190EF4EC,
+      0xE144446D272AD0CB, 0x80EEE5DCB821B567, 0xC0F5515CE14DBD8F, 0x66815CF470AFB30D};
   for (int number = 0; number < REF_MODELS; ++number) {
     const assay_model_config c = small_model(number);
     assay_model_weights w;

@@ -5,12 +5,13 @@
 #include "assay/model.h"
 
 /* The first five run on a device too. */
-enum { SMALL_MODELS = 5, REF_MODELS = 10 };
+enum { SMALL_MODELS = 5, REF_MODELS = 14 };
 
 static inline assay_model_config small_model(int number) {
-  static const assay_model_arch arch[REF_MODELS] = {ASSAY_GPT2,    ASSAY_QWEN3, ASSAY_ASYNCT,    ASSAY_QWEN3,
-                                                    ASSAY_ASYNCT,  ASSAY_QWEN3, ASSAY_QWEN3_MOE, ASSAY_QWEN3_MOE,
-                                                    ASSAY_GPT_OSS, ASSAY_GEMMA2};
+  static const assay_model_arch arch[REF_MODELS] = {
+      ASSAY_GPT2,        ASSAY_QWEN3,       ASSAY_ASYNCT,     ASSAY_QWEN3,     ASSAY_ASYNCT,
+      ASSAY_QWEN3,       ASSAY_QWEN3_MOE,   ASSAY_QWEN3_MOE,  ASSAY_GPT_OSS,   ASSAY_GEMMA2,
+      ASSAY_DEEPSEEK_V3, ASSAY_DEEPSEEK_V3, ASSAY_QWEN3_NEXT, ASSAY_QWEN3_NEXT};
   assay_model_config c = assay_model_production(arch[number]);
   c.layers = 3;
   c.hidden = 64;
@@ -65,6 +66,40 @@ static inline assay_model_config small_model(int number) {
     c.score_scale = 0.3;
     c.score_cap = 2;
     c.logit_cap = 3;
+  }
+  if (c.arch == ASSAY_DEEPSEEK_V3) { /* m squared is 1.3 over the root of D */
+    c.kv_heads = 1;
+    c.rotated = 8;
+    c.q_rank = number == 10 ? 48 : 0;
+    c.kv_rank = 32;
+    c.value_size = 12;
+    c.experts = 8;
+    c.experts_used = 3;
+    c.shared_size = number == 10 ? 24 : 0;
+    c.groups = number == 10 ? 4 : 1;
+    c.groups_used = number == 10 ? 2 : 1;
+    c.sparse = (assay_model_layers){{6}}; /* the first layer is dense */
+    c.rope_original = 64;
+    c.rope_truncate = false;
+    c.rope_concentration = 1.1;
+    c.score_scale = 1.3 / 4;
+    c.eps = 0.01;
+    c.renormalise = number == 10;
+    c.weight_dtype = c.act_dtype = c.kv_dtype = number == 10 ? ASSAY_BF16 : ASSAY_F32;
+  }
+  if (c.arch == ASSAY_QWEN3_NEXT) { /* sizes that differ, and three value heads for a key head, or one */
+    c.rotated = number == 12 ? 8 : 16;
+    c.linear_key_heads = 2;
+    c.linear_value_heads = number == 12 ? 6 : 2;
+    c.linear_key_size = 8;
+    c.linear_value_size = 12;
+    c.conv_taps = number == 12 ? 4 : 2;
+    c.linear = (assay_model_layers){{number == 12 ? 5 : 3}};
+    c.sparse = (assay_model_layers){{number == 12 ? 7 : 6}};
+    c.experts_used = 3;
+    c.shared_size = number == 12 ? 24 : 0;
+    c.renormalise = number == 12;
+    c.weight_dtype = c.act_dtype = c.kv_dtype = number == 12 ? ASSAY_BF16 : ASSAY_F32;
   }
   if (number == 4) {
     c.alpha_per_channel = true;

@@ -118,17 +118,46 @@ Test(step, refusals_write_nothing) {
   free(clean);
 }
 
+/* Two requests with states and a pad row. */
+Test(step, states_are_refused) {
+  int32_t ids[16];
+  open_model(12, ASSAY_MODEL_EXACT);
+  assay_model_prompt(&config, 3, 0, 16, ids);
+  const int32_t a = driver_request(&d, NULL, 0, NULL), b = driver_request(&d, NULL, 0, NULL);
+  driver_add(&d, a, ids, 3, false);
+  driver_add(&d, b, ids, 5, false);
+  driver_add_pad(&d);
+  batch = driver_batch(&d);
+  SPOIL(d.states[0], -1, "request 0: state: found -1, allowed 0 to 23");
+  SPOIL(d.states[1], 24, "request 1: state: found 24, allowed 0 to 23");
+  SPOIL(d.states[1], d.states[0], "request 1: state 0: another request of the same step has it");
+  SPOIL(d.states[2], 5, "request 2: state of a pad row: found 5, allowed -1 to -1");
+  static const int32_t pairs[4][4] = {{24, 1, 4, 5}, {1, -1, 4, 5}, {7, 8, 8, 9}, {7, 8, 9, 8}};
+  static const char *const says[4] = {"state copy 0: source: found 24", "state copy 0: target: found -1",
+                                      "state copy 0: target 8 is also the source of state copy 1",
+                                      "state copy 0: target 8 is also the target of state copy 1"};
+  batch.state_copy_count = 2;
+  for (int i = 0; i < 4; ++i) {
+    batch.state_copies = pairs[i];
+    refused(says[i]);
+  }
+  batch.state_copy_count = 25;
+  refused("state_copy_count: found 25, allowed 0 to 24");
+  batch.state_copy_count = 0;
+  batch.states = NULL;
+  refused("states: found none, allowed a slot for each request");
+  close_model();
+}
+
 Test(step, sessions_are_refused) {
   open_model(0, ASSAY_MODEL_EXACT);
   assay_model_session *session = NULL;
   static const struct {
     assay_model_limits limits;
     const char *says;
-  } bad[] = {{{0, 1, 1, 1}, "num_blocks"},
-             {{(int64_t)1 << 40, 1, 1, 1}, "num_blocks"},
-             {{1, 0, 1, 1}, "max_tokens"},
-             {{1, 1, -1, 1}, "max_requests"},
-             {{1, 1, 1, 2}, "max_logits"}};
+  } bad[] = {{{0, 1, 1, 1, 0}, "num_blocks"}, {{(int64_t)1 << 40, 1, 1, 1, 0}, "num_blocks"},
+             {{1, 0, 1, 1, 0}, "max_tokens"}, {{1, 1, -1, 1, 0}, "max_requests"},
+             {{1, 1, 1, 2, 0}, "max_logits"}, {{1, 1, 1, 1, 1}, "num_states: found 1, allowed 0 to 0"}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
     assay_error found = {""};
     cr_expect_eq(d.backend->open(&config, &weights, &bad[i].limits, ASSAY_MODEL_EXACT, &session, &found),
@@ -174,7 +203,10 @@ static void take(void *context, const char *name, int64_t rows, int64_t width, c
   cr_assert(strcmp(name, k->name) == 0 && k->count == rows * width, "%s, %s", name, k->name);
   const bool scores = strstr(name, ".attn.s") != NULL || strstr(name, ".attn.p") != NULL;
   if (scores && (strcmp(strrchr(name, '.'), ".s") == 0 || strcmp(strrchr(name, '.'), ".p") == 0)) return;
-  const bool f32 = strcmp(name, "logits") == 0 || strstr(name, ".router.weights") != NULL;
+  const bool f32 = strcmp(name, "logits") == 0 || strstr(name, ".router.weights") != NULL ||
+                   strstr(name, ".delta.g") != NULL || strstr(name, ".delta.beta") != NULL ||
+                   strstr(name, ".shared.weight") != NULL ||
+                   (config.arch == ASSAY_DEEPSEEK_V3 && strstr(name, ".router") != NULL); /* its logits are f32 */
   const assay_dtype type = f32 ? ASSAY_F32 : config.act_dtype;
   if (strstr(name, ".biased") == NULL)
     for (int64_t i = 0; i < k->count; ++i)

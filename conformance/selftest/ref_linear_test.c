@@ -378,7 +378,7 @@ static double form_up(int row, int i) {
 /* Holds the parameters of a run, and how its gates and ups are made. */
 typedef struct swiglu_run {
   double limit, alpha, beta, weight; /* weight 0: none */
-  bool interleaved, limited_by_hand;
+  bool interleaved, limited_by_hand, sigmoid;
   double gate_factor, up_shift;
 } swiglu_run;
 
@@ -407,6 +407,7 @@ static void run_swiglu(const swiglu_run *run, double *y) {
   linear_param(&c, "alpha", run->alpha);
   linear_param(&c, "beta", run->beta);
   linear_param(&c, "layout", run->interleaved);
+  linear_param(&c, "sigmoid", run->sigmoid);
   linear_run(&c, &contract, false);
   for (int i = 0; i < 2 * forms_width; ++i)
     y[i] = linear_result(&c, "y")->value[i];
@@ -414,16 +415,16 @@ static void run_swiglu(const swiglu_run *run, double *y) {
 }
 
 /* Each parameter gives the plain form of other inputs: limited ones, gates times alpha, shifted ups, another order. The
- * weight is a factor of the result. */
+ * weight is a factor of the result. A sigmoid alone, times the gate, is the plain form. */
 Test(swiglu, forms_are_the_plain_form_of_changed_inputs) {
-  static const swiglu_run form[] = {{.limit = 7, .alpha = 1, .gate_factor = 1},
-                                    {.alpha = 2, .gate_factor = 1},
-                                    {.alpha = 1, .beta = 1, .gate_factor = 1},
-                                    {.alpha = 1, .gate_factor = 1, .interleaved = true},
-                                    {.alpha = 1, .gate_factor = 1, .weight = 3}};
+  static const swiglu_run form[] = {
+      {.limit = 7, .alpha = 1, .gate_factor = 1},  {.alpha = 2, .gate_factor = 1},
+      {.alpha = 1, .beta = 1, .gate_factor = 1},   {.alpha = 1, .gate_factor = 1, .interleaved = true},
+      {.alpha = 1, .gate_factor = 1, .weight = 3}, {.alpha = 1, .gate_factor = 1, .sigmoid = true}};
   static const swiglu_run plain[] = {{.alpha = 1, .gate_factor = 1, .limited_by_hand = true},
                                      {.alpha = 1, .gate_factor = 2},
                                      {.alpha = 1, .gate_factor = 1, .up_shift = 1},
+                                     {.alpha = 1, .gate_factor = 1},
                                      {.alpha = 1, .gate_factor = 1},
                                      {.alpha = 1, .gate_factor = 1}};
   static double a[2 * forms_width], b[2 * forms_width];
@@ -432,6 +433,7 @@ Test(swiglu, forms_are_the_plain_form_of_changed_inputs) {
     run_swiglu(&plain[f], b);
     for (int i = 0; i < 2 * forms_width; ++i) {
       const double factor = f == 1 ? 0.5 : f == 4 ? 3.0 * (1 + i / forms_width) : 1;
+      if (f == 5) a[i] *= form_gate(i % forms_width);
       cr_assert(linear_close_to(a[i], factor * b[i]), "form %zu, element %d: %g and %g", f, i, a[i], factor * b[i]);
     }
   }

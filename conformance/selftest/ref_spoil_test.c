@@ -32,8 +32,10 @@ static double *spoiled(fixture *f, const char *name) {
   assay_expected expected[2] = {{value, NULL}, {value + out, NULL}};
   const assay_rows rows = {f->N, NULL};
   cr_assert(out + f->N * f->spec.H <= 1 << 16);
-  const assay_status status =
-      f->spec.op->spoil(&f->call, &contract, &rows, number_of(f->spec.op, name), expected, &error);
+  /* A planted error changes the reference's values where it acts. */
+  assay_status status = f->spec.op->reference(&f->call, &contract, &rows, false, expected, NULL, &error);
+  cr_assert_eq(status, ASSAY_OK, "%s: %s", name, error.text);
+  status = f->spec.op->spoil(&f->call, &contract, &rows, number_of(f->spec.op, name), expected, &error);
   cr_assert_eq(status, ASSAY_OK, "%s: %s", name, error.text);
   return value;
 }
@@ -214,6 +216,21 @@ Test(spoil, filter_across_rows) {
   const double *value = spoiled(&f, "filter_across_rows");
   cr_expect(same(value, f.out, row));
   cr_expect(!same(value + row, f.out + row, row));
+  fixture_free(&f);
+}
+
+/* A row without a key hands no scores to the next. */
+Test(spoil, filter_after_a_row_without_keys) {
+  fixture_spec spec = decode(assay_op_gate_attention());
+  spec.density = 1;
+  spec.batch = 3;
+  spec.kv_len[1] = 0;
+  spec.kv_len[2] = 21;
+  fixture f;
+  fixture_make(&spec, &f);
+  fixture_fill(&f);
+  reference(&f);
+  cr_expect(same(spoiled(&f, "filter_across_rows"), f.out, f.N * spec.H * spec.D));
   fixture_free(&f);
 }
 

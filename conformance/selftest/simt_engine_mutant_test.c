@@ -13,6 +13,7 @@
 #include "gpu/models/engine_graph.c"
 #include "gpu/models/engine_step.c"
 #include "gpu/models/engine_tokens.c"
+#include "gpu/models/invariant.c"
 #include "gpu/models/tails.c"
 
 #include <criterion/criterion.h>
@@ -95,19 +96,28 @@ Test(engine_mutants, a_model_suite_sees_them) {
       {ENGINE_APPENDED_AGAIN, WAY_EAGER, "logits", "request"},
       {ENGINE_APPENDED_AGAIN, WAY_PREFILL, "stages", "layers.0.attn.out of kv_append, softmax_attention is the first"},
       {ENGINE_RESIDUAL_AFTER_NORM, WAY_GRAPH, "logits", "request"},
-      {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"}};
+      {ENGINE_RESIDUAL_AFTER_NORM, WAY_PREFILL, "stages", "layers.0.mlp.pre of rms_norm is the first"},
+      {ENGINE_OTHER_ACTIVATION, WAY_GRAPH, "logits", "request"},
+      {ENGINE_OTHER_ACTIVATION, WAY_PREFILL, "stages", "layers.0.mlp.act of swiglu is the first"},
+      {ENGINE_OFFSET_LOST, WAY_GRAPH, "logits", "request"},
+      {ENGINE_OFFSET_LOST, WAY_PREFILL, "stages", "layers.0.mlp.pre of uclip_norm is the first"},
+      {ENGINE_DIVISION_LOST, WAY_GRAPH, "logits", "request"},
+      {ENGINE_DIVISION_LOST, WAY_PREFILL, "stages", "layers.0.mlp.up of gemm is the first"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
-    const model_case mc = {.name = "planted",
-                           .model = "small",
-                           .config = scenario_model(1),
-                           .seed = 7,
-                           .way = seen[i].way,
-                           .batch = 3,
-                           .steps = 12,
-                           .judged = 3,
-                           .prompt = 20};
+    model_case mc = {.name = "planted",
+                     .model = "small",
+                     .config = scenario_model(seen[i].mistake == ENGINE_OFFSET_LOST ? 2 : 1),
+                     .seed = 7,
+                     .way = seen[i].way,
+                     .batch = 3,
+                     .steps = 12,
+                     .judged = 3,
+                     .prompt = 20};
     case_result result;
+    if (seen[i].mistake == ENGINE_OTHER_ACTIVATION) (void)snprintf(mc.form, sizeof mc.form, "gemm_glu=on");
+    if (seen[i].mistake == ENGINE_OFFSET_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_seam=on");
+    if (seen[i].mistake == ENGINE_DIVISION_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_norm=on");
     engine_mutant = ENGINE_NO_MISTAKE;
     model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
@@ -116,6 +126,68 @@ Test(engine_mutants, a_model_suite_sees_them) {
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0 &&
                   strstr(result.message, seen[i].says) != NULL,
               "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
+/* An invariant engine that takes any variant, or lets single tokens attend as decode does: the suite names the company
+ * in which the bits change. */
+Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
+  static const struct {
+    int mistake;
+    const char *says;
+  } seen[] = {{ENGINE_INVARIANT_ANY_VARIANT, "has other bits than alone"},
+              {ENGINE_INVARIANT_BY_DECODE, "batch of 2, whole, graph: step 1 has other bits than alone"}};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    model_case mc = {.name = "planted",
+                     .model = "small",
+                     .config = scenario_model(1),
+                     .seed = 7,
+                     .way = WAY_INVARIANT,
+                     .batch = 7,
+                     .steps = 1,
+                     .prompt = 200};
+    mc.config.max_pos = 1024;
+    case_result result;
+    engine_mutant = ENGINE_NO_MISTAKE;
+    model_judge(&mc, "simt", NULL, NULL, &result);
+    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    engine_mutant = seen[i].mistake;
+    model_judge(&mc, "simt", NULL, NULL, &result);
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "invariant") == 0 &&
+                  strstr(result.message, seen[i].says) != NULL,
+              "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
+/* An invariant engine in f32 whose attention follows the number of rows. 65 rows of 64 heads go to query_tile. The
+ * last five come one by one, and go to split_keys. */
+Test(engine_mutants, attention_by_the_number_of_rows_shows) {
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (int number = 1; number <= 2; ++number) { /* softmax_attention and gate_attention */
+    model_case mc = {.name = "planted",
+                     .model = "small",
+                     .config = scenario_model(number),
+                     .seed = 7,
+                     .way = WAY_INVARIANT,
+                     .batch = 1,
+                     .steps = 1,
+                     .prompt = 70};
+    mc.config.layers = 1;
+    mc.config.heads = 64;
+    mc.config.head_size = mc.config.rotated = 64;
+    mc.config.kv_dtype = ASSAY_F32;
+    case_result result;
+    engine_mutant = ENGINE_NO_MISTAKE;
+    model_judge(&mc, "simt", NULL, NULL, &result);
+    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    engine_mutant = ENGINE_INVARIANT_BY_ROWS;
+    model_judge(&mc, "simt", NULL, NULL, &result);
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "invariant") == 0 &&
+                  strstr(result.message, "batch of 1, in chunks of 1, call by call: step 0 has other bits") != NULL,
+              "%s: %s", result.check, result.message);
   }
   engine_mutant = ENGINE_NO_MISTAKE;
 }

@@ -62,6 +62,21 @@ Test(expert_mutants, are_found_and_named) {
     }
 }
 
+/* The products of all experts in one call. */
+Test(expert_mutants, one_call_for_all_experts) {
+  case_result result;
+  for (int number = 6; number <= 8; ++number)
+    for (int planted = 0; planted < 2; ++planted) {
+      model_case mc = small(number, WAY_BATCHED);
+      (void)snprintf(mc.form, sizeof mc.form, "grouped_gemm=on");
+      expert_mistake = planted ? EXPERT_NOT_SORTED : EXPERT_NO_MISTAKE;
+      model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, planted ? VERDICT_FAIL : VERDICT_PASS, "model %d: %s", number, result.message);
+      cr_expect(!planted || strstr(result.message, "experts.up of gemm is the first stage that departs"),
+                "model %d: %s", number, result.message);
+    }
+}
+
 /* Constants of the configuration that a device has otherwise. */
 Test(expert_mutants, wrong_constants_are_found_and_named) {
   case_result result;
@@ -90,17 +105,4 @@ Test(expert_mutants, wrong_constants_are_found_and_named) {
     cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, says) != NULL, "fault %d: %s", fault,
               result.message);
   }
-}
-
-/* An engine's steps are captured as graphs, which a host that reads offsets forbids. */
-Test(expert_mutants, engines_refuse_sparse_layers) {
-  const assay_model_config c = small_model(6);
-  const assay_engine_options options = {
-      .device = "simt", .num_blocks = 8, .max_batch = 1, .max_tokens = 16, .max_length = 16};
-  assay_model_weights w;
-  assay_engine *e = NULL;
-  cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK);
-  cr_expect_eq(assay_engine_open(&c, &w, &options, &e, &error), ASSAY_ERR_UNSUPPORTED);
-  cr_expect_not_null(strstr(error.text, "sparse: found layer 0, allowed none in an engine"), "%s", error.text);
-  assay_model_weights_free(&w);
 }

@@ -136,7 +136,8 @@ static assay_status run(const char *form, const char *word, calls *counted, assa
 /* ---- every variant --------------------------------------------------------------------------------------- */
 
 static const char *const usual_form[] = {
-    NULL, "append=on", "mmha=on", "qk_norm=off", "post_pre_uclip=off", "add_norm=on", "rope_append=off"};
+    NULL,          "append=on",       "mmha=on",     "qk_norm=off",  "post_pre_uclip=off",
+    "add_norm=on", "rope_append=off", "gemm_glu=on", "gemm_seam=on", "gemm_norm=on"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 
 /* Operators that no session of a model calls, and why. */
@@ -152,7 +153,18 @@ static const struct {
                 {"rope_table", "tables of a model are made on the host"},
                 {"token_bitmask", "an engine's, which does not mask tokens yet"},
                 {"spec_verify", "an engine's, which does not draft tokens yet"},
-                {"causal_conv1d", "no model here has linear attention yet"}};
+                {"causal_conv1d", "no model here has linear attention yet"},
+                {"delta_gates", "no model here has linear attention yet"},
+                {"mla_append", "no model here has latent attention on the device yet"},
+                {"mla_attention", "no model here has latent attention on the device yet"},
+                {"gated_delta_rule", "no model here has linear attention yet"},
+                {"group_quant", "no model here has fp8 weights yet"},
+                {"fp8_block_gemm", "no model here has fp8 weights yet"},
+                {"fp8_grouped_gemm", "no model here has fp8 weights yet"},
+                {"fp8_grouped_gemm_masked", "no model here has fp8 weights yet"},
+                {"mxfp4_gemm", "no model here keeps weights of four bits"},
+                {"grouped_gemm", "no model here has experts yet"},
+                {"grouped_gemm_masked", "no model here leaves room for rows"}};
 
 static bool ran[MODELS][MOST_VARIANTS], is_called[MODELS][MOST_OPS];
 static char reason[MODELS][MOST_VARIANTS][240];
@@ -387,16 +399,19 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
       {LLAMA, "qk_norm=on", "allowed on: append, mmha, rope_append, add_norm"},
       {QWEN3, "post_pre_uclip=on", "form post_pre_uclip: found on"},
       {ASYNCT, "bias_gelu_new=on", "form bias_gelu_new: found on"},
-      {LLAMA, "bias_residual=on", "form bias_residual: found on"}};
+      {LLAMA, "bias_residual=on", "form bias_residual: found on"},
+      {QWEN3, "grouped_gemm=on", "form grouped_gemm: found on, which this qwen3 model"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     open_model(wrong[i].model, 0);
     expect_all(NULL, wrong[i].form, ASSAY_ERR_INPUT, wrong[i].says, "");
     close_model();
   }
-  const char *const both[][2] = {
-      {"append=on", "mmha=on"}, {"post_pre_uclip=on", "add_norm=on"}, {"add_norm=on", "bias_residual=on"}};
-  static const int of[] = {LLAMA, ASYNCT, GPT2};
-  for (int i = 0; i < 3; ++i) {
+  const char *const both[][2] = {{"append=on", "mmha=on"},
+                                 {"post_pre_uclip=on", "add_norm=on"},
+                                 {"add_norm=on", "bias_residual=on"},
+                                 {"gemm_seam=on", "post_pre_uclip=on"}};
+  static const int of[] = {LLAMA, ASYNCT, GPT2, ASYNCT};
+  for (int i = 0; i < 4; ++i) {
     const assay_model_options options = {.form = both[i], .forms = 2};
     model_driver d;
     open_model(of[i], 0);

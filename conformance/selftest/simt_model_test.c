@@ -101,8 +101,11 @@ static double rms(const double *x, const double *y, int64_t count) {
   return sqrt(sum / (double)count);
 }
 
+static bool undivided; /* the form of the run leaves the division of a norm to the product after it */
+
 /* A stage that a fused call leaves out, or gives in another form. */
 static bool may_lack(const char *name) {
+  if (undivided && strstr(name, ".pre") != NULL) return true;
   static const char *const ends[] = {".post", ".attn.q", ".attn.k", ".attn.v", ".proj", ".up", ".down"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i)
     if (strlen(name) >= strlen(ends[i]) && strcmp(name + strlen(name) - strlen(ends[i]), ends[i]) == 0) return true;
@@ -194,7 +197,10 @@ static const struct {
              {"add_norm=on", "add_norm=off", "add_", 0x1f},
              {"post_pre_uclip=on", "post_pre_uclip=off", "post_attn_pre_mlp_uclip", 1u << 2 | 1u << 4},
              {"bias_gelu_new=on", "bias_gelu_new=off", NULL, 1u << 0},
-             {"bias_residual=on", "bias_residual=off", NULL, 1u << 0}};
+             {"bias_residual=on", "bias_residual=off", NULL, 1u << 0},
+             {"gemm_glu=on", "gemm_glu=off", "gemm_glu", 1u << 1 | 1u << 2 | 1u << 4},
+             {"gemm_seam=on", "gemm_seam=off", "gemm_post_pre_uclip", 1u << 2 | 1u << 4},
+             {"gemm_norm=on", "gemm_norm=off", "gemm_residual", 1u << 1}};
 
 static void expect_refused(const char *form, int number) {
   const assay_model_options options = {.form = &form, .forms = 1};
@@ -225,10 +231,12 @@ Test(device, every_form_is_within_the_same_bounds) {
           continue;
         }
         const int64_t calls = run_form(assay_model_simt(), ASSAY_MODEL_MIRROR, &device, form, forms[f].op);
+        undivided = strcmp(form, "gemm_norm=on") == 0;
         const int64_t bad = compare(1.5, first, sizeof first);
         cr_expect_eq(bad, 0, "model %d, %s: %lld stages; %s", number, form, (long long)bad, first);
         if (forms[f].op != NULL)
           cr_expect_eq(calls > 0, on != 0, "model %d, %s: %lld calls", number, form, (long long)calls);
+        undivided = false;
       }
     close_model();
   }
@@ -309,7 +317,7 @@ Test(device, another_eps_or_gate_shows) {
 
 Test(device, refusals) {
   assay_model_session *session = NULL;
-  const assay_model_limits limits = {16, 64, 4, 64};
+  const assay_model_limits limits = {16, 64, 4, 64, 0};
   open_model(1);
   c.weight_dtype = ASSAY_F32;
   assay_model_weights_free(&w);

@@ -1,14 +1,16 @@
 /* simt_sums_test.cpp: simt's tensor cores against the predictor, which shares no code with them: drawn steps, bit for
- * bit. ASSAY_SUM_STEPS: how many (1,000,000). */
+ * bit. ASSAY_SUM_STEPS: how many (1,000,000). ASSAY_SUM_COUNTS: a file that gets a line of counts per type. */
 #include <criterion/criterion.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
 #include "ref/lib/sums.h"
 #include "simt/products.h"
 #include "simt_fixture.h"
+#include "sum_counts.h"
 
 extern "C" {
 #include "core/dtype.h"
@@ -153,7 +155,8 @@ Test(simt_sums, every_drawn_step_has_the_bits_of_the_predictor) {
   const char *const wanted = getenv("ASSAY_SUM_STEPS");
   const int64_t steps = wanted != nullptr ? atoll(wanted) : 1000000;
   assay_rng rng = {20261126, 1, 0};
-  int64_t differ[2][MODES] = {}, done = 0;
+  int64_t differ[2][MODES] = {}, done = 0, of_type[2] = {};
+  double seconds[2] = {};
   Reach reach = {};
   for (int64_t round = 0; done < steps; ++round) {
     const Type &t = types[round % 2];
@@ -162,7 +165,10 @@ Test(simt_sums, every_drawn_step_has_the_bits_of_the_predictor) {
     draw(&rng, t, mode, batch);
     std::array<uint32_t, rows * columns> simt, predicted;
     by_simt(t, batch, simt);
+    const auto begun = std::chrono::steady_clock::now();
     by_predictor(t, batch, predicted);
+    seconds[round % 2] += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    of_type[round % 2] += rows * columns;
     for (size_t i = 0; i < simt.size(); ++i, ++done) {
       const uint32_t size = predicted[i] & 0x7FFFFFFFu;
       reach.subnormal_sums += size != 0 && size < 0x800000u;
@@ -175,6 +181,12 @@ Test(simt_sums, every_drawn_step_has_the_bits_of_the_predictor) {
                        shown(t, batch, i).c_str());
     }
   }
+  for (int type = 0; type < 2; ++type) {
+    int64_t all = 0;
+    for (int mode = 0; mode < MODES; ++mode)
+      all += differ[type][mode];
+    sum_counts_add("wgmma_16", assay_dtype_name(types[type].dtype), of_type[type], all, seconds[type], depth);
+  }
   for (int type = 0; type < 2; ++type)
     for (int mode = 0; mode < MODES; ++mode)
       cr_expect_eq(differ[type][mode], 0, "%s, mode %d: %lld of %lld steps differ", assay_dtype_name(types[type].dtype),
@@ -184,4 +196,52 @@ Test(simt_sums, every_drawn_step_has_the_bits_of_the_predictor) {
             "of %lld steps %lld give subnormal sums, %lld zero, %lld infinity, %lld NaN", static_cast<long long>(done),
             static_cast<long long>(reach.subnormal_sums), static_cast<long long>(reach.zeros),
             static_cast<long long>(reach.infinities), static_cast<long long>(reach.nans));
+}
+
+/* A tile past whose last row and last column everything is zero, as at the end of a matrix. Its sums may be anything.
+ */
+Test(simt_sums, a_tile_that_is_partly_zeros_has_the_bits_of_the_predictor) {
+  constexpr int64_t wide = 24;
+  assay_rng rng = {20261127, 2, 0};
+  int64_t differ = 0, live = 0;
+  for (int64_t round = 0; round < 2000; ++round) {
+    const Type &t = types[round % 2];
+    const Mode mode = static_cast<Mode>(round / 2 % MODES);
+    const int64_t last_row = between(&rng, 0, rows), last_column = between(&rng, 0, wide);
+    uint16_t a[rows * depth], b[wide * depth];
+    uint32_t c[rows * wide];
+    float x[rows * depth], y[depth * wide], d[rows * wide];
+    for (int64_t i = 0; i < rows * depth; ++i)
+      a[i] = i / depth < last_row ? factor(&rng, t, mode, t.bias) : static_cast<uint16_t>(between(&rng, 0, 1) << 15);
+    for (int64_t i = 0; i < wide * depth; ++i)
+      b[i] = i / depth < last_column ? factor(&rng, t, mode, t.bias) : static_cast<uint16_t>(between(&rng, 0, 1) << 15);
+    for (uint32_t &sum : c)
+      sum = round % 3 == 0 ? 0u : start_sum(&rng, round % 3 == 1 ? SPECIAL : NARROW, 0);
+    for (int64_t i = 0; i < rows * depth; ++i)
+      x[i] = static_cast<float>(assay_load_f64(a, t.dtype, i));
+    for (int64_t n = 0; n < wide; ++n)
+      for (int64_t k = 0; k < depth; ++k)
+        y[k * wide + n] = static_cast<float>(assay_load_f64(b, t.dtype, n * depth + k));
+    memcpy(d, c, sizeof d);
+    assay_simt_host::tensor_products(rows, wide, x, y, t.dtype == ASSAY_F16, d);
+    int16_t significand[2][wide * depth], exponent[2][wide * depth];
+    uint8_t kind[2][wide * depth];
+    sum_factors of_a = {significand[0], exponent[0], kind[0], 0, false},
+                of_b = {significand[1], exponent[1], kind[1], 0, false};
+    sum_factors_take(&of_a, a, t.dtype, false, 1, rows * depth);
+    sum_factors_take(&of_b, b, t.dtype, false, 1, wide * depth);
+    for (int64_t i = 0; i < rows * wide; ++i) {
+      const sum_factors u = sum_factors_from(&of_a, i / wide * depth), v = sum_factors_from(&of_b, i % wide * depth);
+      const uint32_t wanted = sum_chain(ASSAY_SUM_WGMMA_16, &u, &v, depth, c[i]);
+      uint32_t found;
+      memcpy(&found, d + i, sizeof found);
+      live += i / wide < last_row && i % wide < last_column;
+      if (found != wanted && ++differ <= 3)
+        cr_expect_fail("mode %d, row %d of %d, column %d of %d: c %08x, simt %08x, predicted %08x", mode,
+                       static_cast<int>(i / wide), static_cast<int>(last_row), static_cast<int>(i % wide),
+                       static_cast<int>(last_column), c[i], found, wanted);
+    }
+  }
+  cr_expect_eq(differ, 0, "%lld sums differ", static_cast<long long>(differ));
+  cr_expect(live > 20000, "%lld sums of rows and columns before the end", static_cast<long long>(live));
 }

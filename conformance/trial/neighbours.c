@@ -42,6 +42,8 @@ static bool gives(const search *s, const assay_sums *sums, const neighbour_eleme
                        .b = part_of(&p->b, e->n, 0, K),
                        .old = part_of(&p->old, e->m, e->n, 1),
                        .bias = part_of(&p->bias, 0, e->n, 1),
+                       .scale_a = part_of(&p->scale_a, e->m, 0, p->scale_a.shape[1]),
+                       .scale_b = part_of(&p->scale_b, e->n, 0, p->scale_b.shape[1]),
                        .alpha = p->alpha,
                        .beta = p->beta};
   float begun = 0;
@@ -116,6 +118,15 @@ static bool by_promotion(const search *s) {
   return false;
 }
 
+static bool by_scale(const search *s) {
+  assay_sums sums = *s->sums;
+  if (sums.scale != ASSAY_SCALE_FMA_PRODUCT && sums.scale != ASSAY_SCALE_PRODUCT_THEN_ADD) return false;
+  const bool fused = sums.scale == ASSAY_SCALE_FMA_PRODUCT;
+  sums.scale = fused ? ASSAY_SCALE_PRODUCT_THEN_ADD : ASSAY_SCALE_FMA_PRODUCT;
+  return gives_all(s, &sums, 0, 0, NULL) &&
+         FOUND("as if a scaled sum were added by %s", fused ? "a product and an addition" : "one FMA");
+}
+
 static bool by_unit(const search *s) {
   for (int u = ASSAY_SUM_NONE + 1; u < ASSAY_SUM_UNITS; ++u) {
     assay_sums sums = *s->sums;
@@ -179,7 +190,7 @@ static bool by_loss(const search *s) {
 
 void neighbours_explain(const assay_sums *sums, const assay_product *product, const neighbour_element *element,
                         int32_t count, char *text, size_t size) {
-  static bool (*const ways[])(const search *) = {by_join,  by_parts, by_promotion, by_unit,
+  static bool (*const ways[])(const search *) = {by_join,  by_parts, by_promotion, by_scale, by_unit,
                                                  by_order, by_after, by_start,     by_loss};
   unsigned char *const row = malloc((size_t)(product->a.shape[1] * assay_dtype_size(product->a.dtype)) + 1);
   const search s = {sums, product, element, count, row, text, size};

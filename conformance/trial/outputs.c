@@ -19,7 +19,7 @@ static trial_output describe(const trial *t, int32_t i) {
   if (is_cache(about)) {
     out.kind = OUTPUT_CACHE;
     out.rows = t->first.rows;
-    out.group = t->first.logical->D;
+    out.group = place_channels(&t->first, i);
     out.width = t->first.logical->H_kv * out.group;
     out.exact = true; /* stored codes */
     return out;
@@ -86,15 +86,15 @@ static void copy_run(void *context, int64_t at, int64_t dense, int64_t count) {
 static void cache_runs(const image *img, int32_t arg, run_visit visit, void *context) {
   const logical *l = img->logical;
   const cache_strides s = place_strides(img, arg);
-  const int64_t run = s.channel == 1 ? s.x : 1;
+  const int64_t run = s.channel == 1 ? s.x : 1, channels = place_channels(img, arg);
   for (int64_t row = 0; row < img->rows; ++row) {
     const int64_t slot = place_slot(img, row);
     if (slot < 0) continue; /* nothing is written for a pad row */
     const int64_t base = slot / l->block_size * s.block + slot % l->block_size * s.token;
     for (int64_t h = 0; h < l->H_kv; ++h)
-      for (int64_t d = 0; d < l->D; d += run)
+      for (int64_t d = 0; d < channels; d += run)
         visit(context, base + h * s.head + d / s.x * s.chunk + d % s.x * s.channel,
-              (img->row_of[row] * l->H_kv + h) * l->D + d, run);
+              (img->row_of[row] * l->H_kv + h) * channels + d, run);
   }
 }
 

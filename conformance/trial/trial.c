@@ -309,6 +309,11 @@ bool trial_has_law(const trial *t, const char *law) {
   return t->one->op->laws != NULL && strstr(t->one->op->laws, law) != NULL;
 }
 
+bool trial_rows_move(const trial *t) {
+  const assay_op *op = t->one->op;
+  return op->form == ASSAY_PLAIN && op->row_dim != NULL && trial_has_law(t, "permutation");
+}
+
 bool trial_takes(trial *t, const image *img, case_result *result) {
   assay_error error = {""};
   device_call on;

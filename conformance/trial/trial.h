@@ -93,6 +93,9 @@ bool trial_again(trial *t, case_result *result);
 void trial_free(trial *t);
 /* Tells whether the operator lists the law. */
 bool trial_has_law(const trial *t, const char *law);
+/* Tells whether rows of a plain operator may be put in another order, or left out: not where an argument says which
+ * rows belong together. */
+bool trial_rows_move(const trial *t);
 /* Tells whether NaN may stand in V of keys whose weight is 0: the contract allows it and all rows are judged. */
 bool trial_may_skip_v(const trial *t);
 /* Places `img` and asks the variant whether it takes that call; sets t->workspace_bytes if so. Returns false with an
@@ -189,6 +192,8 @@ typedef struct finding {
 
 /* Judges the rows that the reference computed, by tier 1 or 2. */
 void values_judge(const trial *t, const outputs *got, finding *found);
+/* Does the same up to the first thing that is wrong: of `found`, only `wrong` and `no_memory` are complete. */
+void values_ask(const trial *t, const outputs *got, finding *found);
 /* Compares bits. If they differ, `first` is the first different place and `count` the number of different elements. */
 bool values_equal(const trial *t, const outputs *a, const outputs *b, output_place *first, int64_t *count);
 bool values_poisoned(const trial *t, const outputs *got, output_place where, uint8_t poison);

@@ -100,6 +100,7 @@ typedef struct judging {
   const trial *t;
   const outputs *outputs;
   finding *found;
+  bool only_whether; /* the first wrong element ends the judging */
   int32_t o;
   double floor;                  /* half a subnormal ulp of the output type */
   tier2_sums *request;           /* [B] */
@@ -294,8 +295,10 @@ static void judge_output(judging *j) {
   j->floor = 0.5 * assay_ulp(0.0, t->output[j->o].dtype);
   memset(j->request, 0, (size_t)l->B * sizeof *j->request);
   memset(j->share, 0, (size_t)(l->B * l->H_kv) * sizeof *j->share);
-  for (int64_t r = 0; r < outputs_judged(t, j->o); ++r)
+  for (int64_t r = 0; r < outputs_judged(t, j->o); ++r) {
     judge_row(j, r);
+    if (j->only_whether && j->found->wrong) return;
+  }
   for (int64_t b = 0; b < l->B; ++b)
     if (j->request[b].count > 0)
       note_mean(j, (output_place){j->o, l->row_start[b], 0}, "request",
@@ -314,9 +317,9 @@ static void say_off(assay_dtype dtype, double got, double expected, char *text, 
     (void)snprintf(text, size, ", off by %.4g ulp of %s", distance / ulp, assay_dtype_name(dtype));
 }
 
-void values_judge(const trial *t, const outputs *got, finding *found) {
+static void judge_values(const trial *t, const outputs *got, bool only_whether, finding *found) {
   *found = (finding){.check = ""};
-  judging j = {.t = t, .outputs = got, .found = found};
+  judging j = {.t = t, .outputs = got, .found = found, .only_whether = only_whether};
   int64_t widest = 1;
   for (int32_t o = 0; o < t->count; ++o)
     if (t->output[o].width > widest) widest = t->output[o].width;
@@ -332,12 +335,12 @@ void values_judge(const trial *t, const outputs *got, finding *found) {
     (void)snprintf(found->message, sizeof found->message, "judge: out of memory");
     return;
   }
-  for (j.o = 0; j.o < t->count; ++j.o)
+  for (j.o = 0; j.o < t->count && !(only_whether && found->wrong); ++j.o)
     judge_output(&j);
   free(j.request);
   free(j.share);
   free(j.row);
-  if (!found->wrong || found->message[0] != '\0') return;
+  if (!found->wrong || found->message[0] != '\0' || only_whether) return;
 
   char at[400];
   values_describe(t, found->first, at, sizeof at);
@@ -354,4 +357,12 @@ void values_judge(const trial *t, const outputs *got, finding *found) {
                    "%s: got %.9g, expected exactly %.9g%s; %lld of %lld elements wrong", at, j.got, j.expected, off,
                    (long long)found->wrong_elements, (long long)found->elements);
   }
+}
+
+void values_judge(const trial *t, const outputs *got, finding *found) {
+  judge_values(t, got, false, found);
+}
+
+void values_ask(const trial *t, const outputs *got, finding *found) {
+  judge_values(t, got, true, found);
 }

@@ -91,6 +91,34 @@ static assay_status run(checking *c, const plan_row *plan, const assay_model_bac
 
 /* ---- f64 against the record -------------------------------------------------------------------------- */
 
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Returns the largest error of a row. Both sides of an unordered row are sorted; which weight belongs to which id shows
+ * in the stream. */
+static double row_error(const hf_stage *s, int64_t row, const double *value) {
+  enum { MOST = 32 };
+  double wanted[MOST], got[MOST], largest = 0;
+  const bool sorted = s->unordered && s->width <= MOST;
+  for (int64_t w = 0; w < s->width && sorted; ++w) {
+    wanted[w] = npy_load(s->file, s->first + row * s->width + w);
+    got[w] = value[w];
+  }
+  if (sorted) {
+    qsort(wanted, (size_t)s->width, sizeof *wanted, by_value);
+    qsort(got, (size_t)s->width, sizeof *got, by_value);
+  }
+  for (int64_t w = 0; w < s->width; ++w) {
+    const double x = sorted ? wanted[w] : npy_load(s->file, s->first + row * s->width + w),
+                 y = sorted ? got[w] : value[w];
+    const double error = s->ids ? (x == y ? 0 : 1) : fabs(x - y);
+    if (!(error <= largest)) largest = error;
+  }
+  return largest;
+}
+
 /* Returns the largest error of a stage, or of its ids the number of wrong ones. The prompt's rows come after `before`
  * other rows of the first step. Infinity: the run has no such stage. */
 static double stage_error(const hf_stage *s, int64_t T, const model_record *r, int64_t before) {
@@ -99,12 +127,10 @@ static double stage_error(const hf_stage *s, int64_t T, const model_record *r, i
   for (int64_t i = 0; i < r->count && done < T; ++i) {
     const model_tap *tap = &r->tap[i];
     if (strcmp(tap->name, s->tap) != 0 || tap->width != s->width) continue;
-    for (int64_t n = before; n < tap->rows && done < T; ++n, ++done)
-      for (int64_t w = 0; w < s->width; ++w) {
-        const double wanted = npy_load(s->file, s->first + done * s->width + w), got = tap->value[n * s->width + w];
-        const double error = s->ids ? (got == wanted ? 0 : 1) : fabs(got - wanted);
-        if (!(error <= largest)) largest = error;
-      }
+    for (int64_t n = before; n < tap->rows && done < T; ++n, ++done) {
+      const double error = row_error(s, done, tap->value + n * s->width);
+      if (!(error <= largest)) largest = error;
+    }
   }
   return done == T ? largest : (double)INFINITY;
 }
@@ -170,7 +196,7 @@ static void note_choice(hf_result *result, const char *where, const model_record
 static void check_choices(checking *c, const hf_runs *r, int64_t first, int64_t count, hf_result *result) {
   routes_verdict routes;
   int64_t before = 0;
-  routes_check(&c->recorded->model.config, &r->exact, &r->mirror, &r->device, &routes);
+  routes_check(&c->recorded->model.config, &c->recorded->model.weights, &r->exact, &r->mirror, &r->device, &routes);
   result->routed += routes.rows;
   result->rerouted += routes.differ;
   for (int64_t i = first; i < first + count; before += c->recorded->prompt[i++].count) {
@@ -195,9 +221,9 @@ static assay_status run_device(checking *c, const plan_row *plan, int64_t first,
   if (status == ASSAY_OK) status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, true, NULL);
   if (status == ASSAY_OK) {
     check_choices(c, &r, first, count, result);
-    record_pool(&r.exact, NULL, &pooled->exact);
-    record_pool(&r.mirror, NULL, &pooled->mirror);
-    record_pool(&r.device, NULL, &pooled->device);
+    record_pool(&r.exact, false, &pooled->exact);
+    record_pool(&r.mirror, false, &pooled->mirror);
+    record_pool(&r.device, false, &pooled->device);
   }
   free_runs(&r);
   return status;

@@ -111,7 +111,9 @@ static assay_status read_router(const char *folder, hf_recorded *g, int64_t prom
                    c->arch == ASSAY_GPT_OSS ? "router" : "gate", (ll)prompt, o, o == 2 ? "i64" : "f64");
     (void)snprintf(tap, sizeof tap, "layers.%d.router%s", (int)layer, taps[o]);
     status = read_file(folder, name, o == 2 ? ASSAY_I64 : (int)NPY_F64, T * width[o], g, error);
-    if (status == ASSAY_OK) add_stage(g, prompt, tap, width[o], &g->file[g->files - 1], 0, o == 2);
+    if (status != ASSAY_OK) return status;
+    add_stage(g, prompt, tap, width[o], &g->file[g->files - 1], 0, o == 2);
+    g->stage[g->stages - 1].unordered = o > 0 && c->arch == ASSAY_DEEPSEEK_V3;
   }
   return status;
 }

@@ -17,8 +17,8 @@ typedef struct hf_stage {
   char tap[ASSAY_MODEL_NAME];
   int64_t prompt, width;
   const npy_tensor *file;
-  int64_t first; /* its first element in the file */
-  bool ids;
+  int64_t first;       /* its first element in the file */
+  bool ids, unordered; /* unordered: the values of a row are a set, as a router that does not sort returns them */
 } hf_stage;
 
 typedef struct hf_recorded {

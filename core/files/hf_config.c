@@ -7,7 +7,8 @@
 
 typedef long long ll; /* for messages */
 
-static const char *const kinds[HF_KINDS] = {"llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "gemma2"};
+static const char *const kinds[HF_KINDS] = {"llama",   "qwen3",  "qwen3_moe",   "mixtral",
+                                            "gpt_oss", "gemma2", "deepseek_v3", "qwen3_next"};
 
 /* ---- values ------------------------------------------------------------------------------------------ */
 
@@ -72,6 +73,21 @@ static void put_layer(assay_model_layers *set, int64_t layer) {
 
 /* ---- rope -------------------------------------------------------------------------------------------- */
 
+/* Reads the two factors of latent attention's table: m(x) = 0.1 x ln(factor) + 1. The concentration is m(mscale) over
+ * m(mscale_all_dim), and scores have m(mscale_all_dim) squared. */
+static assay_status read_mscale(const json_value *rope, assay_model_config *c, double mscale, double all,
+                                assay_error *error) {
+  /* Sources differ on what a missing one means. */
+  if (!(mscale > 0 && mscale <= 16)) return refuse("mscale", given(rope, "mscale"), "above 0, at most 16", error);
+  if (!(all > 0 && all <= 16))
+    return refuse("mscale_all_dim", given(rope, "mscale_all_dim"), "above 0, at most 16", error);
+  if (!(c->rope_factor >= 1)) return refuse("factor", given(rope, "factor"), "1 and more", error);
+  const double m = 0.1 * all * log(c->rope_factor) + 1;
+  if (!(c->rope_concentration > 0)) c->rope_concentration = (0.1 * mscale * log(c->rope_factor) + 1) / m;
+  c->score_scale = m * m / sqrt((double)c->head_size);
+  return ASSAY_OK;
+}
+
 static assay_status read_stretch(const json_value *rope, assay_model_config *c, assay_error *error) {
   const double none = (double)NAN;
   double mscale = 0, mscale_all = 0;
@@ -90,6 +106,8 @@ static assay_status read_stretch(const json_value *rope, assay_model_config *c, 
   if (status == ASSAY_OK) status = real(rope, "attention_factor", 0, &c->rope_concentration, error);
   if (status == ASSAY_OK) status = real(rope, "mscale", 0, &mscale, error);
   if (status == ASSAY_OK) status = real(rope, "mscale_all_dim", 0, &mscale_all, error);
+  if (c->arch == ASSAY_DEEPSEEK_V3)
+    return status == ASSAY_OK ? read_mscale(rope, c, mscale, mscale_all, error) : status;
   if (status == ASSAY_OK && mscale != 0) return refuse("mscale", given(rope, "mscale"), "0", error);
   if (status == ASSAY_OK && mscale_all != 0) return refuse("mscale_all_dim", given(rope, "mscale_all_dim"), "0", error);
   return status;
@@ -112,12 +130,14 @@ static assay_status read_rope(const json_value *root, hf_kind kind, assay_model_
   if (status != ASSAY_OK) return status;
   if (!(partial > 0 && partial <= 1))
     return assay_fail(error, ASSAY_ERR_INPUT, "partial_rotary_factor: found %g, allowed above 0, at most 1", partial);
-  c->rotated = (int64_t)((double)c->head_size * partial);
+  if (c->arch != ASSAY_DEEPSEEK_V3) c->rotated = (int64_t)((double)c->head_size * partial);
   c->rope_kind = strcmp(type, "yarn") == 0     ? ASSAY_ROPE_YARN
                  : strcmp(type, "llama3") == 0 ? ASSAY_ROPE_LLAMA3
                                                : ASSAY_ROPE_PLAIN;
   if (c->rope_kind == ASSAY_ROPE_PLAIN && strcmp(type, "default") != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "rope_type: found '%.40s', allowed default, llama3, yarn", type);
+  if (c->arch == ASSAY_DEEPSEEK_V3 && c->rope_kind == ASSAY_ROPE_LLAMA3)
+    return assay_fail(error, ASSAY_ERR_INPUT, "rope_type: found '%.40s', allowed default, yarn", type);
   return c->rope_kind == ASSAY_ROPE_PLAIN ? ASSAY_OK : read_stretch(rope, c, error);
 }
 
@@ -146,6 +166,7 @@ static assay_status read_windows(const json_value *root, bool windows, assay_mod
 static assay_status read_experts(const json_value *root, hf_kind kind, assay_model_config *c, assay_error *error) {
   static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
   const char *first = NULL;
+  const bool steps = kind == HF_QWEN3_MOE || kind == HF_QWEN3_NEXT, own_size = steps || kind == HF_DEEPSEEK_V3;
   int64_t number, step;
   assay_status status = ASSAY_OK;
   for (int i = 0; i < 3 && status == ASSAY_OK; ++i) {
@@ -161,15 +182,14 @@ static assay_status read_experts(const json_value *root, hf_kind kind, assay_mod
     return assay_fail(error, ASSAY_ERR_INPUT, "num_experts: found none, allowed a whole number from 1 on");
   if (status == ASSAY_OK) status = whole(root, "num_experts_per_tok", 0, &c->experts_used, error);
   if (status == ASSAY_OK)
-    status =
-        whole(root, kind == HF_QWEN3_MOE ? "moe_intermediate_size" : "intermediate_size", 0, &c->expert_size, error);
+    status = whole(root, own_size ? "moe_intermediate_size" : "intermediate_size", 0, &c->expert_size, error);
   c->renormalise = true;
   memset(&c->sparse, 0, sizeof c->sparse);
-  if (status == ASSAY_OK && kind == HF_QWEN3_MOE) status = flag(root, "norm_topk_prob", true, &c->renormalise, error);
+  if (status == ASSAY_OK && steps) status = flag(root, "norm_topk_prob", true, &c->renormalise, error);
   if (status == ASSAY_OK) status = whole(root, "decoder_sparse_step", 1, &step, error);
   for (int64_t l = 0; l < c->layers && status == ASSAY_OK; ++l)
-    if (kind != HF_QWEN3_MOE || (l + 1) % step == 0) put_layer(&c->sparse, l);
-  const json_value *dense = kind == HF_QWEN3_MOE ? given(root, "mlp_only_layers") : NULL;
+    if (!steps || (l + 1) % step == 0) put_layer(&c->sparse, l);
+  const json_value *dense = steps ? given(root, "mlp_only_layers") : NULL;
   for (const json_value *at = dense != NULL ? dense->child : NULL; at != NULL && status == ASSAY_OK; at = at->next) {
     if (!json_whole(at, &number) || number < 0) return refuse("mlp_only_layers", at, "layers from 0 on", error);
     if (number < c->layers) c->sparse.bits[number / 64] &= ~((uint64_t)1 << (number % 64));
@@ -192,6 +212,7 @@ static assay_status read_sizes(const json_value *root, hf_kind kind, assay_model
   if (status == ASSAY_OK && c->layers > ASSAY_MODEL_MAX_LAYERS)
     return assay_fail(error, ASSAY_ERR_INPUT, "num_hidden_layers: found %lld, allowed 1 to %d", (ll)c->layers,
                       ASSAY_MODEL_MAX_LAYERS);
+  if (kind == HF_DEEPSEEK_V3) return status;
   if (status == ASSAY_OK)
     status = whole(root, "num_key_value_heads", kind == HF_LLAMA ? c->heads : 0, &c->kv_heads, error);
   if (status == ASSAY_OK && given(root, "head_dim") == NULL && c->hidden % c->heads != 0)
@@ -236,38 +257,126 @@ static assay_status read_gemma(const json_value *root, assay_model_config *c, as
   return status == ASSAY_OK ? read_cap(root, "final_logit_softcapping", 30, &c->logit_cap, error) : status;
 }
 
+/* Reads a whole number from 0 on; a missing one is 0. */
+static assay_status whole_or_none(const json_value *root, const char *name, int64_t *to, assay_error *error) {
+  const json_value *value = given(root, name);
+  *to = 0;
+  if (value != NULL && (!json_whole(value, to) || *to < 0 || *to > INT32_MAX))
+    return refuse(name, value, "a whole number from 0 on", error);
+  return ASSAY_OK;
+}
+
+/* Reads the sizes of latent attention. The fields head_dim and num_key_value_heads mean nothing here. */
+static assay_status read_latent(const json_value *root, assay_model_config *c, assay_error *error) {
+  bool interleaved = true;
+  int64_t nope = 0;
+  assay_status status = whole_or_none(root, "q_lora_rank", &c->q_rank, error);
+  if (status == ASSAY_OK) status = whole(root, "kv_lora_rank", 0, &c->kv_rank, error);
+  if (status == ASSAY_OK) status = whole(root, "qk_nope_head_dim", 0, &nope, error);
+  if (status == ASSAY_OK) status = whole(root, "qk_rope_head_dim", 0, &c->rotated, error);
+  if (status == ASSAY_OK) status = whole(root, "v_head_dim", 0, &c->value_size, error);
+  if (status == ASSAY_OK) status = flag(root, "rope_interleave", true, &interleaved, error);
+  if (status == ASSAY_OK && !interleaved)
+    return refuse("rope_interleave", given(root, "rope_interleave"), "true", error);
+  c->kv_heads = 1;
+  c->head_size = nope + c->rotated;
+  c->rope_style = ASSAY_ROPE_INTERLEAVED;
+  c->rope_concentration = c->score_scale = 0;
+  return status;
+}
+
+/* Reads the experts, those that all rows share, and how they are chosen. Older files name the score and the choice. */
+static assay_status read_grouped(const json_value *root, assay_model_config *c, assay_error *error) {
+  int64_t dense = 0, shared = 0, step = 1;
+  assay_status status = whole_or_none(root, "first_k_dense_replace", &dense, error);
+  if (status == ASSAY_OK) status = whole_or_none(root, "n_shared_experts", &shared, error);
+  if (status == ASSAY_OK) status = whole(root, "moe_layer_freq", 1, &step, error);
+  if (status == ASSAY_OK && step != 1) return refuse("moe_layer_freq", given(root, "moe_layer_freq"), "1", error);
+  if (status == ASSAY_OK) status = whole(root, "n_group", 1, &c->groups, error);
+  if (status == ASSAY_OK) status = whole(root, "topk_group", 1, &c->groups_used, error);
+  if (status == ASSAY_OK) status = real(root, "routed_scaling_factor", (double)NAN, &c->route_scale, error);
+  if (status == ASSAY_OK) status = flag(root, "norm_topk_prob", true, &c->renormalise, error);
+  if (status == ASSAY_OK && strcmp(json_text(root, "scoring_func", "sigmoid"), "sigmoid") != 0)
+    return refuse("scoring_func", given(root, "scoring_func"), "sigmoid", error);
+  if (status == ASSAY_OK && strcmp(json_text(root, "topk_method", "noaux_tc"), "noaux_tc") != 0)
+    return refuse("topk_method", given(root, "topk_method"), "noaux_tc", error);
+  c->shared_size = shared * c->expert_size;
+  memset(&c->sparse, 0, sizeof c->sparse);
+  for (int64_t l = dense; l < c->layers; ++l)
+    put_layer(&c->sparse, l);
+  return status;
+}
+
+/* Reads which layers have the gated delta rule, and its sizes. Without layer_types, every layer whose number, counted
+ * from 1, is a multiple of full_attention_interval has attention. */
+static assay_status read_linear(const json_value *root, assay_model_config *c, assay_error *error) {
+  const json_value *types = given(root, "layer_types"), *at = types != NULL ? types->child : NULL;
+  int64_t count = 0, interval = 4;
+  assay_status status = ASSAY_OK;
+  const struct {
+    const char *name;
+    int64_t *to;
+  } needed[] = {{"linear_num_key_heads", &c->linear_key_heads}, {"linear_num_value_heads", &c->linear_value_heads},
+                {"linear_key_head_dim", &c->linear_key_size},   {"linear_value_head_dim", &c->linear_value_size},
+                {"linear_conv_kernel_dim", &c->conv_taps},      {"shared_expert_intermediate_size", &c->shared_size}};
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0] && status == ASSAY_OK; ++i)
+    status = whole(root, needed[i].name, 0, needed[i].to, error);
+  if (status == ASSAY_OK) status = whole(root, "full_attention_interval", 4, &interval, error);
+  if (status != ASSAY_OK) return status;
+  memset(&c->linear, 0, sizeof c->linear);
+  for (int64_t l = 0; l < c->layers && types == NULL; ++l)
+    if ((l + 1) % interval != 0) put_layer(&c->linear, l);
+  for (; at != NULL; at = at->next, ++count) {
+    const bool linear = at->kind == JSON_STRING && strcmp(at->text, "linear_attention") == 0;
+    if (!linear && !(at->kind == JSON_STRING && strcmp(at->text, "full_attention") == 0))
+      return refuse("layer_types", at, "full_attention, linear_attention", error);
+    if (linear && count < c->layers) put_layer(&c->linear, count);
+  }
+  if (types != NULL && count != c->layers)
+    return assay_fail(error, ASSAY_ERR_INPUT, "layer_types: found %lld, allowed num_hidden_layers = %lld", (ll)count,
+                      (ll)c->layers);
+  return ASSAY_OK;
+}
+
 static assay_status find_kind(const json_value *root, hf_kind *kind, assay_error *error) {
   const json_value *type = given(root, "model_type");
   if (type == NULL || type->kind != JSON_STRING)
-    return refuse("model_type", type, "llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2", error);
+    return refuse("model_type", type, "llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, deepseek_v3, qwen3_next",
+                  error);
   for (int k = 0; k < HF_KINDS; ++k)
     if (strcmp(type->text, kinds[k]) == 0) {
       *kind = (hf_kind)k;
       return ASSAY_OK;
     }
-  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                    "model_type: found '%.60s', allowed llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2", type->text);
+  return assay_fail(
+      error, ASSAY_ERR_UNSUPPORTED,
+      "model_type: found '%.60s', allowed llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, deepseek_v3, qwen3_next",
+      type->text);
 }
 
 assay_status hf_config_read(const json_value *root, hf_kind *kind, assay_model_config *c, assay_error *error) {
-  static const assay_model_arch arch[HF_KINDS] = {ASSAY_QWEN3,     ASSAY_QWEN3,   ASSAY_QWEN3_MOE,
-                                                  ASSAY_QWEN3_MOE, ASSAY_GPT_OSS, ASSAY_GEMMA2};
+  static const assay_model_arch arch[HF_KINDS] = {ASSAY_QWEN3,   ASSAY_QWEN3,  ASSAY_QWEN3_MOE,   ASSAY_QWEN3_MOE,
+                                                  ASSAY_GPT_OSS, ASSAY_GEMMA2, ASSAY_DEEPSEEK_V3, ASSAY_QWEN3_NEXT};
   if (root == NULL || root->kind != JSON_OBJECT)
     return assay_fail(error, ASSAY_ERR_INPUT, "found no object, allowed the fields of a model");
   assay_status status = find_kind(root, kind, error);
   if (status != ASSAY_OK) return status;
   *c = assay_model_production(arch[*kind]);
   c->rope_style = ASSAY_ROPE_NEOX;
-  c->qk_norm = *kind == HF_QWEN3 || *kind == HF_QWEN3_MOE;
+  c->qk_norm = *kind == HF_QWEN3 || *kind == HF_QWEN3_MOE || *kind == HF_QWEN3_NEXT;
   const bool windows = *kind == HF_GPT_OSS || *kind == HF_GEMMA2;
-  const bool experts = *kind == HF_QWEN3_MOE || *kind == HF_MIXTRAL || *kind == HF_GPT_OSS;
+  const bool experts = *kind == HF_QWEN3_MOE || *kind == HF_MIXTRAL || *kind == HF_GPT_OSS || *kind == HF_DEEPSEEK_V3 ||
+                       *kind == HF_QWEN3_NEXT;
   status = read_refused(root, *kind, error);
   if (status == ASSAY_OK) status = read_sizes(root, *kind, c, error);
   if (status == ASSAY_OK) status = real(root, "rms_norm_eps", (double)NAN, &c->eps, error);
   if (status == ASSAY_OK) status = flag(root, "tie_word_embeddings", *kind == HF_GEMMA2, &c->tied_head, error);
+  if (status == ASSAY_OK && *kind == HF_DEEPSEEK_V3) status = read_latent(root, c, error);
   if (status == ASSAY_OK) status = read_rope(root, *kind, c, error);
-  if (status == ASSAY_OK) status = read_windows(root, windows, c, error);
+  if (status == ASSAY_OK)
+    status = *kind == HF_QWEN3_NEXT ? read_linear(root, c, error) : read_windows(root, windows, c, error);
   if (status == ASSAY_OK && experts) status = read_experts(root, *kind, c, error);
+  if (status == ASSAY_OK && *kind == HF_DEEPSEEK_V3) status = read_grouped(root, c, error);
   if (status == ASSAY_OK && *kind == HF_GPT_OSS) status = real(root, "swiglu_limit", 7, &c->act_limit, error);
   return status == ASSAY_OK && *kind == HF_GEMMA2 ? read_gemma(root, c, error) : status;
 }

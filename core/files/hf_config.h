@@ -6,7 +6,17 @@
 #include "core/json.h"
 
 /* The architectures that are read, by model_type. */
-typedef enum hf_kind { HF_LLAMA, HF_QWEN3, HF_QWEN3_MOE, HF_MIXTRAL, HF_GPT_OSS, HF_GEMMA2, HF_KINDS } hf_kind;
+typedef enum hf_kind {
+  HF_LLAMA,
+  HF_QWEN3,
+  HF_QWEN3_MOE,
+  HF_MIXTRAL,
+  HF_GPT_OSS,
+  HF_GEMMA2,
+  HF_DEEPSEEK_V3,
+  HF_QWEN3_NEXT,
+  HF_KINDS
+} hf_kind;
 
 /* Reads a configuration. The types of weights, activations and cache are left to the weights' file. Fails with
  * ASSAY_ERR_UNSUPPORTED on a model_type that is not read here, and with ASSAY_ERR_INPUT on a field. The message names

@@ -111,10 +111,27 @@ typedef enum hf_layout {
   ROWS,    /* some rows of it: heads of q, k, v; gate or up */
   EXPERTS, /* all experts, [E, out, in] */
   TURNED,  /* all experts, [E, in, out]: each is transposed */
-  EACH     /* one tensor per expert */
+  EACH,    /* one tensor per expert */
+  PIECES,  /* some rows of each head's rows, head after head */
+  TAPS     /* [C, 1, K] */
 } hf_layout;
 
-typedef enum hf_rows { ALL_ROWS, Q_ROWS, K_ROWS, V_ROWS, GATE_ROWS, UP_ROWS } hf_rows;
+typedef enum hf_rows {
+  ALL_ROWS,
+  Q_ROWS,
+  K_ROWS,
+  V_ROWS,
+  GATE_ROWS,
+  UP_ROWS,
+  GATED_Q, /* pieces of a gated attention's q */
+  GATED_GATE,
+  DELTA_Q, /* pieces of a gated delta rule's products */
+  DELTA_K,
+  DELTA_V,
+  DELTA_Z,
+  DELTA_B,
+  DELTA_A
+} hf_rows;
 
 enum {
   LLAMA = 1 << HF_LLAMA | 1 << HF_QWEN3,
@@ -122,7 +139,9 @@ enum {
   MIXTRAL = 1 << HF_MIXTRAL,
   OSS = 1 << HF_GPT_OSS,
   GEMMA = 1 << HF_GEMMA2,
-  ALL = LLAMA | MOE | MIXTRAL | OSS | GEMMA
+  LATENT = 1 << HF_DEEPSEEK_V3,
+  NEXT = 1 << HF_QWEN3_NEXT,
+  ALL = LLAMA | MOE | MIXTRAL | OSS | GEMMA | LATENT | NEXT
 };
 
 typedef struct hf_row {
@@ -138,14 +157,38 @@ static const hf_row table[] = {
     {"final.g", "model.norm.weight", ALL, WHOLE, ALL_ROWS, false},
     {"head.w", "lm_head.weight", ALL, WHOLE, ALL_ROWS, false},
     {"attn.pre.g", "input_layernorm.weight", ALL, WHOLE, ALL_ROWS, false},
-    {"attn.qkv.w", "self_attn.q_proj.weight", ALL, ROWS, Q_ROWS, false},
+    {"attn.qkv.w", "self_attn.q_proj.weight", ALL & ~NEXT, ROWS, Q_ROWS, false},
+    {"attn.qkv.w", "self_attn.q_proj.weight", NEXT, PIECES, GATED_Q, false},
+    {"attn.gate.w", "self_attn.q_proj.weight", NEXT, PIECES, GATED_GATE, false},
+    {"delta.in.w", "linear_attn.in_proj_qkvz.weight", NEXT, PIECES, DELTA_Q, false},
+    {"delta.in.w", "linear_attn.in_proj_qkvz.weight", NEXT, PIECES, DELTA_K, false},
+    {"delta.in.w", "linear_attn.in_proj_qkvz.weight", NEXT, PIECES, DELTA_V, false},
+    {"delta.in.w", "linear_attn.in_proj_qkvz.weight", NEXT, PIECES, DELTA_Z, false},
+    {"delta.in.w", "linear_attn.in_proj_ba.weight", NEXT, PIECES, DELTA_B, false},
+    {"delta.in.w", "linear_attn.in_proj_ba.weight", NEXT, PIECES, DELTA_A, false},
+    {"delta.conv.w", "linear_attn.conv1d.weight", NEXT, TAPS, ALL_ROWS, false},
+    {"delta.A_log", "linear_attn.A_log", NEXT, WHOLE, ALL_ROWS, false},
+    {"delta.dt_bias", "linear_attn.dt_bias", NEXT, WHOLE, ALL_ROWS, false},
+    {"delta.norm.g", "linear_attn.norm.weight", NEXT, WHOLE, ALL_ROWS, false},
+    {"delta.proj.w", "linear_attn.out_proj.weight", NEXT, WHOLE, ALL_ROWS, false},
+    {"shared.up.w", "mlp.shared_expert.gate_proj.weight", NEXT, ROWS, GATE_ROWS, false},
+    {"shared.up.w", "mlp.shared_expert.up_proj.weight", NEXT, ROWS, UP_ROWS, false},
+    {"shared.down.w", "mlp.shared_expert.down_proj.weight", NEXT, WHOLE, ALL_ROWS, false},
+    {"shared.gate.w", "mlp.shared_expert_gate.weight", NEXT, WHOLE, ALL_ROWS, false},
     {"attn.qkv.w", "self_attn.k_proj.weight", ALL, ROWS, K_ROWS, false},
     {"attn.qkv.w", "self_attn.v_proj.weight", ALL, ROWS, V_ROWS, false},
     {"attn.qkv.b", "self_attn.q_proj.bias", ALL, ROWS, Q_ROWS, false},
     {"attn.qkv.b", "self_attn.k_proj.bias", ALL, ROWS, K_ROWS, false},
     {"attn.qkv.b", "self_attn.v_proj.bias", ALL, ROWS, V_ROWS, false},
-    {"attn.q_norm.g", "self_attn.q_norm.weight", ALL, WHOLE, ALL_ROWS, false},
+    {"attn.q_norm.g", "self_attn.q_norm.weight", ALL & ~LATENT, WHOLE, ALL_ROWS, false},
     {"attn.k_norm.g", "self_attn.k_norm.weight", ALL, WHOLE, ALL_ROWS, false},
+    {"attn.q_a.w", "self_attn.q_a_proj.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"attn.q_norm.g", "self_attn.q_a_layernorm.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"attn.q_b.w", "self_attn.q_b_proj.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"attn.q_b.w", "self_attn.q_proj.weight", LATENT, WHOLE, ALL_ROWS, true},
+    {"attn.kv_a.w", "self_attn.kv_a_proj_with_mqa.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"attn.kv_norm.g", "self_attn.kv_a_layernorm.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"attn.kv_b.w", "self_attn.kv_b_proj.weight", LATENT, WHOLE, ALL_ROWS, false},
     {"attn.sinks", "self_attn.sinks", ALL, WHOLE, ALL_ROWS, false},
     {"attn.proj.w", "self_attn.o_proj.weight", ALL, WHOLE, ALL_ROWS, false},
     {"attn.proj.b", "self_attn.o_proj.bias", ALL, WHOLE, ALL_ROWS, false},
@@ -156,19 +199,23 @@ static const hf_row table[] = {
     {"mlp.up.w", "mlp.gate_proj.weight", ALL, ROWS, GATE_ROWS, false},
     {"mlp.up.w", "mlp.up_proj.weight", ALL, ROWS, UP_ROWS, false},
     {"mlp.down.w", "mlp.down_proj.weight", ALL, WHOLE, ALL_ROWS, false},
-    {"router.w", "mlp.gate.weight", MOE | MIXTRAL, WHOLE, ALL_ROWS, false},
+    {"router.bias", "mlp.gate.e_score_correction_bias", LATENT, WHOLE, ALL_ROWS, false},
+    {"shared.up.w", "mlp.shared_experts.gate_proj.weight", LATENT, ROWS, GATE_ROWS, false},
+    {"shared.up.w", "mlp.shared_experts.up_proj.weight", LATENT, ROWS, UP_ROWS, false},
+    {"shared.down.w", "mlp.shared_experts.down_proj.weight", LATENT, WHOLE, ALL_ROWS, false},
+    {"router.w", "mlp.gate.weight", MOE | MIXTRAL | LATENT | NEXT, WHOLE, ALL_ROWS, false},
     {"router.w", "block_sparse_moe.gate.weight", MIXTRAL, WHOLE, ALL_ROWS, true},
     {"router.w", "mlp.router.weight", OSS, WHOLE, ALL_ROWS, false},
     {"router.b", "mlp.router.bias", OSS, WHOLE, ALL_ROWS, false},
-    {"experts.up.w", "mlp.experts.gate_up_proj", MOE | MIXTRAL, EXPERTS, ALL_ROWS, false},
-    {"experts.up.w", "mlp.experts.%d.gate_proj.weight", MOE, EACH, GATE_ROWS, true},
-    {"experts.up.w", "mlp.experts.%d.up_proj.weight", MOE, EACH, UP_ROWS, true},
+    {"experts.up.w", "mlp.experts.gate_up_proj", MOE | MIXTRAL | LATENT | NEXT, EXPERTS, ALL_ROWS, false},
+    {"experts.up.w", "mlp.experts.%d.gate_proj.weight", MOE | LATENT | NEXT, EACH, GATE_ROWS, true},
+    {"experts.up.w", "mlp.experts.%d.up_proj.weight", MOE | LATENT | NEXT, EACH, UP_ROWS, true},
     {"experts.up.w", "block_sparse_moe.experts.%d.w1.weight", MIXTRAL, EACH, GATE_ROWS, true},
     {"experts.up.w", "block_sparse_moe.experts.%d.w3.weight", MIXTRAL, EACH, UP_ROWS, true},
     {"experts.up.w", "mlp.experts.gate_up_proj", OSS, TURNED, ALL_ROWS, false},
     {"experts.up.b", "mlp.experts.gate_up_proj_bias", OSS, EXPERTS, ALL_ROWS, false},
-    {"experts.down.w", "mlp.experts.down_proj", MOE | MIXTRAL, EXPERTS, ALL_ROWS, false},
-    {"experts.down.w", "mlp.experts.%d.down_proj.weight", MOE, EACH, ALL_ROWS, true},
+    {"experts.down.w", "mlp.experts.down_proj", MOE | MIXTRAL | LATENT | NEXT, EXPERTS, ALL_ROWS, false},
+    {"experts.down.w", "mlp.experts.%d.down_proj.weight", MOE | LATENT | NEXT, EACH, ALL_ROWS, true},
     {"experts.down.w", "block_sparse_moe.experts.%d.w2.weight", MIXTRAL, EACH, ALL_ROWS, true},
     {"experts.down.w", "mlp.experts.down_proj", OSS, TURNED, ALL_ROWS, false},
     {"experts.down.b", "mlp.experts.down_proj_bias", OSS, EXPERTS, ALL_ROWS, false},
@@ -183,8 +230,9 @@ typedef struct reading {
   assay_error *error;
 } reading;
 
-/* Returns the tensor of that name and shape, in the type of the weights. */
-static assay_status get(const reading *r, const char *name, int32_t rank, const int64_t *shape,
+/* Returns the tensor of that name and shape, in the type of the weights. A weight that is f32 in every model may be
+ * f32 in the file. */
+static assay_status get(const reading *r, const char *name, bool f32, int32_t rank, const int64_t *shape,
                         const file_tensor **found) {
   const char *path = "";
   char is[160], wanted[160];
@@ -192,7 +240,7 @@ static assay_status get(const reading *r, const char *name, int32_t rank, const 
   *found = t;
   if (t == NULL)
     return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: tensor %s: found none, allowed one", r->folder, name);
-  if (t->unread[0] != '\0' || t->dtype != r->config->weight_dtype)
+  if (t->unread[0] != '\0' || (t->dtype != r->config->weight_dtype && !(f32 && t->dtype == ASSAY_F32)))
     return assay_fail(
         r->error, ASSAY_ERR_INPUT, "%s: %s: dtype: found %s, allowed %s, as model.embed_tokens.weight has", path, name,
         t->unread[0] != '\0' ? t->unread : assay_dtype_name(t->dtype), assay_dtype_name(r->config->weight_dtype));
@@ -231,10 +279,47 @@ static void turn(const assay_tensor *to, const file_tensor *from, int64_t expert
                from->data + ((e * in + i) * out + o) * size, (size_t)size);
 }
 
+/* One piece: `count` of `size` rows of each of `heads` heads. In our weight they are rows `first` and on. */
+typedef struct piece {
+  int64_t heads, size, offset, count, first;
+} piece;
+
+static piece piece_of(const assay_model_config *c, hf_rows rows) {
+  const int64_t D = c->head_size, H = c->linear_key_heads, D_k = c->linear_key_size;
+  const int64_t values = c->linear_value_heads / H, V = values * c->linear_value_size, size = 2 * D_k + 2 * V;
+  switch (rows) {
+  case GATED_Q:
+    return (piece){c->heads, 2 * D, 0, D, 0};
+  case GATED_GATE:
+    return (piece){c->heads, 2 * D, D, D, 0};
+  case DELTA_Q:
+    return (piece){H, size, 0, D_k, 0};
+  case DELTA_K:
+    return (piece){H, size, D_k, D_k, H * D_k};
+  case DELTA_V:
+    return (piece){H, size, 2 * D_k, V, 2 * H * D_k};
+  case DELTA_Z:
+    return (piece){H, size, 2 * D_k + V, V, 2 * H * D_k + H * V};
+  case DELTA_B:
+    return (piece){H, 2 * values, 0, values, 2 * H * (D_k + V)};
+  default: /* DELTA_A */
+    return (piece){H, 2 * values, values, values, 2 * H * (D_k + V) + H * values};
+  }
+}
+
+/* Copies one piece of each head. */
+static void copy_pieces(const assay_tensor *to, const file_tensor *from, piece p, int64_t width) {
+  const int64_t bytes = width * assay_dtype_size(to->dtype);
+  for (int64_t h = 0; h < p.heads; ++h)
+    memcpy((unsigned char *)to->data + (p.first + h * p.count) * bytes, from->data + (h * p.size + p.offset) * bytes,
+           (size_t)(p.count * bytes));
+}
+
 /* Fills what one row of the table gives of one weight. */
 static assay_status fill(const reading *r, const hf_row *row, const char *prefix, const assay_tensor *to) {
   const int64_t E = r->config->experts, width = to->rank == 2 ? to->shape[1] : 1;
-  const int64_t all = row->layout == WHOLE || row->layout == ROWS ? to->shape[0] : to->shape[0] / E;
+  const bool of_experts = row->layout == EXPERTS || row->layout == TURNED || row->layout == EACH;
+  const int64_t all = of_experts ? to->shape[0] / E : to->shape[0];
   const file_tensor *from = NULL;
   char name[TENSOR_FILE_NAME], full[TENSOR_FILE_NAME];
   int64_t first, count;
@@ -242,18 +327,28 @@ static assay_status fill(const reading *r, const hf_row *row, const char *prefix
   range(r->config, row->rows, all, &first, &count);
   const int64_t shape[2] = {count, width}, experts[3] = {E, all, width}, turned[3] = {E, width, all};
   (void)snprintf(full, sizeof full, "%s%s", prefix, row->theirs);
+  const piece part = row->layout == PIECES ? piece_of(r->config, row->rows) : (piece){0};
+  const int64_t heads[2] = {part.heads * part.size, width}, taps[3] = {all, 1, width};
   switch (row->layout) {
+  case PIECES:
+    status = get(r, full, false, 2, heads, &from);
+    if (status == ASSAY_OK) copy_pieces(to, from, part, width);
+    break;
+  case TAPS:
+    status = get(r, full, false, 3, taps, &from);
+    if (status == ASSAY_OK) copy(to, 0, from, all, width);
+    break;
   case WHOLE:
   case ROWS:
-    status = get(r, full, to->rank, shape, &from);
+    status = get(r, full, to->dtype == ASSAY_F32, to->rank, shape, &from);
     if (status == ASSAY_OK) copy(to, first, from, count, width);
     break;
   case EXPERTS:
-    status = get(r, full, to->rank + 1, experts, &from);
+    status = get(r, full, false, to->rank + 1, experts, &from);
     if (status == ASSAY_OK) copy(to, 0, from, to->shape[0], width);
     break;
   case TURNED:
-    status = get(r, full, 3, turned, &from);
+    status = get(r, full, false, 3, turned, &from);
     if (status == ASSAY_OK) turn(to, from, E, all, width);
     break;
   case EACH:
@@ -261,7 +356,7 @@ static assay_status fill(const reading *r, const hf_row *row, const char *prefix
       const char *number = strchr(row->theirs, '%');
       (void)snprintf(name, sizeof name, "%s%.*s%d%s", prefix, (int)(number - row->theirs), row->theirs, (int)e,
                      number + 2);
-      status = get(r, name, 2, shape, &from);
+      status = get(r, name, false, 2, shape, &from);
       if (status == ASSAY_OK) copy(to, e * all + first, from, count, width);
     }
     break;

@@ -64,6 +64,19 @@ static const field_row fields[] = {
     {"experts_used", FIELD_INTEGER, AT(experts_used), false},
     {"expert_size", FIELD_INTEGER, AT(expert_size), false},
     {"renormalise", FIELD_BOOL, AT(renormalise), false},
+    {"groups", FIELD_INTEGER, AT(groups), false},
+    {"groups_used", FIELD_INTEGER, AT(groups_used), false},
+    {"shared_size", FIELD_INTEGER, AT(shared_size), false},
+    {"route_scale", FIELD_REAL, AT(route_scale), false},
+    {"q_rank", FIELD_INTEGER, AT(q_rank), false},
+    {"kv_rank", FIELD_INTEGER, AT(kv_rank), false},
+    {"value_size", FIELD_INTEGER, AT(value_size), false},
+    {"linear", FIELD_LAYERS, AT(linear), false},
+    {"linear_key_heads", FIELD_INTEGER, AT(linear_key_heads), false},
+    {"linear_value_heads", FIELD_INTEGER, AT(linear_value_heads), false},
+    {"linear_key_size", FIELD_INTEGER, AT(linear_key_size), false},
+    {"linear_value_size", FIELD_INTEGER, AT(linear_value_size), false},
+    {"conv_taps", FIELD_INTEGER, AT(conv_taps), false},
     {"sparse", FIELD_LAYERS, AT(sparse), false},
     {"act_limit", FIELD_REAL, AT(act_limit), false},
     {"window", FIELD_INTEGER, AT(window), false},
@@ -159,7 +172,7 @@ assay_status model_config_set(assay_model_config *config, const char *field, con
   for (int i = 0; i < FIELDS; ++i)
     if (strcmp(fields[i].name, field) == 0) row = &fields[i];
   if (row == NULL) {
-    char names[1000] = "arch";
+    char names[1200] = "arch";
     for (int i = 0; i < FIELDS; ++i) {
       const size_t used = strlen(names);
       (void)snprintf(names + used, sizeof names - used, ", %s", fields[i].name);
@@ -193,6 +206,7 @@ assay_status model_config_start(assay_model_config *config, const char *arch, as
       *config = assay_model_production((assay_model_arch)a);
       return ASSAY_OK;
     }
-  return assay_fail(error, ASSAY_ERR_INPUT,
-                    "arch: found '%.40s', allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2", arch);
+  return assay_fail(
+      error, ASSAY_ERR_INPUT,
+      "arch: found '%.40s', allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2, deepseek_v3, qwen3_next", arch);
 }

@@ -46,6 +46,7 @@ struct attention_params {
   int64_t q_row;
   int64_t N, capacity; /* rows; keys that a table row can name, or, with contiguous keys, rows of K and V */
   int32_t B, H, H_kv, G, D;
+  int32_t D_v;    /* channels of V and of the output; D where the operator has no other */
   int32_t window; /* 0: off */
   float scale;
 };

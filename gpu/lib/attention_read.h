@@ -41,9 +41,9 @@ inline assay_status attention_integer(const assay_call *call, const char *name, 
                     found, min, max);
 }
 
-/* Reads q and out: types, shapes, strides. Sets the sizes. */
+/* Reads q: type, shape, strides. Sets the sizes. */
 inline assay_status read_rows(const assay_call *call, attention_params *p, attention_types *types, assay_error *error) {
-  const assay_tensor *q, *out;
+  const assay_tensor *q;
   ASSAY_TRY(find_tensor(call, "q", 3, false, &q, error));
   if (q->dtype != ASSAY_F32 && q->dtype != ASSAY_F16 && q->dtype != ASSAY_BF16)
     return assay_fail(error, ASSAY_ERR_INPUT, "q: found dtype %s, allowed f32, f16, bf16", assay_dtype_name(q->dtype));
@@ -54,21 +54,28 @@ inline assay_status read_rows(const assay_call *call, attention_params *p, atten
   ASSAY_TRY(expect_stride(q, "q", 2, 1, error));
   ASSAY_TRY(expect_stride(q, "q", 1, D, error));
   ASSAY_TRY(expect_row_stride(q, "q", H * D, error));
-  ASSAY_TRY(find_tensor(call, "out", 3, false, &out, error));
-  ASSAY_TRY(expect_dtype(out, "out", q->dtype, error));
-  ASSAY_TRY(expect_extent(out, "out", 0, N, error));
-  ASSAY_TRY(expect_extent(out, "out", 1, H, error));
-  ASSAY_TRY(expect_extent(out, "out", 2, D, error));
-  ASSAY_TRY(expect_stride(out, "out", 2, 1, error));
-  ASSAY_TRY(expect_stride(out, "out", 1, D, error));
-  ASSAY_TRY(expect_stride(out, "out", 0, H * D, error));
   types->q = q->dtype;
   p->q = q->data;
-  p->out = out->data;
   p->q_row = q->stride[0];
   p->N = N;
   p->H = static_cast<int32_t>(H);
   p->D = static_cast<int32_t>(D);
+  return ASSAY_OK;
+}
+
+/* Reads out, which is dense and has the channels of V. */
+inline assay_status read_out(const assay_call *call, attention_params *p, const attention_types *types,
+                             assay_error *error) {
+  const assay_tensor *out;
+  ASSAY_TRY(find_tensor(call, "out", 3, false, &out, error));
+  ASSAY_TRY(expect_dtype(out, "out", types->q, error));
+  ASSAY_TRY(expect_extent(out, "out", 0, p->N, error));
+  ASSAY_TRY(expect_extent(out, "out", 1, p->H, error));
+  ASSAY_TRY(expect_extent(out, "out", 2, p->D_v, error));
+  ASSAY_TRY(expect_stride(out, "out", 2, 1, error));
+  ASSAY_TRY(expect_stride(out, "out", 1, p->D_v, error));
+  ASSAY_TRY(expect_stride(out, "out", 0, static_cast<int64_t>(p->H) * p->D_v, error));
+  p->out = out->data;
   return ASSAY_OK;
 }
 
@@ -102,6 +109,13 @@ inline assay_status expect_form(const assay_call *call, assay_error *error) {
 inline bool takes_block_of_1(const assay_op *op) {
   for (int32_t i = 0; i < op->dim_count; ++i)
     if (strcmp(op->dims[i].name, "block_size") == 0) return op->dims[i].min == 1;
+  return false;
+}
+
+/* Returns whether V may have another number of channels than K: the operator's table has D_v. */
+inline bool takes_D_v(const assay_op *op) {
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (strcmp(op->dims[i].name, "D_v") == 0) return true;
   return false;
 }
 
@@ -148,11 +162,14 @@ inline assay_status read_cache(const assay_call *call, attention_params *p, atte
   ASSAY_TRY(expect_extent(v, "v_cache", 0, blocks, error));
   ASSAY_TRY(expect_extent(v, "v_cache", axis.v_head, heads, error));
   ASSAY_TRY(expect_extent(v, "v_cache", axis.v_token, block_size, error));
-  ASSAY_TRY(expect_extent(v, "v_cache", axis.v_channel, p->D, error));
+  const int64_t D_v = takes_D_v(call->op) ? v->shape[axis.v_channel] : p->D;
+  ASSAY_TRY(expect_range("D_v, v_cache", D_v, 8, attention_max_D, 8, error));
+  ASSAY_TRY(expect_extent(v, "v_cache", axis.v_channel, D_v, error));
   ASSAY_TRY(expect_stride(k, "k_cache", axis.rank - 1, 1, error));
   ASSAY_TRY(expect_stride(v, "v_cache", 3, 1, error));
 
   types->kv = k->dtype;
+  p->D_v = static_cast<int32_t>(D_v);
   p->H_kv = static_cast<int32_t>(heads);
   p->G = p->H / p->H_kv;
   paged_cache *cache = &p->cache;
@@ -256,6 +273,7 @@ inline assay_status attention_read(const assay_call *call, attention_params *p, 
   ASSAY_TRY(read_rows(call, p, types, error));
   ASSAY_TRY(expect_form(call, error));
   ASSAY_TRY(read_cache(call, p, types, error));
+  ASSAY_TRY(read_out(call, p, types, error));
   ASSAY_TRY(read_scales(call, p, types, error));
   ASSAY_TRY(read_requests(call, p, error));
   ASSAY_TRY(attention_real(call, "scale", 0.0, 3e38, &scale, error));

@@ -64,7 +64,7 @@ template <class KV, int heads, int taps_> struct gate_weigher {
   __device__ __forceinline__ void left(const float (&r)[halves][width], int k, int i, float (&before)[halves]) {
     const int32_t g = lane / 4, j = lane % 4, from = 4 * ((g - k) & 7);
     const bool over = g < k; /* the neighbour lies in the other half */
-    if constexpr (heads == 8) {
+    if constexpr (heads >= 8) {
       const float low = __shfl_sync(all_lanes, r[0][i], from + j), high = __shfl_sync(all_lanes, r[1][i], from + j);
       before[0] = over ? behind[i][k - 1] : low;
       before[1] = over ? low : high;
@@ -124,49 +124,21 @@ template <class KV, int heads, int taps_> struct gate_weigher {
 /* Returns the number of warps per multiprocessor that the registers allow: 12 with 168 registers per thread, 8 with
  * 255. */
 __host__ __device__ constexpr int gate_stream_warps(int D, int heads, int taps) {
-  return D == 128 && (taps > 3 || heads == 8) ? 8 : 12;
+  return D == 128 && (taps > 3 || heads >= 8) ? 8 : 12;
 }
 
-/* gate_stream: handles the keys of one (row, kv head), or one split of them. Splits of a cluster are added by its first
- * thread block, in their order. Other splits leave sums to gate_stream_merge.
- * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
- * each with a run of its own.
- * Shared: stream_shared_floats per warp: the weights of two blocks of 16 keys, and later the warp's sums. In a cluster,
- * what the splits send comes after them.
- * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above, with clusters sm_90.
- * Limit:  bytes: L * D * sizeof(KV) of K, and as much of V as is live for any head of the group, per row and kv
- * head. */
-template <class T, class KV, int D, int heads, int taps>
-__global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
-  ASSAY_SHARED(float, gamma, heads);
-  ASSAY_DYNAMIC_SHARED(float, shared);
-  constexpr int most_warps = gate_stream_warps(D, heads, taps);
+/* Adds the warps' sums of a thread block, which are in `shared`, and writes or sends the result. gamma: those of the
+ * group. The whole block must call it after a barrier. */
+template <class T, class KV, int D, int heads, int most_warps>
+__device__ __forceinline__ void gate_stream_end(const gate_params &p, const stream_place &at, float *shared,
+                                                const float *gamma) {
   const attention_params &a = p.a;
-  const stream_place at = stream_place_of(a, p.cluster);
-  if (p.cluster > 1) cluster_arrive();
-  stream_ask(a, at);
-  dependents_launch();
-  stream_ask_first<KV, D, false>(a, at);
-  dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  const float factor = thread < a.G ? p.gamma[at.kv_head * a.G + thread] : 0.0f;
-  uint4 q[stream_query_loads<KV, D, heads>];
-  stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
-  const stream_run run = stream_run_of<false>(keys_of_row(a, at.row), at);
-  gate_weigher<KV, heads, taps> weigher;
-  weigher.begin(p, run);
-  float sum[D / 16][4] = {};
-  float *const own = shared + thread / 32 * stream_shared_floats<D, heads>;
-  stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum);
-  stream_put_sums<T, KV, D, heads>(sum, own);
-  if (thread < a.G) gamma[thread] = factor;
-  __syncthreads(); /* the warps' sums and gamma are written */
-
-  const int32_t count = a.G * D;
+  const int32_t channels = stream_channels<D>(a), count = a.G * channels;
   float *const sent = shared + threads / 32 * stream_shared_floats<D, heads>; /* [splits][count] */
   const auto write_out = [&](int32_t i, float total) {
     static_cast<T *>(a.out)[at.segment * count + i] =
-        from_float<T>(gamma[i / D] * stream_value<KV>(total, a, at.kv_head));
+        from_float<T>(gamma[i / channels] * stream_value<KV>(total, a, at.kv_head));
   };
   if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks have started */
   for (int32_t i = thread; i < count; i += threads) {
@@ -193,6 +165,43 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
       total += sent[split * count + i];
     write_out(i, total);
   }
+}
+
+/* gate_stream: handles the keys of one (row, kv head), or one split of them. Splits of a cluster are added by its first
+ * thread block, in their order. Other splits leave sums to gate_stream_merge.
+ * Grid:   (N rows * H_kv, splits), or, with clusters, (N rows * H_kv * splits). Block: 12, 6, 4 or 3 warps, or 8, 4, 2,
+ * each with a run of its own.
+ * Shared: stream_shared_floats per warp: the weights of two blocks of 16 keys, and later the warp's sums. In a cluster,
+ * what the splits send comes after them.
+ * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above, with clusters sm_90.
+ * Limit:  bytes: L * D * sizeof(KV) of K, and as much of V as is live for any head of the group, per row and kv
+ * head. */
+template <class T, class KV, int D, int heads, int taps>
+__global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gate_stream(gate_params p) {
+  ASSAY_SHARED(float, gamma, heads);
+  ASSAY_DYNAMIC_SHARED(float, shared);
+  constexpr int most_warps = gate_stream_warps(D, heads, taps);
+  const attention_params &a = p.a;
+  const stream_place at = stream_place_of(a, p.cluster);
+  if (p.cluster > 1) cluster_arrive();
+  stream_ask(a, at);
+  dependents_launch();
+  stream_ask_first<KV, D, false>(a, at);
+  dependency_wait();
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  const float factor = thread < a.G ? p.gamma[at.kv_head * a.G + thread] : 0.0f;
+  uint4 q[stream_query_loads<KV, D, heads>];
+  stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
+  const stream_run run = stream_run_of<false>(keys_of_row(a, at.row), at);
+  gate_weigher<KV, heads, taps> weigher;
+  weigher.begin(p, run);
+  stream_sums<D, heads> sum = {};
+  float *const own = shared + thread / 32 * stream_shared_floats<D, heads>;
+  stream_walk<T, KV, D, heads>(a, run, q, own, weigher, sum);
+  stream_put_sums<T, KV, D, heads>(sum, own, D);
+  if (thread < a.G) gamma[thread] = factor;
+  __syncthreads(); /* the warps' sums and gamma are written */
+  gate_stream_end<T, KV, D, heads, most_warps>(p, at, shared, gamma);
 }
 
 /* gate_stream_merge: adds the sums of a (row, kv head). Each group adds its splits in their order, then the groups are
@@ -230,7 +239,7 @@ __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) gat
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
 inline stream_shape gate_stream_shape(const gate_params &p) {
-  return stream_shape_of(p.a, gate_stream_warps(p.a.D, stream_heads(p.a.G), p.F <= 3 ? 3 : max_taps));
+  return stream_shape_of(p.a, gate_stream_warps(p.a.D, stream_heads(p.a.G, p.a.D), p.F <= 3 ? 3 : max_taps));
 }
 
 /* Sets the splits and the workspace of a plan that expect_stream has accepted. */
@@ -258,14 +267,24 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
     const int64_t shared = 4 * shape.warps * stream_shared_floats<D, heads> + sent;
     const launch_extent grid = stream_grid(p.a, shape);
     const launch_options options = stream_options(shape, shared);
+    constexpr int most_taps = heads == 16 ? 3 : max_taps;
     ASSAY_TRY(p.F <= 3 ? ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, 3>), grid, 32 * shape.warps, shared,
                                            options, env->stream, p)
-                       : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, max_taps>), grid, 32 * shape.warps,
+                       : ASSAY_LAUNCH_WITH(error, (gate_stream<T, KV, D, heads, most_taps>), grid, 32 * shape.warps,
                                            shared, options, env->stream, p));
     if (!stream_merges(shape)) return ASSAY_OK;
     return ASSAY_LAUNCH_WITH(error, (gate_stream_merge<T, KV>), stream_merge_grid(p.a), stream_merge_block(p.splits), 0,
                              in_turn(), env->stream, p);
   });
+}
+
+/* Refuses clips that f16 cannot hold. Weights lie between lo and hi; cut into parts of f16 they are multiplied by
+ * 128. */
+inline assay_status gate_expect_cut(const gate_plan &made, assay_error *error) {
+  const float most = fmaxf(fabsf(made.p.lo), fabsf(made.p.hi));
+  if (made.types.q != ASSAY_F16 || !(most > 511.0f)) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed with f16 up to 511",
+                    static_cast<double>(most));
 }
 
 /* The strategy of gate_attention over the cache's Types: stream_same or stream_fp8. */
@@ -275,11 +294,10 @@ template <class Types> struct gate_streamed {
     ASSAY_TRY(gate_read(call, made, error));
     ASSAY_TRY(Types::expect(made->types, error));
     ASSAY_TRY(expect_stream(call, made->p.a, error));
-    /* Weights lie between lo and hi; cut into parts of f16 they are multiplied by 128. */
-    const float most = fmaxf(fabsf(made->p.lo), fabsf(made->p.hi));
-    if (made->types.q == ASSAY_F16 && most > 511.0f)
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "lo, hi: found %.9g, allowed with f16 up to 511",
-                        static_cast<double>(most));
+    if (made->p.a.G > 8 && made->p.F > 3) /* the registers do not hold so many neighbours of sixteen heads */
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d taps, allowed 3 with more than 8 heads a group",
+                        made->p.F);
+    ASSAY_TRY(gate_expect_cut(*made, error));
     gate_stream_plan(made);
     return ASSAY_OK;
   }

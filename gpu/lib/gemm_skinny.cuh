@@ -1,5 +1,5 @@
-/* gemm_skinny.cuh: products of at most 64 rows with weights [out, in], bound by the bytes of the weights, for gemm and
- * lm_head. Types are bf16 and f16, with sums in f32 on tensor cores.
+/* gemm_skinny.cuh: products of at most 64 rows with weights [out, in], bound by the bytes of the weights, for gemm,
+ * lm_head and gemm_glu. Types are bf16 and f16, with sums in f32 on tensor cores.
  *
  * The order of k inside an mma is free, as long as both operands have the same order. A lane's 16 bytes of a row, k =
  * 32 c + 8 t to 32 c + 8 t + 7 of chunk c, are two mma steps, for rows of x and of w alike. Weights therefore go from
@@ -8,6 +8,7 @@
 #ifndef ASSAY_GPU_LIB_GEMM_SKINNY_CUH
 #define ASSAY_GPU_LIB_GEMM_SKINNY_CUH
 
+#include "gpu/lib/deferred.cuh"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/ptx.cuh"
 #include "gpu/lib/ptx_async.cuh"
@@ -26,6 +27,7 @@ struct skinny_params {
   int32_t K;
   float alpha, beta; /* beta 0: c is not read */
   bool wide, pairs;  /* c is f32, not T; two neighbours of c may be stored at once */
+  bool rectified;    /* for skinny_gated: which activation */
 };
 
 constexpr int skinny_max_rows = 64, skinny_chunk = 32;
@@ -78,6 +80,24 @@ __device__ __forceinline__ void skinny_add(float (&total)[2], uint2 part) {
   total[1] += float_of(part.y);
 }
 
+/* Stores a number and, where it exists, its neighbour: at once where p.pairs allows it. */
+template <class Out> __device__ __forceinline__ void skinny_put(Out *to, Out first, Out second, bool both, bool pairs) {
+  if (both && pairs) {
+    struct alignas(2 * sizeof(Out)) pair {
+      Out element[2];
+    };
+#ifdef ASSAY_SIMT
+    if (reinterpret_cast<uintptr_t>(to) % sizeof(pair) != 0)
+      assay_simt->fault("a pair's address is not a multiple of its size", __FILE__, __LINE__);
+#endif
+    const pair rounded = {{first, second}};
+    *reinterpret_cast<pair *>(to) = rounded;
+    return;
+  }
+  to[0] = first;
+  if (both) to[1] = second;
+}
+
 /* Stores two neighbouring columns n, n + 1 of row m. */
 template <class T, class Out>
 __device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t m, int64_t n, float first,
@@ -94,20 +114,7 @@ __device__ __forceinline__ void skinny_store_as(const skinny_params &p, int64_t 
     value[0] = __fadd_rn(value[0], to_float(bias[n]));
     if (both) value[1] = __fadd_rn(value[1], to_float(bias[n + 1]));
   }
-  if (both && p.pairs) {
-    struct alignas(2 * sizeof(Out)) pair {
-      Out element[2];
-    };
-#ifdef ASSAY_SIMT
-    if (reinterpret_cast<uintptr_t>(to) % sizeof(pair) != 0)
-      assay_simt->fault("a pair's address is not a multiple of its size", __FILE__, __LINE__);
-#endif
-    const pair rounded = {{from_float<Out>(value[0]), from_float<Out>(value[1])}};
-    *reinterpret_cast<pair *>(to) = rounded;
-    return;
-  }
-  to[0] = from_float<Out>(value[0]);
-  if (both) to[1] = from_float<Out>(value[1]);
+  skinny_put(to, from_float<Out>(value[0]), from_float<Out>(value[1]), both, p.pairs);
 }
 
 template <class T>
@@ -117,6 +124,101 @@ __device__ __forceinline__ void skinny_store(const skinny_params &p, int64_t m, 
     skinny_store_as<T, float>(p, m, n, first, second);
   else
     skinny_store_as<T, T>(p, m, n, first, second);
+}
+
+/* ---- epilogues: what becomes of a sum ---------------------------------------------------------------- */
+
+/* Stores each column's sum as it is, by skinny_store. An epilogue has the parameters `params`, which begin with
+ * skinny_params, and stores two neighbouring columns of a row at a time. */
+struct skinny_columns {
+  using params = skinny_params;
+  static constexpr bool paired = false, scaled = false, squares = false;
+  /* Fetches early what the block's stores will read, for columns from n0 on. */
+  template <class T> static __device__ __forceinline__ void prepare(const skinny_params &, int64_t) {}
+  /* Returns the row of w that column n of the tiles is a product with. */
+  static __device__ __forceinline__ int64_t weights(const skinny_params &, int64_t n) { return n; }
+  template <class T>
+  static __device__ __forceinline__ void store(const skinny_params &p, int64_t m, int64_t n, float first,
+                                               float second) {
+    skinny_store<T>(p, m, n, first, second);
+  }
+};
+
+/* Joins two columns: w holds N / 2 gates, then N / 2 ups, and c_mi = F(gate_mi, up_mi), rounded to T. Every 16 columns
+ * of the tiles are 8 gates and the ups of the same channels. One block, and one lane of it, then has both sums of a
+ * channel. */
+template <class F> struct skinny_gated {
+  using params = skinny_params;
+  static constexpr bool paired = true, scaled = false, squares = false;
+  template <class T> static __device__ __forceinline__ void prepare(const skinny_params &, int64_t) {}
+  static __device__ __forceinline__ int64_t channel(int64_t n) { return n / 16 * 8 + n % 8; }
+  static __device__ __forceinline__ int64_t weights(const skinny_params &p, int64_t n) {
+    const int64_t I = p.N / 2, i = channel(n) < I ? channel(n) : I - 1;
+    return n / 8 % 2 == 0 ? i : I + i;
+  }
+  /* Stores channels i, i + 1 of row m, from the sums of their gates and ups. */
+  template <class T>
+  static __device__ __forceinline__ void store(const skinny_params &p, int64_t m, int64_t i, const float (&gate)[2],
+                                               const float (&up)[2]) {
+    const int64_t I = p.N / 2;
+    if (m >= p.M || i >= I) return;
+    T *const to = static_cast<T *>(p.c) + m * p.c_row + i;
+    const T first = from_float<T>(F::of(p.rectified, gate[0], up[0]));
+    const T second = from_float<T>(F::of(p.rectified, gate[1], up[1]));
+    skinny_put(to, first, second, i + 1 < I, p.pairs);
+  }
+};
+
+/* For rows whose rms_norm is deferred. squares: [M, parts]; NULL: rows are as they are. */
+struct skinny_scaled_params : skinny_params {
+  const float *squares;
+  float eps;
+};
+
+/* Multiplies the sums of each row by the factor of its norm, before `epilogue` has them. */
+template <class epilogue> struct skinny_scaled : epilogue {
+  using params = skinny_scaled_params;
+  static constexpr bool scaled = true;
+};
+
+/* Returns the factors of the block's rows, in shared memory. */
+__device__ __forceinline__ float *skinny_factors() {
+  ASSAY_SHARED(float, factors, skinny_max_rows);
+  return factors;
+}
+
+/* Computes the factors. Eight lanes have one row. A barrier follows before the factors are used. */
+__device__ __forceinline__ void skinny_measure(const skinny_scaled_params &p, float *factors) {
+  const int thread = static_cast<int>(threadIdx.x), step = static_cast<int>(blockDim.x) / deferred_lanes;
+  const int64_t parts = (p.K + deferred_part - 1) / deferred_part;
+  for (int row = thread / deferred_lanes; row < skinny_max_rows; row += step) {
+    float factor = 0.0f;
+    if (row < p.M) factor = deferred_factor(p.squares + row * parts, p.K, p.eps);
+    if (thread % deferred_lanes == 0) factors[row] = factor;
+  }
+}
+
+/* Multiplies the sums of two neighbouring columns of row m by the row's factor, where the epilogue asks for that. */
+template <class epilogue> __device__ __forceinline__ void skinny_scale(int64_t m, float (&sum)[2]) {
+  if constexpr (epilogue::scaled) {
+    const float factor = skinny_factors()[m];
+    sum[0] = __fmul_rn(factor, sum[0]);
+    sum[1] = __fmul_rn(factor, sum[1]);
+  }
+}
+
+/* Gives the sums of two neighbouring columns to the epilogue. Where it takes squares, four lanes that are `apart` have
+ * eight columns of one row, and the first of them stores their part. All lanes of the warp take part. */
+template <class T, class epilogue, int apart>
+__device__ __forceinline__ void skinny_finish(const typename epilogue::params &p, int64_t m, int64_t n,
+                                              float (&sum)[2]) {
+  skinny_scale<epilogue>(m, sum);
+  if constexpr (epilogue::squares) {
+    const float part = deferred_pairs<apart>(epilogue::template store<T>(p, m, n, sum[0], sum[1]));
+    if (n % deferred_part == 0) epilogue::put_part(p, m, n, part);
+  } else {
+    epilogue::template store<T>(p, m, n, sum[0], sum[1]);
+  }
 }
 
 /* ---- split: the warps of a block share k ------------------------------------------------------------- */
@@ -142,8 +244,8 @@ template <int eights_, int groups_, int warps_, int ahead_, int stages_, int clu
  * Arch:   sm_80.
  * Limit:  bytes: N K sizeof(T). Weights and x are in flight before the first product. x comes from L2: eights / groups
  * times the bytes of the weights. */
-template <class T, class shape>
-static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_params p) {
+template <class T, class shape, class epilogue>
+static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typename epilogue::params p) {
   constexpr int eights = shape::eights, groups = shape::groups, warps = shape::warps, ahead = shape::ahead;
   constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
@@ -167,7 +269,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   const T *row[groups];
   ASSAY_UNROLL
   for (int j = 0; j < groups; ++j) {
-    const int64_t n = n0 + 8 * j + lane / 4;
+    const int64_t n = epilogue::weights(p, n0 + 8 * j + lane / 4);
     row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + start;
   }
   /* Loads two chunks: both halves of a line, one after the other. */
@@ -187,6 +289,9 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   ASSAY_UNROLL
   for (int i = 0; i < stages; ++i, next += 2 * skinny_chunk)
     skinny_fetch<T, eights>(p, ring + i * shape::stage, next, end, lane);
+
+  epilogue::template prepare<T>(p, n0);
+  if constexpr (epilogue::scaled) skinny_measure(p, skinny_factors());
 
   float sum[groups][row_tiles][4] = {};
   for (int chunk = first; chunk < last; chunk += ahead) {
@@ -229,24 +334,41 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
   __syncthreads(); /* all warps' sums are written */
 
   /* Stores the sums over the warps of two neighbours of one row, per thread. */
-  const auto store = [&](int unit, const float(&total)[2]) {
+  const auto store = [&](int unit, float(&total)[2]) {
     const int tile = unit / 64, at = unit % 64 / 2; /* the lane */
     const int64_t m = tile % row_tiles * 16 + unit % 2 * 8 + at / 4;
-    skinny_store<T>(p, m, n0 + tile / row_tiles * 8 + at % 4 * 2, total[0], total[1]);
+    if constexpr (!epilogue::paired) skinny_finish<T, epilogue, 2>(p, m, n0 + tile / row_tiles * 8 + at % 4 * 2, total);
   };
   const uint2 *const halves = reinterpret_cast<const uint2 *>(parts);
   uint2 *const sent = reinterpret_cast<uint2 *>(parts) + warps * shape::units; /* [cluster][share] */
   if constexpr (cluster > 1) cluster_wait();                                   /* all blocks have started */
-  for (int unit = thread; unit < shape::units; unit += shape::threads) {
-    float total[2] = {0.0f, 0.0f};
+  const auto add_warps = [&](int unit, float(&total)[2]) {
     ASSAY_UNROLL
     for (int i = 0; i < warps; ++i)
       skinny_add(total, halves[i * shape::units + unit]);
-    if constexpr (cluster == 1)
+  };
+  for (int unit = thread; unit < shape::units; unit += shape::threads) {
+    float total[2] = {0.0f, 0.0f};
+    if constexpr (epilogue::paired) {
+      static_assert(cluster == 1 && groups % 2 == 0, "a block has the gates and the ups of its channels");
+      constexpr int half = row_tiles * 64; /* units of 8 columns: gates, then ups */
+      if (unit / half % 2 != 0) continue;
+      float up[2] = {0.0f, 0.0f};
+      add_warps(unit, total);
+      add_warps(unit + half, up);
+      const int at = unit % 64 / 2;
+      const int64_t m = unit / 64 % row_tiles * 16 + unit % 2 * 8 + at / 4;
+      skinny_scale<epilogue>(m, total);
+      skinny_scale<epilogue>(m, up);
+      epilogue::template store<T>(p, m, epilogue::channel(n0 + unit / half * 8) + at % 4 * 2, total, up);
+    } else if constexpr (cluster == 1) {
+      add_warps(unit, total);
       store(unit, total);
-    else
+    } else {
+      add_warps(unit, total);
       *cluster_shared(sent + rank * shape::share + unit % shape::share,
                       static_cast<uint32_t>(unit / shape::share)) = {bits_of(total[0]), bits_of(total[1])};
+    }
   }
   if constexpr (cluster > 1) {
     cluster_arrive();
@@ -270,8 +392,8 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(skinny_
  * Align:  as skinny_split.
  * Arch:   sm_80.
  * Limit:  bytes: N K sizeof(T). `ring` chunks of a warp's weights are in flight, across tiles. */
-template <class T, int eights, int warps, int ring>
-static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_params p) {
+template <class T, int eights, int warps, int ring, class epilogue>
+static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(typename epilogue::params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
   take_turn();
@@ -288,7 +410,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
   const auto begin_tile = [&](int of) {
     ASSAY_UNROLL
     for (int j = 0; j < 2; ++j) {
-      const int64_t n = static_cast<int64_t>(of) * 16 + 8 * j + lane / 4;
+      const int64_t n = epilogue::weights(p, static_cast<int64_t>(of) * 16 + 8 * j + lane / 4);
       row[j] = static_cast<const T *>(p.w) + (n < p.N ? n : p.N - 1) * p.K + lane % 4 * 8;
     }
     left = of < tiles ? p.K - lane % 4 * 8 : 0;
@@ -311,7 +433,8 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
     const T *const from = skinny_row<T>(p, 8 * eight + lane / 4);
     staged[at] = k + lane % 4 * 8 < p.K && from != NULL ? load_l2_16(from + k + lane % 4 * 8) : none;
   }
-  __syncthreads(); /* x is staged */
+  if constexpr (epilogue::scaled) skinny_measure(p, skinny_factors());
+  __syncthreads(); /* x is staged, and so are the factors of rows */
 
   for (; tile < tiles; tile += step) {
     float sum[2][row_tiles][4] = {};
@@ -339,11 +462,22 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(skinny_par
     ASSAY_UNROLL
     for (int i = 0; i < row_tiles; ++i)
       ASSAY_UNROLL
-    for (int half = 0; half < 2; ++half)
-      ASSAY_UNROLL
-    for (int j = 0; j < 2; ++j)
-      skinny_store<T>(p, 16 * i + 8 * half + lane / 4, static_cast<int64_t>(tile) * 16 + 8 * j + lane % 4 * 2,
-                      sum[j][i][2 * half], sum[j][i][2 * half + 1]);
+    for (int half = 0; half < 2; ++half) {
+      const int64_t m = 16 * i + 8 * half + lane / 4;
+      if constexpr (epilogue::paired) {
+        float gate[2] = {sum[0][i][2 * half], sum[0][i][2 * half + 1]};
+        float up[2] = {sum[1][i][2 * half], sum[1][i][2 * half + 1]};
+        skinny_scale<epilogue>(m, gate);
+        skinny_scale<epilogue>(m, up);
+        epilogue::template store<T>(p, m, static_cast<int64_t>(tile) * 8 + lane % 4 * 2, gate, up);
+      } else {
+        ASSAY_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          float total[2] = {sum[j][i][2 * half], sum[j][i][2 * half + 1]};
+          skinny_finish<T, epilogue, 1>(p, m, static_cast<int64_t>(tile) * 16 + 8 * j + lane % 4 * 2, total);
+        }
+      }
+    }
   }
 }
 
@@ -362,6 +496,17 @@ template <int eights> struct skinny_shape_of<eights, 3> { using type = skinny_sh
 template <int eights> struct skinny_shape_of<eights, 4> { using type = skinny_shape<eights, 4, 8, 4, 2>; };
 template <int eights> struct skinny_shape_of<eights, 6> { using type = skinny_shape<eights, 6, 8, 2, 2>; };
 
+/* The same for an epilogue. With an activation, 64 rows of 16 columns need more than 128 registers. Up to 32 rows of 48
+ * columns have twice as many weights in flight: all of them, for K = 1024. */
+template <class epilogue, int eights, int groups> struct skinny_shape_for : skinny_shape_of<eights, groups> {};
+template <class F, int eights> struct skinny_shape_for<skinny_gated<F>, eights, 6> {
+  using type = skinny_shape<eights, 6, 8, eights <= 4 ? 4 : 2, 2>;
+};
+template <class F> struct skinny_shape_for<skinny_gated<F>, 8, 2> { using type = skinny_shape<8, 2, 8, 4, 2>; };
+
+template <class epilogue, int eights, int groups>
+struct skinny_shape_for<skinny_scaled<epilogue>, eights, groups> : skinny_shape_for<epilogue, eights, groups> {};
+
 template <int value_> struct skinny_number { static constexpr int value = value_; };
 
 /* Calls use() with the rows of x in eights: 1, 2, 4 or 8. */
@@ -372,10 +517,14 @@ template <class Use> assay_status skinny_with_eights(int64_t M, Use use) {
   return use(skinny_number<8>());
 }
 
-template <class Use> assay_status skinny_with_groups(int64_t groups, Use use) {
-  if (groups <= 1) return use(skinny_number<1>());
-  if (groups <= 2) return use(skinny_number<2>());
-  if (groups <= 3) return use(skinny_number<3>());
+template <bool even = false, class Use> assay_status skinny_with_groups(int64_t groups, Use use) {
+  if constexpr (even) {
+    if (groups <= 2) return use(skinny_number<2>());
+  } else {
+    if (groups <= 1) return use(skinny_number<1>());
+    if (groups <= 2) return use(skinny_number<2>());
+    if (groups <= 3) return use(skinny_number<3>());
+  }
   if (groups <= 4) return use(skinny_number<4>());
   return use(skinny_number<6>());
 }
@@ -386,12 +535,13 @@ inline int64_t skinny_staged_bytes(int64_t M, int64_t K) {
   return (K + ring - 1) / ring * skinny_stream_ring * eights * 512;
 }
 
-template <class T> assay_status skinny_launch_stream(const skinny_params &p, assay_env *env, assay_error *error) {
+template <class T, class epilogue = skinny_columns>
+assay_status skinny_launch_stream(const typename epilogue::params &p, assay_env *env, assay_error *error) {
   return skinny_with_eights(p.M, [&](auto eights) {
     constexpr int rows = decltype(eights)::value;
     const int64_t most = (p.N + 15) / 16, blocks = most < env->multiprocessors ? most : env->multiprocessors;
     (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d", 8 * rows);
-    return ASSAY_LAUNCH_WITH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring>), blocks,
+    return ASSAY_LAUNCH_WITH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring, epilogue>), blocks,
                              32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), in_turn(), env->stream, p);
   });
 }
@@ -401,14 +551,15 @@ inline int64_t skinny_groups(int64_t N, int32_t multiprocessors) {
   return ((N + 7) / 8 + multiprocessors - 1) / multiprocessors;
 }
 
-template <class T> assay_status skinny_launch_split(const skinny_params &p, assay_env *env, assay_error *error) {
+template <class T, class epilogue = skinny_columns>
+assay_status skinny_launch_split(const typename epilogue::params &p, assay_env *env, assay_error *error) {
   const int64_t eighths = (p.N + 7) / 8;
   return skinny_with_eights(p.M, [&](auto eights) {
-    return skinny_with_groups(skinny_groups(p.N, env->multiprocessors), [&](auto groups) {
-      using shape = typename skinny_shape_of<decltype(eights)::value, decltype(groups)::value>::type;
+    return skinny_with_groups<epilogue::paired>(skinny_groups(p.N, env->multiprocessors), [&](auto groups) {
+      using shape = typename skinny_shape_for<epilogue, decltype(eights)::value, decltype(groups)::value>::type;
       (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
                      8 * shape::groups);
-      return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape>), (eighths + shape::groups - 1) / shape::groups,
+      return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape, epilogue>), (eighths + shape::groups - 1) / shape::groups,
                                shape::threads, shape::shared_bytes, in_turn(), env->stream, p);
     });
   });
@@ -444,6 +595,25 @@ inline assay_status skinny_expect(const skinny_params &p, assay_dtype type, assa
   if (reinterpret_cast<uintptr_t>(p.x) % 16 != 0 || reinterpret_cast<uintptr_t>(p.w) % 16 != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "addresses: allowed multiples of 16");
   return ASSAY_OK;
+}
+
+constexpr int64_t skinny_split_channels = 48; /* per multiprocessor */
+
+/* Tells whether each warp streams all of k. With fewer channels, or longer rows, warps divide k. */
+inline bool skinny_streams(const skinny_params &p, int32_t multiprocessors) {
+  return p.N > skinny_split_channels * multiprocessors && skinny_staged_bytes(p.M, p.K) <= skinny_max_staged;
+}
+
+/* Starts the kernel that fits the shape. */
+template <class epilogue = skinny_columns>
+assay_status skinny_start(const typename epilogue::params &p, assay_dtype type, assay_env *env, assay_error *error) {
+  (void)snprintf(env->path, sizeof env->path, "skinny");
+  if (p.M == 0 || p.N == 0) return ASSAY_OK;
+  return skinny_with_type(type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    return skinny_streams(p, env->multiprocessors) ? skinny_launch_stream<T, epilogue>(p, env, error)
+                                                   : skinny_launch_split<T, epilogue>(p, env, error);
+  });
 }
 
 /* Returns whether two neighbours of c may be stored at once. */

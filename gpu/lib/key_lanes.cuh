@@ -34,7 +34,7 @@ constexpr int32_t key_lanes_halo = 8; /* room to the left of a tile's scores */
 constexpr int32_t key_lanes_words = key_lanes_tile / 32;
 
 /* Returns the number of heads per pass: 64 registers for the queries' channels of a lane, and at most four heads.
- * channels: a class of D. */
+ * channels: a class of D and D_v. */
 __host__ __device__ constexpr int32_t key_lanes_heads(int32_t lanes, int32_t channels) {
   const int32_t fit = 64 * lanes / channels;
   return fit < 4 ? fit : 4;
@@ -58,7 +58,7 @@ constexpr int32_t value_unit = 4;
 /* The host's decisions about a launch. */
 struct key_lanes_shape {
   int32_t lanes;    /* lanes per key */
-  int32_t channels; /* class of D: 64, 128, 256 */
+  int32_t channels; /* class of the larger of D and D_v: 64, 128, 256 */
   int32_t threads;
   int32_t tiles, splits; /* tiles per split; splits */
   bool k_units, v_units; /* whether units of K, and of V, are aligned to their size */
@@ -255,7 +255,7 @@ __device__ __forceinline__ void add_units(const attention_params &a, const key_l
   constexpr int32_t unit = value_unit, columns = channels / unit, together = 8; /* keys in flight */
   const int32_t thread = static_cast<int32_t>(threadIdx.x), d = thread % columns * unit;
   const int32_t rows = static_cast<int32_t>(blockDim.x) / columns;
-  if (d >= a.D) return;
+  if (d >= a.D_v) return;
   ASSAY_ROLLED
   for (int32_t first = thread / columns; first < live.count; first += together * rows) {
     elements<KV, unit> v[together] = {};
@@ -315,7 +315,7 @@ __device__ __forceinline__ void add_channels(const attention_params &a, const ke
     ASSAY_UNROLL
     for (int c = 0; c < 2; ++c) {
       const int32_t d = thread % width + c * width;
-      if (d >= a.D) break;
+      if (d >= a.D_v) break;
       elements<KV, 8> v[together] = {};
       ASSAY_UNROLL
       for (int j = 0; j < together; ++j) {
@@ -376,7 +376,7 @@ template <class Params> __device__ __forceinline__ row_keys keys_seen(const Para
  * for the list of live keys.
  * Align:  K and V in loads of up to 16 bytes if base, strides and D are multiples of them. Otherwise K in quads if
  * cache.quads and by element if not, V by element. q and out by element. Arch: any.
- * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head, with V of live keys only. */
+ * Limit:  bytes: L * (D + D_v) * sizeof(KV) per row and kv head, with V of live keys only. */
 template <class KV, int lanes, int channels, template <int> class Weighing>
 __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, channels))
     key_lanes(typename Weighing<1>::params p, key_lanes_shape s) {
@@ -480,15 +480,15 @@ __global__ void __launch_bounds__(key_lanes_threads, key_lanes_resident(lanes, c
       }
       __syncthreads(); /* the threads' sums are written */
       const int64_t at = row * a.H + head + h;
-      for (int32_t d = thread; d < a.D; d += threads) {
+      for (int32_t d = thread; d < a.D_v; d += threads) {
         float whole = 0.0f;
         for (int32_t r = 0; r < rows; ++r)
           whole += scratch[r * channels + d];
         const float value = weights.result(p, s, h, head + h, whole);
         if (s.splits > 1)
-          p.partial[(at * s.splits + split) * a.D + d] = value;
+          p.partial[(at * s.splits + split) * a.D_v + d] = value;
         else
-          store_as(s.q, a.out, at * a.D + d, value);
+          store_as(s.q, a.out, at * a.D_v + d, value);
       }
       if (thread == 0) weights.finish(p, s, h, at, split);
       __syncthreads(); /* the threads' sums and the heads' common data have been read */
@@ -520,7 +520,8 @@ inline key_lanes_shape key_lanes_shape_of(const attention_params &a, const atten
   const paged_cache &cache = a.cache;
   const int32_t element = static_cast<int32_t>(assay_dtype_size(types.kv));
   s.q = types.q;
-  s.channels = a.D <= 64 ? 64 : a.D <= 128 ? 128 : 256;
+  const int32_t widest = a.D > a.D_v ? a.D : a.D_v;
+  s.channels = widest <= 64 ? 64 : widest <= 128 ? 128 : 256;
   s.lanes = key_lanes_of(a.G, s.channels);
   const int32_t k_unit = 16 / element < s.channels / s.lanes ? 16 / element : s.channels / s.lanes;
   const int64_t chunk = cache.chunk_shift > 2 ? cache.k_chunk : 0;
@@ -566,7 +567,7 @@ inline assay_status key_lanes_plan(const attention_params &a, const key_lanes_sh
 
 /* Returns the threads of the launch that adds the splits: one per channel. */
 inline int32_t key_lanes_merge_threads(const attention_params &a) {
-  return (a.D + 31) / 32 * 32;
+  return (a.D_v + 31) / 32 * 32;
 }
 
 /* Returns the contract. K and V are rounded to f32 after dequantisation; scores, weights and sums stay in f32. A lane

@@ -70,15 +70,16 @@ inline int32_t plain_find_dim(const assay_op *op, const char *name, size_t size)
   return -1;
 }
 
-/* One product of a shape string: k, NAME, k*NAME, NAME/k. */
+/* One product of a shape string: k, NAME, k*NAME, NAME/k, and NAME^k, which is NAME/k rounded up. */
 struct plain_product {
   int64_t factor, divisor;
   int32_t dim; /* -1: only a number */
+  bool up;     /* the quotient is rounded up */
 };
 
 /* Reads the product at *at and moves *at past it: to '+', ',' or the end. */
 inline plain_product plain_next_product(const assay_op *op, const char **at) {
-  plain_product product = {1, 1, -1};
+  plain_product product = {1, 1, -1, false};
   bool divide = false;
   while (**at != '\0' && **at != ',' && **at != '+') {
     const char c = **at;
@@ -86,11 +87,12 @@ inline plain_product plain_next_product(const assay_op *op, const char **at) {
       char *end = NULL;
       (divide ? product.divisor : product.factor) = strtoll(*at, &end, 10);
       *at = end;
-    } else if (c == '*' || c == '/') {
-      divide = c == '/';
+    } else if (c == '*' || c == '/' || c == '^') {
+      divide = c != '*';
+      product.up = c == '^';
       ++*at;
     } else {
-      const size_t size = strcspn(*at, "*/+,");
+      const size_t size = strcspn(*at, "*/^+,");
       product.dim = plain_find_dim(op, *at, size);
       *at += size;
     }
@@ -103,7 +105,7 @@ inline plain_product plain_next_product(const assay_op *op, const char **at) {
  * axis. */
 inline int64_t plain_axis(const assay_op *op, const char **at, int64_t *dims, int64_t found) {
   int64_t extent = 0;
-  plain_product alone = {1, 1, -1};
+  plain_product alone = {1, 1, -1, false};
   int32_t products = 0;
   for (;; ++*at) {
     const plain_product product = plain_next_product(op, at);
@@ -113,11 +115,12 @@ inline int64_t plain_axis(const assay_op *op, const char **at, int64_t *dims, in
     if (value == plain_unknown || extent == plain_unknown)
       extent = plain_unknown;
     else
-      extent += product.factor * value / product.divisor;
+      extent += (product.factor * value + (product.up ? product.divisor - 1 : 0)) / product.divisor;
     if (**at != '+') break;
   }
   if (**at == ',') ++*at;
-  if (extent != plain_unknown || products > 1 || found < 0 || found > INT64_MAX / alone.divisor) return extent;
+  if (extent != plain_unknown || products > 1 || alone.up || found < 0 || found > INT64_MAX / alone.divisor)
+    return extent;
   if (found % alone.factor != 0) return extent;
   dims[alone.dim] = found / alone.factor * alone.divisor;
   return found;

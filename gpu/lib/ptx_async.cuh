@@ -592,7 +592,21 @@ __device__ __forceinline__ void load_stream_16_if(uint4 *v, const void *address,
 #endif
 }
 
-/* Does the same for 8 bytes of such a stream. The address must be a multiple of 8. */
+/* Does the same, but *v becomes 0 if not `on`. The old *v is an input. The load is therefore not moved before the last
+ * use of *v, where it would take other registers. */
+__device__ __forceinline__ void load_stream_16_or_zero(uint4 *v, const void *address, bool on ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  *v = on ? load_stream_16(address, file, line) : make_uint4(0u, 0u, 0u, 0u);
+#else
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+               "@p ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               "@!p mov.u32 %0, 0;\n@!p mov.u32 %1, 0;\n@!p mov.u32 %2, 0;\n@!p mov.u32 %3, 0;\n}"
+               : "+r"(v->x), "+r"(v->y), "+r"(v->z), "+r"(v->w)
+               : "l"(address), "r"(on ? 1u : 0u));
+#endif
+}
+
+/* Loads 8 bytes of such a stream if `on`. Otherwise *v keeps its contents. The address must be a multiple of 8. */
 __device__ __forceinline__ void load_stream_8_if(uint2 *v, const void *address, bool on ASSAY_AT) {
 #ifdef ASSAY_SIMT
   if (!on) return;

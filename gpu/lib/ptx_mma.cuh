@@ -6,6 +6,12 @@
  *   b[0] (c..c+1, r)   b[1] (c+8..c+9, r)
  *   d[0], d[1] (r, c..c+1)   d[2], d[3] (r+8, c..c+1)
  *
+ * m16n8k32, of 8-bit factors: A 16 x 32, B 32 x 8, D as above. A register has four neighbours of k, from 4 (l mod 4)
+ * on:
+ *
+ *   a[0] (r, 0 + ..)   a[1] (r+8, 0 + ..)   a[2] (r, 16 + ..)   a[3] (r+8, 16 + ..)   b[0] (0 + .., r)   b[1] (16 + ..,
+ * r)
+ *
  * The element with the smaller index is in the lower half of a register. */
 #ifndef ASSAY_GPU_PTX_MMA_CUH
 #define ASSAY_GPU_PTX_MMA_CUH
@@ -28,7 +34,7 @@ template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
 #ifdef ASSAY_SIMT
-  const assay_simt_mma operands = {d, a, b, std::is_same_v<T, f16>};
+  const assay_simt_mma operands = {d, a, b, std::is_same_v<T, f16>, ASSAY_SIMT_SIXTEEN, ASSAY_SIMT_SIXTEEN};
   simt_collective(ASSAY_SIMT_MMA, &operands, file, line);
 #else
   if constexpr (std::is_same_v<T, bf16>)
@@ -41,6 +47,34 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
                  "{%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+
+/* Computes d += a · b of 8-bit factors. A, B: e4m3 or e5m2. nvcc 13.0 makes two f16 instructions of it for sm_90a. */
+template <class A, class B>
+__device__ __forceinline__ void mma_m16n8k32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] ASSAY_AT) {
+  static_assert(is_fp8<A>::value && is_fp8<B>::value, "A and B are e4m3 or e5m2");
+#ifdef ASSAY_SIMT
+  const auto eight = [](auto type) {
+    return std::is_same_v<typename decltype(type)::type, e4m3> ? ASSAY_SIMT_E4M3 : ASSAY_SIMT_E5M2;
+  };
+  const assay_simt_mma operands = {d, a, b, false, eight(type_tag<A>()), eight(type_tag<B>())};
+  simt_collective(ASSAY_SIMT_MMA, &operands, file, line);
+#else
+#define ASSAY_MMA_EIGHT(type_a, type_b)                                                                                \
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." type_a "." type_b                                              \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                  \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  if constexpr (std::is_same_v<A, e4m3> && std::is_same_v<B, e4m3>)
+    ASSAY_MMA_EIGHT("e4m3", "e4m3");
+  else if constexpr (std::is_same_v<A, e4m3>)
+    ASSAY_MMA_EIGHT("e4m3", "e5m2");
+  else if constexpr (std::is_same_v<B, e4m3>)
+    ASSAY_MMA_EIGHT("e5m2", "e4m3");
+  else
+    ASSAY_MMA_EIGHT("e5m2", "e5m2");
+#undef ASSAY_MMA_EIGHT
 #endif
 }
 
@@ -111,6 +145,23 @@ __device__ __forceinline__ void stmatrix_x4(void *shared, const uint32_t (&r)[4]
   memcpy(shared, operands.row, 16);
 #else
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+#endif
+}
+
+/* The same, of transposed matrices: the address is of row l mod 8 of the matrix whose columns are the fragments' rows.
+ */
+__device__ __forceinline__ void stmatrix_x4_trans(void *shared, const uint32_t (&r)[4] ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  uint32_t given[4] = {r[0], r[1], r[2], r[3]};
+  assay_simt_matrix operands = {{0, 0, 0, 0}, given, 4, true};
+  if (reinterpret_cast<uintptr_t>(shared) % 16 != 0)
+    assay_simt->fault("stmatrix: address is not a multiple of 16", file, line);
+  simt_collective(ASSAY_SIMT_STMATRIX, &operands, file, line);
+  memcpy(shared, operands.row, 16);
+#else
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                : "memory");
 #endif

@@ -6,7 +6,7 @@
  *   d[4 j], d[4 j + 1]      at (r, 8 j + c ..)
  *   d[4 j + 2], d[4 j + 3]  at (r + 8, 8 j + c ..)
  *
- * A in registers is as in ptx_mma.cuh, with row r.
+ * A in registers is as in ptx_mma.cuh, with row r. wgmma_m64k32 is the same of 8-bit factors: 32 of k, 32 bytes too.
  *
  * Descriptors name operands in shared memory. All their distances are in bytes, in multiples of 16. Adding to a
  * descriptor moves its address, 1 for 16 bytes. The swizzle is as in tensor_map.h.
@@ -99,18 +99,33 @@ template <class T, int N> inline void simt_wgmma(const assay_simt_wgmma &product
 
 template <class T, int N, bool trans_b = false>
 inline void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate ASSAY_AT) {
-  simt_wgmma<T, N>({d, nullptr, a, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
+  simt_wgmma<T, N>(
+      {d, nullptr, a, b, N, std::is_same_v<T, f16>, trans_b, accumulate, ASSAY_SIMT_SIXTEEN, ASSAY_SIMT_SIXTEEN}, file,
+      line);
 }
 
 template <class T, int N, bool trans_b = false>
 inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate ASSAY_AT) {
-  simt_wgmma<T, N>({d, a, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
+  simt_wgmma<T, N>({d, a, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate, ASSAY_SIMT_SIXTEEN, ASSAY_SIMT_SIXTEEN},
+                   file, line);
 }
 
 template <class T, int N, bool trans_b = false, int count>
 inline void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[count], int32_t first, uint64_t b,
                          bool accumulate ASSAY_AT) {
-  simt_wgmma<T, N>({d, a + first, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate}, file, line);
+  simt_wgmma<T, N>(
+      {d, a + first, 0, b, N, std::is_same_v<T, f16>, trans_b, accumulate, ASSAY_SIMT_SIXTEEN, ASSAY_SIMT_SIXTEEN},
+      file, line);
+}
+
+template <class T> constexpr assay_simt_eight simt_eight = std::is_same_v<T, e4m3> ? ASSAY_SIMT_E4M3 : ASSAY_SIMT_E5M2;
+
+template <class A, class B, int N>
+inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate ASSAY_AT) {
+  static_assert(is_fp8<A>::value && is_fp8<B>::value, "A and B are e4m3 or e5m2");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  const assay_simt_wgmma product = {d, nullptr, a, b, N, false, false, accumulate, simt_eight<A>, simt_eight<B>};
+  assay_simt->hopper->wgmma_issue(&product, file, line);
 }
 
 #else
@@ -224,6 +239,43 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (
   wgmma_m64k16<T, N, trans_b>(d, four, b, accumulate);
 }
 
+/* The instruction for two 8-bit types and an N, with both operands in shared memory, K-major. */
+#define ASSAY_WGMMA_EIGHT(n, type_a, type_b, count, a_, b_, flag_)                                                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" flag_ ", 0;\nwgmma.mma_async.sync.aligned.m64n" n                  \
+               "k32.f32." type_a "." type_b " {" ASSAY_NAMES##count "}, %" a_ ", %" b_ ", p, 1, 1;\n}"                 \
+               : ASSAY_D##count(0)                                                                                     \
+               : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)))
+#define ASSAY_WGMMA_EIGHTS(n, count, a_, b_, flag_)                                                                    \
+  do {                                                                                                                 \
+    if constexpr (std::is_same_v<A, e4m3> && std::is_same_v<B, e4m3>)                                                  \
+      ASSAY_WGMMA_EIGHT(n, "e4m3", "e4m3", count, a_, b_, flag_);                                                      \
+    else if constexpr (std::is_same_v<A, e4m3>)                                                                        \
+      ASSAY_WGMMA_EIGHT(n, "e4m3", "e5m2", count, a_, b_, flag_);                                                      \
+    else if constexpr (std::is_same_v<B, e4m3>)                                                                        \
+      ASSAY_WGMMA_EIGHT(n, "e5m2", "e4m3", count, a_, b_, flag_);                                                      \
+    else                                                                                                               \
+      ASSAY_WGMMA_EIGHT(n, "e5m2", "e5m2", count, a_, b_, flag_);                                                      \
+  } while (0)
+
+/* Computes d = a · b, or d += a · b, of 8-bit factors: 32 of k. Both operands are K-major. */
+template <class A, class B, int N>
+__device__ __forceinline__ void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(is_fp8<A>::value && is_fp8<B>::value, "A and B are e4m3 or e5m2");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  if constexpr (N == 16)
+    ASSAY_WGMMA_EIGHTS("16", 8, "8", "9", "10");
+  else if constexpr (N == 32)
+    ASSAY_WGMMA_EIGHTS("32", 16, "16", "17", "18");
+  else if constexpr (N == 64)
+    ASSAY_WGMMA_EIGHTS("64", 32, "32", "33", "34");
+  else if constexpr (N == 128)
+    ASSAY_WGMMA_EIGHTS("128", 64, "64", "65", "66");
+  else
+    ASSAY_WGMMA_EIGHTS("256", 128, "128", "129", "130");
+}
+
+#undef ASSAY_WGMMA_EIGHTS
+#undef ASSAY_WGMMA_EIGHT
 #undef ASSAY_WGMMA_SHARED
 #undef ASSAY_WGMMA_REGISTERS
 #undef ASSAY_D8

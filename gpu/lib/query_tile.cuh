@@ -114,7 +114,7 @@ __device__ __forceinline__ void load_piece(const attention_params &a, int32_t re
       const int32_t key = by_token ? mine % query_keys : mine / quads;
       const int32_t at = 4 * (by_token ? mine / query_keys : mine % quads), d = channel + at, t = base + key;
       place[i] = -1;
-      if ((wanted >> key & 1) == 0 || d >= a.D) continue;
+      if ((wanted >> key & 1) == 0 || d >= (values ? a.D_v : a.D)) continue;
       place[i] = key * piece_pitch + at;
       const int64_t block = block_of(cache, request, t);
       const int32_t slot = slot_of(cache, t);
@@ -200,8 +200,8 @@ inline int64_t query_tile_shared(int32_t D) {
  * once.
  * Block:  128 threads. Shared: 25.5 KB and 128 D bytes, 41.5 KB with D = 128.
  * Align:  K in quads if cache.quads, V if v_quads, else by element; queries and output by element. Arch: any.
- * Limit:  f32 additions: 4 * D per key and line; 10 loads from shared memory per 64 additions in Q K^T, 4 per 16 in P
- * V. */
+ * Limit:  f32 additions: 2 * (D + D_v) per key and line; 10 loads from shared memory per 64 additions in Q K^T, 4 per
+ * 16 in P V. */
 template <class Q, class KV, class Weights>
 __global__ void __launch_bounds__(query_threads, Weights::blocks)
     query_tile(typename Weights::params p, int64_t tiles, bool v_quads) {
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     if (any == 0) continue;
 
     ASSAY_ROLLED
-    for (int32_t number = 0, d = 0; d < a.D; ++number, d += piece_channels) {
+    for (int32_t number = 0, d = 0; d < a.D_v; ++number, d += piece_channels) {
       if (number > 0) __syncthreads(); /* the previous piece has been read */
       load_piece<KV, true>(a, item.request, kv_head, base, any, d, v_scale, v_quads, piece);
       __syncthreads(); /* the piece is loaded */
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     ASSAY_UNROLL
     for (int c = 0; c < 2 * most_pieces; ++c) {
       const int32_t d = c * 32 + lane;
-      if (d < a.D) static_cast<Q *>(a.out)[at * a.D + d] = from_float<Q>(O[l][c / 2][c % 2]);
+      if (d < a.D_v) static_cast<Q *>(a.out)[at * a.D_v + d] = from_float<Q>(O[l][c / 2][c % 2]);
     }
   }
 }

@@ -7,7 +7,7 @@
  * Each is a strategy (gpu/lib/variant.cuh) over the type Kernels. An operator's .cu defines its kernels and that type:
  *
  *   plan                     the operator's attention_plan
- *   floats_beside            f32 that a split leaves for a row and head beside its D channels
+ *   floats_beside            f32 that a split leaves for a row and head beside its D_v channels
  *   read(call, plan, error)  reads the operator's parameters
  *   rows<Q, KV>              launches one block per query row and head
  *   splits<Q, KV>            launches the splits and their sum */
@@ -137,7 +137,7 @@ template <class Kernels> struct split_keys {
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(Kernels::read(call, made, error));
     const attention_params &a = made->p.a;
-    return expect_split(a, a.D + Kernels::floats_beside, &made->p.splits, &made->workspace, error);
+    return expect_split(a, a.D_v + Kernels::floats_beside, &made->p.splits, &made->workspace, error);
   }
   static void path(const plan &made, assay_env *env) {
     (void)snprintf(env->path, sizeof env->path, "split_keys keys=%d splits=%d D=%d%s", keys_per_split, made.p.splits,

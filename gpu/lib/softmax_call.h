@@ -12,12 +12,14 @@ struct softmax_params {
   const float *slopes; /* ALiBi; NULL: none */
   const void *sink;    /* f32 or bf16; NULL: none */
   bool sink_is_bf16;
-  const int32_t *parent; /* trees of new tokens; NULL: rows in turn */
-  float *lse;            /* NULL: not wanted */
-  float *partial;        /* split_keys: [N, H, splits, D], each split's own result */
-  float *partial_lse;    /* split_keys: [N, H, splits] */
-  float softcap;         /* 0: off */
-  int32_t sparse_block;  /* tokens; 0: off */
+  const int32_t *parent;   /* trees of new tokens; NULL: rows in turn */
+  const uint8_t *mask;     /* packed bits in place of the causal rule; NULL: none */
+  const int64_t *mask_ptr; /* [B + 1] the first byte of each request */
+  float *lse;              /* NULL: not wanted */
+  float *partial;          /* split_keys: [N, H, splits, D_v], each split's own result */
+  float *partial_lse;      /* split_keys: [N, H, splits] */
+  float softcap;           /* 0: off */
+  int32_t sparse_block;    /* tokens; 0: off */
   int32_t sparse_local, sparse_stride, sparse_slide;
   int64_t tp_rank;
   int32_t chunk; /* 0: off */
@@ -91,6 +93,22 @@ inline assay_status softmax_read_trees(const assay_call *call, softmax_params *p
   return assay_fail(error, ASSAY_ERR_INPUT, "sparse_block: found %d, allowed 0: off, with parent", p->sparse_block);
 }
 
+/* Reads mask [mask_words] and mask_ptr [B + 1], which are optional together. */
+inline assay_status softmax_read_bits(const assay_call *call, softmax_params *p, assay_error *error) {
+  const assay_tensor *const mask = named_tensor(call, "mask"), *const starts = named_tensor(call, "mask_ptr");
+  const void *bits, *first;
+  if (mask == NULL || starts == NULL || (mask->data == NULL && starts->data == NULL)) return ASSAY_OK;
+  ASSAY_TRY(attention_vector(call, "mask", ASSAY_I32, mask->shape[0], false, &bits, error));
+  ASSAY_TRY(attention_vector(call, "mask_ptr", ASSAY_I64, p->a.B + 1, false, &first, error));
+  ASSAY_TRY(expect_range("mask_words, mask", mask->shape[0], 0, INT64_C(1) << 40, 1, error));
+  if (p->parent != NULL) return assay_fail(error, ASSAY_ERR_INPUT, "parent: found a tensor, allowed none with mask");
+  if (p->sparse_block != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sparse_block: found %d, allowed 0: off, with mask", p->sparse_block);
+  p->mask = static_cast<const uint8_t *>(bits);
+  p->mask_ptr = static_cast<const int64_t *>(first);
+  return ASSAY_OK;
+}
+
 inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, assay_error *error) {
   const void *slopes;
   double softcap;
@@ -105,20 +123,31 @@ inline assay_status softmax_read(const assay_call *call, softmax_plan *plan, ass
   ASSAY_TRY(softmax_read_lse(call, p, error));
   ASSAY_TRY(softmax_read_sink(call, p, error));
   ASSAY_TRY(softmax_read_trees(call, p, error));
+  ASSAY_TRY(softmax_read_bits(call, p, error));
   p->slopes = static_cast<const float *>(slopes);
   p->softcap = static_cast<float>(softcap);
   return ASSAY_OK;
 }
 
-/* The part that all strategies of the operator have in common. */
+/* Refuses V of another width than K. */
+inline assay_status softmax_expect_D_v(const softmax_params &p, assay_error *error) {
+  if (p.a.D_v == p.a.D) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D_v: found %d, allowed D = %d", p.a.D_v, p.a.D);
+}
+
+/* The part that the strategies of the operator which need V as wide as K have in common. */
 struct softmax_operator {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
-    return softmax_read(call, made, error);
+    ASSAY_TRY(softmax_read(call, made, error));
+    return softmax_expect_D_v(made->p, error);
   }
 };
 
+/* Refuses trees and masks of bits. */
 inline assay_status softmax_expect_no_trees(const softmax_params &p, assay_error *error) {
+  if (p.mask != NULL)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "mask: found a tensor, allowed none: the causal rule");
   if (p.parent == NULL) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "parent: found a tensor, allowed none: rows in turn");
 }

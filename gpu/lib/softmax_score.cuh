@@ -13,11 +13,32 @@ __device__ __forceinline__ int32_t first_of_chunk(const softmax_params &p, int32
   return p.chunk > 0 && last >= 0 ? max(first, last - last % p.chunk) : first;
 }
 
-/* A row's place in the tree of its request's new tokens. Without trees only `last` has a meaning. */
+/* A row's place in the tree of its request's new tokens, or its bits of a mask. Otherwise only `last` has a meaning. */
 struct row_tree {
   int32_t cached, own, last; /* number of old keys, number of the row, position */
   const int32_t *parent;     /* that of the request's first row; NULL: rows in turn */
+  const uint8_t *bits;       /* the request's bits; NULL: no mask */
+  int64_t first_bit;         /* that of the row's key 0 */
+  int32_t keys;              /* the request's number of keys; with a mask only */
 };
+
+/* Returns the place of a row under a mask: the request's bits are rows of as many as it has keys, without gaps. */
+__device__ __forceinline__ row_tree masked_row(const softmax_params &p, const row_keys &keys, int64_t row) {
+  const attention_params &a = p.a;
+  if (keys.request >= a.B) return {0, 0, -1, nullptr, nullptr, 0, 0};
+  const int64_t first = a.cu_q != nullptr ? a.cu_q[keys.request] : row;
+  const int64_t end = a.cu_q != nullptr ? a.cu_q[keys.request + 1] : row + 1;
+  const int32_t own = static_cast<int32_t>(row - first), length = a.length[keys.request];
+  const int32_t cached = length - static_cast<int32_t>(end - first);
+  return {cached, own, cached + own, nullptr, p.mask + p.mask_ptr[keys.request], static_cast<int64_t>(own) * length,
+          length};
+}
+
+/* Returns whether a row's mask keeps key t. */
+__device__ __forceinline__ bool bit_of(const row_tree &row, int32_t t) {
+  const int64_t bit = row.first_bit + t;
+  return (row.bits[bit >> 3] >> (bit & 7) & 1) != 0;
+}
 
 /* Returns the parent of row n, or a negative number. A wrong number that is not below n counts as none. */
 __device__ __forceinline__ int32_t parent_of(const int32_t *parent, int32_t n) {
@@ -26,21 +47,26 @@ __device__ __forceinline__ int32_t parent_of(const int32_t *parent, int32_t n) {
 }
 
 __device__ __forceinline__ row_tree tree_of_row(const softmax_params &p, const row_keys &keys, int64_t row) {
-  if (p.parent == nullptr || keys.last < 0) return {0, 0, keys.last, nullptr};
+  if (p.mask != nullptr) return masked_row(p, keys, row);
+  if (p.parent == nullptr || keys.last < 0) return {0, 0, keys.last, nullptr, nullptr, 0, 0};
   const attention_params &a = p.a;
   const int64_t first = a.cu_q != nullptr ? a.cu_q[keys.request] : row;
   const int32_t own = static_cast<int32_t>(row - first);
-  row_tree tree = {keys.last - own, own, keys.last - own, p.parent + first};
+  row_tree tree = {keys.last - own, own, keys.last - own, p.parent + first, nullptr, 0, 0};
   for (int32_t n = parent_of(tree.parent, own); n >= 0; n = parent_of(tree.parent, n))
     ++tree.last;
   return tree;
 }
 
-/* Returns the position of key t <= the row's own, or -1 where the row does not see it. */
+/* Returns the position of key t, of those of keys_seen, or -1 where the row does not see it. */
 __device__ __forceinline__ int32_t place_of(const softmax_params &p, const row_tree &tree, int32_t t) {
-  if (tree.parent == nullptr) return t;
+  if (tree.bits != nullptr) {
+    if (!bit_of(tree, t)) return -1;
+  } else if (tree.parent == nullptr) {
+    return t;
+  }
   int32_t place = t;
-  if (t >= tree.cached) {
+  if (tree.parent != nullptr && t >= tree.cached) {
     int32_t n = tree.own;
     for (place = tree.last; n > t - tree.cached; --place)
       n = parent_of(tree.parent, n);
@@ -51,10 +77,12 @@ __device__ __forceinline__ int32_t place_of(const softmax_params &p, const row_t
 }
 
 /* Returns the keys among which are those that a row sees: all of them, before the block-sparse mask and without trees.
- * In a tree window and chunk may hide a new token, too, which place_of tells. */
+ * In a tree window and chunk may hide a new token, too, which place_of tells. A mask may keep keys after the row's
+ * own. */
 __device__ __forceinline__ row_keys keys_seen(const softmax_params &p, int64_t row) {
   row_keys keys = keys_of_row(p.a, row);
   const row_tree tree = tree_of_row(p, keys, row);
+  if (tree.bits != nullptr && tree.last >= 0) keys.last = tree.keys - 1;
   if (tree.parent != nullptr) keys.first = p.a.window > 0 ? max(tree.last - p.a.window + 1, 0) : 0;
   keys.first = first_of_chunk(p, keys.first, tree.last);
   if (tree.parent != nullptr) keys.first = min(keys.first, tree.cached);

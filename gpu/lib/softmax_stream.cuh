@@ -56,14 +56,14 @@ template <class KV, int heads> struct softmax_weigher {
   /* Returns the largest of a head's values in the warp. */
   __device__ __forceinline__ static float highest(float x) {
     ASSAY_UNROLL
-    for (int step = heads == 8 ? 4 : 2; step < 32; step *= 2)
+    for (int step = heads >= 8 ? 4 : 2; step < 32; step *= 2)
       x = fmaxf(x, __shfl_xor_sync(all_lanes, x, step));
     return x;
   }
 
   /* Raises the peaks as far as x requires, and rescales the sums to them. */
   template <int steps> __device__ __forceinline__ void raise(const float (&x)[halves][width], float (&sum)[steps][4]) {
-    float shrink[2];
+    float shrink[width == 4 ? 4 : 2];
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
       const float top = fmaxf(peak[i], highest(fmaxf(x[0][i], x[halves - 1][i])));
@@ -76,11 +76,12 @@ template <class KV, int heads> struct softmax_weigher {
       shrink[1] = __shfl_sync(all_lanes, shrink[0], 1);
       shrink[0] = __shfl_sync(all_lanes, shrink[0], 0);
     }
+    constexpr int of_set = steps / stream_column_sets<heads>;
     ASSAY_UNROLL
     for (int i = 0; i < steps; ++i) {
       ASSAY_UNROLL
       for (int c = 0; c < 4; ++c)
-        sum[i][c] *= shrink[c % 2];
+        sum[i][c] *= shrink[i / of_set * 2 + c % 2];
     }
   }
 
@@ -127,7 +128,7 @@ template <class KV, int heads> struct softmax_weigher {
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i) {
       ASSAY_UNROLL
-      for (int step = heads == 8 ? 4 : 2; step < 32; step *= 2)
+      for (int step = heads >= 8 ? 4 : 2; step < 32; step *= 2)
         total[i] += __shfl_xor_sync(all_lanes, total[i], step);
       if (lane < heads / width) {
         to[lane * width + i] = peak[i];
@@ -177,9 +178,9 @@ __device__ __forceinline__ void add_sums(softmax_sums *all, const softmax_sums &
 /* Merges `runs` runs, at most `most`, that are `step` floats apart. The peaks and totals are the same for all lanes of
  * a warp and are weighted by one lane per run. Each lane has its own sums, for two channels that are `apart` from each
  * other, and adds them in the order of the runs. */
-template <int most, int apart>
+template <int most>
 __device__ __forceinline__ softmax_sums joined(const float *peak, const float *total, const float *sum, int32_t runs,
-                                               int32_t step) {
+                                               int32_t step, int32_t apart) {
   static_assert(most <= 16, "a run is in two lanes");
   const int32_t run = static_cast<int32_t>(threadIdx.x % 16);
   const float own = run < runs ? peak[run * step] : -INFINITY;
@@ -208,11 +209,26 @@ __device__ __forceinline__ softmax_sums joined(const float *peak, const float *t
 /* Returns the number of warps per multiprocessor that the registers allow: 12 with 168 registers per thread, 8 with
  * 255. */
 __host__ __device__ constexpr int softmax_stream_warps(int D, int heads) {
-  return D == 128 && heads == 8 ? 8 : 12;
+  return D == 128 && heads >= 8 ? 8 : 12;
 }
 
 /* A warp's shared memory: that of the walk, then peaks and totals. */
 template <int D, int heads> constexpr int softmax_shared_floats = stream_shared_floats<D, heads> + 2 * heads;
+
+/* The two channels of a pair lie half a head apart. Whole warps work on the pairs of a head, since a warp merges the
+ * runs of one head at a time (joined). The threads of a head after its last pair repeat that pair and write nothing. */
+__device__ __forceinline__ int32_t softmax_threads_of_head(int32_t channels) {
+  return (channels / 2 + 31) / 32 * 32;
+}
+struct softmax_pair {
+  int32_t head, channel, number; /* channel: of the first of the two, among all heads; number: among all pairs */
+  bool there;
+};
+__device__ __forceinline__ softmax_pair softmax_pair_of(int32_t i, int32_t channels) {
+  const int32_t each = softmax_threads_of_head(channels), half = channels / 2;
+  const int32_t head = i / each, within = min(i % each, half - 1);
+  return {head, head * channels + within, head * half + within, i % each < half};
+}
 
 /* Writes two channels of a head, half of the head apart. They are pair number `pair` of the (row, kv head). */
 template <class T, class KV, int D>
@@ -220,18 +236,69 @@ __device__ __forceinline__ void softmax_write(const softmax_params &p, int64_t s
                                               const softmax_sums &sums) {
   const attention_params &a = p.a;
   const softmax_sum all = sums.first, other = {all.peak, all.total, sums.second};
-  const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
-  T *const to = static_cast<T *>(a.out) + segment * a.G * D + channel;
+  const int32_t channels = stream_channels<D>(a), half = channels / 2;
+  const int32_t head = pair / half, channel = head * channels + pair % half;
+  T *const to = static_cast<T *>(a.out) + segment * a.G * channels + channel;
   const int32_t own = kv_head * a.G + head;
   to[0] = from_float<T>(stream_value<KV>(normalised(with_sink(p, own, all)), a, kv_head));
-  to[D / 2] = from_float<T>(stream_value<KV>(normalised(with_sink(p, own, other)), a, kv_head));
-  if (p.lse != nullptr && channel % D == 0) p.lse[segment * a.G + head] = lse_of(all);
+  to[half] = from_float<T>(stream_value<KV>(normalised(with_sink(p, own, other)), a, kv_head));
+  if (p.lse != nullptr && pair % half == 0) p.lse[segment * a.G + head] = lse_of(all);
 }
 
 /* Returns the number of words of two f32 that a split sends: the sums of two channels, [G][D / 2], then peak and total,
  * [G]. */
 __host__ __device__ constexpr int32_t softmax_sent_words(int32_t G, int32_t D) {
   return G * (D / 2 + 1);
+}
+
+/* Merges the warps' sums of a thread block, which are in `shared`, and writes or sends the result. The whole block must
+ * call it after a barrier. */
+template <class T, class KV, int D, int heads, int most_warps>
+__device__ __forceinline__ void softmax_stream_end(const softmax_params &p, const stream_place &at, float *shared) {
+  constexpr int floats = softmax_shared_floats<D, heads>;
+  const attention_params &a = p.a;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const int32_t channels = stream_channels<D>(a), half = channels / 2;
+  const int32_t count = a.G * channels, pairs = count / 2, words = softmax_sent_words(a.G, channels);
+  const float *const peaks = shared + stream_shared_floats<D, heads>;
+  float2 *const sent = reinterpret_cast<float2 *>(shared + threads / 32 * floats); /* [splits][words] */
+  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks have started */
+  for (int32_t at_once = thread; at_once < a.G * softmax_threads_of_head(channels); at_once += threads) {
+    const softmax_pair of = softmax_pair_of(at_once, channels);
+    const int32_t head = of.head, channel = of.channel, i = of.number;
+    const softmax_sums pair =
+        joined<most_warps>(peaks + head, peaks + heads + head, shared + channel, threads / 32, floats, half);
+    const softmax_sum all = pair.first;
+    if (!of.there) continue;
+    if (p.cluster > 1) {
+      float2 *const to = cluster_shared(sent + at.split * static_cast<uint32_t>(words), 0);
+      to[i] = make_float2(all.sum, pair.second);
+      if (channel % channels == 0) to[pairs + head] = make_float2(all.peak, all.total);
+    } else if (p.splits > 1) {
+      const int64_t part = at.segment * p.splits + at.split;
+      float *const to = p.partial + part * count + channel;
+      to[0] = all.sum;
+      to[half] = pair.second;
+      if (channel % channels == 0) p.partial_lse[part * 2 * a.G + head] = all.peak;
+      if (channel % channels == 0) p.partial_lse[part * 2 * a.G + a.G + head] = all.total;
+    } else {
+      softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, pair);
+    }
+  }
+  if (p.cluster == 1) return;
+
+  cluster_arrive();
+  if (at.split > 0) return;
+  cluster_wait(); /* all that the splits sent has arrived */
+  for (int32_t i = thread; i < pairs; i += threads) {
+    softmax_sums all = {{-INFINITY, 0.0f, 0.0f}, 0.0f};
+    ASSAY_ROLLED
+    for (int32_t split = 0; split < p.cluster; ++split) {
+      const float2 sums = sent[split * words + i], peak = sent[split * words + pairs + i / half];
+      add_sums(&all, {{peak.x, peak.y, sums.x}, sums.y});
+    }
+    softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, all);
+  }
 }
 
 /* softmax_stream: handles the keys of one (row, kv head), or one split of them. Splits of a cluster are merged by its
@@ -258,7 +325,7 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
     if (threadIdx.x == 0) all_blocks[0] = blocks;
   }
   dependency_wait();
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
+  const int32_t thread = static_cast<int32_t>(threadIdx.x);
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
   const stream_entries entries = stream_entries_of<true>(a, at);
@@ -271,66 +338,29 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
   stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
   softmax_weigher<KV, heads> weigher;
   weigher.begin(p, run);
-  float sum[D / 16][4] = {};
+  stream_sums<D, heads> sum = {};
   float *const own = shared + thread / 32 * floats;
   stream_pace pace;
   pace.begin(run, all_blocks, p.block_ns, p.round_ns);
   stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, own, weigher, sum, pace, [] {});
-  stream_put_sums<T, KV, D, heads>(sum, own);
+  stream_put_sums<T, KV, D, heads>(sum, own, D);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are written */
-
-  const int32_t count = a.G * D, pairs = count / 2, words = softmax_sent_words(a.G, D);
-  const float *const peaks = shared + stream_shared_floats<D, heads>;
-  float2 *const sent = reinterpret_cast<float2 *>(shared + threads / 32 * floats); /* [splits][words] */
-  if (p.cluster > 1) cluster_wait(); /* the cluster's thread blocks have started */
-  for (int32_t i = thread; i < pairs; i += threads) {
-    const int32_t head = i / (D / 2), channel = head * D + i % (D / 2);
-    const softmax_sums pair =
-        joined<most_warps, D / 2>(peaks + head, peaks + heads + head, shared + channel, threads / 32, floats);
-    const softmax_sum all = pair.first;
-    if (p.cluster > 1) {
-      float2 *const to = cluster_shared(sent + at.split * static_cast<uint32_t>(words), 0);
-      to[i] = make_float2(all.sum, pair.second);
-      if (channel % D == 0) to[pairs + head] = make_float2(all.peak, all.total);
-    } else if (p.splits > 1) {
-      const int64_t part = at.segment * p.splits + at.split;
-      float *const to = p.partial + part * count + channel;
-      to[0] = all.sum;
-      to[D / 2] = pair.second;
-      if (channel % D == 0) p.partial_lse[part * 2 * a.G + head] = all.peak;
-      if (channel % D == 0) p.partial_lse[part * 2 * a.G + a.G + head] = all.total;
-    } else {
-      softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, pair);
-    }
-  }
-  if (p.cluster == 1) return;
-
-  cluster_arrive();
-  if (at.split > 0) return;
-  cluster_wait(); /* all that the splits sent has arrived */
-  for (int32_t i = thread; i < pairs; i += threads) {
-    softmax_sums all = {{-INFINITY, 0.0f, 0.0f}, 0.0f};
-    ASSAY_ROLLED
-    for (int32_t split = 0; split < p.cluster; ++split) {
-      const float2 sums = sent[split * words + i], peak = sent[split * words + pairs + i / (D / 2)];
-      add_sums(&all, {{peak.x, peak.y, sums.x}, sums.y});
-    }
-    softmax_write<T, KV, D>(p, at.segment, at.kv_head, i, all);
-  }
+  softmax_stream_end<T, KV, D, heads, most_warps>(p, at, shared);
 }
 
 /* softmax_stream_merge: merges the splits of a (row, kv head). Each group adds its splits in their order, then the
  * groups are added in their order. One warp per head weights the splits by their peaks while their sums are being
  * loaded.
- * Grid:   (N rows * H_kv, G D / 128). Block: 128 threads per group, for elements of one head or of two.
+ * Grid:   (N rows * H_kv, G D / 128). Block: 128 threads per group, for elements of one to eight heads.
  * Shared: one weight per split and head, one sum per thread. Arch: any.
  * Limit:  bytes: 4 G (D + 2) per split. */
 template <class T, class KV>
 __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) softmax_stream_merge(softmax_params p) {
   constexpr int32_t most = stream_multiprocessors, turns = (most + 31) / 32;
-  ASSAY_SHARED(float, weight, 2 * most);
-  ASSAY_SHARED(softmax_sum, joint, 2);
+  constexpr int32_t most_heads = 8; /* a head has 16 elements or more */
+  ASSAY_SHARED(float, weight, most_heads *most);
+  ASSAY_SHARED(softmax_sum, joint, most_heads);
   ASSAY_SHARED(float, shared, stream_merge_threads *stream_merge_groups);
   take_turn();
   const attention_params &a = p.a;
@@ -339,7 +369,7 @@ __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) sof
   const int32_t groups = static_cast<int32_t>(blockDim.x) / stream_merge_threads;
   const int32_t count = a.G * a.D, begin = static_cast<int32_t>(blockIdx.y) * stream_merge_threads;
   const int32_t i = begin + thread % stream_merge_threads, first_head = begin / a.D;
-  const int32_t heads = (min(begin + stream_merge_threads, count) - begin) / a.D;
+  const int32_t heads = (min(begin + stream_merge_threads, count) - 1) / a.D + 1 - first_head;
   const float *const partial = p.partial + segment * p.splits * count + min(i, count - 1);
   int32_t b = thread / stream_merge_threads;
   float of[stream_batch];
@@ -394,7 +424,7 @@ __global__ void __launch_bounds__(stream_merge_threads *stream_merge_groups) sof
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
 inline stream_shape softmax_stream_shape(const softmax_params &p) {
-  return stream_shape_of(p.a, softmax_stream_warps(p.a.D, stream_heads(p.a.G)));
+  return stream_shape_of(p.a, softmax_stream_warps(p.a.D, stream_heads(p.a.G, p.a.D)));
 }
 
 /* Refuses calls that the streamed softmax cannot run, and sets the splits and the workspace of a plan that
@@ -446,6 +476,7 @@ template <class Types> struct softmax_streamed {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_read(call, made, error));
+    ASSAY_TRY(softmax_expect_D_v(made->p, error));
     ASSAY_TRY(Types::expect(made->types, error));
     ASSAY_TRY(expect_stream(call, made->p.a, error));
     return softmax_stream_plan(made, error);

@@ -3,6 +3,8 @@
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
 
 #include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/stream_any.cuh"
+#include "gpu/lib/stream_any_plan.h"
 #include "gpu/lib/stream_k.cuh"
 #include "gpu/lib/stream_pace.cuh"
 
@@ -10,30 +12,73 @@ namespace ASSAY_NS {
 
 /* Returns the number of warps per thread block. Two thread blocks are on a multiprocessor. */
 __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
-  return softmax_stream_warps(D, heads) / 2;
+  return (D == 112 || D > 128 ? stream_any_warps : softmax_stream_warps(D, heads)) / 2;
 }
 
 constexpr uint32_t records_at_once = 2; /* records that are requested together */
 
+/* The walk of a warp, and the part of the next run that it keeps while a run is finished. This one has K and V of a
+ * block in registers of their own.
+ *
+ *   load(a, run, block)       asks for the run's first keys
+ *   begin(a, run, block, ..)  asks for what the walk needs besides
+ *   walk(.., follow)          walks; follow() asks for the first keys of the next run */
+template <class T, class KV, int D, int heads> struct stream_k_apart {
+  stream_fragment<KV, D, heads> k;
+  uint4 q[stream_query_loads<KV, D, heads>];
+  stream_share<KV, D> v;
+
+  __device__ __forceinline__ void load(const attention_params &a, const stream_run &run, int64_t block) {
+    stream_load_query<T, KV, D, heads>(a, run.request, run.kv_head, q);
+    stream_first_keys<KV, D, heads>(a.cache, run, block, k);
+  }
+  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t block, float *) {
+    v = stream_first_values<KV, D>(a.cache, run, block);
+  }
+  template <class Weigher, class Follow>
+  __device__ __forceinline__ void walk(const attention_params &a, const stream_run &run, int64_t, int64_t next,
+                                       float *shared, Weigher &weigher, stream_sums<D, heads> &sum, Follow follow) {
+    stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, next, shared, weigher, sum, stream_no_pace(), follow);
+  }
+};
+
+/* The same with the ring of stream_any.cuh. Its registers are free only when the walk is over. */
+template <class T, class KV, int D, int heads> struct stream_k_ring {
+  stream_ring<KV, D, heads> ring;
+
+  __device__ __forceinline__ void load(const attention_params &a, const stream_run &run, int64_t block) {
+    stream_first_units<false, KV, D, heads>(a, run, block, ring);
+  }
+  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t, float *shared) {
+    stream_put_query<T, KV, D, heads>(a, run.request, run.kv_head, shared);
+  }
+  template <class Weigher, class Follow>
+  __device__ __forceinline__ void walk(const attention_params &a, const stream_run &run, int64_t block, int64_t next,
+                                       float *shared, Weigher &weigher, stream_sums<D, heads> &sum, Follow follow) {
+    stream_walk_any<false, T, KV, D, heads>(a, run, ring, block, next, shared, weigher, sum, stream_no_pace());
+    if (run.begin < run.end) follow();
+  }
+};
+
 /* Writes a pair of a record. A record has the sums of two channels, [G][D / 2], then peak and total, [G]. pair: index
  * among the sums. */
-template <int D>
-__device__ __forceinline__ void put_record(uint64_t *record, int32_t pairs, int32_t pair, const softmax_sums &sums) {
+__device__ __forceinline__ void put_record(int32_t half, uint64_t *record, int32_t pairs, int32_t pair,
+                                           const softmax_sums &sums) {
   stream_k_put(record + pair, sums.first.sum, sums.second);
-  if (pair % (D / 2) == 0) stream_k_put(record + pairs + pair / (D / 2), sums.first.peak, sums.first.total);
+  if (pair % half == 0) stream_k_put(record + pairs + pair / half, sums.first.peak, sums.first.total);
 }
 /* Reads the first `there_are` of `count` records that are `apart` words from each other, all at once. Entries of `sums`
  * after them have no meaning. Returns false if a record has not arrived. */
-template <int D, int count>
-__device__ __forceinline__ bool get_records(const uint64_t *record, int32_t apart, uint32_t there_are, int32_t pairs,
-                                            int32_t pair, softmax_sums (&sums)[count]) {
+template <int count>
+__device__ __forceinline__ bool get_records(int32_t half, const uint64_t *record, int32_t apart, uint32_t there_are,
+                                            int32_t pairs, int32_t pair, softmax_sums (&sums)[count]) {
   const uint64_t *from[2 * count];
   uint64_t word[2 * count];
   ASSAY_UNROLL
   for (int n = 0; n < count; ++n) {
     const uint64_t *const of = record + static_cast<int64_t>(min(static_cast<uint32_t>(n), there_are - 1)) * apart;
     from[2 * n] = of + pair;
-    from[2 * n + 1] = of + pairs + pair / (D / 2);
+    from[2 * n + 1] = of + pairs + pair / half;
   }
   const bool there = stream_k_get(from, word);
   const auto low = [](uint64_t of) { return float_of(static_cast<uint32_t>(of)); };
@@ -61,11 +106,11 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
   stream_k_rows &rows = all_rows[0];
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = 32 * warps, lane = thread % 32;
-  const int32_t pairs = a.G * D / 2; /* pairs of two channels of a head, half of the head apart */
+  const int32_t half = stream_channels<D>(a) / 2;
+  const int32_t pairs = a.G * half; /* pairs of two channels of a head, half of the head apart */
   const uint32_t shares = gridDim.x, own = blockIdx.x;
   stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
-  stream_fragment<KV, D, heads> k = {};
-  uint4 q[stream_query_loads<KV, D, heads>];
+  std::conditional_t<stream_any<D>, stream_k_ring<T, KV, D, heads>, stream_k_apart<T, KV, D, heads>> walker = {};
 
   /* Physical blocks of a run's first two blocks, from the table. */
   int32_t block = 0, next = 0;
@@ -73,10 +118,7 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
     block = stream_block_of(a.cache, of, of.begin, of.begin);
     next = stream_block_of(a.cache, of, of.begin + warps, of.begin);
   };
-  const auto load_first = [&](const stream_run &of) {
-    stream_load_query<T, KV, D, heads>(a, of.request, of.kv_head, q);
-    stream_first_keys<KV, D, heads>(a.cache, of, block, k);
-  };
+  const auto load_first = [&](const stream_run &of) { walker.load(a, of, block); };
   const auto write_out = [&](int32_t row, int32_t kv_head, int32_t pair, const softmax_sums &sums) {
     softmax_write<T, KV, D>(p, static_cast<int64_t>(row) * a.H_kv + kv_head, kv_head, pair, sums);
   };
@@ -99,8 +141,8 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       if (early && run.begin < run.end) {
         block = load_early(a.cache.table + piece.row * a.cache.table_row + (run.begin >> (a.cache.block_shift - 4)));
         same = stream_in_pool(a.cache, run, block);
-        stream_ask_keys<KV, D>(a.cache, run, block);
-        stream_ask_values<KV, D>(a.cache, run, block);
+        stream_ask_keys<KV, D>(a, run, block);
+        stream_ask_values<KV, D>(a, run, block);
       }
     }
     if (early) dependency_wait();
@@ -123,12 +165,12 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
 
     while (piece.there()) {
       float *const mine = shared + (turn * warps + thread / 32) * floats;
-      float sum[D / 16][4] = {};
+      stream_sums<D, heads> sum = {};
       softmax_weigher<KV, heads> weigher;
       run = stream_k_run<warps>(a, rows, piece);
-      stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
+      walker.begin(a, run, block, mine);
       weigher.begin(p, run);
-      const int32_t second_block = next;
+      const int32_t first_block = block, second_block = next;
       stream_k_piece following = stream_k_next(a, rows, piece);
       if (share != own) following.end = following.begin;
       if (lane == 0) {
@@ -141,8 +183,8 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
         const stream_k_piece then = kept_pieces[1];
         if (then.there()) load_first(stream_k_run<warps>(a, rows, then));
       };
-      stream_walk_dense<T, KV, D, heads>(a, run, q, k, v, second_block, mine, weigher, sum, stream_no_pace(), follow);
-      stream_put_sums<T, KV, D, heads>(sum, mine);
+      walker.walk(a, run, first_block, second_block, mine, weigher, sum, follow);
+      stream_put_sums<T, KV, D, heads>(sum, mine, 2 * half);
       weigher.put(mine + stream_shared_floats<D, heads>);
       __syncthreads(); /* the warps' sums are written */
 
@@ -161,30 +203,32 @@ __global__ void __launch_bounds__(32 * stream_k_warps(D, heads), 2)
       turn ^= 1;
       bool missing = false;
       ASSAY_ROLLED
-      for (int32_t pair = thread; pair < pairs; pair += threads) {
-        const int32_t head = pair / (D / 2), channel = head * D + pair % (D / 2);
+      for (int32_t i = thread; i < a.G * softmax_threads_of_head(2 * half); i += threads) {
+        const softmax_pair at = softmax_pair_of(i, 2 * half);
+        const int32_t head = at.head, channel = at.channel, pair = at.number;
         const softmax_sums part =
-            joined<warps, D / 2>(peaks + head, peaks + heads + head, area + channel, warps, floats);
+            joined<warps>(peaks + head, peaks + heads + head, area + channel, warps, floats, half);
         softmax_sums all = part;
-        if (!whole) put_record<D>(record, pairs, pair, part);
+        if (!at.there) continue;
+        if (!whole) put_record(half, record, pairs, pair, part);
         if (begun) {
           ASSAY_ROLLED
           for (uint32_t other = own + 1; other <= last && !missing; other += records_at_once) {
             softmax_sums more[records_at_once];
             const uint32_t left = last + 1 - other;
-            missing = !get_records<D>(memory.of(memory.record, other), memory.words, left, pairs, pair, more);
+            missing = !get_records(half, memory.of(memory.record, other), memory.words, left, pairs, pair, more);
             ASSAY_UNROLL
             for (uint32_t n = 0; n < records_at_once; ++n)
               if (n < left) add_sums(&all, more[n]);
           }
         } else if (share != own && share == last) {
           softmax_sums of[1];
-          (void)get_records<D>(memory.of(memory.begun, own), 0, 1, pairs, pair, of);
+          (void)get_records(half, memory.of(memory.begun, own), 0, 1, pairs, pair, of);
           all = of[0];
           ASSAY_ROLLED
           for (uint32_t other = own + 1; other <= last && !missing; ++other) {
             of[0] = part; /* the piece that was computed here last */
-            if (other != share) missing = !get_records<D>(memory.of(memory.instead, other), 0, 1, pairs, pair, of);
+            if (other != share) missing = !get_records(half, memory.of(memory.instead, other), 0, 1, pairs, pair, of);
             add_sums(&all, of[0]);
           }
         } else if (!whole) {
@@ -215,12 +259,13 @@ inline int64_t softmax_stream_k_words(const attention_params &a) {
   return softmax_sent_words(a.G, a.D);
 }
 
-template <class Types>
+/* any: whether the kernels are those of heads of any size. */
+template <class Types, bool any>
 assay_status softmax_stream_k_launch(const softmax_params &p, const attention_types &types, int64_t shares,
                                      void *workspace, assay_env *env, assay_error *error) {
   constexpr int64_t most_resident = 8; /* for simt; nothing depends on it */
   const stream_k_memory memory = stream_k_places(workspace, shares, softmax_stream_k_words(p.a));
-  return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
+  const auto launch = [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
@@ -230,7 +275,11 @@ assay_status softmax_stream_k_launch(const softmax_params &p, const attention_ty
     options.resident = static_cast<int32_t>(shares < most_resident ? shares : most_resident);
     return ASSAY_LAUNCH_WITH(error, (softmax_stream_k<T, KV, D, heads>), shares, 32 * warps, shared, options,
                              env->stream, p, memory);
-  });
+  };
+  if constexpr (any)
+    return stream_any_112<Types>(types, p.a.G, launch);
+  else
+    return stream_with<Types>(types, p.a.D, p.a.G, launch);
 }
 
 } // namespace ASSAY_NS

@@ -28,7 +28,7 @@ extern template assay_status softmax_stream_launch<stream_bf16>(const softmax_pa
  * Align:  by element, with neighbours side by side. Arch: any.
  * Limit:  bytes: a row of q, k and v is read, and the part that is stored is written. */
 template <class Q, class KV, class Source>
-__global__ void __launch_bounds__(128) append_token(step_params p, Source source, Q *query) {
+__global__ void __launch_bounds__(attention_max_D) append_token(step_params p, Source source, Q *query) {
   take_turn();
   const attention_params &a = p.a;
   const int64_t row = blockIdx.x;
@@ -49,8 +49,29 @@ __global__ void __launch_bounds__(128) append_token(step_params p, Source source
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
+/* The streamed decodes of 64, 96 and 128 channels, as step_stream asks for them. */
+struct step_forms {
+  static assay_status expect(const assay_call *call, const step_params &p, const char *query, assay_error *error) {
+    return expect_stream(call, p.a, error, query);
+  }
+  static assay_status plan(gate_plan *made, assay_error *) {
+    gate_stream_plan(made);
+    return ASSAY_OK;
+  }
+  static assay_status plan(softmax_plan *made, assay_error *error) { return softmax_stream_plan(made, error); }
+  static void path(const gate_params &p, assay_env *env) { gate_stream_path(p, env, "stream gate"); }
+  static void path(const softmax_params &p, assay_env *env) { softmax_stream_path(p, env, "stream softmax"); }
+  static assay_status launch(const gate_params &p, const attention_types &types, assay_env *env, assay_error *error) {
+    return gate_stream_launch<stream_bf16>(p, types, env, error);
+  }
+  static assay_status launch(const softmax_params &p, const attention_types &types, assay_env *env,
+                             assay_error *error) {
+    return softmax_stream_launch<stream_bf16>(p, types, env, error);
+  }
+};
+
 /* Fill the plan of the walk from a step. */
-inline void gate_of_step(const step_params &p, gate_plan *plan) {
+template <class Forms> assay_status gate_of_step(const step_params &p, gate_plan *plan, assay_error *error) {
   *plan = gate_plan();
   plan->p.a = p.a;
   plan->p.taps = p.taps;
@@ -59,16 +80,16 @@ inline void gate_of_step(const step_params &p, gate_plan *plan) {
   plan->p.hi = p.hi;
   plan->p.F = p.F;
   plan->p.relu_pre = p.relu_pre;
-  gate_stream_plan(plan);
+  return Forms::plan(plan, error);
 }
 
-inline assay_status softmax_of_step(const step_params &p, softmax_plan *plan, assay_error *error) {
+template <class Forms> assay_status softmax_of_step(const step_params &p, softmax_plan *plan, assay_error *error) {
   *plan = softmax_plan();
   plan->p.a = p.a;
-  return softmax_stream_plan(plan, error);
+  return Forms::plan(plan, error);
 }
 
-/* Returns the bytes of the queries that the first launch makes. They are a multiple of 128. */
+/* Returns the bytes of the queries that the first launch makes. They are a multiple of 32. */
 inline int64_t step_query_bytes(const step_params &p) {
   return p.a.N * p.a.H * p.a.D * static_cast<int64_t>(sizeof(bf16));
 }
@@ -80,8 +101,9 @@ template <class Plan> struct step_stream_plan : Plan {
 };
 
 /* The strategy `stream` (gpu/lib/variant.cuh) of a step operator: append_step or mmha_step. Step::query is the argument
- * with the queries; where it is NULL the first launch makes them. Workspace: these queries, then what splits leave. */
-template <class Step> struct step_stream {
+ * with the queries; where it is NULL the first launch makes them. Forms: step_forms, or another struct like it.
+ * Workspace: these queries, then what splits leave. */
+template <class Step, class Forms = step_forms> struct step_stream {
   using plan = step_stream_plan<typename Step::plan>;
   static constexpr bool makes_queries = Step::query == nullptr;
 
@@ -91,11 +113,11 @@ template <class Step> struct step_stream {
     if (made->types.q != ASSAY_BF16)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found dtype %s, allowed bf16",
                         makes_queries ? "qkv" : Step::query, assay_dtype_name(made->types.q));
-    ASSAY_TRY(expect_stream(call, p.a, error, Step::query));
+    ASSAY_TRY(Forms::expect(call, p, Step::query, error));
     if (p.softmax)
-      ASSAY_TRY(softmax_of_step(p, &made->softmax, error));
+      ASSAY_TRY(softmax_of_step<Forms>(p, &made->softmax, error));
     else
-      gate_of_step(p, &made->gate);
+      ASSAY_TRY(gate_of_step<Forms>(p, &made->gate, error));
     made->workspace =
         (makes_queries ? step_query_bytes(p) : 0) + (p.softmax ? made->softmax.workspace : made->gate.workspace);
     return ASSAY_OK;
@@ -103,9 +125,9 @@ template <class Step> struct step_stream {
 
   static void path(const plan &made, assay_env *env) {
     if (made.p.softmax)
-      softmax_stream_path(made.softmax.p, env, "stream softmax");
+      Forms::path(made.softmax.p, env);
     else
-      gate_stream_path(made.gate.p, env, "stream gate");
+      Forms::path(made.gate.p, env);
   }
 
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
@@ -129,10 +151,10 @@ template <class Step> struct step_stream {
     }
     if (p.softmax) {
       softmax_stream_place(&made.softmax.p, rest);
-      return softmax_stream_launch<stream_bf16>(made.softmax.p, made.types, env, error);
+      return Forms::launch(made.softmax.p, made.types, env, error);
     }
     made.gate.p.partial = reinterpret_cast<float *>(rest);
-    return gate_stream_launch<stream_bf16>(made.gate.p, made.types, env, error);
+    return Forms::launch(made.gate.p, made.types, env, error);
   }
 };
 

@@ -4,13 +4,17 @@
  * where a block needs nothing from the one before, every n-th block. In the second case n warps read side by side.
  * There is no barrier until the run is over. K is loaded by 16-byte loads straight into the A fragments of mma
  * m16n8k16. The order of k inside an mma is free. The 16 bytes of a lane are therefore two k-steps, and q is loaded in
- * the same order. The eight columns hold the heads of the group, repeated. With g = lane / 4, j = lane mod 4, and 2, 4
- * or 8 different `heads`:
+ * the same order. The eight columns hold the heads of the group, repeated. A group of another size takes the next
+ * larger number of heads, and its last head stands in the columns that are left over. With g = lane / 4, j = lane mod
+ * 4, and 2, 4 or 8 different `heads`:
  *
  *   K      keys g and g + 8, channels 32 i + 8 j .. + 7
  *   q      head g mod heads, the same channels
  *   score  element 2 h + e: key g + 8 h, column 2 j + e
- *   V      keys j, j + 8, j + 4, j + 12, channels 8 g .. + 7 and, with D = 128, 64 + 8 g .. + 7
+ *   V      keys j, j + 8, j + 4, j + 12, channels 64 p + 8 g .. + 7; where 32 channels are left, 4 g .. + 3 of them
+ *
+ * Sixteen heads are two sets of columns, and K of a block is multiplied with both while it is in the registers. A lane
+ * then keeps four heads that are adjacent: column 2 j + e of set s has head 4 j + 2 s + e.
  *
  * Such a load of K asks for half a line of each of eight keys, and L2 answers twice per line. Where columns are left
  * over (`halved`), a load asks for whole lines of four keys instead. A row of the mma is then half of a key's channels,
@@ -48,6 +52,17 @@ namespace ASSAY_NS {
 
 constexpr int stream_keys = 16; /* keys per block of the walk */
 constexpr unsigned all_lanes = 0xffffffffu;
+
+/* Kernels for D = 64, 96 and 128 know the channels of a head when they are compiled. The others are compiled for the
+ * most channels that they take, and take every multiple of 16 up to that number (stream_any.cuh). stream_size: the
+ * channels that registers and shared memory have room for. */
+template <int D> constexpr bool stream_any = D == 112 || D == 192 || D == 256;
+template <int D> constexpr int stream_size = D == 112 ? 128 : D;
+
+/* Returns the channels of a head. */
+template <int D> __device__ __forceinline__ int32_t stream_channels(const attention_params &a) {
+  return stream_any<D> ? a.D : D;
+}
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
 
@@ -123,12 +138,13 @@ __device__ __forceinline__ int32_t stream_left(const stream_run &run, int32_t n)
   return run.last - stream_keys * n;
 }
 
-/* Prefetches the lines of a block's keys or values. They are rows of D elements, `token` elements apart, from element
- * `at` of the pool. `last` is the last of the 16 rows to prefetch. */
+/* Prefetches the lines of a block's keys or values. They are rows of `channels` elements, `token` elements apart, from
+ * element `at` of the pool. `last` is the last of the 16 rows to prefetch. */
 template <class KV, int D>
-__device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token, int32_t last) {
-  constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV)),
-                    lines = D > line ? D / line : 1; /* elements per line; lines per key */
+__device__ __forceinline__ void stream_ask_lines(const void *pool, int64_t at, int64_t token, int32_t last,
+                                                 [[maybe_unused]] int32_t channels) {
+  constexpr int32_t line = 128 / static_cast<int32_t>(sizeof(KV));                              /* elements per line */
+  const int32_t lines = stream_any<D> ? (channels + line - 1) / line : D > line ? D / line : 1; /* per key */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   if (lane % stream_keys > last) return;
   const KV *const from = element_at<KV>(pool, at + lane % stream_keys * token);
@@ -146,20 +162,22 @@ __device__ __forceinline__ bool stream_in_pool(const paged_cache &cache, const s
 
 /* Prefetches the keys of a run's first block, which the table maps to `block`. */
 template <class KV, int D>
-__device__ __forceinline__ void stream_ask_keys(const paged_cache &cache, const stream_run &run, int64_t block) {
+__device__ __forceinline__ void stream_ask_keys(const attention_params &a, const stream_run &run, int64_t block) {
+  const paged_cache &cache = a.cache;
   if (!stream_in_pool(cache, run, block)) return;
   const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
   stream_ask_lines<KV, D>(cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head,
-                          cache.k_token, stream_left(run, run.begin));
+                          cache.k_token, stream_left(run, run.begin), a.D);
 }
 
 /* Prefetches the values of the same block. */
 template <class KV, int D>
-__device__ __forceinline__ void stream_ask_values(const paged_cache &cache, const stream_run &run, int64_t block) {
+__device__ __forceinline__ void stream_ask_values(const attention_params &a, const stream_run &run, int64_t block) {
+  const paged_cache &cache = a.cache;
   if (!stream_in_pool(cache, run, block)) return;
   const int64_t slot = stream_keys * run.begin & ((1 << cache.block_shift) - 1);
   stream_ask_lines<KV, D>(cache.v, block * cache.v_block + slot * cache.v_token + run.kv_head * cache.v_head,
-                          cache.v_token, stream_left(run, run.begin));
+                          cache.v_token, stream_left(run, run.begin), a.D);
 }
 
 /* Returns the keys of a row by its length as it is before dependency_wait(). The length may be out of date or any
@@ -182,7 +200,7 @@ __device__ __forceinline__ void stream_ask_first(const attention_params &a, cons
   const stream_run run = stream_run_of<apart>(early_keys_of_row(a, at.row), at);
   if (run.begin >= run.end) return;
   if (known < 0) block = load_early(table + (run.begin >> shift));
-  stream_ask_keys<KV, D>(cache, run, block);
+  stream_ask_keys<KV, D>(a, run, block);
 }
 
 /* Returns the physical block of block n of the walk, or 0 outside begin .. end - 1. */
@@ -265,7 +283,17 @@ template <class KV> constexpr int stream_width = 16 / static_cast<int>(sizeof(KV
 
 /* Tells whether there are columns for two halves, and lines to read whole. */
 template <class KV, int D, int heads>
-constexpr bool stream_halved = heads <= 4 && D *static_cast<int>(sizeof(KV)) >= 128;
+constexpr bool stream_halved = heads <= 4 && D *static_cast<int>(sizeof(KV)) % 128 == 0;
+
+/* Sets of eight columns, and the steps of the sums of all sets. */
+template <int heads> constexpr int stream_column_sets = heads == 16 ? 2 : 1;
+template <int D, int heads> constexpr int stream_steps = stream_size<D> / 16 * stream_column_sets<heads>;
+template <int D, int heads> using stream_sums = float[stream_steps<D, heads>][4]; /* a lane's sums of p v */
+
+/* Returns the head in column g of a set. */
+template <int heads> __device__ __forceinline__ int32_t stream_head_of_column(int32_t g, int32_t set) {
+  return heads == 16 ? g / 2 * 4 + 2 * set + g % 2 : g % heads;
+}
 
 /* The upper rows of the A fragments (low) and the lower ones (high). If halved: [set][line]. */
 template <class KV, int D, int heads> struct stream_fragment {
@@ -325,8 +353,12 @@ __device__ __forceinline__ void stream_load_last_keys(const paged_cache &cache, 
   }
 }
 
-/* Number of this lane's fragments of q, which are in the order of its channels of K. */
-template <class KV, int D, int heads> constexpr int stream_query_loads = stream_halved<KV, D, heads> ? D / 64 : D / 32;
+/* Number of this lane's fragments of q, which are in the order of its channels of K: of a set of columns, and of all.
+ */
+template <class KV, int D, int heads>
+constexpr int stream_set_loads = stream_size<D> / (stream_halved<KV, D, heads> ? 64 : 32);
+template <class KV, int D, int heads>
+constexpr int stream_query_loads = stream_column_sets<heads> *stream_set_loads<KV, D, heads>;
 
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_load_query(const attention_params &a, int64_t row, int32_t kv_head,
@@ -334,11 +366,17 @@ __device__ __forceinline__ void stream_load_query(const attention_params &a, int
   constexpr bool halved = stream_halved<KV, D, heads>;
   constexpr int32_t width = stream_width<KV>, loads = width / 8; /* loads of q per 16 bytes of K */
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), column = lane / 4;
-  const int32_t head = kv_head * a.G + min(column % heads, a.G - 1), half = halved ? column / heads % 2 : 0;
-  const T *const from = element_at<T>(a.q, query_offset(a, row, head) + width * (4 * half + lane % 4));
+  const int32_t half = halved ? column / heads % 2 : 0;
+  constexpr int count = stream_set_loads<KV, D, heads>;
   ASSAY_UNROLL
-  for (int i = 0; i < stream_query_loads<KV, D, heads>; ++i)
-    q[i] = *reinterpret_cast<const uint4 *>(from + (halved ? 8 : 4) * width * (i / loads) + 8 * (i % loads));
+  for (int set = 0; set < stream_column_sets<heads>; ++set) {
+    const int32_t head = kv_head * a.G + min(stream_head_of_column<heads>(column, set), a.G - 1);
+    const T *const from = element_at<T>(a.q, query_offset(a, row, head) + width * (4 * half + lane % 4));
+    ASSAY_UNROLL
+    for (int i = 0; i < count; ++i)
+      q[set * count + i] =
+          *reinterpret_cast<const uint4 *>(from + (halved ? 8 : 4) * width * (i / loads) + 8 * (i % loads));
+  }
 }
 
 /* Adds to d the products of four codes of K from both rows (low and high) and the same channels of q. */
@@ -371,11 +409,15 @@ __device__ __forceinline__ void stream_multiply(float (&d)[4], float (&e)[4], co
   }
 }
 
-/* A lane's share of four keys of V, in loads of 16 or of 8 bytes. */
+/* A lane's share of four keys of V, in loads of 16 or of 8 bytes. channels: elements per load. rest: where 32 channels
+ * are left of 16-bit types, a load of 8 bytes more per key. */
 template <class KV, int D> struct stream_share {
   static constexpr int bytes = D * static_cast<int>(sizeof(KV)) / 8, parts = bytes > 16 ? bytes / 16 : 1;
+  static constexpr int channels = (bytes == 8 ? 8 : 16) / static_cast<int>(sizeof(KV));
+  static constexpr bool more = bytes > 16 && bytes % 16 != 0;
   using load = std::conditional_t<bytes == 8, uint2, uint4>;
   load of[4 * parts];
+  uint2 rest[more ? 4 : 1];
 };
 
 __device__ __forceinline__ void stream_load_if(uint4 *v, const void *address, bool on) {
@@ -392,7 +434,8 @@ __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int
                                                    stream_share<KV, D> &v) {
   const uint32_t mine = live >> (4 * (lane % 4));
   const int64_t step = 4 * cache.v_token;
-  constexpr int parts = stream_share<KV, D>::parts;
+  using share = stream_share<KV, D>;
+  constexpr int parts = share::parts;
   const KV *from = element_at<KV>(cache.v, at);
   ASSAY_UNROLL
   for (int s = 0; s < 4; ++s) { /* key j + 4 s */
@@ -400,6 +443,8 @@ __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int
     ASSAY_UNROLL
     for (int half = 0; half < parts; ++half)
       stream_load_if(&v.of[place * parts + half], from + 64 * half, (mine >> bit & 1u) != 0);
+    if constexpr (share::more)
+      stream_load_if(&v.rest[place], from + 64 * parts - 4 * (lane / 4), (mine >> bit & 1u) != 0);
     from = element_at<KV>(from, step);
   }
 }
@@ -408,24 +453,25 @@ __device__ __forceinline__ void stream_load_values(const paged_cache &cache, int
 
 /* The scores that a lane keeps: `halves` keys, 8 apart, of `width` heads.
  *
- *   2 heads  key g + 8 (j / 2), head j mod 2
- *   4 heads  key g + 8 (j / 2), heads 2 (j mod 2) + 0, 1
- *   8 heads  keys g, g + 8, heads 2 j + 0, 1 */
+ *   2 heads  key g + 8 (j / 2), head j mod 2.
+ *   4 heads  key g + 8 (j / 2), heads 2 (j mod 2) + 0, 1.
+ *   8 heads  keys g, g + 8, heads 2 j + 0, 1.
+ *  16 heads  keys g, g + 8, heads 4 j + 0, 1, 2, 3. */
 template <int heads> struct stream_held {
-  static constexpr int halves = heads == 8 ? 2 : 1, width = heads == 2 ? 1 : 2;
+  static constexpr int halves = heads >= 8 ? 2 : 1, width = heads == 2 ? 1 : heads == 16 ? 4 : 2;
 };
 
 template <int heads>
 using stream_kept = float[stream_held<heads>::halves][stream_held<heads>::width]; /* the scores of this lane */
 
-/* Selects the scores that this lane keeps from those of 16 keys and 8 columns. */
+/* Selects the scores that this lane keeps from those of 16 keys and 8 columns of a set. */
 template <int heads>
-__device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t lane, stream_kept<heads> &kept) {
+__device__ __forceinline__ void stream_keep(const float (&score)[4], int32_t lane, int set, stream_kept<heads> &kept) {
   const int32_t j = lane % 4;
-  if constexpr (heads == 8) {
+  if constexpr (heads >= 8) {
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
-      kept[i / 2][i % 2] = score[i];
+      kept[i / 2][2 * set + i % 2] = score[i];
   } else if constexpr (heads == 4) {
     ASSAY_UNROLL
     for (int i = 0; i < 2; ++i)
@@ -471,31 +517,35 @@ __device__ __forceinline__ void stream_scores(const stream_fragment<KV, D, heads
                                               stream_kept<heads> &kept) {
   using fragment = stream_fragment<KV, D, heads>;
   constexpr int loads = stream_width<KV> / 8;
-  float score[2][4] = {};
   ASSAY_UNROLL
-  for (int i = 0; i < fragment::count; ++i) {
-    if constexpr (fragment::halved)
-      stream_multiply<T, KV>(score[i / fragment::lines], score[i / fragment::lines], k.low[i], k.high[i],
-                             q + loads * (i % fragment::lines));
-    else
-      stream_multiply<T, KV>(score[0], score[1], k.low[i], k.high[i], q + loads * i);
-  }
-  if constexpr (fragment::halved) {
-    stream_join_halves<heads>(score, lane, kept);
-  } else {
+  for (int set = 0; set < stream_column_sets<heads>; ++set) {
+    const uint4 *const of_set = q + set * stream_set_loads<KV, D, heads>;
+    float score[2][4] = {};
     ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      score[0][i] += score[1][i];
-    stream_keep<heads>(score[0], lane, kept);
+    for (int i = 0; i < fragment::count; ++i) {
+      if constexpr (fragment::halved)
+        stream_multiply<T, KV>(score[i / fragment::lines], score[i / fragment::lines], k.low[i], k.high[i],
+                               of_set + loads * (i % fragment::lines));
+      else
+        stream_multiply<T, KV>(score[0], score[1], k.low[i], k.high[i], of_set + loads * i);
+    }
+    if constexpr (fragment::halved) {
+      stream_join_halves<heads>(score, lane, kept);
+    } else {
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        score[0][i] += score[1][i];
+      stream_keep<heads>(score[0], lane, set, kept);
+    }
   }
 }
 
 /* Return the first key and the first head that a lane keeps. */
 template <int heads> __device__ __forceinline__ int32_t stream_kept_key(int32_t lane) {
-  return lane / 4 + (heads == 8 ? 0 : 8 * (lane % 4 / 2));
+  return lane / 4 + (heads >= 8 ? 0 : 8 * (lane % 4 / 2));
 }
 template <int heads> __device__ __forceinline__ int32_t stream_kept_head(int32_t lane) {
-  return heads == 8 ? 2 * (lane % 4) : heads == 4 ? 2 * (lane % 2) : lane % 2;
+  return heads == 16 ? 4 * (lane % 4) : heads == 8 ? 2 * (lane % 4) : heads == 4 ? 2 * (lane % 2) : lane % 2;
 }
 
 /* Returns a mask of the keys that any head needs, from what each lane says about the keys it keeps. Key u is bit 4 (u
@@ -518,6 +568,8 @@ stream_put_weights(const float (&p)[stream_held<heads>::halves][stream_held<head
   for (int h = 0; h < stream_held<heads>::halves; ++h) {
     if constexpr (heads == 2)
       at[0] = p[h][0];
+    else if constexpr (heads == 16)
+      *reinterpret_cast<float4 *>(at + 8 * heads * h) = make_float4(p[h][0], p[h][1], p[h][2], p[h][3]);
     else
       *reinterpret_cast<float2 *>(at + 8 * heads * h) = make_float2(p[h][0], p[h][1]);
   }
@@ -553,10 +605,20 @@ template <int heads> __device__ __forceinline__ uint32_t stream_column(const uin
   return part[set];
 }
 
+/* The steps of the sums come in three kinds. The first `paired` steps have one channel each of two parts of V, 64
+ * channels apart. The next ones, up to `whole`, have two channels of a last part alone, and the rest two of the 32
+ * channels that are left. Codes have two channels of one part. */
+template <class KV, int D> constexpr int stream_paired = is_fp8<KV>::value ? 0 : D / 128 * 8;
+template <class KV, int D> constexpr int stream_whole = is_fp8<KV>::value ? 0 : D / 64 * 4;
+
 /* Returns the channel in row g or, if `upper`, row g + 8 of step i of the sums. */
 template <class KV, int D> __device__ __forceinline__ int32_t stream_channel(int32_t g, int32_t i, int32_t upper) {
-  if (is_fp8<KV>::value || D == 64) return D / 8 * g + 2 * i + upper;
-  return 8 * g + i + 64 * upper;
+  constexpr int paired = stream_paired<KV, D>, whole = stream_whole<KV, D>, width = stream_width<KV>;
+  if (stream_any<D>) return 8 * width * (i / (width / 2)) + width * g + 2 * (i % (width / 2)) + upper;
+  if (is_fp8<KV>::value) return D / 8 * g + 2 * i + upper;
+  if (i < paired) return 128 * (i / 8) + 8 * g + i % 8 + 64 * upper;
+  if (i < whole) return 16 * paired + 8 * g + 2 * (i - paired) + upper;
+  return 16 * whole + 4 * g + 2 * (i - whole) + upper;
 }
 
 /* Returns a lane's fragment of V for step i of the sums. A register holds keys j and j + 8, or j + 4 and j + 12. */
@@ -577,25 +639,51 @@ __device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int 
       a[2 * half + 1] = stream_decode<KV>(codes >> 16);
     }
   } else {
-    const int word = D == 128 ? i / 2 : i;
+    constexpr int paired = stream_paired<KV, D>, whole = stream_whole<KV, D>;
+    const int word = i < paired ? i % 8 / 2 : i < whole ? i - paired : i - whole;
     const auto of = [&](int at) {
+      if (i >= whole) return word == 0 ? v.rest[at].x : v.rest[at].y;
       return word == 0 ? v.of[at].x : word == 1 ? v.of[at].y : word == 2 ? v.of[at].z : v.of[at].w;
     };
     /* One channel of two keys, 8 apart. */
-    const auto pair = [&](int at, bool upper) {
-      return byte_permute(of(at), of(at + parts), upper ? 0x7632u : 0x5410u);
+    const auto pair = [&](int at, int apart, bool upper) {
+      return byte_permute(of(at), of(at + apart), upper ? 0x7632u : 0x5410u);
     };
-    if constexpr (D == 128) {
+    if (i < paired) {
       const bool upper = i % 2 != 0;
-      a[0] = pair(0, upper);
-      a[1] = pair(1, upper);
-      a[2] = pair(2 * parts, upper);
-      a[3] = pair(2 * parts + 1, upper);
+      const int part = i / 8 * 2;
+      a[0] = pair(part, parts, upper);
+      a[1] = pair(part + 1, parts, upper);
+      a[2] = pair(2 * parts + part, parts, upper);
+      a[3] = pair(2 * parts + part + 1, parts, upper);
     } else {
-      a[0] = pair(0, false);
-      a[1] = pair(0, true);
-      a[2] = pair(2, false);
-      a[3] = pair(2, true);
+      const int part = i < whole ? parts - 1 : 0, apart = i < whole ? parts : 1;
+      a[0] = pair(part, apart, false);
+      a[1] = pair(part, apart, true);
+      a[2] = pair(2 * apart + part, apart, false);
+      a[3] = pair(2 * apart + part, apart, true);
+    }
+  }
+}
+
+/* A lane's weights of a block as fragments of the mma, for each set of columns. */
+template <int heads> using stream_weights = uint32_t[stream_column_sets<heads>][stream_sets<heads>][2];
+
+template <class T, int heads>
+__device__ __forceinline__ void stream_cut(const float *weight, int32_t lane, stream_weights<heads> &b) {
+  constexpr int sets = stream_sets<heads>, columns = stream_column_sets<heads>;
+  const int32_t g = lane / 4;
+  uint32_t low[3], high[3];
+  constexpr float unit = stream_unit<T>;
+  ASSAY_UNROLL
+  for (int c = 0; c < columns; ++c) {
+    const float *const mine = weight + lane % 4 * heads + stream_head_of_column<heads>(g, c);
+    stream_parts<T>(unit * mine[0], unit * mine[8 * heads], low);
+    stream_parts<T>(unit * mine[4 * heads], unit * mine[12 * heads], high);
+    ASSAY_UNROLL
+    for (int set = 0; set < sets; ++set) {
+      b[c][set][0] = stream_column<heads>(low, set, g);
+      b[c][set][1] = stream_column<heads>(high, set, g);
     }
   }
 }
@@ -603,26 +691,20 @@ __device__ __forceinline__ void stream_values(const stream_share<KV, D> &v, int 
 /* Adds the products of one block to sum[i][c]. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_add(const stream_share<KV, D> &v, const float *weight, int32_t lane,
-                                           float (&sum)[D / 16][4]) {
-  constexpr int sets = stream_sets<heads>;
-  const int32_t g = lane / 4;
-  const float *const mine = weight + lane % 4 * heads + g % heads;
-  uint32_t low[3], high[3], b[sets][2];
-  constexpr float unit = stream_unit<T>;
-  stream_parts<T>(unit * mine[0], unit * mine[8 * heads], low);
-  stream_parts<T>(unit * mine[4 * heads], unit * mine[12 * heads], high);
-  ASSAY_UNROLL
-  for (int set = 0; set < sets; ++set) {
-    b[set][0] = stream_column<heads>(low, set, g);
-    b[set][1] = stream_column<heads>(high, set, g);
-  }
+                                           stream_sums<D, heads> &sum) {
+  constexpr int sets = stream_sets<heads>, columns = stream_column_sets<heads>;
+  stream_weights<heads> b;
+  stream_cut<T, heads>(weight, lane, b);
   ASSAY_UNROLL
   for (int i = 0; i < D / 16; ++i) {
     uint32_t a[4];
     stream_values<KV, D>(v, i, a);
     ASSAY_UNROLL
-    for (int set = 0; set < sets; ++set)
-      mma_m16n8k16<T>(sum[i], a, b[set]);
+    for (int c = 0; c < columns; ++c) {
+      ASSAY_UNROLL
+      for (int set = 0; set < sets; ++set)
+        mma_m16n8k16<T>(sum[c * (D / 16) + i], a, b[c][set]);
+    }
   }
 }
 
@@ -641,27 +723,32 @@ __device__ __forceinline__ void stream_add_half(float (&sum)[most][4], int32_t l
   }
 }
 
-/* Adds the parts and writes the sums to shared memory as [heads][D], over the walk's weights. */
+/* Adds the parts and writes the sums to shared memory as [heads][channels], over the walk's weights. */
 template <class T, class KV, int D, int heads>
-__device__ __forceinline__ void stream_put_sums(float (&sum)[D / 16][4], float *shared) {
-  constexpr int copies = 8 / heads, each = D / 16 / copies; /* lanes with the same heads; steps that a lane writes */
+__device__ __forceinline__ void stream_put_sums(stream_sums<D, heads> &sum, float *shared, int32_t channels) {
+  /* Lanes with the same heads; steps of a set that a lane writes. */
+  constexpr int copies = heads < 8 ? 8 / heads : 1, each = stream_size<D> / 16 / copies;
+  static_assert(copies * each * 16 == stream_size<D>, "the lanes with the same heads write equally many steps");
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
-  if constexpr (heads < 8) stream_add_half<2, D / 16>(sum, lane);
+  if constexpr (heads < 8) stream_add_half<2, stream_size<D> / 16>(sum, lane);
   if constexpr (heads < 4) stream_add_half<1, D / 32>(sum, lane);
   __syncwarp(); /* all lanes are done with the weights */
   ASSAY_UNROLL
-  for (int i = 0; i < each; ++i) {
+  for (int i = 0; i < stream_column_sets<heads> * each; ++i) {
     ASSAY_UNROLL
     for (int c = 0; c < 4; ++c) {
-      const int32_t head = heads == 2 ? c % 2 : 2 * (j % (heads / 2)) + c % 2;
-      const int32_t channel = stream_channel<KV, D>(g, j / (4 / copies) * each + i, c / 2);
-      shared[head * D + channel] = sum[i][c] * (1.0f / stream_unit<T>);
+      const int32_t head = heads == 2    ? c % 2
+                           : heads == 16 ? 4 * j + i / each * 2 + c % 2
+                                         : 2 * (j % (heads / 2)) + c % 2;
+      const int32_t channel = stream_channel<KV, D>(g, j / (4 / copies) * each + i % each, c / 2);
+      if (stream_any<D> && channel >= channels) continue;
+      shared[head * channels + channel] = sum[i][c] * (1.0f / stream_unit<T>);
     }
   }
 }
 
 /* Shared memory of a warp: the weights of two blocks, and later the sums in their place. */
-template <int D, int heads> constexpr int stream_shared_floats = heads *D;
+template <int D, int heads> constexpr int stream_shared_floats = heads *stream_size<D>;
 static_assert(stream_shared_floats<64, 2> >= 2 * stream_keys * 2, "the weights of two blocks fit");
 
 /* ---- merging splits ---------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@ namespace ASSAY_NS {
 constexpr int64_t stream_multiprocessors = 132; /* as on an H200; elsewhere the plan is correct but not as fast */
 
 /* Percentage of a multiprocessor's memory that is shared memory. It is 64 KB, which hold the thread blocks of every
- * shape (up to 33 KB). The other 192 KB are L1 and hold the K and V that are being loaded. */
+ * shape of up to eight heads and 128 channels (up to 33 KB). Larger ones ask for more. The other 192 KB are L1 and hold
+ * the K and V that are being loaded. */
 constexpr int32_t stream_shared_percent = 28;
 
 /* Returns the block size of the merge kernel. It is one thread per output element of the block, times the number of
@@ -173,12 +174,12 @@ inline launch_extent stream_grid(const attention_params &a, const stream_shape &
 /* Returns the launch options of a shape. shared: bytes of shared memory of a thread block. */
 inline launch_options stream_options(const stream_shape &shape, int64_t shared) {
   constexpr int64_t all = 228 * 1024, others = 2048; /* reserved by the system, and not part of `shared` */
-  const int64_t percent = (100 * shape.places * (shared + others) + all - 1) / all;
+  const int64_t wanted = (100 * shape.places * (shared + others) + all - 1) / all,
+                percent = wanted < 100 ? wanted : 100;
   launch_options options = in_turn();
   options.cluster = shape.cluster;
   options.followed = stream_merges(shape);
-  options.shared_percent =
-      shape.cluster > 1 && percent > stream_shared_percent ? static_cast<int32_t>(percent) : stream_shared_percent;
+  options.shared_percent = percent > stream_shared_percent ? static_cast<int32_t>(percent) : stream_shared_percent;
   return options;
 }
 
@@ -218,9 +219,11 @@ inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t 
   return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
-/* Returns how many columns of the mma hold different heads. */
-inline int32_t stream_heads(int32_t G) {
-  return G <= 2 ? 2 : G;
+/* Returns how many heads the columns of the mma are compiled for. Groups of other sizes take the next larger number.
+ * Few heads of 96 channels take four. */
+inline int32_t stream_heads(int32_t G, int32_t D) {
+  if (G <= 2 && (D == 64 || D == 128)) return 2;
+  return G <= 4 ? 4 : G <= 8 ? 8 : 16;
 }
 
 /* Returns whether the rows of a tensor can be read 16 bytes at a time. The stride of an axis with one element has no
@@ -252,16 +255,18 @@ inline assay_status expect_stream_fp8(const attention_types &types, assay_error 
   return ASSAY_OK;
 }
 
-/* Refuses calls that no streamed decode can run, whatever the types. query: name of the argument that the walk reads
- * its queries from; NULL if there is none. */
-inline assay_status expect_stream(const assay_call *call, const attention_params &a, assay_error *error,
-                                  const char *query = "q") {
+/* Refuses calls in a layout that no streamed decode reads. */
+inline assay_status expect_stream_layout(const assay_call *call, assay_error *error) {
   int64_t layout;
   ASSAY_TRY(attention_integer(call, "layout", 0, 2, &layout, error));
-  if (layout == 2) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
-  if (a.D != 64 && a.D != 128) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, 128", a.D);
-  if (a.G != 1 && a.G != 2 && a.G != 4 && a.G != 8)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed 1, 2, 4, 8", a.G);
+  if (layout != 2) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "layout: found x, allowed nhd, hnd");
+}
+
+/* Refuses calls whose memory or rows no streamed decode can take. query: name of the argument that the walk reads its
+ * queries from; NULL if there is none. */
+inline assay_status expect_stream_places(const assay_call *call, const attention_params &a, assay_error *error,
+                                         const char *query) {
   if (a.cache.block_shift < 4)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                       1 << a.cache.block_shift);
@@ -274,6 +279,22 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %" PRId64 " rows, allowed %" PRId64 " with %d kv heads",
                       a.N, launch_max_grid_x / a.H_kv, a.H_kv);
   return expect_decode(a, error);
+}
+
+/* Refuses calls that the streamed decodes of 64, 96 and 128 channels cannot run, whatever the types. query: as above.
+ */
+inline assay_status expect_stream(const assay_call *call, const attention_params &a, assay_error *error,
+                                  const char *query = "q") {
+  ASSAY_TRY(expect_stream_layout(call, error));
+  const assay_tensor *const keys = named_tensor(call, "k_cache");
+  const bool codes = keys != NULL && assay_dtype_size(keys->dtype) == 1;
+  if (a.D != 64 && a.D != 128 && (codes || a.D != 96))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, %s128%s", a.D, codes ? "" : "96, ",
+                      codes ? " with fp8 caches" : "");
+  if (a.G > 16 || (a.G > 8 && a.D != 128))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed up to %d with D %d", a.G, a.D == 128 ? 16 : 8,
+                      a.D);
+  return expect_stream_places(call, a, error, query);
 }
 
 constexpr int32_t stream_k_most_rows = 1024; /* the lengths of so many rows fit in shared memory */
@@ -294,16 +315,18 @@ inline assay_status expect_stream_k(const attention_params &a, assay_error *erro
   return ASSAY_OK;
 }
 
-/* Refuses calls that are faster with stream_k, if stream_k can run them. element: bytes of one element of the cache. */
-inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error) {
+/* Refuses calls that are faster with stream_k, if stream_k can run them. element: bytes of one element of the cache.
+ * other: the name of that variant. */
+inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error,
+                                  const char *other = "stream_k") {
   if (!stream_leaves_idle(a, most, element) || expect_stream_k(a, NULL) != ASSAY_OK) return ASSAY_OK;
   const stream_shape shape = stream_shape_of(a, most);
   const double enough = stream_enough(shape, stream_keeps_pace(a, shape, element));
-  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                    "N: found %" PRId64
-                    " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
-                    "%.0f %% with %" PRId64 " keys a row: stream_k shares them out",
-                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a));
+  return assay_fail(
+      error, ASSAY_ERR_UNSUPPORTED,
+      "N: found %" PRId64 " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
+      "%.0f %% with %" PRId64 " keys a row: %s shares them out",
+      a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a), other);
 }
 
 /* Returns the workspace in bytes: `floats` f32 for each (row, head, split), or 0 if the keys are not split or a cluster
@@ -351,11 +374,19 @@ template <int value> struct number { static constexpr int is = value; };
 template <class Types, class Use>
 assay_status stream_with(const attention_types &types, int32_t D, int32_t G, Use use) {
   const auto with_heads = [&](auto type, auto cached, auto channels) {
-    if (stream_heads(G) == 2) return use(type, cached, channels, number<2>());
-    if (stream_heads(G) == 4) return use(type, cached, channels, number<4>());
+    constexpr int of = decltype(channels)::is;
+    const int32_t heads = stream_heads(G, D);
+    if constexpr (of == 128)
+      if (heads == 16) return use(type, cached, channels, number<16>());
+    if constexpr (of == 64 || of == 128)
+      if (heads == 2) return use(type, cached, channels, number<2>());
+    if (heads == 4) return use(type, cached, channels, number<4>());
     return use(type, cached, channels, number<8>());
   };
   return Types::of(types, [&](auto type, auto cached) {
+    if constexpr (!is_fp8<typename decltype(cached)::type>::value) {
+      if (D == 96) return with_heads(type, cached, number<96>());
+    }
     return D == 64 ? with_heads(type, cached, number<64>()) : with_heads(type, cached, number<128>());
   });
 }

@@ -26,8 +26,7 @@ __device__ __forceinline__ int64_t stream_key_at(const paged_cache &cache, int64
 template <class KV, int D>
 __device__ __forceinline__ int64_t stream_value_lane(const paged_cache &cache, const stream_run &run, int32_t lane) {
   using share = stream_share<KV, D>;
-  return run.kv_head * cache.v_head + lane % 4 * cache.v_token +
-         share::bytes / share::parts / static_cast<int>(sizeof(KV)) * (lane / 4);
+  return run.kv_head * cache.v_head + lane % 4 * cache.v_token + share::channels * (lane / 4);
 }
 __device__ __forceinline__ int64_t stream_value_at(const paged_cache &cache, int64_t block, int32_t n, int32_t slots,
                                                    int64_t lane_at) {
@@ -46,7 +45,7 @@ template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, const stream_run &run,
                                                    const uint4 (&q)[stream_query_loads<KV, D, heads>],
                                                    stream_fragment<KV, D, heads> &k, int64_t block, int64_t next,
-                                                   float *shared, Weigher &weigher, float (&sum)[D / 16][4]) {
+                                                   float *shared, Weigher &weigher, stream_sums<D, heads> &sum) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
@@ -81,7 +80,7 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
 template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
                                             const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
-                                            Weigher &weigher, float (&sum)[D / 16][4]) {
+                                            Weigher &weigher, stream_sums<D, heads> &sum) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
   stream_fragment<KV, D, heads> k = {}, edge = {};
@@ -151,7 +150,7 @@ template <class T, class KV, int D, int heads, class Weigher, class Pace, class 
 __device__ __forceinline__ void
 stream_walk_dense(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
                   stream_fragment<KV, D, heads> &k, stream_share<KV, D> &v, int64_t next, float *shared,
-                  Weigher &weigher, float (&sum)[D / 16][4], Pace pace, Follow follow) {
+                  Weigher &weigher, stream_sums<D, heads> &sum, Pace pace, Follow follow) {
   constexpr int32_t size = stream_keys * heads; /* weights of a block */
   const paged_cache &cache = a.cache;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), step = run.step, slots = (1 << cache.block_shift) - 1;

@@ -1,8 +1,8 @@
-/* swiglu.cuh: swiglu with a limit, alpha, beta, gates and ups in turn, or a weight per row:
+/* swiglu.cuh: swiglu with a limit, alpha, beta, gates and ups in turn, a weight per row, or a sigmoid alone:
  *
  *   y = g * sigmoid(alpha * g) * (u + beta) * w        g = min(gate, L), u = min(max(up, -L), L)
  *
- * A kernel provides the division as a struct with a static function `of`. */
+ * With `sigmoid` the factor g is 1. A kernel provides the division as a struct with a static function `of`. */
 #ifndef ASSAY_GPU_LIB_SWIGLU_CUH
 #define ASSAY_GPU_LIB_SWIGLU_CUH
 
@@ -14,14 +14,14 @@ struct swiglu_params {
   gated_params rows;
   const float *w; /* NULL: 1 */
   float limit, alpha, beta;
-  bool interleaved, form; /* form: a parameter or w differs from the plain operator's */
+  bool interleaved, sigmoid, form; /* form: a parameter or w differs from the plain operator's */
 };
 
 /* Returns one element. Comparisons with NaN are false, so that NaN passes both limits. limit is +Inf for none. */
 template <class Q> __device__ __forceinline__ float swiglu_of(const swiglu_params &p, float gate, float up, float w) {
   const float g = gate > p.limit ? p.limit : gate;
   const float u = up > p.limit ? p.limit : up < -p.limit ? -p.limit : up;
-  const float gated = g == -INFINITY ? 0.0f : Q::of(g, 1.0f + expf(-p.alpha * g));
+  const float gated = g == -INFINITY ? 0.0f : Q::of(p.sigmoid ? 1.0f : g, 1.0f + expf(-p.alpha * g));
   return gated * (u + p.beta) * w;
 }
 
@@ -63,7 +63,9 @@ inline assay_status swiglu_read(const assay_call *call, swiglu_params *p, assay_
   p->beta = c.real("beta");
   p->limit = c.real("limit") > 0.0f ? c.real("limit") : INFINITY;
   p->interleaved = c.flag("layout");
-  p->form = p->w != nullptr || p->alpha != 1.0f || p->beta != 0.0f || p->limit < INFINITY || p->interleaved;
+  p->sigmoid = c.flag("sigmoid");
+  p->form =
+      p->sigmoid || p->w != nullptr || p->alpha != 1.0f || p->beta != 0.0f || p->limit < INFINITY || p->interleaved;
   return ASSAY_OK;
 }
 

@@ -157,6 +157,15 @@ template <> __device__ __forceinline__ e5m2 from_float<e5m2>(float value) {
   return e5m2{static_cast<uint8_t>(sign | round_magnitude<2, 15>(value))};
 }
 
+/* Returns two e4m3 codes, the first in the low byte. It is one instruction on cuda. */
+__device__ __forceinline__ uint32_t e4m3_pair(float low, float high) {
+#ifdef ASSAY_SIMT
+  return static_cast<uint32_t>(from_float<e4m3>(low).bits) | static_cast<uint32_t>(from_float<e4m3>(high).bits) << 8;
+#else
+  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+#endif
+}
+
 /* ---- types as values -------------------------------------------------------------------------------- */
 
 template <class T> struct is_fp8 { static constexpr bool value = false; };

@@ -184,7 +184,12 @@ static const assay_variant *choose(pass *m, const made_call *made, char reason[R
   for (int32_t v = 0; v < count; ++v) {
     assay_error why = {""};
     if (MISTAKE(ENGINE_LIST_OF_ONE) && wanted > 0 && v > 0) break;
-    if (variant_supports(list[v], &made->call, &why) == ASSAY_OK) return list[v];
+    if (!pass_may_take(m, list[v]))
+      (void)assay_fail(&why, ASSAY_ERR_UNSUPPORTED, "its rows may depend on the batch");
+    else if (wanted == 0 && list[v]->contract.chunk != ASSAY_NONE)
+      (void)assay_fail(&why, ASSAY_ERR_UNSUPPORTED, "it rounds inside a chunk, where a model's mirror does not");
+    else if (variant_supports(list[v], &made->call, &why) == ASSAY_OK)
+      return list[v];
     if (wanted == 0) used = 0;
     (void)snprintf(reason + used, REASON - used, "%s%.80s: %.150s", used > 0 ? "; " : "", list[v]->name, why.text);
     used = strlen(reason);

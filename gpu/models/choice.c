@@ -20,32 +20,67 @@ static const struct {
     [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", "post_attn_pre_mlp_uclip", PASS_AUTO},
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
     [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
+    [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_OFF},
+    [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_OFF},
+    [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
+    [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
  * error. */
-static const pass_form exclusive_pairs[][2] = {
-    {PASS_APPEND, PASS_MMHA}, {PASS_ADD_NORM, PASS_POST_PRE_UCLIP}, {PASS_ADD_NORM, PASS_BIAS_RESIDUAL}};
+static const pass_form exclusive_pairs[][2] = {{PASS_APPEND, PASS_MMHA},
+                                               {PASS_ADD_NORM, PASS_POST_PRE_UCLIP},
+                                               {PASS_ADD_NORM, PASS_BIAS_RESIDUAL},
+                                               {PASS_GEMM_SEAM, PASS_POST_PRE_UCLIP},
+                                               {PASS_GEMM_SEAM, PASS_ADD_NORM}};
+
+/* Tells whether some layer has an MLP with gates, without biases and without experts. */
+static bool has_plain_gates(const assay_model_config *c) {
+  if (c->mlp_bias || (c->arch != ASSAY_QWEN3 && c->arch != ASSAY_ASYNCT && c->arch != ASSAY_QWEN3_MOE)) return false;
+  for (int64_t l = 0; l < c->layers; ++l)
+    if (!assay_model_is_sparse(c, l)) return true;
+  return false;
+}
+
+static bool has_experts(const assay_model_config *c) {
+  for (int64_t l = 0; l < c->layers; ++l)
+    if (assay_model_is_sparse(c, l)) return true;
+  return false;
+}
 
 static bool model_has(const assay_model_config *c, pass_form form) {
   switch (form) {
   case PASS_QK_NORM:
-    return c->qk_norm;
-  case PASS_APPEND: /* neither operator has sinks and windows */
-    return c->arch != ASSAY_GPT_OSS;
+    return c->qk_norm && c->arch != ASSAY_QWEN3_NEXT; /* qk_norm does not multiply by 1 + g */
+  case PASS_APPEND:                                   /* neither operator has sinks and windows */
+    return c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_MMHA:
-    return c->rotated > 0 && !c->qk_norm && c->arch != ASSAY_GPT_OSS;
+    return c->rotated > 0 && !c->qk_norm && c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_ROPE_APPEND:
-    return c->rotated > 0;
+    return c->rotated > 0 && c->arch != ASSAY_DEEPSEEK_V3;
+  case PASS_ADD_NORM:
+    return c->arch != ASSAY_QWEN3_NEXT;
   case PASS_POST_PRE_UCLIP:
     return c->arch == ASSAY_ASYNCT;
   case PASS_BIAS_GELU_NEW:
     return c->arch == ASSAY_GPT2 && c->mlp_bias;
   case PASS_BIAS_RESIDUAL:
     return c->arch == ASSAY_GPT2 && (c->proj_bias || c->mlp_bias);
+  case PASS_GEMM_GLU:
+    return has_plain_gates(c);
+  case PASS_GEMM_SEAM:
+    return c->arch == ASSAY_ASYNCT && !c->proj_bias && !c->mlp_bias;
+  case PASS_GEMM_NORM:
+    return c->arch == ASSAY_QWEN3 && !c->proj_bias && !c->mlp_bias;
+  case PASS_GROUPED_GEMM:
+    return has_experts(c);
   default:
     return true;
   }
+}
+
+const char *pass_form_name(pass_form form) {
+  return form_table[form].name;
 }
 
 static int32_t number_of(const assay_op *op) {
@@ -210,6 +245,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
     status = set_variant(m, options->variant[i], error);
   if (status == ASSAY_OK) status = settle_forms(m, error);
+  if (status == ASSAY_OK) status = pass_invariant_open(m, options, error);
   return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 

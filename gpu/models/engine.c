@@ -7,7 +7,7 @@
 
 typedef long long ll; /* for messages */
 
-enum { ALIGNMENT = 256, PLACES = 1 << 20 };
+enum { ALIGNMENT = 256, PLACES = 1 << 20, MOST_STATES = 1 << 16 };
 
 static int64_t aligned(int64_t bytes) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -22,7 +22,8 @@ static void *cut(engine_input *in, int64_t *at, int64_t count, int64_t size) {
 }
 
 /* Divides the memory at `base` into the inputs. If base is NULL, it only counts the bytes. */
-static engine_input carve(unsigned char *base, int64_t B, int64_t N, int64_t W) {
+static engine_input carve(const assay_engine *e, unsigned char *base) {
+  const int64_t B = e->B, N = e->N, W = e->W, with_states = e->S > 0 ? B : 0;
   engine_input in = {.base = base};
   int64_t at = 0;
   in.slots = cut(&in, &at, B, 8);
@@ -37,11 +38,14 @@ static engine_input carve(unsigned char *base, int64_t B, int64_t N, int64_t W) 
   in.temperature = cut(&in, &at, B, 4);
   in.top_p = cut(&in, &at, B, 4);
   in.min_p = cut(&in, &at, B, 4);
+  in.states = cut(&in, &at, with_states, 4);
+  in.fresh_states = cut(&in, &at, with_states, 4);
   in.row_bytes = at;
   at = aligned(at);
   const int64_t wide = at;
   in.wide_slots = cut(&in, &at, N, 8);
   in.copies = cut(&in, &at, 2 * B, 8);
+  in.state_copies = cut(&in, &at, 2 * e->S, 8);
   in.wide_positions = cut(&in, &at, N, 4);
   in.index = cut(&in, &at, N + B, 4);
   in.behind = cut(&in, &at, B, 4);
@@ -61,13 +65,17 @@ static void fill_rows(const assay_engine *e, const engine_input *in) {
   memset(in->base, 0, (size_t)in->bytes);
   for (int64_t i = 0; i < e->B; ++i) {
     in->slots[i] = -1;
-    in->rows[i] = (int32_t)i;
+    in->rows[i] = in->cu_q[i] = (int32_t)i;
     in->top_p[i] = 1;
+    if (e->S == 0) continue;
+    in->states[i] = -1;
+    in->fresh_states[i] = 1;
   }
+  in->cu_q[e->B] = (int32_t)e->B;
 }
 
 static assay_status take_memory(assay_engine *e, assay_error *error) {
-  const engine_input sizes = carve(NULL, e->B, e->N, e->W);
+  const engine_input sizes = carve(e, NULL);
   int64_t place = 2 * e->N;
   for (int s = 0; s < 2; ++s) {
     e->scratch[s] = place;
@@ -96,8 +104,8 @@ static assay_status take_memory(assay_engine *e, assay_error *error) {
   e->status = (int32_t *)(void *)(on + 2 * sizes.bytes + ids_bytes);
   e->ring = (int32_t *)(void *)(e->pinned + 2 * sizes.bytes);
   for (int h = 0; h < 2 && status == ASSAY_OK; ++h) {
-    e->host[h] = carve(e->pinned + h * sizes.bytes, e->B, e->N, e->W);
-    e->on[h] = carve(on + h * sizes.bytes, e->B, e->N, e->W);
+    e->host[h] = carve(e, e->pinned + h * sizes.bytes);
+    e->on[h] = carve(e, on + h * sizes.bytes);
     e->on[h].fresh = e->ids + e->fresh[h];
     fill_rows(e, &e->host[h]);
     status = e->device->upload(e->on[h].base, e->host[h].base, sizes.bytes, error);
@@ -137,6 +145,12 @@ static assay_status check(const char *name, int64_t found, int64_t low, int64_t 
   return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %lld, allowed %lld to %lld", name, (ll)found, (ll)low, (ll)high);
 }
 
+/* Returns the fewest slots of states with which no request waits for one. A request that starts from a kept state needs
+ * a slot of its own beside that one. */
+static int64_t least_states(const assay_engine_options *o) {
+  return o->max_batch + !o->no_prefix;
+}
+
 static assay_status check_options(const assay_model_config *c, const assay_engine_options *o, assay_error *error) {
   assay_status status = assay_model_check(c, error);
   if (status == ASSAY_OK) status = check("num_blocks", o->num_blocks, 1, INT32_MAX / c->block_size, error);
@@ -144,12 +158,18 @@ static assay_status check_options(const assay_model_config *c, const assay_engin
   if (status == ASSAY_OK) status = check("max_tokens", o->max_tokens, o->max_batch, PLACES / 8, error);
   if (status == ASSAY_OK && o->max_length != 0) status = check("max_length", o->max_length, 1, c->max_pos, error);
   if (status == ASSAY_OK && o->device == NULL) status = assay_fail(error, ASSAY_ERR_INPUT, "device: found none");
-  for (int64_t l = 0; l < c->layers && status == ASSAY_OK; ++l)
-    if (assay_model_is_sparse(c, l))
-      status = assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                          "sparse: found layer %lld, allowed none in an engine: the host reads the rows of each expert",
-                          (ll)l);
+  if (status == ASSAY_OK && !assay_model_has_states(c)) status = check("num_states", o->num_states, 0, 0, error);
+  if (status == ASSAY_OK && o->num_states != 0)
+    status = check("num_states", o->num_states, least_states(o), MOST_STATES, error);
   return status;
+}
+
+/* Returns the slots of the pool of states: as many as requests can need, and as many to be kept. */
+static int64_t states_of(const assay_model_config *c, const assay_engine_options *o) {
+  if (!assay_model_has_states(c)) return 0;
+  if (o->num_states > 0) return o->num_states;
+  const int64_t wanted = least_states(o) + (o->no_prefix ? 0 : o->max_batch);
+  return wanted < MOST_STATES ? wanted : MOST_STATES;
 }
 
 assay_status assay_engine_open(const assay_model_config *config, const assay_model_weights *weights,
@@ -166,8 +186,9 @@ assay_status assay_engine_open(const assay_model_config *config, const assay_mod
   e->N = options->max_tokens;
   e->W = (e->options.max_length + config->block_size - 1) / config->block_size;
   e->eager = options->eager;
-  const assay_model_limits limits = {options->num_blocks, e->N, e->B, e->B};
-  const assay_kv_config kv = {options->num_blocks, config->block_size, e->B, e->W, options->no_prefix ? 0 : 64};
+  e->S = states_of(config, options);
+  const assay_model_limits limits = {options->num_blocks, e->N, e->B, e->B, e->S};
+  const assay_kv_config kv = {options->num_blocks, config->block_size, e->B, e->W, options->no_prefix ? 0 : 64, e->S};
   status = pass_open(options->device, config, weights, &limits, &e->m, error);
   if (status == ASSAY_OK) {
     e->device = e->m->device;
@@ -176,6 +197,7 @@ assay_status assay_engine_open(const assay_model_config *config, const assay_mod
       status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "engine: device %s has no lanes or no graphs", e->device->name);
   }
   if (status == ASSAY_OK) status = pass_choices_set(e->m, options->model, error);
+  if (status == ASSAY_OK) e->m->no_host = true;
   if (status == ASSAY_OK) status = assay_kv_create(&kv, &e->kv, error);
   if (status == ASSAY_OK) status = take_lists(e, error);
   if (status == ASSAY_OK) status = take_memory(e, error);
@@ -252,6 +274,22 @@ static assay_status new_request(assay_engine *e, const assay_engine_sampling *sa
   return ASSAY_OK;
 }
 
+/* Copies the states that the next step would copy first, and waits, so that their slots can be given away. */
+static assay_status copy_states_now(assay_engine *e, assay_error *error) {
+  assay_status status = assay_engine_wait(e, error);
+  const int64_t count = engine_put_state_copies(e, 0);
+  pass *m = e->m;
+  if (status != ASSAY_OK || count == 0) return status;
+  const engine_input *from = &e->host[0], *to = &e->on[0];
+  status = e->device->upload(to->state_copies, from->state_copies, 16 * count, error);
+  if (status != ASSAY_OK) return status;
+  m->status = ASSAY_OK;
+  m->error = error;
+  engine_copy_states(e, 0, count);
+  status = m->status == ASSAY_OK ? e->device->synchronize(error) : m->status;
+  return status == ASSAY_OK ? assay_kv_step_done(e->kv, assay_kv_step_begin(e->kv), error) : status;
+}
+
 assay_status assay_engine_request(assay_engine *e, const int32_t *prompt, int64_t n,
                                   const assay_engine_sampling *sampling, int32_t *request, int64_t *hit,
                                   assay_error *error) {
@@ -266,6 +304,10 @@ assay_status assay_engine_request(assay_engine *e, const int32_t *prompt, int64_
   if (status != ASSAY_OK) return status;
   engine_request *r = &e->request[*request];
   status = assay_kv_open(e->kv, prompt, n, &r->kv, &found, error);
+  if (status == ASSAY_ERR_MEMORY && e->S > 0) { /* slots may be waiting for copies that no step has made yet */
+    status = copy_states_now(e, error);
+    if (status == ASSAY_OK) status = assay_kv_open(e->kv, prompt, n, &r->kv, &found, error);
+  }
   if (status != ASSAY_OK) return status;
   memcpy(r->text, prompt, (size_t)n * sizeof *prompt);
   r->open = true;
@@ -289,6 +331,10 @@ assay_status assay_engine_fork(assay_engine *e, int32_t request, const assay_eng
   engine_request *to = &e->request[*child];
   int32_t kv = -1;
   status = assay_kv_fork(e->kv, from->kv, &kv, error);
+  if (status == ASSAY_ERR_MEMORY && e->S > 0) {
+    status = copy_states_now(e, error);
+    if (status == ASSAY_OK) status = assay_kv_fork(e->kv, from->kv, &kv, error);
+  }
   if (status != ASSAY_OK) return status;
   const engine_request kept = *to;
   *to = *from;
@@ -300,6 +346,14 @@ assay_status assay_engine_fork(assay_engine *e, int32_t request, const assay_eng
   memcpy(to->text, from->text, ((size_t)e->options.max_length + 1) * sizeof *to->text);
   memcpy(to->chosen, from->chosen, ((size_t)e->options.max_length + 1) * sizeof *to->chosen);
   return ASSAY_OK;
+}
+
+int64_t assay_engine_chunk(const assay_engine *e, int32_t request, int64_t most) {
+  const engine_request *r = find(e, request, NULL);
+  if (r == NULL) return -1;
+  const int64_t size = e->m->config.block_size, left = r->prompt - r->computed, tokens = left < most ? left : most;
+  const int64_t end = (r->computed + tokens) / size * size;
+  return e->S > 0 && !e->options.no_prefix && end > r->computed ? end - r->computed : tokens;
 }
 
 int64_t assay_engine_left(const assay_engine *e, int32_t request) {

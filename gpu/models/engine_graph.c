@@ -23,6 +23,8 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   aim_vector(&m->kv_len, in->kv_len, requests);
   aim_vector(&m->cu_q, in->cu_q, requests + 1);
   aim_vector(&m->rows, in->rows, logits);
+  if (e->S > 0) aim_vector(&m->state_slots, in->states, requests);
+  if (e->S > 0) aim_vector(&m->fresh, in->fresh_states, requests);
   m->table.data = in->table;
   m->table.shape[0] = requests;
   m->table.shape[1] = m->table.stride[0] = e->W;
@@ -33,6 +35,9 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->error = error;
   m->taps = NULL;
   m->waiting.post = m->waiting.residual = NULL;
+  m->waiting.product = NULL;
+  m->waiting.last = NULL;
+  m->waiting.division = false;
 }
 
 static assay_tensor vector(void *data, assay_dtype dtype, int64_t count) {

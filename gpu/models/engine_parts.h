@@ -25,9 +25,11 @@ typedef struct engine_input {
   int64_t *slots, *seed, *id; /* [B] */
   int32_t *kv_len, *cu_q, *positions, *rows, *step, *top_k;
   float *temperature, *top_p, *min_p;
-  int64_t row_bytes; /* all arrays above */
+  int32_t *states, *fresh_states; /* [B] of families with states: slots of the pool; whether they begin with zeros */
+  int64_t row_bytes;              /* all arrays above */
   /* Only used if the step is more than one token per request in place. */
   int64_t *wide_slots, *copies;             /* [N], [B, 2] */
+  int64_t *state_copies;                    /* [S, 2] */
   int32_t *wide_positions, *index, *behind; /* [N], [N + B], [B] */
   int32_t *tail_request, *tail_len;         /* [N] */
   int64_t wide_bytes;
@@ -72,6 +74,7 @@ struct assay_engine {
   const assay_device_flow *flow;
   assay_kv *kv;
   int64_t B, N, W; /* max_batch, max_tokens, width of tables */
+  int64_t S;       /* slots of the pool of states; 0: the family has none */
   void *memory, *workspace;
   int64_t memory_bytes, workspace_bytes;
   unsigned char *pinned;
@@ -102,11 +105,16 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
 assay_status engine_compute(assay_engine *e, int half);
 assay_status engine_capture(assay_engine *e, assay_error *error);
 void engine_release_graphs(assay_engine *e);
+/* Writes the pairs of states that are to be copied to a half's inputs on the host. Returns how many there are. */
+int64_t engine_put_state_copies(assay_engine *e, int half);
+/* Copies the pairs that a half's inputs on the device have. */
+void engine_copy_states(assay_engine *e, int half, int64_t count);
 engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows);
 assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error);
 
 /* engine_tokens.c */
-/* Commits tokens that are known and have slots, so that full blocks of them can be hit. */
+/* Commits tokens that are known and have slots, so that full blocks of them can be hit. Keeps the request's state if
+ * it ends with a block, though its last ids may not be known yet. */
 assay_status engine_commit(assay_engine *e, engine_request *r, assay_error *error);
 /* Takes the tokens that have arrived; with `wait`, at least those of one step. */
 assay_status engine_collect(assay_engine *e, bool wait, assay_error *error);

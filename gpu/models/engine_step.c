@@ -8,7 +8,7 @@ typedef long long ll; /* for messages */
 
 typedef struct step_plan {
   const assay_engine_part *part;
-  int64_t parts, N, sampled, copies;
+  int64_t parts, N, sampled, copies, state_copies;
   int half;
   bool decode, arranged;
   engine_bucket *bucket; /* NULL: call by call */
@@ -118,15 +118,29 @@ static void put_row(const engine_input *in, int64_t i, const engine_request *r) 
   in->top_k[i] = (int32_t)r->sampling.top_k;
 }
 
-static void put_pads(const engine_input *in, const step_plan *p) {
+/* Gives row i the slot of its request's state. It begins with zeros if the request has no tokens yet. */
+static void put_state(const assay_engine *e, const engine_input *in, int64_t i, const engine_request *r,
+                      int64_t length) {
+  if (e->S == 0) return;
+  in->states[i] = MISTAKE(ENGINE_STATE_OF_FIRST) && i > 0 ? in->states[0] : assay_kv_state_slot(e->kv, r->kv);
+  in->fresh_states[i] = MISTAKE(ENGINE_STATE_NEVER_FRESH)    ? 0
+                        : MISTAKE(ENGINE_STATE_FRESH_CHUNKS) ? r->computed < r->prompt
+                                                             : length == 0;
+}
+
+static void put_pads(const assay_engine *e, const engine_input *in, const step_plan *p) {
   for (int64_t i = p->parts; p->bucket != NULL && i < p->bucket->rows; ++i) {
     in->slots[i] = MISTAKE(ENGINE_PAD_WRITES) ? in->slots[0] : -1;
     in->kv_len[i] = MISTAKE(ENGINE_PAD_WRITES) ? 1 : 0;
     in->positions[i] = in->step[i] = in->top_k[i] = 0;
     in->seed[i] = in->id[i] = 0;
     in->rows[i] = (int32_t)i;
+    in->cu_q[i + 1] = (int32_t)i + 1;
     in->temperature[i] = in->min_p[i] = 0;
     in->top_p[i] = 1;
+    if (e->S == 0) continue;
+    in->states[i] = MISTAKE(ENGINE_PAD_HAS_STATE) ? in->states[0] : -1;
+    in->fresh_states[i] = 1;
   }
 }
 
@@ -158,6 +172,7 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
       positions[t] = (int32_t)(length + t);
     if (!MISTAKE(ENGINE_STALE_LENGTH) || e->stats.steps < 4) in->kv_len[i] = (int32_t)(length + tokens);
     if (e->m->short_tail > 0 && !p->decode) put_tails(in, n, i, length, tokens);
+    put_state(e, in, i, r, length);
     n += tokens;
     in->cu_q[i + 1] = (int32_t)n;
     if (put_table(e, p->half, i, r)) {
@@ -168,12 +183,33 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
     in->rows[sampled] = (int32_t)(n - 1);
     put_row(in, sampled++, r);
   }
-  put_pads(in, p);
+  put_pads(e, in, p);
+  if (e->S > 0) p->state_copies = engine_put_state_copies(e, p->half);
   for (int64_t c = 0; c < p->copies; ++c) {
     in->copies[2 * c] = e->copies[c].source;
     in->copies[2 * c + 1] = e->copies[c].target;
   }
   return ASSAY_OK;
+}
+
+/* ---- copies of states -------------------------------------------------------------------------------------- */
+
+int64_t engine_put_state_copies(assay_engine *e, int half) {
+  int64_t count = 0;
+  const assay_kv_copy *copy = assay_kv_state_copies(e->kv, &count);
+  for (int64_t i = 0; i < count; ++i) {
+    e->host[half].state_copies[2 * i] = copy[i].source;
+    e->host[half].state_copies[2 * i + 1] = copy[i].target;
+  }
+  return count;
+}
+
+void engine_copy_states(assay_engine *e, int half, int64_t count) {
+  pass *m = e->m;
+  m->state_copies.data = e->on[half].state_copies;
+  m->state_copies.shape[0] = count;
+  pass_copy_states(m);
+  e->stats.copied_states += count;
 }
 
 /* ---- ids ------------------------------------------------------------------------------------------------- */
@@ -256,7 +292,7 @@ static assay_status upload(assay_engine *e, const step_plan *p, int64_t low, int
   TRY(f->copy(ASSAY_LANE_UP, to->base, from->base, from->row_bytes, error));
   if (high >= low)
     TRY(f->copy(ASSAY_LANE_UP, to->table + low * e->W, from->table + low * e->W, 4 * (high - low + 1) * e->W, error));
-  if (p->arranged || p->copies > 0 || !p->decode)
+  if (p->arranged || p->copies > 0 || p->state_copies > 0 || !p->decode)
     TRY(f->copy(ASSAY_LANE_UP, to->wide_slots, from->wide_slots, from->wide_bytes, error));
   if (p->arranged) TRY(f->copy(ASSAY_LANE_UP, to->fresh, from->fresh, 4 * p->N, error));
   TRY(f->mark(ASSAY_LANE_UP, MARK_UP + p->half, error));
@@ -276,6 +312,7 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->copies.shape[0] = p->copies;
     pass_copy_blocks(m);
   }
+  if (p->state_copies > 0 && !MISTAKE(ENGINE_STATE_COPIES_LOST)) engine_copy_states(e, p->half, p->state_copies);
   m->tails = !p->decode && pass_short(m, e->host[p->half].cu_q, p->parts);
   if (m->tails) {
     m->tail_request.data = e->on[p->half].tail_request;

@@ -4,10 +4,11 @@
 assay_status engine_commit(assay_engine *e, engine_request *r, assay_error *error) {
   int64_t upto = assay_kv_length(e->kv, r->kv);
   if (upto > r->known) upto = r->known;
-  if (upto <= r->committed) return ASSAY_OK;
-  const assay_status status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
-  if (status == ASSAY_OK) r->committed = upto;
-  return status;
+  assay_status status = ASSAY_OK;
+  bool kept = false;
+  if (upto > r->committed) status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
+  if (status == ASSAY_OK && upto > r->committed) r->committed = upto;
+  return status == ASSAY_OK && e->S > 0 ? assay_kv_keep_state(e->kv, r->kv, &kept, error) : status;
 }
 
 static assay_status take_tokens(assay_engine *e, int32_t at, assay_error *error) {

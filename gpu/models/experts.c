@@ -1,16 +1,28 @@
-/* experts.c: the calls of a sparse layer: the router, rows sorted by expert, their products, the weighted sum. Each
- * expert's product is a call of its own. The host reads where each expert's rows begin, so that such a pass cannot be
- * captured as a graph. */
+/* experts.c: the calls of a sparse layer: the router, rows sorted by expert, their products, the weighted sum. The
+ * products of all experts are one call, in which each row names its expert. Without the form, each expert's product is
+ * a call of its own, and the host reads where each expert's rows begin. Only the first way can be captured as a graph.
+ */
 #include "core/dtype.h"
 #include "gpu/models/pass.h"
 
 static const pass_param no_params[] = {{NULL, 0}};
 
 void pass_route(pass *m, const char *name, const assay_tensor *logits) {
-  const pass_arg args[] = {{"x", *logits}, {"ids", m->chosen}, {"weights", m->shares}, {.name = NULL}};
+  const pass_arg args[] = {{"x", *logits},
+                           {"bias", pass_weight(m, name, "bias")},
+                           {"ids", m->chosen},
+                           {"weights", m->shares},
+                           {.name = NULL}};
   const bool over_chosen = m->config.arch == ASSAY_GPT_OSS; /* the softmax over the chosen logits */
+  const bool grouped = m->config.arch == ASSAY_DEEPSEEK_V3; /* sigmoids, and experts of the best groups alone */
   const bool divided = over_chosen || m->config.renormalise;
-  const pass_param params[] = {{"score", 0}, {"select_on", over_chosen}, {"renormalise", divided}, {NULL, 0}};
+  const pass_param params[] = {{"score", grouped},
+                               {"select_on", over_chosen},
+                               {"renormalise", divided},
+                               {"groups", grouped ? (double)m->config.groups : 1},
+                               {"topk_groups", grouped ? (double)m->config.groups_used : 1},
+                               {"route_scale", grouped ? m->config.route_scale : 1},
+                               {NULL, 0}};
   m->stage = name;
   pass_call(m, "moe_router", args, params);
   pass_take(m, "router.ids", &m->chosen, 0, m->chosen.shape[1]);
@@ -39,7 +51,7 @@ void pass_permute(pass *m, const assay_tensor *x, const assay_tensor *routed) {
   pass_call(m, "moe_align", sort, no_params);
   m->stage = "experts.permute";
   pass_call(m, "moe_permute", copy, k);
-  read_offsets(m);
+  if (!m->no_host) read_offsets(m);
 }
 
 /* Returns `count` rows of a tensor from row `first` on. */
@@ -51,11 +63,39 @@ static assay_tensor rows_of(const assay_tensor *t, int64_t first, int64_t count)
   return part;
 }
 
+/* Splits the first axis of a weight: one matrix, or one vector, for each expert. */
+static assay_tensor by_expert(const assay_tensor *w, int64_t experts, int64_t out) {
+  assay_tensor part = *w;
+  if (w->data == NULL) return part;
+  const int64_t width = w->rank == 2 ? w->shape[1] : 1;
+  part.rank = w->rank + 1;
+  part.shape[0] = experts;
+  part.shape[1] = out;
+  part.shape[2] = width;
+  part.stride[0] = out * width;
+  part.stride[1] = width;
+  part.stride[2] = 1;
+  return part;
+}
+
+/* Computes the products of all experts in one call. Returns false where the form does not do so. */
+static bool linear_at_once(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
+  const assay_tensor w = pass_weight(m, name, "w"), b = pass_weight(m, name, "b");
+  const assay_tensor weights = by_expert(&w, m->config.experts, y->shape[1]);
+  const assay_tensor biases = by_expert(&b, m->config.experts, y->shape[1]);
+  const assay_tensor group = m->experts;
+  const pass_arg args[] = {{"a", *x}, {"b", weights}, {"bias", biases}, {"group", group}, {"c", *y}, {.name = NULL}};
+  if (!m->no_host) return pass_call_form(m, PASS_GROUPED_GEMM, "grouped_gemm", args, no_params);
+  pass_call(m, "grouped_gemm", args, no_params);
+  return true;
+}
+
 void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
   const assay_tensor w = pass_weight(m, name, "w"), b = pass_weight(m, name, "b");
   const int64_t out = y->shape[1];
   m->stage = name;
-  for (int64_t e = 0; e < m->config.experts && m->status == ASSAY_OK; ++e) {
+  const bool done = linear_at_once(m, name, x, y);
+  for (int64_t e = 0; e < m->config.experts && m->status == ASSAY_OK && !done; ++e) {
     const int64_t first = m->first[e], rows = m->first[e + 1] - first;
     const pass_arg args[] = {{"a", rows_of(x, first, rows)},
                              {"b", rows_of(&w, e * out, out)},
@@ -67,8 +107,10 @@ void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const 
   pass_take(m, name, y, 0, out);
 }
 
-void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *y) {
-  const pass_arg args[] = {{"z", *routed}, {"pos", m->place}, {"w", m->shares}, {"y", *y}, {.name = NULL}};
+void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *shared,
+                  const assay_tensor *y) {
+  const assay_tensor absent = {.data = NULL}, added = shared != NULL ? *shared : absent, w = m->shares;
+  const pass_arg args[] = {{"z", *routed}, {"pos", m->place}, {"w", w}, {"shared", added}, {"y", *y}, {.name = NULL}};
   m->stage = name;
   pass_call(m, "moe_combine", args, no_params);
   pass_take(m, name, y, 0, y->shape[1]);

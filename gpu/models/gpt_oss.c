@@ -19,7 +19,7 @@ static void gpt_oss_layer(pass *m) {
   pass_expert_linear(m, "experts.up", &m->routed, &m->routed_up);
   pass_clamped_swiglu(m, "experts.act", &m->routed_up, &m->routed_gated);
   pass_expert_linear(m, "experts.down", &m->routed_gated, &m->routed_out);
-  pass_combine(m, "moe.out", &m->routed_out, &m->y);
+  pass_combine(m, "moe.out", &m->routed_out, NULL, &m->y);
   pass_residual(m, "mlp.residual", &m->y, NULL, &m->x);
 }
 

@@ -58,6 +58,22 @@ static void norm_one_head(pass *m, const char *name, const assay_tensor *qkv, in
   pass_call(m, uclip ? "uclip_norm" : "rms_norm", uclip ? clip : rms, uclip ? none : eps);
 }
 
+/* Normalises all heads of q, or of k, in one call: a mean for each D channels, and weights 1 + g that are tiled. */
+static void norm_all_heads(pass *m, const assay_tensor *qkv, int64_t first, int64_t heads) {
+  const int64_t D = m->config.head_size;
+  assay_tensor x = *qkv, g = first_of(&m->tiled, heads * D);
+  x.data = (unsigned char *)qkv->data + first * D * assay_dtype_size(qkv->dtype);
+  x.shape[1] = heads * D;
+  g.rank = 1;
+  g.stride[0] = 1;
+  g.data =
+      (unsigned char *)m->tiled.data + (m->layer * m->tiled.stride[0] + first * D) * assay_dtype_size(m->tiled.dtype);
+  const pass_arg args[] = {{"x", x}, {"y", x}, {"g", g}, {.name = NULL}};
+  const pass_param params[] = {
+      {"eps", m->config.eps}, {"plus_one", 1}, {"round_inner", 0}, {"group", (double)D}, {NULL, 0}};
+  pass_call(m, "rms_norm", args, params);
+}
+
 static void norm_heads(pass *m, const assay_tensor *qkv, const head_views *at) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
   const char *gamma = uclip ? "gamma" : "g";
@@ -70,6 +86,11 @@ static void norm_heads(pass *m, const assay_tensor *qkv, const head_views *at) {
                            {.name = NULL}};
   const pass_param rms[] = {{"kind", 0}, {"eps", m->config.eps}, {NULL, 0}}, clip[] = {{"kind", 1}, {NULL, 0}};
   m->stage = "attn.qk_norm";
+  if (m->config.arch == ASSAY_QWEN3_NEXT) {
+    norm_all_heads(m, qkv, 0, m->config.heads);
+    norm_all_heads(m, qkv, m->config.heads, m->config.kv_heads);
+    return;
+  }
   if (pass_call_form(m, PASS_QK_NORM, "qk_norm", args, uclip ? clip : rms)) return;
   for (int64_t h = 0; h < m->config.heads + m->config.kv_heads; ++h)
     norm_one_head(m, h < m->config.heads ? "attn.q_norm" : "attn.k_norm", qkv, h);
@@ -239,6 +260,12 @@ void pass_heads(pass *m, const assay_tensor *qkv) {
 
 enum { SHARED_ARGS = 9 };
 
+/* Says whether attention has one row per request and no cu_q. In invariant steps decoded tokens are prompts of one
+ * token, so that one variant takes every row. */
+static bool by_decode(const pass *m) {
+  return m->tails || (m->decode && (!m->invariant || MISTAKE(ENGINE_INVARIANT_BY_DECODE)));
+}
+
 static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tensor *out, pass_arg args[SHARED_ARGS]) {
   assay_tensor to = pass_view(m, out, 0, m->config.heads);
   const pass_arg list[SHARED_ARGS] = {{"q", pass_view(m, qkv, 0, m->config.heads)},
@@ -248,7 +275,7 @@ static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tens
                                       {"v_scale", scale_of(m, "v_scale")},
                                       {"block_table", m->tails ? m->tail_table : m->table},
                                       {"kv_len", m->tails ? m->tail_len : m->kv_len},
-                                      {"cu_q", m->decode || m->tails ? no_tensor : m->cu_q},
+                                      {"cu_q", by_decode(m) ? no_tensor : m->cu_q},
                                       {"out", to}};
   for (int i = 0; i < SHARED_ARGS; ++i)
     args[i] = list[i];
@@ -296,6 +323,10 @@ static assay_tensor as_wide(const assay_tensor *pool) {
 void pass_copy_blocks(pass *m) {
   const pass_param none[] = {{NULL, 0}};
   if (m->copies.shape[0] == 0) return;
+  if (m->config.arch == ASSAY_DEEPSEEK_V3) {
+    pass_copy_entries(m);
+    return;
+  }
   m->stage = "copies";
   const pass_arg args[] = {
       {"k_cache", as_wide(&m->k_pool)}, {"v_cache", as_wide(&m->v_pool)}, {"pairs", m->copies}, {.name = NULL}};

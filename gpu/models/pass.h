@@ -5,7 +5,9 @@
  * of the table. If none is left, the pass ends with the last variant's reason. A failure stays: later calls do nothing.
  *
  * A residual waits for the norm that follows it, and in asynct so does the norm before the residual. The waiting stages
- * become one call with that norm where the form is on and a variant takes the call. */
+ * become one call with that norm where the form is on and a variant takes the call. The product mlp.up waits for its
+ * activation in the same way, and so does the last product of a sublayer of asynct or qwen3. In qwen3 the norm's
+ * division then waits for the product after it. */
 #ifndef ASSAY_GPU_MODELS_PASS_H
 #define ASSAY_GPU_MODELS_PASS_H
 
@@ -32,6 +34,10 @@ typedef enum pass_form {
   PASS_POST_PRE_UCLIP,
   PASS_BIAS_GELU_NEW,
   PASS_BIAS_RESIDUAL,
+  PASS_GEMM_GLU,
+  PASS_GEMM_SEAM,
+  PASS_GEMM_NORM,
+  PASS_GROUPED_GEMM,
   PASS_FORMS
 } pass_form;
 typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
@@ -79,6 +85,7 @@ typedef struct pass {
   assay_tensor cosine, sine;   /* f32 [max_pos, R/2] */
   assay_tensor k_pool, v_pool; /* [layers, num_blocks, block_size, H_kv, D] */
   assay_tensor x, h, y, z;     /* [N, C] residual stream, x normalised, result of a sublayer, y normalised */
+  assay_tensor squares;        /* f32 [N, C/8]: sums of squares of the stream, for form gemm_norm */
   assay_tensor zeros, no_taps; /* a bias of zeros; f32 for arguments that are not read */
   assay_tensor qkv, out;       /* [N, (H + 2 H_kv) D], [N, H D] */
   assay_tensor up, gated;      /* [N, I or 2 I], [N, I] */
@@ -89,10 +96,29 @@ typedef struct pass {
   assay_tensor routed, routed_up, routed_gated;  /* [P, C], [P, 2 I], [P, I] of one expert */
   assay_tensor routed_out;                       /* [P, C] */
   int64_t *first;                                /* [E + 1] */
-  assay_tensor logits;                           /* f32 [logit_count, V] */
-  assay_tensor ids, positions, slots;            /* [N] i32, i32, i64 */
-  assay_tensor kv_len, cu_q, table;              /* i32 [B], [B + 1], [B, max_blocks] */
-  assay_tensor rows, copies;                     /* i32 [logit_count], i64 [copies, 2] */
+  /* qwen3_next. `gates` holds a row's gates of attention, then its results; `out` has 2 N rows. Pools have one more
+   * layer where the number of layers with states is odd (delta.c). */
+  assay_tensor gates;                                     /* [N, 2 H D] */
+  assay_tensor delta_in, conv, delta_out;                 /* [N, all products], [N, C_conv], [N, H_v D_v] */
+  assay_tensor decay, share;                              /* f32 [N, H_v] */
+  assay_tensor shared_up, shared_gated, shared, weighted; /* [N, 2 S], [N, S], [N, C], [N, C] */
+  assay_tensor shared_gate, shared_weight, shared_rest;   /* [N, 1], f32 [N, 1], f32 [N, 1] that nothing reads */
+  /* Both are filled once. In in_turn N is max_tokens, where the gates of attention begin in `out`. */
+  assay_tensor in_turn;                          /* i32 [2 N]: N, 0, N + 1, 1 ... */
+  assay_tensor row_number;                       /* i32 [N, 1]: n */
+  assay_tensor tiled;                            /* [layers, widest]: a norm's weights, once for each head */
+  assay_tensor conv_pool, matrix_pool;           /* [layers with states, num_states, elements]; f32 */
+  assay_tensor state_slots, fresh, state_copies; /* i32 [B], i32 [B], i64 [copies, 2] */
+  /* deepseek_v3. `qkv` holds q alone, [N, H D]; qkv and kv_a have a row more, and the pool an even number of layers
+   * (latent.c). */
+  assay_tensor q_a, kv_a, latent, pe; /* [N, q_rank], [N, kv_rank + R], [N, 512], [N, 64] */
+  assay_tensor wide, mixed;           /* [N, H 576], [N, H 512] */
+  assay_tensor absorb, expand, widen; /* [layers, H 576 D], [layers, H V 512], [64, R] */
+  assay_tensor head_number;           /* i32 [N H]: h of row (n, h) */
+  assay_tensor logits;                /* f32 [logit_count, V] */
+  assay_tensor ids, positions, slots; /* [N] i32, i32, i64 */
+  assay_tensor kv_len, cu_q, table;   /* i32 [B], [B + 1], [B, max_blocks] */
+  assay_tensor rows, copies;          /* i32 [logit_count], i64 [copies, 2] */
   /* For a step that attends row by row (tails.c). */
   void *tail_memory;
   assay_tensor tail_request, tail_len,
@@ -112,6 +138,8 @@ typedef struct pass {
 
   const assay_model_batch *batch;
   const assay_model_taps *taps;
+  bool no_host;      /* the host reads nothing during a step, so that steps can be captured */
+  bool invariant;    /* a row's bits do not depend on the batch (invariant.c) */
   bool decode;       /* every request has one new token */
   bool tails;        /* some request has more; the step attends row by row */
   int64_t layer;     /* -1: outside of the layers */
@@ -126,6 +154,10 @@ typedef struct pass {
     const char *post, *residual, *linear; /* stages that wait; NULL: none */
     const assay_tensor *from, *y, *x;     /* from: input of post; y, x: those of the residual */
     int64_t layer;
+    const assay_tensor *product; /* input of mlp.up, which waits for its activation; NULL: none */
+    const char *last;            /* the last product of a sublayer, which waits for the norm; NULL: none */
+    const assay_tensor *last_x, *last_y;
+    bool division; /* the rows of h lack their norm's factor, which `squares` give */
   } waiting;
   assay_status status;
   assay_error *error;
@@ -152,12 +184,26 @@ void pass_clamped_swiglu(pass *m, const char *name, const assay_tensor *up, cons
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 /* Chooses the experts of every row, and weighs them. */
 void pass_route(pass *m, const char *name, const assay_tensor *logits);
-/* Copies every row to the places of its experts, sorted by expert, and reads where each expert's rows begin. */
+/* Copies every row to the places of its experts, sorted by expert. Reads where each expert's rows begin, unless the
+ * host may not read during a step. */
 void pass_permute(pass *m, const assay_tensor *x, const assay_tensor *routed);
-/* Computes the product of each expert's rows. */
+/* Computes the product of each expert's rows: one call for all experts if the form is on, else one for each. */
 void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y);
-/* Adds a row's results by its weights. */
-void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *y);
+/* Adds a row's results by its weights, and `shared` unless it is NULL. */
+void pass_combine(pass *m, const char *name, const assay_tensor *routed, const assay_tensor *shared,
+                  const assay_tensor *y);
+/* Runs the gated delta rule of a layer, from m->h to m->delta_out. */
+void pass_delta(pass *m);
+/* Multiplies attention's result by the sigmoid of its gate, in m->out. */
+void pass_gate_result(pass *m);
+/* Computes the expert that all rows share, times the sigmoid of its gate, into m->weighted. */
+void pass_shared(pass *m);
+void pass_copy_states(pass *m);
+/* Computes q and the new entries of a layer of deepseek_v3 from m->h, rotates them, and writes the entries. */
+void pass_latent_heads(pass *m);
+/* Attends over the entries with q absorbed, and takes the results back to the heads' values. */
+void pass_latent_attention(pass *m, const assay_tensor *out);
+void pass_copy_entries(pass *m);
 void pass_copy_blocks(pass *m);
 /* Computes the final norm of every row, and the logits of the rows that want them. */
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
@@ -167,6 +213,8 @@ void pass_qwen3(pass *m);
 void pass_asynct(pass *m);
 void pass_qwen3_moe(pass *m);
 void pass_gpt_oss(pass *m);
+void pass_qwen3_next(pass *m);
+void pass_deepseek_v3(pass *m);
 /* Runs the pass of the model's family. */
 void pass_forward(pass *m);
 
@@ -215,6 +263,13 @@ void pass_tail_lengths(int32_t length, int64_t count, int32_t *to);
 /* Copies the tables of the step's requests to those of the rows. The caller has filled tail_request and tail_len. */
 void pass_tails(pass *m);
 
+/* ---- invariant.c ---- */
+
+/* Settles the forms for steps whose rows do not depend on the batch, or refuses what was asked for besides. */
+assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error);
+/* Says whether a call of an operator may go to the variant. */
+bool pass_may_take(const pass *m, const assay_variant *variant);
+
 /* ---- counts.c ---- */
 
 /* Ends the pass with this status, unless a failure has ended it already. */
@@ -235,6 +290,31 @@ void pass_choices_close(pass *m);
 /* Finds an operator and its variant on this device by name. With name NULL, *variant becomes NULL. */
 assay_status pass_find_variant(const pass *m, const char *op, const char *name, const assay_op **found,
                                const assay_variant **variant, assay_error *error);
+const char *pass_form_name(pass_form form);
+
+/* ---- delta.c ---- */
+
+typedef struct state_shape {
+  int64_t layers, conv, matrix; /* layers with states, one more if odd; elements of a slot */
+} state_shape;
+/* Returns the sizes of the pools of states. */
+state_shape pass_state_shape(const assay_model_config *config);
+/* Returns the largest number of channels of a layer whose norm is tiled. */
+int64_t pass_tiled_width(const assay_model_config *config);
+/* Uploads the weights of norms of heads, once for each head. `host` has room for one layer. */
+assay_status pass_tile_norms(pass *m, const assay_model_weights *weights, assay_error *error);
+
+/* ---- latent.c ---- */
+
+typedef struct latent_shape {
+  int64_t layers, entry, c, pe; /* layers of the pool; channels of an entry, and of its two parts */
+  int64_t absorb, expand;       /* elements of a layer's weights */
+} latent_shape;
+latent_shape pass_latent_shape(const assay_model_config *config);
+/* Refuses a configuration whose entries or heads the calls cannot have. */
+assay_status pass_latent_check(const assay_model_config *config, assay_error *error);
+/* Makes and uploads the weights of absorbed attention, and the tensors that do not change. */
+assay_status pass_latent_open(pass *m, const assay_model_weights *weights, assay_error *error);
 
 /* ---- session.c ---- */
 

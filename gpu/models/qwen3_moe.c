@@ -17,7 +17,7 @@ static void sparse_mlp(pass *m) {
   pass_expert_linear(m, "experts.up", &m->routed, &m->routed_up);
   pass_swiglu(m, "experts.act", &m->routed_up, &m->routed_gated);
   pass_expert_linear(m, "experts.down", &m->routed_gated, &m->routed_out);
-  pass_combine(m, "moe.out", &m->routed_out, &m->y);
+  pass_combine(m, "moe.out", &m->routed_out, NULL, &m->y);
 }
 
 static void qwen3_moe_layer(pass *m) {

@@ -73,12 +73,68 @@ static void place_experts(pass *m, layout *l) {
   place_rows(l, &m->routed_out, c->act_dtype, P, c->hidden);
 }
 
+/* Places the tensors of qwen3_next that belong to a step. */
+static void place_next(pass *m, layout *l) {
+  const assay_model_config *c = &m->config;
+  const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, heads = c->heads * c->head_size;
+  const int64_t H = c->linear_value_heads, values = H * c->linear_value_size;
+  const int64_t conv = 2 * c->linear_key_heads * c->linear_key_size + values;
+  place_rows(l, &m->gates, c->act_dtype, N, 2 * heads);
+  place_rows(l, &m->delta_in, c->act_dtype, N, conv + values + 2 * H);
+  place_rows(l, &m->conv, c->act_dtype, N, conv);
+  place_rows(l, &m->delta_out, c->act_dtype, N, values);
+  place_rows(l, &m->decay, ASSAY_F32, N, H);
+  place_rows(l, &m->share, ASSAY_F32, N, H);
+  place_rows(l, &m->shared_up, c->act_dtype, N, 2 * c->shared_size);
+  place_rows(l, &m->shared_gated, c->act_dtype, N, c->shared_size);
+  place_rows(l, &m->shared, c->act_dtype, N, c->hidden);
+  place_rows(l, &m->weighted, c->act_dtype, N, c->hidden);
+  place_rows(l, &m->shared_gate, c->act_dtype, N, 1);
+  place_rows(l, &m->shared_weight, ASSAY_F32, N, 1);
+  place_rows(l, &m->shared_rest, ASSAY_F32, N, 1);
+  place_rows(l, &m->row_number, ASSAY_I32, N, 1);
+  place_vector(l, &m->in_turn, ASSAY_I32, 2 * N);
+  place_vector(l, &m->state_slots, ASSAY_I32, B);
+  place_vector(l, &m->fresh, ASSAY_I32, B);
+  place_rows(l, &m->state_copies, ASSAY_I64, m->limits.num_states, 2);
+}
+
+/* Places the tensors of deepseek_v3 that belong to a step. */
+static void place_latent(pass *m, layout *l) {
+  const assay_model_config *c = &m->config;
+  const latent_shape s = pass_latent_shape(c);
+  const int64_t N = m->limits.max_tokens, H = c->heads;
+  place_rows(l, &m->qkv, c->act_dtype, N + 1, H * c->head_size);
+  place_rows(l, &m->out, c->act_dtype, N, H * c->value_size);
+  place_rows(l, &m->q_a, c->act_dtype, N, c->q_rank);
+  place_rows(l, &m->kv_a, c->act_dtype, N + 1, c->kv_rank + c->rotated);
+  place_rows(l, &m->latent, c->act_dtype, N, s.c);
+  place_rows(l, &m->pe, c->act_dtype, N, s.pe);
+  place_rows(l, &m->wide, c->act_dtype, N, H * s.entry);
+  place_rows(l, &m->mixed, c->act_dtype, N, H * s.c);
+  place_rows(l, &m->widen, c->weight_dtype, s.pe, c->rotated);
+  place_vector(l, &m->head_number, ASSAY_I32, N * H);
+  place_rows(l, &m->shared_up, c->act_dtype, N, 2 * c->shared_size);
+  place_rows(l, &m->shared_gated, c->act_dtype, N, c->shared_size);
+  place_rows(l, &m->shared, c->act_dtype, N, c->hidden);
+}
+
+/* Places what lives as long as the session: tiled weights and the pools of states. */
+static void place_states(pass *m, layout *l) {
+  const assay_model_config *c = &m->config;
+  const state_shape s = pass_state_shape(c);
+  place_rows(l, &m->tiled, c->weight_dtype, c->layers, pass_tiled_width(c));
+  place(l, &m->conv_pool, c->act_dtype, 3, s.layers, m->limits.num_states, s.conv, 0, 0);
+  place(l, &m->matrix_pool, ASSAY_F32, 3, s.layers, m->limits.num_states, s.matrix, 0, 0);
+}
+
 /* Places every tensor of the session. It is called once to count and once to hand out. */
 static layout lay_out(pass *m, unsigned char *base) {
   const assay_model_config *c = &m->config;
   const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, blocks = m->limits.num_blocks;
   const int64_t heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
   const int64_t widest_table = (c->max_pos + c->block_size - 1) / c->block_size;
+  const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
   layout l = {.base = base};
   for (int32_t i = 0; i < assay_model_weight_count(c); ++i) {
     assay_weight_spec spec;
@@ -92,13 +148,19 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_rows(&l, &m->h, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->y, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->z, c->act_dtype, c->arch == ASSAY_ASYNCT ? N : 1, c->hidden);
+  place_rows(&l, &m->squares, ASSAY_F32, c->arch == ASSAY_QWEN3 ? N : 1, (c->hidden + 7) / 8);
   place_vector(&l, &m->zeros, c->act_dtype, c->intermediate);
   place_vector(&l, &m->no_taps, ASSAY_F32, c->heads);
-  place_rows(&l, &m->qkv, c->act_dtype, N, heads + 2 * kv);
-  place_rows(&l, &m->out, c->act_dtype, N, heads);
+  if (latent)
+    place_latent(m, &l);
+  else {
+    place_rows(&l, &m->qkv, c->act_dtype, N, heads + 2 * kv);
+    place_rows(&l, &m->out, c->act_dtype, c->arch == ASSAY_QWEN3_NEXT ? 2 * N : N, heads);
+  }
   place_rows(&l, &m->up, c->act_dtype, N, (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate);
   place_rows(&l, &m->gated, c->act_dtype, N, c->intermediate);
   if (c->experts > 0) place_experts(m, &l);
+  if (c->arch == ASSAY_QWEN3_NEXT) place_next(m, &l);
   place_rows(&l, &m->logits, ASSAY_F32, m->limits.max_logits, c->vocab);
   place_vector(&l, &m->ids, ASSAY_I32, N);
   place_vector(&l, &m->positions, ASSAY_I32, N);
@@ -109,8 +171,16 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_vector(&l, &m->rows, ASSAY_I32, m->limits.max_logits);
   place_rows(&l, &m->copies, ASSAY_I64, blocks, 2);
   const int64_t host = l.largest;
-  place(&l, &m->k_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
-  place(&l, &m->v_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
+  if (c->arch == ASSAY_QWEN3_NEXT) place_states(m, &l);
+  if (latent) {
+    const latent_shape s = pass_latent_shape(c);
+    place_rows(&l, &m->absorb, c->weight_dtype, c->layers, s.absorb);
+    place_rows(&l, &m->expand, c->weight_dtype, c->layers, s.expand);
+    place(&l, &m->k_pool, c->kv_dtype, 5, s.layers, blocks, c->block_size, 1, s.entry);
+  } else {
+    place(&l, &m->k_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
+    place(&l, &m->v_pool, c->kv_dtype, 5, c->layers, blocks, c->block_size, c->kv_heads, c->head_size);
+  }
   l.largest = host;
   return l;
 }
@@ -158,6 +228,25 @@ static assay_status upload_rope(pass *m, assay_error *error) {
   return status;
 }
 
+/* Uploads the numbers of rows, and the order that takes gates and results in turn. No step changes them. */
+static assay_status upload_numbers(pass *m, assay_error *error) {
+  const int64_t N = m->limits.max_tokens, four = (int64_t)sizeof(int32_t);
+  int32_t *const number = malloc((size_t)(2 * N * four));
+  if (number == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
+  for (int64_t n = 0; n < N; ++n)
+    number[n] = (int32_t)n;
+  assay_status status = m->device->upload(m->row_number.data, number, N * four, error);
+  if (status == ASSAY_OK) status = m->device->synchronize(error);
+  for (int64_t n = 0; n < N; ++n) {
+    number[2 * n] = (int32_t)(N + n);
+    number[2 * n + 1] = (int32_t)n;
+  }
+  if (status == ASSAY_OK) status = m->device->upload(m->in_turn.data, number, 2 * N * four, error);
+  if (status == ASSAY_OK) status = m->device->synchronize(error);
+  free(number);
+  return status;
+}
+
 /* Uploads the tensors that are read and never written. */
 static assay_status upload_zeros(pass *m, assay_error *error) {
   const assay_tensor *const of[] = {&m->zeros, &m->no_taps};
@@ -172,9 +261,10 @@ static assay_status upload_zeros(pass *m, assay_error *error) {
 
 /* Fills the pools with NaN, so that an unwritten key shows in whatever reads it. Large pools are left as they are. */
 static assay_status upload_pools(pass *m, assay_error *error) {
-  const assay_tensor *const of[] = {&m->k_pool, &m->v_pool};
+  const assay_tensor *const of[] = {&m->k_pool, &m->v_pool, &m->conv_pool, &m->matrix_pool};
   assay_status status = ASSAY_OK;
-  for (size_t i = 0; i < sizeof of / sizeof of[0] && status == ASSAY_OK && bytes_of(of[i]) <= POISONED_BYTES; ++i) {
+  for (size_t i = 0; i < sizeof of / sizeof of[0] && status == ASSAY_OK; ++i) {
+    if (of[i]->data == NULL || bytes_of(of[i]) > POISONED_BYTES) continue;
     void *nans = malloc((size_t)bytes_of(of[i]));
     if (nans == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
     memset(nans, 0xFF, (size_t)bytes_of(of[i]));
@@ -193,6 +283,7 @@ void pass_close(pass *m) {
   if (m->memory != NULL) m->device->release(m->memory);
   if (m->workspace != NULL) m->device->release(m->workspace);
   free(m->step.written);
+  free(m->step.stated);
   free(m->step.request);
   free(m->step.position);
   free(m->weight);
@@ -216,6 +307,9 @@ static assay_status fill(pass *m, const assay_model_weights *weights, assay_erro
   if (status == ASSAY_OK) status = m->device->synchronize(error);
   if (status == ASSAY_OK) status = upload_zeros(m, error);
   if (status == ASSAY_OK) status = upload_pools(m, error);
+  if (status == ASSAY_OK && m->tiled.data != NULL) status = pass_tile_norms(m, weights, error);
+  if (status == ASSAY_OK && m->in_turn.data != NULL) status = upload_numbers(m, error);
+  if (status == ASSAY_OK && m->absorb.data != NULL) status = pass_latent_open(m, weights, error);
   return status == ASSAY_OK ? upload_rope(m, error) : status;
 }
 
@@ -231,9 +325,11 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
     status =
         assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
   if (status == ASSAY_OK && config->arch == ASSAY_GEMMA2)
-    status = assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                        "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe, gpt_oss",
-                        assay_model_arch_name(config->arch), device);
+    status =
+        assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                   "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe, gpt_oss, deepseek_v3, qwen3_next",
+                   assay_model_arch_name(config->arch), device);
+  if (status == ASSAY_OK && config->arch == ASSAY_DEEPSEEK_V3) status = pass_latent_check(config, error);
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
         assay_fail(error, ASSAY_ERR_UNSUPPORTED,
@@ -255,11 +351,12 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   m->stream = found->stream();
   m->weight = calloc((size_t)assay_model_weight_count(config), sizeof *m->weight);
   m->step.written = calloc((size_t)(limits->num_blocks * config->block_size), sizeof *m->step.written);
+  m->step.stated = calloc((size_t)limits->num_states + 1, sizeof *m->step.stated);
   m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
   m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
   m->first = calloc((size_t)config->experts + 1, sizeof *m->first);
-  if (m->weight == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL ||
-      m->first == NULL)
+  if (m->weight == NULL || m->step.written == NULL || m->step.stated == NULL || m->step.request == NULL ||
+      m->step.position == NULL || m->first == NULL)
     status = assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
   if (status == ASSAY_OK) status = pass_choices_open(m, error);
   if (status == ASSAY_OK) status = pass_names_open(m, error);
@@ -274,18 +371,54 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
 /* ---- one step ---------------------------------------------------------------------------------------- */
 
 void pass_resize(pass *m, int64_t N, int64_t requests, int64_t count) {
-  assay_tensor *const by_token[] = {&m->x,     &m->h,      &m->y,      &m->z,      &m->qkv,
-                                    &m->out,   &m->up,     &m->gated,  &m->ids,    &m->positions,
-                                    &m->slots, &m->router, &m->chosen, &m->shares, &m->place};
+  assay_tensor *const by_token[] = {&m->x,
+                                    &m->h,
+                                    &m->y,
+                                    &m->z,
+                                    &m->qkv,
+                                    &m->out,
+                                    &m->up,
+                                    &m->gated,
+                                    &m->ids,
+                                    &m->positions,
+                                    &m->slots,
+                                    &m->router,
+                                    &m->chosen,
+                                    &m->shares,
+                                    &m->place,
+                                    &m->gates,
+                                    &m->delta_in,
+                                    &m->conv,
+                                    &m->delta_out,
+                                    &m->decay,
+                                    &m->share,
+                                    &m->shared_up,
+                                    &m->shared_gated,
+                                    &m->shared,
+                                    &m->weighted,
+                                    &m->shared_gate,
+                                    &m->shared_weight,
+                                    &m->shared_rest,
+                                    &m->row_number,
+                                    &m->q_a,
+                                    &m->kv_a,
+                                    &m->latent,
+                                    &m->pe,
+                                    &m->wide,
+                                    &m->mixed};
   assay_tensor *const by_choice[] = {&m->order,     &m->experts,      &m->routed,
                                      &m->routed_up, &m->routed_gated, &m->routed_out};
   for (size_t i = 0; i < sizeof by_token / sizeof by_token[0]; ++i)
     by_token[i]->shape[0] = N;
+  m->squares.shape[0] = N;
   for (size_t i = 0; i < sizeof by_choice / sizeof by_choice[0]; ++i)
     by_choice[i]->shape[0] = N * m->config.experts_used;
   m->logits.shape[0] = m->rows.shape[0] = count;
   m->kv_len.shape[0] = requests;
   m->cu_q.shape[0] = requests + 1;
+  m->in_turn.shape[0] = 2 * N;
+  m->head_number.shape[0] = N * m->config.heads;
+  m->state_slots.shape[0] = m->fresh.shape[0] = requests;
 }
 
 void pass_forward(pass *m) {
@@ -294,6 +427,8 @@ void pass_forward(pass *m) {
   if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
   if (m->config.arch == ASSAY_QWEN3_MOE) pass_qwen3_moe(m);
   if (m->config.arch == ASSAY_GPT_OSS) pass_gpt_oss(m);
+  if (m->config.arch == ASSAY_QWEN3_NEXT) pass_qwen3_next(m);
+  if (m->config.arch == ASSAY_DEEPSEEK_V3) pass_deepseek_v3(m);
 }
 
 /* Uploads one tensor. The upload is complete before the next one uses m->host. */
@@ -317,6 +452,24 @@ static void put_table(pass *m) {
   put(m, &m->table, table, b->requests * width * (int64_t)sizeof *table);
 }
 
+/* Uploads which state each request has, and which begin anew. */
+static void put_states(pass *m) {
+  const assay_model_batch *b = m->batch;
+  const int64_t four = (int64_t)sizeof(int32_t);
+  int32_t *const number = m->host;
+  int64_t *const pairs = m->host;
+  for (int64_t i = 0; i < b->requests; ++i)
+    number[i] = b->kv_len[i] > 0 && b->cu_q[i + 1] > b->cu_q[i] ? b->states[i] : -1;
+  put(m, &m->state_slots, number, b->requests * four);
+  for (int64_t i = 0; i < b->requests; ++i)
+    number[i] = b->kv_len[i] <= b->cu_q[i + 1] - b->cu_q[i];
+  put(m, &m->fresh, number, b->requests * four);
+  m->state_copies.shape[0] = b->state_copy_count;
+  for (int64_t i = 0; i < 2 * b->state_copy_count; ++i)
+    pairs[i] = b->state_copies[i];
+  put(m, &m->state_copies, pairs, 2 * b->state_copy_count * (int64_t)sizeof *pairs);
+}
+
 static void put_batch(pass *m) {
   const assay_model_batch *b = m->batch;
   const int64_t N = b->cu_q[b->requests], four = (int64_t)sizeof(int32_t), eight = (int64_t)sizeof(int64_t);
@@ -338,6 +491,7 @@ static void put_batch(pass *m) {
   for (int64_t i = 0; i < 2 * b->copy_count; ++i)
     copies[i] = b->copies[i];
   put(m, &m->copies, copies, 2 * b->copy_count * eight);
+  if (assay_model_has_states(&m->config)) put_states(m);
   put_table(m);
   m->tails = !m->decode && pass_short(m, b->cu_q, b->requests);
   if (!m->tails) return;
@@ -370,9 +524,13 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
   m->status = ASSAY_OK;
   m->layer = -1;
   m->waiting.post = m->waiting.residual = NULL;
-  if (batch->cu_q[batch->requests] == 0 && batch->copy_count == 0) return ASSAY_OK;
+  if (batch->cu_q[batch->requests] == 0 && batch->copy_count == 0 && batch->state_copy_count == 0) return ASSAY_OK;
+  m->waiting.product = NULL;
+  m->waiting.last = NULL;
+  m->waiting.division = false;
   put_batch(m);
   pass_copy_blocks(m);
+  if (assay_model_has_states(&m->config)) pass_copy_states(m);
   if (batch->cu_q[batch->requests] > 0) pass_forward(m);
   get_logits(m, logits);
   m->layer = -1;

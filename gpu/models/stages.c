@@ -31,6 +31,8 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
     [ASSAY_QWEN3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_QWEN3_MOE] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_GPT_OSS] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_DEEPSEEK_V3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_QWEN3_NEXT] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
 };
 
@@ -39,8 +41,10 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
 static bool call_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *res,
                       const assay_tensor *y) {
   const norm_words *w = &norms[m->config.arch];
-  const bool in_f32 = m->config.arch == ASSAY_GPT_OSS;
-  const pass_param eps[] = {{"eps", m->config.eps}, {in_f32 ? "round_inner" : NULL, 0}, {NULL, 0}};
+  const bool plus_one = m->config.arch == ASSAY_QWEN3_NEXT, in_f32 = m->config.arch == ASSAY_GPT_OSS || plus_one;
+  const pass_param eps[] = {
+      {"eps", m->config.eps}, {in_f32 ? "round_inner" : NULL, 0}, {plus_one ? "plus_one" : NULL, 1}, {NULL, 0}};
+  if (res != NULL && plus_one) return false; /* add_rms_norm has no such weight */
   pass_arg args[8] = {{"x", *x}, {"y", *y}, {w->factor, pass_weight(m, name, w->factor)}};
   int used = 3;
   if (w->slope != NULL) args[used++] = (pass_arg){w->slope, pass_weight(m, name, w->slope)};
@@ -86,11 +90,70 @@ static bool sandwich(pass *m, const char *name, const assay_tensor *y, int64_t l
   return taken;
 }
 
+static void product(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased);
+
+/* For asynct: computes the waiting product and all that sandwich() computes in one call. Returns false if no variant
+ * takes it. */
+static bool seam(pass *m, const char *name, const assay_tensor *y, int64_t layer) {
+  const char *const post = m->waiting.post;
+  const assay_tensor alpha = pass_weight(m, name, "alpha"), gamma = pass_weight(m, name, "gamma"),
+                     beta = pass_weight(m, name, "beta");
+  m->layer = m->waiting.layer;
+  const bool lost = MISTAKE(ENGINE_OFFSET_LOST);
+  const pass_arg args[] = {{"a", *m->waiting.last_x},
+                           {"b", pass_weight(m, m->waiting.last, "w")},
+                           {"res", *m->waiting.x},
+                           {"post_alpha", pass_weight(m, post, "alpha")},
+                           {"post_gamma", pass_weight(m, post, "gamma")},
+                           {"post_beta", pass_weight(m, post, "beta")},
+                           {"pre_alpha", alpha},
+                           {"pre_gamma", gamma},
+                           {"pre_beta", lost ? absent : beta},
+                           {"out", *y},
+                           {.name = NULL}};
+  m->stage = m->waiting.residual;
+  const bool taken = pass_call_form(m, PASS_GEMM_SEAM, "gemm_post_pre_uclip", args, no_params);
+  m->layer = layer;
+  return taken;
+}
+
+/* For qwen3: computes the waiting product, the residual, and the norm `name` except for its division, which then waits
+ * for the next product. Returns false if no variant takes it. */
+static bool undivided(pass *m, const char *name, const assay_tensor *y, int64_t layer) {
+  const assay_tensor g = pass_weight(m, name, "g");
+  m->layer = m->waiting.layer;
+  const pass_arg args[] = {{"a", *m->waiting.last_x},
+                           {"b", pass_weight(m, m->waiting.last, "w")},
+                           {"res", *m->waiting.x},
+                           {"g", g},
+                           {"out", *y},
+                           {"squares", m->squares},
+                           {.name = NULL}};
+  m->stage = m->waiting.residual;
+  m->waiting.division = pass_call_form(m, PASS_GEMM_NORM, "gemm_residual", args, no_params);
+  m->layer = layer;
+  return m->waiting.division;
+}
+
+/* Computes the product that waits, if there is one, in a call that takes the rest too or alone. Returns whether the
+ * call took the rest. */
+static bool waiting_product(pass *m, const char *name, const assay_tensor *y) {
+  const int64_t layer = m->layer;
+  if (m->waiting.last == NULL) return false;
+  const bool seamed = m->waiting.post != NULL && seam(m, name, y, layer);
+  const bool through = seamed || (m->config.arch == ASSAY_QWEN3 && undivided(m, name, y, layer));
+  m->layer = m->waiting.layer;
+  if (!through) product(m, m->waiting.last, m->waiting.last_x, m->waiting.last_y, true);
+  m->layer = layer;
+  m->waiting.last = NULL;
+  return through;
+}
+
 /* Computes y = norm `name` of the stream, after the work that waits for it. */
 static void norm_of_waiting(pass *m, const char *name, const assay_tensor *y) {
   const int64_t layer = m->layer;
   const assay_tensor *const x = m->waiting.x;
-  bool through = m->waiting.post != NULL && sandwich(m, name, y, layer);
+  bool through = waiting_product(m, name, y) || (m->waiting.post != NULL && sandwich(m, name, y, layer));
   m->layer = m->waiting.layer;
   const bool biased = late_bias(m, m->waiting.linear).data != NULL;
   if (!through && m->waiting.post != NULL) {
@@ -122,13 +185,14 @@ static void norm(pass *m, const char *name, const assay_tensor *x, const assay_t
 }
 
 void pass_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
-  if (strstr(name, ".post") != NULL && m->choices.form[PASS_POST_PRE_UCLIP] != PASS_OFF) {
+  const bool waits = m->choices.form[PASS_POST_PRE_UCLIP] != PASS_OFF || m->waiting.last != NULL;
+  if (strstr(name, ".post") != NULL && waits) {
     m->waiting.post = name;
     m->waiting.from = x;
     return;
   }
   norm(m, name, x, y);
-  pass_take(m, name, y, 0, y->shape[1]);
+  if (!m->waiting.division) pass_take(m, name, y, 0, y->shape[1]);
 }
 
 void pass_residual(pass *m, const char *name, const assay_tensor *y, const char *linear, const assay_tensor *x) {
@@ -155,8 +219,78 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
 
 /* ---- linear layers, activations ------------------------------------------------------------------------ */
 
-/* Computes a product. A bias that the next stage adds belongs to the product if that form is off. */
+enum { FEW_ROWS = 32 }; /* most rows for which forms of products, where they are auto, take one */
+
+/* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. */
+static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask) {
+  const bool reglu = (m->config.arch == ASSAY_ASYNCT) != MISTAKE(ENGINE_OTHER_ACTIVATION);
+  const bool divides = m->waiting.division && !MISTAKE(ENGINE_DIVISION_LOST);
+  const pass_arg args[] = {{"a", *x},
+                           {"b", pass_weight(m, "mlp.up", "w")},
+                           {"y", *y},
+                           {"squares", divides ? m->squares : absent},
+                           {.name = NULL}};
+  const pass_param params[] = {{"act", reglu}, {"eps", m->config.eps}, {NULL, 0}};
+  m->stage = "mlp.act";
+  if (ask) return pass_would_call(m, PASS_GEMM_GLU, "gemm_glu", args, params);
+  pass_call(m, "gemm_glu", args, params);
+  m->waiting.division = false;
+  return true;
+}
+
+/* Tells whether the product mlp.up waits for its activation, to be one call with it. */
+static bool waits_for_activation(pass *m, const assay_tensor *x) {
+  if (m->choices.form[PASS_GEMM_GLU] == PASS_OFF || m->config.arch == ASSAY_GPT2 || m->config.mlp_bias) return false;
+  if (m->choices.form[PASS_GEMM_GLU] == PASS_AUTO && x->shape[0] > FEW_ROWS) return false;
+  return glu(m, x, &m->gated, true);
+}
+
+/* Tells whether the product is the last of a sublayer of asynct or qwen3, and waits for the norms after it. The last
+ * one of qwen3 does not: lm_head reads rows that are divided. */
+static bool waits_for_norms(const pass *m, const char *name, const assay_tensor *x) {
+  const bool qwen3 = m->config.arch == ASSAY_QWEN3;
+  const pass_switch form = m->choices.form[qwen3 ? PASS_GEMM_NORM : PASS_GEMM_SEAM];
+  const bool down = strcmp(name, "mlp.down") == 0, last = down || strcmp(name, "attn.proj") == 0;
+  if (form == PASS_OFF || !last || (!qwen3 && m->config.arch != ASSAY_ASYNCT)) return false;
+  if (qwen3 && down && m->layer + 1 == m->config.layers) return false;
+  return pass_weight(m, name, "b").data == NULL && (form == PASS_ON || x->shape[0] <= FEW_ROWS);
+}
+
 void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
+  if (strcmp(name, "mlp.up") == 0 && waits_for_activation(m, x)) {
+    m->waiting.product = x;
+    return;
+  }
+  if (!waits_for_norms(m, name, x)) {
+    product(m, name, x, y, biased);
+    return;
+  }
+  m->waiting.last = name;
+  m->waiting.last_x = x;
+  m->waiting.last_y = y;
+}
+
+/* Computes a product of rows whose norm lacks its division, and divides. */
+static void divided_product(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
+  const pass_arg args[] = {{"a", *x},
+                           {"b", pass_weight(m, name, "w")},
+                           {"squares", m->squares},
+                           {"bias", biased ? pass_weight(m, name, "b") : absent},
+                           {"c", *y},
+                           {.name = NULL}};
+  const pass_param params[] = {{"eps", m->config.eps}, {NULL, 0}};
+  m->stage = name;
+  m->waiting.division = false;
+  pass_call(m, "rms_gemm", args, params);
+  pass_take(m, name, y, 0, y->shape[1]);
+}
+
+/* Computes a product. A bias that the next stage adds belongs to the product if that form is off. */
+static void product(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
+  if (m->waiting.division && x == &m->h && !MISTAKE(ENGINE_DIVISION_LOST)) {
+    divided_product(m, name, x, y, biased);
+    return;
+  }
   const bool up = strcmp(name, "mlp.up") == 0;
   const bool early = !biased && m->choices.form[up ? PASS_BIAS_GELU_NEW : PASS_BIAS_RESIDUAL] == PASS_OFF;
   const pass_arg args[] = {{"a", *x},
@@ -189,8 +323,13 @@ void pass_bias_gelu_new(pass *m, const char *name, const assay_tensor *up, const
 static void gate(pass *m, const char *op, const char *name, const assay_tensor *up, const assay_tensor *act,
                  const pass_param *params) {
   const pass_arg args[] = {{"x", *up}, {"y", *act}, {.name = NULL}};
+  const assay_tensor *x = m->waiting.product;
+  m->waiting.product = NULL;
   m->stage = name;
-  pass_call(m, op, args, params);
+  if (x != NULL)
+    (void)glu(m, x, act, false);
+  else
+    pass_call(m, op, args, params);
   pass_take(m, name, act, 0, act->shape[1]);
 }
 

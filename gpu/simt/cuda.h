@@ -49,7 +49,7 @@
 
 /* ---- the table -------------------------------------------------------------------------------------- */
 
-enum { ASSAY_SIMT_ABI = 5 };
+enum { ASSAY_SIMT_ABI = 6 };
 
 typedef struct assay_simt_thread {
   uint3 index; /* threadIdx */

@@ -2,11 +2,15 @@
 #ifndef ASSAY_SIMT_HOPPER_H
 #define ASSAY_SIMT_HOPPER_H
 
+/* The type of 8-bit factors; ASSAY_SIMT_SIXTEEN: factors have 16 bits. */
+typedef enum assay_simt_eight { ASSAY_SIMT_SIXTEEN, ASSAY_SIMT_E4M3, ASSAY_SIMT_E5M2 } assay_simt_eight;
+
 /* Operands of one lane at a warp's rendezvous. The last lane to arrive computes for all. */
 typedef struct assay_simt_mma {
   float *d;              /* 4 elements */
   const uint32_t *a, *b; /* 4 and 2 elements */
   bool half;             /* f16; otherwise bf16 */
+  assay_simt_eight eight_a, eight_b;
 } assay_simt_mma;
 
 typedef struct assay_simt_matrix {
@@ -39,6 +43,7 @@ typedef struct assay_simt_wgmma {
   uint64_t descriptor_a, descriptor_b;
   int32_t n;
   bool half, trans_b, accumulate;
+  assay_simt_eight eight_a, eight_b;
 } assay_simt_wgmma;
 
 typedef struct assay_simt_hopper {

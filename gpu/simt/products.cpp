@@ -1,4 +1,4 @@
-/* products.cpp: what a tensor core of Hopper adds, bit for bit:
+/* products.cpp: what a tensor core of Hopper adds, bit for bit. f16 and bf16 have this rule:
  *
  *   e   = the largest exponent among d and the 16 products
  *   d'  = cut_24(sum of cut(x · 2^(25 - e)) · 2^(e - 25)) over d and the products
@@ -9,6 +9,9 @@
  * cut drops the digits after the point, cut_24 those after 24 bits; both cut towards zero. A term therefore loses what
  * is below 2^-25 of the largest term, and a sum is never rounded up. If an operand is not finite, the sum is infinite
  * or NaN; products of finite operands do not overflow.
+ *
+ * wgmma of e4m3 and e5m2 adds 32 products at a time. It cuts them and d at 2^(e - 13), and the sum after 14 bits.
+ * mma.sync of these types is two steps of f16 from zero, whose sum one f32 addition joins to d (docs/last-bit.md).
  *
  * Source: bench/evidence/2026-11-21-h200-fuzz-tensor-cores.jsonl. An H200 printed 76 wrong elements. These rules give
  * 74 of them to the last bit; the others are also summed over splits. The rules give 19 of the first 20. With 2^-24,
@@ -64,14 +67,34 @@ static inline float cut_to_float(double x) {
 #define ASSAY_UNCHECKED
 #endif
 
+/* Returns the number of columns up to the last one of `depth` rows that has a number other than 0. */
+ASSAY_INLINE ASSAY_UNCHECKED int64_t live_columns(int64_t depth, int64_t n, const int32_t *exponent) {
+  int64_t live = 0;
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t i = n; i > live; --i)
+      if (exponent[k * n + i - 1] != no_exponent) live = i;
+  return live;
+}
+
+/* Returns whether all of them are finite, and in *live whether one of them is not 0. */
+ASSAY_INLINE ASSAY_UNCHECKED bool all_finite(int64_t count, const int32_t *exponent, bool *live) {
+  bool finite = true;
+  *live = false;
+  for (int64_t i = 0; i < count; ++i) {
+    finite = finite && exponent[i] != not_a_number;
+    *live = *live || exponent[i] != no_exponent;
+  }
+  return finite;
+}
+
 /* The largest exponent in each column of one row. Returns whether all are of numbers. */
 ASSAY_INLINE ASSAY_UNCHECKED bool find_top(int64_t n, const int32_t *a_exponent, const int32_t *b_exponent,
-                                           const float *to, int32_t *top) {
+                                           int64_t pitch, const float *to, int32_t *top) {
   for (int64_t i = 0; i < n; ++i)
     top[i] = exponent_of(to[i], -126);
   for (int64_t k = 0; k < product_depth; ++k)
     for (int64_t i = 0; i < n; ++i) {
-      const int32_t e = a_exponent[k] + b_exponent[k * n + i];
+      const int32_t e = a_exponent[k] + b_exponent[k * pitch + i];
       top[i] = e > top[i] ? e : top[i];
     }
   int32_t largest = no_exponent;
@@ -108,13 +131,27 @@ ASSAY_INLINE ASSAY_UNCHECKED float sum_not_finite(const float *a, const float *b
   return sum != sum ? nan : static_cast<float>(sum);
 }
 
-/* Adds the products of all rows. `room`, a compile-time constant, is at least n. */
+/* Adds sixteen zeros to columns `first` and later of one row. Returns false where one of them is not finite. */
+ASSAY_INLINE ASSAY_UNCHECKED bool add_zeros(int64_t first, int64_t n, float *to) {
+  bool finite = true;
+  for (int64_t i = first; i < n; ++i)
+    finite = finite && exponent_of(to[i], -126) != not_a_number;
+  for (int64_t i = first; finite && i < n; ++i)
+    to[i] += 0.0f; /* no -0 */
+  return finite;
+}
+
+/* Adds the products of all rows. `room`, a compile-time constant, is at least n. Rows and columns past the end of a
+ * matrix are zeros, and may be most of a tile. To add zeros leaves a finite sum as it is. */
 template <int64_t room>
 ASSAY_UNCHECKED inline __attribute__((always_inline)) void add_rows(int64_t rows, int64_t n, const float *a,
                                                                     const float *b, int32_t least, float *d) {
   int32_t b_exponent[product_depth * room];
   for (int64_t i = 0; i < product_depth * n; ++i)
     b_exponent[i] = exponent_of(b[i], least);
+  const int64_t columns = live_columns(product_depth, n, b_exponent);
+  bool unused, live_row;
+  const bool finite_b = all_finite(product_depth * n, b_exponent, &unused);
   for (int64_t r = 0; r < rows; ++r) {
     const float *const x = a + r * product_depth;
     float *const to = d + r * n;
@@ -122,11 +159,16 @@ ASSAY_UNCHECKED inline __attribute__((always_inline)) void add_rows(int64_t rows
     double sum[room], unit[room];
     for (int64_t k = 0; k < product_depth; ++k)
       a_exponent[k] = exponent_of(x[k], least);
-    if (find_top(n, a_exponent, b_exponent, to, top)) {
-      add_row(n, x, b, n, top, to, sum, unit);
+    const bool finite_a = all_finite(product_depth, a_exponent, &live_row);
+    int64_t own = !live_row && finite_b ? 0 : columns;
+    if (!finite_a || !add_zeros(own, n, to)) own = n;
+    if (own == 0) continue;
+    if (room == 8) own = n;
+    if (find_top(own, a_exponent, b_exponent, n, to, top)) {
+      add_row(own, x, b, n, top, to, sum, unit);
       continue;
     }
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < own; ++i) {
       if (top[i] < not_a_number / 2)
         add_row(1, x, b + i, n, top + i, to + i, sum, unit);
       else
@@ -152,6 +194,125 @@ void tensor_products(int64_t rows, int64_t n, const float *a, const float *b, bo
     add_rows_of_8(rows, a, b, least, d);
   else
     add_rows_of_any(rows, n, a, b, least, d);
+}
+
+/* ---- factors of 8 bits --------------------------------------------------------------------------------- */
+
+constexpr int32_t kept_eight = 13;
+constexpr uint32_t lost_digits = (1u << 10) - 1; /* those of an f32 after 14 bits */
+
+/* Adds 32 products to each column of one row. All columns are alike. A term is below 2^15 after its cut, so that sums
+ * fit an int32_t and an f32. */
+ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, const int32_t *a_exponent,
+                                                     const float *b, const int32_t *b_exponent, int64_t pitch,
+                                                     float *to) {
+  int32_t top[most_columns], sum[most_columns];
+  double unit[most_columns];
+  for (int64_t i = 0; i < n; ++i)
+    top[i] = exponent_of(to[i], -126);
+  for (int64_t k = 0; k < product_depth_eight; ++k)
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t e = a_exponent[k] + b_exponent[k * pitch + i];
+      top[i] = e > top[i] ? e : top[i];
+    }
+  for (int64_t i = 0; i < n; ++i) {
+    top[i] = top[i] < least_top ? least_top : top[i] > not_a_number / 2 ? 0 : top[i];
+    unit[i] = power_of_two(kept_eight - top[i]);
+    sum[i] = static_cast<int32_t>(static_cast<double>(to[i]) * unit[i]);
+  }
+  for (int64_t k = 0; k < product_depth_eight; ++k) {
+    const double x = static_cast<double>(a[k]);
+    for (int64_t i = 0; i < n; ++i)
+      sum[i] += static_cast<int32_t>(x * static_cast<double>(b[k * pitch + i]) * unit[i]);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const float whole = static_cast<float>(sum[i]);
+    uint32_t bits;
+    memcpy(&bits, &whole, sizeof bits);
+    bits &= ~lost_digits;
+    float cut;
+    memcpy(&cut, &bits, sizeof cut);
+    to[i] = static_cast<float>(static_cast<double>(cut) * power_of_two(top[i] - kept_eight));
+  }
+}
+
+/* Returns the sum of 33 terms in f64 if one of them is not finite; else `otherwise`. */
+static float unless_finite(const float *a, const int32_t *a_exponent, const float *b, const int32_t *b_exponent,
+                           int64_t n, float to, float otherwise) {
+  bool finite = exponent_of(to, -126) != not_a_number;
+  double sum = static_cast<double>(to);
+  for (int64_t k = 0; k < product_depth_eight; ++k) {
+    finite = finite && a_exponent[k] != not_a_number && b_exponent[k * n] != not_a_number;
+    sum += static_cast<double>(a[k]) * static_cast<double>(b[k * n]);
+  }
+  const uint32_t canonical = 0x7FFFFFFFu;
+  float nan;
+  memcpy(&nan, &canonical, sizeof nan);
+  return finite ? otherwise : sum != sum ? nan : static_cast<float>(sum);
+}
+
+/* Returns whether columns `first` and later of one row are +0. */
+ASSAY_INLINE ASSAY_UNCHECKED bool all_plus_zero(int64_t first, int64_t n, const float *to) {
+  uint32_t any = 0, bits;
+  for (int64_t i = first; i < n; ++i) {
+    memcpy(&bits, to + i, sizeof bits);
+    any |= bits;
+  }
+  return any == 0;
+}
+
+void tensor_products_eight(int64_t rows, int64_t n, const float *a, const float *b, int32_t least_a, int32_t least_b,
+                           float *d) {
+  static thread_local int32_t b_exponent[product_depth_eight * most_columns];
+  int32_t a_exponent[product_depth_eight];
+  float before[most_columns];
+  bool special_b = false;
+  for (int64_t i = 0; i < product_depth_eight * n; ++i) {
+    b_exponent[i] = exponent_of(b[i], least_b);
+    special_b = special_b || b_exponent[i] == not_a_number;
+  }
+  const int64_t columns = live_columns(product_depth_eight, n, b_exponent);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *const x = a + r * product_depth_eight;
+    float *const to = d + r * n;
+    bool special = special_b, live_row = false;
+    for (int64_t k = 0; k < product_depth_eight; ++k) {
+      a_exponent[k] = exponent_of(x[k], least_a);
+      special = special || a_exponent[k] == not_a_number;
+      live_row = live_row || a_exponent[k] != no_exponent;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      before[i] = to[i];
+      special = special || exponent_of(to[i], -126) == not_a_number;
+    }
+    /* Sums of nothing but zeros stay +0. Others lose digits, or a sign, in any step. */
+    const int64_t own = live_row ? columns : 0;
+    if (!all_plus_zero(own, n, to))
+      add_row_eight(n, x, a_exponent, b, b_exponent, n, to);
+    else if (own > 0)
+      add_row_eight(own, x, a_exponent, b, b_exponent, n, to);
+    for (int64_t i = 0; special && i < n; ++i)
+      to[i] = unless_finite(x, a_exponent, b + i, b_exponent + i, n, before[i], to[i]);
+  }
+}
+
+void tensor_products_eight_by_f16(const float *a, const float *b, float *d) {
+  float half_a[16 * product_depth], half_b[product_depth * 8], sum[16 * 8] = {};
+  for (int64_t step = 0; step < 2; ++step) {
+    for (int64_t k = 0; k < product_depth; ++k) {
+      const int64_t from = k / 2 * 4 + 2 * step + k % 2;
+      for (int64_t r = 0; r < 16; ++r)
+        half_a[r * product_depth + k] = a[r * product_depth_eight + from];
+      for (int64_t i = 0; i < 8; ++i)
+        half_b[k * 8 + i] = b[from * 8 + i];
+    }
+    tensor_products(16, 8, half_a, half_b, true, sum);
+  }
+  const uint32_t canonical = 0x7FFFFFFFu;
+  for (int64_t i = 0; i < 16 * 8; ++i) {
+    d[i] += sum[i];
+    if (d[i] != d[i]) memcpy(d + i, &canonical, sizeof canonical);
+  }
 }
 
 } /* namespace assay_simt_host */

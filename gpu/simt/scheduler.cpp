@@ -294,6 +294,7 @@ static void run_ring() {
       return;
     }
     give_turn(first);
+    if (here->watched) proxy_enter(); /* no thread of the block handed its turn over */
     fiber_switch(&run.host, fiber);
     if (!before_only || run.failed) continue;
     before_only = false;

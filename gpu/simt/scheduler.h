@@ -168,7 +168,7 @@ inline void give_turn(Thread *next) {
 }
 
 /* Waits for the running thread's turn; the thread is in the ring or waits for others. It is inline because the
- * processor predicts every return wrongly after a switch, so there should be few returns. */
+ * processor predicts returns wrongly after a switch between different calls, so there should be few returns. */
 inline __attribute__((always_inline)) void wait_for_turn() {
   Thread *self = current();
   race_check();
@@ -258,6 +258,9 @@ void engine_drop();      /* forgets everything */
 void engine_put_aside(); /* sets pending work aside, for another launch to run in between */
 void engine_take_up();
 void engine_idle(); /* a thread polls: now and then some pending work is done */
+
+/* tensor.cpp */
+float factor_eight(uint32_t code, assay_simt_eight type); /* the value of the low byte */
 
 /* wgmma.cpp */
 uint64_t wgmma_address(const void *shared, const char *file, int32_t line);

@@ -1,5 +1,5 @@
-/* tensor.cpp: what the lanes of a warp compute together: products of 16 x 8 x 16, moves of 8 x 8 matrices.
- * gpu/lib/ptx_mma.cuh describes the fragments. */
+/* tensor.cpp: what the lanes of a warp compute together: products of 16 x 8 x 16 and 16 x 8 x 32, moves of 8 x 8
+ * matrices. gpu/lib/ptx_mma.cuh describes the fragments. */
 #include "simt/scheduler.h"
 
 #include "gpu/lib/types.cuh"
@@ -8,6 +8,8 @@
 namespace assay_simt_host {
 
 using assay_simt_device::bf16;
+using assay_simt_device::e4m3;
+using assay_simt_device::e5m2;
 using assay_simt_device::f16;
 using assay_simt_device::to_float;
 
@@ -21,7 +23,37 @@ static void unpack(uint32_t pair, bool half, float *to) {
   to[1] = half ? to_float(f16{high}) : to_float(bf16{high});
 }
 
+float factor_eight(uint32_t code, assay_simt_eight type) {
+  const uint8_t bits = static_cast<uint8_t>(code);
+  return type == ASSAY_SIMT_E4M3 ? to_float(e4m3{bits}) : to_float(e5m2{bits});
+}
+
+/* Computes products of 8-bit factors: a register has four of them. */
+static void mma_eight(const Warp *w) {
+  float a[16][32], b[32][8], d[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
+    const int r = lane / 4, c = lane % 4 * 4;
+    for (int i = 0; i < 16; ++i)
+      a[r + i / 4 % 2 * 8][c + i / 8 * 16 + i % 4] = factor_eight(m->a[i / 4] >> (8 * (i % 4)), m->eight_a);
+    for (int i = 0; i < 8; ++i)
+      b[c + i / 4 * 16 + i % 4][r] = factor_eight(m->b[i / 4] >> (8 * (i % 4)), m->eight_b);
+    memcpy(&d[r][lane % 4 * 2], m->d, 8);
+    memcpy(&d[r + 8][lane % 4 * 2], m->d + 2, 8);
+  }
+  tensor_products_eight_by_f16(&a[0][0], &b[0][0], &d[0][0]);
+  for (int lane = 0; lane < 32; ++lane) {
+    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
+    memcpy(m->d, &d[lane / 4][lane % 4 * 2], 8);
+    memcpy(m->d + 2, &d[lane / 4 + 8][lane % 4 * 2], 8);
+  }
+}
+
 static void mma(const Warp *w) {
+  if (of<assay_simt_mma>(w, 0)->eight_a != ASSAY_SIMT_SIXTEEN) {
+    mma_eight(w);
+    return;
+  }
   float a[16][16], b[16][8], d[16][8];
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);

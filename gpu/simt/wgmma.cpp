@@ -8,6 +8,7 @@
 
 #include "gpu/lib/types.cuh"
 #include "simt/products.h"
+#include "simt/race.h"
 
 namespace assay_simt_host {
 
@@ -96,7 +97,9 @@ void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line
     a->n = product->n;
     a->issued = 0;
     const size_t bytes = sizeof(float) * static_cast<size_t>(product->n / 2);
+    race_quiet(true); /* the copy is simt's own: blocks that follow each other share it */
     if (product->accumulate) memcpy(a->value, product->d, bytes);
+    race_quiet(false);
     memset(product->d, 0xFF, bytes);
   }
   ++a->issued;
@@ -132,22 +135,37 @@ static Descriptor read(uint64_t bits, const Issue &from) {
   return d;
 }
 
-static void chunk(int64_t at, const Descriptor &d, const Issue &from, float *to) {
+/* Returns the number of k of one product, and of factors in 16 bytes. */
+static int64_t depth_of(const Issue &from) {
+  return from.product.eight_a != ASSAY_SIMT_SIXTEEN ? product_depth_eight : product_depth;
+}
+
+/* Reads 16 bytes of b, or of a: 8 or 16 factors. */
+static void chunk(int64_t at, const Descriptor &d, const Issue &from, bool is_b, float *to) {
   at ^= (at >> 7 & (d.chunks - 1)) << 4;
   if (at + 16 > shared_used() || shared_offset(shared_arena() + at, 16) < 0)
     wrong("a descriptor leads outside of its array in shared memory", from.file, from.line);
+  if (from.product.eight_a != ASSAY_SIMT_SIXTEEN) {
+    uint8_t codes[16];
+    memcpy(codes, proxy_view() + at, sizeof codes);
+    for (int i = 0; i < 16; ++i)
+      to[i] = factor_eight(codes[i], is_b ? from.product.eight_b : from.product.eight_a);
+    return;
+  }
   uint16_t bits[8];
   memcpy(bits, proxy_view() + at, sizeof bits);
   for (int i = 0; i < 8; ++i)
     to[i] = from.product.half ? to_float(f16{bits[i]}) : to_float(bf16{bits[i]});
 }
 
-/* Reads rows `row` and up of a K-major operand, 16 of k, to to[r * 16 + k]. */
-static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &from, float *to) {
+/* Reads rows `row` and up of a K-major operand, 32 bytes of k, to to[r * depth + k]. */
+static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &from, bool is_b, float *to) {
+  const int64_t depth = depth_of(from);
   const int64_t pitch = d.chunks * 16, next = d.chunks == 1 ? d.leading : 16;
   for (int64_t r = 0; r < count; ++r)
     for (int64_t half = 0; half < 2; ++half)
-      chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, d, from, to + r * 16 + half * 8);
+      chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, d, from, is_b,
+            to + r * depth + half * depth / 2);
 }
 
 /* Reads operand b to b[k * n + column]. */
@@ -155,11 +173,12 @@ static void operand_b(const Issue &from, float *b) {
   const Descriptor d = read(from.product.descriptor_b, from);
   const int64_t n = from.product.n;
   if (!from.product.trans_b) {
-    static float turned[256 * 16];
-    rows(d, 0, n, from, turned);
+    static float turned[256 * product_depth_eight];
+    const int64_t depth = depth_of(from);
+    rows(d, 0, n, from, true, turned);
     for (int64_t i = 0; i < n; ++i)
-      for (int64_t k = 0; k < 16; ++k)
-        b[k * n + i] = turned[i * 16 + k];
+      for (int64_t k = 0; k < depth; ++k)
+        b[k * n + i] = turned[i * depth + k];
     return;
   }
   for (int64_t k = 0; k < 16; ++k)
@@ -167,14 +186,14 @@ static void operand_b(const Issue &from, float *b) {
       const int64_t at = d.chunks == 1
                              ? i * d.stride + k / 8 * d.leading + k % 8 * 16
                              : i % d.chunks * 16 + i / d.chunks * d.leading + k % 8 * d.chunks * 16 + k / 8 * d.stride;
-      chunk(d.start + at, d, from, b + k * n + i * 8);
+      chunk(d.start + at, d, from, true, b + k * n + i * 8);
     }
 }
 
 static void operand_a(const Warp *w, const Issue *const *issue, float *a) {
   if (issue[0]->product.a == nullptr) {
     const int64_t row = w->thread->number / 32 % 4 * 16;
-    rows(read(issue[0]->product.descriptor_a, *issue[0]), row, 16, *issue[0], a);
+    rows(read(issue[0]->product.descriptor_a, *issue[0]), row, 16, *issue[0], false, a);
     return;
   }
   for (int lane = 0; lane < 32; ++lane)
@@ -192,13 +211,14 @@ static void operand_a(const Warp *w, const Issue *const *issue, float *a) {
 
 static bool alike(const Issue *a, const Issue *b) {
   const assay_simt_wgmma &x = a->product, &y = b->product;
-  return x.n == y.n && x.half == y.half && x.trans_b == y.trans_b && x.accumulate == y.accumulate &&
-         (x.a == nullptr) == (y.a == nullptr) && (x.a != nullptr || x.descriptor_a == y.descriptor_a) &&
-         x.descriptor_b == y.descriptor_b && a->group == b->group && a->accumulator == b->accumulator;
+  return x.n == y.n && x.half == y.half && x.eight_a == y.eight_a && x.eight_b == y.eight_b && x.trans_b == y.trans_b &&
+         x.accumulate == y.accumulate && (x.a == nullptr) == (y.a == nullptr) &&
+         (x.a != nullptr || x.descriptor_a == y.descriptor_a) && x.descriptor_b == y.descriptor_b &&
+         a->group == b->group && a->accumulator == b->accumulator;
 }
 
 static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) {
-  static float a[16 * 16], b[16 * 256], d[16 * 256];
+  static float a[16 * product_depth_eight], b[product_depth_eight * 256], d[16 * 256];
   const assay_simt_wgmma &p = issue[0]->product;
   const int64_t n = p.n;
   operand_a(w, issue, a);
@@ -215,7 +235,11 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
     each([](float *value, float *at) { *at = *value; });
   else
     memset(d, 0, sizeof(float) * static_cast<size_t>(16 * n));
-  tensor_products(16, n, a, b, p.half, d);
+  const auto least = [](assay_simt_eight type) { return type == ASSAY_SIMT_E4M3 ? -6 : -14; };
+  if (p.eight_a != ASSAY_SIMT_SIXTEEN)
+    tensor_products_eight(16, n, a, b, least(p.eight_a), least(p.eight_b), d);
+  else
+    tensor_products(16, n, a, b, p.half, d);
   each([](float *value, float *at) { *value = *at; });
 }
 

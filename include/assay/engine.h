@@ -29,8 +29,12 @@ typedef struct assay_engine_options {
   int64_t max_tokens; /* most rows of one step, at least max_batch */
   /* Most tokens of one request, prompt and output. Grids and splits follow from this capacity. 0: max_pos. */
   int64_t max_length;
-  bool eager;                       /* no graphs: every step runs call by call */
-  bool no_prefix;                   /* no prefix index */
+  bool eager;     /* no graphs: every step runs call by call */
+  bool no_prefix; /* no prefix index */
+  /* Slots of the pool of states, in families whose requests have states; others allow 0. At least max_batch, and one
+   * more with a prefix index. Slots without a request keep states at the ends of blocks: a prefix is a hit only up to
+   * such an end. 0: as many again as requests can need. */
+  int64_t num_states;
   const assay_model_options *model; /* forms and forced variants; NULL: the defaults */
 } assay_engine_options;
 
@@ -62,6 +66,10 @@ assay_status assay_engine_fork(assay_engine *engine, int32_t request, const assa
                                int32_t *child, assay_error *error);
 /* Returns how many prompt tokens are not computed yet; -1 if the request is unknown. */
 int64_t assay_engine_left(const assay_engine *engine, int32_t request);
+/* Returns how many tokens of its prompt the request should have in the next step, `most` or fewer. Where requests have
+ * states, the tokens end with a block if they reach its end, so that a later prompt can start there. -1 if the request
+ * is unknown. */
+int64_t assay_engine_chunk(const assay_engine *engine, int32_t request, int64_t most);
 
 /* The share of one request in a step. */
 typedef struct assay_engine_part {
@@ -102,6 +110,7 @@ typedef struct assay_engine_stats {
   int64_t arranged;        /* steps before which ids were reordered on the device */
   int64_t memory_bytes;    /* on the device, workspaces included */
   int64_t workspace_bytes; /* workspaces that graphs use */
+  int64_t copied_states;   /* pairs of slots of the pool of states */
 } assay_engine_stats;
 
 void assay_engine_get_stats(const assay_engine *engine, assay_engine_stats *stats);

@@ -1,11 +1,13 @@
 /* model.h: a full forward pass: configuration, weights, the batch of one step, and the backends that run it. There are
- * six families; the configuration gives all dimensions (docs/definitions.md, section 7):
+ * eight families; the configuration gives all dimensions (docs/definitions.md, section 7):
  *   gpt2       learned positions, layer_norm, one fused QKV, gelu_new MLP.
  *   qwen3      rms_norm, GQA, qk_norm (without it: the Llama family), rope, SwiGLU.
  *   asynct     x <- x + post(sublayer(pre(x))) with uclip_norm, uclip qk_norm, neox rope, gate_attention, ReGLU.
  *   qwen3_moe  qwen3 with k of E experts in its sparse layers (without qk_norm: Mixtral).
  *   gpt_oss    rms_norm in f32, sinks, windows, biases, experts with a clamped gated activation.
  *   gemma2     rms_norm with 1 + g before and after each sublayer, windows, soft caps, a gated GELU.
+ *   deepseek_v3  latent attention, experts in groups, an expert that all rows share, dense layers first.
+ *   qwen3_next  a gated delta rule with a short convolution in most layers, gated attention in the others, experts.
  * There are two kinds of backend: "ref", f64 on the CPU, and the launchers' path on a device. */
 #ifndef ASSAY_MODEL_H
 #define ASSAY_MODEL_H
@@ -31,6 +33,8 @@ typedef enum assay_model_arch {
   ASSAY_QWEN3_MOE,
   ASSAY_GPT_OSS,
   ASSAY_GEMMA2,
+  ASSAY_DEEPSEEK_V3,
+  ASSAY_QWEN3_NEXT,
   ASSAY_ARCH_COUNT
 } assay_model_arch;
 typedef enum assay_rope_style { ASSAY_ROPE_NEOX, ASSAY_ROPE_INTERLEAVED, ASSAY_ROPE_COUNT } assay_rope_style;
@@ -51,7 +55,7 @@ typedef struct assay_model_config {
   int64_t layers;
   int64_t hidden;          /* C: width of the residual stream */
   int64_t heads, kv_heads; /* H, a multiple of H_kv */
-  int64_t head_size;       /* D: a multiple of 8, at most 256; H · D need not be C */
+  int64_t head_size;       /* D: a multiple of 8, at most 256; H · D need not be C. deepseek_v3: R channels are last */
   int64_t intermediate;    /* I; gpt2: usually 4 C */
   int64_t vocab, max_pos;
   double eps;                  /* eps of layer_norm and rms_norm */
@@ -75,18 +79,31 @@ typedef struct assay_model_config {
   int64_t gate_taps;                   /* F, 1 .. 8 */
   double gate_sigma, gate_lo, gate_hi; /* 0 <= lo <= hi */
   bool gate_relu_pre;
-  /* Experts of qwen3_moe and gpt_oss. Layers that are not in `sparse` have a dense MLP. */
+  /* Latent attention of deepseek_v3. The cache has one row of kv_rank + R numbers a token, and kv_heads is 1. */
+  int64_t q_rank;     /* width between the two products of q; 0: one product */
+  int64_t kv_rank;    /* R_kv */
+  int64_t value_size; /* V: channels of a head's values */
+  /* The gated delta rule of qwen3_next. Layers of `linear` have it in place of attention. Each request has a state in
+   * such a layer: the last J = conv_taps - 1 rows of the convolution, and one matrix [D_k, D_v] a value head. */
+  assay_model_layers linear;
+  int64_t linear_key_heads, linear_value_heads; /* H_k, and H_v, a multiple of H_k */
+  int64_t linear_key_size, linear_value_size;   /* D_k, D_v */
+  int64_t conv_taps;                            /* J + 1, 2 .. 4 */
+  /* Experts of qwen3_moe, gpt_oss, deepseek_v3 and qwen3_next. Layers that are not in `sparse` have a dense MLP. */
   int64_t experts, experts_used; /* E, 1 .. 1024, and k, 1 .. min(E, 32) */
   int64_t expert_size;           /* I of one expert */
-  bool renormalise;              /* qwen3_moe: weights are divided by their sum; in gpt_oss they always are */
+  bool renormalise;            /* qwen3_moe, qwen3_next: weights are divided by their sum; in gpt_oss they always are */
+  int64_t groups, groups_used; /* deepseek_v3: experts are chosen from the best groups */
+  int64_t shared_size;         /* deepseek_v3, qwen3_next: I of the expert that all rows share; 0: no such expert */
+  double route_scale;          /* deepseek_v3: factor of the weights */
   assay_model_layers sparse;
   double act_limit; /* gpt_oss: the clamp of the activation; 0: off */
   /* Attention of gpt_oss and gemma2. A layer of `windowed` sees the last `window` keys. */
   int64_t window; /* 0: all keys */
   assay_model_layers windowed;
-  double score_scale;          /* gemma2; 0: 1 / sqrt(D) */
+  double score_scale;          /* gemma2, deepseek_v3; 0: 1 / sqrt(D) */
   double score_cap, logit_cap; /* gemma2: soft caps of scores and of logits; 0: off */
-  assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h, scales and sinks are f32 */
+  assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h, scales, sinks, router.bias are f32 */
   assay_dtype act_dtype;       /* dtype of activations: f32, f16, bf16 */
   assay_dtype kv_dtype;        /* act_dtype, e4m3 or e5m2 */
   int64_t block_size;          /* tokens: 8, 16, 32, 64, 128, 256 */
@@ -99,6 +116,10 @@ assay_model_config assay_model_production(assay_model_arch arch);
 assay_status assay_model_check(const assay_model_config *config, assay_error *error);
 /* Tells whether a layer's MLP is made of experts. */
 bool assay_model_is_sparse(const assay_model_config *config, int64_t layer);
+/* Tells whether a layer has the gated delta rule in place of attention. */
+bool assay_model_is_linear(const assay_model_config *config, int64_t layer);
+/* Tells whether requests have states beside their cached keys and values. */
+bool assay_model_has_states(const assay_model_config *config);
 /* Returns the window of a layer; 0: it sees all keys. */
 int64_t assay_model_window(const assay_model_config *config, int64_t layer);
 const char *assay_model_arch_name(assay_model_arch arch);  /* "gpt2", "qwen3", "asynct", ... */
@@ -120,7 +141,7 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
  *   layers.<L>.attn.taps, .gamma [F], [H]             asynct, f32
  *   layers.<L>.attn.k_scale, .v_scale [H_kv]          fp8 caches, f32
  *   layers.<L>.attn.sinks        [H]                  gpt_oss, f32
- *   layers.<L>.attn.proj.w, .b   [C, H D]
+ *   layers.<L>.attn.proj.w, .b   [C, H D]             deepseek_v3: [C, H V]
  *   layers.<L>.attn.post<norm>                        asynct, gemma2
  *   layers.<L>.mlp.pre<norm>
  *   layers.<L>.mlp.up.w, .b      gpt2 [I, C]; else [2 I, C], the gate half first
@@ -130,6 +151,22 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
  *   layers.<L>.router.w, .b      [E, C]
  *   layers.<L>.experts.up.w, .b  [E 2 I, C], expert after expert: the gate half first; gpt_oss: gate and up in turn
  *   layers.<L>.experts.down.w, .b [E C, I], expert after expert; .b [E C]
+ * deepseek_v3 has these in place of attn.qkv, and more of a sparse layer. S is shared_size:
+ *   layers.<L>.attn.q_a.w        [q_rank, C], with attn.q_norm.g [q_rank]; both only with q_rank
+ *   layers.<L>.attn.q_b.w        [H D, q_rank]; without q_rank [H D, C]
+ *   layers.<L>.attn.kv_a.w       [kv_rank + R, C], with attn.kv_norm.g [kv_rank]
+ *   layers.<L>.attn.kv_b.w       [H (D - R + V), kv_rank], head after head: D - R rows of keys, V rows of values
+ *   layers.<L>.router.bias       [E] f32
+ *   layers.<L>.shared.up.w, .down.w [2 S, C], [C, S]; with S
+ * qwen3_next has shared.up, shared.down and these. H_k, H_v, D_k and D_v are the sizes of the delta rule. Its layers of
+ * `linear` have none of attn, except attn.pre:
+ *   layers.<L>.attn.gate.w       [H D, C]
+ *   layers.<L>.shared.gate.w     [1, C]
+ *   layers.<L>.delta.in.w        [2 H_k D_k + 2 H_v D_v + 2 H_v, C]: all of q, k, v, z, b, a in this order
+ *   layers.<L>.delta.conv.w      [2 H_k D_k + H_v D_v, J + 1], the oldest row's tap first
+ *   layers.<L>.delta.A_log, .dt_bias [H_v] f32
+ *   layers.<L>.delta.norm.g      [D_v]
+ *   layers.<L>.delta.proj.w      [C, H_v D_v]
  *   final<norm>
  *   head.w               [V, C]                       unless tied */
 
@@ -189,6 +226,13 @@ typedef struct assay_model_batch {
   int64_t copy_count;
   const int32_t *logit_rows; /* [logit_count] which of the N rows get logits */
   int64_t logit_count;
+  /* Families with states alone. The slot of each request's state, in the pool of num_states; -1: a pad row. A request
+   * whose new tokens are its first ones starts from zeros, and reads nothing of its slot. */
+  const int32_t *states; /* [B] */
+  /* [state_copy_count, 2] source and target slot: states that are kept or restored. They are copied first. No target
+   * may be another pair's source or target. */
+  const int32_t *state_copies;
+  int64_t state_copy_count;
 } assay_model_batch;
 
 /* Intermediates, for a comparison layer by layer. Rows are the step's tokens unless stated otherwise. Values are as
@@ -204,7 +248,17 @@ typedef struct assay_model_batch {
  *   layers.<L>.mlp.pre, .up, .act, .down, .post, .residual     likewise; gpt2's up is without bias
  *   layers.<L>.router, .router.ids, .router.weights            sparse layers, for up, act and down: the logits [E], the
  *                                           chosen ids [k], their weights [k]
- *   layers.<L>.moe.out                      [C] the weighted sum of the experts
+ *   layers.<L>.moe.out                      [C] the weighted sum of the experts, and the shared expert's result
+ *   layers.<L>.attn.q_a, .q_norm, .q_b, .kv_a, .kv_norm      deepseek_v3, for qkv, q_norm and k_norm
+ *   layers.<L>.attn.k_pe                    [R] deepseek_v3, for k and v: rotated; the cache has it after kv_norm's row
+ *   layers.<L>.shared.up, .act, .down       deepseek_v3: sparse layers
+ *   layers.<L>.attn.gate, .gated            [H D] qwen3_next: the gate before its sigmoid; attn.out times the sigmoid
+ *   layers.<L>.delta.in, .conv              qwen3_next, layers of `linear`, for qkv: see the weights; conv: of q, k, v
+ *   layers.<L>.delta.g, .beta               [H_v] the decay's logarithm, and the share of an update
+ *   layers.<L>.delta.out, .norm             [H_v D_v]; norm: times silu(z)
+ *   layers.<L>.delta.proj                   [C] for attn.proj
+ *   layers.<L>.shared.gate, .weight, .weighted  [1], [1], [C] qwen3_next: the gate before its sigmoid, the sigmoid, the
+ *                                           expert's result times it
  *   final, logits                           logit_count rows
  * "ref" alone also has these, where asked for:
  *   layers.<L>.attn.s, .p                   [N · H rows, longest kv_len]: scaled scores (-Inf where not visible), and
@@ -238,6 +292,9 @@ typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_mo
  *   post_pre_uclip           post_attn_pre_mlp_uclip | uclip_norm, bias_residual, uclip_norm; asynct
  *   bias_gelu_new            gemm, bias_gelu_new | gemm with the bias, bias_gelu_new with zeros; gpt2
  *   bias_residual            gemm, bias_residual | gemm with the bias, bias_residual without; gpt2
+ *   gemm_glu                 gemm_glu | gemm, then swiglu or reglu; dense MLPs without biases, auto up to 32 rows
+ *   gemm_seam                gemm_post_pre_uclip | gemm, then as post_pre_uclip; asynct without biases, auto likewise
+ *   gemm_norm                gemm_residual, then rms_gemm or gemm_glu | gemm, add_norm, gemm; qwen3 likewise
  * Forced variants are "op=name" or "op=name,other". Every call of the operator goes to the first of them that takes it.
  * A call that none of them takes is an error. Words of the same operator add to one list. */
 typedef struct assay_model_options {
@@ -248,6 +305,14 @@ typedef struct assay_model_options {
   /* Steps with prompt tokens attend row by row, as decode does, where no request has more than `short_tail` new tokens.
    * Each row then is a request of its own. 0: no step does. At most ASSAY_MODEL_SHORT_TAIL. */
   int32_t short_tail;
+  /* A row's results have the same bits in every batch, chunk and order. A prefix may be found or computed, and a graph
+   * or single calls may run. Only variants whose contract promises `alone` are called. A decoded token attends as a
+   * prompt of one token. Refused beside short_tail, beside the forms append and mmha, and beside forced variants
+   * without the promise. */
+  /* A row's results have the same bits in every batch and chunk, and in graphs. A prefix may be found or computed. Only
+   * variants whose contract promises `alone` are called. A decoded token attends as a prompt of one token. Refused
+   * beside short_tail, beside the forms append and mmha, and beside forced variants without the promise. */
+  bool invariant;
 } assay_model_options;
 enum { ASSAY_MODEL_SHORT_TAIL = 64 };
 
@@ -265,6 +330,7 @@ typedef struct assay_model_limits {
   int64_t max_tokens;   /* N of a step */
   int64_t max_requests; /* B of a step */
   int64_t max_logits;   /* logit_count of a step */
+  int64_t num_states;   /* slots of the state pool: 1 and more in families with states, 0 in others */
 } assay_model_limits;
 
 typedef struct assay_model_session assay_model_session;

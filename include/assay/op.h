@@ -63,9 +63,9 @@ typedef enum assay_form { ASSAY_PAGED, ASSAY_PLAIN } assay_form;
 
 /* An argument of an operator. `shape` holds dimension names separated by commas. '|' separates alternatives for the
  * values of the enum parameter "layout", in its order. "D/x" divides by x = 16 / sizeof(element), "R/2" divides by a
- * number, "2*I" and "B+1" mean what they say. An ASSAY_INOUT argument is one more output: its bits after the call are
- * judged against expected[]. `strided`: the argument's rows (axis 0) may lie apart, as in a fused buffer; the key q_pad
- * (plain: row_pad) sets how far. */
+ * number, "C^128" divides and rounds up, "2*I" and "B+1" mean what they say. An ASSAY_INOUT argument is one more
+ * output: its bits after the call are judged against expected[]. `strided`: the argument's rows (axis 0) may lie apart,
+ * as in a fused buffer; the key q_pad (plain: row_pad) sets how far. */
 typedef struct assay_arg {
   const char *name;
   assay_role role;
@@ -108,6 +108,23 @@ typedef enum assay_lse_sink { ASSAY_LSE_WITHOUT_SINK, ASSAY_LSE_WITH_SINK } assa
 
 typedef enum assay_zero_p_v { ASSAY_V_MULTIPLIED, ASSAY_V_SKIPPED, ASSAY_V_SKIPPED_FOR_GROUP } assay_zero_p_v;
 
+/* Quantisation: how a number is divided by its scale s = fl(a/448), and how the scale that is stored is computed. */
+typedef enum assay_quotient {
+  ASSAY_QUOTIENT_DIVIDE,       /* fl(x / s) */
+  ASSAY_QUOTIENT_RECIPROCAL,   /* fl(x · fl(1 / s)) */
+  ASSAY_QUOTIENT_INVERSE_AMAX, /* fl(x · fl(448 / a)) */
+  ASSAY_QUOTIENT_ANY           /* not declared: codes on both sides of a tie are right */
+} assay_quotient;
+typedef enum assay_stored_scale {
+  ASSAY_STORED_QUOTIENT, /* fl(a / 448) */
+  ASSAY_STORED_PRODUCT,  /* fl(a · fl(1 / 448)) */
+  ASSAY_STORED_INVERSE   /* fl(1 / fl(448 / a)) */
+} assay_stored_scale;
+
+/* How a sampler draws: by the Philox numbers of the definition, or by a generator of its own. Its tokens are then
+ * judged by the kept set and, over many rows, by their distribution. */
+typedef enum assay_generator { ASSAY_GENERATOR_PHILOX, ASSAY_GENERATOR_OWN } assay_generator;
+
 /* The contract of an implementation. Rounding fields are the dtype that a value is rounded to. */
 typedef struct assay_contract {
   assay_dtype k, v;        /* rounding of K and V after dequantisation (fp8 caches only); NONE: exact */
@@ -139,6 +156,12 @@ typedef struct assay_contract {
   assay_lse_base lse_base;
   assay_lse_empty lse_empty;
   assay_lse_sink lse_sink;
+  /* Delta rules: rounding of the state after each row; of q and k once they are normalised; of what a chunk multiplies;
+   * of g and beta. NONE: f32. */
+  assay_dtype state, qk, chunk, gates;
+  assay_quotient quotient;
+  assay_stored_scale stored_scale;
+  assay_generator generator;
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */
@@ -231,8 +254,8 @@ struct assay_op {
   const char *spoils;   /* planted errors that the suite must notice: names, at most 32 */
   double kappa_element; /* element limit in σ: one rounding 2.5, two 3.2, sums 7 */
   assay_form form;
-  const char
-      *row_dim; /* plain: rows of the case run along it; NULL: rows of each output are its axis 0, and stay in place */
+  const char *row_dim; /* plain: rows of the case run along it, and stay in place unless the law `permutation` is
+                          listed; NULL: rows of each output are its axis 0, and stay in place */
   /* No exact tier: no inputs make every correct implementation agree in all bits. */
   bool inexact;
   /* "kind=uclip": the exact tier exists only with this value of an enum parameter. NULL: with all values. */
@@ -264,8 +287,8 @@ struct assay_op {
   bool (*accepts)(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element, double got);
   /* Tells whether key `token` of the request is inside some row's mask. The request's new tokens start at P. */
   bool (*visible)(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token);
-  /* Computes in f64 what an implementation with planted error number `spoil` of `spoils` would give. Like reference(),
-   * but values only. NULL where the operator lists no planted errors. */
+  /* Gives values of an implementation with planted error number `spoil` of `spoils`, in f64. `expected` holds those of
+   * reference(); untouched ones may stay. NULL where the operator lists no planted errors. */
   assay_status (*spoil)(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t spoil,
                         assay_expected *expected, assay_error *error);
   /* Law parts: "rope,kv_append" names operators that make the same bits when called one after the other. Arguments go
@@ -282,9 +305,15 @@ struct assay_op {
    * judged there too. NULL: never, the sign of a zero is free. */
   bool (*copies)(const assay_call *call, int32_t output, int64_t element);
   /* Describes row `row` of the one output as a product of matrices: a [1, K], b [N, K], and what follows the sum. a
-   * without data stands for zeros. All pointers are host memory. With it, a variant may declare its sums (variant.h).
-   * NULL: the operator is no such product. */
+   * without data stands for zeros. b without data: the row is no product, and is not compared. All pointers are host
+   * memory. With it, a variant may declare its sums (variant.h). NULL: the operator is no such product. */
   void (*product)(const assay_call *call, int64_t row, assay_product *product);
+  /* Returns the number of answers that row `row` of output number 0 has, and writes the chance of each to `chance`
+   * (NULL: only the number). 0: the row is not drawn, or rounding decides which answers it has. With it, the operator
+   * may list the law `distribution`. NULL: nothing is drawn. */
+  int64_t (*chances)(const assay_call *call, const assay_contract *contract, int64_t row, double *chance);
+  /* Names of the integer arguments by which rows that are alike draw apart, separated by commas. */
+  const char *draw_args;
 };
 
 /* ---- look-ups by name: the names are the interface, so new arguments do not break callers -------------- */

@@ -82,6 +82,7 @@ typedef struct assay_product {
   assay_tensor a;                /* [M, K] */
   assay_tensor b;                /* [N, K] */
   assay_tensor scale_a, scale_b; /* [M, groups], [N, groups] f32 */
+  int64_t scale_b_columns;       /* neighbouring columns of c that share a row of scale_b; 0: each has its own */
   assay_tensor start;            /* [M, N] f32: the first part starts from it; absent: from zero. With f16 sums it holds
                                   * f16 values */
   float alpha, beta;             /* alpha counts where the contract names ASSAY_AFTER_ALPHA */

@@ -75,6 +75,8 @@ attention attention_of(const assay_call *call) {
                  .cu_q = given(call, ARG_CU_Q),
                  .cu_k = given(call, ARG_CU_K),
                  .parent = assay_find_arg(call, "parent"),
+                 .mask = assay_find_arg(call, "mask"),
+                 .mask_ptr = assay_find_arg(call, "mask_ptr"),
                  .window = whole(call->param[PARAM_WINDOW]),
                  .sparse_block = named(call, SPARSE_BLOCK),
                  .sparse_local = named(call, SPARSE_LOCAL),
@@ -84,6 +86,7 @@ attention attention_of(const assay_call *call) {
                  .chunk = named(call, CHUNK)};
   a.H_kv = k->shape[a.layout == LAYOUT_NHD ? 2 : 1];
   a.block_size = attention_block(call);
+  a.D_v = check_takes_D_v(call->op) ? a.v->shape[a.layout == LAYOUT_X ? 2 : 3] : a.D;
   a.scale = attention_scale(call);
   return a;
 }
@@ -137,11 +140,35 @@ int64_t attention_depth(const int32_t *parent, int64_t n) {
   return depth;
 }
 
+/* Finds the bits of row n of a request of T rows: row after row, without gaps. */
+static void place_bits(const attention *a, int64_t request, int64_t n, int64_t T, attention_place *place) {
+  const int64_t *start = a->mask_ptr->data, L = attention_length(a, request);
+  const int64_t whole = 32 * a->mask->shape[0], row = a->mask_error == MASK_ROW_PADDED ? (L + 7) / 8 * 8 : L;
+  const bool before = a->mask_error == MASK_REQUEST_BEFORE && request > 0;
+  const int64_t begin = 8 * start[before ? request - 1 : request];
+  place->bits = a->mask->data;
+  place->keys = L;
+  place->first_bit = begin + n * row;
+  place->end_bit = begin + T * L;
+  if (a->mask_error == MASK_LAST_BYTE_LOST) place->end_bit = begin + T * L / 8 * 8;
+  if (before || a->mask_error == MASK_ROW_PADDED) place->end_bit = whole;
+}
+
+static bool bit_at(const attention *a, const attention_place *place, int64_t t) {
+  const int64_t bit = place->first_bit + t, in_byte = a->mask_error == MASK_BITS_REVERSED ? 7 - bit % 8 : bit % 8;
+  return bit < place->end_bit && (place->bits[bit / 8] >> in_byte & 1) != 0;
+}
+
+int64_t attention_last_key(const attention *a, const attention_place *place, int64_t length) {
+  return a->mask != NULL ? length - 1 : place->own;
+}
+
 attention_place attention_place_of(const attention *a, int64_t request, int64_t n) {
   const int64_t first_row = attention_first_row(a, request);
   const int64_t next_row = a->cu_q != NULL ? attention_first_row(a, request + 1) : request + 1;
   const int64_t P = attention_length(a, request) - (next_row - first_row);
   attention_place place = {.cached = P, .own = P + n, .last = P + n};
+  if (a->mask != NULL && a->mask_ptr != NULL) place_bits(a, request, n, next_row - first_row, &place);
   if (a->parent == NULL || place.own < 0) return place;
   place.parent = (const int32_t *)a->parent->data + first_row;
   place.last = attention_position(a, &place, place.own);
@@ -154,6 +181,12 @@ int64_t attention_position(const attention *a, const attention_place *place, int
 }
 
 bool attention_place_sees(const attention *a, const attention_place *place, int64_t h, int64_t t) {
+  if (place->bits != NULL) {
+    const bool kept = t == place->own ? a->reach >= 0 && bit_at(a, place, t)
+                                      : (a->reach > 0 && t == place->own + 1) || bit_at(a, place, t);
+    return place->own >= 0 && t >= attention_first_key(a, place->last) && t < place->keys && kept &&
+           (a->chunk == 0 || t / a->chunk == place->last / a->chunk);
+  }
   if (place->parent == NULL) return attention_sees(a, h, place->last, t);
   if (t < 0 || t > place->own + a->reach) return false;
   if (t >= place->cached && t <= place->own) {
@@ -174,6 +207,8 @@ bool attention_visible(const assay_call *call, int64_t request, int64_t length, 
   (void)request;
   const int64_t row = token > first_position ? token : first_position;
   if (token < 0 || row >= length) return false;
+  /* Without a mask no more is to be asked. This is called for every token of every case. */
+  if (whole(call->param[PARAM_WINDOW]) == 0 && named(call, CHUNK) == 0 && named(call, SPARSE_BLOCK) == 0) return true;
   const attention a = attention_of(call);
   for (int64_t h = 0; h < a.H; ++h)
     if (attention_sees(&a, h, row, token)) return true;
@@ -183,7 +218,7 @@ bool attention_visible(const assay_call *call, int64_t request, int64_t length, 
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
 typedef struct workspace {
-  double *q, *k, *v; /* [D], [capacity, D], [capacity, D] */
+  double *q, *k, *v; /* [D], [capacity, D], [capacity, D_v] */
   int64_t *slot;     /* [capacity] */
   int *k_low, *v_low;
   int64_t capacity;
@@ -198,20 +233,20 @@ static void release(workspace *w) {
   free(w->v_low);
 }
 
-static assay_status reserve(workspace *w, int64_t keys, int64_t D, assay_error *error) {
+static assay_status reserve(workspace *w, int64_t keys, int64_t D, int64_t D_v, assay_error *error) {
   if (w->q != NULL && keys <= w->capacity) return ASSAY_OK;
   release(w);
   *w = (workspace){.capacity = keys};
   const size_t count = (size_t)(keys > 0 ? keys : 1), width = (size_t)D;
   w->q = malloc(width * sizeof *w->q);
   w->k = malloc(count * width * sizeof *w->k);
-  w->v = malloc(count * width * sizeof *w->v);
+  w->v = malloc(count * (size_t)D_v * sizeof *w->v);
   w->slot = malloc(count * sizeof *w->slot);
   w->k_low = malloc(count * sizeof *w->k_low);
   w->v_low = malloc(count * sizeof *w->v_low);
   if (w->q == NULL || w->k == NULL || w->v == NULL || w->slot == NULL || w->k_low == NULL || w->v_low == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "attention reference: %lld keys of %lld channels do not fit in memory",
-                      (long long)keys, (long long)D);
+                      (long long)keys, (long long)(D + D_v));
   return ASSAY_OK;
 }
 
@@ -220,19 +255,34 @@ static double scale_of(const assay_tensor *scale, int64_t kv_head) {
   return (double)((const float *)scale->data)[scale->shape[0] > 1 ? kv_head : 0];
 }
 
+/* Loads a planted error's V of a key. Its numbers lie where V would be if tokens, or heads, lay D channels apart. The
+ * places count through the request's own tokens, and begin again after the last one. */
+static void load_misplaced(const attention *a, const paged_pool *v, int64_t request, int64_t kv_head, int64_t t,
+                           double factor, double *value) {
+  const int64_t L = attention_length(a, request), row = a->H_kv * a->D_v;
+  const int64_t first = t * a->H_kv * (a->v_token_by_D ? a->D : a->D_v) + kv_head * (a->v_head_by_D ? a->D : a->D_v);
+  for (int64_t d = 0; d < a->D_v; ++d) {
+    const int64_t place = (first + d) % (L * row), slot = attention_slot(a, request, place / row);
+    value[d] = factor * assay_load_f64(v->data, v->dtype,
+                                       slot / a->block_size * v->s_block + slot % a->block_size * v->s_token +
+                                           place % row / a->D_v * v->s_head + place % a->D_v * v->s_element);
+  }
+}
+
 static void load_keys(const attention *a, int64_t request, int64_t kv_head, int64_t origin, int64_t end, bool lattice,
                       workspace *w) {
-  const paged_pool k = paged_k_pool(a->k, a->layout, a->D), v = paged_v_pool(a->v, a->layout, a->D);
+  const paged_pool k = paged_k_pool(a->k, a->layout, a->D), v = paged_v_pool(a->v, a->layout, a->D_v);
   const double k_scale = scale_of(a->k_scale, kv_head), v_scale = scale_of(a->v_scale, kv_head);
   for (int64_t t = origin; t < end; ++t) {
     const int64_t i = t - origin, slot = attention_slot(a, request, t);
     const int64_t block = slot / a->block_size, offset = slot % a->block_size;
     w->slot[i] = slot;
     paged_load(&k, block, offset, kv_head, a->D, k_scale, w->k + i * a->D);
-    paged_load(&v, block, offset, kv_head, a->D, v_scale, w->v + i * a->D);
+    paged_load(&v, block, offset, kv_head, a->D_v, v_scale, w->v + i * a->D_v);
+    if (a->v_token_by_D || a->v_head_by_D) load_misplaced(a, &v, request, kv_head, t, v_scale, w->v + i * a->D_v);
     if (lattice) {
       w->k_low[i] = lattice_low_row(w->k + i * a->D, a->D);
-      w->v_low[i] = lattice_low_row(w->v + i * a->D, a->D);
+      w->v_low[i] = lattice_low_row(w->v + i * a->D_v, a->D_v);
     }
   }
 }
@@ -256,11 +306,11 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
     for (end = begin; end < rows->count && row_at(rows, end) < next_row; ++end)
       ;
     int64_t highest = P + row_at(rows, end - 1) - first_row + a->reach;
-    if (highest >= L) highest = L - 1;
+    if (highest >= L || a->mask != NULL) highest = L - 1;
     const int64_t nearest = a->parent != NULL ? P : P + row_at(rows, begin) - first_row;
     const int64_t origin = attention_first_key(a, nearest);
     const int64_t keys = highest >= origin ? highest + 1 - origin : 0;
-    status = reserve(&w, keys, a->D, error);
+    status = reserve(&w, keys, a->D, a->D_v, error);
     if (status != ASSAY_OK) goto done;
 
     for (int64_t kv_head = 0; kv_head < a->H_kv; ++kv_head) {
@@ -276,9 +326,9 @@ assay_status attention_walk(const attention *a, const assay_rows *rows, bool lat
                                      .kv_head = kv_head,
                                      .last = own < 0 ? -1 : place.last,
                                      .first = attention_first_key(a, a->parent != NULL ? P : own),
-                                     .end = own < 0              ? 0
-                                            : own + a->reach < L ? own + 1 + a->reach
-                                                                 : L,
+                                     .end = own < 0                                 ? 0
+                                            : a->mask == NULL && own + a->reach < L ? own + 1 + a->reach
+                                                                                    : L,
                                      .place = place,
                                      .origin = origin,
                                      .keys = keys,
@@ -342,12 +392,12 @@ static double seen_tokens(const assay_call *call, const attention *a, const assa
   return tokens;
 }
 
-/* Returns the roofline's cost. q·k and the sum of p v are 2 D flops each, the latter for live keys only. Bytes: q and
+/* Returns the roofline's cost. q·k has 2 D flops and the sum of p v 2 D_v, the latter for live keys only. Bytes: q and
  * out once, K of every visible token once, V where it is needed, and the small arguments. */
 assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key) {
   const attention a = attention_of(call);
-  const double D = (double)a.D, row = (double)a.N * (double)a.H * D * (double)assay_dtype_size(a.q->dtype);
-  const double kv_row = D * (double)assay_dtype_size(a.k->dtype);
+  const double D = (double)a.D, D_v = (double)a.D_v, element = (double)assay_dtype_size(a.k->dtype);
+  const double rows = (double)a.N * (double)a.H * (D + D_v) * (double)assay_dtype_size(a.q->dtype);
   const double k_rows = seen_tokens(call, &a, seen) * (double)a.H_kv;
   double v_rows = k_rows;
   if (seen->v_needed != NULL) {
@@ -366,6 +416,6 @@ assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double
   const assay_tensor *lse = assay_find_arg(call, "lse");
   if (lse != NULL) small += (double)a.N * (double)a.H * 4;
   const double visible = (double)seen->visible_keys, live = (double)seen->live_keys;
-  return (assay_cost){.flops = 2 * D * (visible + live) + flops_per_key * visible,
-                      .bytes = 2 * row + (k_rows + v_rows) * kv_row + small};
+  return (assay_cost){.flops = 2 * (D * visible + D_v * live) + flops_per_key * visible,
+                      .bytes = rows + (D * k_rows + D_v * v_rows) * element + small};
 }

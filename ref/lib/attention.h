@@ -15,20 +15,24 @@ enum { PARAM_LAYOUT, PARAM_SCALE, PARAM_WINDOW, PARAM_SCALE_PER_HEAD, PARAM_OWN 
 /* One call, by name. Real parameters reach every kernel as f32, so their f32 value is the definition. */
 typedef struct attention {
   int64_t B, N, H, H_kv, D, block_size, num_blocks, max_blocks;
+  int64_t D_v; /* channels of V and of the output */
   paged_layout layout;
   double scale; /* the parameter, or 1/sqrt(D); rounded to f32 */
   bool fp8;
   const assay_tensor *q, *k, *v, *k_scale, *v_scale, *kv_len, *cu_q; /* NULL: absent */
-  const assay_tensor *table, *cu_k; /* cu_k not NULL: K and V are contiguous, and there is no table */
-  const assay_tensor *parent;       /* the new tokens are trees; NULL: rows in turn */
+  const assay_tensor *table, *cu_k;    /* cu_k not NULL: K and V are contiguous, and there is no table */
+  const assay_tensor *parent;          /* the new tokens are trees; NULL: rows in turn */
+  const assay_tensor *mask, *mask_ptr; /* packed bits in place of the causal rule; NULL: none */
   /* the mask */
   int64_t window, chunk;                                                    /* 0: off */
   int64_t sparse_block, sparse_local, sparse_stride, sparse_slide, tp_rank; /* sparse_block 0: off */
   /* planted errors (attention_spoil.h) */
-  int reach;      /* keys seen after the row's own; 0 without a planted error */
-  bool neighbour; /* contiguous: a request's last key lies in the row before it */
-  bool by_index;  /* trees: positions are those of rows in turn */
-  bool prefix;    /* trees: window and chunk do not hide new tokens */
+  int reach;                      /* keys seen after the row's own; 0 without a planted error */
+  bool neighbour;                 /* contiguous: a request's last key lies in the row before it */
+  bool by_index;                  /* trees: positions are those of rows in turn */
+  bool prefix;                    /* trees: window and chunk do not hide new tokens */
+  int mask_error;                 /* attention_mask_error */
+  bool v_token_by_D, v_head_by_D; /* V's tokens, or its heads, lie as far apart as if V had D channels */
 } attention;
 
 /* The place of a query row: its own key, its position, and the tree of its request's new tokens. */
@@ -37,9 +41,21 @@ typedef struct attention_place {
   int64_t own;           /* its own key, P_i + n; below 0: it sees no key */
   int64_t last;          /* its position: own, or P_i + the number of its ancestors */
   const int32_t *parent; /* rows of the request: an earlier one, or -1; NULL: rows in turn */
+  /* With a mask: the row's bit of key t is number first_bit + t of `bits`. Bits from end_bit on count as 0. */
+  const uint8_t *bits;              /* NULL: no mask */
+  int64_t first_bit, end_bit, keys; /* keys: of the request */
 } attention_place;
 
 attention attention_of(const assay_call *call);
+/* Planted errors of the mask. */
+typedef enum attention_mask_error {
+  MASK_RIGHT,
+  MASK_BITS_REVERSED,  /* the first key is the highest bit of a byte */
+  MASK_ROW_PADDED,     /* every row begins with a byte of its own */
+  MASK_REQUEST_BEFORE, /* a request reads the bits of the one before it */
+  MASK_LAST_BYTE_LOST  /* the last byte of a request counts only if it is full */
+} attention_mask_error;
+
 /* Return, from the call alone, the scale, and the keys that a row of the block table can name, or the rows of K. */
 double attention_scale(const assay_call *call);
 int64_t attention_capacity(const assay_call *call);
@@ -62,6 +78,8 @@ int64_t attention_position(const attention *a, const attention_place *place, int
 /* Does the same as attention_sees for rows of trees too: a row sees the old keys, its own and those of its ancestors.
  * Window and chunk go by position. */
 bool attention_place_sees(const attention *a, const attention_place *place, int64_t h, int64_t t);
+/* Returns the last key that a row at this place may see, before any mask and window. */
+int64_t attention_last_key(const attention *a, const attention_place *place, int64_t length);
 /* Returns the number of ancestors of row n. */
 int64_t attention_depth(const int32_t *parent, int64_t n);
 /* Returns the first key that window, chunk and causality leave; last + 1 if there is none. Later keys may fall into
@@ -86,7 +104,7 @@ typedef struct attention_row {
   int64_t origin;           /* key t of the request is row t - origin of k and v */
   int64_t keys;             /* rows of k and v */
   const double *q;          /* [D] */
-  const double *k, *v;      /* [keys, D] */
+  const double *k, *v;      /* [keys, D], [keys, D_v] */
   const int64_t *slot;      /* [keys] physical slots */
   const int *k_low, *v_low; /* [keys] lattice_low of the rows; only if asked for */
 } attention_row;

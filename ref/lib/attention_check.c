@@ -136,6 +136,22 @@ static assay_status check_trees(const attention *a, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Checks a mask: every request has bytes enough for its bits, inside the tensor. */
+static assay_status check_mask(const attention *a, assay_error *error) {
+  const int64_t *start = a->mask_ptr->data, bytes = 4 * a->mask->shape[0];
+  if (start[0] < 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "mask_ptr: found %lld first, allowed 0 or more", (ll)start[0]);
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t first = attention_first_row(a, i), end = a->cu_q != NULL ? attention_first_row(a, i + 1) : i + 1;
+    const int64_t least = ((end - first) * attention_length(a, i) + 7) / 8;
+    if (start[i + 1] < start[i] || start[i + 1] - start[i] < least || start[i + 1] > bytes)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "mask_ptr: found %lld to %lld for request %lld, allowed %lld bytes or more of the mask's %lld",
+                        (ll)start[i], (ll)start[i + 1], (ll)i, (ll)least, (ll)bytes);
+  }
+  return ASSAY_OK;
+}
+
 assay_status attention_check_contents(const attention *a, assay_error *error) {
   if (a->cu_q != NULL) {
     if (attention_first_row(a, 0) != 0)
@@ -148,6 +164,7 @@ assay_status attention_check_contents(const attention *a, assay_error *error) {
       return assay_fail(error, ASSAY_ERR_INPUT, "cu_q: found %lld last, allowed the %lld rows of q",
                         (ll)attention_first_row(a, a->B), (ll)a->N);
   }
-  const assay_status status = a->cu_k != NULL ? check_starts(a, error) : check_entries(a, error);
+  assay_status status = a->cu_k != NULL ? check_starts(a, error) : check_entries(a, error);
+  if (status == ASSAY_OK && a->mask != NULL) status = check_mask(a, error);
   return status == ASSAY_OK && a->parent != NULL ? check_trees(a, error) : status;
 }

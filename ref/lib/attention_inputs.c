@@ -21,7 +21,8 @@ enum {
   STREAM_LIVE,
   STREAM_CODE,
   STREAM_SINK,
-  STREAM_TREE
+  STREAM_TREE,
+  STREAM_MASK
 };
 
 static uint64_t stream_of(uint64_t tensor, int64_t identity, int64_t position, int64_t head) {
@@ -242,10 +243,36 @@ void softmax_fill_parents(const assay_fill *fill, double *value, int64_t count) 
   }
 }
 
+/* Returns a bit of the mask. A request is causal, or sees all, or chooses among all keys or among the new ones. A row
+ * that chooses sees its own key, except one row in sixteen that sees nothing. */
+static bool mask_bit(const assay_fill *fill, int64_t request, int64_t cached, int64_t n, int64_t t) {
+  const uint64_t kind = hash(fill, STREAM_MASK, request, 0) & 7, row = hash(fill, STREAM_MASK, request << 24 ^ n, 1);
+  const uint64_t random = hash(fill, STREAM_MASK, (request << 12 ^ n) << 24 ^ t, 2);
+  if (kind == 0) return t <= cached + n;
+  if (kind == 1) return true;
+  if ((row & 15) == 0) return false;
+  if (t == cached + n) return true;
+  return (kind < 5 && t < cached) || (random & 3) != 0;
+}
+
+void softmax_fill_mask(const assay_fill *fill, double *value, int64_t count) {
+  const int64_t B = fill->call->arg[ARG_KV_LEN].shape[0];
+  for (int64_t i = 0; i < count; ++i)
+    value[i] = 0;
+  for (int64_t request = 0, begin = 0; request < B; ++request, begin = (begin + 7) / 8 * 8) {
+    const int64_t L = fill->kv_length(fill->context, request), P = fill->first_position(fill->context, request);
+    for (int64_t n = 0; n < L - P; ++n)
+      for (int64_t t = 0; t < L; ++t, ++begin) {
+        if (begin >= 32 * count || !mask_bit(fill, request, P, n, t)) continue;
+        value[begin / 32] += begin % 32 == 31 ? -0x1p31 : ldexp(1, (int)(begin % 32)); /* a word is signed */
+      }
+  }
+}
+
 /* The codes of a call's keys. */
 typedef struct codebook {
   int64_t places;
-  bool sink, tree; /* whether the call has them */
+  bool sink, tree; /* whether the call has sinks; trees or a mask */
 } codebook;
 
 /* Without sinks codes repeat: the codebook has half the capacity, but no less than a block, so that a few neighbouring
@@ -253,7 +280,7 @@ typedef struct codebook {
 static codebook codebook_of(const assay_fill *fill) {
   const int64_t whole = attention_capacity(fill->call), half = whole / 2, block = attention_block(fill->call);
   const bool sink = assay_find_arg(fill->call, "sink") != NULL;
-  const bool tree = assay_find_arg(fill->call, "parent") != NULL;
+  const bool tree = assay_find_arg(fill->call, "parent") != NULL || assay_find_arg(fill->call, "mask") != NULL;
   return (codebook){sink && whole > block ? whole : half > block ? half : block, sink, tree};
 }
 
@@ -308,7 +335,8 @@ static void code_steps(const assay_fill *fill, double *a, double *c) {
 static int64_t matches(const assay_fill *fill, const attention *a, int64_t request, int64_t head, int64_t first,
                        const attention_place *place, const codebook *book, uint64_t code) {
   int64_t count = 0;
-  for (int64_t t = first; t <= place->own && count <= MOST_MATCHES; ++t)
+  const int64_t end = place->bits != NULL ? place->keys - 1 : place->own;
+  for (int64_t t = first; t <= end && count <= MOST_MATCHES; ++t)
     count += code_of(fill, book, fill->content(fill->context, request, t), head / (a->H / a->H_kv)) == code &&
              attention_place_sees(a, place, head, t);
   return count;
@@ -339,10 +367,17 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
   const int64_t cached = fill->first_position(fill->context, request), own = cached + position;
   const codebook book = codebook_of(fill);
   attention_place place = {.cached = cached, .own = own, .last = own};
-  int32_t *parent = book.tree && own >= 0 ? malloc((size_t)(position + 1) * sizeof *parent) : NULL;
+  const bool masked = a.mask != NULL && own >= 0;
+  int32_t *parent = book.tree && !masked && own >= 0 ? malloc((size_t)(position + 1) * sizeof *parent) : NULL;
   for (int64_t n = 0; n <= position && parent != NULL; ++n)
     parent[n] = parent_of(fill, request, n);
   place.parent = parent;
+  const int64_t L = fill->kv_length(fill->context, request);
+  uint8_t *bits = masked ? calloc((size_t)L / 8 + 1, 1) : NULL;
+  for (int64_t t = 0; t < L && bits != NULL; ++t)
+    bits[t / 8] |= (uint8_t)(mask_bit(fill, request, cached, position, t) << t % 8);
+  place.bits = bits;
+  place.keys = place.end_bit = L;
   if (parent != NULL) place.last = attention_position(&a, &place, own);
   const int64_t first = attention_first_key(&a, parent != NULL ? cached : own), kv_head = head / (a.H / a.H_kv);
   const int64_t sinks = book.sink && softmax_fill_sink(fill, head) == 0;
@@ -351,7 +386,7 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
   bool found = false;
   /* Prefers few keys of one code; takes more, up to MOST_MATCHES, where codes are scarce. */
   for (int tries = 0; tries < MAX_TARGETS && own >= 0 && !found; ++tries) {
-    const int64_t t = candidate(fill, &rng, request, first, own);
+    const int64_t t = candidate(fill, &rng, request, first, bits != NULL ? L - 1 : own);
     if (!attention_place_sees(&a, &place, head, t)) continue;
     code = code_of(fill, &book, fill->content(fill->context, request, t), kv_head);
     const int64_t count = matches(fill, &a, request, head, first, &place, &book, code);
@@ -363,6 +398,7 @@ void softmax_fill_q(const assay_fill *fill, int64_t request, int64_t position, i
     found = matches(fill, &a, request, head, first, &place, &book, code) == 0;
   }
   free(parent);
+  free(bits);
   double step, key_step;
   code_steps(fill, &step, &key_step);
   code_signs(code, step, fill->D, value);

@@ -27,6 +27,9 @@ void gate_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, doubl
 void softmax_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value);
 /* Returns the sink of a head. It is near the logarithm of the number of keys that a row of one request sees. It is
  * clearly not 0. Both its loss and its scaling then show. Lattice: 0, -800 or 800. */
+/* Fills the words of a mask: the bits of each request begin with a byte, and requests follow each other without gaps.
+ */
+void softmax_fill_mask(const assay_fill *fill, double *value, int64_t count);
 /* Fills the parents of all rows of the batch: trees with chains, forks and several roots. */
 void softmax_fill_parents(const assay_fill *fill, double *value, int64_t count);
 double softmax_fill_sink(const assay_fill *fill, int64_t head);

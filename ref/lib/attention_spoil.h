@@ -14,9 +14,11 @@
  *   k_scale_lost, v_scale_lost, head_scale_lost
  *                        an fp8 factor is 1; every head takes the factor of head 0
  *   row_swapped          two neighbouring output rows are exchanged
- * The operators themselves do: lse_not_merged, softcap_lost, slopes_lost, sink_scaled, sink_per_split, sink_on_key_0,
- * sink_lost, chunk_from_row, depth_is_index, window_on_prefix_only; filter_across_rows, split_halo_lost, relu_lost,
- * clip_lost, taps_reversed, gamma_lost. */
+ * Tokens of V lie D channels apart in v_token_by_D, and heads in v_head_by_D. attention_mask_error has
+ * mask_bits_reversed, mask_row_padded, mask_of_request_before, mask_last_byte_lost. The operators themselves do:
+ * lse_not_merged, softcap_lost, slopes_lost, sink_scaled, sink_per_split, sink_on_key_0, sink_lost, chunk_from_row,
+ * depth_is_index, window_on_prefix_only; filter_across_rows, split_halo_lost, relu_lost, clip_lost, taps_reversed,
+ * gamma_lost. */
 #ifndef ASSAY_REF_ATTENTION_SPOIL_H
 #define ASSAY_REF_ATTENTION_SPOIL_H
 
@@ -52,6 +54,12 @@ typedef enum attention_spoil_kind {
   SPOIL_CHUNK_FROM_ROW,
   SPOIL_DEPTH_IS_INDEX,
   SPOIL_WINDOW_ON_PREFIX_ONLY,
+  SPOIL_V_TOKEN_BY_D,
+  SPOIL_V_HEAD_BY_D,
+  SPOIL_MASK_BITS_REVERSED,
+  SPOIL_MASK_ROW_PADDED,
+  SPOIL_MASK_OF_REQUEST_BEFORE,
+  SPOIL_MASK_LAST_BYTE_LOST,
   SPOIL_COUNT
 } attention_spoil_kind;
 
@@ -62,8 +70,14 @@ typedef struct attention_spoil {
   assay_call call;
   assay_tensor arg[ASSAY_MAX_ARGS];
   double param[ASSAY_MAX_PARAMS];
-  void *copy[4]; /* owned: the data that arg[] points to in place of the call's own tensors */
+  void *copy[4];    /* owned: the data that arg[] points to in place of the call's own tensors */
+  size_t copied[4]; /* bytes that were copied; 0: the copy has another type */
   int copies;
+  /* The rows that the error can touch. All others have the reference's values. */
+  assay_rows rows;
+  int64_t *place;           /* owned: [rows.count] places of these rows among the caller's; then the rows' index */
+  assay_expected values[2]; /* owned: values of these rows alone */
+  int64_t width[2], all;    /* all: rows of the caller */
 } attention_spoil;
 
 /* Makes planted error number `index` of the operator's list, and the call that is computed instead. Always free it. */
@@ -75,7 +89,11 @@ void attention_spoil_free(attention_spoil *s);
 void *attention_spoil_copy(attention_spoil *s, int32_t arg);
 /* Returns how often key t counts in this row: 0, 1 or 2. NULL: 1. */
 int attention_spoil_times(const attention_spoil *s, const attention_row *row, int64_t t);
-/* Exchanges rows of `width` values. */
-void attention_spoil_rows(const attention_spoil *s, int64_t rows, int64_t width, double *value);
+/* Finds the rows that the error can touch, after all changes of s->call. `call` is the right call. Makes room for the
+ * values of `outputs` outputs, which are those of softmax_attention: [H, D_v] and [H] values for each row. */
+assay_status attention_spoil_touch(attention_spoil *s, const assay_call *call, const assay_rows *rows, int outputs,
+                                   assay_error *error);
+/* Puts the values of the touched rows among the reference's, and exchanges rows where that is the error. */
+void attention_spoil_give(const attention_spoil *s, assay_expected *expected);
 
 #endif

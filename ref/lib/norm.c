@@ -66,6 +66,11 @@ static double larger(double a, double b) {
   return a > b ? a : b;
 }
 
+double norm_stored(double y, assay_dtype dtype) {
+  const double rounded = assay_round_f64(y, dtype);
+  return assay_is_finite(rounded) ? rounded : y;
+}
+
 void norm_store(double y, double variance, assay_dtype dtype, double kappa, double *value, double *sigma) {
   const double last = variance > 0 ? storing_variance(y, ASSAY_F32) : rounding_variance(y, ASSAY_F32);
   const double all = variance + last;
@@ -165,9 +170,9 @@ static norm_error measure_error(const norm *f, const assay_contract *contract, n
  * most 11 bits). */
 static void expect_rounded(const norm *f, int64_t c, double n, double variance, double *value, double *sigma) {
   const double reach = f->kappa * sqrt(variance), g = weight_of(f, c);
-  const double low = assay_round_f64(assay_round_f64(n - reach, f->dtype) * g, f->dtype);
-  const double high = assay_round_f64(assay_round_f64(n + reach, f->dtype) * g, f->dtype);
-  *value = assay_round_f64(assay_round_f64(n, f->dtype) * g, f->dtype);
+  const double low = norm_stored(assay_round_f64(n - reach, f->dtype) * g, f->dtype);
+  const double high = norm_stored(assay_round_f64(n + reach, f->dtype) * g, f->dtype);
+  *value = norm_stored(assay_round_f64(n, f->dtype) * g, f->dtype);
   *sigma = larger(fabs(low - *value), fabs(high - *value));
 }
 

@@ -49,6 +49,9 @@ bool norm_overflow_accepts(const norm *f, int64_t c, double got);
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
+/* Returns y as the type stores it, or y itself where that would be Inf: the judge knows where Inf begins. */
+double norm_stored(double y, assay_dtype dtype);
+
 /* Computes what is stored of y if f32 arithmetic has given it the variance `variance` and one more rounding follows. */
 void norm_store(double y, double variance, assay_dtype dtype, double kappa, double *value, double *sigma);
 

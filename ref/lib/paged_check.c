@@ -84,6 +84,12 @@ static bool takes_block_of_1(const assay_op *op) {
   return false;
 }
 
+bool check_takes_D_v(const assay_op *op) {
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (strcmp(op->dims[i].name, "D_v") == 0) return true;
+  return false;
+}
+
 /* Checks K and V. The layout decides which axis means block_size, H_kv and channels. */
 assay_status check_pools(const assay_call *call, const check_cache *at, assay_error *error) {
   const assay_tensor *rows = &call->arg[at->rows], *k = &call->arg[at->k];
@@ -121,11 +127,16 @@ assay_status check_pools(const assay_call *call, const check_cache *at, assay_er
     return assay_fail(error, ASSAY_ERR_INPUT, "D: found %lld, allowed multiples of x = %lld in layout x with %s", (ll)D,
                       (ll)x, assay_dtype_name(k->dtype));
 
-  const int64_t shape_nhd[4] = {k->shape[0], block_size, H_kv, D}, shape_hnd[4] = {k->shape[0], H_kv, block_size, D};
+  const int64_t D_v = check_takes_D_v(call->op) ? call->arg[at->v].shape[layout == LAYOUT_X ? 2 : 3] : D;
+  const int64_t k_shape_nhd[4] = {k->shape[0], block_size, H_kv, D},
+                k_shape_hnd[4] = {k->shape[0], H_kv, block_size, D};
+  const int64_t v_shape_nhd[4] = {k->shape[0], block_size, H_kv, D_v};
+  const int64_t v_shape_hnd[4] = {k->shape[0], H_kv, block_size, D_v};
   const int64_t k_shape_x[5] = {k->shape[0], H_kv, D / x, block_size, x};
-  const int64_t v_shape_x[4] = {k->shape[0], H_kv, D, block_size};
-  const int64_t *k_shape = layout == LAYOUT_NHD ? shape_nhd : layout == LAYOUT_HND ? shape_hnd : k_shape_x;
-  const int64_t *v_shape = layout == LAYOUT_NHD ? shape_nhd : layout == LAYOUT_HND ? shape_hnd : v_shape_x;
+  const int64_t v_shape_x[4] = {k->shape[0], H_kv, D_v, block_size};
+  if (check_takes_D_v(call->op)) status = check_range("D_v, v_cache", D_v, 8, 256, 8, error);
+  const int64_t *k_shape = layout == LAYOUT_NHD ? k_shape_nhd : layout == LAYOUT_HND ? k_shape_hnd : k_shape_x;
+  const int64_t *v_shape = layout == LAYOUT_NHD ? v_shape_nhd : layout == LAYOUT_HND ? v_shape_hnd : v_shape_x;
   for (int32_t i = 0; i < 2; ++i) {
     const int32_t arg = i == 0 ? at->k : at->v;
     const int32_t rank = call->arg[arg].rank;

@@ -27,6 +27,9 @@ typedef struct check_cache {
   bool contiguous; /* rows of tokens side by side, no blocks: block_size 1, not in layout x */
 } check_cache;
 
+/* Tells whether V may have another number of channels than K: the operator's table has D_v. */
+bool check_takes_D_v(const assay_op *op);
+
 /* Checks K and V: type, shape, strides; H_kv divides the heads of the rows. */
 assay_status check_pools(const assay_call *call, const check_cache *at, assay_error *error);
 /* Checks that factors are present with fp8 caches, and only with them. */

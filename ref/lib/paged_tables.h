@@ -19,6 +19,8 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
   { "H_kv", 1, 256, 4, 1, "key/value heads" more }
 #define PAGED_D                                                                                                        \
   { "D", 8, PAGED_MAX_D, 128, 8, "channels of a head" }
+#define PAGED_D_V                                                                                                      \
+  { "D_v", 0, PAGED_MAX_D, 0, 8, "channels of a value head; 0: D" }
 #define PAGED_BLOCK_SIZE(more)                                                                                         \
   { "block_size", 8, 256, 16, 8, "tokens of a cache block: 8, 16, 32, 64, 128 or 256" more }
 #define PAGED_BLOCK_SIZE_FROM_1(more)                                                                                  \
@@ -57,10 +59,11 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
         "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D/x,block_size,x",                  \
         "pool of keys; every stride but the last is free", false                                                       \
   }
-#define PAGED_V_CACHE(role)                                                                                            \
+#define PAGED_V_CACHE(role) PAGED_V_CACHE_OF(role, "D")
+#define PAGED_V_CACHE_OF(role, D_v)                                                                                    \
   {                                                                                                                    \
     "v_cache", role, ASSAY_V_CACHE, false, "=k_cache",                                                                 \
-        "num_blocks,block_size,H_kv,D|num_blocks,H_kv,block_size,D|num_blocks,H_kv,D,block_size",                      \
+        "num_blocks,block_size,H_kv," D_v "|num_blocks,H_kv,block_size," D_v "|num_blocks,H_kv," D_v ",block_size",    \
         "pool of values; every stride but the last is free", false                                                     \
   }
 #define PAGED_K_SCALE                                                                                                  \
@@ -89,8 +92,9 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
         "cu_k[i]",                                                                                                     \
         false                                                                                                          \
   }
-#define PAGED_OUT(dtypes)                                                                                              \
-  { "out", ASSAY_OUT, ASSAY_RESULT, false, dtypes, "N,H,D", "sum of p v", false }
+#define PAGED_OUT(dtypes) PAGED_OUT_OF(dtypes, "D")
+#define PAGED_OUT_OF(dtypes, D_v)                                                                                      \
+  { "out", ASSAY_OUT, ASSAY_RESULT, false, dtypes, "N,H," D_v, "sum of p v", false }
 
 #define GATE_TAPS(before, more)                                                                                        \
   { "taps", ASSAY_IN, ASSAY_TAPS, false, "f32", "F", before "filter w" more, false }
@@ -102,11 +106,14 @@ enum { PAGED_MAX_TAPS = 8, PAGED_MAX_D = 256 };
   { "sin", ASSAY_IN, ASSAY_VALUES, false, "f32", "max_pos,R/2", "sines", false }
 
 /* The cache with its fp8 factors: four arguments. */
-#define PAGED_CACHE(role, key_dtypes) PAGED_K_CACHE(role, key_dtypes), PAGED_V_CACHE(role), PAGED_K_SCALE, PAGED_V_SCALE
+#define PAGED_CACHE(role, key_dtypes) PAGED_CACHE_OF(role, key_dtypes, "D")
+#define PAGED_CACHE_OF(role, key_dtypes, D_v)                                                                          \
+  PAGED_K_CACHE(role, key_dtypes), PAGED_V_CACHE_OF(role, D_v), PAGED_K_SCALE, PAGED_V_SCALE
 
 /* The first nine arguments of an operator that reads the cache: its queries, and K and V, paged or contiguous. */
-#define ATTENTION_ARGS                                                                                                 \
-  PAGED_Q, PAGED_CACHE(ASSAY_IN, "=q,e4m3,e5m2"),                                                                      \
+#define ATTENTION_ARGS ATTENTION_ARGS_OF("D")
+#define ATTENTION_ARGS_OF(D_v)                                                                                         \
+  PAGED_Q, PAGED_CACHE_OF(ASSAY_IN, "=q,e4m3,e5m2", D_v),                                                              \
       PAGED_BLOCK_TABLE(true, "; absent: K and V are contiguous, by cu_k"),                                            \
       PAGED_KV_LEN("L_i, the T_i new tokens included"), PAGED_CU_Q, PAGED_CU_K
 

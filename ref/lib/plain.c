@@ -52,8 +52,8 @@ static int32_t dim_index(const assay_op *op, const char *name, size_t size) {
   return -1;
 }
 
-/* Evaluates one axis of a shape string: a sum of NAME, k*NAME, NAME/k and whole numbers. `term` ends at ',' or the end.
- * Returns false if a dimension in it is not known yet. */
+/* Evaluates one axis of a shape string: a sum of NAME, k*NAME, NAME/k, NAME^k and whole numbers. `term` ends at ',' or
+ * the end. Returns false if a dimension in it is not known yet. */
 static bool evaluate(const assay_op *op, const plain_dims *dims, const char *term, size_t size, int64_t *value) {
   const char *const end = term + size;
   *value = 0;
@@ -64,7 +64,7 @@ static bool evaluate(const assay_op *op, const plain_dims *dims, const char *ter
       product = strtoll(term, &after, 10);
       term = *after == '*' ? after + 1 : after;
     }
-    const size_t name = strcspn(term, ",*/+");
+    const size_t name = strcspn(term, ",*/^+");
     const size_t used = name < (size_t)(end - term) ? name : (size_t)(end - term);
     if (used > 0) {
       const int32_t i = dim_index(op, term, used);
@@ -72,9 +72,10 @@ static bool evaluate(const assay_op *op, const plain_dims *dims, const char *ter
       product *= dims->dim[i];
       term += used;
     }
-    if (term < end && *term == '/') {
+    if (term < end && (*term == '/' || *term == '^')) {
       char *after = NULL;
-      product /= strtoll(term + 1, &after, 10);
+      const int64_t divisor = strtoll(term + 1, &after, 10);
+      product = (product + (*term == '^' ? divisor - 1 : 0)) / divisor;
       term = after;
     }
     *value += product;

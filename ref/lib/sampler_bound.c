@@ -391,18 +391,19 @@ static void draw(const bound *b, unsigned char *possible) {
   }
 }
 
-assay_status sampler_possible(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
-                              unsigned char *possible, assay_error *error) {
+/* Writes the kept tokens, or with `drawn` those that the row's number may fall on. */
+static assay_status mark(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
+                         bool drawn, bool sure, unsigned char *marked, assay_error *error) {
   const assay_contract *c = contract != NULL ? contract : &default_contract;
   bound b = {.row = row, .scratch = scratch, .contract = c, .V = row->V};
   double *key = calloc((size_t)row->V, sizeof *key);
-  bool good = bound_make(&b) && key != NULL;
+  bool good = bound_make(&b) && key != NULL, open = false;
   for (int32_t i = 0; i < b.V && good; ++i) {
     b.value[i] = sampler_penalised(row, row->logit[i], scratch->seen[i] != 0, scratch->count[i]);
     b.delta[i] = penalty_error(row, c, row->logit[i], scratch->seen[i] != 0, scratch->count[i]);
   }
   good = good && rank(&b);
-  if (good && row->temperature == 0) greedy(&b, possible);
+  if (good && row->temperature == 0) greedy(&b, marked);
   if (good && row->temperature > 0) {
     const int32_t best = b.order[0];
     b.scale_error = power_of_two(row->temperature) ? 0 : ulps(c) * 0x1p-23;
@@ -410,11 +411,26 @@ assay_status sampler_possible(const sampler_row *row, const sampler_scratch *scr
     weigh_masses(&b, best, key);
     top_p(&b, key);
     min_p(&b, best, key);
-    draw(&b, possible);
+    if (drawn) draw(&b, marked);
+    for (int32_t i = 0; i < b.V && !drawn; ++i) {
+      marked[i] = b.state[i] != OUT && b.mass[i] > 0;
+      open = open || (b.state[i] == OPEN && b.mass[i] > 0);
+    }
   }
   bound_free(&b);
   free(key);
-  return good ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "sampler: bounds of a row do not fit in memory");
+  if (!good) return assay_fail(error, ASSAY_ERR_MEMORY, "sampler: bounds of a row do not fit in memory");
+  return open && sure ? ASSAY_ERR_INPUT : ASSAY_OK;
+}
+
+assay_status sampler_possible(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
+                              unsigned char *possible, assay_error *error) {
+  return mark(row, scratch, contract, true, false, possible, error);
+}
+
+assay_status sampler_kept(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
+                          bool sure, unsigned char *kept, assay_error *error) {
+  return mark(row, scratch, contract, false, sure, kept, error);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

@@ -17,6 +17,12 @@
 assay_status sampler_possible(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
                               unsigned char *possible, assay_error *error);
 
+/* Marks the tokens that a correct implementation may keep, whatever number it draws. Returns ASSAY_ERR_INPUT with no
+ * message where `sure` is asked and rounding decides whether some token is kept. For a temperature of 0 it marks the
+ * greedy choice. scratch, out: as above. */
+assay_status sampler_kept(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
+                          bool sure, unsigned char *kept, assay_error *error);
+
 /* Checks that every number that any implementation may form is exact, so that one token alone is right. Returns NULL if
  * all are; else the name of the inexact one, for a message, with the number found. Penalties must round nothing, and
  * temperature must be a power of two (or 0). Each scaled logit must be the largest, or at least 800 below it. The

@@ -111,6 +111,11 @@ static assay_status check_f32(const assay_tensor *t, const char *name, bool want
   return ASSAY_OK;
 }
 
+/* Returns how many columns of c share a row of scale_b. */
+static int64_t columns_of(const assay_product *p) {
+  return p->scale_b_columns > 1 ? p->scale_b_columns : 1;
+}
+
 static assay_status check_scales(const assay_sums *s, const assay_product *p, assay_error *error) {
   const int64_t K = p->a.shape[1];
   if ((unsigned)s->scale >= ASSAY_SCALES)
@@ -121,7 +126,8 @@ static assay_status check_scales(const assay_sums *s, const assay_product *p, as
                   "promoted sums in one part, where the scale is of each promoted sum");
   const int64_t columns = grouped ? (K + s->promote - 1) / s->promote : 1;
   assay_status status = check_f32(&p->scale_a, "scale_a", scaled, p->a.shape[0], columns, error);
-  if (status == ASSAY_OK) status = check_f32(&p->scale_b, "scale_b", scaled, p->b.shape[0], columns, error);
+  const int64_t shared = columns_of(p), rows_b = (p->b.shape[0] + shared - 1) / shared;
+  if (status == ASSAY_OK) status = check_f32(&p->scale_b, "scale_b", scaled, rows_b, columns, error);
   if (status == ASSAY_OK)
     status = check_f32(&p->start, "start", p->start.data != NULL, p->a.shape[0], p->b.shape[0], error);
   return status;
@@ -261,8 +267,8 @@ static uint32_t part_of(const sum_call *call, int64_t m, int64_t n, int64_t from
       continue;
     }
     const int64_t group = k / s->promote;
-    const uint32_t scale =
-        sum_multiply(bits_at(&call->product->scale_a, m, group), bits_at(&call->product->scale_b, n, group));
+    const uint32_t scale = sum_multiply(bits_at(&call->product->scale_a, m, group),
+                                        bits_at(&call->product->scale_b, n / columns_of(call->product), group));
     whole = s->scale == ASSAY_SCALE_FMA_PRODUCT ? sum_fma(sum, scale, whole) : sum_add(whole, sum_multiply(sum, scale));
   }
   return whole;
@@ -340,7 +346,7 @@ static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t 
   }
   uint32_t sum = join_of(s->join, room, parts);
   if (s->scale == ASSAY_SCALE_AFTER)
-    sum = sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n, 0));
+    sum = sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n / columns_of(p), 0));
   for (int i = 0; i < ASSAY_SUM_MOST_AFTER && s->after[i] != ASSAY_AFTER_NONE; ++i)
     sum = after_step(call, s->after[i], m, n, sum);
   return sum;

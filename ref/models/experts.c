@@ -8,6 +8,7 @@
 #include "ref/lib/router.h"
 #include "ref/lib/vector.h"
 #include "ref/models/model.h"
+#include "ref/models/rows.h"
 
 /* ---- the router -------------------------------------------------------------------------------------- */
 
@@ -21,20 +22,29 @@ static void softmax(const double *x, int64_t count, double *s) {
     s[i] /= sum;
 }
 
-/* Chooses by the softmax over all experts (gpt_oss: by the logits). */
-static void choose(const model *m, const double *logits, int32_t *ids) {
-  const router r = {.E = m->config.experts, .k = m->config.experts_used, .groups = 1, .topk_groups = 1};
+/* Chooses by the softmax over all experts (gpt_oss: by the logits). deepseek_v3: by sigmoid(logit) + bias, among the
+ * experts of the best groups. A group's score is the sum of its two largest. */
+static void choose(const model *m, const double *logits, const double *bias, int32_t *ids) {
+  const bool grouped = m->config.arch == ASSAY_DEEPSEEK_V3;
+  const router r = {.E = m->config.experts,
+                    .k = m->config.experts_used,
+                    .groups = grouped ? m->config.groups : 1,
+                    .topk_groups = grouped ? m->config.groups_used : 1,
+                    .biased = grouped};
   double s[ROUTER_MOST_EXPERTS];
   int64_t chosen[ROUTER_MOST_CHOSEN];
-  bool kept;
+  bool kept[ROUTER_MOST_EXPERTS];
   softmax(logits, r.E, s);
-  router_choose(&r, m->config.arch == ASSAY_GPT_OSS ? logits : s, &kept, chosen);
+  for (int64_t e = 0; e < r.E && grouped; ++e)
+    s[e] = sigmoid(logits[e]) + bias[e];
+  router_choose(&r, m->config.arch == ASSAY_GPT_OSS ? logits : s, kept, chosen);
   for (int64_t j = 0; j < r.k; ++j)
     ids[j] = (int32_t)chosen[j];
 }
 
-/* qwen3_moe: the scores of the chosen, divided by their sum if `renormalise` says so. gpt_oss: the softmax over the
- * chosen logits alone. */
+/* qwen3_moe, qwen3_next: the scores of the chosen, divided by their sum if `renormalise` says so. gpt_oss: the softmax
+ * over the chosen logits alone. deepseek_v3: the sigmoids of the chosen, without bias, divided by their sum if
+ * `renormalise` says so, times route_scale. */
 static void weigh(const model *m, const double *logits, const int32_t *ids, double *weight) {
   const int64_t k = m->config.experts_used;
   double s[ROUTER_MOST_EXPERTS], sum = 0;
@@ -44,11 +54,15 @@ static void weigh(const model *m, const double *logits, const int32_t *ids, doub
     softmax(s, k, weight);
     return;
   }
+  const bool grouped = m->config.arch == ASSAY_DEEPSEEK_V3;
   softmax(logits, m->config.experts, s);
   for (int64_t j = 0; j < k; ++j)
-    sum += weight[j] = s[ids[j]];
+    sum += weight[j] = grouped ? sigmoid(logits[ids[j]]) : s[ids[j]];
+  if (grouped && sum < 1e-20) sum = 1e-20;
   for (int64_t j = 0; j < k && m->config.renormalise; ++j)
     weight[j] /= sum;
+  for (int64_t j = 0; j < k && grouped; ++j)
+    weight[j] *= m->config.route_scale;
 }
 
 static void take_ids(model *m, const char *name) {
@@ -62,11 +76,12 @@ static void take_ids(model *m, const char *name) {
 
 void model_route(model *m, const char *name, const matrix *logits) {
   const int64_t E = logits->width, k = m->weight.width;
+  const double *bias = model_vector(m, 0, name, "bias");
   char ids[ASSAY_MODEL_NAME], weights[ASSAY_MODEL_NAME];
   (void)snprintf(ids, sizeof ids, "%s.ids", name);
   (void)snprintf(weights, sizeof weights, "%s.weights", name);
   for (int64_t n = 0; n < logits->rows; ++n)
-    choose(m, logits->value + n * E, m->ids + n * k);
+    choose(m, logits->value + n * E, bias, m->ids + n * k);
   model_replace(m, ids, logits->rows, k, m->ids);
   for (int64_t n = 0; n < logits->rows; ++n)
     weigh(m, logits->value + n * E, m->ids + n * k, m->weight.value + n * k);
@@ -105,9 +120,12 @@ void model_expert_linear(model *m, const char *name, const matrix *x, matrix *y)
   model_finish(m, name, y, m->act);
 }
 
-void model_combine(model *m, const char *name, const matrix *routed, matrix *y) {
+void model_combine(model *m, const char *name, const matrix *routed, const matrix *shared, matrix *y) {
   const int64_t k = m->config.experts_used, C = y->width;
-  vector_zero(y->value, y->rows * C);
+  if (shared != NULL)
+    memcpy(y->value, shared->value, (size_t)(y->rows * C) * sizeof *y->value);
+  else
+    vector_zero(y->value, y->rows * C);
   for (int64_t i = 0; i < y->rows * k; ++i)
     vector_add(y->value + i / k * C, m->weight.value[i], routed->value + m->place[i] * C, C);
   model_finish(m, name, y, m->act);

@@ -19,7 +19,7 @@ static void gpt_oss_layer(model *m) {
   model_expert_linear(m, "experts.up", &m->routed, &m->routed_up);
   model_clamped_swiglu(m, "experts.act", &m->routed_up, &m->routed_gated);
   model_expert_linear(m, "experts.down", &m->routed_gated, &m->routed_out);
-  model_combine(m, "moe.out", &m->routed_out, &m->y);
+  model_combine(m, "moe.out", &m->routed_out, NULL, &m->y);
   model_residual(m, "mlp.residual", &m->y, NULL, &m->x);
 }
 

@@ -55,8 +55,12 @@ void model_heads(model *m, const matrix *qkv, matrix *q, matrix *k, matrix *v) {
 /* ---- the cache ---- */
 
 static double *pool_slot(const model *m, double *pool, int64_t slot) {
-  const int64_t width = m->config.kv_heads * m->config.head_size;
+  const int64_t width = model_entry(m);
   return pool + (m->layer * m->limits.num_blocks * m->config.block_size + slot) * width;
+}
+
+double *model_slot(const model *m, int64_t slot) {
+  return pool_slot(m, m->k_pool, slot);
 }
 
 /* Stores one head. fp8: code · scale, with the code from x / scale in f32. */
@@ -82,12 +86,12 @@ void model_append(model *m, const matrix *k, const matrix *v) {
 
 void model_copy_blocks(model *m) {
   const int64_t size = m->config.block_size;
-  const size_t bytes = (size_t)(size * m->config.kv_heads * m->config.head_size) * sizeof(double);
+  const size_t bytes = (size_t)(size * model_entry(m)) * sizeof(double);
   for (m->layer = 0; m->layer < m->config.layers; ++m->layer)
     for (int64_t i = 0; i < m->batch->copy_count; ++i) {
       const int64_t source = m->batch->copies[2 * i] * size, target = m->batch->copies[2 * i + 1] * size;
       memcpy(pool_slot(m, m->k_pool, target), pool_slot(m, m->k_pool, source), bytes);
-      memcpy(pool_slot(m, m->v_pool, target), pool_slot(m, m->v_pool, source), bytes);
+      if (!model_is_latent(m)) memcpy(pool_slot(m, m->v_pool, target), pool_slot(m, m->v_pool, source), bytes);
     }
   m->layer = -1;
 }

@@ -31,6 +31,11 @@ void model_linear(model *m, const char *name, const matrix *x, matrix *y, bool b
   model_finish(m, name, y, m->act);
 }
 
+void model_router(model *m, const char *name, const matrix *x, matrix *y) {
+  model_product(m, model_weight(m, name, "w"), 0, y->width, x, y->value);
+  model_finish(m, name, y, m->logit);
+}
+
 void model_head(model *m, const matrix *rows) {
   matrix logits = {m->logits, rows->rows, m->config.vocab};
   const double cap = m->config.logit_cap;

@@ -30,7 +30,7 @@ typedef struct model {
   assay_dtype cache;      /* type of the cache; ASSAY_NONE: not rounded */
   int threads;
 
-  double *k_pool, *v_pool; /* [layers, num_blocks · block_size, H_kv, D] */
+  double *k_pool, *v_pool; /* [layers, num_blocks · block_size, H_kv, D]; latent attention: [.., R_kv + R], and none */
   model_step step;         /* rows, positions and slots of this step */
 
   void *memory;
@@ -44,8 +44,20 @@ typedef struct model {
   matrix routed, routed_up, routed_gated, routed_out;
   /* Activations: residual stream, normalised, sublayer's result, fused qkv, its parts, attention, MLP, picked rows. */
   matrix x, h, y, qkv, q, k, v, out, up, gated, picked;
-  double *cosine, *sine; /* [N, R/2] of the rows' positions */
-  double *scores;        /* [2, N · H, longest]: s and p, for taps; NULL: not wanted */
+  /* Latent attention: q and kv between their products, the parts of an entry, the expert of all rows. */
+  matrix q_a, kv_a, latent, k_pe, shared, shared_up, shared_gated;
+  /* The gated delta rule: its products, the convolution's result, gates, result; the gates of attention and of the
+   * shared expert. */
+  matrix delta_in, conv, decay, share, delta_out, gate, shared_gate;
+  double *conv_pool, *matrix_pool; /* [layers with states, num_states]: [J, C_conv], and [H_v, D_k, D_v] */
+  double *taps_of;                 /* [C_conv, J + 1] widened */
+  double *convolved;               /* [J + N, C_conv]: the rows that a request's convolution reads */
+  double *matrices;                /* [H_v, D_k, D_v] of the running request */
+  double *gathered, *gathered_pe;  /* one request's cached rows: [longest, R_kv], [longest, R] */
+  double *expanded;                /* keys and values of one head: [longest, D - R], then [longest, V] */
+  double *head_weight;             /* rows of kv_b of one head, then two rows of R_kv */
+  double *cosine, *sine;           /* [N, R/2] of the rows' positions */
+  double *scores;                  /* [2, N · H, longest]: s and p, for taps; NULL: not wanted */
 
   /* The step. */
   const assay_model_batch *batch;
@@ -53,6 +65,15 @@ typedef struct model {
   double *logits;
   int64_t layer; /* -1: outside the layers */
 } model;
+
+static inline bool model_is_latent(const model *m) {
+  return m->config.arch == ASSAY_DEEPSEEK_V3;
+}
+/* Returns how many numbers k_pool has for a token. */
+static inline int64_t model_entry(const model *m) {
+  const assay_model_config *c = &m->config;
+  return model_is_latent(m) ? c->kv_rank + c->rotated : c->kv_heads * c->head_size;
+}
 
 /* ---- calls of a forward pass (stages.c, linear.c, heads.c) ---- */
 
@@ -85,8 +106,36 @@ void model_route(model *m, const char *name, const matrix *logits);
 void model_permute(model *m, const matrix *x, matrix *routed);
 /* Computes y = x W_e^T (+ b_e) for the rows of every expert e. */
 void model_expert_linear(model *m, const char *name, const matrix *x, matrix *y);
-/* Computes y = the sum over a row's experts of weight times result. */
-void model_combine(model *m, const char *name, const matrix *routed, matrix *y);
+/* Computes y = the sum over a row's experts of weight times result, and `shared` where it is not NULL. */
+void model_combine(model *m, const char *name, const matrix *routed, const matrix *shared, matrix *y);
+/* Computes y = x W^T, which a device keeps in f32. */
+void model_router(model *m, const char *name, const matrix *x, matrix *y);
+
+/* ---- calls of latent attention (latent.c) ---- */
+
+/* Computes q, not yet rotated. */
+void model_latent_query(model *m, const matrix *x, matrix *q);
+/* Computes the new entries of the cache: c normed, and pe not yet rotated. */
+void model_latent_entry(model *m, const matrix *x);
+/* Rotates the last R channels of each head of q, and pe. */
+void model_latent_rotate(model *m, matrix *q);
+void model_latent_append(model *m);
+void model_latent_attention(model *m, const matrix *q, matrix *out);
+
+/* ---- calls of a layer with the gated delta rule, and gates (delta.c) ---- */
+
+/* Convolves the rows of q, k and v of each request, and moves its state on. */
+void model_conv(model *m, const char *name, const matrix *in, matrix *y);
+/* Computes g and beta of every row and value head. */
+void model_delta_gates(model *m, const matrix *in, matrix *g, matrix *beta);
+void model_delta_rule(model *m, const char *name, const matrix *c, const matrix *g, const matrix *beta, matrix *out);
+/* Computes out = norm(out) silu(z), head by head, in place. */
+void model_delta_norm(model *m, const char *name, const matrix *in, matrix *out);
+/* Computes out = out · sigmoid(gate), in place. */
+void model_sigmoid_gate(model *m, const char *name, const matrix *gate, matrix *out);
+/* Replaces a row's gate by its sigmoid, and multiplies the shared expert's row by it. */
+void model_weigh_shared(model *m, matrix *gate, matrix *shared);
+
 /* Picks the rows whose logits are wanted. */
 void model_pick(model *m, const matrix *x, matrix *picked);
 /* Computes logits = rows · head^T. */
@@ -98,6 +147,8 @@ void asynct_forward(model *m);
 void qwen3_moe_forward(model *m);
 void gpt_oss_forward(model *m);
 void gemma2_forward(model *m);
+void deepseek_v3_forward(model *m);
+void qwen3_next_forward(model *m);
 
 /* ---- shared parts of the calls ---- */
 
@@ -120,7 +171,10 @@ double *model_scratch(const model *m);
 /* Computes y = x W^T with rows first .. first + count - 1 of a weight; y has `count` columns. */
 void model_product(model *m, const assay_tensor *weight, int64_t first, int64_t count, const matrix *x, double *y);
 
+/* Returns a token's place in the layer's part of k_pool. */
+double *model_slot(const model *m, int64_t slot);
 void model_copy_blocks(model *m);
+void model_copy_states(model *m);
 /* Writes keys and values of the step's tokens to their slots, as stored. */
 void model_append(model *m, const matrix *k, const matrix *v);
 

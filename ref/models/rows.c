@@ -36,6 +36,35 @@ void clamped_swiglu_row(const double *gated, int64_t I, double limit, double *ac
   }
 }
 
+/* ---- a short convolution, and the gated delta rule ----------------------------------------------------- */
+
+void conv_silu_row(const double *e, const double *w, int64_t K, int64_t C, double *y) {
+  for (int64_t c = 0; c < C; ++c) {
+    double s = 0;
+    for (int64_t j = 0; j < K; ++j)
+      s += w[c * K + j] * e[j * C + c];
+    y[c] = s / (1 + exp(-s));
+  }
+}
+
+void delta_rule_row(const double *q, const double *k, const double *v, double alpha, double beta, double scale,
+                    int64_t D_k, int64_t D_v, double *S, double *o) {
+  for (int64_t i = 0; i < D_k * D_v; ++i)
+    S[i] *= alpha;
+  for (int64_t j = 0; j < D_v; ++j) {
+    double read = 0;
+    for (int64_t i = 0; i < D_k; ++i)
+      read += S[i * D_v + j] * k[i];
+    const double change = beta * (v[j] - read);
+    o[j] = 0;
+    for (int64_t i = 0; i < D_k; ++i) {
+      S[i * D_v + j] += k[i] * change;
+      o[j] += S[i * D_v + j] * q[i];
+    }
+    o[j] *= scale;
+  }
+}
+
 /* ---- attention --------------------------------------------------------------------------------------- */
 
 static inline int64_t slot_of(const paged_keys *at, int64_t t) {
@@ -66,6 +95,20 @@ void softmax_attention_row(const paged_keys *at, const double *q, const softmax_
     p[t] /= sum;
     vector_add(out, p[t], at->v + slot_of(at, t) * at->stride, D);
   }
+}
+
+void latent_attention_row(const double *k, int64_t P, const double *pe, int64_t R, const double *v, int64_t V,
+                          int64_t keys, const double *q, const double *q_pe, double scale, double *s, double *out) {
+  double largest = -(double)INFINITY, sum = 0;
+  for (int64_t t = 0; t < keys; ++t) {
+    s[t] = scale * (vector_dot(q, k + t * P, P) + vector_dot(q_pe, pe + t * R, R));
+    if (s[t] > largest) largest = s[t];
+  }
+  for (int64_t t = 0; t < keys; ++t)
+    sum += s[t] = exp(s[t] - largest);
+  vector_zero(out, V);
+  for (int64_t t = 0; t < keys; ++t)
+    vector_add(out, s[t] / sum, v + t * V, V);
 }
 
 void gate_attention_row(const paged_keys *at, const double *q, double scale, const gate_shape *gate, double gamma,

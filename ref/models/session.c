@@ -13,22 +13,63 @@ static int64_t larger(int64_t a, int64_t b) {
   return a > b ? a : b;
 }
 
+static int64_t layers_with_states(const assay_model_config *c) {
+  int64_t count = 0;
+  for (int64_t l = 0; l < c->layers; ++l)
+    count += assay_model_is_linear(c, l);
+  return count;
+}
+
 /* Places every array of doubles. The first call counts (memory NULL), the second hands out. */
 static int64_t lay_out(model *m, double *memory) {
   const assay_model_config *c = &m->config;
-  const int64_t N = m->limits.max_tokens, heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
+  const int64_t N = m->limits.max_tokens, heads = c->heads * c->head_size, kv = model_entry(m);
+  const bool latent = model_is_latent(m);
+  const int64_t out = latent ? c->heads * c->value_size : heads, P = c->head_size - c->rotated;
   const int64_t up = (c->arch == ASSAY_GPT2 ? 1 : 2) * c->intermediate, qkv = heads + 2 * kv;
   const int64_t slots = m->limits.num_blocks * c->block_size, longest = slots < c->max_pos ? slots : c->max_pos;
-  const int64_t widest = larger(larger(c->hidden, up), larger(qkv, c->experts));
+  const int64_t widest =
+      larger(larger(larger(c->hidden, up), larger(qkv, larger(c->experts, c->linear_value_heads))), c->q_rank);
   const int64_t routed = N * c->experts_used, I = c->expert_size;
   const struct {
     matrix *matrix;
     int64_t width;
-  } part[] = {{&m->x, c->hidden}, {&m->h, c->hidden}, {&m->y, c->hidden}, {&m->qkv, qkv}, {&m->q, heads},
-              {&m->k, kv},        {&m->v, kv},        {&m->out, heads},   {&m->up, up},   {&m->gated, c->intermediate}};
+  } part[] = {{&m->x, c->hidden},
+              {&m->h, c->hidden},
+              {&m->y, c->hidden},
+              {&m->qkv, qkv},
+              {&m->q, heads},
+              {&m->k, kv},
+              {&m->v, kv},
+              {&m->out, out},
+              {&m->up, up},
+              {&m->gated, c->intermediate},
+              {&m->q_a, c->q_rank},
+              {&m->kv_a, latent ? kv : 0},
+              {&m->latent, c->kv_rank},
+              {&m->k_pe, latent ? c->rotated : 0},
+              {&m->shared_up, 2 * c->shared_size},
+              {&m->shared_gated, c->shared_size},
+              {&m->shared, c->shared_size > 0 ? c->hidden : 0}};
+  const int64_t H_v = c->linear_value_heads, values = H_v * c->linear_value_size;
+  const int64_t conv = 2 * c->linear_key_heads * c->linear_key_size + values, J = c->conv_taps - 1;
+  const int64_t states = layers_with_states(c) * m->limits.num_states;
+  const bool next = assay_model_has_states(c);
+  const struct {
+    matrix *matrix;
+    int64_t width;
+  } linear[] = {{&m->delta_in, conv + values + 2 * H_v},
+                {&m->conv, conv},
+                {&m->decay, H_v},
+                {&m->share, H_v},
+                {&m->delta_out, values},
+                {&m->gate, next ? heads : 0},
+                {&m->shared_gate, next}};
   int64_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof part[0]; ++i, at += N * part[i - 1].width)
     *part[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, part[i].width};
+  for (size_t i = 0; i < sizeof linear / sizeof linear[0]; at += N * linear[i++].width)
+    *linear[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, linear[i].width};
   const struct {
     matrix *matrix;
     int64_t rows, width;
@@ -36,7 +77,9 @@ static int64_t lay_out(model *m, double *memory) {
                 {&m->routed_up, routed, 2 * I}, {&m->routed_gated, routed, I},    {&m->routed_out, routed, c->hidden}};
   for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; at += sparse[i].rows * sparse[i].width, ++i)
     *sparse[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, sparse[i].width};
-  m->scratch_size = larger(PANEL * larger(larger(c->hidden, heads), larger(c->intermediate, I)), 3 * longest);
+  const int64_t in = larger(larger(c->q_rank, c->kv_rank), larger(larger(out, values), c->shared_size));
+  m->scratch_size =
+      larger(PANEL * larger(larger(larger(c->hidden, heads), larger(c->intermediate, I)), in), 3 * longest);
   const struct {
     double **array;
     int64_t count;
@@ -47,8 +90,17 @@ static int64_t lay_out(model *m, double *memory) {
                {&m->vector[1], widest},
                {&m->vector[2], widest},
                {&m->scratch, m->threads * m->scratch_size},
+               {&m->gathered, latent ? longest * c->kv_rank : 0},
+               {&m->gathered_pe, latent ? longest * c->rotated : 0},
+               {&m->expanded, latent ? longest * (P + c->value_size) : 0},
+               {&m->head_weight, latent ? (P + c->value_size + 2) * c->kv_rank : 0},
+               {&m->taps_of, conv * c->conv_taps},
+               {&m->convolved, next ? (N + J) * conv : 0},
+               {&m->matrices, values * c->linear_key_size},
+               {&m->conv_pool, next ? states * J * conv : 0},
+               {&m->matrix_pool, states * values * c->linear_key_size},
                {&m->k_pool, c->layers * slots * kv},
-               {&m->v_pool, c->layers * slots * kv}};
+               {&m->v_pool, latent ? 0 : c->layers * slots * kv}};
   for (size_t i = 0; i < sizeof array / sizeof array[0]; ++i, at += array[i - 1].count)
     *array[i].array = memory != NULL ? memory + at : NULL;
   m->picked.width = c->hidden;
@@ -60,6 +112,7 @@ static void close_session(assay_model_session *session) {
   if (m == NULL) return;
   free(m->memory);
   free(m->step.written);
+  free(m->step.stated);
   free(m->step.request);
   free(m->step.position);
   free(m->ids);
@@ -93,22 +146,25 @@ static assay_status open_session(const assay_model_config *config, const assay_m
   const int64_t count = lay_out(m, NULL), slots = limits->num_blocks * config->block_size;
   m->memory = calloc((size_t)count, sizeof(double));
   m->step.written = calloc((size_t)slots, sizeof *m->step.written);
+  m->step.stated = calloc((size_t)limits->num_states + 1, sizeof *m->step.stated);
   m->step.request = calloc((size_t)limits->max_tokens, sizeof *m->step.request);
   m->step.position = calloc((size_t)limits->max_tokens, sizeof *m->step.position);
   const size_t choices = (size_t)(limits->max_tokens * config->experts_used) + 1;
   m->ids = calloc(choices, sizeof *m->ids);
   m->place = calloc(choices, sizeof *m->place);
   m->first = calloc((size_t)config->experts + 1, sizeof *m->first);
-  if (m->memory == NULL || m->step.written == NULL || m->step.request == NULL || m->step.position == NULL ||
-      m->ids == NULL || m->place == NULL || m->first == NULL) {
+  if (m->memory == NULL || m->step.written == NULL || m->step.stated == NULL || m->step.request == NULL ||
+      m->step.position == NULL || m->ids == NULL || m->place == NULL || m->first == NULL) {
     close_session((assay_model_session *)m);
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: %lld bytes do not fit in memory",
                       (long long)(count * (int64_t)sizeof(double)));
   }
   (void)lay_out(m, m->memory);
   /* A key that was never written shows as NaN in every result that reads it. */
-  for (int64_t i = 0; i < 2 * config->layers * slots * config->kv_heads * config->head_size; ++i)
+  for (int64_t i = 0; i < (model_is_latent(m) ? 1 : 2) * config->layers * slots * model_entry(m); ++i)
     m->k_pool[i] = (double)NAN; /* v_pool follows k_pool */
+  for (double *state = m->conv_pool; state < m->k_pool; ++state)
+    *state = (double)NAN; /* the same for states; the pools follow each other */
   *session = (assay_model_session *)m;
   return ASSAY_OK;
 }
@@ -161,8 +217,12 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
     m->scores = malloc((size_t)(2 * N * m->config.heads * m->step.longest + 1) * sizeof *m->scores);
     if (m->scores == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "taps: scores do not fit in memory");
   }
-  matrix *const all[] = {&m->x, &m->h,   &m->y,  &m->qkv,   &m->q,      &m->k,
-                         &m->v, &m->out, &m->up, &m->gated, &m->router, &m->weight};
+  matrix *const all[] = {&m->x,          &m->h,      &m->y,         &m->qkv,          &m->q,
+                         &m->k,          &m->v,      &m->out,       &m->up,           &m->gated,
+                         &m->router,     &m->weight, &m->q_a,       &m->kv_a,         &m->latent,
+                         &m->k_pe,       &m->shared, &m->shared_up, &m->shared_gated, &m->delta_in,
+                         &m->conv,       &m->decay,  &m->share,     &m->delta_out,    &m->gate,
+                         &m->shared_gate};
   matrix *const routed[] = {&m->routed, &m->routed_up, &m->routed_gated, &m->routed_out};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
     all[i]->rows = N;
@@ -171,6 +231,7 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
   m->picked.rows = batch->logit_count;
   make_rope_table(m, N);
   model_copy_blocks(m);
+  model_copy_states(m);
   switch (m->config.arch) {
   case ASSAY_GPT2:
     gpt2_forward(m);
@@ -186,6 +247,12 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
     break;
   case ASSAY_GEMMA2:
     gemma2_forward(m);
+    break;
+  case ASSAY_DEEPSEEK_V3:
+    deepseek_v3_forward(m);
+    break;
+  case ASSAY_QWEN3_NEXT:
+    qwen3_next_forward(m);
     break;
   case ASSAY_ASYNCT:
   case ASSAY_ARCH_COUNT:

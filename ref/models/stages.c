@@ -101,12 +101,15 @@ void model_pick(model *m, const matrix *x, matrix *picked) {
 /* ---- norms ---- */
 
 norm model_norm_of(model *m, const char *name, int64_t C) {
-  static const norm_kind kind[ASSAY_ARCH_COUNT] = {NORM_LAYER, NORM_RMS, NORM_UCLIP, NORM_RMS, NORM_RMS, NORM_RMS};
+  static const norm_kind kind[ASSAY_ARCH_COUNT] = {NORM_LAYER, NORM_RMS, NORM_UCLIP, NORM_RMS,
+                                                   NORM_RMS,   NORM_RMS, NORM_RMS,   NORM_RMS};
   const assay_model_arch arch = m->config.arch;
-  const bool uclip = arch == ASSAY_ASYNCT, in_f32 = arch == ASSAY_GPT_OSS || arch == ASSAY_GEMMA2;
+  /* qwen3_next has one norm whose weight is g alone. */
+  const bool plus_one = arch == ASSAY_GEMMA2 || (arch == ASSAY_QWEN3_NEXT && strcmp(name, "delta.norm") != 0);
+  const bool uclip = arch == ASSAY_ASYNCT, in_f32 = arch == ASSAY_GPT_OSS || plus_one;
   const assay_tensor *weight = model_weight(m, name, uclip ? "gamma" : "g"), *alpha = model_weight(m, name, "alpha");
   const double *g = model_vector(m, 0, name, uclip ? "gamma" : "g");
-  for (int64_t c = 0; c < C && arch == ASSAY_GEMMA2; ++c)
+  for (int64_t c = 0; c < C && plus_one; ++c)
     m->vector[0][c] += 1;
   return (norm){.kind = kind[arch],
                 .C = C,

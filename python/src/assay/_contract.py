@@ -1,13 +1,16 @@
 """Contracts: where an implementation rounds, and what it promises (docs/truth.md, include/assay/op.h)."""
 from ._program import AssayError
 
-DTYPES = ("k", "v", "score", "p", "partial", "rotated")
+DTYPES = ("k", "v", "score", "p", "partial", "rotated", "state", "qk", "chunk", "gates")
 REALS = ("exp_ulp", "denominator_add", "p_step")
 COUNTS = ("qk_lanes", "pv_lanes", "lanes", "keys_per_split")
 FLAGS = ("ftz", "rescales")
 PROMISES = ("run_to_run", "renumbering", "permutation", "alone")
 CHOICES = {"zero_p_v": ("multiplied", "skipped", "skipped_for_group"), "lse_base": ("e", "2"),
-           "lse_empty": ("-inf", "+inf"), "lse_sink": ("without", "with")}
+           "lse_empty": ("-inf", "+inf"), "lse_sink": ("without", "with"),
+           "quotient": ("divide", "reciprocal", "inverse_amax", "any"),
+           "stored_scale": ("quotient", "product", "inverse"),
+           "generator": ("philox", "own")}
 NAMES = ("none", "f32", "f16", "bf16", "e4m3", "e5m2")
 
 # f32 throughout, plain sums, a good exp; the same bits from run to run.

@@ -52,21 +52,28 @@ class Variant:
         return f"<assay.variant {self.op}={self.name}>"
 
 
+def _values(table, axis):
+    """Returns the values of an axis that is a parameter or an optional argument: those of an enum, or false and true for
+    a switch and for an argument; [] for another axis."""
+    for one in table["params"]:
+        if one["name"] == axis:
+            return one["names"].split(",") if one["kind"] == "enum" else ["false", "true"]
+    return ["false", "true"] if any(one["name"] == axis for one in table["args"]) else []
+
+
 def _usual_claims(table):
     """Returns the claims that a plain callable has where it says nothing: f32 and every value of the other axes."""
     made = []
     for axis in table["axes"].split(","):
-        enum = next((one["names"] for one in table["params"] if one["name"] == axis and one["kind"] == "enum"), None)
         made.append({"dtype": "f32", "kv_dtype": "same", "out_dtype": "same", "mode": "decode,prefill,chunked,mixed"}.get(
-            axis, enum or ""))
+            axis, ",".join(_values(table, axis))))
     return "|".join(made)
 
 
 def _allowed_claims(table, axis):
-    enum = next((one["names"] for one in table["params"] if one["name"] == axis and one["kind"] == "enum"), None)
     first = next(one["dtypes"].split(",") for one in table["args"] if not one["dtypes"].startswith("="))
     return {"dtype": first, "kv_dtype": ["same", "e4m3", "e5m2"], "out_dtype": ["same", *first],
-            "mode": ["decode", "prefill", "chunked", "mixed"]}.get(axis) or enum.split(",")
+            "mode": ["decode", "prefill", "chunked", "mixed"]}.get(axis) or _values(table, axis)
 
 
 def _check_claims(table, claims):

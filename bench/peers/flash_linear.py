@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""flash_linear.py FILE.jsonl: times flash-linear-attention's chunk and recurrent kernels on the shapes of gated_delta_rule's bench
+table, in the way of peer.py: rotated inputs, one graph, a sweep before each replay. Appends a line per kernel and shape
+to FILE. Both kernels normalise q and k, and read and write a state in f32. Some versions want as many key heads as value
+heads: there q and k are repeated before the clock starts, and the line says so."""
+
+import json
+import sys
+
+import torch
+
+from peer import spread
+
+# Requests, rows of each, key heads, value heads.
+PROMPTS = [(1, 8192, 16, 32), (4, 2048, 16, 32), (1, 2048, 16, 32), (1, 8192, 4, 16), (1, 65536, 2, 8)]
+STEPS = [(1, 1, 16, 32), (32, 1, 16, 32), (128, 1, 16, 32), (256, 1, 16, 32)]
+D, EPS, JUDGED = 128, 1e-6, 256
+
+
+def inputs(B, T, H_k, H_v):
+    """Half of the heads decay slowly, and the others by a tenth of a row."""
+    q, k = (torch.randn(B, T, H_k, D, device="cuda").bfloat16() for _ in range(2))
+    v = torch.randn(B, T, H_v, D, device="cuda").bfloat16()
+    rate = torch.where(torch.arange(H_v, device="cuda") % 2 == 0, 0.001, 0.2)
+    g = -torch.rand(B, T, H_v, device="cuda") * rate
+    return {"q": q, "k": k, "v": v, "g": g, "beta": torch.rand(B, T, H_v, device="cuda"),
+            "initial_state": torch.randn(B, H_v, D, D, device="cuda")}
+
+
+def repeated(given, ratio):
+    return given | {name: given[name].repeat_interleave(ratio, 2).contiguous() for name in ("q", "k")}
+
+
+def expected(given, request, head):
+    """The first rows of a head, row by row in f64."""
+    key = head // (given["v"].shape[2] // given["q"].shape[2])
+    q, k = (given[name][request, :JUDGED, key].double() for name in ("q", "k"))
+    v, g, beta = (given[name][request, :JUDGED, head].double() for name in ("v", "g", "beta"))
+    q, k = (x / (x.square().sum(1, keepdim=True) + EPS).sqrt() for x in (q, k))
+    state, rows = given["initial_state"][request, head].double(), []
+    for t in range(v.shape[0]):
+        state = state * g[t].exp()
+        state = state + torch.outer(k[t], beta[t] * (v[t] - state.t() @ k[t]))
+        rows.append(state.t() @ q[t] * D**-0.5)
+    return torch.stack(rows)
+
+
+def agrees(given, out):
+    """Whether two heads are within 2^-5 of the largest value, as bf16 chunks are."""
+    B, _, H_v, _ = given["v"].shape
+    for request, head in ((0, 0), (B - 1, H_v - 1)):
+        want = expected(given, request, head)
+        got = out[request, : want.shape[0], head].double()
+        if not bool(((got - want).abs() <= 2**-5 * want.abs().max()).all()):
+            return False
+    return True
+
+
+def launches(kernel, shape):
+    """A function that makes a set's launch, and how its heads are given."""
+    first = inputs(*shape)
+    ratio = shape[3] // shape[2]
+
+    def launch(given):
+        return kernel(**given, output_final_state=True, use_qk_l2norm_in_kernel=True)
+
+    try:
+        if agrees(first, launch(first)[0]):
+            return launch, lambda given: given, "grouped"
+    except (AssertionError, RuntimeError, ValueError, TypeError):
+        pass
+    if agrees(first, launch(repeated(first, ratio))[0]):
+        return launch, lambda given: repeated(given, ratio), "repeated"
+    return None, None, None
+
+
+def figure(kernel, shape, other):
+    launch, form, heads = launches(kernel, shape)
+    if launch is None:
+        return {"failed": "not what the formula gives"}
+    B, T, H_k, H_v = shape
+    size = B * T * (H_k + H_v) * D * 4 + B * H_v * D * D * 4
+    sets = [form(inputs(*shape)) for _ in range(max(2, min(16, 130_000_000 // size + 1)))]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream), torch.no_grad():
+        for given in sets:
+            launch(given)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            kept = [launch(given) for given in sets]
+        samples = []
+        for _ in range(21):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            other.sum()
+            torch.cuda._sleep(100000)
+            begin.record()
+            graph.replay()
+            end.record()
+            stream.synchronize()
+            samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
+    del kept
+    middle, low, high = spread(samples)
+    return {"median_us": middle, "low_us": low, "high_us": high, "samples": len(samples), "heads": heads}
+
+
+def main(path):
+    import fla
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+
+    other = torch.empty(64 << 20, device="cuda").normal_()
+    work = [("fla_chunk", chunk_gated_delta_rule, shape) for shape in PROMPTS]
+    work += [("fla_recurrent", fused_recurrent_gated_delta_rule, shape) for shape in STEPS]
+    failed = False
+    with open(path, "a") as file:
+        for name, kernel, shape in work:
+            B, T, H_k, H_v = shape
+            line = {"bench": "peer", "peer": name, "fla": getattr(fla, "__version__", "?"), "torch": torch.__version__,
+                    "B": B, "N": B * T, "H_k": H_k, "H_v": H_v, "D_k": D, "D_v": D}
+            try:
+                line |= figure(kernel, shape, other)
+            except (AssertionError, RuntimeError, ValueError, TypeError) as why:
+                line["unsupported"] = str(why).strip().split("\n")[0][:200]
+            failed = failed or "failed" in line
+            print(line, flush=True)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""grouped.py FILE.jsonl: times torch._grouped_mm and torch._scaled_grouped_mm on the shapes of the bench tables of
+grouped_gemm and fp8_grouped_gemm, in the way of peer.py: rotated inputs, one graph, a sweep before each replay. Each
+row's group is drawn alike. The scaled product has e4m3 codes, with a scale for each row of a and of b. torch
+has no grouped product with scales of 128 channels on Hopper. Appends a line per shape to FILE."""
+
+import json
+import sys
+
+import torch
+
+from peer import spread
+
+# Rows of all groups together, groups, columns, depth.
+SHAPES = [(32768, 128, 1536, 2048), (32768, 128, 2048, 768), (16384, 128, 5760, 2880), (512, 128, 1536, 2048)]
+SCALED = [(32768, 32, 4096, 7168), (32768, 32, 7168, 2048), (8192, 8, 4096, 7168), (32768, 128, 1536, 2048),
+          (512, 128, 1536, 2048)]
+
+
+def group_ends(M, E):
+    return torch.bincount(torch.randint(E, (M,), device="cuda"), minlength=E).cumsum(0).int()
+
+
+def plain_inputs(M, E, N, K):
+    """Rows in the order of their groups, the weights of each group, and the end of each group."""
+    b = (torch.randn(E, N, K, device="cuda") * K**-0.5).bfloat16()
+    return torch.randn(M, K, device="cuda").bfloat16(), b, group_ends(M, E)
+
+
+def scaled_inputs(M, E, N, K):
+    """The same with e4m3 codes, and the scales of rows and of channels."""
+    a = torch.randn(M, K, device="cuda").to(torch.float8_e4m3fn)
+    b = torch.empty(E, N, K, device="cuda", dtype=torch.float8_e4m3fn)
+    for group in b:
+        group.copy_(torch.randn(N, K, device="cuda"))
+    return a, b, group_ends(M, E), torch.rand(M, device="cuda"), torch.rand(E, N, device="cuda")
+
+
+def plain(a, b, ends):
+    return torch._grouped_mm(a, b.transpose(1, 2), offs=ends)
+
+
+def scaled(a, b, ends, scale_a, scale_b):
+    return torch._scaled_grouped_mm(a, b.transpose(1, 2), scale_a, scale_b, offs=ends, out_dtype=torch.bfloat16)
+
+
+def agrees(out, a, b, ends, scale_a=None, scale_b=None):
+    """Whether three rows are the products of their groups."""
+    M = a.shape[0]
+    for row in (0, M // 2, M - 1):
+        group = int((ends <= row).sum())
+        want = b[group].double() @ a[row].double()
+        if scale_a is not None:
+            want = want * scale_a[row].double() * scale_b[group].double()
+        if not bool(((out[row].double() - want).abs() <= 2**-6 * want.abs().max()).all()):
+            return False
+    return True
+
+
+def figure(inputs, product, M, E, N, K, other):
+    sets = [inputs(M, E, N, K) for _ in range(2)]
+    if not agrees(product(*sets[0]), *sets[0]):
+        return {"failed": "not what the formula gives"}
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for s in sets:
+            product(*s)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for s in sets:
+                product(*s)
+        samples = []
+        for _ in range(21):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            other.sum()
+            begin.record()
+            graph.replay()
+            end.record()
+            stream.synchronize()
+            samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
+    middle, low, high = spread(samples)
+    weights = sets[0][1].element_size() * E * N * K
+    return {"median_us": middle, "low_us": low, "high_us": high, "samples": len(samples),
+            "tflops": 2 * M * N * K / middle / 1e6, "weights_gb_s": weights / middle / 1e3}
+
+
+def main(path):
+    other = torch.empty(64 << 20, device="cuda").normal_()
+    failed = False
+    with open(path, "a") as file:
+        work = [("torch_grouped_mm", plain_inputs, plain, shape) for shape in SHAPES]
+        work += [("torch_scaled_grouped_mm", scaled_inputs, scaled, shape) for shape in SCALED]
+        for peer, inputs, product, (M, E, N, K) in work:
+            line = {"bench": "peer", "peer": peer, "torch": torch.__version__, "M": M, "E": E, "N": N, "K": K}
+            try:
+                line |= figure(inputs, product, M, E, N, K, other)
+            except (AttributeError, RuntimeError, ValueError, TypeError) as why:
+                line["unsupported"] = str(why).strip().split("\n")[0][:200]
+            failed = failed or "failed" in line
+            print(line, flush=True)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,370 @@
+/* block_wgmma.cuh: products of e4m3 matrices with scales on Hopper's tensor cores, for fp8_block_gemm and
+ * fp8_grouped_gemm.
+ *
+ *   c_mn = sum_κ sfa_mκ · sfb_{n/128, κ} · (sum_{i in κ} a_mi · b_ni) + bias_n        κ: pieces of 128 of K
+ *
+ * One warpgroup loads pieces by the copy engine, two multiply. A sum over a piece leaves the tensor cores by one FMA.
+ * `work` says which rows and columns a tile has. docs/kernels/fp8_block_gemm.md has the schedule. */
+#ifndef ASSAY_GPU_LIB_BLOCK_WGMMA_CUH
+#define ASSAY_GPU_LIB_BLOCK_WGMMA_CUH
+
+#include "gpu/lib/block_gemm.cuh"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_mma.cuh"
+#include "gpu/lib/ptx_wgmma.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int32_t block_threads = 384, block_loaders = 128;
+
+/* A tile of `rows` x `columns` of c. Two warpgroups share it: 64 rows each, or with 64 rows half of the columns each.
+ * Rows of a come in boxes, so that a tile of few rows loads few. */
+template <int rows_, int columns_, int box_, int stages_> struct block_tile {
+  static constexpr int rows = rows_, columns = columns_, box = box_, stages = stages_;
+  static constexpr int own = rows == 128 ? columns : columns / 2; /* columns of a warpgroup */
+  static constexpr int step = own < 128 ? own : 128;              /* columns whose sums are in registers at a time */
+  static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
+  static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
+  static constexpr int stage_bytes = a_bytes + b_bytes;
+  /* For each warp that multiplies: 16 rows of up to 64 columns of the result, 16 bytes apart against bank conflicts. */
+  static constexpr int patch_columns = own < 64 ? own : 64, patch_pitch = 2 * patch_columns + 16;
+  static constexpr int patch_at = stages * stage_bytes, patch_bytes = 16 * patch_pitch;
+  static constexpr int control_at = patch_at + 8 * patch_bytes;
+  static constexpr int bytes = control_at + 2 * stages * 8;
+  static_assert(bytes <= 232448, "shared memory of a block");
+};
+
+/* The place of a tile: rows row .. row + rows - 1 of a slab, and the columns of a group from `column` on. */
+struct block_place {
+  int32_t row, rows, slab, column, group;
+};
+
+/* A stage of the ring, and the parity of the phase that fills it. */
+template <int stages> struct block_ring {
+  int32_t stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+/* Loads all pieces of this block's tiles, by one thread. */
+template <class tile, class Work>
+__device__ __forceinline__ void block_load(const Work &work, const tensor_map *map_a, const tensor_map *map_b,
+                                           unsigned char *shared, uint64_t *full, uint64_t *free) {
+  block_ring<tile::stages> ring;
+  const int64_t items = work.items();
+  for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
+    block_place place;
+    if (!work.template find<tile>(at, &place)) continue;
+    const int32_t boxes = tile::box == tile::rows ? 1 : (place.rows + tile::box - 1) / tile::box;
+    for (int32_t piece = 0; piece < work.pieces; ++piece, ring.next()) {
+      mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+      mbarrier_expect(&full[ring.stage], static_cast<uint32_t>(tile::b_bytes + boxes * tile::box_bytes));
+      unsigned char *const to = shared + ring.stage * tile::stage_bytes;
+      tma_load(to + tile::a_bytes, map_b, &full[ring.stage], piece * block_piece, place.column, place.group);
+      for (int32_t box = 0; box < boxes; ++box)
+        tma_load(to + box * tile::box_bytes, map_a, &full[ring.stage], piece * block_piece, place.row + box * tile::box,
+                 place.slab);
+    }
+  }
+}
+
+/* A warp's part of a tile: 16 rows of c, of which `rows` exist, and `left` columns from its first on. */
+template <class Out> struct block_target {
+  Out *to;
+  const Out *bias; /* that of its first column; NULL: none */
+  int64_t row;     /* elements between rows of c */
+  int64_t left;
+  int32_t rows;
+  bool vectors; /* 16 bytes of c may be stored at once */
+};
+
+/* Adds the bias to two neighbours of a row. */
+template <class Out>
+__device__ __forceinline__ void block_bias(const block_target<Out> &out, int32_t column, float &low, float &high) {
+  if (out.bias == nullptr) return;
+  if (column < out.left) low = __fadd_rn(low, to_float(out.bias[column]));
+  if (column + 1 < out.left) high = __fadd_rn(high, to_float(out.bias[column + 1]));
+}
+
+/* Stores a warp's sums. Results of 16 bits become whole rows in the patch first, so that a lane stores 16 bytes. Those
+ * of 32 bits are stored in pairs: four lanes have 32 bytes. */
+template <class tile, class Out>
+__device__ __forceinline__ void block_store_warp(const block_target<Out> &out, float (&total)[tile::own / 2],
+                                                 unsigned char *patch) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  ASSAY_UNROLL
+  for (int i = 0; i < tile::own / 2; i += 2)
+    block_bias(out, i / 4 * 8 + lane % 4 * 2, total[i], total[i + 1]);
+  if constexpr (sizeof(Out) == 4) {
+    struct alignas(8) pair_of {
+      Out element[2];
+    };
+    ASSAY_UNROLL
+    for (int i = 0; i < tile::own / 2; i += 2) {
+      const int32_t row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2;
+      if (row >= out.rows || column >= out.left) continue;
+      Out *const to = out.to + row * out.row + column;
+      if (out.vectors && column + 2 <= out.left) {
+        *reinterpret_cast<pair_of *>(to) = pair_of{{total[i], total[i + 1]}};
+      } else {
+        to[0] = total[i];
+        if (column + 1 < out.left) to[1] = total[i + 1];
+      }
+    }
+  } else {
+    constexpr int lanes = tile::patch_columns / 8; /* lanes that store a row of the patch */
+    ASSAY_UNROLL
+    for (int first = 0; first < tile::own; first += tile::patch_columns) {
+      if (first >= out.left) break;
+      ASSAY_UNROLL
+      for (int column = 0; column < tile::patch_columns; column += 16) {
+        uint32_t pair[4];
+        ASSAY_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int at = (first + column) / 2 + 2 * i;
+          pair[i] = pack_pair<Out>(total[at], total[at + 1]);
+        }
+        stmatrix_x4(patch + lane % 16 * tile::patch_pitch + 2 * column + lane / 16 * 16, pair);
+      }
+      __syncwarp(); /* the patch is complete */
+      ASSAY_UNROLL
+      for (int rows = 0; rows < 16; rows += 32 / lanes) {
+        const int32_t row = rows + lane / lanes, column = first + lane % lanes * 8;
+        if (row >= out.rows || column >= out.left) continue;
+        const unsigned char *const from = patch + row * tile::patch_pitch + lane % lanes * 16;
+        Out *const to = out.to + row * out.row + column;
+        if (out.vectors && column + 8 <= out.left) {
+          *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+        } else {
+          for (int i = 0; i < 8 && column + i < out.left; ++i)
+            to[i] = reinterpret_cast<const Out *>(from)[i];
+        }
+      }
+      __syncwarp(); /* the patch has been read */
+    }
+  }
+}
+
+/* The scales of two rows and of blocks of 128 columns. The four lanes that share these rows read four pieces at once,
+ * one piece each. A value is asked for four pieces before it is used. */
+template <int blocks> struct block_scales {
+  const float *sfa[2], *sfb[blocks]; /* at piece 0 */
+  float a[2], b[blocks], of_piece[blocks][2];
+
+  /* Reads those of pieces `first` to first + 3; past the end, those of the last piece. */
+  __device__ __forceinline__ void read(const block_gemm_params &g, int32_t first, int32_t pieces) {
+    const int64_t piece = min(first + static_cast<int32_t>(threadIdx.x) % 4, pieces - 1);
+    ASSAY_UNROLL
+    for (int i = 0; i < 2; ++i)
+      a[i] = block_scale(sfa[i], g.packed_a, piece, g.sfa_piece);
+    ASSAY_UNROLL
+    for (int i = 0; i < blocks; ++i)
+      b[i] = block_scale(sfb[i], g.packed_b, piece, g.sfb_piece);
+  }
+  /* Multiplies what has been read. */
+  __device__ __forceinline__ void multiply() {
+    ASSAY_UNROLL
+    for (int i = 0; i < blocks; ++i)
+      ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      of_piece[i][half] = __fmul_rn(a[half], b[i]);
+  }
+  /* Returns the product for a piece, which one of the four lanes has. */
+  __device__ __forceinline__ float get(int i, int half, int32_t piece) const {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+    return __shfl_sync(0xffffffffu, of_piece[i][half], lane / 4 * 4 + piece % 4);
+  }
+};
+
+/* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage. */
+template <class tile>
+__device__ __forceinline__ void
+block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
+               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::own / tile::step> &scales,
+               float (&total)[tile::own / 2]) {
+  constexpr int steps = tile::own / tile::step, sums = tile::step / 2;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  scales.read(g, 0, pieces);
+  ASSAY_UNROLL
+  for (int i = 0; i < tile::own / 2; ++i)
+    total[i] = 0.0f;
+  for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
+    float scale[steps][2];
+    mbarrier_wait(&full[ring.stage], ring.parity);
+    const uint64_t from_a = wgmma_descriptor(a + ring.stage * tile::stage_bytes, 1024, 0, swizzle_128);
+    ASSAY_UNROLL
+    for (int i = 0; i < steps; ++i) {
+      const uint64_t from_b =
+          wgmma_descriptor(b + ring.stage * tile::stage_bytes + i * tile::step * block_piece, 1024, 0, swizzle_128);
+      float sum[sums];
+      wgmma_order(sum);
+      wgmma_fence();
+      ASSAY_UNROLL
+      for (uint32_t k = 0; k < block_piece / 32; ++k)
+        wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
+      wgmma_commit();
+      if (i == 0) { /* scales come while products are made */
+        if (piece % 4 == 0) {
+          scales.multiply();
+          scales.read(g, piece + 4, pieces);
+        }
+        ASSAY_UNROLL
+        for (int j = 0; j < steps; ++j)
+          ASSAY_UNROLL
+        for (int half = 0; half < 2; ++half)
+          scale[j][half] = scales.get(j, half, piece);
+      }
+      wgmma_wait<0>();
+      wgmma_order(sum);
+      if (i == steps - 1 && lane == 0) mbarrier_arrive(&free[ring.stage]);
+      ASSAY_UNROLL
+      for (int j = 0; j < sums; ++j)
+        total[i * sums + j] = fmaf(sum[j], scale[i][j / 2 % 2], total[i * sums + j]);
+    }
+  }
+}
+
+/* Lets all pieces of one tile pass: a warpgroup whose rows or columns all lie past the end. */
+template <class tile>
+__device__ __forceinline__ void block_let_pass(int32_t pieces, block_ring<tile::stages> &ring, uint64_t *full,
+                                               uint64_t *free) {
+  for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
+    mbarrier_wait(&full[ring.stage], ring.parity);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&free[ring.stage]);
+  }
+}
+
+/* Multiplies and stores this block's tiles: one of two warpgroups. */
+template <class tile, class Out, class Work>
+__device__ __forceinline__ void block_walk(const Work &work, unsigned char *shared, uint64_t *full, uint64_t *free) {
+  constexpr int blocks = tile::own / tile::step;
+  const block_gemm_params &g = work.g;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) - block_loaders, group = thread / 128;
+  const int32_t row_in = (tile::rows == 128 ? group * 64 : 0) + thread % 128 / 32 * 16, lane = thread % 32;
+  const int32_t column_in = tile::rows == 128 ? 0 : group * tile::own;
+  const unsigned char *const a = shared + (tile::rows == 128 ? group * 64 * block_piece : 0);
+  const unsigned char *const b = shared + tile::a_bytes + column_in * block_piece;
+  unsigned char *const patch = shared + tile::patch_at + thread / 32 * tile::patch_bytes;
+  block_ring<tile::stages> ring;
+  const int64_t items = work.items();
+  for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
+    block_place place;
+    if (!work.template find<tile>(at, &place)) {
+      work.template clear<tile, Out>(place);
+      continue;
+    }
+    const int64_t n0 = static_cast<int64_t>(place.column) + column_in;
+    /* The widest tile has no registers for this. */
+    if (tile::own <= 128 && ((tile::rows == 128 && place.rows <= group * 64) || n0 >= g.N)) {
+      block_let_pass<tile>(work.pieces, ring, full, free);
+      continue;
+    }
+    /* Rows and columns past the end have the scales of the last ones, and are not stored. */
+    const float *const sfa = g.sfa + work.sfa_at(place.slab), *const sfb = g.sfb + work.sfb_at(place.group);
+    block_scales<blocks> scales;
+    ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      scales.sfa[half] = sfa + (place.row + min(row_in + lane / 4 + 8 * half, place.rows - 1)) * g.sfa_row;
+    ASSAY_UNROLL
+    for (int i = 0; i < blocks; ++i)
+      scales.sfb[i] = sfb + min(n0 + i * tile::step, g.N - 1) / block_piece * g.sfb_row;
+    float total[tile::own / 2];
+    block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, total);
+    block_target<Out> out;
+    out.to = static_cast<Out *>(g.c) + work.c_at(place.slab) + (place.row + row_in) * g.c_row + n0;
+    out.bias = g.bias != nullptr ? static_cast<const Out *>(g.bias) + place.group * g.N + n0 : nullptr;
+    out.row = g.c_row;
+    out.left = g.N - n0;
+    out.rows = place.rows - row_in;
+    out.vectors = work.vectors;
+    block_store_warp<tile, Out>(out, total, patch);
+  }
+}
+
+/* block_gemm_wgmma: computes tiles of c, one after the other.
+ * Grid:   one block per multiprocessor. Block: 384 threads: a warpgroup that loads, two that multiply.
+ * Shared: up to 227 KB: the ring of pieces of a and b, swizzled by 128 bytes; a patch for each warp; two barriers a
+ *         stage.
+ * Align:  a and b at multiples of 16 bytes, rows and bases; c by 16 bytes (f32: by 8) if it allows, else by element.
+ * Arch:   sm_90a.
+ * Limit:  flops: 2 N K of each row on the tensor cores of 8 bits; below some hundred rows, bytes: N K. */
+template <class tile, class Out, class Work>
+static __global__ void __launch_bounds__(block_threads, 1)
+    block_gemm_wgmma(const __grid_constant__ tensor_map map_a, const __grid_constant__ tensor_map map_b, Work work) {
+  ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
+  uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < tile::stages; ++i) {
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&free[i], 8); /* the warps that multiply */
+    }
+    mbarrier_fence_init();
+    tensor_map_prefetch(&map_a);
+    tensor_map_prefetch(&map_b);
+  }
+  __syncthreads(); /* the barriers are made */
+  take_turn();
+  if (threadIdx.x < block_loaders) {
+    registers_fewer<tile::loading>();
+    if (threadIdx.x == 0) block_load<tile>(work, &map_a, &map_b, shared, full, free);
+  } else {
+    registers_more<(504 - tile::loading) / 2>();
+    block_walk<tile, Out>(work, shared, full, free);
+  }
+}
+
+/* ---- launch ------------------------------------------------------------------------------------------ */
+
+inline assay_status block_expect_rows(const char *name, const void *base, int64_t row, assay_error *error) {
+  if (reinterpret_cast<uintptr_t>(base) % 16 == 0 && row % 16 == 0) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "%s: found a base or a distance of rows that is no multiple of 16 bytes, taken here: multiples",
+                    name);
+}
+
+/* Makes the map of [slabs, rows, K], of which one copy moves `box` rows. */
+inline assay_status block_map(tensor_map *map, const e4m3 *base, int64_t slabs, int64_t rows, int64_t K, int64_t slab,
+                              int64_t row, int32_t box, assay_error *error) {
+  tensor_shape shape = {};
+  shape.rank = 3;
+  shape.element_bytes = 1;
+  shape.extent[0] = K;
+  shape.extent[1] = rows;
+  shape.extent[2] = slabs;
+  shape.stride[1] = rows > 1 ? row : (K + 15) / 16 * 16;
+  shape.stride[2] = slabs > 1 ? slab : shape.stride[1];
+  shape.box[0] = block_piece;
+  shape.box[1] = box;
+  shape.box[2] = 1;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, const_cast<e4m3 *>(base), shape, error);
+}
+
+/* Tells whether lanes may store 16 bytes of c at once, or 8 of f32. */
+inline bool block_vectors(const block_gemm_params &g, int64_t c_slab) {
+  const int64_t size = assay_dtype_size(g.out), bytes = size == 4 ? 8 : 16, each = bytes / size;
+  return reinterpret_cast<uintptr_t>(g.c) % static_cast<uintptr_t>(bytes) == 0 && g.c_row % each == 0 &&
+         c_slab % each == 0;
+}
+
+inline assay_status block_wgmma_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_WGMMA_8;
+  block_gemm_scales(sums);
+  return ASSAY_OK;
+}
+
+constexpr assay_contract block_wgmma_contract = {.qk_lanes = 1,
+                                                 .pv_lanes = 1,
+                                                 .run_to_run = true,
+                                                 .renumbering = true,
+                                                 .permutation = true,
+                                                 .lanes = 1,
+                                                 .alone = true,
+                                                 .cut = 32};
+
+} // namespace ASSAY_NS
+#endif

@@ -1,0 +1,307 @@
+/* delta_chunk.cuh: chunks of 64 rows of a gated delta rule, and what is prepared for each before its state is known.
+ *
+ * Row i of a chunk has the running sum G_i of g, and key and query factors n_i, m_i: 1 / length with l2, else 1.
+ *
+ *   L_ij = beta_i n_i n_j (k_i . k_j) exp(G_i - G_j), j < i     T = (I + L)^-1
+ *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
+ *
+ * A record has T - I and A in bf16, and rows of factors in f32. T and A are blocks of 16 x 16 of the lower triangle,
+ * block (a, b) at place a (a + 1) / 2 + b. A block's row has 32 bytes. Its halves trade places in rows 4 to 7 and 12 to
+ * 15, so that eight rows of a half lie in different banks. */
+#ifndef ASSAY_GPU_DELTA_CHUNK_CUH
+#define ASSAY_GPU_DELTA_CHUNK_CUH
+
+#include "gpu/lib/delta_rule.cuh"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_mma.cuh"
+#include "gpu/lib/vec.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int chunk_rows = 64, chunk_block_bytes = 512, chunk_matrix_bytes = 10 * chunk_block_bytes;
+enum chunk_factor {
+  chunk_beta,
+  chunk_key,    /* n_i exp(G_i): of S^T k_i */
+  chunk_query,  /* m_i exp(G_i): of S^T q_i */
+  chunk_update, /* n_i exp(G_n - G_i), with n the last row: of an update of S */
+  chunk_decay,  /* exp(G_n), in row 0 */
+  chunk_factors
+};
+constexpr int chunk_record_bytes = 2 * chunk_matrix_bytes + chunk_factors * chunk_rows * 4;
+/* exp of this is 0 in f32. Lower gates count as this one, so that sums stay small and -inf - -inf never occurs. */
+constexpr float chunk_lowest_gate = -110.0f;
+
+/* Returns how many chunks N rows of B requests may have at most. Request i has places from cu_i / 64 + i on. */
+inline int64_t chunk_places(int64_t N, int64_t B) {
+  return N / chunk_rows + B;
+}
+
+__device__ __forceinline__ int64_t chunk_place(int64_t first, int32_t request) {
+  return first / chunk_rows + request;
+}
+
+/* Returns the request that owns a place: the last one whose places begin at or before it. */
+__device__ __forceinline__ int32_t chunk_request(const rule_params &p, int64_t place) {
+  int32_t low = 0, high = p.B - 1;
+  while (low < high) {
+    const int32_t middle = (low + high + 1) / 2;
+    if (chunk_place(rule_row(p, middle), middle) <= place)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. Eight rows of one
+ * group lie in different banks. */
+template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, int group) {
+  return tile + (row * (D / 8) + (group ^ (row & 7))) * 16;
+}
+
+__device__ __forceinline__ int chunk_block_at(int a, int b) {
+  return (a * (a + 1) / 2 + b) * chunk_block_bytes;
+}
+
+/* Returns the place of half a row of a block, in bytes. */
+__device__ __forceinline__ int chunk_half_at(int row, int half) {
+  return row * 32 + ((half ^ (row >> 2 & 1)) * 16);
+}
+
+/* Copies `rows` rows to a tile of 64 rows and fills the others with zeros. */
+template <int D, int threads>
+__device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int thread) {
+  constexpr int groups = D / 8;
+  for (int i = thread; i < chunk_rows * groups; i += threads) {
+    const int row = i / groups, group = i % groups;
+    const bool live = row < rows;
+    cp_async_16(tile_at<D>(tile, row, group), from + (live ? row * stride : 0) + 8 * group, live ? 16 : 0);
+  }
+}
+
+/* Loads the fragments of B for two tiles of eight rows, from row `row` of a tile and elements 16 step on. */
+template <int D> __device__ __forceinline__ void load_rows_b(uint32_t (&b)[4], char *tile, int row, int step) {
+  const int lane = static_cast<int>(lane_id());
+  ldmatrix_x4(b, tile_at<D>(tile, row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
+}
+
+/* ---- prepare ----------------------------------------------------------------------------------------- */
+
+constexpr int prepare_threads = 128, prepare_pitch = chunk_rows + 4; /* L: floats per row */
+template <int D_k> constexpr int64_t prepare_shared() {
+  constexpr int64_t tiles = 2 * chunk_rows * D_k * 2, matrices = 2 * chunk_rows * prepare_pitch * 4;
+  return tiles > matrices ? tiles : matrices;
+}
+
+/* Returns 1 / length of a row of a tile, or 1 without l2. */
+template <int D> __device__ __forceinline__ float row_factor(const rule_params &p, char *tile, int row) {
+  if (!p.l2) return 1.0f;
+  float square[8] = {};
+  ASSAY_UNROLL
+  for (int group = 0; group < D / 8; ++group) {
+    const uint4 eight = *reinterpret_cast<const uint4 *>(tile_at<D>(tile, row, group));
+    const uint32_t pair[4] = {eight.x, eight.y, eight.z, eight.w};
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      float low, high;
+      unpack_pair<bf16>(pair[e], low, high);
+      square[2 * e] += low * low;
+      square[2 * e + 1] += high * high;
+    }
+  }
+  const float sum =
+      ((square[0] + square[1]) + (square[2] + square[3])) + ((square[4] + square[5]) + (square[6] + square[7]));
+  return 1.0f / sqrtf(sum + p.eps);
+}
+
+/* Writes the gates of a head: running sums of g, and beta. Rows from `rows` on have neither. One warp. */
+__device__ __forceinline__ void load_gates(const rule_params &p, int64_t first, int rows, int32_t head, float *sum,
+                                           float *beta) {
+  const int lane = static_cast<int>(lane_id());
+  float g[2];
+  ASSAY_UNROLL
+  for (int e = 0; e < 2; ++e) {
+    const int row = 2 * lane + e;
+    g[e] = row < rows ? fmaxf(p.g[(first + row) * p.g_row + head], chunk_lowest_gate) : 0.0f;
+    beta[row] = row < rows ? p.beta[(first + row) * p.beta_row + head] : 0.0f;
+  }
+  float whole = g[0] + g[1];
+  ASSAY_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const float before = __shfl_up_sync(0xffffffffu, whole, static_cast<unsigned>(step));
+    if (lane >= step) whole += before;
+  }
+  const float before = __shfl_up_sync(0xffffffffu, whole, 1);
+  sum[2 * lane] = (lane > 0 ? before : 0.0f) + g[0];
+  sum[2 * lane + 1] = whole;
+}
+
+/* Solves (I + L) x = e_column by blocks of 16 rows, and stores x below the diagonal. L is strictly lower. x goes to row
+ * `column` of the same matrix, on and right of the diagonal, where L has nothing. One thread per column. */
+__device__ __forceinline__ void invert_column(float *L, int column, char *to) {
+  float *const x = L + column * prepare_pitch;
+  const int own = column / 16;
+  ASSAY_ROLLED
+  for (int a = own; a < 4; ++a) {
+    float y[16];
+    ASSAY_UNROLL
+    for (int i = 0; i < 16; ++i)
+      y[i] = 16 * a + i == column ? 1.0f : 0.0f;
+    ASSAY_ROLLED
+    for (int l = 16 * own; l < 16 * a; l += 4) {
+      quad<float> z = load_quad(x + l, true);
+      ASSAY_UNROLL
+      for (int e = 0; e < 4; ++e)
+        z.element[e] = l + e >= column ? z.element[e] : 0.0f;
+      ASSAY_UNROLL
+      for (int i = 0; i < 16; ++i) {
+        const quad<float> row = load_quad(L + (16 * a + i) * prepare_pitch + l, true);
+        ASSAY_UNROLL
+        for (int e = 0; e < 4; ++e)
+          y[i] -= row.element[e] * z.element[e];
+      }
+    }
+    ASSAY_UNROLL
+    for (int i = 1; i < 16; ++i) {
+      ASSAY_UNROLL
+      for (int l = 0; l < i; ++l)
+        y[i] -= L[(16 * a + i) * prepare_pitch + 16 * a + l] * y[l];
+    }
+    char *const block = to + chunk_block_at(a, own) + column % 8 * 2;
+    ASSAY_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      if (16 * a + i >= column) x[16 * a + i] = y[i];
+      *reinterpret_cast<bf16 *>(block + chunk_half_at(i, column / 8 % 2)) =
+          from_float<bf16>(16 * a + i == column ? 0.0f : y[i]);
+    }
+  }
+}
+
+/* The products of keys with keys and queries with keys: warp w has rows 16 w to 16 w + 15, up to the diagonal block. */
+struct chunk_products {
+  float kk[8][4], qk[8][4];
+};
+
+template <int D_k>
+__device__ __forceinline__ void multiply_rows(chunk_products &of, char *keys, char *queries, int warp) {
+  const int lane = static_cast<int>(lane_id()), row = 16 * warp + lane % 16;
+  ASSAY_UNROLL
+  for (int t = 0; t < 8; ++t) {
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      of.kk[t][e] = of.qk[t][e] = 0.0f;
+  }
+  ASSAY_UNROLL
+  for (int step = 0; step < D_k / 16; ++step) {
+    uint32_t k[4], q[4];
+    ldmatrix_x4(k, tile_at<D_k>(keys, row, 2 * step + lane / 16));
+    ldmatrix_x4(q, tile_at<D_k>(queries, row, 2 * step + lane / 16));
+    ASSAY_UNROLL
+    for (int t = 0; t < 4; ++t) {
+      if (t > warp) continue;
+      uint32_t b[4];
+      load_rows_b<D_k>(b, keys, 16 * t, step);
+      ASSAY_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t two[2] = {b[2 * half], b[2 * half + 1]};
+        mma_m16n8k16<bf16>(of.kk[2 * t + half], k, two);
+        mma_m16n8k16<bf16>(of.qk[2 * t + half], q, two);
+      }
+    }
+  }
+}
+
+/* The numbers that one value head adds: running sums of g, beta, and the factors of keys and queries, for 64 rows. */
+struct chunk_gates {
+  const float *sum, *beta, *n, *m;
+};
+
+/* Writes L to shared memory and A to the record, for the rows of this warp. */
+__device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk_gates &by, float *L, char *A,
+                                           int warp) {
+  const int lane = static_cast<int>(lane_id()), pair = 2 * (lane % 4);
+  ASSAY_UNROLL
+  for (int t = 0; t < 8; ++t) {
+    if (t / 2 > warp) continue;
+    const int j = 8 * t + pair;
+    ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int within = lane / 4 + 8 * half, i = 16 * warp + within;
+      float l[2], a[2];
+      ASSAY_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const float decay = j + e <= i ? expf(by.sum[i] - by.sum[j + e]) : 0.0f;
+        l[e] = j + e < i ? by.beta[i] * (of.kk[t][2 * half + e] * by.n[i] * by.n[j + e]) * decay : 0.0f;
+        a[e] = of.qk[t][2 * half + e] * by.m[i] * by.n[j + e] * decay;
+      }
+      *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
+      *reinterpret_cast<uint32_t *>(A + chunk_block_at(warp, t / 2) + chunk_half_at(within, t % 2) + 2 * pair) =
+          pack_pair<bf16>(a[0], a[1]);
+    }
+  }
+}
+
+__device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, int row) {
+  const float last = by.sum[chunk_rows - 1], own = expf(by.sum[row]);
+  to[chunk_beta * chunk_rows + row] = by.beta[row];
+  to[chunk_key * chunk_rows + row] = by.n[row] * own;
+  to[chunk_query * chunk_rows + row] = by.m[row] * own;
+  to[chunk_update * chunk_rows + row] = by.n[row] * expf(last - by.sum[row]);
+  to[chunk_decay * chunk_rows + row] = row == 0 ? expf(last) : 0.0f;
+}
+
+/* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
+ * Grid:   (places, H_k). Block: 128 threads.
+ * Shared: two tiles of 64 rows; afterwards L of two heads.
+ * Align:  16 bytes: q, k.
+ * Arch:   sm_80.
+ * Limit:  bytes: q, k once per key head; 11,520 per chunk and value head written. */
+template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prepare(rule_params p, char *records) {
+  ASSAY_DYNAMIC_SHARED(char, room);
+  ASSAY_SHARED(float, factor, 2 * chunk_rows);
+  ASSAY_SHARED(float, sums, 2 * chunk_rows);
+  ASSAY_SHARED(float, betas, 2 * chunk_rows);
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, row = thread % chunk_rows;
+  const int64_t place = blockIdx.x;
+  const int32_t key = static_cast<int32_t>(blockIdx.y), ratio = p.H_v / p.H_k;
+  const int32_t request = chunk_request(p, place);
+  const int64_t begin = rule_row(p, request);
+  const int64_t first = begin + (place - chunk_place(begin, request)) * chunk_rows;
+  const int64_t left = rule_row(p, request + 1) - first;
+  if (left <= 0) return;
+  const int rows = static_cast<int>(min(left, static_cast<int64_t>(chunk_rows)));
+  char *const keys = room, *const queries = room + chunk_rows * D_k * 2;
+  const int64_t channel = static_cast<int64_t>(key) * D_k;
+  load_tile<D_k, prepare_threads>(keys, static_cast<const bf16 *>(p.k) + first * p.k_row + channel, p.k_row, rows,
+                                  thread);
+  load_tile<D_k, prepare_threads>(queries, static_cast<const bf16 *>(p.q) + first * p.q_row + channel, p.q_row, rows,
+                                  thread);
+  cp_async_commit();
+  if (warp < min(ratio, 2)) /* while the rows are on their way */
+    load_gates(p, first, rows, key * ratio + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
+  cp_async_wait<0>();
+  __syncthreads();
+  factor[thread] = row_factor<D_k>(p, thread < chunk_rows ? keys : queries, row);
+  chunk_products products;
+  multiply_rows<D_k>(products, keys, queries, warp);
+  float *const matrices = reinterpret_cast<float *>(room); /* from the barrier in the loop on */
+  for (int32_t pair = 0; pair < ratio; pair += 2) {
+    const int32_t heads = min(ratio - pair, 2), head = key * ratio + pair, mine = thread / chunk_rows;
+    char *const record = records + (place * p.H_v + head) * chunk_record_bytes;
+    if (pair > 0 && warp < heads)
+      load_gates(p, first, rows, head + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
+    __syncthreads();
+    for (int h = 0; h < heads; ++h) {
+      const chunk_gates by = {sums + h * chunk_rows, betas + h * chunk_rows, factor, factor + chunk_rows};
+      char *const to = record + h * chunk_record_bytes;
+      weigh_rows(products, by, matrices + h * chunk_rows * prepare_pitch, to + chunk_matrix_bytes, warp);
+      if (h == mine) write_factors(by, reinterpret_cast<float *>(to + 2 * chunk_matrix_bytes), row);
+    }
+    __syncthreads();
+    if (mine < heads)
+      invert_column(matrices + mine * chunk_rows * prepare_pitch, row, record + mine * chunk_record_bytes);
+  }
+}
+
+} // namespace ASSAY_NS
+#endif

@@ -1,0 +1,315 @@
+/* gemm_wgmma.cuh: products of any number of rows with weights [out, in] on Hopper's tensor cores, for gemm and lm_head.
+ * Types are bf16 and f16, with sums in f32.
+ *
+ * Every element is one chain of steps of 16 products in the order of k, from zero. No sum is cut into parts, and no
+ * choice changes the chain. Tiles of four shapes share this order. A row therefore has the same bits in a call of one
+ * row and in a call of thousands. The host chooses the shape by the number of tiles alone. */
+#ifndef ASSAY_GPU_LIB_GEMM_WGMMA_CUH
+#define ASSAY_GPU_LIB_GEMM_WGMMA_CUH
+
+#include "gpu/lib/plain.h"
+#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_wgmma.cuh"
+#include "gpu/lib/rowwise.cuh"
+
+namespace ASSAY_NS {
+
+/* c_mn <- alpha * sum_k x_mk w_nk + beta * c_mn + bias_n */
+struct wide_params {
+  const void *x, *w, *bias; /* bias NULL: none */
+  void *c;
+  int64_t M, N, K, x_row, c_row;
+  float alpha, beta; /* beta 0: c is not read */
+  bool wide, quads;  /* c is f32, not T; four neighbours of c may be stored at once */
+  int32_t row_tiles, column_tiles, pieces;
+};
+
+constexpr int32_t wide_piece = 64, wide_loaders = 128; /* k of a stage; threads of the warpgroup that loads */
+
+/* A tile of rows x columns of c, and the warpgroups that share it: 64 rows each, or with 64 rows equal columns. */
+template <int rows_, int columns_, int groups_, int stages_> struct wide_tile {
+  static constexpr int rows = rows_, columns = columns_, groups = groups_, stages = stages_;
+  static constexpr bool by_rows = rows == 128;
+  static constexpr int own = by_rows ? columns : columns / groups; /* columns of a warpgroup */
+  static constexpr int threads = wide_loaders + 128 * groups;
+  static constexpr int row_bytes = 2 * wide_piece, a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
+  static constexpr int stage_bytes = a_bytes + b_bytes, control_at = stages * stage_bytes;
+  static constexpr int bytes = control_at + 2 * stages * 8;
+  static_assert(!by_rows || groups == 2, "two warpgroups have 64 rows each");
+  static_assert(stage_bytes % 1024 == 0, "stages are swizzled in units of 1024 bytes");
+};
+
+/* The place of tile number `at`. Eight rows of tiles go side by side, so that they share columns of w in L2. */
+struct wide_place {
+  int32_t row, column;
+};
+
+__device__ __forceinline__ wide_place wide_place_of(const wide_params &p, int32_t at) {
+  constexpr int32_t together = 8;
+  const int32_t band = at / (together * p.column_tiles), first = band * together;
+  const int32_t rows = min(together, p.row_tiles - first), in = at - first * p.column_tiles;
+  return {first + in % rows, in / rows};
+}
+
+/* A stage of the ring, and the parity of the phase that fills it. */
+template <int stages> struct wide_ring {
+  int32_t stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+/* Loads all pieces of this block's tiles, by one thread. */
+template <class tile>
+__device__ __forceinline__ void wide_load(const wide_params &p, const tensor_map *map_x, const tensor_map *map_w,
+                                          unsigned char *shared, uint64_t *full, uint64_t *free) {
+  wide_ring<tile::stages> ring;
+  const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
+  for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
+    const wide_place place = wide_place_of(p, at);
+    for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
+      mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+      mbarrier_expect(&full[ring.stage], tile::stage_bytes);
+      unsigned char *const to = shared + ring.stage * tile::stage_bytes;
+      tma_load(to + tile::a_bytes, map_w, &full[ring.stage], piece * wide_piece, place.column * tile::columns);
+      tma_load(to, map_x, &full[ring.stage], piece * wide_piece, place.row * tile::rows);
+    }
+  }
+}
+
+/* ---- results ----------------------------------------------------------------------------------------- */
+
+/* Returns the element of c of one sum. */
+template <class T, class Out>
+__device__ __forceinline__ Out wide_value(const wide_params &p, int64_t n, float sum, const Out *old) {
+  float value = __fmul_rn(p.alpha, sum);
+  if (p.beta != 0.0f) value = fmaf(p.beta, to_float(*old), value);
+  if (p.bias != nullptr) value = __fadd_rn(value, to_float(static_cast<const T *>(p.bias)[n]));
+  return from_float<Out>(value);
+}
+
+template <class T, class Out>
+__device__ __forceinline__ void wide_store(const wide_params &p, int64_t m, int64_t n, const float (&four)[4]) {
+  if (m >= p.M) return;
+  Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
+  if (!p.quads || n + 4 > p.N) {
+    for (int i = 0; i < 4 && n + i < p.N; ++i)
+      to[i] = wide_value<T>(p, n + i, four[i], to + i);
+    return;
+  }
+  struct alignas(4 * sizeof(Out)) quad_of {
+    Out element[4];
+  } rounded;
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    rounded.element[i] = wide_value<T>(p, n + i, four[i], to + i);
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(to) % sizeof rounded != 0)
+    assay_simt->fault("the address of four neighbours is not a multiple of their size", __FILE__, __LINE__);
+#endif
+  *reinterpret_cast<quad_of *>(to) = rounded;
+}
+
+/* Stores the sums of a warpgroup's part of a tile. Its first row and column for this lane are m and n0. Four lanes hold
+ * pairs of neighbours in two groups of 8 columns; lane q of them stores columns 4 q to 4 q + 3 of these 16. */
+template <class T, class Out, int own>
+__device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, int64_t n0, int32_t lane,
+                                               const float (&sum)[own / 2]) {
+  const int32_t source = lane / 4 * 4 + lane % 2 * 2;
+  ASSAY_UNROLL
+  for (int j = 0; j < own / 8; j += 2)
+    ASSAY_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    float four[4];
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float low = __shfl_sync(0xffffffffu, sum[4 * j + 2 * half + i % 2], source + i / 2);
+      const float high = __shfl_sync(0xffffffffu, sum[4 * j + 4 + 2 * half + i % 2], source + i / 2);
+      four[i] = lane % 4 < 2 ? low : high;
+    }
+    wide_store<T, Out>(p, m + 8 * half, n0 + 8 * j + 4 * (lane % 4), four);
+  }
+}
+
+/* ---- the warpgroups that multiply -------------------------------------------------------------------- */
+
+template <class T, class tile>
+__device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
+                                              uint64_t *free) {
+  constexpr int own = tile::own;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) - wide_loaders, group = thread / 128, lane = thread % 32;
+  const int32_t first_row = tile::by_rows ? group * 64 : 0, first_column = tile::by_rows ? 0 : group * own;
+  const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
+  wide_ring<tile::stages> ring;
+  for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
+    float sum[own / 2];
+    int32_t before = 0; /* the stage whose products may still run */
+    for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
+      const unsigned char *const stage = shared + ring.stage * tile::stage_bytes;
+      mbarrier_wait(&full[ring.stage], ring.parity);
+      const uint64_t a = wgmma_descriptor(stage + first_row * tile::row_bytes, 1024, 0, swizzle_128);
+      const uint64_t b = wgmma_descriptor(stage + tile::a_bytes + first_column * tile::row_bytes, 1024, 0, swizzle_128);
+      wgmma_order(sum);
+      wgmma_fence();
+      ASSAY_UNROLL
+      for (uint32_t k = 0; k < wide_piece / 16; ++k)
+        wgmma_m64k16<T, own>(sum, a + 2 * k, b + 2 * k, piece > 0 || k > 0);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (piece > 0 && lane == 0) mbarrier_arrive(&free[before]);
+      before = ring.stage;
+    }
+    wgmma_wait<0>();
+    wgmma_order(sum);
+    if (lane == 0) mbarrier_arrive(&free[before]);
+    const wide_place place = wide_place_of(p, at);
+    const int64_t m = static_cast<int64_t>(place.row) * tile::rows + first_row + thread % 128 / 32 * 16 + lane / 4;
+    const int64_t n = static_cast<int64_t>(place.column) * tile::columns + first_column;
+    if (p.wide)
+      wide_store_all<T, float, own>(p, m, n, lane, sum);
+    else
+      wide_store_all<T, T, own>(p, m, n, lane, sum);
+  }
+}
+
+/* gemm_wgmma: computes tiles of c, one after the other.
+ * Grid:   one block per multiprocessor. Block: a warpgroup that loads, and one or two that multiply.
+ * Shared: up to 208 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
+ * Align:  x and w at multiples of 16 bytes, rows and bases; c by four neighbours if it allows, else by element.
+ * Arch:   sm_90a.
+ * Limit:  flops: 2 M N K on the tensor cores; below some hundred rows, bytes: N K sizeof(T). */
+template <class T, class tile>
+static __global__ void __launch_bounds__(tile::threads, 1)
+    gemm_wgmma(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+  ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
+  uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < tile::stages; ++i) {
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&free[i], 4 * tile::groups); /* the warps that multiply */
+    }
+    mbarrier_fence_init();
+    tensor_map_prefetch(&map_x);
+    tensor_map_prefetch(&map_w);
+  }
+  __syncthreads(); /* the barriers are made */
+  take_turn();
+  if (threadIdx.x < wide_loaders) {
+    if constexpr (tile::groups == 2) registers_fewer<40>();
+    if (threadIdx.x == 0) wide_load<tile>(p, &map_x, &map_w, shared, full, free);
+  } else {
+    if constexpr (tile::groups == 2) registers_more<232>();
+    wide_multiply<T, tile>(p, shared, full, free);
+  }
+}
+
+/* ---- launch ------------------------------------------------------------------------------------------ */
+
+template <class Use> assay_status wide_with_type(assay_dtype type, Use use) {
+  if (type == ASSAY_BF16) return use(type_tag<bf16>());
+#ifndef ASSAY_FEW_TYPES
+  if (type == ASSAY_F16) return use(type_tag<f16>());
+#endif
+  return ASSAY_ERR_INTERNAL;
+}
+
+#ifdef ASSAY_FEW_TYPES
+#define WIDE_TYPE_CLAIMS "bf16"
+#else
+#define WIDE_TYPE_CLAIMS "f16,bf16"
+#endif
+
+/* Refuses calls that the kernel cannot run. Nothing here depends on M, except for numbers of tiles beyond 2^31. */
+inline assay_status wide_expect(const wide_params &p, assay_dtype type, assay_error *error) {
+  if (wide_with_type(type, [](auto) { return ASSAY_OK; }) != ASSAY_OK)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed " WIDE_TYPE_CLAIMS,
+                      assay_dtype_name(type));
+  if (p.K % 8 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "terms of a sum: found %" PRId64 ", allowed multiples of 8", p.K);
+  if (p.x_row % 8 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %" PRId64 ", allowed multiples of 8",
+                      p.x_row);
+  if (p.x_row >= INT64_C(1) << 39)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "elements between rows: found %" PRId64 ", allowed below 2^39",
+                      p.x_row);
+  if (reinterpret_cast<uintptr_t>(p.x) % 16 != 0 || reinterpret_cast<uintptr_t>(p.w) % 16 != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "addresses: allowed multiples of 16");
+  if (p.M + 256 > INT32_MAX || p.N + 256 > INT32_MAX || p.K + 64 > INT32_MAX ||
+      (p.M / 64 + 1) * (p.N / 16 + 1) > INT32_MAX)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "M: found %" PRId64 " with N %" PRId64 ", allowed fewer tiles than 2^31", p.M, p.N);
+  return ASSAY_OK;
+}
+
+inline assay_status wide_map(tensor_map *map, const void *base, int64_t rows, int64_t K, int64_t row, int32_t box,
+                             assay_error *error) {
+  tensor_shape shape = {};
+  shape.rank = 2;
+  shape.element_bytes = 2;
+  shape.extent[0] = K;
+  shape.extent[1] = rows;
+  shape.stride[1] = 2 * (rows > 1 ? row : (K + 7) / 8 * 8);
+  shape.box[0] = wide_piece;
+  shape.box[1] = box;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, const_cast<void *>(base), shape, error);
+}
+
+inline int64_t wide_tiles(const wide_params &p, int64_t rows, int64_t columns) {
+  return (p.M + rows - 1) / rows * ((p.N + columns - 1) / columns);
+}
+
+template <class T, class tile> assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
+  p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
+  p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
+  p.pieces = static_cast<int32_t>((p.K + wide_piece - 1) / wide_piece);
+  const int64_t tiles = wide_tiles(p, tile::rows, tile::columns);
+  tensor_map map_x, map_w;
+  ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
+  ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
+  (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d", tile::rows, tile::columns, p.quads ? 1 : 0);
+  const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
+  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile>), blocks, tile::threads, tile::bytes, in_turn(), env->stream,
+                           map_x, map_w, p);
+}
+
+/* Launches the largest tiles of which there are enough for the multiprocessors. The order of sums is the same in all
+ * of them. */
+inline assay_status wide_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
+  const int64_t mp = env->multiprocessors;
+  return wide_with_type(type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (p.M > 64 && wide_tiles(p, 128, 256) >= mp) return wide_start<T, wide_tile<128, 256, 2, 4>>(p, env, error);
+    if (p.M > 64 && 4 * wide_tiles(p, 128, 128) >= 3 * mp)
+      return wide_start<T, wide_tile<128, 128, 2, 6>>(p, env, error);
+    if (5 * wide_tiles(p, 64, 64) >= 2 * mp) return wide_start<T, wide_tile<64, 64, 2, 12>>(p, env, error);
+    return wide_start<T, wide_tile<64, 16, 1, 20>>(p, env, error);
+  });
+}
+
+inline bool wide_quads(const void *c, int64_t c_row, assay_dtype out) {
+  return reinterpret_cast<uintptr_t>(c) % static_cast<uintptr_t>(4 * assay_dtype_size(out)) == 0 && c_row % 4 == 0;
+}
+
+/* Declares the sums: steps of 16 in the order of k, with zeros up to whole pieces. */
+inline assay_status wide_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_WGMMA_16;
+  sums->pad = wide_piece;
+  sums->after[0] = ASSAY_AFTER_ALPHA;
+  sums->after[1] = ASSAY_AFTER_OLD;
+  sums->after[2] = ASSAY_AFTER_BIAS;
+  return ASSAY_OK;
+}
+
+/* Returns the contract: one running sum of sixteens. Rows do not depend on the batch. */
+constexpr assay_contract wide_contract_of(assay_contract c) {
+  c.cut = tensor_core_terms;
+  return c;
+}
+constexpr assay_contract wide_contract = wide_contract_of(rowwise_contract(0.0, 1));
+
+} // namespace ASSAY_NS
+#endif

@@ -1,0 +1,55 @@
+/* invariant.c: steps in which a row's bits do not depend on the batch.
+ *
+ * A row of the residual stream passes through operators that work row by row, through products, and through attention.
+ * Each of them must sum in an order that the row alone decides:
+ *
+ *   rows and products   a variant whose contract promises `alone`: no choice inside it follows the number of rows
+ *   attention           one variant for prompts, chunks and single tokens, with tiles at fixed places of the keys
+ *
+ * A call goes to the first such variant of the table that takes it. Whether a variant takes a call follows from the
+ * model's sizes and types, never from the number of rows. The run `invariant` of
+ * conformance/suites/models.yaml compares logits bit for bit. */
+#include <string.h>
+
+#include "core/registry.h"
+#include "gpu/models/pass.h"
+
+/* moe_align sorts rows by expert. Where a row lies then depends on the others by its nature; its values do not. */
+static bool sorts_rows(const assay_variant *variant) {
+  return strcmp(variant->op, "moe_align") == 0;
+}
+
+bool pass_may_take(const pass *m, const assay_variant *variant) {
+  if (!m->invariant || MISTAKE(ENGINE_INVARIANT_ANY_VARIANT)) return true;
+  if (variant->contract.keys_per_split > 0 && !MISTAKE(ENGINE_INVARIANT_BY_ROWS))
+    return false; /* it leaves batches of many rows to another */
+  return (variant->contract.alone && variant->contract.run_to_run) || sorts_rows(variant);
+}
+
+assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error) {
+  static const struct {
+    pass_form form;
+    const char *name;
+  } decodes[] = {{PASS_APPEND, "append"}, {PASS_MMHA, "mmha"}};
+  pass_choices *c = &m->choices;
+  m->invariant = options->invariant;
+  if (!m->invariant) return ASSAY_OK;
+  if (options->short_tail != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "short_tail: found %d beside invariant, allowed 0", options->short_tail);
+  for (size_t i = 0; i < sizeof decodes / sizeof *decodes; ++i) {
+    if (c->form[decodes[i].form] == PASS_ON)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "form %s: found on beside invariant, allowed off: it takes single tokens and no prompts",
+                        decodes[i].name);
+    c->form[decodes[i].form] = PASS_OFF;
+  }
+  for (int32_t o = 0; o < assay_op_count(); ++o)
+    for (int32_t i = 0; i < c->wanted[o]; ++i) {
+      const assay_variant *forced = c->forced[c->first[o] + i];
+      if (pass_may_take(m, forced)) continue;
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "variant: found %s=%s beside invariant, allowed variants whose contract promises alone",
+                        forced->op, forced->name);
+    }
+  return ASSAY_OK;
+}
