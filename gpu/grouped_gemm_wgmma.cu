@@ -11,7 +11,7 @@
 namespace ASSAY_NS {
 namespace {
 
-/* Groups with more rows than this, on average, have tiles of up to 128 rows. */
+/* Groups with more rows than this, on average, have tiles of up to 256 rows. */
 constexpr int64_t few_rows = 40;
 
 struct wgmma_plan {

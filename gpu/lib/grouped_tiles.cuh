@@ -49,18 +49,35 @@ __device__ __forceinline__ int32_t grouped_named(const grouped_params &p, int32_
   return group >= 0 && group < p.G ? group : -1;
 }
 
+/* Calls use(row, group, first) for rows from .. to - 1, where `first` tells whether the row before has another group.
+ * Eight groups are read at a time, so that their latencies overlap. */
+template <class Use>
+__device__ __forceinline__ void grouped_visit(const grouped_params &p, int32_t from, int32_t to, Use use) {
+  constexpr int32_t together = 8;
+  int32_t before = from > 0 && from < to ? grouped_named(p, from - 1) : -1;
+  for (int32_t row = from; row < to; row += together) {
+    int32_t group[together];
+    ASSAY_UNROLL
+    for (int32_t i = 0; i < together; ++i)
+      group[i] = row + i < to ? grouped_named(p, row + i) : -1;
+    ASSAY_UNROLL
+    for (int32_t i = 0; i < together; ++i) {
+      if (row + i >= to) break;
+      use(row + i, group[i], row + i == 0 || group[i] != before);
+      before = group[i];
+    }
+  }
+}
+
 /* Calls use(row, group) for the first row of each tile of rows from .. to - 1. A tile begins where the group changes,
  * and every `most` rows after that. `start` is where the group of the row before `from` began. */
 template <class Use>
 __device__ __forceinline__ void grouped_starts(const grouped_params &p, int32_t most, int32_t from, int32_t to,
                                                int32_t start, Use use) {
-  int32_t before = from > 0 ? grouped_named(p, from - 1) : -1;
-  for (int32_t row = from; row < to; ++row) {
-    const int32_t group = grouped_named(p, row);
-    if (row == 0 || group != before) start = row;
-    before = group;
+  grouped_visit(p, from, to, [&](int32_t row, int32_t group, bool first) {
+    if (first) start = row;
     if ((row - start) % most == 0) use(row, group);
-  }
+  });
 }
 
 /* grouped_plan_rows: lists the tiles of rows that name their groups. Each thread has neighbouring rows.
@@ -77,12 +94,9 @@ static __global__ void __launch_bounds__(grouped_planners)
   const int32_t rows = static_cast<int32_t>(p.rows), each = (rows + threads - 1) / threads;
   const int32_t from = min(thread * each, rows), to = min(from + each, rows);
   int32_t last = -1, mine = 0, total, all;
-  int32_t before = from > 0 && from < to ? grouped_named(p, from - 1) : -1;
-  for (int32_t row = from; row < to; ++row) {
-    const int32_t group = grouped_named(p, row);
-    if (row == 0 || group != before) last = row;
-    before = group;
-  }
+  grouped_visit(p, from, to, [&](int32_t row, int32_t, bool first) {
+    if (first) last = row;
+  });
   const int32_t start = grouped_before(last, -1, shared, &total, [](int32_t a, int32_t b) { return a > b ? a : b; });
   if (from < to) grouped_starts(p, most, from, to, start, [&](int32_t, int32_t) { ++mine; });
   int32_t at = grouped_before(mine, 0, shared, &all, [](int32_t a, int32_t b) { return a + b; });

@@ -28,7 +28,7 @@ template <int box_, int stages_> struct grouped_shape {
   static constexpr int bytes = control_at + 2 * stages * 8;
 };
 using grouped_few = grouped_shape<16, 8>;
-using grouped_many = grouped_shape<32, 6>;
+using grouped_many = grouped_shape<64, 4>; /* 256 rows: weights of most groups then leave L2 once */
 
 struct grouped_wgmma_params {
   grouped_params g;
@@ -138,6 +138,9 @@ __device__ __forceinline__ void grouped_multiply(const grouped_wgmma_params &p, 
                                                  float (&sum)[width / 2]) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - grouped_loaders, half = thread / 128, lane = thread % 32;
   int32_t before = 0;
+  ASSAY_UNROLL
+  for (int i = 0; i < width / 2; ++i)
+    sum[i] = 0.0f;
   for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
     const unsigned char *const stage = shared + ring.stage * shape::stage_bytes;
     mbarrier_wait(&full[ring.stage], ring.parity);
@@ -147,7 +150,7 @@ __device__ __forceinline__ void grouped_multiply(const grouped_wgmma_params &p, 
     wgmma_fence();
     ASSAY_UNROLL
     for (uint32_t k = 0; k < grouped_piece / 16; ++k)
-      wgmma_m64k16<T, width>(sum, b + 2 * k, a + 2 * k, piece > 0 || k > 0);
+      wgmma_m64k16<T, width>(sum, b + 2 * k, a + 2 * k, true);
     wgmma_commit();
     wgmma_wait<1>(); /* the products of the piece before are made */
     if (piece > 0 && lane == 0) mbarrier_arrive(&free[before]);
@@ -206,7 +209,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
   }
 }
 
-/* grouped_wgmma: computes tiles of 128 channels and up to 64 or 128 rows of one group, one after the other.
+/* grouped_wgmma: computes tiles of 128 channels and up to 64 or 256 rows of one group, one after the other.
  * Grid:   one block per multiprocessor. Block: 384 threads: a warpgroup that loads, two that multiply.
  * Shared: 216 KB: the ring of pieces of b and a, swizzled by 128 bytes; a patch for each warp; two barriers a stage.
  * Align:  a and b at multiples of 16 bytes, rows and bases; c by eight neighbours if it allows, else by element.
@@ -230,10 +233,10 @@ static __global__ void __launch_bounds__(grouped_threads, 1)
   __syncthreads(); /* the barriers are made */
   take_turn();
   if (threadIdx.x < grouped_loaders) {
-    registers_fewer<40>();
+    registers_fewer<24>();
     if (threadIdx.x == 0) grouped_load<shape>(p, &map_a, &map_b, shared, full, free);
   } else {
-    registers_more<232>();
+    registers_more<240>();
     grouped_walk<T, Out, shape>(p, shared, full, free);
   }
 }
