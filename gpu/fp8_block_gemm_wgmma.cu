@@ -65,25 +65,26 @@ template <class tile> assay_status launch_tile(const block_gemm_params &g, assay
   });
 }
 
-/* Returns the columns that a multiprocessor computes, where so many share tiles of 128 rows and `columns` columns. */
-int64_t columns_of_a_turn(const block_gemm_params &g, int64_t columns, int64_t multiprocessors) {
-  const int64_t tiles = (g.M + 127) / 128 * ((g.N + columns - 1) / columns);
-  return (tiles + multiprocessors - 1) / multiprocessors * columns;
+/* Returns how often the multiprocessors turn to new tiles of rows x columns. */
+int64_t turns(const block_gemm_params &g, int64_t rows, int64_t columns, int64_t multiprocessors) {
+  const int64_t tiles = (g.M + rows - 1) / rows * ((g.N + columns - 1) / columns);
+  return (tiles + multiprocessors - 1) / multiprocessors;
 }
 
-/* Takes few rows in narrow tiles: as many blocks as possible then read b at once. Many rows have tiles of 256 columns,
- * which load less, unless the last turn of the multiprocessors would be emptier. */
+/* Many rows have tiles of 256 columns, which load less, unless the last turn of the multiprocessors would be emptier.
+ * Few rows have narrow tiles: as many blocks as possible then read b at once. A tile also reads 64 rows of a. */
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   block_gemm_params p;
   ASSAY_TRY(read_call(call, &p, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma");
   if (p.M == 0) return ASSAY_OK;
+  const int64_t processors = env->multiprocessors;
   if (p.M > 64) {
-    if (columns_of_a_turn(p, 256, env->multiprocessors) <= columns_of_a_turn(p, 128, env->multiprocessors))
+    if (2 * turns(p, 128, 256, processors) <= turns(p, 128, 128, processors))
       return launch_tile<block_tile<128, 256, 128, 4>>(p, env, error);
     return launch_tile<block_tile<128, 128, 128, 6>>(p, env, error);
   }
-  if (p.N > 64 * static_cast<int64_t>(env->multiprocessors))
+  if (turns(p, 64, 64, processors) * (64 + 64) <= turns(p, 64, 32, processors) * (64 + 32))
     return launch_tile<block_tile<64, 64, 64, 12>>(p, env, error);
   return launch_tile<block_tile<64, 32, 64, 16>>(p, env, error);
 }

@@ -23,6 +23,7 @@ template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static constexpr int rows = rows_, columns = columns_, box = box_, stages = stages_;
   static constexpr int own = rows == 128 ? columns : columns / 2; /* columns of a warpgroup */
   static constexpr int step = own < 128 ? own : 128;              /* columns whose sums are in registers at a time */
+  static constexpr int together = own <= 64 ? 4 : 1;              /* pieces whose products are under way at once */
   static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
   static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
   static constexpr int stage_bytes = a_bytes + b_bytes;
@@ -180,7 +181,21 @@ template <int blocks> struct block_scales {
   }
 };
 
-/* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage. */
+/* Waits for the products of piece i of four. */
+__device__ __forceinline__ void block_wait(int i) {
+  if (i == 0)
+    wgmma_wait<3>();
+  else if (i == 1)
+    wgmma_wait<2>();
+  else if (i == 2)
+    wgmma_wait<1>();
+  else
+    wgmma_wait<0>();
+}
+
+/* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage.
+ * Narrow tiles have few products per piece, and their latency would bind. There the products of four pieces are issued
+ * before the first sums are awaited. */
 template <class tile>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
@@ -188,42 +203,77 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
                float (&total)[tile::own / 2]) {
   constexpr int steps = tile::own / tile::step, sums = tile::step / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const auto issue = [&](float(&sum)[sums], int32_t stage, int i) {
+    const uint64_t from_a = wgmma_descriptor(a + stage * tile::stage_bytes, 1024, 0, swizzle_128);
+    const uint64_t from_b =
+        wgmma_descriptor(b + stage * tile::stage_bytes + i * tile::step * block_piece, 1024, 0, swizzle_128);
+    wgmma_order(sum);
+    wgmma_fence();
+    ASSAY_UNROLL
+    for (uint32_t k = 0; k < block_piece / 32; ++k)
+      wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
+    wgmma_commit();
+  };
+  const auto read_scales = [&](int32_t piece, float(&scale)[steps][2]) {
+    if (piece % 4 == 0) {
+      scales.multiply();
+      scales.read(g, piece + 4, pieces);
+    }
+    ASSAY_UNROLL
+    for (int j = 0; j < steps; ++j)
+      ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      scale[j][half] = scales.get(j, half, piece);
+  };
+  const auto add = [&](const float(&sum)[sums], int i, const float(&scale)[steps][2]) {
+    ASSAY_UNROLL
+    for (int j = 0; j < sums; ++j)
+      total[i * sums + j] = fmaf(sum[j], scale[i][j / 2 % 2], total[i * sums + j]);
+  };
   scales.read(g, 0, pieces);
   ASSAY_UNROLL
   for (int i = 0; i < tile::own / 2; ++i)
     total[i] = 0.0f;
-  for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
-    float scale[steps][2];
-    mbarrier_wait(&full[ring.stage], ring.parity);
-    const uint64_t from_a = wgmma_descriptor(a + ring.stage * tile::stage_bytes, 1024, 0, swizzle_128);
-    ASSAY_UNROLL
-    for (int i = 0; i < steps; ++i) {
-      const uint64_t from_b =
-          wgmma_descriptor(b + ring.stage * tile::stage_bytes + i * tile::step * block_piece, 1024, 0, swizzle_128);
-      float sum[sums];
-      wgmma_order(sum);
-      wgmma_fence();
+  if constexpr (tile::together > 1) {
+    for (int32_t piece = 0; piece < pieces; piece += tile::together) {
+      float sum[tile::together][sums];
+      int32_t at[tile::together];
       ASSAY_UNROLL
-      for (uint32_t k = 0; k < block_piece / 32; ++k)
-        wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
-      wgmma_commit();
-      if (i == 0) { /* scales come while products are made */
-        if (piece % 4 == 0) {
-          scales.multiply();
-          scales.read(g, piece + 4, pieces);
+      for (int i = 0; i < tile::together; ++i) {
+        at[i] = i > 0 ? at[i - 1] : ring.stage; /* past the end: the last piece again, without use */
+        if (piece + i < pieces) {
+          mbarrier_wait(&full[ring.stage], ring.parity);
+          at[i] = ring.stage;
+          ring.next();
         }
-        ASSAY_UNROLL
-        for (int j = 0; j < steps; ++j)
-          ASSAY_UNROLL
-        for (int half = 0; half < 2; ++half)
-          scale[j][half] = scales.get(j, half, piece);
+        issue(sum[i], at[i], 0);
       }
-      wgmma_wait<0>();
-      wgmma_order(sum);
-      if (i == steps - 1 && lane == 0) mbarrier_arrive(&free[ring.stage]);
       ASSAY_UNROLL
-      for (int j = 0; j < sums; ++j)
-        total[i * sums + j] = fmaf(sum[j], scale[i][j / 2 % 2], total[i * sums + j]);
+      for (int i = 0; i < tile::together; ++i) {
+        float scale[steps][2];
+        read_scales(piece + i, scale); /* scales come while products are made */
+        block_wait(i);
+        wgmma_order(sum[i]);
+        if (piece + i < pieces) add(sum[i], 0, scale);
+      }
+      ASSAY_UNROLL
+      for (int i = 0; i < tile::together; ++i)
+        if (piece + i < pieces && lane == 0) mbarrier_arrive(&free[at[i]]);
+    }
+  } else {
+    for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
+      float scale[steps][2];
+      mbarrier_wait(&full[ring.stage], ring.parity);
+      ASSAY_UNROLL
+      for (int i = 0; i < steps; ++i) {
+        float sum[sums];
+        issue(sum, ring.stage, i);
+        if (i == 0) read_scales(piece, scale); /* scales come while products are made */
+        wgmma_wait<0>();
+        wgmma_order(sum);
+        if (i == steps - 1 && lane == 0) mbarrier_arrive(&free[ring.stage]);
+        add(sum, i, scale);
+      }
     }
   }
 }
