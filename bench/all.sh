@@ -31,7 +31,7 @@ for step in $steps; do
       done
       ;;
     density) run density "$assay" bench density --budget "$budget" ;;
-    scenario) run scenario "$assay" bench scenario ;;
+    scenario) run scenario "$assay" bench scenario --peers ;;
     online) run online "$assay" bench online azure_conv mooncake --model asynct --model qwen3 --seconds "${ASSAY_BENCH_SECONDS:-10}" ;;
     *) printf 'all.sh: step %s is unknown, allowed: tables density scenario online\n' "$step" >&2; exit 2 ;;
   esac

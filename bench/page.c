@@ -125,6 +125,38 @@ static void scenario_row(FILE *to, const page_data *d, const page_scenario *s) {
   (void)fputs("</tr>", to);
 }
 
+/* Writes the walls of peers beside those of the same scenario and model in the same file. */
+static void scenario_peers(FILE *to, const page_data *d) {
+  static const html_column column[] = {{"scenario", 0},        {"model", 0}, {"peer", 0},        {"peer ms", 1},
+                                       {"this project ms", 1}, {"ratio", 1}, {"peer / limit", 1}};
+  if (d->scenario_peers == 0) return;
+  html_table(to, "scenario-peers", "", column, sizeof column / sizeof *column);
+  for (int64_t i = 0; i < d->scenario_peers; ++i) {
+    const page_scenario_peer *p = &d->scenario_peer[i];
+    const page_scenario *s = NULL;
+    for (int64_t k = 0; k < d->scenarios; ++k)
+      if (strcmp(d->scenario[k].name, p->name) == 0 && strcmp(d->scenario[k].model, p->model) == 0 &&
+          d->scenario[k].file == p->file && d->scenario[k].wall > 0)
+        s = &d->scenario[k];
+    (void)fputs("<tr>", to);
+    html_cell(to, NULL, p->name);
+    html_cell(to, NULL, p->model);
+    html_cell(to, NULL, p->peer);
+    if (p->wall > 0) {
+      number(to, 2, "", p->wall);
+      number(to, 2, "", s != NULL ? s->wall : 0);
+      number(to, 3, "", s != NULL ? s->wall / p->wall : 0);
+      number(to, 2, "", s != NULL && s->limit > 0 ? p->wall / s->limit : 0);
+    } else {
+      (void)fputs("<td colspan=\"4\" class=\"bad\">", to);
+      text_xml(to, p->message);
+      (void)fputs("</td>", to);
+    }
+    (void)fputs("</tr>", to);
+  }
+  html_table_end(to);
+}
+
 static void calls(FILE *to, const page_scenario *s, int64_t number_of_it) {
   static const html_column column[] = {{"operator", 0}, {"variant", 0}, {"calls", 1},
                                        {"µs", 1},       {"share", 1},   {"in the graph µs", 1}};
@@ -170,6 +202,7 @@ static void scenarios(FILE *to, const page_data *d) {
   for (int64_t i = 0; i < d->scenarios; ++i)
     scenario_row(to, d, &d->scenario[i]);
   html_table_end(to);
+  scenario_peers(to, d);
   for (int64_t i = 0; i < d->scenarios; ++i)
     calls(to, &d->scenario[i], i);
 }

@@ -35,6 +35,13 @@ typedef struct page_scenario {
   int32_t call_count, file;
 } page_scenario;
 
+/* A peer's wall of a scenario, or the reason why it has none. */
+typedef struct page_scenario_peer {
+  char peer[48], name[48], model[16], message[240];
+  double wall;
+  int32_t file;
+} page_scenario_peer;
+
 typedef struct page_online {
   char trace[32], model[16], message[240];
   double scale, seconds, offered, served, output, prompt, hit;
@@ -57,9 +64,10 @@ typedef struct page_data {
   int64_t runs;
   page_row *row;
   page_scenario *scenario;
+  page_scenario_peer *scenario_peer;
   page_online *online;
   page_missing *missing;
-  int64_t rows, scenarios, onlines, missings;
+  int64_t rows, scenarios, scenario_peers, onlines, missings;
 } page_data;
 
 assay_status page_read(const char *path, page_data *data, assay_error *error);

@@ -99,6 +99,18 @@ static bool add_scenario(page_data *d, const json_value *line) {
   return true;
 }
 
+static bool add_scenario_peer(page_data *d, const json_value *line) {
+  page_scenario_peer *p = more((void **)&d->scenario_peer, &d->scenario_peers, sizeof *p);
+  if (p == NULL) return false;
+  copy(p->peer, sizeof p->peer, line, "peer");
+  copy(p->name, sizeof p->name, line, "scenario");
+  copy(p->model, sizeof p->model, line, "model");
+  copy(p->message, sizeof p->message, line, json_member(line, "failed") != NULL ? "failed" : "unsupported");
+  p->file = (int32_t)d->runs - 1;
+  p->wall = json_number(line, "wall_ms", 0);
+  return true;
+}
+
 static void points(const json_value *line, const char *key, double *to) {
   const json_value *p = json_member(line, key);
   to[0] = json_number(p, "p50", 0);
@@ -147,7 +159,9 @@ static bool add_line(page_data *d, const json_value *line) {
   if (strcmp(kind, "case") == 0) return add_row(d, line, false);
   if (strcmp(kind, "scenario") == 0) return add_scenario(d, line);
   if (strcmp(kind, "online") == 0) return add_online(d, line);
-  if (strcmp(kind, "peer") == 0 && json_member(line, "missing") == NULL) return add_row(d, line, true);
+  const bool missing = json_member(line, "missing") != NULL;
+  if (strcmp(kind, "peer") == 0 && !missing && json_member(line, "model") != NULL) return add_scenario_peer(d, line);
+  if (strcmp(kind, "peer") == 0 && !missing) return add_row(d, line, true);
   if (strcmp(kind, "peer") == 0) {
     page_missing *m = more((void **)&d->missing, &d->missings, sizeof *m);
     if (m == NULL) return false;
@@ -198,6 +212,7 @@ void page_free(page_data *data) {
   free(data->run);
   free(data->row);
   free(data->scenario);
+  free(data->scenario_peer);
   free(data->online);
   free(data->missing);
 }

@@ -29,6 +29,8 @@ cat >"$work/new.jsonl" <<'E2'
 {"bench":"peer","peer":"nobody","missing":"<u>no module</u>"}
 {"bench":"scenario","name":"decode_heavy_b32","model":"asynct","layers":35,"batch":32,"prompt":64,"output":256,"wall_ms":300,"wall_low_ms":299,"wall_high_ms":301,"prefill_ms":5,"step_ms":1.1,"layer_us":31,"span_us":1100,"tokens_s":27000,"calls_a_step":300,"limit_ms":100,"live_keys":0.3,"published_s":0.575,"calls":[{"op":"gemm","variant":"skinny","calls":140,"us":500,"graph_us":333.25},{"op":"rope","variant":"vectors","calls":35,"us":90,"graph_us":-1.5},{"op":"qk_norm","variant":"vectors","calls":35,"us":80}]}
 {"bench":"scenario","name":"decode_heavy_b32","model":"qwen3","layers":28,"batch":32,"prompt":64,"output":256,"wall_ms":250,"wall_low_ms":249,"wall_high_ms":251,"limit_ms":90,"calls":[]}
+{"bench":"peer","peer":"step","scenario":"decode_heavy_b32","model":"qwen3","attention":"fa3","wall_ms":200,"wall_low_ms":199,"wall_high_ms":201}
+{"bench":"peer","peer":"step","scenario":"decode_heavy_b32","model":"asynct","unsupported":"not of the family qwen3"}
 {"bench":"online","trace":"azure_conv","model":"asynct","scale":1.6,"requests":9,"seconds":3,"ttft_ms":{"p50":1,"p90":2,"p99":3},"tpot_ms":{"p50":1,"p90":2,"p99":3},"itl_ms":{"p50":1,"p90":2,"p99":3},"e2e_ms":{"p50":1,"p90":2,"p99":3}}
 {"bench":"end"}
 E2
@@ -48,6 +50,8 @@ has '<b class="limit"'
 has '<polyline class="s0 mark"'
 has '50 % of the limit'
 has '<td class="n">1.200</td>'
+has '<td class="n">200.00</td><td class="n">250.00</td><td class="n">1.250</td><td class="n">2.22</td>'
+has '<td colspan="4" class="bad">not of the family qwen3</td>'
 has '<td class="n">0.500</td>'
 has '123456.50 µs \(cut\), 0 % of the limit'
 has '<td class="n">333.25</td></tr>'

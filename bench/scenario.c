@@ -8,7 +8,7 @@
 #include "conformance/trial/trial.h"
 #include "ranges.h"
 
-enum { ROWS = 8192, HOLD_US = 100, CHECKED = 2 };
+enum { ROWS = 8192, HOLD_US = 100 };
 
 typedef struct run {
   const scenario_setup *setup;
@@ -287,7 +287,7 @@ static assay_status checked_run(run *r, const expected *want, int64_t checked, b
   const int64_t V = r->setup->config->vocab, B = r->one->batch, steps = r->one->output - 1;
   double *logits = calloc((size_t)(B * V), sizeof *logits);
   if (logits == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "scenario: out of memory");
-  bool same[CHECKED] = {true, true};
+  bool same[SCENARIO_CHECKED] = {true, true};
   assay_status status = open_requests(r, error);
   *right = true;
   if (status == ASSAY_OK) status = run_prompts(r, error);
@@ -340,14 +340,12 @@ static assay_status take_runs(run *r, const expected *want, int64_t checked, ass
 assay_status scenario_run(const scenario_setup *setup, const scenario *one, scenario_result *result,
                           assay_error *error) {
   run r = {.setup = setup, .one = one, .result = result};
-  expected want[CHECKED];
-  *result = (scenario_result){.there = false};
-  const int64_t checked = one->batch < CHECKED ? one->batch : CHECKED;
+  *result = (scenario_result){.there = false, .checked = one->batch < SCENARIO_CHECKED ? one->batch : SCENARIO_CHECKED};
   assay_status status = prepare(&r, error);
-  for (int64_t i = 0; i < checked && status == ASSAY_OK; ++i)
-    status = find_expected(&r, i, &want[i], error);
+  for (int64_t i = 0; i < result->checked && status == ASSAY_OK; ++i)
+    status = find_expected(&r, i, &result->want[i], error);
   if (status == ASSAY_OK) status = open_engine(&r, error);
-  if (status == ASSAY_OK) status = take_runs(&r, want, checked, error);
+  if (status == ASSAY_OK) status = take_runs(&r, result->want, result->checked, error);
   assay_engine_close(r.engine);
   for (int64_t i = 0; i < one->batch && r.prompt != NULL; ++i)
     free(r.prompt[i]);

@@ -7,7 +7,7 @@
 #include "expected.h"
 #include "run.h"
 
-enum { SCENARIO_MIXED = 8, SCENARIO_MAX_PARTS = 48, SCENARIO_RUNS = 3 };
+enum { SCENARIO_MIXED = 8, SCENARIO_MAX_PARTS = 48, SCENARIO_RUNS = 3, SCENARIO_CHECKED = 2 };
 
 typedef struct scenario {
   const char *name;
@@ -41,7 +41,9 @@ typedef struct scenario_result {
   double eager_us;                           /* sum of `part` */
   double graph_us, graph_rest_us;            /* a replay of the step's graph, and its rest; 0: unknown */
   int64_t tokens, steps, calls;              /* output tokens, decode steps, calls per decode step */
-  int64_t agreed[2];                         /* first tokens of two requests, before one that may differ */
+  expected want[SCENARIO_CHECKED];           /* tokens of the first requests */
+  int64_t checked;                           /* entries of `want` */
+  int64_t agreed[SCENARIO_CHECKED];          /* first tokens, before one that may differ */
   double live;                               /* share of live keys, gate alone */
   double bytes, flops;                       /* the fewest that the whole run must move and do */
   double limit_ms;                           /* 0: not known */

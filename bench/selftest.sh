@@ -110,6 +110,42 @@ expect 'trace, preempted' 0 ' [1-9][0-9]* preempted' "$assay" bench online azure
 expect 'trace, prefixes' 0 ', [1-9][0-9.]* % of the prompts from the cache' "$assay" bench online mooncake --part 64 --requests 10 --scales 2 --batch 4 --tokens 128 --length 200 --blocks 120 "${models[@]:2}" --jsonl "$work/online.jsonl"
 expect 'page' 0 'page of assay bench' "$assay" report "$work/scenario.jsonl" -o "$work/page.html"
 expect 'page, scenario' 0 'large_batch_short_b128' cat "$work/page.html"
+# A peer of scenarios: a program in python3's place leaves lines, and sees what the model's bits are.
+mkdir -p "$work/bin" "$work/tmp"
+peer() { # what the peer does, with its folder in $2
+  printf '#!/bin/sh\n%s\n' "$1" >"$work/bin/python3"
+  chmod +x "$work/bin/python3"
+}
+beside=(env "PATH=$work/bin:$PATH" "TMPDIR=$work/tmp" "$assay" bench scenario mixed_prefill_b32 --part 16 --model "$work/qwen3.yaml" --device simt --peers --jsonl "$work/peers.jsonl")
+line='{"bench":"peer","peer":"step","scenario":"mixed_prefill_b32","model":"qwen3","wall_ms":1.5}'
+peer "cp \"\$2\"/* $work/; echo '$line' >\"\$2/peer.jsonl\""
+expect 'peer' 0 '^qwen3 +mixed_prefill_b32 ' "${beside[@]}"
+expect 'peer, its line' 0 '"peer":"step".*"wall_ms":1.5' grep '"bench":"peer"' "$work/peers.jsonl"
+expect 'peer, last line' 0 '"bench":"end"' tail -n 1 "$work/peers.jsonl"
+expect 'peer, what it is asked' 0 '^\[\{"name":"mixed_prefill_b32","output":4,"wall_ms":[0-9.]+,"limit_ms":0,"expected":\[\{"arch":"qwen3".*"number":0,"prompt":2,' head -n 1 "$work/scenarios.json"
+expect 'peer, prompts' 0 '"prompts":\[\[[0-9]+,[0-9]+\],\[[0-9,]+\]\]\}\]$' tail -n 1 "$work/scenarios.json"
+expect 'peer, the model' 0 '^[0-9]' "$assay" generate --model "$work/model.json" --ids 1 --steps 4
+mv "$work/said" "$work/of_file"
+expect 'peer, the same model' 0 '^[0-9]' "$assay" generate --model "$work/qwen3.yaml" --ids 1 --steps 4
+cmp -s "$work/said" "$work/of_file" || { printf 'FAIL the peer gets another model\n'; failed=$((failed + 1)); }
+expect 'peer, on the page' 0 'page of assay bench' "$assay" report "$work/peers.jsonl" -o "$work/page.html"
+expect 'peer, its wall on the page' 0 '<td class="n">1.50</td>' cat "$work/page.html"
+peer "echo '$line' >\"\$2/peer.jsonl\"; exit 1"
+expect 'peer that is wrong' 1 'mixed_prefill_b32' "${beside[@]}"
+peer ': >"$2/peer.jsonl"'
+expect 'peer without a line' 1 'FAIL step: not one line for each of 1 scenarios' "${beside[@]}"
+peer "echo '{\"bench\":\"peer\",\"peer\":\"step\",\"missing\":\"fa3\"}' >\"\$2/peer.jsonl\""
+expect 'peer that is missing' 0 '"missing":"fa3"' sh -c '"$@" && cat "$0"' "$work/peers.jsonl" "${beside[@]}"
+peer 'printf half >"$2/peer.jsonl"'
+expect 'peer, half a line' 2 "found 'half', allowed whole lines of a peer" "${beside[@]}"
+peer ': nothing'
+expect 'peer that leaves nothing' 2 'peer.jsonl' "${beside[@]}"
+peer 'exit 127'
+expect 'no python3' 0 'peers: missing: python3' "${beside[@]}"
+expect 'no python3, in the file' 0 '"missing":"python3"' grep '"bench":"peer"' "$work/peers.jsonl"
+expect 'no peer of the gate' 0 'step: asynct: no figure' "${beside[@]:0:9}" --model "$work/asynct.yaml" "${beside[@]:11}"
+[ -z "$(ls "$work/tmp")" ] || { printf 'FAIL a folder of a peer is left: %s\n' "$(ls "$work/tmp")"; failed=$((failed + 1)); }
+expect 'peers of scenarios alone' 2 'needs --jsonl' "$assay" bench scenario --peers --device simt
 expect 'unknown scenario' 2 "found 'nobody', allowed: decode_heavy_b32" "$assay" bench scenario nobody
 expect 'unknown trace' 2 "found 'nobody', allowed: azure_conv" "$assay" bench online nobody
 expect 'no trace' 2 'needs a trace' "$assay" bench online

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """flash_linear.py FILE.jsonl: times flash-linear-attention's chunk and recurrent kernels on the shapes of gated_delta_rule's bench
-table, in the way of peer.py: rotated inputs, one graph, a sweep before each replay. Appends a line per kernel and shape
-to FILE. Both kernels normalise q and k, and read and write a state in f32. Some versions want as many key heads as value
+table, in the way of timing.py. Appends a line per kernel and shape to FILE. Both kernels normalise q and k, and read and write a state in f32. Some versions want as many key heads as value
 heads: there q and k are repeated before the clock starts, and the line says so."""
 
-import json
 import sys
 
 import torch
 
-from peer import spread
+from timing import REFUSALS, Wrong, table
 
 # Requests, rows of each, key heads, value heads.
 PROMPTS = [(1, 8192, 16, 32), (4, 2048, 16, 32), (1, 2048, 16, 32), (1, 8192, 4, 16), (1, 65536, 2, 8)]
@@ -67,65 +65,39 @@ def launches(kernel, shape):
     try:
         if agrees(first, launch(first)[0]):
             return launch, lambda given: given, "grouped"
-    except (AssertionError, RuntimeError, ValueError, TypeError):
+    except REFUSALS:
         pass
     if agrees(first, launch(repeated(first, ratio))[0]):
         return launch, lambda given: repeated(given, ratio), "repeated"
-    return None, None, None
+    raise Wrong("not what the formula gives")
 
 
-def figure(kernel, shape, other):
-    launch, form, heads = launches(kernel, shape)
-    if launch is None:
-        return {"failed": "not what the formula gives"}
+def entry(name, kernel, shape, version):
+    how = {}
+
+    def prepare():
+        launch, form, how["heads"] = launches(kernel, shape)
+        sets = {}
+
+        def make(i):
+            sets[i] = form(inputs(*shape))
+            return list(sets[i].values()), lambda: launch(sets[i])
+
+        return make, lambda i, out: agrees(sets[i], out[0])
+
     B, T, H_k, H_v = shape
-    size = B * T * (H_k + H_v) * D * 4 + B * H_v * D * D * 4
-    sets = [form(inputs(*shape)) for _ in range(max(2, min(16, 130_000_000 // size + 1)))]
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream), torch.no_grad():
-        for given in sets:
-            launch(given)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            kept = [launch(given) for given in sets]
-        samples = []
-        for _ in range(21):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            other.sum()
-            torch.cuda._sleep(100000)
-            begin.record()
-            graph.replay()
-            end.record()
-            stream.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
-    del kept
-    middle, low, high = spread(samples)
-    return {"median_us": middle, "low_us": low, "high_us": high, "samples": len(samples), "heads": heads}
+    keys = {"peer": name, "fla": version, "B": B, "N": B * T, "H_k": H_k, "H_v": H_v, "D_k": D, "D_v": D}
+    return keys, prepare, lambda us: dict(how)
 
 
 def main(path):
     import fla
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
 
-    other = torch.empty(64 << 20, device="cuda").normal_()
-    work = [("fla_chunk", chunk_gated_delta_rule, shape) for shape in PROMPTS]
-    work += [("fla_recurrent", fused_recurrent_gated_delta_rule, shape) for shape in STEPS]
-    failed = False
-    with open(path, "a") as file:
-        for name, kernel, shape in work:
-            B, T, H_k, H_v = shape
-            line = {"bench": "peer", "peer": name, "fla": getattr(fla, "__version__", "?"), "torch": torch.__version__,
-                    "B": B, "N": B * T, "H_k": H_k, "H_v": H_v, "D_k": D, "D_v": D}
-            try:
-                line |= figure(kernel, shape, other)
-            except (AssertionError, RuntimeError, ValueError, TypeError) as why:
-                line["unsupported"] = str(why).strip().split("\n")[0][:200]
-            failed = failed or "failed" in line
-            print(line, flush=True)
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-    return 1 if failed else 0
+    version = getattr(fla, "__version__", "?")
+    work = [entry("fla_chunk", chunk_gated_delta_rule, shape, version) for shape in PROMPTS]
+    work += [entry("fla_recurrent", fused_recurrent_gated_delta_rule, shape, version) for shape in STEPS]
+    return table(path, torch, work)
 
 
 if __name__ == "__main__":

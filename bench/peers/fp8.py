@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """fp8.py FILE.jsonl: times torch's block-wise scaled_mm (cuBLASLt) on the shapes of fp8_block_gemm's bench table, in the
-way of peer.py: rotated inputs, one graph, a sweep before each replay. Appends a line per shape to FILE."""
+way of timing.py. Appends a line per shape to FILE."""
 
-import json
 import sys
 
 import torch
 
-from peer import spread
+from timing import table
 
 SHAPES = [(4096, 7168, 16384), (4096, 2112, 7168), (4096, 24576, 1536), (4096, 7168, 2048), (4096, 4096, 7168),
           (64, 7168, 2048), (64, 4096, 7168)]
@@ -34,47 +33,23 @@ def expected(a, b, scale_a, scale_b, row):
     return (w * x).sum((1, 2))
 
 
-def figure(M, N, K, other):
-    sets = [inputs(M, N, K) for _ in range(max(2, min(16, 130_000_000 // (M * K + N * K) + 1)))]
-    got, want = product(*sets[0])[M // 2].double(), expected(*sets[0], M // 2)
-    if not bool(((got - want).abs() <= 2**-5 * want.abs().max()).all()):
-        return {"failed": "not what the formula gives"}
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for s in sets:
-            product(*s)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for s in sets:
-                product(*s)
-        samples = []
-        for _ in range(21):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            other.sum()
-            begin.record()
-            graph.replay()
-            end.record()
-            stream.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
-    middle, low, high = spread(samples)
-    return {"median_us": middle, "low_us": low, "high_us": high, "samples": len(samples),
-            "tflops": 2 * M * N * K / middle / 1e6}
+def entry(M, N, K):
+    def prepare():
+        sets = {}
 
+        def make(i):
+            sets[i] = inputs(M, N, K)
+            return sets[i], lambda: product(*sets[i])
 
-def main(path):
-    other = torch.empty(64 << 20, device="cuda").normal_()
-    with open(path, "a") as file:
-        for M, N, K in SHAPES:
-            line = {"bench": "peer", "peer": "torch_scaled_mm_blockwise", "torch": torch.__version__, "M": M, "N": N, "K": K}
-            try:
-                line |= figure(M, N, K, other)
-            except RuntimeError as why:
-                line["unsupported"] = str(why).strip().split("\n")[0][:200]
-            print(line, flush=True)
-            file.write(json.dumps(line) + "\n")
-            file.flush()
+        def right(i, out):
+            want = expected(*sets[i], M // 2)
+            return bool(((out[M // 2].double() - want).abs() <= 2**-5 * want.abs().max()).all())
+
+        return make, right
+
+    keys = {"peer": "torch_scaled_mm_blockwise", "M": M, "N": N, "K": K}
+    return keys, prepare, lambda us: {"tflops": 2 * M * N * K / us / 1e6}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(table(sys.argv[1], torch, [entry(*shape) for shape in SHAPES]))

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """grouped.py FILE.jsonl: times torch._grouped_mm and torch._scaled_grouped_mm on the shapes of the bench tables of
-grouped_gemm and fp8_grouped_gemm, in the way of peer.py: rotated inputs, one graph, a sweep before each replay. Each
-row's group is drawn alike. The scaled product has e4m3 codes, with a scale for each row of a and of b. torch
+grouped_gemm and fp8_grouped_gemm, in the way of timing.py. Each row's group is drawn alike. The scaled product has e4m3 codes, with a scale for each row of a and of b. torch
 has no grouped product with scales of 128 channels on Hopper. Appends a line per shape to FILE."""
 
-import json
 import sys
 
 import torch
 
-from peer import spread
+from timing import table
 
 # Rows of all groups together, groups, columns, depth.
 SHAPES = [(32768, 128, 1536, 2048), (32768, 128, 2048, 768), (16384, 128, 5760, 2880), (512, 128, 1536, 2048)]
@@ -57,51 +55,27 @@ def agrees(out, a, b, ends, scale_a=None, scale_b=None):
     return True
 
 
-def figure(inputs, product, M, E, N, K, other):
-    sets = [inputs(M, E, N, K) for _ in range(2)]
-    if not agrees(product(*sets[0]), *sets[0]):
-        return {"failed": "not what the formula gives"}
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for s in sets:
-            product(*s)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for s in sets:
-                product(*s)
-        samples = []
-        for _ in range(21):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            other.sum()
-            begin.record()
-            graph.replay()
-            end.record()
-            stream.synchronize()
-            samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
-    middle, low, high = spread(samples)
-    weights = sets[0][1].element_size() * E * N * K
-    return {"median_us": middle, "low_us": low, "high_us": high, "samples": len(samples),
-            "tflops": 2 * M * N * K / middle / 1e6, "weights_gb_s": weights / middle / 1e3}
+def entry(peer, inputs, product, M, E, N, K):
+    size = {}
+
+    def prepare():
+        sets = {}
+
+        def make(i):
+            sets[i] = inputs(M, E, N, K)
+            size["b"] = sets[i][1].element_size() * E * N * K
+            return sets[i], lambda: product(*sets[i])
+
+        return make, lambda i, out: agrees(out, *sets[i])
+
+    return ({"peer": peer, "M": M, "E": E, "N": N, "K": K}, prepare,
+            lambda us: {"tflops": 2 * M * N * K / us / 1e6, "weights_gb_s": size["b"] / us / 1e3})
 
 
 def main(path):
-    other = torch.empty(64 << 20, device="cuda").normal_()
-    failed = False
-    with open(path, "a") as file:
-        work = [("torch_grouped_mm", plain_inputs, plain, shape) for shape in SHAPES]
-        work += [("torch_scaled_grouped_mm", scaled_inputs, scaled, shape) for shape in SCALED]
-        for peer, inputs, product, (M, E, N, K) in work:
-            line = {"bench": "peer", "peer": peer, "torch": torch.__version__, "M": M, "E": E, "N": N, "K": K}
-            try:
-                line |= figure(inputs, product, M, E, N, K, other)
-            except (AttributeError, RuntimeError, ValueError, TypeError) as why:
-                line["unsupported"] = str(why).strip().split("\n")[0][:200]
-            failed = failed or "failed" in line
-            print(line, flush=True)
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-    return 1 if failed else 0
+    work = [entry("torch_grouped_mm", plain_inputs, plain, *shape) for shape in SHAPES]
+    work += [entry("torch_scaled_grouped_mm", scaled_inputs, scaled, *shape) for shape in SCALED]
+    return table(path, torch, work)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,14 @@ A peer does what a case of assay bench does, with somebody else's kernels. It is
     prepare(case)    buffers of one input set -> a function without arguments that launches once, and its output;
                      raises Unsupported(reason) where the case is not for it
 
-Its figure is taken as assay bench takes its own: input sets together twice the cache, as many as ours had in that case (a
-replay costs a few microseconds before its first launch, which all of them share), one graph with a launch over each, a
-sweep over other memory before every replay, the median of the replays with its 95 % interval by ranks. Before a figure,
-and after it, rows of every set are held against a formula in f64 (expected())."""
+Its figure is taken as timing.py says, with as many sets as ours had in that case: a replay costs a few microseconds
+before its first launch, which all of them share. Rows of a set are held against a formula in f64 (expected())."""
 
 import math
+
 import torch
 
-
-class Unsupported(Exception):
-    pass
+from timing import REFUSALS, Unsupported, reason
 
 
 class Case:
@@ -84,71 +81,18 @@ def check(peer, case, tensors, out, seed):
     return bool(((got - want).abs() <= bound).all())
 
 
-def spread(samples):
-    s = sorted(samples)
-    n = len(s)
-    lost, p, rank = 0.025, 0.5**n, -1
-    for k in range(n // 2):  # P(fewer than k + 1 of n below the median)
-        lost -= p
-        if lost < 0:
-            break
-        rank, p = k, p * (n - k) / (k + 1)
-    middle = (s[(n - 1) // 2] + s[n // 2]) / 2
-    return middle, s[max(rank, 0)], s[n - 1 - max(rank, 0)]
+def figure(timer, peer, case, budget_s):
+    """A line for the file: a figure, or why there is none."""
+    line = {"bench": "peer", "peer": peer.name, "case": case.line, "mode": "cold"}
 
+    def make(i):
+        tensors = peer.tensors(case, 1000 + i)
+        return tensors, peer.prepare(case, tensors)
 
-class Timer:
-    def __init__(self):
-        properties = torch.cuda.get_device_properties(0)
-        self.cache = getattr(properties, "L2_cache_size", 64 << 20)
-        self.other = torch.empty(3 * self.cache // 4, dtype=torch.float32, device="cuda").normal_()
-        self.stream = torch.cuda.Stream()
-
-    def figure(self, peer, case, budget_s=0.3):
-        """A line for the file: a figure, or why there is none."""
-        line = {"bench": "peer", "peer": peer.name, "case": case.line, "mode": "cold"}
-        try:
-            sets, bytes_of = [], 1
-            while len(sets) < max(4, case.launches) or (len(sets) < 64 and len(sets) * bytes_of < 2 * self.cache):
-                tensors = peer.tensors(case, 1000 + len(sets))
-                bytes_of = sum(t.numel() * t.element_size() for t in tensors)
-                sets.append((tensors, peer.prepare(case, tensors)))
-            torch.cuda.synchronize()  # the sets were made on another stream
-            return self._time(peer, case, sets, line, budget_s)
-        except Unsupported as why:
-            line["unsupported"] = str(why)
-        except (RuntimeError, ValueError, NotImplementedError, AttributeError, TypeError) as why:
-            line["unsupported"] = str(why).strip().split("\n")[0][:200]
-        torch.cuda.synchronize()
-        return line
-
-    def _time(self, peer, case, sets, line, budget_s):
-        with torch.cuda.stream(self.stream), torch.no_grad():
-            outs = [launch() for _, launch in sets]  # warm-up: compiles, chooses
-            for i, (tensors, _) in enumerate(sets[:2]):
-                if not check(peer, case, tensors, outs[i], i):
-                    line["failed"] = "not what the formula gives"
-                    return line
-            self.stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
-                outs = [launch() for _, launch in sets]
-            samples, spent = [], 0.0
-            while len(samples) < 20 or (spent < budget_s and len(samples) < 300):
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.other.sum()
-                torch.cuda._sleep(100000)
-                begin.record()
-                graph.replay()
-                end.record()
-                end.synchronize()
-                samples.append(begin.elapsed_time(end) * 1e3 / len(sets))
-                spent += samples[-1] * len(sets) * 1e-6
-            for i, (tensors, _) in enumerate(sets[-2:]):
-                if not check(peer, case, tensors, outs[len(sets) - 2 + i], 7 + i):
-                    line["failed"] = "the timed output is not what the formula gives"
-                    return line
-        middle, low, high = spread(samples)
-        line.update(median_us=middle, low_us=low, high_us=high, samples=len(samples), launches=len(sets))
-        del graph
-        return line
+    try:
+        sets = timer.sets(make, case.launches)
+        return line | timer.figure(sets, lambda i, out: check(peer, case, sets[i][0], out, i), budget_s)
+    except REFUSALS as why:
+        line["unsupported"] = reason(why)
+    torch.cuda.synchronize()
+    return line

@@ -94,14 +94,17 @@ def main(argv):
     for line in lines:
         print(f"{line['peer']}: missing: {line['missing']}")
     if here:
-        from peer import Timer
+        import torch
 
-        timer = Timer()
+        from peer import figure
+        from timing import Timer
+
+        timer = Timer(torch)
         for case in cases(path):
             for peer in here:
                 if case.op not in peer.op:
                     continue
-                line = timer.figure(peer, case, budget)
+                line = figure(timer, peer, case, budget)
                 lines.append(line)
                 said = line.get("unsupported") or line.get("failed")
                 what = f"{case.key.get('name', '')} {case.mode} {case.batch} x {case.lengths[0]}"

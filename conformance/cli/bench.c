@@ -1,13 +1,11 @@
 /* bench.c: assay bench: cases judged, timed and judged again; figures beside their limits. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "bench/compare.h"
 #include "bench/run.h"
+#include "bench_peers.h"
 #include "cli.h"
 #include "conformance/suite/suite.h"
 #include "conformance/trial/trial.h"
@@ -249,36 +247,16 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   return ASSAY_OK;
 }
 
-/* Runs other libraries, which add lines to the file that was just written. A missing peer is named there, and is no
- * failure. */
-static assay_status run_peers(const cli_options *options, bool *wrong, assay_error *error) {
-  char script[4096];
-  (void)snprintf(script, sizeof script, "%.4000s/peers/run.py", folder_of_bench());
-  char *const words[] = {(char *)"python3", script, (char *)options->jsonl, NULL};
-  int ended = 0;
-  (void)fflush(stdout);
-  const pid_t pid = fork();
-  if (pid < 0) return assay_fail(error, ASSAY_ERR_IO, "--peers: no process");
-  if (pid == 0) {
-    (void)execvp(words[0], words);
-    (void)printf("peers: missing: python3\n");
-    (void)fflush(stdout);
-    _exit(0);
-  }
-  while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) {
-  }
-  *wrong = !WIFEXITED(ended) || WEXITSTATUS(ended) != 0;
-  return ASSAY_OK;
-}
-
 static int finish(bench_state *state, double seconds, const bench_rows_list *base, assay_error *error) {
-  bool worse = false, wrong = false;
+  bool worse = false, wrong = false, absent = false;
   assay_status status = ASSAY_OK;
   if (state->jsonl.stream != NULL) {
     rows_end(state->jsonl.stream, state->timed, state->failed, state->unsupported, seconds);
     status = text_close(&state->jsonl, error);
   }
-  if (status == ASSAY_OK && state->options->peers) status = run_peers(state->options, &wrong, error);
+  /* They add lines to the file. A missing peer is named there, and is no failure. */
+  if (status == ASSAY_OK && state->options->peers)
+    status = bench_peers_run("run.py", state->options->jsonl, &absent, &wrong, error);
   if (status == ASSAY_OK && base != NULL) status = against(state->options, base, &worse, error);
   (void)printf("%lld timed, %lld without a figure because they are wrong, %lld unsupported, %.1f s\n",
                (long long)state->timed, (long long)state->failed, (long long)state->unsupported, seconds);

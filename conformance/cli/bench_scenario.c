@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/scenario_peer.h"
+#include "bench_peers.h"
 #include "bench_session.h"
 #include "conformance/suite/suite.h"
 #include "conformance/text/text.h"
@@ -54,12 +56,13 @@ static void print_scenario(const scenario_setup *setup, const scenario *one, con
   print_parts(r);
 }
 
-/* Runs one scenario and prints it. *wall: its ms; 0: no figure. */
-static assay_status run_one(const bench_model *m, bench_session *session, const scenario *one, double *wall,
-                            assay_error *error) {
+/* Runs one scenario and prints it. *wall: its ms; 0: no figure. peer: a folder that gets a scenario with a figure, or
+ * NULL. */
+static assay_status run_one(const bench_model *m, bench_session *session, scenario_folder *peer, const scenario *one,
+                            double *wall, assay_error *error) {
   static scenario_result result;
   *wall = 0;
-  const assay_status status = scenario_run(&m->setup, one, &result, error);
+  assay_status status = scenario_run(&m->setup, one, &result, error);
   if (status != ASSAY_OK) return status;
   print_scenario(&m->setup, one, &result);
   if (session->jsonl != NULL) scenario_write(session->jsonl, &m->setup, one, &result);
@@ -68,20 +71,21 @@ static assay_status run_one(const bench_model *m, bench_session *session, const 
   session->there += result.there;
   session->missing += !result.there;
   if (result.there) *wall = result.wall_ms;
-  return ASSAY_OK;
+  if (result.there && peer != NULL) status = scenario_folder_add(peer, &m->setup, one, &result, error);
+  return status;
 }
 
 /* Runs one scenario by the usual engine, by the invariant one, and by the usual one again. The quotient is that of the
  * invariant one and the mean of the other two, so that clocks that drift affect both. */
-static assay_status run_beside(bench_model *m, bench_session *session, const scenario *one, double *wall,
-                               assay_error *error) {
+static assay_status run_beside(bench_model *m, bench_session *session, scenario_folder *peer, const scenario *one,
+                               double *wall, assay_error *error) {
   double usual[2] = {0, 0};
   m->options.invariant = false;
-  assay_status status = run_one(m, session, one, &usual[0], error);
+  assay_status status = run_one(m, session, NULL, one, &usual[0], error);
   m->options.invariant = true;
-  if (status == ASSAY_OK) status = run_one(m, session, one, wall, error);
+  if (status == ASSAY_OK) status = run_one(m, session, NULL, one, wall, error);
   m->options.invariant = false;
-  if (status == ASSAY_OK) status = run_one(m, session, one, &usual[1], error);
+  if (status == ASSAY_OK) status = run_one(m, session, peer, one, &usual[1], error);
   m->options.invariant = true;
   if (status == ASSAY_OK && usual[0] > 0 && usual[1] > 0 && *wall > 0)
     (void)printf("%-7s %-23s invariant %.2f ms, usual %.2f and %.2f ms: %.3f x\n",
@@ -90,13 +94,45 @@ static assay_status run_beside(bench_model *m, bench_session *session, const sce
   return status;
 }
 
+/* Runs the peer over the scenarios that have a figure, and copies its lines to the file. */
+static assay_status run_peer(const bench_model *m, scenario_folder *peer, bench_session *session, assay_error *error) {
+  bool absent = false, wrong = false, whole = true;
+  assay_status status = scenario_folder_finish(peer, &m->setup, error);
+  if (status != ASSAY_OK || peer->count == 0) return status;
+  (void)fflush(session->jsonl);
+  status = bench_peers_run("step.py", peer->path, &absent, &wrong, error);
+  if (status == ASSAY_OK && absent)
+    (void)fputs("{\"bench\":\"peer\",\"peer\":\"step\",\"missing\":\"python3\"}\n", session->jsonl);
+  if (status == ASSAY_OK && !absent) status = scenario_folder_take(peer, session->jsonl, &whole, error);
+  if (status == ASSAY_OK && !whole)
+    (void)printf("FAIL step: not one line for each of %lld scenarios\n", (long long)peer->count);
+  session->missing += wrong || !whole;
+  return status;
+}
+
+static void say_no_peer(const assay_model_config *config, bench_session *session) {
+  const char *model = assay_model_arch_name(config->arch);
+  (void)printf("step: %s: no figure: the peer computes models of the family qwen3\n", model);
+  (void)fprintf(session->jsonl,
+                "{\"bench\":\"peer\",\"peer\":\"step\",\"model\":\"%s\",\"unsupported\":\"not of the family qwen3\"}\n",
+                model);
+}
+
 static assay_status run_model(const char *name, const cli_options *given, bench_session *session, const scenario *list,
                               int32_t count, double *wall, assay_error *error) {
   bench_model m;
+  scenario_folder made = {.path = ""}, *peer = NULL;
   assay_status status = bench_model_open(name, given, &session->limits, &m, error);
+  if (status == ASSAY_OK && given->peers && m.config.arch == ASSAY_QWEN3) {
+    peer = &made;
+    status = scenario_folder_make(peer, error);
+  }
   for (int32_t i = 0; i < count && status == ASSAY_OK; ++i)
-    status = given->invariant ? run_beside(&m, session, &list[i], &wall[i], error)
-                              : run_one(&m, session, &list[i], &wall[i], error);
+    status = given->invariant ? run_beside(&m, session, peer, &list[i], &wall[i], error)
+                              : run_one(&m, session, peer, &list[i], &wall[i], error);
+  if (status == ASSAY_OK && peer != NULL) status = run_peer(&m, peer, session, error);
+  if (status == ASSAY_OK && given->peers && peer == NULL) say_no_peer(&m.config, session);
+  scenario_folder_remove(&made);
   bench_model_close(&m);
   return status;
 }
@@ -129,6 +165,8 @@ int cli_bench_scenario(int argc, char **argv) {
   int32_t count = 0;
   assay_error error = {""};
   assay_status status = read_words(argc, argv, "bench scenario", &given, &error);
+  if (status == ASSAY_OK && given.peers && given.jsonl == NULL)
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "--peers: needs --jsonl, where their figures go");
   if (status == ASSAY_OK) status = find_scenarios(&given, list, &count, &error);
   if (status == ASSAY_OK) status = bench_session_open(&given, &session, &error);
   const int32_t models = given.models.count > 0 ? given.models.count : 2;

@@ -41,7 +41,7 @@ static const cli_command rows[] = {
      "before.jsonl",
      JUDGE},
     {"bench scenario", cli_bench_scenario, "[NAME...]", "Times whole batches through the models",
-     "part seed device variant:model model:bench form short-tail invariant tokens jsonl expected", "", NULL,
+     "part seed device variant:model model:bench form short-tail invariant tokens peers jsonl expected", "", NULL,
      "assay bench scenario --device cuda --model asynct --jsonl scenario.jsonl", JUDGE},
     {"bench online", cli_bench_online, "TRACE...", "Times a model under recorded arrivals",
      "part requests seconds scales seed device variant:model model:bench form short-tail invariant tokens batch blocks "

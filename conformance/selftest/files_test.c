@@ -11,6 +11,7 @@
 #include "core/files/bytes.h"
 #include "core/files/model_config.h"
 #include "files_fixture.h"
+#include "model_small.h"
 
 #define STORIES ASSAY_SOURCE_DIR "/fixtures/models/stories260K/stories260K.bin"
 #define NANO    ASSAY_SOURCE_DIR "/fixtures/models/gpt-nano-sort/"
@@ -194,6 +195,74 @@ Test(files, flat_and_yaml) {
   cr_expect_arr_eq(a, b, sizeof a);
   model_file_free(&seeded);
   model_file_free(&flat);
+}
+
+/* Every field comes back as it was: the configurations are the same text. */
+static void same_config(const assay_model_config *a, const assay_model_config *b) {
+  test_output first, second;
+  output_open(&first);
+  model_config_write(first.stream, a);
+  output_close(&first);
+  output_open(&second);
+  model_config_write(second.stream, b);
+  output_close(&second);
+  cr_expect_str_eq(first.text, second.text);
+  output_free(&first);
+  output_free(&second);
+}
+
+Test(files, flat_written) {
+  for (int number = 0; number < REF_MODELS; ++number) {
+    const assay_model_config c = small_model(number);
+    assay_model_weights w;
+    model_file back;
+    assay_weight_spec spec;
+    cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK);
+    cr_assert_eq(assay_model_seed(&c, 9, &w, &error), ASSAY_OK);
+    cr_assert_eq(model_file_write(files_folder(), &c, &w, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(model_file_flat(files_path("model.json"), &back, &error), ASSAY_OK, "%d: %s", number, error.text);
+    same_config(&c, &back.config);
+    for (int32_t i = 0; assay_model_weight_spec(&c, i, &spec); ++i) {
+      const int64_t count = spec.shape[0] * (spec.rank > 1 ? spec.shape[1] : 1);
+      const size_t bytes = (size_t)(count * assay_dtype_size(spec.dtype));
+      cr_expect_eq(memcmp(w.tensor[i].data, back.weights.tensor[i].data, bytes), 0, "%d: %s", number, spec.name);
+    }
+    model_file_free(&back);
+    assay_model_weights_free(&w);
+  }
+}
+
+/* Each kind of field as text. */
+Test(files, config_written) {
+  assay_model_config c = assay_model_production(ASSAY_QWEN3), read = c;
+  c.layers = 7, c.eps = 0.1, c.rope_style = ASSAY_ROPE_INTERLEAVED, c.rope_kind = ASSAY_ROPE_YARN;
+  c.tied_head = false, c.kv_dtype = ASSAY_E4M3, c.sparse = (assay_model_layers){{5}};
+  test_output text;
+  output_open(&text);
+  model_config_write(text.stream, &c);
+  output_close(&text);
+  static const char *const wanted[] = {"\"arch\":\"qwen3\",\"layers\":7,",
+                                       "\"eps\":0.10000000000000001,",
+                                       "\"rope_style\":\"interleaved\"",
+                                       "\"rope_kind\":\"yarn\"",
+                                       "\"tied_head\":false",
+                                       "\"kv_dtype\":\"e4m3\"",
+                                       "\"sparse\":\"0 2\"",
+                                       "\"windowed\":\"none\""};
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; ++i)
+    cr_expect_not_null(strstr(text.text, wanted[i]), "%s: %s", wanted[i], text.text);
+  cr_expect_eq(model_config_set(&read, "sparse", "0 2", &error), ASSAY_OK);
+  cr_expect_eq(memcmp(&read.sparse, &c.sparse, sizeof c.sparse), 0);
+  output_free(&text);
+}
+
+Test(files, flat_nowhere) {
+  const assay_model_config c = small_model(1);
+  assay_model_weights w;
+  cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK);
+  cr_expect_eq(model_file_write("/nowhere", &c, &w, &error), ASSAY_ERR_IO);
+  cr_expect_not_null(strstr(error.text, "/nowhere/model.json: "), "%s", error.text);
+  assay_model_weights_free(&w);
 }
 
 Test(files, flat_that_lies) {

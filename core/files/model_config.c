@@ -210,3 +210,46 @@ assay_status model_config_start(assay_model_config *config, const char *arch, as
       error, ASSAY_ERR_INPUT,
       "arch: found '%.40s', allowed gpt2, qwen3, asynct, qwen3_moe, gpt_oss, gemma2, deepseek_v3, qwen3_next", arch);
 }
+
+/* Writes the numbers of the layers with blanks between them, or "none". */
+static void write_layers(FILE *to, const assay_model_layers *set) {
+  bool any = false;
+  (void)fputc('"', to);
+  for (int64_t l = 0; l < ASSAY_MODEL_MAX_LAYERS; ++l)
+    if (assay_model_layer_in(set, l)) {
+      (void)fprintf(to, "%s%lld", any ? " " : "", (long long)l);
+      any = true;
+    }
+  (void)fputs(any ? "\"" : "none\"", to);
+}
+
+void model_config_write(FILE *to, const assay_model_config *config) {
+  (void)fprintf(to, "\"arch\":\"%s\"", assay_model_arch_name(config->arch));
+  for (int i = 0; i < FIELDS; ++i) {
+    const void *at = (const char *)config + fields[i].at;
+    (void)fprintf(to, ",\"%s\":", fields[i].name);
+    switch (fields[i].kind) {
+    case FIELD_INTEGER:
+      (void)fprintf(to, "%lld", (long long)*(const int64_t *)at);
+      break;
+    case FIELD_REAL:
+      (void)fprintf(to, "%.17g", *(const double *)at);
+      break;
+    case FIELD_BOOL:
+      (void)fputs(*(const bool *)at ? "true" : "false", to);
+      break;
+    case FIELD_DTYPE:
+      (void)fprintf(to, "\"%s\"", assay_dtype_name(*(const assay_dtype *)at));
+      break;
+    case FIELD_ROPE:
+      (void)fprintf(to, "\"%s\"", assay_rope_style_name(*(const assay_rope_style *)at));
+      break;
+    case FIELD_KIND:
+      (void)fprintf(to, "\"%s\"", assay_rope_kind_name(*(const assay_rope_kind *)at));
+      break;
+    case FIELD_LAYERS:
+      write_layers(to, at);
+      break;
+    }
+  }
+}

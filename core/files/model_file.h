@@ -24,6 +24,10 @@ assay_status model_file_flat(const char *path, model_file *model, assay_error *e
  * model.safetensors.index.json (docs/models.md). Fails with ASSAY_ERR_UNSUPPORTED on a model_type that is not read
  * here. */
 assay_status model_file_hf(const char *folder, model_file *model, assay_error *error);
+/* Writes model.json and model.bin into a folder, in the flat format. model_file_flat reads the same configuration and
+ * the same bits. Fails with ASSAY_ERR_IO if a file cannot be written. */
+assay_status model_file_write(const char *folder, const assay_model_config *config, const assay_model_weights *weights,
+                              assay_error *error);
 void model_file_free(model_file *model);
 
 #endif
