@@ -1,6 +1,7 @@
 /* explain.c: searches sum contracts: first on a few elements, then on all. */
 #include "explain.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@ typedef long long ll; /* for messages */
 /* One recorded product. */
 typedef struct record {
   char name[120];
+  int64_t rows, columns; /* extents of the product that ran; the files may hold a part of it */
   npy_tensor a, b, c, scale_a, scale_b;
 } record;
 
@@ -43,6 +45,17 @@ static assay_status read_tensor(const char *folder, const json_value *value, npy
   return status;
 }
 
+/* Reads an extent of the whole product, of which c may hold a part. */
+static assay_status read_whole(const json_value *entry, const char *name, int64_t held, int64_t *to,
+                               assay_error *error) {
+  const double whole = json_number(entry, name, (double)held);
+  if (!(whole >= (double)held && whole <= (double)INT32_MAX && whole == floor(whole)))
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %g, allowed a whole number from %lld, those of c", name, whole,
+                      (ll)held);
+  *to = (int64_t)whole;
+  return ASSAY_OK;
+}
+
 /* Reads a case. covered: NULL, or why its operator is not one of ours. */
 static assay_status read_record(const char *folder, const json_value *entry, record *r, const char **covered,
                                 assay_error *error) {
@@ -67,7 +80,8 @@ static assay_status read_record(const char *folder, const json_value *entry, rec
   if (status == ASSAY_OK && (r->c.shape[0] != r->a.shape[0] || r->c.shape[1] != r->b.shape[0]))
     return assay_fail(error, ASSAY_ERR_INPUT, "outputs: c: found [%lld, %lld], allowed [%lld, %lld]", (ll)r->c.shape[0],
                       (ll)r->c.shape[1], (ll)r->a.shape[0], (ll)r->b.shape[0]);
-  return status;
+  if (status == ASSAY_OK) status = read_whole(entry, "rows", r->c.shape[0], &r->rows, error);
+  return status == ASSAY_OK ? read_whole(entry, "columns", r->c.shape[1], &r->columns, error) : status;
 }
 
 /* ---- candidates ---------------------------------------------------------------------------------------- */
@@ -218,7 +232,7 @@ assay_status explain_over(explain_log *log, const char *text, assay_error *error
 
 /* Notes a case of the map as a class of its own. */
 static assay_status note(explain_log *log, const record *r, const assay_sums *sums, assay_error *error) {
-  const int64_t M = r->c.shape[0];
+  const int64_t M = r->rows;
   if (log->most == 0 || M < log->least || M > log->most) return ASSAY_OK;
   if (log->count == log->room) {
     const int32_t room = log->room > 0 ? 2 * log->room : 64;
@@ -229,7 +243,7 @@ static assay_status note(explain_log *log, const record *r, const assay_sums *su
   }
   explain_class *const one = &log->classes[log->count++];
   *one = (explain_class){.first = M, .last = M, .contract = "not explained"};
-  (void)snprintf(one->shape, sizeof one->shape, "%s %lld x %lld", npy_type_name(r->a.type), (ll)r->c.shape[1],
+  (void)snprintf(one->shape, sizeof one->shape, "%s %lld x %lld", npy_type_name(r->a.type), (ll)r->columns,
                  (ll)r->a.shape[1]);
   if (sums != NULL) describe(sums, one->contract);
   return ASSAY_OK;

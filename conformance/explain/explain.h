@@ -30,7 +30,8 @@ void explain_map(explain_log *log);
 void explain_free(explain_log *log);
 
 /* Explains each case of DIR/manifest.json, a folder as assay judge reads it. The operator is gemm, without bias, alpha
- * and beta; a and b may also be fp8, and scale_a and scale_b may stand beside them. Prints a line per case. Fails with
+ * and beta; a and b may also be fp8, and scale_a and scale_b may stand beside them. Members rows and
+ * columns of a case are the extents of the whole product, where c is a part of it. Prints a line per case. Fails with
  * ASSAY_ERR_INPUT if the manifest or a file is not as it must be. */
 assay_status explain_dir(const char *folder, explain_log *log, assay_error *error);
 

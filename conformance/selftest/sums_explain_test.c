@@ -103,6 +103,38 @@ Test(sums_explain, refusals) {
   }
 }
 
+Test(sums_explain, a_part_of_a_larger_product) {
+  static const struct {
+    const char *member, *says;
+  } cases[] = {
+      {"\"rows\": 1", "rows: found 1, allowed a whole number from 2"},
+      {"\"rows\": 2.5", "rows: found 2.5"},
+      {"\"rows\": -3", "rows: found -3"},
+      {"\"columns\": 1e30", "columns: found 1e+30, allowed a whole number from 2"},
+  };
+  char manifest[1000];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    (void)snprintf(manifest, sizeof manifest, "{%s, " PRODUCT "}", cases[i].member);
+    copy_product(manifest);
+    (void)files_copy(BITS "bf16_32x1024x3072.c.npy", "c.npy");
+    explain_log log = {.to = stdout};
+    error.text[0] = '\0';
+    cr_expect_eq(explain_dir(files_folder(), &log, &error), ASSAY_ERR_INPUT, "%s", cases[i].says);
+    cr_expect_not_null(strstr(error.text, cases[i].says), "wanted %s: %s", cases[i].says, error.text);
+  }
+  copy_product("{\"rows\": 32, \"columns\": 1024, " PRODUCT "}");
+  test_output output;
+  output_open(&output);
+  explain_log log = {.to = output.stream};
+  cr_assert_eq(explain_over(&log, "m=1..64", &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(explain_dir(files_folder(), &log, &error), ASSAY_OK, "%s", error.text);
+  explain_map(&log);
+  output_close(&output);
+  cr_expect_not_null(strstr(output.text, "\nbf16 1024 x 3072, M 32 to 32: parts=2"), "%s", output.text);
+  explain_free(&log);
+  output_free(&output);
+}
+
 /* ---- the map over M ------------------------------------------------------------------------------------ */
 
 enum { TERMS = 1024, CHANNELS = 3, ROWS = 6 };
