@@ -68,6 +68,39 @@ row gate_last_key >"$work/m"
 expect 'a single mutant is missed' 0 'no case of the list kills it'
 more=(--shard 3/3)
 expect 'an empty shard' 2 'no mutant has this'
+# A file of what a list kills: each mutant in it must die by the list alone. Mutants that it does not name are left out.
+{ row gate_last_key; row gate_block_offset; row control_gate; row cublaslt_narrow_bias; } >"$work/m"
+# kills NAME...: the file has these names.
+kills() { { printf '# what the list kills\n'; printf '%s\n' "$@"; } >"$work/kills"; }
+kills gate_last_key
+more=(--list "$work/strong" --kills "$work/kills")
+expect 'what a list kills' 0 '^list .*: 40 cases kill 1 of the 1 mutants that .*kills names here'
+expect 'what a list kills: as an object' 0 '^[{]"mutant":"gate_last_key".*"good":true,"listed":true.*"replay":"assay replay '
+expect 'what a list kills: the sum' 0 '^[{]"summary":"kills","cases":40,"kills":1,"of":1[}]'
+kills gate_last_key gate_block_offset
+more=(--list "$work/weak" --kills "$work/kills")
+expect 'a list that no longer kills' 1 'kill 0 of the 2 mutants'
+kills gate_last_key
+expect 'a list that no longer kills a single one' 1 'kill 0 of the 1 mutants'
+more=(--list "$work/other" --kills "$work/kills")
+expect 'what a list of another operator kills' 1 'kill 0 of the 1 mutants'
+more=(--list "$work/strong" --kills "$work/kills" --shard 2/2)
+expect 'no name in the shard' 2 'no mutant has this'
+more=(--kills "$work/kills")
+expect 'names and no list' 2 'found no --list'
+more=(--list "$work/strong" --kills "$work/kills")
+kills gate_last_key no_such
+expect 'a name of no mutant' 2 "kills:3: found 'no_such', which the manifest does not have"
+kills gate_last_key gate_last_key
+expect 'a name twice' 2 "kills:3: found 'gate_last_key', a second time"
+kills control_gate
+expect 'the name of a control' 2 "found 'control_gate', a control"
+kills cublaslt_narrow_bias
+expect 'a name that the device does not show' 2 'which this device does not show'
+kills
+expect 'no name' 2 'kills: names no mutant'
+rm "$work/kills"
+expect 'no file of names' 2 'kills: cannot be read'
 more=()
 printf 'id\tplugin\n' >"$work/m"
 expect 'columns' 2 'm:1: found 2 columns, allowed 13'

@@ -46,6 +46,7 @@ typedef struct cli_options {
   const char *over;        /* --over m=LEAST..MOST */
   const char *only;        /* --only FILE */
   const char *list;        /* --list NAME */
+  const char *kills;       /* --kills FILE */
   int32_t shard, shards;   /* --shard i/n; 0, 0: not given */
   int power;               /* --power off|sample|all, a power_mode; -1: not given */
   const char *shrink;      /* --shrink DIR */

@@ -59,7 +59,7 @@ static const cli_command rows[] = {
      JUDGE},
     {"statement", cli_statement_command, "-o FILE", "Judges variants by a must-pass list, and writes a statement",
      "list device variant plugin ffi bind ffi-runtime workers threads deadline o color", "",
-     "The list is mustpass-1 if --list names none. The statement has the hashes of the program, the list and the files "
+     "The list is mustpass-2 if --list names none. The statement has the hashes of the program, the list and the files "
      "under judgement, the device, every result, counts and a digest. assay verify checks it. docs/conformance.md "
      "describes both.",
      "assay statement --plugin ./outside.so --variant gate_attention=one_thread -o statement.json", JUDGE},
@@ -78,7 +78,7 @@ static const cli_command rows[] = {
      "and --cases the draws end after a minute.",
      "assay fuzz rope gemm --cases 500\nassay fuzz gate_attention --where D=128 --budget 5m", JUDGE},
     {"mutants", cli_mutants_command, "[MANIFEST]", "Judges kernels that are wrong on purpose",
-     "filter:mutants controls shard:mutants list:mutants device jobs deadline jsonl", "@file",
+     "filter:mutants controls shard:mutants list:mutants kills device jobs deadline jsonl", "@file",
      "The table says what kills each kernel. Without a manifest the mutants are those of this build for the device.",
      "assay mutants --filter gate_stale", JUDGE},
 

@@ -21,7 +21,8 @@ enum { LEAST_SHARE = 95 };
 typedef struct matrix {
   text_file jsonl;
   int64_t mutants, killed, controls, clean, absent, cases;
-  const char *list; /* --list; NULL: none */
+  const char *list;  /* --list; NULL: none */
+  const char *kills; /* --kills; NULL: none */
   const case_list *listed;
   int64_t suites_kill, list_kills, unlisted; /* unlisted: killed mutants of operators that the list has no case of */
   int64_t caught[ALLCLOSE_COUNT], unseen;    /* by each judge; killed here and caught by none of them */
@@ -52,6 +53,7 @@ static const char *outcome(const mutant *m, const mutant_result *r) {
 static bool is_good(const mutant *m, const mutant_result *r) {
   if (mutant_is_absent(m)) return true;
   if (r->status != ASSAY_OK) return false;
+  if (m->by_list) return r->listed;
   if (mutant_is_control(m)) return !r->killed && !r->listed && r->passes > 0;
   return r->killed && r->expected && r->replayed && !r->seen_otherwise;
 }
@@ -88,7 +90,8 @@ static void print_row(const mutant *m, const mutant_result *r, const char *line,
   printf("  %s\n", text_shown(m->why));
   if (r->status != ASSAY_OK || r->killed) printf("  %s\n", text_shown(r->message));
   if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", text_shown(m->expect));
-  if (r->killed && r->expected && !r->replayed) printf("  its replay is not decided by %s again\n", r->check);
+  if (r->killed && r->expected && !r->replayed && !m->by_list)
+    printf("  its replay is not decided by %s again\n", r->check);
   if (r->seen_otherwise) printf("  it was made for predicted alone, and is seen without it\n");
   if (line != NULL) printf("  %s\n", line);
 }
@@ -214,12 +217,23 @@ static bool print_list(const matrix *all, FILE *jsonl) {
   return share >= LEAST_SHARE || all->suites_kill - all->list_kills <= 1; /* a sample is small */
 }
 
+/* Prints how many of the mutants that a file says the list kills it has killed. Each of them must die. */
+static void print_kills(const matrix *all, FILE *jsonl) {
+  printf("list %s: %lld cases kill %lld of the %lld mutants that %s names here, all of them must die\n",
+         text_shown(all->list), (long long)all->listed->count, (long long)all->killed, (long long)all->mutants,
+         text_shown(all->kills));
+  if (jsonl != NULL)
+    (void)fprintf(jsonl, "{\"summary\":\"kills\",\"cases\":%lld,\"kills\":%lld,\"of\":%lld}\n",
+                  (long long)all->listed->count, (long long)all->killed, (long long)all->mutants);
+}
+
 static assay_status choose(const cli_options *options, const mutant_list *list, bool *chosen, assay_error *error) {
   int32_t count = 0;
   for (int32_t i = 0; i < list->count; ++i) {
     mutant *m = &list->items[i];
     m->every = options->controls;
     chosen[i] = options->shards == 0 || i % options->shards == options->shard - 1;
+    if (options->kills != NULL && !m->by_list) chosen[i] = false;
     for (int32_t f = 0; f < options->filters.count; ++f)
       if (strstr(m->id, options->filters.item[f]) == NULL && !mutants_list_has(m->ids, options->filters.item[f]))
         chosen[i] = false;
@@ -227,7 +241,7 @@ static assay_status choose(const cli_options *options, const mutant_list *list, 
   }
   if (count > 0) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT,
-                    "--filter, --shard: no mutant has this in its name or among its catalogue ids");
+                    "--filter, --shard, --kills: no mutant has this in its name or among its catalogue ids");
 }
 
 /* The manifest given, or that of this build for the device; all of it for one device, which is here. */
@@ -246,6 +260,9 @@ static assay_status read_manifest(const cli_options *options, mutant_list *list,
   if (status == ASSAY_OK && options->device_given && strcmp(list->items[0].device, options->device) != 0)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--device: found %s, the manifest's is %s", options->device,
                         list->items[0].device);
+  if (status == ASSAY_OK && options->kills != NULL && options->list == NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--kills: found no --list, allowed: the list that kills them");
+  if (status == ASSAY_OK && options->kills != NULL) status = mutants_read_kills(options->kills, list, error);
   return status == ASSAY_OK ? cli_probe(list->items[0].device, &info, error) : status;
 }
 
@@ -267,6 +284,7 @@ int cli_mutants_command(int argc, char **argv) {
   case_list listed = {NULL, 0};
   char list_path[4096];
   all.list = options.list;
+  all.kills = options.kills;
   if (status == ASSAY_OK && all.list != NULL)
     status = cli_read_list(all.list, list_path, sizeof list_path, &listed, &error);
   all.listed = &listed;
@@ -282,8 +300,12 @@ int cli_mutants_command(int argc, char **argv) {
   all.deadline_s = cli_own_deadline(&options);
   status = mutants_run_all(&list, chosen, cli_suites_dir(), all.list != NULL ? &listed : NULL, jobs, options.deadline_s,
                            on_done, &all, &error);
-  if (status == ASSAY_OK) print_sum(&all, all.jsonl.stream);
-  if (status == ASSAY_OK && all.list != NULL && !print_list(&all, all.jsonl.stream)) all.bad = true;
+  if (status == ASSAY_OK && all.kills != NULL)
+    print_kills(&all, all.jsonl.stream);
+  else if (status == ASSAY_OK)
+    print_sum(&all, all.jsonl.stream);
+  if (status == ASSAY_OK && all.list != NULL && all.kills == NULL && !print_list(&all, all.jsonl.stream))
+    all.bad = true;
   if (status == ASSAY_OK && all.jsonl.stream != NULL) status = text_close(&all.jsonl, &error);
   code = status != ASSAY_OK ? cli_leave(status, &error) : all.bad ? EXIT_BAD : EXIT_GOOD;
 done:

@@ -90,6 +90,35 @@ assay_status mutants_read(const char *path, mutant_list *list, assay_error *erro
   return status;
 }
 
+assay_status mutants_read_kills(const char *path, mutant_list *list, assay_error *error) {
+  char *text = NULL;
+  int32_t named = 0, number = 1;
+  assay_status status = read_text(path, &text, error);
+  for (char *at = text; status == ASSAY_OK && at != NULL && *at != '\0'; ++number) {
+    char *end = strchr(at, '\n');
+    int32_t i = 0;
+    if (end != NULL) *end = '\0';
+    while (i < list->count && strcmp(list->items[i].id, at) != 0)
+      ++i;
+    mutant *m = i < list->count ? &list->items[i] : NULL;
+    const char *wrong = m == NULL              ? "which the manifest does not have"
+                        : m->by_list           ? "a second time"
+                        : mutant_is_control(m) ? "a control"
+                        : mutant_is_absent(m)  ? "which this device does not show"
+                                               : NULL;
+    const bool name = *at != '\0' && *at != '#';
+    if (name && wrong != NULL)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%d: found '%.60s', %s; allowed: mutants of this device", path,
+                          number, at, wrong);
+    else if (name)
+      ++named, m->by_list = true;
+    at = end != NULL ? end + 1 : NULL;
+  }
+  free(text);
+  if (status == ASSAY_OK && named == 0) status = assay_fail(error, ASSAY_ERR_INPUT, "%s: names no mutant", path);
+  return status;
+}
+
 void mutants_free(mutant_list *list) {
   free(list->items);
   free(list->text);
@@ -307,22 +336,40 @@ static bool slips_through(const mutant *m, const assay_case *cases, int64_t coun
   return status == ASSAY_OK && !found.killed && found.passes > 0;
 }
 
-/* Tries the cases of a list. */
-static assay_status try_list(const mutant *m, const case_list *listed, double deadline_s, bool *killed,
+/* Tries the cases of a list. `result` gets what they found. */
+static assay_status try_list(const mutant *m, const case_list *listed, double deadline_s, mutant_result *result,
                              assay_error *error) {
-  mutant_result *result = calloc(1, sizeof *result);
   assay_case *cases = NULL;
   int64_t count = 0;
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
-  assay_status status = result != NULL ? make_cases(m, listed, true, &cases, &count, error)
-                                       : assay_fail(error, ASSAY_ERR_MEMORY, "mutant %s: out of memory", m->id);
+  assay_status status = make_cases(m, listed, true, &cases, &count, error);
   hunt h = {.mutant = m, .result = result, .cases = cases, .count = count, .first = true};
   if (status == ASSAY_OK) status = execute_stream(next_case, m->device, &options, on_result, &h, error);
   if (status == ASSAY_OK && h.host[0] != '\0') status = assay_fail(error, ASSAY_ERR_IO, "host: %s", h.host);
-  *killed = status == ASSAY_OK && result->killed;
+  result->listed = status == ASSAY_OK && result->killed;
   free(cases);
+  return status;
+}
+
+/* Tries the cases of a list, and keeps only whether they kill: what the suites find is the result. */
+static assay_status try_list_before(const mutant *m, const case_list *listed, double deadline_s, bool *killed,
+                                    assay_error *error) {
+  mutant_result *result = calloc(1, sizeof *result);
+  if (result == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "mutant %s: out of memory", m->id);
+  const assay_status status = try_list(m, listed, deadline_s, result, error);
+  *killed = result->listed;
   free(result);
   return status;
+}
+
+/* Judges a mutant by the cases of a list alone. */
+static void run_listed(const mutant *m, const case_list *listed, double deadline_s, mutant_result *result) {
+  assay_error error = {""};
+  const double start = device_now_ms();
+  result->status = assay_plugin_load(m->plugin, &error);
+  if (result->status == ASSAY_OK) result->status = try_list(m, listed, deadline_s, result, &error);
+  result->seconds = (device_now_ms() - start) * 1e-3;
+  if (result->status != ASSAY_OK) (void)snprintf(result->message, sizeof result->message, "%s", error.text);
 }
 
 void mutant_run(const mutant *m, const char *suites, const case_list *listed, double deadline_s,
@@ -334,12 +381,16 @@ void mutant_run(const mutant *m, const char *suites, const case_list *listed, do
   char path[4096];
   memset(result, 0, sizeof *result);
   if (mutant_is_absent(m)) return;
+  if (m->by_list) {
+    run_listed(m, listed, deadline_s, result);
+    return;
+  }
   hunt h = {.mutant = m, .result = result};
   const double start = device_now_ms();
   const uint64_t seed = m->seed[0] != '\0' ? strtoull(m->seed, NULL, 0) : 1;
   (void)snprintf(path, sizeof path, "%s/%s.yaml", suites, m->suite[0] != '\0' ? m->suite : m->op);
   assay_status status = assay_plugin_load(m->plugin, &error);
-  if (status == ASSAY_OK && listed != NULL) status = try_list(m, listed, deadline_s, &result->listed, &error);
+  if (status == ASSAY_OK && listed != NULL) status = try_list_before(m, listed, deadline_s, &result->listed, &error);
   if (status == ASSAY_OK) status = expand_suite(path, seed, &list, &error);
   if (status == ASSAY_OK) status = make_cases(m, &list, false, &cases, &count, &error);
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};

@@ -13,6 +13,7 @@
 typedef struct mutant {
   const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
   int32_t every; /* a control judges every such case; 0 and 1: all. Not in a manifest */
+  bool by_list;  /* a file names it as one that a list kills: the list alone judges it. Not in a manifest */
 } mutant;
 
 typedef struct mutant_list {
@@ -24,6 +25,9 @@ typedef struct mutant_list {
 /* Reads a manifest, which the caller frees. Fails with file:line, the text found and the values allowed. */
 assay_status mutants_read(const char *path, mutant_list *list, assay_error *error);
 void mutants_free(mutant_list *list);
+/* Marks (by_list) the mutants that a file names, one per line; a line may begin with #. Fails where a name is no mutant
+ * of the manifest, is a control, is not shown on this device or comes twice. Fails if the file has no name. */
+assay_status mutants_read_kills(const char *path, mutant_list *list, assay_error *error);
 bool mutant_is_control(const mutant *m);
 bool mutant_is_absent(const mutant *m);
 /* Tells whether `word` is one of `list`, whose items are separated by commas. */
@@ -51,7 +55,8 @@ typedef struct mutant_result {
 
 /* Runs cases in the order of the suite until a check that the mutant was made for decides one (for a control: any
  * check). Then runs that case from its descriptor, then allclose. Loads the plug-in and leaves it loaded, so it needs a
- * process of its own. `listed`: cases that are tried before, for themselves, until one is not good; NULL: none. */
+ * process of its own. `listed`: cases that are tried before, for themselves, until one is not good; NULL: none. A
+ * mutant with by_list is tried by them alone. */
 void mutant_run(const mutant *m, const char *suites, const case_list *listed, double deadline_s, mutant_result *result);
 
 typedef void (*mutants_done)(void *context, int32_t index, const mutant *m, const mutant_result *result);
