@@ -5,9 +5,8 @@
  *   L_ij = beta_i n_i n_j (k_i . k_j) exp(G_i - G_j), j < i     T = (I + L)^-1
  *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
  *
- * A record has T - I and A in bf16, and rows of factors in f32. T and A are blocks of 16 x 16 of the lower triangle,
- * block (a, b) at place a (a + 1) / 2 + b. A block's row has 32 bytes. Its halves trade places in rows 4 to 7 and 12 to
- * 15, so that eight rows of a half lie in different banks. */
+ * A record has T - I and A in bf16, and rows of factors in f32. T and A are tiles of 64 x 64, whole ones, as the copy
+ * engine would swizzle them (tile_at). */
 #ifndef ASSAY_GPU_DELTA_CHUNK_CUH
 #define ASSAY_GPU_DELTA_CHUNK_CUH
 
@@ -18,7 +17,7 @@
 
 namespace ASSAY_NS {
 
-constexpr int chunk_rows = 64, chunk_block_bytes = 512, chunk_matrix_bytes = 10 * chunk_block_bytes;
+constexpr int chunk_rows = 64, chunk_matrix_bytes = chunk_rows * chunk_rows * 2;
 enum chunk_factor {
   chunk_beta,
   chunk_key,    /* n_i exp(G_i): of S^T k_i */
@@ -53,29 +52,23 @@ __device__ __forceinline__ int32_t chunk_request(const rule_params &p, int64_t p
   return low;
 }
 
-/* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. Eight rows of one
- * group lie in different banks. */
+/* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. A tile has parts
+ * of 64 columns, each as a box of the copy engine with a swizzle of 128 bytes. Eight rows of one group lie in different
+ * banks. */
 template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, int group) {
-  return tile + (row * (D / 8) + (group ^ (row & 7))) * 16;
+  return tile + group / 8 * chunk_matrix_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
 }
 
-__device__ __forceinline__ int chunk_block_at(int a, int b) {
-  return (a * (a + 1) / 2 + b) * chunk_block_bytes;
-}
-
-/* Returns the place of half a row of a block, in bytes. */
-__device__ __forceinline__ int chunk_half_at(int row, int half) {
-  return row * 32 + ((half ^ (row >> 2 & 1)) * 16);
-}
-
-/* Copies `rows` rows to a tile of 64 rows and fills the others with zeros. */
+/* Copies `rows` rows to a tile of 64 rows, and fills the others with zeros. So it does with columns from `columns` on.
+ */
 template <int D, int threads>
-__device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int thread) {
+__device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int columns,
+                                          int thread) {
   constexpr int groups = D / 8;
   for (int i = thread; i < chunk_rows * groups; i += threads) {
     const int row = i / groups, group = i % groups;
-    const bool live = row < rows;
-    cp_async_16(tile_at<D>(tile, row, group), from + (live ? row * stride : 0) + 8 * group, live ? 16 : 0);
+    const bool live = row < rows && 8 * group < columns;
+    cp_async_16(tile_at<D>(tile, row, group), from + (live ? row * stride + 8 * group : 0), live ? 16 : 0);
   }
 }
 
@@ -167,11 +160,10 @@ __device__ __forceinline__ void invert_column(float *L, int column, char *to) {
       for (int l = 0; l < i; ++l)
         y[i] -= L[(16 * a + i) * prepare_pitch + 16 * a + l] * y[l];
     }
-    char *const block = to + chunk_block_at(a, own) + column % 8 * 2;
     ASSAY_UNROLL
     for (int i = 0; i < 16; ++i) {
       if (16 * a + i >= column) x[16 * a + i] = y[i];
-      *reinterpret_cast<bf16 *>(block + chunk_half_at(i, column / 8 % 2)) =
+      *reinterpret_cast<bf16 *>(tile_at<64>(to, 16 * a + i, column / 8) + column % 8 * 2) =
           from_float<bf16>(16 * a + i == column ? 0.0f : y[i]);
     }
   }
@@ -226,7 +218,7 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
     const int j = 8 * t + pair;
     ASSAY_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int within = lane / 4 + 8 * half, i = 16 * warp + within;
+      const int i = 16 * warp + lane / 4 + 8 * half;
       float l[2], a[2];
       ASSAY_UNROLL
       for (int e = 0; e < 2; ++e) {
@@ -235,9 +227,18 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
         a[e] = of.qk[t][2 * half + e] * by.m[i] * by.n[j + e] * decay;
       }
       *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
-      *reinterpret_cast<uint32_t *>(A + chunk_block_at(warp, t / 2) + chunk_half_at(within, t % 2) + 2 * pair) =
-          pack_pair<bf16>(a[0], a[1]);
+      *reinterpret_cast<uint32_t *>(tile_at<64>(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
     }
+  }
+}
+
+/* Writes zeros right of the diagonal's blocks. `thread`: 0 to 63. */
+__device__ __forceinline__ void clear_upper(char *matrix, int thread) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 3; ++i) {
+    const int row = 16 * i + thread / 4; /* blocks (i, i + 1) to (i, 3) */
+    for (int group = 2 * (i + 1) + thread % 4; group < 8; group += 4)
+      *reinterpret_cast<uint4 *>(tile_at<64>(matrix, row, group)) = make_uint4(0u, 0u, 0u, 0u);
   }
 }
 
@@ -255,7 +256,7 @@ __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, 
  * Shared: two tiles of 64 rows; afterwards L of two heads.
  * Align:  16 bytes: q, k.
  * Arch:   sm_80.
- * Limit:  bytes: q, k once per key head; 11,520 per chunk and value head written. */
+ * Limit:  bytes: q, k once per key head; 17,664 per chunk and value head written. */
 template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prepare(rule_params p, char *records) {
   ASSAY_DYNAMIC_SHARED(char, room);
   ASSAY_SHARED(float, factor, 2 * chunk_rows);
@@ -273,9 +274,9 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prep
   char *const keys = room, *const queries = room + chunk_rows * D_k * 2;
   const int64_t channel = static_cast<int64_t>(key) * D_k;
   load_tile<D_k, prepare_threads>(keys, static_cast<const bf16 *>(p.k) + first * p.k_row + channel, p.k_row, rows,
-                                  thread);
+                                  D_k, thread);
   load_tile<D_k, prepare_threads>(queries, static_cast<const bf16 *>(p.q) + first * p.q_row + channel, p.q_row, rows,
-                                  thread);
+                                  D_k, thread);
   cp_async_commit();
   if (warp < min(ratio, 2)) /* while the rows are on their way */
     load_gates(p, first, rows, key * ratio + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
@@ -295,7 +296,10 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prep
       const chunk_gates by = {sums + h * chunk_rows, betas + h * chunk_rows, factor, factor + chunk_rows};
       char *const to = record + h * chunk_record_bytes;
       weigh_rows(products, by, matrices + h * chunk_rows * prepare_pitch, to + chunk_matrix_bytes, warp);
-      if (h == mine) write_factors(by, reinterpret_cast<float *>(to + 2 * chunk_matrix_bytes), row);
+      if (h != mine) continue;
+      write_factors(by, reinterpret_cast<float *>(to + 2 * chunk_matrix_bytes), row);
+      clear_upper(to, row);
+      clear_upper(to + chunk_matrix_bytes, row);
     }
     __syncthreads();
     if (mine < heads)
