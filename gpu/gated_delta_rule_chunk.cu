@@ -386,6 +386,7 @@ __global__ void __launch_bounds__(walk_threads, 1)
     mbarrier_fence_init();
   }
   __syncthreads();
+  dependency_wait();
   if (threadIdx.x < 128)
     walk<State, D_k>(p, w, room, barriers);
   else
@@ -464,10 +465,12 @@ assay_status launch_chunk(const rule_params &p, char *records, assay_env *env, a
   ASSAY_TRY(map_rows(&q, p.q, static_cast<int64_t>(p.H_k) * D_k, p.q_row, p.N, error));
   ASSAY_TRY(map_rows(&k, p.k, static_cast<int64_t>(p.H_k) * D_k, p.k_row, p.N, error));
   ASSAY_TRY(map_rows(&v, p.v, static_cast<int64_t>(p.H_v) * p.D_v, p.v_row, p.N, error));
-  ASSAY_TRY(ASSAY_LAUNCH(error, (chunk_prepare<D_k>), (launch_extent{chunk_places(p.N, p.B), p.H_k}), prepare_threads,
-                         prepare_shared<D_k>(), env->stream, p, records));
-  return ASSAY_LAUNCH(error, (chunk_walk<State, D_k>), static_cast<int64_t>(p.B) * p.H_v * p.pieces, walk_threads,
-                      walk_shared<D_k>, env->stream, q, k, v, p, records);
+  launch_options first;
+  first.followed = true;
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), (launch_extent{chunk_places(p.N, p.B), p.H_k}),
+                              prepare_threads, prepare_shared<D_k>, first, env->stream, p, records));
+  return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k>), static_cast<int64_t>(p.B) * p.H_v * p.pieces, walk_threads,
+                           walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records);
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
