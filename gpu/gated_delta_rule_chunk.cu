@@ -24,19 +24,21 @@ template <int D_k> struct walk_stage {
 
 constexpr int result_bytes = chunk_rows * 16 * 2; /* a warp's columns of a result */
 
-struct walk_barriers {
-  uint64_t full[3], empty[3];
-};
-
-template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 4 * result_bytes;
-template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast<int64_t>(sizeof(walk_barriers));
-
 /* The work of a block: 64 columns of one value head of one request. */
 struct walk_work {
   int64_t first, rows, place, slot;
   int32_t head, key, column;
   bool fresh;
 };
+
+/* `work` is read again where S is stored, so that no register holds it. */
+struct walk_barriers {
+  uint64_t full[3], empty[3];
+  walk_work work;
+};
+
+template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 4 * result_bytes;
+template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast<int64_t>(sizeof(walk_barriers));
 
 /* Requests are taken from the last one on: engines put prompts after decode steps, and the longest should begin first.
  */
@@ -58,8 +60,9 @@ __device__ __forceinline__ walk_work walk_work_of(const rule_params &p, int64_t 
 
 /* Loads a chunk of 64 rows: boxes of 64 columns, by the copy engine. One thread. */
 template <int D_k>
-__device__ __forceinline__ void load_whole(const rule_params &p, const walk_work &w, int64_t row, const tensor_map *map_q,
-                                           const tensor_map *map_k, const tensor_map *map_v, char *to, uint64_t *full) {
+__device__ __forceinline__ void load_whole(const rule_params &p, const walk_work &w, int64_t row,
+                                           const tensor_map *map_q, const tensor_map *map_k, const tensor_map *map_v,
+                                           char *to, uint64_t *full) {
   using stage = walk_stage<D_k>;
   const int32_t at = static_cast<int32_t>(row);
   ASSAY_UNROLL
@@ -90,7 +93,7 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   named_barrier_sync(1, walk_loaders);
 }
 
-/* Loads chunk after chunk. A stage is full when its copies are complete and its rows are there. */
+/* Loads chunk after chunk. A stage is full when its copies are complete and its loaders have arrived. */
 template <int D_k>
 __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w, const tensor_map *map_q,
                                         const tensor_map *map_k, const tensor_map *map_v, const char *records,
@@ -254,8 +257,8 @@ __device__ __forceinline__ void store_result(const rule_params &p, const uint32_
 
 /* ---- the walk ---------------------------------------------------------------------------------------- */
 
-/* Returns the address of the first element of S^T that this thread has. Number i of its accumulators is in row
- * 8 (i / 4) + i mod 2 after it, and in its column or, if bit 1 of i is set, 8 columns further. */
+/* Returns the address of the first element of S^T that this thread has. Four of its accumulators are two columns of two
+ * rows: they are in this row and the next, in this column and 8 columns further. The next four are 8 rows further. */
 template <class State, int D_k>
 __device__ __forceinline__ State *state_at(const rule_params &p, const walk_work &w, int32_t column) {
   const int64_t row = 2 * (static_cast<int64_t>(lane_id()) % 4);
@@ -272,25 +275,26 @@ template <class State, int D_k>
 __device__ __forceinline__ void load_state(const rule_params &p, const walk_work &w, float (&s)[D_k / 2]) {
   const int32_t column = state_column(w);
   const bool old = w.slot >= 0 && !w.fresh;
-  const State *const from = state_at<State, D_k>(p, w, column);
+  const State *from = state_at<State, D_k>(p, w, column);
   ASSAY_UNROLL
-  for (int i = 0; i < D_k / 2; ++i) {
-    const int further = i / 2 % 2 * 8;
-    s[i] = 0.0f;
-    if (old && column + further < p.D_v)
-      s[i] = to_float(from[static_cast<int64_t>(8 * (i / 4) + i % 2) * p.D_v + further]);
+  for (int i = 0; i < D_k / 2; i += 4) {
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      s[i + e] = old && column + e / 2 * 8 < p.D_v ? to_float(from[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8]) : 0.0f;
+    from = separate(from + 8 * static_cast<int64_t>(p.D_v));
   }
 }
 
 template <class State, int D_k>
 __device__ __forceinline__ void store_state(const rule_params &p, const walk_work &w, const float (&s)[D_k / 2]) {
   const int32_t column = state_column(w);
-  State *const to = state_at<State, D_k>(p, w, column);
+  State *to = state_at<State, D_k>(p, w, column);
   ASSAY_UNROLL
-  for (int i = 0; i < D_k / 2; ++i) {
-    const int further = i / 2 % 2 * 8;
-    if (column + further < p.D_v)
-      to[static_cast<int64_t>(8 * (i / 4) + i % 2) * p.D_v + further] = from_float<State>(s[i]);
+  for (int i = 0; i < D_k / 2; i += 4) {
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      if (column + e / 2 * 8 < p.D_v) to[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8] = from_float<State>(s[i + e]);
+    to += 8 * static_cast<int64_t>(p.D_v);
   }
 }
 
@@ -361,7 +365,8 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
       turn ^= 1;
     }
   }
-  if (w.slot >= 0) store_state<State, D_k>(p, w, s);
+  const walk_work again = barriers->work;
+  if (again.slot >= 0) store_state<State, D_k>(p, again, s);
 }
 
 /* chunk_walk: all chunks of a request, for 64 columns of one value head. One warpgroup has S, the other one loads.
@@ -379,8 +384,9 @@ __global__ void __launch_bounds__(walk_threads, 1)
   walk_barriers *const barriers = reinterpret_cast<walk_barriers *>(room + walk_rooms<D_k>);
   if (w.rows <= 0) return;
   if (threadIdx.x == 0) {
+    barriers->work = w;
     for (int s = 0; s < walk_stage<D_k>::stages; ++s) {
-      mbarrier_init(&barriers->full[s], 2); /* the announcement of copies, and the loaders' rows */
+      mbarrier_init(&barriers->full[s], 2);  /* the announcement of copies, and the loaders' rows */
       mbarrier_init(&barriers->empty[s], 4); /* the warps that multiply */
     }
     mbarrier_fence_init();
@@ -424,7 +430,8 @@ assay_status read_chunk(const assay_call *call, rule_params *p, assay_error *err
               {"o", aligned(p->o, p->o_row, 8)}};
   for (const auto &row : rows)
     if (!row.good)
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found rows that do not begin at multiples of 16 bytes", row.name);
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found rows that do not begin at multiples of 16 bytes",
+                        row.name);
   return ASSAY_OK;
 }
 
@@ -483,8 +490,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   if (p.state_type == ASSAY_F32)
     return p.D_k == 64 ? launch_chunk<float, 64>(p, records, env, error)
                        : launch_chunk<float, 128>(p, records, env, error);
-  return p.D_k == 64 ? launch_chunk<bf16, 64>(p, records, env, error)
-                     : launch_chunk<bf16, 128>(p, records, env, error);
+  return p.D_k == 64 ? launch_chunk<bf16, 64>(p, records, env, error) : launch_chunk<bf16, 128>(p, records, env, error);
 }
 
 /* S is f32 and rounded to bf16 where a chunk multiplies it, as T - I, W, U, A, and U times its factors are. */

@@ -59,8 +59,7 @@ template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, i
   return tile + group / 8 * chunk_matrix_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
 }
 
-/* Copies `rows` rows to a tile of 64 rows, and fills the others with zeros. So it does with columns from `columns` on.
- */
+/* Copies `rows` rows of `columns` columns to a tile of 64 rows. The other elements become zeros. */
 template <int D, int threads>
 __device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int columns,
                                           int thread) {
@@ -83,7 +82,7 @@ template <int D> __device__ __forceinline__ void load_rows_b(uint32_t (&b)[4], c
 constexpr int prepare_threads = 128, prepare_pitch = chunk_rows + 8; /* L: floats per row */
 /* Shared memory: two tiles of rows, of which the place is that of L of two heads afterwards; then two records. */
 template <int D_k>
-constexpr int prepare_records = chunk_rows * (4 * D_k > 8 * prepare_pitch ? 4 * D_k : 8 * prepare_pitch);
+constexpr int prepare_records = chunk_rows *(4 * D_k > 8 * prepare_pitch ? 4 * D_k : 8 * prepare_pitch);
 template <int D_k> constexpr int64_t prepare_shared = prepare_records<D_k> + 2 * chunk_record_bytes;
 
 /* Returns 1 / length of a row of a tile, or 1 without l2. */
@@ -202,7 +201,7 @@ __device__ __forceinline__ void load_split(split_block &x, const float *block) {
   }
 }
 
-/* Computes d += x M^T for a block M in shared memory. What is lost is a product of two rests. */
+/* Computes d += x M^T for a block M in shared memory, without the product of two rests. */
 __device__ __forceinline__ void multiply_split(float (&d)[2][4], const split_block &x, const float *M) {
   const int lane = static_cast<int>(lane_id());
   ASSAY_UNROLL
@@ -336,7 +335,7 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
   ASSAY_SHARED(float, sums, 2 * chunk_rows);
   ASSAY_SHARED(float, betas, 2 * chunk_rows);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, row = thread % chunk_rows;
-  const int mine = thread / chunk_rows; /* of the two heads */
+  const int mine = thread / chunk_rows; /* 0 or 1: this thread's head of two */
   const int64_t place = blockIdx.x;
   const int32_t key = static_cast<int32_t>(blockIdx.y), ratio = p.H_v / p.H_k;
   const int32_t request = chunk_request(p, place);
