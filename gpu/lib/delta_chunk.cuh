@@ -5,9 +5,8 @@
  *   L_ij = beta_i n_i n_j (k_i . k_j) exp(G_i - G_j), j < i     T = (I + L)^-1
  *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
  *
- * A record has T - I and A in bf16, and rows of factors in f32. T and A are blocks of 16 x 16 of the lower triangle,
- * block (a, b) at place a (a + 1) / 2 + b. A block's row has 32 bytes. Its halves trade places in rows 4 to 7 and 12 to
- * 15, so that eight rows of a half lie in different banks. */
+ * A record has T - I and A in bf16, and rows of factors in f32. T and A are tiles of 64 x 64, whole ones, as the copy
+ * engine would swizzle them (tile_at). */
 #ifndef ASSAY_GPU_DELTA_CHUNK_CUH
 #define ASSAY_GPU_DELTA_CHUNK_CUH
 
@@ -18,7 +17,7 @@
 
 namespace ASSAY_NS {
 
-constexpr int chunk_rows = 64, chunk_block_bytes = 512, chunk_matrix_bytes = 10 * chunk_block_bytes;
+constexpr int chunk_rows = 64, chunk_matrix_bytes = chunk_rows * chunk_rows * 2;
 enum chunk_factor {
   chunk_beta,
   chunk_key,    /* n_i exp(G_i): of S^T k_i */
@@ -53,29 +52,22 @@ __device__ __forceinline__ int32_t chunk_request(const rule_params &p, int64_t p
   return low;
 }
 
-/* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. Eight rows of one
- * group lie in different banks. */
+/* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. A tile has parts
+ * of 64 columns, each as a box of the copy engine with a swizzle of 128 bytes. Eight rows of one group lie in different
+ * banks. */
 template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, int group) {
-  return tile + (row * (D / 8) + (group ^ (row & 7))) * 16;
+  return tile + group / 8 * chunk_matrix_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
 }
 
-__device__ __forceinline__ int chunk_block_at(int a, int b) {
-  return (a * (a + 1) / 2 + b) * chunk_block_bytes;
-}
-
-/* Returns the place of half a row of a block, in bytes. */
-__device__ __forceinline__ int chunk_half_at(int row, int half) {
-  return row * 32 + ((half ^ (row >> 2 & 1)) * 16);
-}
-
-/* Copies `rows` rows to a tile of 64 rows and fills the others with zeros. */
+/* Copies `rows` rows of `columns` columns to a tile of 64 rows. The other elements become zeros. */
 template <int D, int threads>
-__device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int thread) {
+__device__ __forceinline__ void load_tile(char *tile, const bf16 *from, int64_t stride, int rows, int columns,
+                                          int thread) {
   constexpr int groups = D / 8;
   for (int i = thread; i < chunk_rows * groups; i += threads) {
     const int row = i / groups, group = i % groups;
-    const bool live = row < rows;
-    cp_async_16(tile_at<D>(tile, row, group), from + (live ? row * stride : 0) + 8 * group, live ? 16 : 0);
+    const bool live = row < rows && 8 * group < columns;
+    cp_async_16(tile_at<D>(tile, row, group), from + (live ? row * stride + 8 * group : 0), live ? 16 : 0);
   }
 }
 
@@ -87,11 +79,11 @@ template <int D> __device__ __forceinline__ void load_rows_b(uint32_t (&b)[4], c
 
 /* ---- prepare ----------------------------------------------------------------------------------------- */
 
-constexpr int prepare_threads = 128, prepare_pitch = chunk_rows + 4; /* L: floats per row */
-template <int D_k> constexpr int64_t prepare_shared() {
-  constexpr int64_t tiles = 2 * chunk_rows * D_k * 2, matrices = 2 * chunk_rows * prepare_pitch * 4;
-  return tiles > matrices ? tiles : matrices;
-}
+constexpr int prepare_threads = 128, prepare_pitch = chunk_rows + 8; /* L: floats per row */
+/* Shared memory: two tiles of rows, of which the place is that of L of two heads afterwards; then two records. */
+template <int D_k>
+constexpr int prepare_records = chunk_rows *(4 * D_k > 8 * prepare_pitch ? 4 * D_k : 8 * prepare_pitch);
+template <int D_k> constexpr int64_t prepare_shared = prepare_records<D_k> + 2 * chunk_record_bytes;
 
 /* Returns 1 / length of a row of a tile, or 1 without l2. */
 template <int D> __device__ __forceinline__ float row_factor(const rule_params &p, char *tile, int row) {
@@ -136,44 +128,116 @@ __device__ __forceinline__ void load_gates(const rule_params &p, int64_t first, 
   sum[2 * lane + 1] = whole;
 }
 
-/* Solves (I + L) x = e_column by blocks of 16 rows, and stores x below the diagonal. L is strictly lower. x goes to row
- * `column` of the same matrix, on and right of the diagonal, where L has nothing. One thread per column. */
-__device__ __forceinline__ void invert_column(float *L, int column, char *to) {
-  float *const x = L + column * prepare_pitch;
-  const int own = column / 16;
-  ASSAY_ROLLED
-  for (int a = own; a < 4; ++a) {
-    float y[16];
+/* L is strictly lower, and so the blocks right of its diagonal are free. Inverses D_a of I plus the blocks on the
+ * diagonal go there: D_1 to D_3 as they are, D_0 to D_2 transposed. */
+__device__ __forceinline__ float *block_at(float *L, int a, int b) {
+  return L + 16 * a * prepare_pitch + 16 * b;
+}
+
+__device__ __forceinline__ float *inverse_at(float *L, int a) {
+  return block_at(L, 0, a);
+}
+
+__device__ __forceinline__ float *transposed_at(float *L, int a) {
+  return block_at(L, a == 2 ? 2 : 1, a == 0 ? 2 : 3);
+}
+
+/* Solves (I + L_aa) x = e_column. Stores x - e_column as a column of T - I. One thread per row of the chunk. */
+__device__ __forceinline__ void invert_diagonal(float *L, int row, char *to) {
+  const int a = row / 16, column = row % 16;
+  const float *const own = block_at(L, a, a);
+  float x[16];
+  ASSAY_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    x[i] = i == column ? 1.0f : 0.0f;
     ASSAY_UNROLL
-    for (int i = 0; i < 16; ++i)
-      y[i] = 16 * a + i == column ? 1.0f : 0.0f;
-    ASSAY_ROLLED
-    for (int l = 16 * own; l < 16 * a; l += 4) {
-      quad<float> z = load_quad(x + l, true);
+    for (int l = 0; l < i; l += 4) {
+      const quad<float> four = load_quad(own + i * prepare_pitch + l, true);
       ASSAY_UNROLL
-      for (int e = 0; e < 4; ++e)
-        z.element[e] = l + e >= column ? z.element[e] : 0.0f;
-      ASSAY_UNROLL
-      for (int i = 0; i < 16; ++i) {
-        const quad<float> row = load_quad(L + (16 * a + i) * prepare_pitch + l, true);
-        ASSAY_UNROLL
-        for (int e = 0; e < 4; ++e)
-          y[i] -= row.element[e] * z.element[e];
-      }
+      for (int e = 0; e < 4 && l + e < i; ++e)
+        x[i] -= four.element[e] * x[l + e];
     }
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 16; ++i) {
+    if (a > 0) inverse_at(L, a)[i * prepare_pitch + column] = x[i];
+    if (a < 3) transposed_at(L, a)[column * prepare_pitch + i] = x[i];
+    *reinterpret_cast<bf16 *>(tile_at<64>(to, 16 * a + i, row / 8) + row % 8 * 2) =
+        from_float<bf16>(i == column ? 0.0f : x[i]);
+  }
+}
+
+/* Sixteen bits of a number, and sixteen of what they leave: pairs as mma takes them. */
+__device__ __forceinline__ void split_pair(float low, float high, uint32_t &upper, uint32_t &rest) {
+  float near_low, near_high;
+  upper = pack_pair<bf16>(low, high);
+  unpack_pair<bf16>(upper, near_low, near_high);
+  rest = pack_pair<bf16>(low - near_low, high - near_high);
+}
+
+/* A block of 16 x 16 as a left factor. */
+struct split_block {
+  uint32_t upper[4], rest[4];
+};
+
+/* Makes a left factor of two tiles that a product has left. */
+__device__ __forceinline__ void split_of(split_block &x, const float (&d)[2][4]) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    split_pair(d[i / 2][2 * (i % 2)], d[i / 2][2 * (i % 2) + 1], x.upper[i], x.rest[i]);
+}
+
+/* Loads two neighbours of a row of f32. */
+__device__ __forceinline__ float2 load_two(const float *from) {
+  return *reinterpret_cast<const float2 *>(from);
+}
+
+__device__ __forceinline__ void load_split(split_block &x, const float *block) {
+  const int lane = static_cast<int>(lane_id());
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = load_two(block + (lane / 4 + i % 2 * 8) * prepare_pitch + 2 * (lane % 4) + i / 2 * 8);
+    split_pair(two.x, two.y, x.upper[i], x.rest[i]);
+  }
+}
+
+/* Computes d += x M^T for a block M in shared memory, without the product of two rests. */
+__device__ __forceinline__ void multiply_split(float (&d)[2][4], const split_block &x, const float *M) {
+  const int lane = static_cast<int>(lane_id());
+  ASSAY_UNROLL
+  for (int tile = 0; tile < 2; ++tile) {
+    uint32_t upper[2], rest[2];
     ASSAY_UNROLL
-    for (int i = 1; i < 16; ++i) {
-      ASSAY_UNROLL
-      for (int l = 0; l < i; ++l)
-        y[i] -= L[(16 * a + i) * prepare_pitch + 16 * a + l] * y[l];
+    for (int i = 0; i < 2; ++i) {
+      const float2 two = load_two(M + (8 * tile + lane / 4) * prepare_pitch + 2 * (lane % 4) + 8 * i);
+      split_pair(two.x, two.y, upper[i], rest[i]);
     }
-    char *const block = to + chunk_block_at(a, own) + column % 8 * 2;
+    mma_m16n8k16<bf16>(d[tile], x.upper, upper);
+    mma_m16n8k16<bf16>(d[tile], x.upper, rest);
+    mma_m16n8k16<bf16>(d[tile], x.rest, upper);
+  }
+}
+
+/* Makes the blocks of T below D_b: T_ab^T = -(sum over c of T_cb^T L_ac^T) D_a^T, c from b to a - 1. One warp. */
+template <int b> __device__ __forceinline__ void invert_below(float *L, char *to) {
+  const int lane = static_cast<int>(lane_id());
+  split_block of[3 - b];
+  load_split(of[0], transposed_at(L, b));
+  ASSAY_UNROLL
+  for (int a = b + 1; a < 4; ++a) {
+    float sum[2][4] = {}, block[2][4] = {};
+    split_block left;
     ASSAY_UNROLL
-    for (int i = 0; i < 16; ++i) {
-      if (16 * a + i >= column) x[16 * a + i] = y[i];
-      *reinterpret_cast<bf16 *>(block + chunk_half_at(i, column / 8 % 2)) =
-          from_float<bf16>(16 * a + i == column ? 0.0f : y[i]);
-    }
+    for (int c = b; c < a; ++c)
+      multiply_split(sum, of[c - b], block_at(L, a, c));
+    split_of(left, sum);
+    multiply_split(block, left, inverse_at(L, a));
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i)
+      block[i / 4][i % 4] = -block[i / 4][i % 4];
+    split_of(left, block);
+    stmatrix_x4_trans(tile_at<64>(to, 16 * a + lane / 16 * 8 + lane % 8, 2 * b + lane / 8 % 2), left.upper);
+    if (a < 3) of[a - b] = left;
   }
 }
 
@@ -226,7 +290,7 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
     const int j = 8 * t + pair;
     ASSAY_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int within = lane / 4 + 8 * half, i = 16 * warp + within;
+      const int i = 16 * warp + lane / 4 + 8 * half;
       float l[2], a[2];
       ASSAY_UNROLL
       for (int e = 0; e < 2; ++e) {
@@ -235,9 +299,18 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
         a[e] = of.qk[t][2 * half + e] * by.m[i] * by.n[j + e] * decay;
       }
       *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
-      *reinterpret_cast<uint32_t *>(A + chunk_block_at(warp, t / 2) + chunk_half_at(within, t % 2) + 2 * pair) =
-          pack_pair<bf16>(a[0], a[1]);
+      *reinterpret_cast<uint32_t *>(tile_at<64>(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
     }
+  }
+}
+
+/* Writes zeros right of the diagonal's blocks. `thread`: 0 to 63. */
+__device__ __forceinline__ void clear_upper(char *matrix, int thread) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 3; ++i) {
+    const int row = 16 * i + thread / 4; /* blocks (i, i + 1) to (i, 3) */
+    for (int group = 2 * (i + 1) + thread % 4; group < 8; group += 4)
+      *reinterpret_cast<uint4 *>(tile_at<64>(matrix, row, group)) = make_uint4(0u, 0u, 0u, 0u);
   }
 }
 
@@ -252,16 +325,17 @@ __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, 
 
 /* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
  * Grid:   (places, H_k). Block: 128 threads.
- * Shared: two tiles of 64 rows; afterwards L of two heads.
+ * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 72 KB.
  * Align:  16 bytes: q, k.
- * Arch:   sm_80.
- * Limit:  bytes: q, k once per key head; 11,520 per chunk and value head written. */
-template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prepare(rule_params p, char *records) {
+ * Arch:   sm_90.
+ * Limit:  bytes: q, k once per key head; 17,664 per chunk and value head written. */
+template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_prepare(rule_params p, char *records) {
   ASSAY_DYNAMIC_SHARED(char, room);
   ASSAY_SHARED(float, factor, 2 * chunk_rows);
   ASSAY_SHARED(float, sums, 2 * chunk_rows);
   ASSAY_SHARED(float, betas, 2 * chunk_rows);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, row = thread % chunk_rows;
+  const int mine = thread / chunk_rows; /* 0 or 1: this thread's head of two */
   const int64_t place = blockIdx.x;
   const int32_t key = static_cast<int32_t>(blockIdx.y), ratio = p.H_v / p.H_k;
   const int32_t request = chunk_request(p, place);
@@ -270,37 +344,54 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads) chunk_prep
   const int64_t left = rule_row(p, request + 1) - first;
   if (left <= 0) return;
   const int rows = static_cast<int>(min(left, static_cast<int64_t>(chunk_rows)));
-  char *const keys = room, *const queries = room + chunk_rows * D_k * 2;
+  char *const keys = room, *const queries = room + chunk_rows * D_k * 2, *const made = room + prepare_records<D_k>;
+  char *const own = made + mine * chunk_record_bytes;
+  float *const matrices = reinterpret_cast<float *>(room); /* from the barrier in the loop on */
   const int64_t channel = static_cast<int64_t>(key) * D_k;
-  load_tile<D_k, prepare_threads>(keys, static_cast<const bf16 *>(p.k) + first * p.k_row + channel, p.k_row, rows,
+  load_tile<D_k, prepare_threads>(keys, static_cast<const bf16 *>(p.k) + first * p.k_row + channel, p.k_row, rows, D_k,
                                   thread);
   load_tile<D_k, prepare_threads>(queries, static_cast<const bf16 *>(p.q) + first * p.q_row + channel, p.q_row, rows,
-                                  thread);
+                                  D_k, thread);
   cp_async_commit();
   if (warp < min(ratio, 2)) /* while the rows are on their way */
     load_gates(p, first, rows, key * ratio + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
+  clear_upper(own, row);
+  clear_upper(own + chunk_matrix_bytes, row);
   cp_async_wait<0>();
   __syncthreads();
   factor[thread] = row_factor<D_k>(p, thread < chunk_rows ? keys : queries, row);
   chunk_products products;
   multiply_rows<D_k>(products, keys, queries, warp);
-  float *const matrices = reinterpret_cast<float *>(room); /* from the barrier in the loop on */
   for (int32_t pair = 0; pair < ratio; pair += 2) {
-    const int32_t heads = min(ratio - pair, 2), head = key * ratio + pair, mine = thread / chunk_rows;
-    char *const record = records + (place * p.H_v + head) * chunk_record_bytes;
+    const int32_t heads = min(ratio - pair, 2), head = key * ratio + pair;
     if (pair > 0 && warp < heads)
       load_gates(p, first, rows, head + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
+    if (pair > 0 && thread == 0) bulk_wait_read<0>();
     __syncthreads();
     for (int h = 0; h < heads; ++h) {
       const chunk_gates by = {sums + h * chunk_rows, betas + h * chunk_rows, factor, factor + chunk_rows};
-      char *const to = record + h * chunk_record_bytes;
+      char *const to = made + h * chunk_record_bytes;
       weigh_rows(products, by, matrices + h * chunk_rows * prepare_pitch, to + chunk_matrix_bytes, warp);
       if (h == mine) write_factors(by, reinterpret_cast<float *>(to + 2 * chunk_matrix_bytes), row);
     }
     __syncthreads();
-    if (mine < heads)
-      invert_column(matrices + mine * chunk_rows * prepare_pitch, row, record + mine * chunk_record_bytes);
+    float *const L = matrices + mine * chunk_rows * prepare_pitch;
+    if (mine < heads) invert_diagonal(L, row, own);
+    __syncthreads();
+    if (mine < heads && warp % 2 == 0) invert_below<0>(L, own);
+    if (mine < heads && warp % 2 == 1) {
+      invert_below<1>(L, own);
+      invert_below<2>(L, own);
+    }
+    fence_proxy_async();
+    __syncthreads();
+    if (thread == 0) {
+      bulk_store(records + (place * p.H_v + head) * chunk_record_bytes, made,
+                 static_cast<uint32_t>(heads * chunk_record_bytes));
+      bulk_commit();
+    }
   }
+  if (thread == 0) bulk_wait<0>();
 }
 
 } // namespace ASSAY_NS
