@@ -18,10 +18,11 @@ constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
  * Window and chunk hide keys in both. */
 template <bool general> struct packed_weights {
   using params = softmax_params;
+  static constexpr bool bends = general;
 
-  /* Values of the thread's two lines. total: that of this lane's keys; first, last: the keys that they see */
+  /* Values of the thread's two lines. total: that of this lane's keys; last: the last key that they see. */
   float peak[2], total[2], shrink[2], slope[2];
-  int32_t first[2], last[2];
+  int32_t last[2];
 
   static PREFILL_FUNCTION int32_t first_key(const softmax_params &p, int32_t position) {
     return first_of_chunk(p, p.a.window > 0 ? max(position - p.a.window + 1, 0) : 0, position);
@@ -31,7 +32,6 @@ template <bool general> struct packed_weights {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
       if constexpr (general) slope[h] = p.slopes != nullptr ? p.slopes[head[h]] * log2_e : 0.0f;
-      first[h] = first_key(p, position[h]);
       last[h] = position[h];
       peak[h] = -INFINITY;
       total[h] = 0.0f;
@@ -84,7 +84,7 @@ template <bool general> struct packed_weights {
     float top[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t stop = last[h] - key, begin = first[h] - key;
+      const int32_t stop = last[h] - key, begin = masked ? first_key(p, last[h]) - key : 0;
       float most = peak[h];
       ASSAY_UNROLL
       for (int i = 0; i < count / 2; ++i) {

@@ -12,6 +12,7 @@
  * An operator provides Weights:
  *
  *   Weights::params, with `attention_params a`
+ *   Weights::bends                             scores take many registers: tiles are smaller where O is wide
  *   first_key(p, position)                     the first key that a row at this position may see
  *   start(p, head, position)                   head[h], position[h]: of the thread's two lines, 8 apart
  *   weigh<masked>(p, S, key)                   S[4 g + 2 h + b]: line h, token key + 8 g + b
@@ -54,19 +55,18 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   const params &p;
   unsigned char *const shared;
   packed_control<Shape> *const control;
-  const int32_t group, warp, lane; /* group 0 or 1; warp 0 to 3 in the group */
-  int32_t scored;                  /* tiles whose keys have been used */
-  int32_t turn;                    /* number of the item */
-  int32_t begin, end;              /* its tiles */
-  int32_t open_begin, open_end;    /* its tiles in which nothing is masked for the warpgroup's lines */
+  const int32_t group, lane;    /* group 0 or 1 */
+  int32_t scored;               /* tiles whose keys have been used */
+  int32_t turn;                 /* number of the item */
+  int32_t begin, end;           /* its tiles */
+  int32_t open_begin, open_end; /* its tiles in which nothing is masked for the warpgroup's lines */
   Weights weights;
   float O[D_v / 2];
   uint32_t P[keys / 4];
 
   PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
-      : p(p_), shared(shared_), control(control_), group(static_cast<int32_t>(threadIdx.x) / 128 - 1),
-        warp(static_cast<int32_t>(threadIdx.x) / 32 % 4), lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0),
-        turn(-1) {}
+      : p(p_), shared(shared_), control(control_), group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
+        lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0), turn(-1) {}
 
   template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
@@ -75,7 +75,10 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   /* Returns the thread's first line in the item; the second is 8 further. */
-  PREFILL_FUNCTION int32_t first_line() const { return 64 * group + 16 * warp + lane / 4; }
+  static PREFILL_FUNCTION int32_t first_line() {
+    const int32_t thread = static_cast<int32_t>(threadIdx.x) - prefill_loaders;
+    return thread / 32 * 16 + thread % 32 / 4;
+  }
 
   /* Waits until the next item is known. Returns false if there is none. */
   PREFILL_FUNCTION bool fetch() {
@@ -94,8 +97,9 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
       head[h] = kv_head * p.a.G + line - row * p.a.G;
     }
     weights.start(p, head, position);
-    const int32_t low = place + (skip + 64 * group) / p.a.G;
-    const int32_t high = place + (skip + min(64 * group + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
+    const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
+    const int32_t low = place + (skip + own) / p.a.G;
+    const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
     open_end = max(low + 1, 0) / keys;
     return true;
@@ -197,11 +201,19 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const int32_t before = scored - 1;
     float S[keys / 2];
     issue_values(before);
-    await_queries();
-    issue_scores(S);
-    await_values<1>(before);
-    store(turn - 1, factor);
-    zero(O);
+    if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and registers are few */
+      await_values<0>(before);
+      store(turn - 1, factor);
+      zero(O);
+      await_queries();
+      issue_scores(S);
+    } else {
+      await_queries();
+      issue_scores(S);
+      await_values<1>(before);
+      store(turn - 1, factor);
+      zero(O);
+    }
     await_scores<0>(S, begin == end - 1);
     weigh<true>(S, begin);
     pack(S);
@@ -333,7 +345,7 @@ struct packed_schedule {
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
     switch (p.a.D) {
     case 64:
-      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 216>>(p, env, error);
+      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 224>>(p, env, error);
     case 80:
       return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 224>>(p, env, error);
     case 96:
@@ -341,14 +353,15 @@ struct packed_schedule {
     case 112:
       return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 224>>(p, env, error);
     case 128:
-      return launch<T, Weights, packed_shape<128, 128, 128, 2, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<128, 128, 128, 2, 2, Weights::bends ? 232 : 224>>(p, env, error);
     case 256:
-      return launch<T, Weights, packed_shape<256, 256, 80, 1, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 232>>(p, env, error);
     default:
       break;
     }
-    if (p.a.D_v == 128) return launch<T, Weights, packed_shape<192, 128, 128, 1, 2, 224>>(p, env, error);
-    return launch<T, Weights, packed_shape<192, 192, 112, 1, 2, 224>>(p, env, error);
+    if (p.a.D_v == 128)
+      return launch<T, Weights, packed_shape<192, 128, 128, 1, 2, Weights::bends ? 232 : 224>>(p, env, error);
+    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 232>>(p, env, error);
   }
 };
 
