@@ -30,7 +30,7 @@
 
 namespace ASSAY_NS {
 
-constexpr int32_t mma_threads = 128, mma_keys_shift = 6, mma_keys = 1 << mma_keys_shift;
+constexpr int32_t mma_threads = 128, mma_keys = 64;
 
 /* Returns the number of keys that a row sees before its own. */
 PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
@@ -39,8 +39,11 @@ PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
 
 /* The form of the items: 64 rows of one head. */
 struct mma_runs {
-  static constexpr int32_t tile_shift = mma_keys_shift;
+  using item = prefill_item;
+  static constexpr int32_t tile_keys = mma_keys;
   static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 6; }
+  static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &) { return 1; }
+  static PREFILL_FUNCTION int32_t row_of(const attention_params &, int32_t line) { return line; }
   static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &) { return 1; }
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H; }
 };
@@ -288,7 +291,8 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
   /* Loads the item of a turn, and its first tile, to stage `to` of K and V. */
   const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
     const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
-    const prefill_item item = walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
+    const prefill_item item =
+        walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta), mma_runs::items_a_run(a));
     if (thread == 0) turns[turn % 2] = {item, walk};
     if (item.end == 0) return;
     loader.query(item, turn % 2);

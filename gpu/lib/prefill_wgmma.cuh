@@ -341,22 +341,6 @@ template <class T, int D, class Weights> struct prefill_warpgroup {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* Prefetches what the loaders read first, one line per thread. The loading threads ask for rows and lengths of the
- * requests, the others for the first entries of every request's table. It reads nothing, so it may come before
- * dependency_wait(). */
-PREFILL_FUNCTION void prefill_ask(const attention_params &a) {
-  constexpr int32_t entries = 32; /* entries per line */
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), number = thread - prefill_loaders;
-  if (number < 0) {
-    if (thread * entries <= a.B) prefetch_l2(a.cu_q + thread * entries);
-    if (thread * entries < a.B) prefetch_l2(a.length + thread * entries);
-    return;
-  }
-  const int32_t line = number / max(a.B, 1);
-  if (a.B > 0 && line * entries < a.capacity >> a.cache.block_shift)
-    prefetch_l2(a.cache.table + (number - line * a.B) * a.cache.table_row + line * entries);
-}
-
 /* prefill: handles 64 query rows of two heads, or 128 rows of one head, per item; each block takes items in turns.
  * Grid:   at most one block per multiprocessor. Block: 384 threads.
  * Shared: prefill_layout<D>::bytes. */

@@ -5,13 +5,20 @@
  * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
  * numbered from the most key tiles to the fewest (levels), within a level by request and row, and finally by heads.
  *
+ * A run has lines. A line is a query row, or, where a group of heads is packed into lines, a query row and a head of
+ * the group: line = row * lines(a) + head.
+ *
  * A schedule provides its Form:
  *
- *   tile_shift          keys per tile, 2^tile_shift
- *   run_shift(a)        query rows per run, 2^run_shift
- *   heads_an_item(a), items_a_run(a)   1 or 2; the call's heads divided by that */
+ *   tile_keys           keys per tile
+ *   run_shift(a)        lines per run, 2^run_shift
+ *   lines(a)            lines per query row
+ *   row_of(a, line)     line / lines(a)
+ *   heads_an_item(a), items_a_run(a)   query heads beside each other per item, or kv heads; items of one run */
 #ifndef ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
 #define ASSAY_GPU_LIB_PREFILL_WGMMA_ITEMS_CUH
+
+#include <type_traits>
 
 #include "gpu/lib/attention.h"
 #include "gpu/lib/warp.cuh"
@@ -33,9 +40,14 @@ struct prefill_item {
   int32_t head, request; /* first query head; end 0: there are no more items */
 };
 
+/* A run of lines, which may begin within a row. */
+struct packed_item : prefill_item {
+  int32_t skip; /* lines of the first query row that belong to the run before; rows counts lines, head is a kv head */
+};
+
 /* Returns an upper limit for the number of items, whatever cu_q and the lengths are. */
 template <class Form> inline int64_t most_items(const attention_params &a) {
-  return ((a.N >> Form::run_shift(a)) + a.B) * Form::items_a_run(a);
+  return ((a.N * Form::lines(a) >> Form::run_shift(a)) + a.B) * Form::items_a_run(a);
 }
 
 /* A request's rows, and the number of keys before them. */
@@ -54,21 +66,22 @@ PREFILL_FUNCTION prefill_request prefill_request_of(const attention_params &a, i
 
 /* Returns the number of tiles of keys, at least one, that a run of rows needs whose last position is `last`. */
 template <class Form> PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
-  return max((last >> Form::tile_shift) + 1, 1);
+  return max(last / Form::tile_keys + 1, 1);
 }
 
-/* Returns the number of runs of 2^shift rows. */
-PREFILL_FUNCTION int32_t runs_of(int32_t rows, int32_t shift) {
-  return (rows + (1 << shift) - 1) >> shift;
+/* Returns the number of runs of 2^shift lines. */
+PREFILL_FUNCTION int32_t runs_of(int32_t lines, int32_t shift) {
+  return (lines + (1 << shift) - 1) >> shift;
 }
 
-/* Returns the request's first run of 2^shift rows that needs `level` tiles or more, or the number of runs if none
- * does. */
-template <class Form> PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t shift, int32_t level) {
+/* Returns the request's first run of 2^shift lines that needs `level` tiles or more, or the number of runs if none
+ * does. lines: per query row. */
+template <class Form>
+PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t lines, int32_t shift, int32_t level) {
   if (level <= 1) return 0;
-  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows, shift);
-  const int32_t needed = ((level - 1) << Form::tile_shift) + 1 - r.cached; /* rows that reach this far */
-  return needed <= 0 ? 0 : (needed - 1) >> shift;
+  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows * lines, shift);
+  const int32_t needed = (level - 1) * Form::tile_keys + 1 - r.cached; /* rows that reach this far */
+  return needed <= 0 ? 0 : (needed - 1) * lines >> shift;
 }
 
 /* A warp's place in the list, the same in every lane. `own` is the result of prefill_request_of for the lane's number,
@@ -95,12 +108,12 @@ template <class Form> struct prefill_walk {
 
   /* Returns the number of runs of level `from` or above. */
   PREFILL_FUNCTION int32_t runs_from(const attention_params &a, const prefill_request &own, int32_t from) const {
-    const int32_t shift = Form::run_shift(a);
+    const int32_t shift = Form::run_shift(a), lines = Form::lines(a);
     int32_t count = 0;
     ASSAY_ROLLED
     for (int32_t first = 0; first < a.B; first += 32) {
       const prefill_request r = request_of(a, own, first);
-      count += runs_of(r.rows, shift) - first_run<Form>(r, shift, from);
+      count += runs_of(r.rows * lines, shift) - first_run<Form>(r, lines, shift, from);
     }
     return __reduce_add_sync(0xffffffffu, count);
   }
@@ -125,10 +138,11 @@ template <class Form> struct prefill_walk {
     level = low;
   }
 
-  /* Returns item number `number`, which must not decrease from call to call. */
-  PREFILL_FUNCTION prefill_item item(const attention_params &a, const prefill_request &own, int32_t number) {
-    const int32_t shift = Form::run_shift(a), heads = Form::items_a_run(a);
-    prefill_item found = {0, 0, 0, 0, 0, 0, 0};
+  /* Returns item number `number`, which must not decrease from call to call. heads: items per run. */
+  PREFILL_FUNCTION typename Form::item item(const attention_params &a, const prefill_request &own, int32_t number,
+                                            int32_t heads) {
+    const int32_t shift = Form::run_shift(a), lines = Form::lines(a);
+    typename Form::item found = {};
     const int32_t run = number / heads;
     find(a, own, run);
     if (level <= 0) return found;
@@ -137,7 +151,8 @@ template <class Form> struct prefill_walk {
     ASSAY_ROLLED
     for (int32_t first = 0; first < a.B; first += 32) {
       const prefill_request r = request_of(a, own, first);
-      const int32_t low = first_run<Form>(r, shift, level), mine = first_run<Form>(r, shift, level + 1) - low;
+      const int32_t low = first_run<Form>(r, lines, shift, level);
+      const int32_t mine = first_run<Form>(r, lines, shift, level + 1) - low;
       int32_t sum = mine; /* sum of this lane and the lanes below it */
       ASSAY_UNROLL
       for (unsigned step = 1; step < 32; step *= 2) {
@@ -150,16 +165,18 @@ template <class Form> struct prefill_walk {
         continue;
       }
       const int owner = __ffs(static_cast<int>(past)) - 1;
-      const int32_t offset = (low + at - (sum - mine)) << shift;
-      found.row = __shfl_sync(0xffffffffu, r.row + offset, owner);
-      found.rows = __shfl_sync(0xffffffffu, min(r.rows - offset, 1 << shift), owner);
-      found.position = __shfl_sync(0xffffffffu, r.cached + offset, owner);
+      const int32_t offset = (low + at - (sum - mine)) << shift, row = Form::row_of(a, offset);
+      found.row = __shfl_sync(0xffffffffu, r.row + row, owner);
+      found.rows = __shfl_sync(0xffffffffu, min(r.rows * lines - offset, 1 << shift), owner);
+      found.position = __shfl_sync(0xffffffffu, r.cached + row, owner);
+      if constexpr (std::is_same_v<typename Form::item, packed_item>)
+        found.skip = __shfl_sync(0xffffffffu, offset - row * lines, owner);
       found.request = first + owner;
       break;
     }
     found.head = (number - run * heads) * Form::heads_an_item(a);
     found.end = level;
-    if (a.window > 0) found.begin = max(found.position - a.window + 1, 0) >> Form::tile_shift;
+    if (a.window > 0) found.begin = max(found.position - a.window + 1, 0) / Form::tile_keys;
     found.begin = min(found.begin, found.end - 1);
     return found;
   }

@@ -21,8 +21,11 @@ constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
 /* The form of the items: 64 rows of a pair of heads of one kv head. If a group has one head, they are 128 rows of that
  * head. */
 struct prefill_pairs {
-  static constexpr int32_t tile_shift = keys_per_tile_shift;
+  using item = prefill_item;
+  static constexpr int32_t tile_keys = keys_per_tile;
   static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) { return a.G > 1 ? 6 : 7; }
+  static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &) { return 1; }
+  static PREFILL_FUNCTION int32_t row_of(const attention_params &, int32_t line) { return line; }
   static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &a) { return a.G > 1 ? 2 : 1; }
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.G > 1 ? a.H / 2 : a.H; }
 };
@@ -50,6 +53,22 @@ template <int D> struct prefill_control {
   prefill_item item[layout::q_stages];
   prefill_item next[2][prefill_loaders / 32]; /* one found by each warp; the previous ones may still be read */
 };
+
+/* Prefetches what the loaders read first, one line per thread. The loading threads ask for rows and lengths of the
+ * requests, the others for the first entries of every request's table. It reads nothing, so it may come before
+ * dependency_wait(). */
+PREFILL_FUNCTION void prefill_ask(const attention_params &a) {
+  constexpr int32_t entries = 32; /* entries per line */
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), number = thread - prefill_loaders;
+  if (number < 0) {
+    if (thread * entries <= a.B) prefetch_l2(a.cu_q + thread * entries);
+    if (thread * entries < a.B) prefetch_l2(a.length + thread * entries);
+    return;
+  }
+  const int32_t line = number / max(a.B, 1);
+  if (a.B > 0 && line * entries < a.capacity >> a.cache.block_shift)
+    prefetch_l2(a.cache.table + (number - line * a.B) * a.cache.table_row + line * entries);
+}
 
 /* A stage of a ring and the parity of the phase that fills it. */
 struct prefill_ring {
@@ -258,7 +277,8 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
       prefill_item *const found = control->next[turn / warps % 2];
       if (turn % warps == 0) { /* the items of as many turns as there are warps, one per warp */
         const int32_t mine = turn + warp;
-        const prefill_item item = walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta));
+        const prefill_item item =
+            walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta), prefill_pairs::items_a_run(a));
         if (threadIdx.x % 32 == 0) found[warp] = item;
         named_barrier_sync(1, prefill_loaders);
       }

@@ -89,11 +89,16 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void *shared, uint32_
          static_cast<uint64_t>((stride_bytes & 0x3FFFFu) >> 4) << 32 | kind << 62;
 }
 
+/* The widths of 16-bit products that have an instruction here. */
+template <int N>
+constexpr bool wgmma_takes =
+    N == 16 || N == 32 || N == 64 || N == 80 || N == 96 || N == 112 || N == 128 || N == 192 || N == 256;
+
 #ifdef ASSAY_SIMT
 
 template <class T, int N> inline void simt_wgmma(const assay_simt_wgmma &product, const char *file, int32_t line) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
   assay_simt->hopper->wgmma_issue(&product, file, line);
 }
 
@@ -135,7 +140,11 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
       "+f"(d[i + 7])
 #define ASSAY_D16(i)  ASSAY_D8(i), ASSAY_D8(i + 8)
 #define ASSAY_D32(i)  ASSAY_D16(i), ASSAY_D16(i + 16)
+#define ASSAY_D40(i)  ASSAY_D32(i), ASSAY_D8(i + 32)
+#define ASSAY_D48(i)  ASSAY_D32(i), ASSAY_D16(i + 32)
+#define ASSAY_D56(i)  ASSAY_D48(i), ASSAY_D8(i + 48)
 #define ASSAY_D64(i)  ASSAY_D32(i), ASSAY_D32(i + 32)
+#define ASSAY_D96(i)  ASSAY_D64(i), ASSAY_D32(i + 64)
 #define ASSAY_D128(i) ASSAY_D64(i), ASSAY_D64(i + 64)
 #define ASSAY_NAMES8  "%0, %1, %2, %3, %4, %5, %6, %7"
 #define ASSAY_NAMES16                                                                                                  \
@@ -145,18 +154,30 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
   ASSAY_NAMES16 ", "                                                                                                   \
                 "%16, %17, %18, %19, %20, %21, %22, %23, "                                                             \
                 "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ASSAY_NAMES40                                                                                                  \
+  ASSAY_NAMES32 ", "                                                                                                   \
+                "%32, %33, %34, %35, %36, %37, %38, %39"
+#define ASSAY_NAMES48                                                                                                  \
+  ASSAY_NAMES32 ", "                                                                                                   \
+                "%32, %33, %34, %35, %36, %37, %38, %39, "                                                             \
+                "%40, %41, %42, %43, %44, %45, %46, %47"
+#define ASSAY_NAMES56                                                                                                  \
+  ASSAY_NAMES48 ", "                                                                                                   \
+                "%48, %49, %50, %51, %52, %53, %54, %55"
 #define ASSAY_NAMES64                                                                                                  \
   ASSAY_NAMES32 ", "                                                                                                   \
                 "%32, %33, %34, %35, %36, %37, %38, %39, "                                                             \
                 "%40, %41, %42, %43, %44, %45, %46, %47, "                                                             \
                 "%48, %49, %50, %51, %52, %53, %54, %55, "                                                             \
                 "%56, %57, %58, %59, %60, %61, %62, %63"
-#define ASSAY_NAMES128                                                                                                 \
+#define ASSAY_NAMES96                                                                                                  \
   ASSAY_NAMES64 ", "                                                                                                   \
                 "%64, %65, %66, %67, %68, %69, %70, %71, "                                                             \
                 "%72, %73, %74, %75, %76, %77, %78, %79, "                                                             \
                 "%80, %81, %82, %83, %84, %85, %86, %87, "                                                             \
-                "%88, %89, %90, %91, %92, %93, %94, %95, "                                                             \
+                "%88, %89, %90, %91, %92, %93, %94, %95"
+#define ASSAY_NAMES128                                                                                                 \
+  ASSAY_NAMES96 ", "                                                                                                   \
                 "%96, %97, %98, %99, %100, %101, %102, %103, "                                                         \
                 "%104, %105, %106, %107, %108, %109, %110, %111, "                                                     \
                 "%112, %113, %114, %115, %116, %117, %118, %119, "                                                     \
@@ -181,7 +202,7 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
   constexpr bool half = std::is_same_v<T, f16>;
   if constexpr (N == 16 && half)
     ASSAY_WGMMA_SHARED("16", "f16", 8, "8", "9", "10", "11");
@@ -195,10 +216,26 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint
     ASSAY_WGMMA_SHARED("64", "f16", 32, "32", "33", "34", "35");
   else if constexpr (N == 64)
     ASSAY_WGMMA_SHARED("64", "bf16", 32, "32", "33", "34", "35");
+  else if constexpr (N == 80 && half)
+    ASSAY_WGMMA_SHARED("80", "f16", 40, "40", "41", "42", "43");
+  else if constexpr (N == 80)
+    ASSAY_WGMMA_SHARED("80", "bf16", 40, "40", "41", "42", "43");
+  else if constexpr (N == 96 && half)
+    ASSAY_WGMMA_SHARED("96", "f16", 48, "48", "49", "50", "51");
+  else if constexpr (N == 96)
+    ASSAY_WGMMA_SHARED("96", "bf16", 48, "48", "49", "50", "51");
+  else if constexpr (N == 112 && half)
+    ASSAY_WGMMA_SHARED("112", "f16", 56, "56", "57", "58", "59");
+  else if constexpr (N == 112)
+    ASSAY_WGMMA_SHARED("112", "bf16", 56, "56", "57", "58", "59");
   else if constexpr (N == 128 && half)
     ASSAY_WGMMA_SHARED("128", "f16", 64, "64", "65", "66", "67");
   else if constexpr (N == 128)
     ASSAY_WGMMA_SHARED("128", "bf16", 64, "64", "65", "66", "67");
+  else if constexpr (N == 192 && half)
+    ASSAY_WGMMA_SHARED("192", "f16", 96, "96", "97", "98", "99");
+  else if constexpr (N == 192)
+    ASSAY_WGMMA_SHARED("192", "bf16", 96, "96", "97", "98", "99");
   else if constexpr (N == 256 && half)
     ASSAY_WGMMA_SHARED("256", "f16", 128, "128", "129", "130", "131");
   else if constexpr (N == 256)
@@ -208,7 +245,7 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
   constexpr bool half = std::is_same_v<T, f16>;
   if constexpr (N == 16 && half)
     ASSAY_WGMMA_REGISTERS("16", "f16", 8, "8", "9", "10", "11", "12", "13", "14");
@@ -222,10 +259,26 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (
     ASSAY_WGMMA_REGISTERS("64", "f16", 32, "32", "33", "34", "35", "36", "37", "38");
   else if constexpr (N == 64)
     ASSAY_WGMMA_REGISTERS("64", "bf16", 32, "32", "33", "34", "35", "36", "37", "38");
+  else if constexpr (N == 80 && half)
+    ASSAY_WGMMA_REGISTERS("80", "f16", 40, "40", "41", "42", "43", "44", "45", "46");
+  else if constexpr (N == 80)
+    ASSAY_WGMMA_REGISTERS("80", "bf16", 40, "40", "41", "42", "43", "44", "45", "46");
+  else if constexpr (N == 96 && half)
+    ASSAY_WGMMA_REGISTERS("96", "f16", 48, "48", "49", "50", "51", "52", "53", "54");
+  else if constexpr (N == 96)
+    ASSAY_WGMMA_REGISTERS("96", "bf16", 48, "48", "49", "50", "51", "52", "53", "54");
+  else if constexpr (N == 112 && half)
+    ASSAY_WGMMA_REGISTERS("112", "f16", 56, "56", "57", "58", "59", "60", "61", "62");
+  else if constexpr (N == 112)
+    ASSAY_WGMMA_REGISTERS("112", "bf16", 56, "56", "57", "58", "59", "60", "61", "62");
   else if constexpr (N == 128 && half)
     ASSAY_WGMMA_REGISTERS("128", "f16", 64, "64", "65", "66", "67", "68", "69", "70");
   else if constexpr (N == 128)
     ASSAY_WGMMA_REGISTERS("128", "bf16", 64, "64", "65", "66", "67", "68", "69", "70");
+  else if constexpr (N == 192 && half)
+    ASSAY_WGMMA_REGISTERS("192", "f16", 96, "96", "97", "98", "99", "100", "101", "102");
+  else if constexpr (N == 192)
+    ASSAY_WGMMA_REGISTERS("192", "bf16", 96, "96", "97", "98", "99", "100", "101", "102");
   else if constexpr (N == 256 && half)
     ASSAY_WGMMA_REGISTERS("256", "f16", 128, "128", "129", "130", "131", "132", "133", "134");
   else if constexpr (N == 256)
@@ -284,8 +337,16 @@ __device__ __forceinline__ void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint
 #undef ASSAY_NAMES16
 #undef ASSAY_D32
 #undef ASSAY_NAMES32
+#undef ASSAY_D40
+#undef ASSAY_D48
+#undef ASSAY_D56
 #undef ASSAY_D64
+#undef ASSAY_D96
+#undef ASSAY_NAMES40
+#undef ASSAY_NAMES48
+#undef ASSAY_NAMES56
 #undef ASSAY_NAMES64
+#undef ASSAY_NAMES96
 #undef ASSAY_D128
 #undef ASSAY_NAMES128
 
