@@ -168,7 +168,10 @@ template <assay_dtype type> assay_status read_call(const assay_call *call, laten
   for (p->heads = tile_rows; m.H % p->heads != 0;)
     p->heads /= 2;
   p->scale_2 = m.scale * 1.44269504f;
-  const int64_t room = items > 0 ? blocks_wanted / items : 1, most = (keys + least_split - 1) / least_split;
+  /* Places with rows: no fewer than these where each request has a row. Empty ones end at once, and do not count. */
+  const int64_t least = m.N < m.B ? m.N : m.B, filled = (rows + tile_rows - 1) / tile_rows;
+  const int64_t busy = filled > least ? filled : least;
+  const int64_t room = busy > 0 ? blocks_wanted / busy : 1, most = (keys + least_split - 1) / least_split;
   p->splits = static_cast<int32_t>(room < 2 || most < 2 ? 1 : room < most ? room : most);
   if (rows > INT32_MAX || items * p->splits > INT32_MAX)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %d rows of %d heads, taken here: fewer than 2^31", m.N,

@@ -195,7 +195,7 @@ __device__ __forceinline__ void block_wait(int i) {
 
 /* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage.
  * Narrow tiles have few products per piece, and their latency would bind. There the products of four pieces are issued
- * before the first sums are awaited. */
+ * before the first sums are awaited. The scales of the first pieces have been read. */
 template <class tile>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
@@ -230,7 +230,6 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
     for (int j = 0; j < sums; ++j)
       total[i * sums + j] = fmaf(sum[j], scale[i][j / 2 % 2], total[i * sums + j]);
   };
-  scales.read(g, 0, pieces);
   ASSAY_UNROLL
   for (int i = 0; i < tile::own / 2; ++i)
     total[i] = 0.0f;
@@ -300,30 +299,44 @@ __device__ __forceinline__ void block_walk(const Work &work, unsigned char *shar
   const unsigned char *const b = shared + tile::a_bytes + column_in * block_piece;
   unsigned char *const patch = shared + tile::patch_at + thread / 32 * tile::patch_bytes;
   block_ring<tile::stages> ring;
+  block_scales<blocks> scales;
+  block_place next;
   const int64_t items = work.items();
+  /* Finds tile `at`, and asks for the scales of its first pieces. Rows and columns past the end have the scales of the
+   * last ones, and are not stored. */
+  const auto find = [&](int64_t at) {
+    if (!work.template find<tile>(at, &next)) return false;
+    const float *const sfa = g.sfa + work.sfa_at(next.slab), *const sfb = g.sfb + work.sfb_at(next.group);
+    ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      scales.sfa[half] = sfa + (next.row + min(row_in + lane / 4 + 8 * half, next.rows - 1)) * g.sfa_row;
+    ASSAY_UNROLL
+    for (int i = 0; i < blocks; ++i) {
+      const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::step;
+      scales.sfb[i] = sfb + min(column, g.N - 1) / block_piece * g.sfb_row;
+    }
+    scales.read(g, 0, work.pieces);
+    return true;
+  };
+  bool live = blockIdx.x < items && find(blockIdx.x);
   for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
-    block_place place;
-    if (!work.template find<tile>(at, &place)) {
+    const block_place place = next;
+    const bool found = live;
+    const int64_t n0 = static_cast<int64_t>(place.column) + column_in, then = at + gridDim.x;
+    if (!found) {
       work.template clear<tile, Out>(place);
+      live = then < items && find(then);
       continue;
     }
-    const int64_t n0 = static_cast<int64_t>(place.column) + column_in;
     /* The widest tile has no registers for this. */
     if (tile::own <= 128 && ((tile::rows == 128 && place.rows <= group * 64) || n0 >= g.N)) {
       block_let_pass<tile>(work.pieces, ring, full, free);
+      live = then < items && find(then);
       continue;
     }
-    /* Rows and columns past the end have the scales of the last ones, and are not stored. */
-    const float *const sfa = g.sfa + work.sfa_at(place.slab), *const sfb = g.sfb + work.sfb_at(place.group);
-    block_scales<blocks> scales;
-    ASSAY_UNROLL
-    for (int half = 0; half < 2; ++half)
-      scales.sfa[half] = sfa + (place.row + min(row_in + lane / 4 + 8 * half, place.rows - 1)) * g.sfa_row;
-    ASSAY_UNROLL
-    for (int i = 0; i < blocks; ++i)
-      scales.sfb[i] = sfb + min(n0 + i * tile::step, g.N - 1) / block_piece * g.sfb_row;
     float total[tile::own / 2];
     block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, total);
+    live = then < items && find(then); /* its scales come while this tile is stored */
     block_target<Out> out;
     out.to = static_cast<Out *>(g.c) + work.c_at(place.slab) + (place.row + row_in) * g.c_row + n0;
     out.bias = g.bias != nullptr ? static_cast<const Out *>(g.bias) + place.group * g.N + n0 : nullptr;
