@@ -13,9 +13,13 @@ struct alignas(16) grouped_tile {
   int32_t first, end, group, unused;
 };
 
-/* In the workspace: the number of tiles in the first 16 bytes, then the tiles. */
+/* In the workspace: the number of tiles and a counter in the first 16 bytes, then the tiles. */
 __device__ __forceinline__ int32_t *grouped_count(void *list) {
   return static_cast<int32_t *>(list);
+}
+/* Returns the counter of tiles times columns that blocks took after their first. */
+__device__ __forceinline__ unsigned long long *grouped_taken(void *list) {
+  return static_cast<unsigned long long *>(list) + 1;
 }
 __device__ __forceinline__ grouped_tile *grouped_list(void *list) {
   return static_cast<grouped_tile *>(list) + 1;
@@ -111,6 +115,7 @@ static __global__ void __launch_bounds__(grouped_planners)
   if (thread != 0) return;
   tile[all - 1].end = rows;
   *grouped_count(list) = all;
+  *grouped_taken(list) = 0;
 }
 
 /* grouped_plan_slabs: lists the tiles of the live rows of slabs. Each thread has neighbouring slabs.
@@ -137,7 +142,9 @@ static __global__ void __launch_bounds__(grouped_planners)
       grouped_list(list)[at++] = grouped_tile{first, first + min(most, live - row), slab, 0};
     }
   }
-  if (thread == 0) *grouped_count(list) = all;
+  if (thread != 0) return;
+  *grouped_count(list) = all;
+  *grouped_taken(list) = 0;
 }
 
 /* Returns the bytes of a list that is long enough for any groups. */

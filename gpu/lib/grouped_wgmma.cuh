@@ -16,6 +16,12 @@ namespace ASSAY_NS {
 constexpr int32_t grouped_threads = 384, grouped_loaders = 128;
 constexpr int32_t grouped_channels = 128, grouped_piece = 64; /* channels of a tile, and K of a stage */
 
+/* Barriers: of stages, and of the two slots by which the loading thread hands tiles to those that multiply. */
+template <int stages> struct grouped_control {
+  uint64_t full[stages], free[stages], told[2], heard[2];
+  int64_t item[2]; /* -1: no more */
+};
+
 /* A tile has up to `most` rows. They come in boxes of `box` rows: 1, 2 or 4 of them. */
 template <int box_, int stages_> struct grouped_shape {
   static constexpr int box = box_, most = 4 * box_, stages = stages_;
@@ -25,7 +31,7 @@ template <int box_, int stages_> struct grouped_shape {
   static constexpr int patch_pitch = 48, patch_bytes = 64 * patch_pitch;
   static constexpr int patch_at = stages * stage_bytes;
   static constexpr int control_at = patch_at + 8 * patch_bytes;
-  static constexpr int bytes = control_at + 2 * stages * 8;
+  static constexpr int bytes = control_at + static_cast<int>(sizeof(grouped_control<stages>));
 };
 using grouped_few = grouped_shape<16, 8>;
 using grouped_many = grouped_shape<64, 4>; /* 256 rows: weights of most groups then leave L2 once */
@@ -54,14 +60,22 @@ template <int stages> struct grouped_ring {
   }
 };
 
-/* Loads all pieces of this block's tiles, by one thread. */
+/* Takes tiles, hands them on and loads all their pieces, by one thread. Tiles differ in size, so that blocks take the
+ * next one when they are ready for it: the list's counter says which. */
 template <class shape>
 __device__ __forceinline__ void grouped_load(const grouped_wgmma_params &p, const tensor_map *map_a,
-                                             const tensor_map *map_b, unsigned char *shared, uint64_t *full,
-                                             uint64_t *free) {
+                                             const tensor_map *map_b, unsigned char *shared,
+                                             grouped_control<shape::stages> *control) {
   grouped_ring<shape::stages> ring;
+  grouped_ring<2> slot;
+  uint64_t *const full = control->full, *const free = control->free;
   const int64_t items = static_cast<int64_t>(*grouped_count(p.list)) * p.column_tiles;
-  for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
+  for (int64_t at = blockIdx.x, then;; at = then, slot.next()) {
+    mbarrier_wait(&control->heard[slot.stage], slot.parity ^ 1);
+    control->item[slot.stage] = at < items ? at : -1;
+    mbarrier_arrive(&control->told[slot.stage]);
+    if (at >= items) break;
+    then = static_cast<int64_t>(gridDim.x + atomicAdd(grouped_taken(p.list), 1ull));
     const grouped_tile tile = grouped_list(p.list)[at / p.column_tiles];
     if (tile.group < 0) continue;
     const int32_t channel = static_cast<int32_t>(at % p.column_tiles) * grouped_channels;
@@ -171,13 +185,19 @@ __device__ __forceinline__ void grouped_clear(const grouped_wgmma_params &p, con
 
 /* Multiplies and stores this block's tiles: one of two warpgroups, each with 64 of a tile's 128 channels. */
 template <class T, class Out, class shape>
-__device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsigned char *shared, uint64_t *full,
-                                             uint64_t *free) {
+__device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsigned char *shared,
+                                             grouped_control<shape::stages> *control) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - grouped_loaders, warp = thread / 32, lane = thread % 32;
   unsigned char *const patch = shared + shape::patch_at + warp * shape::patch_bytes;
   grouped_ring<shape::stages> ring;
-  const int64_t items = static_cast<int64_t>(*grouped_count(p.list)) * p.column_tiles;
-  for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
+  grouped_ring<2> slot;
+  uint64_t *const full = control->full, *const free = control->free;
+  for (;; slot.next()) {
+    mbarrier_wait(&control->told[slot.stage], slot.parity);
+    const int64_t at = control->item[slot.stage];
+    __syncwarp(); /* the warp has read it */
+    if (lane == 0) mbarrier_arrive(&control->heard[slot.stage]);
+    if (at < 0) break;
     const grouped_tile tile = grouped_list(p.list)[at / p.column_tiles];
     const int64_t n0 = at % p.column_tiles * grouped_channels, n = n0 + warp * 16;
     if (tile.group < 0) {
@@ -211,7 +231,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
 
 /* grouped_wgmma: computes tiles of 128 channels and up to 64 or 256 rows of one group, one after the other.
  * Grid:   one block per multiprocessor. Block: 384 threads: a warpgroup that loads, two that multiply.
- * Shared: 216 KB: the ring of pieces of b and a, swizzled by 128 bytes; a patch for each warp; two barriers a stage.
+ * Shared: 216 KB: the ring of pieces of b and a, swizzled by 128 bytes; a patch for each warp; barriers.
  * Align:  a and b at multiples of 16 bytes, rows and bases; c by eight neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  flops: 2 N K of each live row; with few rows a group, bytes: the weights of groups with rows. */
@@ -220,11 +240,15 @@ static __global__ void __launch_bounds__(grouped_threads, 1)
     grouped_wgmma(const __grid_constant__ tensor_map map_a, const __grid_constant__ tensor_map map_b,
                   grouped_wgmma_params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
-  uint64_t *const full = reinterpret_cast<uint64_t *>(shared + shape::control_at), *const free = full + shape::stages;
+  auto *const control = reinterpret_cast<grouped_control<shape::stages> *>(shared + shape::control_at);
   if (threadIdx.x == 0) {
     for (int i = 0; i < shape::stages; ++i) {
-      mbarrier_init(&full[i], 1);
-      mbarrier_init(&free[i], 8); /* the warps that multiply */
+      mbarrier_init(&control->full[i], 1);
+      mbarrier_init(&control->free[i], 8); /* the warps that multiply */
+    }
+    for (int i = 0; i < 2; ++i) {
+      mbarrier_init(&control->told[i], 1);
+      mbarrier_init(&control->heard[i], 8);
     }
     mbarrier_fence_init();
     tensor_map_prefetch(&map_a);
@@ -233,11 +257,11 @@ static __global__ void __launch_bounds__(grouped_threads, 1)
   __syncthreads(); /* the barriers are made */
   take_turn();
   if (threadIdx.x < grouped_loaders) {
-    registers_fewer<24>();
-    if (threadIdx.x == 0) grouped_load<shape>(p, &map_a, &map_b, shared, full, free);
+    registers_fewer<40>();
+    if (threadIdx.x == 0) grouped_load<shape>(p, &map_a, &map_b, shared, control);
   } else {
-    registers_more<240>();
-    grouped_walk<T, Out, shape>(p, shared, full, free);
+    registers_more<232>();
+    grouped_walk<T, Out, shape>(p, shared, control);
   }
 }
 
