@@ -277,6 +277,28 @@ Test(ref_check, visible_keys_are_those_that_matter) {
 }
 
 /* Decode, H = 4, H_kv = 2, D = 32, f32, lengths 13, 1, 24: q·k and p·v of 38 · 4 keys, each K and V row once. */
+/* A long prompt is judged by some rows. Those of one at the end see more keys than the others on average. */
+Test(ref_check, cost_does_not_depend_on_which_rows_were_seen) {
+  for (int turn = 0; turn < 12; ++turn) {
+    fixture_spec spec = fixture_default(turn % 2 ? assay_op_softmax_attention() : assay_op_gate_attention());
+    spec.ragged = true;
+    spec.kv_len[0] = 60;
+    spec.new_len[0] = 7 + turn;
+    fixture f;
+    fixture_make(&spec, &f);
+    if (turn % 3 == 1) fixture_param(&f, "window", 9);
+    fixture_fill(&f);
+    assay_error error = {0};
+    cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
+    assay_seen some = f.seen;
+    const assay_cost whole = spec.op->cost(&f.call, &f.seen);
+    cr_assert(whole.flops > 4.0 * spec.D * (double)f.seen.live_keys, "%g", whole.flops);
+    some.visible_keys = 2 * f.seen.visible_keys, some.live_keys = 2 * f.seen.live_keys;
+    cr_assert_float_eq(spec.op->cost(&f.call, &some).flops, whole.flops, 1e-9 * whole.flops);
+    fixture_free(&f);
+  }
+}
+
 Test(ref_check, cost_counts_what_must_move) {
   fixture_spec spec = fixture_default(assay_op_softmax_attention());
   fixture f;

@@ -392,8 +392,23 @@ static double seen_tokens(const assay_call *call, const attention *a, const assa
   return tokens;
 }
 
-/* Returns the roofline's cost. q·k has 2 D flops and the sum of p v 2 D_v, the latter for live keys only. Bytes: q and
- * out once, K of every visible token once, V where it is needed, and the small arguments. */
+/* Returns the number of (row, head, key) triples inside the mask, where a row's keys are neighbours; -1 elsewhere. */
+static double seen_triples(const attention *a) {
+  if (a->parent != NULL || a->mask != NULL || a->sparse_block > 0) return -1;
+  double keys = 0;
+  for (int64_t i = 0; i < a->B; ++i) {
+    const int64_t T = a->cu_q != NULL ? attention_first_row(a, i + 1) - attention_first_row(a, i) : 1;
+    for (int64_t n = 0; n < T; ++n) {
+      const int64_t last = attention_length(a, i) - T + n;
+      if (last >= 0) keys += (double)(last - attention_first_key(a, last) + 1);
+    }
+  }
+  return keys * (double)a->H;
+}
+
+/* Returns the roofline's cost. What was seen may be that of some rows: keys of all rows are counted, and the share of
+ * live ones is that of the rows that were seen. q·k has 2 D flops and the sum of p v 2 D_v, the latter for live keys
+ * only. Bytes: q and out once, K of every visible token once, V where it is needed, and the small arguments. */
 assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key) {
   const attention a = attention_of(call);
   const double D = (double)a.D, D_v = (double)a.D_v, element = (double)assay_dtype_size(a.k->dtype);
@@ -415,7 +430,9 @@ assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double
   }
   const assay_tensor *lse = assay_find_arg(call, "lse");
   if (lse != NULL) small += (double)a.N * (double)a.H * 4;
-  const double visible = (double)seen->visible_keys, live = (double)seen->live_keys;
+  const double all = seen_triples(&a), known = (double)seen->visible_keys;
+  const double visible = all >= 0 && known > 0 ? all : known;
+  const double live = known > 0 ? (double)seen->live_keys * visible / known : 0;
   return (assay_cost){.flops = 2 * (D * visible + D_v * live) + flops_per_key * visible,
                       .bytes = rows + (D * k_rows + D_v * v_rows) * element + small};
 }
