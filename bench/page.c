@@ -52,6 +52,7 @@ static void head(FILE *to, const page_data *d) {
     tile(to, "f32 multiply-add", d->run[i].fma * 1e-12, "TFLOP/s");
     tile(to, "bf16 mma.sync", d->run[i].mma * 1e-12, "TFLOP/s");
     tile(to, "bf16 GEMM of the library", d->run[i].gemm * 1e-12, "TFLOP/s");
+    tile(to, "e4m3 GEMM of the library", d->run[i].gemm8 * 1e-12, "TFLOP/s");
     break;
   }
   (void)fputs("</div>", to);

@@ -56,7 +56,7 @@ typedef struct page_missing {
 
 typedef struct page_run {
   char path[256], device_name[96], driver[48], toolkit[48], commit[48];
-  double copy, fma, mma, gemm;
+  double copy, fma, mma, gemm, gemm8;
 } page_run;
 
 typedef struct page_data {

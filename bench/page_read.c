@@ -173,6 +173,7 @@ static bool add_line(page_data *d, const json_value *line) {
     run->fma = json_number(line, "fma_f32_flops_s", 0);
     run->mma = json_number(line, "mma_bf16_flops_s", 0);
     run->gemm = json_number(line, "gemm_bf16_flops_s", 0);
+    run->gemm8 = json_number(line, "gemm_e4m3_flops_s", 0);
   }
   return true;
 }

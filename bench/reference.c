@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "conformance/trial/trial.h"
-#include "sandwich.h"
+#include "limit.h"
 
 static bool same_values(const trial *t, const assay_expected *again) {
   for (int32_t o = 0; o < t->count; ++o) {
@@ -54,6 +54,7 @@ void bench_reference(const assay_case *one, const bench_options *options, bench_
     figure->launches = 1;
     figure->halves = bench_halves(us, count);
     bench_spread_of(us, count, &figure->us);
+    result->factors = bench_factors(one, &t.first.call);
     if (one->op->cost != NULL) result->cost = one->op->cost(&t.first.call, &t.seen);
   }
   for (int32_t o = 0; o < ASSAY_MAX_OUTPUTS; ++o) {

@@ -48,6 +48,8 @@ void rows_limits(FILE *to, const bench_limits *limits) {
   number(to, "fma_f32_flops_s", limits->rate[ASSAY_RATE_FMA]);
   number(to, "mma_bf16_flops_s", limits->rate[ASSAY_RATE_MMA]);
   number(to, "gemm_bf16_flops_s", limits->rate[ASSAY_RATE_GEMM]);
+  number(to, "mma_e4m3_flops_s", limits->rate[ASSAY_RATE_MMA8]);
+  number(to, "gemm_e4m3_flops_s", limits->rate[ASSAY_RATE_GEMM8]);
   integer(to, "cache_bytes", limits->cache_bytes);
   (void)fputs("}\n", to);
 }
@@ -75,10 +77,9 @@ static void state(FILE *to, const char *when, const assay_device_state *s) {
                 when, (int)s->core_mhz, (int)s->memory_mhz, (int)s->celsius, (int)s->milliwatts, (long long)s->slowed);
 }
 
-static void figure(FILE *to, const assay_case *one, const bench_result *result, bench_mode mode,
-                   const bench_limits *limits) {
+static void figure(FILE *to, const bench_result *result, bench_mode mode, const bench_limits *limits) {
   const bench_figure *f = &result->figure[mode];
-  const bench_bound bound = bench_limit(&result->cost, limits, one->dtype);
+  const bench_bound bound = bench_limit(&result->cost, limits, result->factors);
   text(to, "mode", bench_mode_name(mode));
   number(to, "median_us", f->us.median);
   number(to, "low_us", f->us.low);
@@ -114,7 +115,7 @@ void rows_case(FILE *to, const assay_case *one, const char *descriptor, const be
     if (!result->figure[mode].there || result->judged.verdict != VERDICT_PASS) continue;
     any = true;
     begin(to, one, descriptor, result);
-    figure(to, one, result, (bench_mode)mode, limits);
+    figure(to, result, (bench_mode)mode, limits);
     (void)fputs("}\n", to);
   }
   if (any) return;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/registry.h"
+#include "limit.h"
 #include "ranges.h"
 #include "sets.h"
 
@@ -307,6 +308,7 @@ static void time_case(const assay_case *one, const assay_variant *variant, const
   if (fine) {
     const trial *t = &s->sets.contents->content[0].t;
     result->cost = cost_of(t);
+    result->factors = bench_factors(one, &t->first.call);
     said->visible_keys = t->seen.visible_keys;
     said->live_keys = t->seen.live_keys;
     result->after = false;

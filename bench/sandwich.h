@@ -38,6 +38,7 @@ typedef struct bench_result {
   bool after;         /* the mistake was found after the judge had passed the case */
   bench_figure figure[BENCH_MODES];
   assay_cost cost;
+  assay_dtype factors;                  /* bench_factors */
   assay_device_state before, behind;    /* the device, before and after the samples */
   double judged_s, contents_s, timed_s; /* where the time of the case went */
 } bench_result;

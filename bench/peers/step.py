@@ -77,7 +77,7 @@ class Graphs:
         plans, parts = batch.plans()
         times = [(self.step_us(plan), i) for i, plan in enumerate(plans)]
         best = plans[min(times)[1]]
-        others = [type(best)(p, best.splits, best.tile, best.stages) for p in parts if p != best.parts]
+        others = [type(best)(p, best.splits, best.tile, best.stages) for p in sorted(set(parts) - {best.parts})]
         times = [(self.step_us(plan), i) for i, plan in enumerate([best] + others)]
         best = ([best] + others)[min(times)[1]]
         batch.choose(best)

@@ -61,6 +61,8 @@ class Model:
         for name, step in (("vocab", 128), ("intermediate", 64), ("hidden", 64)):
             if c[name] % step != 0:
                 return f"{name}: found {c[name]}, allowed multiples of {step}"
+        if self.C * max(self.V, 2 * self.I) >= 1 << 31:
+            return "hidden · vocab: found 2^31 and more, allowed less: weights have 32-bit places"
         if power(self.C) != self.C or self.H // self.HK > 16:
             return f"hidden: found {self.C}, allowed powers of 2, and at most 16 heads for each head of keys"
         return None
@@ -181,15 +183,18 @@ class Batch:
         self.partial, self.sum = make(B, m.H, plan.splits, 128), make(B, m.H, plan.splits)
 
     def plans(self):
-        """Plans worth a try: few splits or several times as many, and no split is less than 64 keys."""
+        """Returns plans worth a try, and other parts of the products for the best of them.
+
+        There are few splits of the keys or several times as many, and no split is less than 64 keys."""
         m, keys = self.model, max(self.lengths) + self.output
         split = lambda K, most: max(p for p in range(1, most + 1) if K % (p * 64) == 0)
         few = (split(m.C, 2), split(m.H * 128, 4), split(m.I, 3))
-        many = (split(m.C, 4), split(m.H * 128, 4), split(m.I, 6))
+        many = (split(m.C, 4), split(m.H * 128, 8), split(m.I, 6))
+        parts = [few[:i] + many[i : i + 1] + few[i + 1 :] for i in range(3)] + [many[:1] + few[1:2] + many[2:], many]
         usual = power(-(-256 // (self.B * m.HK)))
         splits = sorted({max(1, min(s, power(-(-keys // 64)))) for s in (usual // 2, usual, 2 * usual)})
         made = [Plan(few, s, tile, stages) for s in splits for tile, stages in ((128, 2), (64, 3), (32, 3))]
-        return made, [many]
+        return made, parts
 
     # ---- the host's part ----
 

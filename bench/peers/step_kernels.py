@@ -34,15 +34,18 @@ def embed_norm(IDS, TABLE, X, G, H, eps, C: tl.constexpr):
 @triton.jit(do_not_specialize=["rows"])
 def add_norm(Y, X, ROWS, G, H, eps, rows, C: tl.constexpr, PARTS: tl.constexpr, PICK: tl.constexpr, PDL: tl.constexpr):
     """Adds the parts of Y [PARTS, rows, C] to X, and writes the norm of it to H. PICK: row ROWS[i] becomes row i of H."""
-    to = tl.program_id(0).to(tl.int64)
+    to = tl.program_id(0)
     c = tl.arange(0, C)
     g = tl.load(G + c).to(tl.float32)
     follow(PDL)
-    row = tl.load(ROWS + to).to(tl.int64) if PICK else to
+    row = tl.load(ROWS + to) if PICK else to
+    if PARTS == 1:  # rows of prompts
+        row = row.to(tl.int64)
+    x = tl.load(X + row * C + c).to(tl.float32)
     y = tl.zeros([C], tl.float32)
     for part in tl.static_range(PARTS):
         y += tl.load(Y + (part * rows + row) * C + c).to(tl.float32)
-    x = (tl.load(X + row * C + c).to(tl.float32) + y).to(tl.bfloat16)
+    x = (x + y).to(tl.bfloat16)
     if not PICK:
         tl.store(X + row * C + c, x)
     tl.store(H + to * C + c, normed(x.to(tl.float32), g, eps, C).to(tl.bfloat16))
@@ -105,7 +108,7 @@ def tile_product(X, W, rows, K: tl.constexpr, n, m, begin, DEPTH: tl.constexpr, 
                  BK: tl.constexpr, STAGES: tl.constexpr):
     """Returns rows n of W times rows m of X, [BN, BM], over DEPTH channels from `begin` on."""
     k = begin + tl.arange(0, BK)
-    w = W + n.to(tl.int64)[:, None] * K + k[None, :]
+    w = W + n[:, None] * K + k[None, :]
     x = X + m[None, :] * K + k[:, None]
     there = (m < rows)[None, :]
     sums = tl.zeros([BN, BM], tl.float32)
@@ -239,8 +242,8 @@ def attend(QKV, OUT, SUM, KEYS, VALUES, GQ, GK, COS, SIN, POSITION, TABLE, block
 
     factor = scale * 1.4426950408889634  # powers of 2
     if split == 0:
-        block = tl.load(TABLE + b * blocks + position // BLOCK).to(tl.int64)
-        to = (block * BLOCK + position % BLOCK) * (HK * 128) + kv * 128
+        block = tl.load(TABLE + b * blocks + position // BLOCK)
+        to = (block * BLOCK + position % BLOCK).to(tl.int64) * (HK * 128) + kv * 128
         tl.store(KEYS + to + c, k_a)
         tl.store(KEYS + to + 64 + c, k_b)
         tl.store(VALUES + to + wide, v_new)
@@ -260,8 +263,8 @@ def attend(QKV, OUT, SUM, KEYS, VALUES, GQ, GK, COS, SIN, POSITION, TABLE, block
     for tile in tl.range(first, last, TILE, num_stages=STAGES):
         key = tile + t
         there = key < last
-        block = tl.load(TABLE + b * blocks + key // BLOCK, mask=there, other=0).to(tl.int64)
-        at = (block * BLOCK + key % BLOCK) * (HK * 128) + kv * 128
+        block = tl.load(TABLE + b * blocks + key // BLOCK, mask=there, other=0)
+        at = (block * BLOCK + key % BLOCK).to(tl.int64) * (HK * 128) + kv * 128
         k_1 = tl.load(KEYS + at[None, :] + c[:, None], mask=there[None, :], other=0)
         k_2 = tl.load(KEYS + at[None, :] + 64 + c[:, None], mask=there[None, :], other=0)
         values = tl.load(VALUES + at[:, None] + wide[None, :], mask=there[:, None], other=0)

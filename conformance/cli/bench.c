@@ -33,7 +33,7 @@ static void print_title(void) {
 
 static void print_figure(bench_state *state, const assay_case *one, const bench_result *r, bench_mode mode) {
   const bench_figure *f = &r->figure[mode];
-  const bench_bound bound = bench_limit(&r->cost, &state->limits, one->dtype);
+  const bench_bound bound = bench_limit(&r->cost, &state->limits, r->factors);
   char what[160], where[80];
   if (!state->titled) print_title();
   state->titled = true;
@@ -80,11 +80,13 @@ static void on_begun(void *context, const bench_limits *limits) {
   state->limits = *limits;
   if (state->jsonl.stream != NULL) rows_limits(state->jsonl.stream, limits);
   if (!limits->there) return;
-  (void)printf("limits measured here: copy %.3f TB/s, f32 fma %.1f TFLOP/s, bf16 mma.sync %.1f TFLOP/s, ",
+  (void)printf("limits measured here: copy %.3f TB/s, f32 fma %.1f TFLOP/s, bf16 mma.sync %.1f TFLOP/s, e4m3 "
+               "mma.sync %.1f TFLOP/s, ",
                limits->rate[ASSAY_RATE_COPY] * 1e-12, limits->rate[ASSAY_RATE_FMA] * 1e-12,
-               limits->rate[ASSAY_RATE_MMA] * 1e-12);
+               limits->rate[ASSAY_RATE_MMA] * 1e-12, limits->rate[ASSAY_RATE_MMA8] * 1e-12);
   if (limits->rate[ASSAY_RATE_GEMM] > 0)
-    (void)printf("cuBLASLt %.1f TFLOP/s", limits->rate[ASSAY_RATE_GEMM] * 1e-12);
+    (void)printf("cuBLASLt %.1f TFLOP/s, of e4m3 %.1f TFLOP/s", limits->rate[ASSAY_RATE_GEMM] * 1e-12,
+                 limits->rate[ASSAY_RATE_GEMM8] * 1e-12);
   else
     (void)fputs("cuBLASLt missing", stdout);
   (void)printf("; cache %.1f MB\n", (double)limits->cache_bytes * 1e-6);

@@ -177,3 +177,49 @@ Test(bench_sandwich, limits) {
   cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_F32).by, "fma");
   cr_expect_eq(bench_limit(&work, &none, ASSAY_F32).us, 0);
 }
+
+/* Factors of 8 bits have the fastest unit of all; those of 16 bits never have one of 8 bits. */
+Test(bench_sandwich, limits_of_eight_bits) {
+  bench_limits limits = {.there = true, .rate = {1e12, 1e13, 1e14, 2e14, 3e14, 4e14}};
+  const assay_cost work = {1e12, 1e6};
+  cr_expect_float_eq(bench_limit(&work, &limits, ASSAY_BF16).us, 5000, 1e-6);
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_BF16).by, "gemm");
+  cr_expect_float_eq(bench_limit(&work, &limits, ASSAY_E4M3).us, 2500, 1e-6);
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_E4M3).by, "gemm8");
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_E5M2).by, "gemm8");
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_F32).by, "fma");
+  limits.rate[ASSAY_RATE_GEMM8] = limits.rate[ASSAY_RATE_GEMM] = 0; /* no library */
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_E4M3).by, "mma8");
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_BF16).by, "mma");
+  limits.rate[ASSAY_RATE_MMA8] = 0; /* bf16 holds every e4m3 */
+  cr_expect_str_eq(bench_limit(&work, &limits, ASSAY_E4M3).by, "mma");
+}
+
+const assay_op *assay_op_fp8_block_gemm(void);
+const assay_op *assay_op_fp8_grouped_gemm(void);
+const assay_op *assay_op_fp8_grouped_gemm_masked(void);
+const assay_op *assay_op_rms_norm(void);
+
+/* Both factors have 8 bits, or the case's type counts. */
+Test(bench_sandwich, factors) {
+  const assay_op *eight[] = {assay_op_fp8_block_gemm(), assay_op_fp8_grouped_gemm(),
+                             assay_op_fp8_grouped_gemm_masked()};
+  const assay_case one = {.dtype = ASSAY_BF16};
+  char memory[1];
+  for (size_t i = 0; i < sizeof eight / sizeof *eight; ++i) {
+    assay_tensor arg[ASSAY_MAX_ARGS] = {{.dtype = ASSAY_NONE}};
+    const assay_op *op = eight[i];
+    const assay_call call = {.op = op, .arg = arg};
+    for (int32_t a = 0; a < op->arg_count; ++a)
+      arg[a] = (assay_tensor){
+          .data = memory,
+          .dtype = strchr("ab", op->args[a].name[0]) != NULL && op->args[a].name[1] == '\0' ? ASSAY_E4M3 : ASSAY_F32};
+    cr_expect_eq(bench_factors(&one, &call), ASSAY_E4M3, "%s", op->name);
+    for (int32_t a = 0; a < op->arg_count; ++a)
+      if (strcmp(op->args[a].name, "b") == 0) arg[a].dtype = ASSAY_BF16;
+    cr_expect_eq(bench_factors(&one, &call), ASSAY_BF16, "%s", op->name);
+  }
+  const assay_op *norm = assay_op_rms_norm();
+  const assay_call call = {.op = norm, .arg = (assay_tensor[ASSAY_MAX_ARGS]){{.data = memory, .dtype = ASSAY_E4M3}}};
+  cr_expect_eq(bench_factors(&one, &call), ASSAY_BF16);
+}

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu/device/device_cuda.h"
+#include "gpu/lib/ptx_mma.cuh"
 #if __has_include(<cublasLt.h>)
 #include "gpu/lib/cublaslt.h"
 #define ASSAY_HAVE_CUBLASLT
@@ -115,6 +116,43 @@ static __global__ void __launch_bounds__(rate_threads) mma_chains(float *out, fl
   if (all == -1.0f) *out = all;
 }
 
+/* mma8_chains: 16 x 8 x 32 products of e4m3, eight independent sums per warp, mma_turns each. Operands stay in
+ * registers and differ from lane to lane; no code is NaN. Grid: any. Block: rate_threads. Shared: none. Arch: sm_89 and
+ * later. Limit: tensor cores, 2 · 16 · 8 · 32 operations each. */
+static __global__ void __launch_bounds__(rate_threads) mma8_chains(float *out, unsigned mask) {
+  uint32_t a[2][4], b[4][2];
+  float sum[8][4];
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    a[i / 4][i % 4] = (threadIdx.x * 0x9E3779B9u + static_cast<unsigned>(i) * 0x85EBCA6Bu) & mask;
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    b[i / 2][i % 2] = (threadIdx.x * 0xC2B2AE35u + static_cast<unsigned>(i) * 0x27D4EB2Fu) & mask;
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    sum[i / 4][i % 4] = 0;
+  for (int t = 0; t < mma_turns; ++t)
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      ASSAY_NS::mma_m16n8k32<ASSAY_NS::e4m3, ASSAY_NS::e4m3>(sum[i], a[i / 4], b[i % 4]);
+  float all = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    all += sum[i / 4][i % 4];
+  if (all == -1.0f) *out = all;
+}
+
+/* fill_codes: writes e4m3 from -448 to 448, no code of NaN. Grid, block: any. Shared: none. Arch: any. Limit: bytes. */
+static __global__ void fill_codes(unsigned char *to, int64_t count, uint64_t seed) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    uint64_t x = (static_cast<uint64_t>(i) + seed) * 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9u;
+    const unsigned code = static_cast<unsigned>(x >> 56);
+    to[i] = static_cast<unsigned char>((code & 0x7Fu) == 0x7Fu ? code & 0x80u : code);
+  }
+}
+
 /* fill_random: writes bf16 between -1 and 1. Grid, block: any. Shared: none. Arch: any. Limit: bytes. */
 static __global__ void fill_random(uint16_t *to, int64_t count, uint64_t seed) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -215,6 +253,10 @@ static double launch_rate(assay_rate which, unsigned char *memory, int multiproc
     fma_chains<<<blocks, rate_threads, 0, own_stream()>>>(out, 0.999f, 0.001f);
     return threads * 2.0 * rate_chains * fma_turns;
   }
+  if (which == ASSAY_RATE_MMA8) {
+    mma8_chains<<<blocks, rate_threads, 0, own_stream()>>>(out, 0xBFBFBFBFu); /* exponents below the largest */
+    return threads / 32 * mma_turns * 8 * 2.0 * 16 * 8 * 32;
+  }
   mma_chains<<<blocks, rate_threads, 0, own_stream()>>>(out, 0.01f);
   return threads / 32 * mma_turns * 4 * 2.0 * 16 * 16 * 16;
 }
@@ -236,11 +278,12 @@ template <class Run> static assay_status best_rate(Run run, double *per_second, 
   return status;
 }
 
-/* Measures products of random bf16 by cuBLASLt. *per_second is 0 where the library is missing. */
-static assay_status gemm_rate(double *per_second, assay_error *error) {
+/* Measures products of random bf16 or e4m3 by cuBLASLt. *per_second is 0 where the library or its product is missing.
+ */
+static assay_status gemm_rate(assay_dtype type, double *per_second, assay_error *error) {
   *per_second = 0;
 #ifdef ASSAY_HAVE_CUBLASLT
-  const blas_product product = {gemm_size, gemm_size, gemm_size, gemm_size, ASSAY_BF16, ASSAY_BF16, false, false};
+  const blas_product product = {gemm_size, gemm_size, gemm_size, gemm_size, type, ASSAY_BF16, false, false};
   blas_found found;
   assay_error why = {""};
   void *allocated = nullptr;
@@ -248,7 +291,10 @@ static assay_status gemm_rate(double *per_second, assay_error *error) {
   const assay_status got = allocate(3 * gemm_bytes + found.workspace_bytes, &allocated, error);
   if (got != ASSAY_OK) return got;
   unsigned char *const memory = static_cast<unsigned char *>(allocated);
-  fill_random<<<1024, rate_threads, 0, own_stream()>>>(reinterpret_cast<uint16_t *>(memory), gemm_bytes, 1);
+  if (type == ASSAY_E4M3)
+    fill_codes<<<1024, rate_threads, 0, own_stream()>>>(memory, 2 * gemm_bytes, 1);
+  else
+    fill_random<<<1024, rate_threads, 0, own_stream()>>>(reinterpret_cast<uint16_t *>(memory), gemm_bytes, 1);
   const blas_operands operands = {memory, memory + gemm_bytes, nullptr, memory + 2 * gemm_bytes, 1.0f, 0.0f};
   const assay_status status = best_rate(
       [&](double *work) {
@@ -269,7 +315,8 @@ static assay_status rate(assay_rate which, double *per_second, assay_error *erro
   void *memory = nullptr;
   *per_second = 0;
   assay_status status = describe(&info, error);
-  if (status == ASSAY_OK && which == ASSAY_RATE_GEMM) return gemm_rate(per_second, error);
+  if (status == ASSAY_OK && which == ASSAY_RATE_GEMM) return gemm_rate(ASSAY_BF16, per_second, error);
+  if (status == ASSAY_OK && which == ASSAY_RATE_GEMM8) return gemm_rate(ASSAY_E4M3, per_second, error);
   if (status == ASSAY_OK) status = allocate(which == ASSAY_RATE_COPY ? 2 * copy_bytes : 256, &memory, error);
   if (status != ASSAY_OK) return status;
   if (which == ASSAY_RATE_COPY) (void)cudaMemsetAsync(memory, 0x3C, static_cast<size_t>(copy_bytes), own_stream());

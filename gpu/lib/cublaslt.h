@@ -133,21 +133,25 @@ inline bool blas_same(const blas_product &a, const blas_product &b) {
 }
 
 inline cudaDataType_t blas_type(assay_dtype type) {
-  return type == ASSAY_F32 ? CUDA_R_32F : type == ASSAY_F16 ? CUDA_R_16F : CUDA_R_16BF;
+  return type == ASSAY_F32    ? CUDA_R_32F
+         : type == ASSAY_F16  ? CUDA_R_16F
+         : type == ASSAY_E4M3 ? CUDA_R_8F_E4M3
+                              : CUDA_R_16BF;
 }
 
 constexpr uint64_t blas_most_workspace = uint64_t{32} << 20;
 constexpr uint32_t blas_alignment = 16; /* alignment of every base, in bytes */
 
-/* Asks the library for an algorithm. Sums are in f32, and f32 inputs are multiplied as f32. Splits of k are added in
- * f32 in the workspace, or not used. cuBLASLt counts columns first: to it W is [K, N], to be transposed, X is [K, M]
- * and D is [N, M]. */
+/* Asks the library for an algorithm. Sums are in f32, and f32 inputs are multiplied as f32. Sums of e4m3 stay in the
+ * tensor cores, which is the fastest and has fewer bits. Splits of k are added in f32 in the workspace, or not used.
+ * cuBLASLt counts columns first: to it W is [K, N], to be transposed, X is [K, M] and D is [N, M]. */
 inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count) {
   const blas_product &p = f->product;
   const cudaDataType_t type = blas_type(p.type), out = blas_type(p.out);
   const uint64_t N = static_cast<uint64_t>(p.N), M = static_cast<uint64_t>(p.M), K = static_cast<uint64_t>(p.K);
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const cublasLtEpilogue_t epilogue = p.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+  const int8_t fast = 1;
   const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasLtMatmulPreferenceOpaque_t preference;
   cublasLtMatmulHeuristicResult_t result = {};
@@ -156,6 +160,8 @@ inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count)
     s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
   if (s == CUBLAS_STATUS_SUCCESS)
     s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (s == CUBLAS_STATUS_SUCCESS && p.type == ASSAY_E4M3)
+    s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
   if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->w, sizeof f->w, type, K, N, p.K);
   if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->x, sizeof f->x, type, K, M, p.x_row);
   if (s == CUBLAS_STATUS_SUCCESS) s = b.lay_out(&f->d, sizeof f->d, out, N, M, p.N);

@@ -35,11 +35,23 @@ typedef struct assay_device_state {
 } assay_device_state;
 
 /* Rates that a device measures. A multiply-add counts as 2 operations.
- *   COPY  bytes read plus bytes written
- *   FMA   f32 on plain cores
- *   MMA   bf16 products with f32 sums on tensor cores, through mma.sync
- *   GEMM  the same products by the vendor's library, 8192^3; 0 where the library is missing */
-typedef enum assay_rate { ASSAY_RATE_COPY, ASSAY_RATE_FMA, ASSAY_RATE_MMA, ASSAY_RATE_GEMM, ASSAY_RATES } assay_rate;
+ *   COPY   bytes read plus bytes written
+ *   FMA    f32 on plain cores
+ *   MMA    bf16 products with f32 sums on tensor cores, through mma.sync
+ *   GEMM   bf16 products by the vendor's library, 8192^3
+ *   MMA8   e4m3 products with f32 sums on tensor cores, through mma.sync
+ *   GEMM8  e4m3 products by the vendor's library, 8192^3
+ *
+ * GEMM and GEMM8 are 0 where the library is missing or has no such product. */
+typedef enum assay_rate {
+  ASSAY_RATE_COPY,
+  ASSAY_RATE_FMA,
+  ASSAY_RATE_MMA,
+  ASSAY_RATE_GEMM,
+  ASSAY_RATE_MMA8,
+  ASSAY_RATE_GEMM8,
+  ASSAY_RATES
+} assay_rate;
 
 /* Time on the device's own clock, and the device's highest rates. Every function works in the order of stream() unless
  * it takes a stream. */
