@@ -19,7 +19,7 @@ struct gate_lines {
 
   float before[lines_a_warp]; /* r of the key that lies 32 before the lane's first */
 
-  static __device__ __forceinline__ void prepare(const gate_params &p, int32_t head, line &to) {
+  static __device__ __forceinline__ void prepare(const gate_params &p, int64_t, int32_t head, line &to) {
     to.gamma = p.gamma[head];
   }
   static __device__ __forceinline__ bool sparse(const gate_params &) { return false; }

@@ -2,10 +2,14 @@
  * docs/definitions.md, section 10.
  *
  * by_expert: three launches. A block per expert counts its slots. One warp adds the counts up. A block per expert
- * writes its segment. A slot whose id or map is out of range has no expert: no write leaves the outputs.
+ * writes its segment.
+ * by_count: two launches, for few slots one. A block counts its part of the slots per expert. Then each warp writes its
+ * part of the slots, each at the place that the counts before it leave.
+ * A slot whose id or map is out of range has no expert: no write leaves the outputs.
  * docs/kernels/moe_align.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
+#include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
@@ -155,6 +159,219 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return ASSAY_LAUNCH(error, align_scatter, p.E_l + 1, align_threads, 0, env->stream, p);
 }
 
+/* ---- by_count ---------------------------------------------------------------------------------------- */
+
+constexpr int sort_threads = 512, sort_warps = sort_threads / 32, sort_most_blocks = 32, sort_alone = 4;
+
+/* Slots are cut into blocks, and these into warps, of neighbouring slots. */
+struct sort_params {
+  align_params a;
+  int32_t *partial; /* blocks x E_l: the slots of each block by expert; not used by one block alone */
+  int32_t blocks, steps, bits;
+};
+
+/* Returns the slot of a lane in a step of its warp. */
+__device__ __forceinline__ int64_t sort_slot(const sort_params &p, int32_t step) {
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * sort_warps + threadIdx.x / 32;
+  return (warp * p.steps + step) * 32 + threadIdx.x % 32;
+}
+
+/* Returns its expert, or -1. */
+__device__ __forceinline__ int32_t sort_local(const sort_params &p, int64_t slot) {
+  return slot < p.a.slots ? align_local(p.a, static_cast<int32_t>(slot)) : -1;
+}
+
+/* sort_count: counts the slots of a block by expert.
+ * Grid:   blocks of slots, 32 at most. Block: 512 threads.
+ * Shared: 4 E_l bytes.
+ * Align:  by element.
+ * Arch:   any.
+ * Limit:  bytes: 4 per slot, and 4 per block and expert. */
+__global__ void __launch_bounds__(sort_threads) sort_count(sort_params p) {
+  ASSAY_DYNAMIC_SHARED(int32_t, count);
+  take_turn();
+  for (int32_t e = static_cast<int32_t>(threadIdx.x); e < p.a.E_l; e += sort_threads)
+    count[e] = 0;
+  __syncthreads(); /* every count is 0 */
+  for (int32_t step = 0; step < p.steps; ++step) {
+    const int32_t local = sort_local(p, sort_slot(p, step));
+    if (local >= 0) atomicAdd(&count[local], 1);
+  }
+  __syncthreads(); /* every slot is counted */
+  for (int32_t e = static_cast<int32_t>(threadIdx.x); e < p.a.E_l; e += sort_threads)
+    p.partial[static_cast<int64_t>(blockIdx.x) * p.a.E_l + e] = count[e];
+}
+
+/* Returns the sum of `value` over the threads up to this one. `sums` holds a number per warp, and becomes that of the
+ * warps up to it. Every thread of the block must come; between two calls there is a barrier. */
+__device__ __forceinline__ int32_t sum_up_to(int32_t value, int32_t (&sums)[sort_warps]) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  ASSAY_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const int32_t other = __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(step));
+    if (lane >= step) value += other;
+  }
+  if (lane == 31) sums[warp] = value;
+  __syncthreads(); /* every warp's sum is written */
+  int32_t before = 0;
+  ASSAY_UNROLL
+  for (int w = 0; w < sort_warps; ++w)
+    if (w < warp) before += sums[w];
+  return value + before;
+}
+
+/* Returns the lanes whose value is that of this lane. Values have `bits` bits. */
+__device__ __forceinline__ unsigned same_value(int32_t value, int32_t bits) {
+  unsigned same = 0xffffffffu;
+  for (int32_t bit = 0; bit < bits; ++bit) {
+    const bool on = (value >> bit & 1) != 0;
+    const unsigned those = __ballot_sync(0xffffffffu, on);
+    same &= on ? those : ~those;
+  }
+  return same;
+}
+
+/* Turns row[w * E_l + e], the slots of warp w by expert, into the row of the first of them. Leaves the end of each
+ * expert's slots in `end`, and returns the end of the last segment. The first block writes counts and offsets. */
+__device__ __forceinline__ int32_t place_warps(const sort_params &p, int32_t *row, int32_t *end) {
+  ASSAY_SHARED(int32_t, sums, sort_warps);
+  ASSAY_SHARED(int32_t, all, 1);
+  const int32_t block = static_cast<int32_t>(blockIdx.x), E_l = p.a.E_l;
+  int32_t done = 0;
+  for (int32_t first = 0; first < E_l; first += sort_threads) {
+    const int32_t e = first + static_cast<int32_t>(threadIdx.x);
+    int32_t total = 0, earlier = 0;
+    if (e < E_l && p.blocks == 1)
+      for (int32_t w = 0; w < sort_warps; ++w)
+        total += row[w * E_l + e];
+    if (e < E_l && p.blocks > 1) {
+      ASSAY_UNROLL
+      for (int32_t b = 0; b < sort_most_blocks; ++b) {
+        const int32_t count = b < p.blocks ? p.partial[static_cast<int64_t>(b) * E_l + e] : 0;
+        total += count;
+        if (b < block) earlier += count;
+      }
+    }
+    const int32_t padded = (total + p.a.align - 1) / p.a.align * p.a.align;
+    const int32_t upto = done + sum_up_to(padded, sums);
+    if (threadIdx.x == sort_threads - 1) all[0] = upto;
+    if (e < E_l) {
+      const int32_t start = upto - padded;
+      if (block == 0) {
+        p.a.counts[e] = total;
+        p.a.offsets[e + 1] = upto;
+      }
+      end[e] = start + total;
+      int32_t at = start + earlier;
+      for (int32_t w = 0; w < sort_warps; ++w) {
+        const int32_t count = row[w * E_l + e];
+        row[w * E_l + e] = at;
+        at += count;
+      }
+    }
+    __syncthreads(); /* `all` is written, and sums have been read */
+    done = all[0];
+  }
+  return done;
+}
+
+/* Writes padding rows: those of the segments that are this block's, and its part of those after the last segment. */
+__device__ __forceinline__ void pad_rows(const sort_params &p, const int32_t *end, int32_t last) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t align = p.a.align;
+  for (int32_t e = static_cast<int32_t>(blockIdx.x) + p.blocks * warp; e < p.a.E_l; e += p.blocks * sort_warps) {
+    const int32_t stop = (end[e] + align - 1) / align * align; /* segments begin at multiples */
+    for (int32_t row = end[e] + lane; row < stop; row += 32) {
+      p.a.order[row] = p.a.mark;
+      p.a.row_expert[row] = -1;
+    }
+  }
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * sort_threads + threadIdx.x;
+  for (int64_t row = last + thread; row < p.a.P; row += static_cast<int64_t>(p.blocks) * sort_threads) {
+    p.a.order[row] = p.a.mark;
+    p.a.row_expert[row] = -1;
+  }
+}
+
+/* sort_scatter: writes each slot to its row, and the padding.
+ * Grid:   as sort_count. Block: 512 threads.
+ * Shared: 68 E_l bytes: the next row of each warp and expert, the end of each expert's slots.
+ * Align:  by element.
+ * Arch:   any.
+ * Limit:  bytes: 4 per slot and per block and expert read, 8 per row and 4 per slot written. */
+__global__ void __launch_bounds__(sort_threads) sort_scatter(sort_params p) {
+  ASSAY_DYNAMIC_SHARED(int32_t, scratch);
+  take_turn();
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32, E_l = p.a.E_l;
+  int32_t *const row = scratch, *const own = row + thread / 32 * E_l, *const end = row + sort_warps * E_l;
+  for (int32_t i = thread; i < sort_warps * E_l; i += sort_threads)
+    row[i] = 0;
+  if (blockIdx.x == 0 && thread == 0) p.a.offsets[0] = 0;
+  __syncthreads(); /* every count is 0 */
+  for (int32_t step = 0; step < p.steps; ++step) {
+    const int32_t local = sort_local(p, sort_slot(p, step));
+    if (local >= 0) atomicAdd(&own[local], 1);
+  }
+  __syncthreads(); /* every slot is counted */
+  const int32_t last = place_warps(p, row, end);
+  for (int32_t step = 0; step < p.steps; ++step) {
+    const int64_t slot = sort_slot(p, step);
+    const int32_t local = sort_local(p, slot);
+    const unsigned same = same_value(local < 0 ? E_l : local, p.bits);
+    const int32_t rank = __popc(same & ((1u << lane) - 1));
+    const int32_t at = local >= 0 ? own[local] + rank : -1;
+    __syncwarp(); /* every lane has read */
+    if (local >= 0) {
+      if (rank == 0) own[local] = at + __popc(same);
+      p.a.order[at] = static_cast<int32_t>(slot);
+      p.a.row_expert[at] = local;
+    }
+    if (slot < p.a.slots) p.a.pos[slot] = at;
+    __syncwarp(); /* the next rows are written */
+  }
+  pad_rows(p, end, last);
+}
+
+assay_status read_sort(const assay_call *call, sort_params *p, assay_error *error) {
+  *p = sort_params();
+  ASSAY_TRY(read_call(call, &p->a, error));
+  const int64_t wave = (static_cast<int64_t>(p->a.slots) + sort_threads - 1) / sort_threads;
+  p->steps = static_cast<int32_t>(wave <= sort_alone ? wave : (wave + sort_most_blocks - 1) / sort_most_blocks);
+  p->blocks = static_cast<int32_t>((wave + p->steps - 1) / p->steps);
+  while (p->a.E_l >> p->bits != 0) /* E_l itself is the value of slots without an expert */
+    ++p->bits;
+  return ASSAY_OK;
+}
+
+int64_t sort_bytes(const sort_params &p) {
+  return p.blocks > 1 ? static_cast<int64_t>(p.blocks) * p.a.E_l * 4 : 0;
+}
+
+assay_status sort_supports(const assay_call *call, assay_error *error) {
+  sort_params p;
+  return read_sort(call, &p, error);
+}
+
+assay_status sort_workspace(const assay_call *call, int64_t *bytes, assay_error *error) {
+  sort_params p;
+  ASSAY_TRY(read_sort(call, &p, error));
+  *bytes = sort_bytes(p);
+  return ASSAY_OK;
+}
+
+assay_status launch_sort(const assay_call *call, assay_env *env, assay_error *error) {
+  sort_params p;
+  ASSAY_TRY(read_sort(call, &p, error));
+  ASSAY_TRY(expect_workspace(env, sort_bytes(p), error));
+  p.partial = static_cast<int32_t *>(env->workspace);
+  (void)snprintf(env->path, sizeof env->path, "by_count alone=%d", p.blocks == 1 ? 1 : 0);
+  const int32_t experts = p.a.E_l * 4;
+  if (p.blocks > 1)
+    ASSAY_TRY(ASSAY_LAUNCH_WITH(error, sort_count, p.blocks, sort_threads, experts, in_turn(), env->stream, p));
+  return ASSAY_LAUNCH_WITH(error, sort_scatter, p.blocks, sort_threads, (sort_warps + 1) * experts, in_turn(),
+                           env->stream, p);
+}
+
 constexpr assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .run_to_run = true, .renumbering = true};
 
 } // namespace
@@ -164,4 +381,11 @@ constexpr assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .run_to_run =
   PLAIN_VARIANT("moe_align", "by_expert", "a block per expert, which looks at every slot", "minus_one,slots",          \
                 contract, align_params, read_call, launch)
 
-ASSAY_VARIANTS(moe_align, BY_EXPERT)
+#define BY_COUNT                                                                                                       \
+  {                                                                                                                    \
+    sizeof(assay_variant), "moe_align", "by_count" ASSAY_VARIANT_SUFFIX, "slots counted and ranked by warps",          \
+        ASSAY_DEVICE_NAME, "any", "minus_one,slots", ::ASSAY_NS::contract, ::ASSAY_NS::sort_supports,                  \
+        ::ASSAY_NS::sort_workspace, ::ASSAY_NS::launch_sort                                                            \
+  }
+
+ASSAY_VARIANTS(moe_align, BY_COUNT, BY_EXPERT)

@@ -2,9 +2,9 @@
  *
  *   y_tc = round(sum_j w_tj · z[pos_tj, c] + shared_tc)      over the slots with pos_tj in [0, P), j ascending
  *
- * A slot with any other pos is not read. vectors: 16 bytes per load, all rows of a token asked for before the first
- * addition; channels: four neighbouring channels per thread, rows of any width. docs/kernels/moe_combine.md has the
- * arithmetic. */
+ * A slot with any other pos is not read. vectors: 16 bytes per load, up to eight rows of a token asked for before the
+ * first addition; channels: four neighbouring channels per thread, rows of any width. docs/kernels/moe_combine.md has
+ * the arithmetic. */
 #include "gpu/lib/channels.cuh"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/vectors.cuh"
@@ -102,35 +102,33 @@ assay_status launch_channels(const assay_call *call, assay_env *env, assay_error
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-constexpr int combine_ahead = 4; /* rows in flight per thread */
-
-/* combine_vectors: a vector of a token's channels per thread. Four rows are asked for before the first is added. The
- * order of the additions is that of combine_channels: j ascending, then shared.
+/* combine_vectors: a vector of a token's channels per thread. `ahead` rows are asked for before the first is added,
+ * four or eight. The order of the additions is that of combine_channels: j ascending, then shared.
  * Grid:   (T, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and row distance of z, shared and y is a multiple of 16 bytes; C of whole vectors.
  * Arch:   any.
  * Limit:  bytes: k + 1 (with shared k + 2) rows per token. */
-template <class T> __global__ void __launch_bounds__(256) combine_vectors(combine_params p) {
+template <class T, int ahead> __global__ void __launch_bounds__(256) combine_vectors(combine_params p) {
   constexpr int width = vector_width<T>;
   take_turn();
   const int64_t token = blockIdx.x;
   const int32_t c = width * vector_of_thread();
   if (c >= p.C) return;
   float sum[width] = {}, v[width];
-  for (int32_t first = 0; first < p.k; first += combine_ahead) {
-    uint4 row[combine_ahead] = {};
-    float weight[combine_ahead];
-    bool there[combine_ahead];
+  for (int32_t first = 0; first < p.k; first += ahead) {
+    uint4 row[ahead] = {};
+    float weight[ahead];
+    bool there[ahead];
     ASSAY_UNROLL
-    for (int a = 0; a < combine_ahead; ++a) {
+    for (int a = 0; a < ahead; ++a) {
       const int64_t place = first + a < p.k ? combine_place(p, token, first + a) : -1;
       there[a] = place >= 0;
       weight[a] = there[a] && p.w != nullptr ? p.w[token * p.k + first + a] : 1.0f;
-      if (there[a]) row[a] = load_vector(static_cast<const T *>(p.z) + place * p.z_row + c);
+      load_stream_16_if(&row[a], static_cast<const T *>(p.z) + (there[a] ? place : 0) * p.z_row + c, there[a]);
     }
     ASSAY_UNROLL
-    for (int a = 0; a < combine_ahead; ++a) {
+    for (int a = 0; a < ahead; ++a) {
       if (!there[a]) continue;
       split_vector<T>(row[a], v);
       ASSAY_UNROLL
@@ -164,12 +162,13 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   const int32_t vectors = p.C / static_cast<int32_t>(16 / assay_dtype_size(p.type));
   p.pieces = (vectors + 255) / 256;
   const int32_t threads = ((vectors + p.pieces - 1) / p.pieces + 31) / 32 * 32;
-  (void)snprintf(env->path, sizeof env->path, "vectors");
+  const launch_extent grid(p.T, p.pieces);
+  (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", p.k > 4 ? 8 : 4);
   if (p.T == 0) return ASSAY_OK;
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
-    return ASSAY_LAUNCH_WITH(error, (combine_vectors<T>), launch_extent(p.T, p.pieces), threads, 0, in_turn(),
-                             env->stream, p);
+    if (p.k > 4) return ASSAY_LAUNCH_WITH(error, (combine_vectors<T, 8>), grid, threads, 0, in_turn(), env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (combine_vectors<T, 4>), grid, threads, 0, in_turn(), env->stream, p);
   });
 }
 
@@ -183,7 +182,7 @@ constexpr assay_contract contract = {
   PLAIN_VARIANT("moe_combine", "channels", "four neighbouring channels a thread", PLAIN_TYPE_CLAIMS, contract,         \
                 combine_params, read_call, launch_channels)
 #define VECTORS                                                                                                        \
-  PLAIN_VARIANT("moe_combine", "vectors", "16 bytes a load, four rows in flight", PLAIN_TYPE_CLAIMS, contract,         \
+  PLAIN_VARIANT("moe_combine", "vectors", "16 bytes a load, up to eight rows in flight", PLAIN_TYPE_CLAIMS, contract,  \
                 combine_params, read_vectors, launch_vectors)
 
 ASSAY_VARIANTS(moe_combine, VECTORS, CHANNELS)

@@ -7,6 +7,7 @@
  * vectors: 16 bytes per load; elements: one element per thread, rows of any width.
  * docs/kernels/moe_permute.md has the arithmetic. */
 #include "gpu/lib/plain.h"
+#include "gpu/lib/ptx_edge.cuh"
 #include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
@@ -98,21 +99,38 @@ assay_status launch_elements(const assay_call *call, assay_env *env, assay_error
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
-/* permute_vectors: 16 bytes per thread. Distances and widths are in vectors.
+/* From so many vectors on, threads have several. */
+constexpr int32_t permute_ahead = 4;
+constexpr int64_t permute_many = 1 << 18;
+
+/* permute_vectors: `ahead` vectors of 16 bytes per thread, all asked for before the first is written. Distances and
+ * widths are in vectors. With more than one, y is more than the cache holds, and gives way to x there.
  * Grid:   (P, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base, row distance and width of x and y is a multiple of 16 bytes.
  * Arch:   any.
  * Limit:  bytes: each row of x read once (the k copies of a row find it in L2), each row of y written. */
-__global__ void __launch_bounds__(256) permute_vectors(permute_params p) {
+template <int ahead> __global__ void __launch_bounds__(256) permute_vectors(permute_params p) {
   take_turn();
   const int64_t row = blockIdx.x, token = permute_token(p, row);
-  const int32_t vector = vector_of_thread();
+  const int32_t first = static_cast<int32_t>(blockIdx.y * blockDim.x * ahead + threadIdx.x);
+  const int32_t step = static_cast<int32_t>(blockDim.x);
   if (blockIdx.y == 0) permute_scales(p, row, token);
-  if (vector >= p.C || (token < 0 && p.untouched)) return;
-  uint4 value = {};
-  if (token >= 0) value = load_vector(static_cast<const uint4 *>(p.x) + token * p.x_row + vector);
-  store_vector(static_cast<uint4 *>(p.y) + row * p.y_row + vector, value);
+  if (token < 0 && p.untouched) return;
+  const uint4 *const from = static_cast<const uint4 *>(p.x) + (token >= 0 ? token * p.x_row : 0);
+  uint4 *const to = static_cast<uint4 *>(p.y) + row * p.y_row;
+  uint4 value[ahead] = {};
+  ASSAY_UNROLL
+  for (int i = 0; i < ahead; ++i)
+    if (token >= 0 && first + i * step < p.C) value[i] = load_vector(from + first + i * step);
+  ASSAY_UNROLL
+  for (int i = 0; i < ahead; ++i) {
+    if (first + i * step >= p.C) continue;
+    if constexpr (ahead > 1)
+      store_stream_16(to + first + i * step, value[i]);
+    else
+      store_vector(to + first + i * step, value[i]);
+  }
 }
 
 /* Declines what is not whole vectors, and turns channels into vectors. */
@@ -135,11 +153,16 @@ assay_status read_vectors(const assay_call *call, permute_params *p, assay_error
 assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   permute_params p;
   ASSAY_TRY(read_vectors(call, &p, error));
-  p.pieces = (p.C + 255) / 256;
-  const int32_t threads = ((p.C + p.pieces - 1) / p.pieces + 31) / 32 * 32;
-  (void)snprintf(env->path, sizeof env->path, "vectors");
+  const int32_t ahead = p.P * p.C >= permute_many ? permute_ahead : 1, most = 256 * ahead;
+  p.pieces = (p.C + most - 1) / most;
+  const int32_t per_piece = (p.C + p.pieces - 1) / p.pieces;
+  const int32_t threads = ((per_piece + ahead - 1) / ahead + 31) / 32 * 32;
+  (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", ahead);
   if (p.P == 0) return ASSAY_OK;
-  return ASSAY_LAUNCH_WITH(error, permute_vectors, launch_extent(p.P, p.pieces), threads, 0, in_turn(), env->stream, p);
+  const launch_extent grid(p.P, p.pieces);
+  if (ahead > 1)
+    return ASSAY_LAUNCH_WITH(error, permute_vectors<permute_ahead>, grid, threads, 0, in_turn(), env->stream, p);
+  return ASSAY_LAUNCH_WITH(error, permute_vectors<1>, grid, threads, 0, in_turn(), env->stream, p);
 }
 
 constexpr assay_contract contract = {

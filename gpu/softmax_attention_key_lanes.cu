@@ -5,7 +5,7 @@
  * every head of the pass masks is not read. Every score, weight and sum is f32. */
 #include "gpu/lib/key_lanes.cuh"
 #include "gpu/lib/softmax_call.h"
-#include "gpu/lib/softmax_score.cuh"
+#include "gpu/lib/softmax_trees.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -19,8 +19,9 @@ template <int heads> struct softmax_lanes {
     float total[most_warps][heads];
   };
 
-  int32_t own; /* the head whose scores the lane finishes */
-  float slope; /* its own */
+  int32_t own;        /* the head whose scores the lane finishes */
+  row_tree tree = {}; /* the row's, if there are trees or a mask */
+  float slope;        /* its own */
   uint32_t phase[heads], own_phase;
   float largest;     /* the largest of the lane's scores */
   float peak[heads]; /* the same in every thread */
@@ -30,6 +31,7 @@ template <int heads> struct softmax_lanes {
                                         common &c) {
     const int32_t there = head + min(own_head, here - 1);
     own = own_head;
+    if (has_trees(p)) tree = tree_of_row(p, keys_of_row(p.a, blockIdx.x), blockIdx.x);
     slope = p.slopes != nullptr ? p.slopes[there] : 0.0f;
     own_phase = sparse_phase(p, there);
     largest = -INFINITY;
@@ -43,6 +45,7 @@ template <int heads> struct softmax_lanes {
   }
   static __device__ __forceinline__ int32_t overlap(const softmax_params &) { return 0; }
   __device__ __forceinline__ bool sees(const softmax_params &p, int32_t here, int32_t t, int32_t last) const {
+    if (has_trees(p)) return place_of(p, tree, t) >= 0;
     if (p.sparse_block == 0) return true;
     bool any = false;
     ASSAY_UNROLL
@@ -52,7 +55,8 @@ template <int heads> struct softmax_lanes {
   }
   __device__ __forceinline__ float score(const softmax_params &p, float dot, bool seen, int32_t t, int32_t last) {
     if (!seen || !kept(p, own_phase, t, last)) return -INFINITY;
-    const float score = score_of(p, dot, slope, t, last);
+    const bool trees = has_trees(p);
+    const float score = score_of(p, dot, slope, trees ? place_of(p, tree, t) : t, trees ? tree.last : last);
     largest = fmaxf(largest, score);
     return score;
   }
@@ -139,7 +143,6 @@ struct lanes {
   using plan = softmax_plan;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_read(call, made, error));
-    ASSAY_TRY(softmax_expect_no_trees(made->p, error));
     const attention_params &a = made->p.a;
     return key_lanes_plan(a, key_lanes_shape_of(a, made->types), a.D_v + 1, &made->workspace, error);
   }

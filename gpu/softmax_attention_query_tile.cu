@@ -5,7 +5,7 @@
  * own part of the total until the end. Every score, weight and sum is f32. */
 #include "gpu/lib/query_tile.cuh"
 #include "gpu/lib/softmax_call.h"
-#include "gpu/lib/softmax_score.cuh"
+#include "gpu/lib/softmax_trees.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -17,19 +17,28 @@ struct softmax_lines {
     int32_t first, last;
     float slope;
     uint32_t phase;
+    row_tree tree; /* the row's, if there are trees or a mask */
   };
 
   float peaks;               /* lane l holds that of line l: one register for all lines */
   float total[lines_a_warp]; /* the total of this lane's keys */
 
-  static __device__ __forceinline__ void prepare(const softmax_params &p, int32_t head, line &to) {
+  static __device__ __forceinline__ void prepare(const softmax_params &p, int64_t row, int32_t head, line &to) {
     to.slope = p.slopes != nullptr ? p.slopes[head] : 0.0f;
     to.phase = sparse_phase(p, head);
     to.first = first_of_chunk(p, to.first, to.last);
+    if (!has_trees(p) || to.last < 0) return;
+    to.tree = tree_of_row(p, keys_of_row(p.a, row), row);
+    if (p.mask != nullptr) {
+      to.last = to.tree.keys - 1;
+    } else { /* the same for all rows of a request: what a root sees */
+      const int32_t root = to.tree.cached;
+      to.first = first_of_chunk(p, p.a.window > 0 ? max(root - p.a.window + 1, 0) : 0, root);
+    }
   }
-  static __device__ __forceinline__ bool sparse(const softmax_params &p) { return p.sparse_block != 0; }
+  static __device__ __forceinline__ bool sparse(const softmax_params &p) { return p.sparse_block != 0 || has_trees(p); }
   static __device__ __forceinline__ bool sees(const softmax_params &p, const line &own, int32_t t) {
-    return kept(p, own.phase, t, own.last);
+    return has_trees(p) ? place_of(p, own.tree, t) >= 0 : kept(p, own.phase, t, own.last);
   }
 
   __device__ __forceinline__ void start() {
@@ -41,8 +50,12 @@ struct softmax_lines {
 
   /* The score of a key; -inf where the line does not see it. */
   static __device__ __forceinline__ float score(const softmax_params &p, const line &own, float dot, int32_t t) {
-    if (t < own.first || t > own.last || !sees(p, own, t)) return -INFINITY;
-    return score_of(p, dot, own.slope, t, own.last);
+    if (t < own.first || t > own.last) return -INFINITY;
+    if (has_trees(p)) {
+      const int32_t place = place_of(p, own.tree, t);
+      return place < 0 ? -INFINITY : score_of(p, dot, own.slope, place, own.tree.last);
+    }
+    return kept(p, own.phase, t, own.last) ? score_of(p, dot, own.slope, t, own.last) : -INFINITY;
   }
 
   __device__ __forceinline__ void weigh(const softmax_params &p, const line &own, int l, int32_t t, float (&s)[2],
@@ -79,8 +92,7 @@ struct softmax_lines {
 struct softmax_tile : softmax_operator {
   using weights = softmax_lines;
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
-    ASSAY_TRY(softmax_read(call, made, error));
-    return softmax_expect_no_trees(made->p, error);
+    return softmax_read(call, made, error);
   }
 };
 

@@ -20,7 +20,7 @@
  *
  *   Weights::params, with `attention_params a`;  Weights::line: first, last (keys), and what else a line has
  *   blocks                                   per multiprocessor, as many as leave the registers it needs
- *   prepare(p, head, line)                   fills the rest of a line
+ *   prepare(p, row, head, line)              fills the rest of a line, and may move its first and last key
  *   sparse(p)                                whether there are keys between first and last that sees() excludes
  *   sees(p, line, t)                         for first <= t <= last
  *   start()
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(query_threads, Weights::blocks)
     const bool blind = item.padding || thread >= item.lines;
     line.last = blind ? -1 : item.position + row;
     line.first = a.window > 0 ? max(line.last - a.window + 1, 0) : 0;
-    Weights::prepare(p, kv_head * a.G + number - row * a.G, line);
+    Weights::prepare(p, item.row + row, kv_head * a.G + number - row * a.G, line);
   }
   for (int32_t l = warp; l < query_lines; l += query_warps) {
     const int32_t number = item.head + l, row = number / a.G;

@@ -196,7 +196,8 @@ static void fill_row(const assay_fill *fill, int64_t row, assay_dtype dtype, dra
   spaced_row(&rng, d);
 }
 
-/* Puts numbers without a rank into some rows: NaN, infinities of either sign, minus infinity alone. */
+/* Puts numbers without a rank into some rows: NaN, infinities of either sign, minus infinity alone. Zeros of both signs
+ * are a tie. */
 static void make_special(const assay_fill *fill, const router *r, int64_t row, double *x) {
   assay_rng rng = {fill->seed, 0x737065636961u, 16 * (uint64_t)row};
   const int64_t way = assay_rng_range(&rng, 0, 5), at = assay_rng_range(&rng, 0, r->E - 1);
@@ -205,6 +206,8 @@ static void make_special(const assay_fill *fill, const router *r, int64_t row, d
   if (way == 2) x[at] = -(double)INFINITY;
   for (int64_t e = 0; e < r->E && way == 3; ++e)
     x[e] = -(double)INFINITY;
+  for (int64_t e = 0; e < r->E && way == 4; ++e)
+    x[e] = e % 2 == 0 ? -0.0 : 0.0;
 }
 
 /* Tells whether the chosen scores of a row add up to a power of two, or to 0. Scores of the exact tier are exact here.

@@ -1,0 +1,37 @@
+/* ptx_edge.cuh: wrappers of inline PTX that few kernels use, each with a second body for simt. They are apart from
+ * ptx.cuh, which every kernel includes. */
+#ifndef ASSAY_GPU_LIB_PTX_EDGE_CUH
+#define ASSAY_GPU_LIB_PTX_EDGE_CUH
+
+#include "gpu/lib/ptx.cuh"
+
+namespace ASSAY_NS {
+
+/* Returns 1 / x, accurate to 1 ulp. On cuda subnormal numbers count as 0, so that results below 2^-126 become 0. The
+ * reciprocals of powers of two are exact; that of infinity is 0. */
+__device__ __forceinline__ float reciprocal_approx(float x) {
+#ifdef ASSAY_SIMT
+  const float y = 1.0f / x;
+  return fabsf(y) < 0x1p-126f ? 0.0f : y;
+#else
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+/* Stores 16 bytes that this launch does not read again. The cache gives them up first. The address must be a multiple
+ * of 16. */
+__device__ __forceinline__ void store_stream_16(void *address, const uint4 &v) {
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+    assay_simt->fault("store_stream_16: address is not a multiple of 16", __FILE__, __LINE__);
+  memcpy(address, &v, sizeof v);
+#else
+  asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+#endif
+}
+
+} // namespace ASSAY_NS
+#endif
