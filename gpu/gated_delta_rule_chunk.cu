@@ -474,8 +474,8 @@ assay_status launch_chunk(const rule_params &p, char *records, assay_env *env, a
   ASSAY_TRY(map_rows(&v, p.v, static_cast<int64_t>(p.H_v) * p.D_v, p.v_row, p.N, error));
   launch_options first;
   first.followed = true;
-  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), (launch_extent{chunk_places(p.N, p.B), p.H_k}),
-                              prepare_threads, prepare_shared<D_k>, first, env->stream, p, records));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), chunk_places(p.N, p.B) * p.H_k, prepare_threads,
+                              prepare_shared<D_k>, first, env->stream, p, records));
   return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k>), static_cast<int64_t>(p.B) * p.H_v * p.pieces, walk_threads,
                            walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records);
 }

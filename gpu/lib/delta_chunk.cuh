@@ -324,7 +324,8 @@ __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, 
 }
 
 /* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
- * Grid:   (places, H_k). Block: 128 threads.
+ * The last places come first. What the walk takes first is then still in L2.
+ * Grid:   (places * H_k). Block: 128 threads.
  * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 72 KB.
  * Align:  16 bytes: q, k.
  * Arch:   sm_90.
@@ -336,8 +337,8 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
   ASSAY_SHARED(float, betas, 2 * chunk_rows);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, row = thread % chunk_rows;
   const int mine = thread / chunk_rows; /* 0 or 1: this thread's head of two */
-  const int64_t place = blockIdx.x;
-  const int32_t key = static_cast<int32_t>(blockIdx.y), ratio = p.H_v / p.H_k;
+  const int64_t place = (gridDim.x - 1 - blockIdx.x) / static_cast<unsigned>(p.H_k);
+  const int32_t key = static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(p.H_k)), ratio = p.H_v / p.H_k;
   const int32_t request = chunk_request(p, place);
   const int64_t begin = rule_row(p, request);
   const int64_t first = begin + (place - chunk_place(begin, request)) * chunk_rows;
