@@ -14,12 +14,16 @@ namespace {
 
 constexpr int walk_columns = 64, walk_loaders = 128, walk_threads = 128 + walk_loaders;
 
+/* T or A in shared memory: eight runs of 64 rows, with zeros above the diagonal's blocks. */
+constexpr int run_bytes = chunk_rows * 16, matrix_bytes = 8 * run_bytes, factor_bytes = chunk_factors * chunk_rows * 4;
+
 /* One stage of a walk's shared memory: what a chunk needs. Tiles begin at multiples of 1024 bytes. */
 template <int D_k> struct walk_stage {
   static constexpr int stages = 3;
   static constexpr int keys = 0, queries = chunk_rows * D_k * 2, values = 2 * queries;
-  static constexpr int record = values + chunk_matrix_bytes, bytes = record + (chunk_record_bytes + 1023) / 1024 * 1024;
-  static constexpr int loaded = values + chunk_matrix_bytes; /* bytes of rows */
+  static constexpr int inverse = values + chunk_part_bytes, weights = inverse + matrix_bytes; /* T - I, and A */
+  static constexpr int factors = weights + matrix_bytes, bytes = (factors + factor_bytes + 1023) / 1024 * 1024;
+  static constexpr int rows = values + chunk_part_bytes; /* bytes that are rows */
 };
 
 constexpr int result_bytes = chunk_rows * 16 * 2; /* a warp's columns of a result */
@@ -67,11 +71,11 @@ __device__ __forceinline__ void load_whole(const rule_params &p, const walk_work
   const int32_t at = static_cast<int32_t>(row);
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
-    tma_load(to + stage::keys + part * chunk_matrix_bytes, map_k, full, w.key * D_k + 64 * part, at);
+    tma_load(to + stage::keys + part * chunk_part_bytes, map_k, full, w.key * D_k + 64 * part, at);
   tma_load(to + stage::values, map_v, full, w.head * p.D_v + w.column, at);
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
-    tma_load(to + stage::queries + part * chunk_matrix_bytes, map_q, full, w.key * D_k + 64 * part, at);
+    tma_load(to + stage::queries + part * chunk_part_bytes, map_q, full, w.key * D_k + 64 * part, at);
 }
 
 /* Loads the last rows of a request, with zeros after them. All loaders. */
@@ -93,6 +97,27 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   named_barrier_sync(1, walk_loaders);
 }
 
+/* Loads a record: a run of T or A by each of 16 lanes, and the factors. One warp, after the announcement. */
+template <int D_k> __device__ __forceinline__ void load_record(const char *record, char *to, uint64_t *full) {
+  using stage = walk_stage<D_k>;
+  const int lane = static_cast<int>(lane_id()), group = lane % 8, from = chunk_run_at(group);
+  const int matrix = lane / 8, rows = chunk_run_rows(group);
+  if (lane < 16)
+    bulk_load(to + stage::inverse + matrix * matrix_bytes + group * run_bytes + (chunk_rows - rows) * 16,
+              record + matrix * chunk_matrix_bytes + from, static_cast<uint32_t>(rows * 16), full);
+  if (lane == 16) bulk_load(to + stage::factors, record + 2 * chunk_matrix_bytes, factor_bytes, full);
+}
+
+/* Fills T and A of all stages with zeros: what is above the diagonal's blocks stays so. */
+template <int D_k> __device__ __forceinline__ void clear_matrices(char *room, int thread) {
+  using stage = walk_stage<D_k>;
+  for (int i = thread; i < stage::stages * 2 * matrix_bytes / 16; i += walk_threads) {
+    const int at = i / (2 * matrix_bytes / 16), within = i % (2 * matrix_bytes / 16);
+    *reinterpret_cast<uint4 *>(room + at * stage::bytes + stage::inverse + 16 * within) = make_uint4(0u, 0u, 0u, 0u);
+  }
+  fence_proxy_async();
+}
+
 /* Loads chunk after chunk. A stage is full when its copies are complete and its loaders have arrived. */
 template <int D_k>
 __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w, const tensor_map *map_q,
@@ -108,12 +133,14 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
     const int64_t row = w.first + c * chunk_rows;
     const int rows = static_cast<int>(min(w.rows - c * chunk_rows, static_cast<int64_t>(chunk_rows)));
     const bool whole = rows == chunk_rows;
-    if (thread == 0 || !whole) mbarrier_wait(&barriers->empty[at], turn);
+    if (thread < 32 || !whole) mbarrier_wait(&barriers->empty[at], turn);
     if (thread == 0) {
-      mbarrier_expect(full, chunk_record_bytes + (whole ? stage::loaded : 0));
+      mbarrier_expect(full, chunk_record_bytes + (whole ? stage::rows : 0));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
-      bulk_load(to + stage::record, records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, chunk_record_bytes,
-                full);
+    }
+    if (thread < 32) {
+      __syncwarp();
+      load_record<D_k>(records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
     }
     if (!whole) load_last<D_k>(p, w, row, rows, to, thread);
     if (thread == 0) mbarrier_arrive(full);
@@ -146,25 +173,25 @@ __device__ __forceinline__ void issue_read(float (&d)[32], const uint32_t (&a)[D
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = first; i < first + steps; ++i)
-    wgmma_m64k16<bf16, 64>(d, a, 4 * i, from + static_cast<uint64_t>((i / 4 * chunk_matrix_bytes + i % 4 * 32) >> 4),
+    wgmma_m64k16<bf16, 64>(d, a, 4 * i, from + static_cast<uint64_t>((i / 4 * chunk_part_bytes + i % 4 * 32) >> 4),
                            i > 0);
   wgmma_commit();
 }
 
 /* Issues d = x M^T or d += x M^T, for a matrix M of 64 rows and columns. */
 __device__ __forceinline__ void issue_matrix(float (&d)[32], const uint32_t (&x)[16], const char *matrix, bool add) {
-  const uint64_t from = wgmma_descriptor(matrix, 1024, 16, swizzle_128);
+  const uint64_t from = wgmma_descriptor(matrix, 128, run_bytes, swizzle_none);
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
-    wgmma_m64k16<bf16, 64>(d, x, 4 * i, from + static_cast<uint64_t>(2 * i), add || i > 0);
+    wgmma_m64k16<bf16, 64>(d, x, 4 * i, from + static_cast<uint64_t>(2 * run_bytes * i >> 4), add || i > 0);
   wgmma_commit();
 }
 
 /* Issues S^T += y K. */
 template <int D_k>
 __device__ __forceinline__ void issue_update(float (&s)[D_k / 2], const uint32_t (&y)[16], const char *keys) {
-  const uint64_t from = wgmma_descriptor(keys, 1024, chunk_matrix_bytes, swizzle_128);
+  const uint64_t from = wgmma_descriptor(keys, 1024, chunk_part_bytes, swizzle_128);
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
@@ -314,7 +341,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   uint32_t turn = 0;
   for (int64_t left = w.rows; left > 0; left -= chunk_rows) {
     char *const chunk = room + at * stage::bytes;
-    const float *const factors = reinterpret_cast<const float *>(chunk + stage::record + 2 * chunk_matrix_bytes);
+    const float *const factors = reinterpret_cast<const float *>(chunk + stage::factors);
     float u[32], o[32], m[32];
     uint32_t a[D_k / 4], v[4][4], x[16], y[16];
     fragments_of(a, s);
@@ -333,7 +360,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     fragments_of(x, u);
     wgmma_order(u);
     wgmma_order(x);
-    issue_matrix(u, x, chunk + stage::record, true);
+    issue_matrix(u, x, chunk + stage::inverse, true);
     issue_read<D_k, early, steps - early>(o, a, chunk + stage::queries);
     const float decay = factors[chunk_decay * chunk_rows];
     ASSAY_UNROLL
@@ -345,7 +372,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     clear(m);
     wgmma_order(m);
     wgmma_order(x);
-    issue_matrix(m, x, chunk + stage::record + chunk_matrix_bytes, false);
+    issue_matrix(m, x, chunk + stage::weights, false);
     scaled_fragments(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(s);
     wgmma_order(y);
@@ -391,6 +418,7 @@ __global__ void __launch_bounds__(walk_threads, 1)
     }
     mbarrier_fence_init();
   }
+  clear_matrices<D_k>(room, static_cast<int>(threadIdx.x));
   __syncthreads();
   dependency_wait();
   if (threadIdx.x < 128)

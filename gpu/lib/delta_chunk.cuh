@@ -5,8 +5,9 @@
  *   L_ij = beta_i n_i n_j (k_i . k_j) exp(G_i - G_j), j < i     T = (I + L)^-1
  *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
  *
- * A record has T - I and A in bf16, and rows of factors in f32. T and A are tiles of 64 x 64, whole ones, as the copy
- * engine would swizzle them (tile_at). */
+ * A record has T - I and A in bf16, the lower triangle alone, and rows of factors in f32. T and A are panels of 16
+ * columns. Panel s has rows from 16 s on, as two runs of 16 bytes a row: columns 16 s to 16 s + 7, and the next eight.
+ */
 #ifndef ASSAY_GPU_DELTA_CHUNK_CUH
 #define ASSAY_GPU_DELTA_CHUNK_CUH
 
@@ -17,7 +18,8 @@
 
 namespace ASSAY_NS {
 
-constexpr int chunk_rows = 64, chunk_matrix_bytes = chunk_rows * chunk_rows * 2;
+constexpr int chunk_rows = 64, chunk_part_bytes = chunk_rows * 128; /* part: 64 columns of a tile of rows */
+constexpr int chunk_matrix_bytes = 5120;
 enum chunk_factor {
   chunk_beta,
   chunk_key,    /* n_i exp(G_i): of S^T k_i */
@@ -52,11 +54,26 @@ __device__ __forceinline__ int32_t chunk_request(const rule_params &p, int64_t p
   return low;
 }
 
+/* Returns where a run of 8 columns of T or A begins in a record, in bytes, and how many rows it has. */
+__device__ __forceinline__ constexpr int chunk_run_rows(int group) {
+  return chunk_rows - group / 2 * 16;
+}
+
+__device__ __forceinline__ constexpr int chunk_run_at(int group) {
+  const int s = group / 2;
+  return 32 * (chunk_rows * s - 8 * s * (s - 1)) + group % 2 * chunk_run_rows(group) * 16;
+}
+
+/* Returns the address of 8 neighbouring elements of T or A, on or left of the diagonal's blocks. */
+__device__ __forceinline__ char *matrix_at(char *matrix, int row, int group) {
+  return matrix + chunk_run_at(group) + (row - group / 2 * 16) * 16;
+}
+
 /* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. A tile has parts
  * of 64 columns, each as a box of the copy engine with a swizzle of 128 bytes. Eight rows of one group lie in different
  * banks. */
 template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, int group) {
-  return tile + group / 8 * chunk_matrix_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
+  return tile + group / 8 * chunk_part_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
 }
 
 /* Copies `rows` rows of `columns` columns to a tile of 64 rows. The other elements become zeros. */
@@ -162,7 +179,7 @@ __device__ __forceinline__ void invert_diagonal(float *L, int row, char *to) {
   for (int i = 0; i < 16; ++i) {
     if (a > 0) inverse_at(L, a)[i * prepare_pitch + column] = x[i];
     if (a < 3) transposed_at(L, a)[column * prepare_pitch + i] = x[i];
-    *reinterpret_cast<bf16 *>(tile_at<64>(to, 16 * a + i, row / 8) + row % 8 * 2) =
+    *reinterpret_cast<bf16 *>(matrix_at(to, 16 * a + i, row / 8) + row % 8 * 2) =
         from_float<bf16>(i == column ? 0.0f : x[i]);
   }
 }
@@ -236,7 +253,7 @@ template <int b> __device__ __forceinline__ void invert_below(float *L, char *to
     for (int i = 0; i < 8; ++i)
       block[i / 4][i % 4] = -block[i / 4][i % 4];
     split_of(left, block);
-    stmatrix_x4_trans(tile_at<64>(to, 16 * a + lane / 16 * 8 + lane % 8, 2 * b + lane / 8 % 2), left.upper);
+    stmatrix_x4_trans(matrix_at(to, 16 * a + lane / 16 * 8 + lane % 8, 2 * b + lane / 8 % 2), left.upper);
     if (a < 3) of[a - b] = left;
   }
 }
@@ -299,18 +316,8 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
         a[e] = of.qk[t][2 * half + e] * by.m[i] * by.n[j + e] * decay;
       }
       *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
-      *reinterpret_cast<uint32_t *>(tile_at<64>(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
+      *reinterpret_cast<uint32_t *>(matrix_at(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
     }
-  }
-}
-
-/* Writes zeros right of the diagonal's blocks. `thread`: 0 to 63. */
-__device__ __forceinline__ void clear_upper(char *matrix, int thread) {
-  ASSAY_UNROLL
-  for (int i = 0; i < 3; ++i) {
-    const int row = 16 * i + thread / 4; /* blocks (i, i + 1) to (i, 3) */
-    for (int group = 2 * (i + 1) + thread % 4; group < 8; group += 4)
-      *reinterpret_cast<uint4 *>(tile_at<64>(matrix, row, group)) = make_uint4(0u, 0u, 0u, 0u);
   }
 }
 
@@ -326,10 +333,10 @@ __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, 
 /* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
  * The last places come first. What the walk takes first is then still in L2.
  * Grid:   (places * H_k). Block: 128 threads.
- * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 72 KB.
+ * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 60 KB.
  * Align:  16 bytes: q, k.
  * Arch:   sm_90.
- * Limit:  bytes: q, k once per key head; 17,664 per chunk and value head written. */
+ * Limit:  bytes: q, k once per key head; 11,520 per chunk and value head written. */
 template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_prepare(rule_params p, char *records) {
   ASSAY_DYNAMIC_SHARED(char, room);
   ASSAY_SHARED(float, factor, 2 * chunk_rows);
@@ -356,8 +363,6 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
   cp_async_commit();
   if (warp < min(ratio, 2)) /* while the rows are on their way */
     load_gates(p, first, rows, key * ratio + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
-  clear_upper(own, row);
-  clear_upper(own + chunk_matrix_bytes, row);
   cp_async_wait<0>();
   __syncthreads();
   factor[thread] = row_factor<D_k>(p, thread < chunk_rows ? keys : queries, row);
