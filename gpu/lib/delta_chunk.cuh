@@ -6,8 +6,7 @@
  *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
  *
  * A record has T - I and A in bf16, the lower triangle alone, and rows of factors in f32. T and A are panels of 16
- * columns. Panel s has rows from 16 s on, as two runs of 16 bytes a row: columns 16 s to 16 s + 7, and the next eight.
- */
+ * columns. Panel s has rows from 16 s on, as two runs: columns 16 s to 16 s + 7, and the next eight. */
 #ifndef ASSAY_GPU_DELTA_CHUNK_CUH
 #define ASSAY_GPU_DELTA_CHUNK_CUH
 
@@ -331,7 +330,7 @@ __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, 
 }
 
 /* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
- * The last places come first. What the walk takes first is then still in L2.
+ * The last places come first. The walk then finds its first records in L2.
  * Grid:   (places * H_k). Block: 128 threads.
  * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 60 KB.
  * Align:  16 bytes: q, k.
