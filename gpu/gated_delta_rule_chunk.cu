@@ -8,11 +8,12 @@
  * docs/kernels/gated_delta_rule.md has the schedule. */
 #include "gpu/lib/delta_chunk.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
+#include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int walk_columns = 64, walk_loaders = 128, walk_threads = 128 + walk_loaders;
+constexpr int walk_columns = 64, walk_loaders = 64, walk_storers = 64, walk_threads = 128 + walk_loaders + walk_storers;
 
 /* T or A in shared memory: eight runs of 64 rows, with zeros above the diagonal's blocks. */
 constexpr int run_bytes = chunk_rows * 16, matrix_bytes = 8 * run_bytes, factor_bytes = chunk_factors * chunk_rows * 4;
@@ -26,8 +27,6 @@ template <int D_k> struct walk_stage {
   static constexpr int rows = values + chunk_part_bytes; /* bytes that are rows */
 };
 
-constexpr int result_bytes = chunk_rows * 16 * 2; /* a warp's columns of a result */
-
 /* The work of a block: 64 columns of one value head of one request. */
 struct walk_work {
   int64_t first, rows, place, slot;
@@ -37,11 +36,11 @@ struct walk_work {
 
 /* `work` is read again where S is stored, so that no register holds it. */
 struct walk_barriers {
-  uint64_t full[3], empty[3];
+  uint64_t full[3], empty[3], made[2], stored[2]; /* of stages; of results */
   walk_work work;
 };
 
-template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 4 * result_bytes;
+template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 2 * chunk_part_bytes;
 template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast<int64_t>(sizeof(walk_barriers));
 
 /* Requests are taken from the last one on: engines put prompts after decode steps, and the longest should begin first.
@@ -209,22 +208,33 @@ __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], char *values, i
     ldmatrix_x4_trans(v[i], tile_at<64>(values, 16 * i + lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2));
 }
 
-/* Replaces k_i . S by beta_i (v_i - exp(G_i) n_i k_i . S). */
-__device__ __forceinline__ void subtract_read(float (&d)[32], const uint32_t (&v)[4][4], const float *factors) {
+/* What W takes besides k_i . S, loaded before that is known: beta_i v_i, and beta_i exp(G_i) n_i. */
+struct walk_values {
+  float own[32];
+  float2 key[8];
+};
+
+__device__ __forceinline__ void weigh_values(walk_values &of, const uint32_t (&v)[4][4], const float *factors) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
-    const float2 key = *reinterpret_cast<const float2 *>(factors + chunk_key * chunk_rows + 8 * t + pair);
     const float2 beta = *reinterpret_cast<const float2 *>(factors + chunk_beta * chunk_rows + 8 * t + pair);
+    of.key[t] = *reinterpret_cast<const float2 *>(factors + chunk_key * chunk_rows + 8 * t + pair);
     ASSAY_UNROLL
     for (int side = 0; side < 2; ++side) {
       float low, high;
       unpack_pair<bf16>(v[t / 2][2 * (t % 2) + side], low, high);
-      float *const two = d + 4 * t + 2 * side;
-      two[0] = beta.x * (low - key.x * two[0]);
-      two[1] = beta.y * (high - key.y * two[1]);
+      of.own[4 * t + 2 * side] = __fmul_rn(beta.x, low); /* not joined with what follows */
+      of.own[4 * t + 2 * side + 1] = __fmul_rn(beta.y, high);
     }
   }
+}
+
+/* Replaces k_i . S by W. */
+__device__ __forceinline__ void subtract_read(float (&d)[32], const walk_values &of) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 32; ++i)
+    d[i] = fmaf(i % 2 != 0 ? -of.key[i / 4].y : -of.key[i / 4].x, d[i], of.own[i]);
 }
 
 /* Makes fragments of u with column i multiplied by factor i. */
@@ -243,7 +253,7 @@ __device__ __forceinline__ void scaled_fragments(uint32_t (&y)[16], const float 
 
 /* Makes pairs of rows of the result: of what was read under the queries, and of the updates of the chunk. */
 __device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (&read)[32], const float (&own)[32],
-                                            const float *factor, float scale) {
+                                            const float *factor) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
@@ -251,34 +261,45 @@ __device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (
     ASSAY_UNROLL
     for (int side = 0; side < 2; ++side) {
       const int i = 4 * t + 2 * side;
-      pairs[2 * t + side] =
-          pack_pair<bf16>(scale * (by.x * read[i] + own[i]), scale * (by.y * read[i + 1] + own[i + 1]));
+      pairs[2 * t + side] = pack_pair<bf16>(by.x * read[i] + own[i], by.y * read[i + 1] + own[i + 1]);
     }
   }
 }
 
-/* Returns the address of 8 columns of a row of a warp's result. Eight rows lie in different banks. */
-__device__ __forceinline__ char *result_at(char *room, int row, int half) {
-  return room + row * 32 + (half ^ (row >> 2 & 1)) * 16;
-}
-
-/* Stores the result of a chunk, through shared memory of this warp. `columns`: those that are left from `to` on. */
-__device__ __forceinline__ void store_result(const rule_params &p, const uint32_t (&pairs)[16], char *room, bf16 *to,
-                                             int rows, int columns) {
+/* Puts the columns of a warp into a result's tile. */
+__device__ __forceinline__ void give_result(const uint32_t (&pairs)[16], char *tile, int warp) {
   const int lane = static_cast<int>(lane_id());
-  __syncwarp(); /* the chunk before has been read */
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i) {
     const uint32_t four[4] = {pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]};
-    stmatrix_x4_trans(result_at(room, 16 * i + lane / 16 * 8 + lane % 8, lane / 8 % 2), four);
+    stmatrix_x4_trans(tile_at<64>(tile, 16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), four);
   }
-  __syncwarp();
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int row = 16 * i + lane / 2, half = lane % 2;
-    const uint4 eight = *reinterpret_cast<const uint4 *>(result_at(room, row, half));
-    if (row >= rows || 8 * half >= columns) continue;
-    *reinterpret_cast<uint4 *>(to + row * p.o_row + 8 * half) = eight;
+}
+
+/* Stores the results of all chunks: 16 bytes a thread, eight threads for a row. */
+template <int D_k>
+__device__ __forceinline__ void store_results(const rule_params &p, const walk_work &w, char *room,
+                                              walk_barriers *barriers) {
+  const int thread = static_cast<int>(threadIdx.x) - 128 - walk_loaders, group = thread % 8;
+  bf16 *to = static_cast<bf16 *>(p.o) + (w.first + thread / 8) * p.o_row + static_cast<int64_t>(w.head) * p.D_v +
+             w.column + 8 * group;
+  const bool live = w.column + 8 * group < p.D_v;
+  int64_t left = w.rows - thread / 8;
+  for (int c = 0; static_cast<int64_t>(c) * chunk_rows < w.rows; ++c) {
+    char *const tile = room + walk_stage<D_k>::stages * walk_stage<D_k>::bytes + c % 2 * chunk_part_bytes;
+    mbarrier_wait(&barriers->made[c % 2], static_cast<uint32_t>(c / 2 % 2));
+    uint4 eight[8];
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i)
+      eight[i] = *reinterpret_cast<const uint4 *>(tile_at<64>(tile, 8 * i + thread / 8, group));
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(&barriers->stored[c % 2]);
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (live && left > 8 * i) *reinterpret_cast<uint4 *>(to) = eight[i];
+      to += 8 * p.o_row;
+    }
+    left -= chunk_rows;
   }
 }
 
@@ -332,18 +353,17 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   using stage = walk_stage<D_k>;
   constexpr int steps = D_k / 16, early = steps * 3 / 4;
   const int lane = static_cast<int>(lane_id()), warp = static_cast<int>(threadIdx.x) / 32;
-  const int32_t column = w.column + 16 * warp;
-  char *const own = room + stage::stages * stage::bytes + warp * result_bytes;
-  bf16 *to = static_cast<bf16 *>(p.o) + w.first * p.o_row + static_cast<int64_t>(w.head) * p.D_v + column;
+  const int32_t chunks = of_warp(static_cast<int32_t>((w.rows + chunk_rows - 1) / chunk_rows));
   float s[D_k / 2];
   load_state<State, D_k>(p, w, s);
-  int at = 0;
+  int32_t at = 0;
   uint32_t turn = 0;
-  for (int64_t left = w.rows; left > 0; left -= chunk_rows) {
+  for (int32_t c = 0; c < chunks; ++c) {
     char *const chunk = room + at * stage::bytes;
     const float *const factors = reinterpret_cast<const float *>(chunk + stage::factors);
     float u[32], o[32], m[32];
     uint32_t a[D_k / 4], v[4][4], x[16], y[16];
+    walk_values values;
     fragments_of(a, s);
     mbarrier_wait(&barriers->full[at], turn);
     clear(u);
@@ -352,11 +372,13 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     wgmma_order(o);
     wgmma_order(a);
     issue_read<D_k, 0, steps>(u, a, chunk + stage::keys);
-    issue_read<D_k, 0, early>(o, a, chunk + stage::queries);
     load_values(v, chunk + stage::values, warp);
+    weigh_values(values, v, factors);
+    wgmma_order(values.own);
+    issue_read<D_k, 0, early>(o, a, chunk + stage::queries);
     wgmma_wait<1>();
     wgmma_order(u);
-    subtract_read(u, v, factors);
+    subtract_read(u, values);
     fragments_of(x, u);
     wgmma_order(u);
     wgmma_order(x);
@@ -366,6 +388,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     ASSAY_UNROLL
     for (int i = 0; i < D_k / 2; ++i)
       s[i] *= decay;
+    wgmma_order(s);
     wgmma_wait<1>();
     wgmma_order(u);
     fragments_of(x, u);
@@ -377,20 +400,19 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     wgmma_order(s);
     wgmma_order(y);
     issue_update<D_k>(s, y, chunk + stage::keys);
+    mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
     wgmma_wait<1>();
     wgmma_order(o);
     wgmma_order(m);
-    const int rows = static_cast<int>(min(left, static_cast<int64_t>(chunk_rows)));
-    join_result(x, o, m, factors + chunk_query * chunk_rows, p.scale);
-    store_result(p, x, own, to, rows, p.D_v - column);
-    to += chunk_rows * p.o_row;
+    join_result(x, o, m, factors + chunk_query * chunk_rows);
+    give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
     wgmma_wait<0>();
     wgmma_order(s);
     if (lane == 0) mbarrier_arrive(&barriers->empty[at]);
-    if (++at == stage::stages) {
-      at = 0;
-      turn ^= 1;
-    }
+    at = at + 1 == stage::stages ? 0 : at + 1;
+    turn ^= at == 0 ? 1 : 0;
   }
   const walk_work again = barriers->work;
   if (again.slot >= 0) store_state<State, D_k>(p, again, s);
@@ -416,6 +438,10 @@ __global__ void __launch_bounds__(walk_threads, 1)
       mbarrier_init(&barriers->full[s], 2);  /* the announcement of copies, and the loaders' rows */
       mbarrier_init(&barriers->empty[s], 4); /* the warps that multiply */
     }
+    for (int s = 0; s < 2; ++s) {
+      mbarrier_init(&barriers->made[s], 4);
+      mbarrier_init(&barriers->stored[s], walk_storers / 32);
+    }
     mbarrier_fence_init();
   }
   clear_matrices<D_k>(room, static_cast<int>(threadIdx.x));
@@ -423,6 +449,8 @@ __global__ void __launch_bounds__(walk_threads, 1)
   dependency_wait();
   if (threadIdx.x < 128)
     walk<State, D_k>(p, w, room, barriers);
+  else if (threadIdx.x >= 128 + walk_loaders)
+    store_results<D_k>(p, w, room, barriers);
   else
     produce<D_k>(p, w, &map_q, &map_k, &map_v, records, room, barriers);
 }
