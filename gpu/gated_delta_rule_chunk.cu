@@ -8,21 +8,24 @@
  * docs/kernels/gated_delta_rule.md has the schedule. */
 #include "gpu/lib/delta_chunk.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
+#include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int walk_columns = 64, walk_loaders = 128, walk_threads = 128 + walk_loaders;
+constexpr int walk_columns = 64, walk_loaders = 64, walk_storers = 64, walk_threads = 128 + walk_loaders + walk_storers;
+
+/* T or A in shared memory: eight runs of 64 rows, with zeros above the diagonal's blocks. */
+constexpr int run_bytes = chunk_rows * 16, matrix_bytes = 8 * run_bytes, factor_bytes = chunk_factors * chunk_rows * 4;
 
 /* One stage of a walk's shared memory: what a chunk needs. Tiles begin at multiples of 1024 bytes. */
 template <int D_k> struct walk_stage {
   static constexpr int stages = 3;
   static constexpr int keys = 0, queries = chunk_rows * D_k * 2, values = 2 * queries;
-  static constexpr int record = values + chunk_matrix_bytes, bytes = record + (chunk_record_bytes + 1023) / 1024 * 1024;
-  static constexpr int loaded = values + chunk_matrix_bytes; /* bytes of rows */
+  static constexpr int inverse = values + chunk_part_bytes, weights = inverse + matrix_bytes; /* T - I, and A */
+  static constexpr int factors = weights + matrix_bytes, bytes = (factors + factor_bytes + 1023) / 1024 * 1024;
+  static constexpr int rows = values + chunk_part_bytes; /* bytes that are rows */
 };
-
-constexpr int result_bytes = chunk_rows * 16 * 2; /* a warp's columns of a result */
 
 /* The work of a block: 64 columns of one value head of one request. */
 struct walk_work {
@@ -33,11 +36,11 @@ struct walk_work {
 
 /* `work` is read again where S is stored, so that no register holds it. */
 struct walk_barriers {
-  uint64_t full[3], empty[3];
+  uint64_t full[3], empty[3], made[2], stored[2]; /* the first two: stages; the others: results */
   walk_work work;
 };
 
-template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 4 * result_bytes;
+template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 2 * chunk_part_bytes;
 template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast<int64_t>(sizeof(walk_barriers));
 
 /* Requests are taken from the last one on: engines put prompts after decode steps, and the longest should begin first.
@@ -67,11 +70,11 @@ __device__ __forceinline__ void load_whole(const rule_params &p, const walk_work
   const int32_t at = static_cast<int32_t>(row);
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
-    tma_load(to + stage::keys + part * chunk_matrix_bytes, map_k, full, w.key * D_k + 64 * part, at);
+    tma_load(to + stage::keys + part * chunk_part_bytes, map_k, full, w.key * D_k + 64 * part, at);
   tma_load(to + stage::values, map_v, full, w.head * p.D_v + w.column, at);
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
-    tma_load(to + stage::queries + part * chunk_matrix_bytes, map_q, full, w.key * D_k + 64 * part, at);
+    tma_load(to + stage::queries + part * chunk_part_bytes, map_q, full, w.key * D_k + 64 * part, at);
 }
 
 /* Loads the last rows of a request, with zeros after them. All loaders. */
@@ -93,6 +96,27 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   named_barrier_sync(1, walk_loaders);
 }
 
+/* Loads a record: a run of T or A by each of 16 lanes, and the factors. One warp, after the announcement. */
+template <int D_k> __device__ __forceinline__ void load_record(const char *record, char *to, uint64_t *full) {
+  using stage = walk_stage<D_k>;
+  const int lane = static_cast<int>(lane_id()), group = lane % 8, from = chunk_run_at(group);
+  const int matrix = lane / 8, rows = chunk_run_rows(group);
+  if (lane < 16)
+    bulk_load(to + stage::inverse + matrix * matrix_bytes + group * run_bytes + (chunk_rows - rows) * 16,
+              record + matrix * chunk_matrix_bytes + from, static_cast<uint32_t>(rows * 16), full);
+  if (lane == 16) bulk_load(to + stage::factors, record + 2 * chunk_matrix_bytes, factor_bytes, full);
+}
+
+/* Fills T and A of all stages with zeros: what is above the diagonal's blocks stays so. */
+template <int D_k> __device__ __forceinline__ void clear_matrices(char *room, int thread) {
+  using stage = walk_stage<D_k>;
+  for (int i = thread; i < stage::stages * 2 * matrix_bytes / 16; i += walk_threads) {
+    const int at = i / (2 * matrix_bytes / 16), within = i % (2 * matrix_bytes / 16);
+    *reinterpret_cast<uint4 *>(room + at * stage::bytes + stage::inverse + 16 * within) = make_uint4(0u, 0u, 0u, 0u);
+  }
+  fence_proxy_async();
+}
+
 /* Loads chunk after chunk. A stage is full when its copies are complete and its loaders have arrived. */
 template <int D_k>
 __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w, const tensor_map *map_q,
@@ -108,12 +132,14 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
     const int64_t row = w.first + c * chunk_rows;
     const int rows = static_cast<int>(min(w.rows - c * chunk_rows, static_cast<int64_t>(chunk_rows)));
     const bool whole = rows == chunk_rows;
-    if (thread == 0 || !whole) mbarrier_wait(&barriers->empty[at], turn);
+    if (thread < 32 || !whole) mbarrier_wait(&barriers->empty[at], turn);
     if (thread == 0) {
-      mbarrier_expect(full, chunk_record_bytes + (whole ? stage::loaded : 0));
+      mbarrier_expect(full, chunk_record_bytes + (whole ? stage::rows : 0));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
-      bulk_load(to + stage::record, records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, chunk_record_bytes,
-                full);
+    }
+    if (thread < 32) {
+      __syncwarp();
+      load_record<D_k>(records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
     }
     if (!whole) load_last<D_k>(p, w, row, rows, to, thread);
     if (thread == 0) mbarrier_arrive(full);
@@ -146,25 +172,25 @@ __device__ __forceinline__ void issue_read(float (&d)[32], const uint32_t (&a)[D
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = first; i < first + steps; ++i)
-    wgmma_m64k16<bf16, 64>(d, a, 4 * i, from + static_cast<uint64_t>((i / 4 * chunk_matrix_bytes + i % 4 * 32) >> 4),
+    wgmma_m64k16<bf16, 64>(d, a, 4 * i, from + static_cast<uint64_t>((i / 4 * chunk_part_bytes + i % 4 * 32) >> 4),
                            i > 0);
   wgmma_commit();
 }
 
 /* Issues d = x M^T or d += x M^T, for a matrix M of 64 rows and columns. */
 __device__ __forceinline__ void issue_matrix(float (&d)[32], const uint32_t (&x)[16], const char *matrix, bool add) {
-  const uint64_t from = wgmma_descriptor(matrix, 1024, 16, swizzle_128);
+  const uint64_t from = wgmma_descriptor(matrix, 128, run_bytes, swizzle_none);
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
-    wgmma_m64k16<bf16, 64>(d, x, 4 * i, from + static_cast<uint64_t>(2 * i), add || i > 0);
+    wgmma_m64k16<bf16, 64>(d, x, 4 * i, from + static_cast<uint64_t>(2 * run_bytes * i >> 4), add || i > 0);
   wgmma_commit();
 }
 
 /* Issues S^T += y K. */
 template <int D_k>
 __device__ __forceinline__ void issue_update(float (&s)[D_k / 2], const uint32_t (&y)[16], const char *keys) {
-  const uint64_t from = wgmma_descriptor(keys, 1024, chunk_matrix_bytes, swizzle_128);
+  const uint64_t from = wgmma_descriptor(keys, 1024, chunk_part_bytes, swizzle_128);
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
@@ -182,22 +208,33 @@ __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], char *values, i
     ldmatrix_x4_trans(v[i], tile_at<64>(values, 16 * i + lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2));
 }
 
-/* Replaces k_i . S by beta_i (v_i - exp(G_i) n_i k_i . S). */
-__device__ __forceinline__ void subtract_read(float (&d)[32], const uint32_t (&v)[4][4], const float *factors) {
+/* The numbers of W besides k_i . S, which are loaded before: beta_i v_i, and beta_i exp(G_i) n_i. */
+struct walk_values {
+  float own[32];
+  float2 key[8];
+};
+
+__device__ __forceinline__ void weigh_values(walk_values &of, const uint32_t (&v)[4][4], const float *factors) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
-    const float2 key = *reinterpret_cast<const float2 *>(factors + chunk_key * chunk_rows + 8 * t + pair);
     const float2 beta = *reinterpret_cast<const float2 *>(factors + chunk_beta * chunk_rows + 8 * t + pair);
+    of.key[t] = *reinterpret_cast<const float2 *>(factors + chunk_key * chunk_rows + 8 * t + pair);
     ASSAY_UNROLL
     for (int side = 0; side < 2; ++side) {
       float low, high;
       unpack_pair<bf16>(v[t / 2][2 * (t % 2) + side], low, high);
-      float *const two = d + 4 * t + 2 * side;
-      two[0] = beta.x * (low - key.x * two[0]);
-      two[1] = beta.y * (high - key.y * two[1]);
+      of.own[4 * t + 2 * side] = __fmul_rn(beta.x, low); /* not joined with what follows */
+      of.own[4 * t + 2 * side + 1] = __fmul_rn(beta.y, high);
     }
   }
+}
+
+/* Replaces k_i . S by W. */
+__device__ __forceinline__ void subtract_read(float (&d)[32], const walk_values &of) {
+  ASSAY_UNROLL
+  for (int i = 0; i < 32; ++i)
+    d[i] = fmaf(i % 2 != 0 ? -of.key[i / 4].y : -of.key[i / 4].x, d[i], of.own[i]);
 }
 
 /* Makes fragments of u with column i multiplied by factor i. */
@@ -216,7 +253,7 @@ __device__ __forceinline__ void scaled_fragments(uint32_t (&y)[16], const float 
 
 /* Makes pairs of rows of the result: of what was read under the queries, and of the updates of the chunk. */
 __device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (&read)[32], const float (&own)[32],
-                                            const float *factor, float scale) {
+                                            const float *factor) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
@@ -224,34 +261,45 @@ __device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (
     ASSAY_UNROLL
     for (int side = 0; side < 2; ++side) {
       const int i = 4 * t + 2 * side;
-      pairs[2 * t + side] =
-          pack_pair<bf16>(scale * (by.x * read[i] + own[i]), scale * (by.y * read[i + 1] + own[i + 1]));
+      pairs[2 * t + side] = pack_pair<bf16>(by.x * read[i] + own[i], by.y * read[i + 1] + own[i + 1]);
     }
   }
 }
 
-/* Returns the address of 8 columns of a row of a warp's result. Eight rows lie in different banks. */
-__device__ __forceinline__ char *result_at(char *room, int row, int half) {
-  return room + row * 32 + (half ^ (row >> 2 & 1)) * 16;
-}
-
-/* Stores the result of a chunk, through shared memory of this warp. `columns`: those that are left from `to` on. */
-__device__ __forceinline__ void store_result(const rule_params &p, const uint32_t (&pairs)[16], char *room, bf16 *to,
-                                             int rows, int columns) {
+/* Puts the columns of a warp into a result's tile. */
+__device__ __forceinline__ void give_result(const uint32_t (&pairs)[16], char *tile, int warp) {
   const int lane = static_cast<int>(lane_id());
-  __syncwarp(); /* the chunk before has been read */
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i) {
     const uint32_t four[4] = {pairs[4 * i], pairs[4 * i + 1], pairs[4 * i + 2], pairs[4 * i + 3]};
-    stmatrix_x4_trans(result_at(room, 16 * i + lane / 16 * 8 + lane % 8, lane / 8 % 2), four);
+    stmatrix_x4_trans(tile_at<64>(tile, 16 * i + lane / 16 * 8 + lane % 8, 2 * warp + lane / 8 % 2), four);
   }
-  __syncwarp();
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int row = 16 * i + lane / 2, half = lane % 2;
-    const uint4 eight = *reinterpret_cast<const uint4 *>(result_at(room, row, half));
-    if (row >= rows || 8 * half >= columns) continue;
-    *reinterpret_cast<uint4 *>(to + row * p.o_row + 8 * half) = eight;
+}
+
+/* Stores the results of all chunks. Eight threads have a row, with 16 bytes each. */
+template <int D_k>
+__device__ __forceinline__ void store_results(const rule_params &p, const walk_work &w, char *room,
+                                              walk_barriers *barriers) {
+  const int thread = static_cast<int>(threadIdx.x) - 128 - walk_loaders, group = thread % 8;
+  bf16 *to = static_cast<bf16 *>(p.o) + (w.first + thread / 8) * p.o_row + static_cast<int64_t>(w.head) * p.D_v +
+             w.column + 8 * group;
+  const bool live = w.column + 8 * group < p.D_v;
+  int64_t left = w.rows - thread / 8;
+  for (int c = 0; static_cast<int64_t>(c) * chunk_rows < w.rows; ++c) {
+    char *const tile = room + walk_stage<D_k>::stages * walk_stage<D_k>::bytes + c % 2 * chunk_part_bytes;
+    mbarrier_wait(&barriers->made[c % 2], static_cast<uint32_t>(c / 2 % 2));
+    uint4 eight[8];
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i)
+      eight[i] = *reinterpret_cast<const uint4 *>(tile_at<64>(tile, 8 * i + thread / 8, group));
+    __syncwarp();
+    if (lane_id() == 0) mbarrier_arrive(&barriers->stored[c % 2]);
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      if (live && left > 8 * i) *reinterpret_cast<uint4 *>(to) = eight[i];
+      to += 8 * p.o_row;
+    }
+    left -= chunk_rows;
   }
 }
 
@@ -305,18 +353,17 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   using stage = walk_stage<D_k>;
   constexpr int steps = D_k / 16, early = steps * 3 / 4;
   const int lane = static_cast<int>(lane_id()), warp = static_cast<int>(threadIdx.x) / 32;
-  const int32_t column = w.column + 16 * warp;
-  char *const own = room + stage::stages * stage::bytes + warp * result_bytes;
-  bf16 *to = static_cast<bf16 *>(p.o) + w.first * p.o_row + static_cast<int64_t>(w.head) * p.D_v + column;
+  const int32_t chunks = of_warp(static_cast<int32_t>((w.rows + chunk_rows - 1) / chunk_rows));
   float s[D_k / 2];
   load_state<State, D_k>(p, w, s);
-  int at = 0;
+  int32_t at = 0;
   uint32_t turn = 0;
-  for (int64_t left = w.rows; left > 0; left -= chunk_rows) {
+  for (int32_t c = 0; c < chunks; ++c) {
     char *const chunk = room + at * stage::bytes;
-    const float *const factors = reinterpret_cast<const float *>(chunk + stage::record + 2 * chunk_matrix_bytes);
+    const float *const factors = reinterpret_cast<const float *>(chunk + stage::factors);
     float u[32], o[32], m[32];
     uint32_t a[D_k / 4], v[4][4], x[16], y[16];
+    walk_values values;
     fragments_of(a, s);
     mbarrier_wait(&barriers->full[at], turn);
     clear(u);
@@ -325,45 +372,47 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     wgmma_order(o);
     wgmma_order(a);
     issue_read<D_k, 0, steps>(u, a, chunk + stage::keys);
-    issue_read<D_k, 0, early>(o, a, chunk + stage::queries);
     load_values(v, chunk + stage::values, warp);
+    weigh_values(values, v, factors);
+    wgmma_order(values.own);
+    issue_read<D_k, 0, early>(o, a, chunk + stage::queries);
     wgmma_wait<1>();
     wgmma_order(u);
-    subtract_read(u, v, factors);
+    subtract_read(u, values);
     fragments_of(x, u);
     wgmma_order(u);
     wgmma_order(x);
-    issue_matrix(u, x, chunk + stage::record, true);
+    issue_matrix(u, x, chunk + stage::inverse, true);
     issue_read<D_k, early, steps - early>(o, a, chunk + stage::queries);
     const float decay = factors[chunk_decay * chunk_rows];
     ASSAY_UNROLL
     for (int i = 0; i < D_k / 2; ++i)
       s[i] *= decay;
+    wgmma_order(s);
     wgmma_wait<1>();
     wgmma_order(u);
     fragments_of(x, u);
     clear(m);
     wgmma_order(m);
     wgmma_order(x);
-    issue_matrix(m, x, chunk + stage::record + chunk_matrix_bytes, false);
+    issue_matrix(m, x, chunk + stage::weights, false);
     scaled_fragments(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(s);
     wgmma_order(y);
     issue_update<D_k>(s, y, chunk + stage::keys);
+    mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
     wgmma_wait<1>();
     wgmma_order(o);
     wgmma_order(m);
-    const int rows = static_cast<int>(min(left, static_cast<int64_t>(chunk_rows)));
-    join_result(x, o, m, factors + chunk_query * chunk_rows, p.scale);
-    store_result(p, x, own, to, rows, p.D_v - column);
-    to += chunk_rows * p.o_row;
+    join_result(x, o, m, factors + chunk_query * chunk_rows);
+    give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
     wgmma_wait<0>();
     wgmma_order(s);
     if (lane == 0) mbarrier_arrive(&barriers->empty[at]);
-    if (++at == stage::stages) {
-      at = 0;
-      turn ^= 1;
-    }
+    at = at + 1 == stage::stages ? 0 : at + 1;
+    turn ^= at == 0 ? 1 : 0;
   }
   const walk_work again = barriers->work;
   if (again.slot >= 0) store_state<State, D_k>(p, again, s);
@@ -389,12 +438,19 @@ __global__ void __launch_bounds__(walk_threads, 1)
       mbarrier_init(&barriers->full[s], 2);  /* the announcement of copies, and the loaders' rows */
       mbarrier_init(&barriers->empty[s], 4); /* the warps that multiply */
     }
+    for (int s = 0; s < 2; ++s) {
+      mbarrier_init(&barriers->made[s], 4);
+      mbarrier_init(&barriers->stored[s], walk_storers / 32);
+    }
     mbarrier_fence_init();
   }
+  clear_matrices<D_k>(room, static_cast<int>(threadIdx.x));
   __syncthreads();
   dependency_wait();
   if (threadIdx.x < 128)
     walk<State, D_k>(p, w, room, barriers);
+  else if (threadIdx.x >= 128 + walk_loaders)
+    store_results<D_k>(p, w, room, barriers);
   else
     produce<D_k>(p, w, &map_q, &map_k, &map_v, records, room, barriers);
 }
@@ -474,8 +530,8 @@ assay_status launch_chunk(const rule_params &p, char *records, assay_env *env, a
   ASSAY_TRY(map_rows(&v, p.v, static_cast<int64_t>(p.H_v) * p.D_v, p.v_row, p.N, error));
   launch_options first;
   first.followed = true;
-  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), (launch_extent{chunk_places(p.N, p.B), p.H_k}),
-                              prepare_threads, prepare_shared<D_k>, first, env->stream, p, records));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), chunk_places(p.N, p.B) * p.H_k, prepare_threads,
+                              prepare_shared<D_k>, first, env->stream, p, records));
   return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k>), static_cast<int64_t>(p.B) * p.H_v * p.pieces, walk_threads,
                            walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records);
 }

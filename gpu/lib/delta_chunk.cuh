@@ -3,10 +3,10 @@
  * Row i of a chunk has the running sum G_i of g, and key and query factors n_i, m_i: 1 / length with l2, else 1.
  *
  *   L_ij = beta_i n_i n_j (k_i . k_j) exp(G_i - G_j), j < i     T = (I + L)^-1
- *   A_ij = m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
+ *   A_ij = scale m_i n_j (q_i . k_j) exp(G_i - G_j), j <= i
  *
- * A record has T - I and A in bf16, and rows of factors in f32. T and A are tiles of 64 x 64, whole ones, as the copy
- * engine would swizzle them (tile_at). */
+ * A record has T - I and A in bf16, the lower triangle alone, and rows of factors in f32. T and A are panels of 16
+ * columns. Panel s has rows from 16 s on, as two runs: columns 16 s to 16 s + 7, and the next eight. */
 #ifndef ASSAY_GPU_DELTA_CHUNK_CUH
 #define ASSAY_GPU_DELTA_CHUNK_CUH
 
@@ -17,11 +17,12 @@
 
 namespace ASSAY_NS {
 
-constexpr int chunk_rows = 64, chunk_matrix_bytes = chunk_rows * chunk_rows * 2;
+constexpr int chunk_rows = 64, chunk_part_bytes = chunk_rows * 128; /* part: 64 columns of a tile of rows */
+constexpr int chunk_matrix_bytes = 5120;
 enum chunk_factor {
   chunk_beta,
-  chunk_key,    /* n_i exp(G_i): of S^T k_i */
-  chunk_query,  /* m_i exp(G_i): of S^T q_i */
+  chunk_key,    /* beta_i n_i exp(G_i): of S^T k_i */
+  chunk_query,  /* scale m_i exp(G_i): of S^T q_i */
   chunk_update, /* n_i exp(G_n - G_i), with n the last row: of an update of S */
   chunk_decay,  /* exp(G_n), in row 0 */
   chunk_factors
@@ -52,11 +53,26 @@ __device__ __forceinline__ int32_t chunk_request(const rule_params &p, int64_t p
   return low;
 }
 
+/* Returns where a run of 8 columns of T or A begins in a record, in bytes, and how many rows it has. */
+__device__ __forceinline__ constexpr int chunk_run_rows(int group) {
+  return chunk_rows - group / 2 * 16;
+}
+
+__device__ __forceinline__ constexpr int chunk_run_at(int group) {
+  const int s = group / 2;
+  return 32 * (chunk_rows * s - 8 * s * (s - 1)) + group % 2 * chunk_run_rows(group) * 16;
+}
+
+/* Returns the address of 8 neighbouring elements of T or A, on or left of the diagonal's blocks. */
+__device__ __forceinline__ char *matrix_at(char *matrix, int row, int group) {
+  return matrix + chunk_run_at(group) + (row - group / 2 * 16) * 16;
+}
+
 /* Returns the address of 8 neighbouring elements in a tile of rows of D elements, D a multiple of 64. A tile has parts
  * of 64 columns, each as a box of the copy engine with a swizzle of 128 bytes. Eight rows of one group lie in different
  * banks. */
 template <int D> __device__ __forceinline__ char *tile_at(char *tile, int row, int group) {
-  return tile + group / 8 * chunk_matrix_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
+  return tile + group / 8 * chunk_part_bytes + row * 128 + (group % 8 ^ (row & 7)) * 16;
 }
 
 /* Copies `rows` rows of `columns` columns to a tile of 64 rows. The other elements become zeros. */
@@ -89,7 +105,7 @@ template <int D_k> constexpr int64_t prepare_shared = prepare_records<D_k> + 2 *
 template <int D> __device__ __forceinline__ float row_factor(const rule_params &p, char *tile, int row) {
   if (!p.l2) return 1.0f;
   float square[8] = {};
-  ASSAY_UNROLL
+  ASSAY_ROLLED
   for (int group = 0; group < D / 8; ++group) {
     const uint4 eight = *reinterpret_cast<const uint4 *>(tile_at<D>(tile, row, group));
     const uint32_t pair[4] = {eight.x, eight.y, eight.z, eight.w};
@@ -162,7 +178,7 @@ __device__ __forceinline__ void invert_diagonal(float *L, int row, char *to) {
   for (int i = 0; i < 16; ++i) {
     if (a > 0) inverse_at(L, a)[i * prepare_pitch + column] = x[i];
     if (a < 3) transposed_at(L, a)[column * prepare_pitch + i] = x[i];
-    *reinterpret_cast<bf16 *>(tile_at<64>(to, 16 * a + i, row / 8) + row % 8 * 2) =
+    *reinterpret_cast<bf16 *>(matrix_at(to, 16 * a + i, row / 8) + row % 8 * 2) =
         from_float<bf16>(i == column ? 0.0f : x[i]);
   }
 }
@@ -187,57 +203,68 @@ __device__ __forceinline__ void split_of(split_block &x, const float (&d)[2][4])
     split_pair(d[i / 2][2 * (i % 2)], d[i / 2][2 * (i % 2) + 1], x.upper[i], x.rest[i]);
 }
 
-/* Loads two neighbours of a row of f32. */
-__device__ __forceinline__ float2 load_two(const float *from) {
-  return *reinterpret_cast<const float2 *>(from);
+/* Returns the address of two neighbours of a block's row, of those that a lane has: tile i / 2, upper or lower rows. */
+__device__ __forceinline__ float2 *pair_at(float *block, int i) {
+  const int lane = static_cast<int>(lane_id());
+  return reinterpret_cast<float2 *>(block + (lane / 4 + i % 2 * 8) * prepare_pitch + 2 * (lane % 4) + i / 2 * 8);
 }
 
-__device__ __forceinline__ void load_split(split_block &x, const float *block) {
-  const int lane = static_cast<int>(lane_id());
+__device__ __forceinline__ void load_split(split_block &x, float *block) {
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const float2 two = load_two(block + (lane / 4 + i % 2 * 8) * prepare_pitch + 2 * (lane % 4) + i / 2 * 8);
+    const float2 two = *pair_at(block, i);
     split_pair(two.x, two.y, x.upper[i], x.rest[i]);
   }
 }
 
-/* Computes d += x M^T for a block M in shared memory, without the product of two rests. */
-__device__ __forceinline__ void multiply_split(float (&d)[2][4], const split_block &x, const float *M) {
-  const int lane = static_cast<int>(lane_id());
+/* Computes d + e += x M^T for a block M in shared memory, without the product of two rests. */
+__device__ __forceinline__ void multiply_split(float (&d)[2][4], float (&e)[2][4], const split_block &x, float *M) {
   ASSAY_UNROLL
   for (int tile = 0; tile < 2; ++tile) {
     uint32_t upper[2], rest[2];
     ASSAY_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const float2 two = load_two(M + (8 * tile + lane / 4) * prepare_pitch + 2 * (lane % 4) + 8 * i);
+      const float2 two = *pair_at(M, 2 * i + tile);
       split_pair(two.x, two.y, upper[i], rest[i]);
     }
     mma_m16n8k16<bf16>(d[tile], x.upper, upper);
-    mma_m16n8k16<bf16>(d[tile], x.upper, rest);
-    mma_m16n8k16<bf16>(d[tile], x.rest, upper);
+    mma_m16n8k16<bf16>(e[tile], x.upper, rest);
+    mma_m16n8k16<bf16>(e[tile], x.rest, upper);
   }
 }
 
+/* Returns where T_cb is, transposed. Blocks on the diagonal of L are free once the D are made. */
+__device__ __forceinline__ float *done_at(float *L, int c, int b) {
+  const int free = c + b - 1; /* 0, 1, 2: T_10, T_20, T_21 */
+  return c == b ? transposed_at(L, b) : block_at(L, free, free);
+}
+
 /* Makes the blocks of T below D_b: T_ab^T = -(sum over c of T_cb^T L_ac^T) D_a^T, c from b to a - 1. One warp. */
-template <int b> __device__ __forceinline__ void invert_below(float *L, char *to) {
+__device__ __forceinline__ void invert_below(float *L, int b, char *to) {
   const int lane = static_cast<int>(lane_id());
-  split_block of[3 - b];
-  load_split(of[0], transposed_at(L, b));
-  ASSAY_UNROLL
+  ASSAY_ROLLED
   for (int a = b + 1; a < 4; ++a) {
-    float sum[2][4] = {}, block[2][4] = {};
+    float sum[2][4] = {}, sum_rest[2][4] = {}, block[2][4] = {}, block_rest[2][4] = {};
     split_block left;
-    ASSAY_UNROLL
-    for (int c = b; c < a; ++c)
-      multiply_split(sum, of[c - b], block_at(L, a, c));
-    split_of(left, sum);
-    multiply_split(block, left, inverse_at(L, a));
+    ASSAY_ROLLED
+    for (int c = b; c < a; ++c) {
+      load_split(left, done_at(L, c, b));
+      multiply_split(sum, sum_rest, left, block_at(L, a, c));
+    }
     ASSAY_UNROLL
     for (int i = 0; i < 8; ++i)
-      block[i / 4][i % 4] = -block[i / 4][i % 4];
+      sum[i / 4][i % 4] += sum_rest[i / 4][i % 4];
+    split_of(left, sum);
+    multiply_split(block, block_rest, left, inverse_at(L, a));
+    ASSAY_UNROLL
+    for (int i = 0; i < 8; ++i)
+      block[i / 4][i % 4] = -(block[i / 4][i % 4] + block_rest[i / 4][i % 4]);
     split_of(left, block);
-    stmatrix_x4_trans(tile_at<64>(to, 16 * a + lane / 16 * 8 + lane % 8, 2 * b + lane / 8 % 2), left.upper);
-    if (a < 3) of[a - b] = left;
+    stmatrix_x4_trans(matrix_at(to, 16 * a + lane / 16 * 8 + lane % 8, 2 * b + lane / 8 % 2), left.upper);
+    ASSAY_UNROLL
+    for (int i = 0; i < 4 && a < 3; ++i)
+      *pair_at(done_at(L, a, b), i) = make_float2(block[i / 2][2 * (i % 2)], block[i / 2][2 * (i % 2) + 1]);
+    __syncwarp();
   }
 }
 
@@ -255,8 +282,8 @@ __device__ __forceinline__ void multiply_rows(chunk_products &of, char *keys, ch
     for (int e = 0; e < 4; ++e)
       of.kk[t][e] = of.qk[t][e] = 0.0f;
   }
-  ASSAY_UNROLL
-  for (int step = 0; step < D_k / 16; ++step) {
+  ASSAY_ROLLED /* code is read once by each warp, and takes longer than the products */
+      for (int step = 0; step < D_k / 16; ++step) {
     uint32_t k[4], q[4];
     ldmatrix_x4(k, tile_at<D_k>(keys, row, 2 * step + lane / 16));
     ldmatrix_x4(q, tile_at<D_k>(queries, row, 2 * step + lane / 16));
@@ -278,57 +305,64 @@ __device__ __forceinline__ void multiply_rows(chunk_products &of, char *keys, ch
 /* The numbers that one value head adds: running sums of g, beta, and the factors of keys and queries, for 64 rows. */
 struct chunk_gates {
   const float *sum, *beta, *n, *m;
+  float scale;
 };
 
-/* Writes L to shared memory and A to the record, for the rows of this warp. */
+/* Writes L to shared memory and A to the record, for the rows of this warp. Numbers of rows and columns are loaded
+ * first: the compiler does not know that stores leave them as they are. */
 __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk_gates &by, float *L, char *A,
                                            int warp) {
   const int lane = static_cast<int>(lane_id()), pair = 2 * (lane % 4);
+  float2 sum[8], n[8];
+  float own_sum[2], of_l[2], of_a[2];
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
-    if (t / 2 > warp) continue;
-    const int j = 8 * t + pair;
+    sum[t] = *reinterpret_cast<const float2 *>(by.sum + 8 * t + pair);
+    n[t] = *reinterpret_cast<const float2 *>(by.n + 8 * t + pair);
+  }
+  ASSAY_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int i = 16 * warp + lane / 4 + 8 * half;
+    own_sum[half] = by.sum[i];
+    of_l[half] = by.beta[i] * by.n[i];
+    of_a[half] = by.scale * by.m[i];
+  }
+  ASSAY_UNROLL
+  for (int t = 0; t < 8; ++t) {
+    if (t / 2 > warp) break;
     ASSAY_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int i = 16 * warp + lane / 4 + 8 * half;
+      const int i = 16 * warp + lane / 4 + 8 * half, j = 8 * t + pair;
       float l[2], a[2];
       ASSAY_UNROLL
       for (int e = 0; e < 2; ++e) {
-        const float decay = j + e <= i ? expf(by.sum[i] - by.sum[j + e]) : 0.0f;
-        l[e] = j + e < i ? by.beta[i] * (of.kk[t][2 * half + e] * by.n[i] * by.n[j + e]) * decay : 0.0f;
-        a[e] = of.qk[t][2 * half + e] * by.m[i] * by.n[j + e] * decay;
+        const float before = e != 0 ? sum[t].y : sum[t].x, factor = e != 0 ? n[t].y : n[t].x;
+        const float decay = j + e <= i ? expf(own_sum[half] - before) * factor : 0.0f;
+        l[e] = j + e < i ? of.kk[t][2 * half + e] * of_l[half] * decay : 0.0f;
+        a[e] = of.qk[t][2 * half + e] * of_a[half] * decay;
       }
       *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
-      *reinterpret_cast<uint32_t *>(tile_at<64>(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
+      *reinterpret_cast<uint32_t *>(matrix_at(A, i, t) + 2 * pair) = pack_pair<bf16>(a[0], a[1]);
     }
-  }
-}
-
-/* Writes zeros right of the diagonal's blocks. `thread`: 0 to 63. */
-__device__ __forceinline__ void clear_upper(char *matrix, int thread) {
-  ASSAY_UNROLL
-  for (int i = 0; i < 3; ++i) {
-    const int row = 16 * i + thread / 4; /* blocks (i, i + 1) to (i, 3) */
-    for (int group = 2 * (i + 1) + thread % 4; group < 8; group += 4)
-      *reinterpret_cast<uint4 *>(tile_at<64>(matrix, row, group)) = make_uint4(0u, 0u, 0u, 0u);
   }
 }
 
 __device__ __forceinline__ void write_factors(const chunk_gates &by, float *to, int row) {
   const float last = by.sum[chunk_rows - 1], own = expf(by.sum[row]);
   to[chunk_beta * chunk_rows + row] = by.beta[row];
-  to[chunk_key * chunk_rows + row] = by.n[row] * own;
-  to[chunk_query * chunk_rows + row] = by.m[row] * own;
+  to[chunk_key * chunk_rows + row] = by.beta[row] * by.n[row] * own;
+  to[chunk_query * chunk_rows + row] = by.scale * by.m[row] * own;
   to[chunk_update * chunk_rows + row] = by.n[row] * expf(last - by.sum[row]);
   to[chunk_decay * chunk_rows + row] = row == 0 ? expf(last) : 0.0f;
 }
 
 /* chunk_prepare: the records of one chunk and the value heads of one key head, two heads at a time.
- * Grid:   (places, H_k). Block: 128 threads.
- * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 72 KB.
+ * The last places come first. The walk then finds its first records in L2.
+ * Grid:   (places * H_k). Block: 128 threads.
+ * Shared: two tiles of 64 rows, afterwards L of two heads; two records: 60 KB.
  * Align:  16 bytes: q, k.
  * Arch:   sm_90.
- * Limit:  bytes: q, k once per key head; 17,664 per chunk and value head written. */
+ * Limit:  bytes: q, k once per key head; 11,520 per chunk and value head written. */
 template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_prepare(rule_params p, char *records) {
   ASSAY_DYNAMIC_SHARED(char, room);
   ASSAY_SHARED(float, factor, 2 * chunk_rows);
@@ -336,8 +370,8 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
   ASSAY_SHARED(float, betas, 2 * chunk_rows);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, row = thread % chunk_rows;
   const int mine = thread / chunk_rows; /* 0 or 1: this thread's head of two */
-  const int64_t place = blockIdx.x;
-  const int32_t key = static_cast<int32_t>(blockIdx.y), ratio = p.H_v / p.H_k;
+  const int64_t place = (gridDim.x - 1 - blockIdx.x) / static_cast<unsigned>(p.H_k);
+  const int32_t key = static_cast<int32_t>(blockIdx.x % static_cast<unsigned>(p.H_k)), ratio = p.H_v / p.H_k;
   const int32_t request = chunk_request(p, place);
   const int64_t begin = rule_row(p, request);
   const int64_t first = begin + (place - chunk_place(begin, request)) * chunk_rows;
@@ -355,21 +389,21 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
   cp_async_commit();
   if (warp < min(ratio, 2)) /* while the rows are on their way */
     load_gates(p, first, rows, key * ratio + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
-  clear_upper(own, row);
-  clear_upper(own + chunk_matrix_bytes, row);
   cp_async_wait<0>();
   __syncthreads();
   factor[thread] = row_factor<D_k>(p, thread < chunk_rows ? keys : queries, row);
   chunk_products products;
   multiply_rows<D_k>(products, keys, queries, warp);
+  ASSAY_ROLLED
   for (int32_t pair = 0; pair < ratio; pair += 2) {
     const int32_t heads = min(ratio - pair, 2), head = key * ratio + pair;
     if (pair > 0 && warp < heads)
       load_gates(p, first, rows, head + warp, sums + warp * chunk_rows, betas + warp * chunk_rows);
     if (pair > 0 && thread == 0) bulk_wait_read<0>();
     __syncthreads();
+    ASSAY_ROLLED
     for (int h = 0; h < heads; ++h) {
-      const chunk_gates by = {sums + h * chunk_rows, betas + h * chunk_rows, factor, factor + chunk_rows};
+      const chunk_gates by = {sums + h * chunk_rows, betas + h * chunk_rows, factor, factor + chunk_rows, p.scale};
       char *const to = made + h * chunk_record_bytes;
       weigh_rows(products, by, matrices + h * chunk_rows * prepare_pitch, to + chunk_matrix_bytes, warp);
       if (h == mine) write_factors(by, reinterpret_cast<float *>(to + 2 * chunk_matrix_bytes), row);
@@ -378,11 +412,8 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
     float *const L = matrices + mine * chunk_rows * prepare_pitch;
     if (mine < heads) invert_diagonal(L, row, own);
     __syncthreads();
-    if (mine < heads && warp % 2 == 0) invert_below<0>(L, own);
-    if (mine < heads && warp % 2 == 1) {
-      invert_below<1>(L, own);
-      invert_below<2>(L, own);
-    }
+    ASSAY_ROLLED /* one warp has b = 0; the other one of a head has 1 and 2 */
+        for (int b = warp % 2; mine < heads && b <= 2 * (warp % 2); ++b) invert_below(L, b, own);
     fence_proxy_async();
     __syncthreads();
     if (thread == 0) {
