@@ -1,5 +1,5 @@
-/* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores, for groups of any
- * size, and for V of another width than K. The heads of a group are packed into lines: line = row * G + head. One
+/* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores. Groups may have any
+ * size, and V another width than K. The heads of a group are packed into lines: line = row * G + head. One
  * warpgroup loads. Two compute, each 64 of an item's 128 lines, against tiles of keys that both read.
  *
  *   S = Q K^T        wgmma, both operands from shared memory, f32 in registers
@@ -360,7 +360,8 @@ struct packed_schedule {
       break;
     }
     if (p.a.D_v == 128)
-      return launch<T, Weights, packed_shape<192, 128, 128, 1, 2, Weights::bends ? 232 : 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, Weights::bends ? 232 : 224>>(
+          p, env, error);
     return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 232>>(p, env, error);
   }
 };

@@ -10,8 +10,7 @@
 
 namespace ASSAY_NS {
 
-/* A kernel's sizes: channels of K and of V, keys of a tile, stages of Q and of K and V, registers of a thread that
- * computes. */
+/* A kernel's sizes: channels of K and of V, keys of a tile, stages. registers: those of a thread that computes. */
 template <int D_, int D_v_, int tile, int q, int kv, int registers> struct packed_shape {
   static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, kv_stages = kv, computing = registers;
   /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
@@ -70,16 +69,21 @@ template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shap
 
 /* ---- the order of the items --------------------------------------------------------------------------- */
 
-constexpr int64_t packed_l2 = 32 << 20; /* bytes of K and V that are to stay in the L2 cache */
+/* The bytes of K and V that are to stay in the L2 cache. simt has little, so that small cases have sections. */
+#ifdef ASSAY_SIMT
+constexpr int64_t packed_l2 = 64 << 10;
+#else
+constexpr int64_t packed_l2 = 32 << 20;
+#endif
 
 /* A warp's place in the list. Sections of kv heads follow each other, whose K and V the L2 cache holds. Within a
  * section, items go from the most key tiles to the fewest. */
 template <class Shape> struct packed_walk {
   using form = packed_runs<Shape::tile_keys>;
   prefill_walk<form> walk;
-  int32_t runs;      /* of all requests */
-  int32_t heads, at; /* kv heads of a section; first kv head of this one */
-  int32_t begin;     /* number of its first item */
+  int32_t runs;      /* number of runs of all requests */
+  int32_t heads, at; /* kv heads per section; first kv head of this one */
+  int32_t begin;     /* number of the section's first item */
 
   PREFILL_FUNCTION void start(const attention_params &a, const prefill_request &own, int32_t blocks) {
     walk.start(a, own);
@@ -91,7 +95,8 @@ template <class Shape> struct packed_walk {
       keys += (r.cached + r.rows + 63) / 64;
     }
     const int64_t total = __reduce_add_sync(0xffffffffu, keys);
-    const int64_t bytes = max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v); /* of a kv head */
+    const int64_t bytes =
+        max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v); /* a kv head has them */
     const int32_t fit = static_cast<int32_t>(min(packed_l2 / bytes, static_cast<int64_t>(a.H_kv)));
     const int32_t fill = (2 * blocks + runs - 1) / runs; /* heads whose items make two turns */
     heads = min(max(max(fit, fill), 1), a.H_kv);

@@ -138,6 +138,10 @@ template <class Form> struct prefill_walk {
     level = low;
   }
 
+  PREFILL_FUNCTION typename Form::item item(const attention_params &a, const prefill_request &own, int32_t number) {
+    return item(a, own, number, Form::items_a_run(a));
+  }
+
   /* Returns item number `number`, which must not decrease from call to call. heads: items per run. */
   PREFILL_FUNCTION typename Form::item item(const attention_params &a, const prefill_request &own, int32_t number,
                                             int32_t heads) {
