@@ -291,8 +291,7 @@ __global__ void __launch_bounds__(mma_threads, mma_layout<D>::blocks) prefill_mm
   /* Loads the item of a turn, and its first tile, to stage `to` of K and V. */
   const auto begin = [&](prefill_walk<mma_runs> walk, int32_t turn, int32_t to) {
     const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
-    const prefill_item item =
-        walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta), mma_runs::items_a_run(a));
+    const prefill_item item = walk.item(a, own, turn * ctas + (turn % 2 == 0 ? cta : ctas - 1 - cta));
     if (thread == 0) turns[turn % 2] = {item, walk};
     if (item.end == 0) return;
     loader.query(item, turn % 2);

@@ -1,5 +1,5 @@
-/* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores, for groups of any
- * size, and for V of another width than K. The heads of a group are packed into lines: line = row * G + head. One
+/* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores. Groups may have any
+ * size, and V another width than K. The heads of a group are packed into lines: line = row * G + head. One
  * warpgroup loads. Two compute, each 64 of an item's 128 lines, against tiles of keys that both read.
  *
  *   S = Q K^T        wgmma, both operands from shared memory, f32 in registers
@@ -12,7 +12,8 @@
  * An operator provides Weights:
  *
  *   Weights::params, with `attention_params a`
- *   Weights::bends                             scores take many registers: tiles are smaller where O is wide
+ *   Weights::bends                             scores take many registers and instructions: tiles are smaller where O
+ *                                              is wide, and all are masked
  *   first_key(p, position)                     the first key that a row at this position may see
  *   start(p, head, position)                   head[h], position[h]: of the thread's two lines, 8 apart
  *   weigh<masked>(p, S, key)                   S[4 g + 2 h + b]: line h, token key + 8 g + b
@@ -87,7 +88,12 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const packed_item &item = control->item[turn % packed_slots];
     begin = of_warp(item.begin);
     end = of_warp(item.end);
-    if (end == 0) return false;
+    return end != 0;
+  }
+
+  /* Begins with the item: its lines' positions and heads. */
+  PREFILL_FUNCTION void start() {
+    const packed_item &item = control->item[turn % packed_slots];
     const int32_t skip = of_warp(item.skip), place = of_warp(item.position), kv_head = of_warp(item.head);
     int32_t head[2], position[2];
     ASSAY_UNROLL
@@ -102,12 +108,20 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
     open_end = max(low + 1, 0) / keys;
-    return true;
   }
 
   PREFILL_FUNCTION void await_queries() const {
     mbarrier_wait(&control->q_full[turn % Shape::q_stages], turn / Shape::q_stages & 1);
     fence_proxy_async();
+  }
+
+  /* With turns, the warpgroups issue their products one after the other: the softmax of one runs beside the products of
+   * the other. */
+  PREFILL_FUNCTION void await_turn() const {
+    if constexpr (Shape::turns) named_barrier_sync(2 + static_cast<uint32_t>(group), 256);
+  }
+  PREFILL_FUNCTION void pass_turn() const {
+    if constexpr (Shape::turns) named_barrier_arrive(3 - static_cast<uint32_t>(group), 256);
   }
 
   /* Issues S of the next tile. */
@@ -177,7 +191,9 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   PREFILL_FUNCTION void first() {
     float S[keys / 2];
     await_queries();
+    await_turn();
     issue_scores(S);
+    pass_turn();
     await_scores<0>(S, begin == end - 1);
     weigh<true>(S, begin);
     pack(S);
@@ -187,8 +203,10 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   template <bool masked> PREFILL_FUNCTION void next(int32_t tile) {
     const int32_t before = scored - 1;
     float S[keys / 2];
+    await_turn();
     issue_scores(S);
     issue_values(before);
+    pass_turn();
     await_scores<1>(S, tile == end - 1);
     weigh<masked>(S, tile);
     await_values<0>(before);
@@ -196,26 +214,37 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Computes the last sum of the previous item and, meanwhile, the first tile of this one. */
-  PREFILL_FUNCTION void cross(const float (&factor)[2]) {
+  /* Computes the last sum of the previous item and the first tile of this one. */
+  PREFILL_FUNCTION void cross() {
     const int32_t before = scored - 1;
-    float S[keys / 2];
-    issue_values(before);
+    float S[keys / 2], factor[2];
     if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and registers are few */
+      await_turn();
+      issue_values(before);
+      finish(turn - 1, factor);
       await_values<0>(before);
       store(turn - 1, factor);
       zero(O);
+      start();
       await_queries();
       issue_scores(S);
+      pass_turn();
+      await_scores<0>(S, begin == end - 1);
+      weigh<true>(S, begin);
     } else {
       await_queries();
+      await_turn();
       issue_scores(S);
-      await_values<1>(before);
+      issue_values(before);
+      pass_turn();
+      finish(turn - 1, factor);
+      start();
+      await_scores<1>(S, begin == end - 1);
+      weigh<true>(S, begin);
+      await_values<0>(before);
       store(turn - 1, factor);
       zero(O);
     }
-    await_scores<0>(S, begin == end - 1);
-    weigh<true>(S, begin);
     pack(S);
   }
 
@@ -246,8 +275,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   /* Computes the factors of the item's sums, and writes what belongs to its lines beside them. */
-  PREFILL_FUNCTION void finish(float (&factor)[2]) const {
-    const packed_item &item = control->item[turn % packed_slots];
+  PREFILL_FUNCTION void finish(int32_t number, float (&factor)[2]) const {
+    const packed_item &item = control->item[number % packed_slots];
     const int32_t line = first_line(), row = (item.skip + line) / p.a.G, next = (item.skip + line + 8) / p.a.G;
     const int32_t head = item.head * p.a.G + item.skip + line;
     const bool exists[2] = {line < item.rows, line + 8 < item.rows};
@@ -258,25 +287,29 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 
   PREFILL_FUNCTION void run() {
     if (!fetch()) return;
+    if (group == 1) pass_turn();
+    start();
     zero(O);
     first();
     for (;;) {
       for (int32_t tile = begin + 1; tile < end; ++tile) {
-        ASSAY_ROLLED
-        for (; tile >= open_begin && tile < min(open_end, end); ++tile)
-          next<false>(tile);
+        if constexpr (!Weights::bends) {
+          ASSAY_ROLLED
+          for (; tile >= open_begin && tile < min(open_end, end); ++tile)
+            next<false>(tile);
+        }
         if (tile < end) next<true>(tile);
       }
-      float factor[2];
-      finish(factor);
-      if (!fetch()) {
-        issue_values(scored - 1);
-        await_values<0>(scored - 1);
-        store(turn - 1, factor);
-        return;
-      }
-      cross(factor);
+      if (!fetch()) break;
+      cross();
     }
+    float factor[2];
+    await_turn();
+    issue_values(scored - 1);
+    if (group == 0) pass_turn();
+    finish(turn - 1, factor);
+    await_values<0>(scored - 1);
+    store(turn - 1, factor);
   }
 };
 
@@ -353,15 +386,15 @@ struct packed_schedule {
     case 112:
       return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 224>>(p, env, error);
     case 128:
-      return launch<T, Weights, packed_shape<128, 128, 128, 2, 2, Weights::bends ? 232 : 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 224>>(p, env, error);
     case 256:
-      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 232>>(p, env, error);
+      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 224>>(p, env, error);
     default:
       break;
     }
     if (p.a.D_v == 128)
-      return launch<T, Weights, packed_shape<192, 128, 128, 1, 2, Weights::bends ? 232 : 224>>(p, env, error);
-    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 232>>(p, env, error);
+      return launch<T, Weights, packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, 224>>(p, env, error);
+    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 224>>(p, env, error);
   }
 };
 

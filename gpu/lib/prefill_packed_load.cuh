@@ -10,9 +10,9 @@
 
 namespace ASSAY_NS {
 
-/* A kernel's sizes: channels of K and of V, keys of a tile, stages of Q and of K and V, registers of a thread that
- * computes. */
-template <int D_, int D_v_, int tile, int q, int kv, int registers> struct packed_shape {
+/* A kernel's sizes: channels of K and of V, keys of a tile, stages. registers: those of a thread that computes. */
+template <int D_, int D_v_, int tile, int q, int kv, int registers, bool turns_ = false> struct packed_shape {
+  static constexpr bool turns = turns_;
   static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, kv_stages = kv, computing = registers;
   /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
    * times 168. */
@@ -38,7 +38,68 @@ template <int tile> struct packed_runs {
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H_kv; }
 };
 
-constexpr int32_t packed_slots = 4; /* items that are known at a time: more than Q has stages, and two */
+constexpr int32_t packed_slots = 8; /* items whose fields are kept: those of five may be read */
+
+/* ---- the order of the items --------------------------------------------------------------------------- */
+
+/* The bytes of K and V that are to stay in the L2 cache. simt has little, so that small cases have sections. */
+#ifdef ASSAY_SIMT
+constexpr int64_t packed_l2 = 64 << 10;
+#else
+constexpr int64_t packed_l2 = 32 << 20;
+#endif
+
+/* A warp's place in the list. Sections of kv heads follow each other, whose K and V the L2 cache holds. Within a
+ * section, items go from the most key tiles to the fewest. A section begins with a new turn of all blocks. */
+template <class Shape> struct packed_walk {
+  using form = packed_runs<Shape::tile_keys>;
+  prefill_walk<form> walk;
+  int32_t runs;         /* number of runs of all requests */
+  int32_t heads, at;    /* kv heads per section; first kv head of this one */
+  int32_t turns, begin; /* turns per section; the section's first turn */
+
+  PREFILL_FUNCTION void start(const attention_params &a, const prefill_request &own, int32_t blocks) {
+    walk.start(a, own);
+    runs = walk.runs_from(a, own, 1);
+    int32_t keys = 0; /* in units of 64, rounded up */
+    ASSAY_ROLLED
+    for (int32_t first = 0; first < a.B; first += 32) {
+      const prefill_request r = prefill_walk<form>::request_of(a, own, first);
+      keys += (r.cached + r.rows + 63) / 64;
+    }
+    const int64_t total = __reduce_add_sync(0xffffffffu, keys);
+    /* a kv head has these bytes */
+    const int64_t bytes = max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v);
+    const int32_t fit = static_cast<int32_t>(min(packed_l2 / bytes, static_cast<int64_t>(a.H_kv)));
+    const int32_t fill = (2 * blocks + runs - 1) / max(runs, 1); /* heads whose items make two turns */
+    heads = min(max(max(fit, fill), 1), a.H_kv);
+    const int32_t sections = (a.H_kv + heads - 1) / heads;
+    heads = (a.H_kv + sections - 1) / sections;
+    turns = (runs * heads + blocks - 1) / blocks;
+    at = begin = 0;
+  }
+
+  /* Finds the item of turn number `turn`, which must not decrease from call to call, and of place `place` in it. There
+   * may be none (end 0). Returns whether that turn, or a later one, exists. */
+  PREFILL_FUNCTION bool item(const attention_params &a, const prefill_request &own, int32_t turn, int32_t place,
+                             int32_t blocks, packed_item *found) {
+    *found = {};
+    while (turn - begin >= turns) {
+      at += heads;
+      if (runs == 0 || at >= a.H_kv) {
+        at = a.H_kv;
+        return false;
+      }
+      begin += turns;
+      walk.start(a, own);
+    }
+    const int32_t number = (turn - begin) * blocks + place, here = min(heads, a.H_kv - at);
+    if (number >= runs * here) return true;
+    *found = walk.item(a, own, number, here);
+    found->head += at;
+    return true;
+  }
+};
 
 /* The barriers: *_full completes when a stage is filled, *_free when it has been read. An item is known before its
  * queries have room. */
@@ -67,51 +128,6 @@ template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shap
     mbarrier_init(&control->known[i], 1);
   mbarrier_fence_init();
 }
-
-/* ---- the order of the items --------------------------------------------------------------------------- */
-
-constexpr int64_t packed_l2 = 32 << 20; /* bytes of K and V that are to stay in the L2 cache */
-
-/* A warp's place in the list. Sections of kv heads follow each other, whose K and V the L2 cache holds. Within a
- * section, items go from the most key tiles to the fewest. */
-template <class Shape> struct packed_walk {
-  using form = packed_runs<Shape::tile_keys>;
-  prefill_walk<form> walk;
-  int32_t runs;      /* of all requests */
-  int32_t heads, at; /* kv heads of a section; first kv head of this one */
-  int32_t begin;     /* number of its first item */
-
-  PREFILL_FUNCTION void start(const attention_params &a, const prefill_request &own, int32_t blocks) {
-    walk.start(a, own);
-    runs = max(walk.runs_from(a, own, 1), 1);
-    int32_t keys = 0; /* in units of 64, rounded up */
-    ASSAY_ROLLED
-    for (int32_t first = 0; first < a.B; first += 32) {
-      const prefill_request r = prefill_walk<form>::request_of(a, own, first);
-      keys += (r.cached + r.rows + 63) / 64;
-    }
-    const int64_t total = __reduce_add_sync(0xffffffffu, keys);
-    const int64_t bytes = max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v); /* of a kv head */
-    const int32_t fit = static_cast<int32_t>(min(packed_l2 / bytes, static_cast<int64_t>(a.H_kv)));
-    const int32_t fill = (2 * blocks + runs - 1) / runs; /* heads whose items make two turns */
-    heads = min(max(max(fit, fill), 1), a.H_kv);
-    const int32_t sections = (a.H_kv + heads - 1) / heads;
-    heads = (a.H_kv + sections - 1) / sections;
-    at = begin = 0;
-  }
-
-  /* Returns item number `number`, which must not decrease from call to call. */
-  PREFILL_FUNCTION packed_item item(const attention_params &a, const prefill_request &own, int32_t number) {
-    while (at + heads < a.H_kv && number - begin >= runs * heads) {
-      begin += runs * heads;
-      at += heads;
-      walk.start(a, own);
-    }
-    packed_item found = walk.item(a, own, number - begin, min(heads, a.H_kv - at));
-    found.head += at;
-    return found;
-  }
-};
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
@@ -145,7 +161,7 @@ template <class T, class Shape, class Weights> struct packed_filler {
   packed_control<Shape> *const control;
   const packed_lane<T, Shape::D> k_lane, q_lane;
   const packed_lane<T, Shape::D_v> v_lane;
-  int32_t filled; /* number of key tiles; of value tiles, one less */
+  int32_t filled; /* number of key tiles */
 
   PREFILL_FUNCTION packed_filler(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
       : p(p_), a(p_.a), shared(shared_), control(control_), k_lane(Shape::k_piece), q_lane(Shape::q_piece),
@@ -201,92 +217,104 @@ template <class T, class Shape, class Weights> struct packed_filler {
     return a.cache.table[s.request * a.cache.table_row + (key >> a.cache.block_shift)];
   }
 
-  /* Loads a tile of K or V: keys first <= key < end, and zeros for the others. bounded: there are others. */
+  /* Loads 16 keys of K or V: keys first <= key < end, and zeros for the others. bounded: there are others. `offset`:
+   * where the tile's 16 keys number `lane` begin. */
   template <bool bounded, int W>
-  PREFILL_FUNCTION void keys(const packed_lane<T, W> &lane, unsigned char *stage, const T *base, int64_t block_stride,
-                             int64_t token_stride, int32_t blocks, int32_t tile, const source &s) const {
+  PREFILL_FUNCTION void sixteen(const packed_lane<T, W> &lane, unsigned char *stage, const T *base,
+                                int64_t token_stride, int64_t offset, int32_t tile, int group, const source &s) const {
+    const int32_t mine = tile * Shape::tile_keys + 16 * group + lane.line;
+    const T *from = element_at<T>(base, __shfl_sync(0xffffffffu, offset, group));
     ASSAY_UNROLL
-    for (int group = 0; group < groups; ++group) {
-      const int32_t key = tile * Shape::tile_keys + 16 * group, mine = key + lane.line;
-      const int64_t block = __shfl_sync(0xffffffffu, blocks, group);
-      const T *from = element_at<T>(base, block * block_stride + (slot_of(a.cache, key) + lane.line) * token_stride);
-      ASSAY_UNROLL
-      for (int i = 0; i < lane.copies; ++i) {
-        const bool live = !bounded || (mine + lane.step * i < s.end && mine + lane.step * i >= s.first);
-        if (lane.live()) cp_async_16(stage + lane.place(i) + group * 2048, from, live ? 16 : 0);
-        from = element_at<T>(from, lane.step * token_stride);
-      }
+    for (int i = 0; i < lane.copies; ++i) {
+      const bool live = !bounded || (mine + lane.step * i < s.end && mine + lane.step * i >= s.first);
+      if (lane.live()) cp_async_16(stage + lane.place(i) + group * 2048, from, live ? 16 : 0);
+      from = element_at<T>(from, lane.step * token_stride);
     }
   }
 
   template <int W>
   PREFILL_FUNCTION void tile(const packed_lane<T, W> &lane, unsigned char *stage, const void *cache,
-                             int64_t head_stride, int64_t block_stride, int64_t token_stride, int32_t blocks,
+                             int64_t head_stride, int64_t block_stride, int64_t token_stride, int32_t block,
                              int32_t tile, const source &s) const {
-    const T *const base = element_at<T>(cache, s.head * head_stride + 8 * lane.chunk);
-    if ((tile + 1) * Shape::tile_keys <= s.end && tile * Shape::tile_keys >= s.first)
-      keys<false>(lane, stage, base, block_stride, token_stride, blocks, tile, s);
-    else
-      keys<true>(lane, stage, base, block_stride, token_stride, blocks, tile, s);
+    const int32_t slot = slot_of(a.cache, tile * Shape::tile_keys + 16 * static_cast<int32_t>(threadIdx.x % 32));
+    const int64_t offset = s.head * head_stride + block * block_stride + slot * token_stride;
+    const T *const base = element_at<T>(cache, lane.line * token_stride + 8 * lane.chunk);
+    if ((tile + 1) * Shape::tile_keys <= s.end && tile * Shape::tile_keys >= s.first) {
+      ASSAY_UNROLL
+      for (int group = 0; group < groups; ++group)
+        sixteen<false>(lane, stage, base, token_stride, offset, tile, group, s);
+    } else {
+      ASSAY_ROLLED
+      for (int group = 0; group < groups; ++group)
+        sixteen<true>(lane, stage, base, token_stride, offset, tile, group, s);
+    }
   }
 
-  PREFILL_FUNCTION void key_tile(const source &s, int32_t blocks, int32_t number) {
+  PREFILL_FUNCTION void key_tile(const source &s, int32_t block, int32_t number) {
     const int32_t stage = filled % Shape::kv_stages;
     mbarrier_wait(&control->k_free[stage], (filled / Shape::kv_stages & 1) ^ 1);
     tile(k_lane, shared + Shape::k_at + stage * Shape::k_bytes, a.cache.k, a.cache.k_head, a.cache.k_block,
-         a.cache.k_token, blocks, number, s);
+         a.cache.k_token, block, number, s);
     cp_async_arrive_noinc(&control->k_full[stage]);
     ++filled;
   }
 
-  /* Loads the values of the key tile before the last one that was loaded, or of the last. */
-  PREFILL_FUNCTION void value_tile(const source &s, int32_t blocks, int32_t number, int32_t turn) const {
+  /* Loads the values of tile `number`, which is tile number `turn` of all. */
+  PREFILL_FUNCTION void value_tile(const source &s, int32_t block, int32_t number, int32_t turn) const {
     const int32_t stage = turn % Shape::kv_stages;
     mbarrier_wait(&control->v_free[stage], (turn / Shape::kv_stages & 1) ^ 1);
     tile(v_lane, shared + Shape::v_at + stage * Shape::v_bytes, a.cache.v, a.cache.v_head, a.cache.v_block,
-         a.cache.v_token, blocks, number, s);
+         a.cache.v_token, block, number, s);
     cp_async_arrive_noinc(&control->v_full[stage]);
   }
 
-  /* Loads in the order in which the tiles are used: keys of a tile, then values of the tile before. The next item's
-   * queries and first keys come after this item's last values. Blocks are looked up a tile ahead. */
+  /* Loads in the order in which the tiles are used: keys of a tile, then values of the tile before. If Q has two
+   * stages, the next item's queries and first keys come before this item's last values. Blocks are looked up a tile
+   * ahead. */
   PREFILL_FUNCTION void run() {
     const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
     constexpr int32_t warps = prefill_loaders / 32;
     const int32_t warp = static_cast<int32_t>(threadIdx.x / 32);
-    const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
     packed_walk<Shape> walk;
-    walk.start(a, own, ctas);
+    walk.start(a, prefill_request_of(a, static_cast<int32_t>(lane_id())), ctas);
     source from = {0, 0, 0, 0};
-    int32_t last = 0, blocks = 0; /* the last item's last tile, and its blocks */
-    /* Rows of the list go from left to right, then from right to left, and so on. A block with a long item thus gets a
-     * short one next. */
+    int32_t last = 0, block = 0; /* the last item's last tile, and this lane's block of it */
+    int32_t told = 0;            /* items so far */
+    /* Turns go from left to right, then from right to left, and so on. A block with a long item thus gets a short one
+     * next. */
     for (int32_t turn = 0;; ++turn) {
       packed_item *const found = control->next[turn / warps % 2];
       if (turn % warps == 0) { /* the items of as many turns as there are warps, one per warp */
         const int32_t mine = turn + warp;
-        packed_item item = walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta));
-        item.begin = min(Weights::first_key(p, item.position) / Shape::tile_keys, max(item.end - 1, 0));
+        packed_item item;
+        const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
+        const bool exists = walk.item(a, own, mine, mine % 2 == 0 ? cta : ctas - 1 - cta, ctas, &item);
+        item.begin = item.end > 0 ? min(Weights::first_key(p, item.position) / Shape::tile_keys, item.end - 1) : exists;
         if (threadIdx.x % 32 == 0) found[warp] = item;
         named_barrier_sync(1, prefill_loaders);
       }
       const packed_item item = found[turn % warps];
       const bool more = item.end != 0;
-      tell(item, turn);
+      if (!more && item.begin != 0) continue; /* none in this turn */
+      tell(item, told);
       const source to = source_of(item);
       int32_t ahead = more ? look_up(to, item.begin) : 0;
-      if (turn > 0) value_tile(from, blocks, last, filled - 1);
+      if ((Shape::q_stages == 1 || !more) && told > 0) value_tile(from, block, last, filled - 1);
       if (!more) return;
-      queries(item, turn);
+      queries(item, told);
       for (int32_t number = item.begin; number < item.end; ++number) {
-        const int32_t before = blocks;
-        blocks = ahead;
+        const int32_t before = block;
+        block = ahead;
         ahead = look_up(to, number + 1);
-        key_tile(to, blocks, number);
-        if (number > item.begin) value_tile(to, before, number - 1, filled - 2);
+        key_tile(to, block, number);
+        if (number > item.begin)
+          value_tile(to, before, number - 1, filled - 2);
+        else if (Shape::q_stages > 1 && told > 0)
+          value_tile(from, before, last, filled - 2);
       }
       from = to;
       last = item.end - 1;
+      ++told;
     }
   }
 };

@@ -5,8 +5,8 @@
  * An item is a run of query rows of one request, for a pair of heads that share its keys or for one head. Items are
  * numbered from the most key tiles to the fewest (levels), within a level by request and row, and finally by heads.
  *
- * A run has lines. A line is a query row, or, where a group of heads is packed into lines, a query row and a head of
- * the group: line = row * lines(a) + head.
+ * A run has lines. A line is a query row. Where a group of heads is packed, a line is a query row and a head of the
+ * group: line = row * lines(a) + head.
  *
  * A schedule provides its Form:
  *
@@ -136,6 +136,10 @@ template <class Form> struct prefill_walk {
       }
     }
     level = low;
+  }
+
+  PREFILL_FUNCTION typename Form::item item(const attention_params &a, const prefill_request &own, int32_t number) {
+    return item(a, own, number, Form::items_a_run(a));
   }
 
   /* Returns item number `number`, which must not decrease from call to call. heads: items per run. */

@@ -277,8 +277,7 @@ template <class T, int D, bool windows, bool whole, int lines> struct prefill_fi
       prefill_item *const found = control->next[turn / warps % 2];
       if (turn % warps == 0) { /* the items of as many turns as there are warps, one per warp */
         const int32_t mine = turn + warp;
-        const prefill_item item =
-            walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta), prefill_pairs::items_a_run(a));
+        const prefill_item item = walk.item(a, own, mine * ctas + (mine % 2 == 0 ? cta : ctas - 1 - cta));
         if (threadIdx.x % 32 == 0) found[warp] = item;
         named_barrier_sync(1, prefill_loaders);
       }
