@@ -105,6 +105,8 @@ expect scenarios 0 'asynct.yaml / .*qwen3.yaml: [0-9.]+' "$assay" bench scenario
 expect 'scenario, calls' 0 '"op":"gate_attention","variant"' grep '"bench":"scenario"' "$work/scenario.jsonl"
 never 'scenario, without a clock of the device' '"graph' "$work/scenario.jsonl"
 expect 'scenario, checked' 0 '"agreed_0":[1-8],"agreed_1":[1-8]' grep '"model":"qwen3"' "$work/scenario.jsonl"
+expect 'scenario, invariant' 0 'large_batch_short_b128 +invariant [0-9.]+ ms, usual [0-9.]+ and [0-9.]+ ms: [0-9.]+ x' "$assay" bench scenario large_batch_short_b128 --part 16 --invariant "${models[@]}" --jsonl "$work/invariant.jsonl"
+expect 'scenario, invariant, lines' 0 '^2 of 6$' awk '/"bench":"scenario"/ { ++all; kept += /"invariant":true/ } END { print kept " of " all }' "$work/invariant.jsonl"
 expect 'trace' 0 'azure_conv x 50: 8 requests' "$assay" bench online azure_conv --part 16 --requests 6 --scales 50 --batch 4 --tokens 64 --length 96 --blocks 17 "${models[@]:2}"
 expect 'trace, preempted' 0 ' [1-9][0-9]* preempted' "$assay" bench online azure_conv --part 8 --requests 6 --scales 900 --batch 4 --tokens 64 --length 96 --blocks 13 "${models[@]:2}"
 expect 'trace, prefixes' 0 ', [1-9][0-9.]* % of the prompts from the cache' "$assay" bench online mooncake --part 64 --requests 10 --scales 2 --batch 4 --tokens 128 --length 200 --blocks 120 "${models[@]:2}" --jsonl "$work/online.jsonl"

@@ -26,6 +26,6 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 #define DOTS                                                                                                           \
   PLAIN_VARIANT("fp8_grouped_gemm_masked", "dots", "any shape: one thread a dot product", PLAIN_TYPE_CLAIMS,           \
-                block_dots_contract, block_grouped_params, read_call, launch)
+                block_dots_contract, block_grouped_params, read_call, launch, ::ASSAY_NS::block_dots_sums)
 
 ASSAY_VARIANTS(fp8_grouped_gemm_masked, DOTS)

@@ -38,7 +38,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
         "live rows of one group at a time, from the copy engine into tensor cores", ASSAY_DEVICE_NAME, "sm_90a",       \
         PLAIN_TYPE_CLAIMS, ::ASSAY_NS::block_wgmma_contract,                                                           \
         ::ASSAY_NS::plain_supports<::ASSAY_NS::block_grouped_params, ::ASSAY_NS::read_call>, ::ASSAY_NS::workspace,    \
-        ::ASSAY_NS::launch                                                                                             \
+        ::ASSAY_NS::launch, ::ASSAY_NS::block_wgmma_sums                                                               \
   }
 
 ASSAY_VARIANTS(fp8_grouped_gemm_masked_wgmma, WGMMA)

@@ -6,11 +6,12 @@
  * in f32 and in a fixed order: the same call gives the same bits. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/gemm.cuh"
 #include "gpu/lib/warp.cuh"
+#include "gpu/lib/warp_dots.h"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int warps_a_block = 4, dots_step = 128;
+constexpr int warps_a_block = 4;
 
 /* gemm_dots: one warp per element of the result.
  * Grid:   (ceil(N / 4), M). Block: 4 warps.
@@ -26,7 +27,7 @@ template <class T, class Out> __global__ void __launch_bounds__(32 * warps_a_blo
   const T *const a = static_cast<const T *>(p.a) + m * p.a_row, *const b = static_cast<const T *>(p.b) + n * p.K;
   float sum = 0.0f;
   /* All lanes add the same number of products: past K they are 0 * 0. */
-  for (int64_t k0 = 0; k0 < p.K; k0 += dots_step) {
+  for (int64_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
     const int64_t k = k0 + 4 * lane, left = p.K - k;
     float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (left > 0) {
@@ -106,23 +107,8 @@ assay_status launch_dots(const assay_call *call, assay_env *env, assay_error *er
   });
 }
 
-/* Returns the place in K of the product that is summed as number i. The parts are lanes. A lane has four neighbours of
- * every 128. warp_sum adds lanes 16 apart first, then 8 apart and so on. Part r is the lane with the bits of r in
- * reverse, so that these lanes are neighbouring parts. */
-int64_t dots_order(int64_t i, int64_t K) {
-  const int64_t each = K / 32, part = i / each, at = i % each;
-  int64_t lane = 0;
-  for (int bit = 0; bit < 5; ++bit)
-    lane |= (part >> bit & 1) << (4 - bit);
-  return at / 4 * dots_step + 4 * lane + at % 4;
-}
-
 assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
-  sums->unit = ASSAY_SUM_FMA;
-  sums->parts = 32;
-  sums->join = ASSAY_JOIN_PAIRWISE;
-  sums->pad = dots_step;
-  sums->order = dots_order;
+  warp_dots_sums(sums);
   sums_after(sums);
   return ASSAY_OK;
 }

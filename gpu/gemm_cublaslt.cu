@@ -3,8 +3,8 @@
  *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
  *
  * The kernel is the library's: its algorithm for the shape, with sums in f32 in an order that the library does not
- * tell. The variant therefore declares no sums (docs/last-bit.md). Splits of k are added in f32 (gpu/lib/cublaslt.h).
- * simt does not have this variant. docs/kernels/gemm.md has the arithmetic. */
+ * promise. The variant declares sums for versions that a GPU has confirmed (docs/last-bit.md). Splits of k are added in
+ * f32 (gpu/lib/cublaslt.h). simt does not have this variant. docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/library.h"
 
 #ifndef ASSAY_HAVE_CUBLASLT
@@ -59,6 +59,14 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return assay_cuda_host::blas_launch(plan.found, plan.operands, env->workspace, env->stream, error);
 }
 
+assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_plan(call, &plan, error));
+  if (plan.product.M == 0 || plan.product.N == 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "the result is empty");
+  return assay_cuda_host::blas_sums(plan.found, sums, error);
+}
+
 } // namespace
 } // namespace ASSAY_NS
 
@@ -66,7 +74,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   {                                                                                                                    \
     sizeof(assay_variant), "gemm", "cublaslt" ASSAY_VARIANT_SUFFIX, "many rows: the vendor's library",                 \
         ASSAY_DEVICE_NAME, "any", "f32,f16,bf16", ::ASSAY_NS::library_contract(), ::ASSAY_NS::supports,                \
-        ::ASSAY_NS::workspace, ::ASSAY_NS::launch                                                                      \
+        ::ASSAY_NS::workspace, ::ASSAY_NS::launch, ::ASSAY_NS::declare_sums                                            \
   }
 
 ASSAY_VARIANTS(gemm_cublaslt, CUBLASLT)

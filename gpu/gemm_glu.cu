@@ -7,6 +7,7 @@
  * (gpu/lib/gemm_skinny.cuh). dots: any shape, one warp per channel. docs/kernels/gemm_glu.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
 #include "gpu/lib/warp.cuh"
+#include "gpu/lib/warp_dots.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -24,7 +25,7 @@ struct glu_activation {
   }
 };
 
-constexpr int warps_a_block = 4, dots_step = 128;
+constexpr int warps_a_block = 4;
 
 /* glu_dots: one warp per element of the result, with two sums.
  * Grid:   (M, ceil(I / 4)): blocks of the same weights follow each other. Block: 4 warps.
@@ -40,7 +41,7 @@ template <class T> __global__ void __launch_bounds__(32 * warps_a_block) glu_dot
   const T *const a = static_cast<const T *>(p.x) + m * p.x_row;
   const T *const gates = static_cast<const T *>(p.w) + i * p.K, *const ups = gates + I * p.K;
   float gate = 0.0f, up = 0.0f;
-  for (int32_t k0 = 0; k0 < p.K; k0 += dots_step) {
+  for (int32_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
     const int32_t k = k0 + 4 * lane, left = p.K - k;
     float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, g[4] = {0.0f, 0.0f, 0.0f, 0.0f}, u[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (left > 0) {
@@ -120,6 +121,46 @@ assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *
                                 : skinny_start<gated>(plan.p, plan.type, env, error);
 }
 
+/* Declares what follows the two sums of a channel. Only reglu has known bits: swiglu's expf and quotient are not
+ * rounded correctly. */
+assay_status after_sums(const skinny_scaled_params &p, assay_sums *sums, assay_error *error) {
+  if (!p.rectified)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+  int at = 0;
+  if (p.squares != NULL) {
+    sums->after[at++] = ASSAY_AFTER_FACTOR;
+    sums->factor_lanes = deferred_lanes;
+  }
+  sums->after[at++] = ASSAY_AFTER_RECTIFIED;
+  while (at < 3)
+    sums->after[at++] = ASSAY_AFTER_NONE;
+  return ASSAY_OK;
+}
+
+assay_status dots_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
+  glu_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  warp_dots_sums(sums);
+  return after_sums(plan.p, sums, error);
+}
+
+/* Two groups of 64 rows have half as many warps as in gemm. */
+assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  glu_plan plan;
+  ASSAY_TRY(read_skinny(call, &plan, error));
+  const bool stream = skinny_streams(plan.p, env->multiprocessors);
+  skinny_sums(stream, plan.p.N, env->multiprocessors, sums);
+  if (!stream)
+    ASSAY_TRY(skinny_with_eights(plan.p.M, [&](auto eights) {
+      return skinny_with_groups<true>(skinny_groups(plan.p.N, env->multiprocessors), [&](auto groups) {
+        using shape = skinny_shape_for<gated, decltype(eights)::value, decltype(groups)::value>;
+        sums->parts = shape::type::warps * shape::type::cluster;
+        return ASSAY_OK;
+      });
+    }));
+  return after_sums(plan.p, sums, error);
+}
+
 /* Returns a contract with the activation's bound: expf and the division have 4 ulp. */
 constexpr assay_contract with_activation(assay_contract c) {
   c.exp_ulp = 4.0;
@@ -134,10 +175,10 @@ constexpr assay_contract few_contract = with_activation(skinny_contract);
 
 #define SKINNY                                                                                                         \
   PLAIN_VARIANT("gemm_glu", "skinny", "few rows: weights from memory into tensor cores", SKINNY_CLAIMS, few_contract,  \
-                glu_plan, read_skinny, launch_skinny)
+                glu_plan, read_skinny, launch_skinny, ::ASSAY_NS::few_sums)
 #define DOTS                                                                                                           \
   PLAIN_VARIANT("gemm_glu", "dots", "any shape: one warp a channel", DOTS_CLAIMS, dots_contract, glu_plan, read_call,  \
-                launch_dots)
+                launch_dots, ::ASSAY_NS::dots_sums)
 #define SKINNY_CLAIMS SKINNY_TYPE_CLAIMS "|swiglu,reglu"
 #define DOTS_CLAIMS   PLAIN_TYPE_CLAIMS "|swiglu,reglu"
 

@@ -8,6 +8,7 @@
  * docs/kernels/gemm_residual.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
 #include "gpu/lib/warp.cuh"
+#include "gpu/lib/warp_dots.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -61,8 +62,6 @@ struct residual_columns {
   }
 };
 
-constexpr int dots_step = 128;
-
 /* residual_dots: one warp per element of the result, one part per block.
  * Grid:   (M, ceil(N / 8)): blocks of the same weights follow each other. Block: 8 warps.
  * Shared: 32 bytes: the squares of the part.
@@ -76,7 +75,7 @@ template <class T> __global__ void __launch_bounds__(32 * deferred_part) residua
   float sum = 0.0f;
   if (n < p.N) {
     const T *const a = static_cast<const T *>(p.x) + m * p.x_row, *const b = static_cast<const T *>(p.w) + n * p.K;
-    for (int32_t k0 = 0; k0 < p.K; k0 += dots_step) {
+    for (int32_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
       const int32_t k = k0 + 4 * lane, left = p.K - k;
       float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
       if (left > 0) {
@@ -162,6 +161,22 @@ assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *
   return skinny_start<residual_columns>(plan.p, plan.type, env, error);
 }
 
+/* The sums are those of res: what it held is added, and the result is rounded once. */
+assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  warp_dots_sums(sums);
+  sums->after[0] = ASSAY_AFTER_OLD_ADD;
+  return ASSAY_OK;
+}
+
+assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  residual_plan plan;
+  ASSAY_TRY(read_skinny(call, &plan, error));
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  sums->after[0] = ASSAY_AFTER_OLD_ADD;
+  sums->after[1] = sums->after[2] = ASSAY_AFTER_NONE;
+  return ASSAY_OK;
+}
+
 constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
 } // namespace
@@ -169,9 +184,9 @@ constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
 #define SKINNY                                                                                                         \
   PLAIN_VARIANT("gemm_residual", "skinny", "few rows: weights from memory into tensor cores", SKINNY_TYPE_CLAIMS,      \
-                skinny_contract, residual_plan, read_skinny, launch_skinny)
+                skinny_contract, residual_plan, read_skinny, launch_skinny, ::ASSAY_NS::few_sums)
 #define DOTS                                                                                                           \
   PLAIN_VARIANT("gemm_residual", "dots", "any shape: one warp an element", PLAIN_TYPE_CLAIMS, dots_contract,           \
-                residual_plan, read_call, launch_dots)
+                residual_plan, read_call, launch_dots, ::ASSAY_NS::dots_sums)
 
 ASSAY_VARIANTS(gemm_residual, SKINNY, DOTS)

@@ -93,6 +93,14 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
                                       error);
 }
 
+assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_plan(call, &plan, error));
+  if (plan.product.M == 0 || plan.product.N == 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "the result is empty");
+  return assay_cuda_host::blas_sums(plan.found, sums, error);
+}
+
 } // namespace
 } // namespace ASSAY_NS
 
@@ -100,7 +108,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   {                                                                                                                    \
     sizeof(assay_variant), "lm_head", "cublaslt" ASSAY_VARIANT_SUFFIX, "many rows: the vendor's library",              \
         ASSAY_DEVICE_NAME, "any", "f32,f16,bf16", ::ASSAY_NS::library_contract(), ::ASSAY_NS::supports,                \
-        ::ASSAY_NS::workspace, ::ASSAY_NS::launch                                                                      \
+        ::ASSAY_NS::workspace, ::ASSAY_NS::launch, ::ASSAY_NS::declare_sums                                            \
   }
 
 ASSAY_VARIANTS(lm_head_cublaslt, CUBLASLT)

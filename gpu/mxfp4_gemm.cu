@@ -75,6 +75,12 @@ assay_status launch_tiles(const assay_call *call, assay_env *env, assay_error *e
   });
 }
 
+assay_status tiles_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_FMA;
+  sums->after[0] = ASSAY_AFTER_BIAS;
+  return ASSAY_OK;
+}
+
 constexpr assay_contract tiles_contract = {.qk_lanes = 1,
                                            .pv_lanes = 1,
                                            .run_to_run = true,
@@ -251,6 +257,23 @@ assay_status launch_mma(const assay_call *call, assay_env *env, assay_error *err
   });
 }
 
+/* Returns the place in K of the product that is summed as number i. A warp has every eighth chunk of 128. Step s of a
+ * chunk has four k of each of its four blocks of 32, from 4 s on. */
+int64_t mma_order(int64_t i, int64_t K) {
+  const int64_t each = K / mx_warps, warp = i / each, at = i % each, chunk = at / mx_chunk * mx_warps + warp;
+  const int64_t step = at % mx_chunk / 16, in_step = at % 16;
+  return chunk * mx_chunk + in_step / 4 * mx_block + 4 * step + in_step % 4;
+}
+
+assay_status mma_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  sums->unit = ASSAY_SUM_MMA_16;
+  sums->parts = mx_warps;
+  sums->pad = mx_warps * mx_chunk;
+  sums->order = mma_order;
+  sums->after[0] = ASSAY_AFTER_BIAS;
+  return ASSAY_OK;
+}
+
 constexpr assay_contract mma_contract = {.qk_lanes = 1,
                                          .pv_lanes = 1,
                                          .run_to_run = true,
@@ -265,9 +288,9 @@ constexpr assay_contract mma_contract = {.qk_lanes = 1,
 
 #define MMA                                                                                                            \
   PLAIN_VARIANT("mxfp4_gemm", "mma", "weights from memory into tensor cores, made for few rows", PLAIN_TYPE_CLAIMS,    \
-                mma_contract, mx_params, read_call, launch_mma)
+                mma_contract, mx_params, read_call, launch_mma, ::ASSAY_NS::mma_sums)
 #define TILES                                                                                                          \
   PLAIN_VARIANT("mxfp4_gemm", "tiles", "any strides: tiles of 32 by 64", PLAIN_TYPE_CLAIMS, tiles_contract, mx_params, \
-                mx_read, launch_tiles)
+                mx_read, launch_tiles, ::ASSAY_NS::tiles_sums)
 
 ASSAY_VARIANTS(mxfp4_gemm, MMA, TILES)

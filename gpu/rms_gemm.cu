@@ -7,6 +7,7 @@
  * has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
 #include "gpu/lib/warp.cuh"
+#include "gpu/lib/warp_dots.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -17,7 +18,7 @@ struct rms_gemm_plan {
   bool quads; /* every quad of a and b is aligned to its own size */
 };
 
-constexpr int warps_a_block = 4, dots_step = 128;
+constexpr int warps_a_block = 4;
 
 /* rms_gemm_dots: one warp per element of the result. Each eight lanes add the parts of the row.
  * Grid:   (M, ceil(N / 4)): blocks of the same weights follow each other. Block: 4 warps.
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(32 * warps_a_block) rms_gemm_dots(skinny_scale
   const int64_t parts = (p.K + deferred_part - 1) / deferred_part;
   const float factor = deferred_factor(p.squares + m * parts, p.K, p.eps);
   float sum = 0.0f;
-  for (int32_t k0 = 0; k0 < p.K; k0 += dots_step) {
+  for (int32_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
     const int32_t k = k0 + 4 * lane, left = p.K - k;
     float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (left > 0) {
@@ -106,6 +107,28 @@ assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *
   return skinny_start<scaled>(plan.p, plan.type, env, error);
 }
 
+/* Declares what follows a sum: the factor of the row, then the bias. */
+void after_sums(assay_sums *sums) {
+  sums->after[0] = ASSAY_AFTER_FACTOR;
+  sums->after[1] = ASSAY_AFTER_BIAS;
+  sums->after[2] = ASSAY_AFTER_NONE;
+  sums->factor_lanes = deferred_lanes;
+}
+
+assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, assay_error *) {
+  warp_dots_sums(sums);
+  after_sums(sums);
+  return ASSAY_OK;
+}
+
+assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  rms_gemm_plan plan;
+  ASSAY_TRY(read_skinny(call, &plan, error));
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  after_sums(sums);
+  return ASSAY_OK;
+}
+
 constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
 } // namespace
@@ -113,9 +136,9 @@ constexpr assay_contract dots_contract = rowwise_contract(0.0, 32);
 
 #define SKINNY                                                                                                         \
   PLAIN_VARIANT("rms_gemm", "skinny", "few rows: weights from memory into tensor cores", SKINNY_TYPE_CLAIMS,           \
-                skinny_contract, rms_gemm_plan, read_skinny, launch_skinny)
+                skinny_contract, rms_gemm_plan, read_skinny, launch_skinny, ::ASSAY_NS::few_sums)
 #define DOTS                                                                                                           \
   PLAIN_VARIANT("rms_gemm", "dots", "any shape: one warp an element", PLAIN_TYPE_CLAIMS, dots_contract, rms_gemm_plan, \
-                read_call, launch_dots)
+                read_call, launch_dots, ::ASSAY_NS::dots_sums)
 
 ASSAY_VARIANTS(rms_gemm, SKINNY, DOTS)

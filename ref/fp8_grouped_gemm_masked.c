@@ -108,6 +108,12 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, false, (masked_spoil)index, &values, error);
 }
 
+/* Describes a live row by its own values and its group's weights. A dead row is no product. */
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  const int64_t R = call->arg[BLOCK_GROUPED_A].shape[1], g = row / R;
+  block_grouped_product(call, row, row % R < rows_of(call, g) ? g : -1, p);
+}
+
 /* Counts every row as live. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
@@ -172,6 +178,7 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
 };
 
 const assay_op *assay_op_fp8_grouped_gemm_masked(void) {

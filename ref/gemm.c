@@ -172,21 +172,13 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, index, &values, error);
 }
 
-/* Returns row `row` of a [rows, K] tensor as a tensor of one row. */
-static assay_tensor one_row(const assay_tensor *t, int64_t row) {
-  assay_tensor made = *t;
-  made.data = (unsigned char *)t->data + row * t->stride[0] * assay_dtype_size(t->dtype);
-  made.shape[0] = 1;
-  return made;
-}
-
 static void product(const assay_call *call, int64_t row, assay_product *p) {
   const assay_tensor *bias = &call->arg[ARG_BIAS];
-  *p = (assay_product){.a = one_row(&call->arg[ARG_A], row),
+  *p = (assay_product){.a = rowwise_row(&call->arg[ARG_A], row),
                        .b = call->arg[ARG_B],
                        .alpha = (float)call->param[PARAM_ALPHA],
                        .beta = (float)call->param[PARAM_BETA]};
-  if (p->beta != 0) p->old = one_row(&call->arg[ARG_C], row);
+  if (p->beta != 0) p->old = rowwise_row(&call->arg[ARG_C], row);
   if (bias->data != NULL)
     p->bias = (assay_tensor){
         .data = bias->data, .dtype = bias->dtype, .rank = 2, .shape = {1, bias->shape[0]}, .stride = {0, 1}};

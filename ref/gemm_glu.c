@@ -262,6 +262,20 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (glu_spoil)index, &values, error);
 }
 
+/* Describes the product with the gates; the ups are the second weights. */
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  const int64_t I = call->arg[ARG_Y].shape[1];
+  *p = (assay_product){
+      .a = rowwise_row(&call->arg[ARG_A], row), .b = call->arg[ARG_B], .alpha = 1, .second = call->arg[ARG_B]};
+  p->b.shape[0] = p->second.shape[0] = I;
+  p->second.data = (unsigned char *)p->b.data + I * p->b.stride[0] * assay_dtype_size(p->b.dtype);
+}
+
+static float product_factor(const assay_call *call, int64_t row, int64_t lanes) {
+  const assay_tensor *squares = &call->arg[ARG_SQUARES];
+  return deferred_by_lanes(squares, row, call->arg[ARG_A].shape[1], call->param[PARAM_EPS], lanes);
+}
+
 /* Counts the products; of the activation, five for swiglu (exp counts as one) or two for reglu. A deferred norm adds
  * the sum of a row's parts, and two products for each element. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
@@ -363,6 +377,8 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
+    .product_factor = product_factor,
 };
 
 const assay_op *assay_op_gemm_glu(void) {

@@ -287,6 +287,15 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (residual_spoil)index, values, error);
 }
 
+/* Describes res, output number 0: the product with what res held added. out and squares follow from its bits. */
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  *p = (assay_product){.a = rowwise_row(&call->arg[ARG_A], row),
+                       .b = call->arg[ARG_B],
+                       .alpha = 1,
+                       .beta = 1,
+                       .old = rowwise_row(&call->arg[ARG_RES], row)};
+}
+
 /* Counts the products, the addition, the product with g, and a square that is added. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
@@ -359,6 +368,7 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
 };
 
 const assay_op *assay_op_gemm_residual(void) {

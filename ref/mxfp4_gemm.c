@@ -151,6 +151,23 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (mx_spoil)index, &values, error);
 }
 
+/* Describes the weights as bf16, which holds each of them. product_weights writes them. */
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  const assay_tensor *codes = &call->arg[ARG_CODES], *bias = &call->arg[ARG_BIAS];
+  const int64_t K = call->arg[ARG_A].shape[1], N = codes->shape[0];
+  *p = (assay_product){.a = rowwise_row(&call->arg[ARG_A], row), .alpha = 1};
+  p->b = (assay_tensor){.data = codes->data, .dtype = ASSAY_BF16, .rank = 2, .shape = {N, K}, .stride = {K, 1}};
+  if (bias->data != NULL)
+    p->bias = (assay_tensor){.data = bias->data, .dtype = bias->dtype, .rank = 2, .shape = {1, N}, .stride = {0, 1}};
+}
+
+static void product_weights(const assay_call *call, int64_t column, void *to) {
+  const assay_tensor *codes = &call->arg[ARG_CODES], *scales = &call->arg[ARG_SCALES];
+  for (int64_t k = 0; k < call->arg[ARG_A].shape[1]; ++k)
+    ((uint16_t *)to)[k] =
+        assay_bf16_from_f64(weight(part_of(codes, column, k, 4), part_of(scales, column, k / BLOCK, 8)));
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *C = &call->arg[ARG_C];
@@ -305,6 +322,8 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
+    .product_weights = product_weights,
 };
 
 const assay_op *assay_op_mxfp4_gemm(void) {

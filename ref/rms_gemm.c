@@ -171,6 +171,18 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (rms_gemm_spoil)index, &values, error);
 }
 
+static void product(const assay_call *call, int64_t row, assay_product *p) {
+  const assay_tensor *bias = &call->arg[ARG_BIAS];
+  *p = (assay_product){.a = rowwise_row(&call->arg[ARG_A], row), .b = call->arg[ARG_B], .alpha = 1};
+  if (bias->data != NULL)
+    p->bias = (assay_tensor){
+        .data = bias->data, .dtype = bias->dtype, .rank = 2, .shape = {1, bias->shape[0]}, .stride = {0, 1}};
+}
+
+static float product_factor(const assay_call *call, int64_t row, int64_t lanes) {
+  return deferred_by_lanes(&call->arg[ARG_SQUARES], row, call->arg[ARG_A].shape[1], call->param[PARAM_EPS], lanes);
+}
+
 /* Counts the products, the factor and the bias of each element, and the sum of a row's parts. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
@@ -245,6 +257,8 @@ static const assay_op op = {
     .cost = cost,
     .fill = fill,
     .spoil = spoil,
+    .product = product,
+    .product_factor = product_factor,
 };
 
 const assay_op *assay_op_rms_gemm(void) {

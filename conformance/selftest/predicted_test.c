@@ -188,7 +188,9 @@ Test(predicted, terms_that_the_contract_does_not_name) {
       {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_ALPHA, ASSAY_AFTER_BIAS}}, "old and old_add: found 0"},
       {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_ALPHA, ASSAY_AFTER_OLD}}, "bias: found 0"},
       {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_ALPHA, ASSAY_AFTER_ALPHA}}, "alpha: found 2"},
-      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTERS}}, "after: found 6"},
+      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTERS}}, "after: found 8"},
+      {{.unit = ASSAY_SUM_FMA, .after = AFTER, .factor_lanes = 8},
+       "factor_lanes: found 8, allowed 0: gemm has no factor"},
       {{.unit = ASSAY_SUM_FMA, .pad = -1, .after = AFTER}, "pad: found -1"},
       {{.unit = ASSAY_SUM_FMA, .parts = 5, .after = AFTER}, "parts: found 5"},
   };
@@ -212,14 +214,16 @@ Test(predicted, fields_are_read_as_they_are_written) {
                            .join = ASSAY_JOIN_PAIRWISE,
                            .promote = 128,
                            .scale = ASSAY_SCALE_AFTER,
-                           .after = {ASSAY_AFTER_BIAS, ASSAY_AFTER_ROUND, ASSAY_AFTER_OLD_ADD, ASSAY_AFTER_ALPHA}};
+                           .after = {ASSAY_AFTER_BIAS, ASSAY_AFTER_ROUND, ASSAY_AFTER_OLD_ADD, ASSAY_AFTER_ALPHA,
+                                     ASSAY_AFTER_FACTOR, ASSAY_AFTER_RECTIFIED},
+                           .factor_lanes = 8};
   assay_sums again = {.unit = ASSAY_SUM_NONE};
   char value[160];
   const char *name = NULL;
   int32_t count = 0;
   for (; sums_field(&sums, count, &name, value, sizeof value); ++count)
     cr_assert_eq(sums_set(&again, name, value, &error), ASSAY_OK, "%s", error.text);
-  cr_expect_eq(count, 8);
+  cr_expect_eq(count, 9);
   cr_expect(memcmp(&sums, &again, sizeof sums) == 0);
   static const char *const wrong[][3] = {{"unit", "wgmma_9", "unit: found 'wgmma_9', allowed: wgmma_16"},
                                          {"unit", "none", "unit: found 'none'"},

@@ -306,6 +306,60 @@ Test(ref_sums, order_strides_start_and_output) {
   cr_expect_eq(stored, 0x4382, "%04x: 259 to even is 260", stored);
 }
 
+/* ---- after the sum: a factor of the row, and a second product ------------------------------------------ */
+
+static assay_tensor row_of(const float *data, int64_t rows, int64_t columns) {
+  return (assay_tensor){
+      .data = (void *)(uintptr_t)data, .dtype = ASSAY_F32, .rank = 2, .shape = {rows, columns}, .stride = {columns, 1}};
+}
+
+Test(ref_sums, factors_and_rectified_gates) {
+  static const float a[2] = {1, 3}, gates[4] = {2, 0.5f, -1, -1}, ups[4] = {5, 1, 7, 2}, factor = 0.25f,
+                     bias[2] = {8, 9};
+  const assay_sums scaled = {.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_FACTOR, ASSAY_AFTER_BIAS}};
+  assay_product product = {.a = row_of(a, 1, 2), .b = row_of(gates, 2, 2), .factor = row_of(&factor, 1, 1)};
+  float c[2];
+  product.bias = row_of(bias, 1, 2);
+  cr_assert_eq(assay_sums_predict(&scaled, &product, c, &error), ASSAY_OK, "%s", error.text);
+  cr_expect(c[0] == 0.25f * 3.5f + 8 && c[1] == 0.25f * -4 + 9, "%g, %g", (double)c[0], (double)c[1]);
+  const assay_sums gated = {.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_FACTOR, ASSAY_AFTER_RECTIFIED}};
+  product.bias.data = NULL;
+  product.second = row_of(ups, 2, 2);
+  cr_assert_eq(assay_sums_predict(&gated, &product, c, &error), ASSAY_OK, "%s", error.text);
+  cr_expect(c[0] == 0.25f * 3.5f * 0.25f * 8 && c[1] == 0, "%g, %g", (double)c[0], (double)c[1]);
+  /* A gate that is NaN gives 0, and an up that is NaN gives NaN. */
+  static const float none[4] = {NAN, 0, 1, 1}, lost[4] = {1, 1, NAN, 0};
+  product.b = row_of(none, 2, 2);
+  product.second = row_of(lost, 2, 2);
+  cr_assert_eq(assay_sums_predict(&gated, &product, c, &error), ASSAY_OK, "%s", error.text);
+  cr_expect(c[0] == 0 && isnan(c[1]), "%g, %g", (double)c[0], (double)c[1]);
+}
+
+Test(ref_sums, terms_without_a_step_are_refused) {
+  static const float one[4] = {1, 1, 1, 1};
+  const assay_tensor row = row_of(one, 1, 2), flat = row_of(one, 2, 2);
+  const struct {
+    assay_sums sums;
+    assay_tensor factor, second;
+    const char *says;
+  } cases[] = {
+      {{.unit = ASSAY_SUM_FMA}, row, {0}, "after, factor: found 0"},
+      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_FACTOR, ASSAY_AFTER_FACTOR}}, {0}, {0}, "after, factor: found 2"},
+      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_FACTOR}}, row, {0}, "factor: found [1, 2], allowed: [1, 1]"},
+      {{.unit = ASSAY_SUM_FMA}, {0}, row, "after, rectified: found 0"},
+      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_RECTIFIED}}, {0}, {0}, "after, rectified: found 1"},
+      {{.unit = ASSAY_SUM_FMA, .after = {ASSAY_AFTER_RECTIFIED}}, {0}, flat, "second: found other extents"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    const assay_product product = {.a = row, .b = row, .factor = cases[i].factor, .second = cases[i].second};
+    uint32_t out = 0xABCDu;
+    error.text[0] = '\0';
+    cr_expect_eq(assay_sums_predict(&cases[i].sums, &product, &out, &error), ASSAY_ERR_INPUT, "%s", cases[i].says);
+    cr_expect_not_null(strstr(error.text, cases[i].says), "wanted %s: %s", cases[i].says, error.text);
+    cr_expect_eq(out, 0xABCDu, "%s: something was written", cases[i].says);
+  }
+}
+
 Test(ref_sums, refusals_name_the_field) {
   static const uint16_t ones[4] = {0x3F80, 0x3F80, 0x3F80, 0x3F80};
   const assay_tensor bf16 = {

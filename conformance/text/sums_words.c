@@ -7,10 +7,23 @@
 
 static const char *const joins[ASSAY_JOINS] = {"ascending", "descending", "pairwise"};
 static const char *const scales[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after"};
-static const char *const afters[ASSAY_AFTERS] = {"none", "alpha", "old", "old_add", "bias", "round"};
+static const char *const afters[ASSAY_AFTERS] = {"none", "alpha", "old",    "old_add",
+                                                 "bias", "round", "factor", "rectified"};
 
-enum { FIELD_UNIT, FIELD_PARTS, FIELD_PAD, FIELD_TILE, FIELD_JOIN, FIELD_PROMOTE, FIELD_SCALE, FIELD_AFTER, FIELDS };
-static const char *const fields[FIELDS] = {"unit", "parts", "pad", "tile", "join", "promote", "scale", "after"};
+enum {
+  FIELD_UNIT,
+  FIELD_PARTS,
+  FIELD_PAD,
+  FIELD_TILE,
+  FIELD_JOIN,
+  FIELD_PROMOTE,
+  FIELD_SCALE,
+  FIELD_AFTER,
+  FIELD_FACTOR_LANES,
+  FIELDS
+};
+static const char *const fields[FIELDS] = {"unit",    "parts", "pad",   "tile",        "join",
+                                           "promote", "scale", "after", "factor_lanes"};
 
 static const char *const *units(void) {
   static const char *name[ASSAY_SUM_UNITS];
@@ -91,6 +104,8 @@ assay_status sums_set(assay_sums *sums, const char *field, const char *value, as
     return set_count(&sums->tile, field, given, error);
   case FIELD_PROMOTE:
     return set_count(&sums->promote, field, given, error);
+  case FIELD_FACTOR_LANES:
+    return set_count(&sums->factor_lanes, field, given, error);
   case FIELD_AFTER:
     return set_after(sums, given, error);
   default:
@@ -99,8 +114,11 @@ assay_status sums_set(assay_sums *sums, const char *field, const char *value, as
 }
 
 bool sums_field(const assay_sums *sums, int32_t index, const char **name, char *value, size_t size) {
-  const int64_t count[FIELDS] = {
-      [FIELD_PARTS] = sums->parts, [FIELD_PAD] = sums->pad, [FIELD_TILE] = sums->tile, [FIELD_PROMOTE] = sums->promote};
+  const int64_t count[FIELDS] = {[FIELD_PARTS] = sums->parts,
+                                 [FIELD_PAD] = sums->pad,
+                                 [FIELD_TILE] = sums->tile,
+                                 [FIELD_PROMOTE] = sums->promote,
+                                 [FIELD_FACTOR_LANES] = sums->factor_lanes};
   if (index < 0 || index >= FIELDS) return false;
   *name = fields[index];
   value[0] = '\0';

@@ -42,6 +42,8 @@ static bool gives(const search *s, const assay_sums *sums, const neighbour_eleme
                        .b = part_of(&p->b, e->n, 0, K),
                        .old = part_of(&p->old, e->m, e->n, 1),
                        .bias = part_of(&p->bias, 0, e->n, 1),
+                       .second = part_of(&p->second, e->n, 0, K),
+                       .factor = part_of(&p->factor, e->m, 0, 1),
                        .scale_a = part_of(&p->scale_a, e->m, 0, p->scale_a.shape[1]),
                        .scale_b = part_of(&p->scale_b, e->n, 0, p->scale_b.shape[1]),
                        .alpha = p->alpha,

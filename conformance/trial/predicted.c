@@ -29,7 +29,7 @@ typedef struct sample {
   int64_t M, N, K;
   bool apart;
   int64_t *row, *column; /* their numbers in the result */
-  unsigned char *a, *b, *old, *bias, *scale_a, *scale_b;
+  unsigned char *a, *b, *second, *old, *bias, *scale_a, *scale_b, *factor;
   bool *is_product; /* [M] false: the row is no product, and is not compared */
   assay_product product;
   unsigned char *wanted; /* [M, N] of the output's type */
@@ -41,6 +41,8 @@ static void sample_free(sample *s) {
   free(s->is_product);
   free(s->a);
   free(s->b);
+  free(s->second);
+  free(s->factor);
   free(s->old);
   free(s->bias);
   free(s->scale_a);
@@ -118,27 +120,36 @@ static bool sample_reserve(sample *s, size_t in) {
   s->is_product = malloc((size_t)(s->M + 1) * sizeof *s->is_product);
   s->a = calloc((size_t)(s->M * s->K) + 1, in);
   s->b = malloc((size_t)(copies * s->N * s->K) * in + 1);
+  s->second = malloc((size_t)(copies * s->N * s->K) * in + 1);
+  s->factor = calloc((size_t)s->M + 1, sizeof(float));
   s->old = malloc((size_t)(s->M * s->N) * sizeof(float) + 1);
   s->bias = malloc((size_t)(copies * s->N) * sizeof(float) + 1);
   s->wanted = malloc((size_t)(s->M * s->N) * sizeof(float) + 1);
-  return s->is_product != NULL && s->a != NULL && s->b != NULL && s->old != NULL && s->bias != NULL &&
-         s->wanted != NULL;
+  return s->is_product != NULL && s->a != NULL && s->b != NULL && s->second != NULL && s->factor != NULL &&
+         s->old != NULL && s->bias != NULL && s->wanted != NULL;
 }
 
 /* Copies the weights with their scales and the bias that a row of the sample meets, as number `copy`. */
-static void take_weights(sample *s, const assay_product *p, int64_t copy) {
+static void take_weights(sample *s, const assay_call *call, const assay_product *p, int64_t copy) {
   const int64_t in = assay_dtype_size(p->b.dtype), shared = p->scale_b_columns > 1 ? p->scale_b_columns : 1;
   const int64_t groups = p->scale_b.shape[1];
   for (int64_t n = 0; n < s->N && p->scale_b.data != NULL; ++n)
     copy_scales(&p->scale_b, s->column[n] / shared, s->scale_b + (size_t)((copy * s->N + n) * groups) * sizeof(float));
-  for (int64_t n = 0; n < s->N && p->b.data != NULL; ++n)
-    copy_row(&p->b, s->column[n], NULL, s->K, s->b + (copy * s->N + n) * s->K * in);
+  for (int64_t n = 0; n < s->N && p->b.data != NULL; ++n) {
+    unsigned char *const to = s->b + (copy * s->N + n) * s->K * in;
+    if (call->op->product_weights != NULL)
+      call->op->product_weights(call, s->column[n], to);
+    else
+      copy_row(&p->b, s->column[n], NULL, s->K, to);
+    if (p->second.data != NULL)
+      copy_row(&p->second, s->column[n], NULL, s->K, s->second + (copy * s->N + n) * s->K * in);
+  }
   if (p->bias.data == NULL) return;
   copy_row(&p->bias, 0, s->column, s->N, s->bias + copy * s->N * assay_dtype_size(p->bias.dtype));
   s->product.bias = dense(s->bias, p->bias.dtype, 1, s->N);
 }
 
-static bool sample_take(sample *s, const assay_call *call, const assay_rows *rows, uint64_t seed) {
+static bool sample_take(sample *s, const assay_call *call, int64_t lanes, const assay_rows *rows, uint64_t seed) {
   assay_product p;
   call->op->product(call, 0, &p);
   const int64_t K = s->K = p.a.shape[1], N = p.b.shape[0], terms = K > 0 ? K : 1;
@@ -158,11 +169,15 @@ static bool sample_take(sample *s, const assay_call *call, const assay_rows *row
   s->product.bias.data = NULL;
   s->product.a = dense(s->a, p.a.dtype, s->M, K);
   s->product.b = dense(s->b, p.b.dtype, s->N, K);
+  if (p.second.data != NULL) s->product.second = dense(s->second, p.b.dtype, s->N, K);
+  if (lanes > 0) s->product.factor = dense(s->factor, ASSAY_F32, s->M, 1);
   if (!reserve_scales(s, &p)) return false;
   for (int64_t m = 0; m < s->M; ++m) {
     call->op->product(call, s->row[m], &p);
     s->is_product[m] = p.b.data != NULL;
-    if (s->apart || m == 0) take_weights(s, &p, m);
+    if (s->apart || m == 0) take_weights(s, call, &p, m);
+    const float factor = lanes > 0 ? call->op->product_factor(call, s->row[m], lanes) : 0;
+    memcpy(s->factor + (size_t)m * sizeof factor, &factor, sizeof factor);
     if (p.a.data != NULL) copy_row(&p.a, 0, NULL, K, s->a + (size_t)(m * K) * in);
     const int64_t groups = p.scale_a.shape[1];
     if (p.scale_a.data != NULL) copy_scales(&p.scale_a, 0, s->scale_a + (size_t)(m * groups) * sizeof(float));
@@ -179,6 +194,8 @@ static assay_product one_row(const sample *s, int64_t m) {
   const int64_t in = assay_dtype_size(p.a.dtype), copy = s->apart ? m : 0;
   p.a = dense(s->a + m * s->K * in, p.a.dtype, 1, s->K);
   p.b = dense(s->b + copy * s->N * s->K * in, p.b.dtype, s->N, s->K);
+  if (p.second.data != NULL) p.second = dense(s->second + copy * s->N * s->K * in, p.b.dtype, s->N, s->K);
+  if (p.factor.data != NULL) p.factor = dense(s->factor + (size_t)m * sizeof(float), ASSAY_F32, 1, 1);
   if (p.bias.data != NULL)
     p.bias = dense(s->bias + copy * s->N * assay_dtype_size(p.bias.dtype), p.bias.dtype, 1, s->N);
   if (p.old.data != NULL) p.old = dense(s->old + m * s->N * assay_dtype_size(p.old.dtype), p.old.dtype, 1, s->N);
@@ -270,8 +287,12 @@ assay_status predicted_compare(const assay_call *call, const assay_sums *sums, c
   *found = (predicted_finding){.wrong = false};
   own.output = output;
   if (rows->count == 0) return ASSAY_OK;
-  assay_status status =
-      sample_take(&s, call, rows, seed) ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "predicted: out of memory");
+  if (sums->factor_lanes > 0 && call->op->product_factor == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: factor_lanes: found %" PRId64 ", allowed 0: %s has no factor",
+                      sums->factor_lanes, call->op->name);
+  assay_status status = sample_take(&s, call, sums->factor_lanes, rows, seed)
+                            ? ASSAY_OK
+                            : assay_fail(error, ASSAY_ERR_MEMORY, "predicted: out of memory");
   if (status == ASSAY_OK) status = predict(&s, &own, error);
   assay_product p;
   call->op->product(call, 0, &p);

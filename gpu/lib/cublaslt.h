@@ -12,11 +12,13 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <mutex>
 
 #include "assay/status.h"
+#include "assay/sums.h"
 #include "assay/tensor.h"
 
 namespace assay_cuda_host {
@@ -36,6 +38,7 @@ struct blas_library {
   decltype(&cublasLtMatmulPreferenceSetAttribute) prefer_more;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) configuration;
   decltype(&cublasLtGetStatusName) name;
+  decltype(&cublasLtGetVersion) version;
 };
 
 template <class Function> bool blas_symbol(void *library, const char *name, Function *function) {
@@ -74,7 +77,8 @@ inline void blas_open(blas_library *b) {
                      blas_symbol(library, "cublasLtMatmulPreferenceInit_internal", &b->prefer) &&
                      blas_symbol(library, "cublasLtMatmulPreferenceSetAttribute", &b->prefer_more) &&
                      blas_symbol(library, "cublasLtMatmulAlgoConfigGetAttribute", &b->configuration) &&
-                     blas_symbol(library, "cublasLtGetStatusName", &b->name);
+                     blas_symbol(library, "cublasLtGetStatusName", &b->name) &&
+                     blas_symbol(library, "cublasLtGetVersion", &b->version);
   if (!whole) {
     (void)snprintf(b->why, sizeof b->why, "libcublasLt lacks a function that is needed");
     return;
@@ -98,6 +102,7 @@ struct blas_found {
   cublasLtMatrixLayoutOpaque_t w, x, d;
   cublasLtMatmulAlgo_t algorithm;
   int64_t workspace_bytes;
+  int32_t split, reduction; /* parts of K, and how they are joined, as the algorithm says */
   char path[64];
 };
 
@@ -185,16 +190,19 @@ inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count)
 }
 
 inline void blas_name(const blas_library &b, blas_found *f) {
-  const cublasLtMatmulAlgoConfigAttributes_t which[4] = {CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID,
-                                                         CUBLASLT_ALGO_CONFIG_STAGES_ID,
-                                                         CUBLASLT_ALGO_CONFIG_SPLITK_NUM};
-  int32_t value[4] = {-1, -1, -1, -1};
-  for (int i = 0; i < 4; ++i) {
+  constexpr int count = 5;
+  const cublasLtMatmulAlgoConfigAttributes_t which[count] = {
+      CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
+      CUBLASLT_ALGO_CONFIG_SPLITK_NUM, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME};
+  int32_t value[count] = {-1, -1, -1, -1, -1};
+  for (int i = 0; i < count; ++i) {
     size_t written = 0;
     (void)b.configuration(&f->algorithm, which[i], &value[i], sizeof value[i], &written);
   }
   (void)snprintf(f->path, sizeof f->path, "cublaslt algorithm=%d tile=%d stages=%d split=%d", value[0], value[1],
                  value[2], value[3]);
+  f->split = value[3];
+  f->reduction = value[4];
 }
 
 inline assay_status blas_find(const blas_product &product, blas_found *found, assay_error *error) {
@@ -217,6 +225,42 @@ inline assay_status blas_find(const blas_product &product, blas_found *found, as
                       static_cast<long long>(product.K), s->library.name(asked));
   blas_name(s->library, found);
   s->found[s->kept++ % blas_most_kept] = *found;
+  return ASSAY_OK;
+}
+
+/* ---- its sums ---------------------------------------------------------------------------------------- */
+
+/* Versions of the library whose sums a GPU has confirmed to be as blas_sums says (docs/last-bit.md). 0 ends the list.
+ */
+constexpr size_t blas_confirmed[] = {0};
+
+/* Tells whether sums are declared with this version of the library. ASSAY_CUBLASLT_SUMS=1 asks a version that is not
+ * confirmed. */
+inline bool blas_is_confirmed(size_t version) {
+  const char *const asked = getenv("ASSAY_CUBLASLT_SUMS");
+  bool confirmed = asked != nullptr && strcmp(asked, "1") == 0;
+  for (int i = 0; blas_confirmed[i] != 0; ++i)
+    confirmed = confirmed || blas_confirmed[i] == version;
+  return confirmed;
+}
+
+/* Declares the sums of a product of 16-bit factors from what the algorithm says: parts of K, joined in f32. Their
+ * number must divide K into whole steps of 64. UNSUPPORTED: the sums are not known. */
+inline assay_status blas_sums(const blas_found &found, assay_sums *sums, assay_error *error) {
+  const blas_product &p = found.product;
+  const size_t version = blas_state()->library.version();
+  if (!blas_is_confirmed(version))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuBLASLt %zu: its sums are not confirmed", version);
+  if (p.type == ASSAY_F32) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found f32, allowed f16, bf16");
+  if (found.split > 1 &&
+      (found.reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE || p.K % (int64_t{64} * found.split) != 0))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s, reduction %d: found K %lld, allowed whole parts", found.path,
+                      static_cast<int>(found.reduction), static_cast<long long>(p.K));
+  sums->unit = ASSAY_SUM_WGMMA_16;
+  sums->parts = found.split > 1 ? found.split : 1;
+  sums->after[0] = ASSAY_AFTER_ALPHA;
+  sums->after[1] = ASSAY_AFTER_OLD;
+  sums->after[2] = ASSAY_AFTER_BIAS;
   return ASSAY_OK;
 }
 

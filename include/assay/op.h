@@ -314,6 +314,12 @@ struct assay_op {
   int64_t (*chances)(const assay_call *call, const assay_contract *contract, int64_t row, double *chance);
   /* Names of the integer arguments by which rows that are alike draw apart, separated by commas. */
   const char *draw_args;
+  /* Returns the f32 factor of row `row`, for ASSAY_AFTER_FACTOR, as `lanes` lanes sum its parts (sums.h). NaN stands
+   * for itself. NULL: the operator has none. */
+  float (*product_factor)(const assay_call *call, int64_t row, int64_t lanes);
+  /* Writes row `column` of the weights of product() to `to`, [K] of the type that product() gives b. NULL: b has them.
+   */
+  void (*product_weights)(const assay_call *call, int64_t column, void *to);
 };
 
 /* ---- look-ups by name: the names are the interface, so new arguments do not break callers -------------- */

@@ -45,14 +45,17 @@ typedef enum assay_sum_scale {
 } assay_sum_scale;
 
 /* A step that follows the sum x. Each step rounds once, to f32. A step whose term the call does not
- * have does nothing: beta 0, or no bias. */
+ * have does nothing: beta 0, no bias, no factor. */
 typedef enum assay_sum_after {
-  ASSAY_AFTER_NONE = 0, /* the end */
-  ASSAY_AFTER_ALPHA,    /* alpha · x */
-  ASSAY_AFTER_OLD,      /* beta · c + x, in one FMA */
-  ASSAY_AFTER_OLD_ADD,  /* x + fl(beta · c): two roundings */
-  ASSAY_AFTER_BIAS,     /* x + bias */
-  ASSAY_AFTER_ROUND,    /* x, rounded to the output's type */
+  ASSAY_AFTER_NONE = 0,  /* the end */
+  ASSAY_AFTER_ALPHA,     /* alpha · x */
+  ASSAY_AFTER_OLD,       /* beta · c + x, in one FMA */
+  ASSAY_AFTER_OLD_ADD,   /* x + fl(beta · c): two roundings */
+  ASSAY_AFTER_BIAS,      /* x + bias */
+  ASSAY_AFTER_ROUND,     /* x, rounded to the output's type */
+  ASSAY_AFTER_FACTOR,    /* x · the factor of the row */
+  ASSAY_AFTER_RECTIFIED, /* max(x, 0) · y, where y is the sum with the second weights, after the same steps; +0 where x
+                            is NaN or -0 */
   ASSAY_AFTERS
 } assay_sum_after;
 
@@ -73,7 +76,9 @@ typedef struct assay_sums {
   int64_t promote; /* products after which the sum is added to another in f32, and starts from zero; 0: never */
   assay_sum_scale scale;
   assay_sum_after after[ASSAY_SUM_MOST_AFTER]; /* up to the first ASSAY_AFTER_NONE */
-  assay_dtype output; /* f32 (also ASSAY_NONE), f16, bf16: rounded to nearest even at the end */
+  assay_dtype output;   /* f32 (also ASSAY_NONE), f16, bf16: rounded to nearest even at the end */
+  int64_t factor_lanes; /* lanes among which the parts of a row's factor go round, each a running f32 sum. Sums of
+                           lanes far apart are added first. 0: the operator has no factor */
 } assay_sums;
 
 /* One product c = a · bᵀ, with strides in elements. scale_a and scale_b have one column per promoted sum, of all of K.
@@ -87,6 +92,8 @@ typedef struct assay_product {
                                   * f16 values */
   float alpha, beta;             /* alpha counts where the contract names ASSAY_AFTER_ALPHA */
   assay_tensor old, bias;        /* [M, N] c before the call, and [1, N]; f32, f16 or bf16 */
+  assay_tensor factor;           /* [M, 1] f32, for ASSAY_AFTER_FACTOR */
+  assay_tensor second;           /* [N, K], like b, for ASSAY_AFTER_RECTIFIED */
 } assay_product;
 
 /* Returns the places of K with its padding. */

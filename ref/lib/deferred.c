@@ -69,6 +69,18 @@ double deferred_spoiled(const assay_tensor *squares, int64_t m, int64_t K, doubl
   return factor_of(mean, eps);
 }
 
+float deferred_by_lanes(const assay_tensor *squares, int64_t m, int64_t K, double eps, int64_t lanes) {
+  enum { MOST = 32 };
+  float sum[MOST] = {0};
+  if (lanes < 1 || lanes > MOST || (lanes & (lanes - 1)) != 0) return NAN;
+  for (int64_t j = 0; j < deferred_parts(K); ++j)
+    sum[j % lanes] += (float)part_of(squares, m, j);
+  for (int64_t apart = lanes / 2; apart > 0; apart /= 2)
+    for (int64_t lane = 0; lane < apart; ++lane)
+      sum[lane] += sum[lane + apart];
+  return 1.0f / sqrtf(sum[0] / (float)K + (float)eps);
+}
+
 assay_status deferred_admit(const assay_call *call, const assay_tensor *squares, int64_t m, int64_t K, double eps,
                             double *exact, assay_error *error) {
   const int64_t parts = deferred_parts(K);

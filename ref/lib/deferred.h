@@ -34,6 +34,10 @@ deferred_factor deferred_measure(const assay_tensor *squares, int64_t m, int64_t
 /* Returns the factor as an implementation with the planted error has it. */
 double deferred_spoiled(const assay_tensor *squares, int64_t m, int64_t K, double eps, deferred_spoil spoil);
 
+/* Returns the factor as f32 arithmetic has it, with one rounding a step. Parts go round `lanes` running sums, whose
+ * number is a power of two. Sums of lanes far apart are added first. */
+float deferred_by_lanes(const assay_tensor *squares, int64_t m, int64_t K, double eps, int64_t lanes);
+
 /* Admits a row in the exact tier: its parts add up exactly, their mean is a power of 4, and eps vanishes beside it. The
  * factor is then a power of 2, which *exact becomes. */
 assay_status deferred_admit(const assay_call *call, const assay_tensor *squares, int64_t m, int64_t K, double eps,

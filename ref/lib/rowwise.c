@@ -24,6 +24,13 @@ int32_t rowwise_output(const assay_call *call, int32_t arg) {
   return place;
 }
 
+assay_tensor rowwise_row(const assay_tensor *t, int64_t row) {
+  assay_tensor made = *t;
+  made.data = (unsigned char *)t->data + row * t->stride[0] * assay_dtype_size(t->dtype);
+  made.shape[0] = 1;
+  return made;
+}
+
 void rowwise_unchanged(const assay_tensor *tensor, const assay_rows *rows, assay_expected *expected) {
   const int64_t width = plain_row_elements(tensor), count = rowwise_count(rows, tensor->shape[0]);
   for (int64_t i = 0; i < count; ++i)

@@ -12,6 +12,9 @@ int64_t rowwise_index(const assay_rows *rows, int64_t i);
 /* Returns the place of output argument `arg` among those present, in expected[]. */
 int32_t rowwise_output(const assay_call *call, int32_t arg);
 
+/* Returns row `row` of a [rows, K] tensor as a tensor of one row. */
+assay_tensor rowwise_row(const assay_tensor *t, int64_t row);
+
 /* Expects that an in-out tensor whose result goes elsewhere keeps its bits. */
 void rowwise_unchanged(const assay_tensor *tensor, const assay_rows *rows, assay_expected *expected);
 

@@ -138,7 +138,7 @@ static assay_status check_after(const assay_sums *s, const assay_product *p, ass
   int count[ASSAY_AFTERS] = {0};
   for (int i = 0; i < ASSAY_SUM_MOST_AFTER && s->after[i] != ASSAY_AFTER_NONE; ++i) {
     if ((unsigned)s->after[i] >= ASSAY_AFTERS)
-      return refuse(error, "after", s->after[i], "alpha, old, old_add, bias, round");
+      return refuse(error, "after", s->after[i], "alpha, old, old_add, bias, round, factor, rectified");
     ++count[s->after[i]];
   }
   const int old = count[ASSAY_AFTER_OLD] + count[ASSAY_AFTER_OLD_ADD];
@@ -153,7 +153,15 @@ static assay_status check_after(const assay_sums *s, const assay_product *p, ass
   const int bias = count[ASSAY_AFTER_BIAS];
   if (bias > 1 || (bias == 0 && p->bias.data != NULL))
     return refuse(error, "after, bias", bias, bias > 1 ? "once" : "once, with a bias");
-  return ASSAY_OK;
+  const int factor = count[ASSAY_AFTER_FACTOR], second = count[ASSAY_AFTER_RECTIFIED];
+  if (factor > 1 || (factor == 0 && p->factor.data != NULL))
+    return refuse(error, "after, factor", factor, factor > 1 ? "once" : "once, with a factor");
+  if (second != (p->second.data != NULL ? 1 : 0))
+    return refuse(error, "after, rectified", second, p->second.data != NULL ? "once, with second weights" : "none");
+  if (second > 0 && (p->second.rank != 2 || p->second.dtype != p->b.dtype || p->second.shape[0] != p->b.shape[0] ||
+                     p->second.shape[1] != p->b.shape[1]))
+    return assay_fail(error, ASSAY_ERR_INPUT, "sums: second: found other extents or another type, allowed those of b");
+  return p->factor.data != NULL ? check_f32(&p->factor, "factor", true, p->a.shape[0], 1, error) : ASSAY_OK;
 }
 
 /* ---- operands ------------------------------------------------------------------------------------------ */
@@ -231,7 +239,7 @@ static assay_status operand_take(const assay_sums *s, const assay_tensor *t, ope
 typedef struct sum_call {
   const assay_sums *sums;
   const assay_product *product;
-  operand a, b;
+  operand a, b, second;
 } sum_call;
 
 static uint32_t bits_at(const assay_tensor *t, int64_t row, int64_t column) {
@@ -240,15 +248,16 @@ static uint32_t bits_at(const assay_tensor *t, int64_t row, int64_t column) {
   return bits;
 }
 
-/* Returns c and the products of row m, column n in [from, to). */
-static uint32_t sum_of(const sum_call *call, int64_t m, int64_t n, int64_t from, int64_t to, uint32_t c) {
+/* Returns c and the products of row m with row n of the weights w in [from, to). */
+static uint32_t sum_of(const sum_call *call, const operand *w, int64_t m, int64_t n, int64_t from, int64_t to,
+                       uint32_t c) {
   const int64_t K = call->a.K;
   if (!unit_is_f32(call->sums->unit)) {
-    const sum_factors row_a = operand_row(&call->a, m), row_b = operand_row(&call->b, n);
+    const sum_factors row_a = operand_row(&call->a, m), row_b = operand_row(w, n);
     const sum_factors a = sum_factors_from(&row_a, from), b = sum_factors_from(&row_b, from);
     return sum_chain(call->sums->unit, &a, &b, to - from, c);
   }
-  const uint32_t *const a = call->a.values + m * K, *const b = call->b.values + n * K;
+  const uint32_t *const a = call->a.values + m * K, *const b = w->values + n * K;
   const bool fused = call->sums->unit == ASSAY_SUM_FMA;
   for (int64_t k = from; k < to; ++k)
     c = fused ? sum_fma(a[k], b[k], c) : sum_add(c, sum_multiply(a[k], b[k]));
@@ -256,12 +265,13 @@ static uint32_t sum_of(const sum_call *call, int64_t m, int64_t n, int64_t from,
 }
 
 /* Returns the sum of one part: as a chain, or promoted. */
-static uint32_t part_of(const sum_call *call, int64_t m, int64_t n, int64_t from, int64_t to, uint32_t start) {
+static uint32_t part_of(const sum_call *call, const operand *w, int64_t m, int64_t n, int64_t from, int64_t to,
+                        uint32_t start) {
   const assay_sums *const s = call->sums;
-  if (s->promote == 0) return sum_of(call, m, n, from, to, start);
+  if (s->promote == 0) return sum_of(call, w, m, n, from, to, start);
   uint32_t whole = start;
   for (int64_t k = from; k < to; k += s->promote) {
-    const uint32_t sum = sum_of(call, m, n, k, to - k < s->promote ? to : k + s->promote, 0);
+    const uint32_t sum = sum_of(call, w, m, n, k, to - k < s->promote ? to : k + s->promote, 0);
     if (s->scale == ASSAY_SCALE_NONE || s->scale == ASSAY_SCALE_AFTER) {
       whole = sum_add(whole, sum);
       continue;
@@ -326,14 +336,20 @@ static uint32_t after_step(const sum_call *call, assay_sum_after step, int64_t m
   if (step == ASSAY_AFTER_OLD && p->beta != 0) return sum_fma(beta, number_at(&p->old, m, n), x);
   if (step == ASSAY_AFTER_OLD_ADD && p->beta != 0) return sum_add(x, sum_multiply(beta, number_at(&p->old, m, n)));
   if (step == ASSAY_AFTER_BIAS && p->bias.data != NULL) return sum_add(x, number_at(&p->bias, 0, n));
+  if (step == ASSAY_AFTER_FACTOR && p->factor.data != NULL) return sum_multiply(x, bits_at(&p->factor, m, 0));
   const assay_dtype to = call->sums->output;
   if (step != ASSAY_AFTER_ROUND || (to != ASSAY_F16 && to != ASSAY_BF16)) return x;
   const uint16_t narrow = (uint16_t)rounded_to(to, x);
   return f32_bits((float)assay_load_f64(&narrow, to, 0));
 }
 
-/* Returns the f32 bits of element (m, n). room: [parts]. */
-static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t *room) {
+/* Returns the bits of max(x, 0), +0 where x is NaN or -0. */
+static uint32_t rectified(uint32_t x) {
+  return x > 0x7F800000u ? 0 : x;
+}
+
+/* Returns the f32 bits of element (m, n) with the weights w, after the first `steps` steps. room: [parts]. */
+static uint32_t element_of(const sum_call *call, const operand *w, int64_t m, int64_t n, int steps, uint32_t *room) {
   const assay_sums *const s = call->sums;
   const assay_product *const p = call->product;
   const int64_t parts = parts_of(s);
@@ -341,14 +357,16 @@ static uint32_t element_of(const sum_call *call, int64_t m, int64_t n, uint32_t 
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t to = end_of(s, part, call->a.K);
     const bool starts = part == 0 && p->start.data != NULL;
-    room[part] = part_of(call, m, n, from, to, starts ? bits_at(&p->start, m, n) : 0);
+    room[part] = part_of(call, w, m, n, from, to, starts ? bits_at(&p->start, m, n) : 0);
     from = to;
   }
   uint32_t sum = join_of(s->join, room, parts);
   if (s->scale == ASSAY_SCALE_AFTER)
     sum = sum_multiply(sum_multiply(sum, bits_at(&p->scale_a, m, 0)), bits_at(&p->scale_b, n / columns_of(p), 0));
-  for (int i = 0; i < ASSAY_SUM_MOST_AFTER && s->after[i] != ASSAY_AFTER_NONE; ++i)
-    sum = after_step(call, s->after[i], m, n, sum);
+  for (int i = 0; i < steps && s->after[i] != ASSAY_AFTER_NONE; ++i)
+    sum = s->after[i] == ASSAY_AFTER_RECTIFIED
+              ? sum_multiply(rectified(sum), element_of(call, &call->second, m, n, i, room))
+              : after_step(call, s->after[i], m, n, sum);
   return sum;
 }
 
@@ -370,12 +388,15 @@ assay_status assay_sums_predict(const assay_sums *sums, const assay_product *pro
   status = room != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "sums: no memory for the sums of parts");
   if (status == ASSAY_OK) status = operand_take(sums, &product->a, &call.a, error);
   if (status == ASSAY_OK) status = operand_take(sums, &product->b, &call.b, error);
+  if (status == ASSAY_OK && product->second.data != NULL)
+    status = operand_take(sums, &product->second, &call.second, error);
   const int64_t M = product->a.shape[0], N = product->b.shape[0];
   for (int64_t m = 0; status == ASSAY_OK && m < M; ++m)
     for (int64_t n = 0; n < N; ++n)
-      store(out, sums->output, m * N + n, element_of(&call, m, n, room));
+      store(out, sums->output, m * N + n, element_of(&call, &call.b, m, n, ASSAY_SUM_MOST_AFTER, room));
   operand_free(&call.a);
   operand_free(&call.b);
+  operand_free(&call.second);
   free(room);
   return status;
 }
