@@ -34,6 +34,16 @@ for model in "${models[@]}"; do
   expect 0 '^5 passed, 0 failed, 0 not covered$' "$assay" truth hf "$data/$model" --device "$device"
   grep -h '^PASS' "$work/out" | tail -n 1
 done
+# Latent attention in both forms: over entries, and over keys and values of every head.
+if [ -d "$data/deepseek-v3" ]; then
+  for form in on off; do
+    [ "$form$device" = "off$device" ] && [ "$device" != ref ] && continue # it is the usual one of a device
+    expect 0 '^5 passed, 0 failed, 0 not covered$' \
+      "$assay" truth hf "$data/deepseek-v3" --device "$device" --form "mla_expand=$form"
+    grep -h '^PASS' "$work/out" | tail -n 1
+  done
+  expect 2 'form' "$assay" truth hf "$data/deepseek-v3" --device "$device" --form mmha=on
+fi
 if [ "$device" = ref ] && [ -d "$data/llama3-rope" ]; then
   # One byte of a stream, of the logits, of a weight.
   while read -r file stage; do

@@ -33,6 +33,16 @@ bool assay_model_has_states(const assay_model_config *c) {
   return c->arch == ASSAY_QWEN3_NEXT;
 }
 
+/* One head multiplies, with K = kv_rank and a row's keys counted by their mean:
+ *
+ *   by keys and values   length (P + V) K to make them, then tokens · keys (P + R + V)
+ *   by entries           tokens (P + V) K for q and the results, then tokens · keys (2 K + R) */
+bool assay_model_expands(const assay_model_config *c, int64_t tokens, int64_t length) {
+  const double P = (double)(c->head_size - c->rotated), R = (double)c->rotated, V = (double)c->value_size;
+  const double K = (double)c->kv_rank, T = (double)tokens, L = (double)length, keys = L - (T - 1) / 2;
+  return tokens > 1 && L * (P + V) * K + T * keys * (P + R + V) < T * (P + V) * K + T * keys * (2 * K + R);
+}
+
 bool assay_model_is_sparse(const assay_model_config *c, int64_t layer) {
   return has_experts(c) && layer >= 0 && layer < c->layers && assay_model_layer_in(&c->sparse, layer);
 }

@@ -9,6 +9,7 @@ static int judge_words(const char *what, const cli_options *given, assay_status 
   truth_log log = {.to = stdout};
   const bool llama = strcmp(what, "llama2c") == 0, onnx = strcmp(what, "onnx") == 0;
   const bool hf = strcmp(what, "hf") == 0;
+  const assay_model_options options = {.form = given->forms.item, .forms = given->forms.count};
   const char *const *file = given->words.item, *device = given->device_given ? given->device : "ref";
   if (status == ASSAY_OK && given->words.count != (llama ? 2 : 1))
     status = assay_fail(error, ASSAY_ERR_INPUT, "truth %s: needs %s, found %d words", what,
@@ -16,7 +17,7 @@ static int judge_words(const char *what, const cli_options *given, assay_status 
   if (status == ASSAY_OK)
     status = llama  ? truth_llama2c(file[0], file[1], device, &log, error)
              : onnx ? truth_onnx(file[0], &log, error)
-             : hf   ? truth_hf(file[0], device, &log, error)
+             : hf   ? truth_hf(file[0], device, &options, &log, error)
                     : truth_tensors(file[0], &log, error);
   if (status != ASSAY_OK) return cli_leave(status, error);
   truth_sum(&log);

@@ -26,12 +26,18 @@ typedef struct judging {
   assay_model_options options;
   char words[48];               /* the case's forms, each ended by NUL */
   const char *form[MOST_FORMS]; /* places in words */
+  const char *form_of_ref;      /* the one among them that the reference has; NULL: none */
   assay_model_weights weights;
   assay_error error;
   case_result *result;
   model_forced *forced;        /* NULL: none */
   bool took[MODEL_MAX_FORCED]; /* this case took the variant */
 } judging;
+
+/* Returns the options of the reference. Its mirror rounds where the form's operators store. */
+static assay_model_options options_of_ref(judging *j) {
+  return (assay_model_options){.form = &j->form_of_ref, .forms = j->form_of_ref != NULL};
+}
 
 static void fail(judging *j, const char *check, const char *message) {
   j->result->verdict = VERDICT_FAIL;
@@ -187,9 +193,10 @@ static assay_status run_session(judging *j, const assay_model_backend *backend, 
   const bool device = backend != assay_model_ref();
   const assay_model_taps taps = record_taps(record);
   const assay_model_limits limits = {64, 160, 6, 160, 0};
+  const assay_model_options of_ref = options_of_ref(j);
   model_steps s;
   steps_open(&s, backend, device ? j->device_config : &j->mc->config, &j->weights, &limits, mode,
-             device ? &j->options : NULL, &taps, &j->error);
+             device ? &j->options : &of_ref, &taps, &j->error);
   if (j->mc->way == WAY_BATCHED)
     way_batched(j, &s);
   else if (j->mc->way == WAY_SHARED)
@@ -349,8 +356,9 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
 static assay_status run_reference(judging *j, const given *g, int64_t i, assay_model_mode mode, double *logits) {
   const int64_t tokens = g->prompt[i] + g->steps, size = j->mc->config.block_size;
   const assay_model_limits limits = {(tokens + size - 1) / size, tokens, 1, g->steps + 1, 0};
+  const assay_model_options of_ref = options_of_ref(j);
   model_steps s;
-  steps_open(&s, assay_model_ref(), &j->mc->config, &j->weights, &limits, mode, NULL, NULL, &j->error);
+  steps_open(&s, assay_model_ref(), &j->mc->config, &j->weights, &limits, mode, &of_ref, NULL, &j->error);
   const int32_t request = steps_request(&s, NULL, 0, NULL);
   steps_add(&s, request, g->ids[i], tokens, g->steps + 1);
   steps_run(&s);
@@ -530,6 +538,7 @@ static int32_t read_forms(judging *j) {
   (void)snprintf(j->words, sizeof j->words, "%s", j->mc->form);
   for (char *at = j->words; *at != '\0' && count < MOST_FORMS;) {
     j->form[count++] = at;
+    if (strncmp(at, "mla_expand=", strlen("mla_expand=")) == 0) j->form_of_ref = at;
     at += strcspn(at, "+");
     if (*at == '+') *at++ = '\0';
   }

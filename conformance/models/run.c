@@ -176,8 +176,7 @@ assay_status run_requests(const assay_model_backend *backend, const assay_model_
     if (assay_model_has_states(config)) r.states = r.table + 2 * blocks;
     place_blocks(&r, blocks);
     status = backend->open(config, weights, &limits, plan->mode, &session, error);
-    if (status == ASSAY_OK && plan->model != NULL && backend->set_options != NULL)
-      status = backend->set_options(session, plan->model, error);
+    if (status == ASSAY_OK && plan->model != NULL) status = backend->set_options(session, plan->model, error);
     if (status == ASSAY_OK) status = run_steps(&r, backend, session, wide + B, r.table + blocks, error);
     if (status == ASSAY_OK && backend->check_forced != NULL) status = backend->check_forced(session, error);
     backend->close(session);

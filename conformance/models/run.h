@@ -22,7 +22,7 @@ typedef struct run_plan {
   run_pick pick; /* NULL: picks the largest logit, the lowest id of a tie */
   void *context;
   const assay_model_taps *taps;     /* called in every step; NULL: none */
-  const assay_model_options *model; /* options of a device's session; NULL: the defaults */
+  const assay_model_options *model; /* options of the session; NULL: the defaults */
 } run_plan;
 
 /* Runs all requests side by side. The first steps are their prompts (or chunks of them); later steps have one token per

@@ -38,8 +38,7 @@ void steps_open(model_steps *s, const assay_model_backend *backend, const assay_
   s->logits = room(s, limits->max_logits * config->vocab, sizeof *s->logits);
   if (s->status == ASSAY_OK) note(s, assay_kv_create(&kv, &s->kv, error));
   if (s->status == ASSAY_OK) note(s, backend->open(config, weights, &own, mode, &s->session, error));
-  if (s->status == ASSAY_OK && options != NULL && backend->set_options != NULL)
-    note(s, backend->set_options(s->session, options, error));
+  if (s->status == ASSAY_OK && options != NULL) note(s, backend->set_options(s->session, options, error));
 }
 
 void steps_close(model_steps *s) {

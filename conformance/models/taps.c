@@ -177,7 +177,7 @@ static const char *operator_of(const assay_model_config *c, const char *name) {
   const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
   if (ends(name, ".act")) return act[c->arch];
   if (latent && ends(name, "attn.q_norm")) return "rms_norm";
-  if (latent && ends(name, "attn.out")) return "mla_append, grouped_gemm, mla_attention";
+  if (latent && ends(name, "attn.out")) return "mla_append, grouped_gemm, mla_attention, softmax_attention";
   if (ends(name, "attn.out"))
     return c->arch == ASSAY_ASYNCT ? "kv_append, gate_attention" : "kv_append, softmax_attention";
   for (size_t i = 0; i < sizeof row / sizeof *row; ++i)

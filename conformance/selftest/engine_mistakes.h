@@ -43,6 +43,10 @@ enum {
   ENGINE_STATE_FRESH_CHUNKS, /* each chunk of a prompt begins with zeros */
   ENGINE_PAD_HAS_STATE,      /* pad rows write the first row's state */
   ENGINE_STATE_COPIES_LOST,  /* forks, hits and kept states are not copied */
+  /* Those of engines with a latent cache (simt_engine_latent_test.c). */
+  ENGINE_RUNS_STAY,          /* a step of single tokens attends by the runs of the step before */
+  ENGINE_RUNS_OF_OTHER_HALF, /* a step attends by the lists of the other half */
+  ENGINE_RUNS_OF_ONE_STEP,   /* lists are uploaded for the first steps alone */
   ENGINE_MISTAKES
 };
 

@@ -13,7 +13,7 @@
 #include "model_small.h"
 
 typedef long double real;
-enum { N = 40, WIDEST = 400 };
+enum { N = 40, WIDEST = 1040, EXPERTS = 32 };
 
 static assay_error error;
 static const assay_model_config *c;
@@ -191,7 +191,7 @@ static void rows_of(const char *name, int64_t first, int64_t out, int64_t in, co
  * in kept groups have a larger score. A group is kept if fewer than groups_used groups are better. */
 static void grouped(const real *logit, real *weight) {
   const int64_t E = c->experts, size = E / c->groups;
-  real b[16], best[16], sum = 0;
+  real b[EXPERTS], best[EXPERTS], sum = 0;
   for (int64_t e = 0; e < E; ++e)
     b[e] = (1 + tanhl(logit[e] / 2)) / 2 + at("router.bias", e, 0);
   for (int64_t g = 0; g < c->groups; ++g) { /* the largest sum of two */
@@ -220,9 +220,9 @@ static void grouped(const real *logit, real *weight) {
 /* Every expert on one row; those of a lower rank than k have weight 0. A rank is the number of larger logits. */
 static void experts(const real *x, real *y) {
   const int64_t C = c->hidden, E = c->experts, I = c->expert_size, k = c->experts_used;
-  real logit[16], up[WIDEST], act[WIDEST], out[WIDEST], all = 0, chosen = 0;
+  real logit[EXPERTS], up[WIDEST], act[WIDEST], out[WIDEST], all = 0, chosen = 0;
   const bool oss = c->arch == ASSAY_GPT_OSS;
-  bool in[16];
+  bool in[EXPERTS];
   rows_of("router", 0, E, C, x, logit);
   for (int64_t e = 0; e < E; ++e) {
     int64_t rank = 0;
@@ -233,7 +233,7 @@ static void experts(const real *x, real *y) {
     chosen += in[e] ? expl(logit[e]) : 0;
   }
   const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
-  real share[16];
+  real share[EXPERTS];
   if (latent) grouped(logit, share);
   for (int64_t i = 0; i < C; ++i)
     y[i] = 0;

@@ -5,13 +5,13 @@
 #include "assay/model.h"
 
 /* The first five run on a device too. */
-enum { SMALL_MODELS = 5, REF_MODELS = 14 };
+enum { SMALL_MODELS = 5, REF_MODELS = 15 };
 
 static inline assay_model_config small_model(int number) {
   static const assay_model_arch arch[REF_MODELS] = {
-      ASSAY_GPT2,        ASSAY_QWEN3,       ASSAY_ASYNCT,     ASSAY_QWEN3,     ASSAY_ASYNCT,
-      ASSAY_QWEN3,       ASSAY_QWEN3_MOE,   ASSAY_QWEN3_MOE,  ASSAY_GPT_OSS,   ASSAY_GEMMA2,
-      ASSAY_DEEPSEEK_V3, ASSAY_DEEPSEEK_V3, ASSAY_QWEN3_NEXT, ASSAY_QWEN3_NEXT};
+      ASSAY_GPT2,        ASSAY_QWEN3,       ASSAY_ASYNCT,     ASSAY_QWEN3,      ASSAY_ASYNCT,
+      ASSAY_QWEN3,       ASSAY_QWEN3_MOE,   ASSAY_QWEN3_MOE,  ASSAY_GPT_OSS,    ASSAY_GEMMA2,
+      ASSAY_DEEPSEEK_V3, ASSAY_DEEPSEEK_V3, ASSAY_QWEN3_NEXT, ASSAY_QWEN3_NEXT, ASSAY_DEEPSEEK_V3};
   assay_model_config c = assay_model_production(arch[number]);
   c.layers = 3;
   c.hidden = 64;
@@ -86,6 +86,23 @@ static inline assay_model_config small_model(int number) {
     c.eps = 0.01;
     c.renormalise = number == 10;
     c.weight_dtype = c.act_dtype = c.kv_dtype = number == 10 ? ASSAY_BF16 : ASSAY_F32;
+  }
+  if (number == 14) { /* Kimi K2: 64 heads, one group of many experts, a table of YaRN without a ramp */
+    c.heads = 64;
+    c.head_size = 16;
+    c.rotated = 8;
+    c.q_rank = 48;
+    c.value_size = 8;
+    c.experts = 24;
+    c.experts_used = 8;
+    c.expert_size = c.shared_size = 24;
+    c.route_scale = 2.827;
+    c.renormalise = true;
+    c.rope_base = 5e4;
+    c.rope_factor = 32;
+    c.rope_beta_fast = c.rope_beta_slow = 1;
+    c.rope_concentration = 1;
+    c.rope_truncate = true;
   }
   if (c.arch == ASSAY_QWEN3_NEXT) { /* sizes that differ, and three value heads for a key head, or one */
     c.rotated = number == 12 ? 8 : 16;

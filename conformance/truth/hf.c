@@ -41,6 +41,8 @@ typedef struct hf_result {
 
 typedef struct checking {
   const assay_model_backend *backend;
+  const assay_model_options *options;
+  assay_model_options of_ref; /* beside a device: the form among them that the reference has */
   hf_recorded *recorded;
   truth_log *log;
   hf_result prompt[HF_PROMPTS], plan[PLANS];
@@ -51,6 +53,13 @@ static void note_wrong(hf_result *r, const char *where, const char *text) {
   if (r->wrong[0] == '\0') (void)snprintf(r->wrong, sizeof r->wrong, "%s: %.300s", where, text);
 }
 
+/* Tells whether some step has several tokens of a prompt. Without one, no call takes the form mla_expand. */
+static bool has_prompts(const checking *c, const plan_row *plan, int64_t first, int64_t count) {
+  for (int64_t i = first; i < first + count; ++i)
+    if (c->recorded->prompt[i].count > 1 && plan->chunk != 1) return true;
+  return false;
+}
+
 /* Runs prompts `first` to first + count - 1 side by side, and compares the ids where `steps` are wanted. */
 static assay_status run(checking *c, const plan_row *plan, const assay_model_backend *backend, assay_model_mode mode,
                         int64_t first, int64_t count, bool steps, model_record *record) {
@@ -59,6 +68,8 @@ static assay_status run(checking *c, const plan_row *plan, const assay_model_bac
   run_request request[HF_PROMPTS];
   assay_model_taps taps;
   run_plan how = {.mode = mode, .chunk = plan->chunk, .shuffled = plan->shuffled};
+  if (c->of_ref.forms == 0 || has_prompts(c, plan, first, count))
+    how.model = backend == c->backend ? c->options : &c->of_ref;
   assay_status status = ASSAY_OK;
   if (record != NULL) {
     taps = record_taps(record);
@@ -297,7 +308,8 @@ static void print_plans(checking *c, const char *type) {
   }
 }
 
-static assay_status check_folder(const char *folder, const char *backend, truth_log *log, assay_error *error) {
+static assay_status check_folder(const char *folder, const char *backend, const assay_model_options *options,
+                                 truth_log *log, assay_error *error) {
   assay_error inner = {""};
   checking *c = calloc(1, sizeof *c);
   hf_recorded *g = calloc(1, sizeof *g);
@@ -306,9 +318,12 @@ static assay_status check_folder(const char *folder, const char *backend, truth_
     free(g);
     return assay_fail(error, ASSAY_ERR_MEMORY, "truth: out of memory");
   }
-  *c = (checking){.recorded = g, .log = log, .error = &inner};
+  *c = (checking){.options = options, .recorded = g, .log = log, .error = &inner};
+  if (options->forms > 0 && strncmp(options->form[0], "mla_expand=", strlen("mla_expand=")) == 0) c->of_ref = *options;
   c->backend = model_backend(backend, &inner);
   assay_status status = c->backend != NULL ? hf_recorded_read(folder, g, &inner) : ASSAY_ERR_INPUT;
+  if (status == ASSAY_OK && options->forms > 1)
+    status = assay_fail(&inner, ASSAY_ERR_INPUT, "--form: found %d forms, allowed one", options->forms);
   const bool ref = c->backend == assay_model_ref();
   for (int p = 0; p < PLANS && status == ASSAY_OK && !ref; ++p)
     status = check_device(c, p);
@@ -334,12 +349,13 @@ static int visible(const struct dirent *entry) {
   return entry->d_name[0] != '.';
 }
 
-assay_status truth_hf(const char *folder, const char *backend, truth_log *log, assay_error *error) {
+assay_status truth_hf(const char *folder, const char *backend, const assay_model_options *options, truth_log *log,
+                      assay_error *error) {
   char path[4096];
   struct dirent **entry = NULL;
   int64_t found = 0;
   (void)snprintf(path, sizeof path, "%.3000s/config.json", folder);
-  if (access(path, F_OK) == 0) return check_folder(folder, backend, log, error);
+  if (access(path, F_OK) == 0) return check_folder(folder, backend, options, log, error);
   const int count = scandir(folder, &entry, visible, alphasort);
   assay_status status = ASSAY_OK;
   if (count < 0) return assay_fail(error, ASSAY_ERR_INPUT, "%s: cannot be read as a folder", folder);
@@ -349,7 +365,7 @@ assay_status truth_hf(const char *folder, const char *backend, truth_log *log, a
     (void)snprintf(path, sizeof path, "%.3600s/config.json", inner);
     if (status == ASSAY_OK && access(path, F_OK) == 0) {
       ++found;
-      status = check_folder(inner, backend, log, error);
+      status = check_folder(inner, backend, options, log, error);
     }
     free(entry[i]);
   }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "assay/status.h"
+#include "assay/model.h"
 
 struct junit; /* conformance/report/junit.h */
 struct foreign_verdict;
@@ -50,8 +50,10 @@ assay_status truth_tensors(const char *folder, truth_log *log, assay_error *erro
 assay_status truth_llama2c(const char *model, const char *golden, const char *backend, truth_log *log,
                            assay_error *error);
 /* Compares forward passes with what the transformers library computed in f64: logits, streams, routers, greedy ids. DIR
- * is a model's folder with recorded results, or holds such folders. A model that is not read here is not covered. */
-assay_status truth_hf(const char *folder, const char *backend, truth_log *log, assay_error *error);
+ * is a model's folder with recorded results, or holds such folders. A model that is not read here is not covered.
+ * options: at most one form, of the backend's session. The reference beside a device takes mla_expand as well. */
+assay_status truth_hf(const char *folder, const char *backend, const assay_model_options *options, truth_log *log,
+                      assay_error *error);
 
 /* judge_dir.c: judges results of another engine, given as files in a folder (trial/trial.h, DUMP_MANIFEST), like our
  * own (docs/truth.md). Prints one line per output. With log->expected it also writes OUTPUT.expected.f64.npy and

@@ -341,17 +341,21 @@ static assay_status read_linear(const json_value *root, assay_model_config *c, a
 static assay_status find_kind(const json_value *root, hf_kind *kind, assay_error *error) {
   const json_value *type = given(root, "model_type");
   if (type == NULL || type->kind != JSON_STRING)
-    return refuse("model_type", type, "llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, deepseek_v3, qwen3_next",
-                  error);
+    return refuse("model_type", type,
+                  "llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, deepseek_v3, kimi_k2, qwen3_next", error);
+  if (strcmp(type->text, "kimi_k2") == 0) { /* its fields, names and page are deepseek_v3's */
+    *kind = HF_DEEPSEEK_V3;
+    return ASSAY_OK;
+  }
   for (int k = 0; k < HF_KINDS; ++k)
     if (strcmp(type->text, kinds[k]) == 0) {
       *kind = (hf_kind)k;
       return ASSAY_OK;
     }
-  return assay_fail(
-      error, ASSAY_ERR_UNSUPPORTED,
-      "model_type: found '%.60s', allowed llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, deepseek_v3, qwen3_next",
-      type->text);
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "model_type: found '%.60s', allowed llama, qwen3, qwen3_moe, mixtral, gpt_oss, gemma2, "
+                    "deepseek_v3, kimi_k2, qwen3_next",
+                    type->text);
 }
 
 assay_status hf_config_read(const json_value *root, hf_kind *kind, assay_model_config *c, assay_error *error) {

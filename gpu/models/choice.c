@@ -24,6 +24,7 @@ static const struct {
     [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_OFF},
     [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
+    [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
@@ -74,6 +75,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
     return c->arch == ASSAY_QWEN3 && !c->proj_bias && !c->mlp_bias;
   case PASS_GROUPED_GEMM:
     return has_experts(c);
+  case PASS_MLA_EXPAND:
+    return c->arch == ASSAY_DEEPSEEK_V3;
   default:
     return true;
   }
@@ -246,6 +249,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
     status = set_variant(m, options->variant[i], error);
   if (status == ASSAY_OK) status = settle_forms(m, error);
   if (status == ASSAY_OK) status = pass_invariant_open(m, options, error);
+  if (status == ASSAY_OK) status = pass_expand_open(m, error);
   return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 

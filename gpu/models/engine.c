@@ -55,6 +55,12 @@ static engine_input carve(const assay_engine *e, unsigned char *base) {
   at = aligned(at);
   in.table = cut(&in, &at, B * W, 4);
   at = aligned(at);
+  if (e->m->expand_memory != NULL) {
+    in.run_cu_q = cut(&in, &at, 2 * B, 4);
+    in.run_cu_k = cut(&in, &at, 2 * B, 4);
+    in.run_blocks = cut(&in, &at, B * W, 4);
+    at = aligned(at);
+  }
   in.fresh = cut(&in, &at, N, 4);
   in.bytes = aligned(at);
   return in;

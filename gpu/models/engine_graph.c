@@ -30,6 +30,7 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->table.shape[1] = m->table.stride[0] = e->W;
   m->decode = !wide;
   m->tails = false;
+  if (!MISTAKE(ENGINE_RUNS_STAY)) m->runs = 0;
   m->layer = -1;
   m->status = ASSAY_OK;
   m->error = error;

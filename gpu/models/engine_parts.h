@@ -33,8 +33,9 @@ typedef struct engine_input {
   int32_t *wide_positions, *index, *behind; /* [N], [N + B], [B] */
   int32_t *tail_request, *tail_len;         /* [N] */
   int64_t wide_bytes;
-  int32_t *table; /* [B, W] */
-  int32_t *fresh; /* [N] on the host; on the device in `ids` */
+  int32_t *table;                            /* [B, W] */
+  int32_t *run_cu_q, *run_cu_k, *run_blocks; /* [2 B], [2 B], [B, W] of runs (pass_expand_plan); NULL: no such form */
+  int32_t *fresh;                            /* [N] on the host; on the device in `ids` */
   int64_t bytes;
 } engine_input;
 

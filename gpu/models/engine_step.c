@@ -9,6 +9,7 @@ typedef long long ll; /* for messages */
 typedef struct step_plan {
   const assay_engine_part *part;
   int64_t parts, N, sampled, copies, state_copies;
+  int64_t runs, run_blocks; /* a step with prompts has runs; 0: none */
   int half;
   bool decode, arranged;
   engine_bucket *bucket; /* NULL: call by call */
@@ -152,6 +153,15 @@ static void put_tails(const engine_input *in, int64_t n, int64_t i, int64_t leng
   if (MISTAKE(ENGINE_TAIL_SEES_ALL)) in->tail_len[n] = (int32_t)(length + tokens);
 }
 
+/* Cuts the step into runs. */
+static void put_runs(assay_engine *e, step_plan *p) {
+  const engine_input *in = &e->host[p->half];
+  const latent_batch step = {p->parts, in->cu_q, in->kv_len, in->table, e->W};
+  const latent_lists lists = {in->run_cu_q, in->run_cu_k, in->run_blocks};
+  p->run_blocks = pass_expand_plan(e->m, &step, &lists);
+  p->runs = e->m->runs;
+}
+
 /* Fills slots, positions, lengths and tables. *low .. *high become the rows of the table that changed. */
 static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int64_t *high, assay_error *error) {
   const engine_input *in = &e->host[p->half];
@@ -184,6 +194,7 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
     put_row(in, sampled++, r);
   }
   put_pads(e, in, p);
+  if (e->m->expand_memory != NULL && !p->decode) put_runs(e, p);
   if (e->S > 0) p->state_copies = engine_put_state_copies(e, p->half);
   for (int64_t c = 0; c < p->copies; ++c) {
     in->copies[2 * c] = e->copies[c].source;
@@ -294,6 +305,10 @@ static assay_status upload(assay_engine *e, const step_plan *p, int64_t low, int
     TRY(f->copy(ASSAY_LANE_UP, to->table + low * e->W, from->table + low * e->W, 4 * (high - low + 1) * e->W, error));
   if (p->arranged || p->copies > 0 || p->state_copies > 0 || !p->decode)
     TRY(f->copy(ASSAY_LANE_UP, to->wide_slots, from->wide_slots, from->wide_bytes, error));
+  if (p->runs > 0 && (!MISTAKE(ENGINE_RUNS_OF_ONE_STEP) || e->stats.steps < 2)) {
+    const int64_t bytes = (unsigned char *)(from->run_blocks + p->run_blocks) - (unsigned char *)from->run_cu_q;
+    TRY(f->copy(ASSAY_LANE_UP, to->run_cu_q, from->run_cu_q, bytes, error));
+  }
   if (p->arranged) TRY(f->copy(ASSAY_LANE_UP, to->fresh, from->fresh, 4 * p->N, error));
   TRY(f->mark(ASSAY_LANE_UP, MARK_UP + p->half, error));
   return MISTAKE(ENGINE_STEP_TOO_EARLY) ? ASSAY_OK : f->after(ASSAY_LANE_OWN, MARK_UP + p->half, error);
@@ -318,6 +333,13 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->tail_request.data = e->on[p->half].tail_request;
     m->tail_len.data = e->on[p->half].tail_len;
     pass_tails(m);
+  }
+  if (p->runs > 0) {
+    const engine_input *lists = &e->on[MISTAKE(ENGINE_RUNS_OF_OTHER_HALF) ? 1 - p->half : p->half];
+    m->runs = p->runs;
+    m->run_cu_q.data = lists->run_cu_q;
+    m->run_cu_k.data = lists->run_cu_k;
+    m->run_blocks.data = lists->run_blocks;
   }
   if (m->status != ASSAY_OK) return m->status;
   return p->bucket != NULL ? engine_replay(e, p->bucket, p->half, error) : engine_compute(e, p->half);

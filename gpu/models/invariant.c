@@ -29,19 +29,20 @@ bool pass_may_take(const pass *m, const assay_variant *variant) {
 assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error) {
   static const struct {
     pass_form form;
-    const char *name;
-  } decodes[] = {{PASS_APPEND, "append"}, {PASS_MMHA, "mmha"}};
+    const char *name, *takes;
+  } parted[] = {{PASS_APPEND, "append", "single tokens and no prompts"},
+                {PASS_MMHA, "mmha", "single tokens and no prompts"},
+                {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"}};
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;
   if (!m->invariant) return ASSAY_OK;
   if (options->short_tail != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "short_tail: found %d beside invariant, allowed 0", options->short_tail);
-  for (size_t i = 0; i < sizeof decodes / sizeof *decodes; ++i) {
-    if (c->form[decodes[i].form] == PASS_ON)
-      return assay_fail(error, ASSAY_ERR_INPUT,
-                        "form %s: found on beside invariant, allowed off: it takes single tokens and no prompts",
-                        decodes[i].name);
-    c->form[decodes[i].form] = PASS_OFF;
+  for (size_t i = 0; i < sizeof parted / sizeof *parted; ++i) {
+    if (c->form[parted[i].form] == PASS_ON)
+      return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on beside invariant, allowed off: it takes %s",
+                        parted[i].name, parted[i].takes);
+    c->form[parted[i].form] = PASS_OFF;
   }
   for (int32_t o = 0; o < assay_op_count(); ++o)
     for (int32_t i = 0; i < c->wanted[o]; ++i) {

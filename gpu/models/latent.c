@@ -1,20 +1,18 @@
 /* latent.c: the calls of attention over a latent cache. The pool has one entry for each token: c, which is
- * normed, and the rotated pe. All rows, of chunks and prompts too, take the absorbed form (ref/models/latent.c):
+ * normed, and the rotated pe. Rows take the absorbed form (ref/models/latent.c):
  *
  *   q'  = (q_P W_UK, q_R)     grouped_gemm, the group of row (n, h) being h
  *   u   = sum_t p_t c_t       mla_attention
  *   out = W_UV u              grouped_gemm
  *
- * The operators have entries of 512 + 64 channels. Narrower ones are filled with zeros, which add nothing to a score.
- * The rows of W_UK and W_UV lie in kv_b head by head; the groups' weights are made from them when the session opens. */
-#include <math.h>
+ * With the form mla_expand, requests with several new tokens attend over keys and values of every head instead
+ * (latent_expand.c). The operators have entries of 512 + 64 channels. Narrower ones are filled with zeros, which add
+ * nothing to a score. The rows of W_UK and W_UV lie in kv_b head by head; the groups' weights are made from them when
+ * the session opens. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/dtype.h"
-#include "gpu/models/pass.h"
-
-enum { LATENT_C = 512, LATENT_PE = 64, LATENT_ENTRY = LATENT_C + LATENT_PE };
+#include "gpu/models/latent.h"
 
 static const pass_param no_params[] = {{NULL, 0}};
 /* Both inner norms have an eps of their own, whatever the configuration's is. */
@@ -108,32 +106,6 @@ assay_status pass_latent_open(pass *m, const assay_model_weights *weights, assay
 
 /* ---- views --------------------------------------------------------------------------------------------- */
 
-/* Returns `count` columns of rows from column `first` on. */
-static assay_tensor columns(const assay_tensor *rows, int64_t first, int64_t count) {
-  assay_tensor part = *rows;
-  part.data = (unsigned char *)rows->data + first * assay_dtype_size(rows->dtype);
-  part.shape[1] = count;
-  return part;
-}
-
-/* Returns rows of `heads` heads as heads [N, heads, width] of the channels from `first` on. The last head of the last
- * row goes `first` channels past it: one row more is allocated. */
-static assay_tensor heads_from(const assay_tensor *rows, int64_t first, int64_t heads, int64_t width) {
-  assay_tensor view = columns(rows, first, heads);
-  view.rank = 3;
-  view.shape[2] = view.stride[1] = width;
-  view.stride[2] = 1;
-  return view;
-}
-
-/* Returns rows [N, H width] as rows of one head, [N H, width]. */
-static assay_tensor by_head(const assay_tensor *rows, int64_t heads) {
-  assay_tensor view = *rows;
-  view.shape[0] *= heads;
-  view.shape[1] = view.stride[0] = rows->shape[1] / heads;
-  return view;
-}
-
 /* Returns this layer's weights of all heads, [H, out, in]. */
 static assay_tensor weights_of(const pass *m, const assay_tensor *all, int64_t out, int64_t in) {
   const int64_t H = m->config.heads;
@@ -172,8 +144,8 @@ static void inner_norm(pass *m, const char *name, const assay_tensor *x, const a
 static void rotate(pass *m) {
   const assay_model_config *c = &m->config;
   const int64_t D = c->head_size;
-  const pass_arg args[] = {{"q", heads_from(&m->qkv, D - c->rotated, c->heads, D)},
-                           {"k", heads_from(&m->kv_a, c->kv_rank, 1, D)},
+  const pass_arg args[] = {{"q", latent_heads(&m->qkv, D - c->rotated, c->heads, D)},
+                           {"k", latent_heads(&m->kv_a, c->kv_rank, 1, D)},
                            {"cos", m->cosine},
                            {"sin", m->sine},
                            {"positions", m->positions},
@@ -187,7 +159,7 @@ static void rotate(pass *m) {
 
 /* Returns the rotated channels of the new entries, 64 wide. */
 static assay_tensor wide_pe(pass *m) {
-  const assay_tensor pe = columns(&m->kv_a, m->config.kv_rank, m->config.rotated);
+  const assay_tensor pe = latent_columns(&m->kv_a, m->config.kv_rank, m->config.rotated);
   if (m->config.rotated == LATENT_PE) return pe;
   const pass_arg args[] = {{"a", pe}, {"b", m->widen}, {"c", m->pe}, {.name = NULL}};
   m->stage = "attn.widen";
@@ -204,7 +176,7 @@ void pass_latent_heads(pass *m) {
   }
   pass_linear(m, "attn.q_b", two ? &m->q_a : &m->h, &m->qkv, true);
   pass_linear(m, "attn.kv_a", &m->h, &m->kv_a, true);
-  const assay_tensor from = columns(&m->kv_a, 0, c->kv_rank), to = columns(&m->latent, 0, c->kv_rank);
+  const assay_tensor from = latent_columns(&m->kv_a, 0, c->kv_rank), to = latent_columns(&m->latent, 0, c->kv_rank);
   inner_norm(m, "attn.kv_norm", &from, &to);
   rotate(m);
   const pass_arg args[] = {
@@ -216,28 +188,46 @@ void pass_latent_heads(pass *m) {
 /* Multiplies each head's row by its head's weights. */
 static void by_heads(pass *m, const char *stage, const assay_tensor *x, const assay_tensor *w, const assay_tensor *y) {
   const int64_t H = m->config.heads;
-  const assay_tensor a = by_head(x, H), c = by_head(y, H);
+  const assay_tensor a = latent_by_head(x, H), c = latent_by_head(y, H),
+                     group = latent_rows(&m->head_number, 0, a.shape[0]);
   const pass_arg args[] = {
-      {"a", a}, {"b", weights_of(m, w, c.shape[1], a.shape[1])}, {"group", m->head_number}, {"c", c}, {.name = NULL}};
+      {"a", a}, {"b", weights_of(m, w, c.shape[1], a.shape[1])}, {"group", group}, {"c", c}, {.name = NULL}};
   m->stage = stage;
   pass_call(m, "grouped_gemm", args, no_params);
 }
 
-void pass_latent_attention(pass *m, const assay_tensor *out) {
-  const assay_model_config *c = &m->config;
-  by_heads(m, "attn.absorb", &m->qkv, &m->absorb, &m->wide);
-  const pass_arg args[] = {{"q", heads_from(&m->wide, 0, c->heads, LATENT_ENTRY)},
+/* Attends over entries with requests `first`, first + 1, ..., to which the rows of q belong. */
+static void attend(pass *m, int64_t first, int64_t requests, const assay_tensor *cu_q, const assay_tensor *q,
+                   const assay_tensor *out) {
+  const int64_t H = m->config.heads, N = q->shape[0];
+  const assay_tensor wide = latent_rows(&m->wide, 0, N), mixed = latent_rows(&m->mixed, 0, N);
+  by_heads(m, "attn.absorb", q, &m->absorb, &wide);
+  const pass_arg args[] = {{"q", latent_heads(&wide, 0, H, LATENT_ENTRY)},
                            {"cache", pool_of(m)},
-                           {"cu_q", m->cu_q},
-                           {"table", m->table},
-                           {"kv_len", m->kv_len},
-                           {"out", heads_from(&m->mixed, 0, c->heads, LATENT_C)},
+                           {"cu_q", *cu_q},
+                           {"table", latent_rows(&m->table, first, requests)},
+                           {"kv_len", latent_rows(&m->kv_len, first, requests)},
+                           {"out", latent_heads(&mixed, 0, H, LATENT_C)},
                            {.name = NULL}};
-  const pass_param scale[] = {{"scale", c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)c->head_size)},
-                              {NULL, 0}};
+  const pass_param scale[] = {{"scale", latent_scale(m)}, {NULL, 0}};
   m->stage = "attn.latent";
   pass_call(m, "mla_attention", args, scale);
-  by_heads(m, "attn.out", &m->mixed, &m->expand, out);
+  by_heads(m, "attn.out", &mixed, &m->expand, out);
+}
+
+void pass_latent_attention(pass *m, const assay_tensor *out) {
+  const assay_tensor pool = pool_of(m);
+  if (m->runs == 0) attend(m, 0, m->kv_len.shape[0], &m->cu_q, &m->qkv, out);
+  for (int64_t i = 0; i < m->runs; ++i) {
+    const latent_run *r = &m->run[i];
+    const assay_tensor q = latent_rows(&m->qkv, r->row, r->rows), to = latent_rows(out, r->row, r->rows);
+    const assay_tensor cu_q = latent_rows(&m->run_cu_q, r->at, r->requests + 1);
+    if (r->rows == 0) continue;
+    if (r->blocks > 0)
+      pass_expand_attend(m, r, &pool, &q, &to);
+    else
+      attend(m, r->request, r->requests, &cu_q, &q, &to);
+  }
   pass_take(m, "attn.out", out, 0, out->shape[1]);
 }
 

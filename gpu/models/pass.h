@@ -38,6 +38,7 @@ typedef enum pass_form {
   PASS_GEMM_SEAM,
   PASS_GEMM_NORM,
   PASS_GROUPED_GEMM,
+  PASS_MLA_EXPAND,
   PASS_FORMS
 } pass_form;
 typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
@@ -68,6 +69,13 @@ typedef struct pass_left_out {
   const assay_variant *variant; /* NULL: every variant */
   int64_t calls;                /* left out so far */
 } pass_left_out;
+
+/* Neighbouring requests of a step that attend over a latent cache in the same way. */
+typedef struct latent_run {
+  int64_t request, requests, row, rows; /* the first one and how many; likewise rows */
+  int64_t at;                           /* its first place in the lists cu_q and cu_k; it has requests + 1 */
+  int64_t block, blocks;                /* its blocks in the list of blocks; 0: it attends over entries */
+} latent_run;
 
 typedef struct pass {
   assay_model_config config;
@@ -115,10 +123,18 @@ typedef struct pass {
   assay_tensor wide, mixed;           /* [N, H 576], [N, H 512] */
   assay_tensor absorb, expand, widen; /* [layers, H 576 D], [layers, H V 512], [64, R] */
   assay_tensor head_number;           /* i32 [N H]: h of row (n, h) */
-  assay_tensor logits;                /* f32 [logit_count, V] */
-  assay_tensor ids, positions, slots; /* [N] i32, i32, i64 */
-  assay_tensor kv_len, cu_q, table;   /* i32 [B], [B + 1], [B, max_blocks] */
-  assay_tensor rows, copies;          /* i32 [logit_count], i64 [copies, 2] */
+  /* For a step in which some requests attend over keys and values of every head (latent_expand.c). */
+  void *expand_memory;                         /* NULL: no step has such requests */
+  latent_run *run;                             /* [max_requests] */
+  int64_t runs;                                /* in this step; 0: all requests attend over entries */
+  assay_tensor run_cu_q, run_cu_k, run_blocks; /* i32 [2 B], [2 B], [B max_blocks], as far as the runs go */
+  assay_tensor unfold, entries, keys, values;  /* [layers H D, 576], [R, 576], [R, H D], [R, H V] */
+  assay_tensor unfold_v, filled, narrow;       /* V not a multiple of 8: [layers H V', 512], [N, H V'], [V, V'] */
+  assay_tensor one_group;                      /* i32: zeros; f32 models alone */
+  assay_tensor logits;                         /* f32 [logit_count, V] */
+  assay_tensor ids, positions, slots;          /* [N] i32, i32, i64 */
+  assay_tensor kv_len, cu_q, table;            /* i32 [B], [B + 1], [B, max_blocks] */
+  assay_tensor rows, copies;                   /* i32 [logit_count], i64 [copies, 2] */
   /* For a step that attends row by row (tails.c). */
   void *tail_memory;
   assay_tensor tail_request, tail_len,
@@ -315,6 +331,31 @@ latent_shape pass_latent_shape(const assay_model_config *config);
 assay_status pass_latent_check(const assay_model_config *config, assay_error *error);
 /* Makes and uploads the weights of absorbed attention, and the tensors that do not change. */
 assay_status pass_latent_open(pass *m, const assay_model_weights *weights, assay_error *error);
+
+/* ---- latent_expand.c ---- */
+
+/* A step's requests, in host memory. */
+typedef struct latent_batch {
+  int64_t requests;
+  const int32_t *cu_q, *kv_len, *table; /* [requests + 1], [requests], [requests, width] */
+  int64_t width;
+} latent_batch;
+
+/* Lists that a plan fills, in host memory: [2 B], [2 B], [B max_blocks]. */
+typedef struct latent_lists {
+  int32_t *cu_q, *cu_k, *blocks;
+} latent_lists;
+
+/* Takes memory and makes weights where the form mla_expand is not off. A form `auto` becomes off where the operators do
+ * not have the model's sizes. */
+assay_status pass_expand_open(pass *m, assay_error *error);
+void pass_expand_close(pass *m);
+/* Cuts a step into runs. The caller uploads the lists to run_cu_q, run_cu_k and run_blocks before the step computes.
+ * Returns the number of blocks in the list. */
+int64_t pass_expand_plan(pass *m, const latent_batch *b, const latent_lists *to);
+/* Attends with a run's rows of q over keys and values of every head. pool: the layer's entries. */
+void pass_expand_attend(pass *m, const latent_run *r, const assay_tensor *pool, const assay_tensor *q,
+                        const assay_tensor *out);
 
 /* ---- session.c ---- */
 

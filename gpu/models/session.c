@@ -55,6 +55,11 @@ static void place_vector(layout *l, assay_tensor *t, assay_dtype dtype, int64_t 
   place(l, t, dtype, 1, count, 0, 0, 0, 0);
 }
 
+/* Returns the number of blocks of the longest request. */
+static int64_t widest_table(const assay_model_config *c) {
+  return larger((c->max_pos + c->block_size - 1) / c->block_size, 1);
+}
+
 /* Places the tensors of sparse layers. Segments have no padding, so that P is N k. */
 static void place_experts(pass *m, layout *l) {
   const assay_model_config *c = &m->config;
@@ -103,7 +108,7 @@ static void place_next(pass *m, layout *l) {
 static void place_latent(pass *m, layout *l) {
   const assay_model_config *c = &m->config;
   const latent_shape s = pass_latent_shape(c);
-  const int64_t N = m->limits.max_tokens, H = c->heads;
+  const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, H = c->heads;
   place_rows(l, &m->qkv, c->act_dtype, N + 1, H * c->head_size);
   place_rows(l, &m->out, c->act_dtype, N, H * c->value_size);
   place_rows(l, &m->q_a, c->act_dtype, N, c->q_rank);
@@ -114,6 +119,9 @@ static void place_latent(pass *m, layout *l) {
   place_rows(l, &m->mixed, c->act_dtype, N, H * s.c);
   place_rows(l, &m->widen, c->weight_dtype, s.pe, c->rotated);
   place_vector(l, &m->head_number, ASSAY_I32, N * H);
+  place_vector(l, &m->run_cu_q, ASSAY_I32, 2 * B);
+  place_vector(l, &m->run_cu_k, ASSAY_I32, 2 * B);
+  place_vector(l, &m->run_blocks, ASSAY_I32, B * widest_table(c));
   place_rows(l, &m->shared_up, c->act_dtype, N, 2 * c->shared_size);
   place_rows(l, &m->shared_gated, c->act_dtype, N, c->shared_size);
   place_rows(l, &m->shared, c->act_dtype, N, c->hidden);
@@ -133,7 +141,6 @@ static layout lay_out(pass *m, unsigned char *base) {
   const assay_model_config *c = &m->config;
   const int64_t N = m->limits.max_tokens, B = m->limits.max_requests, blocks = m->limits.num_blocks;
   const int64_t heads = c->heads * c->head_size, kv = c->kv_heads * c->head_size;
-  const int64_t widest_table = (c->max_pos + c->block_size - 1) / c->block_size;
   const bool latent = c->arch == ASSAY_DEEPSEEK_V3;
   layout l = {.base = base};
   for (int32_t i = 0; i < assay_model_weight_count(c); ++i) {
@@ -167,7 +174,7 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_vector(&l, &m->slots, ASSAY_I64, N);
   place_vector(&l, &m->kv_len, ASSAY_I32, B);
   place_vector(&l, &m->cu_q, ASSAY_I32, B + 1);
-  place_rows(&l, &m->table, ASSAY_I32, B, larger(widest_table, 1));
+  place_rows(&l, &m->table, ASSAY_I32, B, widest_table(c));
   place_vector(&l, &m->rows, ASSAY_I32, m->limits.max_logits);
   place_rows(&l, &m->copies, ASSAY_I64, blocks, 2);
   const int64_t host = l.largest;
@@ -279,6 +286,7 @@ void pass_close(pass *m) {
   if (m == NULL) return;
   pass_choices_close(m);
   if (m->device != NULL) pass_tails_close(m);
+  if (m->device != NULL) pass_expand_close(m);
   free(m->name);
   if (m->memory != NULL) m->device->release(m->memory);
   if (m->workspace != NULL) m->device->release(m->workspace);
@@ -470,6 +478,24 @@ static void put_states(pass *m) {
   put(m, &m->state_copies, pairs, 2 * b->state_copy_count * (int64_t)sizeof *pairs);
 }
 
+/* Cuts the step into runs, and uploads their lists. */
+static void put_runs(pass *m) {
+  const assay_model_batch *b = m->batch;
+  const int64_t B = m->limits.max_requests, four = (int64_t)sizeof(int32_t);
+  int32_t *const list = calloc(1, (size_t)((4 * B + m->run_blocks.shape[0]) * four));
+  if (list == NULL) {
+    pass_fail(m, assay_fail(m->error, ASSAY_ERR_MEMORY, "session: out of memory"));
+    return;
+  }
+  const latent_batch step = {b->requests, b->cu_q, b->kv_len, b->block_table, b->max_blocks};
+  const latent_lists lists = {list, list + 2 * B, list + 4 * B};
+  const int64_t blocks = pass_expand_plan(m, &step, &lists);
+  put(m, &m->run_cu_q, lists.cu_q, 2 * B * four);
+  put(m, &m->run_cu_k, lists.cu_k, 2 * B * four);
+  put(m, &m->run_blocks, lists.blocks, blocks * four);
+  free(list);
+}
+
 static void put_batch(pass *m) {
   const assay_model_batch *b = m->batch;
   const int64_t N = b->cu_q[b->requests], four = (int64_t)sizeof(int32_t), eight = (int64_t)sizeof(int64_t);
@@ -493,6 +519,7 @@ static void put_batch(pass *m) {
   put(m, &m->copies, copies, 2 * b->copy_count * eight);
   if (assay_model_has_states(&m->config)) put_states(m);
   put_table(m);
+  if (m->expand_memory != NULL) put_runs(m);
   m->tails = !m->decode && pass_short(m, b->cu_q, b->requests);
   if (!m->tails) return;
   int32_t *const one = m->host;

@@ -122,6 +122,9 @@ bool assay_model_is_linear(const assay_model_config *config, int64_t layer);
 bool assay_model_has_states(const assay_model_config *config);
 /* Returns the window of a layer; 0: it sees all keys. */
 int64_t assay_model_window(const assay_model_config *config, int64_t layer);
+/* Tells whether latent attention multiplies less by keys and values of every head than by entries. The request has
+ * `tokens` new tokens and `length` in all. The form mla_expand=auto follows it. */
+bool assay_model_expands(const assay_model_config *config, int64_t tokens, int64_t length);
 const char *assay_model_arch_name(assay_model_arch arch);  /* "gpt2", "qwen3", "asynct", ... */
 const char *assay_rope_style_name(assay_rope_style style); /* "neox", "interleaved" */
 const char *assay_rope_kind_name(assay_rope_kind kind);    /* "plain", "yarn", "llama3" */
@@ -295,6 +298,8 @@ typedef enum assay_model_mode { ASSAY_MODEL_EXACT, ASSAY_MODEL_MIRROR } assay_mo
  *   gemm_glu                 gemm_glu | gemm, then swiglu or reglu; dense MLPs without biases, auto up to 32 rows
  *   gemm_seam                gemm_post_pre_uclip | gemm, then as post_pre_uclip; asynct without biases, auto likewise
  *   gemm_norm                gemm_residual, then rms_gemm or gemm_glu | gemm, add_norm, gemm; qwen3 likewise
+ *   mla_expand               softmax_attention over keys and values of every head | mla_attention over entries;
+ *                            deepseek_v3 alone. It takes requests with several new tokens.
  * Forced variants are "op=name" or "op=name,other". Every call of the operator goes to the first of them that takes it.
  * A call that none of them takes is an error. Words of the same operator add to one list. */
 typedef struct assay_model_options {
@@ -307,11 +312,8 @@ typedef struct assay_model_options {
   int32_t short_tail;
   /* A row's results have the same bits in every batch, chunk and order. A prefix may be found or computed, and a graph
    * or single calls may run. Only variants whose contract promises `alone` are called. A decoded token attends as a
-   * prompt of one token. Refused beside short_tail, beside the forms append and mmha, and beside forced variants
-   * without the promise. */
-  /* A row's results have the same bits in every batch and chunk, and in graphs. A prefix may be found or computed. Only
-   * variants whose contract promises `alone` are called. A decoded token attends as a prompt of one token. Refused
-   * beside short_tail, beside the forms append and mmha, and beside forced variants without the promise. */
+   * prompt of one token. Refused beside short_tail, beside the forms append, mmha and mla_expand, and beside forced
+   * variants without the promise. */
   bool invariant;
 } assay_model_options;
 enum { ASSAY_MODEL_SHORT_TAIL = 64 };
@@ -347,11 +349,11 @@ typedef struct assay_model_backend {
   assay_status (*forward)(assay_model_session *session, const assay_model_batch *batch, double *logits,
                           const assay_model_taps *taps, assay_error *error);
   void (*close)(assay_model_session *session); /* NULL is allowed */
-  /* NULL for "ref". set_options() comes before the first step and replaces earlier options. ASSAY_ERR_INPUT names an
-   * unknown word and lists the known ones. It also refuses a form that is on although the model cannot have it, or
-   * beside another form that takes its calls. path() describes calls; `index` counts from 0, and it returns false past
-   * the last entry. */
+  /* set_options() comes before the first step and replaces earlier options. ASSAY_ERR_INPUT names an unknown word and
+   * lists the known ones. It also refuses a form that is on although the model cannot have it, or beside another form
+   * that takes its calls. "ref" knows the form mla_expand alone, which says where its mirror rounds. */
   assay_status (*set_options)(assay_model_session *session, const assay_model_options *options, assay_error *error);
+  /* NULL for "ref". Describes calls; `index` counts from 0. Returns false past the last entry. */
   bool (*path)(const assay_model_session *session, int32_t index, assay_model_path *path);
   /* NULL for "ref". Checks, at the end of a run, that forced variants and forms were used. ASSAY_ERR_INPUT names the
    * forced variants, or the form that is on, that no call took so far. */

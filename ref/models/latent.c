@@ -8,7 +8,7 @@
  *              s_t = scale · q'·(c_t, k_pe_t) and out = W_UV sum_t p_t c_t
  *
  * with p = softmax(s). A request with one new token takes the absorbed form, and all others take the plain one. In
- * mirror mode all take the absorbed form, as a device does.
+ * mirror mode all take the absorbed form, as a device does. The form mla_expand says otherwise, for both modes.
  *
  * Source: docs/definitions.md, section 7; DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1. */
 #include <math.h>
@@ -140,6 +140,12 @@ static void plain(model *m, const head_of *h, const matrix *q, matrix *out) {
   }
 }
 
+/* Tells whether a request attends over keys and values of every head. */
+static bool is_plain(const model *m, int64_t tokens, int64_t length) {
+  if (m->latent_form == LATENT_BY_THE_COST) return assay_model_expands(&m->config, tokens, length);
+  return tokens > 1 && (m->latent_form == LATENT_USUAL ? m->act == ASSAY_NONE : m->latent_form == LATENT_EXPANDED);
+}
+
 void model_latent_attention(model *m, const matrix *q, matrix *out) {
   const assay_model_batch *b = m->batch;
   const double scale = m->config.score_scale > 0 ? m->config.score_scale : 1 / sqrt((double)m->config.head_size);
@@ -151,7 +157,7 @@ void model_latent_attention(model *m, const matrix *q, matrix *out) {
     gather(m, i, b->kv_len[i], &c, m->gathered_pe);
     for (int64_t head = 0; head < m->config.heads; ++head) {
       const head_of h = {&c, m->gathered_pe, head, b->cu_q[i], rows, scale};
-      (rows == 1 || m->act != ASSAY_NONE ? absorbed : plain)(m, &h, q, out);
+      (is_plain(m, rows, b->kv_len[i]) ? plain : absorbed)(m, &h, q, out);
     }
   }
   model_finish(m, "attn.out", out, m->act);

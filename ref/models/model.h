@@ -22,6 +22,14 @@ typedef struct matrix {
   int64_t rows, width;
 } matrix;
 
+/* How a request attends over a latent cache. The form mla_expand says it. */
+enum latent_form {
+  LATENT_USUAL,      /* exact mode: as LATENT_EXPANDED; mirror mode: as LATENT_ABSORBED */
+  LATENT_ABSORBED,   /* all requests attend over entries */
+  LATENT_EXPANDED,   /* requests with several new tokens attend over keys and values of every head */
+  LATENT_BY_THE_COST /* those for which that needs fewer multiplications do */
+};
+
 typedef struct model {
   assay_model_config config;
   const assay_model_weights *weights;
@@ -29,6 +37,7 @@ typedef struct model {
   assay_dtype act, logit; /* the types to which stages round; exact mode: ASSAY_NONE */
   assay_dtype cache;      /* type of the cache; ASSAY_NONE: not rounded */
   int threads;
+  enum latent_form latent_form;
 
   double *k_pool, *v_pool; /* [layers, num_blocks · block_size, H_kv, D]; latent attention: [.., R_kv + R], and none */
   model_step step;         /* rows, positions and slots of this step */

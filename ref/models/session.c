@@ -4,6 +4,7 @@
 #endif
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/dtype.h"
 #include "ref/lib/rope_stretch.h"
@@ -265,8 +266,32 @@ static assay_status forward(assay_model_session *session, const assay_model_batc
   return ASSAY_OK;
 }
 
+/* Reads the form of latent attention. No other form changes where the mirror rounds, and there are no variants. */
+static assay_status set_options(assay_model_session *session, const assay_model_options *options, assay_error *error) {
+  static const char *const words[] = {[LATENT_ABSORBED] = "mla_expand=off",
+                                      [LATENT_EXPANDED] = "mla_expand=on",
+                                      [LATENT_BY_THE_COST] = "mla_expand=auto"};
+  model *m = (model *)session;
+  m->latent_form = LATENT_USUAL;
+  for (int32_t i = 0; i < options->forms; ++i) {
+    int w = LATENT_ABSORBED;
+    while (w <= LATENT_BY_THE_COST && strcmp(options->form[i], words[w]) != 0)
+      ++w;
+    if (w > LATENT_BY_THE_COST)
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "form: found '%.60s', allowed on ref: mla_expand=off, mla_expand=on, mla_expand=auto",
+                        options->form[i]);
+    if (w == LATENT_EXPANDED && !model_is_latent(m))
+      return assay_fail(error, ASSAY_ERR_INPUT,
+                        "form mla_expand: found on, which this %s model cannot have, allowed in deepseek_v3",
+                        assay_model_arch_name(m->config.arch));
+    m->latent_form = (enum latent_form)w;
+  }
+  return ASSAY_OK;
+}
+
 const assay_model_backend *assay_model_ref(void) {
   static const assay_model_backend backend = {
-      .name = "ref", .open = open_session, .forward = forward, .close = close_session};
+      .name = "ref", .open = open_session, .forward = forward, .close = close_session, .set_options = set_options};
   return &backend;
 }
