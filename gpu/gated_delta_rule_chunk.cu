@@ -36,7 +36,7 @@ struct walk_work {
 
 /* `work` is read again where S is stored, so that no register holds it. */
 struct walk_barriers {
-  uint64_t full[3], empty[3], made[2], stored[2]; /* of stages; of results */
+  uint64_t full[3], empty[3], made[2], stored[2]; /* the first two: stages; the others: results */
   walk_work work;
 };
 
@@ -208,7 +208,7 @@ __device__ __forceinline__ void load_values(uint32_t (&v)[4][4], char *values, i
     ldmatrix_x4_trans(v[i], tile_at<64>(values, 16 * i + lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2));
 }
 
-/* What W takes besides k_i . S, loaded before that is known: beta_i v_i, and beta_i exp(G_i) n_i. */
+/* The numbers of W besides k_i . S, which are loaded before: beta_i v_i, and beta_i exp(G_i) n_i. */
 struct walk_values {
   float own[32];
   float2 key[8];
@@ -276,7 +276,7 @@ __device__ __forceinline__ void give_result(const uint32_t (&pairs)[16], char *t
   }
 }
 
-/* Stores the results of all chunks: 16 bytes a thread, eight threads for a row. */
+/* Stores the results of all chunks. Eight threads have a row, with 16 bytes each. */
 template <int D_k>
 __device__ __forceinline__ void store_results(const rule_params &p, const walk_work &w, char *room,
                                               walk_barriers *barriers) {

@@ -235,7 +235,7 @@ __device__ __forceinline__ void multiply_split(float (&d)[2][4], float (&e)[2][4
 
 /* Returns where T_cb is, transposed. Blocks on the diagonal of L are free once the D are made. */
 __device__ __forceinline__ float *done_at(float *L, int c, int b) {
-  const int free = c + b - 1; /* of (1, 0), (2, 0), (2, 1) */
+  const int free = c + b - 1; /* 0, 1, 2: T_10, T_20, T_21 */
   return c == b ? transposed_at(L, b) : block_at(L, free, free);
 }
 
@@ -412,7 +412,7 @@ template <int D_k> __global__ void __launch_bounds__(prepare_threads, 3) chunk_p
     float *const L = matrices + mine * chunk_rows * prepare_pitch;
     if (mine < heads) invert_diagonal(L, row, own);
     __syncthreads();
-    ASSAY_ROLLED /* of each head one warp has b = 0, and one has 1 and 2 */
+    ASSAY_ROLLED /* one warp has b = 0; the other one of a head has 1 and 2 */
         for (int b = warp % 2; mine < heads && b <= 2 * (warp % 2); ++b) invert_below(L, b, own);
     fence_proxy_async();
     __syncthreads();
