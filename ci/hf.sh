@@ -42,6 +42,11 @@ if [ -d "$data/deepseek-v3" ]; then
       "$assay" truth hf "$data/deepseek-v3" --device "$device" --form "mla_expand=$form"
     grep -h '^PASS' "$work/out" | tail -n 1
   done
+  if [ "$device" != ref ]; then
+    expect 0 '^5 passed, 0 failed, 0 not covered$' \
+      "$assay" truth hf "$data/deepseek-v3" --device "$device" --dtype bf16 --form mla_expand=on
+    grep -h '^PASS' "$work/out" | tail -n 1
+  fi
   expect 2 'form' "$assay" truth hf "$data/deepseek-v3" --device "$device" --form mmha=on
 fi
 if [ "$device" = ref ] && [ -d "$data/llama3-rope" ]; then

@@ -138,8 +138,9 @@ static const cli_command rows[] = {
     {"truth llama2c", cli_truth_llama2c, "MODEL GOLDEN.json", "Holds a forward pass against recorded ids and logits",
      "device:model", "@file", "The ids are greedy.", "assay truth llama2c model.bin golden.json --device simt",
      OUTSIDE},
-    {"truth hf", cli_truth_hf, "DIR", "Holds forward passes against the transformers library", "device:model form",
-     "@folder", "DIR holds a model as the library writes it beside its recorded results, or folders of them.",
+    {"truth hf", cli_truth_hf, "DIR", "Holds forward passes against the transformers library",
+     "device:model form dtype:model", "@folder",
+     "DIR holds a model as the library writes it beside its recorded results, or folders of them.",
      "assay truth hf llama3-rope --device ref", OUTSIDE},
 
     {"version", NULL, "", "Prints the version", "", "", NULL, NULL, OUTSIDE + 1},

@@ -413,6 +413,11 @@ static const cli_option rows[] = {
      "writes the tensors, the expectation and sigma as .npy files, and manifest.json for assay judge", NULL},
     {"dtype", "TYPE", TOPIC_FILES, TAKES_TEXT, AT(dtype), 0, 0, "f32, f16, bf16, e4m3, e5m2, i32, i64",
      "the element type of raw files, or in place of the one that a .npy file names", NULL},
+    {"dtype:model", "TYPE", TOPIC_MODEL, TAKES_WORD, AT(dtype), 0, 0, "f16, bf16",
+     "simt, cuda: rounds the weights to TYPE, in which the device computes; its results are held against f64 and "
+     "mirror "
+     "mode by these weights, and not against the record",
+     NULL},
     {"shape", "N,...", TOPIC_FILES, TAKES_TEXT, AT(shape), 0, 0, NULL, "the shape of raw files", NULL},
     {"o", "FILE", TOPIC_FILES, TAKES_TEXT, AT(output), 0, 0, "@file", "writes to FILE", NULL},
     {"markdown", NULL, TOPIC_FILES, TAKES_NOTHING, AT(markdown), 0, 0, NULL, "list ops: prints docs/operators.md",

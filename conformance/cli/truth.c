@@ -17,7 +17,7 @@ static int judge_words(const char *what, const cli_options *given, assay_status 
   if (status == ASSAY_OK)
     status = llama  ? truth_llama2c(file[0], file[1], device, &log, error)
              : onnx ? truth_onnx(file[0], &log, error)
-             : hf   ? truth_hf(file[0], device, &options, &log, error)
+             : hf   ? truth_hf(file[0], device, &options, given->dtype, &log, error)
                     : truth_tensors(file[0], &log, error);
   if (status != ASSAY_OK) return cli_leave(status, error);
   truth_sum(&log);

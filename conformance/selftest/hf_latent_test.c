@@ -1,5 +1,5 @@
-/* hf_latent_test.c: configurations of models with latent attention, as they are published: every field that Kimi K2 has
- * otherwise than DeepSeek-V3, and the same of weights by the names in such folders. */
+/* hf_latent_test.c: configurations of models with latent attention, as they are published. Every field that Kimi K2 has
+ * otherwise than DeepSeek-V3 is followed, and what would change the result otherwise is refused. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -217,7 +217,7 @@ static void truth_of(int number, truth_log *log, test_output *lines) {
   *log = (truth_log){.to = lines->stream};
   error.text[0] = '\0';
   const assay_model_options usual = {.forms = 0};
-  cr_assert_eq(truth_hf(folder, "ref", &usual, log, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(truth_hf(folder, "ref", &usual, NULL, log, &error), ASSAY_OK, "%s", error.text);
   output_close(lines);
 }
 

@@ -120,6 +120,19 @@ Test(latent_mutants, are_found_by_keys_and_values_of_every_head) {
   }
 }
 
+/* The same limits in bf16, where mirror mode says what a device may be off. */
+Test(latent_mutants, are_found_in_bf16) {
+  static const int mistakes[] = {LATENT_KEYS_WITHOUT_PE, LATENT_VALUES_OF_LAYER_0};
+  case_result result;
+  model_case mc = expanded(false, WAY_PREFILL);
+  mc.batch = 6;
+  mc.config.weight_dtype = mc.config.act_dtype = mc.config.kv_dtype = ASSAY_BF16;
+  model_judge(&mc, "simt", NULL, NULL, &result);
+  cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i)
+    is_found(&mc, mistakes[i], "stages", "attn.out of mla_append, grouped_gemm");
+}
+
 /* Cuts five requests of 5, 1, 20, 0 and 30 keys into runs, with memory for four blocks of eight. */
 static int64_t plan(pass *m, latent_run run[5], int32_t list[3][10]) {
   static const int32_t cu_q[] = {0, 3, 4, 14, 15, 21}, kv_len[] = {5, 1, 20, 0, 30};

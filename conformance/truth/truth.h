@@ -51,9 +51,11 @@ assay_status truth_llama2c(const char *model, const char *golden, const char *ba
                            assay_error *error);
 /* Compares forward passes with what the transformers library computed in f64: logits, streams, routers, greedy ids. DIR
  * is a model's folder with recorded results, or holds such folders. A model that is not read here is not covered.
- * options: at most one form, of the backend's session. The reference beside a device takes mla_expand as well. */
-assay_status truth_hf(const char *folder, const char *backend, const assay_model_options *options, truth_log *log,
-                      assay_error *error);
+ * options: at most one form, of the backend's session. The reference beside a device takes mla_expand as well. dtype:
+ * NULL, or for a device "f16" or "bf16". Weights are rounded to this type, which the device computes in. It is then
+ * held against f64 and mirror mode by these weights, and not against the record. */
+assay_status truth_hf(const char *folder, const char *backend, const assay_model_options *options, const char *dtype,
+                      truth_log *log, assay_error *error);
 
 /* judge_dir.c: judges results of another engine, given as files in a folder (trial/trial.h, DUMP_MANIFEST), like our
  * own (docs/truth.md). Prints one line per output. With log->expected it also writes OUTPUT.expected.f64.npy and
