@@ -6,6 +6,7 @@
  * product is the library's (gpu/lib/cublaslt.h). simt does not have this variant. docs/kernels/lm_head.md has the
  * arithmetic. */
 #include "gpu/lib/library.h"
+#include "gpu/lib/lm_head.h"
 
 #ifndef ASSAY_HAVE_CUBLASLT
 ASSAY_NO_VARIANTS(lm_head_cublaslt)
@@ -49,6 +50,7 @@ struct blas_plan {
 assay_status read_plan(const assay_call *call, blas_plan *plan, assay_error *error) {
   plain_call c;
   ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_uncapped(c, error));
   *plan = blas_plan();
   const int64_t R = c.dim("R"), C = c.dim("C"), size = assay_dtype_size(c.type("x"));
   plan->product = {R, c.dim("V"), C, c.dim("T") > 1 ? c.row("x") : C, c.type("x"), c.type("logits"), false, false};

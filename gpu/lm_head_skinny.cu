@@ -6,6 +6,7 @@
  * weights of 16 token ids past a copy of the selected rows in shared memory (gpu/lib/gemm_skinny.cuh).
  * docs/kernels/lm_head.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
+#include "gpu/lib/lm_head.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -18,6 +19,7 @@ struct skinny_plan {
 assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *error) {
   plain_call c;
   ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_uncapped(c, error));
   *plan = skinny_plan();
   plan->type = c.type("x");
   skinny_params *const p = &plan->p;

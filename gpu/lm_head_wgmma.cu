@@ -5,6 +5,7 @@
  * A small kernel gathers the selected rows in the workspace; a row_index outside [0, T) gives a row of zeros. The
  * product is that of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh). docs/kernels/lm_head.md has the arithmetic. */
 #include "gpu/lib/gemm_wgmma.cuh"
+#include "gpu/lib/lm_head.h"
 
 namespace ASSAY_NS {
 namespace {
@@ -43,6 +44,7 @@ struct wide_plan {
 assay_status read_plan(const assay_call *call, wide_plan *plan, assay_error *error) {
   plain_call c;
   ASSAY_TRY(plain_read(call, &c, error));
+  ASSAY_TRY(expect_uncapped(c, error));
   *plan = wide_plan();
   plan->type = c.type("x");
   wide_params *const p = &plan->p;

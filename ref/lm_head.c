@@ -2,11 +2,12 @@
  *
  *   logits_rv = sum_c x[row_index_r, c] W_vc
  *
- * It is summed in f32 and rounded once. The other rows of x are not read. A row_index outside [0, T) is an input error.
- * Source: docs/definitions.md, section 5. */
+ * It is summed in f32 and rounded once. With softcap = c > 0, c · tanh(logit / c) is rounded instead. The other rows of
+ * x are not read. A row_index outside [0, T) is an input error. Source: docs/definitions.md, section 5. */
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/dtype.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/gemm.h"
 #include "ref/lib/lattice.h"
@@ -14,13 +15,16 @@
 #include "ref/lib/rowwise.h"
 
 enum { ARG_X, ARG_W, ARG_ROW_INDEX, ARG_LOGITS, ARG_COUNT };
+enum { PARAM_SOFTCAP, PARAM_COUNT };
 enum {
   SPOIL_NONE = -1,
   SPOIL_LAST_CHANNEL_DROPPED,
   SPOIL_ROWS_NOT_SELECTED,
   SPOIL_INDEX_ONE_OFF,
   SPOIL_ROW_SWAPPED,
-  SPOIL_NEIGHBOURS_WEIGHTS
+  SPOIL_NEIGHBOURS_WEIGHTS,
+  SPOIL_CAP_LOST, /* softcap = 0 */
+  SPOIL_CAP_CUTS  /* logits beyond the cap become the cap */
 };
 
 const assay_op *assay_op_lm_head(void);
@@ -30,6 +34,21 @@ const assay_op *assay_op_lm_head(void);
 /* Returns the logit of x [C], the selected row, and w [C], the weights of one token id. */
 static double logit(const double *x, const double *w, int64_t C) {
   return gemm_dot(x, w, C);
+}
+
+/* Returns a logit below the cap; 0: there is none. */
+static double capped(double logit, double cap) {
+  return cap > 0 ? cap * tanh(logit / cap) : logit;
+}
+
+/* ---- the error model of the cap ------------------------------------------------------------------------ */
+
+/* Returns the variance of the capped logit from that of the sum. The sum moves it by 1 - tanh^2. Sum and quotient are
+ * rounded before tanh, and tanh and its product with the cap after it. */
+static double capped_variance(double sum, double variance, double cap, const assay_contract *c) {
+  const double z = sum / cap, t = tanh(z), slope = 1 - t * t;
+  const double before = variance + storing_variance(sum, ASSAY_F32) + 2 * f32_variance * sum * sum;
+  return slope * slope * before + cap * cap * t * t * (function_variance(c->exp_ulp) + 2 * f32_variance);
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
@@ -60,6 +79,8 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   const assay_tensor *X = &call->arg[ARG_X], *W = &call->arg[ARG_W];
   const assay_dtype out = call->arg[ARG_LOGITS].dtype;
   const int64_t R = call->arg[ARG_ROW_INDEX].shape[0], V = W->shape[0], C = X->shape[1];
+  const double given = assay_round_f64(call->param[PARAM_SOFTCAP], ASSAY_F32);
+  const double cap = spoil == SPOIL_CAP_LOST || spoil == SPOIL_CAP_CUTS ? 0 : given;
   const int64_t count = rowwise_count(rows, R), terms = spoil == SPOIL_LAST_CHANNEL_DROPPED ? C - 1 : C;
   const assay_contract *c = contract != NULL ? contract : &default_contract;
   double *x = NULL;
@@ -74,13 +95,19 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
     plain_load_row(W, spoil == SPOIL_NEIGHBOURS_WEIGHTS && v + 1 < V ? v + 1 : v, w);
     for (int64_t i = 0; i < count && status == ASSAY_OK; ++i) {
       const double *row = x + i * C;
-      expected->value[i * V + v] = logit(row, w, terms);
+      double *const value = &expected->value[i * V + v];
+      *value = capped(logit(row, w, terms), cap);
+      if (spoil == SPOIL_CAP_CUTS && given > 0) *value = fmin(fmax(*value, -given), given);
       if (expected->sigma == NULL && !exact) continue;
       const gemm_sum s = gemm_walk(row, w, C);
-      if (expected->sigma != NULL)
-        expected->sigma[i * V + v] = sqrt(gemm_variance(&s, c, row, w, C, W->dtype) + storing_variance(s.sum, out));
+      double found = gemm_variance(&s, c, row, w, C, W->dtype);
+      if (cap > 0) found = capped_variance(s.sum, found, cap, c);
+      if (expected->sigma != NULL) expected->sigma[i * V + v] = sqrt(found + storing_variance(*value, out));
+      if (exact && cap > 0 && s.sum != 0)
+        status =
+            rowwise_refuse(call, rowwise_index(rows, i), v, "a logit under softcap, which must be 0", s.sum, 0, error);
       const int low_x = exact ? lattice_low_row(row, C) : 0, low_w = exact ? lattice_low_row(w, C) : 0;
-      if (exact && !gemm_admits(&s, c, low_x, low_w))
+      if (exact && status == ASSAY_OK && !gemm_admits(&s, c, low_x, low_w))
         status = rowwise_refuse(call, rowwise_index(rows, i), v, "sum |x w|", s.abs,
                                 ldexp(1, lattice_width(c->partial) + low_x + low_w), error);
     }
@@ -105,6 +132,7 @@ static void product(const assay_call *call, int64_t row, assay_product *p) {
   const assay_tensor *X = &call->arg[ARG_X];
   const int64_t from = selected(call, row, SPOIL_NONE);
   *p = (assay_product){.a = *X, .b = call->arg[ARG_W], .alpha = 1};
+  if (call->param[PARAM_SOFTCAP] > 0) p->b.data = NULL; /* tanh follows the sum */
   p->a.shape[0] = 1;
   p->a.data = (unsigned char *)X->data + from * X->stride[0] * assay_dtype_size(X->dtype);
 }
@@ -143,6 +171,10 @@ static const assay_arg args[ARG_COUNT] = {
     {"logits", ASSAY_OUT, ASSAY_RESULT, false, "=x,f32", "R,V", "the result", false},
 };
 
+static const assay_param params[PARAM_COUNT] = {
+    {"softcap", ASSAY_REAL, 0, 1e6, 0, NULL, "cap · tanh(logit / cap); 0: off"},
+};
+
 static const assay_op op = {
     .name = "lm_head",
     .title = "logits of selected rows",
@@ -151,12 +183,15 @@ static const assay_op op = {
     .dim_count = (int32_t)(sizeof dims / sizeof dims[0]),
     .args = args,
     .arg_count = ARG_COUNT,
+    .params = params,
+    .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,permutation",
-    .spoils = "last_channel_dropped,rows_not_selected,index_one_off,row_swapped,neighbours_weights",
+    .spoils = "last_channel_dropped,rows_not_selected,index_one_off,row_swapped,neighbours_weights,cap_lost,cap_cuts",
     .kappa_element = 7,
     .form = ASSAY_PLAIN,
     .row_dim = "R",
-    .confirmed_by = "dgemm of another library over all rows, then the selected ones; one-hot rows (ref_linear_test)",
+    .confirmed_by = "dgemm of another library over all rows, then the selected ones; one-hot rows; a cap by the "
+                    "continued fraction of tanh (ref_linear_test)",
     .largest = 0x1p88,
     .check = plain_check_call,
     .reference = reference,

@@ -4,7 +4,9 @@
  *   g = min(gate_ni, L)        u = min(max(up_ni, -L), L)        L = 0: both as they are
  *   y_ni = round(g · sigmoid(alpha · g) · (u + beta) · w_n)      sigmoid(z) = 1 / (1 + exp(-z))
  *
- * With `sigmoid` the factor g is left out: y_ni = round(sigmoid(alpha · g) · (u + beta) · w_n).
+ * With `sigmoid` the factor g is left out: y_ni = round(sigmoid(alpha · g) · (u + beta) · w_n). With a number c
+ * (`cubic`) the argument is alpha · (g + c g^3). GELU by tanh is alpha = sqrt(8 / pi), c = 0.044715: g (1 + tanh(z /
+ * 2)) / 2 = g · sigmoid(z).
  *
  * The gate has no lower limit. Without w its factor is 1. NaN passes through both limits (choice). A gate of -Inf gives
  * 0 (choice: the limit of the formula). With every parameter at its default and no w it may give NaN too. Source:
@@ -23,7 +25,7 @@
 const assay_op *assay_op_swiglu(void);
 
 enum { ARG_X, ARG_W, ARG_Y, ARG_COUNT };
-enum { PARAM_LIMIT, PARAM_ALPHA, PARAM_BETA, PARAM_LAYOUT, PARAM_SIGMOID, PARAM_COUNT };
+enum { PARAM_LIMIT, PARAM_ALPHA, PARAM_BETA, PARAM_LAYOUT, PARAM_SIGMOID, PARAM_CUBIC, PARAM_COUNT };
 enum { HALVES, INTERLEAVED };
 enum {
   SIGMOID_LOST = SPOIL_OWN,
@@ -34,12 +36,13 @@ enum {
   ALPHA_LOST,             /* alpha = 1 */
   HALVES_FOR_INTERLEAVED, /* gates are read as the first half */
   WEIGHT_OF_ROW_BEFORE,
-  GATE_KEPT /* with `sigmoid`: g is a factor too */
+  GATE_KEPT, /* with `sigmoid`: g is a factor too */
+  CUBIC_LOST /* c = 0 */
 };
 
 /* Holds the numbers that all elements of a call share. */
 typedef struct form {
-  double limit, alpha, beta;
+  double limit, alpha, beta, cubic;
   int64_t I;
   bool interleaved, weighted, sigmoid; /* sigmoid: g itself is no factor */
 } form;
@@ -60,9 +63,14 @@ static double limited_up(const form *f, double up) {
   return f->limit > 0 && up < -f->limit ? -f->limit : up;
 }
 
+/* Returns the argument of the sigmoid. An infinite gate has an infinite argument, c = 0 or not. */
+static double argument_of(const form *f, double g) {
+  return f->cubic != 0 ? f->alpha * (g + f->cubic * g * g * g) : f->alpha * g;
+}
+
 static double swiglu(const form *f, double gate, double up, double w) {
   const double g = limited_gate(f, gate), u = limited_up(f, up);
-  const double weighted = g == -(double)INFINITY ? 0 : (f->sigmoid ? 1 : g) * sigmoid(f->alpha * g);
+  const double weighted = g == -(double)INFINITY ? 0 : (f->sigmoid ? 1 : g) * sigmoid(argument_of(f, g));
   return weighted * (u + f->beta) * w;
 }
 
@@ -88,17 +96,18 @@ static double partial_variance(double value, const assay_contract *contract) {
 }
 
 /* Returns the variance. Relative to the result, exp(-alpha g) and its argument count by d ln s / d ln exp = s - 1. An
- * infinite argument is exact. 1 + exp, its inverse, g s and the product with u are four roundings, or three without g;
- * the inverse has the contract's bound. u + beta and the product with w are one each. A sigmoid below f32's smallest
- * normal may come out as 0, because exp is infinite from 88.73 on. Under `partial` every step is rounded to that type
- * too. */
+ * infinite argument is exact. With c the argument has five roundings more, of terms of one sign. 1 + exp, its inverse,
+ * g s and the product with u are four roundings, or three without g; the inverse has the contract's bound. u + beta and
+ * the product with w are one each. A sigmoid below f32's smallest normal may come out as 0, because exp is infinite
+ * from 88.73 on. Under `partial` every step is rounded to that type too. */
 static double variance(const form *f, double gate, double up, double w, const assay_contract *contract,
                        assay_dtype out) {
-  const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = f->alpha * g;
+  const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = argument_of(f, g);
   const double s = sigmoid(z), y = swiglu(f, gate, up, w), function = function_variance(contract->exp_ulp);
   if (y == 0) return 0;
-  const double argument =
+  double argument =
       f->alpha != 1 && isfinite(z) ? storing_variance(z, ASSAY_F32) + z * z * partial_variance(z, contract) : 0;
+  if (f->cubic != 0 && isfinite(z)) argument += 5 * z * z * f32_variance;
   const double factor = f->sigmoid ? 1 : g;
   double relative = (1 - s) * (1 - s) * (function + argument) + function + (f->sigmoid ? 2 : 3) * f32_variance;
   if (f->beta != 0) relative += f32_variance + partial_variance(v, contract);
@@ -115,7 +124,7 @@ static double variance(const form *f, double gate, double up, double w, const as
  * gives 1/2, and g has no bits. */
 static assay_status admit(const assay_call *call, const form *f, double gate, double up, double w, int64_t row,
                           int64_t channel, const assay_contract *contract, assay_error *error) {
-  const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = f->alpha * g;
+  const double g = limited_gate(f, gate), v = limited_up(f, up) + f->beta, z = argument_of(f, g);
   const int most = lattice_width(contract->partial);
   const int bits = (f->sigmoid ? 0 : lattice_bits(g)) + lattice_bits(v) + lattice_bits(w);
   if (lattice_bits(v) > most)
@@ -136,7 +145,8 @@ static form form_of(const assay_call *call) {
                 .I = call->arg[ARG_Y].shape[1],
                 .interleaved = call->param[PARAM_LAYOUT] == INTERLEAVED,
                 .weighted = call->arg[ARG_W].data != NULL,
-                .sigmoid = call->param[PARAM_SIGMOID] != 0};
+                .sigmoid = call->param[PARAM_SIGMOID] != 0,
+                .cubic = assay_round_f64(call->param[PARAM_CUBIC], ASSAY_F32)};
 }
 
 static form spoiled_form(const assay_call *call, int32_t spoil) {
@@ -144,6 +154,7 @@ static form spoiled_form(const assay_call *call, int32_t spoil) {
   if (spoil == LIMIT_LOST) f.limit = 0;
   if (spoil == BETA_LOST) f.beta = 0;
   if (spoil == ALPHA_LOST) f.alpha = 1;
+  if (spoil == CUBIC_LOST) f.cubic = 0;
   if (spoil == HALVES_FOR_INTERLEAVED) f.interleaved = false;
   if (spoil == SPOIL_INTERLEAVED_HALVES) f.interleaved = true;
   return f;
@@ -176,9 +187,9 @@ static double spoiled(const form *f, const double *row, int64_t i, double w, int
   case SIGMOID_LOST:
     return g * v * w;
   case GATE_KEPT:
-    return g == -(double)INFINITY ? 0 : g * sigmoid(f->alpha * g) * v * w;
+    return g == -(double)INFINITY ? 0 : g * sigmoid(argument_of(f, g)) * v * w;
   case GATE_LOST:
-    return sigmoid(f->alpha * g) * v * w;
+    return sigmoid(argument_of(f, g)) * v * w;
   case CLAMP_SYMMETRIC:
     return swiglu(f, f->limit > 0 && gate < -f->limit ? -f->limit : gate, up, w);
   default:
@@ -229,7 +240,8 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   (void)contract;
   (void)output;
   const form f = form_of(call);
-  if (!isnan(got) || f.limit != 0 || f.alpha != 1 || f.beta != 0 || f.interleaved || f.weighted || f.sigmoid)
+  if (!isnan(got) || f.limit != 0 || f.alpha != 1 || f.beta != 0 || f.interleaved || f.weighted || f.sigmoid ||
+      f.cubic != 0)
     return false;
   const assay_tensor *x = &call->arg[ARG_X];
   const int64_t row = element / f.I, apart = x->shape[0] > 1 ? x->stride[0] : 0;
@@ -242,7 +254,7 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   const form f = form_of(call);
   const assay_tensor *y = &call->arg[ARG_Y];
   const double rows = (double)y->shape[0], elements = rows * (double)y->shape[1];
-  const double more = (f.limit > 0 ? 3 : 0) + (f.alpha != 1) + (f.beta != 0) + f.weighted;
+  const double more = (f.limit > 0 ? 3 : 0) + (f.alpha != 1) + (f.beta != 0) + f.weighted + (f.cubic != 0 ? 4 : 0);
   return (assay_cost){(5 + more) * elements,
                       3 * elements * (double)assay_dtype_size(y->dtype) + (f.weighted ? 4 * rows : 0)};
 }
@@ -345,6 +357,7 @@ static const assay_param params[PARAM_COUNT] = {
     {"beta", ASSAY_REAL, -64, 64, 0, NULL, "added to the up"},
     {"layout", ASSAY_ENUM, 0, 1, HALVES, "halves,interleaved", "gates before ups, or gate and up in turn"},
     {"sigmoid", ASSAY_BOOL, 0, 1, 0, NULL, "the gate's factor is sigmoid(alpha g) alone, without g"},
+    {"cubic", ASSAY_REAL, 0, 1, 0, NULL, "c: the argument of the sigmoid is alpha (g + c g^3); 0.044715 for GELU"},
 };
 
 static const assay_op op = {
@@ -359,7 +372,7 @@ static const assay_op op = {
     .param_count = PARAM_COUNT,
     .laws = "run_to_run,dead_bytes,permutation",
     .spoils = GATED_SPOILS ",sigmoid_lost,gate_lost,clamp_symmetric,limit_lost,beta_lost,alpha_lost,"
-                           "halves_for_interleaved,weight_of_row_before,gate_kept",
+                           "halves_for_interleaved,weight_of_row_before,gate_kept,cubic_lost",
     .kappa_element = 3.2,
     .form = ASSAY_PLAIN,
     .row_dim = "N",

@@ -37,6 +37,10 @@ enum {
   ENGINE_OTHER_ACTIVATION,      /* a product with gates is activated as another family's */
   ENGINE_OFFSET_LOST,           /* the norm in the call of a product and its seam has no offset */
   ENGINE_DIVISION_LOST,         /* a product takes rows as they are whose norm has yet to be divided */
+  ENGINE_EMBED_UNSCALED,        /* the embedding of gemma2 is not scaled */
+  ENGINE_ONE_PLUS_LOST,         /* norms of gemma2 and qwen3_next multiply by g, not by 1 + g */
+  ENGINE_CUBIC_LOST,            /* the gate of gemma2 is a sigmoid without its cubic term */
+  ENGINE_LOGITS_UNCAPPED,       /* logits of gemma2 have no cap */
   /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
   ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
   ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */

@@ -173,6 +173,14 @@ Test(gemm, exact_tier_is_proven) {
   linear_close(&c);
 }
 
+/* tanh u = u / (1 + u^2 / (3 + u^2 / (5 + ...))) */
+static double tanh_by_fraction(double u) {
+  double tail = 0;
+  for (int n = 199; n >= 1; n -= 2)
+    tail = u * u / (n + tail);
+  return u == 0 ? 0 : tail / u;
+}
+
 /* ---- lm_head ----------------------------------------------------------------------------------------- */
 
 Test(lm_head, selected_rows_of_the_whole_product) {
@@ -202,6 +210,15 @@ Test(lm_head, selected_rows_of_the_whole_product) {
   linear_run(&c, &contract, true);
   for (int v = 0; v < V; ++v)
     cr_assert(linear_result(&c, "logits")->value[v] == linear_get(&c, "w", v * C + 5));
+
+  /* A cap bends every logit by tanh. */
+  linear_normals(&c, "x", 1);
+  linear_param(&c, "softcap", 3);
+  linear_run(&c, &contract, false);
+  for (int i = 0; i < R * V; ++i) {
+    const double logit = product[selected[i / V] * V + i % V];
+    cr_assert(linear_close_to(linear_result(&c, "logits")->value[i], 3 * tanh_by_fraction(logit / 3)), "%g", logit);
+  }
 
   assay_error error = {""};
   linear_set(&c, "row_index", 4, T);
@@ -278,14 +295,6 @@ Test(embedding, copies_bits_and_refuses_ids) {
 }
 
 /* ---- activations ------------------------------------------------------------------------------------- */
-
-/* tanh u = u / (1 + u^2 / (3 + u^2 / (5 + ...))) */
-static double tanh_by_fraction(double u) {
-  double tail = 0;
-  for (int n = 199; n >= 1; n -= 2)
-    tail = u * u / (n + tail);
-  return u == 0 ? 0 : tail / u;
-}
 
 Test(bias_gelu_new, even_and_odd_parts) {
   enum { C = 801 };
@@ -437,6 +446,25 @@ Test(swiglu, forms_are_the_plain_form_of_changed_inputs) {
       cr_assert(linear_close_to(a[i], factor * b[i]), "form %zu, element %d: %g and %g", f, i, a[i], factor * b[i]);
     }
   }
+}
+
+/* With a cubic term and alpha = sqrt(8 / pi) the gate is GELU by tanh: g / 2 (1 + tanh(alpha / 2 (g + c g^3))). */
+Test(swiglu, a_cubic_term_makes_gelu) {
+  const double alpha = (double)1.5957691F, cubic = (double)0.044715F;
+  linear_call c;
+  open_gated(&c, assay_op_swiglu(), 1, forms_width);
+  linear_param(&c, "alpha", alpha);
+  linear_param(&c, "cubic", cubic);
+  for (int i = 0; i < forms_width; ++i) {
+    linear_set(&c, "x", i, form_gate(i) / 4);
+    linear_set(&c, "x", forms_width + i, form_up(0, i));
+  }
+  linear_run(&c, &contract, false);
+  for (int i = 0; i < forms_width; ++i) {
+    const double g = form_gate(i) / 4, gelu = g / 2 * (1 + tanh_by_fraction(alpha / 2 * (g + cubic * g * g * g)));
+    cr_assert(linear_close_to(linear_result(&c, "y")->value[i], gelu * form_up(0, i)), "g = %g", g);
+  }
+  linear_close(&c);
 }
 
 Test(swiglu, infinite_exponentials_are_in_sigma) {

@@ -21,6 +21,7 @@
 #include "conformance/builtin.h"
 #include "conformance/models/suite.h"
 #include "engine_scenario.h"
+#include "model_small.h"
 
 enum { OWN_LAGS = 1 << ASSAY_LANE_OWN, UP_LAGS = 1 << ASSAY_LANE_UP, DOWN_LAGS = 1 << ASSAY_LANE_DOWN };
 
@@ -78,6 +79,36 @@ Test(engine_mutants, every_mistake_shows) {
   for (int m = 0; m < ENGINE_LIST_OF_ONE; ++m) /* the later ones give the same tokens */
     cr_expect(planted[m], "mistake %d is not in the list", m);
   assay_model_weights_free(&weights);
+}
+
+/* gemma2 has parts that no other family has: each is missed at its own stage. */
+Test(engine_mutants, gemma2_is_held_stage_by_stage) {
+  static const struct {
+    int mistake;
+    const char *says;
+  } seen[] = {{ENGINE_EMBED_UNSCALED, "embed of embedding is the first stage that departs"},
+              {ENGINE_ONE_PLUS_LOST, "layers.0.attn.pre of rms_norm is the first stage that departs"},
+              {ENGINE_CUBIC_LOST, "layers.0.mlp.act of geglu is the first stage that departs"},
+              {ENGINE_LOGITS_UNCAPPED, "logits of lm_head is the first stage that departs"}};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  const model_case mc = {.name = "planted",
+                         .model = "small",
+                         .config = small_model(9),
+                         .seed = 7,
+                         .way = WAY_BATCHED,
+                         .batch = 4,
+                         .steps = 3};
+  case_result result;
+  engine_mutant = ENGINE_NO_MISTAKE;
+  model_judge(&mc, "simt", NULL, NULL, &result);
+  cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    engine_mutant = seen[i].mistake;
+    model_judge(&mc, "simt", NULL, NULL, &result);
+    cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, seen[i].says) != NULL, "mistake %d: %s: %s",
+              seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
 }
 
 /* A model suite's verdict on them: the check, and what the message names. */

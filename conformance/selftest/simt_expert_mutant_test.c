@@ -21,7 +21,8 @@ static void setup(void) {
 
 TestSuite(expert_mutants, .init = setup, .timeout = 200);
 
-/* Model 6 is bf16 and 7 is f32; both begin with a sparse layer. Model 5 has a table of llama3, 8 is gpt_oss. */
+/* Model 6 is bf16 and 7 is f32; both begin with a sparse layer. Model 5 has a table of llama3, 8 is gpt_oss,
+ * and 9 is gemma2. */
 static model_case small(int number, model_way way) {
   return (model_case){.name = "planted",
                       .model = "small",
@@ -81,8 +82,8 @@ Test(expert_mutants, one_call_for_all_experts) {
 Test(expert_mutants, wrong_constants_are_found_and_named) {
   case_result result;
   expert_mistake = EXPERT_NO_MISTAKE;
-  for (int fault = 0; fault < 7; ++fault) {
-    const model_case mc = small(fault < 2 ? 5 : fault < 3 ? 6 : 8, WAY_BATCHED);
+  for (int fault = 0; fault < 11; ++fault) {
+    const model_case mc = small(fault < 2 ? 5 : fault < 3 ? 6 : fault < 7 ? 8 : 9, WAY_BATCHED);
     assay_model_config wrong = mc.config;
     const char *says = "layers.0.attn.q of rope is the first stage that departs";
     if (fault == 0) wrong.rope_kind = ASSAY_ROPE_PLAIN;
@@ -101,6 +102,12 @@ Test(expert_mutants, wrong_constants_are_found_and_named) {
       wrong.act_limit = 7;
       says = "layers.0.experts.act of swiglu is the first stage that departs";
     }
+    if (fault == 7) wrong.score_cap = 0;
+    if (fault == 8) wrong.score_scale = 0;
+    if (fault == 9) wrong.window = 9;
+    if (fault == 10) wrong.logit_cap = 4;
+    if (fault >= 7)
+      says = fault < 10 ? "layers.0.attn.out of kv_append, softmax_attention is the first" : "logits of lm_head";
     model_judge(&mc, "simt", NULL, &wrong, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strstr(result.message, says) != NULL, "fault %d: %s", fault,
               result.message);

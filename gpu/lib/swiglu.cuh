@@ -2,7 +2,8 @@
  *
  *   y = g * sigmoid(alpha * g) * (u + beta) * w        g = min(gate, L), u = min(max(up, -L), L)
  *
- * With `sigmoid` the factor g is 1. A kernel provides the division as a struct with a static function `of`. */
+ * With `sigmoid` the factor g is 1. With c (`cubic`) the argument is alpha (g + c g^3). A kernel provides the division
+ * as a struct with a static function `of`. */
 #ifndef ASSAY_GPU_LIB_SWIGLU_CUH
 #define ASSAY_GPU_LIB_SWIGLU_CUH
 
@@ -13,7 +14,7 @@ namespace ASSAY_NS {
 struct swiglu_params {
   gated_params rows;
   const float *w; /* NULL: 1 */
-  float limit, alpha, beta;
+  float limit, alpha, beta, cubic;
   bool interleaved, sigmoid, form; /* form: a parameter or w differs from the plain operator's */
 };
 
@@ -21,7 +22,8 @@ struct swiglu_params {
 template <class Q> __device__ __forceinline__ float swiglu_of(const swiglu_params &p, float gate, float up, float w) {
   const float g = gate > p.limit ? p.limit : gate;
   const float u = up > p.limit ? p.limit : up < -p.limit ? -p.limit : up;
-  const float gated = g == -INFINITY ? 0.0f : Q::of(p.sigmoid ? 1.0f : g, 1.0f + expf(-p.alpha * g));
+  const float inner = p.cubic != 0.0f ? g + p.cubic * g * g * g : g;
+  const float gated = g == -INFINITY ? 0.0f : Q::of(p.sigmoid ? 1.0f : g, 1.0f + expf(-p.alpha * inner));
   return gated * (u + p.beta) * w;
 }
 
@@ -64,8 +66,9 @@ inline assay_status swiglu_read(const assay_call *call, swiglu_params *p, assay_
   p->limit = c.real("limit") > 0.0f ? c.real("limit") : INFINITY;
   p->interleaved = c.flag("layout");
   p->sigmoid = c.flag("sigmoid");
-  p->form =
-      p->sigmoid || p->w != nullptr || p->alpha != 1.0f || p->beta != 0.0f || p->limit < INFINITY || p->interleaved;
+  p->cubic = c.real("cubic");
+  p->form = p->sigmoid || p->w != nullptr || p->alpha != 1.0f || p->beta != 0.0f || p->limit < INFINITY ||
+            p->interleaved || p->cubic != 0.0f;
   return ASSAY_OK;
 }
 

@@ -54,13 +54,14 @@ static bool model_has(const assay_model_config *c, pass_form form) {
   case PASS_QK_NORM:
     return c->qk_norm && c->arch != ASSAY_QWEN3_NEXT; /* qk_norm does not multiply by 1 + g */
   case PASS_APPEND:                                   /* neither operator has sinks and windows */
-    return c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_DEEPSEEK_V3;
+    return c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_GEMMA2 && c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_MMHA:
-    return c->rotated > 0 && !c->qk_norm && c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_DEEPSEEK_V3;
+    return c->rotated > 0 && !c->qk_norm && c->arch != ASSAY_GPT_OSS && c->arch != ASSAY_GEMMA2 &&
+           c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_ROPE_APPEND:
     return c->rotated > 0 && c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_ADD_NORM:
-    return c->arch != ASSAY_QWEN3_NEXT;
+    return c->arch != ASSAY_QWEN3_NEXT && c->arch != ASSAY_GEMMA2; /* add_rms_norm does not multiply by 1 + g */
   case PASS_POST_PRE_UCLIP:
     return c->arch == ASSAY_ASYNCT;
   case PASS_BIAS_GELU_NEW:

@@ -283,8 +283,11 @@ static void shared_args(const pass *m, const assay_tensor *qkv, const assay_tens
 
 void pass_softmax_attention(pass *m, const assay_tensor *qkv, const assay_tensor *out) {
   pass_arg args[SHARED_ARGS + 2] = {{.name = NULL}};
-  const pass_param params[] = {
-      {"scale_per_head", 1}, {"window", (double)assay_model_window(&m->config, m->layer)}, {NULL, 0}};
+  const pass_param params[] = {{"scale_per_head", 1},
+                               {"window", (double)assay_model_window(&m->config, m->layer)},
+                               {"scale", m->config.score_scale}, /* 0: 1 / sqrt(D) */
+                               {"softcap", m->config.score_cap},
+                               {NULL, 0}};
   shared_args(m, qkv, out, args);
   args[SHARED_ARGS] = (pass_arg){"sink", pass_weight(m, "attn", "sinks")};
   m->stage = "attn.out";

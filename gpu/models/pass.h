@@ -94,6 +94,7 @@ typedef struct pass {
   assay_tensor k_pool, v_pool; /* [layers, num_blocks, block_size, H_kv, D] */
   assay_tensor x, h, y, z;     /* [N, C] residual stream, x normalised, result of a sublayer, y normalised */
   assay_tensor squares;        /* f32 [N, C/8]: sums of squares of the stream, for form gemm_norm */
+  assay_tensor embed_scale;    /* gemma2: f32 [N, 1], sqrt(C) */
   assay_tensor zeros, no_taps; /* a bias of zeros; f32 for arguments that are not read */
   assay_tensor qkv, out;       /* [N, (H + 2 H_kv) D], [N, H D] */
   assay_tensor up, gated;      /* [N, I or 2 I], [N, I] */
@@ -198,6 +199,8 @@ void pass_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_
 /* Computes g sigmoid(1.702 g) (u + 1) of clamped gates and ups, which lie in turn. */
 void pass_clamped_swiglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
+/* Computes gelu(g) u, with the GELU that has a tanh. */
+void pass_geglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act);
 /* Chooses the experts of every row, and weighs them. */
 void pass_route(pass *m, const char *name, const assay_tensor *logits);
 /* Copies every row to the places of its experts, sorted by expert. Reads where each expert's rows begin, unless the
@@ -229,6 +232,7 @@ void pass_qwen3(pass *m);
 void pass_asynct(pass *m);
 void pass_qwen3_moe(pass *m);
 void pass_gpt_oss(pass *m);
+void pass_gemma2(pass *m);
 void pass_qwen3_next(pass *m);
 void pass_deepseek_v3(pass *m);
 /* Runs the pass of the model's family. */

@@ -154,8 +154,9 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_rows(&l, &m->x, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->h, c->act_dtype, N, c->hidden);
   place_rows(&l, &m->y, c->act_dtype, N, c->hidden);
-  place_rows(&l, &m->z, c->act_dtype, c->arch == ASSAY_ASYNCT ? N : 1, c->hidden);
+  place_rows(&l, &m->z, c->act_dtype, c->arch == ASSAY_ASYNCT || c->arch == ASSAY_GEMMA2 ? N : 1, c->hidden);
   place_rows(&l, &m->squares, ASSAY_F32, c->arch == ASSAY_QWEN3 ? N : 1, (c->hidden + 7) / 8);
+  if (c->arch == ASSAY_GEMMA2) place_rows(&l, &m->embed_scale, ASSAY_F32, N, 1);
   place_vector(&l, &m->zeros, c->act_dtype, c->intermediate);
   place_vector(&l, &m->no_taps, ASSAY_F32, c->heads);
   if (latent)
@@ -254,6 +255,16 @@ static assay_status upload_numbers(pass *m, assay_error *error) {
   return status;
 }
 
+/* Uploads the factor of every row of the embedding. */
+static assay_status upload_scale(pass *m, assay_error *error) {
+  float *const factor = m->host;
+  const int64_t N = m->limits.max_tokens;
+  for (int64_t n = 0; n < N; ++n)
+    factor[n] = (float)sqrt((double)m->config.hidden);
+  const assay_status status = m->device->upload(m->embed_scale.data, factor, N * (int64_t)sizeof *factor, error);
+  return status == ASSAY_OK ? m->device->synchronize(error) : status;
+}
+
 /* Uploads the tensors that are read and never written. */
 static assay_status upload_zeros(pass *m, assay_error *error) {
   const assay_tensor *const of[] = {&m->zeros, &m->no_taps};
@@ -314,6 +325,7 @@ static assay_status fill(pass *m, const assay_model_weights *weights, assay_erro
     status = m->device->upload(m->weight[i].data, weights->tensor[i].data, bytes_of(&m->weight[i]), error);
   if (status == ASSAY_OK) status = m->device->synchronize(error);
   if (status == ASSAY_OK) status = upload_zeros(m, error);
+  if (status == ASSAY_OK && m->embed_scale.data != NULL) status = upload_scale(m, error);
   if (status == ASSAY_OK) status = upload_pools(m, error);
   if (status == ASSAY_OK && m->tiled.data != NULL) status = pass_tile_norms(m, weights, error);
   if (status == ASSAY_OK && m->in_turn.data != NULL) status = upload_numbers(m, error);
@@ -332,11 +344,6 @@ assay_status pass_open(const char *device, const assay_model_config *config, con
   if (status == ASSAY_OK && found == NULL)
     status =
         assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found %s, this build has %s", device, assay_device_names());
-  if (status == ASSAY_OK && config->arch == ASSAY_GEMMA2)
-    status =
-        assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                   "arch: found %s, allowed on %s: gpt2, qwen3, asynct, qwen3_moe, gpt_oss, deepseek_v3, qwen3_next",
-                   assay_model_arch_name(config->arch), device);
   if (status == ASSAY_OK && config->arch == ASSAY_DEEPSEEK_V3) status = pass_latent_check(config, error);
   if (status == ASSAY_OK && config->weight_dtype != config->act_dtype)
     status =
@@ -435,6 +442,7 @@ void pass_forward(pass *m) {
   if (m->config.arch == ASSAY_ASYNCT) pass_asynct(m);
   if (m->config.arch == ASSAY_QWEN3_MOE) pass_qwen3_moe(m);
   if (m->config.arch == ASSAY_GPT_OSS) pass_gpt_oss(m);
+  if (m->config.arch == ASSAY_GEMMA2) pass_gemma2(m);
   if (m->config.arch == ASSAY_QWEN3_NEXT) pass_qwen3_next(m);
   if (m->config.arch == ASSAY_DEEPSEEK_V3) pass_deepseek_v3(m);
 }

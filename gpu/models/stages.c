@@ -6,6 +6,18 @@
 static const pass_param no_params[] = {{NULL, 0}};
 static const assay_tensor absent = {.data = NULL};
 
+/* For gemma2: takes rows of the table times sqrt(C), one term per row. The product is rounded once. */
+static void scaled_embed(pass *m, const assay_tensor *x) {
+  const int64_t N = x->shape[0];
+  assay_tensor ids = m->ids;
+  ids.rank = 2;
+  ids.shape[1] = ids.stride[1] = ids.stride[0] = 1;
+  ids.shape[0] = m->embed_scale.shape[0] = N;
+  const pass_arg args[] = {
+      {"z", pass_weight(m, "embed", "w")}, {"pos", ids}, {"w", m->embed_scale}, {"y", *x}, {.name = NULL}};
+  pass_call(m, "moe_combine", args, no_params);
+}
+
 void pass_embed(pass *m, const assay_tensor *x) {
   const assay_tensor places = pass_weight(m, "embed_pos", "w");
   const pass_arg args[] = {{"table", pass_weight(m, "embed", "w")},
@@ -15,7 +27,10 @@ void pass_embed(pass *m, const assay_tensor *x) {
                            {"y", *x},
                            {.name = NULL}};
   m->stage = "embed";
-  pass_call(m, "embedding", args, no_params);
+  if (m->embed_scale.data != NULL && !MISTAKE(ENGINE_EMBED_UNSCALED))
+    scaled_embed(m, x);
+  else
+    pass_call(m, "embedding", args, no_params);
   pass_take(m, "embed", x, 0, x->shape[1]);
 }
 
@@ -33,6 +48,7 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
     [ASSAY_GPT_OSS] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_DEEPSEEK_V3] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_QWEN3_NEXT] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
+    [ASSAY_GEMMA2] = {"rms_norm", "add_rms_norm", "g", NULL, NULL, true},
     [ASSAY_ASYNCT] = {"uclip_norm", "add_uclip_norm", "gamma", "alpha", "beta", false},
 };
 
@@ -41,9 +57,12 @@ static const norm_words norms[ASSAY_ARCH_COUNT] = {
 static bool call_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *res,
                       const assay_tensor *y) {
   const norm_words *w = &norms[m->config.arch];
-  const bool plus_one = m->config.arch == ASSAY_QWEN3_NEXT, in_f32 = m->config.arch == ASSAY_GPT_OSS || plus_one;
-  const pass_param eps[] = {
-      {"eps", m->config.eps}, {in_f32 ? "round_inner" : NULL, 0}, {plus_one ? "plus_one" : NULL, 1}, {NULL, 0}};
+  const bool plus_one = m->config.arch == ASSAY_QWEN3_NEXT || m->config.arch == ASSAY_GEMMA2;
+  const bool in_f32 = m->config.arch == ASSAY_GPT_OSS || plus_one;
+  const pass_param eps[] = {{"eps", m->config.eps},
+                            {in_f32 ? "round_inner" : NULL, 0},
+                            {plus_one && !MISTAKE(ENGINE_ONE_PLUS_LOST) ? "plus_one" : NULL, 1},
+                            {NULL, 0}};
   if (res != NULL && plus_one) return false; /* add_rms_norm has no such weight */
   pass_arg args[8] = {{"x", *x}, {"y", *y}, {w->factor, pass_weight(m, name, w->factor)}};
   int used = 3;
@@ -186,7 +205,7 @@ static void norm(pass *m, const char *name, const assay_tensor *x, const assay_t
 
 void pass_norm(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y) {
   const bool waits = m->choices.form[PASS_POST_PRE_UCLIP] != PASS_OFF || m->waiting.last != NULL;
-  if (strstr(name, ".post") != NULL && waits) {
+  if (m->config.arch == ASSAY_ASYNCT && strstr(name, ".post") != NULL && waits) {
     m->waiting.post = name;
     m->waiting.from = x;
     return;
@@ -212,8 +231,10 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
                            {"row_index", m->rows},
                            {"logits", m->logits},
                            {.name = NULL}};
+  const bool caps = m->config.logit_cap > 0 && !MISTAKE(ENGINE_LOGITS_UNCAPPED);
+  const pass_param params[] = {{caps ? "softcap" : NULL, m->config.logit_cap}, {NULL, 0}};
   m->stage = "logits";
-  pass_call(m, "lm_head", args, no_params);
+  pass_call(m, "lm_head", args, params);
   pass_take(m, "logits", &m->logits, 0, m->logits.shape[1]);
 }
 
@@ -344,4 +365,11 @@ void pass_clamped_swiglu(pass *m, const char *name, const assay_tensor *up, cons
 
 void pass_reglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
   gate(m, "reglu", name, up, act, no_params);
+}
+
+void pass_geglu(pass *m, const char *name, const assay_tensor *up, const assay_tensor *act) {
+  const pass_param params[] = {{"alpha", 1.5957691216057308},
+                               {"cubic", MISTAKE(ENGINE_CUBIC_LOST) ? 0 : 0.044715},
+                               {NULL, 0}}; /* sqrt(8 / pi) */
+  gate(m, "swiglu", name, up, act, params);
 }
