@@ -1,28 +1,25 @@
-/* prefill_packed.cuh: attention of many query rows over the paged cache on
- * Hopper's tensor cores. Groups may have any size, and V another width than K.
- * The heads of a group are packed into lines: line = row * G + head. One
- * warpgroup loads. Two compute, each 64 of an item's 128 lines, against tiles
- * of keys that both read.
+/* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores. Groups may have any
+ * size, and V another width than K. The heads of a group are packed into lines: line = row * G + head. One
+ * warpgroup loads. Two compute, each 64 of an item's 128 lines, against tiles of keys that both read.
  *
  *   S = Q K^T        wgmma, both operands from shared memory, f32 in registers
  *   P = weights(S)   the operator's, in place; rounded to the storage type
  *   O = O + P V      wgmma, P from the registers in which it was computed
  *
- * The products of the next tile are issued before those with V of this one, and
- * run while its weights are made. The last sum of an item, the first tile of
- * the next, and the store of the result overlap.
+ * The products of the next tile are issued before those with V of this one, and run while its weights are made. The
+ * last sum of an item, the first tile of the next, and the store of the result overlap.
  *
  * An operator provides Weights:
  *
  *   Weights::params, with `attention_params a`
- *   Weights::bends                             scores take many registers and
- * instructions: tiles are smaller where O is wide, and all are masked
- *   first_key(p, position)                     the first key that a row at this
- * position may see start(p, head, position)                   head[h],
- * position[h]: of the thread's two lines, 8 apart weigh<masked>(p, S, key) S[4
- * g + 2 h + b]: line h, token key + 8 g + b rescale(O) between two tiles
- *   finish(p, exists, row, head, factor)       row[h], head[h]: of the thread's
- * lines, if they exist; factor[h]: O is multiplied by it */
+ *   Weights::bends                             scores take many registers and instructions: tiles are smaller where O
+ *                                              is wide, and all are masked
+ *   first_key(p, position)                     the first key that a row at this position may see
+ *   start(p, head, position)                   head[h], position[h]: of the thread's two lines, 8 apart
+ *   weigh<masked>(p, S, key)                   S[4 g + 2 h + b]: line h, token key + 8 g + b
+ *   rescale(O)                                 between two tiles
+ *   finish(p, exists, row, head, factor)       row[h], head[h]: of the thread's lines, if they exist; factor[h]: O is
+ *                                              multiplied by it */
 #ifndef ASSAY_GPU_LIB_PREFILL_PACKED_CUH
 #define ASSAY_GPU_LIB_PREFILL_PACKED_CUH
 
@@ -33,8 +30,7 @@
 
 namespace ASSAY_NS {
 
-/* Transposes four words of each of four neighbouring lanes: word i of lane j
- * becomes word j of lane i. */
+/* Transposes four words of each of four neighbouring lanes: word i of lane j becomes word j of lane i. */
 PREFILL_FUNCTION void transpose_quad(uint32_t (&word)[4]) {
   const uint32_t lane = lane_id();
   ASSAY_UNROLL
@@ -42,19 +38,16 @@ PREFILL_FUNCTION void transpose_quad(uint32_t (&word)[4]) {
     const bool upper = (lane & static_cast<uint32_t>(step)) != 0;
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i) {
-      if ((i & step) != 0)
-        continue;
+      if ((i & step) != 0) continue;
       const uint32_t low = word[i], high = word[i + step];
-      const uint32_t got =
-          __shfl_xor_sync(0xffffffffu, upper ? low : high, step);
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, step);
       word[i] = upper ? got : low;
       word[i + step] = upper ? high : got;
     }
   }
 }
 
-/* ---- the warpgroups that compute
- * -------------------------------------------------------------------- */
+/* ---- the warpgroups that compute -------------------------------------------------------------------- */
 
 template <class T, class Shape, class Weights> struct packed_warpgroup {
   static constexpr int D = Shape::D, D_v = Shape::D_v, keys = Shape::tile_keys;
@@ -68,26 +61,20 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   int32_t turn;                 /* number of the item */
   int32_t begin, end;           /* its tiles */
   bool low;                     /* the last of them ends in its lower half */
-  int32_t open_begin, open_end; /* its tiles in which nothing is masked for the
-                                   warpgroup's lines */
+  int32_t open_begin, open_end; /* its tiles in which nothing is masked for the warpgroup's lines */
   Weights weights;
   float O[D_v / 2];
   uint32_t P[keys / 4];
 
-  PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_,
-                                    packed_control<Shape> *control_)
-      : p(p_), shared(shared_), control(control_),
-        group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
+  PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
+      : p(p_), shared(shared_), control(control_), group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
         lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0), turn(-1) {}
 
-  /* Half of the keys of a tile's lower half, where that is a width of products.
-   */
+  /* Half of the keys of a tile's lower half, where that is a width of products. */
   static constexpr int half = keys == 128 ? 32 : keys / 2;
 
   /* Returns whether no line of the item sees the tile's upper half. */
-  PREFILL_FUNCTION bool lower_half(int32_t tile) const {
-    return keys == 128 && low && tile == end - 1;
-  }
+  PREFILL_FUNCTION bool lower_half(int32_t tile) const { return keys == 128 && low && tile == end - 1; }
 
   template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
@@ -104,8 +91,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Waits until the next item is known. Returns false if there is none. */
   PREFILL_FUNCTION bool fetch() {
     ++turn;
-    mbarrier_wait(&control->known[turn % packed_slots],
-                  turn / packed_slots & 1);
+    mbarrier_wait(&control->known[turn % packed_slots], turn / packed_slots & 1);
     const packed_item &item = control->item[turn % packed_slots];
     begin = of_warp(item.begin);
     end = of_warp(item.end);
@@ -116,8 +102,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Begins with the item: its lines' positions and heads. */
   PREFILL_FUNCTION void start() {
     const packed_item &item = control->item[turn % packed_slots];
-    const int32_t skip = of_warp(item.skip), place = of_warp(item.position),
-                  kv_head = of_warp(item.head);
+    const int32_t skip = of_warp(item.skip), place = of_warp(item.position), kv_head = of_warp(item.head);
     int32_t head[2], position[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -126,69 +111,54 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
       head[h] = kv_head * p.a.G + line - row * p.a.G;
     }
     weights.start(p, head, position);
-    const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 -
-                                     1); /* the warpgroup's first line */
+    const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
     const int32_t low = place + (skip + own) / p.a.G;
-    const int32_t high =
-        place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
+    const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
     open_end = max(low + 1, 0) / keys;
   }
 
   PREFILL_FUNCTION void await_queries() const {
-    mbarrier_wait(&control->q_full[turn % Shape::q_stages],
-                  turn / Shape::q_stages & 1);
+    mbarrier_wait(&control->q_full[turn % Shape::q_stages], turn / Shape::q_stages & 1);
     fence_proxy_async();
   }
 
-  /* With turns, the warpgroups issue their products one after the other: the
-   * softmax of one runs beside the products of the other. */
+  /* With turns, the warpgroups issue their products one after the other: the softmax of one runs beside the products of
+   * the other. */
   PREFILL_FUNCTION void await_turn() const {
-    if constexpr (Shape::turns)
-      named_barrier_sync(2 + static_cast<uint32_t>(group), 256);
+    if constexpr (Shape::turns) named_barrier_sync(2 + static_cast<uint32_t>(group), 256);
   }
   PREFILL_FUNCTION void pass_turn() const {
-    if constexpr (Shape::turns)
-      named_barrier_arrive(3 - static_cast<uint32_t>(group), 256);
+    if constexpr (Shape::turns) named_barrier_arrive(3 - static_cast<uint32_t>(group), 256);
   }
 
   /* Issues S of the next tile, for the first 2 * count keys of it. */
   template <int count> PREFILL_FUNCTION void issue_scores(float (&S)[count]) {
     const int32_t stage = of_warp(scored % Shape::kv_stages);
-    const int32_t q_stage =
-        Shape::q_stages == 1 ? 0 : of_warp(turn % Shape::q_stages);
+    const int32_t q_stage = Shape::q_stages == 1 ? 0 : of_warp(turn % Shape::q_stages);
     mbarrier_wait(&control->k_full[stage], scored / Shape::kv_stages & 1);
     fence_proxy_async();
-    const uint64_t query = wgmma_descriptor(shared + q_stage * Shape::q_bytes +
-                                                group * Shape::q_piece / 2,
-                                            1024, 16, swizzle_128);
-    const uint64_t rows = wgmma_descriptor(
-        shared + Shape::k_at + stage * Shape::k_bytes, 1024, 16, swizzle_128);
+    const uint64_t query =
+        wgmma_descriptor(shared + q_stage * Shape::q_bytes + group * Shape::q_piece / 2, 1024, 16, swizzle_128);
+    const uint64_t rows = wgmma_descriptor(shared + Shape::k_at + stage * Shape::k_bytes, 1024, 16, swizzle_128);
     zero(S);
     wgmma_order(S);
     wgmma_fence();
     ASSAY_UNROLL
     for (int step = 0; step < D / 16; ++step) {
-      const uint64_t q_ahead =
-          static_cast<uint64_t>(step / 4 * Shape::q_piece + step % 4 * 32) >> 4;
-      const uint64_t k_ahead =
-          static_cast<uint64_t>(step / 4 * Shape::k_piece + step % 4 * 32) >> 4;
-      wgmma_m64k16<T, 2 * count, false>(S, query + q_ahead, rows + k_ahead,
-                                        step > 0);
+      const uint64_t q_ahead = static_cast<uint64_t>(step / 4 * Shape::q_piece + step % 4 * 32) >> 4;
+      const uint64_t k_ahead = static_cast<uint64_t>(step / 4 * Shape::k_piece + step % 4 * 32) >> 4;
+      wgmma_m64k16<T, 2 * count, false>(S, query + q_ahead, rows + k_ahead, step > 0);
     }
     wgmma_commit();
   }
 
-  /* Waits until S is complete. Its keys may be overwritten afterwards, and with
-   * `last` the queries. */
-  template <int pending, int count>
-  PREFILL_FUNCTION void await_scores(float (&S)[count], bool last) {
+  /* Waits until S is complete. Its keys may be overwritten afterwards, and with `last` the queries. */
+  template <int pending, int count> PREFILL_FUNCTION void await_scores(float (&S)[count], bool last) {
     wgmma_wait<pending>();
     wgmma_order(S);
-    if (lane == 0)
-      mbarrier_arrive(&control->k_free[scored % Shape::kv_stages]);
-    if (last)
-      mbarrier_arrive(&control->q_free[turn % Shape::q_stages]);
+    if (lane == 0) mbarrier_arrive(&control->k_free[scored % Shape::kv_stages]);
+    if (last) mbarrier_arrive(&control->q_free[turn % Shape::q_stages]);
     ++scored;
   }
 
@@ -198,16 +168,13 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     mbarrier_wait(&control->v_full[stage], tile / Shape::kv_stages & 1);
     fence_proxy_async();
     const uint64_t values =
-        wgmma_descriptor(shared + Shape::v_at + stage * Shape::v_bytes, 1024,
-                         Shape::k_piece, swizzle_128);
+        wgmma_descriptor(shared + Shape::v_at + stage * Shape::v_bytes, 1024, Shape::k_piece, swizzle_128);
     wgmma_order(O);
     wgmma_order(P);
     wgmma_fence();
     ASSAY_UNROLL
     for (int step = 0; step < keys / 16; ++step)
-      wgmma_m64k16<T, D_v, true>(
-          O, P, 4 * step, values + static_cast<uint64_t>(step * 16 * 128 >> 4),
-          true);
+      wgmma_m64k16<T, D_v, true>(O, P, 4 * step, values + static_cast<uint64_t>(step * 16 * 128 >> 4), true);
     wgmma_commit();
   }
 
@@ -215,27 +182,22 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     wgmma_wait<pending>();
     wgmma_order(O);
     wgmma_order(P);
-    if (lane == 0)
-      mbarrier_arrive(&control->v_free[tile % Shape::kv_stages]);
+    if (lane == 0) mbarrier_arrive(&control->v_free[tile % Shape::kv_stages]);
   }
 
   /* Packs S into P. The weights of keys beyond S are 0. */
   template <int count> PREFILL_FUNCTION void pack(const float (&S)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < keys / 4; ++i)
-      P[i] = i < count / 2
-                 ? pack_pair<T>(S[2 * i % count], S[(2 * i + 1) % count])
-                 : 0u;
+      P[i] = i < count / 2 ? pack_pair<T>(S[2 * i % count], S[(2 * i + 1) % count]) : 0u;
   }
 
-  template <bool masked, int count>
-  PREFILL_FUNCTION void weigh(float (&S)[count], int32_t tile) {
+  template <bool masked, int count> PREFILL_FUNCTION void weigh(float (&S)[count], int32_t tile) {
     weights.template weigh<masked>(p, S, tile * keys + 2 * (lane % 4));
   }
 
-  /* Computes the very first tile, which has no sum to overlap with. count: half
-   * of the tile's keys, or a quarter where no line sees those of its upper
-   * half. */
+  /* Computes the very first tile, which has no sum to overlap with. count: half of the tile's keys, or a quarter where
+   * no line sees those of its upper half. */
   template <int count> PREFILL_FUNCTION void first() {
     float S[count];
     await_queries();
@@ -247,8 +209,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Computes another tile of the item and, meanwhile, the sum of the previous
-   * tile. */
+  /* Computes another tile of the item and, meanwhile, the sum of the previous tile. */
   template <bool masked, int count> PREFILL_FUNCTION void next(int32_t tile) {
     const int32_t before = scored - 1;
     float S[count];
@@ -263,13 +224,11 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Computes the last sum of the previous item and the first tile of this one.
-   */
+  /* Computes the last sum of the previous item and the first tile of this one. */
   template <int count> PREFILL_FUNCTION void cross() {
     const int32_t before = scored - 1;
     float S[count], factor[2];
-    if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and
-                                             registers are few */
+    if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and registers are few */
       await_turn();
       issue_values(before);
       finish(turn - 1, factor);
@@ -299,17 +258,16 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Rounds the sums and writes the existing lines. Four lanes exchange what
-   * they have of a line, so that each writes 16 bytes. */
+  /* Rounds the sums and writes the existing lines. Four lanes exchange what they have of a line, so that each writes 16
+   * bytes. */
   PREFILL_FUNCTION void store(int32_t number, const float (&factor)[2]) const {
     const packed_item &item = control->item[number % packed_slots];
     const int32_t column = lane % 4;
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t line = first_line() + 8 * h,
-                    row = (item.skip + line) / p.a.G;
-      const int64_t at = static_cast<int64_t>(item.row + row) * p.a.H +
-                         item.head * p.a.G + item.skip + line - row * p.a.G;
+      const int32_t line = first_line() + 8 * h, row = (item.skip + line) / p.a.G;
+      const int64_t at =
+          static_cast<int64_t>(item.row + row) * p.a.H + item.head * p.a.G + item.skip + line - row * p.a.G;
       T *const to = static_cast<T *>(p.a.out) + at * D_v + 8 * column;
       ASSAY_UNROLL
       for (int part = 0; part < D_v / 8; part += 4) {
@@ -317,24 +275,19 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
         ASSAY_UNROLL
         for (int i = 0; i < 4; ++i) {
           const int g = part + i < D_v / 8 ? part + i : 0;
-          word[i] = pack_pair<T>(O[4 * g + 2 * h] * factor[h],
-                                 O[4 * g + 2 * h + 1] * factor[h]);
+          word[i] = pack_pair<T>(O[4 * g + 2 * h] * factor[h], O[4 * g + 2 * h + 1] * factor[h]);
         }
         transpose_quad(word);
-        if (line < item.rows &&
-            (part + 4 <= D_v / 8 || part + column < D_v / 8))
-          *reinterpret_cast<uint4 *>(to + 8 * part) =
-              make_uint4(word[0], word[1], word[2], word[3]);
+        if (line < item.rows && (part + 4 <= D_v / 8 || part + column < D_v / 8))
+          *reinterpret_cast<uint4 *>(to + 8 * part) = make_uint4(word[0], word[1], word[2], word[3]);
       }
     }
   }
 
-  /* Computes the factors of the item's sums, and writes what belongs to its
-   * lines beside them. */
+  /* Computes the factors of the item's sums, and writes what belongs to its lines beside them. */
   PREFILL_FUNCTION void finish(int32_t number, float (&factor)[2]) const {
     const packed_item &item = control->item[number % packed_slots];
-    const int32_t line = first_line(), row = (item.skip + line) / p.a.G,
-                  next = (item.skip + line + 8) / p.a.G;
+    const int32_t line = first_line(), row = (item.skip + line) / p.a.G, next = (item.skip + line + 8) / p.a.G;
     const int32_t head = item.head * p.a.G + item.skip + line;
     const bool exists[2] = {line < item.rows, line + 8 < item.rows};
     const int64_t rows[2] = {item.row + row, item.row + next};
@@ -343,10 +296,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   PREFILL_FUNCTION void run() {
-    if (!fetch())
-      return;
-    if (group == 1)
-      pass_turn();
+    if (!fetch()) return;
+    if (group == 1) pass_turn();
     start();
     zero(O);
     if (lower_half(begin))
@@ -360,15 +311,13 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
           for (; tile >= open_begin && tile < min(open_end, end); ++tile)
             next<false, keys / 2>(tile);
         }
-        if (tile >= end)
-          break;
+        if (tile >= end) break;
         if (lower_half(tile))
           next<true, half>(tile);
         else
           next<true, keys / 2>(tile);
       }
-      if (!fetch())
-        break;
+      if (!fetch()) break;
       if (lower_half(begin))
         cross<half>();
       else
@@ -377,30 +326,24 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     float factor[2];
     await_turn();
     issue_values(scored - 1);
-    if (group == 0)
-      pass_turn();
+    if (group == 0) pass_turn();
     finish(turn - 1, factor);
     await_values<0>(scored - 1);
     store(turn - 1, factor);
   }
 };
 
-/* ---- the kernel
- * -------------------------------------------------------------------------------------
- */
+/* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* prefill_packed: handles 128 lines of a kv head per item; each block takes
- * items in turns. Grid:   at most one block per multiprocessor. Block: 384
- * threads. Shared: Shape::bytes. */
+/* prefill_packed: handles 128 lines of a kv head per item; each block takes items in turns.
+ * Grid:   at most one block per multiprocessor. Block: 384 threads.
+ * Shared: Shape::bytes. */
 template <class T, class Shape, class Weights>
-__global__ void __launch_bounds__(prefill_threads, 1)
-    prefill_packed(typename Weights::params p) {
+__global__ void __launch_bounds__(prefill_threads, 1) prefill_packed(typename Weights::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
-  packed_control<Shape> *const control =
-      reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
+  packed_control<Shape> *const control = reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
   dependents_launch();
-  if (threadIdx.x == 0)
-    packed_barriers(control);
+  if (threadIdx.x == 0) packed_barriers(control);
   __syncthreads();
   prefill_ask(p.a);
   dependency_wait();
@@ -415,90 +358,63 @@ __global__ void __launch_bounds__(prefill_threads, 1)
   }
 }
 
-/* ---- launchers
- * --------------------------------------------------------------------------------------
- */
+/* ---- launchers -------------------------------------------------------------------------------------- */
 
 /* The schedule for prefill_strategy. */
 struct packed_schedule {
   static bool takes(int32_t D, int32_t D_v) {
-    if (D == 192 && D_v == 128)
-      return true;
-    return D == D_v && (D == 64 || D == 80 || D == 96 || D == 112 || D == 128 ||
-                        D == 192 || D == 256);
+    if (D == 192 && D_v == 128) return true;
+    return D == D_v && (D == 64 || D == 80 || D == 96 || D == 112 || D == 128 || D == 192 || D == 256);
   }
 
   /* Refuses calls that the schedule cannot run. */
-  static assay_status expect(const attention_params &a,
-                             const attention_types &types, assay_dtype dtype,
+  static assay_status expect(const attention_params &a, const attention_types &types, assay_dtype dtype,
                              assay_error *error) {
     ASSAY_TRY(expect_prompts(a, error));
     ASSAY_TRY(expect_storage(types, dtype, error));
     if (!takes(a.D, a.D_v))
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                        "D, D_v: found %d, %d, allowed 64, 80, 96, 112, 128, "
-                        "192 and 256 for both, and 192, 128",
-                        a.D, a.D_v);
+                        "D, D_v: found %d, %d, allowed 64, 80, 96, 112, 128, 192 and 256 for both, and 192, 128", a.D,
+                        a.D_v);
     ASSAY_TRY(expect_value_rows(a, error));
     if (a.cache.block_shift < 4)
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                        "block_size: found %d, allowed 16 and above",
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                         1 << a.cache.block_shift);
     if (a.N > (INT32_MAX - 256) / a.H)
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                        "N: found %" PRId64 " with %d heads, allowed up to %d",
-                        a.N, a.H, (INT32_MAX - 256) / a.H);
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %" PRId64 " with %d heads, allowed up to %d", a.N, a.H,
+                        (INT32_MAX - 256) / a.H);
     return expect_rows_of_16(a, error);
   }
 
   template <class T, class Weights, class Shape>
-  static assay_status launch(const typename Weights::params &p, assay_env *env,
-                             assay_error *error) {
+  static assay_status launch(const typename Weights::params &p, assay_env *env, assay_error *error) {
     const int64_t items = most_items<packed_runs<Shape::tile_keys>>(p.a);
-    const int64_t blocks =
-        items < env->multiprocessors ? items : env->multiprocessors;
-    return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks,
-                             prefill_threads, Shape::bytes, in_turn(),
-                             env->stream, p);
+    const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
+    return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks, prefill_threads, Shape::bytes,
+                             in_turn(), env->stream, p);
   }
 
   template <class T, class Weights>
-  static assay_status start(const typename Weights::params &p, assay_env *env,
-                            assay_error *error) {
+  static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
     switch (p.a.D) {
     case 64:
-      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 224>>(p, env,
-                                                                      error);
+      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 224>>(p, env, error);
     case 80:
-      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 224>>(p, env,
-                                                                      error);
+      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 224>>(p, env, error);
     case 96:
-      return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 224>>(p, env,
-                                                                      error);
+      return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 224>>(p, env, error);
     case 112:
-      return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 224>>(p, env,
-                                                                        error);
+      return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 224>>(p, env, error);
     case 128:
-      return launch<
-          T, Weights,
-          packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 224>>(p, env,
-                                                                         error);
+      return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 224>>(p, env, error);
     case 256:
-      return launch<
-          T, Weights,
-          packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 224>>(p, env,
-                                                                       error);
+      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 224>>(p, env, error);
     default:
       break;
     }
     if (p.a.D_v == 128)
-      return launch<
-          T, Weights,
-          packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, 224>>(p, env,
-                                                                         error);
-    return launch<T, Weights,
-                  packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 224>>(
-        p, env, error);
+      return launch<T, Weights, packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, 224>>(p, env, error);
+    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 224>>(p, env, error);
   }
 };
 

@@ -1,11 +1,8 @@
-/* prefill_packed_load.cuh: the shared memory of the packed prefill, its
- * barriers, its order of items, and the warpgroup that fills it. 128 threads
- * make 16-byte asynchronous copies of Q, K and V, with zeros for what no row
- * sees.
+/* prefill_packed_load.cuh: the shared memory of the packed prefill, its barriers, its order of items, and the warpgroup
+ * that fills it. 128 threads make 16-byte asynchronous copies of Q, K and V, with zeros for what no row sees.
  *
- * Rows lie 128 bytes apart in pieces of 64 channels, with their 16-byte chunks
- * permuted by the row's lowest three bits. Keys and lines are in their own
- * order. Four lines of every 16 are one warp's. */
+ * Rows lie 128 bytes apart in pieces of 64 channels, with their 16-byte chunks permuted by the row's lowest three bits.
+ * Keys and lines are in their own order. Four lines of every 16 are one warp's. */
 #ifndef ASSAY_GPU_LIB_PREFILL_PACKED_LOAD_CUH
 #define ASSAY_GPU_LIB_PREFILL_PACKED_LOAD_CUH
 
@@ -13,30 +10,20 @@
 
 namespace ASSAY_NS {
 
-/* A kernel's sizes: channels of K and of V, keys of a tile, stages. registers:
- * those of a thread that computes. */
-template <int D_, int D_v_, int tile, int q, int kv, int registers,
-          bool turns_ = false>
-struct packed_shape {
+/* A kernel's sizes: channels of K and of V, keys of a tile, stages. registers: those of a thread that computes. */
+template <int D_, int D_v_, int tile, int q, int kv, int registers, bool turns_ = false> struct packed_shape {
   static constexpr bool turns = turns_;
-  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q,
-                       kv_stages = kv, computing = registers;
-  /* The 128 loading threads and the 256 computing threads together have the
-   * registers with which the block begins, 384 times 168. */
+  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, kv_stages = kv, computing = registers;
+  /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
+   * times 168. */
   static constexpr int loading = 504 - 2 * computing;
-  static constexpr int32_t k_piece = tile * 128,
-                           q_piece = 128 * 128; /* bytes of 64 channels */
+  static constexpr int32_t k_piece = tile * 128, q_piece = 128 * 128; /* bytes of 64 channels */
   static constexpr int32_t q_bytes = (D + 63) / 64 * q_piece;
-  static constexpr int32_t k_bytes = (D + 63) / 64 * k_piece,
-                           v_bytes = (D_v + 63) / 64 * k_piece;
-  static constexpr int32_t k_at = q_stages * q_bytes,
-                           v_at = k_at + kv_stages * k_bytes;
-  static constexpr int32_t control_at = v_at + kv_stages * v_bytes,
-                           bytes = control_at + 1024;
-  static_assert(tile % 16 == 0 && D % 16 == 0 && D_v % 16 == 0,
-                "a tensor core takes 16 at a time");
-  static_assert((kv & (kv - 1)) == 0 && (q == 1 || q == 2),
-                "stages are counted by bits");
+  static constexpr int32_t k_bytes = (D + 63) / 64 * k_piece, v_bytes = (D_v + 63) / 64 * k_piece;
+  static constexpr int32_t k_at = q_stages * q_bytes, v_at = k_at + kv_stages * k_bytes;
+  static constexpr int32_t control_at = v_at + kv_stages * v_bytes, bytes = control_at + 1024;
+  static_assert(tile % 16 == 0 && D % 16 == 0 && D_v % 16 == 0, "a tensor core takes 16 at a time");
+  static_assert((kv & (kv - 1)) == 0 && (q == 1 || q == 2), "stages are counted by bits");
   static_assert(bytes <= launch_max_shared, "one block per multiprocessor");
 };
 
@@ -44,44 +31,26 @@ struct packed_shape {
 template <int tile> struct packed_runs {
   using item = packed_item;
   static constexpr int32_t tile_keys = tile;
-  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) {
-    return 7;
-  }
-  static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &a) {
-    return a.G;
-  }
-  static PREFILL_FUNCTION int32_t row_of(const attention_params &a,
-                                         int32_t line) {
-    return line / a.G;
-  }
-  static __host__ PREFILL_FUNCTION int32_t
-  heads_an_item(const attention_params &) {
-    return 1;
-  }
-  static __host__ PREFILL_FUNCTION int32_t
-  items_a_run(const attention_params &a) {
-    return a.H_kv;
-  }
+  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 7; }
+  static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &a) { return a.G; }
+  static PREFILL_FUNCTION int32_t row_of(const attention_params &a, int32_t line) { return line / a.G; }
+  static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &) { return 1; }
+  static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H_kv; }
 };
 
-constexpr int32_t packed_slots =
-    8; /* items whose fields are kept: those of five may be read */
+constexpr int32_t packed_slots = 8; /* items whose fields are kept: those of five may be read */
 
-/* ---- the order of the items
- * ---------------------------------------------------------------------------
- */
+/* ---- the order of the items --------------------------------------------------------------------------- */
 
-/* The bytes of K and V that are to stay in the L2 cache. simt has little, so
- * that small cases have sections. */
+/* The bytes of K and V that are to stay in the L2 cache. simt has little, so that small cases have sections. */
 #ifdef ASSAY_SIMT
 constexpr int64_t packed_l2 = 64 << 10;
 #else
 constexpr int64_t packed_l2 = 32 << 20;
 #endif
 
-/* A warp's place in the list. Sections of kv heads follow each other, whose K
- * and V the L2 cache holds. Within a section, items go from the most key tiles
- * to the fewest. A section begins with a new turn of all blocks. */
+/* A warp's place in the list. Sections of kv heads follow each other, whose K and V the L2 cache holds. Within a
+ * section, items go from the most key tiles to the fewest. A section begins with a new turn of all blocks. */
 template <class Shape> struct packed_walk {
   using form = packed_runs<Shape::tile_keys>;
   prefill_walk<form> walk;
@@ -89,8 +58,7 @@ template <class Shape> struct packed_walk {
   int32_t heads, at;    /* kv heads per section; first kv head of this one */
   int32_t turns, begin; /* turns per section; the section's first turn */
 
-  PREFILL_FUNCTION void start(const attention_params &a,
-                              const prefill_request &own, int32_t blocks) {
+  PREFILL_FUNCTION void start(const attention_params &a, const prefill_request &own, int32_t blocks) {
     walk.start(a, own);
     runs = walk.runs_from(a, own, 1);
     int32_t keys = 0; /* in units of 64, rounded up */
@@ -101,12 +69,9 @@ template <class Shape> struct packed_walk {
     }
     const int64_t total = __reduce_add_sync(0xffffffffu, keys);
     /* a kv head has these bytes */
-    const int64_t bytes =
-        max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v);
-    const int32_t fit = static_cast<int32_t>(
-        min(packed_l2 / bytes, static_cast<int64_t>(a.H_kv)));
-    const int32_t fill = (2 * blocks + runs - 1) /
-                         max(runs, 1); /* heads whose items make two turns */
+    const int64_t bytes = max(total, static_cast<int64_t>(1)) * 64 * 2 * (Shape::D + Shape::D_v);
+    const int32_t fit = static_cast<int32_t>(min(packed_l2 / bytes, static_cast<int64_t>(a.H_kv)));
+    const int32_t fill = (2 * blocks + runs - 1) / max(runs, 1); /* heads whose items make two turns */
     heads = min(max(max(fit, fill), 1), a.H_kv);
     const int32_t sections = (a.H_kv + heads - 1) / heads;
     heads = (a.H_kv + sections - 1) / sections;
@@ -114,13 +79,10 @@ template <class Shape> struct packed_walk {
     at = begin = 0;
   }
 
-  /* Finds the item of turn number `turn`, which must not decrease from call to
-   * call, and of place `place` in it. There may be none (end 0). Returns
-   * whether that turn, or a later one, exists. */
-  PREFILL_FUNCTION bool item(const attention_params &a,
-                             const prefill_request &own, int32_t turn,
-                             int32_t place, int32_t blocks,
-                             packed_item *found) {
+  /* Finds the item of turn number `turn`, which must not decrease from call to call, and of place `place` in it. There
+   * may be none (end 0). Returns whether that turn, or a later one, exists. */
+  PREFILL_FUNCTION bool item(const attention_params &a, const prefill_request &own, int32_t turn, int32_t place,
+                             int32_t blocks, packed_item *found) {
     *found = {};
     while (turn - begin >= turns) {
       at += heads;
@@ -131,34 +93,27 @@ template <class Shape> struct packed_walk {
       begin += turns;
       walk.start(a, own);
     }
-    const int32_t number = (turn - begin) * blocks + place,
-                  here = min(heads, a.H_kv - at);
-    if (number >= runs * here)
-      return true;
+    const int32_t number = (turn - begin) * blocks + place, here = min(heads, a.H_kv - at);
+    if (number >= runs * here) return true;
     *found = walk.item(a, own, number, here);
     found->head += at;
     return true;
   }
 };
 
-/* The barriers: *_full completes when a stage is filled, *_free when it has
- * been read. An item is known before its queries have room. */
+/* The barriers: *_full completes when a stage is filled, *_free when it has been read. An item is known before its
+ * queries have room. */
 template <class Shape> struct packed_control {
   uint64_t q_full[Shape::q_stages], q_free[Shape::q_stages];
   uint64_t k_full[Shape::kv_stages], k_free[Shape::kv_stages];
   uint64_t v_full[Shape::kv_stages], v_free[Shape::kv_stages];
   uint64_t known[packed_slots];
   packed_item item[packed_slots];
-  packed_item next[2]
-                  [prefill_loaders / 32]; /* one found by each warp; the
-                                             previous ones may still be read */
+  packed_item next[2][prefill_loaders / 32]; /* one found by each warp; the previous ones may still be read */
 };
 
-template <class Shape>
-PREFILL_FUNCTION void packed_barriers(packed_control<Shape> *control) {
-  static_assert(sizeof(packed_control<Shape>) <=
-                    Shape::bytes - Shape::control_at,
-                "room for the barriers");
+template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shape> *control) {
+  static_assert(sizeof(packed_control<Shape>) <= Shape::bytes - Shape::control_at, "room for the barriers");
   for (int32_t i = 0; i < Shape::q_stages; ++i) {
     mbarrier_init(&control->q_full[i], prefill_loaders);
     mbarrier_init(&control->q_free[i], 32 * prefill_computing_warps);
@@ -174,39 +129,28 @@ PREFILL_FUNCTION void packed_barriers(packed_control<Shape> *control) {
   mbarrier_fence_init();
 }
 
-/* ---- loading
- * ------------------------------------------------------------------------------------------
- */
+/* ---- loading ------------------------------------------------------------------------------------------ */
 
-/* One thread's share of rows of W channels: chunk `chunk` of the lines `line`,
- * line + step, ... of every 16. Lanes beyond the channels copy nothing. T: two
- * bytes per element. */
+/* One thread's share of rows of W channels: chunk `chunk` of the lines `line`, line + step, ... of every 16. Lanes
+ * beyond the channels copy nothing. T: two bytes per element. */
 template <class T, int W> struct packed_lane {
-  static constexpr int chunks = W <= 64    ? 8
-                                : W <= 128 ? 16
-                                           : 32; /* lanes per line */
+  static constexpr int chunks = W <= 64 ? 8 : W <= 128 ? 16 : 32; /* lanes per line */
   static constexpr int step = 32 / chunks, copies = 4 / step;
   int32_t chunk, line, to; /* to: byte offset in a stage */
 
   PREFILL_FUNCTION explicit packed_lane(int32_t piece_bytes) {
-    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32),
-                  warp = static_cast<int32_t>(threadIdx.x / 32);
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
     chunk = lane % chunks;
     line = 4 * warp + lane / chunks;
     to = chunk / 8 * piece_bytes + line * 128 + (((chunk ^ line) & 7) << 4);
   }
-  PREFILL_FUNCTION bool live() const {
-    return W == 8 * chunks || chunk < W / 8;
-  }
+  PREFILL_FUNCTION bool live() const { return W == 8 * chunks || chunk < W / 8; }
 
   /* Returns the byte offset of copy `i` of the 16 lines. */
-  PREFILL_FUNCTION int32_t place(int i) const {
-    return (to ^ ((step * i) << 4)) + step * i * 128;
-  }
+  PREFILL_FUNCTION int32_t place(int i) const { return (to ^ ((step * i) << 4)) + step * i * 128; }
 };
 
-/* The warpgroup that loads. Weights::first_key says which key a row sees first.
- */
+/* The warpgroup that loads. Weights::first_key says which key a row sees first. */
 template <class T, class Shape, class Weights> struct packed_filler {
   static constexpr int groups = Shape::tile_keys / 16;
   using params = typename Weights::params;
@@ -219,17 +163,13 @@ template <class T, class Shape, class Weights> struct packed_filler {
   const packed_lane<T, Shape::D_v> v_lane;
   int32_t filled; /* number of key tiles */
 
-  PREFILL_FUNCTION packed_filler(const params &p_, unsigned char *shared_,
-                                 packed_control<Shape> *control_)
-      : p(p_), a(p_.a), shared(shared_), control(control_),
-        k_lane(Shape::k_piece), q_lane(Shape::q_piece), v_lane(Shape::k_piece),
-        filled(0) {}
+  PREFILL_FUNCTION packed_filler(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
+      : p(p_), a(p_.a), shared(shared_), control(control_), k_lane(Shape::k_piece), q_lane(Shape::q_piece),
+        v_lane(Shape::k_piece), filled(0) {}
 
-  /* Tells the warpgroups that compute about item number `turn` of this block.
-   */
+  /* Tells the warpgroups that compute about item number `turn` of this block. */
   PREFILL_FUNCTION void tell(const packed_item &item, int32_t turn) const {
-    if (threadIdx.x != 0)
-      return;
+    if (threadIdx.x != 0) return;
     control->item[turn % packed_slots] = item;
     mbarrier_arrive(&control->known[turn % packed_slots]);
   }
@@ -239,21 +179,16 @@ template <class T, class Shape, class Weights> struct packed_filler {
     const int32_t stage = turn % Shape::q_stages;
     mbarrier_wait(&control->q_free[stage], (turn / Shape::q_stages & 1) ^ 1);
     unsigned char *const to = shared + stage * Shape::q_bytes;
-    const int32_t rows = 16 / a.G,
-                  heads = 16 - rows * a.G; /* from 16 lines to the next */
+    const int32_t rows = 16 / a.G, heads = 16 - rows * a.G; /* from 16 lines to the next */
     ASSAY_UNROLL
     for (int i = 0; i < q_lane.copies; ++i) {
       const int32_t first = q_lane.line + q_lane.step * i;
-      int32_t row = (item.skip + first) / a.G,
-              head = item.skip + first - row * a.G;
+      int32_t row = (item.skip + first) / a.G, head = item.skip + first - row * a.G;
       ASSAY_ROLLED
       for (int32_t line = first; line < 128; line += 16) {
-        const T *const from = element_at<T>(
-            a.q, query_offset(a, item.row + row, item.head * a.G + head) +
-                     8 * q_lane.chunk);
-        if (q_lane.live())
-          cp_async_16(to + q_lane.place(i) + (line - first) * 128, from,
-                      line < item.rows ? 16 : 0);
+        const T *const from =
+            element_at<T>(a.q, query_offset(a, item.row + row, item.head * a.G + head) + 8 * q_lane.chunk);
+        if (q_lane.live()) cp_async_16(to + q_lane.place(i) + (line - first) * 128, from, line < item.rows ? 16 : 0);
         row += rows;
         head += heads;
         if (head >= a.G) {
@@ -265,8 +200,7 @@ template <class T, class Shape, class Weights> struct packed_filler {
     cp_async_arrive_noinc(&control->q_full[stage]);
   }
 
-  /* The source of an item's tiles: keys first <= key < end of a request, of one
-   * kv head. */
+  /* The source of an item's tiles: keys first <= key < end of a request, of one kv head. */
   struct source {
     int32_t request, head, first, end;
   };
@@ -275,52 +209,37 @@ template <class T, class Shape, class Weights> struct packed_filler {
             item.position + (item.skip + item.rows - 1) / a.G + 1};
   }
 
-  /* Returns the block of 16 keys number `lane` of a tile. A block without keys
-   * in first <= key < end is not looked up. */
+  /* Returns the block of 16 keys number `lane` of a tile. A block without keys in first <= key < end is not looked
+   * up. */
   PREFILL_FUNCTION int32_t look_up(const source &s, int32_t tile) const {
-    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32),
-                  key = tile * Shape::tile_keys + 16 * lane;
-    if (lane >= groups || key >= s.end || key + 16 <= s.first)
-      return 0;
-    return a.cache
-        .table[s.request * a.cache.table_row + (key >> a.cache.block_shift)];
+    const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), key = tile * Shape::tile_keys + 16 * lane;
+    if (lane >= groups || key >= s.end || key + 16 <= s.first) return 0;
+    return a.cache.table[s.request * a.cache.table_row + (key >> a.cache.block_shift)];
   }
 
-  /* Loads 16 keys of K or V: keys first <= key < end, and zeros for the others.
-   * bounded: there are others. `offset`: where the tile's 16 keys number `lane`
-   * begin. */
+  /* Loads 16 keys of K or V: keys first <= key < end, and zeros for the others. bounded: there are others. `offset`:
+   * where the tile's 16 keys number `lane` begin. */
   template <bool bounded, int W>
-  PREFILL_FUNCTION void
-  sixteen(const packed_lane<T, W> &lane, unsigned char *stage, const T *base,
-          int64_t token_stride, int64_t offset, int32_t tile, int group,
-          const source &s) const {
+  PREFILL_FUNCTION void sixteen(const packed_lane<T, W> &lane, unsigned char *stage, const T *base,
+                                int64_t token_stride, int64_t offset, int32_t tile, int group, const source &s) const {
     const int32_t mine = tile * Shape::tile_keys + 16 * group + lane.line;
-    const T *from =
-        element_at<T>(base, __shfl_sync(0xffffffffu, offset, group));
+    const T *from = element_at<T>(base, __shfl_sync(0xffffffffu, offset, group));
     ASSAY_UNROLL
     for (int i = 0; i < lane.copies; ++i) {
-      const bool live = !bounded || (mine + lane.step * i < s.end &&
-                                     mine + lane.step * i >= s.first);
-      if (lane.live())
-        cp_async_16(stage + lane.place(i) + group * 2048, from, live ? 16 : 0);
+      const bool live = !bounded || (mine + lane.step * i < s.end && mine + lane.step * i >= s.first);
+      if (lane.live()) cp_async_16(stage + lane.place(i) + group * 2048, from, live ? 16 : 0);
       from = element_at<T>(from, lane.step * token_stride);
     }
   }
 
   template <int W>
-  PREFILL_FUNCTION void
-  tile(const packed_lane<T, W> &lane, unsigned char *stage, const void *cache,
-       int64_t head_stride, int64_t block_stride, int64_t token_stride,
-       int32_t block, int32_t tile, const source &s) const {
-    const int32_t slot =
-        slot_of(a.cache, tile * Shape::tile_keys +
-                             16 * static_cast<int32_t>(threadIdx.x % 32));
-    const int64_t offset =
-        s.head * head_stride + block * block_stride + slot * token_stride;
-    const T *const base =
-        element_at<T>(cache, lane.line * token_stride + 8 * lane.chunk);
-    if ((tile + 1) * Shape::tile_keys <= s.end &&
-        tile * Shape::tile_keys >= s.first) {
+  PREFILL_FUNCTION void tile(const packed_lane<T, W> &lane, unsigned char *stage, const void *cache,
+                             int64_t head_stride, int64_t block_stride, int64_t token_stride, int32_t block,
+                             int32_t tile, const source &s) const {
+    const int32_t slot = slot_of(a.cache, tile * Shape::tile_keys + 16 * static_cast<int32_t>(threadIdx.x % 32));
+    const int64_t offset = s.head * head_stride + block * block_stride + slot * token_stride;
+    const T *const base = element_at<T>(cache, lane.line * token_stride + 8 * lane.chunk);
+    if ((tile + 1) * Shape::tile_keys <= s.end && tile * Shape::tile_keys >= s.first) {
       ASSAY_UNROLL
       for (int group = 0; group < groups; ++group)
         sixteen<false>(lane, stage, base, token_stride, offset, tile, group, s);
@@ -331,76 +250,58 @@ template <class T, class Shape, class Weights> struct packed_filler {
     }
   }
 
-  PREFILL_FUNCTION void key_tile(const source &s, int32_t block,
-                                 int32_t number) {
+  PREFILL_FUNCTION void key_tile(const source &s, int32_t block, int32_t number) {
     const int32_t stage = filled % Shape::kv_stages;
     mbarrier_wait(&control->k_free[stage], (filled / Shape::kv_stages & 1) ^ 1);
-    tile(k_lane, shared + Shape::k_at + stage * Shape::k_bytes, a.cache.k,
-         a.cache.k_head, a.cache.k_block, a.cache.k_token, block, number, s);
+    tile(k_lane, shared + Shape::k_at + stage * Shape::k_bytes, a.cache.k, a.cache.k_head, a.cache.k_block,
+         a.cache.k_token, block, number, s);
     cp_async_arrive_noinc(&control->k_full[stage]);
     ++filled;
   }
 
   /* Loads the values of tile `number`, which is tile number `turn` of all. */
-  PREFILL_FUNCTION void value_tile(const source &s, int32_t block,
-                                   int32_t number, int32_t turn) const {
+  PREFILL_FUNCTION void value_tile(const source &s, int32_t block, int32_t number, int32_t turn) const {
     const int32_t stage = turn % Shape::kv_stages;
     mbarrier_wait(&control->v_free[stage], (turn / Shape::kv_stages & 1) ^ 1);
-    tile(v_lane, shared + Shape::v_at + stage * Shape::v_bytes, a.cache.v,
-         a.cache.v_head, a.cache.v_block, a.cache.v_token, block, number, s);
+    tile(v_lane, shared + Shape::v_at + stage * Shape::v_bytes, a.cache.v, a.cache.v_head, a.cache.v_block,
+         a.cache.v_token, block, number, s);
     cp_async_arrive_noinc(&control->v_full[stage]);
   }
 
-  /* Loads in the order in which the tiles are used: keys of a tile, then values
-   * of the tile before. If Q has two stages, the next item's queries and first
-   * keys come before this item's last values. Blocks are looked up a tile
+  /* Loads in the order in which the tiles are used: keys of a tile, then values of the tile before. If Q has two
+   * stages, the next item's queries and first keys come before this item's last values. Blocks are looked up a tile
    * ahead. */
   PREFILL_FUNCTION void run() {
-    const int32_t ctas = static_cast<int32_t>(gridDim.x),
-                  cta = static_cast<int32_t>(blockIdx.x);
+    const int32_t ctas = static_cast<int32_t>(gridDim.x), cta = static_cast<int32_t>(blockIdx.x);
     constexpr int32_t warps = prefill_loaders / 32;
     const int32_t warp = static_cast<int32_t>(threadIdx.x / 32);
     packed_walk<Shape> walk;
     walk.start(a, prefill_request_of(a, static_cast<int32_t>(lane_id())), ctas);
     source from = {0, 0, 0, 0};
-    int32_t last = 0,
-            block =
-                0; /* the last item's last tile, and this lane's block of it */
-    int32_t told = 0; /* items so far */
-    /* Turns go from left to right, then from right to left, and so on. A block
-     * with a long item thus gets a short one next. */
+    int32_t last = 0, block = 0; /* the last item's last tile, and this lane's block of it */
+    int32_t told = 0;            /* items so far */
+    /* Turns go from left to right, then from right to left, and so on. A block with a long item thus gets a short one
+     * next. */
     for (int32_t turn = 0;; ++turn) {
       packed_item *const found = control->next[turn / warps % 2];
-      if (turn % warps ==
-          0) { /* the items of as many turns as there are warps, one per warp */
+      if (turn % warps == 0) { /* the items of as many turns as there are warps, one per warp */
         const int32_t mine = turn + warp;
         packed_item item;
-        const prefill_request own =
-            prefill_request_of(a, static_cast<int32_t>(lane_id()));
-        const bool exists = walk.item(
-            a, own, mine, mine % 2 == 0 ? cta : ctas - 1 - cta, ctas, &item);
-        item.begin =
-            item.end > 0
-                ? min(Weights::first_key(p, item.position) / Shape::tile_keys,
-                      item.end - 1)
-                : exists;
-        item.low = source_of(item).end <=
-                   item.end * Shape::tile_keys - Shape::tile_keys / 2;
-        if (threadIdx.x % 32 == 0)
-          found[warp] = item;
+        const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
+        const bool exists = walk.item(a, own, mine, mine % 2 == 0 ? cta : ctas - 1 - cta, ctas, &item);
+        item.begin = item.end > 0 ? min(Weights::first_key(p, item.position) / Shape::tile_keys, item.end - 1) : exists;
+        item.low = source_of(item).end <= item.end * Shape::tile_keys - Shape::tile_keys / 2;
+        if (threadIdx.x % 32 == 0) found[warp] = item;
         named_barrier_sync(1, prefill_loaders);
       }
       const packed_item item = found[turn % warps];
       const bool more = item.end != 0;
-      if (!more && item.begin != 0)
-        continue; /* none in this turn */
+      if (!more && item.begin != 0) continue; /* none in this turn */
       tell(item, told);
       const source to = source_of(item);
       int32_t ahead = more ? look_up(to, item.begin) : 0;
-      if ((Shape::q_stages == 1 || !more) && told > 0)
-        value_tile(from, block, last, filled - 1);
-      if (!more)
-        return;
+      if ((Shape::q_stages == 1 || !more) && told > 0) value_tile(from, block, last, filled - 1);
+      if (!more) return;
       queries(item, told);
       for (int32_t number = item.begin; number < item.end; ++number) {
         const int32_t before = block;
