@@ -60,6 +60,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   int32_t scored;               /* tiles whose keys have been used */
   int32_t turn;                 /* number of the item */
   int32_t begin, end;           /* its tiles */
+  bool low;                     /* the last of them ends in its lower half */
   int32_t open_begin, open_end; /* its tiles in which nothing is masked for the warpgroup's lines */
   Weights weights;
   float O[D_v / 2];
@@ -68,6 +69,12 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
       : p(p_), shared(shared_), control(control_), group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
         lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0), turn(-1) {}
+
+  /* Half of the keys of a tile's lower half, where that is a width of products. */
+  static constexpr int half = keys == 128 ? 32 : keys / 2;
+
+  /* Returns whether no line of the item sees the tile's upper half. */
+  PREFILL_FUNCTION bool lower_half(int32_t tile) const { return keys == 128 && low && tile == end - 1; }
 
   template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
@@ -88,6 +95,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const packed_item &item = control->item[turn % packed_slots];
     begin = of_warp(item.begin);
     end = of_warp(item.end);
+    low = of_warp(item.low) != 0;
     return end != 0;
   }
 
@@ -124,8 +132,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     if constexpr (Shape::turns) named_barrier_arrive(3 - static_cast<uint32_t>(group), 256);
   }
 
-  /* Issues S of the next tile. */
-  PREFILL_FUNCTION void issue_scores(float (&S)[keys / 2]) {
+  /* Issues S of the next tile, for the first 2 * count keys of it. */
+  template <int count> PREFILL_FUNCTION void issue_scores(float (&S)[count]) {
     const int32_t stage = of_warp(scored % Shape::kv_stages);
     const int32_t q_stage = Shape::q_stages == 1 ? 0 : of_warp(turn % Shape::q_stages);
     mbarrier_wait(&control->k_full[stage], scored / Shape::kv_stages & 1);
@@ -140,13 +148,13 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     for (int step = 0; step < D / 16; ++step) {
       const uint64_t q_ahead = static_cast<uint64_t>(step / 4 * Shape::q_piece + step % 4 * 32) >> 4;
       const uint64_t k_ahead = static_cast<uint64_t>(step / 4 * Shape::k_piece + step % 4 * 32) >> 4;
-      wgmma_m64k16<T, keys, false>(S, query + q_ahead, rows + k_ahead, step > 0);
+      wgmma_m64k16<T, 2 * count, false>(S, query + q_ahead, rows + k_ahead, step > 0);
     }
     wgmma_commit();
   }
 
   /* Waits until S is complete. Its keys may be overwritten afterwards, and with `last` the queries. */
-  template <int pending> PREFILL_FUNCTION void await_scores(float (&S)[keys / 2], bool last) {
+  template <int pending, int count> PREFILL_FUNCTION void await_scores(float (&S)[count], bool last) {
     wgmma_wait<pending>();
     wgmma_order(S);
     if (lane == 0) mbarrier_arrive(&control->k_free[scored % Shape::kv_stages]);
@@ -177,19 +185,21 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     if (lane == 0) mbarrier_arrive(&control->v_free[tile % Shape::kv_stages]);
   }
 
-  PREFILL_FUNCTION void pack(const float (&S)[keys / 2]) {
+  /* Packs S into P. The weights of keys beyond S are 0. */
+  template <int count> PREFILL_FUNCTION void pack(const float (&S)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < keys / 4; ++i)
-      P[i] = pack_pair<T>(S[2 * i], S[2 * i + 1]);
+      P[i] = i < count / 2 ? pack_pair<T>(S[2 * i % count], S[(2 * i + 1) % count]) : 0u;
   }
 
-  template <bool masked> PREFILL_FUNCTION void weigh(float (&S)[keys / 2], int32_t tile) {
+  template <bool masked, int count> PREFILL_FUNCTION void weigh(float (&S)[count], int32_t tile) {
     weights.template weigh<masked>(p, S, tile * keys + 2 * (lane % 4));
   }
 
-  /* Computes the very first tile, which has no sum to overlap with. */
-  PREFILL_FUNCTION void first() {
-    float S[keys / 2];
+  /* Computes the very first tile, which has no sum to overlap with. count: half of the tile's keys, or a quarter where
+   * no line sees those of its upper half. */
+  template <int count> PREFILL_FUNCTION void first() {
+    float S[count];
     await_queries();
     await_turn();
     issue_scores(S);
@@ -200,9 +210,9 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   /* Computes another tile of the item and, meanwhile, the sum of the previous tile. */
-  template <bool masked> PREFILL_FUNCTION void next(int32_t tile) {
+  template <bool masked, int count> PREFILL_FUNCTION void next(int32_t tile) {
     const int32_t before = scored - 1;
-    float S[keys / 2];
+    float S[count];
     await_turn();
     issue_scores(S);
     issue_values(before);
@@ -215,9 +225,9 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   /* Computes the last sum of the previous item and the first tile of this one. */
-  PREFILL_FUNCTION void cross() {
+  template <int count> PREFILL_FUNCTION void cross() {
     const int32_t before = scored - 1;
-    float S[keys / 2], factor[2];
+    float S[count], factor[2];
     if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and registers are few */
       await_turn();
       issue_values(before);
@@ -290,18 +300,28 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     if (group == 1) pass_turn();
     start();
     zero(O);
-    first();
+    if (lower_half(begin))
+      first<half>();
+    else
+      first<keys / 2>();
     for (;;) {
       for (int32_t tile = begin + 1; tile < end; ++tile) {
         if constexpr (!Weights::bends) {
           ASSAY_ROLLED
           for (; tile >= open_begin && tile < min(open_end, end); ++tile)
-            next<false>(tile);
+            next<false, keys / 2>(tile);
         }
-        if (tile < end) next<true>(tile);
+        if (tile >= end) break;
+        if (lower_half(tile))
+          next<true, half>(tile);
+        else
+          next<true, keys / 2>(tile);
       }
       if (!fetch()) break;
-      cross();
+      if (lower_half(begin))
+        cross<half>();
+      else
+        cross<keys / 2>();
     }
     float factor[2];
     await_turn();

@@ -290,6 +290,7 @@ template <class T, class Shape, class Weights> struct packed_filler {
         const prefill_request own = prefill_request_of(a, static_cast<int32_t>(lane_id()));
         const bool exists = walk.item(a, own, mine, mine % 2 == 0 ? cta : ctas - 1 - cta, ctas, &item);
         item.begin = item.end > 0 ? min(Weights::first_key(p, item.position) / Shape::tile_keys, item.end - 1) : exists;
+        item.low = source_of(item).end <= item.end * Shape::tile_keys - Shape::tile_keys / 2;
         if (threadIdx.x % 32 == 0) found[warp] = item;
         named_barrier_sync(1, prefill_loaders);
       }

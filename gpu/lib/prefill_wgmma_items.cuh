@@ -43,6 +43,7 @@ struct prefill_item {
 /* A run of lines, which may begin within a row. */
 struct packed_item : prefill_item {
   int32_t skip; /* lines of the first query row that belong to the run before; rows counts lines, head is a kv head */
+  int32_t low;  /* whether no line sees the upper half of the last tile */
 };
 
 /* Returns an upper limit for the number of items, whatever cu_q and the lengths are. */
