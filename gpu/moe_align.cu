@@ -172,7 +172,7 @@ struct sort_params {
 
 /* Returns the slot of a lane in a step of its warp. */
 __device__ __forceinline__ int64_t sort_slot(const sort_params &p, int32_t step) {
-  const int64_t warp = static_cast<int64_t>(blockIdx.x) * sort_warps + threadIdx.x / 32;
+  const int64_t block = p.blocks > 1 ? blockIdx.x : 0, warp = block * sort_warps + threadIdx.x / 32;
   return (warp * p.steps + step) * 32 + threadIdx.x % 32;
 }
 
@@ -278,8 +278,8 @@ __device__ __forceinline__ int32_t place_warps(const sort_params &p, int32_t *ro
 /* Writes padding rows: those of the segments that are this block's, and its part of those after the last segment. */
 __device__ __forceinline__ void pad_rows(const sort_params &p, const int32_t *end, int32_t last) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
-  const int32_t align = p.a.align;
-  for (int32_t e = static_cast<int32_t>(blockIdx.x) + p.blocks * warp; e < p.a.E_l; e += p.blocks * sort_warps) {
+  const int32_t align = p.a.align, blocks = static_cast<int32_t>(gridDim.x);
+  for (int32_t e = static_cast<int32_t>(blockIdx.x) + blocks * warp; e < p.a.E_l; e += blocks * sort_warps) {
     const int32_t stop = (end[e] + align - 1) / align * align; /* segments begin at multiples */
     for (int32_t row = end[e] + lane; row < stop; row += 32) {
       p.a.order[row] = p.a.mark;
@@ -287,14 +287,15 @@ __device__ __forceinline__ void pad_rows(const sort_params &p, const int32_t *en
     }
   }
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * sort_threads + threadIdx.x;
-  for (int64_t row = last + thread; row < p.a.P; row += static_cast<int64_t>(p.blocks) * sort_threads) {
+  for (int64_t row = last + thread; row < p.a.P; row += static_cast<int64_t>(blocks) * sort_threads) {
     p.a.order[row] = p.a.mark;
     p.a.row_expert[row] = -1;
   }
 }
 
 /* sort_scatter: writes each slot to its row, and the padding.
- * Grid:   as sort_count. Block: 512 threads.
+ * Grid:   as sort_count. With one block of slots: as many as the padding needs, 32 at most. Each counts the same slots,
+ *         and the first one writes them. Block: 512 threads.
  * Shared: 68 E_l bytes: the next row of each warp and expert, the end of each expert's slots.
  * Align:  by element.
  * Arch:   any.
@@ -314,7 +315,8 @@ __global__ void __launch_bounds__(sort_threads) sort_scatter(sort_params p) {
   }
   __syncthreads(); /* every slot is counted */
   const int32_t last = place_warps(p, row, end);
-  for (int32_t step = 0; step < p.steps; ++step) {
+  const bool writes = p.blocks > 1 || blockIdx.x == 0;
+  for (int32_t step = 0; step < p.steps && writes; ++step) {
     const int64_t slot = sort_slot(p, step);
     const int32_t local = sort_local(p, slot);
     const unsigned same = same_value(local < 0 ? E_l : local, p.bits);
@@ -368,8 +370,10 @@ assay_status launch_sort(const assay_call *call, assay_env *env, assay_error *er
   const int32_t experts = p.a.E_l * 4;
   if (p.blocks > 1)
     ASSAY_TRY(ASSAY_LAUNCH_WITH(error, sort_count, p.blocks, sort_threads, experts, in_turn(), env->stream, p));
-  return ASSAY_LAUNCH_WITH(error, sort_scatter, p.blocks, sort_threads, (sort_warps + 1) * experts, in_turn(),
-                           env->stream, p);
+  const int64_t pieces = (p.a.P + sort_threads - 1) / sort_threads;
+  const int64_t grid = p.blocks > 1 ? p.blocks : pieces < sort_most_blocks ? pieces : sort_most_blocks;
+  return ASSAY_LAUNCH_WITH(error, sort_scatter, grid, sort_threads, (sort_warps + 1) * experts, in_turn(), env->stream,
+                           p);
 }
 
 constexpr assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .run_to_run = true, .renumbering = true};

@@ -102,6 +102,9 @@ assay_status launch_channels(const assay_call *call, assay_env *env, assay_error
 
 /* ---- whole vectors ----------------------------------------------------------------------------------- */
 
+/* From so many vectors of y on, blocks enough are resident to hide the loads, and four rows in flight are faster. */
+constexpr int64_t combine_many = 1 << 18;
+
 /* combine_vectors: a vector of a token's channels per thread. `ahead` rows are asked for before the first is added,
  * four or eight. The order of the additions is that of combine_channels: j ascending, then shared.
  * Grid:   (T, pieces of a row). Block: 32 to 256 threads.
@@ -125,7 +128,11 @@ template <class T, int ahead> __global__ void __launch_bounds__(256) combine_vec
       const int64_t place = first + a < p.k ? combine_place(p, token, first + a) : -1;
       there[a] = place >= 0;
       weight[a] = there[a] && p.w != nullptr ? p.w[token * p.k + first + a] : 1.0f;
-      load_stream_16_if(&row[a], static_cast<const T *>(p.z) + (there[a] ? place : 0) * p.z_row + c, there[a]);
+      const T *const from = static_cast<const T *>(p.z) + (there[a] ? place : 0) * p.z_row + c;
+      if constexpr (ahead > 4)
+        load_stream_16_if(&row[a], from, there[a]);
+      else if (there[a])
+        row[a] = load_vector(from);
     }
     ASSAY_UNROLL
     for (int a = 0; a < ahead; ++a) {
@@ -163,7 +170,8 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   p.pieces = (vectors + 255) / 256;
   const int32_t threads = ((vectors + p.pieces - 1) / p.pieces + 31) / 32 * 32;
   const launch_extent grid(p.T, p.pieces);
-  (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", p.k > 4 ? 8 : 4);
+  const bool deep = p.k > 4 && p.T * vectors < combine_many;
+  (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", deep ? 8 : 4);
   if (p.T == 0) return ASSAY_OK;
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
