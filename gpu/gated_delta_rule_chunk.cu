@@ -192,16 +192,16 @@ __device__ __forceinline__ void issue_inverse(float (&u)[32], const uint32_t (&x
     wgmma_m64k16<bf16, 64>(u, x, 4 * i, from + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
 }
 
-/* Issues m = x A^T and S^T += y K in turn. */
+/* Issues o += x A^T and S^T += y K in turn. */
 template <int D_k>
-__device__ __forceinline__ void issue_updates(float (&m)[32], float (&s)[D_k / 64][32], const uint32_t (&x)[16],
+__device__ __forceinline__ void issue_updates(float (&o)[32], float (&s)[D_k / 64][32], const uint32_t (&x)[16],
                                               const uint32_t (&y)[16], const char *weights, const char *keys) {
   const uint64_t A = wgmma_descriptor(weights, 128, run_bytes, swizzle_none);
   const uint64_t k = wgmma_descriptor(keys, 1024, chunk_part_bytes, swizzle_128);
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i) {
-    wgmma_m64k16<bf16, 64>(m, x, 4 * i, A + static_cast<uint64_t>(2 * run_bytes * i >> 4), i > 0);
+    wgmma_m64k16<bf16, 64>(o, x, 4 * i, A + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
     ASSAY_UNROLL
     for (int part = 0; part < D_k / 64; ++part)
       wgmma_m64k16<bf16, 64, true>(s[part], y, 4 * i,
@@ -262,18 +262,15 @@ __device__ __forceinline__ void scaled_fragments(uint32_t (&y)[16], const float 
 
 /* ---- the result -------------------------------------------------------------------------------------- */
 
-/* Makes pairs of rows of the result: of what was read under the queries, and of the updates of the chunk. */
-__device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (&read)[32], const float (&own)[32],
-                                            const float *factor) {
+/* Multiplies column i of what was read under the queries by factor i. */
+__device__ __forceinline__ void scale_read(float (&o)[32], const float *factor) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
     const float2 by = *reinterpret_cast<const float2 *>(factor + 8 * t + pair);
     ASSAY_UNROLL
-    for (int side = 0; side < 2; ++side) {
-      const int i = 4 * t + 2 * side;
-      pairs[2 * t + side] = pack_pair<bf16>(by.x * read[i] + own[i], by.y * read[i + 1] + own[i + 1]);
-    }
+    for (int e = 0; e < 4; ++e)
+      o[4 * t + e] *= e % 2 != 0 ? by.y : by.x;
   }
 }
 
@@ -375,7 +372,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   for (int32_t c = 0; c < chunks; ++c) {
     char *const chunk = room + at * stage::bytes;
     const float *const factors = reinterpret_cast<const float *>(chunk + stage::factors);
-    float u[32], o[32], m[32];
+    float u[32], o[32];
     uint32_t a[parts][16], v[4][4], x[16], y[16];
     walk_values values;
     clear(u);
@@ -405,10 +402,10 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     ASSAY_UNROLL
     for (int i = 0; i < D_k / 2; ++i)
       s[i / 32][i % 32] *= decay;
+    scale_read(o, factors + chunk_query * chunk_rows);
+    wgmma_order(o);
     wgmma_wait<0>();
     wgmma_order(u);
-    clear(m);
-    wgmma_order(m);
     fragments_of(x, u);
     scaled_fragments(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(x);
@@ -416,7 +413,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part)
       wgmma_order(s[part]);
-    issue_updates<D_k>(m, s, x, y, chunk + stage::weights, chunk + stage::keys);
+    issue_updates<D_k>(o, s, x, y, chunk + stage::weights, chunk + stage::keys);
     wgmma_commit();
     uint64_t *const empty = &barriers->empty[at];
     at = at + 1 == stage::stages ? 0 : at + 1;
@@ -424,11 +421,11 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
     if (c + 1 < chunks) mbarrier_wait(&barriers->full[at], turn);
     wgmma_wait<0>();
-    wgmma_order(m);
+    wgmma_order(o);
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part)
       wgmma_order(s[part]);
-    join_result(x, o, m, factors + chunk_query * chunk_rows);
+    fragments_of(x, o); /* pairs of rows */
     give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
