@@ -158,47 +158,55 @@ template <int count> __device__ __forceinline__ void clear(float (&d)[count]) {
     d[i] = 0.0f;
 }
 
-/* Makes fragments of A, 16 columns each, of what a product has left: of the half of it that begins at `first`. */
-template <int count, int all>
-__device__ __forceinline__ void fragments_of(uint32_t (&a)[count], const float (&d)[all], int first) {
+/* Makes fragments of A, 16 columns each, of what a product has left. */
+__device__ __forceinline__ void fragments_of(uint32_t (&a)[16], const float (&d)[32]) {
   ASSAY_UNROLL
-  for (int i = 0; i < count; ++i)
-    a[i] = pack_pair<bf16>(d[first + 2 * i], d[first + 2 * i + 1]);
+  for (int i = 0; i < 16; ++i)
+    a[i] = pack_pair<bf16>(d[2 * i], d[2 * i + 1]);
 }
 
-/* Each of the following issues products of half of the columns of a left factor, and leaves the commit to the caller.
- * The other half is made meanwhile. */
+/* The following leave the commit to the caller. */
 
-/* Issues d += a · rows^T for rows of D_k elements, of which a has 16 each from `first` on. */
-template <int D_k, int first, int from, int steps>
-__device__ __forceinline__ void issue_read(float (&d)[32], const uint32_t (&a)[D_k / 8], const char *rows) {
-  const uint64_t at = wgmma_descriptor(rows, 1024, 16, swizzle_128);
+/* Issues u = a · keys^T and o = a · queries^T in turn. A product waits for the one before with the same sums, and takes
+ * twice as long as the tensor cores need for it. */
+template <int D_k>
+__device__ __forceinline__ void issue_reads(float (&u)[32], float (&o)[32], const uint32_t (&a)[D_k / 64][16],
+                                            const char *keys, const char *queries) {
+  const uint64_t k = wgmma_descriptor(keys, 1024, 16, swizzle_128);
+  const uint64_t q = wgmma_descriptor(queries, 1024, 16, swizzle_128);
   wgmma_fence();
   ASSAY_UNROLL
-  for (int i = from; i < from + steps; ++i)
-    wgmma_m64k16<bf16, 64>(d, a, 4 * (i - first),
-                           at + static_cast<uint64_t>((i / 4 * chunk_part_bytes + i % 4 * 32) >> 4), i > 0);
+  for (int i = 0; i < D_k / 16; ++i) {
+    const uint64_t ahead = static_cast<uint64_t>((i / 4 * chunk_part_bytes + i % 4 * 32) >> 4);
+    wgmma_m64k16<bf16, 64>(u, a[i / 4], 4 * (i % 4), k + ahead, i > 0);
+    wgmma_m64k16<bf16, 64>(o, a[i / 4], 4 * (i % 4), q + ahead, i > 0);
+  }
 }
 
-/* Issues d = x M^T or d += x M^T, for a matrix M of 64 rows and columns. */
-template <int first>
-__device__ __forceinline__ void issue_matrix(float (&d)[32], const uint32_t (&x)[8], const char *matrix, bool add) {
-  const uint64_t from = wgmma_descriptor(matrix, 128, run_bytes, swizzle_none);
+/* Issues u += x T^T, without the part of T that is I. */
+__device__ __forceinline__ void issue_inverse(float (&u)[32], const uint32_t (&x)[16], const char *inverse) {
+  const uint64_t from = wgmma_descriptor(inverse, 128, run_bytes, swizzle_none);
   wgmma_fence();
   ASSAY_UNROLL
-  for (int i = 0; i < 2; ++i)
-    wgmma_m64k16<bf16, 64>(d, x, 4 * i, from + static_cast<uint64_t>(2 * run_bytes * (first + i) >> 4),
-                           add || first + i > 0);
+  for (int i = 0; i < 4; ++i)
+    wgmma_m64k16<bf16, 64>(u, x, 4 * i, from + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
 }
 
-/* Issues S^T += y K. */
-template <int D_k, int first>
-__device__ __forceinline__ void issue_update(float (&s)[D_k / 2], const uint32_t (&y)[8], const char *keys) {
-  const uint64_t from = wgmma_descriptor(keys, 1024, chunk_part_bytes, swizzle_128);
+/* Issues o += x A^T and S^T += y K in turn. */
+template <int D_k>
+__device__ __forceinline__ void issue_updates(float (&o)[32], float (&s)[D_k / 64][32], const uint32_t (&x)[16],
+                                              const uint32_t (&y)[16], const char *weights, const char *keys) {
+  const uint64_t A = wgmma_descriptor(weights, 128, run_bytes, swizzle_none);
+  const uint64_t k = wgmma_descriptor(keys, 1024, chunk_part_bytes, swizzle_128);
   wgmma_fence();
   ASSAY_UNROLL
-  for (int i = 0; i < 2; ++i)
-    wgmma_m64k16<bf16, D_k, true>(s, y, 4 * i, from + static_cast<uint64_t>(128 * (first + i)), true);
+  for (int i = 0; i < 4; ++i) {
+    wgmma_m64k16<bf16, 64>(o, x, 4 * i, A + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
+    ASSAY_UNROLL
+    for (int part = 0; part < D_k / 64; ++part)
+      wgmma_m64k16<bf16, 64, true>(s[part], y, 4 * i,
+                                   k + static_cast<uint64_t>((part * chunk_part_bytes >> 4) + 128 * i), true);
+  }
 }
 
 /* ---- between the products ---------------------------------------------------------------------------- */
@@ -240,35 +248,29 @@ __device__ __forceinline__ void subtract_read(float (&d)[32], const walk_values 
     d[i] = fmaf(i % 2 != 0 ? -of.key[i / 4].y : -of.key[i / 4].x, d[i], of.own[i]);
 }
 
-/* Makes fragments of half of u, with column i multiplied by factor i. */
-template <int first>
-__device__ __forceinline__ void scaled_fragments(uint32_t (&y)[8], const float (&u)[32], const float *factor) {
-  const int pair = 2 * (static_cast<int>(lane_id()) % 4);
-  ASSAY_UNROLL
-  for (int t = 0; t < 4; ++t) {
-    const float2 by = *reinterpret_cast<const float2 *>(factor + 8 * (first + t) + pair);
-    ASSAY_UNROLL
-    for (int side = 0; side < 2; ++side) {
-      const int i = 4 * (first + t) + 2 * side;
-      y[2 * t + side] = pack_pair<bf16>(by.x * u[i], by.y * u[i + 1]);
-    }
-  }
-}
-
-/* ---- the result -------------------------------------------------------------------------------------- */
-
-/* Makes pairs of rows of the result: of what was read under the queries, and of the updates of the chunk. */
-__device__ __forceinline__ void join_result(uint32_t (&pairs)[16], const float (&read)[32], const float (&own)[32],
-                                            const float *factor) {
+/* Makes fragments of u with column i multiplied by factor i. */
+__device__ __forceinline__ void scaled_fragments(uint32_t (&y)[16], const float (&u)[32], const float *factor) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
   for (int t = 0; t < 8; ++t) {
     const float2 by = *reinterpret_cast<const float2 *>(factor + 8 * t + pair);
     ASSAY_UNROLL
-    for (int side = 0; side < 2; ++side) {
-      const int i = 4 * t + 2 * side;
-      pairs[2 * t + side] = pack_pair<bf16>(by.x * read[i] + own[i], by.y * read[i + 1] + own[i + 1]);
-    }
+    for (int side = 0; side < 2; ++side)
+      y[2 * t + side] = pack_pair<bf16>(by.x * u[4 * t + 2 * side], by.y * u[4 * t + 2 * side + 1]);
+  }
+}
+
+/* ---- the result -------------------------------------------------------------------------------------- */
+
+/* Multiplies column i of what was read under the queries by factor i. */
+__device__ __forceinline__ void scale_read(float (&o)[32], const float *factor) {
+  const int pair = 2 * (static_cast<int>(lane_id()) % 4);
+  ASSAY_UNROLL
+  for (int t = 0; t < 8; ++t) {
+    const float2 by = *reinterpret_cast<const float2 *>(factor + 8 * t + pair);
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e)
+      o[4 * t + e] *= e % 2 != 0 ? by.y : by.x;
   }
 }
 
@@ -326,7 +328,7 @@ __device__ __forceinline__ int32_t state_column(const walk_work &w) {
 
 /* Loads S. Columns that the value head has not are zeros. */
 template <class State, int D_k>
-__device__ __forceinline__ void load_state(const rule_params &p, const walk_work &w, float (&s)[D_k / 2]) {
+__device__ __forceinline__ void load_state(const rule_params &p, const walk_work &w, float (&s)[D_k / 64][32]) {
   const int32_t column = state_column(w);
   const bool old = w.slot >= 0 && !w.fresh;
   const State *from = state_at<State, D_k>(p, w, column);
@@ -334,20 +336,22 @@ __device__ __forceinline__ void load_state(const rule_params &p, const walk_work
   for (int i = 0; i < D_k / 2; i += 4) {
     ASSAY_UNROLL
     for (int e = 0; e < 4; ++e)
-      s[i + e] = old && column + e / 2 * 8 < p.D_v ? to_float(from[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8]) : 0.0f;
+      s[i / 32][i % 32 + e] =
+          old && column + e / 2 * 8 < p.D_v ? to_float(from[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8]) : 0.0f;
     from = separate(from + 8 * static_cast<int64_t>(p.D_v));
   }
 }
 
 template <class State, int D_k>
-__device__ __forceinline__ void store_state(const rule_params &p, const walk_work &w, const float (&s)[D_k / 2]) {
+__device__ __forceinline__ void store_state(const rule_params &p, const walk_work &w, const float (&s)[D_k / 64][32]) {
   const int32_t column = state_column(w);
   State *to = state_at<State, D_k>(p, w, column);
   ASSAY_UNROLL
   for (int i = 0; i < D_k / 2; i += 4) {
     ASSAY_UNROLL
     for (int e = 0; e < 4; ++e)
-      if (column + e / 2 * 8 < p.D_v) to[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8] = from_float<State>(s[i + e]);
+      if (column + e / 2 * 8 < p.D_v)
+        to[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8] = from_float<State>(s[i / 32][i % 32 + e]);
     to += 8 * static_cast<int64_t>(p.D_v);
   }
 }
@@ -357,10 +361,10 @@ __device__ __forceinline__ void store_state(const rule_params &p, const walk_wor
 template <class State, int D_k>
 __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, char *room, walk_barriers *barriers) {
   using stage = walk_stage<D_k>;
-  constexpr int half = D_k / 32;
+  constexpr int parts = D_k / 64;
   const int lane = static_cast<int>(lane_id()), warp = static_cast<int>(threadIdx.x) / 32;
   const int32_t chunks = of_warp(static_cast<int32_t>((w.rows + chunk_rows - 1) / chunk_rows));
-  float s[D_k / 2];
+  float s[parts][32];
   load_state<State, D_k>(p, w, s);
   int32_t at = 0;
   uint32_t turn = 0;
@@ -368,76 +372,63 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   for (int32_t c = 0; c < chunks; ++c) {
     char *const chunk = room + at * stage::bytes;
     const float *const factors = reinterpret_cast<const float *>(chunk + stage::factors);
-    float u[32], o[32], m[32];
-    uint32_t a[D_k / 8], b[D_k / 8], v[4][4], x[8], z[8], y[8], t[8];
+    float u[32], o[32];
+    uint32_t a[parts][16], v[4][4], x[16], y[16];
     walk_values values;
     clear(u);
     clear(o);
     wgmma_order(u);
     wgmma_order(o);
-    fragments_of(a, s, 0);
-    fragments_of(b, s, D_k / 4);
-    wgmma_order(a);
-    wgmma_order(b);
-    issue_read<D_k, 0, 0, half>(u, a, chunk + stage::keys);
-    issue_read<D_k, half, half, half>(u, b, chunk + stage::keys);
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      fragments_of(a[part], s[part]);
+      wgmma_order(a[part]);
+    }
+    issue_reads<D_k>(u, o, a, chunk + stage::keys, chunk + stage::queries);
     wgmma_commit();
     load_values(v, chunk + stage::values, warp);
     weigh_values(values, v, factors);
     wgmma_order(values.own);
-    issue_read<D_k, 0, 0, half>(o, a, chunk + stage::queries);
-    wgmma_commit();
-    wgmma_wait<1>();
+    wgmma_wait<0>();
     wgmma_order(u);
+    wgmma_order(o);
     subtract_read(u, values);
-    fragments_of(x, u, 0);
-    fragments_of(z, u, 16);
+    fragments_of(x, u);
     wgmma_order(u);
     wgmma_order(x);
-    wgmma_order(z);
-    issue_matrix<0>(u, x, chunk + stage::inverse, true);
-    issue_matrix<2>(u, z, chunk + stage::inverse, true);
-    wgmma_commit();
-    issue_read<D_k, half, half, half>(o, b, chunk + stage::queries);
+    issue_inverse(u, x, chunk + stage::inverse);
     wgmma_commit();
     const float decay = factors[chunk_decay * chunk_rows];
     ASSAY_UNROLL
     for (int i = 0; i < D_k / 2; ++i)
-      s[i] *= decay;
-    wgmma_order(s);
-    wgmma_wait<1>();
+      s[i / 32][i % 32] *= decay;
+    scale_read(o, factors + chunk_query * chunk_rows);
+    wgmma_order(o);
+    wgmma_wait<0>();
     wgmma_order(u);
-    clear(m);
-    wgmma_order(m);
-    fragments_of(x, u, 0);
-    fragments_of(z, u, 16);
+    fragments_of(x, u);
+    scaled_fragments(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(x);
-    wgmma_order(z);
-    issue_matrix<0>(m, x, chunk + stage::weights, false);
-    issue_matrix<2>(m, z, chunk + stage::weights, false);
-    wgmma_commit();
-    scaled_fragments<0>(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(y);
-    issue_update<D_k, 0>(s, y, chunk + stage::keys);
-    scaled_fragments<4>(t, u, factors + chunk_update * chunk_rows);
-    wgmma_order(t);
-    issue_update<D_k, 2>(s, t, chunk + stage::keys);
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part)
+      wgmma_order(s[part]);
+    issue_updates<D_k>(o, s, x, y, chunk + stage::weights, chunk + stage::keys);
     wgmma_commit();
     uint64_t *const empty = &barriers->empty[at];
     at = at + 1 == stage::stages ? 0 : at + 1;
     turn ^= at == 0 ? 1 : 0;
     mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
     if (c + 1 < chunks) mbarrier_wait(&barriers->full[at], turn);
-    wgmma_wait<1>();
+    wgmma_wait<0>();
     wgmma_order(o);
-    wgmma_order(m);
-    uint32_t pairs[16];
-    join_result(pairs, o, m, factors + chunk_query * chunk_rows);
-    give_result(pairs, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part)
+      wgmma_order(s[part]);
+    fragments_of(x, o); /* pairs of rows */
+    give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
-    wgmma_wait<0>();
-    wgmma_order(s);
     if (lane == 0) mbarrier_arrive(empty);
   }
   const walk_work again = barriers->work;

@@ -337,8 +337,10 @@ __device__ __forceinline__ void weigh_rows(const chunk_products &of, const chunk
       ASSAY_UNROLL
       for (int e = 0; e < 2; ++e) {
         const float before = e != 0 ? sum[t].y : sum[t].x, factor = e != 0 ? n[t].y : n[t].x;
-        const float decay = j + e <= i ? expf(own_sum[half] - before) * factor : 0.0f;
-        l[e] = j + e < i ? of.kk[t][2 * half + e] * of_l[half] * decay : 0.0f;
+        /* Selects, not branches: lanes of a warp differ. */
+        const float fall = expf(fminf(own_sum[half] - before, 0.0f)) * factor;
+        const float decay = select_float(j + e <= i, fall, 0.0f);
+        l[e] = select_float(j + e < i, of.kk[t][2 * half + e] * of_l[half] * decay, 0.0f);
         a[e] = of.qk[t][2 * half + e] * of_a[half] * decay;
       }
       *reinterpret_cast<float2 *>(L + i * prepare_pitch + j) = make_float2(l[0], l[1]);
