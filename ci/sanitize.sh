@@ -4,7 +4,7 @@
 #             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and a sixteenth of the edge cases. Every change waits
 #             for it.
 #   asan_all  as asan, with every type, as the preset compiles it, and every edge case
-#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and a tenth of the edge cases
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and a twentieth of the edge cases
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
@@ -21,8 +21,10 @@ few=()
 case $kind in
   asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
-# Optimised, the kernels take eight times as long to compile as they then save.
+# Optimised, the kernels take eight times as long to compile as they then save. ThreadSanitizer watches every access to
+# the stack at -O0.
 [ "$kind" != asan ] || few+=(-DASSAY_KERNEL_FLAGS=-O0)
+case $kind in tsan | races | races_all) few+=(-DASSAY_KERNEL_FLAGS=-O1) ;; esac
 case $kind in
   races | races_all | sample) preset=tsan ;;
   uninit) preset=msan ;;
@@ -97,15 +99,33 @@ users() {
   for through in $(grep -l "include \"gpu/$1\"" gpu/lib/*.cuh | sed 's,^gpu/,,'); do users "$through"; done
 }
 
-# race STEM ID: looks in parts of the edge cases, for the speed of it, until one has a race; that one twice.
+# cheap_first OP ID: the edge cases in files of 16, $work/ID.cases.000 and so on; those of small sizes come first.
+cheap_first() {
+  "$assay" list cases "$1" --device simt | sed 's/^[^:]*: //' | grep ' section=edge ' | awk '
+    { cost = 1
+      for (i = 1; i <= NF; ++i) {
+        split($i, pair, "=")
+        if (pair[1] == "kv_len") {
+          count = split(pair[2], each, ",")
+          for (sum = j = 1; j <= count; ++j) sum += each[j]
+          cost *= sum
+        } else if (pair[1] ~ /^[A-Z][A-Za-z_]*$/ && pair[2] ~ /^[1-9][0-9]*$/) cost *= pair[2]
+      }
+      printf "%.0f %s\n", cost, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2- | split -l 16 -a 3 -d - "$work/$2.cases."
+}
+
+# race STEM ID: looks in some of the edge cases after the others, for the speed of it, until one has a race; that one
+# twice.
 race() {
-  local op id=$2 again part options
+  local op id=$2 again cases options
   op=$(op_of "$1")
   plugin "$1" "$id" -fsanitize=thread || return 1
   read -r -d '' -a options < <(chosen "$op" "$id"; printf '\0')
-  for ((part = 1; part <= 16; ++part)); do
+  rm -f "$work/$id".cases.*
+  cheap_first "$op" "$id"
+  for cases in "$work/$id".cases.*; do
     for again in 1 2; do
-      "$assay" run "conformance/suites/$op.yaml" --section edge --shard "$part/16" --power off --device simt --plugin "$work/$id.so" --workers 1 \
+      "$assay" run "conformance/suites/$op.yaml" --section edge --only "$cases" --power off --device simt --plugin "$work/$id.so" --workers 1 \
         "${options[@]}" 2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
       grep -qE 'race: |mbarrier: used before' "$work/$id.out1" || break
     done
@@ -196,7 +216,7 @@ case $kind in
       case $kind/$section in
         */refuse) ;;
         asan/*) parts=16 step=16 ;;
-        tsan/*) parts=40 step=10 power=off ;;
+        tsan/*) parts=40 step=20 power=off ;;
         tsan_all/*) parts=40 power=off ;;
       esac
       for ((part = 1; part <= parts; part += step)); do
