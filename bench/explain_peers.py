@@ -82,7 +82,7 @@ def measured(torch, product):
         return c
     try:
         from torch.profiler import ProfilerActivity, profile
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
             product()
             torch.cuda.synchronize()
         KERNELS.extend(event.key for event in seen.key_averages() if not event.key.startswith(("cu", "Activity", "Mem")))

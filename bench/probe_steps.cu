@@ -525,8 +525,9 @@ void ask(const Form &f, Tile *device) {
   };
   /* 2^-12 is 0x0C00 and 2^-13 is 0x0800; subnormal: 2^-21 is 8, 2^-23 is 2, 2^-24 is 1 */
   constexpr Question questions[] = {
-      {"c = 2^-23, 2^-12 2^-13 + 2^-24 2^-21: predictor 3 (3 2^-24), mmasim 2", 0x0C00, 0x0800, 1, 8, 2},
-      {"c = 0, 2^-12 2^-13 + 2^-24 2^-24: predictor 1 (2^-24), mmasim 0", 0x0C00, 0x0800, 1, 1, 0},
+      {"c = 2^-23, 2^-12 2^-13 + 2^-24 2^-21: 2 where a subnormal c counts as -14, 3 where as the number", 0x0C00,
+       0x0800, 1, 8, 2},
+      {"c = 0, 2^-12 2^-13 + 2^-24 2^-24: 0 where a c of 0 counts as -21, 1 where as -133", 0x0C00, 0x0800, 1, 1, 0},
       {"c = 0, 2^-12 2^-13 alone, a tie", 0x0C00, 0x0800, 0, 0, 0},
       {"c = 2^-23, 2^-12 2^-13 alone, a tie", 0x0C00, 0x0800, 0, 0, 2},
   };

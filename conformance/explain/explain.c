@@ -179,10 +179,17 @@ static void consider_scales(search *s, assay_sums sums) {
   const npy_tensor *const scale = &s->record->scale_a;
   const int64_t K = s->record->a.shape[1], groups = scale->data != NULL ? scale->shape[1] : 0;
   if (groups > 1) {
+    static const assay_sum_scale each[] = {ASSAY_SCALE_FMA_PRODUCT, ASSAY_SCALE_PRODUCT_THEN_FMA,
+                                           ASSAY_SCALE_PRODUCT_THEN_ADD};
     sums.promote = (K + groups - 1) / groups;
-    for (int how = ASSAY_SCALE_FMA_PRODUCT; how <= ASSAY_SCALE_PRODUCT_THEN_ADD; ++how) {
-      sums.scale = (assay_sum_scale)how;
+    for (size_t i = 0; i < sizeof each / sizeof *each && !s->found; ++i) {
+      sums.scale = each[i];
+      sums.parts = 1;
       consider(s, &sums);
+    }
+    for (size_t i = 0; i < sizeof each / sizeof *each && !s->found; ++i) {
+      sums.scale = each[i];
+      consider_parts(s, sums, 2);
     }
     return;
   }
@@ -204,7 +211,8 @@ static void consider_scales(search *s, assay_sums sums) {
 /* ---- cases --------------------------------------------------------------------------------------------- */
 
 static const char *const join_names[ASSAY_JOINS] = {"ascending", "descending", "pairwise"};
-static const char *const scale_names[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after"};
+static const char *const scale_names[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after",
+                                                      "product_then_fma"};
 
 enum { CONTRACT_ROOM = sizeof((const explain_class *)NULL)->contract };
 

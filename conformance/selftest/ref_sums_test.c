@@ -235,6 +235,10 @@ Test(ref_sums, sums_of_f16) {
   GIVES(unit, ASSAY_F16, bits_of(-65504), minus_infinity, {-1, 16});
   GIVES(unit, ASSAY_F16, 0, 0, {0x1p-14, -0x1p-11});
   GIVES(unit, ASSAY_F16, 0, bits_of(-0x1p-24f), {0x1.8p-14, -0x1p-11});
+  /* An H200's: a subnormal sum counts with -14, and 0 with -21. A term below the tie then is cut. */
+  GIVES(unit, ASSAY_F16, bits_of(0x1p-23f), bits_of(0x1p-23f), {0x1p-12, 0x1p-13}, {0x1p-24, 0x1p-21});
+  GIVES(unit, ASSAY_F16, 0, 0, {0x1p-12, 0x1p-13}, {0x1p-24, 0x1p-24});
+  GIVES(unit, ASSAY_F16, 0, bits_of(0x1p-24f), {0x1p-12, 0x1p-13}, {0x1p-24, 0x1p-22});
 }
 
 /* The 17th product of 16 bits and the 33rd of 8 bits belong to the next step. */

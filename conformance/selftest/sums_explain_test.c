@@ -41,6 +41,21 @@ Test(sums_explain, every_product_of_an_h100) {
   output_free(&output);
 }
 
+/* Their contracts have a scale of each row for both factors, scales beside two parts, and parts that are not equal. */
+Test(sums_explain, products_of_an_h200) {
+  test_output output;
+  const explain_log log = explained(ASSAY_SOURCE_DIR "/fixtures/bits_h200", &output);
+  cr_expect(log.explained == 3 && log.unexplained == 0, "%s", output.text);
+  cr_expect_str_eq(output.text,
+                   "row_block_scaled_128x256x512: parts=1 promote=128 unit=wgmma_8 scale=product_then_fma; "
+                   "all of 128 elements\n"
+                   "block_scaled_16x4096x7168: parts=2 promote=128 unit=wgmma_8 scale=fma_product; all of "
+                   "8 elements\n"
+                   "cublas_bf16_16x2048x8192: parts=3 promote=0 unit=wgmma_16 tile=32 join=ascending; all "
+                   "of 4 elements\n");
+  output_free(&output);
+}
+
 /* Copies one product, as `manifest` names it. */
 static void copy_product(const char *manifest) {
   (void)files_copy(BITS "bf16_32x1024x3072.a.npy", "a.npy");

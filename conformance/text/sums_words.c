@@ -6,7 +6,8 @@
 #include <string.h>
 
 static const char *const joins[ASSAY_JOINS] = {"ascending", "descending", "pairwise"};
-static const char *const scales[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after"};
+static const char *const scales[ASSAY_SCALES] = {"none", "fma_product", "product_then_add", "after",
+                                                 "product_then_fma"};
 static const char *const afters[ASSAY_AFTERS] = {"none", "alpha", "old",    "old_add",
                                                  "bias", "round", "factor", "rectified"};
 

@@ -122,11 +122,19 @@ static bool by_promotion(const search *s) {
 
 static bool by_scale(const search *s) {
   assay_sums sums = *s->sums;
-  if (sums.scale != ASSAY_SCALE_FMA_PRODUCT && sums.scale != ASSAY_SCALE_PRODUCT_THEN_ADD) return false;
-  const bool fused = sums.scale == ASSAY_SCALE_FMA_PRODUCT;
-  sums.scale = fused ? ASSAY_SCALE_PRODUCT_THEN_ADD : ASSAY_SCALE_FMA_PRODUCT;
-  return gives_all(s, &sums, 0, 0, NULL) &&
-         FOUND("as if a scaled sum were added by %s", fused ? "a product and an addition" : "one FMA");
+  static const struct {
+    assay_sum_scale scale;
+    const char *text;
+  } others[] = {{ASSAY_SCALE_FMA_PRODUCT, "one FMA"},
+                {ASSAY_SCALE_PRODUCT_THEN_ADD, "a product and an addition"},
+                {ASSAY_SCALE_PRODUCT_THEN_FMA, "one FMA after a product with scale_a"}};
+  if (sums.scale == ASSAY_SCALE_NONE || sums.scale == ASSAY_SCALE_AFTER) return false;
+  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+    sums.scale = others[i].scale;
+    if (sums.scale != s->sums->scale && gives_all(s, &sums, 0, 0, NULL))
+      return FOUND("as if a scaled sum were added by %s", others[i].text);
+  }
+  return false;
 }
 
 static bool by_unit(const search *s) {

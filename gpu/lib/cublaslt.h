@@ -238,20 +238,20 @@ inline bool blas_is_confirmed(size_t version) {
   return confirmed;
 }
 
-/* Declares the sums of a product of 16-bit factors from what the algorithm says: parts of K, joined in f32. Their
- * number must divide K into whole steps of 64. UNSUPPORTED: the sums are not known. */
+/* Declares the sums of a product of 16-bit factors from what the algorithm says: parts of K, joined in f32. A part has
+ * whole tiles of 64, as recorded products have (docs/last-bit.md). UNSUPPORTED: the sums are not known. */
 inline assay_status blas_sums(const blas_found &found, assay_sums *sums, assay_error *error) {
-  const blas_product &p = found.product;
   const size_t version = blas_state()->library.version();
   if (!blas_is_confirmed(version))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuBLASLt %zu: its sums are not confirmed", version);
-  if (p.type == ASSAY_F32) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found f32, allowed f16, bf16");
-  if (found.split > 1 &&
-      (found.reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE || p.K % (int64_t{64} * found.split) != 0))
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s, reduction %d: found K %lld, allowed whole parts", found.path,
-                      static_cast<int>(found.reduction), static_cast<long long>(p.K));
+  if (found.product.type == ASSAY_F32)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found f32, allowed f16, bf16");
+  if (found.split > 1 && found.reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found reduction %d, allowed %d: in f32", found.path,
+                      static_cast<int>(found.reduction), static_cast<int>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   sums->unit = ASSAY_SUM_WGMMA_16;
   sums->parts = found.split > 1 ? found.split : 1;
+  sums->tile = found.split > 1 ? 64 : 0;
   sums->after[0] = ASSAY_AFTER_ALPHA;
   sums->after[1] = ASSAY_AFTER_OLD;
   sums->after[2] = ASSAY_AFTER_BIAS;

@@ -41,6 +41,7 @@ typedef enum assay_sum_scale {
   ASSAY_SCALE_FMA_PRODUCT,      /* a promoted sum is added by one FMA with s */
   ASSAY_SCALE_PRODUCT_THEN_ADD, /* a promoted sum is multiplied by s, then added: two roundings */
   ASSAY_SCALE_AFTER,            /* fl(fl(sum · scale_a) · scale_b), after all of K */
+  ASSAY_SCALE_PRODUCT_THEN_FMA, /* a promoted sum is multiplied by scale_a, then added by one FMA with scale_b */
   ASSAY_SCALES
 } assay_sum_scale;
 

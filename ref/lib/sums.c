@@ -146,8 +146,8 @@ typedef struct step_rule {
 } step_rule;
 
 /* A sum of 0 counts with this exponent: that of the least subnormal number of bf16. It is the largest only where all
- * products are smaller still, which products of bf16 alone can be. */
-enum { EXPONENT_OF_ZERO = -133 };
+ * products are smaller still, which products of bf16 alone can be. f16 sums have an exponent of their own for it. */
+enum { EXPONENT_OF_ZERO = -133, F16_EXPONENT_OF_ZERO = -21 };
 
 static const step_rule rule_16 = {16, 25, 24};
 static const step_rule rule_8 = {32, 13, 14};
@@ -187,6 +187,7 @@ ASSAY_INLINE uint32_t step_finite(const int16_t *restrict sa, const int16_t *res
   const int64_t c_size = field == 0 ? c & 0x7FFFFF : (c & 0x7FFFFF) | 0x800000;
   const int c_exponent = c_size == 0 ? EXPONENT_OF_ZERO : (field == 0 ? 1 : field) - 127;
   int e = c_exponent;
+  if (rule.bits == 0) e = c_size == 0 ? F16_EXPONENT_OF_ZERO : c_exponent > F16_LEAST ? c_exponent : F16_LEAST;
   for (int i = 0; i < count; ++i) {
     const int exponent = ea[i] + eb[i];
     e = exponent > e ? exponent : e;

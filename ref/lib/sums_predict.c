@@ -74,6 +74,15 @@ static int64_t parts_of(const assay_sums *s) {
   return s->parts > 1 ? s->parts : 1;
 }
 
+/* Returns where a part of K ends. */
+static int64_t end_of(const assay_sums *s, int64_t part, int64_t K) {
+  if (s->ends != NULL) return s->ends[part];
+  const int64_t parts = parts_of(s);
+  if (s->tile == 0) return K / parts * (part + 1);
+  const int64_t tiles = (K + s->tile - 1) / s->tile, end = (tiles + parts - 1) / parts * s->tile * (part + 1);
+  return end < K ? end : K;
+}
+
 static assay_status check_parts(const assay_sums *s, int64_t K, assay_error *error) {
   const int64_t parts = parts_of(s);
   if (K < 0) return refuse(error, "K", K, "0 and more");
@@ -119,11 +128,13 @@ static int64_t columns_of(const assay_product *p) {
 static assay_status check_scales(const assay_sums *s, const assay_product *p, assay_error *error) {
   const int64_t K = p->a.shape[1];
   if ((unsigned)s->scale >= ASSAY_SCALES)
-    return refuse(error, "scale", s->scale, "none, fma_product, product_then_add, after");
+    return refuse(error, "scale", s->scale, "none, fma_product, product_then_add, after, product_then_fma");
   const bool scaled = s->scale != ASSAY_SCALE_NONE, grouped = scaled && s->scale != ASSAY_SCALE_AFTER;
-  if (grouped && (s->promote == 0 || parts_of(s) != 1))
-    return refuse(error, s->promote == 0 ? "promote" : "parts", s->promote == 0 ? 0 : s->parts,
-                  "promoted sums in one part, where the scale is of each promoted sum");
+  if (grouped && s->promote == 0)
+    return refuse(error, "promote", 0, "promoted sums, where the scale is of each promoted sum");
+  for (int64_t part = 0; grouped && part + 1 < parts_of(s); ++part)
+    if (end_of(s, part, assay_sums_padded(s, K)) % s->promote != 0)
+      return refuse(error, "parts", s->parts, "whole promoted sums in each part, where each of them has a scale");
   const int64_t columns = grouped ? (K + s->promote - 1) / s->promote : 1;
   assay_status status = check_f32(&p->scale_a, "scale_a", scaled, p->a.shape[0], columns, error);
   const int64_t shared = columns_of(p), rows_b = (p->b.shape[0] + shared - 1) / shared;
@@ -277,8 +288,13 @@ static uint32_t part_of(const sum_call *call, const operand *w, int64_t m, int64
       continue;
     }
     const int64_t group = k / s->promote;
-    const uint32_t scale = sum_multiply(bits_at(&call->product->scale_a, m, group),
-                                        bits_at(&call->product->scale_b, n / columns_of(call->product), group));
+    const uint32_t scale_a = bits_at(&call->product->scale_a, m, group);
+    const uint32_t scale_b = bits_at(&call->product->scale_b, n / columns_of(call->product), group);
+    if (s->scale == ASSAY_SCALE_PRODUCT_THEN_FMA) {
+      whole = sum_fma(sum_multiply(sum, scale_a), scale_b, whole);
+      continue;
+    }
+    const uint32_t scale = sum_multiply(scale_a, scale_b);
     whole = s->scale == ASSAY_SCALE_FMA_PRODUCT ? sum_fma(sum, scale, whole) : sum_add(whole, sum_multiply(sum, scale));
   }
   return whole;
@@ -297,14 +313,6 @@ static uint32_t join_of(assay_sum_join join, uint32_t *sum, int64_t parts) {
   for (int64_t i = 1; i < parts; ++i)
     whole = sum_add(whole, sum[down ? parts - 1 - i : i]);
   return whole;
-}
-
-static int64_t end_of(const assay_sums *s, int64_t part, int64_t K) {
-  if (s->ends != NULL) return s->ends[part];
-  const int64_t parts = parts_of(s);
-  if (s->tile == 0) return K / parts * (part + 1);
-  const int64_t tiles = (K + s->tile - 1) / s->tile, end = (tiles + parts - 1) / parts * s->tile * (part + 1);
-  return end < K ? end : K;
 }
 
 /* ---- after the sum ------------------------------------------------------------------------------------- */
