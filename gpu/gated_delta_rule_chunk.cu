@@ -167,8 +167,8 @@ __device__ __forceinline__ void fragments_of(uint32_t (&a)[16], const float (&d)
 
 /* The following leave the commit to the caller. */
 
-/* Issues u = a · keys^T and o = a · queries^T in turn. Products took twice as long as the tensor cores need, and those
- * with the sums of the one before may have waited for it: a guess, not measured. */
+/* Issues u = a · keys^T and o = a · queries^T in turn. Products took twice as long as the tensor cores need. Those
+ * with the sums of the one before may have waited for it, which is a guess. */
 template <int D_k>
 __device__ __forceinline__ void issue_reads(float (&u)[32], float (&o)[32], const uint32_t (&a)[D_k / 64][16],
                                             const char *keys, const char *queries) {

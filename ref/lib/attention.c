@@ -406,9 +406,9 @@ static double seen_triples(const attention *a) {
   return keys * (double)a->H;
 }
 
-/* Returns the roofline's cost. The reference may have seen some rows alone. Keys of all rows are counted therefore, with
- * the share of live ones that the seen rows have. q·k has 2 D flops and the sum of p v 2 D_v, the latter for live keys
- * only. Bytes: q and out once, K of every visible token once, V where it is needed, and the small arguments. */
+/* Returns the roofline's cost. The reference may have seen some rows alone. Keys of all rows are counted therefore,
+ * with the share of live ones that the seen rows have. q·k has 2 D flops and the sum of p v 2 D_v, the latter for live
+ * keys only. Bytes: q and out once, K of every visible token once, V where it is needed, and the small arguments. */
 assay_cost attention_cost(const assay_call *call, const assay_seen *seen, double flops_per_key) {
   const attention a = attention_of(call);
   const double D = (double)a.D, D_v = (double)a.D_v, element = (double)assay_dtype_size(a.k->dtype);
