@@ -114,6 +114,13 @@ cheap_first() {
       printf "%.0f %s\n", cost, $0 }' | sort -s -n -k 1,1 | cut -d ' ' -f 2- | split -l 16 -a 3 -d - "$work/$2.cases."
 }
 
+# reports OUT: what a run says of races. A process that turns addresses into lines may still be there when a case ends,
+# and the case is then said to have left a child: such words are left out.
+reports() { grep -oE '(race|mbarrier): .*' "$1"; }
+
+# same ID: did both runs say the same of races?
+same() { diff <(reports "$work/$1.out1") <(reports "$work/$1.out2") >"$work/$1.differ"; }
+
 # race STEM ID: looks in some of the edge cases after the others, for the speed of it, until one has a race; that one
 # twice.
 race() {
@@ -129,7 +136,8 @@ race() {
         "${options[@]}" 2>"$work/$id.err$again" | sed 's/ in [0-9.]* s (.*//' >"$work/$id.out$again"
       grep -qE 'race: |mbarrier: used before' "$work/$id.out1" || break
     done
-    grep -qE 'race: |mbarrier: used before' "$work/$id.out1" && return 0
+    # ThreadSanitizer forgets accesses now and then, and says nothing of a race that it saw before. Other cases show it.
+    grep -qE 'race: |mbarrier: used before' "$work/$id.out1" && same "$id" && return 0
   done
   return 1
 }
@@ -146,8 +154,8 @@ removed() {
     printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
     tail -n 3 "$work/$id.out1"
     return 1
-  elif ! cmp -s "$work/$id.out1" "$work/$id.out2"; then
-    printf 'races: %s:%s: two runs differ: %s\n' "$file" "$(cat "$work/$id/line")" "$(diff "$work/$id.out1" "$work/$id.out2" | head -n 2)"
+  elif ! same "$id"; then
+    printf 'races: %s:%s: two runs differ: %s\n' "$file" "$(cat "$work/$id/line")" "$(head -n 2 "$work/$id.differ")"
     return 1
   fi
   printf 'races: %s:%s removed: %s cases, first: %s\n' "$file" "$(cat "$work/$id/line")" "$(grep -c ': race: ' "$work/$id.out1")" "$what"

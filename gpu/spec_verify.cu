@@ -194,8 +194,7 @@ __global__ void __launch_bounds__(spec_threads) spec_sampled(spec_params p) {
     }
     __syncthreads(); /* the piece is written */
     if (shared->status == 0 || !row.residual) break;
-    row.residual = false; /* p has nowhere more than q */
-    __syncthreads();      /* the status has been read */
+    row.residual = false; /* p has nowhere more than q. The status has been read before the next one is written. */
   }
   if (shared->status == 0 && threadIdx.x < 32) {
     const int32_t token = find_in_piece(row, p.V, shared);
