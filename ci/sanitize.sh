@@ -150,6 +150,8 @@ removed() {
   what=$(grep -m 1 -oE 'race: .*: (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*, and before it (atomic )?(read|write) by .* at [^ ]+:[0-9]+.*' "$work/$id.out1")
   # A thread that comes before the one that makes an mbarrier stops the launch: simt says so before ThreadSanitizer.
   [ -n "$what" ] || what=$(grep -m 1 -oE 'mbarrier: used before it was made, .*' "$work/$id.out1")
+  # What the copy engine reads is no access of a thread. Another order of threads shows that it was not written yet.
+  if [ -z "$what" ] && grep -q 'bulk_store(' "gpu/$file"; then what=$(grep -m 1 -oE 'run_to_run: .*' "$work/$id.out1"); fi
   if [ -z "$what" ]; then
     printf 'races: %s:%s: no race reported without it\n' "$file" "$(cat "$work/$id/line")"
     tail -n 3 "$work/$id.out1"
