@@ -242,9 +242,13 @@ static assay_status make_cases(const mutant *m, const case_list *list, bool list
       (void)snprintf(one->variant, sizeof one->variant, "%s", variant[v]->name);
       (void)snprintf(one->device, sizeof one->device, "%s", m->device);
     }
-  for (int64_t i = 0; m->every > 1 && mutant_is_control(m) && i * m->every < *count; ++i)
-    (*cases)[i] = (*cases)[i * m->every];
-  if (m->every > 1 && mutant_is_control(m)) *count = (*count + m->every - 1) / m->every;
+  /* Short lists stay whole: some of a control's few cases must be such as it takes. */
+  int64_t every = mutant_is_control(m) ? m->every : 1;
+  while (every > 1 && *count / every < 24)
+    --every;
+  for (int64_t i = 0; every > 1 && i * every < *count; ++i)
+    (*cases)[i] = (*cases)[i * every];
+  if (every > 1) *count = (*count + every - 1) / every;
   if (*count > 0 || listed) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "mutant %s: no case of its suite is chosen", m->id);
 }
