@@ -239,6 +239,12 @@ __device__ __forceinline__ void stream_get_fragments(stream_weights<heads> &weig
   }
 }
 
+/* Keeps the compiler from mixing the work of two units, which needs more registers. It orders nothing that lanes share:
+ * no race shows without it. */
+__device__ __forceinline__ void stream_keep_apart() {
+  __syncwarp(0xffffffffu);
+}
+
 /* ---- the walk ----------------------------------------------------------------------------------------- */
 
 /* Loads the first units of a run's first block, if it has one; the table maps the block to `block`. sparse: V is loaded
@@ -321,8 +327,8 @@ stream_walk_any(const attention_params &a, const stream_run &run, stream_ring<KV
     ASSAY_UNROLL
     for (int u = 0; u < units; ++u) {
       stream_score_unit<T, KV, D, heads>(ring[u % room], query, u, score);
-      if constexpr (lean) __syncwarp(); /* no unit begins before the last one's end */
-      const int then = u + room;        /* counted from this block's first unit */
+      if constexpr (lean) stream_keep_apart(); /* no unit begins before the last one's end */
+      const int then = u + room;               /* counted from this block's first unit */
       if (then < units)
         reader.keys(cache, block, n, stream_left(run, n), then, ring[u % room]);
       else if (then < 2 * units && !sparse)
@@ -346,7 +352,7 @@ stream_walk_any(const attention_params &a, const stream_run &run, stream_ring<KV
     stream_cut<T, heads>(shared + put, lane, weights);
     if constexpr (lean) {
       stream_put_fragments<heads>(weights, fragments);
-      __syncwarp(); /* the fragments are read again for every unit */
+      stream_keep_apart(); /* the fragments are read again for every unit */
     }
     const uint32_t seen_next = sparse || !more ? 0u : stream_visible(run, stream_keys * (n + step), lane);
     pace.hold(more);
@@ -355,7 +361,7 @@ stream_walk_any(const attention_params &a, const stream_run &run, stream_ring<KV
       stream_slot &slot = ring[(units + u) % room];
       if constexpr (lean) stream_get_fragments<heads>(weights, fragments);
       stream_add_unit<T, KV, D, heads>(slot, weights, u, sum);
-      if constexpr (lean) __syncwarp(); /* no unit begins before the last one's end */
+      if constexpr (lean) stream_keep_apart(); /* no unit begins before the last one's end */
       const int then = units + u + room;
       if (then < 2 * units)
         reader.values(cache, block, n, seen, then - units, slot);
