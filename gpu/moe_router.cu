@@ -500,7 +500,7 @@ template <class T, int V> __global__ void __launch_bounds__(32 * router_warps) r
       float sum = weight;
       for (int32_t step = p.width / 2; step > 0; step /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, step);
-      weight = weight / fmaxf(sum, r.floor);
+      if (id >= 0) weight = weight / fmaxf(sum, r.floor); /* a row without choice has weights 0, with floor 0 too */
     }
     if (!here) continue;
     r.ids[row * r.k + j] = id;

@@ -149,7 +149,10 @@ static void weight_sigma(const route *t, const assay_contract *c, double *sigma)
     if (t->x[t->ids[j]] > largest) largest = t->x[t->ids[j]];
   for (int64_t j = 0; j < r->k; ++j) {
     const double argument = t->x[t->ids[j]] - largest, share = r->route_scale != 0 ? t->weight[j] / r->route_scale : 0;
-    relative[j] = over_chosen(r) ? function + f32_variance * argument * argument : score_variance(t, t->ids[j], c);
+    const bool nothing = t->x[t->ids[j]] == -(double)INFINITY; /* its score is 0 without an error */
+    relative[j] = nothing          ? 0
+                  : over_chosen(r) ? function + f32_variance * argument * argument
+                                   : score_variance(t, t->ids[j], c);
     total += share * share * relative[j];
   }
   for (int64_t j = 0; j < r->k; ++j) {
