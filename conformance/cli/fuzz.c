@@ -25,6 +25,7 @@ enum {
   MAX_KINDS = 64, /* failures told apart: operator, variant, check */
   EPOCH =
       4096, /* results are told to the fuzzer when that many cases are done, so that draws depend on the seed alone */
+  FIRST_EPOCH = 32,
   MAX_EMPTY = 10000,
   SHRINK_SECONDS = 20
 };
@@ -41,7 +42,8 @@ typedef struct flight {
 typedef struct told {
   fuzz_draw draw;
   int32_t op;
-  char variant[64], path[96];
+  bool judged;
+  char variant[64], path[96], message[160];
 } told;
 
 typedef struct failure {
@@ -138,10 +140,18 @@ static const assay_case *next_drawn(campaign *c, int64_t index) {
   return NULL;
 }
 
-static void tell_paths(campaign *c) {
-  for (int32_t i = 0; i < c->heard_count; ++i)
-    fuzz_path(c->fuzz[c->heard[i].op], &c->heard[i].draw, c->heard[i].variant, c->heard[i].path);
+static void tell_fuzzers(campaign *c) {
+  for (int32_t i = 0; i < c->heard_count; ++i) {
+    const told *t = &c->heard[i];
+    fuzz_told(c->fuzz[t->op], &t->draw, t->variant, t->judged, t->message);
+    if (t->judged) fuzz_path(c->fuzz[t->op], &t->draw, t->variant, t->path);
+  }
   c->heard_count = 0;
+}
+
+/* Tells whether results are told before drawn case number `made`: early at doubling distances, then once an epoch. */
+static bool is_epoch(int64_t made) {
+  return made > 0 && (made % EPOCH == 0 || (made >= FIRST_EPOCH && made < EPOCH && (made & (made - 1)) == 0));
 }
 
 static execute_more on_next(void *context, int64_t index, const assay_case **one) {
@@ -150,9 +160,9 @@ static execute_more on_next(void *context, int64_t index, const assay_case **one
   *one = next_past(c, index);
   if (*one != NULL) return EXECUTE_CASE;
   if ((c->options->cases > 0 && c->made >= c->options->cases) || now_s() >= c->until) return EXECUTE_END;
-  if (index - c->past_run > 0 && (index - c->past_run) % EPOCH == 0) { /* the epoch's results first */
+  if (is_epoch(index - c->past_run)) { /* the epoch's results first */
     if (c->delivered < index) return EXECUTE_WAIT;
-    tell_paths(c);
+    tell_fuzzers(c);
   }
   *one = next_drawn(c, index);
   return *one != NULL ? EXECUTE_CASE : EXECUTE_END;
@@ -234,11 +244,13 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
   const bool judged = result->verdict != VERDICT_UNSUPPORTED;
   c->judged += judged;
   c->unsupported += !judged;
-  if (f->op >= 0 && judged) {
-    fuzz_judged(c->fuzz[f->op], &f->draw);
+  if (f->op >= 0) {
+    if (judged) fuzz_judged(c->fuzz[f->op], &f->draw);
     told *t = &c->heard[c->heard_count++];
     fuzz_copy(&f->draw, &t->draw);
     t->op = f->op;
+    t->judged = judged;
+    (void)snprintf(t->message, sizeof t->message, "%.*s", (int)sizeof t->message - 1, judged ? "" : result->message);
     (void)snprintf(t->variant, sizeof t->variant, "%s", one->variant);
     (void)snprintf(t->path, sizeof t->path, "%s", result->path);
   }
@@ -276,6 +288,15 @@ static void print_axes(const fuzz *f) {
   (void)printf("\n");
 }
 
+/* Prints how often each variant was judged; one that never was says so in capitals. */
+static void print_variants(const fuzz *f) {
+  const char *name = NULL;
+  int64_t given = 0, judged = 0;
+  for (int32_t i = 0; fuzz_variant_reached(f, i, &name, &given, &judged); ++i)
+    (void)printf("    variant %s: %lld of %lld judged%s\n", text_shown(name), (long long)judged, (long long)given,
+                 judged == 0 ? ": NEVER JUDGED" : "");
+}
+
 static void print_coverage(const campaign *c) {
   for (int32_t i = 0; i < c->ops; ++i) {
     const char *path = NULL;
@@ -287,6 +308,7 @@ static void print_coverage(const campaign *c) {
                  c->op[i]->name, (long long)n.draws, (long long)n.claims_judged, (long long)n.claims,
                  (long long)n.values_judged, (long long)n.values, (long long)n.pairs_judged, (long long)n.pairs,
                  (long long)n.pairs_impossible, (long long)n.paths);
+    print_variants(c->fuzz[i]);
     print_axes(c->fuzz[i]);
     for (int64_t p = 0; fuzz_path_reached(c->fuzz[i], p, &path, &count); ++p)
       (void)printf("    %8lld  %s\n", (long long)count, text_shown(path));
@@ -381,7 +403,7 @@ static int finish(campaign *c, assay_status status, assay_error *error) {
     report_abandon(c->out);
     return cli_leave_run(status, error);
   }
-  tell_paths(c);
+  tell_fuzzers(c);
   print_coverage(c);
   print_ledger(c);
   print_failures(c);

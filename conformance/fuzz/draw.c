@@ -12,15 +12,21 @@ typedef struct drawing {
   const fuzz_space *space;
   assay_rng rng;
   bool fixed[FUZZ_MAX_AXES];
+  const fuzz_taker *taker;
   fuzz_draw *drawn;
 } drawing;
+
+/* Tells whether the variant that the draw is for refused the value and never took it. */
+static bool is_unwelcome(const drawing *d, int32_t axis, int32_t value) {
+  return d->taker != NULL && d->taker->refused[axis][value] > 0 && d->taker->taken[axis][value] == 0;
+}
 
 static int32_t any_value(drawing *d, int32_t axis) {
   const int32_t count = d->space->axis[axis].count;
   int32_t value = 0;
   for (int tries = 0; tries < 8; ++tries) {
     value = (int32_t)assay_rng_range(&d->rng, 0, count - 1);
-    if (!d->f->value[axis][value].impossible) break;
+    if (!d->f->value[axis][value].impossible && !is_unwelcome(d, axis, value)) break;
   }
   return value;
 }
@@ -72,11 +78,13 @@ static void propose(drawing *d, const fuzz_goal *goal, bool greedy) {
     order[j] = kept;
   }
   /* Starting from another draw, a few axes are changed and the others kept. */
-  const int64_t changed = goal->start != NULL ? assay_rng_range(&d->rng, 1, 6) : count;
+  const int32_t most = goal->changes > 0 ? goal->changes : 6;
+  const int64_t changed = goal->start != NULL ? assay_rng_range(&d->rng, 1, most) : count;
   for (int32_t i = chosen; i < count; ++i)
-    choice[order[i]] = (uint8_t)(i - chosen >= changed ? goal->start[order[i]]
-                                 : greedy              ? greedy_value(d, order[i], order, i)
-                                                       : rare_value(d, order[i]));
+    choice[order[i]] =
+        (uint8_t)(i - chosen >= changed && !is_unwelcome(d, order[i], goal->start[order[i]]) ? goal->start[order[i]]
+                  : greedy ? greedy_value(d, order[i], order, i)
+                           : rare_value(d, order[i]));
 }
 
 /* ---- repair ------------------------------------------------------------------------------------------ */
@@ -139,7 +147,11 @@ static void repair_once(drawing *d, const char *message, int32_t repair) {
 }
 
 bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *drawn) {
-  drawing d = {.f = f, .space = &f->space, .rng = {.seed = f->seed, .stream = (uint64_t)index << 8}, .drawn = drawn};
+  drawing d = {.f = f,
+               .space = &f->space,
+               .rng = {.seed = f->seed, .stream = (uint64_t)index << 8},
+               .taker = goal->taker,
+               .drawn = drawn};
   for (int32_t attempt = 0; attempt < ATTEMPTS; ++attempt) {
     const assay_rng lists = {.seed = f->seed, .stream = (uint64_t)index << 8 | (uint64_t)(attempt + 1)};
     /* One case in sixteen may be larger; all, where a goal asks for it. */

@@ -35,18 +35,22 @@ static int32_t value_named(const fuzz_space *s, int32_t axis, const char *name, 
   return -1;
 }
 
-static void add_claim(fuzz *f, const uint8_t *value) {
-  for (int32_t i = 0; i < f->claims; ++i)
-    if (memcmp(f->claim[i].value, value, FUZZ_CLAIM_AXES) == 0) return;
-  if (f->claims == FUZZ_MAX_CLAIMS) return;
-  memcpy(f->claim[f->claims].value, value, FUZZ_CLAIM_AXES);
-  f->claim[f->claims++].tried = false;
+static void add_claim(fuzz *f, fuzz_taker *taker, const uint8_t *value) {
+  int32_t i = 0;
+  while (i < f->claims && memcmp(f->claim[i].value, value, FUZZ_CLAIM_AXES) != 0)
+    ++i;
+  if (i == FUZZ_MAX_CLAIMS) return;
+  if (i == f->claims) {
+    memcpy(f->claim[i].value, value, FUZZ_CLAIM_AXES);
+    f->claim[f->claims++].tried = false;
+  }
+  if (taker->claims < FUZZ_MAX_CLAIMS) taker->claim[taker->claims++] = (int16_t)i;
 }
 
 /* Adds the product of a claim's lists, axis by axis. */
-static void read_claims(fuzz *f, const char *rest, int32_t axis, uint8_t *value) {
+static void read_claims(fuzz *f, fuzz_taker *taker, const char *rest, int32_t axis, uint8_t *value) {
   if (axis == f->claim_axes) {
-    add_claim(f, value);
+    add_claim(f, taker, value);
     return;
   }
   const size_t end = strcspn(rest, "|");
@@ -55,7 +59,7 @@ static void read_claims(fuzz *f, const char *rest, int32_t axis, uint8_t *value)
     const int32_t found = value_named(&f->space, f->claim_axis[axis], rest + at, n);
     if (found >= 0) {
       value[axis] = (uint8_t)found;
-      read_claims(f, rest[end] == '|' ? rest + end + 1 : rest + end, axis + 1, value);
+      read_claims(f, taker, rest[end] == '|' ? rest + end + 1 : rest + end, axis + 1, value);
     }
     at += n + 1;
   }
@@ -70,7 +74,12 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, co
   int32_t splits[3], split_count = 0;
   fuzz *f = calloc(1, sizeof *f);
   *fuzzer = f;
-  if (f == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "fuzz: out of memory");
+  if (f != NULL) f->taker = calloc(FUZZ_MAX_TAKERS, sizeof *f->taker);
+  if (f == NULL || f->taker == NULL) {
+    fuzz_free(f);
+    *fuzzer = NULL;
+    return assay_fail(error, ASSAY_ERR_MEMORY, "fuzz: out of memory");
+  }
   f->seed = seed;
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
@@ -90,8 +99,11 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, co
   for (int32_t i = 0; i < assay_variant_count() && status == ASSAY_OK; ++i) {
     const assay_variant *v = assay_variant_at(i);
     uint8_t value[FUZZ_CLAIM_AXES] = {0};
-    if (strcmp(v->op, op->name) == 0 && strcmp(v->device, device) == 0 && is_chosen(choice, v))
-      read_claims(f, v->claims, 0, value);
+    if (strcmp(v->op, op->name) != 0 || strcmp(v->device, device) != 0 || !is_chosen(choice, v)) continue;
+    if (f->takers == FUZZ_MAX_TAKERS) break;
+    fuzz_taker *taker = &f->taker[f->takers++];
+    taker->variant = v;
+    read_claims(f, taker, v->claims, 0, value);
   }
   if (status == ASSAY_OK) return ASSAY_OK;
   fuzz_free(f);
@@ -100,7 +112,9 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, co
 }
 
 void fuzz_free(fuzz *f) {
-  if (f != NULL) free(f->pair);
+  if (f == NULL) return;
+  free(f->pair);
+  free(f->taker);
   free(f);
 }
 
@@ -241,12 +255,59 @@ static bool next_small(fuzz *f, fuzz_draw *drawn) {
   return fuzz_reach(f, &goal, f->draws, drawn);
 }
 
+/* Returns the variant that was judged least of those that refuse most of what they are given, or NULL. */
+static const fuzz_taker *neglected(const fuzz *f) {
+  const fuzz_taker *least = NULL;
+  for (int32_t i = 0; i < f->takers; ++i) {
+    const fuzz_taker *t = &f->taker[i];
+    if (t->given < 4 || 2 * t->judged >= t->given || t->claims == 0) continue;
+    if (least == NULL || t->judged < least->judged) least = t;
+  }
+  return least;
+}
+
+/* Writes the value of each axis that a caller has who says nothing of it. */
+static void set_defaults(const fuzz *f, uint8_t *choice) {
+  for (int32_t a = 0; a < f->space.axes; ++a) {
+    const fuzz_axis *axis = &f->space.axis[a];
+    choice[a] = 0;
+    for (int32_t v = 0; v < axis->count && axis->kind == AXIS_KEY; ++v)
+      if (!(axis->value[v] < axis->key.fallback) && !(axis->value[v] > axis->key.fallback)) choice[a] = (uint8_t)v;
+  }
+}
+
+/* Makes a draw for a variant that refuses most: a few changes away from one that it took. Where it took none, and in
+ * one draw of eight, the draw is a few changes away from the defaults, with one of its claims. */
+static bool next_welcome(fuzz *f, const fuzz_taker *taker, bool small, fuzz_draw *drawn) {
+  assay_rng rng = {.seed = f->seed, .stream = (uint64_t)f->draws << 8 | 0xFE};
+  fuzz_goal goal = {.small = small, .taker = taker};
+  uint8_t defaults[FUZZ_MAX_AXES];
+  const int64_t kept = taker->judged < FUZZ_KEPT ? taker->judged : FUZZ_KEPT;
+  if (kept > 0 && assay_rng_range(&rng, 0, 7) != 0) {
+    goal.start = taker->kept[assay_rng_range(&rng, 0, kept - 1)];
+    return fuzz_reach(f, &goal, f->draws, drawn);
+  }
+  const fuzz_claim *claim = &f->claim[taker->claim[assay_rng_range(&rng, 0, taker->claims - 1)]];
+  for (int32_t k = 0; k < f->claim_axes; ++k)
+    if (f->claim_axis[k] >= 0) {
+      goal.axis[goal.fixed] = f->claim_axis[k];
+      goal.value[goal.fixed++] = claim->value[k];
+    }
+  set_defaults(f, defaults);
+  goal.start = defaults;
+  goal.changes = 3;
+  return fuzz_reach(f, &goal, f->draws, drawn);
+}
+
 assay_status fuzz_next(fuzz *f, fuzz_draw *drawn, assay_error *error) {
   const char *const names[] = {"values", "claims", "pairs", "random"};
   bool found = false;
   drawn->cost_ms = 0;
   f->debt_ms = f->debt_ms > DRAW_MS ? f->debt_ms - DRAW_MS : 0;
-  if (f->space.large && f->debt_ms > 0 && (found = next_small(f, drawn))) drawn->phase = FUZZ_RANDOM;
+  const bool indebted = f->space.large && f->debt_ms > 0;
+  const fuzz_taker *taker = f->draws % 2 != 0 ? neglected(f) : NULL;
+  if (taker != NULL && (found = next_welcome(f, taker, indebted, drawn))) drawn->phase = FUZZ_RANDOM;
+  if (!found && indebted && (found = next_small(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && !f->values_done && (found = next_value(f, drawn))) drawn->phase = FUZZ_VALUES;
   if (!found && !f->claims_done && (found = next_claim(f, drawn))) drawn->phase = FUZZ_CLAIMS;
   if (!found && f->cursor < f->pairs && (found = next_pair(f, drawn))) drawn->phase = FUZZ_PAIRS;
@@ -272,6 +333,40 @@ void fuzz_judged(fuzz *f, const fuzz_draw *draw) {
       same = same && (f->claim_axis[k] < 0 || draw->choice[f->claim_axis[k]] == f->claim[i].value[k]);
     if (same) f->claim[i].judged = true;
   }
+}
+
+static void count_up(uint8_t *count) {
+  if (*count < UINT8_MAX) ++*count;
+}
+
+/* Returns the axis that a message is about: its first word, or the first that it names; -1: none. */
+static int32_t axis_of(const fuzz *f, const char *message) {
+  for (const char *at = message; *at != '\0';) {
+    size_t n = 0;
+    while (isalnum((unsigned char)at[n]) || at[n] == '_')
+      ++n;
+    const int32_t axis = n > 0 ? space_axis(&f->space, at, n) : -1;
+    if (axis >= 0) return axis;
+    at += n > 0 ? n : 1;
+  }
+  return -1;
+}
+
+void fuzz_told(fuzz *f, const fuzz_draw *draw, const char *variant, bool judged, const char *message) {
+  int32_t i = 0;
+  while (i < f->takers && strcmp(f->taker[i].variant->name, variant) != 0)
+    ++i;
+  if (i == f->takers) return;
+  fuzz_taker *t = &f->taker[i];
+  ++t->given;
+  if (!judged) {
+    const int32_t axis = axis_of(f, message);
+    if (axis >= 0) count_up(&t->refused[axis][draw->choice[axis]]);
+    return;
+  }
+  memcpy(t->kept[t->judged++ % FUZZ_KEPT], draw->choice, sizeof draw->choice);
+  for (int32_t a = 0; a < f->space.axes; ++a)
+    count_up(&t->taken[a][draw->choice[a]]);
 }
 
 /* Writes the class of a path: "splits=7" becomes "splits=5..8". */
@@ -347,5 +442,13 @@ bool fuzz_path_reached(const fuzz *f, int64_t index, const char **path, int64_t 
   if (index < 0 || index >= f->paths) return false;
   *path = f->path[index].text;
   *count = f->path[index].count;
+  return true;
+}
+
+bool fuzz_variant_reached(const fuzz *f, int32_t index, const char **name, int64_t *given, int64_t *judged) {
+  if (index < 0 || index >= f->takers) return false;
+  *name = f->taker[index].variant->name;
+  *given = f->taker[index].given;
+  *judged = f->taker[index].judged;
   return true;
 }

@@ -1,9 +1,9 @@
 /* fuzz.h: drawn cases of one operator. First comes every combination that a variant claims, every boundary value of
  * every key, and every pair of two such values. Random draws follow, weighted towards what was drawn least and towards
- * paths seldom taken.
+ * paths seldom taken. While a variant refuses most of its draws as unsupported, every second draw is made for it.
  *
- * Draw i takes its random numbers from (seed, i) alone. Its weights come from the draws before it and from the paths
- * that fuzz_path() was told of before. A caller that reports paths at fixed places of the sequence gets the same
+ * Draw i takes its random numbers from (seed, i) alone. Its weights come from the draws before it, and from what
+ * fuzz_path() and fuzz_told() heard before. A caller that tells them at fixed places of the sequence gets the same
  * sequence again. Every draw has a descriptor, which is all that is needed to repeat it. */
 #ifndef ASSAY_CONFORMANCE_FUZZ_FUZZ_H
 #define ASSAY_CONFORMANCE_FUZZ_FUZZ_H
@@ -51,6 +51,9 @@ assay_status fuzz_next(fuzz *f, fuzz_draw *drawn, assay_error *error);
 void fuzz_copy(const fuzz_draw *from, fuzz_draw *to);
 /* Notes that this draw was judged (not refused as unsupported). */
 void fuzz_judged(fuzz *f, const fuzz_draw *draw);
+/* Notes what a variant said to a draw: judged, or unsupported, with its message. From then on, draws for a variant that
+ * was seldom judged keep away from values that it refused and never took. */
+void fuzz_told(fuzz *f, const fuzz_draw *draw, const char *variant, bool judged, const char *message);
 /* Notes that this draw took a path. Numbers above 4 count by powers of two, so that paths are classes. */
 void fuzz_path(fuzz *f, const fuzz_draw *draw, const char *variant, const char *path);
 
@@ -61,6 +64,9 @@ bool fuzz_axis_reached(const fuzz *f, int32_t index, const char **name, int32_t 
                        char *missing, size_t size);
 /* Returns path class `index` in the order of discovery, and how often it was taken. Returns false after the last. */
 bool fuzz_path_reached(const fuzz *f, int64_t index, const char **path, int64_t *count);
+/* Returns variant `index`, how many draws it was given, as far as fuzz_told() says, and how many of them were judged.
+ * Returns false after the last. */
+bool fuzz_variant_reached(const fuzz *f, int32_t index, const char **name, int64_t *given, int64_t *judged);
 /* Tells whether the variant claims the case along the operator's axes (case_axes). */
 bool fuzz_claimed(const assay_variant *variant, const assay_case *one);
 

@@ -4,7 +4,14 @@
 
 #include "space.h"
 
-enum { FUZZ_MAX_CLAIMS = 1024, FUZZ_MAX_PATHS = 1024, FUZZ_CLAIM_AXES = 4, FUZZ_PATH_TEXT = 112 };
+enum {
+  FUZZ_MAX_CLAIMS = 1024,
+  FUZZ_MAX_PATHS = 1024,
+  FUZZ_CLAIM_AXES = 4,
+  FUZZ_PATH_TEXT = 112,
+  FUZZ_MAX_TAKERS = 64,
+  FUZZ_KEPT = 8
+};
 
 /* Counts of a pair or a value. It is impossible if no legal case was found for it. */
 typedef struct fuzz_tally {
@@ -23,6 +30,16 @@ typedef struct fuzz_path_class {
   uint8_t choice[FUZZ_MAX_AXES]; /* the last draw that took it */
 } fuzz_path_class;
 
+/* A variant, and what it said to draws. */
+typedef struct fuzz_taker {
+  const assay_variant *variant;
+  int64_t given, judged;
+  uint8_t kept[FUZZ_KEPT][FUZZ_MAX_AXES]; /* the last draws that it took, number judged % FUZZ_KEPT next */
+  uint8_t refused[FUZZ_MAX_AXES][FUZZ_MAX_VALUES], taken[FUZZ_MAX_AXES][FUZZ_MAX_VALUES]; /* up to 255 */
+  int16_t claim[FUZZ_MAX_CLAIMS];                                                         /* of fuzz.claim */
+  int32_t claims;
+} fuzz_taker;
+
 struct fuzz {
   fuzz_space space;
   uint64_t seed;
@@ -40,6 +57,8 @@ struct fuzz {
   int32_t claims;
   fuzz_path_class path[FUZZ_MAX_PATHS];
   int32_t paths;
+  fuzz_taker *taker; /* [FUZZ_MAX_TAKERS] */
+  int32_t takers;
 };
 
 /* Returns the pair of value x of axis a and value y of axis b, in either order. */
@@ -50,12 +69,15 @@ static inline fuzz_tally *fuzz_pair(const fuzz *f, int32_t a, int32_t x, int32_t
 
 /* A goal of draw.c: a legal case with the values of the `fixed` axes. The other axes take the value that covers most
  * pairs not yet drawn (greedy), or a random one, rare values first.
- * start: values to begin with, or NULL. small: the case has the lowest effort. */
+ * start: values to begin with, or NULL; up to `changes` axes are changed (0: six). small: the case has the lowest
+ * effort. taker: values that it refused and never took are avoided, or NULL. */
 typedef struct fuzz_goal {
   int32_t fixed, axis[FUZZ_CLAIM_AXES];
   int32_t value[FUZZ_CLAIM_AXES];
   bool greedy, small;
   const uint8_t *start;
+  int32_t changes;
+  const fuzz_taker *taker;
 } fuzz_goal;
 /* Looks for a case that reaches the goal. Returns false where none was found. */
 bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *drawn);

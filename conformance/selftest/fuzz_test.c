@@ -36,6 +36,38 @@ static int64_t longest(const assay_case *one) {
   return L;
 }
 
+/* Counts the draws from 128 to 512 that a variant would take which refuses all but one head, one D and one block size.
+ */
+static int32_t taken_of(bool told) {
+  fuzz *f = make(3);
+  int32_t taken = 0;
+  for (int32_t i = 0; i < 512; ++i) {
+    fuzz_draw drawn;
+    draw_one(f, &drawn);
+    const int64_t D = dim(&drawn.one, "D"), H = dim(&drawn.one, "H"), block = dim(&drawn.one, "block_size");
+    const char *const why = D != 16      ? "D: found another, allowed 16"
+                            : H != 2     ? "H: found another, allowed 2"
+                            : block < 16 ? "block_size: found less, allowed 16 and above"
+                                         : "";
+    taken += i >= 128 && why[0] == '\0';
+    if (told) fuzz_told(f, &drawn, fake_variant.name, why[0] == '\0', why);
+  }
+  const char *name = NULL;
+  int64_t given = 0, judged = 0;
+  cr_assert(fuzz_variant_reached(f, 0, &name, &given, &judged));
+  cr_assert_eq(given, told ? 512 : 0);
+  cr_assert(judged >= (told ? taken : 0));
+  cr_assert_not(fuzz_variant_reached(f, 1, &name, &given, &judged));
+  fuzz_free(f);
+  return taken;
+}
+
+Test(fuzz, learns_what_a_variant_takes) {
+  const int32_t without = taken_of(false), with = taken_of(true);
+  cr_assert(without < 384 / 16, "%d of 384 draws are taken by chance", without);
+  cr_assert(with > 384 / 8, "%d of 384 draws are taken by a variant that says what it refuses", with);
+}
+
 /* Reads the cases themselves, not the fuzzer's words about them. */
 typedef struct seen {
   bool H[300], H_kv[300], D[300], block[300], length[4096], batch[16];
