@@ -36,7 +36,7 @@ typedef struct fuzz_taker {
   int64_t given, judged;
   uint8_t kept[FUZZ_KEPT][FUZZ_MAX_AXES]; /* the last draws that it took, number judged % FUZZ_KEPT next */
   uint8_t refused[FUZZ_MAX_AXES][FUZZ_MAX_VALUES], taken[FUZZ_MAX_AXES][FUZZ_MAX_VALUES]; /* up to 255 */
-  int16_t claim[FUZZ_MAX_CLAIMS];                                                         /* of fuzz.claim */
+  int16_t claim[FUZZ_MAX_CLAIMS]; /* indices into the claims of the fuzzer */
   int32_t claims;
 } fuzz_taker;
 
