@@ -21,7 +21,7 @@ struct rms_gemm_plan {
 constexpr int warps_a_block = 4;
 
 /* rms_gemm_dots: one warp per element of the result. Each eight lanes add the parts of the row.
- * Grid:   (M, ceil(N / 4)): blocks of the same weights follow each other. Block: 4 warps.
+ * Grid:   (M, ceil(N / 4), up to 65535): blocks of the same weights follow each other. Block: 4 warps.
  * Shared: none.
  * Align:  a and b in quads of 4 elements if bases and rows allow it, else by element.
  * Arch:   any.
@@ -29,28 +29,30 @@ constexpr int warps_a_block = 4;
 template <class T>
 __global__ void __launch_bounds__(32 * warps_a_block) rms_gemm_dots(skinny_scaled_params p, bool quads) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int64_t n = static_cast<int64_t>(blockIdx.y) * warps_a_block + static_cast<int32_t>(threadIdx.x) / 32;
-  const int64_t m = blockIdx.x;
-  if (n >= p.N) return;
-  const T *const a = static_cast<const T *>(p.x) + m * p.x_row, *const b = static_cast<const T *>(p.w) + n * p.K;
-  const int64_t parts = (p.K + deferred_part - 1) / deferred_part;
+  const int64_t m = blockIdx.x, parts = (p.K + deferred_part - 1) / deferred_part;
+  const T *const a = static_cast<const T *>(p.x) + m * p.x_row;
   const float factor = deferred_factor(p.squares + m * parts, p.K, p.eps);
-  float sum = 0.0f;
-  for (int32_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
-    const int32_t k = k0 + 4 * lane, left = p.K - k;
-    float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (left > 0) {
-      load_channels(a + k, left < 4 ? left : 4, quads, x);
-      load_channels(b + k, left < 4 ? left : 4, quads, w);
+  /* The grid may have fewer blocks than there are columns. */
+  for (int64_t n = static_cast<int64_t>(blockIdx.y) * warps_a_block + static_cast<int32_t>(threadIdx.x) / 32; n < p.N;
+       n += static_cast<int64_t>(gridDim.y) * warps_a_block) {
+    const T *const b = static_cast<const T *>(p.w) + n * p.K;
+    float sum = 0.0f;
+    for (int32_t k0 = 0; k0 < p.K; k0 += warp_dots_step) {
+      const int32_t k = k0 + 4 * lane, left = p.K - k;
+      float x[4] = {0.0f, 0.0f, 0.0f, 0.0f}, w[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (left > 0) {
+        load_channels(a + k, left < 4 ? left : 4, quads, x);
+        load_channels(b + k, left < 4 ? left : 4, quads, w);
+      }
+      ASSAY_UNROLL
+      for (int j = 0; j < 4; ++j)
+        sum = fmaf(x[j], w[j], sum);
     }
-    ASSAY_UNROLL
-    for (int j = 0; j < 4; ++j)
-      sum = fmaf(x[j], w[j], sum);
+    sum = __fmul_rn(factor, warp_sum(sum));
+    if (lane != 0) continue;
+    if (p.bias != NULL) sum = __fadd_rn(sum, to_float(static_cast<const T *>(p.bias)[n]));
+    static_cast<T *>(p.c)[m * p.c_row + n] = from_float<T>(sum);
   }
-  sum = __fmul_rn(factor, warp_sum(sum));
-  if (lane != 0) return;
-  if (p.bias != NULL) sum = __fadd_rn(sum, to_float(static_cast<const T *>(p.bias)[n]));
-  static_cast<T *>(p.c)[m * p.c_row + n] = from_float<T>(sum);
 }
 
 assay_status read_call(const assay_call *call, rms_gemm_plan *plan, assay_error *error) {
@@ -85,7 +87,7 @@ assay_status launch_dots(const assay_call *call, assay_env *env, assay_error *er
   const skinny_scaled_params &p = plan.p;
   (void)snprintf(env->path, sizeof env->path, "dots quads=%d", plan.quads ? 1 : 0);
   if (p.M == 0 || p.N == 0) return ASSAY_OK;
-  const launch_extent grid(p.M, (p.N + warps_a_block - 1) / warps_a_block);
+  const launch_extent grid(p.M, min((p.N + warps_a_block - 1) / warps_a_block, launch_max_grid_yz));
   return with_type(plan.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     return ASSAY_LAUNCH(error, (rms_gemm_dots<T>), grid, 32 * warps_a_block, 0, env->stream, p, plan.quads);
