@@ -9,6 +9,14 @@ namespace assay_simt_host {
 constexpr int64_t piece = 16, pieces = shared_arena_bytes / piece;
 constexpr uint64_t foreign = UINT64_C(1) << 32; /* not a warp: a warp that has not waited cannot publish the piece */
 
+/* The warps that have waited for an mbarrier, and that have nothing to gain from waiting again until `changes` differs.
+ * Each lane of a warp waits by itself, and pieces may be thousands. */
+struct Waited {
+  int64_t offset;
+  uint64_t changes;
+  uint32_t warps;
+};
+
 /* The state of one place. */
 struct Proxy {
   alignas(1024) unsigned char view[shared_arena_bytes];
@@ -17,8 +25,11 @@ struct Proxy {
   int64_t brought[pieces]; /* if `foreign` is among the owners: the mbarrier that reports the piece */
   uint32_t hidden[pieces]; /* the pieces that have owners */
   uint32_t hidden_count;
-  uint32_t ran; /* warps that ran since the last look */
-  int quiet;    /* looks that found nothing since a barrier released threads */
+  uint32_t ran;      /* warps that ran since the last look */
+  int quiet;         /* looks that found nothing since a barrier released threads */
+  uint64_t changes;  /* counts what proxy_watch and proxy_foreign have done */
+  bool any_foreign;  /* some piece came from proxy_foreign since the block is watched */
+  Waited waited[64]; /* by the mbarrier's offset: the last one that proxy_waited saw there */
 };
 
 static Proxy proxies[max_places];
@@ -94,6 +105,8 @@ void proxy_watch() {
   p->hidden_count = 0;
   p->ran = 0xFFFFFFFFu;
   p->quiet = 0;
+  ++p->changes;
+  p->any_foreign = false;
 }
 
 void proxy_extend(int64_t from, int64_t to) {
@@ -179,6 +192,8 @@ void proxy_poison(int64_t offset, int64_t bytes) {
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {
   if (!here->watched) return;
   Proxy *p = own();
+  ++p->changes;
+  p->any_foreign = true;
   for (int64_t at = offset / piece; at <= (offset + bytes - 1) / piece; ++at) {
     take(p->known + at * piece, shared_arena() + at * piece, piece);
     hide(p, at, foreign);
@@ -190,7 +205,12 @@ void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {
 void proxy_waited(const uint64_t *barrier, uint32_t warps) {
   if (!here->watched) return;
   Proxy *p = own();
-  const int64_t offset = p->hidden_count > 0 ? shared_offset(barrier, 8) : 0;
+  if (!p->any_foreign || p->hidden_count == 0) return;
+  const int64_t offset = shared_offset(barrier, 8);
+  Waited *const last = &p->waited[offset / 8 % 64];
+  const bool again = last->offset == offset && last->changes == p->changes;
+  if (again && (warps & ~last->warps) == 0) return;
+  *last = Waited{offset, p->changes, again ? last->warps | warps : warps};
   for (uint32_t i = 0; i < p->hidden_count; ++i) {
     const uint32_t at = p->hidden[i];
     if ((p->owners[at] & foreign) != 0 && p->brought[at] == offset) p->owners[at] |= warps;
