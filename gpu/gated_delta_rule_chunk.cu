@@ -96,7 +96,8 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   named_barrier_sync(1, walk_loaders);
 }
 
-/* Loads a record: a run of T or A by each of 16 lanes, and the factors. One warp, after the announcement. */
+/* Loads a record: a run of T or A by each of 16 lanes, and the factors. One warp. Copies may be complete before thread
+ * 0 has announced their bytes. The phase waits for its two arrivals, and may count fewer than 0 bytes until then. */
 template <int D_k> __device__ __forceinline__ void load_record(const char *record, char *to, uint64_t *full) {
   using stage = walk_stage<D_k>;
   const int lane = static_cast<int>(lane_id()), group = lane % 8, from = chunk_run_at(group);
@@ -137,10 +138,7 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
       mbarrier_expect(full, chunk_record_bytes + (whole ? stage::rows : 0));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
     }
-    if (thread < 32) {
-      __syncwarp();
-      load_record<D_k>(records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
-    }
+    if (thread < 32) load_record<D_k>(records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
     if (!whole) load_last<D_k>(p, w, row, rows, to, thread);
     if (thread == 0) mbarrier_arrive(full);
     if (++at == stage::stages) {

@@ -200,7 +200,7 @@ static assay_status make_rows(const conv *v, const request *r, const assay_expec
       for (int32_t i = 0; i < count; ++i)
         sum += term[i];
       to->value[at] = activated(v, sum);
-      if (fabs(to->value[at]) < 0.5 * assay_ulp(0, out)) to->value[at] = 0;
+      if (fabs(to->value[at]) < 0.5 * assay_ulp(0, ASSAY_F32)) to->value[at] = 0;
       if (to->sigma != NULL) to->sigma[at] = sqrt(variance(v, term, count, out));
       const assay_status status = v->exact ? admit(v, term, count, r->first + t, c, error) : ASSAY_OK;
       if (status != ASSAY_OK) return status;

@@ -64,7 +64,8 @@ typedef struct rule {
   double *p, *d, *o; /* [D_v] S^T k, the update, the result */
   /* The error model, for the running request and head: see "the error model". */
   double *size, *wide, *spread, *q_low, *k_low, *next, *sums, *per_square;
-  double q_factor, k_factor, tiny;
+  double *faint, *late, *given, *taken; /* see "Subnormal numbers" */
+  double q_factor, k_factor, tiny, length2;
 } rule;
 
 /* ---- the definition ---------------------------------------------------------------------------------- */
@@ -193,32 +194,80 @@ static void spread_decay(const rule *r, double g) {
   if (g < 0) add_elements(r, f32_variance);
 }
 
-/* Puts spread x into `wide` and returns x^T spread x. spread is symmetric. */
-static double spread_times(const rule *r, const double *x) {
+/* Puts M x into `wide` and returns x^T M x. M [D_k, D_k] is symmetric. */
+static double spread_times(const rule *r, const double *M, const double *x) {
   const int64_t D = r->D_k;
   double inner = 0;
   memset(r->wide, 0, (size_t)D * sizeof *r->wide);
   for (int64_t i = 0; i < D; ++i)
     for (int64_t l = 0; l < D; ++l)
-      r->wide[l] += r->spread[i * D + l] * x[i];
+      r->wide[l] += M[i * D + l] * x[i];
   for (int64_t l = 0; l < D; ++l)
     inner += x[l] * r->wide[l];
   return inner;
 }
 
-/* spread <- (I - beta k k^T) spread (I - beta k k^T) + w k k^T. */
-static void spread_update(const rule *r, double beta, double w) {
+/* M <- (I - beta k k^T) M (I - beta k k^T) + w k k^T. */
+static void spread_update(const rule *r, double *M, double beta, double w) {
   const int64_t D = r->D_k;
-  const double inner = spread_times(r, r->k);
+  const double inner = spread_times(r, M, r->k);
   for (int64_t i = 0; i < D; ++i)
     for (int64_t l = 0; l < D; ++l)
-      r->spread[i * D + l] +=
+      M[i * D + l] +=
           (w + beta * beta * inner) * r->k[i] * r->k[l] - beta * (r->k[i] * r->wide[l] + r->wide[i] * r->k[l]);
 }
 
 /* Returns the relative variance of rounding what a chunk multiplies. */
 static double chunk_variance(const rule *r) {
   return r->contract->chunk == ASSAY_NONE ? 0 : storing_variance(1.5, r->contract->chunk);
+}
+
+static double length2_of(const rule *r, const double *x) {
+  double sum = 0;
+  for (int64_t i = 0; i < r->D_k; ++i)
+    sum += x[i] * x[i];
+  return sum;
+}
+
+/* Subnormal numbers. Below the least normal number of its type, a chunk's rounding has the variance `low`, whatever the
+ * number is. These errors do not depend on a column's size, and so they have bounds of their own, for all columns at
+ * once. cov(e_j) <= faint + late.
+ *   faint   from d, of which a row rounds beta (v - S^T k), and from the S that is read for it. It obeys the recurrence
+ *           of e_j.
+ *   late    from d as it is multiplied by keys and by weights of q. No later row of the chunk reads it, and so it
+ *           neither decays nor shrinks before the chunk ends. A key that has not been divided by its length
+ *           multiplies the update of S. It is `length2` long, squared.
+ * Two matrices of a chunk have elements of the type too. Those of (I + L)^-1 multiply beta (v - S^T k) of the chunk's
+ * rows: `given` is the sum of its squares. They are made from L in two halves, and count twice. Those of the weights of
+ * q multiply d: `taken` is the sum of d^2. */
+
+/* Returns the variance of rounding a subnormal number of what a chunk multiplies. */
+static double chunk_low(const rule *r) {
+  return r->contract->chunk == ASSAY_NONE ? 0 : storing_variance(0, r->contract->chunk);
+}
+
+static void begin_chunk(const rule *r) {
+  for (int64_t i = 0; i < r->D_k * r->D_k; ++i) {
+    r->faint[i] += r->late[i];
+    r->late[i] = 0;
+  }
+  memset(r->given, 0, 2 * (size_t)r->D_v * sizeof *r->given); /* and taken */
+}
+
+/* Takes a row between its decay and its update. p and d are known. */
+static void faint_row(const rule *r, double g, double beta) {
+  const int64_t D = r->D_k;
+  const double low = chunk_low(r), alpha = exp(g), late = low * fmax(r->length2, 1);
+  for (int64_t i = 0; i < D * D; ++i)
+    r->faint[i] *= alpha * alpha;
+  spread_update(r, r->faint, beta, low * (1 + beta * beta * length2_of(r, r->k)));
+  for (int64_t i = 0; i < D; ++i)
+    for (int64_t l = 0; l < D; ++l)
+      r->late[i * D + l] += late * r->k[i] * r->k[l];
+  for (int64_t j = 0; j < r->D_v; ++j) {
+    r->given[j] += beta * beta * (r->v[j] * r->v[j] + r->p[j] * r->p[j]);
+    r->taken[j] += r->d[j] * r->d[j];
+  }
 }
 
 /* Puts the variance of sum_i S_ij x_i in f32 into variance[j]: of its additions, of x's elements, and of x's common
@@ -261,9 +310,10 @@ static void spread_row(rule *r, double beta) {
     const double rest = r->v[j] - r->p[j], d = r->d[j];
     const double variance =
         r->next[j] + f32_variance * rest * rest + 3 * chunk * (r->v[j] * r->v[j] + r->p[j] * r->p[j]);
-    r->next[j] = beta * beta * variance + share * rest * rest + (f32_variance + r->k_factor) * d * d;
+    r->next[j] = beta * beta * variance + share * rest * rest + (f32_variance + r->k_factor) * d * d +
+                 2 * chunk_low(r) * r->given[j];
   }
-  spread_update(r, beta, largest_share(r, r->next));
+  spread_update(r, r->spread, beta, largest_share(r, r->next));
   r->tiny += ((double)r->D_k + 4) * underflow;
   for (int64_t j = 0; j < r->D_v; ++j)
     r->next[j] = r->d[j] * r->d[j];
@@ -275,16 +325,17 @@ static void spread_row(rule *r, double beta) {
 /* Puts the standard deviations of a row's result into sigma. */
 static void output_sigma(const rule *r, double *sigma) {
   const assay_dtype out = r->call->arg[DELTA_O].dtype;
-  const double chunk = chunk_variance(r), spread = fmax(spread_times(r, r->q), 0);
-  double square = 0;
-  for (int64_t i = 0; i < r->D_k; ++i)
-    square += r->q[i] * r->q[i];
+  const double chunk = chunk_variance(r), low = chunk_low(r), spread = fmax(spread_times(r, r->spread, r->q), 0);
+  const double square = length2_of(r, r->q);
+  double faint = 0;
+  if (low > 0) faint = fmax(spread_times(r, r->faint, r->q) + spread_times(r, r->late, r->q), 0) + low * square;
   read_variance(r, r->q, r->q_low, r->q_factor, r->next);
   for (int64_t j = 0; j < r->D_v; ++j) {
     const double sum = r->scale != 0 ? r->o[j] / r->scale : 0, size = r->size[j] * r->size[j];
     const double inner =
         spread * size + r->next[j] + 2 * f32_variance * sum * sum + square * r->tiny + (double)r->D_k * underflow;
-    sigma[j] = sqrt(r->scale * r->scale * (inner + 2 * chunk * square * size) + storing_variance(r->o[j], out));
+    sigma[j] = sqrt(r->scale * r->scale * (inner + faint + 2 * chunk * square * size) + low * r->taken[j] +
+                    storing_variance(r->o[j], out));
   }
 }
 
@@ -393,26 +444,27 @@ static void close_state(const rule *r, const delta_request *request, int64_t h, 
     const int64_t place = (slot * r->H_v + h) * width + at, row = i / r->D_v;
     const double size = to->sigma != NULL ? r->size[i % r->D_v] : 0;
     to->value[place] = r->state[i];
-    if (fabs(r->state[i]) < 0.5 * assay_ulp(0, type)) to->value[place] = 0;
+    if (fabs(r->state[i]) < 0.5 * assay_ulp(0, ASSAY_F32)) to->value[place] = 0;
+    const int64_t own = row * r->D_k + row;
     if (to->sigma != NULL)
-      to->sigma[place] =
-          sqrt(size * size * fmax(r->spread[row * r->D_k + row], 0) + r->tiny + storing_variance(r->state[i], type));
+      to->sigma[place] = sqrt(size * size * fmax(r->spread[own], 0) + fmax(r->faint[own], 0) + r->late[own] + r->tiny +
+                              storing_variance(r->state[i], type));
   }
 }
 
 static assay_status take_head(rule *r, const delta_request *request, int64_t h, const assay_expected *o,
                               const assay_expected *state, assay_error *error) {
   const bool model = o->sigma != NULL;
-  const assay_dtype out = r->call->arg[DELTA_O].dtype;
   assay_status status = ASSAY_OK;
   open_state(r, request, h);
   r->tiny = 0;
   memset(r->size, 0, (size_t)r->D_v * sizeof *r->size);
-  memset(r->spread, 0, (size_t)(r->D_k * r->D_k) * sizeof *r->spread);
+  memset(r->spread, 0, 3 * (size_t)(r->D_k * r->D_k) * sizeof *r->spread); /* faint and late follow */
   for (int64_t t = 0; t < request->rows && status == ASSAY_OK; ++t) {
     const int64_t n = request->first + t;
     const double g = gate(r, DELTA_G, n, h), beta = gate(r, DELTA_BETA, n, h);
     load_row(r, n, h);
+    r->length2 = r->l2 ? length2_of(r, r->k) + r->l2_eps : 1;
     if (r->exact) status = admit_gates(r, n, h, g, beta, error);
     if (r->exact && status == ASSAY_OK) status = admit_chunk(r, n, t, g, error);
     if (r->l2 && r->spoil != SPOIL_L2_LOST) normalise(r, r->q);
@@ -431,7 +483,9 @@ static assay_status take_head(rule *r, const delta_request *request, int64_t h, 
         measure_row(r);
         grow_sizes(r, exp(g) <= 0);
         spread_decay(r, g);
+        if (t % CHUNK == 0) begin_chunk(r);
         spread_row(r, beta);
+        if (chunk_low(r) > 0) faint_row(r, g, beta);
       }
       memcpy(r->state, r->wide + r->D_k, (size_t)(r->D_k * r->D_v) * sizeof *r->state);
     }
@@ -445,7 +499,7 @@ static assay_status take_head(rule *r, const delta_request *request, int64_t h, 
     }
     for (int64_t j = 0; j < r->D_v; ++j) {
       const int64_t at = (n * r->H_v + h) * r->D_v + j;
-      o->value[at] = fabs(r->o[j]) < 0.5 * assay_ulp(0, out) ? 0 : r->o[j];
+      o->value[at] = fabs(r->o[j]) < 0.5 * assay_ulp(0, ASSAY_F32) ? 0 : r->o[j];
     }
   }
   if (request->rows > 0) close_state(r, request, h, state);
@@ -481,11 +535,12 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   double *memory;
   assay_status status = delta_check_contents(call, error);
   const int64_t K = r.D_k, V = r.D_v;
-  if (status == ASSAY_OK) status = rowwise_reserve(call, 2 * K * V + K * K + 5 * K + 9 * V, &memory, error);
+  if (status == ASSAY_OK) status = rowwise_reserve(call, 2 * K * V + 3 * K * K + 5 * K + 11 * V, &memory, error);
   if (status != ASSAY_OK) return status;
-  double **const part[] = {&r.state, &r.spread, &r.wide, &r.q,    &r.k,    &r.q_low, &r.k_low,     &r.v,
-                           &r.p,     &r.d,      &r.o,    &r.size, &r.next, &r.sums,  &r.per_square};
-  const int64_t count[] = {K * V, K * K, K + K * V, K, K, K, K, V, V, V, V, V, V, 2 * V, V};
+  double **const part[] = {&r.state, &r.spread, &r.faint,      &r.late,  &r.wide, &r.q, &r.k,
+                           &r.q_low, &r.k_low,  &r.v,          &r.p,     &r.d,    &r.o, &r.size,
+                           &r.next,  &r.sums,   &r.per_square, &r.given, &r.taken};
+  const int64_t count[] = {K * V, K * K, K * K, K * K, K + K * V, K, K, K, K, V, V, V, V, V, V, 2 * V, V, V, V};
   double *at = memory;
   for (size_t i = 0; i < sizeof part / sizeof part[0]; at += count[i], ++i)
     *part[i] = at;

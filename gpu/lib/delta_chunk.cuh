@@ -239,7 +239,8 @@ __device__ __forceinline__ float *done_at(float *L, int c, int b) {
   return c == b ? transposed_at(L, b) : block_at(L, free, free);
 }
 
-/* Makes the blocks of T below D_b: T_ab^T = -(sum over c of T_cb^T L_ac^T) D_a^T, c from b to a - 1. One warp. */
+/* Makes the blocks of T below D_b: T_ab^T = -(sum over c of T_cb^T L_ac^T) D_a^T, c from b to a - 1. One warp. A lane
+ * reads of T_cb what it has written itself. */
 __device__ __forceinline__ void invert_below(float *L, int b, char *to) {
   const int lane = static_cast<int>(lane_id());
   ASSAY_ROLLED
@@ -264,7 +265,6 @@ __device__ __forceinline__ void invert_below(float *L, int b, char *to) {
     ASSAY_UNROLL
     for (int i = 0; i < 4 && a < 3; ++i)
       *pair_at(done_at(L, a, b), i) = make_float2(block[i / 2][2 * (i % 2)], block[i / 2][2 * (i % 2) + 1]);
-    __syncwarp();
   }
 }
 
