@@ -31,3 +31,8 @@ def declines(x, **_):
 def picky(x, g, eps):
     assert x.shape[0] == 2
     return x
+
+
+@assay.variant("softmax_attention", claims="bf16|same|nhd|mixed", tensors="bits")
+def never_asked(**_):
+    raise AssertionError("it has no call that the door takes")
