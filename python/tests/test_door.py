@@ -131,3 +131,9 @@ def test_a_pool_without_a_place_in_shared_memory_is_declined():
                           capture_output=True, text=True, check=False)
     assert "1 UNSUPPORTED" in done.stdout and " 0 FAIL" in done.stdout, done.stdout
     assert "k_cache: found" in done.stdout and "taken here" in done.stdout, done.stdout
+
+
+def test_every_choice_of_a_contract_reaches_the_judge():
+    seen = assay.run(hanging.with_choices, filter="greedy", power="off")
+    for name, value in hanging.CHOICES.items():
+        assert f"{name} {value}" in seen.text, (name, seen.text)
