@@ -59,6 +59,7 @@ assay_cost scenario_step_cost(const assay_model_config *config, const int64_t *b
   const double up = config->arch == ASSAY_GPT2 ? I : 2 * I;
   const double layer = C * (H + 2 * H_kv) * D + H * D * C + C * up + I * C; /* weights of its products */
   const double weight = (double)assay_dtype_size(config->weight_dtype), layers = (double)config->layers;
+  const double product = config->fp8_weights ? 1 : weight;
   const double key = H_kv * D * (double)assay_dtype_size(config->kv_dtype);
   /* V of a key is needed where some head of the group has it live. */
   const bool gate = config->arch == ASSAY_ASYNCT && live > 0;
@@ -74,6 +75,6 @@ assay_cost scenario_step_cost(const assay_model_config *config, const int64_t *b
   assay_cost cost;
   cost.flops = layers * (2 * rows * layer + (gate ? 2 + 2 * live : 4) * seen * H * D) + 2 * (double)logits * V * C;
   cost.bytes =
-      layers * (layer * weight + read + written * 2 * key) + (logits > 0 ? V * C * weight : 0) + rows * C * weight;
+      layers * (layer * product + read + written * 2 * key) + (logits > 0 ? V * C * weight : 0) + rows * C * weight;
   return cost;
 }

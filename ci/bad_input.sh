@@ -201,6 +201,7 @@ refuse 'generate: both kinds of ids' '--ids, --prompt-ids-file: found both' gene
 refuse 'generate: ids that are none' "--ids: found 'a', allowed" generate --model m --steps 1 --ids a
 refuse 'generate: prompts missing' 'nowhere: cannot' generate --model m --steps 1 --prompt-ids-file "$work/nowhere"
 refuse 'generate: unknown mode' "--mode: found 'fast', allowed: exact, mirror" generate --model m --steps 1 --ids 1 --mode fast
+refuse 'generate: weights of another type' "--weights: found 'e5m2', allowed: fp8" generate --model m --steps 1 --ids 1 --weights e5m2
 refuse 'generate: empty chunks' "--chunk: found '0', allowed" generate --model m --steps 1 --ids 1 --chunk 0
 refuse 'generate: unknown choice' "--sampler: found 'q', allowed: name=value with temperature" generate --model m --steps 1 --ids 1 --sampler q
 refuse 'generate: share above 1' "--sampler: top_p: found '2', allowed" generate --model m --steps 1 --ids 1 --sampler top_p=2
@@ -209,6 +210,7 @@ refuse 'generate: model missing' 'nowhere: cannot be read' generate --model "$wo
 refuse 'generate: a word' "generate: found 'x', allowed: options" generate x
 tiny=(generate --model "$work/tiny.yaml" --steps 2 --ids 1,2 --device simt)
 printf 'arch: asynct\nlayers: 1\nhidden: 64\nheads: 4\nkv_heads: 2\nhead_size: 16\nrotated: 16\nintermediate: 96\nvocab: 60\nmax_pos: 32\n' >"$work/tiny.yaml"
+refuse 'generate: weights without blocks' 'hidden: found 64, allowed with fp8_weights: multiples of 128' "${tiny[@]}" --weights fp8
 refuse 'generate: form that the model cannot have' 'form mmha: found on, which this asynct model with qk_norm cannot have, allowed on: qk_norm, append' "${tiny[@]}" --form mmha=on
 refuse 'generate: form that no step is for' 'form append: found on, but this run has no step' "${tiny[@]}" --steps 1 --form append=on
 refuse 'generate: forced, never called' 'variant: forced, but no call of this run took it: softmax_attention=stream .the operator was not called' "${tiny[@]}" --variant softmax_attention=stream

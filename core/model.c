@@ -423,6 +423,34 @@ static assay_status check_caps(const assay_model_config *c, assay_error *error) 
   return ASSAY_OK;
 }
 
+/* Checks that the sizes of a configuration with fp8_weights go into blocks of 128. */
+static assay_status check_narrow(const assay_model_config *c, assay_error *error) {
+  const bool latent = c->arch == ASSAY_DEEPSEEK_V3, next = c->arch == ASSAY_QWEN3_NEXT;
+  bool dense = false, sparse = false, linear = false;
+  for (int64_t l = 0; l < c->layers; ++l) {
+    dense |= !assay_model_is_sparse(c, l);
+    sparse |= assay_model_is_sparse(c, l);
+    linear |= assay_model_is_linear(c, l);
+  }
+  const struct {
+    const char *name;
+    int64_t size;
+    bool there;
+  } size[] = {{"hidden", c->hidden, true},
+              {"q_rank", c->q_rank, latent},
+              {"heads · value_size", c->heads * c->value_size, latent},
+              {"heads · head_size", c->heads * c->head_size, !latent},
+              {"linear_value_heads · linear_value_size", c->linear_value_heads * c->linear_value_size, next && linear},
+              {"intermediate", c->intermediate, dense},
+              {"expert_size", c->expert_size, sparse},
+              {"shared_size", c->shared_size, sparse && c->shared_size > 0}};
+  for (size_t i = 0; i < sizeof size / sizeof *size; ++i)
+    if (size[i].there && size[i].size % ASSAY_MODEL_FP8_BLOCK != 0)
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %lld, allowed with fp8_weights: multiples of %d",
+                        size[i].name, (long long)size[i].size, ASSAY_MODEL_FP8_BLOCK);
+  return ASSAY_OK;
+}
+
 assay_status assay_model_check(const assay_model_config *c, assay_error *error) {
   if ((unsigned)c->arch >= ASSAY_ARCH_COUNT)
     return assay_fail(
@@ -452,5 +480,6 @@ assay_status assay_model_check(const assay_model_config *c, assay_error *error) 
   if (status == ASSAY_OK) status = check_experts(c, error);
   if (status == ASSAY_OK) status = check_latent(c, error);
   if (status == ASSAY_OK) status = check_linear(c, error);
-  return status == ASSAY_OK ? check_caps(c, error) : status;
+  if (status == ASSAY_OK) status = check_caps(c, error);
+  return status == ASSAY_OK && c->fp8_weights ? check_narrow(c, error) : status;
 }

@@ -19,11 +19,13 @@
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "assay/model.h"
 #include "core/dtype.h"
+#include "core/model_narrow.h"
 #include "core/rng.h"
 
 enum { CHUNK = 4096, LARGE = 1 << 20, MOST_THREADS = 64 };
@@ -121,12 +123,35 @@ static void fill(const assay_tensor *tensor, const spread *like, uint64_t seed, 
     if (running[t]) (void)pthread_join(thread[t], NULL);
 }
 
+/* Gives neighbouring blocks other sizes, so that it matters which block a scale belongs to. */
+static void vary_blocks(const assay_tensor *w) {
+  static const float factor[] = {0.5f, 1, 1.25f};
+  float *const value = w->data;
+  for (int64_t r = 0; r < w->shape[0]; ++r)
+    for (int64_t c = 0; c < w->shape[1]; ++c)
+      value[r * w->shape[1] + c] *= factor[(r / ASSAY_MODEL_FP8_BLOCK + 2 * (c / ASSAY_MODEL_FP8_BLOCK)) % 3];
+}
+
+/* Fills a product's codes and scales. */
+static assay_status fill_narrow(const assay_tensor *codes, const assay_tensor *scales, const spread *like,
+                                uint64_t seed, uint64_t number, assay_error *error) {
+  assay_tensor wide = *codes;
+  wide.dtype = ASSAY_F32;
+  wide.data = malloc((size_t)(codes->shape[0] * codes->shape[1]) * sizeof(float));
+  if (wide.data == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "weights: out of memory");
+  fill(&wide, like, seed, number);
+  vary_blocks(&wide);
+  (void)model_narrow_matrix(&wide, codes, scales);
+  free(wide.data);
+  return ASSAY_OK;
+}
+
 assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, assay_model_weights *weights,
                               assay_error *error) {
-  const assay_status status = assay_model_weights_check(config, weights, error);
-  if (status != ASSAY_OK) return status;
+  assay_status status = assay_model_weights_check(config, weights, error);
   assay_weight_spec spec;
-  for (int32_t i = 0; assay_model_weight_spec(config, i, &spec); ++i) {
+  int32_t scales = 0; /* passed so far: they change no other weight's values */
+  for (int32_t i = 0; status == ASSAY_OK && assay_model_weight_spec(config, i, &spec); ++i) {
     const assay_tensor *tensor = &weights->tensor[i];
     if (ends_with(spec.name, ".taps")) {
       double taps[ASSAY_MODEL_MAX_TAPS];
@@ -138,10 +163,16 @@ assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, a
         assay_store_f64(tensor->data, tensor->dtype, h, h % 2 == 0 ? 0x1p-4 : 0x1p-5);
     } else {
       const spread like = spread_of(config, &spec);
-      fill(tensor, &like, seed, (uint64_t)i);
+      const uint64_t number = (uint64_t)(i - scales);
+      if (spec.dtype != ASSAY_E4M3) {
+        fill(tensor, &like, seed, number);
+        continue;
+      }
+      status = fill_narrow(tensor, &weights->tensor[++i], &like, seed, number, error);
+      ++scales;
     }
   }
-  return ASSAY_OK;
+  return status;
 }
 
 void assay_model_prompt(const assay_model_config *config, uint64_t seed, int64_t number, int64_t n, int32_t *ids) {

@@ -69,89 +69,111 @@ typedef enum size {
   SIZE_D_OUT   /* H_v D_v */
 } size;
 
+/* How a weight is stored. */
+typedef enum kind {
+  PLAIN,   /* weight_dtype */
+  IN_F32,  /* f32 in every model */
+  PRODUCT, /* weight_dtype, or e4m3 with fp8_weights */
+  SCALES   /* with fp8_weights alone: the scales of the product before, in f32 */
+} kind;
+
 typedef struct weight_row {
   const char *name;
   int arch;
   when when;
-  size rows, columns; /* columns NO_SIZE: a vector */
-  bool f32;
+  size rows, columns; /* columns NO_SIZE: a vector; those of scales are of what they scale */
+  kind kind;
 } weight_row;
 
 static const weight_row head_rows[] = {
-    {"embed.w", ALL, ALWAYS, SIZE_V, SIZE_C, false},
-    {"embed_pos.w", GPT2, ALWAYS, SIZE_P, SIZE_C, false},
+    {"embed.w", ALL, ALWAYS, SIZE_V, SIZE_C, PLAIN},
+    {"embed_pos.w", GPT2, ALWAYS, SIZE_P, SIZE_C, PLAIN},
 };
 
 static const weight_row layer_rows[] = {
-    {"attn.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
-    {"attn.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"attn.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
-    {"attn.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
-    {"attn.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"attn.q_a.w", LATENT, TWO_STEPS, SIZE_Q_A, SIZE_C, false},
-    {"attn.q_norm.g", LATENT, TWO_STEPS, SIZE_Q_A, NO_SIZE, false},
-    {"attn.q_b.w", LATENT, ALWAYS, SIZE_Q, SIZE_Q_IN, false},
-    {"attn.kv_a.w", LATENT, ALWAYS, SIZE_KV_A, SIZE_C, false},
-    {"attn.kv_norm.g", LATENT, ALWAYS, SIZE_KV_R, NO_SIZE, false},
-    {"attn.kv_b.w", LATENT, ALWAYS, SIZE_KV_B, SIZE_KV_R, false},
-    {"attn.qkv.w", FUSED, ALWAYS, SIZE_QKV, SIZE_C, false},
-    {"attn.qkv.b", FUSED, QKV_BIAS, SIZE_QKV, NO_SIZE, false},
-    {"attn.q_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
-    {"attn.k_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, false},
-    {"attn.q_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
-    {"attn.q_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
-    {"attn.k_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, false},
-    {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, false},
-    {"attn.gate.w", NEXT, ALWAYS, SIZE_Q, SIZE_C, false},
-    {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, true},
-    {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, true},
-    {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, true},
-    {"attn.k_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
-    {"attn.v_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, true},
-    {"attn.proj.w", ALL, ALWAYS, SIZE_C, SIZE_HD, false},
-    {"attn.proj.b", ALL, PROJ_BIAS, SIZE_C, NO_SIZE, false},
-    {"attn.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, false},
-    {"attn.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
-    {"attn.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
-    {"attn.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"delta.in.w", NEXT, LINEAR, SIZE_D_IN, SIZE_C, false},
-    {"delta.conv.w", NEXT, LINEAR, SIZE_D_CONV, SIZE_D_TAPS, false},
-    {"delta.A_log", NEXT, LINEAR, SIZE_D_H, NO_SIZE, true},
-    {"delta.dt_bias", NEXT, LINEAR, SIZE_D_H, NO_SIZE, true},
-    {"delta.norm.g", NEXT, LINEAR, SIZE_D_V, NO_SIZE, false},
-    {"delta.proj.w", NEXT, LINEAR, SIZE_C, SIZE_D_OUT, false},
-    {"mlp.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
-    {"mlp.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"mlp.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
-    {"mlp.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
-    {"mlp.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"mlp.up.w", ALL, DENSE, SIZE_UP, SIZE_C, false},
-    {"mlp.up.b", ALL, DENSE_BIAS, SIZE_UP, NO_SIZE, false},
-    {"mlp.down.w", ALL, DENSE, SIZE_C, SIZE_I, false},
-    {"mlp.down.b", ALL, DENSE_BIAS, SIZE_C, NO_SIZE, false},
-    {"router.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E, SIZE_C, false},
-    {"router.bias", LATENT, SPARSE, SIZE_E, NO_SIZE, true},
-    {"router.b", OSS, SPARSE_BIAS, SIZE_E, NO_SIZE, false},
-    {"experts.up.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_UP, SIZE_C, false},
-    {"experts.up.b", OSS, SPARSE_BIAS, SIZE_E_UP, NO_SIZE, false},
-    {"experts.down.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_C, SIZE_E_I, false},
-    {"experts.down.b", OSS, SPARSE_BIAS, SIZE_E_C, NO_SIZE, false},
-    {"shared.up.w", LATENT | NEXT, SHARED, SIZE_S_UP, SIZE_C, false},
-    {"shared.down.w", LATENT | NEXT, SHARED, SIZE_C, SIZE_S, false},
-    {"shared.gate.w", NEXT, SHARED, ONE, SIZE_C, false},
-    {"mlp.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, false},
-    {"mlp.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
-    {"mlp.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
-    {"mlp.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
+    {"attn.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, PLAIN},
+    {"attn.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"attn.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, PLAIN},
+    {"attn.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, PLAIN},
+    {"attn.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"attn.q_a.w", LATENT, TWO_STEPS, SIZE_Q_A, SIZE_C, PRODUCT},
+    {"attn.q_a.s", LATENT, TWO_STEPS, SIZE_Q_A, SIZE_C, SCALES},
+    {"attn.q_norm.g", LATENT, TWO_STEPS, SIZE_Q_A, NO_SIZE, PLAIN},
+    {"attn.q_b.w", LATENT, ALWAYS, SIZE_Q, SIZE_Q_IN, PRODUCT},
+    {"attn.q_b.s", LATENT, ALWAYS, SIZE_Q, SIZE_Q_IN, SCALES},
+    {"attn.kv_a.w", LATENT, ALWAYS, SIZE_KV_A, SIZE_C, PRODUCT},
+    {"attn.kv_a.s", LATENT, ALWAYS, SIZE_KV_A, SIZE_C, SCALES},
+    {"attn.kv_norm.g", LATENT, ALWAYS, SIZE_KV_R, NO_SIZE, PLAIN},
+    {"attn.kv_b.w", LATENT, ALWAYS, SIZE_KV_B, SIZE_KV_R, PLAIN},
+    {"attn.qkv.w", FUSED, ALWAYS, SIZE_QKV, SIZE_C, PRODUCT},
+    {"attn.qkv.s", FUSED, ALWAYS, SIZE_QKV, SIZE_C, SCALES},
+    {"attn.qkv.b", FUSED, QKV_BIAS, SIZE_QKV, NO_SIZE, PLAIN},
+    {"attn.q_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, PLAIN},
+    {"attn.k_norm.g", RMS, QK_NORM, SIZE_D, NO_SIZE, PLAIN},
+    {"attn.q_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, PLAIN},
+    {"attn.q_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, PLAIN},
+    {"attn.k_norm.alpha", ASYNCT, QK_NORM, SIZE_D, NO_SIZE, PLAIN},
+    {"attn.k_norm.gamma", ASYNCT, QK_NORM, ONE, NO_SIZE, PLAIN},
+    {"attn.gate.w", NEXT, ALWAYS, SIZE_Q, SIZE_C, PRODUCT},
+    {"attn.gate.s", NEXT, ALWAYS, SIZE_Q, SIZE_C, SCALES},
+    {"attn.taps", ASYNCT, ALWAYS, SIZE_F, NO_SIZE, IN_F32},
+    {"attn.gamma", ASYNCT, ALWAYS, SIZE_H, NO_SIZE, IN_F32},
+    {"attn.sinks", OSS, ALWAYS, SIZE_H, NO_SIZE, IN_F32},
+    {"attn.k_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, IN_F32},
+    {"attn.v_scale", ALL, FP8_CACHE, SIZE_KV, NO_SIZE, IN_F32},
+    {"attn.proj.w", ALL, ALWAYS, SIZE_C, SIZE_HD, PRODUCT},
+    {"attn.proj.s", ALL, ALWAYS, SIZE_C, SIZE_HD, SCALES},
+    {"attn.proj.b", ALL, PROJ_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"attn.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, PLAIN},
+    {"attn.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, PLAIN},
+    {"attn.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, PLAIN},
+    {"attn.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"delta.in.w", NEXT, LINEAR, SIZE_D_IN, SIZE_C, PRODUCT},
+    {"delta.in.s", NEXT, LINEAR, SIZE_D_IN, SIZE_C, SCALES},
+    {"delta.conv.w", NEXT, LINEAR, SIZE_D_CONV, SIZE_D_TAPS, PLAIN},
+    {"delta.A_log", NEXT, LINEAR, SIZE_D_H, NO_SIZE, IN_F32},
+    {"delta.dt_bias", NEXT, LINEAR, SIZE_D_H, NO_SIZE, IN_F32},
+    {"delta.norm.g", NEXT, LINEAR, SIZE_D_V, NO_SIZE, PLAIN},
+    {"delta.proj.w", NEXT, LINEAR, SIZE_C, SIZE_D_OUT, PRODUCT},
+    {"delta.proj.s", NEXT, LINEAR, SIZE_C, SIZE_D_OUT, SCALES},
+    {"mlp.pre.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, PLAIN},
+    {"mlp.pre.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"mlp.pre.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, PLAIN},
+    {"mlp.pre.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, PLAIN},
+    {"mlp.pre.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"mlp.up.w", ALL, DENSE, SIZE_UP, SIZE_C, PRODUCT},
+    {"mlp.up.s", ALL, DENSE, SIZE_UP, SIZE_C, SCALES},
+    {"mlp.up.b", ALL, DENSE_BIAS, SIZE_UP, NO_SIZE, PLAIN},
+    {"mlp.down.w", ALL, DENSE, SIZE_C, SIZE_I, PRODUCT},
+    {"mlp.down.s", ALL, DENSE, SIZE_C, SIZE_I, SCALES},
+    {"mlp.down.b", ALL, DENSE_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"router.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E, SIZE_C, PLAIN},
+    {"router.bias", LATENT, SPARSE, SIZE_E, NO_SIZE, IN_F32},
+    {"router.b", OSS, SPARSE_BIAS, SIZE_E, NO_SIZE, PLAIN},
+    {"experts.up.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_UP, SIZE_C, PRODUCT},
+    {"experts.up.s", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_UP, SIZE_C, SCALES},
+    {"experts.up.b", OSS, SPARSE_BIAS, SIZE_E_UP, NO_SIZE, PLAIN},
+    {"experts.down.w", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_C, SIZE_E_I, PRODUCT},
+    {"experts.down.s", MOE | OSS | LATENT | NEXT, SPARSE, SIZE_E_C, SIZE_E_I, SCALES},
+    {"experts.down.b", OSS, SPARSE_BIAS, SIZE_E_C, NO_SIZE, PLAIN},
+    {"shared.up.w", LATENT | NEXT, SHARED, SIZE_S_UP, SIZE_C, PRODUCT},
+    {"shared.up.s", LATENT | NEXT, SHARED, SIZE_S_UP, SIZE_C, SCALES},
+    {"shared.down.w", LATENT | NEXT, SHARED, SIZE_C, SIZE_S, PRODUCT},
+    {"shared.down.s", LATENT | NEXT, SHARED, SIZE_C, SIZE_S, SCALES},
+    {"shared.gate.w", NEXT, SHARED, ONE, SIZE_C, PLAIN},
+    {"mlp.post.g", GEMMA2, ALWAYS, SIZE_C, NO_SIZE, PLAIN},
+    {"mlp.post.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, PLAIN},
+    {"mlp.post.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, PLAIN},
+    {"mlp.post.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
 };
 
 static const weight_row tail_rows[] = {
-    {"final.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, false},
-    {"final.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"final.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, false},
-    {"final.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, false},
-    {"final.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, false},
-    {"head.w", ALL, SEPARATE_HEAD, SIZE_V, SIZE_C, false},
+    {"final.g", GPT2 | RMS, ALWAYS, SIZE_C, NO_SIZE, PLAIN},
+    {"final.b", GPT2, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"final.alpha", ASYNCT, ALWAYS, SIZE_ALPHA, NO_SIZE, PLAIN},
+    {"final.gamma", ASYNCT, ALWAYS, SIZE_GAMMA, NO_SIZE, PLAIN},
+    {"final.beta", ASYNCT, NORM_BIAS, SIZE_C, NO_SIZE, PLAIN},
+    {"head.w", ALL, SEPARATE_HEAD, SIZE_V, SIZE_C, PLAIN},
 };
 
 enum {
@@ -178,6 +200,7 @@ static bool is_of_attention(const weight_row *row) {
 static bool row_is_there(const assay_model_config *c, const weight_row *row, layer_kind layer) {
   const bool sparse = layer.sparse;
   if ((row->arch & 1 << c->arch) == 0 || (layer.linear && is_of_attention(row))) return false;
+  if (row->kind == SCALES && !c->fp8_weights) return false;
   switch (row->when) {
   case QKV_BIAS:
     return c->qkv_bias;
@@ -334,10 +357,12 @@ bool assay_model_weight_spec(const assay_model_config *c, int32_t index, assay_w
     row = row_at(c, tail_rows, behind - layers, outside);
     (void)snprintf(spec->name, sizeof spec->name, "%s", row->name);
   }
-  spec->dtype = row->f32 ? ASSAY_F32 : c->weight_dtype;
+  const bool narrow = row->kind == PRODUCT && c->fp8_weights;
+  const int64_t block = row->kind == SCALES ? ASSAY_MODEL_FP8_BLOCK : 1;
+  spec->dtype = row->kind == IN_F32 || row->kind == SCALES ? ASSAY_F32 : narrow ? ASSAY_E4M3 : c->weight_dtype;
   spec->rank = row->columns == NO_SIZE ? 1 : 2;
-  spec->shape[0] = size_of(c, row->rows);
-  spec->shape[1] = size_of(c, row->columns);
+  spec->shape[0] = (size_of(c, row->rows) + block - 1) / block;
+  spec->shape[1] = (size_of(c, row->columns) + block - 1) / block;
   return true;
 }
 

@@ -1,4 +1,4 @@
-"""kernels_torch.py: kernels of torch, Liger and FlashAttention 3 as callables for the Python door.
+"""kernels_torch.py: kernels of torch and Liger as callables for the Python door.
 
 The judge's tensors lie on the CPU. Each callable copies them to the GPU and its result back, so what is judged is the
 arithmetic, and not what the kernel writes beside its output."""
@@ -165,17 +165,3 @@ def attention_flash(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout
 def attention_efficient(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale):
     return attend(SDPBackend.EFFICIENT_ATTENTION, False, q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout,
                   scale)
-
-
-@assay.variant("softmax_attention", name="flash3", claims="bf16|same|nhd,hnd|decode,prefill,chunked,mixed",
-               tensors="torch", contract=contract("bf16"), supports=ordinary)
-def attention_flash3(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale):
-    from fa3_fwd_interface import flash_attn_func
-    out = torch.zeros(q.shape, dtype=q.dtype)
-    for rows, own, k, v in requests(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):
-        if own.shape[0] == 0 or k.shape[0] == 0:
-            continue
-        made = flash_attn_func(*(on(t).unsqueeze(0).contiguous() for t in (own, k, v)), causal=True,
-                               softmax_scale=scale or None)
-        out[rows] = (made[0] if isinstance(made, tuple) else made)[0].cpu()
-    return out

@@ -11,19 +11,22 @@
 
 /* ---- a model ----------------------------------------------------------------------------------------- */
 
-static assay_status open_production(assay_model_arch arch, uint64_t seed, bench_model *made, assay_error *error) {
+static assay_status open_production(assay_model_arch arch, bool narrow, uint64_t seed, bench_model *made,
+                                    assay_error *error) {
   made->config = assay_model_production(arch);
+  made->config.fp8_weights = narrow;
   assay_status status = assay_model_weights_alloc(&made->config, &made->weights, error);
   return status == ASSAY_OK ? assay_model_seed(&made->config, seed, &made->weights, error) : status;
 }
 
-static assay_status open_file(const char *name, bench_model *made, assay_error *error) {
-  const assay_status status = model_open(name, &made->file, error);
+static assay_status open_file(const char *name, bool narrow, bench_model *made, assay_error *error) {
+  assay_status status = model_open(name, &made->file, error);
   if (status != ASSAY_OK) return status;
   made->of_file = true;
+  if (narrow) status = model_open_narrow(&made->file, error);
   made->config = made->file.config;
   made->weights = made->file.weights;
-  return ASSAY_OK;
+  return status;
 }
 
 assay_status bench_model_open(const char *name, const cli_options *given, const bench_limits *limits, bench_model *made,
@@ -36,12 +39,13 @@ assay_status bench_model_open(const char *name, const cli_options *given, const 
   const int32_t end = ASSAY_ASYNCT + 1; /* larger ones have no place in one device's memory */
   while (arch < end && strcmp(name, assay_model_arch_name((assay_model_arch)arch)) != 0)
     ++arch;
-  const assay_status status =
-      arch < end ? open_production((assay_model_arch)arch, given->seed, made, error) : open_file(name, made, error);
+  const bool narrow = given->weights != NULL;
+  const assay_status status = arch < end ? open_production((assay_model_arch)arch, narrow, given->seed, made, error)
+                                         : open_file(name, narrow, made, error);
   made->options = (assay_model_options){given->forms.item,     given->forms.count,         given->variants.item,
                                         given->variants.count, (int32_t)given->short_tail, given->invariant};
   made->setup = (scenario_setup){.device = given->device,
-                                 .expected_file = made->of_file ? NULL : tokens,
+                                 .expected_file = made->of_file || narrow ? NULL : tokens,
                                  .config = &made->config,
                                  .weights = &made->weights,
                                  .model = &made->options,

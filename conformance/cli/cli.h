@@ -53,7 +53,7 @@ typedef struct cli_options {
   const char *ffi_runtime; /* --ffi-runtime FILE */
   double shrink_budget_s;  /* --shrink-budget S, for each failure */
   const char *resume, *html, *output, *dump, *dtype, *shape;
-  const char *model, *ids, *ids_file, *sampler, *mode, *expected;
+  const char *model, *ids, *ids_file, *sampler, *mode, *weights, *expected;
   int64_t steps, chunk, short_tail, part, requests, blocks, batch, tokens, length; /* 0: not given */
   double scale[CLI_MAX_SCALES], seconds;                                           /* 0: not given */
   int32_t scales;

@@ -41,11 +41,12 @@ static const cli_command rows[] = {
      "before.jsonl",
      JUDGE},
     {"bench scenario", cli_bench_scenario, "[NAME...]", "Times whole batches through the models",
-     "part seed device variant:model model:bench form short-tail invariant tokens peers jsonl expected", "", NULL,
-     "assay bench scenario --device cuda --model asynct --jsonl scenario.jsonl", JUDGE},
+     "part seed device variant:model model:bench form short-tail invariant weights tokens peers jsonl expected", "",
+     NULL, "assay bench scenario --device cuda --model asynct --jsonl scenario.jsonl", JUDGE},
     {"bench online", cli_bench_online, "TRACE...", "Times a model under recorded arrivals",
-     "part requests seconds scales seed device variant:model model:bench form short-tail invariant tokens batch blocks "
-     "length "
+     "part requests seconds scales seed device variant:model model:bench form short-tail invariant weights tokens "
+     "batch "
+     "blocks length "
      "jsonl expected",
      "azure_conv azure_code mooncake", NULL, "assay bench online azure_conv --device cuda --seconds 60", JUDGE},
     {"contract", cli_contract_command, "SUITE|OP...", "Finds the narrowest contract that explains a variant's errors",
@@ -110,8 +111,8 @@ static const cli_command rows[] = {
      "The files are .npy, or raw, which need --dtype and --shape.", "assay diff out.got.bf16.npy mine.npy", FILES},
 
     {"generate", cli_generate_command, "--model FILE --steps N --ids N,...", "Generates ids by a forward pass",
-     "device:model variant:model model ids prompt-ids-file steps chunk mode sampler form short-tail invariant eager "
-     "paths",
+     "device:model variant:model model ids prompt-ids-file steps chunk mode sampler form short-tail invariant weights "
+     "eager paths",
      "", "docs/models.md describes the files of models.", "assay generate --model stories260K.bin --ids 1 --steps 20",
      MODELS},
 

@@ -161,6 +161,7 @@ int cli_generate_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = read_words(&given, &g, &mode, &error);
   if (status == ASSAY_OK && (backend = model_backend(given.device, &error)) == NULL) status = ASSAY_ERR_INPUT;
   if (status == ASSAY_OK) status = model_open(given.model, &model, &error);
+  if (status == ASSAY_OK && given.weights != NULL) status = model_open_narrow(&model, &error);
   if (status == ASSAY_OK) {
     plan.mode = mode;
     status = run_model(&given, backend, &model, &plan, &g, &error);

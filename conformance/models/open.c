@@ -82,6 +82,18 @@ assay_status model_open(const char *path, model_file *file, assay_error *error) 
   return model_file_llama2c(path, file, error);
 }
 
+assay_status model_open_narrow(model_file *file, assay_error *error) {
+  assay_model_config config;
+  assay_model_weights narrow;
+  if (file->config.fp8_weights) return ASSAY_OK;
+  const assay_status status = assay_model_narrow(&file->config, &file->weights, &config, &narrow, error);
+  if (status != ASSAY_OK) return status;
+  assay_model_weights_free(&file->weights);
+  file->config = config;
+  file->weights = narrow;
+  return ASSAY_OK;
+}
+
 /* ---- backends ---------------------------------------------------------------------------------------- */
 
 typedef const assay_model_backend *(*backend_row)(void);

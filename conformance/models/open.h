@@ -10,6 +10,10 @@
  * llama2.c checkpoint. Fails with ASSAY_ERR_INPUT, or ASSAY_ERR_UNSUPPORTED on a folder's model_type. */
 assay_status model_open(const char *path, model_file *file, assay_error *error);
 
+/* Makes the weights of products e4m3, with a scale for every 128 x 128, unless they are already. Fails as
+ * assay_model_narrow does. */
+assay_status model_open_narrow(model_file *file, assay_error *error);
+
 /* Reads a configuration in YAML and the seed of its weights, but makes no weights. */
 assay_status model_open_config(const char *path, assay_model_config *config, uint64_t *seed, assay_error *error);
 

@@ -141,6 +141,12 @@ void record_pool(const model_record *r, bool few_only, model_record *pooled) {
 
 /* ---- who made a stage ------------------------------------------------------------------------------------ */
 
+/* Returns who made a product. */
+static const char *product_of(const assay_model_config *c, const char *name) {
+  if (!c->fp8_weights || ends(name, ".router") || ends(name, "shared.gate")) return "gemm";
+  return strstr(name, ".experts.") != NULL ? "group_quant, fp8_grouped_gemm" : "group_quant, fp8_block_gemm";
+}
+
 static const char *operator_of(const assay_model_config *c, const char *name) {
   static const char *const norm[ASSAY_ARCH_COUNT] = {"layer_norm", "rms_norm", "uclip_norm", "rms_norm",
                                                      "rms_norm",   "rms_norm", "rms_norm",   "rms_norm"};
@@ -186,7 +192,7 @@ static const char *operator_of(const assay_model_config *c, const char *name) {
   if (ends(name, "attn.out"))
     return c->arch == ASSAY_ASYNCT ? "kv_append, gate_attention" : "kv_append, softmax_attention";
   for (size_t i = 0; i < sizeof row / sizeof *row; ++i)
-    if (ends(name, row[i].end)) return row[i].op;
+    if (ends(name, row[i].end)) return strcmp(row[i].op, "gemm") == 0 ? product_of(c, name) : row[i].op;
   return norm[c->arch];
 }
 

@@ -300,6 +300,31 @@ Test(engine_latent, tokens_stay_under_load) {
   }
 }
 
+/* Products with weights of e4m3, in graphs: rows are stored as codes each by itself, so that steps of other requests do
+ * not change them. */
+Test(engine_latent, tokens_stay_with_weights_of_8_bits) {
+  char text[200] = "";
+  assay_model_weights_free(&weights);
+  config.fp8_weights = true;
+  config.hidden = config.q_rank = config.intermediate = config.expert_size = 128;
+  config.heads = 8;
+  config.value_size = 16;
+  config.shared_size = 128;
+  cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK, "%s", test_error.text);
+  alone(&right);
+  day(&got, NULL, false, 0);
+  cr_expect(!differs(&got, &right, text, sizeof text), "%s", text);
+  cr_expect_gt(got.stats.replays, 3);
+  load(&got, "mla_expand=auto", false, 0, 10);
+  cr_expect(!differs(&got, &right, text, sizeof text), "under load: %s", text);
+  cr_expect_gt(got.preempted, 2, "%d", (int)got.preempted);
+  engine_mutant = ENGINE_SLOT_OF_NEIGHBOUR;
+  day(&got, NULL, false, 0);
+  engine_mutant = ENGINE_NO_MISTAKE;
+  cr_expect(differs(&got, &right, text, sizeof text), "a row that writes to the first row's slot is not seen");
+}
+
 static const struct {
   int mistake;
   bool under_load, expanded, eager;

@@ -236,9 +236,30 @@ static assay_status read_refused(const json_value *root, hf_kind kind, assay_err
   if (status == ASSAY_OK) status = never(root, "use_bidirectional_attention", error);
   if (status == ASSAY_OK && kind == HF_MIXTRAL && given(root, "sliding_window") != NULL)
     return refuse("sliding_window", given(root, "sliding_window"), "null", error);
-  if (status == ASSAY_OK && given(root, "quantization_config") != NULL)
-    return refuse("quantization_config", given(root, "quantization_config"), "none: weights in F32, F16, BF16", error);
   return status;
+}
+
+/* Reads how weights are stored in 8 bits: e4m3 with a scale for every 128 x 128, as DeepSeek's. */
+static assay_status read_narrow(const json_value *root, hf_kind kind, assay_model_config *c, assay_error *error) {
+  const json_value *q = given(root, "quantization_config");
+  if (q == NULL) return ASSAY_OK;
+  if (kind == HF_GPT_OSS || kind == HF_QWEN3_NEXT || q->kind != JSON_OBJECT ||
+      strcmp(json_text(q, "quant_method", ""), "fp8") != 0)
+    return refuse("quantization_config", q,
+                  kind == HF_GPT_OSS || kind == HF_QWEN3_NEXT ? "none" : "none, or an object with quant_method fp8",
+                  error);
+  if (strcmp(json_text(q, "fmt", "e4m3"), "e4m3") != 0) return refuse("fmt", given(q, "fmt"), "e4m3", error);
+  if (strcmp(json_text(q, "activation_scheme", "dynamic"), "dynamic") != 0)
+    return refuse("activation_scheme", given(q, "activation_scheme"), "dynamic", error);
+  const json_value *size = given(q, "weight_block_size");
+  const bool pair = size != NULL && size->kind == JSON_ARRAY && size->child != NULL && size->child->next != NULL &&
+                    size->child->next->next == NULL;
+  for (const json_value *at = pair ? size->child : NULL; at != NULL; at = at->next)
+    if (at->kind != JSON_NUMBER || strcmp(at->text, "128") != 0)
+      return refuse("weight_block_size", at, "128 twice", error);
+  if (!pair) return refuse("weight_block_size", size, "[128, 128]", error);
+  c->fp8_weights = true;
+  return ASSAY_OK;
 }
 
 /* Reads a soft cap. null: none; a missing one is the library's. */
@@ -372,6 +393,7 @@ assay_status hf_config_read(const json_value *root, hf_kind *kind, assay_model_c
   const bool experts = *kind == HF_QWEN3_MOE || *kind == HF_MIXTRAL || *kind == HF_GPT_OSS || *kind == HF_DEEPSEEK_V3 ||
                        *kind == HF_QWEN3_NEXT;
   status = read_refused(root, *kind, error);
+  if (status == ASSAY_OK) status = read_narrow(root, *kind, c, error);
   if (status == ASSAY_OK) status = read_sizes(root, *kind, c, error);
   if (status == ASSAY_OK) status = real(root, "rms_norm_eps", (double)NAN, &c->eps, error);
   if (status == ASSAY_OK) status = flag(root, "tie_word_embeddings", *kind == HF_GEMMA2, &c->tied_head, error);

@@ -222,6 +222,14 @@ static const hf_row table[] = {
 };
 enum { ROWS_OF_TABLE = sizeof table / sizeof *table };
 
+/* How the name of a weight's scales ends. */
+static const char scale_end[] = "_scale_inv";
+
+static bool ends_with(const char *name, const char *end) {
+  const size_t n = strlen(name), m = strlen(end);
+  return n >= m && strcmp(name + n - m, end) == 0;
+}
+
 typedef struct reading {
   const char *folder;
   hf_kind kind;
@@ -230,9 +238,9 @@ typedef struct reading {
   assay_error *error;
 } reading;
 
-/* Returns the tensor of that name and shape, in the type of the weights. A weight that is f32 in every model may be
- * f32 in the file. */
-static assay_status get(const reading *r, const char *name, bool f32, int32_t rank, const int64_t *shape,
+/* Returns the tensor of that name, type and shape. A weight that is f32 in every model may have the type of the
+ * others in the file. */
+static assay_status get(const reading *r, const char *name, assay_dtype type, int32_t rank, const int64_t *shape,
                         const file_tensor **found) {
   const char *path = "";
   char is[160], wanted[160];
@@ -240,10 +248,15 @@ static assay_status get(const reading *r, const char *name, bool f32, int32_t ra
   *found = t;
   if (t == NULL)
     return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: tensor %s: found none, allowed one", r->folder, name);
-  if (t->unread[0] != '\0' || (t->dtype != r->config->weight_dtype && !(f32 && t->dtype == ASSAY_F32)))
-    return assay_fail(
-        r->error, ASSAY_ERR_INPUT, "%s: %s: dtype: found %s, allowed %s, as model.embed_tokens.weight has", path, name,
-        t->unread[0] != '\0' ? t->unread : assay_dtype_name(t->dtype), assay_dtype_name(r->config->weight_dtype));
+  const assay_dtype of_all = r->config->weight_dtype;
+  const bool scales = ends_with(name, scale_end), either = type == ASSAY_F32 && !scales;
+  if (t->unread[0] != '\0' || (t->dtype != type && !(either && t->dtype == of_all)))
+    return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: %s: dtype: found %s, allowed %s%s", path, name,
+                      t->unread[0] != '\0' ? t->unread : assay_dtype_name(t->dtype),
+                      assay_dtype_name(either ? of_all : type),
+                      scales               ? ""
+                      : type == ASSAY_E4M3 ? ", by quantization_config"
+                                           : ", as model.embed_tokens.weight has");
   bool same = t->rank == rank;
   for (int32_t a = 0; a < rank && same; ++a)
     same = t->shape[a] == shape[a];
@@ -315,8 +328,46 @@ static void copy_pieces(const assay_tensor *to, const file_tensor *from, piece p
            (size_t)(p.count * bytes));
 }
 
-/* Fills what one row of the table gives of one weight. */
-static assay_status fill(const reading *r, const hf_row *row, const char *prefix, const assay_tensor *to) {
+/* Refuses scales of rows that share a block with another piece's. */
+static assay_status check_split(const reading *r, const char *name, hf_rows rows) {
+  const int64_t q = r->config->heads * r->config->head_size, kv = r->config->kv_heads * r->config->head_size;
+  const bool split = rows == Q_ROWS || rows == K_ROWS || rows == V_ROWS;
+  if (!split || (q % ASSAY_MODEL_FP8_BLOCK == 0 && kv % ASSAY_MODEL_FP8_BLOCK == 0)) return ASSAY_OK;
+  return assay_fail(r->error, ASSAY_ERR_INPUT,
+                    "%s: %s: found %lld rows of q and %lld of k, allowed multiples of 128: they are one product",
+                    r->folder, name, (ll)q, (ll)kv);
+}
+
+/* Refuses scales that are no finite numbers from 0 on. */
+static assay_status check_scales(const reading *r, const char *name, const void *scales, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double s = assay_load_f64(scales, ASSAY_F32, i);
+    if (!(s >= 0 && s <= 3.4028234663852886e38))
+      return assay_fail(r->error, ASSAY_ERR_INPUT, "%s: %s: found %g, allowed numbers from 0 on", r->folder, name, s);
+  }
+  return ASSAY_OK;
+}
+
+/* Fills a weight that has the type of the others, although the file has codes and scales of it. */
+static assay_status widen(const reading *r, const char *name, const assay_tensor *to) {
+  const int64_t B = ASSAY_MODEL_FP8_BLOCK, groups = (to->shape[1] + B - 1) / B;
+  const int64_t shape[2] = {(to->shape[0] + B - 1) / B, groups};
+  const file_tensor *codes = NULL, *scales = NULL;
+  char full[TENSOR_FILE_NAME + sizeof scale_end];
+  (void)snprintf(full, sizeof full, "%s%s", name, scale_end);
+  assay_status status = get(r, name, ASSAY_E4M3, 2, to->shape, &codes);
+  if (status == ASSAY_OK) status = get(r, full, ASSAY_F32, 2, shape, &scales);
+  if (status == ASSAY_OK) status = check_scales(r, full, scales->data, shape[0] * shape[1]);
+  for (int64_t i = 0; i < to->shape[0] * to->shape[1] && status == ASSAY_OK; ++i) {
+    const int64_t block = i / to->shape[1] / B * groups + i % to->shape[1] / B;
+    const double s = assay_load_f64(scales->data, ASSAY_F32, block);
+    assay_store_f64(to->data, to->dtype, i, s * assay_load_f64(codes->data, ASSAY_E4M3, i));
+  }
+  return status;
+}
+
+/* Fills what one row of the table gives of one weight, or of its scales. */
+static assay_status fill(const reading *r, const hf_row *row, const char *prefix, bool scales, const assay_tensor *to) {
   const int64_t E = r->config->experts, width = to->rank == 2 ? to->shape[1] : 1;
   const bool of_experts = row->layout == EXPERTS || row->layout == TURNED || row->layout == EACH;
   const int64_t all = of_experts ? to->shape[0] / E : to->shape[0];
@@ -324,44 +375,50 @@ static assay_status fill(const reading *r, const hf_row *row, const char *prefix
   char name[TENSOR_FILE_NAME], full[TENSOR_FILE_NAME];
   int64_t first, count;
   assay_status status = ASSAY_OK;
-  range(r->config, row->rows, all, &first, &count);
+  range(r->config, row->rows, scales ? all * ASSAY_MODEL_FP8_BLOCK : all, &first, &count);
+  if (scales && (status = check_split(r, row->theirs, row->rows)) != ASSAY_OK) return status;
+  if (scales) {
+    first /= ASSAY_MODEL_FP8_BLOCK;
+    count = (count + ASSAY_MODEL_FP8_BLOCK - 1) / ASSAY_MODEL_FP8_BLOCK;
+  }
   const int64_t shape[2] = {count, width}, experts[3] = {E, all, width}, turned[3] = {E, width, all};
-  (void)snprintf(full, sizeof full, "%s%s", prefix, row->theirs);
+  (void)snprintf(full, sizeof full, "%s%s%s", prefix, row->theirs, scales ? scale_end : "");
+  if (r->config->fp8_weights && strcmp(row->ours, "attn.kv_b.w") == 0) return widen(r, full, to);
   const piece part = row->layout == PIECES ? piece_of(r->config, row->rows) : (piece){0};
   const int64_t heads[2] = {part.heads * part.size, width}, taps[3] = {all, 1, width};
   switch (row->layout) {
   case PIECES:
-    status = get(r, full, false, 2, heads, &from);
+    status = get(r, full, to->dtype, 2, heads, &from);
     if (status == ASSAY_OK) copy_pieces(to, from, part, width);
     break;
   case TAPS:
-    status = get(r, full, false, 3, taps, &from);
+    status = get(r, full, to->dtype, 3, taps, &from);
     if (status == ASSAY_OK) copy(to, 0, from, all, width);
     break;
   case WHOLE:
   case ROWS:
-    status = get(r, full, to->dtype == ASSAY_F32, to->rank, shape, &from);
+    status = get(r, full, to->dtype, to->rank, shape, &from);
     if (status == ASSAY_OK) copy(to, first, from, count, width);
     break;
   case EXPERTS:
-    status = get(r, full, false, to->rank + 1, experts, &from);
+    status = get(r, full, to->dtype, to->rank + 1, experts, &from);
     if (status == ASSAY_OK) copy(to, 0, from, to->shape[0], width);
     break;
   case TURNED:
-    status = get(r, full, false, 3, turned, &from);
+    status = get(r, full, to->dtype, 3, turned, &from);
     if (status == ASSAY_OK) turn(to, from, E, all, width);
     break;
   case EACH:
     for (int64_t e = 0; e < E && status == ASSAY_OK; ++e) {
       const char *number = strchr(row->theirs, '%');
-      (void)snprintf(name, sizeof name, "%s%.*s%d%s", prefix, (int)(number - row->theirs), row->theirs, (int)e,
-                     number + 2);
-      status = get(r, name, false, 2, shape, &from);
+      (void)snprintf(name, sizeof name, "%s%.*s%d%s%s", prefix, (int)(number - row->theirs), row->theirs, (int)e,
+                     number + 2, scales ? scale_end : "");
+      status = get(r, name, to->dtype, 2, shape, &from);
       if (status == ASSAY_OK) copy(to, e * all + first, from, count, width);
     }
     break;
   }
-  return status;
+  return status == ASSAY_OK && scales ? check_scales(r, full, to->data, to->shape[0] * width) : status;
 }
 
 /* Tells whether the tensors have a weight under its newer name, or under none of the older ones. */
@@ -391,10 +448,12 @@ static assay_status fill_weights(const reading *r, const assay_model_weights *we
       ++ours;
       (void)snprintf(prefix, sizeof prefix, "model.layers.%ld.", layer);
     }
+    const bool scales = spec.dtype == ASSAY_F32 && ends_with(ours, ".s");
+    if (scales) ours[strlen(ours) - 1] = 'w';
     const bool newer = is_newer(r, prefix, ours);
     for (int t = 0; t < ROWS_OF_TABLE && status == ASSAY_OK; ++t)
       if ((table[t].kinds & 1 << r->kind) != 0 && table[t].older != newer && strcmp(table[t].ours, ours) == 0)
-        status = fill(r, &table[t], prefix, &weights->tensor[i]);
+        status = fill(r, &table[t], prefix, scales, &weights->tensor[i]);
   }
   return status;
 }

@@ -86,6 +86,7 @@ static const field_row fields[] = {
     {"logit_cap", FIELD_REAL, AT(logit_cap), false},
     {"weight_dtype", FIELD_DTYPE, AT(weight_dtype), false},
     {"act_dtype", FIELD_DTYPE, AT(act_dtype), false},
+    {"fp8_weights", FIELD_BOOL, AT(fp8_weights), false},
     {"kv_dtype", FIELD_DTYPE, AT(kv_dtype), false},
     {"block_size", FIELD_INTEGER, AT(block_size), false},
 };

@@ -94,7 +94,8 @@ void pass_expert_linear(pass *m, const char *name, const assay_tensor *x, const 
   const assay_tensor w = pass_weight(m, name, "w"), b = pass_weight(m, name, "b");
   const int64_t out = y->shape[1];
   m->stage = name;
-  const bool done = linear_at_once(m, name, x, y);
+  const bool narrow = pass_is_narrow(m, name), done = narrow || linear_at_once(m, name, x, y);
+  if (narrow) pass_narrow_experts(m, name, x, y);
   for (int64_t e = 0; e < m->config.experts && m->status == ASSAY_OK && !done; ++e) {
     const int64_t first = m->first[e], rows = m->first[e + 1] - first;
     const pass_arg args[] = {{"a", rows_of(x, first, rows)},

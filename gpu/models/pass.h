@@ -105,6 +105,7 @@ typedef struct pass {
   assay_tensor routed, routed_up, routed_gated;  /* [P, C], [P, 2 I], [P, I] of one expert */
   assay_tensor routed_out;                       /* [P, C] */
   int64_t *first;                                /* [E + 1] */
+  assay_tensor codes, code_scales;               /* e4m3, f32: rows of a product with weights of e4m3 (narrow.c) */
   /* qwen3_next. `gates` holds a row's gates of attention, then its results; `out` has 2 N rows. Pools have one more
    * layer where the number of layers with states is odd (delta.c). */
   assay_tensor gates;                                     /* [N, 2 H D] */
@@ -269,6 +270,17 @@ void pass_take(pass *m, const char *name, const assay_tensor *y, int64_t first, 
 void pass_take_picked(pass *m, const char *name, const assay_tensor *y);
 
 assay_status pass_names_open(pass *m, assay_error *error);
+
+/* ---- narrow.c ---- */
+
+/* Tells whether a product has weights of e4m3. */
+bool pass_is_narrow(const pass *m, const char *name);
+/* Returns the most rows that such a product has. */
+int64_t pass_narrow_rows(const pass *m);
+void pass_narrow_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *bias,
+                        const assay_tensor *y);
+/* Computes the products of all experts in one call. */
+void pass_narrow_experts(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y);
 
 /* ---- tails.c ---- */
 

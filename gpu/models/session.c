@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/model_narrow.h"
 #include "core/registry.h"
 #include "gpu/models/pass.h"
 
@@ -169,6 +170,11 @@ static layout lay_out(pass *m, unsigned char *base) {
   place_rows(&l, &m->gated, c->act_dtype, N, c->intermediate);
   if (c->experts > 0) place_experts(m, &l);
   if (c->arch == ASSAY_QWEN3_NEXT) place_next(m, &l);
+  if (c->fp8_weights) {
+    const int64_t width = model_narrow_width(c), groups = (width + ASSAY_MODEL_FP8_BLOCK - 1) / ASSAY_MODEL_FP8_BLOCK;
+    place_rows(&l, &m->codes, ASSAY_E4M3, pass_narrow_rows(m), width);
+    place_rows(&l, &m->code_scales, ASSAY_F32, pass_narrow_rows(m), groups);
+  }
   place_rows(&l, &m->logits, ASSAY_F32, m->limits.max_logits, c->vocab);
   place_vector(&l, &m->ids, ASSAY_I32, N);
   place_vector(&l, &m->positions, ASSAY_I32, N);

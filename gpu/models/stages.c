@@ -314,13 +314,13 @@ static void product(pass *m, const char *name, const assay_tensor *x, const assa
   }
   const bool up = strcmp(name, "mlp.up") == 0;
   const bool early = !biased && m->choices.form[up ? PASS_BIAS_GELU_NEW : PASS_BIAS_RESIDUAL] == PASS_OFF;
-  const pass_arg args[] = {{"a", *x},
-                           {"b", pass_weight(m, name, "w")},
-                           {"bias", biased || early ? pass_weight(m, name, "b") : absent},
-                           {"c", *y},
-                           {.name = NULL}};
+  const assay_tensor bias = biased || early ? pass_weight(m, name, "b") : absent;
+  const pass_arg args[] = {{"a", *x}, {"b", pass_weight(m, name, "w")}, {"bias", bias}, {"c", *y}, {.name = NULL}};
   m->stage = name;
-  pass_call(m, "gemm", args, no_params);
+  if (pass_is_narrow(m, name))
+    pass_narrow_linear(m, name, x, &bias, y);
+  else
+    pass_call(m, "gemm", args, no_params);
   if (!early)
     pass_take(m, name, y, 0, y->shape[1]);
   else

@@ -24,7 +24,8 @@ extern "C" {
 
 /* ---- configuration ----------------------------------------------------------------------------------- */
 
-enum { ASSAY_MODEL_MAX_TAPS = 8, ASSAY_MODEL_NAME = 64 };
+/* ASSAY_MODEL_FP8_BLOCK: rows and columns of a weight that share a scale, and channels of a row that do. */
+enum { ASSAY_MODEL_MAX_TAPS = 8, ASSAY_MODEL_NAME = 64, ASSAY_MODEL_FP8_BLOCK = 128 };
 
 typedef enum assay_model_arch {
   ASSAY_GPT2,
@@ -105,6 +106,7 @@ typedef struct assay_model_config {
   double score_cap, logit_cap; /* gemma2: soft caps of scores and of logits; 0: off */
   assay_dtype weight_dtype;    /* f32, f16, bf16; taps, gamma_h, scales, sinks, router.bias are f32 */
   assay_dtype act_dtype;       /* dtype of activations: f32, f16, bf16 */
+  bool fp8_weights;            /* products have weights of e4m3, and a scale for every 128 x 128 of them */
   assay_dtype kv_dtype;        /* act_dtype, e4m3 or e5m2 */
   int64_t block_size;          /* tokens: 8, 16, 32, 64, 128, 256 */
 } assay_model_config;
@@ -171,7 +173,11 @@ void assay_taps_from_sigma(double sigma, int64_t F, double *taps);
  *   layers.<L>.delta.norm.g      [D_v]
  *   layers.<L>.delta.proj.w      [C, H_v D_v]
  *   final<norm>
- *   head.w               [V, C]                       unless tied */
+ *   head.w               [V, C]                       unless tied
+ *
+ * With fp8_weights some products have codes of e4m3 in .w. They are attn.q_a, q_b, kv_a, qkv, gate and proj, delta.in
+ * and proj, and up and down of mlp, experts and shared. Each is followed by its scales, f32:
+ *   layers.<L>.<product>.s       [out / 128, in / 128], rounded up: w = code · scale of its block */
 
 typedef struct assay_weight_spec {
   char name[ASSAY_MODEL_NAME];
@@ -206,6 +212,11 @@ assay_status assay_model_weights_check(const assay_model_config *config, const a
  * In asynct 30 ± 2 % of the visible keys are live over a prompt of random ids. */
 assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, assay_model_weights *weights,
                               assay_error *error);
+/* Makes a configuration with fp8_weights, and its weights, of a model without. The scale of a block is its largest
+ * absolute value / 448, in f32; a block of zeros has scale 1. The caller frees *narrow. ASSAY_ERR_INPUT: a size is not
+ * a multiple of 128, a weight is not finite, or the model has such weights already. */
+assay_status assay_model_narrow(const assay_model_config *config, const assay_model_weights *weights,
+                                assay_model_config *narrow_config, assay_model_weights *narrow, assay_error *error);
 /* Writes the n ids of prompt `number`, uniform over the vocabulary. */
 void assay_model_prompt(const assay_model_config *config, uint64_t seed, int64_t number, int64_t n, int32_t *ids);
 

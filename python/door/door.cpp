@@ -166,10 +166,23 @@ static assay_status check_shapes(const assay_call *call, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Returns the bytes from a tensor's first element to its last. */
+static double extent_of(const assay_tensor *t) {
+  double last = 0;
+  for (int32_t a = 0; a < t->rank; ++a)
+    last += static_cast<double>(t->shape[a] - 1) * static_cast<double>(t->stride[a]);
+  return last * static_cast<double>(assay_dtype_size(t->dtype));
+}
+
 /* Declines plain tensors that are too large to be copied to the interpreter: those of the law vast. A pool of blocks
- * may be larger, since only its blocks in use are copied. */
+ * may be larger, since only its blocks in use are copied. Its extent must have a place in the shared memory. */
 static assay_status expect_copies(const assay_call *call, assay_error *error) {
-  constexpr double most = 0x1p26;
+  constexpr double most = 0x1p26, farthest = 0x1p45; /* memory.c has places for twice as much */
+  for (int32_t i = 0; i < call->op->arg_count; ++i)
+    if (call->arg[i].data != nullptr && extent_of(&call->arg[i]) > farthest)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                        "%s: found %.0f bytes to its last element, taken here: up to %.0f", call->op->args[i].name,
+                        extent_of(&call->arg[i]), farthest);
   for (int32_t i = 0; i < call->op->arg_count && call->op->form == ASSAY_PLAIN; ++i) {
     double elements = 1;
     for (int32_t a = 0; call->arg[i].data != nullptr && a < call->arg[i].rank; ++a)

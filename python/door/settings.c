@@ -32,6 +32,19 @@ static const struct {
              {"ftz", offsetof(assay_contract, ftz)},
              {"rescales", offsetof(assay_contract, rescales)}};
 
+static const struct {
+  const char *name;
+  size_t at;
+  const char *words; /* in the order of the enumeration */
+} choices[] = {{"zero_p_v", offsetof(assay_contract, zero_p_v), "multiplied,skipped,skipped_for_group"},
+               {"lse_base", offsetof(assay_contract, lse_base), "e,2"},
+               {"lse_empty", offsetof(assay_contract, lse_empty), "-inf,+inf"},
+               {"lse_sink", offsetof(assay_contract, lse_sink), "without,with"},
+               {"quotient", offsetof(assay_contract, quotient), "divide,reciprocal,inverse_amax,any"},
+               {"stored_scale", offsetof(assay_contract, stored_scale), "quotient,product,inverse"},
+               {"generator", offsetof(assay_contract, generator), "philox,own"}};
+_Static_assert(sizeof(assay_generator) == sizeof(int32_t), "take_choice writes an enumeration as 32 bits");
+
 #define FIND(list)                                                                                                     \
   for (size_t i = 0; i < sizeof(list) / sizeof *(list); ++i)                                                           \
     if (strcmp((list)[i].name, name) == 0)
@@ -45,9 +58,23 @@ static bool take_dtype(assay_dtype *to, const char *value) {
   return false;
 }
 
+/* Sets an enumeration by the place of a word in a list with commas. */
+static bool take_choice(void *to, const char *words, const char *value) {
+  int32_t place = 0;
+  const size_t length = strlen(value);
+  for (const char *at = words; *at != '\0'; ++place) {
+    const size_t n = strcspn(at, ",");
+    if (n == length && strncmp(at, value, n) == 0) {
+      memcpy(to, &place, sizeof place);
+      return true;
+    }
+    at += n + (at[n] == ',');
+  }
+  return false;
+}
+
 /* Sets one field of a contract. The Python side has checked names and values; what is unknown here is refused. */
 static bool set_field(assay_contract *c, const char *name, const char *value) {
-  static const char *const skipped[] = {"multiplied", "skipped", "skipped_for_group"};
   char *end = NULL;
   const double number = strtod(value, &end);
   const bool whole = end != value && *end == '\0';
@@ -55,11 +82,7 @@ static bool set_field(assay_contract *c, const char *name, const char *value) {
   FIND(reals) return whole && ((*(double *)(void *)((char *)c + reals[i].at) = number), true);
   FIND(counts) return whole && ((*(int32_t *)(void *)((char *)c + counts[i].at) = (int32_t)number), true);
   FIND(flags) return whole && ((*(bool *)((char *)c + flags[i].at) = number != 0), true);
-  for (int i = 0; strcmp(name, "zero_p_v") == 0 && i < 3; ++i)
-    if (strcmp(skipped[i], value) == 0) {
-      c->zero_p_v = (assay_zero_p_v)i;
-      return true;
-    }
+  FIND(choices) return take_choice((char *)c + choices[i].at, choices[i].words, value);
   return false;
 }
 

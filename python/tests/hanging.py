@@ -31,3 +31,18 @@ def declines(x, **_):
 def picky(x, g, eps):
     assert x.shape[0] == 2
     return x
+
+
+@assay.variant("softmax_attention", claims="bf16|same|nhd|mixed", tensors="bits")
+def never_asked(**_):
+    raise AssertionError("it has no call that the door takes")
+
+
+CHOICES = {"zero_p_v": "skipped", "lse_base": "2", "lse_empty": "+inf", "lse_sink": "with", "quotient": "any",
+           "stored_scale": "inverse", "generator": "own"}
+
+
+@assay.variant("sampler", contract=CHOICES)
+def with_choices(logits, seed, step, request, token, status):
+    status[...] = 0
+    token[...] = logits.argmax(-1)

@@ -120,3 +120,20 @@ def test_settings_that_are_none_are_refused(line):
                           text=True, check=False, stdout=subprocess.DEVNULL,
                           env=dict(os.environ, ASSAY_PYTHON_DOOR=good + line + "\n"))
     assert done.returncode == 2 and "ASSAY_PYTHON_DOOR: found the line" in done.stderr
+
+
+def test_a_pool_without_a_place_in_shared_memory_is_declined():
+    far = ("softmax_attention suite=fuzz section=check name=values variant=never_asked device=simt tier=calibrated "
+           "mode=mixed dtype=bf16 kv_dtype=same values=needles H=128 H_kv=128 D=40 block_size=1 layout=nhd scale=0.75 "
+           "cu_k=true tables=last magnitude=small density=0.125 q_pad=8 kv_pad=65535 kv_len=2 new=1 "
+           "seed=0xaf59b863c10f6beb")
+    done = subprocess.run([sys.executable, "-m", "assay", "replay", far, "--callable", os.path.join(HERE, "hanging.py")],
+                          capture_output=True, text=True, check=False)
+    assert "1 UNSUPPORTED" in done.stdout and " 0 FAIL" in done.stdout, done.stdout
+    assert "k_cache: found" in done.stdout and "taken here" in done.stdout, done.stdout
+
+
+def test_every_choice_of_a_contract_reaches_the_judge():
+    seen = assay.run(hanging.with_choices, filter="greedy", power="off")
+    for name, value in hanging.CHOICES.items():
+        assert f"{name} {value}" in seen.text, (name, seen.text)

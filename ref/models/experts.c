@@ -107,9 +107,10 @@ void model_permute(model *m, const matrix *x, matrix *routed) {
 void model_expert_linear(model *m, const char *name, const matrix *x, matrix *y) {
   const assay_tensor *w = model_weight(m, name, "w"), *b = model_weight(m, name, "b");
   const int64_t out = y->width;
+  const matrix factor = model_factor(m, w, x);
   for (int64_t e = 0; e < m->config.experts; ++e) {
     const int64_t begin = m->first[e], rows = m->first[e + 1] - begin;
-    const matrix part = {x->value + begin * x->width, rows, x->width};
+    const matrix part = {factor.value + begin * x->width, rows, x->width};
     model_product(m, w, e * out, out, &part, y->value + begin * out);
     if (b == NULL || rows == 0) continue;
     double *bias = model_scratch(m);

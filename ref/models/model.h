@@ -51,6 +51,7 @@ typedef struct model {
   matrix router, weight;
   int32_t *ids, *place, *first;
   matrix routed, routed_up, routed_gated, routed_out;
+  matrix narrowed; /* rows for a product with weights of e4m3; mirror mode alone */
   /* Activations: residual stream, normalised, sublayer's result, fused qkv, its parts, attention, MLP, picked rows. */
   matrix x, h, y, qkv, q, k, v, out, up, gated, picked;
   /* Latent attention: q and kv between their products, the parts of an entry, the expert of all rows. */
@@ -177,7 +178,11 @@ void model_replace(const model *m, const char *name, int64_t rows, int64_t k, in
 /* Returns the running thread's memory: scratch_size doubles. */
 double *model_scratch(const model *m);
 
-/* Computes y = x W^T with rows first .. first + count - 1 of a weight; y has `count` columns. */
+/* Returns the rows that a product with this weight multiplies. They are x, except for a weight of e4m3 in mirror mode.
+ * Then they are x as a device stores it: codes of e4m3, with a scale for every 128 channels of a row. */
+matrix model_factor(model *m, const assay_tensor *weight, const matrix *x);
+/* Computes y = x W^T with rows first .. first + count - 1 of a weight; y has `count` columns. The scales of a weight of
+ * e4m3 are the tensor after it. */
 void model_product(model *m, const assay_tensor *weight, int64_t first, int64_t count, const matrix *x, double *y);
 
 /* Returns a token's place in the layer's part of k_pool. */

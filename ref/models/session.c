@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/model_narrow.h"
 #include "ref/lib/rope_stretch.h"
 #include "ref/models/model.h"
 
@@ -74,8 +75,13 @@ static int64_t lay_out(model *m, double *memory) {
   const struct {
     matrix *matrix;
     int64_t rows, width;
-  } sparse[] = {{&m->router, N, c->experts},    {&m->weight, N, c->experts_used}, {&m->routed, routed, c->hidden},
-                {&m->routed_up, routed, 2 * I}, {&m->routed_gated, routed, I},    {&m->routed_out, routed, c->hidden}};
+  } sparse[] = {{&m->router, N, c->experts},
+                {&m->weight, N, c->experts_used},
+                {&m->routed, routed, c->hidden},
+                {&m->routed_up, routed, 2 * I},
+                {&m->routed_gated, routed, I},
+                {&m->routed_out, routed, c->hidden},
+                {&m->narrowed, larger(N, routed), m->act != ASSAY_NONE ? model_narrow_width(c) : 0}};
   for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; at += sparse[i].rows * sparse[i].width, ++i)
     *sparse[i].matrix = (matrix){memory != NULL ? memory + at : NULL, 0, sparse[i].width};
   const int64_t in = larger(larger(c->q_rank, c->kv_rank), larger(larger(out, values), c->shared_size));
