@@ -132,7 +132,8 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
     const int64_t row = w.first + c * chunk_rows;
     const int rows = static_cast<int>(min(w.rows - c * chunk_rows, static_cast<int64_t>(chunk_rows)));
     const bool whole = rows == chunk_rows;
-    if (thread < 32 || !whole) mbarrier_wait(&barriers->empty[at], turn);
+    if (thread < 32) mbarrier_wait(&barriers->empty[at], turn);
+    if (!whole) named_barrier_sync(1, walk_loaders); /* the second warp has not seen the turns before */
     if (thread == 0) {
       mbarrier_expect(full, chunk_record_bytes + (whole ? stage::rows : 0));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
