@@ -7,6 +7,7 @@
  * are W and U. Nothing passes from warp to warp.
  * docs/kernels/gated_delta_rule.md has the schedule. */
 #include "gpu/lib/delta_chunk.cuh"
+#include "gpu/lib/delta_segments.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
 #include "gpu/lib/warp.cuh"
 
@@ -27,10 +28,19 @@ template <int D_k> struct walk_stage {
   static constexpr int rows = values + chunk_part_bytes; /* bytes that are rows */
 };
 
-/* The work of a block: 64 columns of one value head of one request. */
+/* Passes of walks over the segments of a call. A request may be cut into segments: see "segments" below. */
+enum walk_pass { walk_whole, walk_first, walk_second };
+
+/* The things that a block may walk: values on their state, values on a state of zeros, or no values on I. */
+enum walk_kind { walk_values_all, walk_values_alone, walk_transition };
+
+/* The work of a block: 64 columns of one value head of one request, or of one segment. `before` and `after` are states
+ * in the workspace, in place of the slot's. */
 struct walk_work {
   int64_t first, rows, place, slot;
-  int32_t head, key, column;
+  const float *before;
+  float *after;
+  int32_t head, key, column, columns, kind; /* columns: of the state */
   bool fresh;
 };
 
@@ -45,17 +55,76 @@ template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast
 
 /* Requests are taken from the last one on: engines put prompts after decode steps, and the longest should begin first.
  */
-__device__ __forceinline__ walk_work walk_work_of(const rule_params &p, int64_t block) {
+__device__ __forceinline__ walk_work walk_request(const rule_params &p, int32_t request, int32_t head, int32_t piece) {
   walk_work w;
-  const int32_t request = p.B - 1 - static_cast<int32_t>(block / p.pieces / p.H_v);
-  w.column = static_cast<int32_t>(block % p.pieces) * walk_columns;
-  w.head = static_cast<int32_t>(block / p.pieces % p.H_v);
+  w.column = piece * walk_columns;
+  w.head = head;
   w.key = w.head / (p.H_v / p.H_k);
   w.first = rule_row(p, request);
   w.rows = rule_row(p, request + 1) - w.first;
   w.place = chunk_place(w.first, request);
   w.slot = rule_slot(p, request);
   w.fresh = p.fresh[request] != 0;
+  w.before = nullptr;
+  w.after = nullptr;
+  w.columns = p.D_v;
+  w.kind = walk_values_all;
+  return w;
+}
+
+/* Narrows the work to a segment. A segment that the request has not gets no rows. */
+__device__ __forceinline__ void walk_segment(const rule_params &p, walk_work &w, int32_t request, int32_t segment,
+                                             float *ends) {
+  const segment_cut cut = segments_of(p, w.rows);
+  const int64_t from = segment * cut.rows;
+  const bool last = segment + 1 == cut.count;
+  w.rows = segment < cut.count ? min(w.rows - from, cut.rows) : 0;
+  w.first += from;
+  w.place += from / chunk_rows;
+  if (segment > 0) w.before = segment_end(p, ends, request, segment - 1, w.head);
+  if (!last) w.after = segment_end(p, ends, request, segment, w.head);
+}
+
+template <int pass, int D_k>
+__device__ __forceinline__ walk_work walk_work_of(const rule_params &p, int64_t block, float *ends) {
+  const int64_t tasks = static_cast<int64_t>(p.H_v) * p.pieces; /* blocks of one request or segment */
+  const int32_t pieces = p.pieces;
+  if constexpr (pass == walk_whole)
+    return walk_request(p, p.B - 1 - static_cast<int32_t>(block / tasks), static_cast<int32_t>(block / pieces % p.H_v),
+                        static_cast<int32_t>(block % pieces));
+  if constexpr (pass == walk_first) {
+    if (block < p.B * tasks) { /* first segments have results, and take longest */
+      const int32_t request = p.B - 1 - static_cast<int32_t>(block / tasks);
+      walk_work w =
+          walk_request(p, request, static_cast<int32_t>(block / pieces % p.H_v), static_cast<int32_t>(block % pieces));
+      walk_segment(p, w, request, 0, ends);
+      return w;
+    }
+    block -= p.B * tasks;
+    const int32_t both = pieces + D_k / walk_columns, piece = static_cast<int32_t>(block % both);
+    const int32_t head = static_cast<int32_t>(block / both % p.H_v);
+    const int64_t outer = block / both / p.H_v;
+    const int32_t segment = 1 + static_cast<int32_t>(outer % (p.segments - 2));
+    const int32_t request = static_cast<int32_t>(outer / (p.segments - 2));
+    walk_work w = walk_request(p, request, head, piece < pieces ? piece : piece - pieces);
+    walk_segment(p, w, request, segment, ends);
+    w.kind = walk_values_alone;
+    if (w.after == nullptr) w.rows = 0; /* no segment follows the last one */
+    if (piece >= pieces) {
+      w.kind = walk_transition;
+      w.columns = D_k;
+      w.after += static_cast<int64_t>(D_k) * p.D_v;
+    }
+    return w;
+  }
+  const int64_t outer = block / tasks;
+  const int32_t segment = 1 + static_cast<int32_t>(outer % (p.segments - 1));
+  const int32_t request = static_cast<int32_t>(outer / (p.segments - 1));
+  walk_work w =
+      walk_request(p, request, static_cast<int32_t>(block / pieces % p.H_v), static_cast<int32_t>(block % pieces));
+  walk_segment(p, w, request, segment, ends);
+  if (w.after != nullptr) w.slot = -1; /* its end is known already */
+  w.after = nullptr;
   return w;
 }
 
@@ -71,10 +140,11 @@ __device__ __forceinline__ void load_whole(const rule_params &p, const walk_work
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
     tma_load(to + stage::keys + part * chunk_part_bytes, map_k, full, w.key * D_k + 64 * part, at);
-  tma_load(to + stage::values, map_v, full, w.head * p.D_v + w.column, at);
+  if (w.kind != walk_transition) tma_load(to + stage::values, map_v, full, w.head * p.D_v + w.column, at);
   ASSAY_UNROLL
   for (int part = 0; part < D_k / 64; ++part)
-    tma_load(to + stage::queries + part * chunk_part_bytes, map_q, full, w.key * D_k + 64 * part, at);
+    if (w.kind == walk_values_all)
+      tma_load(to + stage::queries + part * chunk_part_bytes, map_q, full, w.key * D_k + 64 * part, at);
 }
 
 /* Loads the last rows of a request, with zeros after them. All loaders. */
@@ -96,13 +166,15 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   named_barrier_sync(1, walk_loaders);
 }
 
-/* Loads a record: a run of T or A by each of 16 lanes, and the factors. One warp. Copies may be complete before thread
- * 0 has announced their bytes. The phase waits for its two arrivals, and may count fewer than 0 bytes until then. */
-template <int D_k> __device__ __forceinline__ void load_record(const char *record, char *to, uint64_t *full) {
+/* Loads a record: a run of T or A by each of 16 lanes, and the factors. A walk without results has no use for A. One
+ * warp. Copies may be complete before thread 0 has announced their bytes. The phase waits for its two arrivals, and may
+ * count fewer than 0 bytes until then. */
+template <int D_k>
+__device__ __forceinline__ void load_record(const walk_work &w, const char *record, char *to, uint64_t *full) {
   using stage = walk_stage<D_k>;
   const int lane = static_cast<int>(lane_id()), group = lane % 8, from = chunk_run_at(group);
   const int matrix = lane / 8, rows = chunk_run_rows(group);
-  if (lane < 16)
+  if (lane < (w.kind == walk_values_all ? 16 : 8))
     bulk_load(to + stage::inverse + matrix * matrix_bytes + group * run_bytes + (chunk_rows - rows) * 16,
               record + matrix * chunk_matrix_bytes + from, static_cast<uint32_t>(rows * 16), full);
   if (lane == 16) bulk_load(to + stage::factors, record + 2 * chunk_matrix_bytes, factor_bytes, full);
@@ -116,6 +188,15 @@ template <int D_k> __device__ __forceinline__ void clear_matrices(char *room, in
     *reinterpret_cast<uint4 *>(room + at * stage::bytes + stage::inverse + 16 * within) = make_uint4(0u, 0u, 0u, 0u);
   }
   fence_proxy_async();
+}
+
+/* Returns the bytes of a chunk that the copy engine brings. Walks without results need no queries and no A. */
+template <int D_k> __device__ __forceinline__ uint32_t loaded_bytes(const walk_work &w, bool whole) {
+  using stage = walk_stage<D_k>;
+  int bytes = chunk_record_bytes + (whole ? stage::rows : 0);
+  if (w.kind != walk_values_all) bytes -= chunk_matrix_bytes + (whole ? chunk_rows * D_k * 2 : 0);
+  if (w.kind == walk_transition) bytes -= chunk_part_bytes;
+  return static_cast<uint32_t>(bytes);
 }
 
 /* Loads chunk after chunk. A stage is full when its copies are complete and its loaders have arrived. */
@@ -133,12 +214,13 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
     const int64_t row = w.first + c * chunk_rows;
     const int rows = static_cast<int>(min(w.rows - c * chunk_rows, static_cast<int64_t>(chunk_rows)));
     const bool whole = rows == chunk_rows;
-    if (thread < 32 || !whole) mbarrier_wait(&barriers->empty[at], turn);
+    if (thread < 32) mbarrier_wait(&barriers->empty[at], turn);
+    if (!whole) named_barrier_sync(1, walk_loaders); /* the second warp has not seen the turns before */
     if (thread == 0) {
-      mbarrier_expect(full, chunk_record_bytes + (whole ? stage::rows : 0));
+      mbarrier_expect(full, loaded_bytes<D_k>(w, whole));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
     }
-    if (thread < 32) load_record<D_k>(records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
+    if (thread < 32) load_record<D_k>(w, records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
     if (!whole) load_last<D_k>(p, w, row, rows, to, thread);
     if (thread == 0) mbarrier_arrive(full);
     if (++at == stage::stages) {
@@ -167,7 +249,7 @@ __device__ __forceinline__ void fragments_of(uint32_t (&a)[16], const float (&d)
 
 /* Issues u = a · keys^T and o = a · queries^T in turn. Products took twice as long as the tensor cores need. Those
  * with the sums of the one before may have waited for it, which is a guess. */
-template <int D_k>
+template <int D_k, bool results>
 __device__ __forceinline__ void issue_reads(float (&u)[32], float (&o)[32], const uint32_t (&a)[D_k / 64][16],
                                             const char *keys, const char *queries) {
   const uint64_t k = wgmma_descriptor(keys, 1024, 16, swizzle_128);
@@ -177,7 +259,7 @@ __device__ __forceinline__ void issue_reads(float (&u)[32], float (&o)[32], cons
   for (int i = 0; i < D_k / 16; ++i) {
     const uint64_t ahead = static_cast<uint64_t>((i / 4 * chunk_part_bytes + i % 4 * 32) >> 4);
     wgmma_m64k16<bf16, 64>(u, a[i / 4], 4 * (i % 4), k + ahead, i > 0);
-    wgmma_m64k16<bf16, 64>(o, a[i / 4], 4 * (i % 4), q + ahead, i > 0);
+    if constexpr (results) wgmma_m64k16<bf16, 64>(o, a[i / 4], 4 * (i % 4), q + ahead, i > 0);
   }
 }
 
@@ -191,7 +273,7 @@ __device__ __forceinline__ void issue_inverse(float (&u)[32], const uint32_t (&x
 }
 
 /* Issues o += x A^T and S^T += y K in turn. */
-template <int D_k>
+template <int D_k, bool results>
 __device__ __forceinline__ void issue_updates(float (&o)[32], float (&s)[D_k / 64][32], const uint32_t (&x)[16],
                                               const uint32_t (&y)[16], const char *weights, const char *keys) {
   const uint64_t A = wgmma_descriptor(weights, 128, run_bytes, swizzle_none);
@@ -199,7 +281,7 @@ __device__ __forceinline__ void issue_updates(float (&o)[32], float (&s)[D_k / 6
   wgmma_fence();
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i) {
-    wgmma_m64k16<bf16, 64>(o, x, 4 * i, A + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
+    if constexpr (results) wgmma_m64k16<bf16, 64>(o, x, 4 * i, A + static_cast<uint64_t>(2 * run_bytes * i >> 4), true);
     ASSAY_UNROLL
     for (int part = 0; part < D_k / 64; ++part)
       wgmma_m64k16<bf16, 64, true>(s[part], y, 4 * i,
@@ -223,6 +305,7 @@ struct walk_values {
   float2 key[8];
 };
 
+template <bool values>
 __device__ __forceinline__ void weigh_values(walk_values &of, const uint32_t (&v)[4][4], const float *factors) {
   const int pair = 2 * (static_cast<int>(lane_id()) % 4);
   ASSAY_UNROLL
@@ -231,7 +314,11 @@ __device__ __forceinline__ void weigh_values(walk_values &of, const uint32_t (&v
     of.key[t] = *reinterpret_cast<const float2 *>(factors + chunk_key * chunk_rows + 8 * t + pair);
     ASSAY_UNROLL
     for (int side = 0; side < 2; ++side) {
-      float low, high;
+      float low = 0.0f, high = 0.0f;
+      if constexpr (!values) {
+        of.own[4 * t + 2 * side] = of.own[4 * t + 2 * side + 1] = 0.0f;
+        continue;
+      }
       unpack_pair<bf16>(v[t / 2][2 * (t % 2) + side], low, high);
       of.own[4 * t + 2 * side] = __fmul_rn(beta.x, low); /* not joined with what follows */
       of.own[4 * t + 2 * side + 1] = __fmul_rn(beta.y, high);
@@ -313,57 +400,76 @@ __device__ __forceinline__ void store_results(const rule_params &p, const walk_w
 
 /* Returns the address of the first element of S^T that this thread has. Four of its accumulators are two columns of two
  * rows: they are in this row and the next, in this column and 8 columns further. The next four are 8 rows further. */
-template <class State, int D_k>
-__device__ __forceinline__ State *state_at(const rule_params &p, const walk_work &w, int32_t column) {
-  const int64_t row = 2 * (static_cast<int64_t>(lane_id()) % 4);
-  return static_cast<State *>(p.state) + (w.slot >= 0 ? w.slot : 0) * p.state_row +
-         (static_cast<int64_t>(w.head) * D_k + row) * p.D_v + column;
+template <class State> __device__ __forceinline__ State *state_at(State *state, const walk_work &w, int32_t column) {
+  return state + 2 * (static_cast<int64_t>(lane_id()) % 4) * w.columns + column;
 }
 
 __device__ __forceinline__ int32_t state_column(const walk_work &w) {
   return w.column + static_cast<int32_t>(threadIdx.x) / 32 * 16 + static_cast<int32_t>(lane_id()) / 4;
 }
 
-/* Loads S. Columns that the value head has not are zeros. */
+/* Returns where the slot of a request has S of a head. */
+template <class State, int D_k> __device__ __forceinline__ State *slot_of(const rule_params &p, const walk_work &w) {
+  return static_cast<State *>(p.state) + (w.slot >= 0 ? w.slot : 0) * p.state_row +
+         static_cast<int64_t>(w.head) * D_k * p.D_v;
+}
+
+/* Loads S. Columns that the value head has not are zeros, and so is all of S unless `old`. */
 template <class State, int D_k>
-__device__ __forceinline__ void load_state(const rule_params &p, const walk_work &w, float (&s)[D_k / 64][32]) {
+__device__ __forceinline__ void load_state(const State *state, const walk_work &w, bool old, float (&s)[D_k / 64][32]) {
   const int32_t column = state_column(w);
-  const bool old = w.slot >= 0 && !w.fresh;
-  const State *from = state_at<State, D_k>(p, w, column);
+  const State *from = state_at(state, w, column);
   ASSAY_UNROLL
   for (int i = 0; i < D_k / 2; i += 4) {
     ASSAY_UNROLL
     for (int e = 0; e < 4; ++e)
       s[i / 32][i % 32 + e] =
-          old && column + e / 2 * 8 < p.D_v ? to_float(from[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8]) : 0.0f;
-    from = separate(from + 8 * static_cast<int64_t>(p.D_v));
+          old && column + e / 2 * 8 < w.columns ? to_float(from[(e % 2 != 0 ? w.columns : 0) + e / 2 * 8]) : 0.0f;
+    from = separate(from + 8 * static_cast<int64_t>(w.columns));
   }
 }
 
 template <class State, int D_k>
-__device__ __forceinline__ void store_state(const rule_params &p, const walk_work &w, const float (&s)[D_k / 64][32]) {
+__device__ __forceinline__ void store_state(State *state, const walk_work &w, const float (&s)[D_k / 64][32]) {
   const int32_t column = state_column(w);
-  State *to = state_at<State, D_k>(p, w, column);
+  State *to = state_at(state, w, column);
   ASSAY_UNROLL
   for (int i = 0; i < D_k / 2; i += 4) {
     ASSAY_UNROLL
     for (int e = 0; e < 4; ++e)
-      if (column + e / 2 * 8 < p.D_v)
-        to[(e % 2 != 0 ? p.D_v : 0) + e / 2 * 8] = from_float<State>(s[i / 32][i % 32 + e]);
-    to += 8 * static_cast<int64_t>(p.D_v);
+      if (column + e / 2 * 8 < w.columns)
+        to[(e % 2 != 0 ? w.columns : 0) + e / 2 * 8] = from_float<State>(s[i / 32][i % 32 + e]);
+    to += 8 * static_cast<int64_t>(w.columns);
+  }
+}
+
+/* Makes S where a walk begins: the slot's, the end of the segment before, zeros, or I. */
+template <class State, int D_k, int pass, int kind>
+__device__ __forceinline__ void begin_state(const rule_params &p, const walk_work &w, float (&s)[D_k / 64][32]) {
+  if constexpr (kind == walk_values_all && pass == walk_second)
+    load_state<float, D_k>(w.before, w, true, s);
+  else if constexpr (kind == walk_values_all)
+    load_state<State, D_k>(slot_of<State, D_k>(p, w), w, w.slot >= 0 && !w.fresh, s);
+  else {
+    const int32_t column = state_column(w), row = 2 * (static_cast<int32_t>(lane_id()) % 4);
+    ASSAY_UNROLL
+    for (int i = 0; i < D_k / 2; ++i)
+      s[i / 32][i % 32] =
+          kind == walk_transition && row + 2 * i - i % 4 * 2 + i % 2 == column + i % 4 / 2 * 8 ? 1.0f : 0.0f;
   }
 }
 
 /* Walks the chunks. The products are issued in the order in which the tensor cores shall take them. Those of the result
  * fill the time in which W and U are made, and are stored during the update of S. */
-template <class State, int D_k>
+template <class State, int D_k, int pass, int kind>
 __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, char *room, walk_barriers *barriers) {
   using stage = walk_stage<D_k>;
   constexpr int parts = D_k / 64;
+  constexpr bool results = kind == walk_values_all;
   const int lane = static_cast<int>(lane_id()), warp = static_cast<int>(threadIdx.x) / 32;
   const int32_t chunks = of_warp(static_cast<int32_t>((w.rows + chunk_rows - 1) / chunk_rows));
   float s[parts][32];
-  load_state<State, D_k>(p, w, s);
+  begin_state<State, D_k, pass, kind>(p, w, s);
   int32_t at = 0;
   uint32_t turn = 0;
   mbarrier_wait(&barriers->full[0], 0);
@@ -382,10 +488,10 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
       fragments_of(a[part], s[part]);
       wgmma_order(a[part]);
     }
-    issue_reads<D_k>(u, o, a, chunk + stage::keys, chunk + stage::queries);
+    issue_reads<D_k, results>(u, o, a, chunk + stage::keys, chunk + stage::queries);
     wgmma_commit();
-    load_values(v, chunk + stage::values, warp);
-    weigh_values(values, v, factors);
+    if constexpr (kind != walk_transition) load_values(v, chunk + stage::values, warp);
+    weigh_values<kind != walk_transition>(values, v, factors);
     wgmma_order(values.own);
     wgmma_wait<0>();
     wgmma_order(u);
@@ -400,37 +506,42 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
     ASSAY_UNROLL
     for (int i = 0; i < D_k / 2; ++i)
       s[i / 32][i % 32] *= decay;
-    scale_read(o, factors + chunk_query * chunk_rows);
+    if constexpr (results) scale_read(o, factors + chunk_query * chunk_rows);
     wgmma_order(o);
     wgmma_wait<0>();
     wgmma_order(u);
-    fragments_of(x, u);
+    if constexpr (results) fragments_of(x, u);
     scaled_fragments(y, u, factors + chunk_update * chunk_rows);
     wgmma_order(x);
     wgmma_order(y);
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part)
       wgmma_order(s[part]);
-    issue_updates<D_k>(o, s, x, y, chunk + stage::weights, chunk + stage::keys);
+    issue_updates<D_k, results>(o, s, x, y, chunk + stage::weights, chunk + stage::keys);
     wgmma_commit();
     uint64_t *const empty = &barriers->empty[at];
     at = at + 1 == stage::stages ? 0 : at + 1;
     turn ^= at == 0 ? 1 : 0;
-    mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
+    if constexpr (results) mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
     if (c + 1 < chunks) mbarrier_wait(&barriers->full[at], turn);
     wgmma_wait<0>();
     wgmma_order(o);
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part)
       wgmma_order(s[part]);
-    fragments_of(x, o); /* pairs of rows */
-    give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
+    if constexpr (results) {
+      fragments_of(x, o); /* pairs of rows */
+      give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
+    }
     __syncwarp();
-    if (lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
+    if (results && lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
     if (lane == 0) mbarrier_arrive(empty);
   }
   const walk_work again = barriers->work;
-  if (again.slot >= 0) store_state<State, D_k>(p, again, s);
+  if (pass == walk_first && again.after != nullptr)
+    store_state<float, D_k>(again.after, again, s);
+  else if (again.slot >= 0)
+    store_state<State, D_k>(slot_of<State, D_k>(p, again), again, s);
 }
 
 /* chunk_walk: all chunks of a request, for 64 columns of one value head. One warpgroup has S, the other one loads.
@@ -439,12 +550,12 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
  * Align:  16 bytes: q, k, v, o.
  * Arch:   sm_90a.
  * Limit:  latency of the walk: the products of a chunk follow each other. */
-template <class State, int D_k>
+template <class State, int D_k, int pass>
 __global__ void __launch_bounds__(walk_threads, 1)
     chunk_walk(const __grid_constant__ tensor_map map_q, const __grid_constant__ tensor_map map_k,
-               const __grid_constant__ tensor_map map_v, rule_params p, const char *records) {
+               const __grid_constant__ tensor_map map_v, rule_params p, const char *records, float *ends) {
   ASSAY_DYNAMIC_SHARED_1024(char, room);
-  const walk_work w = walk_work_of(p, blockIdx.x);
+  const walk_work w = walk_work_of<pass, D_k>(p, blockIdx.x, ends);
   walk_barriers *const barriers = reinterpret_cast<walk_barriers *>(room + walk_rooms<D_k>);
   if (w.rows <= 0) return;
   if (threadIdx.x == 0) {
@@ -462,11 +573,16 @@ __global__ void __launch_bounds__(walk_threads, 1)
   clear_matrices<D_k>(room, static_cast<int>(threadIdx.x));
   __syncthreads();
   dependency_wait();
-  if (threadIdx.x < 128)
-    walk<State, D_k>(p, w, room, barriers);
-  else if (threadIdx.x >= 128 + walk_loaders)
-    store_results<D_k>(p, w, room, barriers);
-  else
+  if (threadIdx.x < 128) {
+    if (pass == walk_first && w.kind == walk_values_alone)
+      walk<State, D_k, pass, walk_values_alone>(p, w, room, barriers);
+    else if (pass == walk_first && w.kind == walk_transition)
+      walk<State, D_k, pass, walk_transition>(p, w, room, barriers);
+    else
+      walk<State, D_k, pass, walk_values_all>(p, w, room, barriers);
+  } else if (threadIdx.x >= 128 + walk_loaders) {
+    if (w.kind == walk_values_all) store_results<D_k>(p, w, room, barriers);
+  } else
     produce<D_k>(p, w, &map_q, &map_k, &map_v, records, room, barriers);
 }
 
@@ -503,6 +619,7 @@ assay_status read_chunk(const assay_call *call, rule_params *p, assay_error *err
     if (!row.good)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found rows that do not begin at multiples of 16 bytes",
                         row.name);
+  p->pieces = (p->D_v + walk_columns - 1) / walk_columns;
   return ASSAY_OK;
 }
 
@@ -547,21 +664,76 @@ assay_status launch_chunk(const rule_params &p, char *records, assay_env *env, a
   first.followed = true;
   ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_prepare<D_k>), chunk_places(p.N, p.B) * p.H_k, prepare_threads,
                               prepare_shared<D_k>, first, env->stream, p, records));
-  return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k>), static_cast<int64_t>(p.B) * p.H_v * p.pieces, walk_threads,
-                           walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records);
+  const int64_t tasks = static_cast<int64_t>(p.H_v) * p.pieces;
+  if (p.segments == 0)
+    return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k, walk_whole>), p.B * tasks, walk_threads, walk_shared<D_k>,
+                             in_turn(), env->stream, q, k, v, p, records, static_cast<float *>(nullptr));
+  float *const ends = reinterpret_cast<float *>(records + segment_ends_at(p));
+  const int64_t inner = static_cast<int64_t>(p.segments - 2) * p.H_v * (p.pieces + D_k / walk_columns);
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k, walk_first>), p.B * (tasks + inner), walk_threads,
+                              walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records, ends));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (chunk_carry<D_k>), static_cast<int64_t>(p.B) * p.H_v * (p.D_v / carry_columns),
+                              carry_threads, carry_shared<D_k>, in_turn(), env->stream, p, ends));
+  return ASSAY_LAUNCH_WITH(error, (chunk_walk<State, D_k, walk_second>), p.B * (p.segments - 1) * tasks, walk_threads,
+                           walk_shared<D_k>, in_turn(), env->stream, q, k, v, p, records, ends);
+}
+
+assay_status launch_state(const rule_params &p, char *records, assay_env *env, assay_error *error) {
+  if (p.state_type == ASSAY_F32)
+    return p.D_k == 64 ? launch_chunk<float, 64>(p, records, env, error)
+                       : launch_chunk<float, 128>(p, records, env, error);
+  return p.D_k == 64 ? launch_chunk<bf16, 64>(p, records, env, error) : launch_chunk<bf16, 128>(p, records, env, error);
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   rule_params p;
   ASSAY_TRY(read_chunk(call, &p, error));
   ASSAY_TRY(expect_workspace(env, chunk_bytes(p), error));
-  p.pieces = (p.D_v + walk_columns - 1) / walk_columns;
-  char *const records = static_cast<char *>(env->workspace);
   (void)snprintf(env->path, sizeof env->path, "chunk D_k=%d", p.D_k);
-  if (p.state_type == ASSAY_F32)
-    return p.D_k == 64 ? launch_chunk<float, 64>(p, records, env, error)
-                       : launch_chunk<float, 128>(p, records, env, error);
-  return p.D_k == 64 ? launch_chunk<bf16, 64>(p, records, env, error) : launch_chunk<bf16, 128>(p, records, env, error);
+  return launch_state(p, static_cast<char *>(env->workspace), env, error);
+}
+
+/* ---- segments ---------------------------------------------------------------------------------------- */
+
+/* Walks that occupy fewer multiprocessors than this leave most of them idle. */
+constexpr int64_t segment_most_walks = 32, segment_blocks = 128;
+constexpr int64_t segment_least_rows = 1024, segment_rows_of_walk = 128; /* for each walk of a request */
+constexpr int32_t segment_most = 16;
+
+assay_status read_segments(const assay_call *call, rule_params *p, assay_error *error) {
+  ASSAY_TRY(read_chunk(call, p, error));
+  const int64_t walks = static_cast<int64_t>(p->H_v) * p->pieces;
+  const int64_t least = max(segment_least_rows, segment_rows_of_walk * walks);
+  if (p->N < least)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "N: found %lld, taken here: %lld rows and more",
+                      static_cast<long long>(p->N), static_cast<long long>(least));
+  if (walks * p->B > segment_most_walks)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "B * H_v * D_v / 64: found %lld, taken here: up to %lld, which leave multiprocessors idle",
+                      static_cast<long long>(walks * p->B), static_cast<long long>(segment_most_walks));
+  p->segments = static_cast<int32_t>(min(segment_blocks / walks + 1, static_cast<int64_t>(segment_most)));
+  return ASSAY_OK;
+}
+
+assay_status supports_segments(const assay_call *call, assay_error *error) {
+  rule_params p;
+  return read_segments(call, &p, error);
+}
+
+assay_status workspace_segments(const assay_call *call, int64_t *bytes, assay_error *error) {
+  rule_params p;
+  *bytes = 0;
+  ASSAY_TRY(read_segments(call, &p, error));
+  *bytes = segment_bytes(p);
+  return ASSAY_OK;
+}
+
+assay_status launch_segments(const assay_call *call, assay_env *env, assay_error *error) {
+  rule_params p;
+  ASSAY_TRY(read_segments(call, &p, error));
+  ASSAY_TRY(expect_workspace(env, segment_bytes(p), error));
+  (void)snprintf(env->path, sizeof env->path, "segments D_k=%d most=%d", p.D_k, p.segments);
+  return launch_state(p, static_cast<char *>(env->workspace), env, error);
 }
 
 /* S is f32 and rounded to bf16 where a chunk multiplies it, as T - I, W, U, A, and U times its factors are. */
@@ -585,4 +757,12 @@ constexpr assay_contract chunk_contract = {.exp_ulp = 2.0,
         ::ASSAY_NS::chunk_contract, ::ASSAY_NS::supports, ::ASSAY_NS::workspace, ::ASSAY_NS::launch                    \
   }
 
-ASSAY_VARIANTS(gated_delta_rule_chunk, CHUNK)
+#define SEGMENTS                                                                                                       \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gated_delta_rule", "segments" ASSAY_VARIANT_SUFFIX,                                        \
+        "chunks, and long requests of few heads in segments that are walked side by side", ASSAY_DEVICE_NAME,          \
+        "sm_90a", "bf16", ::ASSAY_NS::chunk_contract, ::ASSAY_NS::supports_segments, ::ASSAY_NS::workspace_segments,   \
+        ::ASSAY_NS::launch_segments                                                                                    \
+  }
+
+ASSAY_VARIANTS(gated_delta_rule_chunk, SEGMENTS, CHUNK)

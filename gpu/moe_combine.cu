@@ -175,7 +175,7 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   if (p.T == 0) return ASSAY_OK;
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (p.k > 4) return ASSAY_LAUNCH_WITH(error, (combine_vectors<T, 8>), grid, threads, 0, in_turn(), env->stream, p);
+    if (deep) return ASSAY_LAUNCH_WITH(error, (combine_vectors<T, 8>), grid, threads, 0, in_turn(), env->stream, p);
     return ASSAY_LAUNCH_WITH(error, (combine_vectors<T, 4>), grid, threads, 0, in_turn(), env->stream, p);
   });
 }

@@ -5,8 +5,8 @@
  * warp_rows: a warp per token, its scores in shared memory, k rounds of the warp's maximum.
  * docs/kernels/moe_router.md has the arithmetic. */
 #include "gpu/lib/channels.cuh"
-#include "gpu/lib/plain.h"
 #include "gpu/lib/ptx_edge.cuh"
+#include "gpu/lib/router.cuh"
 #include "gpu/lib/vectors.cuh"
 #include "gpu/lib/warp.cuh"
 
@@ -14,21 +14,6 @@ namespace ASSAY_NS {
 namespace {
 
 constexpr int router_warps = 4, router_most_groups = 64;
-
-enum router_score { score_softmax, score_sigmoid, score_sqrt_softplus };
-
-struct router_params {
-  const void *x;
-  const float *bias;    /* NULL: none */
-  const int32_t *valid; /* NULL: all */
-  int32_t *ids;
-  float *weights;
-  int64_t x_row, T;
-  int32_t E, k, groups, topk_groups, score;
-  bool on_logits, renormalise;
-  float floor, route_scale;
-  assay_dtype type;
-};
 
 /* A candidate: its value and number. Higher values come first, then lower numbers. Number -1 stands for none. */
 struct candidate {
@@ -77,11 +62,6 @@ __device__ __forceinline__ router_row load_row(const router_params &p, int64_t r
   return {largest, 0.0f, __any_sync(0xffffffffu, bad) == 0};
 }
 
-/* Returns ln(1 + e^x) without overflow, and without losing what is small beside 1. */
-__device__ __forceinline__ float softplus(float x) {
-  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-}
-
 /* Turns logits into scores in place, and writes b. */
 __device__ __forceinline__ void score_row(const router_params &p, router_row *row, int32_t lane, float *s, float *b) {
   float sum = 0.0f;
@@ -92,7 +72,7 @@ __device__ __forceinline__ void score_row(const router_params &p, router_row *ro
     const float x = s[e];
     if (p.score == score_softmax) s[e] = expf(x - row->largest) / row->total;
     if (p.score == score_sigmoid) s[e] = 1.0f / (1.0f + expf(-x));
-    if (p.score == score_sqrt_softplus) s[e] = sqrtf(softplus(x));
+    if (p.score == score_sqrt_softplus) s[e] = sqrt_softplus(x);
     b[e] = (p.on_logits ? x : s[e]) + (p.bias != nullptr ? p.bias[e] : 0.0f);
   }
 }
@@ -180,42 +160,9 @@ template <class T> __global__ void __launch_bounds__(32 * router_warps) router_r
   p.weights[row * p.k + lane] = weight;
 }
 
-assay_status read_call(const assay_call *call, router_params *p, assay_error *error) {
-  plain_call c;
-  *p = router_params();
-  ASSAY_TRY(plain_read(call, &c, error));
-  ASSAY_TRY(expect_type("x", c.type("x"), error));
-  p->x = c.data<const void>("x");
-  p->bias = c.data<const float>("bias");
-  p->valid = c.data<const int32_t>("valid");
-  p->ids = c.data<int32_t>("ids");
-  p->weights = c.data<float>("weights");
-  p->x_row = c.row("x");
-  p->T = c.dim("T");
-  p->E = c.dim32("E");
-  p->k = c.dim32("k");
-  p->groups = static_cast<int32_t>(c.integer("groups"));
-  p->topk_groups = static_cast<int32_t>(c.integer("topk_groups"));
-  p->score = static_cast<int32_t>(c.integer("score"));
-  p->on_logits = c.flag("select_on");
-  p->renormalise = c.flag("renormalise");
-  p->floor = c.real("floor");
-  p->route_scale = c.real("route_scale");
-  p->type = c.type("x");
-  if (p->k > p->E) return assay_fail(error, ASSAY_ERR_INPUT, "k: found %d, allowed up to E = %d", p->k, p->E);
-  if (p->E % p->groups != 0)
-    return assay_fail(error, ASSAY_ERR_INPUT, "groups: found %d, allowed a divisor of E = %d", p->groups, p->E);
-  if (p->topk_groups > p->groups || p->topk_groups * (p->E / p->groups) < p->k)
-    return assay_fail(error, ASSAY_ERR_INPUT, "topk_groups: found %d, allowed up to groups, with k experts in them",
-                      p->topk_groups);
-  if (p->groups > 1 && p->bias != NULL && p->E / p->groups < 2)
-    return assay_fail(error, ASSAY_ERR_INPUT, "groups: found one expert a group, allowed two with bias");
-  return ASSAY_OK;
-}
-
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   router_params p;
-  ASSAY_TRY(read_call(call, &p, error));
+  ASSAY_TRY(read_router(call, &p, error));
   (void)snprintf(env->path, sizeof env->path, "warp_rows groups=%d", p.groups > 1 ? 1 : 0);
   if (p.T == 0) return ASSAY_OK;
   const int32_t bytes = router_warps * 2 * p.E * static_cast<int32_t>(sizeof(float));
@@ -228,9 +175,8 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 
 /* ---- lanes ------------------------------------------------------------------------------------------- */
 
-constexpr int lanes_rows = 4;                                        /* most rows per warp */
-constexpr int32_t key_none = INT32_MIN;                              /* below the key of every number */
-constexpr float log2_e = 1.44269504f, least_exponent = -103.972084f; /* ln 2^-150: scores below are 0 */
+constexpr int lanes_rows = 4;           /* most rows per warp */
+constexpr int32_t key_none = INT32_MIN; /* below the key of every number */
 
 struct lanes_params {
   router_params r;
@@ -240,16 +186,6 @@ struct lanes_params {
   bool by_score;      /* b needs the scores; without, logits have the same order */
   bool total;         /* weights need the sum of a softmax */
 };
-
-/* Returns a number that is greater where `value` is, and the same for both zeros. */
-__device__ __forceinline__ int32_t key_of(float value) {
-  const int32_t bits = __float_as_int(value + 0.0f);
-  return bits ^ ((bits >> 31) & 0x7fffffff);
-}
-
-__device__ __forceinline__ float value_of(int32_t key) {
-  return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
-}
 
 /* Elements per load: 16 bytes, or a lane's four. */
 template <class T, int V> constexpr int lanes_unit = V < vector_width<T> ? V : vector_width<T>;
@@ -293,12 +229,13 @@ __device__ __forceinline__ void make_b(const lanes_params &p, const router_row &
     if constexpr (V < 32) { /* with 32 the compiler runs out of registers */
       ASSAY_UNROLL
       for (int i = 0; i < V; ++i)
-        b[i] = sqrtf(softplus(b[i]));
+        b[i] = sqrt_softplus(b[i]);
     }
-  } else if (r.score == score_softmax && !r.on_logits) {
+  } else if (!r.on_logits) {
+    const float least = least_logit(r, row.largest);
     ASSAY_UNROLL
     for (int i = 0; i < V; ++i)
-      b[i] = fmaxf(b[i], row.largest + least_exponent);
+      b[i] = fmaxf(b[i], least);
   }
   if (r.bias == nullptr) return;
   ASSAY_UNROLL
@@ -453,20 +390,6 @@ __device__ __forceinline__ router_row choose_row(const lanes_params &p, int64_t 
   return about;
 }
 
-/* Returns the score of a chosen logit, or its part of the softmax over the chosen ones. */
-__device__ __forceinline__ float lane_weight(const lanes_params &p, float x, bool chosen, float largest, float total) {
-  const router_params &r = p.r;
-  if (r.on_logits && r.score == score_softmax && r.renormalise) {
-    largest = chosen ? x : -INFINITY;
-    for (int32_t step = p.width / 2; step > 0; step /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-  }
-  if (!chosen) return 0.0f;
-  if (r.score == score_softmax) return expf(x - largest) / total;
-  if (r.score == score_sigmoid) return 1.0f / (1.0f + expf(-x));
-  return sqrtf(softplus(x));
-}
-
 /* router_lanes: a warp per row at a time, V neighbouring experts per lane. Weights of several rows are made at once.
  * Grid:   ceil(T / (4 rows)). Block: 128 threads.
  * Shared: 3.1 KB: candidates, choices and the sums of the rows of four warps.
@@ -495,7 +418,7 @@ template <class T, int V> __global__ void __launch_bounds__(32 * router_warps) r
     const bool here = i < p.rows && j < r.k && row < r.T;
     const int32_t id = here ? ids[32 * i + j] : -1;
     const float x = id >= 0 ? to_float(static_cast<const T *>(r.x)[row * r.x_row + id]) : 0.0f;
-    float weight = lane_weight(p, x, id >= 0, here ? facts[i].x : 0.0f, here ? facts[i].y : 1.0f);
+    float weight = router_weight(r, p.width, x, id >= 0, here ? facts[i].x : 0.0f, here ? facts[i].y : 1.0f);
     if (r.renormalise) {
       float sum = weight;
       for (int32_t step = p.width / 2; step > 0; step /= 2)
@@ -515,7 +438,7 @@ int32_t lanes_per_thread(int32_t E) {
 assay_status read_lanes(const assay_call *call, lanes_params *p, assay_error *error) {
   *p = lanes_params();
   router_params &r = p->r;
-  ASSAY_TRY(read_call(call, &r, error));
+  ASSAY_TRY(read_router(call, &r, error));
   const int64_t size = assay_dtype_size(r.type);
   const int32_t V = lanes_per_thread(r.E), unit = V * size < 16 ? V : static_cast<int32_t>(16 / size);
   if (r.E % unit != 0)
@@ -563,25 +486,17 @@ assay_status launch_lanes(const assay_call *call, assay_env *env, assay_error *e
   return with_type(p.r.type, [&](auto type) { return launch_width<typename decltype(type)::type>(p, env, error); });
 }
 
-/* expf and log1pf are within 2 ulp; a score has two functions and a quotient or root. */
-constexpr assay_contract contract = {.exp_ulp = 2.0,
-                                     .qk_lanes = 1,
-                                     .pv_lanes = 1,
-                                     .run_to_run = true,
-                                     .renumbering = true,
-                                     .permutation = true,
-                                     .lanes = 32,
-                                     .alone = true};
-
 } // namespace
 } // namespace ASSAY_NS
 
 #define WARP_ROWS                                                                                                      \
   PLAIN_VARIANT("moe_router", "warp_rows", "a warp per token, k rounds of its maximum",                                \
-                PLAIN_TYPE_CLAIMS "|softmax,sigmoid,sqrt_softplus", contract, router_params, read_call, launch)
+                PLAIN_TYPE_CLAIMS "|softmax,sigmoid,sqrt_softplus", router_contract, router_params, read_router,       \
+                launch)
 
 #define LANES                                                                                                          \
   PLAIN_VARIANT("moe_router", "lanes", "a warp per token in registers, candidates above a bound",                      \
-                PLAIN_TYPE_CLAIMS "|softmax,sigmoid,sqrt_softplus", contract, lanes_params, read_lanes, launch_lanes)
+                PLAIN_TYPE_CLAIMS "|softmax,sigmoid,sqrt_softplus", router_contract, lanes_params, read_lanes,         \
+                launch_lanes)
 
 ASSAY_VARIANTS(moe_router, LANES, WARP_ROWS)

@@ -207,14 +207,32 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (combine_spoil)index, &values, error);
 }
 
-/* Counts each slot's row as read, each row of shared too, and each row of y as written. */
+/* Counts the rows of z that some slot names. A row that several slots name must move only once. Where pos is not known,
+ * each slot counts, as far as z has rows. */
+static double rows_named(const assay_call *call) {
+  const assay_tensor *z = &call->arg[ARG_Z], *pos = &call->arg[ARG_POS];
+  const int64_t P = z->shape[0], slots = pos->shape[0] * pos->shape[1];
+  unsigned char *named = pos->data != NULL ? calloc((size_t)P + 1, 1) : NULL;
+  if (named == NULL) return (double)(slots < P ? slots : P);
+  double rows = 0;
+  for (int64_t i = 0; i < slots; ++i) {
+    const int64_t place = plain_integer(pos, i);
+    if (place < 0 || place >= P || named[place] != 0) continue;
+    named[place] = 1;
+    ++rows;
+  }
+  free(named);
+  return rows;
+}
+
+/* Counts each row of z that is named, and each row of shared, as read. Each row of y is written. */
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *y = &call->arg[ARG_Y];
   const double T = (double)y->shape[0], k = (double)call->arg[ARG_POS].shape[1], C = (double)y->shape[1];
-  const double rows = k + 1 + (call->arg[ARG_SHARED].data != NULL ? 1 : 0);
+  const double rows = rows_named(call) + T * (call->arg[ARG_SHARED].data != NULL ? 2 : 1);
   const double index = call->arg[ARG_W].data != NULL ? 8 : 4;
-  return (assay_cost){2 * T * k * C, T * (rows * C * (double)assay_dtype_size(y->dtype) + k * index)};
+  return (assay_cost){2 * T * k * C, rows * C * (double)assay_dtype_size(y->dtype) + T * k * index};
 }
 
 /* ---- values for the generator ------------------------------------------------------------------------ */

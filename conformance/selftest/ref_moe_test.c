@@ -226,6 +226,8 @@ Test(moe_combine, equals_the_product_with_a_sparse_matrix) {
   linear_run(&c, &contract, false);
   for (int i = 0; i < T * C; ++i)
     cr_assert(linear_close_to(linear_result(&c, "y")->value[i], product[i] + linear_get(&c, "shared", i)), "%d", i);
+  /* Seven rows of z have a slot, and two slots name one of them. With shared and y there are 15 rows of 18 bytes. */
+  cr_expect_float_eq(assay_op_moe_combine()->cost(&c.call, NULL).bytes, 15 * 18 + T * K * 8, 1e-9);
   free(z);
   linear_close(&c);
 }

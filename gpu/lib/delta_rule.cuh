@@ -14,6 +14,7 @@ struct rule_params {
   void *state, *o;
   int64_t q_row, k_row, v_row, g_row, beta_row, o_row, state_row, N, S;
   int32_t H_k, H_v, D_k, D_v, B, pieces; /* pieces: blocks per head */
+  int32_t segments;                      /* most segments per request; 0: requests are not cut */
   float scale, eps;
   bool l2;
   assay_dtype type, state_type;

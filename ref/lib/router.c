@@ -197,7 +197,7 @@ static void fill_row(const assay_fill *fill, int64_t row, assay_dtype dtype, dra
 }
 
 /* Puts numbers without a rank into some rows: NaN, infinities of either sign, minus infinity alone. Zeros of both signs
- * are a tie. */
+ * are a tie, and so are scores of 0. */
 static void make_special(const assay_fill *fill, const router *r, int64_t row, double *x) {
   assay_rng rng = {fill->seed, 0x737065636961u, 16 * (uint64_t)row};
   const int64_t way = assay_rng_range(&rng, 0, 5), at = assay_rng_range(&rng, 0, r->E - 1);
@@ -208,6 +208,9 @@ static void make_special(const assay_fill *fill, const router *r, int64_t row, d
     x[e] = -(double)INFINITY;
   for (int64_t e = 0; e < r->E && way == 4; ++e)
     x[e] = e % 2 == 0 ? -0.0 : 0.0;
+  /* One expert has all, and the scores of a softmax are 0 for the others, whatever the order of their logits. */
+  for (int64_t e = 0; e < r->E && way == 5 && at % 2 == 0; ++e)
+    x[e] = e == at ? 1 : -200.0 - (double)(e * 7 % 16);
 }
 
 /* Tells whether the chosen scores of a row add up to a power of two, or to 0. Scores of the exact tier are exact here.
