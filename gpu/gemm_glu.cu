@@ -117,6 +117,7 @@ assay_status read_skinny(const assay_call *call, glu_plan *plan, assay_error *er
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   glu_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return plan.p.squares != NULL ? skinny_start<gated_of_norm>(plan.p, plan.type, env, error)
                                 : skinny_start<gated>(plan.p, plan.type, env, error);
 }

@@ -158,6 +158,7 @@ assay_status read_skinny(const assay_call *call, residual_plan *plan, assay_erro
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   residual_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start<residual_columns>(plan.p, plan.type, env, error);
 }
 

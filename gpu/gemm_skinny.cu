@@ -67,6 +67,7 @@ assay_status declare_sums(const assay_call *call, const assay_env *env, assay_su
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start(plan.p, plan.type, env, error);
 }
 

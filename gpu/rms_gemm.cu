@@ -104,6 +104,7 @@ assay_status read_skinny(const assay_call *call, rms_gemm_plan *plan, assay_erro
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   rms_gemm_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start<scaled>(plan.p, plan.type, env, error);
 }
 

@@ -28,6 +28,7 @@ struct skinny_params {
   float alpha, beta; /* beta 0: c is not read */
   bool wide, pairs;  /* c is f32, not T; two neighbours of c may be stored at once */
   bool rectified;    /* for skinny_gated: which activation */
+  bool early;        /* w is settled: it is read before the wait */
 };
 
 constexpr int skinny_max_rows = 64, skinny_chunk = 32;
@@ -250,7 +251,8 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
   constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
   if constexpr (cluster > 1) cluster_arrive();
-  take_turn();
+  dependents_launch();
+  if (!p.early) dependency_wait();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int rank = static_cast<int>(blockIdx.x) % cluster;
   const int64_t n0 = static_cast<int64_t>(blockIdx.x) / cluster * (8 * groups);
@@ -283,6 +285,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
   ASSAY_UNROLL
   for (int i = 0; i < ahead; i += 2)
     load_w(i, i);
+  if (p.early) dependency_wait();
 
   uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
   int next = first * skinny_chunk, place = 0; /* k of the pair to fetch next; the stage to read next */
@@ -396,7 +399,8 @@ template <class T, int eights, int warps, int ring, class epilogue>
 static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(typename epilogue::params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
-  take_turn();
+  dependents_launch();
+  if (!p.early) dependency_wait();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
   const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
@@ -427,6 +431,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(typename e
   ASSAY_UNROLL
   for (int i = 0; i < ring; i += 2)
     load_w(i);
+  if (p.early) dependency_wait();
 
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
@@ -540,7 +545,7 @@ assay_status skinny_launch_stream(const typename epilogue::params &p, assay_env 
   return skinny_with_eights(p.M, [&](auto eights) {
     constexpr int rows = decltype(eights)::value;
     const int64_t most = (p.N + 15) / 16, blocks = most < env->multiprocessors ? most : env->multiprocessors;
-    (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d", 8 * rows);
+    (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d%s", 8 * rows, p.early ? " early" : "");
     return ASSAY_LAUNCH_WITH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring, epilogue>), blocks,
                              32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), in_turn(), env->stream, p);
   });
@@ -557,8 +562,8 @@ assay_status skinny_launch_split(const typename epilogue::params &p, assay_env *
   return skinny_with_eights(p.M, [&](auto eights) {
     return skinny_with_groups<epilogue::paired>(skinny_groups(p.N, env->multiprocessors), [&](auto groups) {
       using shape = typename skinny_shape_for<epilogue, decltype(eights)::value, decltype(groups)::value>::type;
-      (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
-                     8 * shape::groups);
+      (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d%s", 8 * shape::eights,
+                     8 * shape::groups, p.early ? " early" : "");
       return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape, epilogue>), (eighths + shape::groups - 1) / shape::groups,
                                shape::threads, shape::shared_bytes, in_turn(), env->stream, p);
     });
