@@ -54,7 +54,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 }
 
 assay_status declare_sums(const assay_call *, const assay_env *env, assay_sums *sums, assay_error *) {
-  skinny_sums(true, 0, env->multiprocessors, sums);
+  skinny_sums(true, skinny_params(), env->multiprocessors, sums);
   return ASSAY_OK;
 }
 
