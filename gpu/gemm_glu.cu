@@ -117,6 +117,7 @@ assay_status read_skinny(const assay_call *call, glu_plan *plan, assay_error *er
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   glu_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return plan.p.squares != NULL ? skinny_start<gated_of_norm>(plan.p, plan.type, env, error)
                                 : skinny_start<gated>(plan.p, plan.type, env, error);
 }
@@ -144,20 +145,10 @@ assay_status dots_sums(const assay_call *call, const assay_env *, assay_sums *su
   return after_sums(plan.p, sums, error);
 }
 
-/* Two groups of 64 rows have half as many warps as in gemm. */
 assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   glu_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
-  const bool stream = skinny_streams(plan.p, env->multiprocessors);
-  skinny_sums(stream, plan.p.N, env->multiprocessors, sums);
-  if (!stream)
-    ASSAY_TRY(skinny_with_eights(plan.p.M, [&](auto eights) {
-      return skinny_with_groups<true>(skinny_groups(plan.p.N, env->multiprocessors), [&](auto groups) {
-        using shape = skinny_shape_for<gated, decltype(eights)::value, decltype(groups)::value>;
-        sums->parts = shape::type::warps * shape::type::cluster;
-        return ASSAY_OK;
-      });
-    }));
+  skinny_sums<gated>(skinny_streams(plan.p, env->multiprocessors), plan.p, env->multiprocessors, sums);
   return after_sums(plan.p, sums, error);
 }
 

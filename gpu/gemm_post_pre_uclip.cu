@@ -147,6 +147,7 @@ assay_status read_skinny(const assay_call *call, seam_plan *plan, assay_error *e
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   seam_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start<seam_columns>(plan.p, plan.type, env, error);
 }
 

@@ -158,6 +158,7 @@ assay_status read_skinny(const assay_call *call, residual_plan *plan, assay_erro
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   residual_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start<residual_columns>(plan.p, plan.type, env, error);
 }
 
@@ -171,7 +172,7 @@ assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, 
 assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   residual_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
-  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p, env->multiprocessors, sums);
   sums->after[0] = ASSAY_AFTER_OLD_ADD;
   sums->after[1] = sums->after[2] = ASSAY_AFTER_NONE;
   return ASSAY_OK;

@@ -60,13 +60,14 @@ assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *e
 assay_status declare_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
-  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p, env->multiprocessors, sums);
   return ASSAY_OK;
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start(plan.p, plan.type, env, error);
 }
 

@@ -46,6 +46,7 @@ assay_status read_call(const assay_call *call, skinny_plan *plan, assay_error *e
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   skinny_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "w");
   (void)snprintf(env->path, sizeof env->path, "skinny");
   if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
   return skinny_with_type(
@@ -53,7 +54,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 }
 
 assay_status declare_sums(const assay_call *, const assay_env *env, assay_sums *sums, assay_error *) {
-  skinny_sums(true, 0, env->multiprocessors, sums);
+  skinny_sums(true, skinny_params(), env->multiprocessors, sums);
   return ASSAY_OK;
 }
 

@@ -106,6 +106,7 @@ assay_status read_skinny(const assay_call *call, rms_gemm_plan *plan, assay_erro
 assay_status launch_skinny(const assay_call *call, assay_env *env, assay_error *error) {
   rms_gemm_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   return skinny_start<scaled>(plan.p, plan.type, env, error);
 }
 
@@ -126,7 +127,7 @@ assay_status dots_sums(const assay_call *, const assay_env *, assay_sums *sums, 
 assay_status few_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   rms_gemm_plan plan;
   ASSAY_TRY(read_skinny(call, &plan, error));
-  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p.N, env->multiprocessors, sums);
+  skinny_sums(skinny_streams(plan.p, env->multiprocessors), plan.p, env->multiprocessors, sums);
   after_sums(sums);
   return ASSAY_OK;
 }

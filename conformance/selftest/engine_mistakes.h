@@ -41,6 +41,7 @@ enum {
   ENGINE_ONE_PLUS_LOST,         /* norms of gemma2 and qwen3_next multiply by g, not by 1 + g */
   ENGINE_CUBIC_LOST,            /* the gate of gemma2 is a sigmoid without its cubic term */
   ENGINE_LOGITS_UNCAPPED,       /* logits of gemma2 have no cap */
+  ENGINE_SETTLED_LOST,          /* products do not learn that their weights are settled */
   /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
   ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
   ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */

@@ -329,4 +329,47 @@ Test(engine_mutants, a_decode_step_waits_for_nothing) {
   engine_mutant = ENGINE_NO_MISTAKE;
   assay_model_weights_free(&weights);
 }
+
+/* Counts the paths of products, in *all, and those that read settled weights early. */
+static int paths_early(const assay_model_config *config, const assay_model_weights *weights, int *all) {
+  const assay_engine_options options = {
+      .device = "simt", .num_blocks = 64, .max_batch = 4, .max_tokens = 64, .max_length = 120, .eager = true};
+  const assay_engine_sampling sampling = {0, 1, 0, 0, 5, 1};
+  assay_engine *e = NULL;
+  assay_engine_part part = {.tokens = 8};
+  assay_model_path path;
+  int32_t prompt[8];
+  int64_t hit = 0;
+  int early = 0;
+  *all = 0;
+  assay_model_prompt(config, 11, 1, 8, prompt);
+  cr_assert_eq(assay_engine_open(config, weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_engine_request(e, prompt, 8, &sampling, &part.request, &hit, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_engine_step(e, &part, 1, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
+    if (strcmp(path.op, "gemm") != 0 || strcmp(path.variant, "skinny") != 0) continue;
+    ++*all;
+    early += strstr(path.path, " early") != NULL;
+  }
+  assay_engine_close(e);
+  return early;
+}
+
+Test(engine_mutants, products_read_settled_weights_early) {
+  assay_model_config config = scenario_model(1);
+  assay_model_weights weights;
+  int all = 0;
+  config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
+  engine_mutant = ENGINE_NO_MISTAKE;
+  cr_expect_eq(paths_early(&config, &weights, &all), all);
+  cr_expect_gt(all, 0);
+  engine_mutant = ENGINE_SETTLED_LOST;
+  cr_expect_eq(paths_early(&config, &weights, &all), 0);
+  cr_expect_gt(all, 0);
+  engine_mutant = ENGINE_NO_MISTAKE;
+  assay_model_weights_free(&weights);
+}
 #endif

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "core/registry.h"
+#include "core/rng.h"
 #include "trial.h"
 
 /* Device memory kept between cases; it only grows. Uploads to `memory` go to `mirror` as well if the device can compare
@@ -139,6 +140,25 @@ static bool hold(const trial *t, int32_t number, int64_t bytes, case_result *res
   return false;
 }
 
+/* Draws the inputs of a run that are settled, as assay_env says: none in half of the runs. An input that shares its
+ * memory with another argument is not among them. */
+static uint64_t draw_settled(const image *img, uint64_t schedule) {
+  assay_rng rng = {schedule, STREAM_SETTLED, 0};
+  const uint64_t bits = assay_rng_u64(&rng);
+  uint64_t settled = 0;
+  if (bits >> 63 == 0) return 0;
+  for (int32_t i = 0; i < img->call.op->arg_count; ++i) {
+    const span s = img->extent[i];
+    bool alone = img->call.op->args[i].role == ASSAY_IN && img->arg[i].data != NULL && s.bytes > 0;
+    for (int32_t j = 0; j < img->call.op->arg_count; ++j)
+      if (j != i && img->extent[j].bytes > 0 && img->extent[j].offset < s.offset + s.bytes &&
+          s.offset < img->extent[j].offset + img->extent[j].bytes)
+        alone = false;
+    if (alone) settled |= bits & UINT64_C(1) << i;
+  }
+  return settled;
+}
+
 bool device_place(const trial *t, const image *img, int32_t number, device_call *on, case_result *result) {
   if (!hold(t, number, total_bytes(t, img), result)) return false;
   on->place = number;
@@ -178,6 +198,27 @@ bool device_upload(const trial *t, const image *img, const device_call *on, case
   return device_upload_arena(t, img, on, result) &&
          device_status(put(t, m, img->arena_bytes, m->host + img->arena_bytes, tail, &error), "upload", true, &error,
                        result);
+}
+
+/* Uploads everything except the settled arguments, which are present. What is uploaded late is then what a launch
+ * before this one would still write. */
+static bool device_upload_unsettled(const trial *t, const image *img, const device_call *on, case_result *result) {
+  assay_error error = {""};
+  const device_memory *m = &held[on->place];
+  assay_status status = ASSAY_OK;
+  int64_t from = 0;
+  while (from < img->arena_bytes && status == ASSAY_OK) {
+    int64_t to = img->arena_bytes, next = to; /* the nearest settled argument */
+    for (int32_t i = 0; i < img->call.op->arg_count; ++i) {
+      const span s = img->extent[i];
+      if ((on->env.settled >> i & 1) == 0 || s.offset < from || s.offset >= to) continue;
+      to = s.offset;
+      next = s.offset + s.bytes;
+    }
+    if (to > from) status = put(t, m, from, img->host + from, to - from, &error);
+    from = next;
+  }
+  return device_status(status, "upload", true, &error, result);
 }
 
 /* ---- what may not change ----------------------------------------------------------------------------- */
@@ -361,8 +402,11 @@ bool device_begin(const trial *t, const image *img, uint64_t schedule, int32_t n
   t->device->schedule(schedule);
   /* Code that reads memory by itself, and a plan that waits, would not see what is late. */
   const bool late = t->device->late != NULL && assay_plugin_door_of(t->variant) == NULL;
+  on->env.settled = draw_settled(img, schedule);
+  const bool twice = late && on->env.settled != 0;
+  if (twice && !device_upload(t, img, on, result)) return false;
   if (late) (void)t->device->late(true, &error);
-  if (!device_upload(t, img, on, result)) {
+  if (!(twice ? device_upload_unsettled(t, img, on, result) : device_upload(t, img, on, result))) {
     if (late) (void)t->device->late(false, &error);
     return false;
   }

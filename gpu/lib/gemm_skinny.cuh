@@ -28,6 +28,7 @@ struct skinny_params {
   float alpha, beta; /* beta 0: c is not read */
   bool wide, pairs;  /* c is f32, not T; two neighbours of c may be stored at once */
   bool rectified;    /* for skinny_gated: which activation */
+  bool early;        /* w is settled: it is read before the wait */
 };
 
 constexpr int skinny_max_rows = 64, skinny_chunk = 32;
@@ -229,17 +230,18 @@ __device__ __forceinline__ void skinny_finish(const typename epilogue::params &p
 template <int eights_, int groups_, int warps_, int ahead_, int stages_, int cluster_ = 1> struct skinny_shape {
   static constexpr int eights = eights_, groups = groups_, warps = warps_, ahead = ahead_, stages = stages_;
   static constexpr int cluster = cluster_, tiles = groups * skinny_row_tiles<eights>, threads = 32 * warps;
-  static constexpr int units = tiles * 64, share = units / cluster; /* pairs of neighbours; pairs that a block stores */
+  static constexpr int units = tiles * 64;  /* pairs of neighbours */
   static constexpr int stage = eights * 64; /* in units of 16 bytes: 8 * eights rows of 128 bytes */
   static constexpr int parts_bytes = warps * units * 8 + (cluster > 1 ? units * 8 : 0);
   static constexpr int shared_bytes = parts_bytes + warps * stages * stage * 16;
   static_assert(ahead % 2 == 0, "w is walked in pairs of chunks");
+  static_assert(cluster <= 2, "the second block of a cluster ends the sums of the first");
 };
 
 /* skinny_split: computes 8 * groups channels of the result, for all rows.
  * Grid:   (cluster * ceil(N / (8 groups))). Block: `warps` warps; each has a range of k in whole chunks.
- * Shared: 16 bytes per lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps. In a cluster, each
- * block is sent its share of all blocks' sums, and adds them in the order of blocks.
+ * Shared: 16 bytes per lane, warp and tile of 16 by 8: the warps' sums, added in the order of warps. In a cluster, the
+ * first block sends its sums to the second, which adds its own warps to them and stores.
  * Align:  rows of x and w at multiples of 16 bytes, K a multiple of 8; c by element or pair.
  * Arch:   sm_80.
  * Limit:  bytes: N K sizeof(T). Weights and x are in flight before the first product. x comes from L2: eights / groups
@@ -250,7 +252,8 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
   constexpr int stages = shape::stages, row_tiles = skinny_row_tiles<eights>, cluster = shape::cluster;
   ASSAY_DYNAMIC_SHARED(uint4, parts);
   if constexpr (cluster > 1) cluster_arrive();
-  take_turn();
+  dependents_launch();
+  if (!p.early) dependency_wait();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int rank = static_cast<int>(blockIdx.x) % cluster;
   const int64_t n0 = static_cast<int64_t>(blockIdx.x) / cluster * (8 * groups);
@@ -283,6 +286,7 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
   ASSAY_UNROLL
   for (int i = 0; i < ahead; i += 2)
     load_w(i, i);
+  if (p.early) dependency_wait();
 
   uint4 *const ring = parts + shape::parts_bytes / 16 + warp * (stages * shape::stage);
   int next = first * skinny_chunk, place = 0; /* k of the pair to fetch next; the stage to read next */
@@ -340,14 +344,14 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
     if constexpr (!epilogue::paired) skinny_finish<T, epilogue, 2>(p, m, n0 + tile / row_tiles * 8 + at % 4 * 2, total);
   };
   const uint2 *const halves = reinterpret_cast<const uint2 *>(parts);
-  uint2 *const sent = reinterpret_cast<uint2 *>(parts) + warps * shape::units; /* [cluster][share] */
+  uint2 *const sent = reinterpret_cast<uint2 *>(parts) + warps * shape::units; /* the first block's sums */
   if constexpr (cluster > 1) cluster_wait();                                   /* all blocks have started */
   const auto add_warps = [&](int unit, float(&total)[2]) {
     ASSAY_UNROLL
     for (int i = 0; i < warps; ++i)
       skinny_add(total, halves[i * shape::units + unit]);
   };
-  for (int unit = thread; unit < shape::units; unit += shape::threads) {
+  for (int unit = thread; unit < shape::units && rank == 0; unit += shape::threads) {
     float total[2] = {0.0f, 0.0f};
     if constexpr (epilogue::paired) {
       static_assert(cluster == 1 && groups % 2 == 0, "a block has the gates and the ups of its channels");
@@ -366,19 +370,16 @@ static __global__ void __launch_bounds__(shape::threads, 1) skinny_split(typenam
       store(unit, total);
     } else {
       add_warps(unit, total);
-      *cluster_shared(sent + rank * shape::share + unit % shape::share,
-                      static_cast<uint32_t>(unit / shape::share)) = {bits_of(total[0]), bits_of(total[1])};
+      *cluster_shared(sent + unit, 1) = {bits_of(total[0]), bits_of(total[1])};
     }
   }
   if constexpr (cluster > 1) {
     cluster_arrive();
-    cluster_wait(); /* all that the blocks sent has arrived */
-    for (int unit = thread; unit < shape::share; unit += shape::threads) {
-      float total[2] = {0.0f, 0.0f};
-      ASSAY_UNROLL
-      for (int i = 0; i < cluster; ++i)
-        skinny_add(total, sent[i * shape::share + unit]);
-      store(rank * shape::share + unit, total);
+    cluster_wait(); /* the first block's sums have arrived */
+    for (int unit = thread; unit < shape::units && rank == 1; unit += shape::threads) {
+      float total[2] = {float_of(sent[unit].x), float_of(sent[unit].y)};
+      add_warps(unit, total);
+      store(unit, total);
     }
   }
 }
@@ -396,7 +397,8 @@ template <class T, int eights, int warps, int ring, class epilogue>
 static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(typename epilogue::params p) {
   constexpr int row_tiles = skinny_row_tiles<eights>;
   ASSAY_DYNAMIC_SHARED(uint4, staged); /* [chunk][eights][32] */
-  take_turn();
+  dependents_launch();
+  if (!p.early) dependency_wait();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int chunks = (p.K + skinny_chunk - 1) / skinny_chunk, turns = (chunks + ring - 1) / ring;
   const int tiles = static_cast<int>((p.N + 15) / 16), step = static_cast<int>(gridDim.x) * warps;
@@ -427,6 +429,7 @@ static __global__ void __launch_bounds__(32 * warps, 1) skinny_stream(typename e
   ASSAY_UNROLL
   for (int i = 0; i < ring; i += 2)
     load_w(i);
+  if (p.early) dependency_wait();
 
   for (int at = thread; at < turns * ring * eights * 32; at += 32 * warps) {
     const int eight = at / 32 % eights, k = at / (32 * eights) * skinny_chunk;
@@ -507,6 +510,12 @@ template <class F> struct skinny_shape_for<skinny_gated<F>, 8, 2> { using type =
 template <class epilogue, int eights, int groups>
 struct skinny_shape_for<skinny_scaled<epilogue>, eights, groups> : skinny_shape_for<epilogue, eights, groups> {};
 
+/* 17 to 32 rows of 8 channels. Up to 1024 terms, a block leaves room for another on its multiprocessor. With more, a
+ * block would take more bytes of x from L2 than of weights: two blocks share 16 channels and half of x each. */
+template <int eights, int groups> using skinny_short = skinny_shape<eights, groups, 8, 4, 2>;
+template <int eights, int groups> using skinny_long = skinny_shape<eights, 2 * groups, 12, 4, 2, 2>;
+constexpr int skinny_short_terms = 1024;
+
 template <int value_> struct skinny_number { static constexpr int value = value_; };
 
 /* Calls use() with the rows of x in eights: 1, 2, 4 or 8. */
@@ -540,7 +549,7 @@ assay_status skinny_launch_stream(const typename epilogue::params &p, assay_env 
   return skinny_with_eights(p.M, [&](auto eights) {
     constexpr int rows = decltype(eights)::value;
     const int64_t most = (p.N + 15) / 16, blocks = most < env->multiprocessors ? most : env->multiprocessors;
-    (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d", 8 * rows);
+    (void)snprintf(env->path, sizeof env->path, "skinny stream rows=%d%s", 8 * rows, p.early ? " early" : "");
     return ASSAY_LAUNCH_WITH(error, (skinny_stream<T, rows, skinny_stream_warps, skinny_stream_ring, epilogue>), blocks,
                              32 * skinny_stream_warps, skinny_staged_bytes(p.M, p.K), in_turn(), env->stream, p);
   });
@@ -551,17 +560,34 @@ inline int64_t skinny_groups(int64_t N, int32_t multiprocessors) {
   return ((N + 7) / 8 + multiprocessors - 1) / multiprocessors;
 }
 
+/* Calls use() with a value of the shape for the call. */
+template <class epilogue, class Use>
+assay_status skinny_with_shape(const skinny_params &p, int32_t multiprocessors, Use use) {
+  return skinny_with_eights(p.M, [&](auto rows) {
+    return skinny_with_groups<epilogue::paired>(skinny_groups(p.N, multiprocessors), [&](auto columns) {
+      constexpr int eights = decltype(rows)::value, groups = decltype(columns)::value;
+      if constexpr (eights == 4 && groups == 1) {
+        if (p.K <= skinny_short_terms) return use(skinny_short<eights, groups>());
+        return use(skinny_long<eights, groups>());
+      } else {
+        return use(typename skinny_shape_for<epilogue, eights, groups>::type());
+      }
+    });
+  });
+}
+
 template <class T, class epilogue = skinny_columns>
 assay_status skinny_launch_split(const typename epilogue::params &p, assay_env *env, assay_error *error) {
   const int64_t eighths = (p.N + 7) / 8;
-  return skinny_with_eights(p.M, [&](auto eights) {
-    return skinny_with_groups<epilogue::paired>(skinny_groups(p.N, env->multiprocessors), [&](auto groups) {
-      using shape = typename skinny_shape_for<epilogue, decltype(eights)::value, decltype(groups)::value>::type;
-      (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d", 8 * shape::eights,
-                     8 * shape::groups);
-      return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape, epilogue>), (eighths + shape::groups - 1) / shape::groups,
-                               shape::threads, shape::shared_bytes, in_turn(), env->stream, p);
-    });
+  return skinny_with_shape<epilogue>(p, env->multiprocessors, [&](auto chosen) {
+    using shape = decltype(chosen);
+    launch_options options = in_turn();
+    options.cluster = shape::cluster;
+    (void)snprintf(env->path, sizeof env->path, "skinny split rows=%d channels=%d warps=%d cluster=%d%s",
+                   8 * shape::eights, 8 * shape::groups, shape::warps, shape::cluster, p.early ? " early" : "");
+    return ASSAY_LAUNCH_WITH(error, (skinny_split<T, shape, epilogue>),
+                             (eighths + shape::groups - 1) / shape::groups * shape::cluster, shape::threads,
+                             shape::shared_bytes, options, env->stream, p);
   });
 }
 
@@ -629,23 +655,23 @@ inline int64_t skinny_order(int64_t i, int64_t) {
 }
 
 /* Returns the warps over which skinny_split divides k; their sums are added in order. */
-inline int64_t skinny_split_parts(int64_t N, int32_t multiprocessors) {
+template <class epilogue> int64_t skinny_split_parts(const skinny_params &p, int32_t multiprocessors) {
   int64_t parts = 0;
-  (void)skinny_with_groups(skinny_groups(N, multiprocessors), [&](auto groups) {
-    using shape = typename skinny_shape_of<1, decltype(groups)::value>::type;
-    parts = shape::warps * shape::cluster;
+  (void)skinny_with_shape<epilogue>(p, multiprocessors, [&](auto shape) {
+    parts = decltype(shape)::warps * decltype(shape)::cluster;
     return ASSAY_OK;
   });
   return parts;
 }
 
 /* Declares the sums: steps of 16 as above; in the split kernel each warp's from zero, over whole pairs of chunks. */
-inline void skinny_sums(bool stream, int64_t N, int32_t multiprocessors, assay_sums *sums) {
+template <class epilogue = skinny_columns>
+void skinny_sums(bool stream, const skinny_params &p, int32_t multiprocessors, assay_sums *sums) {
   sums->unit = ASSAY_SUM_MMA_16;
   sums->pad = skinny_chunk;
   sums->order = skinny_order;
   if (!stream) {
-    sums->parts = skinny_split_parts(N, multiprocessors);
+    sums->parts = skinny_split_parts<epilogue>(p, multiprocessors);
     sums->tile = 2 * skinny_chunk;
   }
   sums->after[0] = ASSAY_AFTER_ALPHA;

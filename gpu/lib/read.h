@@ -32,6 +32,12 @@ inline const assay_tensor *named_tensor(const assay_call *call, const char *name
   return NULL;
 }
 
+/* Returns whether the named argument may be read before a dependent launch waits (assay_env). */
+inline bool is_settled(const assay_call *call, const assay_env &env, const char *name) {
+  const assay_tensor *const found = named_tensor(call, name);
+  return found != NULL && (env.settled >> (found - call->arg) & 1) != 0;
+}
+
 /* Returns whether a tensor has no elements; it then needs no data. */
 inline bool is_empty(const assay_tensor *tensor) {
   for (int32_t i = 0; i < tensor->rank && i < ASSAY_MAX_RANK; ++i)

@@ -116,6 +116,18 @@ static assay_status reserve(pass *m, int64_t bytes) {
   return status;
 }
 
+/* Returns the settled arguments of a call, as assay_env says. They are the weights and the tables of angles, which no
+ * launch of a step writes. They lie before the rows. */
+static uint64_t settled_of(const pass *m, const assay_call *call) {
+  const uintptr_t begin = (uintptr_t)m->memory, end = (uintptr_t)m->x.data;
+  uint64_t settled = 0;
+  for (int32_t i = 0; i < call->op->arg_count; ++i) {
+    const uintptr_t at = (uintptr_t)call->arg[i].data;
+    if (at >= begin && at < end) settled |= UINT64_C(1) << i;
+  }
+  return MISTAKE(ENGINE_SETTLED_LOST) ? 0 : settled;
+}
+
 static assay_status launch(pass *m, const assay_variant *variant, const assay_call *call) {
   int64_t bytes = 0;
   const bool outside = assay_plugin_here(); /* built-in launchers leave the numeric modes as they are */
@@ -135,7 +147,8 @@ static assay_status launch(pass *m, const assay_variant *variant, const assay_ca
                    .workspace = m->workspace,
                    .workspace_bytes = bytes,
                    .multiprocessors = m->multiprocessors,
-                   .memory_rate = m->memory_rate};
+                   .memory_rate = m->memory_rate,
+                   .settled = settled_of(m, call)};
   assay_model_path told = {.op = call->op->name,
                            .variant = variant->name,
                            .path = env.path,

@@ -18,6 +18,9 @@ typedef struct assay_env {
   /* Constant of the device: bytes per ns that its memory could move; 0: unknown. It may decide when a kernel does
    * something, never what: results do not depend on it. */
   int32_t memory_rate;
+  /* Bit i: no launch that may still run or wait before this one in the stream writes argument i of the call. A
+   * dependent launch may read that argument before it waits. 0: nothing is known. Results do not depend on it. */
+  uint64_t settled;
 } assay_env;
 
 #ifdef __cplusplus
