@@ -1,10 +1,11 @@
 /* softmax_rows.cuh: single rows of a ragged prefill, with the bits that softmax_attention_wgmma.cu gives them in a
- * prompt. A prompt's row is one chain over its tiles of 128 keys: the peak so far, weights rounded under that peak, and
- * running sums by steps of 16 keys. The chain is kept here, and only what it does not order is done side by side.
+ * prompt. A prompt's row is one chain over its tiles of 128 keys. It has the peak so far, weights rounded under that
+ * peak, and running sums by steps of 16 keys. The chain is kept here, and only what it does not order is done side by
+ * side.
  *
  *   scores    every key alone: the blocks of a cluster take tiles in turn
  *   peaks     a maximum over tiles may be taken in any order: blocks exchange the tiles' maxima
- *   weights   of a tile, under the peak up to this tile, by the block that has its scores; all blocks get them
+ *   weights   a tile's, under the peak up to this tile, by the block that has its scores; all blocks get them
  *   O         one chain per channel: each block has an equal share of the channels and all keys
  *
  * Nothing here changes a bit: neither the number of blocks, nor how many tiles they exchange at once, nor the stages.
@@ -28,7 +29,7 @@ constexpr int32_t single_heads = 8, single_most_stages = 12;
 
 struct single_params {
   softmax_params s;
-  int32_t blocks, tiles, stages; /* blocks per cluster; tiles of a block between two exchanges; stages of the ring */
+  int32_t blocks, tiles, stages; /* blocks per cluster; a block's tiles per exchange; stages of the ring */
   int32_t sets, heads;           /* blocks side by side that share a kv head's group; most heads of one */
 };
 
@@ -315,7 +316,7 @@ template <class T, int D> struct single_block {
     const int32_t mine = lane % 8, of = lane / 8;
     const unsigned char *const weights =
         mine < G ? shared + at.weights + mine * at.weights_row + of % 2 * 16 : shared + at.zeros;
-    const int32_t tokens = of / 2 * 32 + mine / 4 * 16 + mine % 4; /* of step 0 */
+    const int32_t tokens = of / 2 * 32 + mine / 4 * 16 + mine % 4; /* the lane's row in step 0 */
     for (int32_t block = 0; block < value_rows() && first + block < here; block += 64) {
       const int32_t key = first + block, tile = key / single_tile;
       if (key % single_tile == 0 && (tile > 0 || run > 0)) {
