@@ -139,16 +139,15 @@ struct softmax_wgmma : softmax_operator {
   static bool is_single(const softmax_params &p) { return is_plain(p) && p.a.N <= p.a.B; }
   static void path(const softmax_params &p, assay_env *env) {
     if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
-    const single_params shape = single_shape(p, env->multiprocessors);
-    (void)snprintf(env->path, sizeof env->path, "wgmma rows blocks=%d sets=%d D=%d%s", shape.blocks, shape.sets, p.a.D,
-                   cache_word(p.a));
+    single_path<softmax_rule>(p, env);
   }
 };
 
 struct softmax_wgmma_schedule : wgmma_schedule {
   template <class T, class Weights>
   static assay_status start(const softmax_params &p, assay_env *env, assay_error *error) {
-    if (softmax_wgmma::is_single(p)) return single_start<T>(single_shape(p, env->multiprocessors), env, error);
+    if (softmax_wgmma::is_single(p))
+      return single_start<T, softmax_rule>(single_shape<softmax_rule>(p, env->multiprocessors), env, error);
     return wgmma_schedule::start<T, Weights>(p, env, error);
   }
 };
