@@ -5,6 +5,7 @@
  * them come from the thread's left neighbour by a shuffle. The first thread of four takes them from the block before.
  * The scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
 #include "gpu/lib/gate_call.h"
+#include "gpu/lib/gate_rows.cuh"
 #include "gpu/lib/prefill_wgmma.cuh"
 
 namespace ASSAY_NS {
@@ -109,7 +110,22 @@ struct gate_wgmma : gate_operator {
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
     return gate_expect_bounds(p, dtype, error);
   }
-  static void path(const gate_params &p, assay_env *env) { wgmma_path(p.a, is_plain(p), env); }
+  /* Returns whether the call has no more rows than requests: a step of single tokens. The bits are the same either way.
+   */
+  static bool is_single(const gate_params &p) { return is_plain(p) && p.a.N <= p.a.B; }
+  static void path(const gate_params &p, assay_env *env) {
+    if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
+    single_path<gate_rule>(p, env);
+  }
+};
+
+struct gate_wgmma_schedule : wgmma_schedule {
+  template <class T, class Weights>
+  static assay_status start(const gate_params &p, assay_env *env, assay_error *error) {
+    if (gate_wgmma::is_single(p))
+      return single_start<T, gate_rule>(single_shape<gate_rule>(p, env->multiprocessors), env, error);
+    return wgmma_schedule::start<T, Weights>(p, env, error);
+  }
 };
 
 } // namespace
@@ -118,6 +134,6 @@ struct gate_wgmma : gate_operator {
 /* p / gamma is rounded to the storage type. There is no exp. */
 #define WGMMA(name, T, dtype)                                                                                          \
   PREFILL_VARIANT("gate_attention", name, "prompts on Hopper's tensor cores: 64 rows of two heads a block", "sm_90a",  \
-                  T, dtype, 0.0, gate_wgmma, wgmma_schedule)
+                  T, dtype, 0.0, gate_wgmma, gate_wgmma_schedule)
 
 PREFILL_VARIANTS(gate_attention_wgmma, WGMMA, "wgmma")

@@ -50,13 +50,17 @@ assay_status workspace(const assay_call *call, int64_t *bytes, assay_error *erro
   return ASSAY_OK;
 }
 
-assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
-  blas_plan plan;
-  ASSAY_TRY(read_plan(call, &plan, error));
+assay_status start(const blas_plan &plan, assay_env *env, assay_error *error) {
   (void)snprintf(env->path, sizeof env->path, "%s", plan.found.path);
   if (plan.product.M == 0 || plan.product.N == 0) return ASSAY_OK;
   ASSAY_TRY(expect_workspace(env, plan.found.workspace_bytes, error));
   return assay_cuda_host::blas_launch(plan.found, plan.operands, env->workspace, env->stream, error);
+}
+
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_plan(call, &plan, error));
+  return start(plan, env, error);
 }
 
 assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
@@ -65,6 +69,60 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
   if (plan.product.M == 0 || plan.product.N == 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "the result is empty");
   return assay_cuda_host::blas_sums(plan.found, sums, error);
+}
+
+/* ---- whole sums: rows that do not depend on their number ----------------------------------------------- */
+
+constexpr int64_t whole_min_rows = 4; /* wgmma is faster below, and gives the same bits */
+
+/* Reads a call for an algorithm that does not cut K. Its sums must be known: one chain in the order of k, as wgmma's
+ * are. The bits of a row then depend neither on the algorithm nor on the number of rows. */
+assay_status read_whole(const assay_call *call, blas_plan *plan, assay_error *error) {
+  assay_sums sums = {};
+  ASSAY_TRY(read_call(call, plan, error));
+  const assay_cuda_host::blas_product &product = plan->product;
+  if (product.M < whole_min_rows)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "M: found %lld, allowed %lld and above",
+                      static_cast<long long>(product.M), static_cast<long long>(whole_min_rows));
+  if (product.reads)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "beta: found %.9g, allowed 0",
+                      static_cast<double>(plan->operands.beta));
+  plan->product.whole = true;
+  if (product.N == 0) return ASSAY_OK;
+  ASSAY_TRY(assay_cuda_host::blas_find(product, &plan->found, error));
+  return assay_cuda_host::blas_sums(plan->found, &sums, error);
+}
+
+assay_status whole_supports(const assay_call *call, assay_error *error) {
+  blas_plan plan;
+  return read_whole(call, &plan, error);
+}
+
+assay_status whole_workspace(const assay_call *call, int64_t *bytes, assay_error *error) {
+  blas_plan plan;
+  *bytes = 0;
+  ASSAY_TRY(read_whole(call, &plan, error));
+  *bytes = plan.found.workspace_bytes;
+  return ASSAY_OK;
+}
+
+assay_status whole_launch(const assay_call *call, assay_env *env, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_whole(call, &plan, error));
+  return start(plan, env, error);
+}
+
+assay_status whole_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
+  blas_plan plan;
+  ASSAY_TRY(read_whole(call, &plan, error));
+  if (plan.product.N == 0) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "the result is empty");
+  return assay_cuda_host::blas_sums(plan.found, sums, error);
+}
+
+constexpr assay_contract whole_contract() {
+  assay_contract c = library_contract();
+  c.alone = true;
+  return c;
 }
 
 } // namespace
@@ -77,5 +135,13 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
         ::ASSAY_NS::workspace, ::ASSAY_NS::launch, ::ASSAY_NS::declare_sums                                            \
   }
 
-ASSAY_VARIANTS(gemm_cublaslt, CUBLASLT)
+#define WHOLE                                                                                                          \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gemm", "cublaslt_whole" ASSAY_VARIANT_SUFFIX,                                              \
+        "many rows, and the same bits for each: the library where its sums are known", ASSAY_DEVICE_NAME, "any",       \
+        "f16,bf16", ::ASSAY_NS::whole_contract(), ::ASSAY_NS::whole_supports, ::ASSAY_NS::whole_workspace,             \
+        ::ASSAY_NS::whole_launch, ::ASSAY_NS::whole_sums                                                               \
+  }
+
+ASSAY_VARIANTS(gemm_cublaslt, CUBLASLT, WHOLE)
 #endif

@@ -5,13 +5,14 @@
  * type, its sum is not. O is rescaled only after a tile that raised some maximum of the warp's rows. */
 #include "gpu/lib/prefill_wgmma.cuh"
 #include "gpu/lib/softmax_call.h"
+#include "gpu/lib/softmax_rows.cuh"
 #include "gpu/lib/softmax_score.cuh"
+#include "gpu/lib/softmax_tile.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr float largest_scaled = 1024.0f; /* in base 2, rounded to within 2^-15 */
-constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
+constexpr float log2_e = softmax_log2_e, ln_2 = 0.693147180559945309f;
 
 /* general: a window or ALiBi. Not general: neither of them. Scores are compared in base 2 if general, else unscaled. */
 template <bool general> struct softmax_weights {
@@ -43,8 +44,8 @@ template <bool general> struct softmax_weights {
   template <int groups> PREFILL_FUNCTION void raise(float (&S)[4 * groups], const float (&top)[2], float factor) {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const float from = top[h] * factor;
-      shrink[h] = exp2_approx(__fmul_rn(shrink[h], factor) - from); /* rounded alike: 1 where the peak stays */
+      const float from = __fmul_rn(top[h], factor);
+      shrink[h] = exp2_approx(__fadd_rn(__fmul_rn(shrink[h], factor), -from)); /* 1 where the peak stays */
       float sum = 0.0f;
       ASSAY_UNROLL
       for (int i = 0; i < 2 * groups; ++i) {
@@ -85,7 +86,8 @@ template <bool general> struct softmax_weights {
       /* The rounding of a scaled peak is the same for all weights of the row, and negligible beside 1. With larger
        * peaks, differences are scaled: the largest weight is 1, however large the scores are. Each row decides for
        * itself, so that its bits do not depend on the other rows of the warp; the vote only saves the work. */
-      const bool large[2] = {!(fabsf(top[0] * scale) <= largest_scaled), !(fabsf(top[1] * scale) <= largest_scaled)};
+      const bool large[2] = {!(fabsf(top[0] * scale) <= softmax_largest_scaled),
+                             !(fabsf(top[1] * scale) <= softmax_largest_scaled)};
       if (__any_sync(0xffffffffu, large[0] || large[1])) {
         const float less[2] = {large[0] ? top[0] : 0.0f, large[1] ? top[1] : 0.0f};
         ASSAY_UNROLL
@@ -112,13 +114,10 @@ template <bool general> struct softmax_weights {
                                float (&factor)[2]) const {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const float sum = group_sum<4>(total[h]);
-      const bool seen = sum > 0.0f;
-      const sunk_sums sunk = beside_sink(p, head, peak[h] * (general ? ln_2 : p.a.scale), sum);
-      factor[h] = seen ? sunk.shrink / sunk.total : 0.0f;
+      const softmax_end end(p, head, peak[h], group_sum<4>(total[h]), general ? ln_2 : p.a.scale);
+      factor[h] = end.factor;
       if (p.lse == nullptr || row + 8 * h >= item.rows || lane_id() % 4 != 0) continue;
-      const float lse = peak[h] * (general ? ln_2 : p.a.scale) + logf(sum);
-      p.lse[(item.row + row + 8 * h) * static_cast<int64_t>(p.a.H) + head] = seen ? lse : -INFINITY;
+      p.lse[(item.row + row + 8 * h) * static_cast<int64_t>(p.a.H) + head] = end.lse;
     }
   }
 };
@@ -135,7 +134,22 @@ struct softmax_wgmma : softmax_operator {
                         static_cast<double>(p.softcap));
     return softmax_expect_dense(p, error);
   }
-  static void path(const softmax_params &p, assay_env *env) { wgmma_path(p.a, is_plain(p), env); }
+  /* Returns whether the call has no more rows than requests: a step of single tokens. The bits are the same either way.
+   */
+  static bool is_single(const softmax_params &p) { return is_plain(p) && p.a.N <= p.a.B; }
+  static void path(const softmax_params &p, assay_env *env) {
+    if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
+    single_path<softmax_rule>(p, env);
+  }
+};
+
+struct softmax_wgmma_schedule : wgmma_schedule {
+  template <class T, class Weights>
+  static assay_status start(const softmax_params &p, assay_env *env, assay_error *error) {
+    if (softmax_wgmma::is_single(p))
+      return single_start<T, softmax_rule>(single_shape<softmax_rule>(p, env->multiprocessors), env, error);
+    return wgmma_schedule::start<T, Weights>(p, env, error);
+  }
 };
 
 } // namespace
@@ -144,6 +158,6 @@ struct softmax_wgmma : softmax_operator {
 /* S is in base 2; exp(score - peak) is rounded to the storage type. */
 #define WGMMA(name, T, dtype)                                                                                          \
   PREFILL_VARIANT("softmax_attention", name, "prompts on Hopper's tensor cores: 64 rows of two heads a block",         \
-                  "sm_90a", T, dtype, 2.0, softmax_wgmma, wgmma_schedule)
+                  "sm_90a", T, dtype, 2.0, softmax_wgmma, softmax_wgmma_schedule)
 
 PREFILL_VARIANTS(softmax_attention_wgmma, WGMMA, "wgmma")

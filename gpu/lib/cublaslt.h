@@ -94,6 +94,7 @@ struct blas_product {
   int64_t M, N, K, x_row; /* x_row: elements between rows of X; W and D are dense */
   assay_dtype type, out;
   bool biased, reads; /* reads: beta is not 0 */
+  bool whole;         /* an algorithm that does not cut K into parts */
 };
 
 struct blas_found {
@@ -102,7 +103,7 @@ struct blas_found {
   cublasLtMatrixLayoutOpaque_t w, x, d;
   cublasLtMatmulAlgo_t algorithm;
   int64_t workspace_bytes;
-  int32_t split, reduction; /* parts of K, and how they are joined, as the algorithm says */
+  int32_t number, split, reduction; /* the algorithm's number, parts of K, how they are joined */
   char path[64];
 };
 
@@ -134,7 +135,7 @@ inline assay_status blas_need(blas_shared *s, assay_error *error) {
 
 inline bool blas_same(const blas_product &a, const blas_product &b) {
   return a.M == b.M && a.N == b.N && a.K == b.K && a.x_row == b.x_row && a.type == b.type && a.out == b.out &&
-         a.biased == b.biased && a.reads == b.reads;
+         a.biased == b.biased && a.reads == b.reads && a.whole == b.whole;
 }
 
 inline cudaDataType_t blas_type(assay_dtype type) {
@@ -147,6 +148,17 @@ inline cudaDataType_t blas_type(assay_dtype type) {
 constexpr uint64_t blas_most_workspace = uint64_t{32} << 20;
 constexpr uint32_t blas_alignment = 16; /* alignment of every base, in bytes */
 
+/* The algorithm that uses Hopper's tensor cores on rows of multiples of 16 bytes. Others, for odd sizes, sum in other
+ * orders. */
+constexpr int32_t blas_declared = 66;
+
+inline int32_t blas_number(const blas_library &b, const cublasLtMatmulAlgo_t &algorithm) {
+  int32_t number = -1;
+  size_t written = 0;
+  (void)b.configuration(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &number, sizeof number, &written);
+  return number;
+}
+
 /* Asks the library for an algorithm. Sums are in f32, and f32 inputs are multiplied as f32. Sums of e4m3 stay in the
  * tensor cores, which is the fastest and has fewer bits. Splits of k are added in f32 in the workspace, or not used.
  * cuBLASLt counts columns first: to it W is [K, N], to be transposed, X is [K, M] and D is [N, M]. */
@@ -157,9 +169,10 @@ inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count)
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const cublasLtEpilogue_t epilogue = p.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   const int8_t fast = 1;
-  const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t reduction = p.whole ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasLtMatmulPreferenceOpaque_t preference;
-  cublasLtMatmulHeuristicResult_t result = {};
+  constexpr int most = 16;
+  cublasLtMatmulHeuristicResult_t result[most] = {};
   cublasStatus_t s = b.describe(&f->description, sizeof f->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   if (s == CUBLAS_STATUS_SUCCESS)
     s = b.describe_more(&f->description, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
@@ -182,11 +195,18 @@ inline cublasStatus_t blas_ask(const blas_library &b, blas_found *f, int *count)
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &blas_alignment, sizeof blas_alignment);
   *count = 0;
   if (s == CUBLAS_STATUS_SUCCESS)
-    s = b.heuristic(b.handle, &f->description, &f->w, &f->x, &f->d, &f->d, &preference, 1, &result, count);
+    s = b.heuristic(b.handle, &f->description, &f->w, &f->x, &f->d, &f->d, &preference, p.whole ? most : 1, result,
+                    count);
   if (s != CUBLAS_STATUS_SUCCESS || *count < 1) return s;
-  f->algorithm = result.algo;
-  f->workspace_bytes = static_cast<int64_t>(result.workspaceSize);
-  return result.state;
+  int taken = 0; /* the best algorithm whose sums are known; without one, the best */
+  for (int i = 0; i < *count && p.whole; ++i)
+    if (result[i].state == CUBLAS_STATUS_SUCCESS && blas_number(b, result[i].algo) == blas_declared) {
+      taken = i;
+      break;
+    }
+  f->algorithm = result[taken].algo;
+  f->workspace_bytes = static_cast<int64_t>(result[taken].workspaceSize);
+  return result[taken].state;
 }
 
 inline void blas_name(const blas_library &b, blas_found *f) {
@@ -201,6 +221,7 @@ inline void blas_name(const blas_library &b, blas_found *f) {
   }
   (void)snprintf(f->path, sizeof f->path, "cublaslt algorithm=%d tile=%d stages=%d split=%d", value[0], value[1],
                  value[2], value[3]);
+  f->number = value[0];
   f->split = value[3];
   f->reduction = value[4];
 }
@@ -232,7 +253,7 @@ inline assay_status blas_find(const blas_product &product, blas_found *found, as
 
 /* Versions of the library whose sums a GPU has confirmed to be as blas_sums says (docs/last-bit.md). 0 ends the list.
  */
-constexpr size_t blas_confirmed[] = {0};
+constexpr size_t blas_confirmed[] = {130100, 0};
 
 /* Tells whether sums are declared with this version of the library. ASSAY_CUBLASLT_SUMS=1 asks a version that is not
  * confirmed. */
@@ -252,6 +273,9 @@ inline assay_status blas_sums(const blas_found &found, assay_sums *sums, assay_e
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "cuBLASLt %zu: its sums are not confirmed", version);
   if (found.product.type == ASSAY_F32)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found f32, allowed f16, bf16");
+  if (found.number != blas_declared)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found algorithm %d, allowed %d", found.path,
+                      static_cast<int>(found.number), static_cast<int>(blas_declared));
   if (found.split > 1 && found.reduction != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found reduction %d, allowed %d: in f32", found.path,
                       static_cast<int>(found.reduction), static_cast<int>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -259,7 +283,7 @@ inline assay_status blas_sums(const blas_found &found, assay_sums *sums, assay_e
   sums->parts = found.split > 1 ? found.split : 1;
   sums->tile = found.split > 1 ? 64 : 0;
   sums->after[0] = ASSAY_AFTER_ALPHA;
-  sums->after[1] = ASSAY_AFTER_OLD;
+  sums->after[1] = ASSAY_AFTER_OLD_ADD;
   sums->after[2] = ASSAY_AFTER_BIAS;
   return ASSAY_OK;
 }
