@@ -278,6 +278,12 @@ assay_status gate_stream_launch(const gate_params &p, const attention_types &typ
   });
 }
 
+/* Refuses filters for which the registers do not hold the neighbours of sixteen heads. */
+inline assay_status gate_expect_taps(const gate_params &p, assay_error *error) {
+  if (p.a.G <= 8 || p.F <= 3) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d taps, allowed 3 with more than 8 heads a group", p.F);
+}
+
 /* Refuses clips that f16 cannot hold. Weights lie between lo and hi; cut into parts of f16 they are multiplied by
  * 128. */
 inline assay_status gate_expect_cut(const gate_plan &made, assay_error *error) {
@@ -294,9 +300,7 @@ template <class Types> struct gate_streamed {
     ASSAY_TRY(gate_read(call, made, error));
     ASSAY_TRY(Types::expect(made->types, error));
     ASSAY_TRY(expect_stream(call, made->p.a, error));
-    if (made->p.a.G > 8 && made->p.F > 3) /* the registers do not hold so many neighbours of sixteen heads */
-      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d taps, allowed 3 with more than 8 heads a group",
-                        made->p.F);
+    ASSAY_TRY(gate_expect_taps(made->p, error));
     ASSAY_TRY(gate_expect_cut(*made, error));
     gate_stream_plan(made);
     return ASSAY_OK;

@@ -54,7 +54,8 @@ struct step_forms {
   static assay_status expect(const assay_call *call, const step_params &p, const char *query, assay_error *error) {
     return expect_stream(call, p.a, error, query);
   }
-  static assay_status plan(gate_plan *made, assay_error *) {
+  static assay_status plan(gate_plan *made, assay_error *error) {
+    ASSAY_TRY(gate_expect_taps(made->p, error));
     gate_stream_plan(made);
     return ASSAY_OK;
   }

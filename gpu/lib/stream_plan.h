@@ -291,9 +291,9 @@ inline assay_status expect_stream(const assay_call *call, const attention_params
   if (a.D != 64 && a.D != 128 && (codes || a.D != 96))
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed 64, %s128%s", a.D, codes ? "" : "96, ",
                       codes ? " with fp8 caches" : "");
-  if (a.G > 16 || (a.G > 8 && a.D != 128))
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed up to %d with D %d", a.G, a.D == 128 ? 16 : 8,
-                      a.D);
+  const int32_t most = a.D == 96 ? 8 : 16;
+  if (a.G > most)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed up to %d with D %d", a.G, most, a.D);
   return expect_stream_places(call, a, error, query);
 }
 
@@ -376,7 +376,7 @@ assay_status stream_with(const attention_types &types, int32_t D, int32_t G, Use
   const auto with_heads = [&](auto type, auto cached, auto channels) {
     constexpr int of = decltype(channels)::is;
     const int32_t heads = stream_heads(G, D);
-    if constexpr (of == 128)
+    if constexpr (of == 64 || of == 128)
       if (heads == 16) return use(type, cached, channels, number<16>());
     if constexpr (of == 64 || of == 128)
       if (heads == 2) return use(type, cached, channels, number<2>());
