@@ -200,8 +200,8 @@ bool device_upload(const trial *t, const image *img, const device_call *on, case
                        result);
 }
 
-/* Uploads everything except the settled arguments, which are present. What is uploaded late is then what a launch
- * before this one would still write. */
+/* Uploads everything except the settled arguments, which are present. A late upload stands for a launch before this one
+ * that still writes. */
 static bool device_upload_unsettled(const trial *t, const image *img, const device_call *on, case_result *result) {
   assay_error error = {""};
   const device_memory *m = &held[on->place];
