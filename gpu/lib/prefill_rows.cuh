@@ -407,11 +407,11 @@ __device__ __forceinline__ void single_ask(const attention_params &a, int64_t ro
     prefetch_l2(a.cache.table + row * a.cache.table_row + (thread - 2) * entries);
 }
 
-/* prefill_rows: handles one row and a kv head's group of heads per cluster.
+/* single_rows: handles one row and a kv head's group of heads per cluster.
  * Grid:   N * H_kv * sets * blocks. Block: 256 threads. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
  * Shared: single_layout: stages of 128 keys or values, scores, weights of the group. */
 template <class T, int D, class Rule>
-__global__ void __launch_bounds__(single_threads, 2) prefill_rows(single_params<typename Rule::params> p) {
+__global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   const int64_t number = blockIdx.x / static_cast<uint32_t>(p.blocks);
   const int32_t in_row = p.s.a.H_kv * p.sets;
@@ -460,8 +460,8 @@ assay_status single_start(const single_params<typename Rule::params> &p, assay_e
   const attention_params &a = p.s.a;
   const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, Rule::sent).bytes;
   if (a.D == 64)
-    return ASSAY_LAUNCH_WITH(error, (prefill_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
-  return ASSAY_LAUNCH_WITH(error, (prefill_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
+  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);
 }
 
 template <class Rule> void single_path(const typename Rule::params &s, assay_env *env) {
