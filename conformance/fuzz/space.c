@@ -409,10 +409,11 @@ static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const 
 
 static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
   static const double limit[2][3] = {{1 << 16, 1 << 18, 1 << 20}, {1 << 17, 1 << 24, 1 << 28}};
-  enum { ROW = 1024 }; /* cost of a row: its threads, and their waits */
+  enum { ROW = 1024 }; /* cost of a row, or of a request without rows: its threads, and their waits */
   const assay_seen nothing = {.visible_keys = 0};
   if (!s->plain || s->op->cost == NULL) return ASSAY_OK;
-  const double work = s->op->cost(&t->first.call, &nothing).flops + (double)ROW * (double)t->first.rows;
+  const double requests = (double)dim_or(t->one, dim_index(s->op, "B"), 0);
+  const double work = s->op->cost(&t->first.call, &nothing).flops + ROW * fmax((double)t->first.rows, requests);
   if (work <= limit[s->large][effort]) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g operations", work);
 }

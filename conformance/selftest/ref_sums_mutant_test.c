@@ -60,7 +60,7 @@ static const struct {
     {SUM_SCALE_OF_FIRST_GROUP, "every promoted sum has the first scale", PRODUCTS},
 };
 
-/* Two products that an H200 added to a small f16 sum, and what it gave (docs/last-bit.md, "More steps"). */
+/* Two products that an H200 added to a small f16 sum, and what it gave (docs/last-bit.md). */
 static const struct {
   float c, a[2], b[2], sum;
 } small_steps[] = {{0x1p-23f, {0x1p-12f, 0x1p-24f}, {0x1p-13f, 0x1p-21f}, 0x1p-23f},
