@@ -76,9 +76,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Returns whether no line of the item sees the tile's upper half. */
   PREFILL_FUNCTION bool lower_half(int32_t tile) const { return keys == 128 && low && tile == end - 1; }
 
-  PREFILL_FUNCTION bool open(int32_t tile) const {
-    return !Weights::bends && tile >= open_begin && tile < open_end;
-  }
+  PREFILL_FUNCTION bool open(int32_t tile) const { return !Weights::bends && tile >= open_begin && tile < open_end; }
 
   template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
@@ -220,9 +218,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Computes a tile and, meanwhile, the sum of the previous one. If `over`, that was the last tile of the previous item,
-   * whose result is then stored. All of an item's tiles go through here: code that exists once for each kind of tile is
-   * fetched less often than it runs. */
+  /* Computes a tile and, meanwhile, the sum of the previous one. If `over`, that was the last tile of the previous
+   * item, whose result is then stored. There is one code for each kind of tile. */
   template <bool masked, int count> PREFILL_FUNCTION void next(int32_t tile, bool crosses) {
     const bool over = Shape::q_stages > 1 && crosses;
     const int32_t before = scored - 1;

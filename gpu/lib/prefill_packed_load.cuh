@@ -14,7 +14,8 @@ namespace ASSAY_NS {
  * computes. turns: the warpgroups that compute issue products in turn. */
 template <int D_, int D_v_, int tile, int q, int k, int v, int registers, bool turns_> struct packed_shape {
   static constexpr bool turns = turns_;
-  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, k_stages = k, v_stages = v, computing = registers;
+  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, k_stages = k, v_stages = v,
+                       computing = registers;
   /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
    * times 168. */
   static constexpr int loading = 504 - 2 * computing;
