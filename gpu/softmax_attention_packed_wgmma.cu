@@ -12,6 +12,7 @@ namespace ASSAY_NS {
 namespace {
 
 constexpr float largest_scaled = 1024.0f; /* in base 2, rounded to within 2^-15 */
+constexpr float low_peak = 8.0f; /* in base 2: how far a maximum may lie above the peak that weights are relative to */
 constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 /* general: a soft cap or ALiBi. Not general: neither of them. Scores are compared in base 2 if general, else unscaled.
@@ -76,24 +77,37 @@ template <bool general> struct packed_weights {
     }
   }
 
-  /* Scores become exp2(score - peak). */
+  /* Hides the keys before the lines' windows and chunks. Most tiles have none of them. */
+  template <int count> PREFILL_FUNCTION void hide_begin(const softmax_params &p, float (&S)[count], int32_t key) const {
+    const int32_t begin[2] = {first_key(p, last[0]) - key, first_key(p, last[1]) - key};
+    if (begin[0] <= 0 && begin[1] <= 0) return;
+    ASSAY_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const int token = i / 4 * 8 + i % 2;
+      if (token < begin[i / 2 % 2]) S[i] = -INFINITY;
+    }
+  }
+
+  /* Scores become exp2(score - peak). A peak stays while no score is far above it, and so do the sums. */
   template <bool masked, int count>
   PREFILL_FUNCTION void weigh(const softmax_params &p, float (&S)[count], int32_t key) {
     const float scale = p.a.scale * log2_e;
     if constexpr (general) bend(p, S, key);
+    if constexpr (masked) hide_begin(p, S, key);
     float top[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t stop = last[h] - key, begin = masked ? first_key(p, last[h]) - key : 0;
+      const int32_t stop = last[h] - key;
       float most = peak[h];
       ASSAY_UNROLL
       for (int i = 0; i < count / 2; ++i) {
         float &s = S[i / 2 * 4 + 2 * h + i % 2];
         const int token = i / 2 * 8 + i % 2;
-        if (masked && (token > stop || token < begin)) s = -INFINITY;
+        if (masked && token > stop) s = -INFINITY;
         most = fmaxf(most, s);
       }
       most = groups_max<4>(most);
+      if ((most - peak[h]) * (general ? 1.0f : scale) <= low_peak) most = peak[h];
       top[h] = most == -INFINITY ? 0.0f : most;
       shrink[h] = peak[h];
       peak[h] = most;

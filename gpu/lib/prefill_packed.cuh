@@ -76,6 +76,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Returns whether no line of the item sees the tile's upper half. */
   PREFILL_FUNCTION bool lower_half(int32_t tile) const { return keys == 128 && low && tile == end - 1; }
 
+  PREFILL_FUNCTION bool open(int32_t tile) const { return !Weights::bends && tile >= open_begin && tile < open_end; }
+
   template <int count> static PREFILL_FUNCTION void zero(float (&x)[count]) {
     ASSAY_UNROLL
     for (int i = 0; i < count; ++i)
@@ -96,6 +98,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     begin = of_warp(item.begin);
     end = of_warp(item.end);
     low = of_warp(item.low) != 0;
+    if constexpr (!Weights::bends) find_open();
     return end != 0;
   }
 
@@ -111,6 +114,12 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
       head[h] = kv_head * p.a.G + line - row * p.a.G;
     }
     weights.start(p, head, position);
+  }
+
+  /* Finds the tiles in which nothing is hidden from the warpgroup's lines. */
+  PREFILL_FUNCTION void find_open() {
+    const packed_item &item = control->item[turn % packed_slots];
+    const int32_t skip = of_warp(item.skip), place = of_warp(item.position);
     const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
     const int32_t low = place + (skip + own) / p.a.G;
     const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
@@ -134,9 +143,9 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 
   /* Issues S of the next tile, for the first 2 * count keys of it. */
   template <int count> PREFILL_FUNCTION void issue_scores(float (&S)[count]) {
-    const int32_t stage = of_warp(scored % Shape::kv_stages);
+    const int32_t stage = of_warp(scored % Shape::k_stages);
     const int32_t q_stage = Shape::q_stages == 1 ? 0 : of_warp(turn % Shape::q_stages);
-    mbarrier_wait(&control->k_full[stage], scored / Shape::kv_stages & 1);
+    mbarrier_wait(&control->k_full[stage], scored / Shape::k_stages & 1);
     fence_proxy_async();
     const uint64_t query =
         wgmma_descriptor(shared + q_stage * Shape::q_bytes + group * Shape::q_piece / 2, 1024, 16, swizzle_128);
@@ -157,15 +166,15 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   template <int pending, int count> PREFILL_FUNCTION void await_scores(float (&S)[count], bool last) {
     wgmma_wait<pending>();
     wgmma_order(S);
-    if (lane == 0) mbarrier_arrive(&control->k_free[scored % Shape::kv_stages]);
+    if (lane == 0) mbarrier_arrive(&control->k_free[scored % Shape::k_stages]);
     if (last) mbarrier_arrive(&control->q_free[turn % Shape::q_stages]);
     ++scored;
   }
 
   /* Issues O += P V over tile number `tile`. */
   PREFILL_FUNCTION void issue_values(int32_t tile) {
-    const int32_t stage = of_warp(tile % Shape::kv_stages);
-    mbarrier_wait(&control->v_full[stage], tile / Shape::kv_stages & 1);
+    const int32_t stage = of_warp(tile % Shape::v_stages);
+    mbarrier_wait(&control->v_full[stage], tile / Shape::v_stages & 1);
     fence_proxy_async();
     const uint64_t values =
         wgmma_descriptor(shared + Shape::v_at + stage * Shape::v_bytes, 1024, Shape::k_piece, swizzle_128);
@@ -182,7 +191,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     wgmma_wait<pending>();
     wgmma_order(O);
     wgmma_order(P);
-    if (lane == 0) mbarrier_arrive(&control->v_free[tile % Shape::kv_stages]);
+    if (lane == 0) mbarrier_arrive(&control->v_free[tile % Shape::v_stages]);
   }
 
   /* Packs S into P. The weights of keys beyond S are 0. */
@@ -209,52 +218,50 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     pack(S);
   }
 
-  /* Computes another tile of the item and, meanwhile, the sum of the previous tile. */
-  template <bool masked, int count> PREFILL_FUNCTION void next(int32_t tile) {
+  /* Computes a tile and, meanwhile, the sum of the previous one. If `over`, that was the last tile of the previous
+   * item, whose result is then stored. There is one code for each kind of tile. */
+  template <bool masked, int count> PREFILL_FUNCTION void next(int32_t tile, bool crosses) {
+    const bool over = Shape::q_stages > 1 && crosses;
     const int32_t before = scored - 1;
-    float S[count];
+    float S[count], factor[2];
+    if (over) await_queries();
     await_turn();
     issue_scores(S);
     issue_values(before);
     pass_turn();
+    if (over) {
+      finish(turn - 1, factor);
+      start();
+    }
     await_scores<1>(S, tile == end - 1);
     weigh<masked>(S, tile);
     await_values<0>(before);
-    weights.rescale(O);
+    if (over) {
+      store(turn - 1, factor);
+      zero(O);
+    } else {
+      weights.rescale(O);
+    }
     pack(S);
   }
 
-  /* Computes the last sum of the previous item and the first tile of this one. */
+  /* Does the same for the first tile of an item where Q has one stage. The queries are not there yet, and registers are
+   * few. */
   template <int count> PREFILL_FUNCTION void cross() {
     const int32_t before = scored - 1;
     float S[count], factor[2];
-    if constexpr (Shape::q_stages == 1) { /* the queries are not there yet, and registers are few */
-      await_turn();
-      issue_values(before);
-      finish(turn - 1, factor);
-      await_values<0>(before);
-      store(turn - 1, factor);
-      zero(O);
-      start();
-      await_queries();
-      issue_scores(S);
-      pass_turn();
-      await_scores<0>(S, begin == end - 1);
-      weigh<true>(S, begin);
-    } else {
-      await_queries();
-      await_turn();
-      issue_scores(S);
-      issue_values(before);
-      pass_turn();
-      finish(turn - 1, factor);
-      start();
-      await_scores<1>(S, begin == end - 1);
-      weigh<true>(S, begin);
-      await_values<0>(before);
-      store(turn - 1, factor);
-      zero(O);
-    }
+    await_turn();
+    issue_values(before);
+    finish(turn - 1, factor);
+    await_values<0>(before);
+    store(turn - 1, factor);
+    zero(O);
+    start();
+    await_queries();
+    issue_scores(S);
+    pass_turn();
+    await_scores<0>(S, begin == end - 1);
+    weigh<true>(S, begin);
     pack(S);
   }
 
@@ -304,24 +311,25 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
       first<half>();
     else
       first<keys / 2>();
-    for (;;) {
-      for (int32_t tile = begin + 1; tile < end; ++tile) {
-        if constexpr (!Weights::bends) {
-          ASSAY_ROLLED
-          for (; tile >= open_begin && tile < min(open_end, end); ++tile)
-            next<false, keys / 2>(tile);
-        }
-        if (tile >= end) break;
-        if (lower_half(tile))
-          next<true, half>(tile);
-        else
-          next<true, keys / 2>(tile);
+    for (int32_t tile = begin + 1;; ++tile) {
+      if constexpr (Shape::q_stages == 1 && !Weights::bends) {
+        ASSAY_ROLLED
+        for (const int32_t stop = min(open_end, end); tile >= open_begin && tile < stop; ++tile)
+          next<false, keys / 2>(tile, false);
       }
-      if (!fetch()) break;
-      if (lower_half(begin))
-        cross<half>();
+      const bool over = tile == end;
+      if (over) {
+        if (!fetch()) break;
+        tile = begin;
+      }
+      if (Shape::q_stages == 1 && over)
+        lower_half(tile) ? cross<half>() : cross<keys / 2>();
+      else if (Shape::q_stages > 1 && open(tile))
+        next<false, keys / 2>(tile, over);
+      else if (lower_half(tile))
+        next<true, half>(tile, over);
       else
-        cross<keys / 2>();
+        next<true, keys / 2>(tile, over);
     }
     float factor[2];
     await_turn();
@@ -398,23 +406,23 @@ struct packed_schedule {
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
     switch (p.a.D) {
     case 64:
-      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 4, 224, true>>(p, env, error);
     case 80:
-      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 96:
-      return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 112:
-      return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 128:
-      return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 3, 224, true>>(p, env, error);
     case 256:
-      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 2, 224, false>>(p, env, error);
     default:
       break;
     }
     if (p.a.D_v == 128)
-      return launch<T, Weights, packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, 224>>(p, env, error);
-    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 224>>(p, env, error);
+      return launch<T, Weights, packed_shape<192, 128, Weights::bends ? 112 : 128, 1, 2, 2, 224, false>>(p, env, error);
+    return launch<T, Weights, packed_shape<192, 192, Weights::bends ? 96 : 112, 1, 2, 2, 224, false>>(p, env, error);
   }
 };
 

@@ -10,20 +10,22 @@
 
 namespace ASSAY_NS {
 
-/* A kernel's sizes: channels of K and of V, keys of a tile, stages. registers: those of a thread that computes. */
-template <int D_, int D_v_, int tile, int q, int kv, int registers, bool turns_ = false> struct packed_shape {
+/* A kernel's sizes: channels of K and of V, keys of a tile, stages of Q, K and V. registers: those of a thread that
+ * computes. turns: the warpgroups that compute issue products in turn. */
+template <int D_, int D_v_, int tile, int q, int k, int v, int registers, bool turns_> struct packed_shape {
   static constexpr bool turns = turns_;
-  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, kv_stages = kv, computing = registers;
+  static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, k_stages = k, v_stages = v,
+                       computing = registers;
   /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
    * times 168. */
   static constexpr int loading = 504 - 2 * computing;
   static constexpr int32_t k_piece = tile * 128, q_piece = 128 * 128; /* bytes of 64 channels */
   static constexpr int32_t q_bytes = (D + 63) / 64 * q_piece;
   static constexpr int32_t k_bytes = (D + 63) / 64 * k_piece, v_bytes = (D_v + 63) / 64 * k_piece;
-  static constexpr int32_t k_at = q_stages * q_bytes, v_at = k_at + kv_stages * k_bytes;
-  static constexpr int32_t control_at = v_at + kv_stages * v_bytes, bytes = control_at + 1024;
+  static constexpr int32_t k_at = q_stages * q_bytes, v_at = k_at + k_stages * k_bytes;
+  static constexpr int32_t control_at = v_at + v_stages * v_bytes, bytes = control_at + 1024;
   static_assert(tile % 16 == 0 && D % 16 == 0 && D_v % 16 == 0, "a tensor core takes 16 at a time");
-  static_assert((kv & (kv - 1)) == 0 && (q == 1 || q == 2), "stages are counted by bits");
+  static_assert(q == 1 || q == 2, "an item waits for the one before");
   static_assert(bytes <= launch_max_shared, "one block per multiprocessor");
 };
 
@@ -105,8 +107,8 @@ template <class Shape> struct packed_walk {
  * queries have room. */
 template <class Shape> struct packed_control {
   uint64_t q_full[Shape::q_stages], q_free[Shape::q_stages];
-  uint64_t k_full[Shape::kv_stages], k_free[Shape::kv_stages];
-  uint64_t v_full[Shape::kv_stages], v_free[Shape::kv_stages];
+  uint64_t k_full[Shape::k_stages], k_free[Shape::k_stages];
+  uint64_t v_full[Shape::v_stages], v_free[Shape::v_stages];
   uint64_t known[packed_slots];
   packed_item item[packed_slots];
   packed_item next[2][prefill_loaders / 32]; /* one found by each warp; the previous ones may still be read */
@@ -118,10 +120,12 @@ template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shap
     mbarrier_init(&control->q_full[i], prefill_loaders);
     mbarrier_init(&control->q_free[i], 32 * prefill_computing_warps);
   }
-  for (int32_t i = 0; i < Shape::kv_stages; ++i) {
+  for (int32_t i = 0; i < Shape::k_stages; ++i) {
     mbarrier_init(&control->k_full[i], prefill_loaders);
-    mbarrier_init(&control->v_full[i], prefill_loaders);
     mbarrier_init(&control->k_free[i], prefill_computing_warps);
+  }
+  for (int32_t i = 0; i < Shape::v_stages; ++i) {
+    mbarrier_init(&control->v_full[i], prefill_loaders);
     mbarrier_init(&control->v_free[i], prefill_computing_warps);
   }
   for (int32_t i = 0; i < packed_slots; ++i)
@@ -251,8 +255,8 @@ template <class T, class Shape, class Weights> struct packed_filler {
   }
 
   PREFILL_FUNCTION void key_tile(const source &s, int32_t block, int32_t number) {
-    const int32_t stage = filled % Shape::kv_stages;
-    mbarrier_wait(&control->k_free[stage], (filled / Shape::kv_stages & 1) ^ 1);
+    const int32_t stage = filled % Shape::k_stages;
+    mbarrier_wait(&control->k_free[stage], (filled / Shape::k_stages & 1) ^ 1);
     tile(k_lane, shared + Shape::k_at + stage * Shape::k_bytes, a.cache.k, a.cache.k_head, a.cache.k_block,
          a.cache.k_token, block, number, s);
     cp_async_arrive_noinc(&control->k_full[stage]);
@@ -261,8 +265,8 @@ template <class T, class Shape, class Weights> struct packed_filler {
 
   /* Loads the values of tile `number`, which is tile number `turn` of all. */
   PREFILL_FUNCTION void value_tile(const source &s, int32_t block, int32_t number, int32_t turn) const {
-    const int32_t stage = turn % Shape::kv_stages;
-    mbarrier_wait(&control->v_free[stage], (turn / Shape::kv_stages & 1) ^ 1);
+    const int32_t stage = turn % Shape::v_stages;
+    mbarrier_wait(&control->v_free[stage], (turn / Shape::v_stages & 1) ^ 1);
     tile(v_lane, shared + Shape::v_at + stage * Shape::v_bytes, a.cache.v, a.cache.v_head, a.cache.v_block,
          a.cache.v_token, block, number, s);
     cp_async_arrive_noinc(&control->v_full[stage]);
