@@ -1,6 +1,7 @@
 /* moe_router_octets.cu: the k best of 64, 128 or 256 experts, four rows per warp.
  *
- * Eight lanes have a row, and a lane has an eighth of its experts in registers. A shuffle then serves four rows at once. docs/kernels/moe_router.md has the arithmetic. */
+ * Eight lanes have a row, and a lane has an eighth of its experts in registers. A shuffle then serves four rows at
+ * once. docs/kernels/moe_router.md has the arithmetic. */
 #include "gpu/lib/channels.cuh"
 #include "gpu/lib/ptx_edge.cuh"
 #include "gpu/lib/router.cuh"
@@ -11,6 +12,8 @@ namespace ASSAY_NS {
 namespace {
 
 constexpr int octet_warps = 4, octet_rows = 4, octet_most = 8, octet_places = 32;
+/* Floats from row to row of candidates, so that lanes of four rows read 16 bytes from different banks. */
+constexpr int octet_pitch = octet_places + 4;
 
 /* Blocks per multiprocessor that registers leave room for. With eight, 16,384 rows are one wave. */
 template <int U, bool sigmoid> constexpr int octet_blocks = U == 32 && !sigmoid ? 5 : 8;
@@ -20,19 +23,13 @@ struct octet_params {
   bool total; /* weights need the sum of a softmax */
 };
 
-/* A candidate: its value and number. */
-struct octet_candidate {
-  float value;
-  int32_t id;
-};
-
 constexpr float octet_largest = 3.402823466e38f;
 
-/* Returns b of a logit, without its bias. Logits stand for their scores where those have the same order. Both zeros
- * become one, and +inf the largest number, so that differences tell the order. */
+/* Returns b of a logit, without its bias. Logits stand for their scores where those have the same order. +inf becomes
+ * the largest number, so that differences tell the order. */
 template <bool sigmoid> __device__ __forceinline__ float octet_b(float x, float least) {
   if (sigmoid) return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
-  return fminf(fmaxf(x, least), octet_largest) + 0.0f;
+  return fminf(fmaxf(x, least), octet_largest);
 }
 
 /* Puts the greater of two numbers into the first. */
@@ -128,31 +125,40 @@ __device__ __forceinline__ void octet_rounds(int32_t k, int32_t lane, uint32_t l
 
 /* Gives every candidate its rank, which is the number of those before it, and keeps those whose rank is below k. The
  * places of a row from its count on are -inf. */
-__device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t count, int32_t most,
-                                            const octet_candidate *list, int32_t *chosen) {
+__device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t count, int32_t most, const float *values,
+                                            const int32_t *numbers, int32_t *chosen) {
   for (int32_t at = lane % 8; at - lane % 8 < most; at += 16) {
-    const octet_candidate first = list[at], second = list[at + 8];
+    const float first = values[at], second = values[at + 8];
     int32_t rank = 0, second_rank = 0;
-    for (int32_t j = 0; j < most; ++j) {
-      const float other = list[j].value;
-      rank += other > first.value || (other == first.value && j < at) ? 1 : 0;
-      second_rank += other > second.value || (other == second.value && j < at + 8) ? 1 : 0;
+    ASSAY_ROLLED
+    for (int32_t begin = 0; begin < most; begin += 4) {
+      const quad<float> four = load_quad(values + begin, true);
+      ASSAY_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const float other = four.element[e];
+        const int32_t j = begin + e;
+        rank += other > first || (other == first && j < at) ? 1 : 0;
+        second_rank += other > second || (other == second && j < at + 8) ? 1 : 0;
+      }
     }
-    if (at < count && rank < k) chosen[rank] = first.id;
-    if (at + 8 < count && second_rank < k) chosen[second_rank] = second.id;
+    if (at < count && rank < k) chosen[rank] = numbers[at];
+    if (at + 8 < count && second_rank < k) chosen[second_rank] = numbers[at + 8];
   }
 }
 
 /* router_octets: eight lanes per row, an eighth of its experts each.
  * Grid:   ceil(T / 16). Block: 128 threads.
- * Shared: 4.5 KB: candidates and choices of 16 rows.
+ * Shared: 6.3 KB: candidates and choices of 16 rows, and the bias.
  * Align:  16 bytes: rows of logits, bias.
  * Arch:   any.
  * Limit:  bytes: E sizeof(T) + 8 k per token. */
 template <class T, int U, bool sigmoid, bool grouped>
 __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
   constexpr int width = vector_width<T>, part = U / 4;
-  ASSAY_SHARED(octet_candidate, lists, octet_warps * octet_rows * octet_places);
+  constexpr int apart = U + 4; /* floats of bias per lane: eight lanes read 16 bytes from different banks */
+  ASSAY_SHARED(float4, lists, octet_warps * octet_rows * octet_pitch / 4);
+  ASSAY_SHARED(float4, biases, 2 * apart);
+  ASSAY_SHARED(int32_t, numbers, octet_warps * octet_rows * octet_places);
   ASSAY_SHARED(int32_t, choices, octet_warps * octet_rows * octet_most);
   take_turn();
   const router_params &r = p.r;
@@ -160,15 +166,26 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   const int32_t eighth = lane % 8, local = warp * octet_rows + lane / 8;
   const int64_t wanted = static_cast<int64_t>(blockIdx.x) * octet_warps * octet_rows + local;
   const int64_t row = min(wanted, r.T - 1);
-  octet_candidate *const list = lists + local * octet_places;
+  float *const list = reinterpret_cast<float *>(lists) + local * octet_pitch;
+  float *const all_biases = reinterpret_cast<float *>(biases), *const bias = all_biases + eighth * apart;
+  int32_t *const ids = numbers + local * octet_places;
   int32_t *const chosen = choices + local * octet_most;
   const T *const x = static_cast<const T *>(r.x) + row * r.x_row, *const own = x + eighth * U;
-  const float *const bias = r.bias != nullptr ? r.bias + eighth * U : nullptr;
   float b[U];
+  uint4 logits[U / width];
+  ASSAY_UNROLL
+  for (int i = 0; i < U / width; ++i)
+    logits[i] = load_vector(own + i * width);
+  if (r.bias != nullptr) { /* while the logits are on their way */
+    ASSAY_ROLLED
+    for (int32_t e = static_cast<int32_t>(threadIdx.x); e < 8 * U; e += 32 * octet_warps)
+      all_biases[e / U * apart + e % U] = r.bias[e];
+    __syncthreads();
+  }
   ASSAY_UNROLL
   for (int at = 0; at < U; at += width) {
     float value[width];
-    split_vector<T>(load_vector(own + at), value);
+    split_vector<T>(logits[at / width], value);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i)
       b[at + i] = value[i];
@@ -203,17 +220,12 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   bad = (__ballot_sync(0xffffffffu, bad) >> (lane / 8 * 8) & 0xffu) != 0;
   float first[4], second = -INFINITY; /* the largest of each quarter, and the second of all */
   ASSAY_UNROLL
-  for (int i = 0; i < U; ++i)
-    b[i] = octet_b<sigmoid>(b[i], least);
-  if (bias != nullptr) {
+  for (int i = 0; i < U; i += 4) {
+    quad<float> four = {{0.0f, 0.0f, 0.0f, 0.0f}}; /* adding 0 makes one zero of both */
+    if (r.bias != nullptr) four = load_quad(bias + i, true);
     ASSAY_UNROLL
-    for (int i = 0; i < U; i += 4) {
-      float four[4];
-      load_channels(bias, i, U, true, four);
-      ASSAY_UNROLL
-      for (int e = 0; e < 4; ++e)
-        b[i + e] += four[e];
-    }
+    for (int e = 0; e < 4; ++e)
+      b[i + e] = octet_b<sigmoid>(b[i + e], least) + four.element[e];
   }
   ASSAY_UNROLL
   for (int q = 0; q < 4; ++q) {
@@ -260,19 +272,20 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   } else {
     ASSAY_UNROLL
     for (int i = 0; i < octet_places; i += 8)
-      if (eighth + i >= count) list[eighth + i].value = -INFINITY;
+      if (eighth + i >= count) list[eighth + i] = -INFINITY;
     for (; above != 0 && !bad; ++place) {
       const int32_t i = __clz(static_cast<int>(above));
       above &= ~(0x80000000u >> i);
       float value = octet_b<sigmoid>(to_float(own[i]), least);
-      if (bias != nullptr) value += bias[i];
-      list[place] = {value, eighth * U + i};
+      if (r.bias != nullptr) value += r.bias[eighth * U + i];
+      list[place] = value;
+      ids[place] = eighth * U + i;
     }
     int32_t most = bad ? 0 : count;
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
     __syncwarp(); /* the candidates are written */
-    octet_ranks(r.k, lane, bad ? 0 : count, most, list, chosen);
+    octet_ranks(r.k, lane, bad ? 0 : count, most, list, ids, chosen);
   }
   __syncwarp(); /* the choice is written */
   const bool here = eighth < r.k && !bad;
