@@ -79,9 +79,10 @@ assay_status block_grouped_start(const block_grouped_params &p, assay_env *env, 
   work.column_tiles = static_cast<int32_t>((g.N + tile::columns - 1) / tile::columns);
   work.pieces = static_cast<int32_t>((g.K + block_piece - 1) / block_piece);
   work.vectors = block_vectors(g, p.c_slab);
-  tensor_map map_a, map_b;
+  tensor_map map_a, map_b, map_c;
   ASSAY_TRY(block_map(&map_a, g.a, p.rows.rows / p.rows.R, p.rows.R, g.K, p.a_slab, g.a_row, tile::box, error));
   ASSAY_TRY(block_map(&map_b, g.b, p.rows.G, g.N, g.K, p.b_group, g.b_row, tile::columns, error));
+  ASSAY_TRY(block_map_c(&map_c, g, p.rows.rows / p.rows.R, p.rows.R, p.c_slab, work.vectors, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d vectors=%d", tile::rows, tile::columns,
                  work.vectors ? 1 : 0);
   ASSAY_TRY(expect_workspace(env, grouped_list_bytes(p.rows, block_few::rows), error));
@@ -91,7 +92,7 @@ assay_status block_grouped_start(const block_grouped_params &p, assay_env *env, 
   const int64_t blocks = most < env->multiprocessors ? most : env->multiprocessors;
   return with_type(g.out, [&](auto tag) {
     return ASSAY_LAUNCH_WITH(error, (block_gemm_wgmma<tile, typename decltype(tag)::type, block_grouped_work>), blocks,
-                             block_threads, tile::bytes, in_turn(), env->stream, map_a, map_b, work);
+                             block_threads, tile::bytes, in_turn(), env->stream, map_a, map_b, map_c, work);
   });
 }
 

@@ -21,16 +21,22 @@ constexpr int32_t block_threads = 384, block_loaders = 128;
  * Rows of a come in boxes, so that a tile of few rows loads few. */
 template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static constexpr int rows = rows_, columns = columns_, box = box_, stages = stages_;
-  static constexpr int own = rows == 128 ? columns : columns / 2; /* columns of a warpgroup */
-  static constexpr int step = own < 128 ? own : 128;              /* columns whose sums are in registers at a time */
-  static constexpr int together = own <= 64 ? 4 : 1;              /* pieces whose products are under way at once */
+  static constexpr int own = rows == 128 ? columns : columns / 2;      /* columns of a warpgroup */
+  static constexpr int step = own == 192 ? 96 : own < 128 ? own : 128; /* columns of a product */
+  static constexpr int part = own == 192 ? 64 : step;                  /* neighbours that surely share a scale */
+  static constexpr int together = own <= 64 ? 4 : 1;                   /* pieces whose products are under way at once */
   static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
   static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
   static constexpr int stage_bytes = a_bytes + b_bytes;
-  /* For each warp that multiplies: 16 rows of up to 64 columns of the result, 16 bytes apart against bank conflicts. */
-  static constexpr int patch_columns = own < 64 ? own : 64, patch_pitch = 2 * patch_columns + 16;
-  static constexpr int patch_at = stages * stage_bytes, patch_bytes = 16 * patch_pitch;
-  static constexpr int control_at = patch_at + 8 * patch_bytes;
+  /* For each warp that multiplies: patches of 16 rows of up to 64 columns of the result. The copy engine stores those
+   * of a tile while the next one is multiplied; they are swizzled as it reads them. The widest tile has neither memory
+   * nor registers for this, and narrow ones have little to store. Their rows lie 16 bytes apart. Both forms are against
+   * bank conflicts. */
+  static constexpr bool engine = own >= 64 && own <= 192;
+  static constexpr int patch_columns = own < 64 ? own : 64, patches = engine ? own / 64 : 1;
+  static constexpr int patch_pitch = engine ? 128 : 2 * patch_columns + 16, patch_bytes = 16 * patch_pitch;
+  static constexpr int patch_at = stages * stage_bytes;
+  static constexpr int control_at = patch_at + 8 * patches * patch_bytes;
   static constexpr int bytes = control_at + 2 * stages * 8;
   static_assert(bytes <= 232448, "shared memory of a block");
 };
@@ -75,6 +81,8 @@ __device__ __forceinline__ void block_load(const Work &work, const tensor_map *m
 
 /* A warp's part of a tile: 16 rows of c, of which `rows` exist, and `left` columns from its first on. */
 template <class Out> struct block_target {
+  const tensor_map *map; /* that of c */
+  int32_t at[3];         /* its first column, row and slab there */
   Out *to;
   const Out *bias; /* that of its first column; NULL: none */
   int64_t row;     /* elements between rows of c */
@@ -91,11 +99,20 @@ __device__ __forceinline__ void block_bias(const block_target<Out> &out, int32_t
   if (column + 1 < out.left) high = __fadd_rn(high, to_float(out.bias[column + 1]));
 }
 
-/* Stores a warp's sums. Results of 16 bits become whole rows in the patch first, so that a lane stores 16 bytes. Those
- * of 32 bits are stored in pairs: four lanes have 32 bytes. */
+/* Returns where eight neighbours of a row are in a patch. */
+template <class tile> __device__ __forceinline__ int32_t block_in_patch(int32_t row, int32_t eight) {
+  if constexpr (tile::engine)
+    return row * tile::patch_pitch + (eight ^ row % 8) * 16;
+  else
+    return row * tile::patch_pitch + eight * 16;
+}
+
+/* Stores a warp's sums. Results of 16 bits become whole rows in a patch first. The copy engine stores a patch of 16
+ * rows while the next tile is multiplied. Where fewer rows exist, or c lies at odd bytes, lanes store 16 bytes or
+ * elements. Results of 32 bits are stored in pairs: four lanes have 32 bytes. */
 template <class tile, class Out>
 __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, float (&total)[tile::own / 2],
-                                                 unsigned char *patch) {
+                                                 unsigned char *patches) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   ASSAY_UNROLL
   for (int i = 0; i < tile::own / 2; i += 2)
@@ -118,9 +135,14 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
     }
   } else {
     constexpr int lanes = tile::patch_columns / 8; /* lanes that store a row of the patch */
+    const bool whole = tile::engine && out.vectors && out.rows >= 16;
     ASSAY_UNROLL
     for (int first = 0; first < tile::own; first += tile::patch_columns) {
-      if (first >= out.left) break;
+      unsigned char *const patch = patches + first / tile::patch_columns % tile::patches * tile::patch_bytes;
+      if constexpr (tile::engine) {
+        if (lane == 0) bulk_wait_read<tile::patches - 1>(); /* the engine has read what was in this patch */
+        __syncwarp();                                       /* lanes may write to it */
+      }
       ASSAY_UNROLL
       for (int column = 0; column < tile::patch_columns; column += 16) {
         uint32_t pair[4];
@@ -129,14 +151,20 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
           const int at = (first + column) / 2 + 2 * i;
           pair[i] = pack_pair<Out>(total[at], total[at + 1]);
         }
-        stmatrix_x4(patch + lane % 16 * tile::patch_pitch + 2 * column + lane / 16 * 16, pair);
+        stmatrix_x4(patch + block_in_patch<tile>(lane % 16, column / 8 + lane / 16), pair);
       }
+      if constexpr (tile::engine) fence_proxy_async();
       __syncwarp(); /* the patch is complete */
+      if constexpr (tile::engine) {
+        if (lane == 0 && whole && first < out.left) tma_store(out.map, patch, out.at[0] + first, out.at[1], out.at[2]);
+        if (lane == 0) bulk_commit(); /* a group for each patch, if only an empty one: patches are counted by groups */
+      }
+      if (whole) continue;
       ASSAY_UNROLL
       for (int rows = 0; rows < 16; rows += 32 / lanes) {
         const int32_t row = rows + lane / lanes, column = first + lane % lanes * 8;
         if (row >= out.rows || column >= out.left) continue;
-        const unsigned char *const from = patch + row * tile::patch_pitch + lane % lanes * 16;
+        const unsigned char *const from = patch + block_in_patch<tile>(row, lane % lanes);
         Out *const to = out.to + row * out.row + column;
         if (out.vectors && column + 8 <= out.left) {
           *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
@@ -150,11 +178,11 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
   }
 }
 
-/* The scales of two rows and of blocks of 128 columns. The four lanes that share these rows read four pieces at once,
+/* The scales of two rows and of parts of the columns. The four lanes that share these rows read four pieces at once,
  * one piece each. A value is asked for four pieces before it is used. */
-template <int blocks> struct block_scales {
-  const float *sfa[2], *sfb[blocks]; /* at piece 0 */
-  float a[2], b[blocks], of_piece[blocks][2];
+template <int parts> struct block_scales {
+  const float *sfa[2], *sfb[parts]; /* at piece 0 */
+  float a[2], b[parts], of_piece[parts][2];
 
   /* Reads those of pieces `first` to first + 3; past the end, those of the last piece. */
   __device__ __forceinline__ void read(const block_gemm_params &g, int32_t first, int32_t pieces) {
@@ -163,13 +191,13 @@ template <int blocks> struct block_scales {
     for (int i = 0; i < 2; ++i)
       a[i] = block_scale(sfa[i], g.packed_a, piece, g.sfa_piece);
     ASSAY_UNROLL
-    for (int i = 0; i < blocks; ++i)
+    for (int i = 0; i < parts; ++i)
       b[i] = block_scale(sfb[i], g.packed_b, piece, g.sfb_piece);
   }
   /* Multiplies what has been read. */
   __device__ __forceinline__ void multiply() {
     ASSAY_UNROLL
-    for (int i = 0; i < blocks; ++i)
+    for (int i = 0; i < parts; ++i)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
       of_piece[i][half] = __fmul_rn(a[half], b[i]);
@@ -199,9 +227,9 @@ __device__ __forceinline__ void block_wait(int i) {
 template <class tile>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
-               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::own / tile::step> &scales,
+               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::own / tile::part> &scales,
                float (&total)[tile::own / 2]) {
-  constexpr int steps = tile::own / tile::step, sums = tile::step / 2;
+  constexpr int steps = tile::own / tile::step, parts = tile::own / tile::part, sums = tile::step / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const auto issue = [&](float(&sum)[sums], int32_t stage, int i) {
     const uint64_t from_a = wgmma_descriptor(a + stage * tile::stage_bytes, 1024, 0, swizzle_128);
@@ -214,21 +242,23 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
     wgmma_commit();
   };
-  const auto read_scales = [&](int32_t piece, float(&scale)[steps][2]) {
+  const auto read_scales = [&](int32_t piece, float(&scale)[parts][2]) {
     if (piece % 4 == 0) {
       scales.multiply();
       scales.read(g, piece + 4, pieces);
     }
     ASSAY_UNROLL
-    for (int j = 0; j < steps; ++j)
+    for (int j = 0; j < parts; ++j)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
       scale[j][half] = scales.get(j, half, piece);
   };
-  const auto add = [&](const float(&sum)[sums], int i, const float(&scale)[steps][2]) {
+  const auto add = [&](const float(&sum)[sums], int i, const float(&scale)[parts][2]) {
     ASSAY_UNROLL
-    for (int j = 0; j < sums; ++j)
-      total[i * sums + j] = fmaf(sum[j], scale[i][j / 2 % 2], total[i * sums + j]);
+    for (int j = 0; j < sums; ++j) {
+      const int at = i * sums + j; /* four neighbours are sums of two rows, in the same 8 columns */
+      total[at] = fmaf(sum[j], scale[at * 2 / tile::part][j / 2 % 2], total[at]);
+    }
   };
   ASSAY_UNROLL
   for (int i = 0; i < tile::own / 2; ++i)
@@ -249,7 +279,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       }
       ASSAY_UNROLL
       for (int i = 0; i < tile::together; ++i) {
-        float scale[steps][2];
+        float scale[parts][2];
         read_scales(piece + i, scale); /* scales come while products are made */
         block_wait(i);
         wgmma_order(sum[i]);
@@ -261,7 +291,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
     }
   } else {
     for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
-      float scale[steps][2];
+      float scale[parts][2];
       mbarrier_wait(&full[ring.stage], ring.parity);
       ASSAY_UNROLL
       for (int i = 0; i < steps; ++i) {
@@ -289,17 +319,18 @@ __device__ __forceinline__ void block_let_pass(int32_t pieces, block_ring<tile::
 
 /* Multiplies and stores this block's tiles: one of two warpgroups. */
 template <class tile, class Out, class Work>
-__device__ __forceinline__ void block_walk(const Work &work, unsigned char *shared, uint64_t *full, uint64_t *free) {
-  constexpr int blocks = tile::own / tile::step;
+__device__ __forceinline__ void block_walk(const Work &work, const tensor_map *map_c, unsigned char *shared,
+                                           uint64_t *full, uint64_t *free) {
+  constexpr int parts = tile::own / tile::part;
   const block_gemm_params &g = work.g;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - block_loaders, group = thread / 128;
   const int32_t row_in = (tile::rows == 128 ? group * 64 : 0) + thread % 128 / 32 * 16, lane = thread % 32;
   const int32_t column_in = tile::rows == 128 ? 0 : group * tile::own;
   const unsigned char *const a = shared + (tile::rows == 128 ? group * 64 * block_piece : 0);
   const unsigned char *const b = shared + tile::a_bytes + column_in * block_piece;
-  unsigned char *const patch = shared + tile::patch_at + thread / 32 * tile::patch_bytes;
+  unsigned char *const patches = shared + tile::patch_at + thread / 32 * (tile::patches * tile::patch_bytes);
   block_ring<tile::stages> ring;
-  block_scales<blocks> scales;
+  block_scales<parts> scales;
   block_place next;
   const int64_t items = work.items();
   /* Finds tile `at`, and asks for the scales of its first pieces. Rows and columns past the end have the scales of the
@@ -311,8 +342,8 @@ __device__ __forceinline__ void block_walk(const Work &work, unsigned char *shar
     for (int half = 0; half < 2; ++half)
       scales.sfa[half] = sfa + (next.row + min(row_in + lane / 4 + 8 * half, next.rows - 1)) * g.sfa_row;
     ASSAY_UNROLL
-    for (int i = 0; i < blocks; ++i) {
-      const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::step;
+    for (int i = 0; i < parts; ++i) {
+      const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::part;
       scales.sfb[i] = sfb + min(column, g.N - 1) / block_piece * g.sfb_row;
     }
     scales.read(g, 0, work.pieces);
@@ -322,14 +353,14 @@ __device__ __forceinline__ void block_walk(const Work &work, unsigned char *shar
   for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
     const block_place place = next;
     const bool found = live;
-    const int64_t n0 = static_cast<int64_t>(place.column) + column_in, then = at + gridDim.x;
+    const int64_t then = at + gridDim.x;
     if (!found) {
       work.template clear<tile, Out>(place);
       live = then < items && find(then);
       continue;
     }
     /* The widest tile has no registers for this. */
-    if (tile::own <= 128 && ((tile::rows == 128 && place.rows <= group * 64) || n0 >= g.N)) {
+    if (tile::own <= 128 && ((tile::rows == 128 && place.rows <= group * 64) || place.column + column_in >= g.N)) {
       block_let_pass<tile>(work.pieces, ring, full, free);
       live = then < items && find(then);
       continue;
@@ -337,15 +368,21 @@ __device__ __forceinline__ void block_walk(const Work &work, unsigned char *shar
     float total[tile::own / 2];
     block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, total);
     live = then < items && find(then); /* its scales come while this tile is stored */
+    const int64_t n0 = static_cast<int64_t>(place.column) + column_in;
     block_target<Out> out;
+    out.map = map_c;
+    out.at[0] = place.column + column_in;
+    out.at[1] = place.row + row_in;
+    out.at[2] = place.slab;
     out.to = static_cast<Out *>(g.c) + work.c_at(place.slab) + (place.row + row_in) * g.c_row + n0;
     out.bias = g.bias != nullptr ? static_cast<const Out *>(g.bias) + place.group * g.N + n0 : nullptr;
     out.row = g.c_row;
     out.left = g.N - n0;
     out.rows = place.rows - row_in;
     out.vectors = work.vectors;
-    block_store_warp<tile, Out>(out, total, patch);
+    block_store_warp<tile, Out>(out, total, patches);
   }
+  if (tile::engine && lane == 0) bulk_wait<0>(); /* the last patches are stored */
 }
 
 /* block_gemm_wgmma: computes tiles of c, one after the other.
@@ -357,7 +394,8 @@ __device__ __forceinline__ void block_walk(const Work &work, unsigned char *shar
  * Limit:  flops: 2 N K of each row on the tensor cores of 8 bits; below some hundred rows, bytes: N K. */
 template <class tile, class Out, class Work>
 static __global__ void __launch_bounds__(block_threads, 1)
-    block_gemm_wgmma(const __grid_constant__ tensor_map map_a, const __grid_constant__ tensor_map map_b, Work work) {
+    block_gemm_wgmma(const __grid_constant__ tensor_map map_a, const __grid_constant__ tensor_map map_b,
+                     const __grid_constant__ tensor_map map_c, Work work) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   if (threadIdx.x == 0) {
@@ -376,7 +414,7 @@ static __global__ void __launch_bounds__(block_threads, 1)
     if (threadIdx.x == 0) block_load<tile>(work, &map_a, &map_b, shared, full, free);
   } else {
     registers_more<(504 - tile::loading) / 2>();
-    block_walk<tile, Out>(work, shared, full, free);
+    block_walk<tile, Out>(work, &map_c, shared, full, free);
   }
 }
 
@@ -405,6 +443,26 @@ inline assay_status block_map(tensor_map *map, const e4m3 *base, int64_t slabs, 
   shape.box[2] = 1;
   shape.swizzle = swizzle_128;
   return tensor_map_make(map, const_cast<e4m3 *>(base), shape, error);
+}
+
+/* Makes the map of c, of which one copy stores a patch. Without `vectors`, or with f32, the engine stores nothing. */
+inline assay_status block_map_c(tensor_map *map, const block_gemm_params &g, int64_t slabs, int64_t rows, int64_t slab,
+                                bool vectors, assay_error *error) {
+  *map = tensor_map();
+  if (!vectors || assay_dtype_size(g.out) != 2) return ASSAY_OK;
+  tensor_shape shape = {};
+  shape.rank = 3;
+  shape.element_bytes = 2;
+  shape.extent[0] = g.N;
+  shape.extent[1] = rows;
+  shape.extent[2] = slabs;
+  shape.stride[1] = 2 * g.c_row;
+  shape.stride[2] = slabs > 1 ? 2 * slab : shape.stride[1];
+  shape.box[0] = 64;
+  shape.box[1] = 16;
+  shape.box[2] = 1;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, g.c, shape, error);
 }
 
 /* Tells whether lanes may store 16 bytes of c at once, or 8 of f32. */

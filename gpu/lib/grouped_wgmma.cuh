@@ -16,6 +16,15 @@ namespace ASSAY_NS {
 constexpr int32_t grouped_threads = 384, grouped_loaders = 128;
 constexpr int32_t grouped_channels = 128, grouped_piece = 64; /* channels of a tile, and K of a stage */
 
+/* A patch has 64 rows of a warpgroup's 64 channels of the result. Its 16-byte pieces are swizzled against bank
+ * conflicts. Each of the two warpgroups has two patches, which it uses in turn. */
+constexpr int32_t grouped_patch_pitch = 128, grouped_patch_bytes = 64 * grouped_patch_pitch;
+
+/* Returns where eight neighbouring channels of a row are in a patch. */
+__device__ __forceinline__ int32_t grouped_in_patch(int32_t row, int32_t eight) {
+  return row * grouped_patch_pitch + (eight ^ row % 8) * 16;
+}
+
 /* Barriers: of stages, and of the two slots by which the loading thread hands tiles to those that multiply. */
 template <int stages> struct grouped_control {
   uint64_t full[stages], free[stages], told[2], heard[2];
@@ -27,10 +36,8 @@ template <int box_, int stages_> struct grouped_shape {
   static constexpr int box = box_, most = 4 * box_, stages = stages_;
   static constexpr int b_bytes = grouped_channels * 2 * grouped_piece, box_bytes = box * 2 * grouped_piece;
   static constexpr int stage_bytes = b_bytes + 4 * box_bytes;
-  /* For each warp that multiplies: 64 rows of 16 channels of the result, 48 bytes apart against bank conflicts. */
-  static constexpr int patch_pitch = 48, patch_bytes = 64 * patch_pitch;
   static constexpr int patch_at = stages * stage_bytes;
-  static constexpr int control_at = patch_at + 8 * patch_bytes;
+  static constexpr int control_at = patch_at + 4 * grouped_patch_bytes;
   static constexpr int bytes = control_at + static_cast<int>(sizeof(grouped_control<stages>));
 };
 using grouped_few = grouped_shape<16, 8>;
@@ -94,19 +101,21 @@ __device__ __forceinline__ void grouped_load(const grouped_wgmma_params &p, cons
 }
 
 /* Stores sums of 64 channels and `width` rows, of which `live` exist, by one warpgroup. `to` is c of the first row and
- * the warp's first channel, and `left` is the number of channels from there on. */
+ * the warpgroup's first channel, and `left` is the number of channels from there on. Results of 16 bits become rows of
+ * 64 channels in a patch first, so that eight lanes store 128 bytes of a row. `turn` says which patch comes next. */
 template <class Out, int width>
 __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, const float (&sum)[width / 2], Out *to,
                                               int64_t left, int32_t live, const float (&bias)[2],
-                                              unsigned char *patch) {
-  constexpr int pitch = grouped_few::patch_pitch, chunk = width < 64 ? width : 64;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+                                              unsigned char *patches, int32_t &turn) {
+  constexpr int chunk = width < 64 ? width : 64;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128, warp = thread / 32, lane = thread % 32;
+  const uint32_t barrier = threadIdx.x / 128; /* 1 or 2: of this warpgroup */
   const bool biased = p.g.bias != NULL;
   if constexpr (sizeof(Out) == 4) {
     /* Eight lanes have neighbouring channels, which are 32 bytes. */
     ASSAY_UNROLL
     for (int i = 0; i < width / 2; ++i) {
-      const int32_t row = i / 4 * 8 + lane % 4 * 2 + i % 2, channel = lane / 4 + i / 2 % 2 * 8;
+      const int32_t row = i / 4 * 8 + lane % 4 * 2 + i % 2, channel = warp * 16 + lane / 4 + i / 2 % 2 * 8;
       const float value = biased ? __fadd_rn(sum[i], bias[i / 2 % 2]) : sum[i];
       if (row < live && channel < left) to[row * p.c_row + channel] = from_float<Out>(value);
     }
@@ -114,6 +123,8 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
     ASSAY_UNROLL
     for (int first = 0; first < width; first += chunk) {
       if (first >= live) break;
+      unsigned char *const patch = patches + turn * grouped_patch_bytes;
+      turn ^= 1;
       ASSAY_UNROLL
       for (int rows = 0; rows < chunk; rows += 16) {
         uint32_t pair[4];
@@ -124,14 +135,15 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
           const float high = biased ? __fadd_rn(sum[at + 1], bias[i % 2]) : sum[at + 1];
           pair[i] = pack_pair<Out>(low, high);
         }
-        stmatrix_x4_trans(patch + (rows + lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 16, pair);
+        stmatrix_x4_trans(patch + grouped_in_patch(rows + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2), pair);
       }
-      __syncwarp(); /* the patch is complete */
+      /* The patch is complete, and all have read the one before it. */
+      named_barrier_sync(barrier, 128);
       ASSAY_UNROLL
       for (int rows = 0; rows < chunk; rows += 16) {
-        const int32_t in = rows + lane / 2, row = first + in, channel = lane % 2 * 8;
+        const int32_t in = rows + thread / 8, row = first + in, channel = thread % 8 * 8;
         if (row >= live || channel >= left) continue;
-        const unsigned char *const from = patch + in * pitch + channel * 2;
+        const unsigned char *const from = patch + grouped_in_patch(in, thread % 8);
         Out *const at = to + row * p.c_row + channel;
         if (p.vectors && channel + 8 <= left) {
           *reinterpret_cast<uint4 *>(at) = *reinterpret_cast<const uint4 *>(from);
@@ -140,7 +152,6 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
             at[i] = reinterpret_cast<const Out *>(from)[i];
         }
       }
-      __syncwarp(); /* the patch has been read */
     }
   }
 }
@@ -188,9 +199,10 @@ template <class T, class Out, class shape>
 __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsigned char *shared,
                                              grouped_control<shape::stages> *control) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - grouped_loaders, warp = thread / 32, lane = thread % 32;
-  unsigned char *const patch = shared + shape::patch_at + warp * shape::patch_bytes;
+  unsigned char *const patches = shared + shape::patch_at + thread / 128 * 2 * grouped_patch_bytes;
   grouped_ring<shape::stages> ring;
   grouped_ring<2> slot;
+  int32_t turn = 0;
   uint64_t *const full = control->full, *const free = control->free;
   for (;; slot.next()) {
     mbarrier_wait(&control->told[slot.stage], slot.parity);
@@ -199,7 +211,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
     if (lane == 0) mbarrier_arrive(&control->heard[slot.stage]);
     if (at < 0) break;
     const grouped_tile tile = grouped_list(p.list)[at / p.column_tiles];
-    const int64_t n0 = at % p.column_tiles * grouped_channels, n = n0 + warp * 16;
+    const int64_t n0 = at % p.column_tiles * grouped_channels, n = n0 + thread / 128 * 64;
     if (tile.group < 0) {
       if (p.g.zero) grouped_clear<Out>(p, tile, n0);
       continue;
@@ -210,14 +222,14 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
     float bias[2] = {0.0f, 0.0f};
     if (p.g.bias != NULL) ASSAY_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int64_t channel = n + lane / 4 + 8 * i;
+      const int64_t channel = n + warp % 4 * 16 + lane / 4 + 8 * i;
       if (channel < p.g.N) bias[i] = to_float(static_cast<const T *>(p.g.bias)[tile.group * p.g.N + channel]);
     }
     const auto make = [&](auto boxes) {
       constexpr int width = decltype(boxes)::value * shape::box;
       float sum[width / 2];
       grouped_multiply<T, shape, width>(p, ring, shared, full, free, sum);
-      grouped_store<Out, width>(p, sum, to, p.g.N - n, live, bias, patch);
+      grouped_store<Out, width>(p, sum, to, p.g.N - n, live, bias, patches, turn);
     };
     const int32_t boxes = grouped_boxes<shape>(live);
     if (boxes == 1)
@@ -231,7 +243,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
 
 /* grouped_wgmma: computes tiles of 128 channels and up to 64 or 256 rows of one group, one after the other.
  * Grid:   one block per multiprocessor. Block: 384 threads: a warpgroup that loads, two that multiply.
- * Shared: 216 KB: the ring of pieces of b and a, swizzled by 128 bytes; a patch for each warp; barriers.
+ * Shared: 216 KB: the ring of pieces of b and a, swizzled by 128 bytes; two patches for each warpgroup; barriers.
  * Align:  a and b at multiples of 16 bytes, rows and bases; c by eight neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  flops: 2 N K of each live row; with few rows a group, bytes: the weights of groups with rows. */

@@ -128,7 +128,7 @@ template <class T> constexpr assay_simt_eight simt_eight = std::is_same_v<T, e4m
 template <class A, class B, int N>
 inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate ASSAY_AT) {
   static_assert(is_fp8<A>::value && is_fp8<B>::value, "A and B are e4m3 or e5m2");
-  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "N is 16, 32, 64, 96, 128 or 256");
   const assay_simt_wgmma product = {d, nullptr, a, b, N, false, false, accumulate, simt_eight<A>, simt_eight<B>};
   assay_simt->hopper->wgmma_issue(&product, file, line);
 }
@@ -314,13 +314,15 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (
 template <class A, class B, int N>
 __device__ __forceinline__ void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(is_fp8<A>::value && is_fp8<B>::value, "A and B are e4m3 or e5m2");
-  static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "N is 16, 32, 64, 128 or 256");
+  static_assert(N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 256, "N is 16, 32, 64, 96, 128 or 256");
   if constexpr (N == 16)
     ASSAY_WGMMA_EIGHTS("16", 8, "8", "9", "10");
   else if constexpr (N == 32)
     ASSAY_WGMMA_EIGHTS("32", 16, "16", "17", "18");
   else if constexpr (N == 64)
     ASSAY_WGMMA_EIGHTS("64", 32, "32", "33", "34");
+  else if constexpr (N == 96)
+    ASSAY_WGMMA_EIGHTS("96", 48, "48", "49", "50");
   else if constexpr (N == 128)
     ASSAY_WGMMA_EIGHTS("128", 64, "64", "65", "66");
   else
