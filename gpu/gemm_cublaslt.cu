@@ -73,7 +73,8 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
 
 /* ---- whole sums: rows that do not depend on their number ----------------------------------------------- */
 
-constexpr int64_t whole_min_rows = 4; /* wgmma is faster below, and gives the same bits */
+/* wgmma gives the same bits, and is faster in the steps of decoding: it begins under the launch before it. */
+constexpr int64_t whole_min_rows = 129;
 
 /* Reads a call for an algorithm that does not cut K. Its sums must be known: one chain in the order of k, as wgmma's
  * are. The bits of a row then depend neither on the algorithm nor on the number of rows. */
