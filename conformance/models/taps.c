@@ -12,11 +12,6 @@ static const double factor = 1.5;
 /* The floor as a share of a value's RMS per layer that it has gone through. It stands for f32 rounding inside operators
  * where nothing that is stored rounds as coarsely. Clean f32 models reach 0.7 of it; 16-bit types do not notice it. */
 static const double floor_share = 6e-7;
-/* Where a layer makes errors larger, it does so with what operators round inside and with what they store. The floor
- * then grows as the mirror's error does. Without growth the mirror rounds once per stage, at random. Its error after a
- * layer is then 0.41 ulps of 1 times the root of the layer's stages. They are pre, qkv, q, out, proj, residual, and
- * pre, up, act, down, residual. The floor is 7.4 times that number in f32, and 0.001 of it at most in 16 bits. */
-static const double stages_of_layer = 11;
 
 static bool ends(const char *name, const char *end) {
   const size_t n = strlen(name), m = strlen(end);
@@ -112,12 +107,12 @@ static void add_rows(model_record *pooled, model_tap *to, const model_tap *from)
   to->rows += from->rows;
 }
 
-/* Tells whether a stage has few independent values in a step: one for each expert or head of a row, or one. A row of
+/* Tells whether a stage has few independent values in a step: some for each expert or head of a row, or one. A row of
  * latent attention has one rotated key for all heads. The error of a row's gate is in all of the row that it
  * multiplies. */
 static bool is_few(const char *name) {
-  static const char *const few[] = {".router",    ".router.weights", ".delta.g",       ".delta.beta",
-                                    ".attn.k_pe", ".shared.gate",    ".shared.weight", ".shared.weighted"};
+  static const char *const few[] = {".router.weights", ".delta.g",       ".delta.beta",     ".attn.k_pe",
+                                    ".shared.gate",    ".shared.weight", ".shared.weighted"};
   bool found = false;
   for (size_t i = 0; i < sizeof few / sizeof *few; ++i)
     found = found || ends(name, few[i]);
@@ -250,16 +245,14 @@ static double depth_of(const assay_model_config *config, const model_record *exa
   return depth;
 }
 
-/* Returns the RMS that a stage may be off after `depth` layers, where activations are stored as `act`. */
-static double allowed(assay_dtype act, double depth, const double *exact, const double *mirror, int64_t count) {
-  const double of_mirror = rms(mirror, exact, count), of_layer = 0.41 * assay_ulp(1, act) / 2 * sqrt(stages_of_layer);
-  const double still = depth * rms(exact, NULL, count), grown = of_mirror / of_layer;
-  return factor * of_mirror + floor_share * fmax(still, grown);
+/* Returns the RMS that a stage may be off after `depth` layers. */
+static double allowed(double depth, const double *exact, const double *mirror, int64_t count) {
+  return factor * rms(mirror, exact, count) + floor_share * depth * rms(exact, NULL, count);
 }
 
-bool taps_within(assay_dtype act, double depth, const double *exact, const double *mirror, const double *device,
-                 int64_t count, double *ratio, double *found) {
-  const double most = allowed(act, depth, exact, mirror, count);
+bool taps_within(double depth, const double *exact, const double *mirror, const double *device, int64_t count,
+                 double *ratio, double *found) {
+  const double most = allowed(depth, exact, mirror, count);
   *found = rms(device, exact, count);
   /* Both are 0: there is nothing to compare. */
   *ratio = *found == 0 ? 0 : *found / most;
@@ -414,8 +407,7 @@ void routes_check(const assay_model_config *config, const assay_model_weights *w
     }
     const model_tap *e = &exact->tap[at_exact++], *m = &mirror->tap[at_mirror++];
     const double *bias = bias_of(config, weights, d->name, of_layer);
-    const double most =
-        4 * allowed(config->act_dtype, depth_of(config, exact, e->name), e->value, m->value, e->rows * e->width);
+    const double most = 4 * allowed(depth_of(config, exact, e->name), e->value, m->value, e->rows * e->width);
     for (int64_t n = 0; n < ids->rows; ++n) {
       const bool before = v->wrong[0] != '\0';
       check_row(config, bias, e, ids, n, most, v);
@@ -443,7 +435,7 @@ static void compare_stage(const assay_model_config *config, double depth, const 
     return;
   }
   const int64_t count = d->rows * d->width;
-  const bool good = taps_within(config->act_dtype, depth, e->value, m->value, d->value, count, &ratio, &found);
+  const bool good = taps_within(depth, e->value, m->value, d->value, count, &ratio, &found);
   ++v->stages;
   v->values += count;
   note_growth(v, e, d);

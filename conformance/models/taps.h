@@ -48,13 +48,12 @@ typedef struct taps_verdict {
   char growth[160]; /* RMS of the error of the stream after each layer, over its own RMS */
 } taps_verdict;
 
-/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor. The floor grows by depth,
- * or as the mirror's error does. Stages with few values in a step are one stage over all steps: a router's logits and
- * weights, and the gates of a delta rule. */
+/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor by depth. Stages with
+ * few values in a step, as a router's weights and the gates of a delta rule, are one stage over all steps. */
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v);
 /* Does the same for values after `depth` layers. */
-bool taps_within(assay_dtype act, double depth, const double *exact, const double *mirror, const double *device,
-                 int64_t count, double *ratio, double *rms);
+bool taps_within(double depth, const double *exact, const double *mirror, const double *device, int64_t count,
+                 double *ratio, double *rms);
 
 #endif
