@@ -107,6 +107,12 @@ template <class tile> __device__ __forceinline__ int32_t block_in_patch(int32_t 
     return row * tile::patch_pitch + eight * 16;
 }
 
+/* Brings the lanes of a warp together before stmatrix, which all of them must execute at once. It orders no memory that
+ * stmatrix does not order: stmatrix waits for every lane. No race shows without it. */
+__device__ __forceinline__ void block_converge() {
+  __syncwarp(0xffffffffu);
+}
+
 /* Stores a warp's sums. Results of 16 bits become whole rows in a patch first. The copy engine stores a patch of 16
  * rows while the next tile is multiplied. Where fewer rows exist, or c lies at odd bytes, lanes store 16 bytes or
  * elements. Results of 32 bits are stored in pairs: four lanes have 32 bytes. */
@@ -141,7 +147,7 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
       unsigned char *const patch = patches + first / tile::patch_columns % tile::patches * tile::patch_bytes;
       if constexpr (tile::engine) {
         if (lane == 0) bulk_wait_read<tile::patches - 1>(); /* the engine has read what was in this patch */
-        __syncwarp();                                       /* lanes may write to it */
+        block_converge();
       }
       ASSAY_UNROLL
       for (int column = 0; column < tile::patch_columns; column += 16) {

@@ -111,6 +111,12 @@ constexpr bool stream_any_fits = stream_weights_at<KV, D, heads> +
                                                             : 0) <=
                                  stream_shared_floats<D, heads>;
 
+/* Keeps the compiler from mixing the work before it with the work after it, which needs more registers. It orders
+ * nothing that lanes share: no race shows without it. */
+__device__ __forceinline__ void stream_keep_apart() {
+  __syncwarp(0xffffffffu);
+}
+
 /* Puts q of the row into the warp's shared memory. Channels after the head's last are 0. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_put_query(const attention_params &a, int64_t row, int32_t kv_head,
@@ -134,7 +140,7 @@ __device__ __forceinline__ void stream_put_query(const attention_params &a, int6
       to[32 * (set * count + i)] = q;
     }
   }
-  __syncwarp(); /* q is written */
+  stream_keep_apart(); /* q is stored before a unit is asked for; a lane reads what it stored itself */
 }
 
 /* ---- scores and sums of a unit ------------------------------------------------------------------------- */
@@ -237,12 +243,6 @@ __device__ __forceinline__ void stream_get_fragments(stream_weights<heads> &weig
     weights[i / stream_sets<heads>][i % stream_sets<heads>][0] = pair.x;
     weights[i / stream_sets<heads>][i % stream_sets<heads>][1] = pair.y;
   }
-}
-
-/* Keeps the compiler from mixing the work of two units, which needs more registers. It orders nothing that lanes share:
- * no race shows without it. */
-__device__ __forceinline__ void stream_keep_apart() {
-  __syncwarp(0xffffffffu);
 }
 
 /* ---- the walk ----------------------------------------------------------------------------------------- */
