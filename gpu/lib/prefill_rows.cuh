@@ -389,8 +389,7 @@ template <class T, int D, class Rule> struct single_block {
         values(take(), r, i * value_rows());
     }
     float *const factors = place<float>(at.rest) + 4 * p.heads;
-    __syncthreads();
-    rule.finish(*this, row, factors);
+    rule.finish(*this, row, factors); /* a take() stands between the last run's collect() and this */
     __syncthreads();
     store(row, factors);
   }
