@@ -43,12 +43,20 @@ static double capped(double logit, double cap) {
 
 /* ---- the error model of the cap ------------------------------------------------------------------------ */
 
+/* Returns the variance of rounding x to f32. Below the normal numbers of f32 the step no longer shrinks with x. */
+static double step_variance(double x) {
+  return fmax(f32_variance * x * x, storing_variance(x, ASSAY_F32));
+}
+
 /* Returns the variance of the capped logit from that of the sum. The sum moves it by 1 - tanh^2. Sum and quotient are
- * rounded before tanh, and tanh and its product with the cap after it. */
+ * rounded before tanh, and tanh and its product with the cap after it. A cap far above the logits makes quotient and
+ * tanh subnormal: each errs by half a step of 2^-149, times the cap. */
 static double capped_variance(double sum, double variance, double cap, const assay_contract *c) {
   const double z = sum / cap, t = tanh(z), slope = 1 - t * t;
-  const double before = variance + storing_variance(sum, ASSAY_F32) + 2 * f32_variance * sum * sum;
-  return slope * slope * before + cap * cap * t * t * (function_variance(c->exp_ulp) + 2 * f32_variance);
+  const double before =
+      variance + storing_variance(sum, ASSAY_F32) + f32_variance * sum * sum + cap * cap * step_variance(z);
+  return slope * slope * before +
+         cap * cap * (t * t * (function_variance(c->exp_ulp) + f32_variance) + step_variance(t));
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
