@@ -208,9 +208,13 @@ static void make_special(const assay_fill *fill, const router *r, int64_t row, d
     x[e] = -(double)INFINITY;
   for (int64_t e = 0; e < r->E && way == 4; ++e)
     x[e] = e % 2 == 0 ? -0.0 : 0.0;
-  /* One expert has all, and the scores of a softmax are 0 for the others, whatever the order of their logits. */
-  for (int64_t e = 0; e < r->E && way == 5 && at % 2 == 0; ++e)
-    x[e] = e == at ? 1 : -200.0 - (double)(e * 7 % 16);
+  /* One expert has all. Scores of the others are 0, whatever the order of their logits. sqrt_softplus halves the
+   * exponent: there the others are 0, or have roots that f32 ranks although it has no e^x for them. */
+  const bool halved = r->score == ROUTER_SQRT_SOFTPLUS, roots = halved && at % 4 == 0;
+  for (int64_t e = 0; e < r->E && way == 5 && at % 2 == 0; ++e) {
+    const double step = (double)(e * 7 % 16), low = roots ? -110 - step : -200 - step;
+    x[e] = e == at ? 1 : halved && !roots ? 2 * low : low;
+  }
 }
 
 /* Tells whether the chosen scores of a row add up to a power of two, or to 0. Scores of the exact tier are exact here.
