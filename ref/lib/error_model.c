@@ -259,6 +259,8 @@ ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const 
     const double most = binade(abs_dot), size = heavy < most * most ? heavy : most * most;
     variance += (double)D / lanes * size * 0x1p-46 / 12;
   }
+  /* Products and sums below the normal numbers round at 2^-149. A large scale makes that visible. */
+  if (abs_dot > 0 && abs_dot < 0x1p-100) variance += 2 * (double)D * storing_variance(0, ASSAY_F32);
   if (k_is_rounded) {
     /* f32_variance belongs to 24 bits; each bit less makes it four times as large. */
     const int lost = 24 - lattice_width(contract->k);
