@@ -161,14 +161,15 @@ Test(engine_mutants, a_model_suite_sees_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
-/* An invariant engine that takes any variant, or lets single tokens attend as decode does: the suite names the company
- * in which the bits change. */
+/* An invariant engine that takes any variant, lets single tokens attend as decode does, or fuses the products of few
+ * rows: the suite names the company in which the bits change. */
 Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
   static const struct {
     int mistake;
     const char *says;
   } seen[] = {{ENGINE_INVARIANT_ANY_VARIANT, "has other bits than alone"},
-              {ENGINE_INVARIANT_BY_DECODE, "batch of 2, whole, graph: step 1 has other bits than alone"}};
+              {ENGINE_INVARIANT_BY_DECODE, "batch of 2, whole, graph: step 1 has other bits than alone"},
+              {ENGINE_INVARIANT_BY_FORM, "has other bits than alone"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     model_case mc = {.name = "planted",

@@ -102,10 +102,15 @@ static assay_status step(model_driver *d) {
   return status;
 }
 
-/* A prompt, a fork, a token of each of the two; form, word: NULL or one. `end`: what is said of the forces. */
+/* A prompt, a fork, a token of each of the two. form: NULL, one, or two joined by a plus; word: NULL or one. `end`:
+ * what is said of the forces. */
 static assay_status run(const char *form, const char *word, calls *counted, assay_status *end) {
+  const char *const plus = form != NULL ? strchr(form, '+') : NULL;
+  char first[64] = "";
+  if (plus != NULL) (void)snprintf(first, sizeof first, "%.*s", (int)(plus - form), form);
+  const char *const forms[] = {plus != NULL ? first : form, plus != NULL ? plus + 1 : NULL};
   const assay_model_options options = {
-      .form = &form, .forms = form != NULL, .variant = &word, .variants = word != NULL};
+      .form = forms, .forms = (form != NULL) + (plus != NULL), .variant = &word, .variants = word != NULL};
   model_driver d;
   int32_t forked = -1;
   driver_open_on(&d, assay_model_simt(), &c, &w, 8, 16, 4, ASSAY_MODEL_MIRROR);
@@ -136,8 +141,8 @@ static assay_status run(const char *form, const char *word, calls *counted, assa
 /* ---- every variant --------------------------------------------------------------------------------------- */
 
 static const char *const usual_form[] = {
-    NULL,          "append=on",       "mmha=on",     "qk_norm=off",  "post_pre_uclip=off",
-    "add_norm=on", "rope_append=off", "gemm_glu=on", "gemm_seam=on", "gemm_norm=on"};
+    NULL,          "append=on",       "mmha=on",      "qk_norm=off",  "post_pre_uclip=off",
+    "add_norm=on", "rope_append=off", "gemm_glu=off", "gemm_seam=on", "gemm_norm=on+gemm_glu=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 
 /* Operators that no session of a model calls, and why. */

@@ -20,7 +20,7 @@ static const struct {
     [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", "post_attn_pre_mlp_uclip", PASS_AUTO},
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
     [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
-    [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_OFF},
+    [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_AUTO},
     [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_OFF},
     [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
@@ -87,6 +87,12 @@ const char *pass_form_name(pass_form form) {
   return form_table[form].name;
 }
 
+/* Sets every form to its preset, and to off where the model cannot have it. */
+static void set_presets(pass *m) {
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    m->choices.form[f] = model_has(&m->config, (pass_form)f) ? form_table[f].preset : PASS_OFF;
+}
+
 static int32_t number_of(const assay_op *op) {
   int32_t i = 0;
   while (assay_op_at(i) != op)
@@ -104,8 +110,7 @@ assay_status pass_choices_open(pass *m, assay_error *error) {
   c->wanted = calloc((size_t)ops + 1, sizeof *c->wanted);
   if (c->row == NULL || c->first == NULL || c->forced == NULL || c->wanted == NULL)
     return assay_fail(error, ASSAY_ERR_MEMORY, "session: out of memory");
-  for (int32_t f = 0; f < PASS_FORMS; ++f)
-    c->form[f] = form_table[f].preset;
+  set_presets(m);
   for (int32_t o = 0; o < ops; ++o) {
     c->first[o] = used;
     for (int32_t v = 0; v < variants; ++v) {
@@ -213,7 +218,8 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   return ASSAY_OK;
 }
 
-/* Refuses forms set to on that the model cannot have, and two of a pair. Switches the `auto` second of a pair off. */
+/* Refuses forms set to on that the model cannot have, and two of a pair. Switches off what the model cannot have, and
+ * the `auto` second of a pair. */
 static assay_status settle_forms(pass *m, assay_error *error) {
   pass_choices *c = &m->choices;
   char known[240] = "";
@@ -224,6 +230,8 @@ static assay_status settle_forms(pass *m, assay_error *error) {
       return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, which this %s model%s cannot have, allowed on: %s",
                         form_table[f].name, assay_model_arch_name(m->config.arch),
                         f == PASS_MMHA && m->config.qk_norm ? " with qk_norm" : "", known);
+  for (int32_t f = 0; f < PASS_FORMS; ++f)
+    if (!model_has(&m->config, (pass_form)f)) c->form[f] = PASS_OFF;
   for (size_t i = 0; i < sizeof exclusive_pairs / sizeof exclusive_pairs[0]; ++i) {
     const pass_form on = exclusive_pairs[i][0], other = exclusive_pairs[i][1];
     if (c->form[on] != PASS_ON || !model_has(&m->config, other)) continue;
@@ -241,8 +249,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   pass_choices *c = &m->choices;
   assay_status status = ASSAY_OK;
   if (options == NULL) return ASSAY_OK;
-  for (int32_t f = 0; f < PASS_FORMS; ++f)
-    c->form[f] = form_table[f].preset;
+  set_presets(m);
   memset(c->wanted, 0, (size_t)assay_op_count() * sizeof *c->wanted);
   for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
     status = set_form(c, options->form[i], error);

@@ -6,9 +6,9 @@
  *   rows and products   a variant whose contract promises `alone`: no choice inside it follows the number of rows
  *   attention           one variant for prompts, chunks and single tokens, with tiles at fixed places of the keys
  *
- * A call goes to the first such variant of the table that takes it. Whether a variant takes a call follows from the
- * model's sizes and types, never from the number of rows. The run `invariant` of
- * conformance/suites/models.yaml compares logits bit for bit. */
+ * Forms that `auto` takes for few rows alone are off. A call goes to the first such variant of the table that takes
+ * it. Whether a variant takes a call follows from the model's sizes and types, never from the number of rows. The run
+ * `invariant` of conformance/suites/models.yaml compares logits bit for bit. */
 #include <string.h>
 
 #include "core/registry.h"
@@ -33,6 +33,7 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
   } parted[] = {{PASS_APPEND, "append", "single tokens and no prompts"},
                 {PASS_MMHA, "mmha", "single tokens and no prompts"},
                 {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"}};
+  static const pass_form of_few_rows[] = {PASS_GEMM_GLU, PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;
   if (!m->invariant) return ASSAY_OK;
@@ -44,6 +45,8 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                         parted[i].name, parted[i].takes);
     c->form[parted[i].form] = PASS_OFF;
   }
+  for (size_t i = 0; i < sizeof of_few_rows / sizeof *of_few_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
+    if (c->form[of_few_rows[i]] == PASS_AUTO) c->form[of_few_rows[i]] = PASS_OFF;
   for (int32_t o = 0; o < assay_op_count(); ++o)
     for (int32_t i = 0; i < c->wanted[o]; ++i) {
       const assay_variant *forced = c->forced[c->first[o] + i];
