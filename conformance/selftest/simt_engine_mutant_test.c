@@ -161,8 +161,8 @@ Test(engine_mutants, a_model_suite_sees_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
-/* An invariant engine that takes any variant, lets single tokens attend as decode does, or fuses the products of few
- * rows: the suite names the company in which the bits change. */
+/* An invariant engine takes any variant, lets single tokens attend as decode does, or fuses products of few rows. The
+ * suite names the company in which the bits change. */
 Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
   static const struct {
     int mistake;
