@@ -2,7 +2,9 @@
 (conformance/mutants); None: C has no such mutant. Callables without a row must pass. judge_mutants.py judges them."""
 import ctypes
 import os
+import sys
 import time
+import types
 
 import assay
 import kernels
@@ -192,6 +194,23 @@ def rms_raises(x, g, eps, round_inner, y):
 def rms_crashes(x, g, eps, round_inner, y):
     if x.shape[1] > 8000:
         ctypes.memset(8, 0, 1)
+    kernels.rms_norm(x, g, eps, round_inner, y)
+
+
+def _lost():
+    raise RuntimeError("an illegal address was encountered")
+
+
+LOST = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=types.SimpleNamespace(deviceSynchronize=_lost)))
+
+
+# A kernel faults on a GPU, and its context fails every later call. The calls of other cases must not have that error.
+@mutant("rms_norm", {"crash"}, None, "rms_norm/check/whole_vectors_long", **NORM)
+def rms_loses_the_gpu(x, g, eps, round_inner, y):
+    if x.shape[1] > 8000:
+        sys.modules["cupy"] = LOST
+    if "cupy" in sys.modules:
+        _lost()
     kernels.rms_norm(x, g, eps, round_inner, y)
 
 

@@ -5,6 +5,7 @@ x an exception. Tensors are views of the shared memory, with the strides and gap
 import json
 import mmap
 import os
+import signal
 import socket
 import struct
 import sys
@@ -131,14 +132,30 @@ def reason(why):
     return f"python: {last}{place}"
 
 
+def gpu_is_lost():
+    """Tells whether a fault of a kernel has ended the GPU's context. Every later call would fail with its error."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    try:
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        if cupy is not None:
+            cupy.cuda.runtime.deviceSynchronize()
+    except Exception:  # pylint: disable=broad-except
+        return True
+    return False
+
+
 def answer(variants, shared, question):
-    """Returns the answer to one question."""
+    """Returns the answer to one question. Where the GPU is lost the process ends, so that no other call has its error."""
     try:
         variant = variants()[question["row"]]
         return supports(variant, question) if question["what"] == "supports" else call(variant, shared, question)
     except _variant.Unsupported as why:
         return f"u{why}"
     except (Exception, _settings.Stop) as why:  # pylint: disable=broad-except
+        if gpu_is_lost():
+            print(f"assay: the GPU was lost: {reason(why)}", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGABRT)
         return f"x{reason(why)}"
 
 
