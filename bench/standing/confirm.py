@@ -2,6 +2,8 @@
 
 MODULES is the folder of flashinfer_modules.py. A finding that faults runs in a process of its own. The last line counts
 findings that hold; the status is 1 if one does not."""
+import importlib
+import os
 import subprocess
 import sys
 
@@ -108,8 +110,34 @@ def silu_rounded_before_the_product():
     return wrong > 0 and int((made != twice).sum().item()) < wrong // 50, f"{wrong} of {made.numel()} elements differ from one rounding"
 
 
+def sampling():
+    """Returns the module of FlashInfer's samplers, or the one that SAMPLING_INTERFACE names."""
+    return importlib.import_module(os.environ.get("SAMPLING_INTERFACE", "flashinfer.sampling"))
+
+
+def top_k_keeps_all_ties():
+    probs = torch.full((4096, 4), 0.25, device="cuda")
+    drawn = sampling().top_k_top_p_sampling_from_probs(probs, 2, 1.0, filter_apply_order="top_k_first")
+    beyond = int((drawn > 1).sum().item())
+    return beyond > 0, f"k = 2 of four equal probabilities: {beyond} of 4096 draws are neither id 0 nor id 1"
+
+
+def top_p_draws_beyond_its_prefix():
+    torch.manual_seed(7)
+    probs = torch.softmax(2 * torch.randn(256, 64, device="cuda"), -1).repeat(256, 1)
+    p = (0.05 + 0.9 * torch.rand(256, device="cuda")).repeat(256)
+    drawn = sampling().top_k_top_p_sampling_from_probs(probs, torch.full_like(p, 64).int(), p, filter_apply_order="top_k_first")
+    wide, own = probs.double(), probs.double().gather(1, drawn.long()[:, None])
+    above = torch.where(wide > own, wide, 0).sum(1) / wide.sum(1)
+    far = above - p.double()
+    beyond = int((far >= 1e-6).sum().item())
+    return beyond > 0, (f"{beyond} of {len(p)} draws have a mass of at least p above them; "
+                        f"the largest excess is {float(far.max().item()):.3g}")
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
-            rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product]
+            rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
+            top_k_keeps_all_ties, top_p_draws_beyond_its_prefix]
 
 
 def main():

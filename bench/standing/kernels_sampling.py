@@ -43,6 +43,7 @@ def wrong(values, low, high, without_low=False):
 def prepared(logits, temperature, state):
     """Returns probabilities, and which rows take their largest logit; rows with a status are uniform."""
     wide = logits.float()
+    wide = wide - torch.where(state != 0, 0.0, wide.amax(-1))[:, None]  # before the division, which may overflow
     greedy = torch.zeros(wide.shape[0], dtype=torch.bool)
     if temperature is not None:
         state[(state == 0) & wrong(temperature, 0, torch.finfo(torch.float32).max)] = 3
