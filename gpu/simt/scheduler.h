@@ -279,6 +279,7 @@ void proxy_watch(); /* from here on, for the rest of the block */
 void proxy_fence();
 void proxy_extend(int64_t from, int64_t to);                       /* memory that was just laid out */
 unsigned char *proxy_view();                                       /* the engine's view of the arena, byte for byte */
+uint64_t proxy_word(int64_t offset);                               /* an mbarrier's word in that view */
 void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: visible to all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
 /* Written by no thread in particular. The fence of any warp that has waited for the mbarrier publishes it. */
