@@ -14,7 +14,7 @@ using assay_simt_device::f16;
 using assay_simt_device::to_float;
 
 template <class T> static const T *of(const Warp *w, int lane) {
-  return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->thread[lane].value));
+  return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->value[lane]));
 }
 
 static void unpack(uint32_t pair, bool half, float *to) {

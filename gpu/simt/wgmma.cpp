@@ -247,7 +247,7 @@ static void finish(const Warp *w) {
   Queue *q[32];
   for (int lane = 0; lane < 32; ++lane)
     q[lane] = queue_of(w->thread + lane);
-  const uint32_t pending = static_cast<uint32_t>(w->thread->value);
+  const uint32_t pending = static_cast<uint32_t>(w->value[0]);
   for (;;) {
     const Issue *issue[32];
     int there = 0;
