@@ -248,7 +248,28 @@ Test(simt_async, copies_that_arrive) {
 
 /* ---- stores and the proxy fence -------------------------------------------------------------------------- */
 
-enum { RIGHT, NO_FENCE, FENCE_BY_ONE_AFTER, FENCE_BY_ONE_BEFORE, REUSED, NO_READ_WAIT };
+enum {
+  RIGHT,
+  NO_FENCE,
+  FENCE_BY_ONE_AFTER,
+  FENCE_BY_ONE_BEFORE,
+  REUSED,
+  NO_READ_WAIT,
+  LATE, /* those below are right in the first rounds, after which simt leaves most fences of a warp to its last lane */
+  LATE_NO_FENCE,
+  LATE_FENCE_FIRST,
+  LATE_FENCE_BY_ONE_LANE_FIRST,
+};
+constexpr int right_rounds = 2, late_rounds = 5;
+
+/* Returns whether the thread calls the fence, before its stores or after them. */
+__device__ static bool fences(int wrong, int round, bool first) {
+  const bool late = wrong > LATE && round >= right_rounds;
+  if (!late || wrong == LATE_NO_FENCE)
+    return !first && !late && wrong != NO_FENCE && wrong != FENCE_BY_ONE_AFTER &&
+           (wrong != FENCE_BY_ONE_BEFORE || threadIdx.x == 0);
+  return first && (wrong == LATE_FENCE_FIRST || threadIdx.x % 32 == 0);
+}
 
 __global__ static void store_rows(const __grid_constant__ tensor_map map, int wrong, int rounds, bool split) {
   ASSAY_SHARED(uint16_t, tile, 64 * 16 + 64);
@@ -258,12 +279,13 @@ __global__ static void store_rows(const __grid_constant__ tensor_map map, int wr
       if (threadIdx.x == 0) bulk_wait_read<0>();
       __syncthreads();
     }
-    for (unsigned i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
-      box[i] = static_cast<uint16_t>(static_cast<unsigned>(r) * 1024 + i + 1);
-      if (split) __syncwarp();
+    for (bool first : {true, false}) { /* one call, so that simt sees one site */
+      for (unsigned i = threadIdx.x; !first && i < 64 * 16; i += blockDim.x) {
+        box[i] = static_cast<uint16_t>(static_cast<unsigned>(r) * 1024 + i + 1);
+        if (split) __syncwarp();
+      }
+      if (fences(wrong, r, first)) fence_proxy_async();
     }
-    if (wrong != NO_FENCE && wrong != FENCE_BY_ONE_AFTER && (wrong != FENCE_BY_ONE_BEFORE || threadIdx.x == 0))
-      fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {
       if (wrong == FENCE_BY_ONE_AFTER) fence_proxy_async();
@@ -275,11 +297,12 @@ __global__ static void store_rows(const __grid_constant__ tensor_map map, int wr
 }
 
 static assay_status store(int wrong, bool split, bool *right) {
-  std::vector<uint16_t> to(64 * 40, 0);
-  const tensor_shape shape = {2, 2, {64, 40}, {0, 128}, {64, 16}, swizzle_none};
+  const int rounds = wrong < LATE ? 3 : late_rounds; /* the last one is cut */
+  std::vector<uint16_t> to(64 * static_cast<size_t>(16 * rounds - 8), 0);
+  const tensor_shape shape = {2, 2, {64, 16 * rounds - 8}, {0, 128}, {64, 16}, swizzle_none};
   tensor_map map;
   cr_assert_eq(tensor_map_make(&map, to.data(), shape, &message), ASSAY_OK);
-  const assay_status status = LAUNCH(store_rows, 1, 128, 0, map, wrong, 3, split);
+  const assay_status status = LAUNCH(store_rows, 1, 128, 0, map, wrong, rounds, split);
   *right = true;
   for (size_t i = 0; i < to.size(); ++i)
     *right = *right && to[i] == i + 1;
@@ -293,7 +316,10 @@ Test(simt_async, stores_need_the_fence_of_every_writer) {
       schedule(seed);
       cr_assert_eq(store(RIGHT, split, &right), ASSAY_OK, "%s", message.text);
       cr_assert(right);
-      for (int wrong : {NO_FENCE, FENCE_BY_ONE_AFTER, FENCE_BY_ONE_BEFORE, REUSED}) {
+      cr_assert_eq(store(LATE, split, &right), ASSAY_OK, "%s", message.text);
+      cr_assert(right);
+      for (int wrong : {NO_FENCE, FENCE_BY_ONE_AFTER, FENCE_BY_ONE_BEFORE, REUSED, LATE_NO_FENCE, LATE_FENCE_FIRST,
+                        LATE_FENCE_BY_ONE_LANE_FIRST}) {
         cr_assert_eq(store(wrong, split, &right), ASSAY_OK, "%s", message.text);
         cr_assert_not(right, "mistake %d was not seen, seed %d, split %d", wrong, static_cast<int>(seed), split);
       }

@@ -22,7 +22,7 @@ TestSuite(simt_sums, .init = open_simt, .timeout = 280);
 constexpr int64_t depth = 16, rows = 4, columns = 8;
 
 /* How the operands of a batch of steps are drawn. */
-enum Mode { NARROW, ANY_CODE, LEAST, ZEROS, SPECIAL, CANCELS, LARGEST, TINY, MODES };
+enum Mode { NARROW, ANY_CODE, LEAST, ZEROS, SPECIAL, CANCELS, LARGEST, TINY, ALIKE, MODES };
 
 /* One batch: rows · columns steps. Operands are codes, sums are f32 bits. */
 struct Batch {
@@ -53,6 +53,7 @@ static uint16_t factor(assay_rng *rng, const Type &t, Mode mode, int64_t base) {
   const auto clipped = [&](int64_t field) { return field < 0 ? 0 : field > top - 1 ? top - 1 : field; };
   const uint64_t random = assay_rng_u64(rng);
   int64_t field = between(rng, 0, top - 1);
+  if (mode == ALIKE) return static_cast<uint16_t>(code_of(t, clipped(base), UINT32_MAX)); /* sums are largest */
   if (mode == NARROW || mode == CANCELS || mode == TINY) field = clipped(base + between(rng, -6, 6));
   if (mode == LEAST) field = between(rng, 0, 3) == 0 ? clipped(base + between(rng, -4, 4)) : between(rng, 0, 2);
   if (mode == ZEROS && between(rng, 0, 2) != 0) return static_cast<uint16_t>(code_of(t, 0, random & (1ull << 32)));
@@ -67,6 +68,7 @@ static uint32_t start_sum(assay_rng *rng, Mode mode, int64_t exponent) {
   const uint64_t random = assay_rng_u64(rng);
   const uint32_t fraction = static_cast<uint32_t>(random) & 0x807FFFFFu;
   int64_t field = exponent + 127 + between(rng, -30, 30);
+  if (mode == ALIKE && exponent > -127 && exponent < 128) return static_cast<uint32_t>(exponent + 127) << 23 | 0x7FFFFF;
   switch (between(rng, 0, mode == SPECIAL ? 11 : 9)) {
   case 0:
     return fraction & 0x80000000u;

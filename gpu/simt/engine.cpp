@@ -89,9 +89,7 @@ uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line)
   if (shared_offset(copy->shared, bytes) < 0) wrong("copy beyond its array in shared memory", file, line);
   if (copy->barrier != nullptr) {
     const int64_t offset = shared_offset(copy->barrier, 8);
-    uint64_t word = 0;
-    if (offset >= 0) memcpy(&word, proxy_view() + offset, 8);
-    if (!mbarrier_valid(word))
+    if (offset < 0 || !mbarrier_valid(proxy_word(offset)))
       wrong("copy: the mbarrier was not made, or no mbarrier_fence_init came after", file, line);
   }
   return static_cast<uint32_t>(bytes);

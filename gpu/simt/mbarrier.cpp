@@ -39,10 +39,8 @@ static void write(uint64_t *barrier, const Fields &f) {
                         static_cast<uint64_t>(f.bytes + max_bytes) << 40 | static_cast<uint64_t>(f.parity) << 61 |
                         UINT64_C(1) << 62;
   const int64_t offset = shared_offset(barrier, 8);
-  uint64_t seen;
-  memcpy(&seen, proxy_view() + offset, 8);
   race_quiet(true);
-  if (mbarrier_valid(seen))
+  if (mbarrier_valid(proxy_word(offset)))
     proxy_write(offset, &word, 8);
   else
     memcpy(barrier, &word, 8);

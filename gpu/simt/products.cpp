@@ -27,7 +27,8 @@
 namespace assay_simt_host {
 
 constexpr int32_t no_exponent = -4096, not_a_number = 16384, kept = 25, least_top = -133;
-constexpr int64_t most_columns = 256;
+constexpr int32_t near_limit = 90; /* 2^-90 squared is no f32, but 2^-25 of a term of 2^-90 is one */
+constexpr int64_t most_columns = 256, columns_at_once = 8;
 
 static inline int32_t exponent_of(float x, int32_t least) {
   uint32_t bits;
@@ -78,13 +79,11 @@ ASSAY_INLINE ASSAY_UNCHECKED int64_t live_columns(int64_t depth, int64_t n, cons
 
 /* Returns whether all of them are finite, and in *live whether one of them is not 0. */
 ASSAY_INLINE ASSAY_UNCHECKED bool all_finite(int64_t count, const int32_t *exponent, bool *live) {
-  bool finite = true;
-  *live = false;
-  for (int64_t i = 0; i < count; ++i) {
-    finite = finite && exponent[i] != not_a_number;
-    *live = *live || exponent[i] != no_exponent;
-  }
-  return finite;
+  int32_t largest = no_exponent;
+  for (int64_t i = 0; i < count; ++i)
+    largest = exponent[i] > largest ? exponent[i] : largest;
+  *live = largest != no_exponent;
+  return largest != not_a_number;
 }
 
 /* The largest exponent in each column of one row. Returns whether all are of numbers. */
@@ -120,6 +119,48 @@ ASSAY_INLINE ASSAY_UNCHECKED void add_row(int64_t n, const float *a, const float
     to[i] = cut_to_float(sum[i] * power_of_two((top[i] < least_top ? least_top : top[i]) - kept)) + 0.0f; /* no -0 */
 }
 
+/* Returns whether every exponent is near 0, or that of a column of zeros, which becomes 0. */
+ASSAY_INLINE ASSAY_UNCHECKED bool near_one(int64_t n, int32_t *top) {
+  int32_t least = 0, largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    top[i] = top[i] < no_exponent / 2 ? 0 : top[i];
+    least = top[i] < least ? top[i] : least;
+    largest = top[i] > largest ? top[i] : largest;
+  }
+  return least >= -near_limit && largest <= near_limit;
+}
+
+/* Returns 2^e for -126 <= e <= 127. */
+static inline float small_power_of_two(int32_t e) {
+  const uint32_t bits = static_cast<uint32_t>(e + 127) << 23;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The same as add_row where exponents are near 0. A product of two 16-bit factors is exact in f32, or too small to
+ * leave anything after its cut. Terms are below 2^27 then, so that nine of them fit an int32_t. */
+ASSAY_INLINE ASSAY_UNCHECKED void add_row_near_one(int64_t n, const float *a, const float *b, int64_t pitch,
+                                                   const int32_t *top, float *to) {
+  int32_t low[columns_at_once], high[columns_at_once];
+  float unit[columns_at_once];
+  for (int64_t i = 0; i < n; ++i) {
+    unit[i] = small_power_of_two(kept - top[i]);
+    low[i] = static_cast<int32_t>(to[i] * unit[i]);
+    high[i] = 0;
+  }
+  for (int64_t k = 0; k < product_depth / 2; ++k)
+    for (int64_t i = 0; i < n; ++i)
+      low[i] += static_cast<int32_t>(a[k] * b[k * pitch + i] * unit[i]);
+  for (int64_t k = product_depth / 2; k < product_depth; ++k)
+    for (int64_t i = 0; i < n; ++i)
+      high[i] += static_cast<int32_t>(a[k] * b[k * pitch + i] * unit[i]);
+  for (int64_t i = 0; i < n; ++i) {
+    const double sum = static_cast<double>(low[i]) + static_cast<double>(high[i]);
+    to[i] = cut_to_float(sum * power_of_two(top[i] - kept)) + 0.0f; /* no -0 */
+  }
+}
+
 /* Returns the sum of 17 terms of which one is not finite. In f64 no product of finite operands overflows. */
 ASSAY_INLINE ASSAY_UNCHECKED float sum_not_finite(const float *a, const float *b, int64_t pitch, float to) {
   double sum = static_cast<double>(to);
@@ -133,20 +174,42 @@ ASSAY_INLINE ASSAY_UNCHECKED float sum_not_finite(const float *a, const float *b
 
 /* Adds sixteen zeros to columns `first` and later of one row. Returns false where one of them is not finite. */
 ASSAY_INLINE ASSAY_UNCHECKED bool add_zeros(int64_t first, int64_t n, float *to) {
-  bool finite = true;
-  for (int64_t i = first; i < n; ++i)
-    finite = finite && exponent_of(to[i], -126) != not_a_number;
+  int32_t largest = no_exponent;
+  for (int64_t i = first; i < n; ++i) {
+    const int32_t e = exponent_of(to[i], -126);
+    largest = e > largest ? e : largest;
+  }
+  const bool finite = largest != not_a_number;
   for (int64_t i = first; finite && i < n; ++i)
     to[i] += 0.0f; /* no -0 */
   return finite;
 }
 
-/* Adds the products of all rows. `room`, a compile-time constant, is at least n. Rows and columns past the end of a
- * matrix are zeros, and may be most of a tile. To add zeros leaves a finite sum as it is. */
-template <int64_t room>
-ASSAY_UNCHECKED inline __attribute__((always_inline)) void add_rows(int64_t rows, int64_t n, const float *a,
-                                                                    const float *b, int32_t least, float *d) {
-  int32_t b_exponent[product_depth * room];
+/* Adds 16 products to each of eight columns of one row. Eight are one register of AVX2. Their number is known to the
+ * compiler, so sums stay in it. */
+ASSAY_INLINE ASSAY_UNCHECKED void add_columns(const float *a, const int32_t *a_exponent, const float *b,
+                                              const int32_t *b_exponent, int64_t pitch, float *to) {
+  int32_t top[columns_at_once];
+  double sum[columns_at_once], unit[columns_at_once];
+  if (!find_top(columns_at_once, a_exponent, b_exponent, pitch, to, top)) {
+    for (int64_t i = 0; i < columns_at_once; ++i)
+      if (top[i] < not_a_number / 2)
+        add_row(1, a, b + i, pitch, top + i, to + i, sum, unit);
+      else
+        to[i] = sum_not_finite(a, b + i, pitch, to[i]);
+    return;
+  }
+  if (near_one(columns_at_once, top))
+    add_row_near_one(columns_at_once, a, b, pitch, top, to);
+  else
+    add_row(columns_at_once, a, b, pitch, top, to, sum, unit);
+}
+
+/* Adds the products of all rows; n is a multiple of 8. Rows and columns past the end of a matrix are zeros, and may be
+ * most of a tile. To add zeros leaves a finite sum as it is. */
+ASSAY_WIDE ASSAY_UNCHECKED static void add_rows(int64_t rows, int64_t n, const float *a, const float *b, int32_t least,
+                                                float *d) {
+  int32_t b_exponent[product_depth * most_columns];
   for (int64_t i = 0; i < product_depth * n; ++i)
     b_exponent[i] = exponent_of(b[i], least);
   const int64_t columns = live_columns(product_depth, n, b_exponent);
@@ -155,45 +218,19 @@ ASSAY_UNCHECKED inline __attribute__((always_inline)) void add_rows(int64_t rows
   for (int64_t r = 0; r < rows; ++r) {
     const float *const x = a + r * product_depth;
     float *const to = d + r * n;
-    int32_t a_exponent[product_depth], top[room];
-    double sum[room], unit[room];
+    int32_t a_exponent[product_depth];
     for (int64_t k = 0; k < product_depth; ++k)
       a_exponent[k] = exponent_of(x[k], least);
     const bool finite_a = all_finite(product_depth, a_exponent, &live_row);
     int64_t own = !live_row && finite_b ? 0 : columns;
     if (!finite_a || !add_zeros(own, n, to)) own = n;
-    if (own == 0) continue;
-    if (room == 8) own = n;
-    if (find_top(own, a_exponent, b_exponent, n, to, top)) {
-      add_row(own, x, b, n, top, to, sum, unit);
-      continue;
-    }
-    for (int64_t i = 0; i < own; ++i) {
-      if (top[i] < not_a_number / 2)
-        add_row(1, x, b + i, n, top + i, to + i, sum, unit);
-      else
-        to[i] = sum_not_finite(x, b + i, n, to[i]);
-    }
+    for (int64_t i = 0; i < own; i += columns_at_once)
+      add_columns(x, a_exponent, b + i, b_exponent + i, n, to + i);
   }
 }
 
-/* The 8 columns of mma fill one register of AVX-512. Their number is known to the compiler, so sums stay in it. */
-ASSAY_WIDE ASSAY_UNCHECKED static void add_rows_of_8(int64_t rows, const float *a, const float *b, int32_t least,
-                                                     float *d) {
-  add_rows<8>(rows, 8, a, b, least, d);
-}
-
-ASSAY_WIDE ASSAY_UNCHECKED static void add_rows_of_any(int64_t rows, int64_t n, const float *a, const float *b,
-                                                       int32_t least, float *d) {
-  add_rows<most_columns>(rows, n, a, b, least, d);
-}
-
 void tensor_products(int64_t rows, int64_t n, const float *a, const float *b, bool half, float *d) {
-  const int32_t least = half ? -14 : -126;
-  if (n == 8)
-    add_rows_of_8(rows, a, b, least, d);
-  else
-    add_rows_of_any(rows, n, a, b, least, d);
+  add_rows(rows, n, a, b, half ? -14 : -126, d);
 }
 
 /* ---- factors of 8 bits --------------------------------------------------------------------------------- */
@@ -201,13 +238,14 @@ void tensor_products(int64_t rows, int64_t n, const float *a, const float *b, bo
 constexpr int32_t kept_eight = 13;
 constexpr uint32_t lost_digits = (1u << 10) - 1; /* those of an f32 after 14 bits */
 
-/* Adds 32 products to each column of one row. All columns are alike. A term is below 2^15 after its cut, so that sums
- * fit an int32_t and an f32. */
-ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, const int32_t *a_exponent,
-                                                     const float *b, const int32_t *b_exponent, int64_t pitch,
-                                                     float *to) {
-  int32_t top[most_columns], sum[most_columns];
-  double unit[most_columns];
+/* Adds 32 products to each of eight columns of one row. A term is below 2^15 after its cut, so that sums fit an int32_t
+ * and an f32. Where exponents are near 0, f32 holds every term or what its cut leaves of it. */
+ASSAY_INLINE ASSAY_UNCHECKED void add_columns_eight(const float *a, const int32_t *a_exponent, const float *b,
+                                                    const int32_t *b_exponent, int64_t pitch, float *to) {
+  constexpr int64_t n = columns_at_once;
+  int32_t top[n], sum[n];
+  float small_unit[n];
+  double unit[n];
   for (int64_t i = 0; i < n; ++i)
     top[i] = exponent_of(to[i], -126);
   for (int64_t k = 0; k < product_depth_eight; ++k)
@@ -215,15 +253,27 @@ ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, 
       const int32_t e = a_exponent[k] + b_exponent[k * pitch + i];
       top[i] = e > top[i] ? e : top[i];
     }
-  for (int64_t i = 0; i < n; ++i) {
-    top[i] = top[i] < least_top ? least_top : top[i] > not_a_number / 2 ? 0 : top[i];
-    unit[i] = power_of_two(kept_eight - top[i]);
-    sum[i] = static_cast<int32_t>(static_cast<double>(to[i]) * unit[i]);
-  }
-  for (int64_t k = 0; k < product_depth_eight; ++k) {
-    const double x = static_cast<double>(a[k]);
-    for (int64_t i = 0; i < n; ++i)
-      sum[i] += static_cast<int32_t>(x * static_cast<double>(b[k * pitch + i]) * unit[i]);
+  for (int64_t i = 0; i < n; ++i)
+    top[i] = top[i] > not_a_number / 2 ? 0 : top[i];
+  if (near_one(n, top)) {
+    for (int64_t i = 0; i < n; ++i) {
+      small_unit[i] = small_power_of_two(kept_eight - top[i]);
+      sum[i] = static_cast<int32_t>(to[i] * small_unit[i]);
+    }
+    for (int64_t k = 0; k < product_depth_eight; ++k)
+      for (int64_t i = 0; i < n; ++i)
+        sum[i] += static_cast<int32_t>(a[k] * b[k * pitch + i] * small_unit[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      top[i] = top[i] < least_top ? least_top : top[i];
+      unit[i] = power_of_two(kept_eight - top[i]);
+      sum[i] = static_cast<int32_t>(static_cast<double>(to[i]) * unit[i]);
+    }
+    for (int64_t k = 0; k < product_depth_eight; ++k) {
+      const double x = static_cast<double>(a[k]);
+      for (int64_t i = 0; i < n; ++i)
+        sum[i] += static_cast<int32_t>(x * static_cast<double>(b[k * pitch + i]) * unit[i]);
+    }
   }
   for (int64_t i = 0; i < n; ++i) {
     const float whole = static_cast<float>(sum[i]);
@@ -234,6 +284,24 @@ ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, 
     memcpy(&cut, &bits, sizeof cut);
     to[i] = static_cast<float>(static_cast<double>(cut) * power_of_two(top[i] - kept_eight));
   }
+}
+
+/* Adds the products of one row; n is a multiple of 8. */
+ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, const int32_t *a_exponent,
+                                                     const float *b, const int32_t *b_exponent, int64_t pitch,
+                                                     float *to) {
+  for (int64_t i = 0; i < n; i += columns_at_once)
+    add_columns_eight(a, a_exponent, b + i, b_exponent + i, pitch, to + i);
+}
+
+/* Fills in the exponents of b, and returns whether one of its numbers is not finite. */
+ASSAY_WIDE ASSAY_UNCHECKED static bool exponents_of(int64_t count, const float *b, int32_t least, int32_t *exponent) {
+  int32_t largest = no_exponent;
+  for (int64_t i = 0; i < count; ++i) {
+    exponent[i] = exponent_of(b[i], least);
+    largest = exponent[i] > largest ? exponent[i] : largest;
+  }
+  return largest == not_a_number;
 }
 
 /* Returns the sum of 33 terms in f64 if one of them is not finite; else `otherwise`. */
@@ -266,11 +334,7 @@ void tensor_products_eight(int64_t rows, int64_t n, const float *a, const float 
   static thread_local int32_t b_exponent[product_depth_eight * most_columns];
   int32_t a_exponent[product_depth_eight];
   float before[most_columns];
-  bool special_b = false;
-  for (int64_t i = 0; i < product_depth_eight * n; ++i) {
-    b_exponent[i] = exponent_of(b[i], least_b);
-    special_b = special_b || b_exponent[i] == not_a_number;
-  }
+  const bool special_b = exponents_of(product_depth_eight * n, b, least_b, b_exponent);
   const int64_t columns = live_columns(product_depth_eight, n, b_exponent);
   for (int64_t r = 0; r < rows; ++r) {
     const float *const x = a + r * product_depth_eight;
@@ -281,12 +345,15 @@ void tensor_products_eight(int64_t rows, int64_t n, const float *a, const float 
       special = special || a_exponent[k] == not_a_number;
       live_row = live_row || a_exponent[k] != no_exponent;
     }
+    int32_t largest = no_exponent;
     for (int64_t i = 0; i < n; ++i) {
+      const int32_t e = exponent_of(to[i], -126);
       before[i] = to[i];
-      special = special || exponent_of(to[i], -126) == not_a_number;
+      largest = e > largest ? e : largest;
     }
+    special = special || largest == not_a_number;
     /* Sums of nothing but zeros stay +0. Others lose digits, or a sign, in any step. */
-    const int64_t own = live_row ? columns : 0;
+    const int64_t own = live_row ? (columns + columns_at_once - 1) / columns_at_once * columns_at_once : 0;
     if (!all_plus_zero(own, n, to))
       add_row_eight(n, x, a_exponent, b, b_exponent, n, to);
     else if (own > 0)

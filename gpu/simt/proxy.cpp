@@ -17,6 +17,22 @@ struct Waited {
   uint32_t warps;
 };
 
+/* A place in a kernel that calls the fence. whole: all live lanes of a warp called it one after another, and nothing
+ * came between, in this launch. */
+struct Site {
+  const void *at;
+  uint64_t launch;
+  bool whole;
+};
+
+/* Fences that lanes of one warp called one after another at one site. Only this warp runs, and its next fence publishes
+ * whatever this one would. A fence can therefore wait for the next one, as long as nothing reads the view. */
+struct Round {
+  Site *site;
+  uint32_t warp, lanes; /* bits */
+  bool waits;           /* some fence of the round was left to the next one */
+};
+
 /* The state of one place. */
 struct Proxy {
   alignas(1024) unsigned char view[shared_arena_bytes];
@@ -30,6 +46,7 @@ struct Proxy {
   uint64_t changes;  /* counts what proxy_watch and proxy_foreign have done */
   bool any_foreign;  /* some piece came from proxy_foreign since the block is watched */
   Waited waited[64]; /* by the mbarrier's offset: the last one that proxy_waited saw there */
+  Round round;
 };
 
 static Proxy proxies[max_places];
@@ -37,10 +54,6 @@ constexpr int patience = 32;
 
 static Proxy *own() {
   return &proxies[here->place];
-}
-
-unsigned char *proxy_view() {
-  return own()->view;
 }
 
 static uint32_t own_warp() {
@@ -107,6 +120,8 @@ void proxy_watch() {
   p->quiet = 0;
   ++p->changes;
   p->any_foreign = false;
+  p->round.lanes = 0;
+  p->round.waits = false;
 }
 
 void proxy_extend(int64_t from, int64_t to) {
@@ -141,28 +156,9 @@ static void look() {
   ++p->quiet;
 }
 
-void proxy_turn(const Thread *self, const Thread *next) {
-  if (next->warp == self->warp) return;
-  Proxy *p = own();
-  const bool at_barrier = self->state == AT_BARRIER || self->state == AT_NAMED || self->state == AT_MBARRIER;
-  if (at_barrier || p->quiet < patience) look();
-  if (block_of(next) == here) p->ran |= 1u << (next->number / 32);
-}
-
-void proxy_enter() {
-  own()->ran |= own_warp();
-}
-
-void proxy_release() {
+/* Compares, and publishes what the warp may publish. */
+static void publish(Proxy *p, uint32_t warp) {
   look();
-  own()->quiet = 0;
-}
-
-void proxy_fence() {
-  proxy_watch();
-  look();
-  Proxy *p = own();
-  const uint32_t warp = own_warp();
   uint32_t left = 0;
   for (uint32_t i = 0; i < p->hidden_count; ++i) {
     const uint32_t at = p->hidden[i];
@@ -174,6 +170,77 @@ void proxy_fence() {
     take(p->view + at * piece, shared_arena() + at * piece, piece);
   }
   p->hidden_count = left;
+}
+
+static Site *site_of(const void *at) {
+  static Site sites[64];
+  Site *const site = &sites[reinterpret_cast<uintptr_t>(at) % 61];
+  if (site->at != at || site->launch != now.launch) *site = Site{at, now.launch, false};
+  return site;
+}
+
+/* Ends the round of fences before anything that may tell whether a fence was called. A fence that still waits for the
+ * next one comes now, and the fences of its site wait no more. */
+static void end_round(Proxy *p) {
+  p->round.lanes = 0;
+  if (!p->round.waits) return;
+  p->round.waits = false;
+  p->round.site->whole = false;
+  publish(p, p->round.warp);
+}
+
+void proxy_fence() {
+  const void *const caller = __builtin_return_address(0);
+  proxy_watch();
+  Proxy *p = own();
+  const Thread *const self = current();
+  const uint32_t warp = own_warp();
+  Site *const site = site_of(caller);
+  if (p->round.site != site || p->round.warp != warp) p->round.lanes = 0;
+  p->round.site = site;
+  p->round.warp = warp;
+  p->round.lanes |= 1u << self->lane;
+  const bool whole = (self->warp->present & ~self->warp->exited & ~p->round.lanes) == 0;
+  p->round.waits = site->whole && !whole;
+  if (p->round.waits) return;
+  if (whole) {
+    site->whole = true;
+    p->round.lanes = 0;
+  }
+  publish(p, warp);
+}
+
+void proxy_turn(const Thread *self, const Thread *next) {
+  if (next->warp == self->warp) return;
+  Proxy *p = own();
+  end_round(p);
+  const bool at_barrier = self->state == AT_BARRIER || self->state == AT_NAMED || self->state == AT_MBARRIER;
+  if (at_barrier || p->quiet < patience) look();
+  if (block_of(next) == here) p->ran |= 1u << (next->number / 32);
+}
+
+void proxy_enter() {
+  end_round(own());
+  own()->ran |= own_warp();
+}
+
+void proxy_release() {
+  end_round(own());
+  look();
+  own()->quiet = 0;
+}
+
+unsigned char *proxy_view() {
+  end_round(own());
+  return own()->view;
+}
+
+uint64_t proxy_word(int64_t offset) {
+  uint64_t word;
+  memcpy(&word, own()->view + offset, 8);
+  if (mbarrier_valid(word) || !own()->round.waits) return word;
+  memcpy(&word, proxy_view() + offset, 8);
+  return word;
 }
 
 void proxy_write(int64_t offset, const void *from, int64_t bytes) {
@@ -192,6 +259,7 @@ void proxy_poison(int64_t offset, int64_t bytes) {
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {
   if (!here->watched) return;
   Proxy *p = own();
+  end_round(p);
   ++p->changes;
   p->any_foreign = true;
   for (int64_t at = offset / piece; at <= (offset + bytes - 1) / piece; ++at) {

@@ -18,14 +18,13 @@ static void release_barrier(assay_simt_op op) {
   if (op == ASSAY_SIMT_SYNCTHREADS_OR) here->result = here->votes != 0;
   here->votes = 0;
   here->at_barrier = 0;
-  Thread *met[race_checked ? max_threads : 1];
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < run.threads; ++i) {
-    if (here->thread[i].state != AT_BARRIER) continue;
-    here->thread[i].state = READY;
-    if (race_checked) met[count++] = &here->thread[i];
+  if (race_checked) {
+    Thread *met[race_checked ? max_threads : 1];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < run.threads; ++i)
+      if (here->thread[i].state == AT_BARRIER) met[count++] = &here->thread[i];
+    race_meet(count, met);
   }
-  race_meet(count, met);
   push_all();
 }
 
@@ -50,6 +49,7 @@ int32_t barrier(assay_simt_op op, int32_t predicate, const char *file, int32_t l
   }
   if (here->at_barrier + here->exited == run.threads) release_barrier(op);
   wait_for_turn();
+  self->state = READY;
   return here->result;
 }
 
@@ -73,11 +73,39 @@ static void check_mask(const Thread *self, uint32_t mask) {
   fail();
 }
 
-/* Computes what every lane of the mask gets, and gives the lanes their turns. They go from a random lane on, upwards or
- * downwards, before or after all others. The values are computed here so that no lane can overwrite what another has
- * yet to read. */
+/* Gives the lanes of the mask their turns. They go from a random lane on, upwards or downwards, before or after all
+ * others. */
+static void push_lanes(const Warp *w, uint32_t mask) {
+  const uint64_t bits = draw();
+  const uint32_t from = static_cast<uint32_t>(bits >> 20) & 31u, first = w->thread->slot;
+  const bool in_front = (bits >> 30 & 1u) != 0, downwards = (bits >> 31 & 1u) != 0;
+  uint32_t at = in_front ? run.head - 1 : run.tail;
+  const uint32_t step = in_front ? ~0u : 1u, turned = downwards ? 31 : 0;
+  const uint32_t lowest = (in_front ? at - 31 : at) & run.ring_mask;
+  if (mask == ~0u && lowest + 31 <= run.ring_mask) {
+    const uint32_t reversed = turned ^ (in_front ? 31u : 0u);
+    for (uint32_t i = 0; i < 32; ++i)
+      run.ring[lowest + i] = static_cast<uint16_t>(first + (((i ^ reversed) + from) & 31u));
+    (in_front ? run.head : run.tail) += 32 * step;
+    return;
+  }
+  for (uint32_t i = 0; i < 32; ++i) {
+    const uint32_t lane = ((i ^ turned) + from) & 31u;
+    if ((mask >> lane & 1u) == 0) continue;
+    run.ring[at & run.ring_mask] = static_cast<uint16_t>(first + lane);
+    at += step;
+  }
+  if (in_front)
+    run.head = at + 1;
+  else
+    run.tail = at;
+}
+
+/* Computes what every lane of the mask gets, and gives the lanes their turns. The values are computed here so that no
+ * lane can overwrite what another has yet to read. */
 static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t mask) {
   Thread *thread = w->thread;
+  uint64_t *const value = w->value;
   if (race_checked && op == ASSAY_SIMT_SYNCWARP) {
     Thread *met[race_checked ? 32 : 1];
     uint32_t count = 0;
@@ -87,11 +115,13 @@ static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t ma
   }
   if (bytes != 0) {
     uint64_t given[32];
-    for (uint32_t m = mask; m != 0; m &= m - 1)
-      given[__builtin_ctz(m)] = thread[__builtin_ctz(m)].value;
-    for (uint32_t m = mask; m != 0; m &= m - 1) {
-      Thread &t = thread[__builtin_ctz(m)];
-      t.value = (mask >> t.source & 1u) != 0 ? given[t.source] : ~UINT64_C(0);
+    memcpy(given, value, sizeof given);
+    for (uint32_t i = 0; mask == ~0u && i < 32; ++i)
+      value[i] = given[w->source[i] & 31u];
+    for (uint32_t m = mask != ~0u ? mask : 0; m != 0; m &= m - 1) {
+      const int lane = __builtin_ctz(m);
+      const uint32_t source = w->source[lane];
+      value[lane] = (mask >> source & 1u) != 0 ? given[source] : ~UINT64_C(0);
     }
   } else if (op >= ASSAY_SIMT_MMA) {
     collective(w, op);
@@ -99,67 +129,65 @@ static void release_lanes(Warp *w, assay_simt_op op, uint32_t bytes, uint32_t ma
     uint32_t sum = 0;
     int32_t most = INT32_MIN;
     for (uint32_t m = mask; m != 0; m &= m - 1) {
-      const uint32_t given = static_cast<uint32_t>(thread[__builtin_ctz(m)].value);
+      const uint32_t given = static_cast<uint32_t>(value[__builtin_ctz(m)]);
       sum += given;
       most = std::max(most, static_cast<int32_t>(given));
     }
     for (uint32_t m = mask; m != 0; m &= m - 1)
-      thread[__builtin_ctz(m)].value = op == ASSAY_SIMT_REDUCE_ADD ? sum : static_cast<uint32_t>(most);
+      value[__builtin_ctz(m)] = op == ASSAY_SIMT_REDUCE_ADD ? sum : static_cast<uint32_t>(most);
   } else if (op != ASSAY_SIMT_SYNCWARP) {
     uint32_t ballot = 0;
     for (uint32_t m = mask; m != 0; m &= m - 1)
-      ballot |= static_cast<uint32_t>(thread[__builtin_ctz(m)].value) << __builtin_ctz(m);
-    const uint64_t value = op == ASSAY_SIMT_BALLOT ? ballot : op == ASSAY_SIMT_ANY ? ballot != 0 : ballot == mask;
+      ballot |= static_cast<uint32_t>(value[__builtin_ctz(m)]) << __builtin_ctz(m);
+    const uint64_t vote = op == ASSAY_SIMT_BALLOT ? ballot : op == ASSAY_SIMT_ANY ? ballot != 0 : ballot == mask;
     for (uint32_t m = mask; m != 0; m &= m - 1)
-      thread[__builtin_ctz(m)].value = value;
+      value[__builtin_ctz(m)] = vote;
   }
   w->waiting &= ~mask;
   run.polls = 0;
-  const uint64_t bits = draw();
-  const uint32_t from = static_cast<uint32_t>(bits >> 20) & 31u;
-  const bool in_front = (bits >> 30 & 1u) != 0, downwards = (bits >> 31 & 1u) != 0;
-  for (uint32_t m = std::rotr(mask, static_cast<int>(from)); m != 0;) {
-    const uint32_t i = static_cast<uint32_t>(downwards ? 31 - __builtin_clz(m) : __builtin_ctz(m));
-    m &= ~(1u << i);
-    Thread *t = thread + ((i + from) & 31u);
-    t->state = READY;
-    if (in_front)
-      push_front(t);
-    else
-      push_back(t);
-  }
+  push_lanes(w, mask);
 }
 
 uint64_t warp(assay_simt_op op, uint32_t bytes, uint32_t mask, uint64_t value, uint32_t source, const char *file,
               int32_t line) {
   Thread *self = current();
   Warp *w = self->warp;
-  const uint32_t own = 1u << self->lane;
+  const uint32_t lane = self->lane, own = 1u << lane;
   self->op = op;
   self->bytes = bytes;
   self->mask = mask;
-  self->source = source;
-  self->value = value;
   self->file = file;
   self->line = line;
+  w->source[lane] = source;
+  w->value[lane] = value;
   if ((mask & own) == 0 || (mask & (w->exited | ~w->present)) != 0) check_mask(self, mask);
-  /* The first lane of the mask that waits for the same rendezvous knows its leader. */
-  uint32_t leader = self->lane;
-  for (uint32_t m = mask & w->waiting; m != 0; m &= m - 1) {
-    const Thread &t = w->thread[__builtin_ctz(m)];
-    if (t.mask == mask && t.op == op && t.bytes == bytes) {
-      leader = w->leader[t.lane];
-      break;
+  /* Mostly it is the rendezvous that began last. Otherwise the first lane of the mask that waits for the same one knows
+   * its leader. */
+  const uint64_t name = static_cast<uint64_t>(mask) << 32 | static_cast<uint64_t>(bytes) << 16 | op;
+  uint32_t leader = w->last_leader;
+  if (w->last != name || (w->waiting >> leader & 1u) == 0) {
+    leader = lane;
+    for (uint32_t m = mask & w->waiting; m != 0; m &= m - 1) {
+      const Thread &t = w->thread[__builtin_ctz(m)];
+      if (t.mask == mask && t.op == op && t.bytes == bytes) {
+        leader = w->leader[t.lane];
+        break;
+      }
+    }
+    if (leader == lane) {
+      w->arrived[lane] = 0;
+      w->last = name;
+      w->last_leader = lane;
     }
   }
-  if (leader == self->lane) w->arrived[leader] = 0;
-  w->leader[self->lane] = leader;
+  w->leader[lane] = leader;
   w->arrived[leader] |= own;
   w->waiting |= own;
   self->state = AT_WARP;
   if (w->arrived[leader] == mask) release_lanes(w, op, bytes, mask);
   wait_for_turn();
-  return self->value;
+  self->state = READY;
+  return w->value[lane];
 }
 
 void thread_ended(Thread *self) {

@@ -53,17 +53,21 @@ void push_all() {
   }
   const uint64_t bits = draw();
   const uint32_t a = static_cast<uint32_t>(bits >> 8) | 1u, c = static_cast<uint32_t>(bits >> 40);
+  uint8_t lanes[32];
+  for (uint32_t i = 0; i < 32; ++i)
+    lanes[i] = static_cast<uint8_t>((a * i ^ c) & 31u);
   const auto push_lane = [](const Warp &w, uint32_t lane) {
-    if (((w.present & ~w.exited) >> lane & 1u) != 0) push_back(w.thread + lane);
+    if (((w.present & ~w.exited) >> lane & 1u) != 0)
+      run.ring[run.tail++ & run.ring_mask] = static_cast<uint16_t>(w.thread->slot + lane);
   };
   if ((bits >> 50 & 1u) != 0) {
     for (uint32_t w = 0; w < run.warps; ++w)
       for (uint32_t i = 0; i < 32; ++i)
-        push_lane(here->warp[order[w]], (a * i ^ c) & 31u);
+        push_lane(here->warp[order[w]], lanes[i]);
   } else {
     for (uint32_t i = 0; i < 32; ++i)
       for (uint32_t w = 0; w < run.warps; ++w)
-        push_lane(here->warp[order[w]], (a * i ^ c) & 31u);
+        push_lane(here->warp[order[w]], lanes[i]);
   }
 }
 

@@ -33,19 +33,22 @@ enum State : uint8_t {
 struct Warp;
 struct Block;
 
-struct Thread : assay_simt_thread {
+/* A thread. What a rendezvous of a warp needs of it is within the first 64 bytes, which are one line of the cache. */
+struct alignas(64) Thread : assay_simt_thread {
   uint16_t number; /* x + y·X + z·X·Y */
   uint16_t slot;   /* the same, among all places */
-  State state;
-  Fiber *fiber; /* NULL: not begun, or over */
+  State state;     /* READY is set by the thread itself when it continues */
+  Fiber *fiber;    /* NULL: not begun, or over */
   Warp *warp;
   /* Where the thread waits. */
-  assay_simt_op op;
-  uint32_t bytes, mask, source;
-  uint32_t arrived; /* at the cluster's barrier: its phase plus 1; 0: has not arrived, or has waited */
-  uint64_t value;   /* the thread's contribution; on release, its result */
   const char *file;
   int32_t line;
+  assay_simt_op op;
+  uint32_t bytes, mask;
+  /* Not for a rendezvous of a warp. */
+  uint64_t value;
+  uint32_t source;
+  uint32_t arrived; /* at the cluster's barrier: its phase plus 1; 0: has not arrived, or has waited */
 };
 
 struct Warp {
@@ -53,8 +56,12 @@ struct Warp {
   uint32_t present, exited; /* lanes */
   uint32_t waiting;         /* lanes at a warp rendezvous */
   uint32_t registers;       /* per thread, if the warp has changed them; else 0 */
+  uint64_t last;            /* what the rendezvous that began last is known by */
+  uint32_t last_leader;     /* the lane that began it */
   uint32_t leader[32];      /* the lane that came first to the rendezvous at which this lane waits */
   uint32_t arrived[32];     /* by leader: lanes that have arrived */
+  uint32_t source[32];      /* by lane: the lane that a shuffle reads */
+  uint64_t value[32];       /* by lane: its contribution; on release, its result */
 };
 
 struct NamedBarrier {
@@ -160,10 +167,23 @@ inline Thread *next_turn() {
   return next != nullptr ? next : engine_run();
 }
 
+/* Has the cache fetch what the switches after the next one touch. The stacks of a block's threads are more than its
+ * first level holds. It is part of its caller by force: the compiler drops calls that do nothing but prefetch. */
+inline __attribute__((always_inline)) void foresee() {
+  const Thread *const soon = &all_threads[run.ring[run.head & run.ring_mask]];
+  __builtin_prefetch(&all_threads[run.ring[(run.head + 1) & run.ring_mask]], 1);
+  const Fiber *const fiber = soon->fiber;
+  if (fiber == nullptr) return;
+  __builtin_prefetch(fiber->context, 1);
+  __builtin_prefetch(static_cast<const char *>(fiber->context) + 64, 1);
+}
+
 inline void give_turn(Thread *next) {
-  Block *block = block_of(next);
   now.thread = next;
-  if (block != here) enter(block);
+  if (run.places > 1 || here == nullptr) {
+    Block *block = block_of(next);
+    if (block != here) enter(block);
+  }
   race_turn(next);
 }
 
@@ -173,6 +193,7 @@ inline __attribute__((always_inline)) void wait_for_turn() {
   Thread *self = current();
   race_check();
   Thread *next = next_turn();
+  foresee();
   if (next == self) return;
   if (next == nullptr && run.waits_for) {
     leave();
@@ -279,6 +300,7 @@ void proxy_watch(); /* from here on, for the rest of the block */
 void proxy_fence();
 void proxy_extend(int64_t from, int64_t to);                       /* memory that was just laid out */
 unsigned char *proxy_view();                                       /* the engine's view of the arena, byte for byte */
+uint64_t proxy_word(int64_t offset);                               /* an mbarrier's word in that view */
 void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: visible to all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
 /* Written by no thread in particular. The fence of any warp that has waited for the mbarrier publishes it. */

@@ -14,13 +14,12 @@ using assay_simt_device::f16;
 using assay_simt_device::to_float;
 
 template <class T> static const T *of(const Warp *w, int lane) {
-  return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->thread[lane].value));
+  return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->value[lane]));
 }
 
-static void unpack(uint32_t pair, bool half, float *to) {
-  const uint16_t low = static_cast<uint16_t>(pair), high = static_cast<uint16_t>(pair >> 16);
-  to[0] = half ? to_float(f16{low}) : to_float(bf16{low});
-  to[1] = half ? to_float(f16{high}) : to_float(bf16{high});
+template <class T> static void unpack(uint32_t pair, float *to) {
+  to[0] = to_float(T{static_cast<uint16_t>(pair)});
+  to[1] = to_float(T{static_cast<uint16_t>(pair >> 16)});
 }
 
 float factor_eight(uint32_t code, assay_simt_eight type) {
@@ -49,29 +48,42 @@ static void mma_eight(const Warp *w) {
   }
 }
 
+/* Widens the factors of all lanes. */
+template <class T> static void factors(const Warp *w, float (*a)[16], float (*b)[8]) {
+  for (int lane = 0; lane < 32; ++lane) {
+    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
+    const int r = lane / 4, c = lane % 4 * 2;
+    unpack<T>(m->a[0], &a[r][c]);
+    unpack<T>(m->a[1], &a[r + 8][c]);
+    unpack<T>(m->a[2], &a[r][c + 8]);
+    unpack<T>(m->a[3], &a[r + 8][c + 8]);
+    float pair[2];
+    for (int i = 0; i < 2; ++i) {
+      unpack<T>(m->b[i], pair);
+      b[c + 8 * i][r] = pair[0];
+      b[c + 8 * i + 1][r] = pair[1];
+    }
+  }
+}
+
 static void mma(const Warp *w) {
-  if (of<assay_simt_mma>(w, 0)->eight_a != ASSAY_SIMT_SIXTEEN) {
+  const assay_simt_mma *const first = of<assay_simt_mma>(w, 0);
+  if (first->eight_a != ASSAY_SIMT_SIXTEEN) {
     mma_eight(w);
     return;
   }
   float a[16][16], b[16][8], d[16][8];
+  if (first->half)
+    factors<f16>(w, a, b);
+  else
+    factors<bf16>(w, a, b);
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
     const int r = lane / 4, c = lane % 4 * 2;
-    unpack(m->a[0], m->half, &a[r][c]);
-    unpack(m->a[1], m->half, &a[r + 8][c]);
-    unpack(m->a[2], m->half, &a[r][c + 8]);
-    unpack(m->a[3], m->half, &a[r + 8][c + 8]);
-    float pair[2];
-    for (int i = 0; i < 2; ++i) {
-      unpack(m->b[i], m->half, pair);
-      b[c + 8 * i][r] = pair[0];
-      b[c + 8 * i + 1][r] = pair[1];
-    }
     memcpy(&d[r][c], m->d, 8);
     memcpy(&d[r + 8][c], m->d + 2, 8);
   }
-  tensor_products(16, 8, &a[0][0], &b[0][0], of<assay_simt_mma>(w, 0)->half, &d[0][0]);
+  tensor_products(16, 8, &a[0][0], &b[0][0], first->half, &d[0][0]);
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
     const int r = lane / 4, c = lane % 4 * 2;

@@ -13,6 +13,8 @@
 namespace assay_simt_host {
 
 using assay_simt_device::bf16;
+using assay_simt_device::e4m3;
+using assay_simt_device::e5m2;
 using assay_simt_device::f16;
 using assay_simt_device::to_float;
 
@@ -140,6 +142,15 @@ static int64_t depth_of(const Issue &from) {
   return from.product.eight_a != ASSAY_SIMT_SIXTEEN ? product_depth_eight : product_depth;
 }
 
+static void factors_eight(const uint8_t *codes, assay_simt_eight type, float *to) {
+  if (type == ASSAY_SIMT_E4M3)
+    for (int i = 0; i < 16; ++i)
+      to[i] = to_float(e4m3{codes[i]});
+  else
+    for (int i = 0; i < 16; ++i)
+      to[i] = to_float(e5m2{codes[i]});
+}
+
 /* Reads 16 bytes of b, or of a: 8 or 16 factors. */
 static void chunk(int64_t at, const Descriptor &d, const Issue &from, bool is_b, float *to) {
   at ^= (at >> 7 & (d.chunks - 1)) << 4;
@@ -148,14 +159,17 @@ static void chunk(int64_t at, const Descriptor &d, const Issue &from, bool is_b,
   if (from.product.eight_a != ASSAY_SIMT_SIXTEEN) {
     uint8_t codes[16];
     memcpy(codes, proxy_view() + at, sizeof codes);
-    for (int i = 0; i < 16; ++i)
-      to[i] = factor_eight(codes[i], is_b ? from.product.eight_b : from.product.eight_a);
+    factors_eight(codes, is_b ? from.product.eight_b : from.product.eight_a, to);
     return;
   }
   uint16_t bits[8];
   memcpy(bits, proxy_view() + at, sizeof bits);
-  for (int i = 0; i < 8; ++i)
-    to[i] = from.product.half ? to_float(f16{bits[i]}) : to_float(bf16{bits[i]});
+  if (from.product.half)
+    for (int i = 0; i < 8; ++i)
+      to[i] = to_float(f16{bits[i]});
+  else
+    for (int i = 0; i < 8; ++i)
+      to[i] = to_float(bf16{bits[i]});
 }
 
 /* Reads rows `row` and up of a K-major operand, 32 bytes of k, to to[r * depth + k]. */
@@ -223,16 +237,19 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
   const int64_t n = p.n;
   operand_a(w, issue, a);
   operand_b(*issue[0], b);
-  /* Calls use(the lane's value, its place in d). */
+  /* Calls use(two of the lane's values, their place in d). */
   const auto each = [&](auto use) {
     for (int lane = 0; lane < 32; ++lane) {
       float *value = q[lane]->accumulator[issue[lane]->accumulator].value;
-      for (int64_t i = 0; i < n / 2; ++i)
-        use(value + i, d + (lane / 4 + i / 2 % 2 * 8) * n + i / 4 * 8 + lane % 4 * 2 + i % 2);
+      float *const upper = d + lane / 4 * n + lane % 4 * 2, *const lower = upper + 8 * n;
+      for (int64_t i = 0; i < n; i += 8, value += 4) {
+        use(value, upper + i);
+        use(value + 2, lower + i);
+      }
     }
   };
   if (p.accumulate)
-    each([](float *value, float *at) { *at = *value; });
+    each([](float *value, float *at) { memcpy(at, value, 8); });
   else
     memset(d, 0, sizeof(float) * static_cast<size_t>(16 * n));
   const auto least = [](assay_simt_eight type) { return type == ASSAY_SIMT_E4M3 ? -6 : -14; };
@@ -240,14 +257,14 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
     tensor_products_eight(16, n, a, b, least(p.eight_a), least(p.eight_b), d);
   else
     tensor_products(16, n, a, b, p.half, d);
-  each([](float *value, float *at) { *value = *at; });
+  each([](float *value, float *at) { memcpy(value, at, 8); });
 }
 
 static void finish(const Warp *w) {
   Queue *q[32];
   for (int lane = 0; lane < 32; ++lane)
     q[lane] = queue_of(w->thread + lane);
-  const uint32_t pending = static_cast<uint32_t>(w->thread->value);
+  const uint32_t pending = static_cast<uint32_t>(w->value[0]);
   for (;;) {
     const Issue *issue[32];
     int there = 0;
@@ -264,12 +281,13 @@ static void finish(const Warp *w) {
       Accumulator *a = &q[lane]->accumulator[issue[lane]->accumulator];
       ++q[lane]->first;
       if (--a->issued > 0) continue;
+      uint32_t all = 0xFFFFFFFFu;
       for (int32_t i = 0; i < a->n / 2; ++i) {
         uint32_t bits;
         memcpy(&bits, a->d + i, sizeof bits);
-        if (bits != 0xFFFFFFFFu)
-          wrong("accumulators were written before the wait", issue[lane]->file, issue[lane]->line);
+        all &= bits;
       }
+      if (all != 0xFFFFFFFFu) wrong("accumulators were written before the wait", issue[lane]->file, issue[lane]->line);
       memcpy(a->d, a->value, sizeof(float) * static_cast<size_t>(a->n / 2));
       a->d = nullptr;
     }
