@@ -17,8 +17,9 @@ constexpr int32_t grouped_threads = 384, grouped_loaders = 128;
 constexpr int32_t grouped_channels = 128, grouped_piece = 64; /* channels of a tile, and K of a stage */
 
 /* A patch has 64 rows of a warpgroup's 64 channels of the result. Its 16-byte pieces are swizzled against bank
- * conflicts. Each of the two warpgroups has two patches, which it uses in turn. */
-constexpr int32_t grouped_patch_pitch = 128, grouped_patch_bytes = 64 * grouped_patch_pitch;
+ * conflicts, as the copy engine reads them. Each of the two warpgroups has two patches, which it uses in turn. */
+constexpr int32_t grouped_patch_rows = 64, grouped_patch_pitch = 128,
+                  grouped_patch_bytes = grouped_patch_rows * grouped_patch_pitch;
 
 /* Returns where eight neighbouring channels of a row are in a patch. */
 __device__ __forceinline__ int32_t grouped_in_patch(int32_t row, int32_t eight) {
@@ -100,14 +101,23 @@ __device__ __forceinline__ void grouped_load(const grouped_wgmma_params &p, cons
   }
 }
 
-/* Stores sums of 64 channels and `width` rows, of which `live` exist, by one warpgroup. `to` is c of the first row and
- * the warpgroup's first channel, and `left` is the number of channels from there on. Results of 16 bits become rows of
- * 64 channels in a patch first, so that eight lanes store 128 bytes of a row. `turn` says which patch comes next. */
+/* Where a warpgroup's sums go: `live` rows, and `left` channels from its first one on. */
+template <class Out> struct grouped_target {
+  const tensor_map *map; /* that of c */
+  int32_t at[3];         /* its first channel, row and slab there */
+  Out *to;
+  int64_t left;
+  int32_t live;
+};
+
+/* Stores sums of 64 channels and `width` rows by one warpgroup. Results of 16 bits become rows of 64 channels in a
+ * patch first. The copy engine stores a patch whose 64 rows all exist, while the next patch or tile is made. Other
+ * patches are stored by lanes: eight of them have 128 bytes of a row. `turn` says which patch comes next. */
 template <class Out, int width>
-__device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, const float (&sum)[width / 2], Out *to,
-                                              int64_t left, int32_t live, const float (&bias)[2],
+__device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, const float (&sum)[width / 2],
+                                              const grouped_target<Out> &out, const float (&bias)[2],
                                               unsigned char *patches, int32_t &turn) {
-  constexpr int chunk = width < 64 ? width : 64;
+  constexpr int chunk = width < grouped_patch_rows ? width : grouped_patch_rows;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) % 128, warp = thread / 32, lane = thread % 32;
   const uint32_t barrier = threadIdx.x / 128; /* 1 or 2: of this warpgroup */
   const bool biased = p.g.bias != NULL;
@@ -117,12 +127,13 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
     for (int i = 0; i < width / 2; ++i) {
       const int32_t row = i / 4 * 8 + lane % 4 * 2 + i % 2, channel = warp * 16 + lane / 4 + i / 2 % 2 * 8;
       const float value = biased ? __fadd_rn(sum[i], bias[i / 2 % 2]) : sum[i];
-      if (row < live && channel < left) to[row * p.c_row + channel] = from_float<Out>(value);
+      if (row < out.live && channel < out.left) out.to[row * p.c_row + channel] = from_float<Out>(value);
     }
   } else {
     ASSAY_UNROLL
     for (int first = 0; first < width; first += chunk) {
-      if (first >= live) break;
+      if (first >= out.live) break;
+      const bool whole = chunk == grouped_patch_rows && p.vectors && first + grouped_patch_rows <= out.live;
       unsigned char *const patch = patches + turn * grouped_patch_bytes;
       turn ^= 1;
       ASSAY_UNROLL
@@ -137,18 +148,24 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
         }
         stmatrix_x4_trans(patch + grouped_in_patch(rows + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2), pair);
       }
-      /* The patch is complete, and all have read the one before it. */
-      named_barrier_sync(barrier, 128);
+      fence_proxy_async();
+      if (thread == 0) bulk_wait_read<0>(); /* the engine has read the patch before, which is written next */
+      named_barrier_sync(barrier, 128);     /* the patch is complete, and all have read the one before it */
+      if (thread == 0 && whole && out.left > 0) {
+        tma_store(out.map, patch, out.at[0], out.at[1] + first, out.at[2]);
+        bulk_commit();
+      }
+      if (whole) continue;
       ASSAY_UNROLL
       for (int rows = 0; rows < chunk; rows += 16) {
         const int32_t in = rows + thread / 8, row = first + in, channel = thread % 8 * 8;
-        if (row >= live || channel >= left) continue;
+        if (row >= out.live || channel >= out.left) continue;
         const unsigned char *const from = patch + grouped_in_patch(in, thread % 8);
-        Out *const at = to + row * p.c_row + channel;
-        if (p.vectors && channel + 8 <= left) {
+        Out *const at = out.to + row * p.c_row + channel;
+        if (p.vectors && channel + 8 <= out.left) {
           *reinterpret_cast<uint4 *>(at) = *reinterpret_cast<const uint4 *>(from);
         } else {
-          for (int i = 0; i < 8 && channel + i < left; ++i)
+          for (int i = 0; i < 8 && channel + i < out.left; ++i)
             at[i] = reinterpret_cast<const Out *>(from)[i];
         }
       }
@@ -196,8 +213,8 @@ __device__ __forceinline__ void grouped_clear(const grouped_wgmma_params &p, con
 
 /* Multiplies and stores this block's tiles: one of two warpgroups, each with 64 of a tile's 128 channels. */
 template <class T, class Out, class shape>
-__device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsigned char *shared,
-                                             grouped_control<shape::stages> *control) {
+__device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, const tensor_map *map_c,
+                                             unsigned char *shared, grouped_control<shape::stages> *control) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - grouped_loaders, warp = thread / 32, lane = thread % 32;
   unsigned char *const patches = shared + shape::patch_at + thread / 128 * 2 * grouped_patch_bytes;
   grouped_ring<shape::stages> ring;
@@ -216,9 +233,15 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
       if (p.g.zero) grouped_clear<Out>(p, tile, n0);
       continue;
     }
-    const int32_t live = tile.end - tile.first;
     const int64_t slab = tile.first / p.g.R, row = tile.first % p.g.R;
-    Out *const to = static_cast<Out *>(p.g.c) + slab * p.g.c_slab + row * p.c_row + n;
+    grouped_target<Out> out;
+    out.map = map_c;
+    out.at[0] = static_cast<int32_t>(n);
+    out.at[1] = static_cast<int32_t>(row);
+    out.at[2] = static_cast<int32_t>(slab);
+    out.to = static_cast<Out *>(p.g.c) + slab * p.g.c_slab + row * p.c_row + n;
+    out.left = p.g.N - n;
+    out.live = tile.end - tile.first;
     float bias[2] = {0.0f, 0.0f};
     if (p.g.bias != NULL) ASSAY_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -229,9 +252,9 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
       constexpr int width = decltype(boxes)::value * shape::box;
       float sum[width / 2];
       grouped_multiply<T, shape, width>(p, ring, shared, full, free, sum);
-      grouped_store<Out, width>(p, sum, to, p.g.N - n, live, bias, patches, turn);
+      grouped_store<Out, width>(p, sum, out, bias, patches, turn);
     };
-    const int32_t boxes = grouped_boxes<shape>(live);
+    const int32_t boxes = grouped_boxes<shape>(out.live);
     if (boxes == 1)
       make(std::integral_constant<int, 1>());
     else if (boxes == 2)
@@ -239,6 +262,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
     else
       make(std::integral_constant<int, 4>());
   }
+  if (thread % 128 == 0) bulk_wait<0>(); /* the last patches are stored */
 }
 
 /* grouped_wgmma: computes tiles of 128 channels and up to 64 or 256 rows of one group, one after the other.
@@ -250,7 +274,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, unsi
 template <class T, class Out, class shape>
 static __global__ void __launch_bounds__(grouped_threads, 1)
     grouped_wgmma(const __grid_constant__ tensor_map map_a, const __grid_constant__ tensor_map map_b,
-                  grouped_wgmma_params p) {
+                  const __grid_constant__ tensor_map map_c, grouped_wgmma_params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   auto *const control = reinterpret_cast<grouped_control<shape::stages> *>(shared + shape::control_at);
   if (threadIdx.x == 0) {
@@ -273,7 +297,7 @@ static __global__ void __launch_bounds__(grouped_threads, 1)
     if (threadIdx.x == 0) grouped_load<shape>(p, &map_a, &map_b, shared, control);
   } else {
     registers_more<232>();
-    grouped_walk<T, Out, shape>(p, shared, control);
+    grouped_walk<T, Out, shape>(p, &map_c, shared, control);
   }
 }
 
@@ -331,6 +355,26 @@ inline assay_status grouped_map(tensor_map *map, const void *base, int64_t slabs
   return tensor_map_make(map, const_cast<void *>(base), shape, error);
 }
 
+/* Makes the map of c, of which one copy stores a patch. Without `vectors`, or with fewer rows than a patch has, the
+ * engine stores nothing. */
+inline assay_status grouped_map_c(tensor_map *map, const grouped_wgmma_params &p, int64_t slabs, assay_error *error) {
+  *map = tensor_map();
+  if (!p.vectors || p.g.R < grouped_patch_rows) return ASSAY_OK;
+  tensor_shape shape = {};
+  shape.rank = 3;
+  shape.element_bytes = 2;
+  shape.extent[0] = p.g.N;
+  shape.extent[1] = p.g.R;
+  shape.extent[2] = slabs;
+  shape.stride[1] = 2 * p.c_row;
+  shape.stride[2] = slabs > 1 ? 2 * p.g.c_slab : shape.stride[1];
+  shape.box[0] = 64;
+  shape.box[1] = grouped_patch_rows;
+  shape.box[2] = 1;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, p.g.c, shape, error);
+}
+
 /* Launches the plan, then the products. Rows lie a_row and c_row elements apart within a slab. */
 template <class shape>
 assay_status grouped_wgmma_start(const grouped_plan &plan, int64_t a_row, int64_t c_row, assay_env *env,
@@ -345,9 +389,10 @@ assay_status grouped_wgmma_start(const grouped_plan &plan, int64_t a_row, int64_
   p.vectors = assay_dtype_size(plan.out) == 2 && reinterpret_cast<uintptr_t>(g.c) % 16 == 0 && c_row % 8 == 0 &&
               g.c_slab % 8 == 0;
   const int64_t slabs = g.rows / g.R;
-  tensor_map map_a, map_b;
+  tensor_map map_a, map_b, map_c;
   ASSAY_TRY(grouped_map(&map_a, g.a, slabs, g.R, g.K, g.a_slab, a_row, shape::box, error));
   ASSAY_TRY(grouped_map(&map_b, g.b, g.G, g.N, g.K, g.N * g.K, g.K, grouped_channels, error));
+  ASSAY_TRY(grouped_map_c(&map_c, p, slabs, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma rows=%d vectors=%d", shape::most, p.vectors ? 1 : 0);
   ASSAY_TRY(expect_workspace(env, grouped_list_bytes(g, grouped_few::most), error));
   ASSAY_TRY(grouped_launch_plan(g, p.list, shape::most, env, error));
@@ -357,9 +402,9 @@ assay_status grouped_wgmma_start(const grouped_plan &plan, int64_t a_row, int64_
     using T = typename decltype(tag)::type;
     if (plan.out == plan.type)
       return ASSAY_LAUNCH_WITH(error, (grouped_wgmma<T, T, shape>), blocks, grouped_threads, shape::bytes, in_turn(),
-                               env->stream, map_a, map_b, p);
+                               env->stream, map_a, map_b, map_c, p);
     return ASSAY_LAUNCH_WITH(error, (grouped_wgmma<T, float, shape>), blocks, grouped_threads, shape::bytes, in_turn(),
-                             env->stream, map_a, map_b, p);
+                             env->stream, map_a, map_b, map_c, p);
   });
 }
 
