@@ -188,16 +188,25 @@ __device__ __forceinline__ stream_k_piece stream_k_next(const attention_params &
   return next;
 }
 
-/* Returns this warp's run of a piece. The warps continue in turn where the previous piece ended. */
-template <int warps>
+/* Returns this warp's run of a piece. The warps continue in turn where the previous piece ended. If `apart`, each of n
+ * warps has every n-th block. Otherwise each has an even part of adjacent blocks; the first warps of the turn have one
+ * more. */
+template <int warps, bool apart>
 __device__ __forceinline__ stream_run stream_k_run(const attention_params &a, const stream_k_rows &rows,
                                                    const stream_k_piece &piece) {
   const row_keys keys = stream_k_keys(a, piece.row, rows.length[piece.row]);
   const int32_t warp = static_cast<int32_t>(threadIdx.x / 32), origin = keys.first / stream_keys;
   const int32_t turn = static_cast<int32_t>(piece.done % static_cast<uint32_t>(warps));
   const int32_t mine = warp - turn + (warp < turn ? warps : 0);
-  return {keys.request,       piece.kv_head, keys.first, keys.last, origin, origin + piece.begin + mine,
-          origin + piece.end, warps};
+  if constexpr (apart) {
+    return {keys.request,       piece.kv_head, keys.first, keys.last, origin, origin + piece.begin + mine,
+            origin + piece.end, warps};
+  } else {
+    const int32_t blocks = piece.end - piece.begin, each = blocks / warps, longer = blocks % warps;
+    const int32_t begin = origin + piece.begin + each * mine + min(mine, longer);
+    return {
+        keys.request, piece.kv_head, keys.first, keys.last, origin, begin, begin + each + (mine < longer ? 1 : 0), 1};
+  }
 }
 
 /* ---- records ------------------------------------------------------------------------------------------ */
@@ -250,6 +259,213 @@ __device__ __forceinline__ void stream_k_await(const stream_k_memory &memory, ui
     store_relaxed(from + word, stream_k_blank);
 }
 
+/* ---- the kernels' common part ------------------------------------------------------------------------- */
+
+constexpr uint32_t records_at_once = 2; /* records that are requested together */
+
+/* A pair of channels of a head, which lie half a head apart. channel: of the first of the two, among all heads; number:
+ * among all pairs. The threads of a head after its last pair repeat that pair and write nothing. */
+struct stream_k_pair {
+  int32_t head, channel, number;
+  bool there;
+};
+__device__ __forceinline__ stream_k_pair stream_k_pair_of(int32_t i, int32_t threads_of_head, int32_t half) {
+  const int32_t head = i / threads_of_head, within = min(i % threads_of_head, half - 1);
+  return {head, head * 2 * half + within, head * half + within, i % threads_of_head < half};
+}
+
+/* Prefetches the keys before a run that the weigher needs; the table maps their block to `block`. */
+template <class Kind>
+__device__ __forceinline__ void stream_k_ask_halo(const attention_params &a, const stream_run &run, int64_t block) {
+  if (run.begin >= run.end || run.begin == run.origin) return;
+  const paged_cache &cache = a.cache;
+  const int64_t slot = (stream_keys * run.begin - Kind::halo) & ((1 << cache.block_shift) - 1);
+  stream_ask_lines<typename Kind::KV, Kind::D>(
+      cache.k, block * cache.k_block + slot * cache.k_token + run.kv_head * cache.k_head, cache.k_token, Kind::halo - 1,
+      a.D);
+}
+
+/* Handles an even share of the keys of all rows and kv heads. One thread block has one share. Kind is what is done with
+ * the scores of a key:
+ *
+ *   T, KV, D, heads     as of the kernel
+ *   params              the kernel's parameters, with `a`
+ *   warps, floats       per thread block; shared memory per warp
+ *   apart               whether the warps of a piece have blocks in turn, or adjacent ones (stream_k_run)
+ *   dense               whether V of every key is read
+ *   halo                keys before a run that the weigher needs
+ *   walker              the walk of a warp, and the part of the next run that it keeps while a run is finished:
+ *     load(a, run, block)               asks for the run's first keys
+ *     begin(a, run, block, shared)      asks for what the walk needs besides
+ *     walk(.., follow)                  walks; follow() asks for the first keys of the next run
+ *   weigher, put        turns scores into weights; puts what it has summed itself to the warp's shared memory
+ *   threads_of_head     threads that join the pairs of a head
+ *   sums, none, joined, add           sums of a pair: of no keys, of all warps, of more keys
+ *   put_record, get_records, write    a pair as part of a record, and as a result */
+template <class Kind>
+__device__ __forceinline__ void stream_k_body(const typename Kind::params &p, const stream_k_memory &memory,
+                                              float *shared) {
+  using T = typename Kind::T;
+  using KV = typename Kind::KV;
+  using sums_of = typename Kind::sums;
+  constexpr int D = Kind::D, heads = Kind::heads, floats = Kind::floats, warps = Kind::warps;
+  ASSAY_SHARED(stream_k_rows, all_rows, 1);
+  ASSAY_SHARED(stream_k_piece, pieces, 2 * warps); /* per warp: this piece and the next */
+  ASSAY_SHARED(uint32_t, last_share, 1);
+  stream_k_rows &rows = all_rows[0];
+  const attention_params &a = p.a;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = 32 * warps, lane = thread % 32;
+  const int32_t half = stream_channels<D>(a) / 2;
+  const int32_t pairs = a.G * half; /* pairs of two channels of a head, half of the head apart */
+  const uint32_t shares = gridDim.x, own = blockIdx.x;
+  stream_k_piece *const kept_pieces = pieces + 2 * (thread / 32);
+  typename Kind::walker walker = {};
+
+  /* Physical blocks of a run's first two blocks and, if the weigher has a halo, of the block before, from the table. */
+  int32_t block = 0, next = 0, before = 0;
+  const auto run_of = [&](const stream_k_piece &of) { return stream_k_run<warps, Kind::apart>(a, rows, of); };
+  const auto look_up = [&](const stream_run &of) {
+    block = stream_block_of(a.cache, of, of.begin, of.begin);
+    next = stream_block_of(a.cache, of, of.begin + of.step, of.begin);
+    if constexpr (Kind::halo > 0) before = stream_block_of(a.cache, of, of.begin - 1, of.origin);
+  };
+  const auto load_first = [&](const stream_run &of) {
+    walker.load(a, of, block);
+    if constexpr (Kind::halo > 0) stream_k_ask_halo<Kind>(a, of, before);
+  };
+  const auto write_out = [&](int32_t row, int32_t kv_head, int32_t pair, const sums_of &sums) {
+    Kind::write(p, static_cast<int64_t>(row) * a.H_kv + kv_head, kv_head, pair, sums);
+  };
+
+  dependents_launch();
+  int32_t turn = 0;     /* which of the two areas is used */
+  uint32_t share = own; /* after `own`: the share whose piece is computed in its place */
+  bool early = true, again = true;
+  while (again) {
+    again = false;
+    /* The first keys are prefetched and loaded by the lengths and the table as they are before it is this launch's
+     * turn. If these were not final, the loop runs once more. */
+    if (share == own) stream_k_look<warps>(a, rows);
+    uint32_t last;
+    stream_k_piece piece = stream_k_first(a, rows, share, shares, &last);
+    stream_run run = {};
+    bool same = true;
+    if (piece.there()) {
+      run = run_of(piece);
+      if (early && run.begin < run.end) {
+        block = load_early(a.cache.table + piece.row * a.cache.table_row + (run.begin >> (a.cache.block_shift - 4)));
+        same = stream_in_pool(a.cache, run, block);
+        stream_ask_keys<KV, D>(a, run, block);
+        if constexpr (Kind::dense) stream_ask_values<KV, D>(a, run, block);
+      }
+    }
+    if (early) dependency_wait();
+    if (piece.there()) {
+      const int32_t guessed = block;
+      if (early && same) walker.load(a, run, block); /* the block before is not known yet */
+      look_up(run);
+      same = same && (run.begin >= run.end || block == guessed);
+      if (!early) load_first(run);
+    }
+    if (early) {
+      early = false;
+      again = __syncthreads_and(same && stream_k_same<warps>(a, rows)) == 0;
+      if (again) continue;
+    }
+    if (share == own) {
+      stream_k_await<warps>(memory, own, last);
+      if (thread == 0) last_share[0] = last;
+    }
+
+    while (piece.there()) {
+      float *const mine = shared + (turn * warps + thread / 32) * floats;
+      stream_sums<D, heads> sum = {};
+      typename Kind::weigher weigher;
+      run = run_of(piece);
+      walker.begin(a, run, block, mine);
+      weigher.begin(p, run);
+      const int32_t first_block = block, second_block = next, block_before = before;
+      stream_k_piece following = stream_k_next(a, rows, piece);
+      if (share != own) following.end = following.begin;
+      if (lane == 0) {
+        kept_pieces[0] = piece;
+        kept_pieces[1] = following;
+      }
+      __syncwarp(); /* the pieces are written */
+      if (following.there()) look_up(run_of(following));
+      const auto follow = [&] {
+        const stream_k_piece then = kept_pieces[1];
+        if (then.there()) load_first(run_of(then));
+      };
+      walker.walk(a, run, block_before, first_block, second_block, mine, weigher, sum, follow);
+      stream_put_sums<T, KV, D, heads>(sum, mine, 2 * half);
+      Kind::put(weigher, mine);
+      __syncthreads(); /* the warps' sums are written */
+
+      const stream_k_piece now = kept_pieces[0];
+      piece = kept_pieces[1];
+      __syncwarp();        /* the pieces have been read */
+      if (piece.there()) { /* a warp without a block of the last piece has loaded nothing yet */
+        const stream_run ended = run_of(now);
+        if (ended.begin >= ended.end) load_first(run_of(piece));
+      }
+      const bool whole = now.from_first() && now.to_last();
+      const bool begun = now.from_first() && !whole; /* begun here, and other shares have the rest */
+      last = last_share[0];
+      const float *const area = shared + turn * warps * floats;
+      uint64_t *const record = memory.of(begun ? memory.begun : share == own ? memory.record : memory.instead, share);
+      turn ^= 1;
+      bool missing = false;
+      ASSAY_ROLLED
+      for (int32_t i = thread; i < a.G * Kind::threads_of_head(half); i += threads) {
+        const stream_k_pair at = stream_k_pair_of(i, Kind::threads_of_head(half), half);
+        const int32_t pair = at.number;
+        const sums_of part = Kind::joined(area, at, half);
+        sums_of all = part;
+        if (!at.there) continue;
+        if (!whole) Kind::put_record(half, record, pairs, pair, part);
+        if (begun) {
+          ASSAY_ROLLED
+          for (uint32_t other = own + 1; other <= last && !missing; other += records_at_once) {
+            sums_of more[records_at_once];
+            const uint32_t left = last + 1 - other;
+            missing = !Kind::get_records(half, memory.of(memory.record, other), memory.words, left, pairs, pair, more);
+            ASSAY_UNROLL
+            for (uint32_t n = 0; n < records_at_once; ++n)
+              if (n < left) Kind::add(&all, more[n]);
+          }
+        } else if (share != own && share == last) {
+          sums_of of[1];
+          (void)Kind::get_records(half, memory.of(memory.begun, own), 0, 1, pairs, pair, of);
+          all = of[0];
+          ASSAY_ROLLED
+          for (uint32_t other = own + 1; other <= last && !missing; ++other) {
+            of[0] = part; /* the piece that was computed here last */
+            if (other != share)
+              missing = !Kind::get_records(half, memory.of(memory.instead, other), 0, 1, pairs, pair, of);
+            Kind::add(&all, of[0]);
+          }
+        } else if (!whole) {
+          continue;
+        }
+        if (!missing) write_out(now.row, now.kv_head, pair, all);
+      }
+      if (begun) again = __syncthreads_or(missing) != 0;
+      if (share != own) again = share < last;
+      if (again) ++share; /* all awaited pieces are computed anew, in turn */
+    }
+  }
+
+  /* Rows without keys are in no share. */
+  ASSAY_ROLLED
+  for (int32_t row = static_cast<int32_t>(own); row < static_cast<int32_t>(a.N); row += static_cast<int32_t>(shares)) {
+    if (rows.length[row] > 0) continue;
+    ASSAY_ROLLED
+    for (int32_t i = thread; i < a.H_kv * pairs; i += threads)
+      write_out(row, i / pairs, i % pairs, Kind::none());
+  }
+}
+
 /* ---- host --------------------------------------------------------------------------------------------- */
 
 constexpr int64_t stream_k_blocks_a_multiprocessor = 2;
@@ -268,6 +484,15 @@ inline int32_t stream_k_shared_percent(int64_t dynamic) {
       stream_k_blocks_a_multiprocessor * (dynamic + static_cast<int64_t>(sizeof(stream_k_rows)) + others);
   const int32_t percent = static_cast<int32_t>((100 * bytes + all - 1) / all);
   return percent > stream_shared_percent ? percent : stream_shared_percent;
+}
+
+/* Returns the launch options of `shares` thread blocks with `dynamic` bytes of dynamic shared memory. */
+inline launch_options stream_k_options(int64_t shares, int64_t dynamic) {
+  constexpr int64_t most_resident = 8; /* for simt; nothing depends on it */
+  launch_options options = in_turn();
+  options.shared_percent = stream_k_shared_percent(dynamic);
+  options.resident = static_cast<int32_t>(shares < most_resident ? shares : most_resident);
+  return options;
 }
 
 inline int64_t stream_k_workspace(int64_t words) {

@@ -40,12 +40,13 @@ __device__ __forceinline__ int64_t stream_value_at(const paged_cache &cache, int
  *   weigher.keep(kept, t)                turns the scores of keys t .. t + 15, by lane, into the form that it needs
  *   weigher.weigh(kept, t, weight, sum)  writes the weights of these keys, returns stream_mask; may rescale sum
  *
- * block, next: physical blocks of the run's first two blocks. shared: stream_shared_floats that belong to the warp. */
-template <class T, class KV, int D, int heads, class Weigher>
-__device__ __forceinline__ void stream_walk_sparse(const attention_params &a, const stream_run &run,
-                                                   const uint4 (&q)[stream_query_loads<KV, D, heads>],
-                                                   stream_fragment<KV, D, heads> &k, int64_t block, int64_t next,
-                                                   float *shared, Weigher &weigher, stream_sums<D, heads> &sum) {
+ * block, next: physical blocks of the run's first two blocks. shared: stream_shared_floats that belong to the warp.
+ * follow(): called when k and q are used up, if the run has a block. */
+template <class T, class KV, int D, int heads, class Weigher, class Follow>
+__device__ __forceinline__ void
+stream_walk_sparse(const attention_params &a, const stream_run &run, const uint4 (&q)[stream_query_loads<KV, D, heads>],
+                   stream_fragment<KV, D, heads> &k, int64_t block, int64_t next, float *shared, Weigher &weigher,
+                   stream_sums<D, heads> &sum, Follow follow) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
@@ -61,6 +62,8 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
     if (n + step < run.end)
       stream_load_keys(cache, stream_key_at(cache, next, n + step, slots, k_lane), stream_left(run, n + step), lane,
                        &k);
+    else
+      follow();
     const int32_t after = stream_block_of(cache, run, n + 2 * step, begin);
     if (n > begin) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
     const uint32_t live = weigher.weigh(kept, stream_keys * n, shared + put, sum);
@@ -73,36 +76,50 @@ __device__ __forceinline__ void stream_walk_sparse(const attention_params &a, co
   if (begin < run.end) stream_add<T, KV, D, heads>(v, shared + size - put, lane, sum);
 }
 
-/* Does the same for a warp that has only q so far. `weigher` also has:
+/* Gives the weigher the keys before a run that begins inside a row. `left` is the physical block of the block before.
+ * meanwhile(): asks for the run's keys, while these are on their way. `weigher` also has:
  *
  *   weigher.edge(kept, t)                takes the scores of the block before the run, keys t .. t + 15. Only the last
  *                                        weigher.halo of them are needed. It is not called if halo is 0. */
+template <class T, class KV, int D, int heads, class Weigher, class Meanwhile>
+__device__ __forceinline__ void stream_walk_edge(const attention_params &a, const stream_run &run, bool inside,
+                                                 const uint4 (&q)[stream_query_loads<KV, D, heads>], int64_t left,
+                                                 Weigher &weigher, Meanwhile meanwhile) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), slots = (1 << a.cache.block_shift) - 1;
+  stream_fragment<KV, D, heads> edge = {};
+  if constexpr (Weigher::halo > 0)
+    stream_load_last_keys<Weigher::halo>(
+        a.cache, stream_key_at(a.cache, left, run.begin - 1, slots, stream_key_lane<KV, D, heads>(a.cache, run, lane)),
+        lane, inside, &edge);
+  meanwhile();
+  if constexpr (Weigher::halo > 0) {
+    if (inside) {
+      stream_kept<heads> last;
+      stream_scores<T>(edge, q, lane, last);
+      weigher.edge(last, stream_keys * (run.begin - 1));
+    }
+  }
+}
+
+/* Adds p v of the run's keys to sum, as stream_walk_sparse does, for a warp that has only q so far. */
 template <class T, class KV, int D, int heads, class Weigher>
 __device__ __forceinline__ void stream_walk(const attention_params &a, const stream_run &run,
                                             const uint4 (&q)[stream_query_loads<KV, D, heads>], float *shared,
                                             Weigher &weigher, stream_sums<D, heads> &sum) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const paged_cache &cache = a.cache;
-  stream_fragment<KV, D, heads> k = {}, edge = {};
+  stream_fragment<KV, D, heads> k = {};
   if (run.begin >= run.end) return;
   const int32_t begin = run.begin, step = run.step, slots = (1 << cache.block_shift) - 1;
   const bool inside = Weigher::halo > 0 && begin > run.origin;
   const int64_t left = stream_block_of(cache, run, begin - 1, inside ? 0 : begin);
   const int64_t block = stream_block_of(cache, run, begin, begin),
                 next = stream_block_of(cache, run, begin + step, begin);
-  const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
-  if constexpr (Weigher::halo > 0)
-    stream_load_last_keys<Weigher::halo>(cache, stream_key_at(cache, left, begin - 1, slots, k_lane), lane, inside,
-                                         &edge);
-  stream_load_keys(cache, stream_key_at(cache, block, begin, slots, k_lane), stream_left(run, begin), lane, &k);
-  if constexpr (Weigher::halo > 0) {
-    if (inside) {
-      stream_kept<heads> last;
-      stream_scores<T>(edge, q, lane, last);
-      weigher.edge(last, stream_keys * (begin - 1));
-    }
-  }
-  stream_walk_sparse<T, KV, D, heads>(a, run, q, k, block, next, shared, weigher, sum);
+  stream_walk_edge<T, KV, D, heads>(a, run, inside, q, left, weigher, [&] {
+    const int64_t k_lane = stream_key_lane<KV, D, heads>(cache, run, lane);
+    stream_load_keys(cache, stream_key_at(cache, block, begin, slots, k_lane), stream_left(run, begin), lane, &k);
+  });
+  stream_walk_sparse<T, KV, D, heads>(a, run, q, k, block, next, shared, weigher, sum, [] {});
 }
 
 /* ---- V with K ---------------------------------------------------------------------------------------- */
