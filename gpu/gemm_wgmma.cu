@@ -39,6 +39,7 @@ assay_status read_call(const assay_call *call, wide_plan *plan, assay_error *err
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   wide_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "wgmma");
   if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
   return wide_launch(plan.p, plan.type, env, error);

@@ -25,7 +25,13 @@ struct qk_params {
   assay_dtype type;
 };
 
-/* qk_heads: one head per warp; all of the head is read before any of it is written.
+/* Returns the first channel of a lane's quad. The lanes add their squares in the order in which lanes with whole
+ * vectors add them. */
+template <class T> __device__ __forceinline__ int32_t quad_of(int32_t lane, int part) {
+  return sizeof(T) == 4 ? 4 * (lane + 32 * part) : 8 * lane + 4 * part;
+}
+
+/* qk_heads: one head per warp; all of the head is read before any of it is written. The bits are those of qk_vectors.
  * Grid:   ceil(N (H + H_kv) / 4). Block: 128 threads: four heads, of q first, then of k, row by row.
  * Shared: none.
  * Align:  quads where every base and row stride is a multiple of 4 elements, else by element.
@@ -46,7 +52,7 @@ template <class T> __global__ void __launch_bounds__(32 * warps) qk_heads(qk_par
   float v[2][4], square = 0.0f; /* D is 256 at most: two quads a lane */
   ASSAY_UNROLL
   for (int part = 0; part < 2; ++part) {
-    load_channels(in, 4 * (lane + 32 * part), p.D, p.quads, v[part]);
+    load_channels(in, quad_of<T>(lane, part), p.D, p.quads, v[part]);
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
       square += v[part][i] * v[part][i];
@@ -67,7 +73,7 @@ template <class T> __global__ void __launch_bounds__(32 * warps) qk_heads(qk_par
 
   ASSAY_UNROLL
   for (int part = 0; part < 2; ++part) {
-    const int32_t d = 4 * (lane + 32 * part);
+    const int32_t d = quad_of<T>(lane, part);
     if (d >= p.D) break;
     if (p.rms) {
       float gamma[4];
@@ -238,16 +244,16 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
 }
 
 /* Sums over a head run on 8, 16 or 32 lanes. */
-constexpr assay_contract vectors_contract = norm_contract(8);
+constexpr assay_contract heads_contract = norm_contract(8);
 
 } // namespace
 } // namespace ASSAY_NS
 
 #define WARP_HEADS                                                                                                     \
-  PLAIN_VARIANT("qk_norm", "warp_heads", "a warp a head, q and k in one launch", PLAIN_TYPE_CLAIMS,                    \
-                warp_rows_contract, qk_params, read_call, launch)
+  PLAIN_VARIANT("qk_norm", "warp_heads", "a warp a head, q and k in one launch", PLAIN_TYPE_CLAIMS, heads_contract,    \
+                qk_params, read_call, launch)
 #define VECTORS                                                                                                        \
-  PLAIN_VARIANT("qk_norm", "vectors", "a head by 8 to 32 lanes, 16 bytes a load", PLAIN_TYPE_CLAIMS, vectors_contract, \
+  PLAIN_VARIANT("qk_norm", "vectors", "a head by 8 to 32 lanes, 16 bytes a load", PLAIN_TYPE_CLAIMS, heads_contract,   \
                 qk_params, read_vectors, launch_vectors)
 
 ASSAY_VARIANTS(qk_norm, VECTORS, WARP_HEADS)

@@ -12,10 +12,10 @@
 
 #include "core/dtype.h"
 #include "ref/lib/append.h"
-#include "ref/lib/paged_check.h"
 #include "ref/lib/paged_tables.h"
 #include "ref/lib/plain.h"
 #include "ref/lib/rope.h"
+#include "ref/lib/rope_append.h"
 #include "ref/lib/rowwise.h"
 
 enum {
@@ -170,12 +170,6 @@ static int64_t source_row(const run *r, int64_t n) {
   return r->spoil == SPOIL_ROWS_EXCHANGED && both ? other : n;
 }
 
-static int64_t pool_slots(const assay_call *call) {
-  const assay_tensor *k = &call->arg[ARG_K_CACHE];
-  const int layout = (int)call->param[PARAM_LAYOUT];
-  return k->shape[0] * k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
-}
-
 static assay_status compute(const assay_call *call, const assay_rows *rows, bool exact, planted spoil,
                             assay_expected *expected, assay_error *error) {
   const int64_t N = call->arg[ARG_Q].shape[0], H = call->arg[ARG_Q].shape[1], H_kv = call->arg[ARG_K].shape[1];
@@ -183,7 +177,7 @@ static assay_status compute(const assay_call *call, const assay_rows *rows, bool
   const bool apart = call->arg[ARG_Q_OUT].data != NULL;
   run r = {.call = call, .exact = exact, .spoil = spoil};
   assay_status status = rope_check_positions(&call->arg[ARG_POSITIONS], max_pos, error);
-  if (status == ASSAY_OK) status = append_check_distinct(&call->arg[ARG_SLOTS], pool_slots(call), error);
+  if (status == ASSAY_OK) status = append_check_distinct(&call->arg[ARG_SLOTS], rope_append_slots(call), error);
   r.q = &expected[rowwise_output(call, apart ? ARG_Q_OUT : ARG_Q)];
   r.cache[0] = &expected[rowwise_output(call, ARG_K_CACHE)];
   r.cache[1] = &expected[rowwise_output(call, ARG_V_CACHE)];
@@ -239,84 +233,6 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
          got <= stored_k(call, h, y[d] + 1.01 * bound[d], SPOIL_NONE);
 }
 
-static assay_status check_tables(const assay_call *call, assay_error *error) {
-  const assay_tensor *cosine = &call->arg[ARG_COS], *positions = &call->arg[ARG_POSITIONS];
-  assay_status status = check_rank(call, ARG_COS, 2, error);
-  if (status == ASSAY_OK) status = check_range("R", 2 * cosine->shape[1], 2, call->arg[ARG_Q].shape[2], 2, error);
-  if (status == ASSAY_OK) status = check_range("max_pos", cosine->shape[0], 1, INT32_MAX, 1, error);
-  if (status == ASSAY_OK) status = check_dense(call, ARG_COS, ASSAY_F32, 2, cosine->shape, error);
-  if (status == ASSAY_OK) status = check_dense(call, ARG_SIN, ASSAY_F32, 2, cosine->shape, error);
-  if (status != ASSAY_OK) return status;
-  if (positions->dtype != ASSAY_I32 && positions->dtype != ASSAY_I64)
-    return assay_fail(error, ASSAY_ERR_INPUT, "positions: found type %s, allowed i32, i64",
-                      assay_dtype_name(positions->dtype));
-  return check_dense(call, ARG_POSITIONS, positions->dtype, 1, call->arg[ARG_Q].shape, error);
-}
-
-static assay_status check_cache_of(const assay_call *call, assay_error *error) {
-  const check_cache cache = {.rows = ARG_K,
-                             .k = ARG_K_CACHE,
-                             .v = ARG_V_CACHE,
-                             .k_scale = ARG_K_SCALE,
-                             .v_scale = ARG_V_SCALE,
-                             .layout = (paged_layout)(int)call->param[PARAM_LAYOUT],
-                             .scale_per_head = call->param[PARAM_SCALE_PER_HEAD] != 0};
-  assay_status status = check_pools(call, &cache, error);
-  if (status != ASSAY_OK) return status;
-  const int64_t H_kv = call->arg[ARG_K].shape[1];
-  const int64_t found = call->arg[ARG_K_CACHE].shape[cache.layout == LAYOUT_NHD ? 2 : 1];
-  if (found != H_kv)
-    return assay_fail(error, ASSAY_ERR_INPUT, "H_kv: found %lld in k_cache, allowed %lld, that of k", (long long)found,
-                      (long long)H_kv);
-  return check_scales(call, &cache, error);
-}
-
-static assay_status check(const assay_call *call, assay_error *error) {
-  const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K];
-  assay_status status = check_params(call, error);
-  if (status != ASSAY_OK) return status;
-  if (q->dtype != ASSAY_F32 && q->dtype != ASSAY_F16 && q->dtype != ASSAY_BF16)
-    return assay_fail(error, ASSAY_ERR_INPUT, "q: found type %s, allowed f32, f16, bf16", assay_dtype_name(q->dtype));
-  status = check_rank(call, ARG_Q, 3, error);
-  if (status == ASSAY_OK) status = check_rank(call, ARG_K, 3, error);
-  const int64_t N = q->shape[0], H = q->shape[1], D = q->shape[2], H_kv = k->shape[1];
-  if (status == ASSAY_OK) status = check_range("N", N, 0, INT32_MAX, 1, error);
-  if (status == ASSAY_OK) status = check_range("H", H, 1, 256, 1, error);
-  if (status == ASSAY_OK) status = check_range("H_kv", H_kv, 1, 256, 1, error);
-  if (status == ASSAY_OK) status = check_range("D", D, 8, PAGED_MAX_D, 8, error);
-  if (status == ASSAY_OK) status = append_check_rows(call, "q", q->dtype, N, H, D, error);
-  if (status == ASSAY_OK) status = append_check_rows(call, "k", q->dtype, N, H_kv, D, error);
-  if (status == ASSAY_OK) status = append_check_rows(call, "v", q->dtype, N, H_kv, D, error);
-  if (status == ASSAY_OK) status = check_tables(call, error);
-  if (status == ASSAY_OK) status = append_check_slots(call, N, error);
-  if (status == ASSAY_OK) status = check_cache_of(call, error);
-  const int64_t q_shape[3] = {N, H, D}, k_shape[3] = {N, H_kv, D};
-  if (status == ASSAY_OK && call->arg[ARG_Q_OUT].data != NULL)
-    status = check_dense(call, ARG_Q_OUT, q->dtype, 3, q_shape, error);
-  if (status == ASSAY_OK && call->arg[ARG_K_OUT].data != NULL)
-    status = check_dense(call, ARG_K_OUT, q->dtype, 3, k_shape, error);
-  return status;
-}
-
-/* Counts four products and two sums per pair, and a division per fp8 code. In place only the rotated channels of q
- * move. */
-static assay_cost cost(const assay_call *call, const assay_seen *seen) {
-  (void)seen;
-  const assay_tensor *q = &call->arg[ARG_Q], *k = &call->arg[ARG_K], *cosine = &call->arg[ARG_COS];
-  const double N = (double)q->shape[0], D = (double)q->shape[2], R = 2 * (double)cosine->shape[1];
-  const double size = (double)assay_dtype_size(q->dtype), code = (double)assay_dtype_size(call->arg[ARG_K_CACHE].dtype);
-  const double q_heads = N * (double)q->shape[1], k_heads = N * (double)k->shape[1];
-  double written = 0;
-  for (int64_t n = 0; n < q->shape[0]; ++n)
-    written += append_slot(&call->arg[ARG_SLOTS], n) >= 0;
-  const double stored = 2 * written * (double)k->shape[1] * D;
-  double bytes = 2 * q_heads * (call->arg[ARG_Q_OUT].data != NULL ? D : R) * size + stored * (size + code);
-  if (call->arg[ARG_K_OUT].data != NULL) bytes += k_heads * D * size;
-  const double table = (double)cosine->shape[0] < N ? (double)cosine->shape[0] : N;
-  bytes += table * R * 4 + N * (8 + (double)assay_dtype_size(call->arg[ARG_POSITIONS].dtype));
-  return (assay_cost){.flops = 3 * R * (q_heads + k_heads) + (code < 2 ? stored : 0), .bytes = bytes};
-}
-
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
 /* Fills an argument. fp8: k and v are such that their quotients fill the codes. Special values are those of v's
@@ -340,32 +256,6 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
   for (int64_t i = 0; i < count; ++i)
     value[i] *= size * from->k_scale;
   return ASSAY_OK;
-}
-
-static void fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
-  plain_fill(fill, (uint64_t)(ARG_COUNT + content * 256 + kv_head), value, fill->D);
-  const bool fp8 = fill->kv_dtype == ASSAY_E4M3 || fill->kv_dtype == ASSAY_E5M2;
-  const double size = !fp8 ? 1 : fill->values == ASSAY_NORMAL ? 16 * fill->v_scale : fill->v_scale;
-  for (int64_t d = 0; d < fill->D; ++d)
-    value[d] *= size;
-}
-
-/* Fills keys of the cache: none is read. fill() makes the keys of the rows. */
-static void fill_k(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
-  (void)content;
-  (void)kv_head;
-  for (int64_t d = 0; d < fill->D; ++d)
-    value[d] = 0;
-}
-
-/* Returns false: nothing depends on the pool's contents. */
-static bool visible(const assay_call *call, int64_t request, int64_t length, int64_t first_position, int64_t token) {
-  (void)call;
-  (void)request;
-  (void)length;
-  (void)first_position;
-  (void)token;
-  return false;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------- */
@@ -420,14 +310,14 @@ static const assay_op op = {
     .takes_special = true,
     .confirmed_by = "rotation by complex numbers, a search over all codes; rope, then kv_append (ref_rope_append_test)",
     .extreme_args = "",
-    .check = check,
+    .check = rope_append_check,
     .reference = reference,
-    .cost = cost,
-    .fill_k = fill_k,
-    .fill_v = fill_v,
+    .cost = rope_append_cost,
+    .fill_k = rope_append_fill_k,
+    .fill_v = rope_append_fill_v,
     .fill = fill,
     .accepts = accepts,
-    .visible = visible,
+    .visible = rope_append_visible,
     .spoil = spoil,
     .parts = "rope,kv_append",
 };

@@ -226,7 +226,8 @@ static assay_status check_exact(const assay_case *one, assay_error *error) {
   if (one->magnitude != ASSAY_USUAL)
     return assay_fail(error, ASSAY_ERR_INPUT, "magnitude: found %s, allowed usual in tier exact",
                       case_axis(one, "magnitude"));
-  if (one->op->form == ASSAY_PLAIN) return check_exact_with(one, error);
+  const assay_status status = check_exact_with(one, error);
+  if (status != ASSAY_OK || one->op->form == ASSAY_PLAIN) return status;
   if (scale != NULL && !is_power_of_two(*scale))
     return assay_fail(error, ASSAY_ERR_INPUT, "scale: found %s, allowed a power of two in tier exact",
                       assay_shortest(*scale, number));

@@ -42,8 +42,9 @@ static bool take_scratch(parts_run *p, const assay_tensor *like, assay_tensor *t
   return true;
 }
 
-/* Fills one part's call. If it writes X_out and X is an input of the whole, later parts read X_out as X. Returns false
- * where the call cannot be made. */
+/* Fills one part's call. If it writes X_out and X is an input of the whole, later parts read X_out as X. If X is an
+ * in-out argument of the whole and X_out is given, later parts work in place in X_out. Returns false where the call
+ * cannot be made. */
 static bool fill_part(parts_run *p, const assay_op *op, assay_tensor *arg, double *param) {
   const assay_op *whole = p->t->one->op;
   for (int32_t i = 0; i < op->arg_count; ++i) {
@@ -53,7 +54,13 @@ static bool fill_part(parts_run *p, const assay_op *op, assay_tensor *arg, doubl
     if (own >= 0) arg[i] = p->now[own];
     const int32_t input =
         size > 4 && strcmp(about->name + size - 4, "_out") == 0 ? named_arg(whole, about->name, size - 4) : -1;
-    if (about->role != ASSAY_OUT || input < 0 || whole->args[input].role != ASSAY_IN) continue;
+    if (about->role != ASSAY_OUT || input < 0 || whole->args[input].role == ASSAY_OUT) continue;
+    if (whole->args[input].role == ASSAY_INOUT) {
+      if (arg[i].data == NULL) continue;
+      p->now[input] = arg[i];
+      p->now[own].data = NULL;
+      continue;
+    }
     if (arg[i].data == NULL && !take_scratch(p, &p->now[input], &arg[i])) return false;
     p->now[input] = arg[i];
   }

@@ -24,6 +24,7 @@ enum {
   ENGINE_GRAPH_OF_OTHER_HALF,
   ENGINE_RESIDUAL_AFTER_NORM,
   ENGINE_APPENDED_AGAIN, /* keys that are not rotated are written over those that are */
+  ENGINE_NORMED_AGAIN,   /* heads that are normed and rotated are normed once more */
   ENGINE_TAIL_SEES_ALL,
   ENGINE_TAIL_OF_FIRST,
   ENGINE_LIST_OF_ONE,           /* the second forced variant is never tried */
@@ -42,7 +43,7 @@ enum {
   ENGINE_ONE_PLUS_LOST,         /* norms of gemma2 and qwen3_next multiply by g, not by 1 + g */
   ENGINE_CUBIC_LOST,            /* the gate of gemma2 is a sigmoid without its cubic term */
   ENGINE_LOGITS_UNCAPPED,       /* logits of gemma2 have no cap */
-  ENGINE_SETTLED_LOST,          /* products do not learn that their weights are settled */
+  ENGINE_SETTLED_LOST,          /* calls do not learn what of theirs is settled */
   /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
   ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
   ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */

@@ -49,6 +49,7 @@ static const struct {
     {ENGINE_GRAPH_OF_OTHER_HALF, "the other half's graph is replayed", 0, 0},
     {ENGINE_RESIDUAL_AFTER_NORM, "the norm is of the stream before the residual", 0, 0},
     {ENGINE_APPENDED_AGAIN, "keys that are not rotated are written over those that are", 0, 0},
+    {ENGINE_NORMED_AGAIN, "heads are normed once more after their rotation", 0, 0},
     {ENGINE_TAIL_SEES_ALL, "the first row of a short tail sees the keys behind it", 0, 40},
     {ENGINE_TAIL_OF_FIRST, "rows of a short tail have the first request's table", 0, 40},
 };
@@ -331,8 +332,9 @@ Test(engine_mutants, a_decode_step_waits_for_nothing) {
   assay_model_weights_free(&weights);
 }
 
-/* Counts the paths of products, in *all, and those that read settled weights early. */
-static int paths_early(const assay_model_config *config, const assay_model_weights *weights, int *all) {
+/* Counts the paths of a variant, in *all, and those that read early what is settled. */
+static int paths_early(const assay_model_config *config, const assay_model_weights *weights, const char *op,
+                       const char *variant, const char *early_word, int *all) {
   const assay_engine_options options = {
       .device = "simt", .num_blocks = 64, .max_batch = 4, .max_tokens = 64, .max_length = 120, .eager = true};
   const assay_engine_sampling sampling = {0, 1, 0, 0, 5, 1};
@@ -348,15 +350,18 @@ static int paths_early(const assay_model_config *config, const assay_model_weigh
   cr_assert_eq(assay_engine_request(e, prompt, 8, &sampling, &part.request, &hit, &test_error), ASSAY_OK);
   cr_assert_eq(assay_engine_step(e, &part, 1, &test_error), ASSAY_OK, "%s", test_error.text);
   for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
-    if (strcmp(path.op, "gemm") != 0 || strcmp(path.variant, "skinny") != 0) continue;
+    if (strcmp(path.op, op) != 0 || strcmp(path.variant, variant) != 0) continue;
     ++*all;
-    early += strstr(path.path, " early") != NULL;
+    early += strstr(path.path, early_word) != NULL;
   }
   assay_engine_close(e);
   return early;
 }
 
-Test(engine_mutants, products_read_settled_weights_early) {
+Test(engine_mutants, kernels_read_early_what_is_settled) {
+  static const struct {
+    const char *op, *variant, *early;
+  } reads[] = {{"gemm", "skinny", " early"}, {"norm_rope_append", "vectors", " early weights"}};
   assay_model_config config = scenario_model(1);
   assay_model_weights weights;
   int all = 0;
@@ -364,12 +369,14 @@ Test(engine_mutants, products_read_settled_weights_early) {
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
   cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
-  engine_mutant = ENGINE_NO_MISTAKE;
-  cr_expect_eq(paths_early(&config, &weights, &all), all);
-  cr_expect_gt(all, 0);
-  engine_mutant = ENGINE_SETTLED_LOST;
-  cr_expect_eq(paths_early(&config, &weights, &all), 0);
-  cr_expect_gt(all, 0);
+  for (size_t i = 0; i < sizeof reads / sizeof *reads; ++i) {
+    engine_mutant = ENGINE_NO_MISTAKE;
+    cr_expect_eq(paths_early(&config, &weights, reads[i].op, reads[i].variant, reads[i].early, &all), all);
+    cr_expect_gt(all, 0, "%s", reads[i].op);
+    engine_mutant = ENGINE_SETTLED_LOST;
+    cr_expect_eq(paths_early(&config, &weights, reads[i].op, reads[i].variant, reads[i].early, &all), 0);
+    cr_expect_gt(all, 0, "%s", reads[i].op);
+  }
   engine_mutant = ENGINE_NO_MISTAKE;
   assay_model_weights_free(&weights);
 }

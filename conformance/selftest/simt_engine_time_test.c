@@ -283,7 +283,7 @@ Test(engine_time, a_replay_loses_what_the_left_out_launches_take) {
 
 /* Decode goes on as if its times had not been read. */
 Test(engine_time, tokens_stay_those_of_the_step) {
-  static const char *const left_out[] = {"sampler", "rope_append", "gemm"};
+  static const char *const left_out[] = {"sampler", "norm_rope_append", "gemm"};
   static int32_t token[2][BATCH][TOKENS];
   for (int number = 1; number < 3; ++number)
     for (int timed = 0; timed < 2; ++timed) {

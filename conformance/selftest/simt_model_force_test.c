@@ -140,9 +140,17 @@ static assay_status run(const char *form, const char *word, calls *counted, assa
 
 /* ---- every variant --------------------------------------------------------------------------------------- */
 
-static const char *const usual_form[] = {
-    NULL,          "append=on",       "mmha=on",      "qk_norm=off",  "post_pre_uclip=off",
-    "add_norm=on", "rope_append=off", "gemm_glu=off", "gemm_seam=on", "gemm_norm=on+gemm_glu=off"};
+static const char *const usual_form[] = {NULL,
+                                         "append=on",
+                                         "mmha=on",
+                                         "qk_norm=off",
+                                         "post_pre_uclip=off",
+                                         "add_norm=on",
+                                         "rope_append=off",
+                                         "gemm_glu=off",
+                                         "gemm_seam=on",
+                                         "gemm_norm=on+gemm_glu=off",
+                                         "norm_rope_append=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 
 /* Operators that no session of a model calls, and why. */
@@ -401,6 +409,8 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
       {GPT2, "rope_append=on",
        "form rope_append: found on, which this gpt2 model cannot have, allowed on: append, add_norm"},
       {GPT2, "qk_norm=on", "form qk_norm: found on, which this gpt2 model cannot have"},
+      {LLAMA, "norm_rope_append=on",
+       "form norm_rope_append: found on, which this qwen3 model cannot have, allowed on: append, mmha, rope_append"},
       {LLAMA, "qk_norm=on", "allowed on: append, mmha, rope_append, add_norm"},
       {QWEN3, "post_pre_uclip=on", "form post_pre_uclip: found on"},
       {ASYNCT, "bias_gelu_new=on", "form bias_gelu_new: found on"},
@@ -414,9 +424,11 @@ Test(force, a_form_that_a_model_cannot_have_is_refused) {
   const char *const both[][2] = {{"append=on", "mmha=on"},
                                  {"post_pre_uclip=on", "add_norm=on"},
                                  {"add_norm=on", "bias_residual=on"},
-                                 {"gemm_seam=on", "post_pre_uclip=on"}};
-  static const int of[] = {LLAMA, ASYNCT, GPT2, ASYNCT};
-  for (int i = 0; i < 4; ++i) {
+                                 {"gemm_seam=on", "post_pre_uclip=on"},
+                                 {"norm_rope_append=on", "qk_norm=on"},
+                                 {"rope_append=on", "norm_rope_append=on"}};
+  static const int of[] = {LLAMA, ASYNCT, GPT2, ASYNCT, QWEN3, ASYNCT};
+  for (int i = 0; i < 6; ++i) {
     const assay_model_options options = {.form = both[i], .forms = 2};
     model_driver d;
     open_model(of[i], 0);

@@ -21,6 +21,7 @@ struct wide_params {
   int64_t M, N, K, x_row, c_row;
   float alpha, beta; /* beta 0: c is not read */
   bool wide, quads;  /* c is f32, not T; four neighbours of c may be stored at once */
+  bool early;        /* w is settled: its first pieces are asked for before the wait */
   int32_t row_tiles, column_tiles, pieces;
 };
 
@@ -62,20 +63,40 @@ template <int stages> struct wide_ring {
   }
 };
 
-/* Loads all pieces of this block's tiles, by one thread. */
+template <class tile>
+__device__ __forceinline__ void wide_load_w(const tensor_map *map_w, unsigned char *shared, uint64_t *full,
+                                            int32_t stage, int32_t piece, int32_t column) {
+  mbarrier_expect(&full[stage], tile::stage_bytes);
+  tma_load(shared + stage * tile::stage_bytes + tile::a_bytes, map_w, &full[stage], piece * wide_piece,
+           column * tile::columns);
+}
+
+/* Asks for w of the first tile's pieces, as many as there are stages. Returns their number. */
+template <class tile>
+__device__ __forceinline__ int32_t wide_load_early(const wide_params &p, const tensor_map *map_w, unsigned char *shared,
+                                                   uint64_t *full) {
+  const int32_t pieces = min(p.pieces, tile::stages);
+  const wide_place place = wide_place_of(p, static_cast<int32_t>(blockIdx.x));
+  for (int32_t piece = 0; piece < pieces; ++piece)
+    wide_load_w<tile>(map_w, shared, full, piece, piece, place.column);
+  return pieces;
+}
+
+/* Loads all pieces of this block's tiles, by one thread. w of the first `asked` pieces has been asked for. */
 template <class tile>
 __device__ __forceinline__ void wide_load(const wide_params &p, const tensor_map *map_x, const tensor_map *map_w,
-                                          unsigned char *shared, uint64_t *full, uint64_t *free) {
+                                          unsigned char *shared, uint64_t *full, uint64_t *free, int32_t asked) {
   wide_ring<tile::stages> ring;
   const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
   for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
     const wide_place place = wide_place_of(p, at);
     for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
-      mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
-      mbarrier_expect(&full[ring.stage], tile::stage_bytes);
-      unsigned char *const to = shared + ring.stage * tile::stage_bytes;
-      tma_load(to + tile::a_bytes, map_w, &full[ring.stage], piece * wide_piece, place.column * tile::columns);
-      tma_load(to, map_x, &full[ring.stage], piece * wide_piece, place.row * tile::rows);
+      if (--asked < 0) {
+        mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+        wide_load_w<tile>(map_w, shared, full, ring.stage, piece, place.column);
+      }
+      tma_load(shared + ring.stage * tile::stage_bytes, map_x, &full[ring.stage], piece * wide_piece,
+               place.row * tile::rows);
     }
   }
 }
@@ -196,12 +217,17 @@ static __global__ void __launch_bounds__(tile::threads, 1)
     tensor_map_prefetch(&map_w);
   }
   __syncthreads(); /* the barriers are made */
-  take_turn();
+  dependents_launch();
+  if (!p.early) dependency_wait();
   if (threadIdx.x < wide_loaders) {
     if constexpr (tile::groups == 2) registers_fewer<40>();
-    if (threadIdx.x == 0) wide_load<tile>(p, &map_x, &map_w, shared, full, free);
+    if (threadIdx.x != 0) return;
+    const int32_t asked = p.early ? wide_load_early<tile>(p, &map_w, shared, full) : 0;
+    if (p.early) dependency_wait();
+    wide_load<tile>(p, &map_x, &map_w, shared, full, free, asked);
   } else {
     if constexpr (tile::groups == 2) registers_more<232>();
+    if (p.early) dependency_wait();
     wide_multiply<T, tile>(p, shared, full, free);
   }
 }
@@ -270,7 +296,8 @@ template <class T, class tile> assay_status wide_start(wide_params p, assay_env 
   tensor_map map_x, map_w;
   ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
   ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
-  (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d", tile::rows, tile::columns, p.quads ? 1 : 0);
+  (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d%s", tile::rows, tile::columns, p.quads ? 1 : 0,
+                 p.early ? " early" : "");
   const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
   return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile>), blocks, tile::threads, tile::bytes, in_turn(), env->stream,
                            map_x, map_w, p);

@@ -16,6 +16,7 @@ static const struct {
     [PASS_APPEND] = {"append", "attention_append", PASS_OFF},
     [PASS_MMHA] = {"mmha", "mmha", PASS_OFF},
     [PASS_ROPE_APPEND] = {"rope_append", "rope_append", PASS_AUTO},
+    [PASS_NORM_ROPE_APPEND] = {"norm_rope_append", "norm_rope_append", PASS_AUTO},
     [PASS_ADD_NORM] = {"add_norm", "add_", PASS_AUTO},
     [PASS_POST_PRE_UCLIP] = {"post_pre_uclip", "post_attn_pre_mlp_uclip", PASS_AUTO},
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
@@ -30,6 +31,8 @@ static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on",
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
  * error. */
 static const pass_form exclusive_pairs[][2] = {{PASS_APPEND, PASS_MMHA},
+                                               {PASS_QK_NORM, PASS_NORM_ROPE_APPEND},
+                                               {PASS_ROPE_APPEND, PASS_NORM_ROPE_APPEND},
                                                {PASS_ADD_NORM, PASS_POST_PRE_UCLIP},
                                                {PASS_ADD_NORM, PASS_BIAS_RESIDUAL},
                                                {PASS_GEMM_SEAM, PASS_POST_PRE_UCLIP},
@@ -60,6 +63,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
            c->arch != ASSAY_DEEPSEEK_V3;
   case PASS_ROPE_APPEND:
     return c->rotated > 0 && c->arch != ASSAY_DEEPSEEK_V3;
+  case PASS_NORM_ROPE_APPEND:
+    return model_has(c, PASS_QK_NORM) && model_has(c, PASS_ROPE_APPEND);
   case PASS_ADD_NORM:
     return c->arch != ASSAY_QWEN3_NEXT && c->arch != ASSAY_GEMMA2; /* add_rms_norm does not multiply by 1 + g */
   case PASS_POST_PRE_UCLIP:
@@ -242,6 +247,10 @@ static assay_status settle_forms(pass *m, assay_error *error) {
                         form_table[on].name, form_table[other].name);
     c->form[other] = PASS_OFF;
   }
+  /* The operators that norm_rope_append stands for are apart where one of them is off. */
+  if (c->form[PASS_NORM_ROPE_APPEND] == PASS_AUTO &&
+      (c->form[PASS_QK_NORM] == PASS_OFF || c->form[PASS_ROPE_APPEND] == PASS_OFF))
+    c->form[PASS_NORM_ROPE_APPEND] = PASS_OFF;
   return ASSAY_OK;
 }
 

@@ -74,16 +74,21 @@ static void norm_all_heads(pass *m, const assay_tensor *qkv, int64_t first, int6
   pass_call(m, "rms_norm", args, params);
 }
 
+enum { HEAD_WEIGHTS = 4 };
+
+/* Writes the weights of the norms of q and k to args. */
+static void head_weights(const pass *m, pass_arg args[HEAD_WEIGHTS]) {
+  const char *gamma = m->config.arch == ASSAY_ASYNCT ? "gamma" : "g";
+  args[0] = (pass_arg){"q_gamma", pass_weight(m, "attn.q_norm", gamma)};
+  args[1] = (pass_arg){"k_gamma", pass_weight(m, "attn.k_norm", gamma)};
+  args[2] = (pass_arg){"q_alpha", pass_weight(m, "attn.q_norm", "alpha")};
+  args[3] = (pass_arg){"k_alpha", pass_weight(m, "attn.k_norm", "alpha")};
+}
+
 static void norm_heads(pass *m, const assay_tensor *qkv, const head_views *at) {
   const bool uclip = m->config.arch == ASSAY_ASYNCT;
-  const char *gamma = uclip ? "gamma" : "g";
-  const pass_arg args[] = {{"q", at->q},
-                           {"k", at->k},
-                           {"q_gamma", pass_weight(m, "attn.q_norm", gamma)},
-                           {"k_gamma", pass_weight(m, "attn.k_norm", gamma)},
-                           {"q_alpha", pass_weight(m, "attn.q_norm", "alpha")},
-                           {"k_alpha", pass_weight(m, "attn.k_norm", "alpha")},
-                           {.name = NULL}};
+  pass_arg args[2 + HEAD_WEIGHTS + 1] = {{"q", at->q}, {"k", at->k}};
+  head_weights(m, args + 2);
   const pass_param rms[] = {{"kind", 0}, {"eps", m->config.eps}, {NULL, 0}}, clip[] = {{"kind", 1}, {NULL, 0}};
   m->stage = "attn.qk_norm";
   if (m->config.arch == ASSAY_QWEN3_NEXT) {
@@ -112,33 +117,62 @@ static assay_tensor seen_keys(const pass *m, const head_views *at) {
       .data = m->out.data, .dtype = at->k.dtype, .rank = 2, .shape = {at->k.shape[0], width}, .stride = {width, 1}};
 }
 
-/* Rotates and appends in one call, if the form is on and a variant takes the call. The keys in the fused rows then stay
- * as they are. keys: the rotated keys, without data if no tap wants them. Returns false if nothing was done. */
-static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
-  *keys = seen_keys(m, at);
+enum { APPEND_ARGS = 12 };
+
+/* Writes the arguments of rope_append to args. keys: where the rotated keys go, without data if no tap wants them. */
+static void append_args(const pass *m, const head_views *at, const assay_tensor *keys, pass_arg args[APPEND_ARGS]) {
   const assay_tensor k_out = {.data = keys->data,
                               .dtype = at->k.dtype,
                               .rank = 3,
                               .shape = {at->k.shape[0], at->k.shape[1], at->k.shape[2]},
                               .stride = {keys->stride[0], at->k.shape[2], 1}};
-  const pass_arg args[] = {{"q", at->q},
-                           {"k", at->k},
-                           {"v", at->v},
-                           {"cos", m->cosine},
-                           {"sin", m->sine},
-                           {"positions", m->positions},
-                           {"slots", m->slots},
-                           {"k_cache", pool_of(m, &m->k_pool)},
-                           {"v_cache", pool_of(m, &m->v_pool)},
-                           {"k_scale", scale_of(m, "k_scale")},
-                           {"v_scale", scale_of(m, "v_scale")},
-                           {"k_out", k_out},
-                           {.name = NULL}};
+  const pass_arg list[APPEND_ARGS] = {{"q", at->q},
+                                      {"k", at->k},
+                                      {"v", at->v},
+                                      {"cos", m->cosine},
+                                      {"sin", m->sine},
+                                      {"positions", m->positions},
+                                      {"slots", m->slots},
+                                      {"k_cache", pool_of(m, &m->k_pool)},
+                                      {"v_cache", pool_of(m, &m->v_pool)},
+                                      {"k_scale", scale_of(m, "k_scale")},
+                                      {"v_scale", scale_of(m, "v_scale")},
+                                      {"k_out", k_out}};
+  for (int i = 0; i < APPEND_ARGS; ++i)
+    args[i] = list[i];
+}
+
+/* Rotates and appends in one call, if the form is on and a variant takes the call. The keys in the fused rows then stay
+ * as they are. keys: the rotated keys, without data if no tap wants them. Returns false if nothing was done. */
+static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
+  pass_arg args[APPEND_ARGS + 1] = {{.name = NULL}};
   const pass_param params[] = {
       {"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED}, {"scale_per_head", 1}, {NULL, 0}};
+  *keys = seen_keys(m, at);
   if (m->config.rotated == 0 || m->attention != PASS_SEPARATE) return false;
+  append_args(m, at, keys, args);
   m->stage = "attn.rope";
   return pass_call_form(m, PASS_ROPE_APPEND, "rope_append", args, params);
+}
+
+/* Does the same after the norms of q and k, all in one call. The norms then have no taps. `auto` therefore leaves a
+ * step to the operators apart whose taps want them. */
+static bool norm_rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
+  const bool tapped = pass_wants(m, "attn.q_norm") || pass_wants(m, "attn.k_norm");
+  const pass_switch form = m->choices.form[PASS_NORM_ROPE_APPEND];
+  pass_arg args[APPEND_ARGS + HEAD_WEIGHTS + 1] = {{.name = NULL}};
+  const pass_param params[] = {{"style", m->config.rope_style == ASSAY_ROPE_INTERLEAVED},
+                               {"scale_per_head", 1},
+                               {"kind", m->config.arch == ASSAY_ASYNCT},
+                               {"eps", m->config.eps},
+                               {NULL, 0}};
+  *keys = seen_keys(m, at);
+  if (!m->config.qk_norm || m->config.arch == ASSAY_QWEN3_NEXT) return false;
+  if (m->config.rotated == 0 || m->attention != PASS_SEPARATE || (tapped && form == PASS_AUTO)) return false;
+  append_args(m, at, keys, args);
+  head_weights(m, args + APPEND_ARGS);
+  m->stage = "attn.rope";
+  return pass_call_form(m, PASS_NORM_ROPE_APPEND, "norm_rope_append", args, params);
 }
 
 /* ---- attention that also appends, and rotates ---------------------------------------------------------- */
@@ -227,14 +261,15 @@ void pass_heads(pass *m, const assay_tensor *qkv) {
   const head_views at = heads_of(m, qkv);
   const int64_t H = m->config.heads, H_kv = m->config.kv_heads;
   choose_attention(m, qkv, &at);
-  if (m->config.qk_norm) {
+  assay_tensor keys;
+  bool appended = norm_rotate_and_append(m, &at, &keys);
+  if (m->config.qk_norm && (!appended || MISTAKE(ENGINE_NORMED_AGAIN))) {
     norm_heads(m, qkv, &at);
     take_heads(m, "attn.q_norm", qkv, 0, H);
     take_heads(m, "attn.k_norm", qkv, H, H_kv);
   }
   if (m->attention == PASS_WHOLE) return;
-  assay_tensor keys;
-  const bool appended = rotate_and_append(m, &at, &keys);
+  if (!appended) appended = rotate_and_append(m, &at, &keys);
   if (!appended && m->config.rotated > 0) rotate(m, &at);
   take_heads(m, "attn.q", qkv, 0, H);
   if (!appended)
