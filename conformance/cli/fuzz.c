@@ -35,7 +35,7 @@ static const double fallback_budget_s = 60;
 typedef struct flight {
   assay_case one;
   fuzz_draw draw; /* the case's lists are here */
-  int32_t op;     /* -1: a past failure */
+  int32_t op;     /* -1: a past failure, or a call that must be refused: the fuzzer hears nothing of it */
 } flight;
 
 /* A flight's result, kept until the end of its epoch. */
@@ -132,7 +132,7 @@ static const assay_case *next_drawn(campaign *c, int64_t index) {
       const assay_variant *v = c->variant[c->current_op][c->current_variant++];
       if (!fuzz_claimed(v, &c->current.one)) continue;
       ++c->made;
-      return take_off(c, index, NULL, &c->current, c->current_op, v);
+      return take_off(c, index, NULL, &c->current, c->current.phase == FUZZ_REFUSALS ? -1 : c->current_op, v);
     }
     c->current_variant = -1;
   }
@@ -308,6 +308,8 @@ static void print_coverage(const campaign *c) {
                  c->op[i]->name, (long long)n.draws, (long long)n.claims_judged, (long long)n.claims,
                  (long long)n.values_judged, (long long)n.values, (long long)n.pairs_judged, (long long)n.pairs,
                  (long long)n.pairs_impossible, (long long)n.paths);
+    (void)printf("    %lld draws of calls that must be refused, with %lld kinds of broken arguments\n",
+                 (long long)n.refusals, (long long)n.broken_drawn);
     print_variants(c->fuzz[i]);
     print_axes(c->fuzz[i]);
     for (int64_t p = 0; fuzz_path_reached(c->fuzz[i], p, &path, &count); ++p)

@@ -16,14 +16,27 @@ typedef struct drawing {
   fuzz_draw *drawn;
 } drawing;
 
-/* Tells whether the variant that the draw is for refused the value and never took it. */
+/* Tells whether the variant that the draw is for never took the value, and refused it or named others as allowed. */
 static bool is_unwelcome(const drawing *d, int32_t axis, int32_t value) {
-  return d->taker != NULL && d->taker->refused[axis][value] > 0 && d->taker->taken[axis][value] == 0;
+  const fuzz_taker *t = d->taker;
+  if (t == NULL || t->taken[axis][value] > 0) return false;
+  return t->refused[axis][value] > 0 || (t->wanted[axis] != 0 && (t->wanted[axis] >> value & 1) == 0);
+}
+
+/* Returns one of the values that the variant called allowed, or -1. */
+static int32_t wanted_value(drawing *d, int32_t axis) {
+  const uint64_t wanted = d->taker != NULL ? d->taker->wanted[axis] : 0;
+  if (wanted == 0 || assay_rng_range(&d->rng, 0, 7) == 0) return -1;
+  int32_t left = (int32_t)assay_rng_range(&d->rng, 0, __builtin_popcountll(wanted) - 1), value = 0;
+  while ((wanted >> value & 1) == 0 || left-- > 0)
+    ++value;
+  return d->f->value[axis][value].impossible ? -1 : value;
 }
 
 static int32_t any_value(drawing *d, int32_t axis) {
   const int32_t count = d->space->axis[axis].count;
-  int32_t value = 0;
+  int32_t value = wanted_value(d, axis);
+  if (value >= 0) return value;
   for (int tries = 0; tries < 8; ++tries) {
     value = (int32_t)assay_rng_range(&d->rng, 0, count - 1);
     if (!d->f->value[axis][value].impossible && !is_unwelcome(d, axis, value)) break;
@@ -45,7 +58,7 @@ static int32_t greedy_value(drawing *d, int32_t axis, const int32_t *chosen, int
   for (int32_t i = 0; i < values; ++i) {
     const int32_t value = (first + i) % values;
     int32_t gain = 0;
-    if (d->f->value[axis][value].impossible) continue;
+    if (d->f->value[axis][value].impossible || is_unwelcome(d, axis, value)) continue;
     for (int32_t k = 0; k < count; ++k) {
       const fuzz_tally *pair = fuzz_pair(d->f, axis, value, chosen[k], d->drawn->choice[chosen[k]]);
       gain += pair->drawn == 0 && !pair->impossible;
@@ -150,13 +163,11 @@ bool fuzz_reach(const fuzz *f, const fuzz_goal *goal, int64_t index, fuzz_draw *
   drawing d = {.f = f,
                .space = &f->space,
                .rng = {.seed = f->seed, .stream = (uint64_t)index << 8},
-               .taker = goal->taker,
+               .taker = goal->taker != NULL || f->takers > 1 || index % 8 == 0 ? goal->taker : f->taker,
                .drawn = drawn};
   for (int32_t attempt = 0; attempt < ATTEMPTS; ++attempt) {
     const assay_rng lists = {.seed = f->seed, .stream = (uint64_t)index << 8 | (uint64_t)(attempt + 1)};
-    /* One case in sixteen may be larger; all, where a goal asks for it. */
-    int32_t effort = attempt / 3 > 0 ? attempt / 3 : assay_rng_range(&d.rng, 0, 15) == 0;
-    if (goal->small) effort = 0;
+    const int32_t effort = goal->small ? 0 : attempt / 3 > f->effort ? attempt / 3 : f->effort;
     propose(&d, goal, goal->greedy && attempt < 6);
     for (int32_t i = 0, asked = 0; i < REPAIRS && asked < QUESTIONS; ++i) {
       assay_error why = {""};

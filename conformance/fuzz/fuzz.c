@@ -11,6 +11,8 @@
 /* Draws are made one after the other. The core time that a draw takes bounds a campaign of many workers. */
 static const double DRAW_MS = 0.8;
 
+enum { REFUSAL_EVERY = 8 };
+
 /* ---- making ------------------------------------------------------------------------------------------ */
 
 static bool number_pairs(fuzz *f) {
@@ -255,25 +257,40 @@ static bool next_small(fuzz *f, fuzz_draw *drawn) {
   return fuzz_reach(f, &goal, f->draws, drawn);
 }
 
-/* Returns the variant that was judged least of those that refuse most of what they are given, or NULL. */
+/* Returns the variant that was judged least, or NULL. Variants count that refuse most of what they are given, or were
+ * judged four times less often than another. */
 static const fuzz_taker *neglected(const fuzz *f) {
   const fuzz_taker *least = NULL;
+  int64_t most = 0;
+  for (int32_t i = 0; i < f->takers; ++i)
+    if (f->taker[i].judged > most) most = f->taker[i].judged;
   for (int32_t i = 0; i < f->takers; ++i) {
     const fuzz_taker *t = &f->taker[i];
-    if (t->given < 4 || 2 * t->judged >= t->given || t->claims == 0) continue;
+    if (t->given < 4 || (2 * t->judged >= t->given && 4 * t->judged >= most) || t->claims == 0) continue;
     if (least == NULL || t->judged < least->judged) least = t;
   }
   return least;
 }
 
-/* Writes the value of each axis that a caller has who says nothing of it. */
-static void set_defaults(const fuzz *f, uint8_t *choice) {
+/* Writes the value of each axis that a caller has who says nothing of it. Requests and lengths have no such value, and
+ * are drawn. */
+static void set_defaults(const fuzz *f, assay_rng *rng, uint8_t *choice) {
   for (int32_t a = 0; a < f->space.axes; ++a) {
     const fuzz_axis *axis = &f->space.axis[a];
-    choice[a] = 0;
+    choice[a] = axis->kind == AXIS_KEY ? 0 : (uint8_t)assay_rng_range(rng, 0, axis->count - 1);
     for (int32_t v = 0; v < axis->count && axis->kind == AXIS_KEY; ++v)
       if (!(axis->value[v] < axis->key.fallback) && !(axis->value[v] > axis->key.fallback)) choice[a] = (uint8_t)v;
   }
+}
+
+/* Fixes the values of a claim that is drawn of those of the taker. */
+static void fix_claim(const fuzz *f, const fuzz_taker *taker, assay_rng *rng, fuzz_goal *goal) {
+  const fuzz_claim *claim = &f->claim[taker->claim[assay_rng_range(rng, 0, taker->claims - 1)]];
+  for (int32_t k = 0; k < f->claim_axes; ++k)
+    if (f->claim_axis[k] >= 0) {
+      goal->axis[goal->fixed] = f->claim_axis[k];
+      goal->value[goal->fixed++] = claim->value[k];
+    }
 }
 
 /* Makes a draw for a variant that refuses most: a few changes away from one that it took. Where it took none, and in
@@ -284,38 +301,77 @@ static bool next_welcome(fuzz *f, const fuzz_taker *taker, bool small, fuzz_draw
   uint8_t defaults[FUZZ_MAX_AXES];
   const int64_t kept = taker->judged < FUZZ_KEPT ? taker->judged : FUZZ_KEPT;
   if (kept > 0 && assay_rng_range(&rng, 0, 7) != 0) {
-    goal.start = taker->kept[assay_rng_range(&rng, 0, kept - 1)];
+    const int64_t number = assay_rng_range(&rng, 0, kept - 1);
+    goal.start = taker->kept[number];
+    if (f->effort < taker->kept_effort[number]) f->effort = taker->kept_effort[number];
     return fuzz_reach(f, &goal, f->draws, drawn);
   }
-  const fuzz_claim *claim = &f->claim[taker->claim[assay_rng_range(&rng, 0, taker->claims - 1)]];
-  for (int32_t k = 0; k < f->claim_axes; ++k)
-    if (f->claim_axis[k] >= 0) {
-      goal.axis[goal.fixed] = f->claim_axis[k];
-      goal.value[goal.fixed++] = claim->value[k];
-    }
-  set_defaults(f, defaults);
+  fix_claim(f, taker, &rng, &goal);
+  set_defaults(f, &rng, defaults);
   goal.start = defaults;
   goal.changes = 3;
+  if (taker->judged == 0) f->effort = (int32_t)assay_rng_range(&rng, 0, FUZZ_EFFORTS - 1); /* is it the size? */
   return fuzz_reach(f, &goal, f->draws, drawn);
 }
 
+/* Makes a draw with few features: up to five changes away from the defaults, with a claim of any variant. Where many
+ * features meet, one hides the other. */
+static bool next_plain(fuzz *f, fuzz_draw *drawn) {
+  assay_rng rng = {.seed = f->seed, .stream = (uint64_t)f->draws << 8 | 0xFD};
+  fuzz_goal goal = {.changes = 5};
+  uint8_t defaults[FUZZ_MAX_AXES];
+  const fuzz_taker *taker = f->takers > 0 ? &f->taker[assay_rng_range(&rng, 0, f->takers - 1)] : NULL;
+  if (taker != NULL && taker->claims > 0) fix_claim(f, taker, &rng, &goal);
+  set_defaults(f, &rng, defaults);
+  goal.start = defaults;
+  return fuzz_reach(f, &goal, f->draws, drawn);
+}
+
+/* Makes an illegal call of a draw that a variant takes, the variants in turn. */
+static bool next_refusal(fuzz *f, fuzz_draw *drawn) {
+  const int32_t first = (int32_t)(f->draws / REFUSAL_EVERY % (f->takers > 0 ? f->takers : 1));
+  f->effort = 0;
+  if (f->takers == 0 || f->taker[first].claims == 0) return false;
+  if (!next_welcome(f, &f->taker[first], f->space.large, drawn) || !fuzz_break(f, drawn)) return false;
+  ++f->refusals;
+  return true;
+}
+
+/* Gives each effort its share of the estimated time: 4, 3, 2 and 1 parts of ten. */
+static int32_t next_effort(const fuzz *f) {
+  int32_t best = 0;
+  for (int32_t i = 1; i < FUZZ_EFFORTS; ++i)
+    if (f->spent_ms[i] * (FUZZ_EFFORTS - best) < f->spent_ms[best] * (FUZZ_EFFORTS - i)) best = i;
+  return best;
+}
+
 assay_status fuzz_next(fuzz *f, fuzz_draw *drawn, assay_error *error) {
-  const char *const names[] = {"values", "claims", "pairs", "random"};
+  const char *const names[] = {"values", "claims", "pairs", "random", "refusals"};
   bool found = false;
   drawn->cost_ms = 0;
   f->debt_ms = f->debt_ms > DRAW_MS ? f->debt_ms - DRAW_MS : 0;
   const bool indebted = f->space.large && f->debt_ms > 0;
   const fuzz_taker *taker = f->draws % 2 != 0 ? neglected(f) : NULL;
-  if (taker != NULL && (found = next_welcome(f, taker, indebted, drawn))) drawn->phase = FUZZ_RANDOM;
+  const bool covered = f->values_done && f->claims_done; /* the other kinds of draws take turns */
+  f->effort = covered || taker != NULL ? next_effort(f) : 0;
+  if (f->draws % REFUSAL_EVERY == 3 && (found = next_refusal(f, drawn))) drawn->phase = FUZZ_REFUSALS;
+  if (!found && taker != NULL && (found = next_welcome(f, taker, indebted, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && indebted && (found = next_small(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && !f->values_done && (found = next_value(f, drawn))) drawn->phase = FUZZ_VALUES;
   if (!found && !f->claims_done && (found = next_claim(f, drawn))) drawn->phase = FUZZ_CLAIMS;
+  if (!found && covered && f->draws % 4 == 0 && (found = next_plain(f, drawn))) drawn->phase = FUZZ_RANDOM;
+  if (!found && covered && f->draws % 8 == 2 && (found = next_random(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && f->cursor < f->pairs && (found = next_pair(f, drawn))) drawn->phase = FUZZ_PAIRS;
   if (!found && (found = next_random(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found) return assay_fail(error, ASSAY_ERR_INTERNAL, "fuzz: no legal case of %s was found", f->space.op->name);
   f->debt_ms += drawn->cost_ms;
+  drawn->effort = f->effort;
+  f->spent_ms[f->effort] += drawn->run_ms;
   (void)snprintf(drawn->one.name, sizeof drawn->one.name, "%s", names[drawn->phase]);
-  note_drawn(f, drawn);
+  if (drawn->phase == FUZZ_REFUSALS)
+    ++f->draws; /* it says nothing of the values' results */
+  else
+    note_drawn(f, drawn);
   return ASSAY_OK;
 }
 
@@ -361,9 +417,13 @@ void fuzz_told(fuzz *f, const fuzz_draw *draw, const char *variant, bool judged,
   ++t->given;
   if (!judged) {
     const int32_t axis = axis_of(f, message);
-    if (axis >= 0) count_up(&t->refused[axis][draw->choice[axis]]);
+    if (axis < 0) return;
+    count_up(&t->refused[axis][draw->choice[axis]]);
+    const uint64_t allowed = fuzz_allowed(&f->space.axis[axis], message);
+    if (allowed != 0) t->wanted[axis] = (t->wanted[axis] & allowed) != 0 ? t->wanted[axis] & allowed : allowed;
     return;
   }
+  t->kept_effort[t->judged % FUZZ_KEPT] = draw->effort;
   memcpy(t->kept[t->judged++ % FUZZ_KEPT], draw->choice, sizeof draw->choice);
   for (int32_t a = 0; a < f->space.axes; ++a)
     count_up(&t->taken[a][draw->choice[a]]);
@@ -404,7 +464,10 @@ void fuzz_path(fuzz *f, const fuzz_draw *draw, const char *variant, const char *
 /* ---- what was reached -------------------------------------------------------------------------------- */
 
 void fuzz_count(const fuzz *f, fuzz_counts *counts) {
-  *counts = (fuzz_counts){.draws = f->draws, .claims = f->claims, .paths = f->paths};
+  *counts = (fuzz_counts){.draws = f->draws, .claims = f->claims, .paths = f->paths, .refusals = f->refusals};
+  for (int32_t b = 0; b <= BREAK_EXTRA; ++b)
+    for (int32_t i = 0; i < f->space.op->arg_count; ++i)
+      counts->broken_drawn += f->broken[b][i] > 0;
   for (int32_t a = 0; a < f->space.axes; ++a)
     for (int32_t v = 0; v < f->space.axis[a].count; ++v) {
       ++*(f->value[a][v].impossible ? &counts->values_impossible : &counts->values);

@@ -10,11 +10,11 @@
 
 #include "conformance/case/case.h"
 
-enum { FUZZ_MAX_AXES = 64, FUZZ_MAX_VALUES = 64, FUZZ_MAX_BATCH = 8 };
+enum { FUZZ_MAX_AXES = 64, FUZZ_MAX_VALUES = 64, FUZZ_MAX_BATCH = 300, FUZZ_EFFORTS = 4 };
 
 typedef struct fuzz fuzz;
 
-typedef enum fuzz_phase { FUZZ_VALUES, FUZZ_CLAIMS, FUZZ_PAIRS, FUZZ_RANDOM } fuzz_phase;
+typedef enum fuzz_phase { FUZZ_VALUES, FUZZ_CLAIMS, FUZZ_PAIRS, FUZZ_RANDOM, FUZZ_REFUSALS } fuzz_phase;
 
 /* A draw: the value that each axis has, and the case. `one` points into this struct and is not freed: copy with
  * fuzz_copy. */
@@ -22,6 +22,8 @@ typedef struct fuzz_draw {
   uint8_t choice[FUZZ_MAX_AXES];
   fuzz_phase phase;
   double cost_ms; /* rough cost of finding it: contents and reference of the questions asked, by size */
+  double run_ms;  /* rough cost of judging it on one core */
+  int32_t effort; /* the size that it was allowed, below FUZZ_EFFORTS */
   assay_case one; /* variant and device are still empty */
   int32_t lists[4][FUZZ_MAX_BATCH];
 } fuzz_draw;
@@ -30,6 +32,7 @@ typedef struct fuzz_counts {
   int64_t draws, values, values_judged, values_impossible;
   int64_t pairs, pairs_judged, pairs_impossible; /* pairs and values count without the impossible ones */
   int64_t claims, claims_judged, paths;
+  int64_t refusals, broken_drawn; /* draws of illegal calls; arguments broken, each way by itself */
 } fuzz_counts;
 
 /* The variants to draw for (NULL: all), and the values to which some keys are restricted. */

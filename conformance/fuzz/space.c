@@ -94,7 +94,7 @@ static bool is_no_axis(const case_key *key) {
 }
 
 static void length_values(fuzz_axis *a, bool large, const int32_t *splits, int32_t split_count) {
-  static const int32_t tiles[] = {128, 64, 32};
+  static const int32_t tiles[] = {128, 64, 32}, longer[] = {255, 257, 450};
   for (int32_t v = 0; v <= 2; ++v)
     add_value(a, v);
   for (int32_t n = 1; n <= 2; ++n)
@@ -108,6 +108,8 @@ static void length_values(fuzz_axis *a, bool large, const int32_t *splits, int32
   for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; ++i)
     for (int32_t r = -1; r <= 1; ++r)
       add_value(a, tiles[i] + r);
+  for (size_t i = 0; i < sizeof longer / sizeof longer[0]; ++i)
+    add_value(a, longer[i]);
   if (large) add_value(a, 1000);
 }
 
@@ -117,6 +119,10 @@ static int32_t dim_index(const assay_op *op, const char *name) {
   return -1;
 }
 
+/* Elements between rows from which on a case is asked the law `far`. */
+enum { FAR_PAD = 4096 };
+enum { LONGER = 300 }; /* keys of a request, in cases of a larger effort */
+
 static fuzz_axis *new_axis(fuzz_space *s, const char *name, axis_kind kind) {
   fuzz_axis *a = &s->axis[s->axes++];
   *a = (fuzz_axis){.name = name, .name_length = strlen(name), .kind = kind};
@@ -125,7 +131,7 @@ static fuzz_axis *new_axis(fuzz_space *s, const char *name, axis_kind kind) {
 
 assay_status space_make(const assay_op *op, bool large, const int32_t *splits, int32_t split_count, fuzz_space *space,
                         assay_error *error) {
-  static const double batches[] = {1, 2, 3, 4, FUZZ_MAX_BATCH};
+  static const double batches[] = {1, 2, 3, 4, 8, 33, FUZZ_MAX_BATCH};
   fuzz_space *s = space;
   *s = (fuzz_space){.op = op,
                     .large = large,
@@ -155,6 +161,7 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
     else
       real_values(a);
     if (s->plain && key.store == STORE_DIM && a->count > 12) size_values(a);
+    if (strstr(key.name, "_pad") != NULL) add_in_range(a, FAR_PAD);
     keep_possible(op, a);
   }
   s->dim_H = dim_index(op, "H");
@@ -264,6 +271,7 @@ assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t where
     fuzz_axis *a = &s->axis[i];
     if (count[i] == 0) continue;
     a->count = 0;
+    a->narrowed = true;
     for (int32_t v = 0; v < count[i]; ++v)
       add_value(a, kept[i][v]);
   }
@@ -324,9 +332,9 @@ static int64_t dim_or(const assay_case *one, int32_t index, int64_t absent) {
   return index >= 0 ? one->dim[index] : absent;
 }
 
-/* Draws the requests. `value` [axes] holds the chosen values. */
-static assay_status draw_requests(const fuzz_space *s, const double *value, assay_rng *rng, fuzz_draw *drawn,
-                                  assay_error *error) {
+/* Draws the requests. `value` [axes] holds the chosen values. Few requests of a larger effort may all be long. */
+static assay_status draw_requests(const fuzz_space *s, const double *value, int32_t effort, assay_rng *rng,
+                                  fuzz_draw *drawn, assay_error *error) {
   assay_case *one = &drawn->one;
   const int64_t block_size = dim_or(one, s->dim_block, 16);
   const new_choice fresh = (new_choice)(int32_t)value[s->fresh];
@@ -337,7 +345,8 @@ static assay_status draw_requests(const fuzz_space *s, const double *value, assa
   one->share_with = drawn->lists[2];
   one->share_tokens = drawn->lists[3];
   const int32_t chosen = (int32_t)assay_rng_range(rng, 0, one->batch - 1);
-  int32_t most = one->mode == MODE_DECODE ? s->typical : s->typical / 2;
+  const int32_t typical = effort >= 2 && one->batch <= 4 && s->typical < LONGER ? LONGER : s->typical;
+  int32_t most = one->mode == MODE_DECODE ? typical : typical / 2;
   const int32_t own = length_of(value[s->kv_len], block_size);
   if (assay_rng_range(rng, 0, 3) == 0 && own < most) most = own > 0 ? own : 1; /* no request is longer */
   for (int32_t i = 0; i < one->batch; ++i) {
@@ -378,8 +387,10 @@ static void draw_no_requests(fuzz_draw *drawn) {
 /* Refuses a case whose run costs too much, roughly: products of q·k and p·v, and threads; elements generated and
  * copied. */
 static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
-  static const double work_limit[2][3] = {{1 << 17, 1 << 19, 1 << 22}, {1 << 20, 1 << 22, 1 << 24}};
-  static const double element_limit[2][3] = {{1 << 17, 1 << 20, 1 << 23}, {1 << 18, 1 << 21, 1 << 24}};
+  static const double work_limit[2][FUZZ_EFFORTS] = {{1 << 17, 1 << 19, 1 << 22, 1 << 24},
+                                                     {1 << 20, 1 << 22, 1 << 24, 1 << 24}};
+  static const double element_limit[2][FUZZ_EFFORTS] = {{1 << 17, 1 << 20, 1 << 23, 1 << 23},
+                                                        {1 << 18, 1 << 21, 1 << 24, 1 << 24}};
   const double H = (double)dim_or(one, s->dim_H, 1), H_kv = (double)dim_or(one, s->dim_H_kv, 1);
   const double D = (double)dim_or(one, s->dim_D, 1), block = (double)dim_or(one, s->dim_block, 1);
   double work = 0, blocks = 3, rows = 0;
@@ -401,14 +412,21 @@ static assay_status check_size(const fuzz_space *s, int32_t effort, const assay_
 
 /* Does the same where dimensions are the only sizes: all elements are moved. */
 static assay_status check_plain_size(const fuzz_space *s, int32_t effort, const assay_case *one, assay_error *error) {
-  static const double limit[2][3] = {{1 << 13, 1 << 15, 1 << 18}, {1 << 14, 1 << 19, 1 << 22}};
+  static const double limit[2][FUZZ_EFFORTS] = {{1 << 13, 1 << 15, 1 << 18, 1 << 20},
+                                                {1 << 14, 1 << 19, 1 << 22, 1 << 22}};
   const double elements = shape_case_elements(one);
   if (elements <= limit[s->large][effort]) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g elements", elements);
 }
 
+bool space_fits(const fuzz_space *s, const assay_case *one) {
+  assay_error error = {""};
+  return (s->plain ? check_plain_size(s, 2, one, &error) : check_size(s, 2, one, &error)) == ASSAY_OK;
+}
+
 static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
-  static const double limit[2][3] = {{1 << 16, 1 << 18, 1 << 20}, {1 << 17, 1 << 24, 1 << 28}};
+  static const double limit[2][FUZZ_EFFORTS] = {{1 << 16, 1 << 18, 1 << 20, 1 << 25},
+                                                {1 << 17, 1 << 24, 1 << 28, 1 << 28}};
   enum { ROW = 1024 }; /* cost of a row, or of a request without rows: its threads, and their waits */
   const assay_seen nothing = {.visible_keys = 0};
   if (!s->plain || s->op->cost == NULL) return ASSAY_OK;
@@ -419,8 +437,10 @@ static assay_status check_work(const fuzz_space *s, int32_t effort, const trial 
 }
 
 /* Returns roughly the time of check_call and of a core when the case is judged. Measured on one core of an AMD EPYC: 40
- * ns per element that is drawn and stored, 8 ns per operation of the reference. */
-static double question_ms(const fuzz_space *s, const trial *t) {
+ * ns per element that is drawn and stored, 8 ns per operation of the reference. `run_ms` receives roughly the time of
+ * the judge alone, with the reference and the runs on simt. */
+static double question_ms(const fuzz_space *s, const trial *t, double *run_ms) {
+  static const double CASE_MS = 2, RUN_MS = 20e-6;
   static const double ELEMENT_MS = 40e-6, OPERATION_MS = 8e-6;
   enum { WORKERS = 16, RUNS = 3 };
   const assay_case *one = t->one;
@@ -431,6 +451,7 @@ static double question_ms(const fuzz_space *s, const trial *t) {
   for (int32_t i = 0; i < one->batch && !s->plain; ++i)
     work += 4.0 * one->new_len[i] * one->kv_len[i] * (double)(dim_or(one, s->dim_H, 1) * dim_or(one, s->dim_D, 1));
   const double own = elements * ELEMENT_MS + (one->tier == TIER_EXACT ? work : work / rows) * OPERATION_MS;
+  *run_ms = CASE_MS + RUNS * elements * ELEMENT_MS + work * RUN_MS;
   return own + (RUNS * elements * ELEMENT_MS + work * OPERATION_MS) / WORKERS;
 }
 
@@ -447,7 +468,10 @@ static assay_status check_call(const fuzz_space *s, int32_t effort, fuzz_draw *d
   if (status == ASSAY_OK) status = s->op->check(&t.first.call, error);
   if (status == ASSAY_OK) status = check_work(s, effort, &t, error);
   const bool asked = status == ASSAY_OK && (s->plain || logical_appends(s->op));
-  if (asked) drawn->cost_ms += question_ms(s, &t);
+  if (status == ASSAY_OK) {
+    const double question = question_ms(s, &t, &drawn->run_ms);
+    if (asked) drawn->cost_ms += question;
+  }
   if (asked && !trial_reference(&t, &result)) {
     static const char prefix[] = "the reference: ";
     const char *why = result.message;
@@ -495,7 +519,7 @@ assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz
     draw_no_requests(drawn);
     status = check_plain_size(s, effort, one, error);
   } else {
-    status = draw_requests(s, value, &rng, drawn, error);
+    status = draw_requests(s, value, effort, &rng, drawn, error);
     if (status == ASSAY_OK) status = check_size(s, effort, one, error);
   }
   if (status == ASSAY_OK && one->tier == TIER_EXACT) {

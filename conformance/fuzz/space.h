@@ -18,6 +18,7 @@ typedef struct fuzz_axis {
   size_t name_length;
   axis_kind kind;
   case_key key;
+  bool narrowed; /* to the values asked for: no illegal call leaves them */
   int32_t count;
   double value[FUZZ_MAX_VALUES]; /* AXIS_LENGTH: keys; from LENGTH_BLOCKS on: blocks of the case and a rest */
 } fuzz_axis;
@@ -46,8 +47,10 @@ assay_status space_make(const assay_op *op, bool large, const int32_t *splits, i
 assay_status space_narrow(fuzz_space *s, const char *const *where, int32_t wheres, assay_error *error);
 int32_t space_axis(const fuzz_space *s, const char *name, size_t length);
 void space_print_value(const fuzz_space *s, int32_t axis, int32_t value, char *text, size_t size);
-/* Makes the case of a choice. `effort` 0, 1, 2 bounds its size. Fails if the choice gives no legal case. The message
- * then begins with the name of what does not fit, "size: " where the case is too large. Fails with
+/* Tells whether the case is as small as a case of the second effort. */
+bool space_fits(const fuzz_space *s, const assay_case *one);
+/* Makes the case of a choice. `effort`, below FUZZ_EFFORTS, bounds its size. Fails if the choice gives no legal case.
+ * The message then begins with the name of what does not fit, "size: " where the case is too large. Fails with
  * ASSAY_ERR_UNSUPPORTED where the operator had to be asked, which takes time. Lists are drawn from `rng`, passed by
  * value: they are the same for every trial of one draw. */
 assay_status space_case(const fuzz_space *s, assay_rng rng, int32_t effort, fuzz_draw *draw, assay_error *error);

@@ -9,6 +9,9 @@
  * itself: every failure becomes a verdict in `result`. The device must be open. Its memory is kept for the next
  * case. */
 void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device, case_result *result);
+/* Tells whether the definition refuses the call of a case of section refuse, as the case breaks it. `why` receives its
+ * words. The trial has its shape (trial_shape). */
+bool judge_must_refuse(const trial *t, assay_error *why);
 /* Gives back the memory that judge_case keeps between cases. */
 void judge_release(void);
 

@@ -1,5 +1,6 @@
 /* refuse.c: calls that must be refused: with a status and a message that names the parameter, and without a write. */
 #include "conformance/trial/trial.h"
+#include "judge.h"
 #include "judge_internal.h"
 
 static int32_t find_content(const assay_op *op, assay_content content) {
@@ -67,15 +68,18 @@ static bool refused(assay_status status) {
   return status == ASSAY_ERR_INPUT || status == ASSAY_ERR_UNSUPPORTED;
 }
 
+bool judge_must_refuse(const trial *t, assay_error *why) {
+  assay_tensor arg[ASSAY_MAX_ARGS];
+  const assay_call call = {t->one->op, arg, t->first.param};
+  memcpy(arg, t->first.arg, sizeof arg);
+  break_call(t->one, arg);
+  return t->one->op->check(&call, why) != ASSAY_OK;
+}
+
 /* Checks that the definition itself refuses, unless the workspace is wrong. */
 static bool reference_refuses(const trial *t, case_result *result) {
   assay_error error = {""};
-  assay_tensor arg[ASSAY_MAX_ARGS];
-  const assay_call call = {t->one->op, arg, t->first.param};
-  if (breaks_workspace(t->one)) return true;
-  memcpy(arg, t->first.arg, sizeof arg);
-  break_call(t->one, arg);
-  if (t->one->op->check(&call, &error) != ASSAY_OK) return true;
+  if (breaks_workspace(t->one) || judge_must_refuse(t, &error)) return true;
   verdict_set(result, VERDICT_FAIL, "refusal", "the reference accepts a call that must be refused for '%s'",
               t->one->expect);
   return false;
@@ -94,10 +98,21 @@ static bool has_word(const char *text, const char *name) {
   return false;
 }
 
-/* Tells whether the message names the error. If the case names the broken argument, the expected name must be a whole
- * word before the colon. In "k_cache: found dtype f32, allowed that of q", for example, "q" does not count. Where a
- * shape is broken, the expected name is that of an argument which then does not fit. The broken one is right too. */
+/* Tells whether the text names an argument or a dimension of the operator before its colon. */
+static bool has_any(const assay_op *op, const char *text) {
+  for (int32_t i = 0; i < op->arg_count; ++i)
+    if (has_word(text, op->args[i].name)) return true;
+  for (int32_t i = 0; i < op->dim_count; ++i)
+    if (has_word(text, op->dims[i].name)) return true;
+  return false;
+}
+
+/* Tells whether the message names the error. "+" stands for any argument or dimension. If the case names the broken
+ * argument, the expected name must be a whole word before the colon. In "k_cache: found dtype f32, allowed that of q",
+ * for example, "q" does not count. Where a shape is broken, the expected name is that of an argument which then does
+ * not fit. The broken one is right too. */
 static bool names(const assay_case *one, const char *text) {
+  if (strcmp(one->expect, "+") == 0) return has_any(one->op, text);
   if (one->argument == 0) return strstr(text, one->expect) != NULL;
   if (has_word(text, one->expect)) return true;
   return one->broken == BREAK_SHAPE && has_word(text, one->op->args[one->argument - 1].name);

@@ -37,7 +37,7 @@ static fake_view view_of(const assay_call *call) {
                  .out = assay_find_arg(call, "out"),
                  .count = assay_find_arg(call, "count"),
                  .layout = (int)assay_find_param(call, "layout")};
-  if (w.q == NULL) return w;
+  if (w.q == NULL || w.length == NULL || w.v == NULL || w.k == NULL || w.out == NULL) return (fake_view){.q = NULL};
   w.N = w.q->shape[0];
   w.H = w.q->shape[1];
   w.D = w.q->shape[2];
@@ -82,12 +82,14 @@ static int64_t block_at(const fake_view *w, int64_t slot, int64_t token) {
 
 static assay_status check(const assay_call *call, assay_error *error) {
   const fake_view w = view_of(call);
-  if (w.q == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "q: is NULL");
+  static const char *const needed[] = {"q", "k_cache", "v_cache", "kv_len", "out"};
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; ++i)
+    if (assay_find_arg(call, needed[i]) == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: is NULL", needed[i]);
   if ((uintptr_t)w.q->data % 4 != 0) return assay_fail(error, ASSAY_ERR_INPUT, "q: misaligned");
   if (w.q->stride[2] != 1) return assay_fail(error, ASSAY_ERR_INPUT, "q: stride of the last axis");
   if (w.k->dtype == ASSAY_I32) return assay_fail(error, ASSAY_ERR_INPUT, "k_cache: dtype i32");
   if (w.out->shape[0] != w.N) return assay_fail(error, ASSAY_ERR_INPUT, "out: shape");
-  if (w.H % w.H_kv != 0) return assay_fail(error, ASSAY_ERR_INPUT, "H: not a multiple of H_kv");
+  if (w.H_kv < 1 || w.H % w.H_kv != 0) return assay_fail(error, ASSAY_ERR_INPUT, "H: not a multiple of H_kv");
   return ASSAY_OK;
 }
 

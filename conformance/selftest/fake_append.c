@@ -102,7 +102,9 @@ static assay_status launch(const assay_call *call, assay_env *env, assay_error *
   const int64_t N = call->arg[ARG_K_NEW].shape[0], heads = call->arg[ARG_K_NEW].shape[1];
   const int64_t D = call->arg[ARG_K_NEW].shape[2], *slots = call->arg[ARG_SLOTS].data;
   const plain_fault f = plain_broken;
-  (void)env, (void)error;
+  const assay_status status = check(call, error);
+  if (status != ASSAY_OK) return status;
+  (void)env;
   for (int64_t row = 0; row < N; ++row)
     for (int32_t o = 0; o < 2; ++o)
       for (int64_t h = 0; h < heads; ++h)

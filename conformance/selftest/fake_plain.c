@@ -286,7 +286,9 @@ const assay_op plain_code_op = {.name = "fake_code",
 static assay_status code_launch(const assay_call *call, assay_env *env, assay_error *error) {
   const assay_tensor *x = &call->arg[0];
   unsigned char *code = call->arg[1].data;
-  (void)env, (void)error;
+  const assay_status status = check(call, error);
+  if (status != ASSAY_OK) return status;
+  (void)env;
   for (int64_t i = 0; i < x->shape[0] * x->shape[1]; ++i) {
     const int64_t row = i / x->shape[1], from = plain_broken == PLAIN_ROW_BEFORE && row > 0 ? row - 1 : row;
     const double value = at(x, from, i % x->shape[1]);

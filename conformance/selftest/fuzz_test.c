@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "conformance/judge/judge.h"
 #include "conformance/run/execute.h"
 #include "conformance/fuzz/fuzz.h"
 #include "fake.h"
@@ -43,7 +44,9 @@ static int32_t taken_of(bool told) {
   int32_t taken = 0;
   for (int32_t i = 0; i < 512; ++i) {
     fuzz_draw drawn;
-    draw_one(f, &drawn);
+    do
+      draw_one(f, &drawn);
+    while (drawn.phase == FUZZ_REFUSALS);
     const int64_t D = dim(&drawn.one, "D"), H = dim(&drawn.one, "H"), block = dim(&drawn.one, "block_size");
     const char *const why = D != 16      ? "D: found another, allowed 16"
                             : H != 2     ? "H: found another, allowed 2"
@@ -70,7 +73,7 @@ Test(fuzz, learns_what_a_variant_takes) {
 
 /* Reads the cases themselves, not the fuzzer's words about them. */
 typedef struct seen {
-  bool H[300], H_kv[300], D[300], block[300], length[4096], batch[16];
+  bool H[300], H_kv[300], D[300], block[300], length[4096], batch[FUZZ_MAX_BATCH + 1];
   bool below_block, at_block, above_block, shared, permuted[4][3][5];
 } seen;
 
@@ -95,10 +98,12 @@ static fuzz_counts cover(fuzz *f, seen *s, int32_t most) {
   fuzz_draw drawn = {0};
   do {
     draw_one(f, &drawn);
+    fuzz_count(f, &n);
+    if (drawn.phase == FUZZ_REFUSALS) continue;
     look(s, &drawn.one);
     fuzz_judged(f, &drawn);
     fuzz_count(f, &n);
-  } while (drawn.phase != FUZZ_RANDOM && n.draws < most);
+  } while (n.pairs_judged < n.pairs && n.draws < most);
   return n;
 }
 
@@ -115,7 +120,7 @@ Test(fuzz, every_boundary_value_and_pair_is_drawn) {
     cr_assert(s.block[blocks[i]], "block_size %d", blocks[i]);
   for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; ++i)
     cr_assert(s.length[lengths[i]], "kv_len %d", lengths[i]);
-  cr_assert(s.below_block && s.at_block && s.above_block && s.shared && s.batch[1] && s.batch[8]);
+  cr_assert(s.below_block && s.at_block && s.above_block && s.shared && s.batch[1] && s.batch[8] && s.batch[300]);
   for (int m = 0; m < 4; ++m)
     for (int l = 0; l < 3; ++l) {
       bool any = false;
@@ -131,6 +136,70 @@ Test(fuzz, every_boundary_value_and_pair_is_drawn) {
   cr_assert_lt(n.pairs_impossible, n.pairs / 4, "%lld of %lld", (long long)n.pairs_impossible, (long long)n.pairs);
   cr_assert_lt(n.draws, 2500, "%lld draws for %lld pairs", (long long)n.draws, (long long)n.pairs);
   fuzz_free(f);
+}
+
+/* Draws until `wanted` calls were to be refused, and judges them. Returns how many failed. */
+static int32_t failed_refusals(int32_t wanted, fuzz_counts *n) {
+  fuzz *f = make(3);
+  int32_t failed = 0;
+  char *x = malloc(CASE_MAX_LINE);
+  for (int32_t found = 0; found < wanted;) {
+    fuzz_draw drawn = {0};
+    assay_case back;
+    case_result r;
+    assay_error error = {""};
+    draw_one(f, &drawn);
+    cr_assert_eq(drawn.phase == FUZZ_REFUSALS, drawn.one.section == SECTION_REFUSE);
+    if (drawn.phase != FUZZ_REFUSALS) continue;
+    cr_assert_eq(case_print(&drawn.one, x, CASE_MAX_LINE, &error), ASSAY_OK);
+    cr_assert_eq(case_parse(x, &back, &error), ASSAY_OK, "%s: %s", x, error.text);
+    judge_case(&back, &fake_variant, &fake_device, &r);
+    case_free(&back);
+    if (r.verdict == VERDICT_UNSUPPORTED) continue;
+    ++found;
+    cr_assert(r.verdict == VERDICT_REFUSED || r.verdict == VERDICT_FAIL, "%s: %s", x, r.message);
+    failed += r.verdict == VERDICT_FAIL;
+  }
+  fuzz_count(f, n);
+  free(x);
+  fuzz_free(f);
+  return failed;
+}
+
+Test(fuzz, calls_that_must_be_refused) {
+  enum { WANTED = 60 };
+  fuzz_counts n;
+  cr_assert_eq(failed_refusals(WANTED, &n), 0);
+  cr_assert_geq(n.refusals, WANTED);
+  cr_assert(n.draws < 80 * WANTED, "%lld draws", (long long)n.draws);
+  cr_assert(n.broken_drawn >= 5, "%lld kinds", (long long)n.broken_drawn);
+  fake_broken = FAULT_ACCEPTS;
+  cr_assert_eq(failed_refusals(12, &n), 12);
+  fake_broken = FAULT_REFUSES_MUTELY;
+  cr_assert_eq(failed_refusals(12, &n), 12);
+  fake_broken = FAULT_NONE;
+}
+
+/* A message says what would have been taken. */
+Test(fuzz, refusals_are_read) {
+  static const char *const why[] = {"D: found 8, allowed 16, 32", "D: found 8, taken here: multiples of 64",
+                                    "D: found 256, allowed up to 16", "D: found 8, allowed 16, 32 with H of 7",
+                                    "D: found 8, taken here: 128 and more"};
+  for (size_t i = 0; i < sizeof why / sizeof why[0]; ++i) {
+    fuzz *f = make(3);
+    int32_t with = 0;
+    fuzz_draw drawn;
+    for (int32_t k = 0; k < 400; ++k) {
+      draw_one(f, &drawn);
+      const int64_t D = dim(&drawn.one, "D");
+      const bool allowed[] = {D == 16 || D == 32, D % 64 == 0, D <= 16, D == 16 || D == 32, D >= 128};
+      if (drawn.phase == FUZZ_REFUSALS) continue;
+      with += k >= 200 && allowed[i];
+      fuzz_told(f, &drawn, fake_variant.name, false, why[i]); /* nothing is ever taken */
+    }
+    cr_assert(with > 100, "%d of 200 draws heed \"%s\"", with, why[i]);
+    fuzz_free(f);
+  }
 }
 
 /* Cases that were not judged are reported as missing. */
