@@ -81,8 +81,9 @@ void copy_finish(const Thread *thread, uint64_t before) {
   Copies *c = &copies[thread->slot];
   while (c->first != nullptr && c->first->number < before) {
     Pending *p = c->first;
-    memcpy(p->copy.to, p->copy.data, sizeof p->copy.data);
     const int64_t offset = shared_offset(p->copy.to, 16);
+    proxy_settle();
+    memcpy(p->copy.to, p->copy.data, sizeof p->copy.data);
     if (offset >= 0) proxy_foreign(offset, 16, p->barrier);
     c->first = p->next;
     p->next = unused;

@@ -230,6 +230,10 @@ void proxy_release() {
   own()->quiet = 0;
 }
 
+void proxy_settle() {
+  if (here->watched) end_round(own());
+}
+
 unsigned char *proxy_view() {
   end_round(own());
   return own()->view;
@@ -259,7 +263,6 @@ void proxy_poison(int64_t offset, int64_t bytes) {
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {
   if (!here->watched) return;
   Proxy *p = own();
-  end_round(p);
   ++p->changes;
   p->any_foreign = true;
   for (int64_t at = offset / piece; at <= (offset + bytes - 1) / piece; ++at) {

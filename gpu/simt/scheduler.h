@@ -303,6 +303,7 @@ unsigned char *proxy_view();                                       /* the engine
 uint64_t proxy_word(int64_t offset);                               /* an mbarrier's word in that view */
 void proxy_write(int64_t offset, const void *from, int64_t bytes); /* by the engine: visible to all */
 void proxy_poison(int64_t offset, int64_t bytes);                  /* undefined, for all */
+void proxy_settle();                                               /* before a write that proxy_foreign tells of */
 /* Written by no thread in particular. The fence of any warp that has waited for the mbarrier publishes it. */
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier);
 void proxy_waited(const uint64_t *barrier, uint32_t warps);
