@@ -2,7 +2,7 @@
  * Types are bf16 and f16, with sums in f32.
  *
  * Every element is one chain of steps of 16 products in the order of k, from zero. No sum is cut into parts, and no
- * choice changes the chain. Tiles of four shapes share this order. A row therefore has the same bits in a call of one
+ * choice changes the chain. Tiles of six shapes share this order. A row therefore has the same bits in a call of one
  * row and in a call of thousands. The host chooses the shape by the number of tiles alone. */
 #ifndef ASSAY_GPU_LIB_GEMM_WGMMA_CUH
 #define ASSAY_GPU_LIB_GEMM_WGMMA_CUH
@@ -303,17 +303,19 @@ template <class T, class tile> assay_status wide_start(wide_params p, assay_env 
                            map_x, map_w, p);
 }
 
-/* Launches the largest tiles of which there are enough for the multiprocessors. The order of sums is the same in all
- * of them. */
+/* Launches the largest tiles of which there are enough for the multiprocessors. Smaller ones are taken where they need
+ * one wave and no more. The order of sums is the same in all of them. */
 inline assay_status wide_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
   const int64_t mp = env->multiprocessors;
   return wide_with_type(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (p.M > 64 && wide_tiles(p, 128, 256) >= mp) return wide_start<T, wide_tile<128, 256, 2, 4>>(p, env, error);
-    if (p.M > 64 && 4 * wide_tiles(p, 128, 128) >= 3 * mp)
+    if (p.M > 64 && (4 * wide_tiles(p, 128, 128) >= 3 * mp || wide_tiles(p, 128, 64) > mp))
       return wide_start<T, wide_tile<128, 128, 2, 6>>(p, env, error);
-    if (5 * wide_tiles(p, 64, 64) >= 2 * mp) return wide_start<T, wide_tile<64, 64, 2, 12>>(p, env, error);
-    return wide_start<T, wide_tile<64, 16, 1, 20>>(p, env, error);
+    if (p.M > 64 && wide_tiles(p, 64, 64) > mp) return wide_start<T, wide_tile<128, 64, 2, 8>>(p, env, error);
+    if (5 * wide_tiles(p, 64, 64) < 2 * mp) return wide_start<T, wide_tile<64, 16, 1, 20>>(p, env, error);
+    if (wide_tiles(p, 64, 32) <= mp) return wide_start<T, wide_tile<64, 32, 1, 16>>(p, env, error);
+    return wide_start<T, wide_tile<64, 64, 2, 12>>(p, env, error);
   });
 }
 
