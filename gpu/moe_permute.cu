@@ -102,6 +102,10 @@ assay_status launch_elements(const assay_call *call, assay_env *env, assay_error
 /* From so many vectors on, threads have several. */
 constexpr int32_t permute_ahead = 4;
 constexpr int64_t permute_many = 1 << 18;
+/* Vectors of x that a pass over all rows reads, at most, and the least piece of a row. All rows are asked for their first
+ * piece before the second: the k copies of a piece then find it in L2, although x as a whole is more than L2 holds. */
+constexpr int64_t permute_kept = 1 << 20;
+constexpr int32_t permute_least = 128;
 
 /* permute_vectors: `ahead` vectors of 16 bytes per thread, all asked for before the first is written. Distances and
  * widths are in vectors. With more than one, y is more than the cache holds, and gives way to x there.
@@ -154,7 +158,10 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   permute_params p;
   ASSAY_TRY(read_vectors(call, &p, error));
   const int32_t ahead = p.P * p.C >= permute_many ? permute_ahead : 1, most = 256 * ahead;
+  const int64_t passes = (p.slots / p.k * p.C + permute_kept - 1) / permute_kept;
   p.pieces = (p.C + most - 1) / most;
+  if (passes > p.pieces)
+    p.pieces = static_cast<int32_t>(std::max<int64_t>(p.pieces, std::min<int64_t>(passes, p.C / permute_least)));
   const int32_t per_piece = (p.C + p.pieces - 1) / p.pieces;
   const int32_t threads = ((per_piece + ahead - 1) / ahead + 31) / 32 * 32;
   (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", ahead);

@@ -22,14 +22,10 @@ struct stream_k_any {
     made->workspace = stream_k_workspace(softmax_stream_k_words(a));
     return ASSAY_OK;
   }
-  static void path(const plan &made, assay_env *env) {
-    const attention_params &a = made.p.a;
-    (void)snprintf(env->path, sizeof env->path, "stream_k_any shares=%d D=%d G=%d%s",
-                   static_cast<int>(stream_k_shares(env)), a.D, a.G, cache_word(a));
-  }
+  static void path(const plan &made, assay_env *env) { softmax_stream_k_path(made.p.a, env, "stream_k_any"); }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
-    return softmax_stream_k_launch<stream_same, true>(made.p, made.types, stream_k_shares(env), env->workspace, env,
-                                                      error);
+    made.p.partial = static_cast<float *>(env->workspace);
+    return softmax_stream_k_launch<stream_same, true>(made.p, made.types, env, error);
   }
 };
 

@@ -117,10 +117,12 @@ inline int64_t gate_stream_k_words(const attention_params &a) {
   return static_cast<int64_t>(a.G) * a.D / 2;
 }
 
+/* Launches with the workspace that p.partial points to. */
 template <class Types>
-assay_status gate_stream_k_launch(const gate_params &p, const attention_types &types, int64_t shares, void *workspace,
-                                  assay_env *env, assay_error *error) {
-  const stream_k_memory memory = stream_k_places(workspace, shares, gate_stream_k_words(p.a));
+assay_status gate_stream_k_launch(const gate_params &p, const attention_types &types, assay_env *env,
+                                  assay_error *error) {
+  const int64_t shares = stream_k_shares(env);
+  const stream_k_memory memory = stream_k_places(p.partial, shares, gate_stream_k_words(p.a));
   return stream_with<Types>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
@@ -137,6 +139,11 @@ assay_status gate_stream_k_launch(const gate_params &p, const attention_types &t
   });
 }
 
+inline void gate_stream_k_path(const gate_params &p, assay_env *env, const char *name = "stream_k") {
+  (void)snprintf(env->path, sizeof env->path, "%s shares=%d D=%d G=%d taps=%s%s", name,
+                 static_cast<int>(stream_k_shares(env)), p.a.D, p.a.G, p.F <= 3 ? "3" : "8", cache_word(p.a));
+}
+
 /* The strategy of gate_attention over the cache's Types: stream_same or stream_fp8. */
 template <class Types> struct gate_streamed_k {
   using plan = gate_plan;
@@ -150,13 +157,10 @@ template <class Types> struct gate_streamed_k {
     made->workspace = stream_k_workspace(gate_stream_k_words(made->p.a));
     return ASSAY_OK;
   }
-  static void path(const plan &made, assay_env *env) {
-    const attention_params &a = made.p.a;
-    (void)snprintf(env->path, sizeof env->path, "stream_k shares=%d D=%d G=%d taps=%s%s",
-                   static_cast<int>(stream_k_shares(env)), a.D, a.G, made.p.F <= 3 ? "3" : "8", cache_word(a));
-  }
+  static void path(const plan &made, assay_env *env) { gate_stream_k_path(made.p, env); }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
-    return gate_stream_k_launch<Types>(made.p, made.types, stream_k_shares(env), env->workspace, env, error);
+    made.p.partial = static_cast<float *>(env->workspace);
+    return gate_stream_k_launch<Types>(made.p, made.types, env, error);
   }
 };
 

@@ -41,7 +41,7 @@ PREFILL_FUNCTION int32_t reach_of(const attention_params &a) {
 struct mma_runs {
   using item = prefill_item;
   static constexpr int32_t tile_keys = mma_keys;
-  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 6; }
+  static __host__ PREFILL_FUNCTION run_fixed<64> run(const attention_params &) { return {}; }
   static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &) { return 1; }
   static PREFILL_FUNCTION int32_t row_of(const attention_params &, int32_t line) { return line; }
   static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &) { return 1; }

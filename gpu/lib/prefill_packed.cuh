@@ -1,6 +1,6 @@
 /* prefill_packed.cuh: attention of many query rows over the paged cache on Hopper's tensor cores. Groups may have any
  * size, and V another width than K. The heads of a group are packed into lines: line = row * G + head. One
- * warpgroup loads. Two compute, each 64 of an item's 128 lines, against tiles of keys that both read.
+ * warpgroup loads. Two or three compute, each 64 of an item's lines, against tiles of keys that all read.
  *
  *   S = Q K^T        wgmma, both operands from shared memory, f32 in registers
  *   P = weights(S)   the operator's, in place; rounded to the storage type
@@ -56,7 +56,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   const params &p;
   unsigned char *const shared;
   packed_control<Shape> *const control;
-  const int32_t group, lane;    /* group 0 or 1 */
+  const int32_t group, lane;    /* group: 0, 1 or 2 */
   int32_t scored;               /* tiles whose keys have been used */
   int32_t turn;                 /* number of the item */
   int32_t begin, end;           /* its tiles */
@@ -138,7 +138,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     if constexpr (Shape::turns) named_barrier_sync(2 + static_cast<uint32_t>(group), 256);
   }
   PREFILL_FUNCTION void pass_turn() const {
-    if constexpr (Shape::turns) named_barrier_arrive(3 - static_cast<uint32_t>(group), 256);
+    const int32_t next = group + 1 < Shape::groups ? group + 1 : 0;
+    if constexpr (Shape::turns) named_barrier_arrive(2 + static_cast<uint32_t>(next), 256);
   }
 
   /* Issues S of the next tile, for the first 2 * count keys of it. */
@@ -147,8 +148,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const int32_t q_stage = Shape::q_stages == 1 ? 0 : of_warp(turn % Shape::q_stages);
     mbarrier_wait(&control->k_full[stage], scored / Shape::k_stages & 1);
     fence_proxy_async();
-    const uint64_t query =
-        wgmma_descriptor(shared + q_stage * Shape::q_bytes + group * Shape::q_piece / 2, 1024, 16, swizzle_128);
+    const uint64_t query = wgmma_descriptor(shared + q_stage * Shape::q_bytes + group * 8192, 1024, 16, swizzle_128);
     const uint64_t rows = wgmma_descriptor(shared + Shape::k_at + stage * Shape::k_bytes, 1024, 16, swizzle_128);
     zero(S);
     wgmma_order(S);
@@ -202,7 +202,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   }
 
   template <bool masked, int count> PREFILL_FUNCTION void weigh(float (&S)[count], int32_t tile) {
-    weights.template weigh<masked>(p, S, tile * keys + 2 * (lane % 4));
+    const int32_t column = static_cast<int32_t>(lane_id() % 4); /* not kept: a register less, and no spill */
+    weights.template weigh<masked>(p, S, tile * keys + 2 * column);
   }
 
   /* Computes the very first tile, which has no sum to overlap with. count: half of the tile's keys, or a quarter where
@@ -304,7 +305,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 
   PREFILL_FUNCTION void run() {
     if (!fetch()) return;
-    if (group == 1) pass_turn();
+    if (group == Shape::groups - 1) pass_turn();
     start();
     zero(O);
     if (lower_half(begin))
@@ -334,7 +335,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     float factor[2];
     await_turn();
     issue_values(scored - 1);
-    if (group == 0) pass_turn();
+    if (group < Shape::groups - 1) pass_turn();
     finish(turn - 1, factor);
     await_values<0>(scored - 1);
     store(turn - 1, factor);
@@ -343,11 +344,11 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
-/* prefill_packed: handles 128 lines of a kv head per item; each block takes items in turns.
- * Grid:   at most one block per multiprocessor. Block: 384 threads.
+/* prefill_packed: handles 128 or 192 lines of a kv head per item; each block takes items in turns.
+ * Grid:   at most one block per multiprocessor. Block: Shape::threads.
  * Shared: Shape::bytes. */
 template <class T, class Shape, class Weights>
-__global__ void __launch_bounds__(prefill_threads, 1) prefill_packed(typename Weights::params p) {
+__global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Weights::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   packed_control<Shape> *const control = reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
   dependents_launch();
@@ -396,9 +397,9 @@ struct packed_schedule {
 
   template <class T, class Weights, class Shape>
   static assay_status launch(const typename Weights::params &p, assay_env *env, assay_error *error) {
-    const int64_t items = most_items<packed_runs<Shape::tile_keys>>(p.a);
+    const int64_t items = most_items<packed_runs<Shape::tile_keys, Shape::lines>>(p.a);
     const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
-    return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks, prefill_threads, Shape::bytes,
+    return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks, Shape::threads, Shape::bytes,
                              in_turn(), env->stream, p);
   }
 
@@ -406,7 +407,7 @@ struct packed_schedule {
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
     switch (p.a.D) {
     case 64:
-      return launch<T, Weights, packed_shape<64, 64, 128, 2, 4, 4, 224, true>>(p, env, error);
+      return launch<T, Weights, packed_shape<64, 64, 112, 2, 4, 4, 152, true, 3>>(p, env, error);
     case 80:
       return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 96:

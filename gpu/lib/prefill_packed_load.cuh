@@ -11,15 +11,17 @@
 namespace ASSAY_NS {
 
 /* A kernel's sizes: channels of K and of V, keys of a tile, stages of Q, K and V. registers: those of a thread that
- * computes. turns: the warpgroups that compute issue products in turn. */
-template <int D_, int D_v_, int tile, int q, int k, int v, int registers, bool turns_> struct packed_shape {
+ * computes. turns: the warpgroups that compute issue products in turn. groups: their number, each with 64 lines. */
+template <int D_, int D_v_, int tile, int q, int k, int v, int registers, bool turns_, int groups_ = 2>
+struct packed_shape {
   static constexpr bool turns = turns_;
+  static constexpr int groups = groups_, lines = 64 * groups, threads = 128 * (groups + 1);
   static constexpr int D = D_, D_v = D_v_, tile_keys = tile, q_stages = q, k_stages = k, v_stages = v,
                        computing = registers;
-  /* The 128 loading threads and the 256 computing threads together have the registers with which the block begins, 384
-   * times 168. */
-  static constexpr int loading = 504 - 2 * computing;
-  static constexpr int32_t k_piece = tile * 128, q_piece = 128 * 128; /* bytes of 64 channels */
+  /* The loading threads and the computing ones together have the registers with which the block begins: 384 times 168,
+   * or 512 times 128. */
+  static constexpr int loading = (groups == 2 ? 3 * 168 : 4 * 128) - groups * computing;
+  static constexpr int32_t k_piece = tile * 128, q_piece = lines * 128; /* bytes of 64 channels */
   static constexpr int32_t q_bytes = (D + 63) / 64 * q_piece;
   static constexpr int32_t k_bytes = (D + 63) / 64 * k_piece, v_bytes = (D_v + 63) / 64 * k_piece;
   static constexpr int32_t k_at = q_stages * q_bytes, v_at = k_at + k_stages * k_bytes;
@@ -29,11 +31,11 @@ template <int D_, int D_v_, int tile, int q, int k, int v, int registers, bool t
   static_assert(bytes <= launch_max_shared, "one block per multiprocessor");
 };
 
-/* The form of the items: 128 lines of a kv head. */
-template <int tile> struct packed_runs {
+/* The form of the items: `count` lines of a kv head. */
+template <int tile, int count> struct packed_runs {
   using item = packed_item;
   static constexpr int32_t tile_keys = tile;
-  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &) { return 7; }
+  static __host__ PREFILL_FUNCTION run_fixed<count> run(const attention_params &) { return {}; }
   static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &a) { return a.G; }
   static PREFILL_FUNCTION int32_t row_of(const attention_params &a, int32_t line) { return line / a.G; }
   static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &) { return 1; }
@@ -54,7 +56,7 @@ constexpr int64_t packed_l2 = 32 << 20;
 /* A warp's place in the list. Sections of kv heads follow each other, whose K and V the L2 cache holds. Within a
  * section, items go from the most key tiles to the fewest. A section begins with a new turn of all blocks. */
 template <class Shape> struct packed_walk {
-  using form = packed_runs<Shape::tile_keys>;
+  using form = packed_runs<Shape::tile_keys, Shape::lines>;
   prefill_walk<form> walk;
   int32_t runs;         /* number of runs of all requests */
   int32_t heads, at;    /* kv heads per section; first kv head of this one */
@@ -118,15 +120,15 @@ template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shap
   static_assert(sizeof(packed_control<Shape>) <= Shape::bytes - Shape::control_at, "room for the barriers");
   for (int32_t i = 0; i < Shape::q_stages; ++i) {
     mbarrier_init(&control->q_full[i], prefill_loaders);
-    mbarrier_init(&control->q_free[i], 32 * prefill_computing_warps);
+    mbarrier_init(&control->q_free[i], 128 * Shape::groups);
   }
   for (int32_t i = 0; i < Shape::k_stages; ++i) {
     mbarrier_init(&control->k_full[i], prefill_loaders);
-    mbarrier_init(&control->k_free[i], prefill_computing_warps);
+    mbarrier_init(&control->k_free[i], 4 * Shape::groups);
   }
   for (int32_t i = 0; i < Shape::v_stages; ++i) {
     mbarrier_init(&control->v_full[i], prefill_loaders);
-    mbarrier_init(&control->v_free[i], prefill_computing_warps);
+    mbarrier_init(&control->v_free[i], 4 * Shape::groups);
   }
   for (int32_t i = 0; i < packed_slots; ++i)
     mbarrier_init(&control->known[i], 1);
@@ -189,7 +191,7 @@ template <class T, class Shape, class Weights> struct packed_filler {
       const int32_t first = q_lane.line + q_lane.step * i;
       int32_t row = (item.skip + first) / a.G, head = item.skip + first - row * a.G;
       ASSAY_ROLLED
-      for (int32_t line = first; line < 128; line += 16) {
+      for (int32_t line = first; line < Shape::lines; line += 16) {
         const T *const from =
             element_at<T>(a.q, query_offset(a, item.row + row, item.head * a.G + head) + 8 * q_lane.chunk);
         if (q_lane.live()) cp_async_16(to + q_lane.place(i) + (line - first) * 128, from, line < item.rows ? 16 : 0);

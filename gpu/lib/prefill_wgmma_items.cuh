@@ -11,7 +11,7 @@
  * A schedule provides its Form:
  *
  *   tile_keys           keys per tile
- *   run_shift(a)        lines per run, 2^run_shift
+ *   run(a)              lines per run: run_shifted or run_fixed
  *   lines(a)            lines per query row
  *   row_of(a, line)     line / lines(a)
  *   heads_an_item(a), items_a_run(a)   query heads beside each other per item, or kv heads; items of one run */
@@ -46,9 +46,20 @@ struct packed_item : prefill_item {
   int32_t low;  /* whether no line sees the upper half of the last tile */
 };
 
+/* The number of lines of a run: a power of two, or a constant. whole(): whole runs of so many lines. */
+struct run_shifted {
+  int32_t shift;
+  template <class Count> __host__ __device__ Count whole(Count lines) const { return lines >> shift; }
+  __host__ __device__ int32_t lines() const { return 1 << shift; }
+};
+template <int32_t count> struct run_fixed {
+  template <class Count> __host__ __device__ Count whole(Count lines) const { return lines / count; }
+  __host__ __device__ int32_t lines() const { return count; }
+};
+
 /* Returns an upper limit for the number of items, whatever cu_q and the lengths are. */
 template <class Form> inline int64_t most_items(const attention_params &a) {
-  return ((a.N * Form::lines(a) >> Form::run_shift(a)) + a.B) * Form::items_a_run(a);
+  return (Form::run(a).whole(a.N * Form::lines(a)) + a.B) * Form::items_a_run(a);
 }
 
 /* A request's rows, and the number of keys before them. */
@@ -70,19 +81,19 @@ template <class Form> PREFILL_FUNCTION int32_t tiles_up_to(int32_t last) {
   return max(last / Form::tile_keys + 1, 1);
 }
 
-/* Returns the number of runs of 2^shift lines. */
-PREFILL_FUNCTION int32_t runs_of(int32_t lines, int32_t shift) {
-  return (lines + (1 << shift) - 1) >> shift;
+/* Returns the number of runs that so many lines are. */
+template <class Run> PREFILL_FUNCTION int32_t runs_of(int32_t lines, Run run) {
+  return run.whole(lines + run.lines() - 1);
 }
 
-/* Returns the request's first run of 2^shift lines that needs `level` tiles or more, or the number of runs if none
- * does. lines: per query row. */
-template <class Form>
-PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t lines, int32_t shift, int32_t level) {
+/* Returns the request's first run that needs `level` tiles or more, or the number of runs if none does. lines: per
+ * query row. */
+template <class Form, class Run>
+PREFILL_FUNCTION int32_t first_run(const prefill_request &r, int32_t lines, Run run, int32_t level) {
   if (level <= 1) return 0;
-  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows * lines, shift);
+  if (level > tiles_up_to<Form>(r.cached + r.rows - 1)) return runs_of(r.rows * lines, run);
   const int32_t needed = (level - 1) * Form::tile_keys + 1 - r.cached; /* rows that reach this far */
-  return needed <= 0 ? 0 : (needed - 1) * lines >> shift;
+  return needed <= 0 ? 0 : run.whole((needed - 1) * lines);
 }
 
 /* A warp's place in the list, the same in every lane. `own` is the result of prefill_request_of for the lane's number,
@@ -109,12 +120,13 @@ template <class Form> struct prefill_walk {
 
   /* Returns the number of runs of level `from` or above. */
   PREFILL_FUNCTION int32_t runs_from(const attention_params &a, const prefill_request &own, int32_t from) const {
-    const int32_t shift = Form::run_shift(a), lines = Form::lines(a);
+    const auto size = Form::run(a);
+    const int32_t lines = Form::lines(a);
     int32_t count = 0;
     ASSAY_ROLLED
     for (int32_t first = 0; first < a.B; first += 32) {
       const prefill_request r = request_of(a, own, first);
-      count += runs_of(r.rows * lines, shift) - first_run<Form>(r, lines, shift, from);
+      count += runs_of(r.rows * lines, size) - first_run<Form>(r, lines, size, from);
     }
     return __reduce_add_sync(0xffffffffu, count);
   }
@@ -146,7 +158,8 @@ template <class Form> struct prefill_walk {
   /* Returns item number `number`, which must not decrease from call to call. heads: items per run. */
   PREFILL_FUNCTION typename Form::item item(const attention_params &a, const prefill_request &own, int32_t number,
                                             int32_t heads) {
-    const int32_t shift = Form::run_shift(a), lines = Form::lines(a);
+    const auto size = Form::run(a);
+    const int32_t lines = Form::lines(a);
     typename Form::item found = {};
     const int32_t run = number / heads;
     find(a, own, run);
@@ -156,8 +169,8 @@ template <class Form> struct prefill_walk {
     ASSAY_ROLLED
     for (int32_t first = 0; first < a.B; first += 32) {
       const prefill_request r = request_of(a, own, first);
-      const int32_t low = first_run<Form>(r, lines, shift, level);
-      const int32_t mine = first_run<Form>(r, lines, shift, level + 1) - low;
+      const int32_t low = first_run<Form>(r, lines, size, level);
+      const int32_t mine = first_run<Form>(r, lines, size, level + 1) - low;
       int32_t sum = mine; /* sum of this lane and the lanes below it */
       ASSAY_UNROLL
       for (unsigned step = 1; step < 32; step *= 2) {
@@ -170,9 +183,9 @@ template <class Form> struct prefill_walk {
         continue;
       }
       const int owner = __ffs(static_cast<int>(past)) - 1;
-      const int32_t offset = (low + at - (sum - mine)) << shift, row = Form::row_of(a, offset);
+      const int32_t offset = (low + at - (sum - mine)) * size.lines(), row = Form::row_of(a, offset);
       found.row = __shfl_sync(0xffffffffu, r.row + row, owner);
-      found.rows = __shfl_sync(0xffffffffu, min(r.rows * lines - offset, 1 << shift), owner);
+      found.rows = __shfl_sync(0xffffffffu, min(r.rows * lines - offset, size.lines()), owner);
       found.position = __shfl_sync(0xffffffffu, r.cached + row, owner);
       if constexpr (std::is_same_v<typename Form::item, packed_item>)
         found.skip = __shfl_sync(0xffffffffu, offset - row * lines, owner);

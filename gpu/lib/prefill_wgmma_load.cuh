@@ -23,7 +23,7 @@ constexpr int32_t keys_per_tile = 1 << keys_per_tile_shift;
 struct prefill_pairs {
   using item = prefill_item;
   static constexpr int32_t tile_keys = keys_per_tile;
-  static __host__ PREFILL_FUNCTION int32_t run_shift(const attention_params &a) { return a.G > 1 ? 6 : 7; }
+  static __host__ PREFILL_FUNCTION run_shifted run(const attention_params &a) { return {a.G > 1 ? 6 : 7}; }
   static __host__ PREFILL_FUNCTION int32_t lines(const attention_params &) { return 1; }
   static PREFILL_FUNCTION int32_t row_of(const attention_params &, int32_t line) { return line; }
   static __host__ PREFILL_FUNCTION int32_t heads_an_item(const attention_params &a) { return a.G > 1 ? 2 : 1; }

@@ -133,11 +133,12 @@ inline int64_t softmax_stream_k_words(const attention_params &a) {
   return softmax_sent_words(a.G, a.D);
 }
 
-/* any: whether the kernels are those of heads of any size. */
-template <class Types, bool any>
-assay_status softmax_stream_k_launch(const softmax_params &p, const attention_types &types, int64_t shares,
-                                     void *workspace, assay_env *env, assay_error *error) {
-  const stream_k_memory memory = stream_k_places(workspace, shares, softmax_stream_k_words(p.a));
+/* Launches with the workspace that p.partial points to. any: whether the kernels are those of heads of any size. */
+template <class Types, bool any = false>
+assay_status softmax_stream_k_launch(const softmax_params &p, const attention_types &types, assay_env *env,
+                                     assay_error *error) {
+  const int64_t shares = stream_k_shares(env);
+  const stream_k_memory memory = stream_k_places(p.partial, shares, softmax_stream_k_words(p.a));
   const auto launch = [&](auto type, auto cached, auto channels, auto columns) {
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
@@ -150,6 +151,11 @@ assay_status softmax_stream_k_launch(const softmax_params &p, const attention_ty
     return stream_any_112<Types>(types, p.a.G, launch);
   else
     return stream_with<Types>(types, p.a.D, p.a.G, launch);
+}
+
+inline void softmax_stream_k_path(const attention_params &a, assay_env *env, const char *name = "stream_k") {
+  (void)snprintf(env->path, sizeof env->path, "%s shares=%d D=%d G=%d%s", name, static_cast<int>(stream_k_shares(env)),
+                 a.D, a.G, cache_word(a));
 }
 
 /* The strategy of softmax_attention over the cache's Types: stream_same or stream_fp8. */
@@ -165,13 +171,10 @@ template <class Types> struct softmax_streamed_k {
     made->workspace = stream_k_workspace(softmax_stream_k_words(made->p.a));
     return ASSAY_OK;
   }
-  static void path(const plan &made, assay_env *env) {
-    const attention_params &a = made.p.a;
-    (void)snprintf(env->path, sizeof env->path, "stream_k shares=%d D=%d G=%d%s",
-                   static_cast<int>(stream_k_shares(env)), a.D, a.G, cache_word(a));
-  }
+  static void path(const plan &made, assay_env *env) { softmax_stream_k_path(made.p.a, env); }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
-    return softmax_stream_k_launch<Types, false>(made.p, made.types, stream_k_shares(env), env->workspace, env, error);
+    made.p.partial = static_cast<float *>(env->workspace);
+    return softmax_stream_k_launch<Types>(made.p, made.types, env, error);
   }
 };
 
