@@ -238,8 +238,8 @@ static __global__ void __launch_bounds__(chain_threads, 1)
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
 
-/* Loads of weights delay those of rows behind them: with few terms, asking early costs more than it gains
- * (docs/log/2026-11-28-h200-invariant-again.md). */
+/* Rows are loaded after weights that were asked for early, and wait for them. With few terms the wait costs more than
+ * the early start gains (docs/log/2026-11-28-h200-invariant-again.md). */
 constexpr int64_t chain_early_terms = 2048;
 
 template <class T, class tile> assay_status chain_start(wide_params p, assay_env *env, assay_error *error) {

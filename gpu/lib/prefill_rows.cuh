@@ -102,7 +102,8 @@ template <class T, int D, class Rule> struct single_block {
   float O[4];
   Rule rule;
 
-  static constexpr int32_t stage_bytes = 2 * single_unit * D, barriers = Rule::sums ? 3 : 2; /* of a cluster per run */
+  static constexpr int32_t stage_bytes = 2 * single_unit * D,
+                           barriers = Rule::sums ? 3 : 2; /* the cluster's, per run */
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
       : p(p_), a(p_.s.a), shared(shared_), at(p_, Rule::sent), full(reinterpret_cast<uint64_t *>(shared_ + at.full)),
@@ -181,8 +182,8 @@ template <class T, int D, class Rule> struct single_block {
     return width >= 64 ? eight : width == 32 ? eight >> 1 : eight >> 2;
   }
 
-  /* Takes part in the cluster's barriers up to number `last`. The loading threads arrive as early as they may, so that
-   * nobody waits for them: before they wait for a stage, they have arrived wherever its use is waited for. */
+  /* Takes part in the cluster's barriers up to number `last`. The loading threads arrive before the others, which never
+   * wait for them. Before they wait for a stage, they have arrived at every barrier before its use. */
   __device__ __forceinline__ void join(int32_t last) {
     for (; arrived < last && p.blocks > 1; ++arrived) {
       cluster_wait();
@@ -198,7 +199,7 @@ template <class T, int D, class Rule> struct single_block {
     for (int32_t run = 0; run < runs; ++run) {
       const int32_t of_keys = key_units(run), units = of_keys + value_units(run), first = first_key(run);
       read_table(run);
-      named_barrier_sync(2, single_loaders); /* the table's entries are there, and those of two runs before are used */
+      named_barrier_sync(2, single_loaders); /* the entries are read, and those of two runs before are used */
       for (int32_t unit = 0; unit < units; ++unit, ++number) {
         if (number >= p.stages) {
           const int32_t old_keys = key_units(old_run);
