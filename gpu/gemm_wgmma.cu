@@ -2,9 +2,10 @@
  *
  *   c_mn <- alpha * sum_k a_mk b_nk + beta * c_mn + bias_n        beta 0: c is not read; bias may be absent
  *
- * One variant: tiles on Hopper's tensor cores, each element one chain in the order of k (gpu/lib/gemm_wgmma.cuh).
+ * One variant: tiles on Hopper's tensor cores, each element one chain in the order of k (gpu/lib/gemm_wgmma.cuh). At
+ * most 64 rows have a kernel of their own, with the same bits (gpu/lib/gemm_chain.cuh).
  * docs/kernels/gemm.md has the arithmetic. */
-#include "gpu/lib/gemm_wgmma.cuh"
+#include "gpu/lib/gemm_chain.cuh"
 
 namespace ASSAY_NS {
 namespace {
@@ -42,7 +43,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   plan.p.early = is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "wgmma");
   if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
-  return wide_launch(plan.p, plan.type, env, error);
+  return chain_launch(plan.p, plan.type, env, error);
 }
 
 } // namespace

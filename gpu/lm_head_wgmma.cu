@@ -3,8 +3,8 @@
  *   logits_rv = sum_c x[row_index_r, c] w_vc
  *
  * A small kernel gathers the selected rows in the workspace; a row_index outside [0, T) gives a row of zeros. The
- * product is that of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh). docs/kernels/lm_head.md has the arithmetic. */
-#include "gpu/lib/gemm_wgmma.cuh"
+ * product is that of gemm's variant wgmma (gpu/lib/gemm_chain.cuh). docs/kernels/lm_head.md has the arithmetic. */
+#include "gpu/lib/gemm_chain.cuh"
 #include "gpu/lib/lm_head.h"
 
 namespace ASSAY_NS {
@@ -92,7 +92,8 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   first.followed = true;
   ASSAY_TRY(
       ASSAY_LAUNCH_WITH(error, wide_gather_rows, plan.p.M, wide_gather_threads, 0, first, env->stream, plan.gather));
-  return wide_launch(plan.p, plan.type, env, error);
+  plan.p.early = is_settled(call, *env, "w");
+  return chain_launch(plan.p, plan.type, env, error);
 }
 
 } // namespace

@@ -21,7 +21,7 @@ struct wide_params {
   int64_t M, N, K, x_row, c_row;
   float alpha, beta; /* beta 0: c is not read */
   bool wide, quads;  /* c is f32, not T; four neighbours of c may be stored at once */
-  bool early;        /* w is settled: its first pieces are asked for before the wait */
+  bool early;        /* w is settled: it is read before the wait */
   int32_t row_tiles, column_tiles, pieces;
 };
 

@@ -33,7 +33,7 @@
 
 namespace ASSAY_NS {
 
-constexpr int32_t single_threads = 256, single_warps = 8;
+constexpr int32_t single_threads = 256, single_warps = 8, single_loaders = 64; /* threads that compute and that load */
 constexpr int32_t single_tile = 128;
 constexpr int32_t single_unit = 64; /* keys; a stage holds all channels of so many keys, or fewer of more */
 constexpr int32_t single_heads = 8, single_most_stages = 12;
@@ -52,7 +52,7 @@ struct single_layout {
     const int32_t all = p.blocks * p.tiles, G = p.heads;
     entries = all * single_tile / 16 + 1;
     full = p.stages * 2 * single_unit * p.s.a.D;
-    table = full + 8 * single_most_stages;
+    table = full + 16 * single_most_stages;
     scores_row = (p.tiles * single_tile / 16 * 20 + 4) * 4;
     scores = (table + 2 * entries * 4 + 15) / 16 * 16;
     weights_row = all * single_tile * 2 + 16;
@@ -66,11 +66,6 @@ struct single_layout {
     rest = slabs + p.tiles * G * 4 * single_warps;
     bytes = rest + 5 * G * 4;
   }
-};
-
-/* A place in the sequence of units that a block loads: those of a run of tiles' keys, then those of its values. */
-struct single_cursor {
-  int32_t run, at;
 };
 
 /* A stage of the ring, and the parity of the phase that fills it. */
@@ -96,23 +91,24 @@ template <class T, int D, class Rule> struct single_block {
   const attention_params &a;
   unsigned char *const shared;
   const single_layout at;
-  uint64_t *const full;
-  const int32_t thread, warp, lane;
-  int32_t rank, width; /* width: channels of O of this block */
+  uint64_t *const full, *const free;
+  const int32_t thread, warp, lane; /* thread: among those that compute, or those that load */
+  int32_t rank, width;              /* width: channels of O of this block */
   int32_t request, kv_head, head, G, keys, all, runs;
-  single_cursor cursor;
+  int32_t arrived;      /* the cluster's barriers at which a loading thread has arrived, after the first */
   int32_t chunks_shift; /* 2^chunks_shift chunks of 16 bytes per key of V */
-  single_stage fill, use;
+  single_stage use;
   uint32_t Q[D / 16][2];
   float O[4];
   Rule rule;
 
-  static constexpr int32_t stage_bytes = 2 * single_unit * D;
+  static constexpr int32_t stage_bytes = 2 * single_unit * D,
+                           barriers = Rule::sums ? 3 : 2; /* the cluster's, per run */
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
       : p(p_), a(p_.s.a), shared(shared_), at(p_, Rule::sent), full(reinterpret_cast<uint64_t *>(shared_ + at.full)),
-        thread(static_cast<int32_t>(threadIdx.x)), warp(thread / 32), lane(thread % 32), cursor({0, 0}), fill({0, 0}),
-        use({0, 0}) {}
+        free(full + single_most_stages), thread(static_cast<int32_t>(threadIdx.x) % single_threads), warp(thread / 32),
+        lane(thread % 32), use({0, 0}) {}
 
   template <class X> __device__ __forceinline__ X *place(int32_t offset) const {
     return reinterpret_cast<X *>(shared + offset);
@@ -146,33 +142,37 @@ template <class T, int D, class Rule> struct single_block {
     const int32_t shift = a.cache.block_shift, first = first_key(run) >> shift;
     const int32_t count = ((first_key(run) + keys_in(run) - 1) >> shift) - first + 1;
     const int32_t *const from = a.cache.table + request * a.cache.table_row + first;
-    for (int32_t i = thread; i < count; i += single_threads)
+    for (int32_t i = thread; i < count; i += single_loaders)
       place<int32_t>(at.table)[(run & 1) * at.entries + i] = from[i];
   }
 
   /* Copies a stage: `channels` of each of a run of keys, from key `first` on, and zeros from the row's end on. */
   template <bool values>
   __device__ __forceinline__ void copy(unsigned char *stage, int32_t run, int32_t first, int32_t shift) const {
-    constexpr int32_t passes = stage_bytes / 16 / single_threads;
+    constexpr int32_t passes = 4, rounds = stage_bytes / 16 / single_loaders / passes;
     const paged_cache &cache = a.cache;
-    const int32_t chunk = thread & ((1 << shift) - 1), row = thread >> shift, rows = single_threads >> shift;
+    const int32_t chunk = thread & ((1 << shift) - 1), row = thread >> shift, rows = single_loaders >> shift;
     const int32_t *const table =
         place<int32_t>(at.table) + (run & 1) * at.entries - (first_key(run) >> cache.block_shift);
     const int64_t block_stride = values ? cache.v_block : cache.k_block;
     const int64_t token_stride = values ? cache.v_token : cache.k_token;
     const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * width + 8 * chunk)
                                  : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
-    const T *from[passes];
-    ASSAY_UNROLL
-    for (int32_t pass = 0; pass < passes; ++pass) {
-      const int32_t token = first + row + pass * rows, block = token < keys ? table[token >> cache.block_shift] : 0;
-      from[pass] =
-          token < keys ? element_at<T>(base, block * block_stride + slot_of(cache, token) * token_stride) : base;
-    }
-    ASSAY_UNROLL
-    for (int32_t pass = 0; pass < passes; ++pass) {
-      const int32_t to = row + pass * rows, twist = values ? value_twist(to) : to & 7;
-      cp_async_16(stage + (to << (shift + 4)) + ((chunk ^ twist) << 4), from[pass], first + to < keys ? 16 : 0);
+    ASSAY_ROLLED
+    for (int32_t round = 0; round < rounds; ++round) {
+      const T *from[passes];
+      ASSAY_UNROLL
+      for (int32_t pass = 0; pass < passes; ++pass) {
+        const int32_t token = first + row + (round * passes + pass) * rows;
+        const int32_t block = token < keys ? table[token >> cache.block_shift] : 0;
+        from[pass] =
+            token < keys ? element_at<T>(base, block * block_stride + slot_of(cache, token) * token_stride) : base;
+      }
+      ASSAY_UNROLL
+      for (int32_t pass = 0; pass < passes; ++pass) {
+        const int32_t to = row + (round * passes + pass) * rows, twist = values ? value_twist(to) : to & 7;
+        cp_async_16(stage + (to << (shift + 4)) + ((chunk ^ twist) << 4), from[pass], first + to < keys ? 16 : 0);
+      }
     }
   }
 
@@ -182,18 +182,45 @@ template <class T, int D, class Rule> struct single_block {
     return width >= 64 ? eight : width == 32 ? eight >> 1 : eight >> 2;
   }
 
-  /* Loads the next unit, if there is one. */
+  /* Takes part in the cluster's barriers up to number `last`. The loading threads arrive before the others, which never
+   * wait for them. Before they wait for a stage, they have arrived at every barrier before its use. */
+  __device__ __forceinline__ void join(int32_t last) {
+    for (; arrived < last && p.blocks > 1; ++arrived) {
+      cluster_wait();
+      cluster_arrive();
+    }
+  }
+
+  /* Loads all units of the row, by the loading threads. */
   __device__ __forceinline__ void load() {
-    if (cursor.run >= runs) return;
-    const int32_t of_keys = key_units(cursor.run), first = first_key(cursor.run), at_key = cursor.at % 2 * single_unit;
-    unsigned char *const to = shared + fill.stage * stage_bytes;
-    if (cursor.at < of_keys)
-      copy<false>(to, cursor.run, first + tile_of(cursor.at / 2) * single_tile + at_key, D == 64 ? 3 : 4);
-    else
-      copy<true>(to, cursor.run, first + (cursor.at - of_keys) * value_rows(), chunks_shift);
-    cp_async_arrive_noinc(&full[fill.stage]);
-    fill.next(p.stages);
-    if (++cursor.at == of_keys + value_units(cursor.run)) cursor = {cursor.run + 1, 0};
+    int32_t number = 0, old_run = 0, old_at = 0; /* the unit whose stage is loaded again */
+    single_stage fill = {0, 1};
+    arrived = 0;
+    for (int32_t run = 0; run < runs; ++run) {
+      const int32_t of_keys = key_units(run), units = of_keys + value_units(run), first = first_key(run);
+      read_table(run);
+      named_barrier_sync(2, single_loaders); /* the entries are read, and those of two runs before are used */
+      for (int32_t unit = 0; unit < units; ++unit, ++number) {
+        if (number >= p.stages) {
+          const int32_t old_keys = key_units(old_run);
+          join(barriers * old_run + (old_at < old_keys ? 0 : 2));
+          mbarrier_wait(&free[fill.stage], fill.parity);
+          if (++old_at == old_keys + value_units(old_run)) {
+            ++old_run;
+            old_at = 0;
+          }
+        }
+        unsigned char *const to = shared + fill.stage * stage_bytes;
+        if (unit < of_keys)
+          copy<false>(to, run, first + tile_of(unit / 2) * single_tile + unit % 2 * single_unit, D == 64 ? 3 : 4);
+        else
+          copy<true>(to, run, first + (unit - of_keys) * value_rows(), chunks_shift);
+        cp_async_arrive_noinc(&full[fill.stage]);
+        fill.next(p.stages);
+      }
+    }
+    join(barriers * runs);
+    cp_async_wait<0>();
   }
 
   /* ---- scores and weights  */
@@ -239,28 +266,28 @@ template <class T, int D, class Rule> struct single_block {
     }
   }
 
-  /* Computes the scores of this block's tiles, and loads other units in place of theirs. */
+  /* Waits until all threads that compute are here. */
+  __device__ __forceinline__ void sync() const { named_barrier_sync(1, single_threads); }
+  /* Gives a stage back, by every warp that computes. */
+  __device__ __forceinline__ void give(int32_t stage) const {
+    __syncwarp();
+    if (lane == 0) mbarrier_arrive(&free[stage]);
+  }
+
+  /* Computes the scores of this block's tiles. */
   __device__ __forceinline__ void score_tiles(int32_t run) {
-    const int32_t units = key_units(run), second = warp / 4; /* the warp has the first or the second unit of a tile */
-    for (int32_t unit = 0; unit < units; unit += 2) {
-      const int32_t both = unit + 1 < units ? 2 : 1;
-      if (second < both) {
-        single_stage mine = use;
-        if (second == 1) mine.next(p.stages);
-        mbarrier_wait(&full[mine.stage], mine.parity);
-        score_unit(shared + mine.stage * stage_bytes, run, unit + second);
-      }
-      __syncthreads();
-      for (int32_t i = 0; i < both; ++i) {
-        use.next(p.stages);
-        load();
-      }
+    const int32_t units = key_units(run);
+    for (int32_t unit = 0; unit < units; ++unit, use.next(p.stages)) {
+      mbarrier_wait(&full[use.stage], use.parity); /* every warp waits: none may give a stage back twice in one turn */
+      if (unit % 2 == warp / 4) score_unit(shared + use.stage * stage_bytes, run, unit);
+      give(use.stage);
     }
+    sync();
   }
 
   __device__ __forceinline__ void meet() const {
     if (p.blocks == 1) {
-      __syncthreads();
+      sync();
     } else {
       cluster_arrive();
       cluster_wait();
@@ -396,55 +423,47 @@ template <class T, int D, class Rule> struct single_block {
     keys = found.last + 1;
   }
 
-  __device__ __forceinline__ void run(int64_t row) {
+  __device__ __forceinline__ void begin(int64_t row) {
     all = p.blocks * p.tiles;
     width = D / p.blocks;
     chunks_shift = width >= 128 ? 4 : width >= 64 ? 3 : width >= 32 ? 2 : 1;
     find(row);
     runs = keys > 0 ? (keys + all * single_tile - 1) / (all * single_tile) : 0;
+  }
+
+  __device__ __forceinline__ void compute(int64_t row) {
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
       O[i] = 0.0f;
-    read_table(0);
     rule.start(*this);
     if (thread < 4) place<uint32_t>(at.zeros)[thread] = 0u;
-    if (thread == 0) {
-      for (int32_t i = 0; i < p.stages; ++i)
-        mbarrier_init(&full[i], single_threads);
-      mbarrier_fence_init();
-    }
-    __syncthreads();
-    for (int32_t i = 0; i < p.stages; ++i)
-      load();
     if (runs > 0) load_query(row);
+    sync();
     if (p.blocks > 1) cluster_wait(); /* all blocks have started */
     for (int32_t r = 0; r < runs; ++r) {
-      read_table(r + 1);
       score_tiles(r);
       tell(r);
       meet();
       rule.settle(*this, r);
-      if (Rule::shrinks) __syncthreads();
+      if (Rule::shrinks) sync();
       weigh(r);
       meet();
       if (Rule::sums) add_up(r);
       if (Rule::sums && p.blocks > 1) cluster_arrive();
       const int32_t of_values = value_units(r);
-      for (int32_t i = 0; i < of_values; ++i) {
-        const int32_t stage = use.stage;
-        mbarrier_wait(&full[stage], use.parity);
-        values(shared + stage * stage_bytes, r, i * value_rows());
-        __syncthreads();
-        use.next(p.stages);
-        load();
+      for (int32_t i = 0; i < of_values; ++i, use.next(p.stages)) {
+        mbarrier_wait(&full[use.stage], use.parity);
+        values(shared + use.stage * stage_bytes, r, i * value_rows());
+        give(use.stage);
       }
+      sync();
       if (Rule::sums && p.blocks > 1) cluster_wait(); /* all sums have arrived */
       rule.collect(*this, r);
     }
     float *const factors = place<float>(at.rest) + 4 * p.heads;
-    __syncthreads();
+    sync();
     rule.finish(*this, row, factors);
-    __syncthreads();
+    sync();
     store(row, factors);
   }
 };
@@ -461,10 +480,12 @@ __device__ __forceinline__ void single_ask(const attention_params &a, int64_t ro
 }
 
 /* single_rows: handles one row and a kv head's group of heads per cluster.
- * Grid:   N * H_kv * sets * blocks. Block: 256 threads. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
+ * Grid:   N * H_kv * sets * blocks. Block: 256 threads that compute, 64 that load. Cluster: `blocks`, 1 to 8, with at
+ *         least 16 channels each.
  * Shared: single_layout: stages of 64 keys or values, scores, weights of the group. */
 template <class T, int D, class Rule>
-__global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
+__global__ void __launch_bounds__(single_threads + single_loaders, 2)
+    single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   const int64_t number = blockIdx.x / static_cast<uint32_t>(p.blocks);
   const int32_t in_row = p.s.a.H_kv * p.sets;
@@ -478,8 +499,20 @@ __global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<t
   block.kv_head = unit / p.sets;
   block.head = block.kv_head * p.s.a.G + set * p.heads;
   block.G = min(p.heads, p.s.a.G - set * p.heads);
+  if (threadIdx.x == 0) {
+    for (int32_t i = 0; i < p.stages; ++i) {
+      mbarrier_init(&block.full[i], single_loaders);
+      mbarrier_init(&block.free[i], single_warps);
+    }
+    mbarrier_fence_init();
+  }
+  __syncthreads(); /* the barriers are made */
   dependency_wait();
-  block.run(row);
+  block.begin(row);
+  if (threadIdx.x >= single_threads)
+    block.load();
+  else
+    block.compute(row);
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
@@ -513,8 +546,10 @@ assay_status single_start(const single_params<typename Rule::params> &p, assay_e
   const attention_params &a = p.s.a;
   const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, Rule::sent).bytes;
   if (a.D == 64)
-    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
-  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads + single_loaders, bytes, options,
+                             env->stream, p);
+  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads + single_loaders, bytes, options,
+                           env->stream, p);
 }
 
 template <class Rule> void single_path(const typename Rule::params &s, assay_env *env) {

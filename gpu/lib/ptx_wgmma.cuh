@@ -92,13 +92,13 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void *shared, uint32_
 /* The widths of 16-bit products that have an instruction here. */
 template <int N>
 constexpr bool wgmma_takes =
-    N == 16 || N == 32 || N == 64 || N == 80 || N == 96 || N == 112 || N == 128 || N == 192 || N == 256;
+    N == 16 || N == 32 || N == 48 || N == 64 || N == 80 || N == 96 || N == 112 || N == 128 || N == 192 || N == 256;
 
 #ifdef ASSAY_SIMT
 
 template <class T, int N> inline void simt_wgmma(const assay_simt_wgmma &product, const char *file, int32_t line) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 48, 64, 80, 96, 112, 128, 192 or 256");
   assay_simt->hopper->wgmma_issue(&product, file, line);
 }
 
@@ -139,6 +139,7 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]),          \
       "+f"(d[i + 7])
 #define ASSAY_D16(i)  ASSAY_D8(i), ASSAY_D8(i + 8)
+#define ASSAY_D24(i)  ASSAY_D16(i), ASSAY_D8(i + 16)
 #define ASSAY_D32(i)  ASSAY_D16(i), ASSAY_D16(i + 16)
 #define ASSAY_D40(i)  ASSAY_D32(i), ASSAY_D8(i + 32)
 #define ASSAY_D48(i)  ASSAY_D32(i), ASSAY_D16(i + 32)
@@ -150,6 +151,9 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
 #define ASSAY_NAMES16                                                                                                  \
   ASSAY_NAMES8 ", "                                                                                                    \
                "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ASSAY_NAMES24                                                                                                  \
+  ASSAY_NAMES16 ", "                                                                                                   \
+                "%16, %17, %18, %19, %20, %21, %22, %23"
 #define ASSAY_NAMES32                                                                                                  \
   ASSAY_NAMES16 ", "                                                                                                   \
                 "%16, %17, %18, %19, %20, %21, %22, %23, "                                                             \
@@ -202,9 +206,13 @@ inline void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumul
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 48, 64, 80, 96, 112, 128, 192 or 256");
   constexpr bool half = std::is_same_v<T, f16>;
-  if constexpr (N == 16 && half)
+  if constexpr (N == 48 && half)
+    ASSAY_WGMMA_SHARED("48", "f16", 24, "24", "25", "26", "27");
+  else if constexpr (N == 48)
+    ASSAY_WGMMA_SHARED("48", "bf16", 24, "24", "25", "26", "27");
+  else if constexpr (N == 16 && half)
     ASSAY_WGMMA_SHARED("16", "f16", 8, "8", "9", "10", "11");
   else if constexpr (N == 16)
     ASSAY_WGMMA_SHARED("16", "bf16", 8, "8", "9", "10", "11");
@@ -245,9 +253,13 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], uint64_t a, uint
 template <class T, int N, bool trans_b = false>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>, "T is bf16 or f16");
-  static_assert(wgmma_takes<N>, "N is 16, 32, 64, 80, 96, 112, 128, 192 or 256");
+  static_assert(wgmma_takes<N>, "N is 16, 32, 48, 64, 80, 96, 112, 128, 192 or 256");
   constexpr bool half = std::is_same_v<T, f16>;
-  if constexpr (N == 16 && half)
+  if constexpr (N == 48 && half)
+    ASSAY_WGMMA_REGISTERS("48", "f16", 24, "24", "25", "26", "27", "28", "29", "30");
+  else if constexpr (N == 48)
+    ASSAY_WGMMA_REGISTERS("48", "bf16", 24, "24", "25", "26", "27", "28", "29", "30");
+  else if constexpr (N == 16 && half)
     ASSAY_WGMMA_REGISTERS("16", "f16", 8, "8", "9", "10", "11", "12", "13", "14");
   else if constexpr (N == 16)
     ASSAY_WGMMA_REGISTERS("16", "bf16", 8, "8", "9", "10", "11", "12", "13", "14");
@@ -333,6 +345,8 @@ __device__ __forceinline__ void wgmma_m64k32(float (&d)[N / 2], uint64_t a, uint
 #undef ASSAY_WGMMA_EIGHT
 #undef ASSAY_WGMMA_SHARED
 #undef ASSAY_WGMMA_REGISTERS
+#undef ASSAY_D24
+#undef ASSAY_NAMES24
 #undef ASSAY_D8
 #undef ASSAY_NAMES8
 #undef ASSAY_D16

@@ -1,0 +1,312 @@
+/* gemm_chain.cuh: products of at most 64 rows, with the bits of gemm_wgmma.cuh. Each element is one chain of steps of
+ * 16 products in the order of k.
+ *
+ * A block has the columns that give each multiprocessor one block. One thread loads weights, which it may ask for under
+ * the launch before, and another loads rows. The warpgroup that multiplies waits for loads alone: it gives a stage back
+ * only where another piece follows in its place. */
+#ifndef ASSAY_GPU_LIB_GEMM_CHAIN_CUH
+#define ASSAY_GPU_LIB_GEMM_CHAIN_CUH
+
+#include "gpu/lib/gemm_wgmma.cuh"
+
+namespace ASSAY_NS {
+
+constexpr int32_t chain_threads = 192, chain_piece = 128; /* k of a stage: two halves of 64, each swizzled */
+constexpr int64_t chain_max_rows = 64;
+
+/* A stage has two halves of `rows` rows of x, then two halves of `columns` rows of w. An instruction has 64 rows: with
+ * 8, each eight of them is the same. With 32, the others are what follows in shared memory, and their sums are not
+ * used. */
+template <int rows_, int columns_, int stages_> struct chain_tile {
+  static constexpr int rows = rows_, columns = columns_, stages = stages_;
+  static constexpr int x_half = 128 * rows, w_half = 128 * columns, x_bytes = 2 * x_half, w_bytes = 2 * w_half;
+  static constexpr int stage_bytes = x_bytes + w_bytes;
+  static constexpr int control_at = stages * stage_bytes, bytes = control_at + 2 * stages * 8;
+  static constexpr int eights = rows == 8 ? 0 : 1024; /* bytes between eights of rows */
+  static_assert(rows == 8 || rows == 32 || rows == 64, "rows that an instruction can address");
+  static_assert(rows != 32 || w_bytes >= 4096, "an instruction reads no more than its stage");
+};
+
+/* Loads the pieces of x or w, by one thread. */
+template <class tile, int bytes>
+__device__ __forceinline__ void chain_load(const wide_params &p, const tensor_map *map, int32_t row, unsigned char *to,
+                                           uint64_t *full, uint64_t *free) {
+  wide_ring<tile::stages> ring;
+  for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
+    unsigned char *const stage = to + ring.stage * tile::stage_bytes;
+    if (piece >= tile::stages) mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+    mbarrier_expect(&full[ring.stage], bytes);
+    tma_load(stage, map, &full[ring.stage], piece * chain_piece, row);
+    tma_load(stage + bytes / 2, map, &full[ring.stage], piece * chain_piece + wide_piece, row);
+  }
+}
+
+template <class T, class Out>
+__device__ __forceinline__ void chain_store(const wide_params &p, int64_t m, int64_t n, float first, float second) {
+  Out *const to = static_cast<Out *>(p.c) + m * p.c_row + n;
+  if (n >= p.N) return;
+  const bool both = n + 1 < p.N;
+  if (!p.quads || !both) {
+    to[0] = wide_value<T>(p, n, first, to);
+    if (both) to[1] = wide_value<T>(p, n + 1, second, to + 1);
+    return;
+  }
+  struct alignas(2 * sizeof(Out)) pair_of {
+    Out element[2];
+  } const rounded = {{wide_value<T>(p, n, first, to), wide_value<T>(p, n + 1, second, to + 1)}};
+#ifdef ASSAY_SIMT
+  if (reinterpret_cast<uintptr_t>(to) % sizeof rounded != 0)
+    assay_simt->fault("the address of two neighbours is not a multiple of their size", __FILE__, __LINE__);
+#endif
+  *reinterpret_cast<pair_of *>(to) = rounded;
+}
+
+/* Stores the sums of a warpgroup, from column `column` on. */
+template <class T, int columns>
+__device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t column, int32_t thread,
+                                                const float (&sum)[columns / 2]) {
+  const int32_t lane = thread % 32;
+  ASSAY_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int64_t m = thread / 32 * 16 + 8 * half + lane / 4;
+    if (m >= p.M) break;
+    ASSAY_UNROLL
+    for (int j = 0; j < columns / 8; ++j) {
+      const int64_t n = column + 8 * j + 2 * (lane % 4);
+      const float *const two = sum + 4 * j + 2 * half;
+      if (p.wide)
+        chain_store<T, float>(p, m, n, two[0], two[1]);
+      else
+        chain_store<T, T>(p, m, n, two[0], two[1]);
+    }
+  }
+}
+
+template <class T, class tile>
+__device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
+                                               uint64_t *free, int64_t column) {
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32;
+  wide_ring<tile::stages> ring;
+  float sum[tile::columns / 2];
+  const auto multiply = [&](bool more) {
+    const unsigned char *const stage = shared + ring.stage * tile::stage_bytes;
+    mbarrier_wait(&full[ring.stage], ring.parity);
+    wgmma_fence();
+    const uint64_t a = wgmma_descriptor(stage, tile::eights, 0, swizzle_128);
+    const uint64_t b = wgmma_descriptor(stage + tile::x_bytes, 1024, 0, swizzle_128);
+    ASSAY_UNROLL
+    for (uint32_t half = 0; half < 2; ++half)
+      ASSAY_UNROLL
+    for (uint32_t k = 0; k < wide_piece / 16; ++k)
+      wgmma_m64k16<T, tile::columns>(sum, a + half * (tile::x_half / 16) + 2 * k,
+                                     b + half * (tile::w_half / 16) + 2 * k, more || half > 0 || k > 0);
+    wgmma_commit();
+  };
+  wgmma_order(sum);
+  multiply(false);
+  int32_t piece = 1;
+  for (; piece - 1 + tile::stages < p.pieces; ++piece) {
+    const int32_t before = ring.stage;
+    ring.next();
+    multiply(true);
+    wgmma_wait<1>();
+    if (lane == 0) mbarrier_arrive(&free[before]);
+  }
+  for (; piece < p.pieces; ++piece) {
+    ring.next();
+    multiply(true);
+  }
+  wgmma_wait<0>();
+  wgmma_order(sum);
+  chain_store_all<T, tile::columns>(p, column, thread, sum);
+}
+
+/* gemm_chain: computes `columns` columns of c for all rows.
+ * Grid:   ceil(N / columns). Block: a warpgroup that multiplies, a warp that loads weights, a warp that loads rows.
+ * Shared: up to 225 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
+ * Align:  x and w at multiples of 16 bytes, rows and bases; c by two neighbours if it allows, else by element.
+ * Arch:   sm_90a.
+ * Limit:  bytes: N K sizeof(T). x comes from L2 once per block. */
+template <class T, class tile>
+static __global__ void __launch_bounds__(chain_threads, 1)
+    gemm_chain(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+  ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
+  uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * tile::columns;
+  dependents_launch();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < tile::stages; ++i) {
+      mbarrier_init(&full[i], 2); /* both threads that load */
+      mbarrier_init(&free[i], 4); /* the warps that multiply */
+    }
+    mbarrier_fence_init();
+    tensor_map_prefetch(&map_x);
+    tensor_map_prefetch(&map_w);
+  }
+  __syncthreads(); /* the barriers are made */
+  if (warp != 4 || !p.early) dependency_wait();
+  if (warp == 4) {
+    if (lane == 0)
+      chain_load<tile, tile::w_bytes>(p, &map_w, static_cast<int32_t>(column), shared + tile::x_bytes, full, free);
+  } else if (warp == 5) {
+    if (lane == 0) chain_load<tile, tile::x_bytes>(p, &map_x, 0, shared, full, free);
+  } else {
+    chain_multiply<T, tile>(p, shared, full, free, column);
+  }
+}
+
+/* ---- stream: many columns ---------------------------------------------------------------------------- */
+
+/* All of x stays in shared memory, in pieces as above, and tiles of w go through a ring. */
+template <int rows_, int columns_, int stages_> struct chain_flow {
+  static constexpr int rows = rows_, columns = columns_, stages = stages_;
+  static constexpr int x_half = 128 * rows, w_half = 128 * columns, x_bytes = 2 * x_half, stage_bytes = 2 * w_half;
+  static constexpr int control_at = stages * stage_bytes, x_at = (control_at + 2 * stages * 8 + 8 + 1023) / 1024 * 1024;
+  static constexpr int spare = rows == 32 ? 4096 : 0, eights = rows == 8 ? 0 : 1024;
+  static int64_t bytes(int64_t K) { return x_at + (K + chain_piece - 1) / chain_piece * x_bytes + spare; }
+};
+
+/* gemm_chain_flow: computes tiles of `columns` columns for all rows, one after the other. */
+template <class T, class tile>
+static __global__ void __launch_bounds__(chain_threads, 1)
+    gemm_chain_flow(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+  ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
+  uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
+  uint64_t *const there = free + tile::stages; /* x */
+  const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int32_t step = static_cast<int32_t>(gridDim.x), first = static_cast<int32_t>(blockIdx.x);
+  dependents_launch();
+  if (thread == 0) {
+    for (int i = 0; i < tile::stages; ++i) {
+      mbarrier_init(&full[i], 1);
+      mbarrier_init(&free[i], 4); /* the warps that multiply */
+    }
+    mbarrier_init(there, 1);
+    mbarrier_fence_init();
+    tensor_map_prefetch(&map_x);
+    tensor_map_prefetch(&map_w);
+  }
+  __syncthreads(); /* the barriers are made */
+  if (warp != 4 || !p.early) dependency_wait();
+  wide_ring<tile::stages> ring;
+  if (warp == 4) {
+    for (int32_t at = first; at < p.column_tiles && lane == 0; at += step)
+      for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
+        unsigned char *const stage = shared + ring.stage * tile::stage_bytes;
+        mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+        mbarrier_expect(&full[ring.stage], tile::stage_bytes);
+        tma_load(stage, &map_w, &full[ring.stage], piece * chain_piece, at * tile::columns);
+        tma_load(stage + tile::w_half, &map_w, &full[ring.stage], piece * chain_piece + wide_piece, at * tile::columns);
+      }
+  } else if (warp == 5) {
+    if (lane == 0) mbarrier_expect(there, static_cast<uint32_t>(p.pieces * tile::x_bytes));
+    for (int32_t piece = 0; piece < p.pieces && lane == 0; ++piece) {
+      unsigned char *const to = shared + tile::x_at + piece * tile::x_bytes;
+      tma_load(to, &map_x, there, piece * chain_piece, 0);
+      tma_load(to + tile::x_half, &map_x, there, piece * chain_piece + wide_piece, 0);
+    }
+  } else {
+    mbarrier_wait(there, 0);
+    for (int32_t at = first; at < p.column_tiles; at += step) {
+      float sum[tile::columns / 2];
+      int32_t before = 0; /* the stage whose products may still run */
+      for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
+        mbarrier_wait(&full[ring.stage], ring.parity);
+        const uint64_t a = wgmma_descriptor(shared + tile::x_at + piece * tile::x_bytes, tile::eights, 0, swizzle_128);
+        const uint64_t b = wgmma_descriptor(shared + ring.stage * tile::stage_bytes, 1024, 0, swizzle_128);
+        wgmma_order(sum);
+        wgmma_fence();
+        ASSAY_UNROLL
+        for (uint32_t half = 0; half < 2; ++half)
+          ASSAY_UNROLL
+        for (uint32_t k = 0; k < wide_piece / 16; ++k)
+          wgmma_m64k16<T, tile::columns>(sum, a + half * (tile::x_half / 16) + 2 * k,
+                                         b + half * (tile::w_half / 16) + 2 * k, piece > 0 || half > 0 || k > 0);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (piece > 0 && lane == 0) mbarrier_arrive(&free[before]);
+        before = ring.stage;
+      }
+      wgmma_wait<0>();
+      wgmma_order(sum);
+      if (lane == 0) mbarrier_arrive(&free[before]);
+      chain_store_all<T, tile::columns>(p, static_cast<int64_t>(at) * tile::columns, thread, sum);
+    }
+  }
+}
+
+/* ---- launch ------------------------------------------------------------------------------------------ */
+
+/* Rows are loaded after weights that were asked for early, and wait for them. With few terms the wait costs more than
+ * the early start gains (docs/log/2026-11-28-h200-invariant-again.md). */
+constexpr int64_t chain_early_terms = 2048;
+
+template <class T, class tile> assay_status chain_start(wide_params p, assay_env *env, assay_error *error) {
+  p.early = p.early && p.K >= chain_early_terms;
+  p.row_tiles = 1;
+  p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
+  p.pieces = static_cast<int32_t>((p.K + chain_piece - 1) / chain_piece);
+  tensor_map map_x, map_w;
+  ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
+  ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
+  (void)snprintf(env->path, sizeof env->path, "wgmma chain rows=%d channels=%d%s", tile::rows, tile::columns,
+                 p.early ? " early" : "");
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile>), p.column_tiles, chain_threads, tile::bytes, in_turn(),
+                           env->stream, map_x, map_w, p);
+}
+
+template <class T, class tile> assay_status chain_start_flow(wide_params p, assay_env *env, assay_error *error) {
+  p.row_tiles = 1;
+  p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
+  p.pieces = static_cast<int32_t>((p.K + chain_piece - 1) / chain_piece);
+  tensor_map map_x, map_w;
+  ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
+  ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
+  (void)snprintf(env->path, sizeof env->path, "wgmma flow rows=%d channels=%d%s", tile::rows, tile::columns,
+                 p.early ? " early" : "");
+  const int64_t blocks = p.column_tiles < env->multiprocessors ? p.column_tiles : env->multiprocessors;
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain_flow<T, tile>), blocks, chain_threads, tile::bytes(p.K), in_turn(),
+                           env->stream, map_x, map_w, p);
+}
+
+template <class T, int rows> assay_status chain_columns(const wide_params &p, assay_env *env, assay_error *error) {
+  const int64_t columns = (p.N + env->multiprocessors - 1) / env->multiprocessors;
+  if (columns <= 16) return chain_start<T, chain_tile<rows, 16, rows == 64 ? 10 : rows == 32 ? 18 : 24>>(p, env, error);
+  if (columns <= 32) return chain_start<T, chain_tile<rows, 32, 8>>(p, env, error);
+  return chain_start<T, chain_tile<rows, 48, 8>>(p, env, error);
+}
+
+/* Returns whether all of x finds room beside a ring. */
+template <class tile> bool chain_fits(const wide_params &p) {
+  return tile::bytes(p.K) <= launch_max_shared;
+}
+
+/* Launches a chain for few rows, where a block has few columns or all of x finds room, and else tiles. The bits are the
+ * same. */
+inline assay_status chain_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
+  if (p.M > chain_max_rows) return wide_launch(p, type, env, error);
+  const bool few = p.N <= 48 * static_cast<int64_t>(env->multiprocessors);
+  return wide_with_type(type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (p.M <= 8) {
+      using flow = chain_flow<8, 64, 10>;
+      if (few) return chain_columns<T, 8>(p, env, error);
+      if (chain_fits<flow>(p)) return chain_start_flow<T, flow>(p, env, error);
+    } else if (p.M <= 32) {
+      using flow = chain_flow<32, 64, 8>;
+      using shorter = chain_flow<32, 64, 4>;
+      if (few) return chain_columns<T, 32>(p, env, error);
+      if (chain_fits<flow>(p)) return chain_start_flow<T, flow>(p, env, error);
+      if (chain_fits<shorter>(p)) return chain_start_flow<T, shorter>(p, env, error);
+    } else {
+      using flow = chain_flow<64, 64, 5>;
+      if (few) return chain_columns<T, 64>(p, env, error);
+      if (chain_fits<flow>(p)) return chain_start_flow<T, flow>(p, env, error);
+    }
+    return wide_launch(p, type, env, error);
+  });
+}
+
+} // namespace ASSAY_NS
+#endif
