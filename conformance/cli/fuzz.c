@@ -130,7 +130,7 @@ static const assay_case *next_drawn(campaign *c, int64_t index) {
     }
     while (c->current_variant < c->variants[c->current_op]) {
       const assay_variant *v = c->variant[c->current_op][c->current_variant++];
-      if (!fuzz_claimed(v, &c->current.one)) continue;
+      if (!fuzz_is_for(c->fuzz[c->current_op], &c->current, v)) continue;
       ++c->made;
       return take_off(c, index, NULL, &c->current, c->current.phase == FUZZ_REFUSALS ? -1 : c->current_op, v);
     }
@@ -149,9 +149,10 @@ static void tell_fuzzers(campaign *c) {
   c->heard_count = 0;
 }
 
-/* Tells whether results are told before drawn case number `made`: early at doubling distances, then once an epoch. */
+/* Tells whether results are told before drawn case number `made`: at 32, 48, 64, 96 and so on, then once an epoch. */
 static bool is_epoch(int64_t made) {
-  return made > 0 && (made % EPOCH == 0 || (made >= FIRST_EPOCH && made < EPOCH && (made & (made - 1)) == 0));
+  const int64_t third = made % 3 == 0 ? made / 3 : made;
+  return made > 0 && (made % EPOCH == 0 || (made >= FIRST_EPOCH && made < EPOCH && (third & (third - 1)) == 0));
 }
 
 static execute_more on_next(void *context, int64_t index, const assay_case **one) {

@@ -115,7 +115,7 @@ static void shrink(drawing *d, int32_t repair) {
     const bool size = a->key.store == STORE_DIM || a->key.kind == KEY_BOOL || strcmp(a->name, "row_pad") == 0;
     if (d->space->plain && !size) continue;
     const int32_t value = any_value(d, axis);
-    if (!(a->value[value] < a->value[d->drawn->choice[axis]])) continue;
+    if (!(a->value[value] < a->value[d->drawn->choice[axis]]) || is_unwelcome(d, axis, value)) continue;
     d->drawn->choice[axis] = (uint8_t)value;
     return;
   }

@@ -11,7 +11,14 @@
 /* Draws are made one after the other. The core time that a draw takes bounds a campaign of many workers. */
 static const double DRAW_MS = 0.8;
 
-enum { REFUSAL_EVERY = 8 };
+enum { FEW = 32 }; /* draws that a variant took: until then little is changed in one */
+
+/* Purposes of draws, which take turns. A turn that finds nothing to do is one of pairs. Values and claims that were not
+ * drawn come before pairs. */
+typedef enum turn { TURN_PAIR, TURN_PLAIN, TURN_RANDOM, TURN_WELCOME, TURN_REFUSAL } turn;
+static const turn turns[] = {TURN_PLAIN, TURN_WELCOME, TURN_RANDOM,  TURN_REFUSAL,
+                             TURN_PAIR,  TURN_WELCOME, TURN_WELCOME, TURN_REFUSAL};
+enum { TURNS = sizeof turns / sizeof turns[0] };
 
 /* ---- making ------------------------------------------------------------------------------------------ */
 
@@ -106,6 +113,9 @@ assay_status fuzz_make(const assay_op *op, const char *device, uint64_t seed, co
     fuzz_taker *taker = &f->taker[f->takers++];
     taker->variant = v;
     read_claims(f, taker, v->claims, 0, value);
+    for (int32_t n = 0; n < taker->claims; ++n)
+      for (int32_t k = 0; k < f->claim_axes; ++k)
+        if (f->claim_axis[k] >= 0) taker->wanted[f->claim_axis[k]] |= (uint64_t)1 << f->claim[taker->claim[n]].value[k];
   }
   if (status == ASSAY_OK) return ASSAY_OK;
   fuzz_free(f);
@@ -293,6 +303,14 @@ static void fix_claim(const fuzz *f, const fuzz_taker *taker, assay_rng *rng, fu
     }
 }
 
+/* Tells whether draws of an effort took more than half of the estimated time. */
+static bool is_overspent(const fuzz *f, int32_t effort) {
+  double all = 0;
+  for (int32_t i = 0; i < FUZZ_EFFORTS; ++i)
+    all += f->spent_ms[i];
+  return 2 * f->spent_ms[effort] > all;
+}
+
 /* Makes a draw for a variant that refuses most: a few changes away from one that it took. Where it took none, and in
  * one draw of eight, the draw is a few changes away from the defaults, with one of its claims. */
 static bool next_welcome(fuzz *f, const fuzz_taker *taker, bool small, fuzz_draw *drawn) {
@@ -303,7 +321,9 @@ static bool next_welcome(fuzz *f, const fuzz_taker *taker, bool small, fuzz_draw
   if (kept > 0 && assay_rng_range(&rng, 0, 7) != 0) {
     const int64_t number = assay_rng_range(&rng, 0, kept - 1);
     goal.start = taker->kept[number];
-    if (f->effort < taker->kept_effort[number]) f->effort = taker->kept_effort[number];
+    goal.changes = taker->judged < FEW ? 2 : 6;
+    const int32_t wanted = taker->kept_effort[number];
+    if (f->effort < wanted && !is_overspent(f, wanted)) f->effort = wanted;
     return fuzz_reach(f, &goal, f->draws, drawn);
   }
   fix_claim(f, taker, &rng, &goal);
@@ -314,14 +334,15 @@ static bool next_welcome(fuzz *f, const fuzz_taker *taker, bool small, fuzz_draw
   return fuzz_reach(f, &goal, f->draws, drawn);
 }
 
-/* Makes a draw with few features: up to five changes away from the defaults, with a claim of any variant. Where many
- * features meet, one hides the other. */
+/* Makes a draw with few features: up to five changes away from the defaults. Where many features meet, one hides the
+ * other. Half of these draws have a claim of a variant. The others are for all variants, whatever they claim. */
 static bool next_plain(fuzz *f, fuzz_draw *drawn) {
   assay_rng rng = {.seed = f->seed, .stream = (uint64_t)f->draws << 8 | 0xFD};
   fuzz_goal goal = {.changes = 5};
   uint8_t defaults[FUZZ_MAX_AXES];
   const fuzz_taker *taker = f->takers > 0 ? &f->taker[assay_rng_range(&rng, 0, f->takers - 1)] : NULL;
-  if (taker != NULL && taker->claims > 0) fix_claim(f, taker, &rng, &goal);
+  drawn->for_all = assay_rng_range(&rng, 0, 1) == 0;
+  if (!drawn->for_all && taker != NULL && taker->claims > 0) fix_claim(f, taker, &rng, &goal);
   set_defaults(f, &rng, defaults);
   goal.start = defaults;
   return fuzz_reach(f, &goal, f->draws, drawn);
@@ -329,7 +350,7 @@ static bool next_plain(fuzz *f, fuzz_draw *drawn) {
 
 /* Makes an illegal call of a draw that a variant takes, the variants in turn. */
 static bool next_refusal(fuzz *f, fuzz_draw *drawn) {
-  const int32_t first = (int32_t)(f->draws / REFUSAL_EVERY % (f->takers > 0 ? f->takers : 1));
+  const int32_t first = (int32_t)(f->draws / (TURNS / 2) % (f->takers > 0 ? f->takers : 1));
   f->effort = 0;
   if (f->takers == 0 || f->taker[first].claims == 0) return false;
   if (!next_welcome(f, &f->taker[first], f->space.large, drawn) || !fuzz_break(f, drawn)) return false;
@@ -351,16 +372,22 @@ assay_status fuzz_next(fuzz *f, fuzz_draw *drawn, assay_error *error) {
   drawn->cost_ms = 0;
   f->debt_ms = f->debt_ms > DRAW_MS ? f->debt_ms - DRAW_MS : 0;
   const bool indebted = f->space.large && f->debt_ms > 0;
-  const fuzz_taker *taker = f->draws % 2 != 0 ? neglected(f) : NULL;
+  const turn now = turns[f->draws % TURNS];
+  const fuzz_taker *taker = now == TURN_WELCOME ? neglected(f) : NULL;
   const bool covered = f->values_done && f->claims_done; /* the other kinds of draws take turns */
   f->effort = covered || taker != NULL ? next_effort(f) : 0;
-  if (f->draws % REFUSAL_EVERY == 3 && (found = next_refusal(f, drawn))) drawn->phase = FUZZ_REFUSALS;
-  if (!found && taker != NULL && (found = next_welcome(f, taker, indebted, drawn))) drawn->phase = FUZZ_RANDOM;
+  drawn->for_all = false;
+  drawn->most = INT64_MAX;
+  if (now == TURN_REFUSAL && (found = next_refusal(f, drawn))) drawn->phase = FUZZ_REFUSALS;
+  if (!found && taker != NULL && (found = next_welcome(f, taker, indebted, drawn))) {
+    drawn->phase = FUZZ_RANDOM;
+    drawn->most = 4 * taker->judged + 8;
+  }
   if (!found && indebted && (found = next_small(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && !f->values_done && (found = next_value(f, drawn))) drawn->phase = FUZZ_VALUES;
   if (!found && !f->claims_done && (found = next_claim(f, drawn))) drawn->phase = FUZZ_CLAIMS;
-  if (!found && covered && f->draws % 4 == 0 && (found = next_plain(f, drawn))) drawn->phase = FUZZ_RANDOM;
-  if (!found && covered && f->draws % 8 == 2 && (found = next_random(f, drawn))) drawn->phase = FUZZ_RANDOM;
+  if (!found && covered && now == TURN_PLAIN && (found = next_plain(f, drawn))) drawn->phase = FUZZ_RANDOM;
+  if (!found && covered && now == TURN_RANDOM && (found = next_random(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found && f->cursor < f->pairs && (found = next_pair(f, drawn))) drawn->phase = FUZZ_PAIRS;
   if (!found && (found = next_random(f, drawn))) drawn->phase = FUZZ_RANDOM;
   if (!found) return assay_fail(error, ASSAY_ERR_INTERNAL, "fuzz: no legal case of %s was found", f->space.op->name);
@@ -459,6 +486,12 @@ void fuzz_path(fuzz *f, const fuzz_draw *draw, const char *variant, const char *
   if (i == f->paths) memcpy(f->path[f->paths++].text, text, sizeof text);
   ++f->path[i].count;
   memcpy(f->path[i].choice, draw->choice, sizeof draw->choice);
+}
+
+bool fuzz_is_for(const fuzz *f, const fuzz_draw *draw, const assay_variant *variant) {
+  for (int32_t i = 0; i < f->takers; ++i)
+    if (f->taker[i].variant == variant && f->taker[i].judged > draw->most) return false;
+  return draw->for_all || fuzz_claimed(variant, &draw->one);
 }
 
 /* ---- what was reached -------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* fuzz.h: drawn cases of one operator. First comes every combination that a variant claims, every boundary value of
  * every key, and every pair of two such values. Random draws follow, weighted towards what was drawn least and towards
- * paths seldom taken. While a variant refuses most of its draws as unsupported, every second draw is made for it.
+ * paths seldom taken. While a variant refuses most of its draws as unsupported, three draws of eight are made for it.
  *
  * Draw i takes its random numbers from (seed, i) alone. Its weights come from the draws before it, and from what
  * fuzz_path() and fuzz_told() heard before. A caller that tells them at fixed places of the sequence gets the same
@@ -21,6 +21,8 @@ typedef enum fuzz_phase { FUZZ_VALUES, FUZZ_CLAIMS, FUZZ_PAIRS, FUZZ_RANDOM, FUZ
 typedef struct fuzz_draw {
   uint8_t choice[FUZZ_MAX_AXES];
   fuzz_phase phase;
+  int64_t most;   /* made for a variant that was judged seldom: variants judged more often than that are left out */
+  bool for_all;   /* a variant that does not claim it must refuse it, or be right */
   double cost_ms; /* rough cost of finding it: contents and reference of the questions asked, by size */
   double run_ms;  /* rough cost of judging it on one core */
   int32_t effort; /* the size that it was allowed, below FUZZ_EFFORTS */
@@ -70,6 +72,9 @@ bool fuzz_path_reached(const fuzz *f, int64_t index, const char **path, int64_t 
 /* Returns variant `index`, how many draws it was given, as far as fuzz_told() says, and how many of them were judged.
  * Returns false after the last. */
 bool fuzz_variant_reached(const fuzz *f, int32_t index, const char **name, int64_t *given, int64_t *judged);
+/* Tells whether the variant is given the draw. It must claim the case, unless the draw is for all. It must not have been
+ * judged often where the draw is made for one that was not. */
+bool fuzz_is_for(const fuzz *f, const fuzz_draw *draw, const assay_variant *variant);
 /* Tells whether the variant claims the case along the operator's axes (case_axes). */
 bool fuzz_claimed(const assay_variant *variant, const assay_case *one);
 

@@ -39,7 +39,7 @@ typedef struct fuzz_taker {
   uint8_t kept[FUZZ_KEPT][FUZZ_MAX_AXES]; /* the last draws that it took, number judged % FUZZ_KEPT next */
   int32_t kept_effort[FUZZ_KEPT];
   uint8_t refused[FUZZ_MAX_AXES][FUZZ_MAX_VALUES], taken[FUZZ_MAX_AXES][FUZZ_MAX_VALUES]; /* up to 255 */
-  uint64_t wanted[FUZZ_MAX_AXES]; /* bit v: value v is among those that refusals called allowed; 0: nothing was said */
+  uint64_t wanted[FUZZ_MAX_AXES]; /* bit v: value v is claimed, or called allowed by refusals; 0: nothing is known */
   int16_t claim[FUZZ_MAX_CLAIMS]; /* indices into the claims of the fuzzer */
   int32_t claims;
 } fuzz_taker;

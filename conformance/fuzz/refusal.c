@@ -21,10 +21,10 @@ static bool names_word(const char *text, const char *name) {
   return false;
 }
 
-/* Breaks an argument, in the least used of three ways that are drawn. */
+/* Breaks an argument, in the least used of six ways that are drawn. */
 static void break_argument(fuzz *f, assay_rng *rng, assay_case *one, uint32_t **count) {
   const assay_op *op = f->space.op;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 6; ++i) {
     const int32_t broken = (int32_t)assay_rng_range(rng, BREAK_NULL, BREAK_EXTRA);
     const int32_t argument = (int32_t)assay_rng_range(rng, 0, op->arg_count - 1);
     uint32_t *used = &f->broken[broken][argument];
