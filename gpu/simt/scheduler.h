@@ -33,7 +33,7 @@ enum State : uint8_t {
 struct Warp;
 struct Block;
 
-/* A thread. What a rendezvous of a warp needs of it is within the first 64 bytes, which are one line of the cache. */
+/* A thread. A rendezvous of a warp needs its first 64 bytes alone, which are one line of the cache. */
 struct alignas(64) Thread : assay_simt_thread {
   uint16_t number; /* x + y·X + z·X·Y */
   uint16_t slot;   /* the same, among all places */
@@ -56,7 +56,7 @@ struct Warp {
   uint32_t present, exited; /* lanes */
   uint32_t waiting;         /* lanes at a warp rendezvous */
   uint32_t registers;       /* per thread, if the warp has changed them; else 0 */
-  uint64_t last;            /* what the rendezvous that began last is known by */
+  uint64_t last;            /* mask, bytes and operation of the rendezvous that began last */
   uint32_t last_leader;     /* the lane that began it */
   uint32_t leader[32];      /* the lane that came first to the rendezvous at which this lane waits */
   uint32_t arrived[32];     /* by leader: lanes that have arrived */
