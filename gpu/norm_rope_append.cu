@@ -12,9 +12,6 @@ namespace ASSAY_NS {
 namespace {
 
 constexpr int warps = 4; /* heads per block of norm_rope_heads */
-/* From so many rows on, a thread of norm_rope_vectors has several. */
-constexpr int64_t many_rows = 1024;
-constexpr int rows_of_many = 4;
 
 struct norm_rope_params {
   rope_append_params at;
@@ -223,57 +220,43 @@ __device__ __forceinline__ uint4 turned_by_lanes(const rope_angles &t, int32_t d
   return round_vector<T>(x);
 }
 
-/* norm_rope_vectors: `lanes` neighbouring lanes per head, one vector of its channels each, in one row or several. With
- * one row, angles and weights that are settled are read before the wait.
- * Grid:   (groups of rows, pieces of a row). Block: 32 to 128 threads: heads of q, then of k, then of v.
+/* norm_rope_vectors: `lanes` neighbouring lanes per head, one vector of its channels each. Angles and weights that are
+ * settled are read before the wait.
+ * Grid:   (N rows, pieces of a row). Block: 32 to 128 threads: heads of q, then of k, then of v.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes; halves (neox) or R (interleaved) of whole vectors;
  *         K, and V where its channels are neighbours, multiples of as many elements.
  * Arch:   any.
  * Limit:  bytes: 2 D sizeof(T) per head of q, D * (sizeof(T) + sizeof(KV)) per head of k and v. */
-template <class T, class KV, int lanes, int rows>
-__global__ void __launch_bounds__(128) norm_rope_vectors(norm_rope_params p) {
+template <class T, class KV, int lanes> __global__ void __launch_bounds__(128) norm_rope_vectors(norm_rope_params p) {
   constexpr int width = vector_width<T>;
   const rope_append_params &at = p.at;
   const int32_t thread = vector_of_thread(), lane = thread % lanes, d = width * lane;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  const int64_t row = blockIdx.x;
   const head_place mine = place_of_head(at, thread / lanes);
   const bool there = d < at.D && (mine.is_q || mine.is_k);
   lane_angles<T> angles;
   dependents_launch();
   if (!p.angles_early) dependency_wait();
-  if (rows == 1 && there) load_lane_angles<T>(at.angles, first, d, angles);
+  if (there) load_lane_angles<T>(at.angles, row, d, angles);
   if (p.angles_early && !p.weights_early) dependency_wait();
   const uclip_vector<T> weights(mine.is_q ? p.q : p.k, there ? d : 0);
   if (p.angles_early && p.weights_early) dependency_wait();
 
-  const new_rows &from = mine.is_q ? at.q : mine.is_k ? at.k : at.v;
-  const bool loads = d < at.D && (mine.is_q || mine.is_k || mine.is_v);
-  uint4 x[rows] = {};
-  int64_t slot[rows];
-  ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    slot[r] = first + r < at.N ? at.slots[first + r] : -1;
-    if (loads && first + r < at.N) x[r] = load_vector(head_of<T>(at, from, first + r, mine.head) + d);
+  const slot_place to = place_of_slot(at.cache, at.slots[row], at.pool_slots);
+  if (!mine.is_q && !mine.is_k) { /* v; the same for all lanes of the head */
+    const T *const from = head_of<T>(at, at.v, row, mine.head) + d;
+    if (mine.is_v && d < at.D && to.block >= 0) store_v_vector<T, KV>(at, to, mine.head, d, from, load_vector(from));
+    return;
   }
-  ASSAY_UNROLL
-  for (int r = 0; r < rows; ++r) {
-    const int64_t row = first + r;
-    if (row >= at.N) return;
-    const slot_place to = place_of_slot(at.cache, slot[r], at.pool_slots);
-    if (!mine.is_q && !mine.is_k) { /* v; the same for all lanes of the head */
-      if (loads && to.block >= 0)
-        store_v_vector<T, KV>(at, to, mine.head, d, head_of<T>(at, at.v, row, mine.head) + d, x[r]);
-      continue;
-    }
-    if (rows > 1 && there) load_lane_angles<T>(at.angles, row, d, angles);
-    x[r] = turned_by_lanes<T, lanes>(at.angles, d, angles, normed_by_lanes<T, lanes>(p, weights, x[r]));
-    if (!there) continue;
-    if (mine.is_q)
-      store_vector(head_of<T>(at, at.q_to, row, mine.head) + d, x[r]);
-    else
-      store_k_vector<T, KV>(at, row, to, mine.head, d, x[r]);
-  }
+  uint4 x = {};
+  if (there) x = load_vector(head_of<T>(at, mine.is_q ? at.q : at.k, row, mine.head) + d);
+  x = turned_by_lanes<T, lanes>(at.angles, d, angles, normed_by_lanes<T, lanes>(p, weights, x));
+  if (!there) return;
+  if (mine.is_q)
+    store_vector(head_of<T>(at, at.q_to, row, mine.head) + d, x);
+  else
+    store_k_vector<T, KV>(at, row, to, mine.head, d, x);
 }
 
 /* ---- launchers --------------------------------------------------------------------------------------- */
@@ -379,28 +362,23 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   const rope_append_params &at = p->at;
   const int32_t vectors = at.D / static_cast<int32_t>(16 / assay_dtype_size(plan.types.q));
   const int32_t lanes = vectors <= 8 ? 8 : vectors <= 16 ? 16 : 32, threads = (at.H + 2 * at.H_kv) * lanes;
-  const bool many = at.N >= many_rows;
-  p->angles_early = !many && all_settled(call, *env, {"cos", "sin", "positions", "positions"});
+  p->angles_early = all_settled(call, *env, {"cos", "sin", "positions", "positions"});
   p->weights_early = all_settled(call, *env, {"q_gamma", "k_gamma", "q_alpha", "k_alpha"});
-  (void)snprintf(env->path, sizeof env->path, "vectors %s style=%s R=%d D=%d v=%s rows=%d%s%s",
-                 p->rms ? "rms" : "uclip", rope_style_name(at.angles), 2 * at.angles.half, at.D,
-                 at.cache.v_channel == 1 ? "vectors" : "elements", many ? rows_of_many : 1,
+  (void)snprintf(env->path, sizeof env->path, "vectors %s style=%s R=%d D=%d v=%s%s%s", p->rms ? "rms" : "uclip",
+                 rope_style_name(at.angles), 2 * at.angles.half, at.D, at.cache.v_channel == 1 ? "vectors" : "elements",
                  p->angles_early ? " early" : "", p->angles_early && p->weights_early ? " weights" : "");
   if (at.N == 0) return ASSAY_OK;
   const int32_t block = threads < 128 ? (threads + 31) / 32 * 32 : 128;
   return with_types(plan.types.q, plan.types.kv, [&](auto t, auto kv) {
     using T = typename decltype(t)::type;
     using KV = typename decltype(kv)::type;
-    return with_rows<rows_of_many>(many ? rows_of_many : 1, [&](auto rows) {
-      constexpr int count = decltype(rows)::value;
-      const auto start = [&](auto kernel) {
-        const launch_extent grid((at.N + count - 1) / count, (threads + block - 1) / block);
-        return ASSAY_LAUNCH_WITH(error, kernel, grid, block, 0, in_turn(), env->stream, *p);
-      };
-      if (lanes == 8) return start(norm_rope_vectors<T, KV, 8, count>);
-      if (lanes == 16) return start(norm_rope_vectors<T, KV, 16, count>);
-      return start(norm_rope_vectors<T, KV, 32, count>);
-    });
+    const auto start = [&](auto kernel) {
+      return ASSAY_LAUNCH_WITH(error, kernel, launch_extent(at.N, (threads + block - 1) / block), block, 0, in_turn(),
+                               env->stream, *p);
+    };
+    if (lanes == 8) return start(norm_rope_vectors<T, KV, 8>);
+    if (lanes == 16) return start(norm_rope_vectors<T, KV, 16>);
+    return start(norm_rope_vectors<T, KV, 32>);
   });
 }
 
