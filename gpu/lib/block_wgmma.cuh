@@ -25,7 +25,6 @@ template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static constexpr int step = own == 192 ? 96 : own < 128 ? own : 128; /* columns of a product */
   static constexpr int part = own == 192 ? 64 : step;                  /* neighbours that surely share a scale */
   static constexpr int together = own <= 64 ? 4 : 1;                   /* pieces whose products are under way at once */
-  static constexpr int ahead = own <= 64 ? 4 : 1;     /* fours of pieces whose scales are on their way */
   static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
   static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
   static constexpr int stage_bytes = a_bytes + b_bytes;
@@ -186,35 +185,28 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
 }
 
 /* The scales of two rows and of parts of the columns. The four lanes that share these rows read four pieces at once,
- * one piece each. Values are asked for `ahead` times four pieces before they are used. Set i has those of pieces 4 i to
- * 4 i + 3, then those 4 `ahead` pieces later. */
-template <int parts, int ahead> struct block_scales {
+ * one piece each. A value is asked for four pieces before it is used. */
+template <int parts> struct block_scales {
   const float *sfa[2], *sfb[parts]; /* at piece 0 */
-  float a[ahead][2], b[ahead][parts], of_piece[parts][2];
+  float a[2], b[parts], of_piece[parts][2];
 
-  /* Reads those of pieces `first` to first + 3 into a set; past the end, those of the last piece. */
-  __device__ __forceinline__ void read(const block_gemm_params &g, int set, int32_t first, int32_t pieces) {
+  /* Reads those of pieces `first` to first + 3; past the end, those of the last piece. */
+  __device__ __forceinline__ void read(const block_gemm_params &g, int32_t first, int32_t pieces) {
     const int64_t piece = min(first + static_cast<int32_t>(threadIdx.x) % 4, pieces - 1);
     ASSAY_UNROLL
     for (int i = 0; i < 2; ++i)
-      a[set][i] = block_scale(sfa[i], g.packed_a, piece, g.sfa_piece);
+      a[i] = block_scale(sfa[i], g.packed_a, piece, g.sfa_piece);
     ASSAY_UNROLL
     for (int i = 0; i < parts; ++i)
-      b[set][i] = block_scale(sfb[i], g.packed_b, piece, g.sfb_piece);
+      b[i] = block_scale(sfb[i], g.packed_b, piece, g.sfb_piece);
   }
-  /* Reads those that a tile begins with. */
-  __device__ __forceinline__ void begin(const block_gemm_params &g, int32_t pieces) {
-    ASSAY_UNROLL
-    for (int set = 0; set < ahead; ++set)
-      read(g, set, 4 * set, pieces);
-  }
-  /* Multiplies what has been read into a set. */
-  __device__ __forceinline__ void multiply(int set) {
+  /* Multiplies what has been read. */
+  __device__ __forceinline__ void multiply() {
     ASSAY_UNROLL
     for (int i = 0; i < parts; ++i)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
-      of_piece[i][half] = __fmul_rn(a[set][half], b[set][i]);
+      of_piece[i][half] = __fmul_rn(a[half], b[i]);
   }
   /* Returns the product for a piece, which one of the four lanes has. */
   __device__ __forceinline__ float get(int i, int half, int32_t piece) const {
@@ -241,8 +233,8 @@ __device__ __forceinline__ void block_wait(int i) {
 template <class tile>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
-               const unsigned char *b, uint64_t *full, uint64_t *free,
-               block_scales<tile::own / tile::part, tile::ahead> &scales, float (&total)[tile::own / 2]) {
+               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::own / tile::part> &scales,
+               float (&total)[tile::own / 2]) {
   constexpr int steps = tile::own / tile::step, parts = tile::own / tile::part, sums = tile::step / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const auto issue = [&](float(&sum)[sums], int32_t stage, int i) {
@@ -256,10 +248,10 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
     wgmma_commit();
   };
-  const auto read_scales = [&](int set, int32_t piece, float(&scale)[parts][2]) {
+  const auto read_scales = [&](int32_t piece, float(&scale)[parts][2]) {
     if (piece % 4 == 0) {
-      scales.multiply(set);
-      scales.read(g, set, piece + 4 * tile::ahead, pieces);
+      scales.multiply();
+      scales.read(g, piece + 4, pieces);
     }
     ASSAY_UNROLL
     for (int j = 0; j < parts; ++j)
@@ -278,8 +270,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
   for (int i = 0; i < tile::own / 2; ++i)
     total[i] = 0.0f;
   if constexpr (tile::together > 1) {
-    static_assert(tile::together == 4, "pieces whose scales come together");
-    const auto multiply_four = [&](int set, int32_t piece) {
+    for (int32_t piece = 0; piece < pieces; piece += tile::together) {
       float sum[tile::together][sums];
       int32_t at[tile::together];
       ASSAY_UNROLL
@@ -295,7 +286,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       ASSAY_UNROLL
       for (int i = 0; i < tile::together; ++i) {
         float scale[parts][2];
-        read_scales(set, piece + i, scale); /* scales come while products are made */
+        read_scales(piece + i, scale); /* scales come while products are made */
         block_wait(i);
         wgmma_order(sum[i]);
         if (piece + i < pieces) add(sum[i], 0, scale);
@@ -303,11 +294,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       ASSAY_UNROLL
       for (int i = 0; i < tile::together; ++i)
         if (piece + i < pieces && lane == 0) mbarrier_arrive(&free[at[i]]);
-    };
-    for (int32_t piece = 0; piece < pieces; piece += 4 * tile::ahead)
-      ASSAY_UNROLL
-    for (int set = 0; set < tile::ahead; ++set)
-      if (piece + 4 * set < pieces) multiply_four(set, piece + 4 * set);
+    }
   } else {
     for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
       float scale[parts][2];
@@ -316,7 +303,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       for (int i = 0; i < steps; ++i) {
         float sum[sums];
         issue(sum, ring.stage, i);
-        if (i == 0) read_scales(0, piece, scale); /* scales come while products are made */
+        if (i == 0) read_scales(piece, scale); /* scales come while products are made */
         wgmma_wait<0>();
         wgmma_order(sum);
         if (i == steps - 1 && lane == 0) mbarrier_arrive(&free[ring.stage]);
@@ -349,7 +336,7 @@ __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *m
   const unsigned char *const b = shared + tile::a_bytes + column_in * block_piece;
   unsigned char *const patches = shared + tile::patch_at + thread / 32 * (tile::patches * tile::patch_bytes);
   block_ring<tile::stages> ring;
-  block_scales<parts, tile::ahead> scales;
+  block_scales<parts> scales;
   block_place next;
   const int64_t items = work.items();
   /* Finds tile `at`, and asks for the scales of its first pieces. Rows and columns past the end have the scales of the
@@ -365,7 +352,7 @@ __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *m
       const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::part;
       scales.sfb[i] = sfb + min(column, g.N - 1) / block_piece * g.sfb_row;
     }
-    scales.begin(g, work.pieces);
+    scales.read(g, 0, work.pieces);
     return true;
   };
   bool live = blockIdx.x < items && find(blockIdx.x);
