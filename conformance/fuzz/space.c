@@ -425,7 +425,7 @@ bool space_fits(const fuzz_space *s, const assay_case *one) {
 }
 
 static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
-  static const double limit[2][FUZZ_EFFORTS] = {{1 << 16, 1 << 18, 1 << 20, 1 << 25},
+  static const double limit[2][FUZZ_EFFORTS] = {{1 << 16, 1 << 18, 1 << 20, 1 << 26},
                                                 {1 << 17, 1 << 24, 1 << 28, 1 << 28}};
   enum { ROW = 1024 }; /* cost of a row, or of a request without rows: its threads, and their waits */
   const assay_seen nothing = {.visible_keys = 0};
