@@ -12,7 +12,7 @@ namespace ASSAY_NS {
 struct gate_rule {
   using params = gate_params;
   static constexpr int32_t sent = 2;
-  static constexpr bool shrinks = false, sums = false;
+  static constexpr bool shrinks = false;
 
   float tap[3]; /* times the scale */
 
@@ -28,14 +28,12 @@ struct gate_rule {
     if (b.thread < 2 * b.G) before_of(b, 0)[b.thread] = 0.0f;
   }
 
-  /* Sends the last two scores of a tile. Those of keys that are not there are read by no tile. */
-  template <class Block>
-  __device__ __forceinline__ void tell(const Block &b, int32_t run, int32_t own, int32_t of) const {
-    const float *const S = b.score(of, own * single_tile + single_tile - 16) + 14;
-    float *const to = b.template place<float>(b.at.tops) + 2 * (b.tile_of(own) * b.G + of);
-    const bool whole = b.last_of(run, own) >= single_tile - 1;
-    b.send(to, whole ? fmaxf(S[0], 0.0f) : 0.0f);
-    b.send(to + 1, whole ? fmaxf(S[1], 0.0f) : 0.0f);
+  template <class Block> __device__ __forceinline__ void tell(const Block &b, const single_weigher &w) const {
+    if (w.j != 3) return;
+    const float *const S = b.sixteen_of(w, 1);
+    float *const to = b.template place<float>(b.at.tops) + 2 * (w.tile * b.G + w.of);
+    b.send(to, fmaxf(S[14], 0.0f));
+    b.send(to + 1, fmaxf(S[15], 0.0f));
   }
 
   /* Keeps the last two scores of this run for the next. */
@@ -44,28 +42,35 @@ struct gate_rule {
     if (b.thread < 2 * b.G) before_of(b, run + 1)[b.thread] = b.template place<float>(b.at.tops)[last + b.thread];
   }
 
-  template <class Block>
-  __device__ __forceinline__ void weigh(const Block &b, int32_t run, const single_four &f, float (&w)[4]) const {
-    float r2 = 0.0f, r1 = 0.0f; /* the two scores to the left */
-    if (f.first == 0) {
-      const float *const left = f.tile > 0 ? b.template place<float>(b.at.tops) + 2 * ((f.tile - 1) * b.G + f.of)
-                                           : before_of(b, run) + 2 * f.of;
-      r2 = left[0];
-      r1 = left[1];
-    } else if (f.stop >= 0) {
-      const int32_t token = f.own * single_tile + f.first;
-      r2 = fmaxf(*b.score(f.of, token - 2), 0.0f);
-      r1 = fmaxf(*b.score(f.of, token - 1), 0.0f);
+  struct lane {
+    const float (&tap)[3];
+    int32_t run;
+    float r2, r1; /* the two scores to the left */
+    template <class Block>
+    __device__ __forceinline__ lane(const gate_rule &rule, const Block &, const single_weigher &, int32_t run_)
+        : tap(rule.tap), run(run_), r2(0.0f), r1(0.0f) {}
+    template <class Block>
+    __device__ __forceinline__ void begin(const Block &b, const single_weigher &w, int32_t half) {
+      if (half == 0 && w.j == 0) {
+        const float *const left = w.tile > 0 ? b.template place<float>(b.at.tops) + 2 * ((w.tile - 1) * b.G + w.of)
+                                             : before_of(b, run) + 2 * w.of;
+        r2 = left[0];
+        r1 = left[1];
+      } else {
+        const int32_t token = w.own * single_tile + 64 * half + 16 * w.j;
+        r2 = fmaxf(*b.score(w.of, token - 2), 0.0f);
+        r1 = fmaxf(*b.score(w.of, token - 1), 0.0f);
+      }
     }
-    ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      const float r = fmaxf(f.score[e], 0.0f), rest = fmaf(tap[1], r1, tap[2] * r2);
+    __device__ __forceinline__ float weight(float score, bool masked) {
+      const float r = fmaxf(score, 0.0f), rest = fmaf(tap[1], r1, tap[2] * r2);
       const float weight = fma_saturate(tap[0], r, rest);
       r2 = r1;
       r1 = r;
-      w[e] = e > f.stop ? 0.0f : weight;
+      return masked ? 0.0f : weight;
     }
-  }
+    template <class Block> __device__ __forceinline__ void end(const Block &, const single_weigher &) const {}
+  };
 
   template <class Block> __device__ __forceinline__ void collect(const Block &, int32_t) const {}
 

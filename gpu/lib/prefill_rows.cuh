@@ -2,11 +2,10 @@
  * prompt's row is one chain over its tiles of 128 keys: running sums by steps of 16 keys. The chain is kept here, and
  * only what it does not order is done side by side.
  *
- *   scores    The blocks of a cluster take tiles in turn, and their warps 16 keys each.
+ *   scores    The blocks of a cluster take tiles in turn.
  *   exchange  Blocks send each other what a tile's weights need of other tiles.
- *   weights   The block that has a tile's scores makes its weights, four per thread, and sends them to all.
+ *   weights   The block that has a tile's scores makes its weights, and sends them to all.
  *   O         Each block has an equal share of the channels, with one chain per channel over all keys.
- *   sums      Meanwhile, a lane per 32 weights adds them in the prompt's order.
  *
  * Nothing here changes a bit: neither the number of blocks, nor how many tiles they exchange at once, nor the stages.
  *
@@ -17,11 +16,10 @@
  *   Rule::params, with `attention_params a`; Rule::sent: floats per tile and head that the blocks exchange
  *   Rule::shrinks                   sums shrink between tiles, by `shrinks`
  *   start(block)                    once per row, before the first barrier
- *   tell(block, run, own, of)       sends what other tiles need of tile `own` of this block, for head `of`
+ *   tell(block, w)                  sends what other tiles need of this one, by the four lanes of a tile and head
  *   settle(block, run)              when all that was sent has arrived
- *   weigh(block, run, four)         makes the weights of four neighbours
- *   Rule::sums                      the sums of weights are wanted, and so are the maxima of scores
- *   collect(block, run)             when all sums of weights have arrived
+ *   Rule::lane                      makes a lane's weights: begin before each 16 of them, weight for each, end
+ *   collect(block, run)             when all weights have arrived
  *   finish(block, row, factors)     the factors of the sums, by head */
 #ifndef ASSAY_GPU_LIB_PREFILL_ROWS_CUH
 #define ASSAY_GPU_LIB_PREFILL_ROWS_CUH
@@ -33,10 +31,9 @@
 
 namespace ASSAY_NS {
 
-constexpr int32_t single_threads = 256, single_warps = 8, single_loaders = 64; /* threads that compute and that load */
-constexpr int32_t single_tile = 128;
-constexpr int32_t single_unit = 64; /* keys; a stage holds all channels of so many keys, or fewer of more */
-constexpr int32_t single_heads = 8, single_most_stages = 12;
+constexpr int32_t single_threads = 256, single_warps = 8;
+constexpr int32_t single_tile = 128; /* keys; a stage holds all channels of so many keys, or fewer of more */
+constexpr int32_t single_heads = 8, single_most_stages = 6;
 
 template <class Params> struct single_params {
   Params s;
@@ -46,13 +43,13 @@ template <class Params> struct single_params {
 
 /* Places in shared memory, in bytes. A score of token t lies at t + t / 16 * 4. */
 struct single_layout {
-  int32_t full, table, entries, scores, scores_row, weights, weights_row, zeros, tops, peaks, shrinks, sums, slabs,
-      rest, bytes;
+  int32_t full, table, entries, scores, scores_row, weights, weights_row, zeros, tops, peaks, shrinks, sums, rest,
+      bytes;
   template <class Params> __host__ __device__ single_layout(const single_params<Params> &p, int32_t sent) {
     const int32_t all = p.blocks * p.tiles, G = p.heads;
     entries = all * single_tile / 16 + 1;
-    full = p.stages * 2 * single_unit * p.s.a.D;
-    table = full + 16 * single_most_stages;
+    full = p.stages * 2 * single_tile * p.s.a.D;
+    table = full + 8 * single_most_stages;
     scores_row = (p.tiles * single_tile / 16 * 20 + 4) * 4;
     scores = (table + 2 * entries * 4 + 15) / 16 * 16;
     weights_row = all * single_tile * 2 + 16;
@@ -62,10 +59,14 @@ struct single_layout {
     peaks = tops + all * G * 4 * sent;
     shrinks = peaks + all * G * 4;
     sums = (shrinks + all * G * 4 + 15) / 16 * 16;
-    slabs = sums + all * G * 16;
-    rest = slabs + p.tiles * G * 4 * single_warps;
+    rest = sums + all * G * 16;
     bytes = rest + 5 * G * 4;
   }
+};
+
+/* A place in the sequence of units that a block loads: those of a run of tiles' keys, then those of its values. */
+struct single_cursor {
+  int32_t run, at;
 };
 
 /* A stage of the ring, and the parity of the phase that fills it. */
@@ -79,10 +80,9 @@ struct single_stage {
   }
 };
 
-/* Four neighbours of tile `own` of this block, for head `of`. */
-struct single_four {
-  int32_t of, own, tile, first, stop; /* first: of the tile's tokens; stop: the last visible key, counted from it */
-  float score[4];
+/* The place of a lane among the lanes that weigh: lane j of tile `own` of this block, for head `of`. */
+struct single_weigher {
+  int32_t j, of, own, tile, stop; /* stop: the last visible key, counted from the lane's first */
 };
 
 template <class T, int D, class Rule> struct single_block {
@@ -91,24 +91,23 @@ template <class T, int D, class Rule> struct single_block {
   const attention_params &a;
   unsigned char *const shared;
   const single_layout at;
-  uint64_t *const full, *const free;
-  const int32_t thread, warp, lane; /* thread: among those that compute, or those that load */
-  int32_t rank, width;              /* width: channels of O of this block */
+  uint64_t *const full;
+  const int32_t thread, warp, lane;
+  int32_t rank, width; /* width: channels of O of this block */
   int32_t request, kv_head, head, G, keys, all, runs;
-  int32_t arrived;      /* the cluster's barriers at which a loading thread has arrived, after the first */
+  single_cursor cursor;
   int32_t chunks_shift; /* 2^chunks_shift chunks of 16 bytes per key of V */
-  single_stage use;
+  single_stage fill, use;
   uint32_t Q[D / 16][2];
   float O[4];
   Rule rule;
 
-  static constexpr int32_t stage_bytes = 2 * single_unit * D,
-                           barriers = Rule::sums ? 3 : 2; /* the cluster's, per run */
+  static constexpr int32_t stage_bytes = 2 * single_tile * D;
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
       : p(p_), a(p_.s.a), shared(shared_), at(p_, Rule::sent), full(reinterpret_cast<uint64_t *>(shared_ + at.full)),
-        free(full + single_most_stages), thread(static_cast<int32_t>(threadIdx.x) % single_threads), warp(thread / 32),
-        lane(thread % 32), use({0, 0}) {}
+        thread(static_cast<int32_t>(threadIdx.x)), warp(thread / 32), lane(thread % 32), cursor({0, 0}), fill({0, 0}),
+        use({0, 0}) {}
 
   template <class X> __device__ __forceinline__ X *place(int32_t offset) const {
     return reinterpret_cast<X *>(shared + offset);
@@ -124,12 +123,6 @@ template <class T, int D, class Rule> struct single_block {
   __device__ __forceinline__ int32_t own_tiles(int32_t run) const {
     return (tiles_in(run) - rank + p.blocks - 1) / p.blocks;
   }
-  __device__ __forceinline__ int32_t tile_of(int32_t own) const { return rank + p.blocks * own; }
-  /* Returns the number of this block's units of keys. The last one of a tile may have no keys. */
-  __device__ __forceinline__ int32_t key_units(int32_t run) const {
-    const int32_t own = own_tiles(run);
-    return 2 * own - (own > 0 && keys_in(run) - tile_of(own - 1) * single_tile <= single_unit ? 1 : 0);
-  }
   __device__ __forceinline__ int32_t value_units(int32_t run) const {
     return (keys_in(run) + value_rows() - 1) / value_rows();
   }
@@ -142,37 +135,33 @@ template <class T, int D, class Rule> struct single_block {
     const int32_t shift = a.cache.block_shift, first = first_key(run) >> shift;
     const int32_t count = ((first_key(run) + keys_in(run) - 1) >> shift) - first + 1;
     const int32_t *const from = a.cache.table + request * a.cache.table_row + first;
-    for (int32_t i = thread; i < count; i += single_loaders)
+    for (int32_t i = thread; i < count; i += single_threads)
       place<int32_t>(at.table)[(run & 1) * at.entries + i] = from[i];
   }
 
   /* Copies a stage: `channels` of each of a run of keys, from key `first` on, and zeros from the row's end on. */
   template <bool values>
   __device__ __forceinline__ void copy(unsigned char *stage, int32_t run, int32_t first, int32_t shift) const {
-    constexpr int32_t passes = 4, rounds = stage_bytes / 16 / single_loaders / passes;
+    constexpr int32_t passes = stage_bytes / 16 / single_threads;
     const paged_cache &cache = a.cache;
-    const int32_t chunk = thread & ((1 << shift) - 1), row = thread >> shift, rows = single_loaders >> shift;
+    const int32_t chunk = thread & ((1 << shift) - 1), row = thread >> shift, rows = single_threads >> shift;
     const int32_t *const table =
         place<int32_t>(at.table) + (run & 1) * at.entries - (first_key(run) >> cache.block_shift);
     const int64_t block_stride = values ? cache.v_block : cache.k_block;
     const int64_t token_stride = values ? cache.v_token : cache.k_token;
     const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * width + 8 * chunk)
                                  : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
-    ASSAY_ROLLED
-    for (int32_t round = 0; round < rounds; ++round) {
-      const T *from[passes];
-      ASSAY_UNROLL
-      for (int32_t pass = 0; pass < passes; ++pass) {
-        const int32_t token = first + row + (round * passes + pass) * rows;
-        const int32_t block = token < keys ? table[token >> cache.block_shift] : 0;
-        from[pass] =
-            token < keys ? element_at<T>(base, block * block_stride + slot_of(cache, token) * token_stride) : base;
-      }
-      ASSAY_UNROLL
-      for (int32_t pass = 0; pass < passes; ++pass) {
-        const int32_t to = row + (round * passes + pass) * rows, twist = values ? value_twist(to) : to & 7;
-        cp_async_16(stage + (to << (shift + 4)) + ((chunk ^ twist) << 4), from[pass], first + to < keys ? 16 : 0);
-      }
+    const T *from[passes];
+    ASSAY_UNROLL
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      const int32_t token = first + row + pass * rows, block = token < keys ? table[token >> cache.block_shift] : 0;
+      from[pass] =
+          token < keys ? element_at<T>(base, block * block_stride + slot_of(cache, token) * token_stride) : base;
+    }
+    ASSAY_UNROLL
+    for (int32_t pass = 0; pass < passes; ++pass) {
+      const int32_t to = row + pass * rows, twist = values ? value_twist(to) : to & 7;
+      cp_async_16(stage + (to << (shift + 4)) + ((chunk ^ twist) << 4), from[pass], first + to < keys ? 16 : 0);
     }
   }
 
@@ -182,45 +171,28 @@ template <class T, int D, class Rule> struct single_block {
     return width >= 64 ? eight : width == 32 ? eight >> 1 : eight >> 2;
   }
 
-  /* Takes part in the cluster's barriers up to number `last`. The loading threads arrive before the others, which never
-   * wait for them. Before they wait for a stage, they have arrived at every barrier before its use. */
-  __device__ __forceinline__ void join(int32_t last) {
-    for (; arrived < last && p.blocks > 1; ++arrived) {
-      cluster_wait();
-      cluster_arrive();
-    }
+  /* Loads the next unit, if there is one. */
+  __device__ __forceinline__ void load() {
+    if (cursor.run >= runs) return;
+    const int32_t of_keys = own_tiles(cursor.run), first = first_key(cursor.run);
+    unsigned char *const to = shared + fill.stage * stage_bytes;
+    if (cursor.at < of_keys)
+      copy<false>(to, cursor.run, first + (rank + p.blocks * cursor.at) * single_tile, D == 64 ? 3 : 4);
+    else
+      copy<true>(to, cursor.run, first + (cursor.at - of_keys) * value_rows(), chunks_shift);
+    cp_async_arrive_noinc(&full[fill.stage]);
+    fill.next(p.stages);
+    if (++cursor.at == of_keys + value_units(cursor.run)) cursor = {cursor.run + 1, 0};
   }
 
-  /* Loads all units of the row, by the loading threads. */
-  __device__ __forceinline__ void load() {
-    int32_t number = 0, old_run = 0, old_at = 0; /* the unit whose stage is loaded again */
-    single_stage fill = {0, 1};
-    arrived = 0;
-    for (int32_t run = 0; run < runs; ++run) {
-      const int32_t of_keys = key_units(run), units = of_keys + value_units(run), first = first_key(run);
-      read_table(run);
-      named_barrier_sync(2, single_loaders); /* the entries are read, and those of two runs before are used */
-      for (int32_t unit = 0; unit < units; ++unit, ++number) {
-        if (number >= p.stages) {
-          const int32_t old_keys = key_units(old_run);
-          join(barriers * old_run + (old_at < old_keys ? 0 : 2));
-          mbarrier_wait(&free[fill.stage], fill.parity);
-          if (++old_at == old_keys + value_units(old_run)) {
-            ++old_run;
-            old_at = 0;
-          }
-        }
-        unsigned char *const to = shared + fill.stage * stage_bytes;
-        if (unit < of_keys)
-          copy<false>(to, run, first + tile_of(unit / 2) * single_tile + unit % 2 * single_unit, D == 64 ? 3 : 4);
-        else
-          copy<true>(to, run, first + (unit - of_keys) * value_rows(), chunks_shift);
-        cp_async_arrive_noinc(&full[fill.stage]);
-        fill.next(p.stages);
-      }
-    }
-    join(barriers * runs);
-    cp_async_wait<0>();
+  /* Waits for the next unit, and loads another in place of the unit before it. */
+  __device__ __forceinline__ const unsigned char *take() {
+    const int32_t stage = use.stage;
+    mbarrier_wait(&full[stage], use.parity);
+    __syncthreads();
+    use.next(p.stages);
+    load();
+    return shared + stage * stage_bytes;
   }
 
   /* ---- scores and weights  */
@@ -239,9 +211,9 @@ template <class T, int D, class Rule> struct single_block {
     return place<float>(at.scores + of * at.scores_row) + token + token / 16 * 4;
   }
 
-  /* Computes the scores of a unit, by four warps. Where sums are wanted, each warp leaves its maxima. */
-  __device__ __forceinline__ void score_unit(const unsigned char *stage, int32_t run, int32_t unit) const {
-    const int32_t row = warp % 4 * 16 + lane % 16, own = unit / 2, slab = unit % 2 * 4 + warp % 4;
+  /* Computes the scores of tile `own` of this block. */
+  __device__ __forceinline__ void scores(const unsigned char *stage, int32_t own) const {
+    const int32_t row = warp * 16 + lane % 16;
     float S[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     uint32_t k[D / 16][4];
     ASSAY_UNROLL
@@ -250,44 +222,15 @@ template <class T, int D, class Rule> struct single_block {
     ASSAY_UNROLL
     for (int step = 0; step < D / 16; ++step)
       mma_m16n8k16<T>(S, k[step], Q[step]);
-    const int32_t first = slab * 16 + lane / 4, of = 2 * (lane % 4), stop = last_of(run, own);
+    const int32_t token = own * single_tile + warp * 16 + lane / 4, of = 2 * (lane % 4);
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
-      if (of + i % 2 < G) *score(of + i % 2, own * single_tile + first + i / 2 * 8) = S[i];
-    if constexpr (Rule::sums) {
-      ASSAY_UNROLL
-      for (int e = 0; e < 2; ++e) {
-        float most = fmaxf(first > stop ? -INFINITY : S[e], first + 8 > stop ? -INFINITY : S[2 + e]);
-        ASSAY_UNROLL
-        for (int apart = 4; apart < 32; apart *= 2)
-          most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, apart));
-        if (lane < 4 && of + e < G) place<float>(at.slabs)[(own * G + of + e) * single_warps + slab] = most;
-      }
-    }
-  }
-
-  /* Waits until all threads that compute are here. */
-  __device__ __forceinline__ void sync() const { named_barrier_sync(1, single_threads); }
-  /* Gives a stage back, by every warp that computes. */
-  __device__ __forceinline__ void give(int32_t stage) const {
-    __syncwarp();
-    if (lane == 0) mbarrier_arrive(&free[stage]);
-  }
-
-  /* Computes the scores of this block's tiles. */
-  __device__ __forceinline__ void score_tiles(int32_t run) {
-    const int32_t units = key_units(run);
-    for (int32_t unit = 0; unit < units; ++unit, use.next(p.stages)) {
-      mbarrier_wait(&full[use.stage], use.parity); /* every warp waits: none may give a stage back twice in one turn */
-      if (unit % 2 == warp / 4) score_unit(shared + use.stage * stage_bytes, run, unit);
-      give(use.stage);
-    }
-    sync();
+      if (of + i % 2 < G) *score(of + i % 2, token + i / 2 * 8) = S[i];
   }
 
   __device__ __forceinline__ void meet() const {
     if (p.blocks == 1) {
-      sync();
+      __syncthreads();
     } else {
       cluster_arrive();
       cluster_wait();
@@ -303,62 +246,45 @@ template <class T, int D, class Rule> struct single_block {
       *cluster_shared(to, static_cast<uint32_t>(other)) = value;
   }
 
-  /* Returns the last visible key, counted from the first of tile `own` of this block. */
-  __device__ __forceinline__ int32_t last_of(int32_t run, int32_t own) const {
-    return keys - 1 - first_key(run) - tile_of(own) * single_tile;
+  __device__ __forceinline__ single_weigher weigher_of(int32_t number, int32_t run) const {
+    single_weigher w;
+    w.j = number % 4;
+    w.of = number / 4 % G;
+    w.own = number / 4 / G;
+    w.tile = rank + p.blocks * w.own;
+    w.stop = keys - 1 - first_key(run) - w.tile * single_tile - 16 * w.j;
+    return w;
+  }
+  __device__ __forceinline__ const float *sixteen_of(const single_weigher &w, int32_t half) const {
+    return score(w.of, w.own * single_tile + 64 * half + 16 * w.j);
   }
 
   __device__ __forceinline__ void tell(int32_t run) const {
-    for (int32_t number = thread; number < own_tiles(run) * G; number += single_threads)
-      rule.tell(*this, run, number / G, number % G);
+    for (int32_t number = thread; number < own_tiles(run) * G * 4; number += single_threads)
+      rule.tell(*this, weigher_of(number, run));
   }
 
-  /* Makes weights of the scores of this block's tiles, a tile and head per warp, and sends them to all blocks. Weights
-   * whose sums are wanted take the places of the scores. */
+  /* Makes weights of the scores of this block's tiles, and sends them to all blocks. */
   __device__ __forceinline__ void weigh(int32_t run) const {
-    for (int32_t number = warp; number < own_tiles(run) * G; number += single_warps) {
-      single_four f;
-      f.of = number % G;
-      f.own = number / G;
-      f.tile = tile_of(f.own);
-      f.first = 4 * lane;
-      f.stop = last_of(run, f.own) - f.first;
-      float4 *const S = reinterpret_cast<float4 *>(score(f.of, f.own * single_tile + f.first));
-      const bool live = f.stop >= 0;
-      const float4 read = live ? *S : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      f.score[0] = read.x;
-      f.score[1] = read.y;
-      f.score[2] = read.z;
-      f.score[3] = read.w;
-      float w[4];
-      rule.weigh(*this, run, f, w);
-      if (Rule::sums) *S = make_float4(w[0], w[1], w[2], w[3]);
-      /* Tokens 64 half + 16 j + 4 s and the next three lie together, in the order of half, s and j. */
-      uint2 *const to = place<uint2>(at.weights + f.of * at.weights_row + f.tile * single_tile * 2);
-      send(to + lane / 16 * 16 + lane % 4 * 4 + lane % 16 / 4,
-           make_uint2(pack_pair<T>(w[0], w[1]), pack_pair<T>(w[2], w[3])));
-    }
-  }
-
-  /* Adds the weights of a tile and head in four lanes, as a prompt's threads do: those of tokens 16 j to 16 j + 15 of
-   * both halves. The last warps begin, which have fewer channels of O. */
-  __device__ __forceinline__ void add_up(int32_t run) const {
-    for (int32_t number = single_threads - 1 - thread; number < own_tiles(run) * G * 4; number += single_threads) {
-      const int32_t j = number % 4, of = number / 4 % G, own = number / 4 / G;
-      float sum = 0.0f;
-      ASSAY_UNROLL
+    for (int32_t number = thread; number < own_tiles(run) * G * 4; number += single_threads) {
+      const single_weigher w = weigher_of(number, run);
+      typename Rule::lane lane_of(rule, *this, w, run);
+      uint2 *const to = place<uint2>(at.weights + w.of * at.weights_row + w.tile * single_tile * 2) + w.j;
+      ASSAY_ROLLED
       for (int32_t half = 0; half < 2; ++half) {
-        const float4 *const w = reinterpret_cast<const float4 *>(score(of, own * single_tile + 64 * half + 16 * j));
+        const float *const S = sixteen_of(w, half);
+        lane_of.begin(*this, w, half);
         ASSAY_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const float4 four = w[i];
-          sum += four.x;
-          sum += four.y;
-          sum += four.z;
-          sum += four.w;
+        for (int s = 0; s < 4; ++s) {
+          float weight[4];
+          ASSAY_UNROLL
+          for (int e = 0; e < 4; ++e)
+            weight[e] = lane_of.weight(S[4 * s + e], 64 * half + 4 * s + e > w.stop);
+          send(to + 16 * half + 4 * s,
+               make_uint2(pack_pair<T>(weight[0], weight[1]), pack_pair<T>(weight[2], weight[3])));
         }
       }
-      send(place<float>(at.sums) + (tile_of(own) * G + of) * 4 + j, sum);
+      lane_of.end(*this, w);
     }
   }
 
@@ -423,47 +349,48 @@ template <class T, int D, class Rule> struct single_block {
     keys = found.last + 1;
   }
 
-  __device__ __forceinline__ void begin(int64_t row) {
+  __device__ __forceinline__ void run(int64_t row) {
     all = p.blocks * p.tiles;
     width = D / p.blocks;
     chunks_shift = width >= 128 ? 4 : width >= 64 ? 3 : width >= 32 ? 2 : 1;
     find(row);
     runs = keys > 0 ? (keys + all * single_tile - 1) / (all * single_tile) : 0;
-  }
-
-  __device__ __forceinline__ void compute(int64_t row) {
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
       O[i] = 0.0f;
+    read_table(0);
     rule.start(*this);
     if (thread < 4) place<uint32_t>(at.zeros)[thread] = 0u;
+    if (thread == 0) {
+      for (int32_t i = 0; i < p.stages; ++i)
+        mbarrier_init(&full[i], single_threads);
+      mbarrier_fence_init();
+    }
+    __syncthreads();
+    for (int32_t i = 0; i + 1 < p.stages; ++i)
+      load();
     if (runs > 0) load_query(row);
-    sync();
     if (p.blocks > 1) cluster_wait(); /* all blocks have started */
     for (int32_t r = 0; r < runs; ++r) {
-      score_tiles(r);
+      read_table(r + 1);
+      const int32_t own = own_tiles(r);
+      for (int32_t i = 0; i < own; ++i)
+        scores(take(), i);
+      __syncthreads();
       tell(r);
       meet();
       rule.settle(*this, r);
-      if (Rule::shrinks) sync();
+      if (Rule::shrinks) __syncthreads();
       weigh(r);
       meet();
-      if (Rule::sums) add_up(r);
-      if (Rule::sums && p.blocks > 1) cluster_arrive();
-      const int32_t of_values = value_units(r);
-      for (int32_t i = 0; i < of_values; ++i, use.next(p.stages)) {
-        mbarrier_wait(&full[use.stage], use.parity);
-        values(shared + use.stage * stage_bytes, r, i * value_rows());
-        give(use.stage);
-      }
-      sync();
-      if (Rule::sums && p.blocks > 1) cluster_wait(); /* all sums have arrived */
       rule.collect(*this, r);
+      const int32_t of_values = value_units(r);
+      for (int32_t i = 0; i < of_values; ++i)
+        values(take(), r, i * value_rows());
     }
     float *const factors = place<float>(at.rest) + 4 * p.heads;
-    sync();
-    rule.finish(*this, row, factors);
-    sync();
+    rule.finish(*this, row, factors); /* a take() stands between the last run's collect() and this */
+    __syncthreads();
     store(row, factors);
   }
 };
@@ -480,12 +407,10 @@ __device__ __forceinline__ void single_ask(const attention_params &a, int64_t ro
 }
 
 /* single_rows: handles one row and a kv head's group of heads per cluster.
- * Grid:   N * H_kv * sets * blocks. Block: 256 threads that compute, 64 that load. Cluster: `blocks`, 1 to 8, with at
- *         least 16 channels each.
- * Shared: single_layout: stages of 64 keys or values, scores, weights of the group. */
+ * Grid:   N * H_kv * sets * blocks. Block: 256 threads. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
+ * Shared: single_layout: stages of 128 keys or values, scores, weights of the group. */
 template <class T, int D, class Rule>
-__global__ void __launch_bounds__(single_threads + single_loaders, 2)
-    single_rows(single_params<typename Rule::params> p) {
+__global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   const int64_t number = blockIdx.x / static_cast<uint32_t>(p.blocks);
   const int32_t in_row = p.s.a.H_kv * p.sets;
@@ -499,20 +424,8 @@ __global__ void __launch_bounds__(single_threads + single_loaders, 2)
   block.kv_head = unit / p.sets;
   block.head = block.kv_head * p.s.a.G + set * p.heads;
   block.G = min(p.heads, p.s.a.G - set * p.heads);
-  if (threadIdx.x == 0) {
-    for (int32_t i = 0; i < p.stages; ++i) {
-      mbarrier_init(&block.full[i], single_loaders);
-      mbarrier_init(&block.free[i], single_warps);
-    }
-    mbarrier_fence_init();
-  }
-  __syncthreads(); /* the barriers are made */
   dependency_wait();
-  block.begin(row);
-  if (threadIdx.x >= single_threads)
-    block.load();
-  else
-    block.compute(row);
+  block.run(row);
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
@@ -531,7 +444,7 @@ single_params<typename Rule::params> single_shape(const typename Rule::params &s
          4 * p.blocks * rows <= 3 * multiprocessors)
     p.blocks *= 2;
   p.tiles = p.heads > 4 ? 2 : 4;
-  p.stages = 4 * p.tiles < single_most_stages ? 4 * p.tiles : single_most_stages; /* no more than a run has units */
+  p.stages = 2 * p.tiles < single_most_stages ? 2 * p.tiles : single_most_stages; /* no more than a run has units */
   const int64_t two = (INT64_C(228) * 1024 - 2 * 1024) / 2;
   const int64_t room = p.blocks == 1 && rows <= multiprocessors ? launch_max_shared : two;
   while (p.stages > 2 && single_layout(p, Rule::sent).bytes > room)
@@ -546,10 +459,8 @@ assay_status single_start(const single_params<typename Rule::params> &p, assay_e
   const attention_params &a = p.s.a;
   const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, Rule::sent).bytes;
   if (a.D == 64)
-    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads + single_loaders, bytes, options,
-                             env->stream, p);
-  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads + single_loaders, bytes, options,
-                           env->stream, p);
+    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
+  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);
 }
 
 template <class Rule> void single_path(const typename Rule::params &s, assay_env *env) {

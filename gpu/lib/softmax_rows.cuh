@@ -11,7 +11,7 @@ namespace ASSAY_NS {
 struct softmax_rule {
   using params = softmax_params;
   static constexpr int32_t sent = 1;
-  static constexpr bool shrinks = true, sums = true;
+  static constexpr bool shrinks = true;
 
   float factor, total; /* total: the sum of weights of lane `thread` mod 4, for head `thread` / 4 */
 
@@ -26,15 +26,18 @@ struct softmax_rule {
     if (b.thread < b.G) before_of(b)[b.thread] = -INFINITY;
   }
 
-  /* Sends the maximum of a tile: the largest of those that its warps left. */
-  template <class Block>
-  __device__ __forceinline__ void tell(const Block &b, int32_t run, int32_t own, int32_t of) const {
-    const float *const slabs = b.template place<float>(b.at.slabs) + (own * b.G + of) * single_warps;
-    const int32_t count = 2 * own + 1 < b.key_units(run) ? single_warps : single_warps / 2;
+  /* Sends the maximum of a tile. */
+  template <class Block> __device__ __forceinline__ void tell(const Block &b, const single_weigher &w) const {
     float most = -INFINITY;
-    for (int32_t i = 0; i < count; ++i)
-      most = fmaxf(most, slabs[i]);
-    b.send(b.template place<float>(b.at.tops) + b.tile_of(own) * b.G + of, most);
+    ASSAY_ROLLED
+    for (int32_t half = 0; half < 2; ++half) {
+      const float *const S = b.sixteen_of(w, half);
+      ASSAY_UNROLL
+      for (int i = 0; i < 16; ++i)
+        most = fmaxf(most, 64 * half + i > w.stop ? -INFINITY : S[i]);
+    }
+    most = group_max<4>(most);
+    if (w.j == 0) b.send(b.template place<float>(b.at.tops) + w.tile * b.G + w.of, most);
   }
 
   /* Computes the peaks up to each tile, and how the sums shrink at it. */
@@ -52,13 +55,23 @@ struct softmax_rule {
     }
   }
 
-  template <class Block>
-  __device__ __forceinline__ void weigh(const Block &b, int32_t, const single_four &f, float (&w)[4]) const {
-    const softmax_peak top(b.template place<float>(b.at.peaks)[f.tile * b.G + f.of], factor);
-    ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e)
-      w[e] = top.weight(e > f.stop ? -INFINITY : f.score[e]);
-  }
+  /* The weights of a lane: 32 of a tile, and their sum. */
+  struct lane {
+    softmax_peak top;
+    float sum;
+    template <class Block>
+    __device__ __forceinline__ lane(const softmax_rule &rule, const Block &b, const single_weigher &w, int32_t)
+        : top(b.template place<float>(b.at.peaks)[w.tile * b.G + w.of], rule.factor), sum(0.0f) {}
+    template <class Block> __device__ __forceinline__ void begin(const Block &, const single_weigher &, int32_t) {}
+    __device__ __forceinline__ float weight(float score, bool masked) {
+      const float weight = top.weight(masked ? -INFINITY : score);
+      sum += weight;
+      return weight;
+    }
+    template <class Block> __device__ __forceinline__ void end(const Block &b, const single_weigher &w) const {
+      b.send(b.template place<float>(b.at.sums) + (w.tile * b.G + w.of) * 4 + w.j, sum);
+    }
+  };
 
   /* Adds a run's sums of weights to the lane's total. */
   template <class Block> __device__ __forceinline__ void collect(const Block &b, int32_t run) {
