@@ -135,9 +135,23 @@ def top_p_draws_beyond_its_prefix():
                         f"the largest excess is {float(far.max().item()):.3g}")
 
 
+def fa3_faults_without_groups():
+    """FlashAttention 3 with as many heads of K as of q, one split: each shape in a process of its own."""
+    code = ("import torch, sys; from fa3_fwd_interface import flash_attn_func as f; h, n, rows, d = map(int, sys.argv[1:]);"
+            "q = torch.randn(1, rows, h, d, device='cuda').bfloat16(); k = torch.randn(1, n, h, d, device='cuda').bfloat16();"
+            "f(q, k, k, causal=True, num_splits=1); torch.cuda.synchronize()")
+    said, faults = [], 0
+    for shape in ((2, 37, 1, 64), (1, 37, 1, 64), (2, 64, 1, 64), (1, 3, 3, 64), (1, 1, 1, 64), (32, 2048, 2048, 128)):
+        ran = subprocess.run([sys.executable, "-c", code, *map(str, shape)], capture_output=True, text=True, check=False)
+        fault = [line for line in ran.stderr.splitlines() if "CUDA error" in line]
+        faults += bool(fault)
+        said.append(f"{shape}: {fault[-1].split('CUDA error: ')[-1] if fault else 'fine' if ran.returncode == 0 else ran.stderr[-80:]}")
+    return faults > 0, "heads, keys, rows, D: " + "; ".join(said)
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
-            top_k_keeps_all_ties, top_p_draws_beyond_its_prefix]
+            top_k_keeps_all_ties, top_p_draws_beyond_its_prefix, fa3_faults_without_groups]
 
 
 def main():
