@@ -155,8 +155,11 @@ static bool rotate_and_append(pass *m, const head_views *at, assay_tensor *keys)
   return pass_call_form(m, PASS_ROPE_APPEND, "rope_append", args, params);
 }
 
-/* Does the same after the norms of q and k, all in one call. The norms then have no taps. `auto` therefore leaves a
- * step to the operators apart whose taps want them. */
+/* With more rows the operators apart are faster (docs/log/2026-11-28-h200-step-heads.md). */
+enum { MOST_ROWS_AT_ONCE = 1024 };
+
+/* Does the same after the norms of q and k, all in one call. The norms then have no taps. `auto` leaves a step to the
+ * operators apart if a tap wants the norms, or if there are many rows. */
 static bool norm_rotate_and_append(pass *m, const head_views *at, assay_tensor *keys) {
   const bool tapped = pass_wants(m, "attn.q_norm") || pass_wants(m, "attn.k_norm");
   const pass_switch form = m->choices.form[PASS_NORM_ROPE_APPEND];
@@ -168,7 +171,8 @@ static bool norm_rotate_and_append(pass *m, const head_views *at, assay_tensor *
                                {NULL, 0}};
   *keys = seen_keys(m, at);
   if (!m->config.qk_norm || m->config.arch == ASSAY_QWEN3_NEXT) return false;
-  if (m->config.rotated == 0 || m->attention != PASS_SEPARATE || (tapped && form == PASS_AUTO)) return false;
+  if (m->config.rotated == 0 || m->attention != PASS_SEPARATE) return false;
+  if (form == PASS_AUTO && (tapped || at->q.shape[0] > MOST_ROWS_AT_ONCE)) return false;
   append_args(m, at, keys, args);
   head_weights(m, args + APPEND_ARGS);
   m->stage = "attn.rope";
