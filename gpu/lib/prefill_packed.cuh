@@ -407,7 +407,7 @@ struct packed_schedule {
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
     switch (p.a.D) {
     case 64:
-      return launch<T, Weights, packed_shape<64, 64, 112, 2, 4, 4, 152, true, 3>>(p, env, error);
+      return launch<T, Weights, packed_shape<64, 64, 112, 2, 3, 3, 152, true, 3>>(p, env, error);
     case 80:
       return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 96:
