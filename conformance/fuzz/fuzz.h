@@ -72,8 +72,8 @@ bool fuzz_path_reached(const fuzz *f, int64_t index, const char **path, int64_t 
 /* Returns variant `index`, how many draws it was given, as far as fuzz_told() says, and how many of them were judged.
  * Returns false after the last. */
 bool fuzz_variant_reached(const fuzz *f, int32_t index, const char **name, int64_t *given, int64_t *judged);
-/* Tells whether the variant is given the draw. It must claim the case, unless the draw is for all. It must not have been
- * judged often where the draw is made for one that was not. */
+/* Tells whether the variant is given the draw. It must claim the case, unless the draw is for all. It must not have
+ * been judged often where the draw is made for one that was not. */
 bool fuzz_is_for(const fuzz *f, const fuzz_draw *draw, const assay_variant *variant);
 /* Tells whether the variant claims the case along the operator's axes (case_axes). */
 bool fuzz_claimed(const assay_variant *variant, const assay_case *one);
