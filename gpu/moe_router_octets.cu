@@ -292,7 +292,10 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   const int32_t id = here ? chosen[eighth] : -1;
   const float logit = here ? to_float(x[id]) : 0.0f;
   float weight = router_weight(r, 8, logit, here, largest, total);
-  if (r.renormalise) weight = weight / fmaxf(groups_sum<8>(weight), r.floor);
+  if (r.renormalise) {
+    const float sum = groups_sum<8>(weight);
+    if (here) weight = weight / fmaxf(sum, r.floor); /* a row without choice has weights 0, with floor 0 too */
+  }
   if (wanted >= r.T || eighth >= r.k) return;
   r.ids[row * r.k + eighth] = id;
   r.weights[row * r.k + eighth] = weight * r.route_scale;
