@@ -63,6 +63,13 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return start(plan, env, error);
 }
 
+/* Gives the sums of the algorithm that was found. With alpha 0 the library computes none: its zeros are positive. */
+assay_status known_sums(const blas_plan &plan, assay_sums *sums, assay_error *error) {
+  if (plan.operands.alpha == 0.0f)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found 0, sums are known for others");
+  return assay_cuda_host::blas_sums(plan.found, sums, error);
+}
+
 assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
   blas_plan plan;
   ASSAY_TRY(read_plan(call, &plan, error));
@@ -72,7 +79,7 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
   if (plan.product.reads)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "beta: found %.9g, sums are known for 0",
                       static_cast<double>(plan.operands.beta));
-  return assay_cuda_host::blas_sums(plan.found, sums, error);
+  return known_sums(plan, sums, error);
 }
 
 /* ---- whole sums: rows that do not depend on their number ----------------------------------------------- */
@@ -121,7 +128,7 @@ assay_status whole_sums(const assay_call *call, const assay_env *, assay_sums *s
   blas_plan plan;
   ASSAY_TRY(read_whole(call, &plan, error));
   if (plan.product.N == 0) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "the result is empty");
-  return assay_cuda_host::blas_sums(plan.found, sums, error);
+  return known_sums(plan, sums, error);
 }
 
 constexpr assay_contract whole_contract() {
