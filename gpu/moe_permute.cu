@@ -102,8 +102,9 @@ assay_status launch_elements(const assay_call *call, assay_env *env, assay_error
 /* From so many vectors on, threads have several. */
 constexpr int32_t permute_ahead = 4;
 constexpr int64_t permute_many = 1 << 18;
-/* The most vectors of x that a pass over all rows reads, and the least piece of a row. All rows are asked for their first
- * piece before the second. The k copies of a piece then find it in L2, although x as a whole is more than L2 holds. */
+/* The most vectors of x that a pass over all rows reads, and the least piece of a row. All rows are asked for their
+ * first piece before the second. The k copies of a piece then find it in L2, although x as a whole is more than L2
+ * holds. */
 constexpr int64_t permute_kept = 1 << 20;
 constexpr int32_t permute_least = 128;
 
