@@ -113,7 +113,7 @@ __device__ __forceinline__ walk_work walk_work_of(const rule_params &p, int64_t 
     if (piece >= pieces) {
       w.kind = walk_transition;
       w.columns = D_k;
-      w.after += static_cast<int64_t>(D_k) * p.D_v;
+      if (w.after != nullptr) w.after += static_cast<int64_t>(D_k) * p.D_v;
     }
     return w;
   }
