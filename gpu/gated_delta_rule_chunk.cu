@@ -167,9 +167,8 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
 }
 
 /* Loads a record: a run of T or A by each of 16 lanes, and the factors. A walk without results has no use for A. One
- * warp. Lane 0 loads the factors, which threads read: a checker of races knows the copies of lanes that arrive. Copies
- * may be complete before thread 0 has announced their bytes. The phase waits for its two arrivals, and may count fewer
- * than 0 bytes until then. */
+ * warp. Copies may be complete before thread 0 has announced their bytes. The phase waits for its two arrivals, and may
+ * count fewer than 0 bytes until then. */
 template <int D_k>
 __device__ __forceinline__ void load_record(const walk_work &w, const char *record, char *to, uint64_t *full) {
   using stage = walk_stage<D_k>;
@@ -178,7 +177,7 @@ __device__ __forceinline__ void load_record(const walk_work &w, const char *reco
   if (lane < (w.kind == walk_values_all ? 16 : 8))
     bulk_load(to + stage::inverse + matrix * matrix_bytes + group * run_bytes + (chunk_rows - rows) * 16,
               record + matrix * chunk_matrix_bytes + from, static_cast<uint32_t>(rows * 16), full);
-  if (lane == 0) bulk_load(to + stage::factors, record + 2 * chunk_matrix_bytes, factor_bytes, full);
+  if (lane == 16) bulk_load(to + stage::factors, record + 2 * chunk_matrix_bytes, factor_bytes, full);
 }
 
 /* Fills T and A of all stages with zeros: what is above the diagonal's blocks stays so. */

@@ -106,7 +106,7 @@ constexpr int64_t permute_many = 1 << 18;
  * first piece before the second. The k copies of a piece then find it in L2, although x as a whole is more than L2
  * holds. */
 constexpr int64_t permute_kept = 1 << 20;
-constexpr int32_t permute_least = 128;
+constexpr int32_t permute_least = 192;
 
 /* permute_vectors: `ahead` vectors of 16 bytes per thread, all asked for before the first is written. Distances and
  * widths are in vectors. With more than one, y is more than the cache holds, and gives way to x there.

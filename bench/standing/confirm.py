@@ -122,26 +122,13 @@ def top_k_keeps_all_ties():
     return beyond > 0, f"k = 2 of four equal probabilities: {beyond} of 4096 draws are neither id 0 nor id 1"
 
 
-def top_p_draws_beyond_its_prefix():
-    torch.manual_seed(7)
-    probs = torch.softmax(2 * torch.randn(256, 64, device="cuda"), -1).repeat(256, 1)
-    p = (0.05 + 0.9 * torch.rand(256, device="cuda")).repeat(256)
-    drawn = sampling().top_k_top_p_sampling_from_probs(probs, torch.full_like(p, 64).int(), p, filter_apply_order="top_k_first")
-    wide, own = probs.double(), probs.double().gather(1, drawn.long()[:, None])
-    above = torch.where(wide > own, wide, 0).sum(1) / wide.sum(1)
-    far = above - p.double()
-    beyond = int((far >= 1e-6).sum().item())
-    return beyond > 0, (f"{beyond} of {len(p)} draws have a mass of at least p above them; "
-                        f"the largest excess is {float(far.max().item()):.3g}")
-
-
 def fa3_faults_without_groups():
     """FlashAttention 3 with as many heads of K as of q, one split: each shape in a process of its own."""
     code = ("import torch, sys; from fa3_fwd_interface import flash_attn_func as f; h, n, rows, d = map(int, sys.argv[1:]);"
             "q = torch.randn(1, rows, h, d, device='cuda').bfloat16(); k = torch.randn(1, n, h, d, device='cuda').bfloat16();"
             "f(q, k, k, causal=True, num_splits=1); torch.cuda.synchronize()")
     said, faults = [], 0
-    for shape in ((2, 37, 1, 64), (1, 37, 1, 64), (2, 64, 1, 64), (1, 3, 3, 64), (1, 1, 1, 64), (32, 2048, 2048, 128)):
+    for shape in ((2, 37, 1, 64), (1, 1, 1, 64), (32, 2048, 2048, 128)):
         ran = subprocess.run([sys.executable, "-c", code, *map(str, shape)], capture_output=True, text=True, check=False)
         fault = [line for line in ran.stderr.splitlines() if "CUDA error" in line]
         faults += bool(fault)
@@ -151,7 +138,7 @@ def fa3_faults_without_groups():
 
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
-            top_k_keeps_all_ties, top_p_draws_beyond_its_prefix, fa3_faults_without_groups]
+            top_k_keeps_all_ties, fa3_faults_without_groups]
 
 
 def main():

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "conformance/text/text.h"
 #include "fuzz_internal.h"
 
 enum { MOST = 16 };
@@ -76,16 +78,6 @@ static rule read_rule(const char *text) {
   return r;
 }
 
-/* Tells whether the text has the name as a word of its own. */
-static bool has_word(const char *text, const char *name) {
-  const size_t n = strlen(name);
-  for (const char *at = strstr(text, name); at != NULL; at = strstr(at + 1, name)) {
-    const bool begins = at == text || (!isalnum((unsigned char)at[-1]) && at[-1] != '_');
-    if (begins && !isalnum((unsigned char)at[n]) && at[n] != '_') return true;
-  }
-  return false;
-}
-
 uint64_t fuzz_allowed(const fuzz_axis *axis, const char *message) {
   char text[160];
   const char *part = allowed_part(message);
@@ -98,7 +90,8 @@ uint64_t fuzz_allowed(const fuzz_axis *axis, const char *message) {
   for (int32_t v = 0; v < axis->count; ++v) {
     const char *name = axis->key.kind == KEY_ENUM ? key_name_of(&axis->key, (int64_t)axis->value[v]) : NULL;
     const bool number = axis->key.kind == KEY_INTEGER || axis->key.kind == KEY_REAL;
-    if (name != NULL ? has_word(text, name) : number && holds(&r, axis->value[v])) set |= (uint64_t)1 << v;
+    if (name != NULL ? word_is_in(text, strlen(text), name) : number && holds(&r, axis->value[v]))
+      set |= (uint64_t)1 << v;
   }
   return set;
 }

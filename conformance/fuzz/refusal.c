@@ -1,25 +1,16 @@
 /* refusal.c: makes an illegal call of a legal draw. One thing is wrong: an argument is broken as in section refuse, or
  * a dimension or a parameter leaves its range. The definition must refuse the call, and its words must name the thing.
  */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "conformance/judge/judge.h"
+#include "conformance/text/text.h"
+#include "core/hash.h"
 #include "fuzz_internal.h"
 
 enum { TRIES = 48, BREAKS = BREAK_EXTRA + 1 };
-
-/* Tells whether the text has the name as a word of its own before its first colon. */
-static bool names_word(const char *text, const char *name) {
-  const size_t size = strcspn(text, ":"), n = strlen(name);
-  for (size_t at = 0; at + n <= size; ++at) {
-    const bool begins = at == 0 || (!isalnum((unsigned char)text[at - 1]) && text[at - 1] != '_');
-    const bool ends = at + n == size || (!isalnum((unsigned char)text[at + n]) && text[at + n] != '_');
-    if (begins && ends && strncmp(text + at, name, n) == 0) return true;
-  }
-  return false;
-}
 
 /* Breaks an argument, in the least used of six ways that are drawn. */
 static void break_argument(fuzz *f, assay_rng *rng, assay_case *one, uint32_t **count) {
@@ -54,13 +45,9 @@ static bool is_legal(const case_key *key, double value) {
 
 /* Returns a hash of the reference's results. */
 static uint64_t hash_of(const trial *t) {
-  uint64_t hash = UINT64_C(1469598103934665603);
-  for (int32_t o = 0; o < t->count; ++o) {
-    const unsigned char *at = (const unsigned char *)t->expected[o].value;
-    const int64_t bytes = outputs_judged(t, o) * t->output[o].width * (int64_t)sizeof(double);
-    for (int64_t i = 0; i < bytes; ++i)
-      hash = (hash ^ at[i]) * UINT64_C(1099511628211);
-  }
+  uint64_t hash = HASH_START;
+  for (int32_t o = 0; o < t->count; ++o)
+    hash = hash_bytes(hash, t->expected[o].value, (size_t)(outputs_judged(t, o) * t->output[o].width) * sizeof(double));
   return hash;
 }
 
@@ -130,8 +117,8 @@ static bool is_refused(assay_case *one) {
   assay_error why = {""};
   if (one->broken == BREAK_SHAPE) (void)snprintf(one->expect, sizeof one->expect, "+");
   const bool any = strcmp(one->expect, "+") == 0;
-  const bool good =
-      trial_shape(&t, &result) && judge_must_refuse(&t, &why) && (any || names_word(why.text, one->expect));
+  const bool good = trial_shape(&t, &result) && judge_must_refuse(&t, &why) &&
+                    (any || word_is_in(why.text, strcspn(why.text, ":"), one->expect));
   trial_free(&t);
   return good;
 }

@@ -1,4 +1,5 @@
 /* refuse.c: calls that must be refused: with a status and a message that names the parameter, and without a write. */
+#include "conformance/text/text.h"
 #include "conformance/trial/trial.h"
 #include "judge.h"
 #include "judge_internal.h"
@@ -87,15 +88,7 @@ static bool reference_refuses(const trial *t, case_result *result) {
 
 /* Tells whether `name` is a whole word before the text's colon. */
 static bool has_word(const char *text, const char *name) {
-  static const char *const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-  const char *const end = text + strcspn(text, ":");
-  const size_t size = strlen(name);
-  while (text < end) {
-    const size_t word = strspn(text, letters);
-    if (word == size && memcmp(text, name, size) == 0) return true;
-    text += word + strcspn(text + word, letters);
-  }
-  return false;
+  return word_is_in(text, strcspn(text, ":"), name);
 }
 
 /* Tells whether the text names an argument or a dimension of the operator before its colon. */

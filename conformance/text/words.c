@@ -1,4 +1,4 @@
-/* words.c: the word of a list that a mistyped word most likely meant. */
+/* words.c: words in texts, and the word of a list that a mistyped word most likely meant. */
 #include "words.h"
 
 #include <ctype.h>
@@ -41,4 +41,16 @@ const char *word_nearest(const char *word, const char *list, char *buffer, size_
     at += m;
   }
   return buffer[0] != '\0' ? buffer : NULL;
+}
+
+bool word_is_in(const char *text, size_t length, const char *word) {
+  static const char *const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  const char *const end = text + length;
+  const size_t size = strlen(word);
+  while (text < end) {
+    const size_t found = strspn(text, letters);
+    if (found == size && text + size <= end && memcmp(text, word, size) == 0) return true;
+    text += found + strcspn(text + found, letters);
+  }
+  return false;
 }
