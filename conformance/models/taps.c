@@ -13,8 +13,8 @@ static const double factor = 1.5;
  * where nothing that is stored rounds as coarsely. 16-bit types do not notice it. */
 static const double floor_share = 6e-7;
 /* In f32 the sums inside an operator round as coarsely as a store does, and mirror mode leaves them out. A product of
- * 64 terms alone is off by 4.2 to 4.6 times its mirror's error. Later steps enlarge both alike, and a sharp softmax makes
- * more of them than the floor. Clean f32 models reach 0.8 of the limit (docs/decisions/0017-f32-models.md). */
+ * 64 terms alone is off by 4.2 to 4.6 times its mirror's error. Later steps enlarge both alike, and a sharp softmax
+ * makes more of them than the floor. Clean f32 models reach 0.8 of the limit (docs/decisions/0017-f32-models.md). */
 static const double inner_factor = 5;
 
 static bool ends(const char *name, const char *end) {
