@@ -1,19 +1,24 @@
-"""confirm.py MODULES: says of each finding in FlashInfer and torch what a few lines of torch in f64 say, without this project.
+"""confirm.py MODULES [FINDING...]: says of findings in FlashInfer, FlashAttention 3 and torch what a few lines of torch
+in f64 say, without this project.
 
-MODULES is the folder of flashinfer_modules.py. A finding that faults runs in a process of its own. The last line counts
-findings that hold; the status is 1 if one does not."""
+MODULES is the folder of flashinfer_modules.py. Each finding runs in a process of its own, which may take CONFIRM_SECONDS
+(60). A process that takes longer is killed, and its place in the code is printed. The last line counts findings that
+hold; the status is 1 if one does not."""
+import faulthandler
 import importlib
 import os
 import subprocess
 import sys
+import time
 
 import torch
-import tvm_ffi
 
 MODULES = sys.argv[1]
+LIMIT = float(os.environ.get("CONFIRM_SECONDS", "60"))
 
 
 def module(name):
+    import tvm_ffi
     return tvm_ffi.load_module(f"{MODULES}/{name}.so")
 
 
@@ -122,41 +127,122 @@ def top_k_keeps_all_ties():
     return beyond > 0, f"k = 2 of four equal probabilities: {beyond} of 4096 draws are neither id 0 nor id 1"
 
 
-def fa3_faults_without_groups():
-    """FlashAttention 3 with as many heads of K as of q, one split: each shape in a process of its own."""
-    code = ("import torch, sys; from fa3_fwd_interface import flash_attn_func as f; h, n, rows, d = map(int, sys.argv[1:]);"
-            "q = torch.randn(1, rows, h, d, device='cuda').bfloat16(); k = torch.randn(1, n, h, d, device='cuda').bfloat16();"
-            "f(q, k, k, causal=True, num_splits=1); torch.cuda.synchronize()")
-    said, faults = [], 0
-    for shape in ((2, 37, 1, 64), (1, 1, 1, 64), (32, 2048, 2048, 128)):
-        ran = subprocess.run([sys.executable, "-c", code, *map(str, shape)], capture_output=True, text=True, check=False)
-        fault = [line for line in ran.stderr.splitlines() if "CUDA error" in line]
-        faults += bool(fault)
-        said.append(f"{shape}: {fault[-1].split('CUDA error: ')[-1] if fault else 'fine' if ran.returncode == 0 else ran.stderr[-80:]}")
-    return faults > 0, "heads, keys, rows, D: " + "; ".join(said)
+FA3 = """
+import faulthandler, os, sys
+faulthandler.dump_traceback_later(float(sys.argv[1]), exit=True)
+import torch
+from fa3_fwd_interface import flash_attn_func
+heads, keys, splits, *strides = map(int, sys.argv[2:])
+torch.manual_seed(1)
+room = torch.randn(4 * heads * 64 + 64, device="cuda").bfloat16()
+q = room.as_strided((1, 1, heads, 64), (*strides, 1))
+k, v = (torch.randn(1, keys, heads, 64, device="cuda").bfloat16() for _ in range(2))
+try:
+    made = flash_attn_func(q, k, v, causal=True, num_splits=splits)
+    torch.cuda.synchronize()
+    score = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / 8
+    off = (made.double() - torch.einsum("bhqk,bkhd->bqhd", score.softmax(-1), v.double())).abs().max().item()
+    print(f"contiguous {q.is_contiguous()}, off by {off:.2g}", flush=True)
+except Exception as why:
+    print("fault:", str(why).splitlines()[0], flush=True)
+os._exit(0)
+"""
+
+
+def fa3_faults_on_the_stride_of_an_axis_of_one_element():
+    """One head for each head of K, one row. torch calls q contiguous whatever the stride of an axis of one element."""
+    said, faults, fine = [], 0, 0
+    for heads, keys, splits, strides, odd in ((1, 1, 1, (64, 64, 64), False), (1, 1, 1, (64, 64, 1), True),
+                                              (2, 37, 1, (128, 128, 64), False), (2, 37, 1, (130, 130, 64), True),
+                                              (2, 37, 3, (130, 130, 64), False)):
+        numbers = [str(number) for number in (LIMIT / 6, heads, keys, splits, *strides)]
+        begin = time.monotonic()
+        try:
+            ran = subprocess.run([sys.executable, "-c", FA3, *numbers], capture_output=True, text=True, check=False,
+                                 timeout=LIMIT / 5, env=dict(os.environ, CUDA_LAUNCH_BLOCKING="1"))
+            answer = ran.stdout.strip() or f"status {ran.returncode}: {ran.stderr[-300:]}"
+            answer += " (TMA descriptor refused)" if "TMA" in ran.stderr else ""
+        except subprocess.TimeoutExpired as late:
+            answer = f"no answer: {(late.stderr or b'')[-300:]!r}"
+        right = "off by" in answer and float(answer.split("off by ")[1]) < 0.02
+        faults += odd and not right
+        fine += not odd and right
+        said.append(f"{heads} heads, {keys} keys, {splits} splits, strides {strides}: {answer} in {time.monotonic() - begin:.1f} s")
+        print(said[-1], file=sys.stderr, flush=True)
+    return faults == 2 and fine == 3, "; ".join(said)
+
+
+def fa3_ragged(q, k, v, rows, keys, **more):
+    from fa3_fwd_interface import flash_attn_varlen_func
+    tables = [torch.tensor(table, dtype=torch.int32, device="cuda") for table in (rows, keys)]
+    return flash_attn_varlen_func(q, k, v, *tables, 1, 64, causal=True, return_attn_probs=True, **more)
+
+
+def fa3_reads_after_the_last_key():
+    """Three requests of 17 keys; rows that lie after the last of them hold NaN. A weight of 0 times NaN is NaN."""
+    q = rows(3, 128).view(3, 2, 64)
+    k, v = (rows(51 + 128, 64).view(-1, 1, 64) for _ in range(2))
+    clean, _ = fa3_ragged(q, k, v, [0, 1, 2, 3], [0, 17, 34, 51])
+    k[51:], v[51:] = torch.nan, torch.nan
+    made, _ = fa3_ragged(q, k, v, [0, 1, 2, 3], [0, 17, 34, 51])
+    bad = int(made.isnan().sum().item())
+    return bad > 0 and not clean.isnan().any().item(), f"{bad} of {made.numel()} elements are NaN, {int(clean.isnan().sum().item())} before"
+
+
+def fa3_empty_request_has_plus_infinity():
+    """The logarithm of an empty sum is -inf."""
+    k = rows(16, 64).view(16, 1, 64)
+    _, sums = fa3_ragged(rows(2, 128).view(2, 2, 64), k, k, [0, 1, 2], [0, 0, 16])
+    return sums[0, 0].item() == torch.inf, f"logarithms {sums[0].tolist()}"
+
+
+def fa3_moves_the_weight_of_one_key():
+    """One key has the weight 1, so the result is its value. Scores are some 1e6."""
+    q, k, v = (rows(64, 64 * heads).view(64, heads, 64) for heads in (2, 1, 1))
+    v = v + 1
+    wrong = []
+    for scale in (0.125, 1e5):
+        made, _ = fa3_ragged(q, k, v, list(range(65)), list(range(65)), softmax_scale=scale)
+        wrong.append(int((made != v.expand(64, 2, 64)).sum().item()))
+    return wrong[1] > 0 and wrong[0] == 0, f"{wrong[1]} of {q.numel()} elements are not those of v with the scale 1e5, {wrong[0]} with 0.125"
 
 
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
-            top_k_keeps_all_ties, fa3_faults_without_groups]
+            top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
+            fa3_reads_after_the_last_key, fa3_empty_request_has_plus_infinity, fa3_moves_the_weight_of_one_key]
+
+
+def run(finding):
+    """Returns what a process of its own says of a finding."""
+    try:
+        ran = subprocess.run([sys.executable, "-u", __file__, MODULES, "--one", finding.__name__], capture_output=True, text=True,
+                             check=False, timeout=LIMIT + 10)
+    except subprocess.TimeoutExpired as late:
+        return f"does not hold: no answer after {LIMIT:.0f} s: {(late.stderr or b'')[-300:]!r}"
+    if ran.stdout.strip():
+        return ran.stdout.strip()
+    fault = [line for line in ran.stderr.splitlines() if "misaligned" in line.lower()]
+    return "holds: " + fault[-1].strip() if fault else "does not hold: " + " | ".join(ran.stderr.splitlines()[-3:])
 
 
 def main():
-    if len(sys.argv) == 3:
-        holds, text = next(f for f in FINDINGS if f.__name__ == sys.argv[2])()
-        print(("holds: " if holds else "does not hold: ") + text)
-        return
+    named = {finding.__name__: finding for finding in FINDINGS}
+    if sys.argv[2:3] == ["--one"]:
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        holds, text = named[sys.argv[3]]()
+        print(("holds: " if holds else "does not hold: ") + text, flush=True)
+        os._exit(0)  # a context that a fault has ended may wait for ever at the interpreter's end
+    wanted = sys.argv[2:] or list(named)
+    if not set(wanted) <= set(named):
+        sys.exit(f"confirm: found {wanted}, allowed {', '.join(named)}")
     count = 0
-    for finding in FINDINGS:
-        ran = subprocess.run([sys.executable, __file__, MODULES, finding.__name__], capture_output=True, text=True, check=False)
-        said = ran.stdout.strip()
-        if not said:
-            fault = [line for line in ran.stderr.splitlines() if "misaligned" in line.lower()]
-            said = "holds: " + fault[-1].strip() if fault else "does not hold: " + " ".join(ran.stderr.splitlines()[-1:])
+    for name in wanted:
+        said = run(named[name])
         count += said.startswith("holds")
-        print(f"{finding.__name__}: {said}")
-    print(f"{count} of {len(FINDINGS)} findings hold")
-    sys.exit(count != len(FINDINGS))
+        print(f"{name}: {said}", flush=True)
+    print(f"{count} of {len(wanted)} findings hold")
+    sys.exit(count != len(wanted))
 
 
 main()

@@ -28,6 +28,12 @@ def taken(q, k_cache, v_cache, layout, **_):
         raise assay.Unsupported(f"D_v: found {values} beside D {wide}, allowed D, or 97 to 128 beside 129 to 192")
 
 
+def dense(tensor):
+    """Returns a tensor on the GPU whose axes of one element have the strides of a tensor without gaps. torch calls any
+    stride contiguous there, and FlashAttention 3 hands it to the copy engine, which wants multiples of 16 bytes."""
+    return on(torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor))
+
+
 def capped(softcap, **more):
     if not softcap:
         raise assay.Unsupported("softcap: found 0, allowed a cap: the other callables take calls without one")
@@ -40,9 +46,9 @@ def flat(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):
     rows = [0, *torch.tensor([own.shape[0] for _, own, _, _ in parts], dtype=torch.int32).cumsum(0).tolist()]
     keys = [0, *kv_len.cumsum(0).tolist()]
     tables = [torch.tensor(table, dtype=torch.int32) for table in (rows, keys)]
-    k, v = (torch.cat([part[i] for part in parts]).contiguous() for i in (2, 3))
+    k, v = (torch.cat([part[i] for part in parts]) for i in (2, 3))
     most = (max(own.shape[0] for _, own, _, _ in parts), int(kv_len.max()))
-    return [on(t) for t in (q.contiguous(), k, v, *tables)], most
+    return [*(dense(t) for t in (q, k, v)), *(on(table) for table in tables)], most
 
 
 def ragged(splits, tensors, scale, softcap=0.0):
@@ -68,7 +74,7 @@ def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
             if lse is not None:
                 lse[rows] = -torch.inf
             continue
-        made, sums = interface().flash_attn_func(*(on(t).unsqueeze(0).contiguous() for t in (own, k, v)), causal=True,
+        made, sums = interface().flash_attn_func(*(dense(t.unsqueeze(0)) for t in (own, k, v)), causal=True,
                                                  softmax_scale=scale or None, return_attn_probs=True)
         out[rows] = made[0].cpu()
         if lse is not None:
