@@ -207,10 +207,42 @@ def fa3_moves_the_weight_of_one_key():
     return wrong[1] > 0 and wrong[0] == 0, f"{wrong[1]} of {q.numel()} elements are not those of v with the scale 1e5, {wrong[0]} with 0.125"
 
 
+def prefill(q, k, v, out):
+    """Calls the FA2 form: requests of one row of q and one page each; causal."""
+    m, B, heads = module("prefill"), q.shape[0], q.shape[1]
+    spaces = [torch.empty(size, dtype=torch.uint8, device=where) for size, where in ((1 << 27, "cuda"), (1 << 23, "cuda"))]
+    spaces.append(torch.empty(1 << 23, dtype=torch.uint8, pin_memory=True))
+    steps, ones = torch.arange(B + 1, dtype=torch.int32), torch.ones(B, dtype=torch.int32)
+    lengths = ones * k.shape[1]
+    plan = m.plan(*spaces, steps, steps, lengths, B, B, heads, k.shape[2], k.shape[1], True, 128, 128, True, -1, -1, False, 0)
+    tables = [t.cuda() for t in (steps, steps, steps[:-1].contiguous(), lengths)]
+    m.paged_run(*spaces[:2], plan, q, k, v, *tables, out, None, 1, 0, -1, False, *[None] * 8, 0.0, 128**-0.5, 1.0, 1e-4, 0)
+    torch.cuda.synchronize()
+
+
+def prefill_rows_of_q_far_apart():
+    """Six rows of q, 2^30 elements apart: q_indptr times the stride is computed in 32 bits, and row 4 becomes row 0."""
+    apart, heads = 2**30, 2
+    near = rows(6, heads * 128).view(6, heads, 128)
+    room = torch.zeros(5 * apart + heads * 128, dtype=torch.bfloat16, device="cuda")
+    q = room.as_strided((6, heads, 128), (apart, 128, 1))
+    q.copy_(near)
+    k, v = (rows(6 * 16 * 2, 128).view(6, 16, 2, 128) * factor for factor in (1, 2))
+    score = torch.einsum("bhd,bnhd->bhn", near.double(), k.double()) * 128**-0.5
+    want = torch.einsum("bhn,bnhd->bhd", score.softmax(-1), v.double())
+    wrong = []
+    for given in (near, q):
+        out = torch.zeros_like(near)
+        prefill(given, k, v, out)
+        wrong.append([round((out[i].double() - want[i]).abs().max().item(), 3) for i in range(6)])
+    return max(wrong[0]) < 0.1 and max(wrong[1]) > 0.1, f"rows side by side are off by {wrong[0]}, rows far apart by {wrong[1]}"
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
             top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
-            fa3_reads_after_the_last_key, fa3_empty_request_has_plus_infinity, fa3_moves_the_weight_of_one_key]
+            fa3_reads_after_the_last_key, fa3_empty_request_has_plus_infinity, fa3_moves_the_weight_of_one_key,
+            prefill_rows_of_q_far_apart]
 
 
 def run(finding):
