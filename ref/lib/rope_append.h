@@ -17,7 +17,8 @@ typedef struct rope_append_results {
   int64_t slot;                         /* slot of the row */
 } rope_append_results;
 
-/* What an operator computes of a head: `at` is its first element in the result. `run` is the operator's own. */
+/* The functions of an operator that compute a head. `at` is its first element in the result, `run` the operator's
+ * own. */
 typedef struct rope_append_heads {
   assay_status (*q)(const void *run, int64_t n, int64_t h, int64_t at, assay_error *error);
   assay_status (*k)(const void *run, int64_t n, int64_t h, int64_t at, assay_error *error);
@@ -33,7 +34,7 @@ assay_status rope_append_rows(const assay_call *call, const assay_rows *rows, co
 /* Copies the outputs without sigma, for planted errors. */
 void rope_append_values(const assay_call *call, const assay_expected *expected, assay_expected *values);
 
-/* What is lost of a number that is stored: planted errors. */
+/* The parts of a stored number that are lost: planted errors. */
 typedef struct rope_append_loss {
   bool scale;      /* fp8: not divided */
   bool head_scale; /* fp8: every head takes the factor of head 0 */
