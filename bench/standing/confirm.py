@@ -93,15 +93,17 @@ def merge_of_two_empty_states():
 
 
 def cublas_adds_in_bf16():
-    """8 x 24 by 193 x 24, all sums exact in f32: torch's default lets cuBLAS round partial sums to bf16."""
-    torch.manual_seed(1)
-    a, b = (torch.randint(-8, 9, (n, 24), device="cuda").bfloat16() / 8 for n in (8, 193))
-    want = (a.double() @ b.double().t()).bfloat16()
-    wrong = []
-    for allowed in (True, False):
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = allowed
-        wrong.append(int(((a @ b.t()) != want).sum().item()))
-    return wrong[0] > 0, f"{wrong[0]} of {want.numel()} elements wrong by default, {wrong[1]} without reduced precision"
+    """Counts elements beyond 1 ulp of bf16, by the sums of f64: torch's default lets cuBLAS round partial sums to bf16."""
+    said, beyond = [], [0, 0]
+    for m, n, k in ((8, 193, 24), (33, 193, 128), (16, 193, 128), (33, 4096, 4096)):
+        a, b = rows(m, k), rows(n, k)
+        want = a.double() @ b.double().t()
+        ulp = torch.exp2(want.abs().clamp_min(2.0**-126).log2().floor() - 7) + 2.0**-20 * (a.double().abs() @ b.double().abs().t())
+        for i, allowed in enumerate((True, False)):
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = allowed
+            beyond[i] += (count := int((((a @ b.t()).double() - want).abs() > ulp).sum().item()))
+            said.append(f"{m} x {n} x {k}, {'default' if allowed else 'full sums'}: {count} of {m * n} beyond 1 ulp")
+    return beyond[0] > 0 and beyond[1] == 0, "; ".join(said)
 
 
 def silu_rounded_before_the_product():
@@ -153,23 +155,22 @@ def fa3_faults_on_the_stride_of_an_axis_of_one_element():
     """One head for each head of K, one row. torch calls q contiguous whatever the stride of an axis of one element."""
     said, faults, fine = [], 0, 0
     for heads, keys, splits, strides, odd in ((1, 1, 1, (64, 64, 64), False), (1, 1, 1, (64, 64, 1), True),
-                                              (2, 37, 1, (128, 128, 64), False), (2, 37, 1, (130, 130, 64), True),
-                                              (2, 37, 3, (130, 130, 64), False)):
-        numbers = [str(number) for number in (LIMIT / 6, heads, keys, splits, *strides)]
+                                              (2, 37, 1, (130, 130, 64), True), (2, 37, 3, (130, 130, 64), False)):
+        numbers = [str(number) for number in (LIMIT / 2.5, heads, keys, splits, *strides)]
         begin = time.monotonic()
         try:
             ran = subprocess.run([sys.executable, "-c", FA3, *numbers], capture_output=True, text=True, check=False,
-                                 timeout=LIMIT / 5, env=dict(os.environ, CUDA_LAUNCH_BLOCKING="1"))
+                                 timeout=LIMIT / 2, env=dict(os.environ, CUDA_LAUNCH_BLOCKING="1"))
             answer = ran.stdout.strip() or f"status {ran.returncode}: {ran.stderr[-300:]}"
             answer += " (TMA descriptor refused)" if "TMA" in ran.stderr else ""
         except subprocess.TimeoutExpired as late:
             answer = f"no answer: {(late.stderr or b'')[-300:]!r}"
         right = "off by" in answer and float(answer.split("off by ")[1]) < 0.02
-        faults += odd and not right
+        faults += odd and "fault:" in answer
         fine += not odd and right
         said.append(f"{heads} heads, {keys} keys, {splits} splits, strides {strides}: {answer} in {time.monotonic() - begin:.1f} s")
         print(said[-1], file=sys.stderr, flush=True)
-    return faults == 2 and fine == 3, "; ".join(said)
+    return faults == 2 and fine == 2, "; ".join(said)
 
 
 def fa3_ragged(q, k, v, rows, keys, **more):
@@ -189,11 +190,14 @@ def fa3_reads_after_the_last_key():
     return bad > 0 and not clean.isnan().any().item(), f"{bad} of {made.numel()} elements are NaN, {int(clean.isnan().sum().item())} before"
 
 
-def fa3_empty_request_has_plus_infinity():
-    """The logarithm of an empty sum is -inf."""
-    k = rows(16, 64).view(16, 1, 64)
-    _, sums = fa3_ragged(rows(2, 128).view(2, 2, 64), k, k, [0, 1, 2], [0, 0, 16])
-    return sums[0, 0].item() == torch.inf, f"logarithms {sums[0].tolist()}"
+def fa3_empty_batch_has_plus_infinity():
+    """The logarithm of an empty sum is -inf; it is so beside a request with keys, and not in a batch without any."""
+    from fa3_fwd_interface import flash_attn_varlen_func
+    q, k = rows(2, 128).view(2, 2, 64), rows(16, 64).view(16, 1, 64)
+    _, beside = fa3_ragged(q, k, k, [0, 1, 2], [0, 0, 16])
+    tables = [torch.tensor(table, dtype=torch.int32, device="cuda") for table in ([0, 1, 2], [0, 0, 0])]
+    _, alone = flash_attn_varlen_func(q, k[:0], k[:0], *tables, 1, 0, causal=True, return_attn_probs=True)
+    return bool((alone == torch.inf).all().item()), f"without keys {alone[0].tolist()}, beside a request of 16 keys {beside[0].tolist()}"
 
 
 def fa3_moves_the_weight_of_one_key():
@@ -205,6 +209,19 @@ def fa3_moves_the_weight_of_one_key():
         made, _ = fa3_ragged(q, k, v, list(range(65)), list(range(65)), softmax_scale=scale)
         wrong.append(int((made != v.expand(64, 2, 64)).sum().item()))
     return wrong[1] > 0 and wrong[0] == 0, f"{wrong[1]} of {q.numel()} elements are not those of v with the scale 1e5, {wrong[0]} with 0.125"
+
+
+def append_of_no_rows():
+    """No new rows for two requests of one page: there is nothing to write."""
+    k, none = torch.zeros(2, 16, 4, 64, dtype=torch.float16, device="cuda"), torch.zeros(0, dtype=torch.int32, device="cuda")
+    rows_of = torch.zeros(0, 4, 64, dtype=torch.float16, device="cuda")
+    tables = [torch.tensor(t, dtype=torch.int32, device="cuda") for t in ([0, 1], [0, 1, 2], [1, 1])]
+    append = module("page").append_paged_kv_cache
+    try:
+        append(rows_of, rows_of, none, none, k, k.clone(), *tables, 0)
+    except Exception as why:
+        return True, str(why).splitlines()[-1]
+    return False, "nothing was raised"
 
 
 def prefill(q, k, v, out):
@@ -241,8 +258,8 @@ def prefill_rows_of_q_far_apart():
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
             top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
-            fa3_reads_after_the_last_key, fa3_empty_request_has_plus_infinity, fa3_moves_the_weight_of_one_key,
-            prefill_rows_of_q_far_apart]
+            fa3_reads_after_the_last_key, fa3_empty_batch_has_plus_infinity, fa3_moves_the_weight_of_one_key,
+            prefill_rows_of_q_far_apart, append_of_no_rows]
 
 
 def run(finding):

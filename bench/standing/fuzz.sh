@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# fuzz.sh ASSAY FOLDER SECONDS: draws cases for the functions of FlashInfer through the tvm-ffi door, without Python. Each
-# row of fuzz.tsv has a process of its own, all at the same time. FOLDER gets ROW.txt, what the row said, and
+# fuzz.sh ASSAY FOLDER SECONDS: draws cases for kernels of others: functions of FlashInfer through the tvm-ffi door,
+# without Python, and torch's attention through the Python door. Each row of fuzz.tsv has a process of its own, all at
+# the same time. FOLDER gets ROW.txt, what the row said, and
 # summary.jsonl: counts by tier and verdict, and three failures of each check. Needs a GPU.
 #   FLASHINFER_MODULES  folder of the modules that bench/standing/flashinfer_modules.py builds
 #   ASSAY_FFI_RUNTIME   libtvm_ffi.so
+#   FUZZ_ONLY           a pattern: only rows whose door or name matches
 #   FUZZ_SEED           the first row's seed (1); the others follow
-#   FUZZ_THREADS        cases under way at once in a row's process (4)
+#   FUZZ_THREADS        cases under way at once in a row's process of the tvm-ffi door (4)
+#   FUZZ_WORKERS        cases under way at once in a row of the Python door (6); needs torch and the wheel assay-kernels
 # Status 1 if a row's module is missing, was not loaded, or judged no case. Failures of kernels are results.
 set -uo pipefail
-[ "$#" -eq 3 ] || { sed -n 2,9p "$0" >&2; exit 2; }
+[ "$#" -eq 3 ] || { sed -n 2,13p "$0" >&2; exit 2; }
 assay=$1 out=$2 seconds=$3
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/standing
@@ -35,6 +38,7 @@ summary() {
     !/"case":/ { next }
     {
       verdict = field("verdict")
+      if (field("check") ~ /launch/ && field("message") ~ /Unsupported|No available kernel|no kernel found|not correctly aligned/) verdict = "\"UNSUPPORTED\""
       ++count["\"tier\":" field("tier") ",\"verdict\":" verdict]
       if (verdict !~ /FAIL|CRASH|HANG|WEAK|STATE|HOST/) next
       check = field("check")
@@ -48,20 +52,27 @@ summary() {
     }' "$2"
 }
 
-while IFS=$'\t' read -r library bind op variant keys; do
+while IFS=$'\t' read -r door library bind op variant keys; do
   name=${library%.so}_$op
+  [ "$door" = ffi ] || name=${variant}_$op
+  [[ "$door $name" =~ ${FUZZ_ONLY:-.} ]] || continue
   seed=$((seed + 1))
-  file=$root/conformance/binds/flashinfer-0.6/$bind.yaml
-  for needed in "${FLASHINFER_MODULES:-}/$library" "$file"; do
-    [ -e "$needed" ] || { printf '%s: NOT DRAWN: no %s\n' "$name" "$needed"; missing=$((missing + 1)); continue 2; }
-  done
   where=()
   for key in $keys; do where+=(--where "$key"); done
+  common=(--variant "$op=$variant" "${where[@]}" --budget "${seconds}s" --seed "$seed" --regressions "$root/fixtures/regressions" --jsonl "$raw/$name.jsonl")
+  if [ "$door" = ffi ]; then
+    file=$root/conformance/binds/flashinfer-0.6/$bind.yaml
+    for needed in "${FLASHINFER_MODULES:-}/$library" "$file"; do
+      [ -e "$needed" ] || { printf '%s: NOT DRAWN: no %s\n' "$name" "$needed"; missing=$((missing + 1)); continue 2; }
+    done
+    run=("$assay" fuzz "$op" --device cuda --ffi "$FLASHINFER_MODULES/$library" --bind "$file" --workers 1 --threads "${FUZZ_THREADS:-4}")
+  else
+    python3 -c 'import assay, torch' 2>/dev/null || { printf '%s: NOT DRAWN: no torch or no assay-kernels\n' "$name"; missing=$((missing + 1)); continue; }
+    run=(python3 -W ignore -m assay fuzz "$op" --callable "$here/$library" --workers "${FUZZ_WORKERS:-6}")
+  fi
   names+=("$name")
   { # SIGINT ends a run that does not end by itself; its results up to then stay in the .partial file.
-    timeout -k 20 -s INT "$((seconds + 30))" "$assay" fuzz "$op" --device cuda --ffi "$FLASHINFER_MODULES/$library" --bind "$file" \
-      --variant "$op=$variant" "${where[@]}" --budget "${seconds}s" --seed "$seed" --workers 1 --threads "${FUZZ_THREADS:-4}" \
-      --regressions "$root/fixtures/regressions" --jsonl "$raw/$name.jsonl" >"$out/$name.txt" 2>&1
+    timeout -k 20 -s INT "$((seconds + 30))" "${run[@]}" "${common[@]}" >"$out/$name.txt" 2>&1
     echo "status $?" >>"$out/$name.txt"
   } &
 done < <(grep -v '^#' "$here/fuzz.tsv")

@@ -12,6 +12,7 @@ import torch
 from kernels_torch import contract, on, requests
 
 CLAIMS = "bf16|same|nhd,hnd|decode,prefill,chunked,mixed"
+ROUNDS = dict(contract("bf16"), ftz=True)  # results around 1e-39 become 0
 
 
 def interface():
@@ -64,7 +65,7 @@ def asked(made, lse):
 
 
 # Each request is a call of its own, as in a loop over a batch.
-@assay.variant("softmax_attention", name="fa3", claims=CLAIMS, tensors="torch", contract=contract("bf16"), supports=taken)
+@assay.variant("softmax_attention", name="fa3", claims=CLAIMS, tensors="torch", contract=ROUNDS, supports=taken)
 def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, out, lse):
     for rows, own, k, v in requests(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):
         if own.shape[0] == 0:
@@ -82,7 +83,7 @@ def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
 
 
 # One call takes the whole batch, empty requests too.
-@assay.variant("softmax_attention", name="fa3_ragged", claims=CLAIMS, tensors="torch", contract=contract("bf16"),
+@assay.variant("softmax_attention", name="fa3_ragged", claims=CLAIMS, tensors="torch", contract=ROUNDS,
                supports=taken)
 def attention_ragged(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, lse):
     tensors = dict(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, kv_len=kv_len, cu_q=cu_q, cu_k=cu_k,
@@ -91,7 +92,7 @@ def attention_ragged(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
 
 
 # The key axis is split in three, and the parts are combined.
-@assay.variant("softmax_attention", name="fa3_splits", claims=CLAIMS, tensors="torch", contract=contract("bf16"),
+@assay.variant("softmax_attention", name="fa3_splits", claims=CLAIMS, tensors="torch", contract=ROUNDS,
                supports=taken)
 def attention_splits(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, lse):
     tensors = dict(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, kv_len=kv_len, cu_q=cu_q, cu_k=cu_k,
