@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
 #   asan      AddressSanitizer and UBSan. Compiled by clang, which is several times as fast, or else the host compiler.
-#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and a sixteenth of the edge cases. Every change waits
+#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases. Every change waits
 #             for it.
 #   asan_all  as asan, with every type, as the preset compiles it, and every edge case
-#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and a twentieth of the edge cases
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 40 edge cases
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
 #   races_all as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
 #             removed in turn. Each is a race with two source lines, the same in a second run; not luck
-#   races     every sixth of these barriers and fences
+#   races     every twelfth of these barriers and fences
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
@@ -206,7 +206,7 @@ uninit() {
 
 case $kind in
   sample) clean sample conformance/suites --section check --shard "${SHARD:-1/20}" --power off ;;
-  races) races 6 ;;
+  races) races 12 ;;
   races_all) races 1 ;;
   uninit) uninit ;;
   *)
@@ -225,8 +225,8 @@ case $kind in
       fi
       case $kind/$section in
         */refuse) ;;
-        asan/*) parts=16 step=16 ;;
-        tsan/*) parts=40 step=20 power=off ;;
+        asan/*) parts=32 step=32 ;;
+        tsan/*) parts=40 step=40 power=off ;;
         tsan_all/*) parts=40 power=off ;;
       esac
       for ((part = 1; part <= parts; part += step)); do

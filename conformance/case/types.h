@@ -41,6 +41,7 @@ typedef struct assay_case {
   case_section section;
   case_tier tier;
   char variant[64], device[16];
+  bool thinned;     /* the suite leaves it out of a thinned run (run --thin) */
   uint32_t devices; /* where the suite lets it run; a descriptor names one device instead */
   case_mode mode;
   assay_dtype dtype, kv_dtype; /* dtype: q and out; kv_dtype: the caches */

@@ -14,7 +14,7 @@ static const cli_command rows[] = {
      "cases prints one descriptor per line; with no suite named it prints those of all.",
      "assay list ops rms_norm\nassay list cases rms_norm\nassay list variants --plugin ./outside.so", LOOK},
     {"run", cli_run_command, "SUITE|OP... | --list NAME", "Judges every case of suites with every variant",
-     "filter section only list seed shard device variant plugin ffi bind ffi-runtime in-process workers threads "
+     "filter section only list thin seed shard device variant plugin ffi bind ffi-runtime in-process workers threads "
      "deadline "
      "power "
      "shrink-budget jsonl junit html resume ledger shrink all maxfail color",
@@ -79,7 +79,7 @@ static const cli_command rows[] = {
      "and --cases the draws end after a minute.",
      "assay fuzz rope gemm --cases 500\nassay fuzz gate_attention --where D=128 --budget 5m", JUDGE},
     {"mutants", cli_mutants_command, "[MANIFEST]", "Judges kernels that are wrong on purpose",
-     "filter:mutants controls shard:mutants list:mutants kills device jobs deadline jsonl", "@file",
+     "filter:mutants controls thin shard:mutants list:mutants kills device jobs deadline jsonl", "@file",
      "The table says what kills each kernel. Without a manifest the mutants are those of this build for the device.",
      "assay mutants --filter gate_stale", JUDGE},
 

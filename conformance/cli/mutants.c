@@ -232,6 +232,7 @@ static assay_status choose(const cli_options *options, const mutant_list *list, 
   for (int32_t i = 0; i < list->count; ++i) {
     mutant *m = &list->items[i];
     m->every = options->controls;
+    m->thin = options->thin;
     chosen[i] = options->shards == 0 || i % options->shards == options->shard - 1;
     if (options->kills != NULL && !m->by_list) chosen[i] = false;
     for (int32_t f = 0; f < options->filters.count; ++f)

@@ -282,6 +282,8 @@ static const cli_option rows[] = {
      "tries the cases of a list first, and prints what share of the mutants they kill (docs/conformance.md)", NULL},
     {"kills", "FILE", TOPIC_CASES, TAKES_TEXT, AT(kills), 0, 0, "@file",
      "only the mutants that FILE names, by the cases of the list alone, which must kill each of them", NULL},
+    {"thin", NULL, TOPIC_CASES, TAKES_NOTHING, AT(thin), 0, 0, NULL,
+     "leaves out the draws that an item with thin: K leaves to the night (docs/suites.md)", NULL},
     {"seed", "N", TOPIC_CASES, TAKES_OWN, 0, 0, 0, NULL, "the seed of every draw, from 0 to 2^64-1 (1)", on_seed},
     {"shard", "I/N", TOPIC_CASES, TAKES_OWN, 0, 0, 0, NULL,
      "the I-th of N parts of the cases, for runs spread over hosts", on_shard},

@@ -212,6 +212,7 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
+  if (status == ASSAY_OK && options.thin) case_list_thin(&list);
   char list_path[4096];
   if (status == ASSAY_OK && options.list != NULL)
     status = cli_read_list(options.list, list_path, sizeof list_path, &list, &error);
@@ -251,6 +252,7 @@ int cli_run_command(int argc, char **argv) {
                                         .shard = options.shard,
                                         .shards = options.shards,
                                         .whole = whole,
+                                        .thin = options.thin,
                                         .power = power_mode_name(power_of(&options)),
                                         .every_variant = options.variants.count == 0,
                                         .plan = plan,

@@ -396,6 +396,7 @@ void mutant_run(const mutant *m, const char *suites, const case_list *listed, do
   assay_status status = assay_plugin_load(m->plugin, &error);
   if (status == ASSAY_OK && listed != NULL) status = try_list_before(m, listed, deadline_s, &result->listed, &error);
   if (status == ASSAY_OK) status = expand_suite(path, seed, &list, &error);
+  if (status == ASSAY_OK && m->thin) case_list_thin(&list);
   if (status == ASSAY_OK) status = make_cases(m, &list, false, &cases, &count, &error);
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
   h.cases = cases;

@@ -13,6 +13,7 @@
 typedef struct mutant {
   const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
   int32_t every; /* a control judges every such case; 0 and 1: all. Not in a manifest */
+  bool thin;     /* its suite is thinned. Not in a manifest */
   bool by_list;  /* a file names it as one that a list kills: the list alone judges it. Not in a manifest */
 } mutant;
 

@@ -87,6 +87,7 @@ void file_jsonl_header(FILE *to, const report_options *options) {
     (void)fprintf(to, ",\"every_variant\":%s,\"plan\":\"%016" PRIx64 "\"", options->every_variant ? "true" : "false",
                   options->plan);
   }
+  if (options->thin) (void)fputs(",\"thin\":true", to);
   if (options->shards > 0) (void)fprintf(to, ",\"shard\":\"%d/%d\"", options->shard, options->shards);
   json_plugins(to, options->device);
   if (options->forced != NULL && options->forced[0] != '\0') json_text(to, "forced", options->forced);

@@ -26,7 +26,8 @@ typedef struct report_options {
   int64_t total;         /* cases; 0: not known */
   double work;           /* sum of campaign_cost over the cases that are still to run; 0: not known */
   int32_t shard, shards; /* 0, 0: all of it */
-  bool whole;            /* no case of the suites is left out, except by sharding: claims can be judged */
+  bool whole;            /* no case is left out, except by sharding and thinning: claims can be judged */
+  bool thin;             /* suites are thinned (case_list_thin) */
   const char *power;     /* how planted errors are tried; NULL: no run of suites, and the next two are not set */
   bool every_variant;    /* no variant was chosen by name: planted errors can be judged, over all shards at least */
   uint64_t plan;         /* hash of all cases, those of other shards included (campaign_plan) */

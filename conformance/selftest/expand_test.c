@@ -42,9 +42,11 @@ static const bad_suite bad_suites[] = {
     {"op: gate_attention\ncheck: [{name: a}]\n", ":2:9: kv_len: missing"},
     {ITEM "  - name: a\n    kv_len: 4\n", ":5:11: name: found 'a' twice, allowed once in a section"},
     {ITEM "    lenght: 3\n",
-     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, own_draws, tier, mode,"},
+     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, own_draws, thin, tier,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
+    {ITEM "    thin: 0\n", ":5:11: thin: found '0', allowed 1 to 64"},
+    {ITEM "    thin: '2'\n", ":5:11: thin: found the text \"2\", allowed 1 to 64"},
     {ITEM "    seed: 0xzz\n", ":5:11: seed: found '0xzz', allowed 0 to 18446744073709551615, or 0x"},
     {ITEM "    seed: [1, 2]\n", ":5:11: seed: found a list"},
     {ITEM "    device: simt\n", ":5:5: device: found an unknown key"},
@@ -214,6 +216,35 @@ Test(expand, draws_depend_on_seed_and_index_only) {
   case_list_free(&first);
   case_list_free(&second);
   case_list_free(&other);
+}
+
+/* A thinned run has one of each `thin` draws in a row, of every value of an axis, as the whole run has it. It leaves
+ * the draws of other items as they are. */
+Test(expand, a_thinned_list_is_a_part_of_the_whole) {
+  case_list whole = {0}, thinned = {0};
+  static const char item[] =
+      "op: gate_attention\ncheck:\n  - name: a\n    cases: 2\n    thin: 3\n    mode: [decode, mixed, prefill]\n"
+      "    dtype: [f32, f16, bf16]\n    kv_len: {uniform: [1, 80]}\n  - {name: b, kv_len: {uniform: [1, 80]}, cases: "
+      "5}\n";
+  expand_text(item, 1, &whole);
+  expand_text(item, 1, &thinned);
+  case_list_thin(&thinned);
+  cr_assert(whole.count == 23 && thinned.count == 11);
+  int64_t at = 0;
+  int32_t modes[4] = {0}, dtypes[ASSAY_DTYPE_COUNT] = {0}, places[3] = {0};
+  for (int64_t i = 0; i < whole.count; ++i) {
+    if (whole.cases[i].thinned) continue;
+    cr_assert(suite_fixture_same(&whole.cases[i], &thinned.cases[at]));
+    cr_assert(i >= 18 || i / 3 == at, "one of each three");
+    if (i < 18) ++modes[i / 6], ++dtypes[whole.cases[i].dtype], ++places[i % 3];
+    ++at;
+  }
+  cr_assert_eq(at, thinned.count);
+  cr_assert(modes[0] == 2 && modes[1] == 2 && modes[2] == 2);
+  cr_assert(dtypes[ASSAY_F32] > 0 && dtypes[ASSAY_F16] > 0 && dtypes[ASSAY_BF16] > 0);
+  cr_assert(places[0] == 2 && places[1] == 2 && places[2] == 2);
+  case_list_free(&whole);
+  case_list_free(&thinned);
 }
 
 /* A seed that the item gives is the case's, whatever the run's. */

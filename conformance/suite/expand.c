@@ -20,6 +20,16 @@ typedef struct outline {
   yaml_node section[SECTION_COUNT]; /* file == NULL: absent */
 } outline;
 
+void case_list_thin(case_list *list) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < list->count; ++i)
+    if (list->cases[i].thinned)
+      case_free(&list->cases[i]);
+    else
+      list->cases[kept++] = list->cases[i];
+  list->count = kept;
+}
+
 void case_list_free(case_list *list) {
   for (int64_t i = 0; i < list->count; ++i)
     case_free(&list->cases[i]);

@@ -17,6 +17,8 @@ assay_status expand_suite(const char *path, uint64_t seed, case_list *list, assa
 /* Appends the cases of a list: a descriptor per line, without a variant. A line that begins with # is a comment. A
  * descriptor with a device is for that device alone. Fails with file:line and the reason; a case may stand once. */
 assay_status expand_list(const char *path, case_list *list, assay_error *error);
+/* Takes out of the list what a thinned run leaves out: all but one of `thin` draws of each item (docs/suites.md). */
+void case_list_thin(case_list *list);
 /* Tells whether the file is a suite of models (models/models.h), which has no cases of operators. */
 bool suite_is_models(const char *path);
 void case_list_free(case_list *list);

@@ -42,6 +42,7 @@ typedef struct item {
   bool seeded;    /* the item gives the seed of the values; it is not drawn */
   uint64_t seed;
   int64_t cases, drawn;
+  int64_t thin; /* a thinned run has one of so many draws; 1: all */
   uint32_t devices;
   int32_t count; /* keys of the operator, then the extra ones */
   case_key key[ITEM_MAX_KEYS];
@@ -86,19 +87,25 @@ static assay_status take_expect(void *context, const yaml_field *field, yaml_nod
   return take_text(context, field->key, ((item *)context)->expect, value, error);
 }
 
-static assay_status take_cases(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
-  static const case_key key = {
-      .name = "cases", .kind = KEY_INTEGER, .min = 1, .max = ITEM_MAX_CASES, .multiple = 1, .store = STORE_F64};
+static assay_status take_count(const char *name, int32_t max, yaml_node value, int64_t *count, assay_error *error) {
+  const case_key key = {.name = name, .kind = KEY_INTEGER, .min = 1, .max = max, .multiple = 1, .store = STORE_F64};
   assay_error inner = {""};
   double number = 0;
-  (void)field;
-  const assay_status status =
-      yaml_is_plain(value) ? key_from_text(&key, yaml_text(value), false, &number, &inner)
-                           : assay_fail(&inner, ASSAY_ERR_INPUT, "cases: found the text \"%.60s\", allowed 1 to %d",
-                                        yaml_text(value), ITEM_MAX_CASES);
+  const assay_status status = yaml_is_plain(value)
+                                  ? key_from_text(&key, yaml_text(value), false, &number, &inner)
+                                  : assay_fail(&inner, ASSAY_ERR_INPUT, "%s: found the text \"%.60s\", allowed 1 to %d",
+                                               name, yaml_text(value), max);
   if (status != ASSAY_OK) return yaml_fail_with(value, &inner, status, error);
-  ((item *)context)->cases = (int64_t)number;
+  *count = (int64_t)number;
   return ASSAY_OK;
+}
+
+static assay_status take_cases(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  return take_count(field->key, ITEM_MAX_CASES, value, &((item *)context)->cases, error);
+}
+
+static assay_status take_thin(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  return take_count(field->key, ITEM_MAX_THIN, value, &((item *)context)->thin, error);
 }
 
 static assay_status take_devices(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
@@ -180,13 +187,14 @@ static assay_status check_item(item *it, assay_error *error) {
 }
 
 static assay_status read_item(item *it, assay_error *error) {
-  yaml_field fields[ITEM_MAX_KEYS + 6] = {{"name", NODE_SCALAR, true, take_name, NULL},
+  yaml_field fields[ITEM_MAX_KEYS + 7] = {{"name", NODE_SCALAR, true, take_name, NULL},
                                           {"cases", NODE_SCALAR, false, take_cases, NULL},
                                           {"devices", NODE_SCALAR | NODE_LIST, false, take_devices, NULL},
                                           {"expect", NODE_SCALAR, false, take_expect, NULL},
                                           {"seed", NODE_SCALAR, false, take_seed, NULL},
-                                          {"own_draws", NODE_SCALAR, false, take_own_draws, NULL}};
-  int32_t fields_used = 6;
+                                          {"own_draws", NODE_SCALAR, false, take_own_draws, NULL},
+                                          {"thin", NODE_SCALAR, false, take_thin, NULL}};
+  int32_t fields_used = 7;
   const int32_t keys = key_count(it->op);
   for (int32_t i = 0; i < keys + EXTRAS && it->count < ITEM_MAX_KEYS; ++i) {
     const case_key key = i < keys ? key_at(it->op, i) : extra_keys[i - keys];
@@ -296,6 +304,15 @@ static int64_t own_stream(const item *it) {
   return (int64_t)((hash & 0x3FFFFFFFu) << 32 | 0x4000000000000000u);
 }
 
+/* Tells whether a thinned run has this draw of the item: whether `thin` divides the sum of the digits of its index,
+ * base `thin`. One of each `thin` draws in a row stays, and its place among them changes, so that axes stay mixed. */
+static bool stays(const item *it) {
+  int64_t sum = 0;
+  for (int64_t rest = it->thin > 1 ? it->drawn : 0; rest > 0; rest /= it->thin)
+    sum += rest % it->thin;
+  return sum % it->thin == 0;
+}
+
 static assay_status append(item *it, assay_error *error) {
   suite *s = it->owner;
   case_list *list = s->list;
@@ -314,6 +331,7 @@ static assay_status append(item *it, assay_error *error) {
     case_free(one);
     return status;
   }
+  one->thinned = !stays(it);
   ++it->drawn;
   if (!it->own_draws) ++s->next;
   ++list->count;
@@ -338,6 +356,7 @@ assay_status item_expand(suite *s, const assay_op *op, case_section section, yam
   it->section = section;
   it->map = map;
   it->cases = 1;
+  it->thin = 1;
   it->devices = CASE_ON_ANY;
   assay_status status = read_item(it, error);
   if (status != ASSAY_OK) goto done;

@@ -5,7 +5,7 @@
 #include "expand.h"
 #include "lengths.h"
 
-enum { ITEM_MAX_KEYS = 90, ITEM_MAX_CASES = 100000, EXPAND_MAX_CASES = 1000000 };
+enum { ITEM_MAX_KEYS = 90, ITEM_MAX_CASES = 100000, ITEM_MAX_THIN = 64, EXPAND_MAX_CASES = 1000000 };
 
 /* A suite being expanded. */
 typedef struct suite {

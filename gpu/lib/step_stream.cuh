@@ -11,13 +11,14 @@
 
 namespace ASSAY_NS {
 
-/* Both operators that take a step launch the same kernels. Where all are linked into one program for simt, one source
- * compiles them for both (gpu/CMakeLists.txt). */
+/* Both operators that take a step launch the kernels of the attention's own streams. Where all are linked into one
+ * program for simt, the attention's sources compile the kernels (gpu/CMakeLists.txt). */
 #ifdef ASSAY_STEP_STREAMS_ONCE
-extern template assay_status gate_stream_launch<stream_bf16>(const gate_params &, const attention_types &, assay_env *,
-                                                             assay_error *);
-extern template assay_status softmax_stream_launch<stream_bf16>(const softmax_params &, const attention_types &,
-                                                                assay_env *, assay_error *);
+template <>
+assay_status gate_stream_launch<stream_bf16>(const gate_params &, const attention_types &, assay_env *, assay_error *);
+template <>
+assay_status softmax_stream_launch<stream_bf16>(const softmax_params &, const attention_types &, assay_env *,
+                                                assay_error *);
 #endif
 
 /* ---- the step's token -------------------------------------------------------------------------------- */

@@ -9,10 +9,12 @@
 namespace ASSAY_NS {
 
 #ifdef ASSAY_STEP_STREAMS_ONCE
-extern template assay_status gate_stream_k_launch<stream_bf16>(const gate_params &, const attention_types &,
-                                                               assay_env *, assay_error *);
-extern template assay_status softmax_stream_k_launch<stream_bf16>(const softmax_params &, const attention_types &,
-                                                                  assay_env *, assay_error *);
+template <>
+assay_status gate_stream_k_launch<stream_bf16>(const gate_params &, const attention_types &, assay_env *,
+                                               assay_error *);
+template <>
+assay_status softmax_stream_k_launch<stream_bf16>(const softmax_params &, const attention_types &, assay_env *,
+                                                  assay_error *);
 #endif
 
 /* The streamed decodes in even shares, as step_stream asks for them. */
