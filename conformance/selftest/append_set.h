@@ -1,5 +1,5 @@
-/* append_set.h: tensors of the operators that rotate and append, for the tests of their references. There are sets of every
- * type, layout and kind, and calls of any of these operators on them. */
+/* append_set.h: tensors of the operators that rotate and append, for the tests of their references. There are sets of
+ * every type, layout and kind, and calls of any of these operators on them. */
 #ifndef ASSAY_CONFORMANCE_SELFTEST_APPEND_SET_H
 #define ASSAY_CONFORMANCE_SELFTEST_APPEND_SET_H
 
