@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # fuzz.sh ASSAY FOLDER SECONDS: draws cases for kernels of others: functions of FlashInfer through the tvm-ffi door,
 # without Python, and torch's attention through the Python door. Each row of fuzz.tsv has a process of its own, all at
-# the same time. FOLDER gets ROW.txt, what the row said, and
-# summary.jsonl: counts by tier and verdict, and three failures of each check. Needs a GPU.
+# the same time. FOLDER gets NAME.txt, what the row said, and summary.jsonl: counts by tier and verdict, and three
+# failures of each check. Draws under way after SECONDS are finished, for 30 s at most. Needs a GPU.
 #   FLASHINFER_MODULES  folder of the modules that bench/standing/flashinfer_modules.py builds
 #   ASSAY_FFI_RUNTIME   libtvm_ffi.so
 #   FUZZ_ONLY           a pattern: only rows whose door or name matches
 #   FUZZ_SEED           the first row's seed (1); the others follow
 #   FUZZ_THREADS        cases under way at once in a row's process of the tvm-ffi door (4)
-#   FUZZ_WORKERS        cases under way at once in a row of the Python door (6); needs torch and the wheel assay-kernels
+#   FUZZ_WORKERS        cases under way at once in a row of the Python door (4); needs torch and the wheel assay-kernels
 # Status 1 if a row's module is missing, was not loaded, or judged no case. Failures of kernels are results.
 set -uo pipefail
 [ "$#" -eq 3 ] || { sed -n 2,13p "$0" >&2; exit 2; }
@@ -52,9 +52,7 @@ summary() {
     }' "$2"
 }
 
-while IFS=$'\t' read -r door library bind op variant keys; do
-  name=${library%.so}_$op
-  [ "$door" = ffi ] || name=${variant}_$op
+while IFS=$'\t' read -r name door library bind op variant keys; do
   [[ "$door $name" =~ ${FUZZ_ONLY:-.} ]] || continue
   seed=$((seed + 1))
   where=()
@@ -68,7 +66,7 @@ while IFS=$'\t' read -r door library bind op variant keys; do
     run=("$assay" fuzz "$op" --device cuda --ffi "$FLASHINFER_MODULES/$library" --bind "$file" --workers 1 --threads "${FUZZ_THREADS:-4}")
   else
     python3 -c 'import assay, torch' 2>/dev/null || { printf '%s: NOT DRAWN: no torch or no assay-kernels\n' "$name"; missing=$((missing + 1)); continue; }
-    run=(python3 -W ignore -m assay fuzz "$op" --callable "$here/$library" --workers "${FUZZ_WORKERS:-6}")
+    run=(python3 -W ignore -m assay fuzz "$op" --callable "$here/$library" --workers "${FUZZ_WORKERS:-4}")
   fi
   names+=("$name")
   { # SIGINT ends a run that does not end by itself; its results up to then stay in the .partial file.

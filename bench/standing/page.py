@@ -1,7 +1,7 @@
 """page.py [--check] [ROOT]: writes the matrix of docs/standing.md and bench/standing/results/standing.html.
 
 Both are made from what is committed in bench/standing/results: kernels.tsv has a row for each kernel, with its counts,
-and the CSV files of table.py have a row for each kernel, type and law. With --check nothing is written; status 1 says
+speed.tsv what speed.sh has measured, and the CSV files of table.py have a row for each kernel, type and law. With --check nothing is written; status 1 says
 what differs. A kernel that failed names a finding of docs/standing.md, and the CSV file has its first case."""
 import csv
 import html
@@ -27,11 +27,29 @@ def read(folder):
     return kernels, cells
 
 
-def matrix(kernels):
-    said = ["| kernel | operator | types | verdict | pass | fail | declined | finding |",
-            "| --- | --- | --- | --- | ---: | ---: | ---: | --- |"]
-    said += [f"| {k['name']} | `{k['op']}` | {k['types']} | {k['verdict']} | {k['pass']} | {k['fail']} | {k['declined']} | "
-             f"{k['finding']} |".replace("  |", " |") for k in kernels]
+def read_speed(folder):
+    """Returns {kernel: [row of speed.tsv]}: shape, its microseconds, ours. Empty without the file."""
+    path, speed = os.path.join(folder, "speed.tsv"), {}
+    if not os.path.exists(path):
+        return speed
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if not line.startswith("#"):
+                name, *row = line.rstrip("\n").split("\t")
+                speed.setdefault(name, []).append(row)
+    return speed
+
+
+def matrix(kernels, speed):
+    more = (" us (ours) |", " ---: |") if speed else ("", "")
+    said = ["| kernel | operator | types | verdict | pass | fail | declined | finding |" + more[0],
+            "| --- | --- | --- | --- | ---: | ---: | ---: | --- |" + more[1]]
+    for k in kernels:
+        line = (f"| {k['name']} | `{k['op']}` | {k['types']} | {k['verdict']} | {k['pass']} | {k['fail']} | {k['declined']} | "
+                f"{k['finding']} |")
+        if speed:
+            line += " " + ", ".join(f"{float(us):.1f} ({float(ours):.1f})" for _, us, ours, _ in speed.get(k["name"], ())) + " |"
+        said.append(re.sub(r" {2,}\|", " |", line))
     return "\n".join(said) + "\n"
 
 
@@ -59,11 +77,13 @@ def page(kernels, cells):
     return "\n".join(said) + "\n</table>\n"
 
 
-def violations(kernels, cells, text, known):
+def violations(kernels, cells, text, known, speed):
     """Yields what is wrong. `known`: the names of the kernels that bench/standing.sh judges."""
     for name in sorted(known ^ {k["name"] for k in kernels}):
         yield f"{name}: is in one of bench/standing/kernels.tsv and results/kernels.tsv alone"
     findings = set(re.findall(r"^(\d+)\. \*\*", text, re.M))
+    for name in sorted(set(speed) - {k["name"] for k in kernels}):
+        yield f"{name}: is in results/speed.tsv, and not in results/kernels.tsv"
     for k in kernels:
         failed = [cell for cell in cells.get(k["name"], ()) if cell["verdict"] == "FAIL"]
         if not cells.get(k["name"]) and k["verdict"] != "NOT JUDGED":
@@ -85,13 +105,14 @@ def main():
     root = rest[0] if rest else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     folder, document = os.path.join(root, "bench/standing/results"), os.path.join(root, "docs/standing.md")
     kernels, cells = read(folder)
+    speed = read_speed(folder)
     with open(document, encoding="utf-8") as file:
         text = file.read()
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    made = {document: text[:start] + matrix(kernels) + text[end:], os.path.join(folder, "standing.html"): page(kernels, cells)}
+    made = {document: text[:start] + matrix(kernels, speed) + text[end:], os.path.join(folder, "standing.html"): page(kernels, cells)}
     with open(os.path.join(root, "bench/standing/kernels.tsv"), encoding="utf-8") as file:
         known = {line.split("\t")[0] for line in file if not line.startswith("#")}
-    wrong = list(violations(kernels, cells, text, known))
+    wrong = list(violations(kernels, cells, text, known, speed))
     for path, content in made.items():
         if not check:
             with open(path, "w", encoding="utf-8") as file:
