@@ -22,7 +22,7 @@ static const struct {
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
     [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
     [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_AUTO},
-    [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_OFF},
+    [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_AUTO},
     [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
@@ -37,7 +37,9 @@ static const pass_form exclusive_pairs[][2] = {{PASS_APPEND, PASS_MMHA},
                                                {PASS_ADD_NORM, PASS_POST_PRE_UCLIP},
                                                {PASS_ADD_NORM, PASS_BIAS_RESIDUAL},
                                                {PASS_GEMM_SEAM, PASS_POST_PRE_UCLIP},
-                                               {PASS_GEMM_SEAM, PASS_ADD_NORM}};
+                                               {PASS_GEMM_SEAM, PASS_ADD_NORM},
+                                               {PASS_POST_PRE_UCLIP, PASS_GEMM_SEAM},
+                                               {PASS_ADD_NORM, PASS_GEMM_SEAM}};
 
 /* Tells whether some layer has an MLP with gates, without biases and without experts. */
 static bool has_plain_gates(const assay_model_config *c) {
