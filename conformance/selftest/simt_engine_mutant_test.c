@@ -14,7 +14,7 @@
 #include "gpu/models/engine_step.c"
 #include "gpu/models/engine_tokens.c"
 #include "gpu/models/invariant.c"
-#include "gpu/models/shares.c"
+#include "gpu/models/prefer.c"
 #include "gpu/models/tails.c"
 
 #include <criterion/criterion.h>
@@ -364,10 +364,13 @@ static int paths_early(const assay_model_config *config, const assay_model_weigh
 Test(engine_mutants, kernels_read_early_what_is_settled) {
   static const struct {
     const char *op, *variant, *early;
-  } reads[] = {{"gemm", "skinny", " early"}, {"norm_rope_append", "vectors", " early weights"}};
+  } reads[] = {{"gemm", "skinny", " early"},
+               {"norm_rope_append", "vectors", " early weights"},
+               {"add_rms_norm", "vectors", " early"}};
   assay_model_config config = scenario_model(1);
   assay_model_weights weights;
   int all = 0;
+  config.hidden = 256; /* a block per row of the norms */
   config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
@@ -458,5 +461,46 @@ Test(engine_mutants, lengths_that_differ_attend_in_even_shares) {
   free(graph);
   free(calls);
   assay_model_weights_free(&weights);
+}
+
+/* Long prompts of eight heads per group prefer packed_wgmma; whatever else differs, none is preferred. */
+Test(engine_mutants, long_prompts_of_many_heads_prefer_packed) {
+  static const struct {
+    int64_t heads, head_size, rows, requests;
+    double window;
+    bool decode, invariant, wanted;
+  } asked[] = {
+      {64, 64, 8192, 4, 0, false, false, true},    {64, 64, 8191, 4, 0, false, false, false},
+      {56, 64, 8192, 4, 0, false, false, false},   {64, 128, 8192, 4, 0, false, false, false},
+      {64, 64, 8192, 4, 128, false, false, false}, {64, 64, 8192, 1, 0, true, false, false},
+      {64, 64, 8192, 4, 0, false, true, false},
+  };
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  const assay_op *op = assay_op_find("softmax_attention");
+  cr_assert(op != NULL);
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
+    static pass m;
+    double value[ASSAY_MAX_PARAMS] = {0};
+    const assay_call call = {.op = op, .param = value};
+    int64_t preferred = 0;
+    memset(&m, 0, sizeof m);
+    m.config.heads = asked[i].heads;
+    m.config.kv_heads = 8;
+    m.config.head_size = asked[i].head_size;
+    m.x.shape[0] = asked[i].rows;
+    m.cu_q.shape[0] = asked[i].requests + 1;
+    m.decode = asked[i].decode;
+    m.invariant = asked[i].invariant;
+    for (int32_t p = 0; p < op->param_count; ++p)
+      if (strcmp(op->params[p].name, "window") == 0) value[p] = asked[i].window;
+    for (int32_t v = 0; v < assay_variant_count(); ++v) {
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, op->name) != 0 || strcmp(variant->device, "simt") != 0) continue;
+      const bool prefers = pass_prefers(&m, &call, variant);
+      cr_expect(!prefers || strncmp(variant->name, "packed_wgmma", 12) == 0, "row %zu: %s", i, variant->name);
+      preferred += prefers;
+    }
+    cr_expect_eq(preferred > 0, asked[i].wanted, "row %zu", i);
+  }
 }
 #endif

@@ -260,6 +260,9 @@ void pass_call(pass *m, const char *op, const pass_arg *args, const pass_param *
 /* Calls an operator as a form. Returns false where the form is off, and where it is auto and no variant takes the call.
  * Nothing has happened then. */
 bool pass_call_form(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
+/* Says whether pass_call_form would make the call, by a variant whose name begins with `variant`; NULL: by any. */
+bool pass_would_call_by(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params,
+                        const char *variant);
 /* Says whether pass_call_form would make the call. */
 bool pass_would_call(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
 /* Returns the stage's weight, or a tensor without data where the configuration has none. */
@@ -299,14 +302,15 @@ void pass_tail_lengths(int32_t length, int64_t count, int32_t *to);
 /* Copies the tables of the step's requests to those of the rows. The caller has filled tail_request and tail_len. */
 void pass_tails(pass *m);
 
-/* ---- shares.c ---- */
+/* ---- prefer.c ---- */
 
 /* Says whether lengths differ so much that even shares of all keys are faster than a row for each block. */
 bool pass_ragged(const int32_t *kv_len, int64_t requests);
 /* Says whether the variant divides the keys of all rows evenly. */
 bool pass_shares_evenly(const assay_variant *variant);
-/* Says whether a call prefers such variants: by the form even_shares, the step's lengths, and the call's window. */
-bool pass_wants_shares(const pass *m, const assay_call *call);
+/* Says whether the variant comes before all others that take the call, by the step's lengths and the form even_shares.
+ */
+bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant);
 
 /* ---- invariant.c ---- */
 
