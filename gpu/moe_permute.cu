@@ -111,14 +111,15 @@ constexpr int64_t permute_kept = 1 << 20;
 constexpr int32_t permute_least = 192;
 
 /* permute_vectors: `ahead` vectors of 16 bytes per thread, all asked for before the first is written. Distances and
- * widths are in vectors. With more than one, y is more than the cache holds, and gives way to x there.
+ * widths are in vectors. With more than one, y is more than the cache holds, and gives way to x there. Such a launch
+ * has some 100,000 short blocks, and does not begin under the launch before it: each block would have to wait.
  * Grid:   (P, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base, row distance and width of x and y is a multiple of 16 bytes.
  * Arch:   any.
  * Limit:  bytes: each row of x read once (the k copies of a row find it in L2), each row of y written. */
 template <int ahead> __global__ void __launch_bounds__(256) permute_vectors(permute_params p) {
-  take_turn();
+  if constexpr (ahead == 1) take_turn();
   const int64_t row = blockIdx.x, token = permute_token(p, row);
   const int32_t first = static_cast<int32_t>(blockIdx.y * blockDim.x * ahead + threadIdx.x);
   const int32_t step = static_cast<int32_t>(blockDim.x);
@@ -170,8 +171,7 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   (void)snprintf(env->path, sizeof env->path, "vectors ahead=%d", ahead);
   if (p.P == 0) return ASSAY_OK;
   const launch_extent grid(p.P, p.pieces);
-  if (ahead > 1)
-    return ASSAY_LAUNCH_WITH(error, permute_vectors<permute_ahead>, grid, threads, 0, in_turn(), env->stream, p);
+  if (ahead > 1) return ASSAY_LAUNCH(error, permute_vectors<permute_ahead>, grid, threads, 0, env->stream, p);
   return ASSAY_LAUNCH_WITH(error, permute_vectors<1>, grid, threads, 0, in_turn(), env->stream, p);
 }
 

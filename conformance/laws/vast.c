@@ -119,13 +119,14 @@ typedef struct question {
   outputs got, small; /* outputs of the large call and of the small one */
 } question;
 
-/* Tells whether so many blocks at the ends of the grid do the rows at the ends, in a call of usual size. */
+/* Tells whether so many blocks at the ends of the grid do the rows at the ends, in a call of usual size with as many
+ * rows. */
 static bool ends_are_enough(question *q, int64_t window) {
   case_result unused = {.verdict = VERDICT_PASS};
   device_call on;
   finding found = {.wrong = true};
   vast v;
-  if (!vast_choose(q->t, q->axis, SMALL, &v)) return false;
+  if (!vast_choose_small(q->t, q->axis, SMALL, &q->v, &v)) return false;
   if (prepare(q->t, &v, &on, true, &unused) && run(q->t, &v, &on, window, &q->small, &unused))
     values_judge(q->t, &q->small, &found);
   vast_free(q->t, &v);

@@ -37,6 +37,7 @@ typedef struct vast_arg {
 typedef struct vast {
   const image *img;
   const char *dim;
+  bool close;          /* no elements between rows */
   int32_t index, also; /* -1: no argument holds numbers along the dimension */
   int64_t extent, grown, low, elements;
   int32_t count;
@@ -54,6 +55,9 @@ bool vast_is_possible(const assay_op *op);
 /* Chooses a call whose tensor with the fewest elements along the dimension that can have `elements` has them. Returns
  * false where the definition allows no such call. */
 bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *v);
+/* Chooses a call with `elements`, and no more of the dimension than `large`. Its rows lie side by side: it has as many
+ * rows as `large`, and so as many blocks, where that has few rows far apart. */
+bool vast_choose_small(const trial *t, const vast_axis *axis, int64_t elements, const vast *large, vast *v);
 /* Returns the operations of a call whose memory is a device's: counts that an operator reads are left out. */
 double vast_flops(const trial *t, const device_call *on);
 bool vast_has(const vast *v, int32_t arg);

@@ -103,7 +103,7 @@ static void grow(const vast *v, vast_arg *a, int64_t extent) {
     if (i > a->axis) a->inner *= own->shape[i];
     if (i < a->axis) a->outer *= own->shape[i];
   }
-  if (!v->img->origin->op->args[a->arg].strided || own->shape[0] < 2) return;
+  if (v->close || !v->img->origin->op->args[a->arg].strided || own->shape[0] < 2) return;
   int64_t row = 1;
   for (int32_t i = 1; i < own->rank; ++i)
     row *= own->shape[i];
@@ -137,10 +137,11 @@ static bool fits(vast *v, int64_t extent) {
   return true;
 }
 
-bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *v) {
+/* Chooses a call of at most `most` extent, whose rows lie side by side if `close`. */
+static bool choose(const trial *t, const vast_axis *axis, int64_t elements, int64_t most, bool close, vast *v) {
   const assay_op *op = t->one->op;
   const int64_t largest = largest_extent(op, axis->dim);
-  *v = (vast){.img = &t->first, .dim = axis->dim, .index = find_arg(op, axis->index)};
+  *v = (vast){.img = &t->first, .dim = axis->dim, .close = close, .index = find_arg(op, axis->index)};
   v->also = find_arg(op, axis->also);
   if (v->also >= 0 && v->img->arg[v->also].data == NULL) v->also = -1;
   if (v->index >= 0 && v->img->arg[v->index].data == NULL) return false;
@@ -154,7 +155,8 @@ bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *
   if (v->extent < 1) return false;
   v->low = v->extent / 2;
   for (int32_t i = 0; i < v->count; ++i) {
-    const int64_t extent = extent_for(v, &v->list[i], elements, largest);
+    int64_t extent = extent_for(v, &v->list[i], elements, largest);
+    if (extent > most) extent = most;
     if (extent > v->grown && fits(v, extent)) v->grown = extent;
   }
   for (int32_t i = 0; i < v->count; ++i) {
@@ -162,6 +164,14 @@ bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *
     if (reach(&v->list[i].grown) > v->elements) v->elements = reach(&v->list[i].grown);
   }
   return v->grown > 0;
+}
+
+bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *v) {
+  return choose(t, axis, elements, INT64_MAX, false, v);
+}
+
+bool vast_choose_small(const trial *t, const vast_axis *axis, int64_t elements, const vast *large, vast *v) {
+  return choose(t, axis, elements, large->grown, true, v);
 }
 
 bool vast_has(const vast *v, int32_t arg) {
