@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # speed.sh ASSAY FOLDER: times the functions of FlashInfer on the shapes of bench/standing/speed, beside this project's
-# kernels in the same call. A kernel that is wrong has no figure. FOLDER/speed.tsv has a row per kernel and shape: name,
+# kernels in the same call. A kernel that is wrong has no figure. A table in FOLDER has a row per kernel and shape: name,
 # shape, its median in microseconds, the least median of ours, and the name of that variant. Needs a GPU that nobody else
 # uses.
 #   FLASHINFER_MODULES  folder of the modules that bench/standing/flashinfer_modules.py builds
