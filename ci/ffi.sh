@@ -128,6 +128,20 @@ expect 'rope, in place or not' 0 '^[1-9][0-9]* PASS, 0 FAIL' run rope rope --sec
 expect 'rope of one style' 1 '^FAIL rope/other_style' run rope other_style --section check
 expect 'an append, each row a request' 0 '^[1-9][0-9]* PASS, 0 FAIL' run kv_append append --section check --filter types
 
+# Parts of the last axis, and tables of an operator that has other names for them.
+latent_append() { bind "$1" mla_append latent_append "[c, pe, row_pages, row_offsets, {tensor: cache, columns: [$2]}, {tensor: cache, columns: [$3]}]" 'claims: f32|false' 'only: {c: f32}' 'needs: [cache]'; }
+latent_append latent_append '0, 512' '512, 576'
+latent_append pe_first '64, 576' '0, 64'
+latent_append too_wide '0, 512' '512, 577'
+latent() { bind "$1" mla_attention latent "[{tensor: q, columns: [0, 512]}, {tensor: q, columns: [512, 576]}, {tensor: cache, columns: [0, 512]}, {tensor: cache, columns: [512, 576]}, q_indptr, csr_indptr, csr_indices, lengths, out, $2, scale]" 'claims: f32|false' 'only: {q: f32}' 'needs: [cache]'; }
+latent latent S
+latent pages_of_one 1
+expect 'an append of parts of one tensor' 0 '^[1-9][0-9]* PASS, 0 FAIL' run mla_append latent_append --section check
+expect 'parts in the wrong order' 1 '^FAIL mla_append/pe_first .*: (unwritten|exact|element)' run mla_append pe_first --section check
+expect 'parts beyond the last axis' 3 'cache: found N along its last axis, allowed N and more' run mla_append too_wide --section check
+expect 'latent attention over pages' 0 '^[1-9][0-9]* PASS, 0 FAIL' run mla_attention latent --section check
+expect 'pages of another size' 1 '^(FAIL|CRASH) mla_attention/pages_of_one .*: ' run mla_attention pages_of_one --section check
+
 # ---- sums of products, to the last bit
 product=('claims: f32' 'only: {a: f32, c: f32, alpha: 1, beta: 0}' 'dense: [a]' 'contract: {run_to_run: true, permutation: true, alone: true}')
 bind product gemm product '[a, b, c]' "${product[@]}" 'sums: {unit: fma}'
@@ -153,6 +167,9 @@ change 's/y, x, g, eps/y, x, g, csr_indptr/' 'adapter: found csr_indptr, allowed
 change 's/y, x, g, eps/y, x, g, planned/' 'args: found planned, allowed with the key plan'
 change 's/y, x, g, eps/y, x, {tensor: g, as: bool}, eps/' 'as: found one, allowed with param'
 change 's/y, x, g, eps/y, x, {tensor: g, param: eps}, eps/' 'args: found 2 of tensor, param, adapter, float, empty, allowed one'
+change 's/y, x, g, eps/y, {tensor: x, columns: [8, 8]}, g, eps/' 'columns: found 2 numbers from 8 to 8, allowed two that rise'
+change 's/y, x, g, eps/y, {tensor: x, columns: [0, z]}, g, eps/' "columns: found 'z', allowed 0 to 1048576"
+change 's/y, x, g, eps/y, x, g, {param: eps, columns: [0, 8]}/' 'found slice, columns, else, from, base or spare, allowed with tensor'
 change 's/y, x, g, eps/y, {tensor: x, base: 2}, g, eps/' 'base: found one for x, allowed for arguments of f32 alone'
 change 's/^claims: .*/claims: f32|nhd/' 'claims: found 2 lists, allowed 1 without blanks, with . between them: dtype'
 change 's/round_inner: false/round_inner: 2/' "only: round_inner: found '2', allowed up to 24 of true, false"
@@ -183,7 +200,7 @@ grep -qE '^[1-9][0-9]* PASS, 0 FAIL' said || bad 'the first run of the example d
 # judgement is found to be wrong: what nothing has written, or what it has left unchanged. On a GPU nothing is shown here.
 for file in "$root"/conformance/binds/flashinfer-0.6/*.yaml; do
   name=$(basename "$file" .yaml)
-  case $name in batch_decode) prefix=decode_ ;; batch_prefill_sm90) prefix=sm90_ ;; batch_prefill_0.6.*) prefix=prefill${name##*.}_ ;; *) prefix= ;; esac
+  case $name in batch_decode) prefix=decode_ ;; batch_mla) prefix=mla_ ;; batch_prefill_sm90) prefix=sm90_ ;; batch_prefill_0.6.*) prefix=prefill${name##*.}_ ;; *) prefix= ;; esac
   sed -e 's/^device: cuda/device: simt/; s/bytes: [0-9]*/bytes: 64/' -e "s/symbol: /symbol: $prefix/" "$file" >"$name.yaml"
   op=$(sed -n 's/^operator: //p' "$file")
   variant=$(sed -n 's/^variant: //p' "$file")
@@ -193,5 +210,7 @@ done
 sed 's/args: .y, x, g, eps, false./args: [y, x, g, false, eps]/' rms_norm.yaml >turned.yaml
 expect 'two arguments in the wrong order' 1 'launch: .*rmsnorm: TypeError' "$assay" run rms_norm --section check --ffi ./signatures.so --bind turned.yaml \
   --ffi-runtime "$runtime" --variant rms_norm=flashinfer --power off --maxfail 1
+expect 'bench/standing/fuzz.sh without modules' 1 "^0 rows drew, $(grep -c "$(printf '\tffi\t')" "$root/bench/standing/fuzz.tsv") did not" \
+  env -u FLASHINFER_MODULES FUZZ_ONLY=^ffi bash "$root/bench/standing/fuzz.sh" "$assay" "$work/drawn" 1
 [ "$failed" -eq 0 ] && echo 'the tvm-ffi door: all as expected'
 exit "$failed"

@@ -16,16 +16,20 @@ struct skinny_plan {
   assay_dtype type;
 };
 
-/* Leaves a call to the vendor's library where the library was measured to be faster, on an H200 and with cold weights.
- * With more rows, fewer channels may be split over blocks, and a stream needs several tiles per warp. */
+/* Leaves a call to `parts` or to the vendor's library where they were measured to be faster, on an H200 and with cold
+ * weights. With more rows, fewer channels may be split over blocks, and a stream needs several tiles per warp. */
 #ifndef ASSAY_HAVE_CUBLASLT
 assay_status expect_fast(const skinny_params &, assay_error *) {
   return ASSAY_OK;
 }
 #else
-constexpr int64_t stream_min_channels = 65536;
+constexpr int64_t stream_min_channels = 65536, parts_min_rows = 33, parts_most_terms = 4096;
 
 assay_status expect_fast(const skinny_params &p, assay_error *error) {
+  if (p.M >= parts_min_rows && p.K <= parts_most_terms && library_there())
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "M: found %lld, allowed with up to %lld terms at most %lld",
+                      static_cast<long long>(p.M), static_cast<long long>(parts_most_terms),
+                      static_cast<long long>(parts_min_rows - 1));
   const int64_t split_max = p.M <= 16 ? 4224 : p.M <= 32 ? 3168 : 1056;
   if (p.N <= split_max || (p.N >= stream_min_channels && p.M <= 32) || !library_there()) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "channels: found %lld, allowed with %lld rows at most %lld",

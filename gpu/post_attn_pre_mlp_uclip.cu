@@ -15,6 +15,7 @@ struct seam_params {
   int64_t N;
   int32_t C;
   bool quads;
+  bool early; /* all weights are settled: they are read before the wait */
   assay_dtype type;
 };
 
@@ -65,6 +66,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 constexpr int seam_rows = 2;
 
 /* seam_vectors: a vector of channels in one row or two; the weights of both norms are loaded once, beside the rows.
+ * They are loaded before the wait where they are settled.
  * Grid:   (groups of rows, pieces of a row). Block: 32 to 256 threads.
  * Shared: none.
  * Align:  every base and distance of rows is a multiple of 16 bytes, C of whole vectors.
@@ -72,10 +74,13 @@ constexpr int seam_rows = 2;
  * Limit:  bytes: 4 sizeof(T) per channel. */
 template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors(seam_params p) {
   constexpr int width = vector_width<T>;
-  take_turn();
+  dependents_launch();
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
   const int32_t c = width * vector_of_thread();
   if (c >= p.C) return;
+  if (!p.early) dependency_wait();
+  const uclip_vector<T> post(p.post, c), pre(p.pre, c);
+  if (p.early) dependency_wait();
   uint4 a[rows] = {}, res[rows] = {};
   ASSAY_UNROLL
   for (int r = 0; r < rows; ++r) {
@@ -83,7 +88,6 @@ template <class T, int rows> __global__ void __launch_bounds__(256) seam_vectors
     a[r] = load_vector(static_cast<const T *>(p.x) + (first + r) * p.x_row + c);
     res[r] = load_vector(static_cast<const T *>(p.res) + (first + r) * p.res_row + c);
   }
-  const uclip_vector<T> post(p.post, c), pre(p.pre, c);
   ASSAY_UNROLL
   for (int r = 0; r < rows; ++r) {
     if (first + r >= p.N) continue;
@@ -108,11 +112,22 @@ assay_status read_vectors(const assay_call *call, seam_params *p, assay_error *e
   return expect_vectors(call, "C", p->C, p->type, error);
 }
 
+/* Returns whether no launch before still writes any weight that is given. */
+bool weights_settled(const assay_call *call, const assay_env &env) {
+  constexpr const char *names[] = {"post_alpha", "post_gamma", "post_beta", "pre_alpha", "pre_gamma", "pre_beta"};
+  for (const char *name : names) {
+    const assay_tensor *const weight = named_tensor(call, name);
+    if (weight != NULL && weight->data != NULL && !is_settled(call, env, name)) return false;
+  }
+  return true;
+}
+
 assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   seam_params p;
   ASSAY_TRY(read_vectors(call, &p, error));
   const vector_grid grid = split_vectors(p.N, p.C, p.type, seam_rows);
-  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d", grid.rows);
+  p.early = weights_settled(call, *env);
+  (void)snprintf(env->path, sizeof env->path, "vectors rows=%d%s", grid.rows, p.early ? " early" : "");
   return with_type(p.type, [&](auto type) {
     return with_rows<seam_rows>(grid.rows, [&](auto rows) {
       using T = typename decltype(type)::type;

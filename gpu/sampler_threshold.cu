@@ -139,6 +139,15 @@ __device__ __forceinline__ int32_t bin_of(const row_view &view, float value) {
   return static_cast<int32_t>(fminf((view.largest - value) * view.scale, static_cast<float>(mass_bins - 1)));
 }
 
+/* Tells whether a row draws, as far as its parameters say. A row that does not has work for one block alone. */
+__device__ __forceinline__ bool may_draw(const row_params &r) {
+  return is_legal(r) && r.temperature != 0.0f;
+}
+
+__device__ __forceinline__ bool cuts_to_k(const row_params &r, int32_t V) {
+  return r.top_k > 0 && r.top_k < V;
+}
+
 /* Called by all threads of the block; facts: shared memory. */
 __device__ __forceinline__ row_view view_of_row(const scan_params &p, int64_t row, chunk_facts *facts) {
   row_view view = {params_of_row(p.s, row), row_broken, status_parameter, 0, 0.0f, 0.0f};
@@ -160,10 +169,10 @@ __device__ __forceinline__ row_view view_of_row(const scan_params &p, int64_t ro
   else if ((flags & seen_finite) == 0)
     view.status = status_all_banned;
   else
-    view.mode = view.r.temperature == 0.0f                 ? row_greedy
-                : view.r.top_k > 0 && view.r.top_k < p.s.V ? row_top_k
-                : view.r.top_p < 1.0f                      ? row_top_p
-                                                           : row_all;
+    view.mode = view.r.temperature == 0.0f ? row_greedy
+                : cuts_to_k(view.r, p.s.V) ? row_top_k
+                : view.r.top_p < 1.0f      ? row_top_p
+                                           : row_all;
   view.best = facts->best;
   view.largest = key_order(p.s.V).value_of(view.best);
   view.scale = bins_a_unit(view.r.temperature, view.largest - float_of(value_bits(facts->smallest)));
@@ -190,6 +199,8 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads) we
   const int64_t row = static_cast<int64_t>(blockIdx.x) / p.chunks;
   const int32_t chunk = static_cast<int32_t>(static_cast<int64_t>(blockIdx.x) % p.chunks);
   const int32_t thread = static_cast<int32_t>(threadIdx.x), first = chunk * steps * scan_step;
+  const row_params r = params_of_row(p.s, row);
+  if (!may_draw(r) || cuts_to_k(r, p.s.V) || r.top_p >= 1.0f) return;
   const row_view view = view_of_row(p, row, facts);
   if (view.mode != row_top_p) return;
   for (int32_t i = thread; i < mass_bins; i += scan_threads)
@@ -322,6 +333,7 @@ template <class T, int steps> __global__ void __launch_bounds__(scan_threads, 4)
   const int32_t chunk = static_cast<int32_t>(static_cast<int64_t>(blockIdx.x) % p.chunks), V = p.s.V;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), first = chunk * steps * scan_step;
   const key_order key_of(V);
+  if (chunk > 0 && !may_draw(params_of_row(p.s, row))) return;
   const row_view view = view_of_row(p, row, &shared->facts);
   if (view.mode == row_broken || view.mode == row_greedy) {
     if (chunk == 0 && thread == 0) {

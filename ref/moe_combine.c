@@ -237,9 +237,12 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-/* Draws the place of slot j of token t: none in one slot of five, else any row. */
+/* Draws the place of a slot. With as many rows of z as slots each slot has a row of its own, as moe_align makes them.
+ * Else one slot of five has none, and the others have any row. */
 static int64_t draw_place(const assay_fill *fill, int64_t slot) {
   const int64_t P = fill->call->arg[ARG_Z].shape[0];
+  const assay_tensor *pos = &fill->call->arg[ARG_POS];
+  if (P == pos->shape[0] * pos->shape[1]) return plain_place(fill, ARG_POS, slot, P);
   assay_rng rng = {fill->seed, 0x636F6D62, 8 * (uint64_t)slot};
   return assay_rng_range(&rng, 0, 4) == 0 ? -1 : assay_rng_range(&rng, 0, P - 1);
 }

@@ -147,9 +147,11 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-/* Draws the entry of order in row p: padding in one row of five, else any slot. */
+/* Draws the entry of order in row p. With as many rows as slots each slot has one row, as moe_align makes them.
+ * Else one row of five is padding, and the others have any slot. */
 static int64_t draw_slot(const assay_fill *fill, int64_t p) {
   const int64_t slots = fill->call->arg[ARG_X].shape[0] * (int64_t)fill->call->param[PARAM_K];
+  if (fill->call->arg[ARG_ORDER].shape[0] == slots) return plain_place(fill, ARG_ORDER, p, slots);
   assay_rng rng = {fill->seed, 0x7065726D, 8 * (uint64_t)p};
   return assay_rng_range(&rng, 0, 4) == 0 ? -1 : assay_rng_range(&rng, 0, slots - 1);
 }

@@ -123,9 +123,8 @@ typedef struct run {
   bool exact;
   planted spoil;
   norm_spoil norm_spoil;
-  own_norm norm[2];                     /* [0] q, [1] k */
-  assay_expected *q, *k_out, *cache[2]; /* cache: K, V; k_out NULL: absent */
-  int64_t slot;                         /* slot of the row */
+  own_norm norm[2]; /* [0] q, [1] k */
+  rope_append_results to;
 } run;
 
 /* A head of a row after its norm, with its angles. sigma: how far the norm may be off. */
@@ -222,16 +221,10 @@ static void sigma_of(const assay_call *call, const turned *t, double *sigma) {
   add_norm(t, norm_kappa / call->op->kappa_element, sigma);
 }
 
-/* Returns the number that the cache holds for a rotated channel. */
-static double stored_k(const assay_call *call, int64_t h, double y, planted spoil) {
-  const float own = append_scale(&call->arg[ARG_K_SCALE], h);
-  const double k = spoil == SPOIL_K_NOT_ROUNDED ? y : assay_round_f64(y, call->arg[ARG_K].dtype);
-  return append_stored(k, spoil == SPOIL_SCALE_LOST ? 1.0f : own, call->arg[ARG_K_CACHE].dtype);
-}
+static const rope_append_loss exactly = {0};
 
-static double stored_v(const assay_call *call, int64_t h, double v, planted spoil) {
-  const float own = append_scale(&call->arg[ARG_V_SCALE], h);
-  return append_stored(v, spoil == SPOIL_SCALE_LOST ? 1.0f : own, call->arg[ARG_V_CACHE].dtype);
+static rope_append_loss loss_of(planted spoil) {
+  return (rope_append_loss){.scale = spoil == SPOIL_SCALE_LOST, .rounding = spoil == SPOIL_K_NOT_ROUNDED};
 }
 
 /* Refuses, in the exact tier, a head whose norm or rotation is not exact. */
@@ -252,8 +245,8 @@ static bool may_hold(const assay_call *call, int64_t h, const turned *t, const d
   double bound[PAGED_MAX_D];
   rope_bound(&t->head, bound);
   add_norm(t, norm_kappa, bound);
-  return got >= stored_k(call, h, y[d] - 1.01 * bound[d], SPOIL_NONE) &&
-         got <= stored_k(call, h, y[d] + 1.01 * bound[d], SPOIL_NONE);
+  return got >= rope_append_stored_k(call, h, y[d] - 1.01 * bound[d], exactly) &&
+         got <= rope_append_stored_k(call, h, y[d] + 1.01 * bound[d], exactly);
 }
 
 /* Turns a head of k whose norm has not been rounded, where the cache then holds what it may not hold. */
@@ -264,71 +257,65 @@ static void leave_unrounded(const run *r, const own_norm *own, int64_t h, const 
   other.head.x = other.x;
   turn(&other, true, turned_y);
   for (int64_t d = 0; d < t->head.D; ++d)
-    if (!may_hold(r->call, h, t, y, d, stored_k(r->call, h, turned_y[d], SPOIL_NONE))) y[d] = turned_y[d];
+    if (!may_hold(r->call, h, t, y, d, rope_append_stored_k(r->call, h, turned_y[d], exactly))) y[d] = turned_y[d];
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
 /* Computes head h of row n of q into the result from element `at` on. */
-static assay_status q_head(const run *r, int64_t n, int64_t h, int64_t at, assay_error *error) {
+static assay_status q_head(const void *of, int64_t n, int64_t h, int64_t at, assay_error *error) {
+  const run *r = of;
   turned t;
-  const bool left = r->spoil == SPOIL_PAD_Q_LEFT && r->slot < 0;
+  const bool left = r->spoil == SPOIL_PAD_Q_LEFT && r->to.slot < 0;
   load_head(r, ARG_Q, r->spoil == SPOIL_Q_NOT_NORMED || left ? NULL : &r->norm[0], n, h, &t);
-  turn(&t, r->spoil != SPOIL_Q_NOT_ROTATED && !left, r->q->value + at);
-  if (r->q->sigma != NULL) sigma_of(r->call, &t, r->q->sigma + at);
+  turn(&t, r->spoil != SPOIL_Q_NOT_ROTATED && !left, r->to.q->value + at);
+  if (r->to.q->sigma != NULL) sigma_of(r->call, &t, r->to.q->sigma + at);
   return r->exact ? admit(r, &r->norm[0], n, &t, error) : ASSAY_OK;
 }
 
 /* Computes a head of k likewise. An f32 cache takes the result of the arithmetic. Any other cache takes the rounded
  * number, and accepts() says which other numbers rounding may give. */
-static assay_status k_head(const run *r, int64_t n, int64_t h, int64_t at, assay_error *error) {
+static assay_status k_head(const void *of, int64_t n, int64_t h, int64_t at, assay_error *error) {
+  const run *r = of;
   turned t;
   double y[PAGED_MAX_D], sigma[PAGED_MAX_D];
   const own_norm *own = &r->norm[r->spoil == SPOIL_WEIGHTS_OF_Q_FOR_K ? 0 : 1];
   load_head(r, ARG_K, r->spoil == SPOIL_K_NOT_NORMED ? NULL : own, n, h, &t);
   turn(&t, r->spoil != SPOIL_K_NOT_ROTATED, y);
   sigma_of(r->call, &t, sigma);
-  if (r->spoil == SPOIL_NOT_ROUNDED_BETWEEN && r->slot >= 0) leave_unrounded(r, own, h, &t, y);
+  if (r->spoil == SPOIL_NOT_ROUNDED_BETWEEN && r->to.slot >= 0) leave_unrounded(r, own, h, &t, y);
   for (int64_t d = 0; d < t.head.D; ++d) {
-    const assay_expected *out = r->k_out, *to = r->cache[0];
+    const assay_expected *out = r->to.k_out, *to = r->to.cache[0];
     if (out != NULL && r->spoil != SPOIL_ROWS_EXCHANGED) out->value[at + d] = y[d];
     if (out != NULL && out->sigma != NULL) out->sigma[at + d] = sigma[d];
-    to->value[at + d] = r->slot < 0 ? 0 : stored_k(r->call, h, y[d], r->spoil);
+    to->value[at + d] = r->to.slot < 0 ? 0 : rope_append_stored_k(r->call, h, y[d], loss_of(r->spoil));
     if (to->sigma != NULL)
-      to->sigma[at + d] = r->call->arg[ARG_K_CACHE].dtype == ASSAY_F32 && r->slot >= 0 ? sigma[d] : 0;
+      to->sigma[at + d] = r->call->arg[ARG_K_CACHE].dtype == ASSAY_F32 && r->to.slot >= 0 ? sigma[d] : 0;
   }
   return r->exact ? admit(r, &r->norm[1], n, &t, error) : ASSAY_OK;
 }
 
 /* Computes v of row n. Nothing is read of a pad row. */
-static void v_head(const run *r, int64_t n, int64_t h, int64_t at) {
+static void v_head(const void *of, int64_t n, int64_t h, int64_t at) {
+  const run *r = of;
   turned t;
   double y[PAGED_MAX_D];
   const int64_t D = r->call->arg[ARG_V].shape[2];
   const bool keys = r->spoil == SPOIL_V_IS_K;
-  if (r->slot >= 0) {
+  if (r->to.slot >= 0) {
     load_head(r, keys ? ARG_K : ARG_V, keys || r->spoil == SPOIL_V_NORMED ? &r->norm[1] : NULL, n, h, &t);
     turn(&t, r->spoil == SPOIL_V_ROTATED, y);
   }
   for (int64_t d = 0; d < D; ++d) {
-    r->cache[1]->value[at + d] = r->slot < 0 ? 0 : stored_v(r->call, h, y[d], r->spoil);
-    if (r->cache[1]->sigma != NULL) r->cache[1]->sigma[at + d] = 0;
+    r->to.cache[1]->value[at + d] = r->to.slot < 0 ? 0 : rope_append_stored_v(r->call, h, y[d], loss_of(r->spoil));
+    if (r->to.cache[1]->sigma != NULL) r->to.cache[1]->sigma[at + d] = 0;
   }
 }
 
-/* Returns the row whose k and v are stored in row n's slot. */
-static int64_t source_row(const run *r, int64_t n) {
-  const assay_tensor *slots = &r->call->arg[ARG_SLOTS];
-  const int64_t other = n ^ 1;
-  const bool both = r->slot >= 0 && other < slots->shape[0] && append_slot(slots, other) >= 0;
-  return r->spoil == SPOIL_ROWS_EXCHANGED && both ? other : n;
-}
+static const rope_append_heads of_row = {q_head, k_head, v_head};
 
 static assay_status compute(const assay_call *call, const assay_contract *contract, const assay_rows *rows, bool exact,
                             int32_t spoil, assay_expected *expected, assay_error *error) {
-  const int64_t N = call->arg[ARG_Q].shape[0], H = call->arg[ARG_Q].shape[1], H_kv = call->arg[ARG_K].shape[1];
-  const int64_t D = call->arg[ARG_Q].shape[2], max_pos = call->arg[ARG_COS].shape[0];
-  const bool apart = call->arg[ARG_Q_OUT].data != NULL;
   if (exact && call->param[PARAM_KIND] != KIND_UCLIP)
     return assay_fail(error, ASSAY_ERR_INPUT, "exact tier: kind: found rms, allowed uclip: a root is seldom exact");
   run r = {.call = call, .exact = exact, .contract = contract != NULL ? contract : &default_contract};
@@ -336,25 +323,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   r.norm_spoil = spoil >= 0 ? norm_spoil_of(call->op, spoil) : NORM_RIGHT;
   for (int i = 0; i < 2; ++i)
     make_norm(call, i == 0, r.norm_spoil, &r.norm[i]);
-  assay_status status = rope_check_positions(&call->arg[ARG_POSITIONS], max_pos, error);
-  if (status == ASSAY_OK) status = append_check_distinct(&call->arg[ARG_SLOTS], rope_append_slots(call), error);
-  r.q = &expected[rowwise_output(call, apart ? ARG_Q_OUT : ARG_Q)];
-  r.cache[0] = &expected[rowwise_output(call, ARG_K_CACHE)];
-  r.cache[1] = &expected[rowwise_output(call, ARG_V_CACHE)];
-  if (call->arg[ARG_K_OUT].data != NULL) r.k_out = &expected[rowwise_output(call, ARG_K_OUT)];
-  for (int64_t i = 0; i < rowwise_count(rows, N) && status == ASSAY_OK; ++i) {
-    const int64_t n = rowwise_index(rows, i);
-    r.slot = append_slot(&call->arg[ARG_SLOTS], n);
-    const int64_t from = source_row(&r, n);
-    for (int64_t h = 0; h < H && status == ASSAY_OK; ++h)
-      status = q_head(&r, n, h, (i * H + h) * D, error);
-    for (int64_t h = 0; h < H_kv && status == ASSAY_OK; ++h) {
-      status = k_head(&r, from, h, (i * H_kv + h) * D, error);
-      v_head(&r, from, h, (i * H_kv + h) * D);
-    }
-  }
-  if (status == ASSAY_OK && apart) rowwise_unchanged(&call->arg[ARG_Q], rows, &expected[rowwise_output(call, ARG_Q)]);
-  return status;
+  return rope_append_rows(call, rows, &of_row, &r, &r.to, r.spoil == SPOIL_ROWS_EXCHANGED, expected, error);
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
@@ -368,8 +337,7 @@ static assay_status reference(const assay_call *call, const assay_contract *cont
 static assay_status spoil(const assay_call *call, const assay_contract *contract, const assay_rows *rows, int32_t index,
                           assay_expected *expected, assay_error *error) {
   assay_expected values[ASSAY_MAX_OUTPUTS];
-  for (int32_t i = 0; i < rowwise_output(call, ARG_COUNT); ++i)
-    values[i] = (assay_expected){expected[i].value, NULL};
+  rope_append_values(call, expected, values);
   return compute(call, contract, rows, false, index, values, error);
 }
 
@@ -434,22 +402,13 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* Fills an argument. fp8: k's weights are such that the quotients of its norms fill the codes, with special values
  * beyond the largest. Special values are those of v alone. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
-  const assay_tensor *cosine = &from->call->arg[ARG_COS];
-  const bool fp8 = from->kv_dtype == ASSAY_E4M3 || from->kv_dtype == ASSAY_E5M2,
-             special = from->values == ASSAY_SPECIAL;
   assay_fill own = *from;
-  assay_status status = ASSAY_OK;
-  if (special) own.values = ASSAY_NORMAL;
-  if (arg == ARG_COS || arg == ARG_SIN)
-    rope_fill_table(from, cosine->shape[1], arg == ARG_SIN, value, count);
-  else if (arg == ARG_POSITIONS)
-    rope_fill_positions(from, cosine->shape[0], value, count);
-  else
-    status = norm_fill(&own, arg, value, count, error);
-  if (arg != ARG_K_GAMMA || !fp8) return status;
-  const double size = special ? 400 : from->values == ASSAY_NORMAL ? 16 : 1;
-  for (int64_t i = 0; i < count; ++i)
-    value[i] *= size * from->k_scale;
+  if (from->values == ASSAY_SPECIAL) own.values = ASSAY_NORMAL;
+  const bool angles = rope_append_fill_angles(from, arg, value, count);
+  const assay_status status = angles ? ASSAY_OK : norm_fill(&own, arg, value, count, error);
+  const double size = arg == ARG_K_GAMMA ? rope_append_key_size(from) : 1;
+  for (int64_t i = 0; i < count && size != 1; ++i)
+    value[i] *= size;
   return status;
 }
 

@@ -88,16 +88,12 @@ static void turn(const turned *t, bool turns, double *y) {
   rope_rotate(h->x, h->cosine, h->sine, turns ? h->R : 0, h->D, h->interleaved, y);
 }
 
-/* Returns the number that the cache holds for a rotated channel. */
-static double stored_k(const assay_call *call, int64_t h, double y, planted spoil) {
-  const float own = append_scale(&call->arg[ARG_K_SCALE], spoil == SPOIL_HEAD_SCALE_LOST ? 0 : h);
-  const double k = spoil == SPOIL_K_NOT_ROUNDED ? y : assay_round_f64(y, call->arg[ARG_K].dtype);
-  return append_stored(k, spoil == SPOIL_SCALE_LOST ? 1.0f : own, call->arg[ARG_K_CACHE].dtype);
-}
+static const rope_append_loss exactly = {0};
 
-static double stored_v(const assay_call *call, int64_t h, double v, planted spoil) {
-  const float own = append_scale(&call->arg[ARG_V_SCALE], spoil == SPOIL_HEAD_SCALE_LOST ? 0 : h);
-  return append_stored(v, spoil == SPOIL_SCALE_LOST ? 1.0f : own, call->arg[ARG_V_CACHE].dtype);
+static rope_append_loss loss_of(planted spoil) {
+  return (rope_append_loss){.scale = spoil == SPOIL_SCALE_LOST,
+                            .head_scale = spoil == SPOIL_HEAD_SCALE_LOST,
+                            .rounding = spoil == SPOIL_K_NOT_ROUNDED};
 }
 
 static assay_status admit(const assay_call *call, int64_t n, const rope_head *h, assay_error *error) {
@@ -113,23 +109,24 @@ typedef struct run {
   const assay_call *call;
   bool exact;
   planted spoil;
-  assay_expected *q, *k_out, *cache[2]; /* cache: K, V; k_out NULL: absent */
-  int64_t slot;                         /* slot of the row */
+  rope_append_results to;
 } run;
 
 /* Computes head h of row n of q into the result from element `at` on. */
-static assay_status q_head(const run *r, int64_t n, int64_t h, int64_t at, assay_error *error) {
+static assay_status q_head(const void *of, int64_t n, int64_t h, int64_t at, assay_error *error) {
+  const run *r = of;
   turned t;
   load_head(r->call, ARG_Q, n, h, r->spoil, &t);
-  const bool left = r->spoil == SPOIL_Q_NOT_ROTATED || (r->spoil == SPOIL_PAD_Q_NOT_ROTATED && r->slot < 0);
-  turn(&t, !left, r->q->value + at);
-  if (r->q->sigma != NULL) rope_sigma(&t.head, r->call->arg[ARG_Q].dtype, r->q->sigma + at);
+  const bool left = r->spoil == SPOIL_Q_NOT_ROTATED || (r->spoil == SPOIL_PAD_Q_NOT_ROTATED && r->to.slot < 0);
+  turn(&t, !left, r->to.q->value + at);
+  if (r->to.q->sigma != NULL) rope_sigma(&t.head, r->call->arg[ARG_Q].dtype, r->to.q->sigma + at);
   return r->exact ? admit(r->call, n, &t.head, error) : ASSAY_OK;
 }
 
 /* Computes a head of k likewise. An f32 cache takes the result of the arithmetic. Any other cache takes the rounded
  * number, and accepts() says which other numbers rounding may give. */
-static assay_status k_head(const run *r, int64_t n, int64_t h, int64_t at, assay_error *error) {
+static assay_status k_head(const void *of, int64_t n, int64_t h, int64_t at, assay_error *error) {
+  const run *r = of;
   turned t;
   double y[PAGED_MAX_D], sigma[PAGED_MAX_D];
   const assay_dtype dtype = r->call->arg[ARG_K].dtype, cache = r->call->arg[ARG_K_CACHE].dtype;
@@ -137,64 +134,38 @@ static assay_status k_head(const run *r, int64_t n, int64_t h, int64_t at, assay
   turn(&t, r->spoil != SPOIL_K_NOT_ROTATED, y);
   rope_sigma(&t.head, dtype, sigma);
   for (int64_t d = 0; d < t.head.D; ++d) {
-    const assay_expected *out = r->k_out, *to = r->cache[0];
+    const assay_expected *out = r->to.k_out, *to = r->to.cache[0];
     if (out != NULL && r->spoil != SPOIL_ROWS_EXCHANGED) out->value[at + d] = y[d];
     if (out != NULL && out->sigma != NULL) out->sigma[at + d] = sigma[d];
     const bool dropped = r->spoil == SPOIL_REST_DROPPED && d >= t.head.R;
-    to->value[at + d] = r->slot < 0 || dropped ? 0 : stored_k(r->call, h, y[d], r->spoil);
-    if (to->sigma != NULL) to->sigma[at + d] = cache == ASSAY_F32 && r->slot >= 0 ? sigma[d] : 0;
+    to->value[at + d] = r->to.slot < 0 || dropped ? 0 : rope_append_stored_k(r->call, h, y[d], loss_of(r->spoil));
+    if (to->sigma != NULL) to->sigma[at + d] = cache == ASSAY_F32 && r->to.slot >= 0 ? sigma[d] : 0;
   }
   return r->exact ? admit(r->call, n, &t.head, error) : ASSAY_OK;
 }
 
 /* Computes v of row n. Nothing is read of a pad row. */
-static void v_head(const run *r, int64_t n, int64_t h, int64_t at) {
+static void v_head(const void *of, int64_t n, int64_t h, int64_t at) {
+  const run *r = of;
   turned t;
   double y[PAGED_MAX_D];
   const int64_t D = r->call->arg[ARG_V].shape[2];
-  if (r->slot >= 0) {
+  if (r->to.slot >= 0) {
     load_head(r->call, r->spoil == SPOIL_V_IS_K ? ARG_K : ARG_V, n, h, r->spoil, &t);
     turn(&t, r->spoil == SPOIL_V_ROTATED, y);
   }
   for (int64_t d = 0; d < D; ++d) {
-    r->cache[1]->value[at + d] = r->slot < 0 ? 0 : stored_v(r->call, h, y[d], r->spoil);
-    if (r->cache[1]->sigma != NULL) r->cache[1]->sigma[at + d] = 0;
+    r->to.cache[1]->value[at + d] = r->to.slot < 0 ? 0 : rope_append_stored_v(r->call, h, y[d], loss_of(r->spoil));
+    if (r->to.cache[1]->sigma != NULL) r->to.cache[1]->sigma[at + d] = 0;
   }
 }
 
-/* Returns the row whose k and v are stored in row n's slot. */
-static int64_t source_row(const run *r, int64_t n) {
-  const assay_tensor *slots = &r->call->arg[ARG_SLOTS];
-  const int64_t other = n % 2 == 0 ? n + 1 : n - 1;
-  const bool both = r->slot >= 0 && other < slots->shape[0] && append_slot(slots, other) >= 0;
-  return r->spoil == SPOIL_ROWS_EXCHANGED && both ? other : n;
-}
+static const rope_append_heads of_row = {q_head, k_head, v_head};
 
 static assay_status compute(const assay_call *call, const assay_rows *rows, bool exact, planted spoil,
                             assay_expected *expected, assay_error *error) {
-  const int64_t N = call->arg[ARG_Q].shape[0], H = call->arg[ARG_Q].shape[1], H_kv = call->arg[ARG_K].shape[1];
-  const int64_t D = call->arg[ARG_Q].shape[2], max_pos = call->arg[ARG_COS].shape[0];
-  const bool apart = call->arg[ARG_Q_OUT].data != NULL;
   run r = {.call = call, .exact = exact, .spoil = spoil};
-  assay_status status = rope_check_positions(&call->arg[ARG_POSITIONS], max_pos, error);
-  if (status == ASSAY_OK) status = append_check_distinct(&call->arg[ARG_SLOTS], rope_append_slots(call), error);
-  r.q = &expected[rowwise_output(call, apart ? ARG_Q_OUT : ARG_Q)];
-  r.cache[0] = &expected[rowwise_output(call, ARG_K_CACHE)];
-  r.cache[1] = &expected[rowwise_output(call, ARG_V_CACHE)];
-  if (call->arg[ARG_K_OUT].data != NULL) r.k_out = &expected[rowwise_output(call, ARG_K_OUT)];
-  for (int64_t i = 0; i < rowwise_count(rows, N) && status == ASSAY_OK; ++i) {
-    const int64_t n = rowwise_index(rows, i);
-    r.slot = append_slot(&call->arg[ARG_SLOTS], n);
-    const int64_t from = source_row(&r, n);
-    for (int64_t h = 0; h < H && status == ASSAY_OK; ++h)
-      status = q_head(&r, n, h, (i * H + h) * D, error);
-    for (int64_t h = 0; h < H_kv && status == ASSAY_OK; ++h) {
-      status = k_head(&r, from, h, (i * H_kv + h) * D, error);
-      v_head(&r, from, h, (i * H_kv + h) * D);
-    }
-  }
-  if (status == ASSAY_OK && apart) rowwise_unchanged(&call->arg[ARG_Q], rows, &expected[rowwise_output(call, ARG_Q)]);
-  return status;
+  return rope_append_rows(call, rows, &of_row, &r, &r.to, spoil == SPOIL_ROWS_EXCHANGED, expected, error);
 }
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
@@ -210,8 +181,7 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
                           assay_expected *expected, assay_error *error) {
   (void)contract;
   assay_expected values[ASSAY_MAX_OUTPUTS];
-  for (int32_t i = 0; i < rowwise_output(call, ARG_COUNT); ++i)
-    values[i] = (assay_expected){expected[i].value, NULL};
+  rope_append_values(call, expected, values);
   return compute(call, rows, false, (planted)index, values, error);
 }
 
@@ -229,8 +199,8 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   load_head(call, ARG_K, n, h, SPOIL_NONE, &t);
   turn(&t, true, y);
   rope_bound(&t.head, bound);
-  return got >= stored_k(call, h, y[d] - 1.01 * bound[d], SPOIL_NONE) &&
-         got <= stored_k(call, h, y[d] + 1.01 * bound[d], SPOIL_NONE);
+  return got >= rope_append_stored_k(call, h, y[d] - 1.01 * bound[d], exactly) &&
+         got <= rope_append_stored_k(call, h, y[d] + 1.01 * bound[d], exactly);
 }
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
@@ -240,21 +210,12 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
  * too. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
-  const assay_tensor *cosine = &from->call->arg[ARG_COS];
-  const bool fp8 = from->kv_dtype == ASSAY_E4M3 || from->kv_dtype == ASSAY_E5M2,
-             special = from->values == ASSAY_SPECIAL;
   assay_fill own = *from;
-  if (special) own.values = ASSAY_NORMAL;
-  if (arg == ARG_COS || arg == ARG_SIN)
-    rope_fill_table(from, cosine->shape[1], arg == ARG_SIN, value, count);
-  else if (arg == ARG_POSITIONS)
-    rope_fill_positions(from, cosine->shape[0], value, count);
-  else
-    plain_fill(&own, (uint64_t)arg, value, count);
-  if (arg != ARG_K || !fp8) return ASSAY_OK;
-  const double size = special ? 400 : from->values == ASSAY_NORMAL ? 16 : 1;
-  for (int64_t i = 0; i < count; ++i)
-    value[i] *= size * from->k_scale;
+  if (from->values == ASSAY_SPECIAL) own.values = ASSAY_NORMAL;
+  if (!rope_append_fill_angles(from, arg, value, count)) plain_fill(&own, (uint64_t)arg, value, count);
+  const double size = arg == ARG_K ? rope_append_key_size(from) : 1;
+  for (int64_t i = 0; i < count && size != 1; ++i)
+    value[i] *= size;
   return ASSAY_OK;
 }
 

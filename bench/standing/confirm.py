@@ -1,19 +1,24 @@
-"""confirm.py MODULES: says of each finding in FlashInfer and torch what a few lines of torch in f64 say, without this project.
+"""confirm.py MODULES [FINDING...]: says of findings in FlashInfer, FlashAttention 3 and torch what a few lines of torch
+in f64 say, without this project.
 
-MODULES is the folder of flashinfer_modules.py. A finding that faults runs in a process of its own. The last line counts
-findings that hold; the status is 1 if one does not."""
+MODULES is the folder of flashinfer_modules.py. Each finding runs in a process of its own, which may take CONFIRM_SECONDS
+(60). A process that takes longer is killed, and its place in the code is printed. The last line counts findings that
+hold; the status is 1 if one does not."""
+import faulthandler
 import importlib
 import os
 import subprocess
 import sys
+import time
 
 import torch
-import tvm_ffi
 
 MODULES = sys.argv[1]
+LIMIT = float(os.environ.get("CONFIRM_SECONDS", "60"))
 
 
 def module(name):
+    import tvm_ffi
     return tvm_ffi.load_module(f"{MODULES}/{name}.so")
 
 
@@ -88,15 +93,17 @@ def merge_of_two_empty_states():
 
 
 def cublas_adds_in_bf16():
-    """8 x 24 by 193 x 24, all sums exact in f32: torch's default lets cuBLAS round partial sums to bf16."""
-    torch.manual_seed(1)
-    a, b = (torch.randint(-8, 9, (n, 24), device="cuda").bfloat16() / 8 for n in (8, 193))
-    want = (a.double() @ b.double().t()).bfloat16()
-    wrong = []
-    for allowed in (True, False):
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = allowed
-        wrong.append(int(((a @ b.t()) != want).sum().item()))
-    return wrong[0] > 0, f"{wrong[0]} of {want.numel()} elements wrong by default, {wrong[1]} without reduced precision"
+    """Counts elements beyond 1 ulp of bf16, by the sums of f64: torch's default lets cuBLAS round partial sums to bf16."""
+    said, beyond = [], [0, 0]
+    for m, n, k in ((8, 193, 24), (33, 193, 128), (16, 193, 128), (33, 4096, 4096)):
+        a, b = rows(m, k), rows(n, k)
+        want = a.double() @ b.double().t()
+        ulp = torch.exp2(want.abs().clamp_min(2.0**-126).log2().floor() - 7) + 2.0**-20 * (a.double().abs() @ b.double().abs().t())
+        for i, allowed in enumerate((True, False)):
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = allowed
+            beyond[i] += (count := int((((a @ b.t()).double() - want).abs() > ulp).sum().item()))
+            said.append(f"{m} x {n} x {k}, {'default' if allowed else 'full sums'}: {count} of {m * n} beyond 1 ulp")
+    return beyond[0] > 0 and beyond[1] == 0, "; ".join(said)
 
 
 def silu_rounded_before_the_product():
@@ -122,41 +129,169 @@ def top_k_keeps_all_ties():
     return beyond > 0, f"k = 2 of four equal probabilities: {beyond} of 4096 draws are neither id 0 nor id 1"
 
 
-def fa3_faults_without_groups():
-    """FlashAttention 3 with as many heads of K as of q, one split: each shape in a process of its own."""
-    code = ("import torch, sys; from fa3_fwd_interface import flash_attn_func as f; h, n, rows, d = map(int, sys.argv[1:]);"
-            "q = torch.randn(1, rows, h, d, device='cuda').bfloat16(); k = torch.randn(1, n, h, d, device='cuda').bfloat16();"
-            "f(q, k, k, causal=True, num_splits=1); torch.cuda.synchronize()")
-    said, faults = [], 0
-    for shape in ((2, 37, 1, 64), (1, 1, 1, 64), (32, 2048, 2048, 128)):
-        ran = subprocess.run([sys.executable, "-c", code, *map(str, shape)], capture_output=True, text=True, check=False)
-        fault = [line for line in ran.stderr.splitlines() if "CUDA error" in line]
-        faults += bool(fault)
-        said.append(f"{shape}: {fault[-1].split('CUDA error: ')[-1] if fault else 'fine' if ran.returncode == 0 else ran.stderr[-80:]}")
-    return faults > 0, "heads, keys, rows, D: " + "; ".join(said)
+FA3 = """
+import faulthandler, os, sys
+faulthandler.dump_traceback_later(float(sys.argv[1]), exit=True)
+import torch
+from fa3_fwd_interface import flash_attn_func
+heads, keys, splits, *strides = map(int, sys.argv[2:])
+torch.manual_seed(1)
+room = torch.randn(4 * heads * 64 + 64, device="cuda").bfloat16()
+q = room.as_strided((1, 1, heads, 64), (*strides, 1))
+k, v = (torch.randn(1, keys, heads, 64, device="cuda").bfloat16() for _ in range(2))
+try:
+    made = flash_attn_func(q, k, v, causal=True, num_splits=splits)
+    torch.cuda.synchronize()
+    score = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / 8
+    off = (made.double() - torch.einsum("bhqk,bkhd->bqhd", score.softmax(-1), v.double())).abs().max().item()
+    print(f"contiguous {q.is_contiguous()}, off by {off:.2g}", flush=True)
+except Exception as why:
+    print("fault:", str(why).splitlines()[0], flush=True)
+os._exit(0)
+"""
+
+
+def fa3_faults_on_the_stride_of_an_axis_of_one_element():
+    """One head for each head of K, one row. torch calls q contiguous whatever the stride of an axis of one element."""
+    said, faults, fine = [], 0, 0
+    for heads, keys, splits, strides, odd in ((1, 1, 1, (64, 64, 64), False), (1, 1, 1, (64, 64, 1), True),
+                                              (2, 37, 1, (130, 130, 64), True), (2, 37, 3, (130, 130, 64), False)):
+        numbers = [str(number) for number in (LIMIT / 2.5, heads, keys, splits, *strides)]
+        begin = time.monotonic()
+        try:
+            ran = subprocess.run([sys.executable, "-c", FA3, *numbers], capture_output=True, text=True, check=False,
+                                 timeout=LIMIT / 2, env=dict(os.environ, CUDA_LAUNCH_BLOCKING="1"))
+            answer = ran.stdout.strip() or f"status {ran.returncode}: {ran.stderr[-300:]}"
+            answer += " (TMA descriptor refused)" if "TMA" in ran.stderr else ""
+        except subprocess.TimeoutExpired as late:
+            answer = f"no answer: {(late.stderr or b'')[-300:]!r}"
+        right = "off by" in answer and float(answer.split("off by ")[1]) < 0.02
+        faults += odd and "fault:" in answer
+        fine += not odd and right
+        said.append(f"{heads} heads, {keys} keys, {splits} splits, strides {strides}: {answer} in {time.monotonic() - begin:.1f} s")
+        print(said[-1], file=sys.stderr, flush=True)
+    return faults == 2 and fine == 2, "; ".join(said)
+
+
+def fa3_ragged(q, k, v, rows, keys, **more):
+    from fa3_fwd_interface import flash_attn_varlen_func
+    tables = [torch.tensor(table, dtype=torch.int32, device="cuda") for table in (rows, keys)]
+    return flash_attn_varlen_func(q, k, v, *tables, 1, 64, causal=True, return_attn_probs=True, **more)
+
+
+def fa3_reads_after_the_last_key():
+    """Three requests of 17 keys; rows that lie after the last of them hold NaN. A weight of 0 times NaN is NaN."""
+    q = rows(3, 128).view(3, 2, 64)
+    k, v = (rows(51 + 128, 64).view(-1, 1, 64) for _ in range(2))
+    clean, _ = fa3_ragged(q, k, v, [0, 1, 2, 3], [0, 17, 34, 51])
+    k[51:], v[51:] = torch.nan, torch.nan
+    made, _ = fa3_ragged(q, k, v, [0, 1, 2, 3], [0, 17, 34, 51])
+    bad = int(made.isnan().sum().item())
+    return bad > 0 and not clean.isnan().any().item(), f"{bad} of {made.numel()} elements are NaN, {int(clean.isnan().sum().item())} before"
+
+
+def fa3_empty_batch_has_plus_infinity():
+    """The logarithm of an empty sum is -inf; it is so beside a request with keys, and not in a batch without any."""
+    from fa3_fwd_interface import flash_attn_varlen_func
+    q, k = rows(2, 128).view(2, 2, 64), rows(16, 64).view(16, 1, 64)
+    _, beside = fa3_ragged(q, k, k, [0, 1, 2], [0, 0, 16])
+    tables = [torch.tensor(table, dtype=torch.int32, device="cuda") for table in ([0, 1, 2], [0, 0, 0])]
+    _, alone = flash_attn_varlen_func(q, k[:0], k[:0], *tables, 1, 0, causal=True, return_attn_probs=True)
+    return bool((alone == torch.inf).all().item()), f"without keys {alone[0].tolist()}, beside a request of 16 keys {beside[0].tolist()}"
+
+
+def fa3_moves_the_weight_of_one_key():
+    """One key has the weight 1, so the result is its value. Scores are some 1e6."""
+    q, k, v = (rows(64, 64 * heads).view(64, heads, 64) for heads in (2, 1, 1))
+    v = v + 1
+    wrong = []
+    for scale in (0.125, 1e5):
+        made, _ = fa3_ragged(q, k, v, list(range(65)), list(range(65)), softmax_scale=scale)
+        wrong.append(int((made != v.expand(64, 2, 64)).sum().item()))
+    return wrong[1] > 0 and wrong[0] == 0, f"{wrong[1]} of {q.numel()} elements are not those of v with the scale 1e5, {wrong[0]} with 0.125"
+
+
+def append_of_no_rows():
+    """No new rows for two requests of one page: there is nothing to write."""
+    k, none = torch.zeros(2, 16, 4, 64, dtype=torch.float16, device="cuda"), torch.zeros(0, dtype=torch.int32, device="cuda")
+    rows_of = torch.zeros(0, 4, 64, dtype=torch.float16, device="cuda")
+    tables = [torch.tensor(t, dtype=torch.int32, device="cuda") for t in ([0, 1], [0, 1, 2], [1, 1])]
+    append = module("page").append_paged_kv_cache
+    try:
+        append(rows_of, rows_of, none, none, k, k.clone(), *tables, 0)
+    except Exception as why:
+        return True, str(why).splitlines()[-1]
+    return False, "nothing was raised"
+
+
+def prefill(q, k, v, out):
+    """Calls the FA2 form: requests of one row of q and one page each; causal."""
+    m, B, heads = module("prefill"), q.shape[0], q.shape[1]
+    spaces = [torch.empty(size, dtype=torch.uint8, device=where) for size, where in ((1 << 27, "cuda"), (1 << 23, "cuda"))]
+    spaces.append(torch.empty(1 << 23, dtype=torch.uint8, pin_memory=True))
+    steps, ones = torch.arange(B + 1, dtype=torch.int32), torch.ones(B, dtype=torch.int32)
+    lengths = ones * k.shape[1]
+    plan = m.plan(*spaces, steps, steps, lengths, B, B, heads, k.shape[2], k.shape[1], True, 128, 128, True, -1, -1, False, 0)
+    tables = [t.cuda() for t in (steps, steps, steps[:-1].contiguous(), lengths)]
+    m.paged_run(*spaces[:2], plan, q, k, v, *tables, out, None, 1, 0, -1, False, *[None] * 8, 0.0, 128**-0.5, 1.0, 1e-4, 0)
+    torch.cuda.synchronize()
+
+
+def prefill_rows_of_q_far_apart():
+    """Six rows of q, 2^30 elements apart: q_indptr times the stride is computed in 32 bits, and row 4 becomes row 0."""
+    apart, heads = 2**30, 2
+    near = rows(6, heads * 128).view(6, heads, 128)
+    room = torch.zeros(5 * apart + heads * 128, dtype=torch.bfloat16, device="cuda")
+    q = room.as_strided((6, heads, 128), (apart, 128, 1))
+    q.copy_(near)
+    k, v = (rows(6 * 16 * 2, 128).view(6, 16, 2, 128) * factor for factor in (1, 2))
+    score = torch.einsum("bhd,bnhd->bhn", near.double(), k.double()) * 128**-0.5
+    want = torch.einsum("bhn,bnhd->bhd", score.softmax(-1), v.double())
+    wrong = []
+    for given in (near, q):
+        out = torch.zeros_like(near)
+        prefill(given, k, v, out)
+        wrong.append([round((out[i].double() - want[i]).abs().max().item(), 3) for i in range(6)])
+    return max(wrong[0]) < 0.1 and max(wrong[1]) > 0.1, f"rows side by side are off by {wrong[0]}, rows far apart by {wrong[1]}"
 
 
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
-            top_k_keeps_all_ties, fa3_faults_without_groups]
+            top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
+            fa3_reads_after_the_last_key, fa3_empty_batch_has_plus_infinity, fa3_moves_the_weight_of_one_key,
+            prefill_rows_of_q_far_apart, append_of_no_rows]
+
+
+def run(finding):
+    """Returns what a process of its own says of a finding."""
+    try:
+        ran = subprocess.run([sys.executable, "-u", __file__, MODULES, "--one", finding.__name__], capture_output=True, text=True,
+                             check=False, timeout=LIMIT + 10)
+    except subprocess.TimeoutExpired as late:
+        return f"does not hold: no answer after {LIMIT:.0f} s: {(late.stderr or b'')[-300:]!r}"
+    if ran.stdout.strip():
+        return ran.stdout.strip()
+    fault = [line for line in ran.stderr.splitlines() if "misaligned" in line.lower()]
+    return "holds: " + fault[-1].strip() if fault else "does not hold: " + " | ".join(ran.stderr.splitlines()[-3:])
 
 
 def main():
-    if len(sys.argv) == 3:
-        holds, text = next(f for f in FINDINGS if f.__name__ == sys.argv[2])()
-        print(("holds: " if holds else "does not hold: ") + text)
-        return
+    named = {finding.__name__: finding for finding in FINDINGS}
+    if sys.argv[2:3] == ["--one"]:
+        faulthandler.dump_traceback_later(LIMIT, exit=True)
+        holds, text = named[sys.argv[3]]()
+        print(("holds: " if holds else "does not hold: ") + text, flush=True)
+        os._exit(0)  # a context that a fault has ended may wait for ever at the interpreter's end
+    wanted = sys.argv[2:] or list(named)
+    if not set(wanted) <= set(named):
+        sys.exit(f"confirm: found {wanted}, allowed {', '.join(named)}")
     count = 0
-    for finding in FINDINGS:
-        ran = subprocess.run([sys.executable, __file__, MODULES, finding.__name__], capture_output=True, text=True, check=False)
-        said = ran.stdout.strip()
-        if not said:
-            fault = [line for line in ran.stderr.splitlines() if "misaligned" in line.lower()]
-            said = "holds: " + fault[-1].strip() if fault else "does not hold: " + " ".join(ran.stderr.splitlines()[-1:])
+    for name in wanted:
+        said = run(named[name])
         count += said.startswith("holds")
-        print(f"{finding.__name__}: {said}")
-    print(f"{count} of {len(FINDINGS)} findings hold")
-    sys.exit(count != len(FINDINGS))
+        print(f"{name}: {said}", flush=True)
+    print(f"{count} of {len(wanted)} findings hold")
+    sys.exit(count != len(wanted))
 
 
 main()

@@ -6,7 +6,7 @@ import sys
 import torch
 from flashinfer.jit import core
 from flashinfer.jit.activation import gen_act_and_mul_module
-from flashinfer.jit.attention.modules import gen_batch_decode_module, gen_batch_prefill_module
+from flashinfer.jit.attention.modules import gen_batch_decode_module, gen_batch_mla_module, gen_batch_prefill_module
 from flashinfer.jit.cascade import gen_cascade_module
 from flashinfer.jit.norm import gen_norm_module
 from flashinfer.jit.page import gen_page_module
@@ -23,6 +23,8 @@ specs = {
     "decode": gen_batch_decode_module(*attention),
     "prefill": gen_batch_prefill_module("fa2", *attention, False),
     "prefill_sm90": gen_batch_prefill_module("fa3", *attention, False),
+    "mla": gen_batch_mla_module("fa2", half, half, half, ids, 512, 64, False),
+    "mla_sm90": gen_batch_mla_module("fa3", half, half, half, ids, 512, 64, False),
 }
 os.makedirs(sys.argv[1], exist_ok=True)
 core.build_jit_specs(list(specs.values()), verbose=False)

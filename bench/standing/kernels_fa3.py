@@ -12,6 +12,7 @@ import torch
 from kernels_torch import contract, on, requests
 
 CLAIMS = "bf16|same|nhd,hnd|decode,prefill,chunked,mixed"
+ROUNDS = dict(contract("bf16"), ftz=True)  # results around 1e-39 become 0
 
 
 def interface():
@@ -28,6 +29,12 @@ def taken(q, k_cache, v_cache, layout, **_):
         raise assay.Unsupported(f"D_v: found {values} beside D {wide}, allowed D, or 97 to 128 beside 129 to 192")
 
 
+def dense(tensor):
+    """Returns a tensor on the GPU whose axes of one element have the strides of a tensor without gaps. torch calls any
+    stride contiguous there, and FlashAttention 3 hands it to the copy engine, which wants multiples of 16 bytes."""
+    return on(torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor))
+
+
 def capped(softcap, **more):
     if not softcap:
         raise assay.Unsupported("softcap: found 0, allowed a cap: the other callables take calls without one")
@@ -40,9 +47,9 @@ def flat(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):
     rows = [0, *torch.tensor([own.shape[0] for _, own, _, _ in parts], dtype=torch.int32).cumsum(0).tolist()]
     keys = [0, *kv_len.cumsum(0).tolist()]
     tables = [torch.tensor(table, dtype=torch.int32) for table in (rows, keys)]
-    k, v = (torch.cat([part[i] for part in parts]).contiguous() for i in (2, 3))
+    k, v = (torch.cat([part[i] for part in parts]) for i in (2, 3))
     most = (max(own.shape[0] for _, own, _, _ in parts), int(kv_len.max()))
-    return [on(t) for t in (q.contiguous(), k, v, *tables)], most
+    return [*(dense(t) for t in (q, k, v)), *(on(table) for table in tables)], most
 
 
 def ragged(splits, tensors, scale, softcap=0.0):
@@ -58,7 +65,7 @@ def asked(made, lse):
 
 
 # Each request is a call of its own, as in a loop over a batch.
-@assay.variant("softmax_attention", name="fa3", claims=CLAIMS, tensors="torch", contract=contract("bf16"), supports=taken)
+@assay.variant("softmax_attention", name="fa3", claims=CLAIMS, tensors="torch", contract=ROUNDS, supports=taken)
 def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, out, lse):
     for rows, own, k, v in requests(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout):
         if own.shape[0] == 0:
@@ -68,7 +75,7 @@ def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
             if lse is not None:
                 lse[rows] = -torch.inf
             continue
-        made, sums = interface().flash_attn_func(*(on(t).unsqueeze(0).contiguous() for t in (own, k, v)), causal=True,
+        made, sums = interface().flash_attn_func(*(dense(t.unsqueeze(0)) for t in (own, k, v)), causal=True,
                                                  softmax_scale=scale or None, return_attn_probs=True)
         out[rows] = made[0].cpu()
         if lse is not None:
@@ -76,7 +83,7 @@ def attention_single(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
 
 
 # One call takes the whole batch, empty requests too.
-@assay.variant("softmax_attention", name="fa3_ragged", claims=CLAIMS, tensors="torch", contract=contract("bf16"),
+@assay.variant("softmax_attention", name="fa3_ragged", claims=CLAIMS, tensors="torch", contract=ROUNDS,
                supports=taken)
 def attention_ragged(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, lse):
     tensors = dict(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, kv_len=kv_len, cu_q=cu_q, cu_k=cu_k,
@@ -85,7 +92,7 @@ def attention_ragged(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layou
 
 
 # The key axis is split in three, and the parts are combined.
-@assay.variant("softmax_attention", name="fa3_splits", claims=CLAIMS, tensors="torch", contract=contract("bf16"),
+@assay.variant("softmax_attention", name="fa3_splits", claims=CLAIMS, tensors="torch", contract=ROUNDS,
                supports=taken)
 def attention_splits(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale, lse):
     tensors = dict(q=q, k_cache=k_cache, v_cache=v_cache, block_table=block_table, kv_len=kv_len, cu_q=cu_q, cu_k=cu_k,

@@ -208,6 +208,49 @@ void product(TensorView a, TensorView b, TensorView c) {
     }
 }
 
+/* Latent vectors and rotated channels, each row to its page: two tensors that may be parts of one cache. */
+void latent_append(TensorView c, TensorView pe, TensorView pages, TensorView offsets, TensorView c_cache,
+                   TensorView pe_cache) {
+  for (int64_t n = 0; n < c.size(0); ++n) {
+    const int64_t page = data_of<const int32_t>(pages)[n], offset = data_of<const int32_t>(offsets)[n];
+    for (int64_t d = 0; d < c.size(1); ++d)
+      store(c_cache, page * c_cache.stride(0) + offset * c_cache.stride(1) + d, load(c, n * c.stride(0) + d));
+    for (int64_t d = 0; d < pe.size(1); ++d)
+      store(pe_cache, page * pe_cache.stride(0) + offset * pe_cache.stride(1) + d, load(pe, n * pe.stride(0) + d));
+  }
+}
+
+/* Causal latent attention over pages, in f64. */
+void latent(TensorView q_c, TensorView q_pe, TensorView c, TensorView pe, TensorView rows, TensorView indptr,
+            TensorView indices, TensorView lengths, TensorView out, int64_t S, double scale) {
+  for (int64_t b = 0; b < lengths.size(0); ++b) {
+    const int32_t *at = data_of<const int32_t>(indices) + data_of<const int32_t>(indptr)[b];
+    const int64_t first = data_of<const int32_t>(rows)[b], end = data_of<const int32_t>(rows)[b + 1];
+    for (int64_t n = first; n < end; ++n)
+      for (int64_t h = 0; h < q_c.size(1); ++h) {
+        const int64_t keys = data_of<const int32_t>(lengths)[b] - (end - 1 - n);
+        double sum = 0, most = -INFINITY, weighed[512] = {0};
+        for (int64_t j = 0; j < keys; ++j) {
+          const int64_t c_at = at[j / S] * c.stride(0) + j % S * c.stride(1);
+          const int64_t pe_at = at[j / S] * pe.stride(0) + j % S * pe.stride(1);
+          double score = 0;
+          for (int64_t d = 0; d < 512; ++d)
+            score += static_cast<double>(load(q_c, n * q_c.stride(0) + h * q_c.stride(1) + d)) * load(c, c_at + d);
+          for (int64_t d = 0; d < 64; ++d)
+            score += static_cast<double>(load(q_pe, n * q_pe.stride(0) + h * q_pe.stride(1) + d)) * load(pe, pe_at + d);
+          score *= scale;
+          const double up = std::fmax(most, score), before = std::exp(most - up), weight = std::exp(score - up);
+          most = up;
+          sum = sum * before + weight;
+          for (int64_t d = 0; d < 512; ++d)
+            weighed[d] = weighed[d] * before + weight * load(c, c_at + d);
+        }
+        for (int64_t d = 0; d < 512; ++d)
+          store(out, n * out.stride(0) + h * out.stride(1) + d, keys > 0 ? static_cast<float>(weighed[d] / sum) : 0);
+      }
+  }
+}
+
 } // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(norm, norm);
@@ -225,6 +268,8 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(append, append);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rope, rope);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(merge, merge);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(product, product);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(latent_append, latent_append);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(latent, latent);
 
 /* Without metadata: a wrong number of arguments shows in the call alone. */
 #undef TVM_FFI_DLL_EXPORT_TYPED_FUNC

@@ -31,6 +31,12 @@ void append_paged_kv_cache(View k, View, View batch, View positions, View k_cach
       k_cache.ndim() != 4)
     TVM_FFI_THROW(ValueError) << "sizes";
 }
+void append_paged_mla_kv_cache(View c, View pe, View batch, View positions, View c_cache, View pe_cache, View,
+                               View indptr, View last) {
+  if (indptr.size(0) != last.size(0) + 1 || batch.size(0) != c.size(0) || positions.size(0) != c.size(0) ||
+      c_cache.ndim() != 3 || c_cache.size(2) != c.size(1) || pe_cache.size(2) != pe.size(1))
+    TVM_FFI_THROW(ValueError) << "sizes";
+}
 void merge_state(View a, View lse_a, View b, View lse_b, View out, View lse) {
   if (a.ndim() != 3 || lse_a.ndim() != 2 || b.ndim() != 3 || lse_b.ndim() != 2 || out.ndim() != 3 || lse.ndim() != 2 ||
       !a.IsContiguous() || !lse_a.IsContiguous())
@@ -75,8 +81,25 @@ Array<int64_t> sm90_plan(View a, View b, View c, View rows, View indptr, View le
 void sm90_paged_run(View, View, Array<int64_t>, View, View, View, View, View, View, View, View, Optional<TensorView>,
                     int64_t, int64_t, int64_t, bool, Maybe, Maybe, Maybe, Maybe, double, double, double, int64_t) {}
 
+Array<int64_t> mla_plan(View, View, View, View rows, View indptr, View lengths, int64_t, int64_t wide, bool) {
+  host_i32(rows, "qo_indptr");
+  host_i32(indptr, "kv_indptr");
+  host_i32(lengths, "kv_len");
+  if (wide != 512 || indptr.size(0) != lengths.size(0) + 1) TVM_FFI_THROW(ValueError) << "sizes";
+  return {lengths.size(0)};
+}
+void mla_run(View, View, Array<int64_t>, View q, View q_pe, View c, View pe, View, View out, Optional<TensorView>,
+             int64_t, int64_t heads, int64_t page, double, bool) {
+  if (q.size(1) != heads || c.size(1) != page || q.size(2) != 512 || q_pe.size(2) != 64 || c.size(2) != 512 ||
+      pe.size(2) != 64 || out.size(2) != 512)
+    TVM_FFI_THROW(ValueError) << "sizes";
+}
+
 } // namespace
 
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(append_paged_mla_kv_cache, append_paged_mla_kv_cache);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(mla_plan, mla_plan);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(mla_run, mla_run);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rmsnorm, rmsnorm);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(fused_add_rmsnorm, fused_add_rmsnorm);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(silu_and_mul, silu_and_mul);

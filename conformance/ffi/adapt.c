@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A row of the table. `needs`: the arguments and parameters that it is made from. */
+/* A row of the table. `needs`: the arguments and parameters that it is made from. An operator may call block_table
+ * `table`. */
 static const struct {
   const char *name, *needs;
 } rows[] = {{"csr_indptr", "block_table,kv_len"},
@@ -41,9 +42,16 @@ const char *adapt_names(void) {
   return list;
 }
 
+/* Tells whether an argument is the one that a row needs; `size`: the length of the need's name. */
+static bool is_need(const char *need, size_t size, const char *arg) {
+  const char *const table = "block_table";
+  if (strncmp(arg, need, size) == 0 && arg[size] == '\0') return true;
+  return size == strlen(table) && strncmp(need, table, size) == 0 && strcmp(arg, "table") == 0;
+}
+
 static bool op_has(const assay_op *op, const char *name, size_t size) {
   for (int32_t i = 0; i < op->arg_count; ++i)
-    if (strncmp(op->args[i].name, name, size) == 0 && op->args[i].name[size] == '\0') return true;
+    if (is_need(name, size, op->args[i].name)) return true;
   for (int32_t i = 0; i < op->param_count; ++i)
     if (strncmp(op->params[i].name, name, size) == 0 && op->params[i].name[size] == '\0') return true;
   return false;
@@ -58,9 +66,8 @@ bool adapt_fits(int32_t which, const assay_op *op, const char **missing) {
 }
 
 bool adapt_uses(int32_t which, const char *name) {
-  const size_t size = strlen(name);
   for (const char *at = rows[which].needs; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
-    if (strncmp(at, name, size) == 0 && strcspn(at, ",") == size) return true;
+    if (is_need(at, strcspn(at, ","), name)) return true;
   return false;
 }
 
@@ -118,8 +125,13 @@ static int64_t shape_of(const assay_call *call, const char *arg, int32_t axis) {
 }
 
 static int64_t block_size_of(const assay_call *call) {
-  const int64_t size = adapt_dim(call, "block_size");
-  return size > 0 ? size : 1;
+  const int64_t size = adapt_dim(call, "block_size"), entries = adapt_dim(call, "S");
+  return size > 0 ? size : entries > 0 ? entries : 1;
+}
+
+/* The name of the table of blocks. */
+static const char *table_of(const assay_call *call) {
+  return assay_find_arg(call, "block_table") != NULL ? "block_table" : "table";
 }
 
 assay_status adapt_scalar(int32_t which, const assay_call *call, double *value, assay_error *error) {
@@ -147,7 +159,7 @@ int64_t adapt_room(int32_t which, const assay_call *call) {
   case ADAPT_Q_INDPTR:
     return requests + 1;
   case ADAPT_CSR_INDICES:
-    return requests * shape_of(call, "block_table", 1);
+    return requests * shape_of(call, table_of(call), 1);
   case ADAPT_LAST_PAGE:
   case ADAPT_LENGTHS:
     return requests;
@@ -168,9 +180,9 @@ static const void *host_of(const assay_call *call, void *const *host, const char
 
 /* Writes the pages of all requests, or where they begin. A table that is garbage gives garbage of the same size. */
 static int64_t fill_pages(int32_t which, const assay_call *call, void *const *host, int32_t *to) {
-  const int32_t *length = host_of(call, host, "kv_len"), *table = host_of(call, host, "block_table");
-  const int64_t requests = shape_of(call, "kv_len", 0), width = shape_of(call, "block_table", 1);
-  const int64_t size = block_size_of(call), *const stride = assay_find_arg(call, "block_table")->stride;
+  const int32_t *length = host_of(call, host, "kv_len"), *table = host_of(call, host, table_of(call));
+  const int64_t requests = shape_of(call, "kv_len", 0), width = shape_of(call, table_of(call), 1);
+  const int64_t size = block_size_of(call), *const stride = assay_find_arg(call, table_of(call))->stride;
   int64_t used = 0;
   if (which == ADAPT_CSR_INDPTR) to[0] = 0;
   for (int64_t b = 0; b < requests; ++b) {
@@ -208,7 +220,7 @@ assay_status adapt_fill(int32_t which, const assay_call *call, void *const *host
   case ADAPT_CSR_INDPTR:
   case ADAPT_CSR_INDICES:
   case ADAPT_LAST_PAGE:
-    if (assay_find_arg(call, "block_table") == NULL)
+    if (assay_find_arg(call, table_of(call)) == NULL)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_table: found none, allowed one: %s needs it",
                         rows[which].name);
     *used = fill_pages(which, call, host, to);

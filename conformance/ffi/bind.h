@@ -36,13 +36,14 @@ typedef struct bind_arg {
   double real;
   char words[BIND_NAME];
   /* Tensors. */
-  int32_t slice;   /* this element of axis 0 alone; -1: all of it */
-  int32_t instead; /* argument that stands in where this one is absent; -1: None does */
-  int32_t from;    /* argument that is copied here before the call; -1: none */
-  bool base2;      /* the function takes or gives logarithms to base 2 */
-  bool spare;      /* where the argument is absent, the function gets memory of its shape all the same */
-  bool host;       /* adapters: in host memory */
-  bind_cast cast;  /* parameters */
+  int32_t slice;      /* this element of axis 0 alone; -1: all of it */
+  int32_t columns[2]; /* these elements of the last axis, the second one excluded; 0, 0: all of them */
+  int32_t instead;    /* argument that stands in where this one is absent; -1: None does */
+  int32_t from;       /* argument that is copied here before the call; -1: none */
+  bool base2;         /* the function takes or gives logarithms to base 2 */
+  bool spare;         /* where the argument is absent, the function gets memory of its shape all the same */
+  bool host;          /* adapters: in host memory */
+  bind_cast cast;     /* parameters */
 } bind_arg;
 
 typedef struct bind_call {

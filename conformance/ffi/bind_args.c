@@ -157,6 +157,23 @@ static assay_status take_slice(void *context, const yaml_field *field, yaml_node
   return ASSAY_OK;
 }
 
+static assay_status take_columns(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  int32_t *columns = ((reading *)context)->made->columns;
+  (void)field;
+  for (int32_t i = 0; i < 2 && i < yaml_count(value); ++i) {
+    const yaml_node at = yaml_item(value, i);
+    char *end = NULL;
+    const long column = yaml_kind(at) == NODE_SCALAR ? strtol(yaml_text(at), &end, 10) : -1;
+    if (end == NULL || end == yaml_text(at) || *end != '\0' || column < 0 || column > 1 << 20)
+      return yaml_fail(at, error, "columns: found '%.60s', allowed 0 to %d",
+                       yaml_kind(at) == NODE_SCALAR ? yaml_text(at) : "", 1 << 20);
+    columns[i] = (int32_t)column;
+  }
+  if (yaml_count(value) == 2 && columns[0] < columns[1]) return ASSAY_OK;
+  return yaml_fail(value, error, "columns: found %d numbers from %d to %d, allowed two that rise", yaml_count(value),
+                   columns[0], columns[1]);
+}
+
 static assay_status take_else(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
   return bind_argument(((reading *)context)->b, value, field->key, &((reading *)context)->made->instead, error);
 }
@@ -188,9 +205,10 @@ static const yaml_field fields[] = {
     {"tensor", NODE_SCALAR, false, take_tensor, NULL},   {"param", NODE_SCALAR, false, take_param, NULL},
     {"adapter", NODE_SCALAR, false, take_adapter, NULL}, {"float", NODE_SCALAR, false, take_float, NULL},
     {"empty", NODE_SCALAR, false, take_tensor, NULL},    {"as", NODE_SCALAR, false, take_as, NULL},
-    {"slice", NODE_SCALAR, false, take_slice, NULL},     {"else", NODE_SCALAR, false, take_else, NULL},
-    {"from", NODE_SCALAR, false, take_from, NULL},       {"base", NODE_SCALAR, false, take_base, NULL},
-    {"spare", NODE_SCALAR, false, take_spare, NULL},     {"place", NODE_SCALAR, false, take_place, NULL}};
+    {"slice", NODE_SCALAR, false, take_slice, NULL},     {"columns", NODE_LIST, false, take_columns, NULL},
+    {"else", NODE_SCALAR, false, take_else, NULL},       {"from", NODE_SCALAR, false, take_from, NULL},
+    {"base", NODE_SCALAR, false, take_base, NULL},       {"spare", NODE_SCALAR, false, take_spare, NULL},
+    {"place", NODE_SCALAR, false, take_place, NULL}};
 
 /* Refuses keys that do not belong together, and bases of what holds no f32. */
 static assay_status check_map(const reading *r, yaml_node map, assay_error *error) {
@@ -198,8 +216,9 @@ static assay_status check_map(const reading *r, yaml_node map, assay_error *erro
   const assay_arg *about = r->of_tensor ? &r->b->op->args[made->index] : NULL;
   if (r->kinds != 1)
     return yaml_fail(map, error, "args: found %d of tensor, param, adapter, float, empty, allowed one", r->kinds);
-  if (!r->of_tensor && (made->slice >= 0 || made->instead >= 0 || made->from >= 0 || made->base2 || made->spare))
-    return yaml_fail(map, error, "args: found slice, else, from, base or spare, allowed with tensor");
+  if (!r->of_tensor &&
+      (made->slice >= 0 || made->columns[1] > 0 || made->instead >= 0 || made->from >= 0 || made->base2 || made->spare))
+    return yaml_fail(map, error, "args: found slice, columns, else, from, base or spare, allowed with tensor");
   if (!r->of_param && made->cast != CAST_OWN) return yaml_fail(map, error, "as: found one, allowed with param");
   if (made->host && (!r->of_adapter || made->index >= ADAPT_SCALARS || made->index == ADAPT_COS_SIN))
     return yaml_fail(map, error, "place: found host, allowed with adapters of i32");

@@ -73,6 +73,11 @@ static assay_status check_args(const ffi_function *f, const assay_call *call, as
         a->slice >= call->arg[a->index].shape[0])
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its first axis, allowed more than %d",
                         b->op->args[a->index].name, (long long)call->arg[a->index].shape[0], a->slice);
+    const assay_tensor *t = a->kind == BIND_TENSOR ? &call->arg[a->index] : NULL;
+    if (t != NULL && t->data != NULL && a->columns[1] > 0 && (t->rank == 0 || a->columns[1] > t->shape[t->rank - 1]))
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its last axis, allowed %d and more",
+                        b->op->args[a->index].name, (long long)(t->rank > 0 ? t->shape[t->rank - 1] : 0),
+                        a->columns[1]);
   }
   return ASSAY_OK;
 }
@@ -264,6 +269,10 @@ static assay_status put_argument(staged *s, int32_t i, const bind_arg *a, const 
     memmove(t.shape, t.shape + 1, (size_t)(t.rank - 1) * sizeof t.shape[0]);
     memmove(t.stride, t.stride + 1, (size_t)(t.rank - 1) * sizeof t.stride[0]);
     --t.rank;
+  }
+  if (a->columns[1] > 0) {
+    t.data = (unsigned char *)t.data + a->columns[0] * t.stride[t.rank - 1] * assay_dtype_size(t.dtype);
+    t.shape[t.rank - 1] = a->columns[1] - a->columns[0];
   }
   put_tensor(s, i, &t, dtype_of(t.dtype), device_type);
   return ASSAY_OK;

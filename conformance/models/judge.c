@@ -390,7 +390,8 @@ static void judge_request(judging *j, const given *g, int64_t i, double *exact, 
   }
   for (int64_t v = 0; v < count; ++v)
     device[v] = (double)logits_at(g, i, 0)[v];
-  const bool good = taps_within((double)j->mc->config.layers, exact, mirror, device, count, &ratio, &rms);
+  const bool good =
+      taps_within(&j->mc->config, (double)j->mc->config.layers, exact, mirror, device, count, &ratio, &rms);
   const int64_t wrong = wrong_choice(g, i, exact, rms);
   j->result->elements_judged += count;
   j->result->rows_judged += g->steps + 1;

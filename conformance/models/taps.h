@@ -24,9 +24,10 @@ typedef struct model_record {
 /* Returns taps that record, also those that a device has. record_free frees the record. */
 assay_model_taps record_taps(model_record *r);
 void record_free(model_record *r);
-/* Adds the rows of every stage to the stage of that name in `pooled`; with few_only, of stages with few values in a
- * step. */
-void record_pool(const model_record *r, bool few_only, model_record *pooled);
+/* Adds the rows of every stage that `like` has too to the stage of that name in `pooled`. `like` is a device's run of
+ * the same steps: it lacks what a fused operator does not store. With few_only, stages with few values in a step alone.
+ */
+void record_pool(const model_record *r, const model_record *like, bool few_only, model_record *pooled);
 
 /* Holds the choices of a device's routers against the exact run that took them over. A choice that the exact logits do
  * not make may cost them 4 times what a stage may be off, and no more. */
@@ -48,12 +49,13 @@ typedef struct taps_verdict {
   char growth[160]; /* RMS of the error of the stream after each layer, over its own RMS */
 } taps_verdict;
 
-/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor by depth. Stages with
- * few values in a step, as a router's weights and the gates of a delta rule, are one stage over all steps. */
+/* Compares stage by stage, in order: RMS(device - exact) <= 1.5 RMS(mirror - exact) + floor by depth. In f32 the floor
+ * is 5 RMS(mirror - exact) at least. Stages with few values in a step, as a router's weights and the gates of a delta
+ * rule, are one stage over all steps. */
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v);
 /* Does the same for values after `depth` layers. */
-bool taps_within(double depth, const double *exact, const double *mirror, const double *device, int64_t count,
-                 double *ratio, double *rms);
+bool taps_within(const assay_model_config *config, double depth, const double *exact, const double *mirror,
+                 const double *device, int64_t count, double *ratio, double *rms);
 
 #endif

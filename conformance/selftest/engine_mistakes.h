@@ -44,6 +44,7 @@ enum {
   ENGINE_CUBIC_LOST,            /* the gate of gemma2 is a sigmoid without its cubic term */
   ENGINE_LOGITS_UNCAPPED,       /* logits of gemma2 have no cap */
   ENGINE_SETTLED_LOST,          /* calls do not learn what of theirs is settled */
+  ENGINE_NEVER_EVEN,            /* no step attends in even shares */
   /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
   ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
   ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */

@@ -8,6 +8,7 @@
 
 #include "core/rng.h"
 #include "linear_fixture.h"
+#include "ref/lib/plain.h"
 
 const assay_op *assay_op_moe_router(void);
 const assay_op *assay_op_moe_align(void);
@@ -230,4 +231,22 @@ Test(moe_combine, equals_the_product_with_a_sparse_matrix) {
   cr_expect_float_eq(assay_op_moe_combine()->cost(&c.call, NULL).bytes, 15 * 18 + T * K * 8, 1e-9);
   free(z);
   linear_close(&c);
+}
+
+/* ---- draws ------------------------------------------------------------------------------------------- */
+
+Test(moe_permute, drawn_places_are_an_order) {
+  bool seen[61], moved = false;
+  for (uint64_t seed = 0; seed < 20; ++seed)
+    for (int64_t count = 1; count <= 60; ++count) {
+      const assay_fill fill = {.seed = seed};
+      memset(seen, 0, sizeof seen);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t place = plain_place(&fill, 2, i, count);
+        cr_assert(place >= 0 && place < count && !seen[place], "seed %d, count %d", (int)seed, (int)count);
+        seen[place] = true;
+        moved = moved || place != i;
+      }
+    }
+  cr_assert(moved);
 }

@@ -6,10 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "assay/variant.h"
-#include "core/dtype.h"
-#include "core/rng.h"
-#include "ref/lib/rope.h"
+#include "append_set.h"
 
 const assay_op *assay_op_rope(void);
 const assay_op *assay_op_kv_append(void);
@@ -17,133 +14,11 @@ const assay_op *assay_op_rope_append(void);
 
 static const assay_contract contract = {.lanes = 1};
 
-enum { N = 6, H = 4, H_KV = 2, D = 24, R = 16, P = 9, BLOCK = 8, BLOCKS = 3, MOST = N * H * D, POOL = 2048 };
-static const int positions[N] = {0, 8, 3, 3, 5, 7};
-static const int64_t slots[N] = {3, -1, 23, 8, -1, 7};
-
-/* ---- one set of tensors, of which each operator takes those that it knows ------------------------------- */
-
-typedef struct set {
-  assay_dtype dtype, cache;
-  bool interleaved, q_apart, k_apart, wide;
-  int layout;
-  union {
-    float f32[MOST];
-    uint8_t byte[4 * MOST];
-  } q, k, v, q_out, k_out;
-  union {
-    float f32[POOL];
-    uint8_t byte[4 * POOL];
-  } k_pool, v_pool;
-  float cosine[P * R / 2], sine[P * R / 2], k_scale[H_KV], v_scale[H_KV];
-  int32_t narrow[N];
-  int64_t position[N], slot[N];
-  /* The call of one of the operators. */
-  assay_tensor arg[ASSAY_MAX_ARGS];
-  double param[ASSAY_MAX_PARAMS];
-  assay_call call;
-  double value[ASSAY_MAX_OUTPUTS][MOST], sigma[ASSAY_MAX_OUTPUTS][MOST];
-  assay_expected expected[ASSAY_MAX_OUTPUTS];
-} set;
-
-static void draw(void *to, assay_dtype dtype, uint64_t seed, double size) {
-  double value[MOST];
-  assay_rng_normals(seed, 1, value, MOST);
-  for (int i = 0; i < MOST; ++i)
-    value[i] *= size;
-  assay_store_f64_row(to, dtype, 0, 1, MOST, value);
-}
-
-static bool is_fp8(const set *s) {
-  return s->cache == ASSAY_E4M3 || s->cache == ASSAY_E5M2;
-}
-
-static void open_set(set *s, uint64_t seed) {
-  rope_table(10000, P, R, s->cosine, s->sine);
-  draw(s->q.byte, s->dtype, seed, 1);
-  draw(s->k.byte, s->dtype, seed + 1, is_fp8(s) ? 40 : 1);
-  draw(s->v.byte, s->dtype, seed + 2, is_fp8(s) ? 40 : 1);
-  memset(&s->q_out, 0x55, sizeof s->q_out);
-  memset(&s->k_out, 0x55, sizeof s->k_out);
-  memset(&s->k_pool, 0x2A, sizeof s->k_pool);
-  memset(&s->v_pool, 0x2A, sizeof s->v_pool);
-  for (int n = 0; n < N; ++n) {
-    s->narrow[n] = positions[n];
-    s->position[n] = positions[n];
-    s->slot[n] = slots[n];
-  }
-  for (int h = 0; h < H_KV; ++h) {
-    s->k_scale[h] = 0.37F * (float)(h + 1);
-    s->v_scale[h] = 1.7F / (float)(h + 1);
-  }
-}
-
-static void give(set *s, const char *name, void *data, assay_dtype dtype, int32_t rank, const int64_t *shape) {
-  for (int32_t i = 0; i < s->call.op->arg_count; ++i) {
-    if (strcmp(s->call.op->args[i].name, name) != 0) continue;
-    int64_t stride = 1;
-    s->arg[i] = (assay_tensor){.data = data, .dtype = dtype, .rank = rank};
-    for (int32_t a = rank - 1; a >= 0; --a) {
-      s->arg[i].shape[a] = shape[a];
-      s->arg[i].stride[a] = stride;
-      stride *= shape[a];
-    }
-  }
-}
-
-/* The operator's call on the set; its own k is `k`. */
-static void make_call(set *s, const assay_op *op, void *k) {
-  const int64_t x = 16 / assay_dtype_size(s->cache), tokens[1] = {N}, heads[1] = {H_KV}, table[2] = {P, R / 2};
-  const int64_t q_rows[3] = {N, H, D}, k_rows[3] = {N, H_KV, D};
-  const int64_t pools[3][5] = {{BLOCKS, BLOCK, H_KV, D}, {BLOCKS, H_KV, BLOCK, D}, {BLOCKS, H_KV, D / x, BLOCK, x}};
-  const int64_t v_x[4] = {BLOCKS, H_KV, D, BLOCK};
-  memset(s->arg, 0, sizeof s->arg);
-  s->call = (assay_call){op, s->arg, s->param};
-  give(s, "q", s->q.byte, s->dtype, 3, q_rows);
-  give(s, "k", k, s->dtype, 3, k_rows);
-  give(s, "v", s->v.byte, s->dtype, 3, k_rows);
-  give(s, "cos", s->cosine, ASSAY_F32, 2, table);
-  give(s, "sin", s->sine, ASSAY_F32, 2, table);
-  give(s, "positions", s->wide ? (void *)s->position : (void *)s->narrow, s->wide ? ASSAY_I64 : ASSAY_I32, 1, tokens);
-  give(s, "slots", s->slot, ASSAY_I64, 1, tokens);
-  give(s, "k_cache", s->k_pool.byte, s->cache, s->layout == 2 ? 5 : 4, pools[s->layout]);
-  give(s, "v_cache", s->v_pool.byte, s->cache, 4, s->layout == 2 ? v_x : pools[s->layout]);
-  if (is_fp8(s)) give(s, "k_scale", s->k_scale, ASSAY_F32, 1, heads);
-  if (is_fp8(s)) give(s, "v_scale", s->v_scale, ASSAY_F32, 1, heads);
-  if (s->q_apart) give(s, "q_out", s->q_out.byte, s->dtype, 3, q_rows);
-  if (s->k_apart) give(s, "k_out", s->k_out.byte, s->dtype, 3, k_rows);
-  for (int32_t i = 0; i < op->param_count; ++i) {
-    const char *name = op->params[i].name;
-    s->param[i] = strcmp(name, "layout") == 0  ? s->layout
-                  : strcmp(name, "style") == 0 ? s->interleaved
-                                               : 1; /* scale_per_head */
-  }
-}
-
-static assay_status refer(set *s, bool exact, assay_error *error) {
-  for (int o = 0; o < ASSAY_MAX_OUTPUTS; ++o)
-    s->expected[o] = (assay_expected){s->value[o], s->sigma[o]};
-  error->text[0] = '\0';
-  const assay_status status = s->call.op->check(&s->call, error);
-  if (status != ASSAY_OK) return status;
-  return s->call.op->reference(&s->call, &contract, NULL, exact, s->expected, NULL, error);
-}
-
-/* Sets of every kind. */
+/* Makes set `number`, of every kind in turn. Returns false after the last one. */
 static bool next_set(set *s, int number) {
-  static const assay_dtype dtypes[] = {ASSAY_F32, ASSAY_F16, ASSAY_BF16};
   if (number >= 72) return false;
-  const assay_dtype dtype = dtypes[number / 24], caches[] = {dtype, ASSAY_E4M3, ASSAY_E5M2, dtype};
-  memset(s, 0, sizeof *s);
-  s->dtype = dtype;
-  s->cache = caches[number % 4];
-  s->layout = number / 4 % 2 + (number % 4 == 3);
-  if (s->layout == 2 && D % (16 / assay_dtype_size(s->cache)) != 0) s->layout = 1;
-  s->interleaved = number / 8 % 3 == 1;
-  s->q_apart = number / 8 % 3 == 2;
-  s->k_apart = number % 3 != 0;
-  s->wide = number % 2 == 1;
-  open_set(s, (uint64_t)(10 * number + 1));
+  choose_set(s, number);
+  open_set(s, (uint64_t)(10 * number + 1), 40, 1);
   return true;
 }
 
@@ -188,7 +63,7 @@ Test(rope_append, complex_numbers_and_the_nearest_code) {
   for (int number = 0; next_set(&s, number); ++number) {
     assay_error error;
     make_call(&s, assay_op_rope_append(), s.k.byte);
-    cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
     const int q = s.q_apart ? 3 : 0, k_out = s.q_apart ? 4 : 3;
     for (int i = 0; i < N * H * D; ++i) {
       cr_assert(near(s.value[q][i], turned(&s, s.q.byte, i / (H * D), i / D % H, H, i % D)));
@@ -218,9 +93,9 @@ Test(rope_append, is_rope_then_kv_append) {
     fused_set = s;
     s.k_apart = true;
     make_call(&fused_set, assay_op_rope_append(), fused_set.k.byte);
-    cr_assert_eq(refer(&fused_set, false, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(refer(&fused_set, &contract, false, &error), ASSAY_OK, "%s", error.text);
     make_call(&s, assay_op_rope(), s.k.byte);
-    cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
     const int q = s.q_apart ? 2 : 0, k = s.q_apart ? 3 : 2, one_q = s.q_apart ? 3 : 0, one_k = s.q_apart ? 4 : 3;
     for (int i = 0; i < N * H * D; ++i)
       cr_assert(s.value[q][i] == fused_set.value[one_q][i] && s.sigma[q][i] == fused_set.sigma[one_q][i]);
@@ -228,7 +103,7 @@ Test(rope_append, is_rope_then_kv_append) {
       cr_assert(s.value[k][i] == fused_set.value[one_k][i] && s.sigma[k][i] == fused_set.sigma[one_k][i]);
     assay_store_f64_row(s.k_out.byte, s.dtype, 0, 1, N * H_KV * D, s.value[k]);
     make_call(&s, assay_op_kv_append(), s.k_out.byte);
-    cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
     for (int i = 0; i < N * H_KV * D; ++i)
       cr_assert(assay_round_f64(fused_set.value[1][i], s.cache) == s.value[0][i] &&
                 fused_set.value[2][i] == s.value[1][i]);
@@ -244,7 +119,7 @@ Test(rope_append, accepts_what_f32_gives_and_no_more) {
   for (int number = 0; next_set(&s, number); ++number) {
     assay_error error;
     make_call(&s, assay_op_rope_append(), s.k.byte);
-    cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
     for (int i = 0; i < N * H_KV * D; ++i) {
       const int n = i / (H_KV * D), h = i / D % H_KV, d = i % D, at = i - d;
       if (s.cache == ASSAY_F32 || slots[n] < 0 || d >= R) {
@@ -283,7 +158,7 @@ Test(rope_append, accepts_the_other_side_of_a_tie) {
   s.sine[angle] = -0x1p-30F;
   assay_store_f64(s.k.byte, s.dtype, a, 1);
   assay_store_f64(s.k.byte, s.dtype, a + R / 2, 1);
-  cr_assert_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
   cr_expect(s.value[1][a] == 1 + 0x1p-7 && s.sigma[1][a] == 0);
   cr_expect(s.call.op->accepts(&s.call, &contract, 1, a, 1));
   cr_expect(!s.call.op->accepts(&s.call, &contract, 1, a, 1 - 0x1p-8));
@@ -298,18 +173,18 @@ Test(rope_append, refuses_contents) {
   cr_assert(next_set(&s, 1));
   make_call(&s, assay_op_rope_append(), s.k.byte);
   s.position[2] = P;
-  cr_expect_eq(refer(&s, false, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(refer(&s, &contract, false, &error), ASSAY_ERR_INPUT);
   cr_expect(strstr(error.text, "positions: found 9 in row 2, allowed 0 to 8") == error.text, "%s", error.text);
   s.position[2] = 0;
   s.slot[1] = 23;
-  cr_expect_eq(refer(&s, false, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(refer(&s, &contract, false, &error), ASSAY_ERR_INPUT);
   cr_expect(strstr(error.text, "slots: found 23 for rows 1 and 2") == error.text, "%s", error.text);
   s.slot[1] = BLOCK * BLOCKS;
-  cr_expect_eq(refer(&s, false, &error), ASSAY_ERR_INPUT);
+  cr_expect_eq(refer(&s, &contract, false, &error), ASSAY_ERR_INPUT);
   cr_expect(strstr(error.text, "slots: found 24 for row 1") == error.text, "%s", error.text);
   s.slot[1] = -1;
-  cr_expect_eq(refer(&s, false, &error), ASSAY_OK, "%s", error.text);
-  cr_expect_eq(refer(&s, true, &error), ASSAY_ERR_INPUT); /* off the lattice */
+  cr_expect_eq(refer(&s, &contract, false, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(refer(&s, &contract, true, &error), ASSAY_ERR_INPUT); /* off the lattice */
   cr_expect(strstr(error.text, "exact tier") == error.text, "%s", error.text);
 }
 
@@ -320,14 +195,12 @@ const assay_variant *assay_variants_simt_rope(int32_t *count);
 const assay_variant *assay_variants_simt_kv_append(int32_t *count);
 const assay_variant *assay_variants_simt_rope_append(int32_t *count);
 
-/* False: it does not take the call. */
+/* Launches the call. Returns false if the variant does not take it. */
 static bool launch(set *s, const assay_variant *variant) {
-  assay_env env = {.multiprocessors = 4};
-  assay_error error = {""};
-  if (variant->supports(&s->call, &error) != ASSAY_OK) return false;
-  const assay_status status = variant->launch(&s->call, &env, &error);
-  cr_assert_eq(status, ASSAY_OK, "%s", error.text);
-  return true;
+  assay_error error;
+  const bool taken = launch_set(s, variant, &error);
+  cr_assert(!taken || error.text[0] == '\0', "%s", error.text);
+  return taken;
 }
 
 /* Positions beside the tables and slots beside the pool among them: nothing turns, nothing is written. */

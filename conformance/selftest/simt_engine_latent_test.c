@@ -16,29 +16,9 @@
 #include "conformance/builtin.h"
 #include "core/registry.h"
 #include "engine_scenario.h"
+#include "engine_world.h"
 
-enum { BLOCK = 8, BATCH = 4, PROMPT = 27, TOKENS = 16, LENGTH = PROMPT + TOKENS, CHUNK = 10 };
-
-/* WARM begins with two blocks of FIRST's text, and THIRD with three. TWIN is FIRST's fork. */
-enum { FIRST, COLD, WARM, TWIN, THIRD, ALL };
-
-typedef struct one {
-  int32_t text[LENGTH]; /* its prompt, then the tokens that came */
-  int32_t number;       /* the engine's; -1: not open */
-  int64_t prompt, have, opened, hit;
-} one;
-
-typedef struct world {
-  assay_engine *e;
-  one request[ALL];
-  assay_engine_part part[BATCH];
-  int64_t parts, preempted, returned; /* returned: tokens that requests found again when they came back */
-  int order[ALL];                     /* open requests, the oldest first */
-  int open, closed_until;             /* no request is opened before this step */
-  assay_engine_stats stats;
-  assay_status status, books; /* books: of the block manager's check at the end */
-  assay_error error;
-} world;
+enum { TOKENS = 16, LENGTH = PROMPT + TOKENS, CHUNK = 10 };
 
 static assay_error test_error;
 static assay_model_config config;
@@ -57,48 +37,15 @@ static void setup(void) {
 
 TestSuite(engine_latent, .init = setup);
 
-static void note(world *w, assay_status status) {
-  if (w->status == ASSAY_OK) w->status = status;
-}
-
-static void prompts(world *w) {
-  static const int64_t length[ALL] = {25, 11, 21, 0, PROMPT};
-  memset(w, 0, sizeof *w);
-  for (int i = 0; i < ALL; ++i) {
-    w->request[i].number = -1;
-    w->request[i].prompt = length[i];
-    assay_model_prompt(&config, 5, i, length[i], w->request[i].text);
-  }
-  memcpy(w->request[WARM].text, w->request[FIRST].text, (2 * BLOCK + 1) * sizeof(int32_t));
-  memcpy(w->request[THIRD].text, w->request[FIRST].text, 3 * BLOCK * sizeof(int32_t));
-}
-
 static const assay_engine_sampling greedy = {0, 1, 0, 0, 5, 0};
 
-/* Opens a request with all that is known of its text. */
 static void open_one(world *w, int i) {
-  one *r = &w->request[i];
-  r->opened = r->prompt + r->have;
-  if (w->status != ASSAY_OK) return;
-  note(w, assay_engine_request(w->e, r->text, r->opened, &greedy, &r->number, &r->hit, &w->error));
-  w->order[w->open++] = i;
-}
-
-static void fetch(world *w, int i) {
-  one *r = &w->request[i];
-  const int32_t *ids = NULL;
-  int64_t count = 0;
-  if (w->status == ASSAY_OK) note(w, assay_engine_wait(w->e, &w->error));
-  if (w->status == ASSAY_OK) note(w, assay_engine_tokens(w->e, r->number, &ids, &count, &w->error));
-  if (w->status != ASSAY_OK || r->opened + count > LENGTH) return;
-  memcpy(r->text + r->opened, ids, (size_t)count * sizeof *ids);
-  r->have = r->opened - r->prompt + count;
+  if (w->status == ASSAY_OK) w->order[w->open++] = i;
+  open_text(w, i, &greedy);
 }
 
 static void release(world *w, int i) {
-  fetch(w, i);
-  if (w->status == ASSAY_OK) note(w, assay_engine_release(w->e, w->request[i].number, &w->error));
-  w->request[i].number = -1;
+  release_text(w, i);
   int at = 0;
   while (at < w->open && w->order[at] != i)
     ++at;
@@ -111,11 +58,6 @@ static void add(world *w, int i, int64_t tokens) {
   if (w->status != ASSAY_OK) return;
   const int64_t left = assay_engine_left(w->e, number);
   w->part[w->parts++] = (assay_engine_part){number, left > tokens ? tokens : left > 0 ? left : 1, NULL};
-}
-
-static void send(world *w) {
-  if (w->status == ASSAY_OK) note(w, assay_engine_step(w->e, w->part, w->parts, &w->error));
-  w->parts = 0;
 }
 
 static void open_engine(world *w, const char *form, bool eager, uint32_t lag, int64_t blocks) {
@@ -156,7 +98,7 @@ static void fork_one(world *w, int i, int other) {
 }
 
 static void day(world *w, const char *form, bool eager, uint32_t lag) {
-  prompts(w);
+  prompts(w, &config, LENGTH);
   open_engine(w, form, eager, lag, 32);
   open_one(w, FIRST);
   open_one(w, COLD);
@@ -202,7 +144,7 @@ static void preempt(world *w, int step) {
 /* Serves all requests, except TWIN, in a pool that holds less than two of full length. */
 static void load(world *w, const char *form, bool eager, uint32_t lag, int64_t blocks) {
   static const int all[] = {FIRST, COLD, WARM, THIRD};
-  prompts(w);
+  prompts(w, &config, LENGTH);
   open_engine(w, form, eager, lag, blocks);
   for (int step = 0; step < 400 && w->status == ASSAY_OK; ++step) {
     for (int a = 0; a < 4; ++a) {
@@ -232,7 +174,7 @@ static void load(world *w, const char *form, bool eager, uint32_t lag, int64_t b
 
 /* Runs each request alone, call by call, over entries. */
 static void alone(world *w) {
-  prompts(w);
+  prompts(w, &config, LENGTH);
   for (int i = 0; i < ALL; ++i) {
     if (i == TWIN) continue;
     open_engine(w, NULL, true, 0, 32);
@@ -244,21 +186,6 @@ static void alone(world *w) {
     close_engine(w);
   }
   w->request[TWIN] = w->request[FIRST];
-}
-
-/* Says where texts differ, or that a run failed. */
-static bool differs(const world *a, const world *b, char *text, size_t size) {
-  if (a->status != ASSAY_OK || b->status != ASSAY_OK) {
-    (void)snprintf(text, size, "%.150s", a->status != ASSAY_OK ? a->error.text : b->error.text);
-    return true;
-  }
-  for (int i = 0; i < ALL; ++i)
-    for (int64_t t = 0; t < a->request[i].prompt + a->request[i].have; ++t)
-      if (a->request[i].text[t] != b->request[i].text[t]) {
-        (void)snprintf(text, size, "request %d, place %d", i, (int)t);
-        return true;
-      }
-  return false;
 }
 
 static world right, got;

@@ -14,6 +14,7 @@
 #include "gpu/models/engine_step.c"
 #include "gpu/models/engine_tokens.c"
 #include "gpu/models/invariant.c"
+#include "gpu/models/prefer.c"
 #include "gpu/models/tails.c"
 
 #include <criterion/criterion.h>
@@ -22,6 +23,8 @@
 #include "conformance/models/suite.h"
 #include "engine_scenario.h"
 #include "model_small.h"
+
+#include <math.h>
 
 enum { OWN_LAGS = 1 << ASSAY_LANE_OWN, UP_LAGS = 1 << ASSAY_LANE_UP, DOWN_LAGS = 1 << ASSAY_LANE_DOWN };
 
@@ -361,10 +364,13 @@ static int paths_early(const assay_model_config *config, const assay_model_weigh
 Test(engine_mutants, kernels_read_early_what_is_settled) {
   static const struct {
     const char *op, *variant, *early;
-  } reads[] = {{"gemm", "skinny", " early"}, {"norm_rope_append", "vectors", " early weights"}};
+  } reads[] = {{"gemm", "skinny", " early"},
+               {"norm_rope_append", "vectors", " early weights"},
+               {"add_rms_norm", "vectors", " early"}};
   assay_model_config config = scenario_model(1);
   assay_model_weights weights;
   int all = 0;
+  config.hidden = 256; /* a block per row of the norms */
   config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
@@ -379,5 +385,122 @@ Test(engine_mutants, kernels_read_early_what_is_settled) {
   }
   engine_mutant = ENGINE_NO_MISTAKE;
   assay_model_weights_free(&weights);
+}
+
+/* ---- lengths that differ ---- */
+
+enum { LONG_PROMPT = 1030, SHORT_PROMPT = 12, RAGGED_STEPS = 3 };
+
+/* Decodes beside each other three prompts of these lengths. Returns the calls in even shares, and the logits of the
+ * last step. */
+static int64_t calls_of_ragged(const assay_model_config *config, const assay_model_weights *weights, bool eager,
+                               const char *form, const int32_t lengths[3], double *logits) {
+  const assay_model_options model = {.form = &form, .forms = form != NULL};
+  const assay_engine_options options = {.device = "simt",
+                                        .num_blocks = 160,
+                                        .max_batch = 3,
+                                        .max_tokens = LONG_PROMPT + 2 * SHORT_PROMPT,
+                                        .max_length = LONG_PROMPT + 16,
+                                        .eager = eager,
+                                        .model = &model};
+  assay_engine *e = NULL;
+  assay_engine_part part[3] = {{.tokens = lengths[0]}, {.tokens = lengths[1]}, {.tokens = lengths[2]}};
+  static int32_t prompt[LONG_PROMPT];
+  int64_t hit = 0, calls = 0;
+  assay_model_path path;
+  cr_assert_eq(assay_engine_open(config, weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int i = 0; i < 3; ++i) {
+    assay_model_prompt(config, 11, i, lengths[i], prompt);
+    cr_assert_eq(assay_engine_request(e, prompt, lengths[i], NULL, &part[i].request, &hit, &test_error), ASSAY_OK);
+  }
+  for (int step = 0; step <= RAGGED_STEPS; ++step) {
+    cr_assert_eq(assay_engine_step(e, part, 3, &test_error), ASSAY_OK, "%s", test_error.text);
+    part[0].tokens = part[1].tokens = part[2].tokens = 1;
+  }
+  cr_assert_eq(assay_engine_wait(e, &test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_engine_logits(e, 3, logits, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int32_t i = 0; assay_engine_path(e, i, &path); ++i)
+    if (strcmp(path.variant, "stream_k") == 0) calls += path.calls;
+  assay_engine_close(e);
+  return calls;
+}
+
+Test(engine_mutants, lengths_that_differ_attend_in_even_shares) {
+  static const int32_t ragged[3] = {SHORT_PROMPT, LONG_PROMPT, SHORT_PROMPT};
+  static const int32_t even[3] = {SHORT_PROMPT, SHORT_PROMPT, SHORT_PROMPT};
+  assay_model_config config = scenario_model(1);
+  assay_model_weights weights;
+  config.layers = 1;
+  config.heads = config.kv_heads = 1;
+  config.head_size = config.rotated = 64;
+  config.max_pos = 2048;
+  config.block_size = 16;
+  config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
+  const size_t count = 3 * (size_t)config.vocab;
+  double *graph = calloc(count, sizeof *graph), *calls = calloc(count, sizeof *calls);
+  cr_assert(graph != NULL && calls != NULL);
+  engine_mutant = ENGINE_NO_MISTAKE;
+  cr_expect_eq(calls_of_ragged(&config, &weights, false, NULL, ragged, graph), RAGGED_STEPS);
+  cr_expect_eq(calls_of_ragged(&config, &weights, true, NULL, ragged, calls), RAGGED_STEPS);
+  cr_expect_eq(memcmp(graph, calls, count * sizeof *graph), 0, "a graph has other bits than its calls");
+  cr_expect_eq(calls_of_ragged(&config, &weights, false, "even_shares=off", ragged, calls), 0);
+  for (size_t i = 0; i < count; ++i)
+    cr_expect(fabs(graph[i] - calls[i]) <= 0.05, "logit %zu: %g and %g", i, graph[i], calls[i]);
+  cr_expect_eq(calls_of_ragged(&config, &weights, false, NULL, even, graph), 0);
+  cr_expect_eq(calls_of_ragged(&config, &weights, false, "even_shares=on", even, graph), RAGGED_STEPS);
+  engine_mutant = ENGINE_NEVER_EVEN;
+  cr_expect_eq(calls_of_ragged(&config, &weights, false, NULL, ragged, graph), 0);
+  engine_mutant = ENGINE_GRAPH_OF_OTHER_HALF;
+  (void)calls_of_ragged(&config, &weights, false, NULL, ragged, graph);
+  (void)calls_of_ragged(&config, &weights, true, NULL, ragged, calls);
+  cr_expect_neq(memcmp(graph, calls, count * sizeof *graph), 0, "not seen: the other half's graph in even shares");
+  engine_mutant = ENGINE_NO_MISTAKE;
+  free(graph);
+  free(calls);
+  assay_model_weights_free(&weights);
+}
+
+/* Long prompts of eight heads per group prefer packed_wgmma; whatever else differs, none is preferred. */
+Test(engine_mutants, long_prompts_of_many_heads_prefer_packed) {
+  static const struct {
+    int64_t heads, head_size, rows, requests;
+    double window;
+    bool decode, invariant, wanted;
+  } asked[] = {
+      {64, 64, 8192, 4, 0, false, false, true},    {64, 64, 8191, 4, 0, false, false, false},
+      {56, 64, 8192, 4, 0, false, false, false},   {64, 128, 8192, 4, 0, false, false, false},
+      {64, 64, 8192, 4, 128, false, false, false}, {64, 64, 8192, 1, 0, true, false, false},
+      {64, 64, 8192, 4, 0, false, true, false},
+  };
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  const assay_op *op = assay_op_find("softmax_attention");
+  cr_assert(op != NULL);
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
+    static pass m;
+    double value[ASSAY_MAX_PARAMS] = {0};
+    const assay_call call = {.op = op, .param = value};
+    int64_t preferred = 0;
+    memset(&m, 0, sizeof m);
+    m.config.heads = asked[i].heads;
+    m.config.kv_heads = 8;
+    m.config.head_size = asked[i].head_size;
+    m.x.shape[0] = asked[i].rows;
+    m.cu_q.shape[0] = asked[i].requests + 1;
+    m.decode = asked[i].decode;
+    m.invariant = asked[i].invariant;
+    for (int32_t p = 0; p < op->param_count; ++p)
+      if (strcmp(op->params[p].name, "window") == 0) value[p] = asked[i].window;
+    for (int32_t v = 0; v < assay_variant_count(); ++v) {
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, op->name) != 0 || strcmp(variant->device, "simt") != 0) continue;
+      const bool prefers = pass_prefers(&m, &call, variant);
+      cr_expect(!prefers || strncmp(variant->name, "packed_wgmma", 12) == 0, "row %zu: %s", i, variant->name);
+      preferred += prefers;
+    }
+    cr_expect_eq(preferred > 0, asked[i].wanted, "row %zu", i);
+  }
 }
 #endif

@@ -19,28 +19,9 @@
 #include "conformance/builtin.h"
 #include "core/registry.h"
 #include "engine_scenario.h"
+#include "engine_world.h"
 
-enum { BLOCK = 8, PARTS = 4, PROMPT = 27, TOKENS = 24, LENGTH = PROMPT + TOKENS };
-
-/* Requests of the day. COLD has a text of its own. WARM and THIRD begin with two and three blocks of FIRST's text. TWIN
- * is FIRST's fork. */
-enum { FIRST, COLD, WARM, TWIN, THIRD, ALL };
-
-typedef struct one {
-  int32_t text[LENGTH]; /* its prompt, then the tokens that came */
-  int32_t number;       /* the engine's; -1: not open */
-  int64_t prompt, have, opened, hit;
-} one;
-
-typedef struct world {
-  assay_engine *e;
-  one request[ALL];
-  assay_engine_part part[PARTS];
-  int64_t parts;
-  assay_engine_stats stats;
-  assay_status status, books; /* books: of the block manager's check at the end */
-  assay_error error;
-} world;
+enum { TOKENS = 24, LENGTH = PROMPT + TOKENS };
 
 static assay_error test_error;
 static assay_model_config config;
@@ -56,50 +37,13 @@ static void setup(void) {
 
 TestSuite(engine_states, .init = setup);
 
-static void note(world *w, assay_status status) {
-  if (w->status == ASSAY_OK) w->status = status;
-}
-
-static void prompts(world *w) {
-  static const int64_t length[ALL] = {25, 11, 21, 0, PROMPT};
-  memset(w, 0, sizeof *w);
-  for (int i = 0; i < ALL; ++i) {
-    w->request[i].number = -1;
-    w->request[i].prompt = length[i];
-    assay_model_prompt(&config, 5, i, length[i], w->request[i].text);
-  }
-  memcpy(w->request[WARM].text, w->request[FIRST].text, (2 * BLOCK + 1) * sizeof(int32_t));
-  memcpy(w->request[THIRD].text, w->request[FIRST].text, 3 * BLOCK * sizeof(int32_t));
-}
-
 static assay_engine_sampling sampling_of(int i) {
   return (assay_engine_sampling){0, 1, 0, 0, 5, (uint64_t)i};
 }
 
-/* Opens a request with all that is known of its text. */
 static void open_one(world *w, int i) {
-  one *r = &w->request[i];
   const assay_engine_sampling sampling = sampling_of(i);
-  r->opened = r->prompt + r->have;
-  if (w->status == ASSAY_OK)
-    note(w, assay_engine_request(w->e, r->text, r->opened, &sampling, &r->number, &r->hit, &w->error));
-}
-
-static void fetch(world *w, int i) {
-  one *r = &w->request[i];
-  const int32_t *ids = NULL;
-  int64_t count = 0;
-  if (w->status == ASSAY_OK) note(w, assay_engine_wait(w->e, &w->error));
-  if (w->status == ASSAY_OK) note(w, assay_engine_tokens(w->e, r->number, &ids, &count, &w->error));
-  if (w->status != ASSAY_OK || r->opened + count > LENGTH) return;
-  memcpy(r->text + r->opened, ids, (size_t)count * sizeof *ids);
-  r->have = r->opened - r->prompt + count;
-}
-
-static void release(world *w, int i) {
-  fetch(w, i);
-  if (w->status == ASSAY_OK) note(w, assay_engine_release(w->e, w->request[i].number, &w->error));
-  w->request[i].number = -1;
+  open_text(w, i, &sampling);
 }
 
 static void add(world *w, int i, int64_t tokens) {
@@ -107,11 +51,6 @@ static void add(world *w, int i, int64_t tokens) {
   if (w->status != ASSAY_OK) return;
   const int64_t chunk = assay_engine_chunk(w->e, r->number, tokens);
   w->part[w->parts++] = (assay_engine_part){.request = r->number, .tokens = chunk > 0 ? chunk : 1};
-}
-
-static void send(world *w) {
-  if (w->status == ASSAY_OK) note(w, assay_engine_step(w->e, w->part, w->parts, &w->error));
-  w->parts = 0;
 }
 
 /* Sends steps in which a request and, unless it is -1, another one have up to `tokens` tokens. */
@@ -147,7 +86,7 @@ static void close_engine(world *w) {
 }
 
 static void day(world *w, bool eager, uint32_t lag, int64_t num_states) {
-  prompts(w);
+  prompts(w, &config, LENGTH);
   open_engine(w, eager, lag, num_states);
   open_one(w, FIRST);
   open_one(w, COLD);
@@ -160,7 +99,7 @@ static void day(world *w, bool eager, uint32_t lag, int64_t num_states) {
     add(w, FIRST, 1);
     send(w);
   }
-  release(w, COLD);            /* preempted */
+  release_text(w, COLD);       /* preempted */
   if (w->status == ASSAY_OK) { /* two go on from one place */
     one *from = &w->request[FIRST], *to = &w->request[TWIN];
     const assay_engine_sampling sampling = sampling_of(TWIN);
@@ -177,13 +116,13 @@ static void day(world *w, bool eager, uint32_t lag, int64_t num_states) {
     add(w, WARM, 1);
     send(w);
   }
-  release(w, TWIN);
+  release_text(w, TWIN);
   open_one(w, THIRD); /* takes the slot; starts from the state after three blocks */
   run(w, THIRD, FIRST, 4, 3);
-  release(w, WARM);  /* preempted */
-  open_one(w, COLD); /* returns, into the slot that another one left */
+  release_text(w, WARM); /* preempted */
+  open_one(w, COLD);     /* returns, into the slot that another one left */
   run(w, COLD, THIRD, 2 * BLOCK, 5);
-  release(w, THIRD);
+  release_text(w, THIRD);
   open_one(w, WARM); /* returns */
   open_one(w, TWIN); /* returns: more of its blocks are present than states */
   for (int t = 0; t < 5; ++t) {
@@ -197,7 +136,7 @@ static void day(world *w, bool eager, uint32_t lag, int64_t num_states) {
 
 /* Runs each request alone, call by call, without a prefix index. */
 static void alone(world *w) {
-  prompts(w);
+  prompts(w, &config, LENGTH);
   for (int i = 0; i < ALL; ++i) {
     if (i == TWIN) continue;
     open_engine(w, true, 0, 0);
@@ -206,25 +145,10 @@ static void alone(world *w) {
     w->parts = 1;
     send(w);
     run(w, i, -1, 1, TOKENS - 2);
-    release(w, i);
+    release_text(w, i);
     close_engine(w);
   }
   w->request[TWIN] = w->request[FIRST];
-}
-
-/* Says where texts differ, or that a run failed. */
-static bool differs(const world *a, const world *b, char *text, size_t size) {
-  if (a->status != ASSAY_OK || b->status != ASSAY_OK) {
-    (void)snprintf(text, size, "%.150s", a->status != ASSAY_OK ? a->error.text : b->error.text);
-    return true;
-  }
-  for (int i = 0; i < ALL; ++i)
-    for (int64_t t = 0; t < a->request[i].prompt + a->request[i].have; ++t)
-      if (a->request[i].text[t] != b->request[i].text[t]) {
-        (void)snprintf(text, size, "request %d, place %d", i, (int)t);
-        return true;
-      }
-  return false;
 }
 
 static world right, got;
@@ -262,7 +186,7 @@ Test(engine_states, copies_are_made_at_once_where_a_slot_is_needed) {
       .device = "simt", .num_blocks = 8, .max_batch = 1, .max_tokens = 32, .max_length = LENGTH, .num_states = 2};
   char text[200] = "";
   alone(&right);
-  prompts(&got);
+  prompts(&got, &config, LENGTH);
   note(&got, assay_engine_open(&config, &weights, &options, &got.e, &got.error));
   open_one(&got, FIRST);
   run(&got, FIRST, -1, 3 * BLOCK, 1); /* three blocks, whose state is to be kept */

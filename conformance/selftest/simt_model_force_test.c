@@ -149,6 +149,7 @@ static const char *const usual_form[] = {NULL,
                                          "rope_append=off",
                                          "gemm_glu=off",
                                          "gemm_seam=on",
+                                         "gemm_seam=off",
                                          "gemm_norm=on+gemm_glu=off",
                                          "norm_rope_append=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };

@@ -235,9 +235,9 @@ static assay_status run_device(checking *c, const plan_row *plan, int64_t first,
     status = run(c, plan, c->backend, ASSAY_MODEL_MIRROR, first, count, true, NULL);
   if (status == ASSAY_OK) {
     check_choices(c, &r, first, count, result);
-    record_pool(&r.exact, false, &pooled->exact);
-    record_pool(&r.mirror, false, &pooled->mirror);
-    record_pool(&r.device, false, &pooled->device);
+    record_pool(&r.exact, &r.device, false, &pooled->exact);
+    record_pool(&r.mirror, &r.device, false, &pooled->mirror);
+    record_pool(&r.device, &r.device, false, &pooled->device);
   }
   free_runs(&r);
   return status;

@@ -18,16 +18,23 @@ static __global__ void __launch_bounds__(scale_threads)
 
 static assay_status answer(cudaError_t code, const char *doing, assay_error *error) {
   if (code == cudaSuccess) return ASSAY_OK;
+  (void)cudaGetLastError(); /* else the next launch on this thread seems to fail */
   return assay_fail(error, ASSAY_ERR_DEVICE, "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
                     cudaGetErrorString(code));
 }
 
+/* Copies rows. A copy in two dimensions has pitches up to 2^31 - 1 bytes; rows that lie further apart go one by one. */
 static assay_status copy_rows(void *stream, const assay_device_rows *rows, assay_error *error) {
   const size_t width = static_cast<size_t>(rows->width), count = static_cast<size_t>(rows->count);
-  if (count == 1)
-    return answer(
-        cudaMemcpyAsync(rows->to, rows->from, width, cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
-        "copying a row", error);
+  if (count == 1 || rows->to_pitch > INT32_MAX || rows->from_pitch > INT32_MAX) {
+    assay_status status = ASSAY_OK;
+    for (int64_t r = 0; r < rows->count && status == ASSAY_OK; ++r)
+      status = answer(cudaMemcpyAsync(static_cast<char *>(rows->to) + r * rows->to_pitch,
+                                      static_cast<const char *>(rows->from) + r * rows->from_pitch, width,
+                                      cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream)),
+                      "copying a row", error);
+    return status;
+  }
   return answer(cudaMemcpy2DAsync(rows->to, static_cast<size_t>(rows->to_pitch), rows->from,
                                   static_cast<size_t>(rows->from_pitch), width, count, cudaMemcpyDeviceToDevice,
                                   static_cast<cudaStream_t>(stream)),

@@ -342,7 +342,8 @@ template <class tile> bool chain_fits(const wide_params &p) {
 
 /* Launches a chain for few rows, where a block has few columns or all of x finds room, and else tiles. The bits are the
  * same. */
-inline assay_status chain_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
+template <int = 0>
+assay_status chain_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
   if (p.M > chain_max_rows) return wide_launch(p, type, env, error);
   const bool few = p.N <= 48 * static_cast<int64_t>(env->multiprocessors);
   return wide_with_type(type, [&](auto tag) {

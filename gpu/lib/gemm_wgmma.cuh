@@ -22,6 +22,7 @@ struct wide_params {
   float alpha, beta; /* beta 0: c is not read */
   bool wide, quads;  /* c is f32, not T; four neighbours of c may be stored at once */
   bool early;        /* w is settled: it is read before the wait */
+  bool rectified;    /* for parts with gates: which activation */
   int32_t row_tiles, column_tiles, pieces;
 };
 
@@ -304,8 +305,10 @@ template <class T, class tile> assay_status wide_start(wide_params p, assay_env 
 }
 
 /* Launches the largest tiles of which there are enough for the multiprocessors. Smaller ones are taken where they need
- * one wave and no more. The order of sums is the same in all of them. */
-inline assay_status wide_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
+ * one wave and no more. The order of sums is the same in all of them. As a template, it brings its kernels only to
+ * files that call it. */
+template <int = 0>
+assay_status wide_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
   const int64_t mp = env->multiprocessors;
   return wide_with_type(type, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -50,6 +50,7 @@ struct norm_params {
   int32_t C;
   float eps;
   bool round_inner, quads;
+  bool early; /* g and b are settled: they are read before the wait */
   assay_dtype type;
 };
 

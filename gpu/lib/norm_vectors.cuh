@@ -120,34 +120,34 @@ __device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float v
 }
 
 /* norm_vectors: normalises one row per block. A thread keeps `parts` vectors of it, blockDim.x apart, from the first
- * load to the last store. Weights are loaded with the row. How a row is summed follows from C alone.
- * Grid:   (N). Block: 32 to 512 threads, one vector per thread while C allows it.
- * Shared: 64 bytes, 128 with a mean.
- * Align:  every base and row distance is a multiple of 16 bytes; C consists of whole vectors.
- * Arch:   any.
- * Limit:  bytes: 2 C sizeof(T) per row, 4 C with the addition. */
+ * load to the last store. Weights are loaded with the row, or before the wait where they are settled. How a row is
+ * summed follows from C alone. Grid:   (N). Block: 32 to 512 threads, one vector per thread while C allows it. Shared:
+ * 64 bytes, 128 with a mean. Align:  every base and row distance is a multiple of 16 bytes; C consists of whole
+ * vectors. Arch:   any. Limit:  bytes: 2 C sizeof(T) per row, 4 C with the addition. */
 template <class T, bool centred, bool add, int parts>
 __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   constexpr int width = vector_width<T>;
   ASSAY_SHARED(float, sums, norm_warps);
-  take_turn();
+  dependents_launch();
   const int32_t vectors = p.C / width, thread = static_cast<int32_t>(threadIdx.x);
   const int64_t row = blockIdx.x;
   const float C = static_cast<float>(p.C);
   uint4 x[parts] = {}, res[parts] = {}, g[parts] = {}, b[parts] = {};
   const auto mine = [&](int part) { return thread + part * static_cast<int32_t>(blockDim.x) < vectors; };
   const auto channel = [&](int part) { return width * (thread + part * static_cast<int32_t>(blockDim.x)); };
-  ASSAY_UNROLL
-  for (int part = 0; part < parts; ++part) {
-    if (!mine(part)) continue;
-    x[part] = load_vector(static_cast<const T *>(p.x) + row * p.x_row + channel(part));
-    if constexpr (add) res[part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
-  }
+  if (!p.early) dependency_wait();
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
     if (!mine(part)) continue;
     g[part] = load_vector(static_cast<const T *>(p.g) + channel(part));
     if (p.b != nullptr) b[part] = load_vector(static_cast<const T *>(p.b) + channel(part));
+  }
+  if (p.early) dependency_wait();
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part) {
+    if (!mine(part)) continue;
+    x[part] = load_vector(static_cast<const T *>(p.x) + row * p.x_row + channel(part));
+    if constexpr (add) res[part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
   }
 
   float v[width], sum = 0.0f, mean = 0.0f;
@@ -277,7 +277,9 @@ assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_e
   const bool many = vectors <= 128 && several_rows(p.N, vectors);
   const int32_t parts = many ? (vectors + 31) / 32 : (vectors + norm_threads - 1) / norm_threads;
   const int32_t threads = ((vectors + parts - 1) / parts + 31) / 32 * 32;
-  (void)snprintf(env->path, sizeof env->path, "%s parts=%d", many ? "many" : "vectors", parts);
+  p.early = !many && is_settled(call, *env, "g") && (p.b == nullptr || is_settled(call, *env, "b"));
+  (void)snprintf(env->path, sizeof env->path, "%s parts=%d%s", many ? "many" : "vectors", parts,
+                 p.early ? " early" : "");
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto start = [&](auto kernel) {

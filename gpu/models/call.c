@@ -186,6 +186,16 @@ static bool make(pass *m, const char *name, const pass_arg *args, const pass_par
 
 enum { REASON = 1600 };
 
+/* Returns the first variant that takes the call and is preferred; NULL if there is none. */
+static const assay_variant *choose_preferred(const pass *m, const made_call *made) {
+  const pass_choices *c = &m->choices;
+  for (int32_t v = c->first[made->number]; v < c->first[made->number + 1]; ++v)
+    if (pass_prefers(m, &made->call, c->row[v]) && pass_may_take(m, c->row[v]) &&
+        variant_supports(c->row[v], &made->call, NULL) == ASSAY_OK)
+      return c->row[v];
+  return NULL;
+}
+
 /* Returns the variant that takes the call, or NULL and the reason. The reason is that of the operator's last variant
  * or, with forced variants, of each of them. */
 static const assay_variant *choose(pass *m, const made_call *made, char reason[REASON]) {
@@ -194,6 +204,7 @@ static const assay_variant *choose(pass *m, const made_call *made, char reason[R
   const int32_t count = wanted > 0 ? wanted : c->first[made->number + 1] - first;
   const assay_variant *const *list = (wanted > 0 ? c->forced : c->row) + first;
   size_t used = 0;
+  const assay_variant *preferred = wanted == 0 ? choose_preferred(m, made) : NULL;
   (void)snprintf(reason, REASON, "there is none for this device");
   for (int32_t v = 0; v < count; ++v) {
     assay_error why = {""};
@@ -202,8 +213,10 @@ static const assay_variant *choose(pass *m, const made_call *made, char reason[R
       (void)assay_fail(&why, ASSAY_ERR_UNSUPPORTED, "its rows may depend on the batch");
     else if (wanted == 0 && list[v]->contract.chunk != ASSAY_NONE)
       (void)assay_fail(&why, ASSAY_ERR_UNSUPPORTED, "it rounds inside a chunk, where a model's mirror does not");
-    else if (variant_supports(list[v], &made->call, &why) == ASSAY_OK)
-      return list[v];
+    else if (variant_supports(list[v], &made->call, &why) == ASSAY_OK) {
+      m->evenly = m->evenly || (preferred != NULL && preferred != list[v] && pass_shares_evenly(preferred));
+      return preferred != NULL ? preferred : list[v];
+    }
     if (wanted == 0) used = 0;
     (void)snprintf(reason + used, REASON - used, "%s%.80s: %.150s", used > 0 ? "; " : "", list[v]->name, why.text);
     used = strlen(reason);
@@ -231,13 +244,18 @@ void pass_call(pass *m, const char *name, const pass_arg *args, const pass_param
     pass_fail(m, launch(m, variant, &made.call));
 }
 
-bool pass_would_call(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {
+bool pass_would_call_by(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params,
+                        const char *by) {
   made_call made;
   char reason[REASON];
   if (m->status != ASSAY_OK || m->choices.form[form] == PASS_OFF || !make(m, name, args, params, &made)) return false;
   const assay_variant *variant = choose(m, &made, reason);
   if (variant == NULL && m->choices.form[form] == PASS_ON) refuse(m, &made, reason);
-  return variant != NULL;
+  return variant != NULL && (by == NULL || strncmp(variant->name, by, strlen(by)) == 0);
+}
+
+bool pass_would_call(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {
+  return pass_would_call_by(m, form, name, args, params, NULL);
 }
 
 bool pass_call_form(pass *m, pass_form form, const char *name, const pass_arg *args, const pass_param *params) {

@@ -22,10 +22,11 @@ static const struct {
     [PASS_BIAS_GELU_NEW] = {"bias_gelu_new", NULL, PASS_AUTO},
     [PASS_BIAS_RESIDUAL] = {"bias_residual", NULL, PASS_AUTO},
     [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_AUTO},
-    [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_OFF},
+    [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_AUTO},
     [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
+    [PASS_EVEN_SHARES] = {"even_shares", NULL, PASS_AUTO},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
@@ -36,7 +37,9 @@ static const pass_form exclusive_pairs[][2] = {{PASS_APPEND, PASS_MMHA},
                                                {PASS_ADD_NORM, PASS_POST_PRE_UCLIP},
                                                {PASS_ADD_NORM, PASS_BIAS_RESIDUAL},
                                                {PASS_GEMM_SEAM, PASS_POST_PRE_UCLIP},
-                                               {PASS_GEMM_SEAM, PASS_ADD_NORM}};
+                                               {PASS_GEMM_SEAM, PASS_ADD_NORM},
+                                               {PASS_POST_PRE_UCLIP, PASS_GEMM_SEAM},
+                                               {PASS_ADD_NORM, PASS_GEMM_SEAM}};
 
 /* Tells whether some layer has an MLP with gates, without biases and without experts. */
 static bool has_plain_gates(const assay_model_config *c) {
@@ -83,6 +86,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
     return has_experts(c);
   case PASS_MLA_EXPAND:
     return c->arch == ASSAY_DEEPSEEK_V3;
+  case PASS_EVEN_SHARES:
+    return c->arch != ASSAY_DEEPSEEK_V3;
   default:
     return true;
   }
@@ -282,6 +287,14 @@ static int64_t calls_of(const pass *m, const assay_variant *variant, const char 
   return calls;
 }
 
+/* Counts the calls of variants that divide keys evenly. */
+static int64_t calls_in_shares(const pass *m) {
+  int64_t calls = 0;
+  for (int32_t i = 0; i < m->counts.count; ++i)
+    if (pass_shares_evenly(m->counts.row[i].variant)) calls += m->counts.row[i].calls;
+  return calls;
+}
+
 assay_status pass_check_forced(const pass *m, assay_error *error) {
   const pass_choices *c = &m->choices;
   char missing[320] = "", word[160];
@@ -300,5 +313,8 @@ assay_status pass_check_forced(const pass *m, assay_error *error) {
     if (c->form[f] == PASS_ON && form_table[f].op != NULL && calls_of(m, NULL, form_table[f].op) == 0)
       return assay_fail(error, ASSAY_ERR_INPUT, "form %s: found on, but this run has no step that it is for",
                         form_table[f].name);
+  if (c->form[PASS_EVEN_SHARES] == PASS_ON && calls_in_shares(m) == 0)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "form even_shares: found on, but no call of this run took such a variant");
   return ASSAY_OK;
 }

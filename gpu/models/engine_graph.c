@@ -29,7 +29,7 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->table.shape[0] = requests;
   m->table.shape[1] = m->table.stride[0] = e->W;
   m->decode = !wide;
-  m->tails = false;
+  m->tails = m->ragged = false;
   if (!MISTAKE(ENGINE_RUNS_STAY)) m->runs = 0;
   m->layer = -1;
   m->status = ASSAY_OK;
@@ -73,13 +73,14 @@ assay_status engine_compute(assay_engine *e, int half) {
 
 /* ---- graphs ------------------------------------------------------------------------------------------ */
 
-static assay_status decode_step(assay_engine *e, int64_t rows, int half, assay_error *error) {
+static assay_status decode_step(assay_engine *e, int64_t rows, int half, bool ragged, assay_error *error) {
   engine_aim(e, half, rows, rows, rows, false, half * e->N, error);
+  e->m->ragged = ragged;
   return engine_compute(e, half);
 }
 
 /* Records a decode step, with the workspace of graphs. The caller must release *graph whatever the status is. */
-static assay_status capture(assay_engine *e, int64_t rows, int half, void **graph, assay_error *error) {
+static assay_status capture(assay_engine *e, int64_t rows, int half, bool ragged, void **graph, assay_error *error) {
   pass *m = e->m;
   void *const usual = m->workspace;
   const int64_t usual_bytes = m->workspace_bytes;
@@ -90,7 +91,7 @@ static assay_status capture(assay_engine *e, int64_t rows, int half, void **grap
   m->stream = stream;
   m->workspace = e->workspace;
   m->workspace_bytes = e->workspace_bytes;
-  status = decode_step(e, rows, half, error);
+  status = decode_step(e, rows, half, ragged, error);
   m->workspace = usual;
   m->workspace_bytes = usual_bytes;
   m->stream = e->device->stream();
@@ -111,15 +112,15 @@ static assay_status count_calls(engine_graph *g, pass_counts *counts, const int6
   return ASSAY_OK;
 }
 
-static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half, assay_error *error) {
-  engine_graph *g = &bucket->half[half];
+static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half, bool ragged, assay_error *error) {
+  engine_graph *g = ragged ? &bucket->even[half] : &bucket->half[half];
   pass *m = e->m;
   const int32_t known = m->counts.count;
   int64_t *before = calloc((size_t)known + 1, sizeof *before);
   if (before == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
   for (int32_t i = 0; i < known; ++i)
     before[i] = m->counts.row[i].calls;
-  assay_status status = capture(e, bucket->rows, half, &g->graph, error);
+  assay_status status = capture(e, bucket->rows, half, ragged, &g->graph, error);
   if (status == ASSAY_OK) status = count_calls(g, &m->counts, before, known, error);
   free(before);
   ++e->stats.captures;
@@ -129,8 +130,10 @@ static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half
 /* Runs every bucket once with only pad rows, call by call, so that what a first call loads or makes is not captured. */
 static assay_status warm(assay_engine *e, assay_error *error) {
   assay_status status = ASSAY_OK;
-  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
-    status = decode_step(e, e->bucket[b].rows, 0, error);
+  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b) {
+    status = decode_step(e, e->bucket[b].rows, 0, false, error);
+    if (status == ASSAY_OK && e->bucket[b].shares) status = decode_step(e, e->bucket[b].rows, 0, true, error);
+  }
   if (status == ASSAY_OK) status = e->device->synchronize(error);
   for (int32_t i = 0; i < e->m->counts.count; ++i)
     e->m->counts.row[i].calls = 0;
@@ -145,16 +148,22 @@ assay_status engine_capture(assay_engine *e, assay_error *error) {
     if (rows >= e->B) break;
   }
   m->measuring = true;
-  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
-    status = decode_step(e, e->bucket[b].rows, 0, error);
+  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b) {
+    status = decode_step(e, e->bucket[b].rows, 0, false, error);
+    m->evenly = false;
+    if (status == ASSAY_OK) status = decode_step(e, e->bucket[b].rows, 0, true, error);
+    e->bucket[b].shares = m->evenly && m->choices.form[PASS_EVEN_SHARES] == PASS_AUTO;
+  }
   m->measuring = false;
   e->workspace_bytes = m->measured_bytes;
   if (status == ASSAY_OK && !e->eager) status = warm(e, error);
   if (status != ASSAY_OK || e->eager) return status;
   status = e->device->alloc(e->workspace_bytes, &e->workspace, error);
   for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
-    for (int half = 0; half < 2 && status == ASSAY_OK; ++half)
-      status = capture_one(e, &e->bucket[b], half, error);
+    for (int half = 0; half < 2 && status == ASSAY_OK; ++half) {
+      status = capture_one(e, &e->bucket[b], half, false, error);
+      if (status == ASSAY_OK && e->bucket[b].shares) status = capture_one(e, &e->bucket[b], half, true, error);
+    }
   return status;
 }
 
@@ -162,7 +171,9 @@ void engine_release_graphs(assay_engine *e) {
   for (int32_t b = 0; b < e->buckets; ++b)
     for (int half = 0; half < 2; ++half) {
       if (e->bucket[b].half[half].graph != NULL) e->device->graph_release(e->bucket[b].half[half].graph);
+      if (e->bucket[b].even[half].graph != NULL) e->device->graph_release(e->bucket[b].even[half].graph);
       free(e->bucket[b].half[half].calls);
+      free(e->bucket[b].even[half].calls);
     }
 }
 
@@ -173,8 +184,12 @@ engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows) {
   return &e->bucket[b];
 }
 
-assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error) {
-  const engine_graph *g = &bucket->half[MISTAKE(ENGINE_GRAPH_OF_OTHER_HALF) ? 1 - half : half];
+const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, bool ragged) {
+  const int of = MISTAKE(ENGINE_GRAPH_OF_OTHER_HALF) ? 1 - half : half;
+  return ragged && bucket->shares ? &bucket->even[of] : &bucket->half[of];
+}
+
+assay_status engine_replay(assay_engine *e, const engine_graph *g, assay_error *error) {
   const assay_status status = e->flow->replay(g->graph, error);
   for (int32_t i = 0; i < g->count && status == ASSAY_OK; ++i)
     e->m->counts.row[i].calls += g->calls[i];
@@ -191,7 +206,7 @@ static assay_status capture_without(assay_engine *e, int64_t rows, int half, voi
   pass_count *kept = calloc((size_t)known + 1, sizeof *kept);
   if (kept == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
   if (known > 0) memcpy(kept, c->row, (size_t)known * sizeof *kept);
-  const assay_status status = capture(e, rows, half, graph, error);
+  const assay_status status = capture(e, rows, half, e->again_even, graph, error);
   if (known > 0) memcpy(c->row, kept, (size_t)known * sizeof *kept);
   c->count = known;
   free(kept);
@@ -261,7 +276,7 @@ assay_status assay_engine_time_without(assay_engine *e, const char *op, const ch
   time->calls = m->left_out.calls;
   m->left_out = (pass_left_out){NULL, NULL, 0};
   if (status == ASSAY_OK) {
-    status = time_both(e, e->again->half[half].graph, without, time, error);
+    status = time_both(e, engine_graph_of(e->again, half, e->again_even)->graph, without, time, error);
     e->broken = status; /* rows, cache and ids may be those of half a step */
     if (status != ASSAY_OK) (void)e->device->synchronize(NULL);
   }

@@ -66,6 +66,8 @@ typedef struct engine_graph {
 typedef struct engine_bucket {
   int64_t rows;
   engine_graph half[2];
+  bool shares;          /* lengths that differ much have graphs of their own */
+  engine_graph even[2]; /* with attention in even shares */
 } engine_bucket;
 
 struct assay_engine {
@@ -91,6 +93,7 @@ struct assay_engine {
   engine_bucket bucket[ENGINE_BUCKETS];
   int32_t buckets;
   engine_bucket *again;  /* its graph repeats the last step from what its half holds; NULL: no graph does */
+  bool again_even;       /* that graph is the one in even shares */
   assay_kv_copy *copies; /* [B] */
   int64_t collected, serial, logit_rows;
   bool eager;
@@ -111,7 +114,9 @@ int64_t engine_put_state_copies(assay_engine *e, int half);
 /* Copies the pairs that a half's inputs on the device have. */
 void engine_copy_states(assay_engine *e, int half, int64_t count);
 engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows);
-assay_status engine_replay(assay_engine *e, engine_bucket *bucket, int half, assay_error *error);
+/* Returns the graph of a step whose lengths are ragged or not. */
+const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, bool ragged);
+assay_status engine_replay(assay_engine *e, const engine_graph *g, assay_error *error);
 
 /* engine_tokens.c */
 /* Commits tokens that are known and have slots, so that full blocks of them can be hit. Keeps the request's state if

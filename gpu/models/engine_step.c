@@ -11,7 +11,7 @@ typedef struct step_plan {
   int64_t parts, N, sampled, copies, state_copies;
   int64_t runs, run_blocks; /* a step with prompts has runs; 0: none */
   int half;
-  bool decode, arranged;
+  bool decode, arranged, ragged;
   engine_bucket *bucket; /* NULL: call by call */
 } step_plan;
 
@@ -342,7 +342,9 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->run_blocks.data = lists->run_blocks;
   }
   if (m->status != ASSAY_OK) return m->status;
-  return p->bucket != NULL ? engine_replay(e, p->bucket, p->half, error) : engine_compute(e, p->half);
+  m->ragged = p->ragged;
+  if (p->bucket == NULL) return engine_compute(e, p->half);
+  return engine_replay(e, engine_graph_of(p->bucket, p->half, p->ragged), error);
 }
 
 /* Sends the tokens down, in the order of the rows that were sampled. */
@@ -385,6 +387,7 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   bool reached;
   if (!MISTAKE(ENGINE_PINNED_TOO_EARLY)) TRY(e->flow->reached(MARK_UP + p->half, true, &reached, error));
   TRY(put_inputs(e, p, &low, &high, error));
+  p->ragged = p->decode && pass_ragged(e->host[p->half].kv_len, p->parts);
   p->arranged = !in_place(e, p);
   if (p->arranged) {
     gathered = put_index(e, p);
@@ -434,5 +437,6 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   e->stats.arranged += p.arranged;
   e->logit_rows = p.sampled;
   e->again = bucket_again(e, &p);
+  e->again_even = p.ragged;
   return ASSAY_OK;
 }

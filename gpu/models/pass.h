@@ -40,6 +40,7 @@ typedef enum pass_form {
   PASS_GEMM_NORM,
   PASS_GROUPED_GEMM,
   PASS_MLA_EXPAND,
+  PASS_EVEN_SHARES,
   PASS_FORMS
 } pass_form;
 typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
@@ -160,6 +161,8 @@ typedef struct pass {
   bool no_host;      /* the host reads nothing during a step, so that steps can be captured */
   bool invariant;    /* a row's bits do not depend on the batch (invariant.c) */
   bool decode;       /* every request has one new token */
+  bool ragged;       /* lengths of this step differ much (pass_ragged) */
+  bool evenly;       /* a call went to even shares of the keys, and would have gone to another variant */
   bool tails;        /* some request has more; the step attends row by row */
   int64_t layer;     /* -1: outside of the layers */
   const char *stage; /* for counts and hooks */
@@ -257,6 +260,9 @@ void pass_call(pass *m, const char *op, const pass_arg *args, const pass_param *
 /* Calls an operator as a form. Returns false where the form is off, and where it is auto and no variant takes the call.
  * Nothing has happened then. */
 bool pass_call_form(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
+/* Says whether pass_call_form would make the call, by a variant whose name begins with `variant`; NULL: by any. */
+bool pass_would_call_by(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params,
+                        const char *variant);
 /* Says whether pass_call_form would make the call. */
 bool pass_would_call(pass *m, pass_form form, const char *op, const pass_arg *args, const pass_param *params);
 /* Returns the stage's weight, or a tensor without data where the configuration has none. */
@@ -295,6 +301,16 @@ bool pass_short(const pass *m, const int32_t *cu_q, int64_t requests);
 void pass_tail_lengths(int32_t length, int64_t count, int32_t *to);
 /* Copies the tables of the step's requests to those of the rows. The caller has filled tail_request and tail_len. */
 void pass_tails(pass *m);
+
+/* ---- prefer.c ---- */
+
+/* Says whether lengths differ so much that even shares of all keys are faster than a row for each block. */
+bool pass_ragged(const int32_t *kv_len, int64_t requests);
+/* Says whether the variant divides the keys of all rows evenly. */
+bool pass_shares_evenly(const assay_variant *variant);
+/* Says whether the variant comes before all others that take the call, by the step's lengths and the form even_shares.
+ */
+bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant);
 
 /* ---- invariant.c ---- */
 

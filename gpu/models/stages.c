@@ -242,7 +242,8 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
 
 enum { FEW_ROWS = 32 }; /* most rows for which forms of products, where they are auto, take one */
 
-/* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. */
+/* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. With
+ * more than FEW_ROWS rows, `auto` takes the variant `parts` alone: others are slower than two calls. */
 static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask) {
   const bool reglu = (m->config.arch == ASSAY_ASYNCT) != MISTAKE(ENGINE_OTHER_ACTIVATION);
   const bool divides = m->waiting.division && !MISTAKE(ENGINE_DIVISION_LOST);
@@ -253,7 +254,8 @@ static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask)
                            {.name = NULL}};
   const pass_param params[] = {{"act", reglu}, {"eps", m->config.eps}, {NULL, 0}};
   m->stage = "mlp.act";
-  if (ask) return pass_would_call(m, PASS_GEMM_GLU, "gemm_glu", args, params);
+  const bool any = m->choices.form[PASS_GEMM_GLU] == PASS_ON || x->shape[0] <= FEW_ROWS;
+  if (ask) return pass_would_call_by(m, PASS_GEMM_GLU, "gemm_glu", args, params, any ? NULL : "parts");
   pass_call(m, "gemm_glu", args, params);
   m->waiting.division = false;
   return true;
@@ -262,7 +264,6 @@ static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask)
 /* Tells whether the product mlp.up waits for its activation, to be one call with it. */
 static bool waits_for_activation(pass *m, const assay_tensor *x) {
   if (m->choices.form[PASS_GEMM_GLU] == PASS_OFF || m->config.arch == ASSAY_GPT2 || m->config.mlp_bias) return false;
-  if (m->choices.form[PASS_GEMM_GLU] == PASS_AUTO && x->shape[0] > FEW_ROWS) return false;
   return glu(m, x, &m->gated, true);
 }
 

@@ -1,5 +1,5 @@
-/* fibers.cpp: the pool of fibers, mapped when first needed. There is at most one per thread of a block (1,024). A block
- * of the previous launch for which it waits may need as many again. */
+/* fibers.cpp: the pool of fibers, mapped when first needed. There is at most one per thread of the blocks that run at
+ * the same time, such as those of a cluster. A block of the previous launch for which they wait may need 1,024 more. */
 #include "simt/fibers.h"
 
 #include <stdint.h>
@@ -13,7 +13,7 @@ static constexpr size_t stack_bytes = 256 * 1024;
 static constexpr size_t stack_bytes = 64 * 1024;
 #endif
 static constexpr size_t guard_bytes = 4096;
-static constexpr int max_fibers = 2 * 1024;
+static constexpr int max_fibers = 4 * 1024;
 
 static Fiber fibers[max_fibers];
 static int count;

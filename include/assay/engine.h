@@ -3,7 +3,7 @@
  * before runs, and the ids arrive later, in order. An engine belongs to one thread at a time (docs/models.md).
  *
  *   open      uploads weights, reserves workspaces, captures one graph per bucket and half of the double buffers;
- *             buckets are 1, 2, 4, 8 ... rows, the last is max_batch
+ *             buckets are 1, 2, 4, 8 ... rows, the last is max_batch. Lengths that differ much may have a second one
  *   request   adds a prompt; tokens found in the prefix index need not be computed
  *   step      runs prompt tokens of some requests and one token of others: prefill, chunks, mixed, decode. A step of
  *             decode alone is a graph's replay, with pad rows up to its bucket

@@ -304,3 +304,21 @@ void plain_fill_integers(const assay_fill *fill, uint64_t stream, int64_t bound,
   for (int64_t i = 0; i < count; ++i)
     value[i] = bound > 0 ? (double)assay_rng_range(&rng, 0, bound - 1) : 0;
 }
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+  while (b != 0) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+int64_t plain_place(const assay_fill *fill, uint64_t stream, int64_t i, int64_t count) {
+  assay_rng rng = {fill->seed, STREAM_KIND + (stream << 24), 0};
+  const int64_t first = assay_rng_range(&rng, 0, count - 1);
+  int64_t step = assay_rng_range(&rng, 1, count);
+  while (common_divisor(step, count) != 1)
+    step = step % count + 1;
+  return (first + i * step) % count;
+}

@@ -1,11 +1,15 @@
-/* rope_append.c: refusals, costs and contents of the operators that rotate q and k and append k and v. */
+/* rope_append.c: see rope_append.h. */
 #include "ref/lib/rope_append.h"
+
+#include <string.h>
 
 #include "core/dtype.h"
 #include "ref/lib/append.h"
 #include "ref/lib/paged_check.h"
 #include "ref/lib/paged_tables.h"
 #include "ref/lib/plain.h"
+#include "ref/lib/rope.h"
+#include "ref/lib/rowwise.h"
 
 static const assay_tensor *arg_of(const assay_call *call, const char *name) {
   return &call->arg[append_arg(call, name)];
@@ -78,6 +82,61 @@ int64_t rope_append_slots(const assay_call *call) {
   return k->shape[0] * k->shape[layout == LAYOUT_NHD ? 1 : layout == LAYOUT_HND ? 2 : 3];
 }
 
+/* ---- rows -------------------------------------------------------------------------------------------- */
+
+/* Returns the row whose k and v are stored in row n's slot. */
+static int64_t source_row(const assay_tensor *slots, int64_t n, bool exchanged) {
+  const int64_t other = n ^ 1;
+  const bool both = append_slot(slots, n) >= 0 && other < slots->shape[0] && append_slot(slots, other) >= 0;
+  return exchanged && both ? other : n;
+}
+
+assay_status rope_append_rows(const assay_call *call, const assay_rows *rows, const rope_append_heads *heads,
+                              const void *run, rope_append_results *to, bool exchanged, assay_expected *expected,
+                              assay_error *error) {
+  const assay_tensor *q = arg_of(call, "q"), *k = arg_of(call, "k"), *slots = arg_of(call, "slots");
+  const int64_t N = q->shape[0], H = q->shape[1], H_kv = k->shape[1], D = q->shape[2];
+  const bool apart = arg_of(call, "q_out")->data != NULL;
+  assay_status status = rope_check_positions(arg_of(call, "positions"), arg_of(call, "cos")->shape[0], error);
+  if (status == ASSAY_OK) status = append_check_distinct(slots, rope_append_slots(call), error);
+  to->q = &expected[rowwise_output(call, append_arg(call, apart ? "q_out" : "q"))];
+  to->cache[0] = &expected[rowwise_output(call, append_arg(call, "k_cache"))];
+  to->cache[1] = &expected[rowwise_output(call, append_arg(call, "v_cache"))];
+  if (arg_of(call, "k_out")->data != NULL) to->k_out = &expected[rowwise_output(call, append_arg(call, "k_out"))];
+  for (int64_t i = 0; i < rowwise_count(rows, N) && status == ASSAY_OK; ++i) {
+    const int64_t n = rowwise_index(rows, i), from = source_row(slots, n, exchanged);
+    to->slot = append_slot(slots, n);
+    for (int64_t h = 0; h < H && status == ASSAY_OK; ++h)
+      status = heads->q(run, n, h, (i * H + h) * D, error);
+    for (int64_t h = 0; h < H_kv && status == ASSAY_OK; ++h) {
+      status = heads->k(run, from, h, (i * H_kv + h) * D, error);
+      heads->v(run, from, h, (i * H_kv + h) * D);
+    }
+  }
+  if (status == ASSAY_OK && apart) rowwise_unchanged(q, rows, &expected[rowwise_output(call, append_arg(call, "q"))]);
+  return status;
+}
+
+void rope_append_values(const assay_call *call, const assay_expected *expected, assay_expected *values) {
+  for (int32_t i = 0; i < rowwise_output(call, call->op->arg_count); ++i)
+    values[i] = (assay_expected){expected[i].value, NULL};
+}
+
+static double stored(const assay_call *call, const char *scale, const char *cache, int64_t h, double y,
+                     rope_append_loss loss) {
+  const float own = append_scale(arg_of(call, scale), loss.head_scale ? 0 : h);
+  return append_stored(y, loss.scale ? 1.0f : own, arg_of(call, cache)->dtype);
+}
+
+double rope_append_stored_k(const assay_call *call, int64_t h, double y, rope_append_loss loss) {
+  const double k = loss.rounding ? y : assay_round_f64(y, arg_of(call, "k")->dtype);
+  return stored(call, "k_scale", "k_cache", h, k, loss);
+}
+
+double rope_append_stored_v(const assay_call *call, int64_t h, double y, rope_append_loss loss) {
+  return stored(call, "v_scale", "v_cache", h, y, loss);
+}
+
 /* ---- cost -------------------------------------------------------------------------------------------- */
 
 /* Counts four products and two sums per pair, and a division per fp8 code. In place only the rotated channels of q
@@ -101,6 +160,25 @@ assay_cost rope_append_cost(const assay_call *call, const assay_seen *seen) {
 }
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
+
+bool rope_append_fill_angles(const assay_fill *fill, int32_t arg, double *value, int64_t count) {
+  const assay_tensor *cosine = arg_of(fill->call, "cos");
+  const char *name = fill->call->op->args[arg].name;
+  const bool sine = strcmp(name, "sin") == 0;
+  if (sine || strcmp(name, "cos") == 0)
+    rope_fill_table(fill, cosine->shape[1], sine, value, count);
+  else if (strcmp(name, "positions") == 0)
+    rope_fill_positions(fill, cosine->shape[0], value, count);
+  else
+    return false;
+  return true;
+}
+
+double rope_append_key_size(const assay_fill *fill) {
+  const bool fp8 = fill->kv_dtype == ASSAY_E4M3 || fill->kv_dtype == ASSAY_E5M2;
+  const double size = fill->values == ASSAY_SPECIAL ? 400 : fill->values == ASSAY_NORMAL ? 16 : 1;
+  return fp8 ? size * fill->k_scale : 1;
+}
 
 void rope_append_fill_v(const assay_fill *fill, int64_t content, int64_t kv_head, double *value) {
   plain_fill(fill, (uint64_t)(fill->call->op->arg_count + content * 256 + kv_head), value, fill->D);

@@ -8,6 +8,12 @@ MISTAKE = os.environ.get("FA3_MISTAKE", "")
 MISTAKES = ("mask_top_left", "wrong_kv_head", "splits_not_weighed", "cap_lost", "keys_of_request_before", "lse_to_base_2")
 
 
+def refuse_strides(*tensors):
+    """Refuses what makes the kernel fault: a stride that is no multiple of 16 bytes, axes of one element included."""
+    for t in tensors:
+        assert all(stride * t.element_size() % 16 == 0 for stride in t.stride()[:-1]), f"strides {t.stride()}"
+
+
 def one(q, k, v, scale, softcap, causal, splits):
     """Returns out [T, H, D_v] and lse [H, T] of one request. Weights are rounded to the type of v, as its kernels do."""
     T, H, D = q.shape
@@ -43,6 +49,7 @@ def one(q, k, v, scale, softcap, causal, splits):
 
 
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, softcap=0.0, num_splits=1, return_attn_probs=False):
+    refuse_strides(q, k, v)
     made = [one(*parts, softmax_scale, softcap, causal, num_splits) for parts in zip(q, k, v)]
     out, lse = torch.stack([m[0] for m in made]), torch.stack([m[1] for m in made])
     return (out, lse) if return_attn_probs else out
@@ -50,6 +57,7 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, softcap=0.0, num_
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
                            causal=False, softcap=0.0, num_splits=1, return_attn_probs=False):
+    refuse_strides(q, k, v)
     out, lse = torch.zeros(q.shape[0], q.shape[1], v.shape[-1], dtype=q.dtype), torch.zeros(q.shape[1], q.shape[0])
     for i in range(cu_seqlens_q.shape[0] - 1):
         rows, keys = (slice(int(cu[i]), int(cu[i + 1])) for cu in (cu_seqlens_q, cu_seqlens_k))

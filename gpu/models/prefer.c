@@ -1,0 +1,68 @@
+/* prefer.c: variants that come before the first of the table, by the lengths of a step, which no launcher knows.
+ *
+ * Decode whose lengths differ much: a kernel with a row for each block ends when its longest row does. One that divides
+ * all keys evenly (stream_k) ends at once, and costs more where all rows are equal. It reads the lengths on the device,
+ * so that a graph of it holds for any lengths.
+ *
+ * Long prompts of eight heads per group and 64 channels: packed_wgmma is faster there, and slower for short ones.
+ *
+ * Products with gates of more than 32 rows: `parts` is faster than `skinny`, which takes as many as 64. */
+#include <string.h>
+
+#include "gpu/models/pass.h"
+
+/* Batches with such lengths gained 18 to 62 % by even shares, and shorter or more even ones gained nothing
+ * (docs/log/2026-11-28-h200-even-shares.md). */
+enum { RAGGED_LENGTH = 1024, RAGGED_RATIO = 2 };
+
+/* Prompts of 2,048 and 8,192 tokens took 0.83 and 0.81 of wgmma's time, of 1,024 the same, and of 256 1.11 (the same
+ * log). */
+enum { PACKED_TOKENS = 2048, PACKED_GROUP = 8, PACKED_CHANNELS = 64 };
+
+bool pass_ragged(const int32_t *kv_len, int64_t requests) {
+  int64_t longest = 0, sum = 0;
+  for (int64_t i = 0; i < requests; ++i) {
+    longest = kv_len[i] > longest ? kv_len[i] : longest;
+    sum += kv_len[i];
+  }
+  return longest >= RAGGED_LENGTH && longest * requests >= RAGGED_RATIO * sum;
+}
+
+bool pass_shares_evenly(const assay_variant *variant) {
+  return strncmp(variant->name, "stream_k", 8) == 0;
+}
+
+/* Rows of a layer with a window have equal lengths as soon as the window is full. */
+static bool has_window(const assay_call *call) {
+  for (int32_t i = 0; i < call->op->param_count; ++i)
+    if (strcmp(call->op->params[i].name, "window") == 0) return call->param[i] > 0;
+  return false;
+}
+
+static bool wants_shares(const pass *m, const assay_call *call) {
+  const pass_switch form = m->choices.form[PASS_EVEN_SHARES];
+  if (MISTAKE(ENGINE_NEVER_EVEN)) return false;
+  return form == PASS_ON || (form == PASS_AUTO && m->ragged && !has_window(call));
+}
+
+/* In an invariant step the variant must not follow from the step's lengths. */
+static bool wants_packed(const pass *m, const assay_call *call) {
+  const assay_model_config *c = &m->config;
+  const int64_t requests = m->cu_q.shape[0] - 1;
+  if (m->decode || m->tails || m->invariant || strcmp(call->op->name, "softmax_attention") != 0) return false;
+  return c->head_size == PACKED_CHANNELS && c->heads >= PACKED_GROUP * c->kv_heads && !has_window(call) &&
+         requests > 0 && m->x.shape[0] >= PACKED_TOKENS * requests;
+}
+
+enum { GLU_ROWS = 32 }; /* most rows for skinny */
+
+/* With 64 rows parts took 5.7 us where skinny took 8.9 (docs/log/2026-11-28-h200-shared-terms.md). */
+static bool wants_parts(const pass *m, const assay_call *call) {
+  return !m->invariant && strcmp(call->op->name, "gemm_glu") == 0 && call->arg[0].shape[0] > GLU_ROWS;
+}
+
+bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant) {
+  if (pass_shares_evenly(variant)) return wants_shares(m, call);
+  if (strncmp(variant->name, "parts", 5) == 0) return wants_parts(m, call);
+  return strncmp(variant->name, "packed_wgmma", 12) == 0 && wants_packed(m, call);
+}
