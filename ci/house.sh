@@ -380,6 +380,8 @@ rule_format() {
   local tool path
   tool=$(command -v clang-format-14 || command -v clang-format) || return 0
   "$tool" --version | grep -q 'version 14\.' || return 0
+  # One process for many files takes a sixth of the time. Where it finds something, each file is asked alone.
+  sources | grep -v -e '^fixtures/' | xargs -r -d '\n' -n 100 "$tool" --dry-run -Werror >/dev/null 2>&1 && return 0
   while IFS= read -r path; do
     "$tool" --dry-run -Werror "$path" >/dev/null 2>&1 || say format "$path" "not laid out by .clang-format: clang-format -i $path"
   done < <(sources | grep -v -e '^fixtures/')
