@@ -260,6 +260,14 @@ static void judge_runs(trial *t, case_result *result) {
   outputs_free(&base);
 }
 
+/* Adds what the device noticed in the launches to the message of a wrong result, or forgets it. */
+static void take_note(const assay_device *device, case_result *result) {
+  const char *note = device->note != NULL ? device->note() : NULL;
+  const size_t length = strlen(result->message);
+  if (note == NULL || result->verdict != VERDICT_FAIL) return;
+  (void)snprintf(result->message + length, sizeof result->message - length, "; %s", note);
+}
+
 void judge_case(const assay_case *one, const assay_variant *variant, const assay_device *device, case_result *result) {
   trial t = {.one = one, .variant = variant, .device = device};
   assay_error error = {""};
@@ -267,6 +275,7 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
   modes_set();
   modes_forget();
   image_memory(device);
+  take_note(device, result);
   t.facts = device_facts_of(device);
   if (!trial_shape(&t, result)) goto done;
   if (one->section == SECTION_REFUSE) {
@@ -287,6 +296,7 @@ void judge_case(const assay_case *one, const assay_variant *variant, const assay
   power_judge(&t, result);
 done:
   trial_free(&t);
+  take_note(device, result);
   verdict_note_state(result, modes_noted() != NULL ? modes_noted() : assay_plugin_change(variant));
 }
 

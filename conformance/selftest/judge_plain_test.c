@@ -45,6 +45,47 @@ Test(judge_plain, right_passes_in_every_shape) {
   }
 }
 
+static const char *noted, *noted_by_launches;
+
+static const char *take_noted(void) {
+  const char *text = noted;
+  noted = NULL;
+  return text;
+}
+
+static void schedule_noting(uint64_t seed) {
+  fake_device.schedule(seed);
+  if (noted_by_launches != NULL) noted = noted_by_launches;
+}
+
+static case_result judged_noting(plain_fault fault, const char *before, const char *launches) {
+  assay_device device = fake_device;
+  assay_case one = plain_case(EXACT);
+  case_result result;
+  device.note = take_noted;
+  device.schedule = schedule_noting;
+  noted = before;
+  noted_by_launches = launches;
+  plain_broken = fault;
+  judge_case(&one, assay_variant_find(one.op->name, "loops", "simt"), &device, &result);
+  plain_broken = PLAIN_NONE;
+  case_free(&one);
+  return result;
+}
+
+/* A note of the device stands beside a wrong result alone, and not beside that of the next case. */
+Test(judge_plain, what_the_device_noticed_is_said) {
+  const case_result wrong = judged_noting(PLAIN_MOVES_NEIGHBOUR, NULL, "7 threads ended");
+  const case_result right = judged_noting(PLAIN_NONE, NULL, "7 threads ended");
+  const case_result stale = judged_noting(PLAIN_MOVES_NEIGHBOUR, "7 threads ended", NULL);
+  cr_expect_eq(wrong.verdict, VERDICT_FAIL);
+  cr_expect_not_null(strstr(wrong.message, "; 7 threads ended"), "%s", wrong.message);
+  cr_expect_eq(right.verdict, VERDICT_PASS);
+  cr_expect_str_eq(right.message, "");
+  cr_expect_eq(stale.verdict, VERDICT_FAIL);
+  cr_expect_null(strstr(stale.message, "7 threads"), "%s", stale.message);
+}
+
 Test(judge_plain, laws_of_a_plain_call) {
   const case_result r = judged(EXACT "y_out=true top=true row_pad=8", PLAIN_NONE);
   cr_expect_eq(r.verdict, VERDICT_PASS, "%s", r.message);

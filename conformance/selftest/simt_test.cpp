@@ -166,6 +166,24 @@ Test(simt, votes_at_a_barrier_count_only_who_is_there) {
   cr_assert_eq(all, ints(40, 1));
 }
 
+Test(simt, a_barrier_without_ended_threads_is_noted) {
+  const auto note = assay_device_simt()->note;
+  ints in(64), count(40), all(40), any(40), out(128);
+  RUN(neighbour<true>, 1, 128, 0, out.data());
+  (void)note();
+  RUN(neighbour<true>, 1, 128, 0, out.data());
+  cr_expect(note() == nullptr, "all threads meet");
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    schedule(seed);
+    RUN(barrier_votes, 2, 64, 0, in.data(), count.data(), all.data(), any.data());
+    const char *said = note();
+    cr_assert_not_null(said);
+    cr_expect(strstr(said, "threads ended without the barrier at simt_kernels.cuh:") != nullptr, "%s", said);
+    cr_expect(strncmp(said, "24 of 64 ", 9) == 0 && strstr(said, ", thread 40 first") != nullptr, "%s", said);
+    cr_expect(note() == nullptr, "said twice");
+  }
+}
+
 template <int lanes> static void check_groups() {
   ints in(128), sum(128), most(128);
   for (size_t i = 0; i < 128; ++i)

@@ -119,6 +119,7 @@ extern "C" const assay_device *assay_device_simt(void) {
                                       .release_host = nullptr,
                                       .late = assay_simt_host::launch_late,
                                       .window = assay_simt_window,
+                                      .note = assay_simt_host::launch_note,
                                       .timing = nullptr, /* the host's clock */
                                       .flow = &assay_simt_host::flow,
                                       .door = nullptr}; /* its memory is the host's */

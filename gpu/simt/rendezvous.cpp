@@ -11,6 +11,7 @@ namespace assay_simt_host {
 /* Releases the block's barrier. The result is computed here: by the time a slow thread reads it, a fast one may have
  * ended. */
 static void release_barrier(assay_simt_op op) {
+  if (here->exited > 0) note_barrier();
   if (here->watched) proxy_release();
   run.polls = 0;
   here->result = here->votes;

@@ -159,6 +159,24 @@ static void add_threads(Text *text, const Block *b) {
   }
 }
 
+/* The first note, until it is asked for. */
+static Text noted;
+
+void note_barrier() {
+  if (noted.length > 0) return;
+  uint32_t ended = 0;
+  while (here->thread[ended].state != EXITED)
+    ++ended;
+  add(&noted, "%u of %u threads ended without the barrier at %s:%d, thread %u first", here->exited, run.threads,
+      base_name(here->first->file), here->first->line, ended);
+}
+
+const char *launch_note() {
+  const bool any = noted.length > 0;
+  noted.length = 0;
+  return any ? noted.at : nullptr;
+}
+
 void report_hang() {
   Text text;
   text.length = 0;

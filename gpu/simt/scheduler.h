@@ -348,6 +348,8 @@ const char *base_name(const char *path);
 const char *op_name(assay_simt_op op);
 void report(assay_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void report_hang();
+void note_barrier(); /* the block meets at a barrier without threads that have ended */
+const char *launch_note();
 
 } /* namespace assay_simt_host */
 

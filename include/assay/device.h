@@ -173,6 +173,11 @@ typedef struct assay_device {
    * run. A launch whose blocks wait for each other always runs whole. NULL: there is no such choice. */
   void (*window)(int64_t ends);
 
+  /* simt: returns words about something that CUDA allows and that is a mistake in most kernels, done by a launch since
+   * the last call. NULL: no launch did so. The text is valid until the next launch. A NULL pointer: nothing is noticed.
+   */
+  const char *(*note)(void);
+
   const assay_device_timing *timing; /* NULL: only the host's clock is available */
   const assay_device_flow *flow;
   const assay_device_door *door; /* NULL: the device's memory is the host's */
