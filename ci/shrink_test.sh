@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# shrink_test.sh ASSAY PLUGIN VARIANT WORK: from a failing run to a minimal suite, by the commands that a user types.
-# PLUGIN: the mutant whose splits do not see the scores to their left; VARIANT is its name.
+# shrink_test.sh ASSAY PLUGIN VARIANT WORK OTHER LOST: from a failing run to a minimal suite, by the commands that a user
+# types. PLUGIN: the mutant whose splits do not see the scores to their left; VARIANT is its name. OTHER: the mutant of a
+# plain operator that loses a parameter; LOST is its name.
 set -uo pipefail
 
-assay=$1 plugin=$2 variant=$3 work=$4
+assay=$1 plugin=$2 variant=$3 work=$4 other=$5 lost=$6
 cd "$(dirname "$0")/.." || exit 2
 rm -rf "$work"
 mkdir -p "$work"
@@ -38,6 +39,12 @@ for suite in "$folder"/*.yaml; do
   [ "$(sed -n '/^op/,$p' "$suite")" = "$(sed -n '/^op/,$p' "$work/again.yaml")" ] || fail "$suite was not minimal"
   count=$((count + 1))
 done
+
+# A parameter that a kernel does not read has a name.
+"$assay" run conformance/suites/rms_norm.yaml --variant "rms_norm=$lost" --plugin "$other" --section check --filter /types \
+  --power off --workers 2 --shrink "$work/lost" >"$said" 2>&1
+[ $? -eq 1 ] || fail "assay run --shrink of $lost does not end with 1"
+says 'explained by: eps lost$'
 
 # Nothing to shrink, and what is no case.
 passing='gate_attention variant=decode_rows device=simt section=check tier=calibrated mode=decode dtype=f32 kv_dtype=same values=normal H=1 H_kv=1 D=64 block_size=16 F=3 layout=nhd kv_len=3 seed=1'
