@@ -1,7 +1,10 @@
 /* print_test.c: text of others on a terminal, in a shell, in XML and in JSON. */
 #include <criterion/criterion.h>
 
+#include <math.h>
+
 #include "conformance/text/print.h"
+#include "conformance/trial/say.h"
 #include "core/json.h"
 #include "files_fixture.h"
 
@@ -94,4 +97,25 @@ Test(print, xml_and_json) {
     free(json);
   }
   json_close(reader);
+}
+
+static const char *wrong_words(assay_dtype dtype, double got, double expected, double allowed) {
+  static char text[240];
+  say_wrong(dtype, got, expected, allowed, text, sizeof text);
+  return text;
+}
+
+Test(print, a_wrong_element) {
+  cr_expect_str_eq(wrong_words(ASSAY_F32, 1, 2, 0.25), "got 1, expected 2, error 1 is 4 times the allowed 0.25");
+  cr_expect_str_eq(wrong_words(ASSAY_F32, 1, 2, 0), "got 1, expected exactly 2, off by 4.194e+06 ulp of f32");
+  /* Half of the least number allows nothing but the rounding of a store. */
+  cr_expect_str_eq(wrong_words(ASSAY_F32, 7, 0, 0x1p-150), "got 7, expected exactly 0, off by 4.995e+45 ulp of f32");
+  cr_expect_str_eq(wrong_words(ASSAY_F16, 7, 1, 0x1p-25), "got 7, expected exactly 1, off by 6144 ulp of f16");
+  cr_expect_str_eq(wrong_words(ASSAY_F16, 7, 1, 0x1p-24),
+                   "got 7, expected 1, error 6 is 1.01e+08 times the allowed 5.96e-08");
+  cr_expect_str_eq(wrong_words(ASSAY_I32, 7, 0, 0), "got 7, expected exactly 0, off by 7");
+  /* NaN and Inf are no number of times away. */
+  cr_expect_str_eq(wrong_words(ASSAY_F32, NAN, 0, 1e-7), "got nan, expected 0");
+  cr_expect_str_eq(wrong_words(ASSAY_F32, -INFINITY, 3, 1e-7), "got -inf, expected 3");
+  cr_expect_str_eq(wrong_words(ASSAY_F32, 1, INFINITY, NAN), "got 1, expected exactly inf");
 }

@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "foreign_internal.h"
+#include "say.h"
 #include "tier2.h"
 
 typedef long long ll; /* for messages */
@@ -51,19 +52,15 @@ static void describe(const judging *j, int64_t at, char *text, size_t size) {
 
 static void note(judging *j, int64_t at, double got, double expected, double allowed) {
   foreign_verdict *v = j->verdict;
-  char where[160];
+  char where[160], wrong[200];
   ++v->wrong_elements;
   if (v->wrong) return;
   v->wrong = true;
   v->first = at;
   v->first_got = got, v->first_expected = expected, v->first_allowed = allowed;
   describe(j, at, where, sizeof where);
-  if (allowed > 0)
-    (void)snprintf(v->message, sizeof v->message,
-                   "%s: got %.9g, expected %.9g, error %.3g is %.3g times the allowed %.3g", where, got, expected,
-                   fabs(got - expected), fabs(got - expected) / allowed, allowed);
-  else
-    (void)snprintf(v->message, sizeof v->message, "%s: got %.9g, expected exactly %.9g", where, got, expected);
+  say_wrong(j->about->dtype, got, expected, allowed, wrong, sizeof wrong);
+  (void)snprintf(v->message, sizeof v->message, "%s: %s", where, wrong);
 }
 
 /* Notes a 16-bit value that no number near the expected one rounds to (check rounding). */

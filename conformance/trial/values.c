@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "conformance/generate/generate.h"
+#include "say.h"
 #include "trial.h"
 #include "tier2.h"
 
@@ -305,18 +306,6 @@ static void judge_output(judging *j) {
                 rms_ratio(j, &j->request[b], independent_in(j, b)), &j->found->ratio_request);
 }
 
-/* Writes ", off by 3 ulp of f16": the distance in steps of the output's type at the expected value. Integers have no
- * ulp, NaN and Inf no distance. */
-static void say_off(assay_dtype dtype, double got, double expected, char *text, size_t size) {
-  const double distance = fabs(got - expected), ulp = assay_is_finite(expected) ? assay_ulp(expected, dtype) : 0;
-  text[0] = '\0';
-  if (!(distance > 0) || !assay_is_finite(distance) || !(ulp > 0)) return;
-  if (dtype == ASSAY_I32 || dtype == ASSAY_I64)
-    (void)snprintf(text, size, ", off by %.9g", distance);
-  else
-    (void)snprintf(text, size, ", off by %.4g ulp of %s", distance / ulp, assay_dtype_name(dtype));
-}
-
 static void judge_values(const trial *t, const outputs *got, bool only_whether, finding *found) {
   *found = (finding){.check = ""};
   judging j = {.t = t, .outputs = got, .found = found, .only_whether = only_whether};
@@ -342,21 +331,11 @@ static void judge_values(const trial *t, const outputs *got, bool only_whether, 
   free(j.row);
   if (!found->wrong || found->message[0] != '\0' || only_whether) return;
 
-  char at[400];
+  char at[400], wrong[240];
   values_describe(t, found->first, at, sizeof at);
-  if (j.allowed > 0)
-    (void)snprintf(
-        found->message, sizeof found->message,
-        "%s: got %.9g, expected %.9g, error %.3g is %.3g times the allowed %.3g; %lld of %lld elements wrong", at,
-        j.got, j.expected, fabs(j.got - j.expected), fabs(j.got - j.expected) / j.allowed, j.allowed,
-        (long long)found->wrong_elements, (long long)found->elements);
-  else {
-    char off[80];
-    say_off(t->output[found->first.output].dtype, j.got, j.expected, off, sizeof off);
-    (void)snprintf(found->message, sizeof found->message,
-                   "%s: got %.9g, expected exactly %.9g%s; %lld of %lld elements wrong", at, j.got, j.expected, off,
-                   (long long)found->wrong_elements, (long long)found->elements);
-  }
+  say_wrong(t->output[found->first.output].dtype, j.got, j.expected, j.allowed, wrong, sizeof wrong);
+  (void)snprintf(found->message, sizeof found->message, "%s: %s; %lld of %lld elements wrong", at, wrong,
+                 (long long)found->wrong_elements, (long long)found->elements);
 }
 
 void values_judge(const trial *t, const outputs *got, finding *found) {
