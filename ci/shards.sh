@@ -64,6 +64,12 @@ refused 'again.jsonl: a shard given twice$' "$s".[123].jsonl "$work/again.jsonl"
 "$assay" report "$s".[123].jsonl "$s.2.jsonl" -o "$work/page.html" >"$work/joined.txt" || bad 'the same file twice'
 grep -q 'strong.3.2.jsonl: the same run as in .*strong.3.2.jsonl: counts once$' "$work/joined.txt" || bad 'the same file twice: not said'
 cmp -s "$work/strong.power" <(power "$work/joined.txt") || bad "the same file twice: $(head -n 2 "$work/joined.txt")"
+# As many files as the system passes.
+mkdir "$work/many"
+for i in $(seq 70); do cp "$s.2.jsonl" "$work/many/$i.jsonl"; done
+"$assay" report "$s".[13].jsonl "$work"/many/*.jsonl -o "$work/page.html" >"$work/joined.txt" || bad "70 files: $(tail -n 1 "$work/joined.txt")"
+[ "$(grep -c 'counts once$' "$work/joined.txt")" -eq 69 ] || bad '70 files: not each of them is named'
+cmp -s "$work/strong.power" <(power "$work/joined.txt") || bad "70 files: $(head -n 2 "$work/joined.txt")"
 refused 'sampled.3.2.jsonl: ran with --power sample, .*strong.3.1.jsonl with --power all$' "$s.1.jsonl" "$work/sampled.3.2.jsonl" "$s.3.jsonl"
 refused 'merged.3.2.jsonl: shard of other suites or variants than .*strong.3.1.jsonl$' "$s.1.jsonl" "$work/merged.3.2.jsonl" "$s.3.jsonl"
 sed 's/"commit":"/&x/' "$s.2.jsonl" >"$work/commit.jsonl"

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <unistd.h>
 
 #include "conformance/text/print.h"
 #include "conformance/trial/say.h"
@@ -118,4 +119,24 @@ Test(print, a_wrong_element) {
   cr_expect_str_eq(wrong_words(ASSAY_F32, NAN, 0, 1e-7), "got nan, expected 0");
   cr_expect_str_eq(wrong_words(ASSAY_F32, -INFINITY, 3, 1e-7), "got -inf, expected 3");
   cr_expect_str_eq(wrong_words(ASSAY_F32, 1, INFINITY, NAN), "got 1, expected exactly inf");
+}
+
+/* A process number comes again: a file of the same name was left by a run that was killed. */
+Test(print, a_file_left_by_a_killed_run) {
+  char folder[] = "/tmp/assay-print-XXXXXX", path[128];
+  text_file file[3];
+  assay_error error = {""};
+  cr_assert_not_null(mkdtemp(folder));
+  (void)snprintf(path, sizeof path, "%s/r.xml", folder);
+  for (int i = 0; i < 3; ++i)
+    cr_assert_eq(text_open(&file[i], path, &error), ASSAY_OK, "%d: %s", i, error.text);
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < i; ++j)
+      cr_expect_str_neq(file[i].beside, file[j].beside);
+  for (int i = 0; i < 2; ++i)
+    text_discard(&file[i]);
+  (void)fputs("whole", file[2].stream);
+  cr_expect_eq(text_close(&file[2], &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(remove(path), 0);
+  cr_expect_eq(rmdir(folder), 0, "nothing else was left in the folder");
 }
