@@ -103,6 +103,7 @@ judge 'replay: unknown operator' 2 'flash.*allowed' "$assay" replay 'flash varia
 judge 'replay: unknown key' 2 'colour.*allowed' "$assay" replay 'gate_attention variant=split_keys device=simt mode=decode kv_len=9 new=1 colour=red'
 judge 'replay: unknown variant' 2 "variant: found gate_attention variant 'fast', allowed on simt: .*split_keys" "$assay" replay 'gate_attention variant=fast device=simt mode=decode kv_len=9 new=1'
 judge 'replay: exact without what it needs' 2 'kind: found rms, allowed uclip in tier exact' "$assay" replay 'norm_rope_append variant=heads device=simt tier=exact kv_len=9'
+judge 'replay: all that is missing' 2 'device, variant: missing in the descriptor' "$assay" replay rms_norm
 judge 'replay: two words' 2 'one descriptor' "$assay" replay gate_attention variant=split_keys
 
 # Lists of cases.

@@ -125,6 +125,11 @@ done < <(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' "$root/include/assay/ops.de
 judge 'one dump' 0 '^PASS +gate_attention, out: ' "$assay" judge "$work/one"
 flip "$work/one/out.got.f32.npy" $(($(wc -c <"$work/one/out.got.f32.npy") - 2))
 judge 'one byte of it' 1 '^FAIL +gate_attention, out: out\[0, 7, 127\]: got' "$assay" judge "$work/one"
+judge 'dump of a call that is declined' 3 ': nothing is written: the case was not judged' \
+  "$assay" replay 'gated_delta_rule variant=chunk device=simt dtype=f32' --dump "$work/declined"
+grep -q 'q: found dtype f32, taken here: bf16' "$work/out" || { echo 'FAIL dump of a call that is declined: no reason'; failed=$((failed + 1)); }
+[ ! -e "$work/declined" ] || { echo 'FAIL dump of a call that is declined: a folder is left'; failed=$((failed + 1)); }
+
 # A listed case of every operator, dumped without a variant. Inputs and expectation are those of a variant's dump. A
 # variant's output that is written into the folder is judged.
 while read -r op; do
