@@ -46,9 +46,17 @@ struct walk_work {
 
 /* `work` is read again where S is stored, so that no register holds it. */
 struct walk_barriers {
-  uint64_t full[3], empty[3], made[2], stored[2]; /* the first two: stages; the others: results */
+  uint64_t full[3]; /* stages */
   walk_work work;
 };
+
+/* Named barriers, with the number of threads that meet. Those that give arrive, and those that take wait. No warp gives
+ * what no warp will take. These barriers order what every lane has read. racecheck cannot follow an mbarrier at which
+ * one lane arrives for its warp. */
+constexpr uint32_t loaders_barrier = 1;                                 /* the loaders alone */
+constexpr uint32_t empty_barrier = 2, empty_threads = 128 + 32;         /* three: a stage may be filled */
+constexpr uint32_t made_barrier = 5, made_threads = 128 + walk_storers; /* two: a result is in its tile */
+constexpr uint32_t stored_barrier = 7;                                  /* two: a result has left its tile */
 
 template <int D_k> constexpr int walk_rooms = walk_stage<D_k>::stages *walk_stage<D_k>::bytes + 2 * chunk_part_bytes;
 template <int D_k> constexpr int64_t walk_shared = walk_rooms<D_k> + static_cast<int64_t>(sizeof(walk_barriers));
@@ -163,7 +171,7 @@ __device__ __forceinline__ void load_last(const rule_params &p, const walk_work 
   cp_async_commit();
   cp_async_wait<0>();
   fence_proxy_async();
-  named_barrier_sync(1, walk_loaders);
+  named_barrier_sync(loaders_barrier, walk_loaders);
 }
 
 /* Loads a record: a run of T or A by each of 16 lanes, and the factors. A walk without results has no use for A. One
@@ -207,15 +215,14 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
   using stage = walk_stage<D_k>;
   const int thread = static_cast<int>(threadIdx.x) - 128;
   int at = 0;
-  uint32_t turn = 1;
   for (int64_t c = 0; c * chunk_rows < w.rows; ++c) {
     char *const to = room + at * stage::bytes;
     uint64_t *const full = &barriers->full[at];
     const int64_t row = w.first + c * chunk_rows;
     const int rows = static_cast<int>(min(w.rows - c * chunk_rows, static_cast<int64_t>(chunk_rows)));
     const bool whole = rows == chunk_rows;
-    if (thread < 32) mbarrier_wait(&barriers->empty[at], turn);
-    if (!whole) named_barrier_sync(1, walk_loaders); /* the second warp has not seen the turns before */
+    if (thread < 32 && c >= stage::stages) named_barrier_sync(empty_barrier + at, empty_threads);
+    if (!whole) named_barrier_sync(loaders_barrier, walk_loaders); /* the second warp has not seen the turns before */
     if (thread == 0) {
       mbarrier_expect(full, loaded_bytes<D_k>(w, whole));
       if (whole) load_whole<D_k>(p, w, row, map_q, map_k, map_v, to, full);
@@ -223,10 +230,7 @@ __device__ __forceinline__ void produce(const rule_params &p, const walk_work &w
     if (thread < 32) load_record<D_k>(w, records + ((w.place + c) * p.H_v + w.head) * chunk_record_bytes, to, full);
     if (!whole) load_last<D_k>(p, w, row, rows, to, thread);
     if (thread == 0) mbarrier_arrive(full);
-    if (++at == stage::stages) {
-      at = 0;
-      turn ^= 1;
-    }
+    if (++at == stage::stages) at = 0;
   }
 }
 
@@ -370,9 +374,7 @@ __device__ __forceinline__ void give_result(const uint32_t (&pairs)[16], char *t
 }
 
 /* Stores the results of all chunks. Eight threads have a row, with 16 bytes each. */
-template <int D_k>
-__device__ __forceinline__ void store_results(const rule_params &p, const walk_work &w, char *room,
-                                              walk_barriers *barriers) {
+template <int D_k> __device__ __forceinline__ void store_results(const rule_params &p, const walk_work &w, char *room) {
   const int thread = static_cast<int>(threadIdx.x) - 128 - walk_loaders, group = thread % 8;
   bf16 *to = static_cast<bf16 *>(p.o) + (w.first + thread / 8) * p.o_row + static_cast<int64_t>(w.head) * p.D_v +
              w.column + 8 * group;
@@ -380,13 +382,12 @@ __device__ __forceinline__ void store_results(const rule_params &p, const walk_w
   int64_t left = w.rows - thread / 8;
   for (int c = 0; static_cast<int64_t>(c) * chunk_rows < w.rows; ++c) {
     char *const tile = room + walk_stage<D_k>::stages * walk_stage<D_k>::bytes + c % 2 * chunk_part_bytes;
-    mbarrier_wait(&barriers->made[c % 2], static_cast<uint32_t>(c / 2 % 2));
+    named_barrier_sync(made_barrier + c % 2, made_threads);
     uint4 eight[8];
     ASSAY_UNROLL
     for (int i = 0; i < 8; ++i)
       eight[i] = *reinterpret_cast<const uint4 *>(tile_at<64>(tile, 8 * i + thread / 8, group));
-    __syncwarp();
-    if (lane_id() == 0) mbarrier_arrive(&barriers->stored[c % 2]);
+    if (static_cast<int64_t>(c + 2) * chunk_rows < w.rows) named_barrier_arrive(stored_barrier + c % 2, made_threads);
     ASSAY_UNROLL
     for (int i = 0; i < 8; ++i) {
       if (live && left > 8 * i) *reinterpret_cast<uint4 *>(to) = eight[i];
@@ -466,7 +467,7 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
   using stage = walk_stage<D_k>;
   constexpr int parts = D_k / 64;
   constexpr bool results = kind == walk_values_all;
-  const int lane = static_cast<int>(lane_id()), warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int32_t chunks = of_warp(static_cast<int32_t>((w.rows + chunk_rows - 1) / chunk_rows));
   float s[parts][32];
   begin_state<State, D_k, pass, kind>(p, w, s);
@@ -519,10 +520,10 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
       wgmma_order(s[part]);
     issue_updates<D_k, results>(o, s, x, y, chunk + stage::weights, chunk + stage::keys);
     wgmma_commit();
-    uint64_t *const empty = &barriers->empty[at];
+    const uint32_t used = empty_barrier + at;
     at = at + 1 == stage::stages ? 0 : at + 1;
     turn ^= at == 0 ? 1 : 0;
-    if constexpr (results) mbarrier_wait(&barriers->stored[c % 2], static_cast<uint32_t>(c / 2 % 2) ^ 1);
+    if (results && c >= 2) named_barrier_sync(stored_barrier + c % 2, made_threads);
     if (c + 1 < chunks) mbarrier_wait(&barriers->full[at], turn);
     wgmma_wait<0>();
     wgmma_order(o);
@@ -533,9 +534,8 @@ __device__ __forceinline__ void walk(const rule_params &p, const walk_work &w, c
       fragments_of(x, o); /* pairs of rows */
       give_result(x, room + stage::stages * stage::bytes + c % 2 * chunk_part_bytes, warp);
     }
-    __syncwarp();
-    if (results && lane == 0) mbarrier_arrive(&barriers->made[c % 2]);
-    if (lane == 0) mbarrier_arrive(empty);
+    if (results) named_barrier_arrive(made_barrier + c % 2, made_threads);
+    if (c + stage::stages < chunks) named_barrier_arrive(used, empty_threads);
   }
   const walk_work again = barriers->work;
   if (pass == walk_first && again.after != nullptr)
@@ -560,14 +560,8 @@ __global__ void __launch_bounds__(walk_threads, 1)
   if (w.rows <= 0) return;
   if (threadIdx.x == 0) {
     barriers->work = w;
-    for (int s = 0; s < walk_stage<D_k>::stages; ++s) {
-      mbarrier_init(&barriers->full[s], 2);  /* the announcement of copies, and the loaders' rows */
-      mbarrier_init(&barriers->empty[s], 4); /* the warps that multiply */
-    }
-    for (int s = 0; s < 2; ++s) {
-      mbarrier_init(&barriers->made[s], 4);
-      mbarrier_init(&barriers->stored[s], walk_storers / 32);
-    }
+    for (int s = 0; s < walk_stage<D_k>::stages; ++s)
+      mbarrier_init(&barriers->full[s], 2); /* the announcement of copies, and the loaders' rows */
     mbarrier_fence_init();
   }
   clear_matrices<D_k>(room, static_cast<int>(threadIdx.x));
@@ -581,7 +575,7 @@ __global__ void __launch_bounds__(walk_threads, 1)
     else
       walk<State, D_k, pass, walk_values_all>(p, w, room, barriers);
   } else if (threadIdx.x >= 128 + walk_loaders) {
-    if (w.kind == walk_values_all) store_results<D_k>(p, w, room, barriers);
+    if (w.kind == walk_values_all) store_results<D_k>(p, w, room);
   } else
     produce<D_k>(p, w, &map_q, &map_k, &map_v, records, room, barriers);
 }

@@ -224,8 +224,7 @@ __device__ __forceinline__ void grouped_walk(const grouped_wgmma_params &p, cons
   for (;; slot.next()) {
     mbarrier_wait(&control->told[slot.stage], slot.parity);
     const int64_t at = control->item[slot.stage];
-    __syncwarp(); /* the warp has read it */
-    if (lane == 0) mbarrier_arrive(&control->heard[slot.stage]);
+    mbarrier_arrive(&control->heard[slot.stage]); /* by each lane: racecheck cannot follow one for all that have read */
     if (at < 0) break;
     const grouped_tile tile = grouped_list(p.list)[at / p.column_tiles];
     const int64_t n0 = at % p.column_tiles * grouped_channels, n = n0 + thread / 128 * 64;
@@ -284,7 +283,7 @@ static __global__ void __launch_bounds__(grouped_threads, 1)
     }
     for (int i = 0; i < 2; ++i) {
       mbarrier_init(&control->told[i], 1);
-      mbarrier_init(&control->heard[i], 8);
+      mbarrier_init(&control->heard[i], grouped_threads - grouped_loaders);
     }
     mbarrier_fence_init();
     tensor_map_prefetch(&map_a);
