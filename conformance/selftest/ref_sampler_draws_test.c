@@ -349,14 +349,15 @@ typedef struct tally {
   int64_t rows, tokens, careful_tokens, moved, changed[32], unseen[32];
 } tally;
 
-static void compare(bool close, int rows, tally *sum) {
+static void compare(bool close, bool cold, int rows, tally *sum) {
   static unsigned char possible[LARGEST_V], tight[LARGEST_V];
   sampler_scratch scratch;
   assay_error error = {0};
   cr_assert(sampler_scratch_make(LARGEST_V, &scratch, &error) == ASSAY_OK);
   for (int turn = 0; turn < rows; ++turn) {
-    const sampler_row row = draw_row(close);
+    sampler_row row = draw_row(close);
     int32_t token;
+    if (cold) row.temperature = ONE_OF(1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-20, 1e-36);
     cr_assert(sampler_token(&row, &scratch, &token) == SAMPLER_OK);
     cr_assert(sampler_possible(&row, &scratch, &contract, possible, &error) == ASSAY_OK);
     cr_assert(sampler_possible(&row, &scratch, &careful, tight, &error) == ASSAY_OK);
@@ -387,7 +388,7 @@ static void compare(bool close, int rows, tally *sum) {
 Test(sampler_bounds, hold_for_f32_and_for_little_else) {
   tally sum = {0};
   rng = (assay_rng){.seed = 21};
-  compare(false, 8000, &sum);
+  compare(false, false, 8000, &sum);
   cr_assert((double)sum.tokens < 1.005 * (double)sum.rows, "%d tokens are possible in %d rows", (int)sum.tokens,
             (int)sum.rows);
   cr_assert((double)sum.careful_tokens < 1.003 * (double)sum.rows, "%d tokens are possible in %d rows",
@@ -403,6 +404,46 @@ Test(sampler_bounds, hold_for_f32_and_for_little_else) {
 Test(sampler_bounds, hold_where_everything_is_close) {
   tally sum = {0};
   rng = (assay_rng){.seed = 22};
-  compare(true, 6000, &sum);
+  compare(true, false, 6000, &sum);
   cr_assert(sum.moved > 100, "rounding moves %d tokens", (int)sum.moved);
+}
+
+/* Where the temperature is below the ulp of a logit, rounding decides which token has all of the mass. */
+Test(sampler_bounds, hold_where_the_temperature_is_below_an_ulp) {
+  tally close = {0}, sum = {0};
+  rng = (assay_rng){.seed = 23};
+  compare(true, true, 6000, &close);
+  cr_assert(close.moved > 30, "rounding moves %d tokens", (int)close.moved);
+  compare(false, true, 6000, &sum);
+  cr_assert((double)sum.careful_tokens < 1.1 * (double)sum.rows, "%d tokens are possible in %d rows",
+            (int)sum.careful_tokens, (int)sum.rows);
+}
+
+/* -10 times 0.8 is -8 in f32, and ties with -8. The order of -8 and -8.5 is sure. */
+Test(sampler_bounds, a_tie_that_rounding_makes) {
+  static const double logits_of_a_tie[3] = {-8.5, -10, -8};
+  const int32_t seen[1] = {1};
+  unsigned char possible[3];
+  sampler_scratch scratch;
+  assay_error error = {0};
+  cr_assert(sampler_scratch_make(3, &scratch, &error) == ASSAY_OK);
+  for (int i = 0; i < 16; ++i) {
+    sampler_row row = sampler_row_neutral;
+    int32_t token;
+    row.V = 3;
+    row.logit = logits_of_a_tie;
+    row.output = seen;
+    row.output_count = 1;
+    row.repetition = (double)0.8f;
+    row.top_p = i % 2 == 0 ? 1e-6 : 1;
+    row.temperature = i % 4 < 2 ? 0x1p-149 : 1e-9;
+    row.step = (uint32_t)i;
+    cr_assert(sampler_token(&row, &scratch, &token) == SAMPLER_OK);
+    cr_assert(sampler_possible(&row, &scratch, &careful, possible, &error) == ASSAY_OK);
+    cr_expect(possible[1] == 1 && possible[2] == 1 && possible[0] == 0, "%d", i);
+    cr_assert(sampler_kept(&row, &scratch, &careful, false, possible, &error) == ASSAY_OK);
+    cr_expect(possible[1] == 1 && possible[2] == 1 && possible[0] == 0, "kept, %d", i);
+    cr_expect(sampler_kept(&row, &scratch, &careful, true, possible, &error) == ASSAY_ERR_INPUT, "not sure, %d", i);
+  }
+  sampler_scratch_free(&scratch);
 }

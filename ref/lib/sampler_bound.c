@@ -248,6 +248,12 @@ static void top_k(bound *b, double *key) {
 
 /* ---- masses and their errors ------------------------------------------------------------------------- */
 
+/* Returns how much a mass of exp(x) may grow if its logarithm grows `by` so much. Beyond 1/2 the mass itself may be 0
+ * in f64, and as large as any other afterwards. */
+static double growth(double x, double by) {
+  return fmin(by < 0.5 ? exp(x) * expm1(by) : exp(fmin(x + by, 0)), 1);
+}
+
 /* Weighs masses. ln of the mass is x = z - z_max. The errors that all tokens share add up: the scale's own error
  * times x, and that of ln 2 in exp2. The largest token's own error counts at that token. Each token's own errors are
  * the roundings of z, of the difference and of its product, exp, and the division by the sum. */
@@ -269,8 +275,8 @@ static void weigh_masses(bound *b, int32_t best, double *key) {
     b->half_width[i] =
         adds + 2 * sqrt(own2); /* at most 4 parts: their sum is at most twice the root of their squares */
     b->mass[i] = exp(x);
-    b->common[i] = fmin(b->mass[i] * expm1(fmin(adds, 700)), 1) + 0x1p-126;
-    const double own = fmin(b->mass[i] * expm1(fmin(sqrt(own2), 700)), 1);
+    b->common[i] = growth(x, adds) + 0x1p-126;
+    const double own = growth(x, sqrt(own2));
     b->own2[i] = own * own;
   }
 }
@@ -391,6 +397,27 @@ static void draw(const bound *b, unsigned char *possible) {
   }
 }
 
+/* Tells whether rounding decides between the token and the largest, by a factor without bound. A temperature far below
+ * the ulp of a logit makes it so. Each of such tokens may have all of the mass, and then comes first. */
+static bool is_rival(const bound *b, int32_t i, int32_t best, const double *key) {
+  return !alike(b, i, best) && b->half_width[i] + b->half_width[best] > 0.5 &&
+         key[i] + b->half_width[i] + b->half_width[best] >= 0;
+}
+
+/* Unmarks tokens that have no mass in f32 and f64, since the largest is always kept and has some. Marks the largest and
+ * its rivals, if it has any, and tells so. */
+static bool mark_rivals(const bound *b, int32_t best, const double *key, unsigned char *marked) {
+  bool any = false;
+  for (int32_t i = 0; i < b->V; ++i)
+    any = any || is_rival(b, i, best, key);
+  for (int32_t i = 0; i < b->V; ++i)
+    if (key[i] + b->half_width[i] + b->half_width[best] <= scaled_far)
+      marked[i] = 0;
+    else if (any && (i == best || is_rival(b, i, best, key)))
+      marked[i] = 1;
+  return any;
+}
+
 /* Writes the kept tokens, or with `drawn` those that the row's number may fall on. */
 static assay_status mark(const sampler_row *row, const sampler_scratch *scratch, const assay_contract *contract,
                          bool drawn, bool sure, unsigned char *marked, assay_error *error) {
@@ -416,6 +443,7 @@ static assay_status mark(const sampler_row *row, const sampler_scratch *scratch,
       marked[i] = b.state[i] != OUT && b.mass[i] > 0;
       open = open || (b.state[i] == OPEN && b.mass[i] > 0);
     }
+    open = mark_rivals(&b, best, key, marked) || open;
   }
   bound_free(&b);
   free(key);
