@@ -141,17 +141,19 @@ template <bool general> struct packed_weights {
       O[i] *= shrink[i / 2 % 2];
   }
 
+  /* The product and the sum of lse are not joined to an FMA. This function is compiled in several places. If they were
+   * joined in some of them, the bits of a row would depend on the tiles beside it. */
   PREFILL_FUNCTION void finish(const softmax_params &p, const bool (&exists)[2], const int64_t (&row)[2],
                                const int32_t (&head)[2], float (&factor)[2]) const {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
       const float sum = group_sum<4>(total[h]);
       const bool seen = sum > 0.0f;
-      const sunk_sums sunk = beside_sink(p, head[h], peak[h] * (general ? ln_2 : p.a.scale), sum);
+      const float largest = __fmul_rn(peak[h], general ? ln_2 : p.a.scale);
+      const sunk_sums sunk = beside_sink(p, head[h], largest, sum);
       factor[h] = seen ? sunk.shrink / sunk.total : 0.0f;
       if (p.lse == nullptr || !exists[h] || lane_id() % 4 != 0) continue;
-      const float lse = peak[h] * (general ? ln_2 : p.a.scale) + logf(sum);
-      p.lse[row[h] * p.a.H + head[h]] = seen ? lse : -INFINITY;
+      p.lse[row[h] * p.a.H + head[h]] = seen ? __fadd_rn(largest, logf(sum)) : -INFINITY;
     }
   }
 };

@@ -39,7 +39,7 @@ extern "C" const assay_device *assay_device_cuda(void) {
                                       assay_cuda_host::release_host,
                                       nullptr, /* late: launches overlap by themselves */
                                       nullptr, /* window: all blocks run */
-                                      nullptr, /* note: nothing is known of the threads */
+                                      nullptr, /* note: a GPU notices nothing */
                                       &assay_cuda_host::timing,
                                       &assay_cuda_host::flow,
                                       &assay_cuda_host::door};

@@ -393,7 +393,8 @@ template <class T> struct latent_scorer {
       factor[h] = sum != 0.0f ? 1.0f / sum : 0.0f; /* NaN shows */
       if (lane % 4 != 0) continue;
       control->inverse[row + 8 * h] = factor[h];
-      store_lse(p, item, item.first_row + row + 8 * h, sum != 0.0f ? peak[h] * p.m.scale + logf(sum) : -INFINITY);
+      store_lse(p, item, item.first_row + row + 8 * h,
+                sum != 0.0f ? __fadd_rn(__fmul_rn(peak[h], p.m.scale), logf(sum)) : -INFINITY);
     }
     mbarrier_arrive(&control->done);
     store_half<T>(p, item, row, 0, O, factor);
