@@ -145,7 +145,8 @@ ASSAY_WIDE static void mla_sigma(const mla_row *row, mla_error *e, double *sigma
     const double p = row->p[j], *v = row->entry + j * MLA_ENTRY;
     if (!(p != 0)) continue;
     const double weight = weight_variance(row, e, j), moves = weight * p * p;
-    double own = p * p * of_c + (row->e[j] < least_normal ? least * least / 3 : 0);
+    double own = p * p * of_c;
+    if (row->e[j] < least_normal) own += exp_may_flush(c) ? p * p : least * least / 3;
     if (c->p != ASSAY_NONE)
       own += (row->keys > 1 ? storing_variance(row->e[j], c->p) : rounding_variance(row->e[j], c->p)) /
              (row->sum * row->sum);

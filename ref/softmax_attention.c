@@ -171,12 +171,13 @@ static void sink_sigma(const softmax_row *row, softmax_error *e, double *sigma) 
   for (int64_t d = 0; d < row->D_v && p > 0; ++d)
     sigma[d] += relative * row->y[d] * row->y[d];
   if (!(exp(row->max - row->sink) < least_normal)) return;
-  const double least = e->contract->exp_ulp * 0x1p-149;
+  const double shrink = exp(row->max - row->sink), units = e->contract->exp_ulp * 0x1p-149;
+  const double variance = exp_may_flush(e->contract) ? shrink * shrink : units * units / 3;
   vector_zero(e->split, row->D_v);
   for (int64_t i = 0; i < row->keys; ++i)
     vector_add(e->split, row->e[i], row->v + (row->key[i] - row->origin) * row->D_v, row->D_v);
   for (int64_t d = 0; d < row->D_v; ++d)
-    sigma[d] += least * least / 3 * (e->split[d] * e->split[d] + 1);
+    sigma[d] += variance * (e->split[d] * e->split[d] + 1);
 }
 
 /* Computes
@@ -184,8 +185,8 @@ static void sink_sigma(const softmax_row *row, softmax_error *e, double *sigma) 
  *           + y^2 (denominator: its sum, its reciprocal, a constant added) + sink + splits + r(y)^2
  *
  * Sums are those of a kernel, of exp(s - m): terms are lost at that sum's ulp. Below the normal numbers exp errs by
- * units of the least subnormal. Equal weights (a soft cap) err alike, in the denominator's additions and in exp. lse
- * has the relative variance of the sum, the logarithm, and two roundings. */
+ * units of the least subnormal, or is 0 (exp_may_flush). Equal weights (a soft cap) err alike, in the denominator's
+ * additions and in exp. lse has the relative variance of the sum, the logarithm, and two roundings. */
 ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, double *sigma, double *lse_sigma) {
   const assay_contract *c = e->contract;
   const int64_t D = row->D_v;
@@ -205,7 +206,7 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
     if (!(of_keys != 0)) continue;
     const double moves = e->weight[i] * p * p;
     double own = p * p * v_variance;
-    if (row->e[i] < least_normal) own += subnormal;
+    if (row->e[i] < least_normal) own += exp_may_flush(c) ? row->e[i] * row->e[i] / (whole * whole) : subnormal;
     /* The largest weight is 1, which rounding keeps, only where the running maximum is exact. A kernel may raise it
      * late. A row of one key has its maximum at once. */
     if (c->p != ASSAY_NONE)

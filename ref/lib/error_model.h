@@ -88,6 +88,12 @@ double equal_terms_additions(const equal_terms *equal);
 /* Returns the same for an error of the terms themselves that equal terms share, of relative variance 1. */
 double equal_terms_shared(const equal_terms *equal);
 
+/* Tells whether exp may give 0 where its result is below the normal numbers: the hardware's approximation does, and
+ * kernels with it declare 2 ulp or more. */
+static inline bool exp_may_flush(const assay_contract *c) {
+  return c->exp_ulp >= 2;
+}
+
 /* Returns the relative variance of exp and tanh whose error bound is `ulp` units in the last place. The error is
  * uniform between the bounds; an ulp is 1.44 · 2^-24 of the value on average. */
 static inline double function_variance(double ulp) {
