@@ -134,9 +134,12 @@ struct softmax_wgmma : softmax_operator {
                         static_cast<double>(p.softcap));
     return softmax_expect_dense(p, error);
   }
-  /* Returns whether the call has no more rows than requests, a step of single tokens, and few of them. A prompt's tiles
-   * are faster from 16 requests of 8 heads on (docs/log/2026-11-28-h200-invariant.md). The bits are the same. */
-  static bool is_single(const softmax_params &p) { return is_plain(p) && p.a.N <= p.a.B && p.a.N * p.a.H_kv <= 32; }
+  /* Returns whether the call has no more rows than requests, a step of single tokens, and few of them or few keys. With
+   * 128 heads of keys and 1,024 keys a prompt's tiles are faster (docs/log/2026-11-28-h200-invariant-rows.md). The bits
+   * are the same. */
+  static bool is_single(const softmax_params &p) {
+    return is_plain(p) && p.a.N <= p.a.B && (p.a.N * p.a.H_kv <= 64 || p.a.capacity <= 512);
+  }
   static void path(const softmax_params &p, assay_env *env) {
     if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
     single_path<softmax_rule>(p, env);

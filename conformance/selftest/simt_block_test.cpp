@@ -3,6 +3,8 @@
 
 #include "simt_fixture.h"
 
+#include "gpu/lib/ptx_cluster.cuh"
+
 TestSuite(simt_block, .init = open_simt, .timeout = 60);
 
 static launch_options with(int32_t cluster, int32_t resident) {
@@ -150,6 +152,71 @@ Test(simt_block, clusters_that_hang) {
   cr_expect_eq(LAUNCH_WITH(one_block_waits_alone, 2, 64, 0, with(2, 1), out.data()), ASSAY_ERR_HANG);
   SAYS("named_barrier_sync 1, where 32 of 64 threads are");
   SAYS("cluster_wait at");
+}
+
+enum { ARRIVES, NEVER_ARRIVES, ARRIVES_FIRST };
+
+/* Every block sends numbers to all blocks of its cluster, and arrives at their barriers. out: what has come. */
+__global__ static void sent_around(int *out, int wrong) {
+  ASSAY_SHARED(int, come, 32 * 4);
+  ASSAY_SHARED(uint64_t, there, 1);
+  const uint32_t lane = threadIdx.x, size = cluster_size(), rank = cluster_rank();
+  if (lane == 0) {
+    mbarrier_init(there, size);
+    mbarrier_fence_init();
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (wrong == ARRIVES_FIRST && lane < size) mbarrier_arrive_at(there, lane);
+  for (uint32_t to = 0; to < size; ++to)
+    *cluster_shared(come + 32 * rank + lane, to) = static_cast<int>(100 * blockIdx.x + lane);
+  __syncwarp();
+  if (wrong != ARRIVES_FIRST && wrong != NEVER_ARRIVES && lane < size) mbarrier_arrive_at(there, lane);
+  mbarrier_wait_cluster(there, 0);
+  for (uint32_t from = 0; from < size; ++from)
+    out[(blockIdx.x * 4 + from) * 32 + lane] = come[32 * from + lane];
+  cluster_arrive();
+  cluster_wait();
+}
+
+Test(simt_block, blocks_arrive_for_each_other) {
+  ints out(8 * 4 * 32);
+  const auto right = [&out] {
+    for (size_t b = 0; b < 8; ++b)
+      for (size_t i = 0; i < 128; ++i)
+        if (out[b * 128 + i] != static_cast<int>((b / 4 * 4 + i / 32) * 100 + i % 32)) return false;
+    return true;
+  };
+  int seen = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    schedule(seed);
+    out.assign(out.size(), -7);
+    RUN_WITH(sent_around, 8, 32, 0, with(4, 1), out.data(), ARRIVES);
+    cr_assert(right());
+    schedule(seed);
+    seen += LAUNCH_WITH(sent_around, 8, 32, 0, with(4, 1), out.data(), ARRIVES_FIRST) != ASSAY_OK || !right();
+  }
+  cr_expect_gt(seen, 20, "%d", seen);
+  cr_expect_eq(LAUNCH_WITH(sent_around, 8, 32, 0, with(4, 1), out.data(), NEVER_ARRIVES), ASSAY_ERR_HANG);
+  SAYS("(4 of 4 arrivals");
+}
+
+__global__ static void announced_elsewhere(uint32_t bytes) {
+  ASSAY_SHARED(uint64_t, there, 1);
+  if (threadIdx.x == 0) {
+    mbarrier_init(there, 1);
+    mbarrier_fence_init();
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (threadIdx.x == 0) mbarrier_expect(cluster_shared(there, 1 - cluster_rank()), bytes);
+  cluster_arrive();
+  cluster_wait();
+}
+
+Test(simt_block, bytes_are_announced_at_home) {
+  cr_expect_eq(LAUNCH_WITH(announced_elsewhere, 2, 32, 0, with(2, 1), 16u), ASSAY_ERR_DEVICE);
+  SAYS("bytes announced to another block at simt_block_test.cpp:");
 }
 
 /* ---- dependent launches ------------------------------------------------------------------------------------ */

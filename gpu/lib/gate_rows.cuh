@@ -1,5 +1,5 @@
-/* gate_rows.cuh: the gates of single rows, as gate_attention_wgmma.cu has them for prompts. Blocks exchange the last
- * two scores of each tile, which the filter of the next tile reads. */
+/* gate_rows.cuh: the gates of single rows, as gate_attention_wgmma.cu has them for prompts. The two scores left of a
+ * lane's sixteen come from the lane beside it, or from the sixty-four keys before. */
 #ifndef ASSAY_GPU_LIB_GATE_ROWS_CUH
 #define ASSAY_GPU_LIB_GATE_ROWS_CUH
 
@@ -11,72 +11,48 @@ namespace ASSAY_NS {
 /* lo = 0, hi = 1, relu_pre, no window, at most three taps. */
 struct gate_rule {
   using params = gate_params;
-  static constexpr int32_t sent = 2;
   static constexpr bool shrinks = false;
 
-  float tap[3]; /* times the scale */
+  float tap[3];       /* times the scale */
+  float left2, left1; /* the lane's last two scores in the 64 keys before */
 
-  /* Returns the last two scores of the runs before `run`, by head. */
-  template <class Block> static __device__ __forceinline__ float *before_of(const Block &b, int32_t run) {
-    return b.template place<float>(b.at.rest) + (run & 1) * 2 * b.G;
-  }
-
-  template <class Block> __device__ __forceinline__ void start(const Block &b) {
+  template <class Block> __device__ __forceinline__ explicit gate_rule(const Block &b) : left2(0.0f), left1(0.0f) {
     ASSAY_UNROLL
     for (int j = 0; j < 3; ++j)
       tap[j] = j < b.p.s.F ? b.p.s.taps[j] * b.a.scale : 0.0f;
-    if (b.thread < 2 * b.G) before_of(b, 0)[b.thread] = 0.0f;
   }
 
-  template <class Block> __device__ __forceinline__ void tell(const Block &b, const single_weigher &w) const {
-    if (w.j != 3) return;
-    const float *const S = b.sixteen_of(w, 1);
-    float *const to = b.template place<float>(b.at.tops) + 2 * (w.tile * b.G + w.of);
-    b.send(to, fmaxf(S[14], 0.0f));
-    b.send(to + 1, fmaxf(S[15], 0.0f));
-  }
-
-  /* Keeps the last two scores of this run for the next. */
-  template <class Block> __device__ __forceinline__ void settle(const Block &b, int32_t run) const {
-    const int32_t last = 2 * (b.tiles_in(run) - 1) * b.G;
-    if (b.thread < 2 * b.G) before_of(b, run + 1)[b.thread] = b.template place<float>(b.at.tops)[last + b.thread];
-  }
-
-  struct lane {
-    const float (&tap)[3];
-    int32_t run;
-    float r2, r1; /* the two scores to the left */
-    template <class Block>
-    __device__ __forceinline__ lane(const gate_rule &rule, const Block &, const single_weigher &, int32_t run_)
-        : tap(rule.tap), run(run_), r2(0.0f), r1(0.0f) {}
-    template <class Block>
-    __device__ __forceinline__ void begin(const Block &b, const single_weigher &w, int32_t half) {
-      if (half == 0 && w.j == 0) {
-        const float *const left = w.tile > 0 ? b.template place<float>(b.at.tops) + 2 * ((w.tile - 1) * b.G + w.of)
-                                             : before_of(b, run) + 2 * w.of;
-        r2 = left[0];
-        r1 = left[1];
-      } else {
-        const int32_t token = w.own * single_tile + 64 * half + 16 * w.j;
-        r2 = fmaxf(*b.score(w.of, token - 2), 0.0f);
-        r1 = fmaxf(*b.score(w.of, token - 1), 0.0f);
+  /* Turns a lane's 32 scores of a tile into weights. */
+  __device__ __forceinline__ single_note weigh(float (&w)[32], int32_t stop) {
+    const unsigned lane = lane_id(), neighbour = (lane & 28u) | ((lane + 3) & 3u);
+    const bool wraps = (lane & 3u) == 3;
+    ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float *const s = w + 16 * half;
+      ASSAY_UNROLL
+      for (int i = 0; i < 16; ++i)
+        s[i] = fmaxf(s[i], 0.0f);
+      float r2 = __shfl_sync(0xffffffffu, wraps ? left2 : s[14], static_cast<int>(neighbour));
+      float r1 = __shfl_sync(0xffffffffu, wraps ? left1 : s[15], static_cast<int>(neighbour));
+      left2 = s[14];
+      left1 = s[15];
+      ASSAY_UNROLL
+      for (int i = 0; i < 16; ++i) {
+        const float r = s[i], rest = fmaf(tap[1], r1, tap[2] * r2);
+        s[i] = single_token(16 * half + i) > stop ? 0.0f : fma_saturate(tap[0], r, rest);
+        r2 = r1;
+        r1 = r;
       }
     }
-    __device__ __forceinline__ float weight(float score, bool masked) {
-      const float r = fmaxf(score, 0.0f), rest = fmaf(tap[1], r1, tap[2] * r2);
-      const float weight = fma_saturate(tap[0], r, rest);
-      r2 = r1;
-      r1 = r;
-      return masked ? 0.0f : weight;
-    }
-    template <class Block> __device__ __forceinline__ void end(const Block &, const single_weigher &) const {}
-  };
-
-  template <class Block> __device__ __forceinline__ void collect(const Block &, int32_t) const {}
-
-  template <class Block> __device__ __forceinline__ void finish(const Block &b, int64_t, float *factors) const {
-    if (b.thread < b.G) factors[b.thread] = b.p.s.gamma[b.head + b.thread];
+    return {0.0f, 1.0f, 0.0f, 0.0f};
   }
+
+  struct sum {
+    __device__ __forceinline__ void add(const single_note &) {}
+    template <class Block> __device__ __forceinline__ float factor(const Block &b, int64_t, int32_t of, bool) const {
+      return b.p.s.gamma[b.head + of];
+    }
+  };
 };
 
 } // namespace ASSAY_NS

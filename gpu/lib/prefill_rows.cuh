@@ -1,76 +1,74 @@
 /* prefill_rows.cuh: single rows of a ragged prefill, with the bits that prefill_wgmma.cuh gives them in a prompt. A
  * prompt's row is one chain over its tiles of 128 keys: running sums by steps of 16 keys. The chain is kept here, and
- * only what it does not order is done side by side.
+ * each kind of work has warps of its own, so that nothing waits for what it does not need.
  *
- *   scores    The blocks of a cluster take tiles in turn.
- *   exchange  Blocks send each other what a tile's weights need of other tiles.
- *   weights   The block that has a tile's scores makes its weights, and sends them to all.
- *   O         Each block has an equal share of the channels, with one chain per channel over all keys.
+ *   loaders   2 warps for a ring of keys, and 2 for a ring of values
+ *   scores    4 warps, 16 keys each. The blocks of a cluster take tiles in turn, and send scores to all blocks.
+ *   weights   1 warp makes the weights of all tiles in order. Every block does so for itself.
+ *   values    4 warps. Each block has an equal share of the channels, with one chain per channel over all keys.
  *
- * Nothing here changes a bit: neither the number of blocks, nor how many tiles they exchange at once, nor the stages.
+ * Nothing here changes a bit: neither the number of blocks nor the stages.
  *
  * A step of 16 keys within 64 holds tokens 16 j + 4 s + e, with j and e from 0 to 3, as in a prompt's tile.
  *
- * An operator provides Rule:
- *
- *   Rule::params, with `attention_params a`; Rule::sent: floats per tile and head that the blocks exchange
- *   Rule::shrinks                   sums shrink between tiles, by `shrinks`
- *   start(block)                    once per row, before the first barrier
- *   tell(block, w)                  sends what other tiles need of this one, by the four lanes of a tile and head
- *   settle(block, run)              when all that was sent has arrived
- *   Rule::lane                      makes a lane's weights: begin before each 16 of them, weight for each, end
- *   collect(block, run)             when all weights have arrived
- *   finish(block, row, factors)     the factors of the sums, by head */
+ * Row r of a stage lies at r * pitch + r / 16 * 32. The pitch is 16 bytes more than a row, so that eight rows
+ * that ldmatrix reads lie in different banks. */
 #ifndef ASSAY_GPU_LIB_PREFILL_ROWS_CUH
 #define ASSAY_GPU_LIB_PREFILL_ROWS_CUH
 
 #include "gpu/lib/paged.cuh"
-#include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_cluster.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/rows.cuh"
 
 namespace ASSAY_NS {
 
-constexpr int32_t single_threads = 256, single_warps = 8;
-constexpr int32_t single_tile = 128; /* keys; a stage holds all channels of so many keys, or fewer of more */
-constexpr int32_t single_heads = 8, single_most_stages = 6;
+constexpr int32_t single_tile = 128, single_half = 64; /* keys */
+constexpr int32_t single_heads = 8, single_most_stages = 12, single_most_slots = 16;
 
 template <class Params> struct single_params {
   Params s;
-  int32_t blocks, tiles, stages; /* blocks per cluster, tiles of a block per exchange, stages of the ring */
-  int32_t sets, heads;           /* blocks side by side that share a kv head's group; most heads of one */
+  int32_t blocks, slots;      /* blocks per cluster; tiles whose scores and weights have room, a multiple of blocks */
+  int32_t k_stages, v_stages; /* stages of the rings */
+  int32_t sets, heads;        /* blocks side by side that share a kv head's group; most heads of one */
 };
 
-/* Places in shared memory, in bytes. A score of token t lies at t + t / 16 * 4. */
+__host__ __device__ constexpr int32_t single_row(int32_t row, int32_t pitch) {
+  return row * pitch + (row >> 4) * 32;
+}
+
+/* Returns the token, counted from a lane's first, of its score number i of a tile. */
+__host__ __device__ constexpr int32_t single_token(int32_t i) {
+  return i / 16 * single_half + i % 16;
+}
+
+/* Places in shared memory, in bytes. A score of token t of a tile lies at t + t / 16 * 4. */
 struct single_layout {
-  int32_t full, table, entries, scores, scores_row, weights, weights_row, zeros, tops, peaks, shrinks, sums, rest,
-      bytes;
-  template <class Params> __host__ __device__ single_layout(const single_params<Params> &p, int32_t sent) {
-    const int32_t all = p.blocks * p.tiles, G = p.heads;
-    entries = all * single_tile / 16 + 1;
-    full = p.stages * 2 * single_tile * p.s.a.D;
-    table = full + 8 * single_most_stages;
-    scores_row = (p.tiles * single_tile / 16 * 20 + 4) * 4;
-    scores = (table + 2 * entries * 4 + 15) / 16 * 16;
-    weights_row = all * single_tile * 2 + 16;
-    weights = scores + G * scores_row;
-    zeros = weights + G * weights_row;
-    tops = zeros + 16;
-    peaks = tops + all * G * 4 * sent;
-    shrinks = peaks + all * G * 4;
-    sums = (shrinks + all * G * 4 + 15) / 16 * 16;
-    rest = sums + all * G * 16;
-    bytes = rest + 5 * G * 4;
+  static constexpr int32_t scores_row = (single_tile / 16 * 20 + 4) * 4, weights_row = single_tile * 2 + 16;
+  int32_t width, k_pitch, v_pitch, v_keys, k_bytes, v_bytes, v_at, scores, weights, notes, barriers, bytes;
+  template <class Params> __host__ __device__ single_layout(const single_params<Params> &p, int32_t D) {
+    width = D / p.blocks;
+    k_pitch = 2 * D + 16;
+    v_pitch = 2 * width + 16;
+    v_keys = single_half * p.blocks;
+    k_bytes = single_row(single_half, k_pitch);
+    v_bytes = single_row(v_keys, v_pitch);
+    v_at = p.k_stages * k_bytes;
+    scores = v_at + p.v_stages * v_bytes;
+    weights = scores + p.slots * p.heads * scores_row;
+    notes = weights + p.slots * p.heads * weights_row;
+    barriers = notes + p.slots * 32 * 16;
+    bytes = barriers + 8 * (4 * single_most_stages + 4 * single_most_slots);
   }
 };
 
-/* A place in the sequence of units that a block loads: those of a run of tiles' keys, then those of its values. */
-struct single_cursor {
-  int32_t run, at;
+/* A lane's report on its weights of a tile: their sum, the factor by which earlier sums shrink, and the peak. */
+struct alignas(16) single_note {
+  float sum, shrink, peak, none;
 };
 
-/* A stage of the ring, and the parity of the phase that fills it. */
-struct single_stage {
+/* A stage of a ring, and the parity of the phase that fills it. */
+struct single_ring {
   int32_t stage;
   uint32_t parity;
   __device__ __forceinline__ void next(int32_t stages) {
@@ -80,10 +78,16 @@ struct single_stage {
   }
 };
 
-/* The place of a lane among the lanes that weigh: lane j of tile `own` of this block, for head `of`. */
-struct single_weigher {
-  int32_t j, of, own, tile, stop; /* stop: the last visible key, counted from the lane's first */
+/* The barriers: full and free of each ring's stages; for each slot, scores sent and used, weights made and used. */
+struct single_control {
+  uint64_t k_full[single_most_stages], k_free[single_most_stages], v_full[single_most_stages],
+      v_free[single_most_stages];
+  uint64_t scored[single_most_slots], unscored[single_most_slots], weighed[single_most_slots],
+      unweighed[single_most_slots];
 };
+
+constexpr int32_t single_scorers = 4, single_adders = 4, single_loaders = 2; /* warps; loaders: per ring */
+constexpr int32_t single_threads = 32 * (single_scorers + single_adders + 1 + 2 * single_loaders);
 
 template <class T, int D, class Rule> struct single_block {
   using params = single_params<typename Rule::params>;
@@ -91,248 +95,37 @@ template <class T, int D, class Rule> struct single_block {
   const attention_params &a;
   unsigned char *const shared;
   const single_layout at;
-  uint64_t *const full;
-  const int32_t thread, warp, lane;
-  int32_t rank, width; /* width: channels of O of this block */
-  int32_t request, kv_head, head, G, keys, all, runs;
-  single_cursor cursor;
-  int32_t chunks_shift; /* 2^chunks_shift chunks of 16 bytes per key of V */
-  single_stage fill, use;
-  uint32_t Q[D / 16][2];
-  float O[4];
-  Rule rule;
-
-  static constexpr int32_t stage_bytes = 2 * single_tile * D;
+  single_control *const control;
+  const int32_t warp, lane;
+  int32_t rank, kv_head, head, G, request, keys, tiles;
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
-      : p(p_), a(p_.s.a), shared(shared_), at(p_, Rule::sent), full(reinterpret_cast<uint64_t *>(shared_ + at.full)),
-        thread(static_cast<int32_t>(threadIdx.x)), warp(thread / 32), lane(thread % 32), cursor({0, 0}), fill({0, 0}),
-        use({0, 0}) {}
+      : p(p_), a(p_.s.a), shared(shared_), at(p_, D),
+        control(reinterpret_cast<single_control *>(shared_ + at.barriers)),
+        warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32) {}
 
   template <class X> __device__ __forceinline__ X *place(int32_t offset) const {
     return reinterpret_cast<X *>(shared + offset);
   }
-  __device__ __forceinline__ int32_t value_rows() const { return stage_bytes / (2 * width); }
-  __device__ __forceinline__ int32_t first_key(int32_t run) const { return run * all * single_tile; }
-  __device__ __forceinline__ int32_t keys_in(int32_t run) const {
-    return min(keys - first_key(run), all * single_tile);
-  }
-  __device__ __forceinline__ int32_t tiles_in(int32_t run) const {
-    return (keys_in(run) + single_tile - 1) / single_tile;
-  }
-  __device__ __forceinline__ int32_t own_tiles(int32_t run) const {
-    return (tiles_in(run) - rank + p.blocks - 1) / p.blocks;
-  }
-  __device__ __forceinline__ int32_t value_units(int32_t run) const {
-    return (keys_in(run) + value_rows() - 1) / value_rows();
-  }
 
-  /* ---- loads  */
-
-  /* Reads the table's entries for a run. */
-  __device__ __forceinline__ void read_table(int32_t run) const {
-    if (run >= runs) return;
-    const int32_t shift = a.cache.block_shift, first = first_key(run) >> shift;
-    const int32_t count = ((first_key(run) + keys_in(run) - 1) >> shift) - first + 1;
-    const int32_t *const from = a.cache.table + request * a.cache.table_row + first;
-    for (int32_t i = thread; i < count; i += single_threads)
-      place<int32_t>(at.table)[(run & 1) * at.entries + i] = from[i];
-  }
-
-  /* Copies a stage: `channels` of each of a run of keys, from key `first` on, and zeros from the row's end on. */
-  template <bool values>
-  __device__ __forceinline__ void copy(unsigned char *stage, int32_t run, int32_t first, int32_t shift) const {
-    constexpr int32_t passes = stage_bytes / 16 / single_threads;
-    const paged_cache &cache = a.cache;
-    const int32_t chunk = thread & ((1 << shift) - 1), row = thread >> shift, rows = single_threads >> shift;
-    const int32_t *const table =
-        place<int32_t>(at.table) + (run & 1) * at.entries - (first_key(run) >> cache.block_shift);
-    const int64_t block_stride = values ? cache.v_block : cache.k_block;
-    const int64_t token_stride = values ? cache.v_token : cache.k_token;
-    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * width + 8 * chunk)
-                                 : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
-    const T *from[passes];
-    ASSAY_UNROLL
-    for (int32_t pass = 0; pass < passes; ++pass) {
-      const int32_t token = first + row + pass * rows, block = token < keys ? table[token >> cache.block_shift] : 0;
-      from[pass] =
-          token < keys ? element_at<T>(base, block * block_stride + slot_of(cache, token) * token_stride) : base;
+  __device__ __forceinline__ void make_barriers() const {
+    constexpr uint32_t loading = 32 * single_loaders;
+    const uint32_t adders = static_cast<uint32_t>(min(single_adders, at.width / 16));
+    for (int32_t i = 0; i < p.k_stages; ++i) {
+      mbarrier_init(&control->k_full[i], loading);
+      mbarrier_init(&control->k_free[i], single_scorers);
     }
-    ASSAY_UNROLL
-    for (int32_t pass = 0; pass < passes; ++pass) {
-      const int32_t to = row + pass * rows, twist = values ? value_twist(to) : to & 7;
-      cp_async_16(stage + (to << (shift + 4)) + ((chunk ^ twist) << 4), from[pass], first + to < keys ? 16 : 0);
+    for (int32_t i = 0; i < p.v_stages; ++i) {
+      mbarrier_init(&control->v_full[i], loading);
+      mbarrier_init(&control->v_free[i], adders);
     }
-  }
-
-  /* Eight rows of a step lie in different banks: they are the tokens e and 16 + e of a step. */
-  __device__ __forceinline__ int32_t value_twist(int32_t row) const {
-    const int32_t eight = (row & 3) | (row >> 4 & 1) << 2;
-    return width >= 64 ? eight : width == 32 ? eight >> 1 : eight >> 2;
-  }
-
-  /* Loads the next unit, if there is one. */
-  __device__ __forceinline__ void load() {
-    if (cursor.run >= runs) return;
-    const int32_t of_keys = own_tiles(cursor.run), first = first_key(cursor.run);
-    unsigned char *const to = shared + fill.stage * stage_bytes;
-    if (cursor.at < of_keys)
-      copy<false>(to, cursor.run, first + (rank + p.blocks * cursor.at) * single_tile, D == 64 ? 3 : 4);
-    else
-      copy<true>(to, cursor.run, first + (cursor.at - of_keys) * value_rows(), chunks_shift);
-    cp_async_arrive_noinc(&full[fill.stage]);
-    fill.next(p.stages);
-    if (++cursor.at == of_keys + value_units(cursor.run)) cursor = {cursor.run + 1, 0};
-  }
-
-  /* Waits for the next unit, and loads another in place of the unit before it. */
-  __device__ __forceinline__ const unsigned char *take() {
-    const int32_t stage = use.stage;
-    mbarrier_wait(&full[stage], use.parity);
-    __syncthreads();
-    use.next(p.stages);
-    load();
-    return shared + stage * stage_bytes;
-  }
-
-  /* ---- scores and weights  */
-
-  __device__ __forceinline__ void load_query(int64_t row) {
-    const int32_t mine = lane / 4;
-    const T *const q = element_at<T>(a.q, query_offset(a, row, head + (mine < G ? mine : 0)));
-    ASSAY_UNROLL
-    for (int step = 0; step < D / 16; ++step)
-      ASSAY_UNROLL
-    for (int i = 0; i < 2; ++i)
-      Q[step][i] = mine < G ? *reinterpret_cast<const uint32_t *>(q + 16 * step + 8 * i + 2 * (lane % 4)) : 0u;
-  }
-
-  __device__ __forceinline__ float *score(int32_t of, int32_t token) const {
-    return place<float>(at.scores + of * at.scores_row) + token + token / 16 * 4;
-  }
-
-  /* Computes the scores of tile `own` of this block. */
-  __device__ __forceinline__ void scores(const unsigned char *stage, int32_t own) const {
-    const int32_t row = warp * 16 + lane % 16;
-    float S[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    uint32_t k[D / 16][4];
-    ASSAY_UNROLL
-    for (int step = 0; step < D / 16; ++step)
-      ldmatrix_x4(k[step], stage + row * 2 * D + (((2 * step + lane / 16) ^ (row & 7)) << 4));
-    ASSAY_UNROLL
-    for (int step = 0; step < D / 16; ++step)
-      mma_m16n8k16<T>(S, k[step], Q[step]);
-    const int32_t token = own * single_tile + warp * 16 + lane / 4, of = 2 * (lane % 4);
-    ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      if (of + i % 2 < G) *score(of + i % 2, token + i / 2 * 8) = S[i];
-  }
-
-  __device__ __forceinline__ void meet() const {
-    if (p.blocks == 1) {
-      __syncthreads();
-    } else {
-      cluster_arrive();
-      cluster_wait();
+    for (int32_t i = 0; i < p.slots; ++i) {
+      mbarrier_init(&control->scored[i], single_scorers);
+      mbarrier_init(&control->unscored[i], static_cast<uint32_t>(p.blocks));
+      mbarrier_init(&control->weighed[i], 1);
+      mbarrier_init(&control->unweighed[i], adders);
     }
-  }
-  template <class X> __device__ __forceinline__ void send(X *to, X value) const {
-    if (p.blocks == 1) {
-      *to = value;
-      return;
-    }
-    ASSAY_ROLLED
-    for (int32_t other = 0; other < p.blocks; ++other)
-      *cluster_shared(to, static_cast<uint32_t>(other)) = value;
-  }
-
-  __device__ __forceinline__ single_weigher weigher_of(int32_t number, int32_t run) const {
-    single_weigher w;
-    w.j = number % 4;
-    w.of = number / 4 % G;
-    w.own = number / 4 / G;
-    w.tile = rank + p.blocks * w.own;
-    w.stop = keys - 1 - first_key(run) - w.tile * single_tile - 16 * w.j;
-    return w;
-  }
-  __device__ __forceinline__ const float *sixteen_of(const single_weigher &w, int32_t half) const {
-    return score(w.of, w.own * single_tile + 64 * half + 16 * w.j);
-  }
-
-  __device__ __forceinline__ void tell(int32_t run) const {
-    for (int32_t number = thread; number < own_tiles(run) * G * 4; number += single_threads)
-      rule.tell(*this, weigher_of(number, run));
-  }
-
-  /* Makes weights of the scores of this block's tiles, and sends them to all blocks. */
-  __device__ __forceinline__ void weigh(int32_t run) const {
-    for (int32_t number = thread; number < own_tiles(run) * G * 4; number += single_threads) {
-      const single_weigher w = weigher_of(number, run);
-      typename Rule::lane lane_of(rule, *this, w, run);
-      uint2 *const to = place<uint2>(at.weights + w.of * at.weights_row + w.tile * single_tile * 2) + w.j;
-      ASSAY_ROLLED
-      for (int32_t half = 0; half < 2; ++half) {
-        const float *const S = sixteen_of(w, half);
-        lane_of.begin(*this, w, half);
-        ASSAY_UNROLL
-        for (int s = 0; s < 4; ++s) {
-          float weight[4];
-          ASSAY_UNROLL
-          for (int e = 0; e < 4; ++e)
-            weight[e] = lane_of.weight(S[4 * s + e], 64 * half + 4 * s + e > w.stop);
-          send(to + 16 * half + 4 * s,
-               make_uint2(pack_pair<T>(weight[0], weight[1]), pack_pair<T>(weight[2], weight[3])));
-        }
-      }
-      lane_of.end(*this, w);
-    }
-  }
-
-  /* ---- values  */
-
-  /* Adds a unit's values, from key `first` of the run on, to this block's channels. */
-  __device__ __forceinline__ void values(const unsigned char *stage, int32_t run, int32_t first) {
-    const int32_t here = keys_in(run);
-    if (warp >= width / 16) return;
-    const int32_t mine = lane % 8, of = lane / 8;
-    const bool live = mine < G;
-    const unsigned char *const weights =
-        live ? shared + at.weights + mine * at.weights_row + of % 2 * 16 : shared + at.zeros;
-    const int32_t tokens = of / 2 * 32 + mine / 4 * 16 + mine % 4; /* the lane's row in step 0 */
-    for (int32_t block = 0; block < value_rows() && first + block < here; block += 64) {
-      const int32_t key = first + block, tile = key / single_tile;
-      uint32_t w[4][2], v[4][4];
-      ASSAY_UNROLL
-      for (int s = 0; s < 4; ++s) {
-        const int32_t row = block + tokens + 4 * s;
-        ldmatrix_x2(w[s], live ? weights + (key + 16 * s) * 2 : weights);
-        ldmatrix_x4_trans(v[s], stage + row * 2 * width + (((2 * warp + of % 2) ^ value_twist(row)) << 4));
-      }
-      if (Rule::shrinks && key % single_tile == 0 && (tile > 0 || run > 0)) {
-        ASSAY_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const int32_t column = min(2 * (lane % 4) + e, G - 1);
-          const float shrink = place<float>(at.shrinks)[tile * G + column];
-          O[e] *= shrink;
-          O[2 + e] *= shrink;
-        }
-      }
-      ASSAY_UNROLL
-      for (int s = 0; s < 4; ++s)
-        mma_m16n8k16<T>(O, v[s], w[s]);
-    }
-  }
-
-  __device__ __forceinline__ void store(int64_t row, const float *factor) const {
-    if (warp >= width / 16) return;
-    T *const to = static_cast<T *>(a.out) + (row * a.H + head) * D + rank * width;
-    ASSAY_UNROLL
-    for (int c = 0; c < 4; ++c) {
-      const int32_t of = 2 * (lane % 4) + c % 2, channel = warp * 16 + lane / 4 + c / 2 * 8;
-      if (of >= G) continue;
-      const uint16_t bits = static_cast<uint16_t>(pack_pair<T>(O[c] * factor[of], 0.0f));
-      memcpy(to + of * D + channel, &bits, sizeof bits);
-    }
+    mbarrier_fence_init();
   }
 
   /* Finds the row's request and its number of keys. In a step of single tokens, row n is that of request n. */
@@ -347,52 +140,296 @@ template <class T, int D, class Rule> struct single_block {
       found = keys_of_row(a, row);
     request = found.request;
     keys = found.last + 1;
+    tiles = (keys + single_tile - 1) / single_tile;
   }
 
-  __device__ __forceinline__ void run(int64_t row) {
-    all = p.blocks * p.tiles;
-    width = D / p.blocks;
-    chunks_shift = width >= 128 ? 4 : width >= 64 ? 3 : width >= 32 ? 2 : 1;
-    find(row);
-    runs = keys > 0 ? (keys + all * single_tile - 1) / (all * single_tile) : 0;
-    ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      O[i] = 0.0f;
-    read_table(0);
-    rule.start(*this);
-    if (thread < 4) place<uint32_t>(at.zeros)[thread] = 0u;
-    if (thread == 0) {
-      for (int32_t i = 0; i < p.stages; ++i)
-        mbarrier_init(&full[i], single_threads);
-      mbarrier_fence_init();
+  /* ---- loaders  */
+
+  /* Calls fill(first, block_of) for each piece of keys that a loader has. `first` is a key, and block_of(token) returns
+   * the block of one of the piece's tokens. A look-up between copies would wait for all copies before it. Each lane of
+   * a warp therefore holds an entry of the table. The next 32 are asked for before those in use are used up. A
+   * piece has `size` keys, a power of two, and no more than 32 entries. A loader has every `apart`-th piece. */
+  template <class Fill>
+  __device__ __forceinline__ void each_piece(int32_t from, int32_t size, int32_t apart, Fill fill) const {
+    const int32_t shift = a.cache.block_shift, each = max(1, size >> shift), held = 32 / each;
+    const int32_t *const table = a.cache.table + request * a.cache.table_row;
+    const auto entry = [&](int32_t piece) {
+      const int32_t first = (from + (piece + lane / each) * apart) * size;
+      const int32_t at_entry = (first >> shift) + lane % each;
+      return lane / each < held && first < keys && at_entry <= (keys - 1) >> shift ? table[at_entry] : 0;
+    };
+    int32_t now = 0, later = entry(0);
+    for (int32_t piece = 0;; ++piece) {
+      const int32_t first = (from + piece * apart) * size;
+      if (first >= keys) break;
+      if (piece % held == 0) {
+        now = later;
+        later = entry(piece + held);
+      }
+      fill(first, [&](int32_t token) {
+        return __shfl_sync(0xffffffffu, now, piece % held * each + (token >> shift) - (first >> shift));
+      });
     }
-    __syncthreads();
-    for (int32_t i = 0; i + 1 < p.stages; ++i)
-      load();
-    if (runs > 0) load_query(row);
-    if (p.blocks > 1) cluster_wait(); /* all blocks have started */
-    for (int32_t r = 0; r < runs; ++r) {
-      read_table(r + 1);
-      const int32_t own = own_tiles(r);
-      for (int32_t i = 0; i < own; ++i)
-        scores(take(), i);
-      __syncthreads();
-      tell(r);
-      meet();
-      rule.settle(*this, r);
-      if (Rule::shrinks) __syncthreads();
-      weigh(r);
-      meet();
-      rule.collect(*this, r);
-      const int32_t of_values = value_units(r);
-      for (int32_t i = 0; i < of_values; ++i)
-        values(take(), r, i * value_rows());
-    }
-    float *const factors = place<float>(at.rest) + 4 * p.heads;
-    rule.finish(*this, row, factors); /* a take() stands between the last run's collect() and this */
-    __syncthreads();
-    store(row, factors);
   }
+
+  /* Copies a stage of `rows` keys or values from key `first` on, and zeros from the row's end on. Weights of what is
+   * not there are 0, and it must be numbers. */
+  template <bool values, int32_t row_bytes, class BlockOf>
+  __device__ __forceinline__ void copy(unsigned char *stage, uint64_t *full, int32_t first, int32_t rows,
+                                       BlockOf block_of) const {
+    constexpr int32_t pitch = row_bytes + 16, chunks = row_bytes / 16, threads = 32 * single_loaders;
+    constexpr int32_t rows_a_pass = threads / chunks, passes = 4;
+    const paged_cache &cache = a.cache;
+    const int64_t block_stride = values ? cache.v_block : cache.k_block;
+    const int64_t token_stride = values ? cache.v_token : cache.k_token;
+    const int32_t thread = static_cast<int32_t>(threadIdx.x) % threads, chunk = thread % chunks;
+    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * at.width + 8 * chunk)
+                                 : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
+    const int32_t until = (min(keys - first, rows) + single_half - 1) / single_half * single_half;
+    for (int32_t row = 0; row < until; row += passes * rows_a_pass) {
+      const T *from[passes];
+      ASSAY_UNROLL
+      for (int32_t i = 0; i < passes; ++i) {
+        const int32_t token = min(first + row + i * rows_a_pass + thread / chunks, keys - 1);
+        from[i] = element_at<T>(base, block_of(token) * block_stride + slot_of(cache, token) * token_stride);
+      }
+      ASSAY_UNROLL
+      for (int32_t i = 0; i < passes; ++i) {
+        const int32_t to = row + i * rows_a_pass + thread / chunks;
+        if (to < until) cp_async_16(stage + single_row(to, pitch) + 16 * chunk, from[i], first + to < keys ? 16 : 0);
+      }
+    }
+    cp_async_arrive_noinc(full);
+  }
+
+  __device__ __forceinline__ void load_keys() const {
+    single_ring ring = {0, 0};
+    int32_t used = 0;
+    each_piece(rank, single_tile, p.blocks, [&](int32_t tile, auto block_of) {
+      for (int32_t first = tile; first < min(keys, tile + single_tile); first += single_half, ++used) {
+        if (used >= p.k_stages) mbarrier_wait(&control->k_free[ring.stage], ring.parity ^ 1);
+        copy<false, 2 * D>(shared + ring.stage * at.k_bytes, &control->k_full[ring.stage], first, single_half,
+                           block_of);
+        ring.next(p.k_stages);
+      }
+    });
+  }
+
+  template <int32_t width> __device__ __forceinline__ void load_values() const {
+    single_ring ring = {0, 0};
+    int32_t used = 0;
+    each_piece(0, at.v_keys, 1, [&](int32_t first, auto block_of) {
+      if (used++ >= p.v_stages) mbarrier_wait(&control->v_free[ring.stage], ring.parity ^ 1);
+      copy<true, 2 * width>(shared + at.v_at + ring.stage * at.v_bytes, &control->v_full[ring.stage], first, at.v_keys,
+                            block_of);
+      ring.next(p.v_stages);
+    });
+  }
+
+  /* ---- scores  */
+
+  template <class X> __device__ __forceinline__ void send(X *to, X value) const {
+    if (p.blocks == 1) {
+      *to = value;
+      return;
+    }
+    ASSAY_ROLLED
+    for (int32_t other = 0; other < p.blocks; ++other)
+      *cluster_shared(to, static_cast<uint32_t>(other)) = value;
+  }
+
+  __device__ __forceinline__ float *score(int32_t slot, int32_t of, int32_t token) const {
+    return place<float>(at.scores + (slot * p.heads + of) * single_layout::scores_row) + token + token / 16 * 4;
+  }
+
+  __device__ __forceinline__ void score_keys(int64_t row) const {
+    uint32_t Q[D / 16][2];
+    const int32_t mine = lane / 4;
+    const T *const q = element_at<T>(a.q, query_offset(a, row, head + (mine < G ? mine : 0)));
+    ASSAY_UNROLL
+    for (int step = 0; step < D / 16; ++step)
+      ASSAY_UNROLL
+    for (int i = 0; i < 2; ++i)
+      Q[step][i] = mine < G ? *reinterpret_cast<const uint32_t *>(q + 16 * step + 8 * i + 2 * (lane % 4)) : 0u;
+    single_ring ring = {0, 0};
+    const int32_t of = 2 * (lane % 4), in_stage = warp * 16 + lane % 16;
+    for (int32_t tile = rank; tile < tiles; tile += p.blocks) {
+      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+      for (int32_t half = 0; half < 2; ++half) {
+        const int32_t first = tile * single_tile + half * single_half;
+        if (first >= keys) break;
+        float S[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        mbarrier_wait(&control->k_full[ring.stage], ring.parity);
+        const unsigned char *const from =
+            shared + ring.stage * at.k_bytes + single_row(in_stage, 2 * D + 16) + lane / 16 * 16;
+        uint32_t k[D / 16][4];
+        ASSAY_UNROLL
+        for (int step = 0; step < D / 16; ++step)
+          ldmatrix_x4(k[step], from + 32 * step);
+        ASSAY_UNROLL
+        for (int step = 0; step < D / 16; ++step)
+          mma_m16n8k16<T>(S, k[step], Q[step]);
+        if (lane == 0) mbarrier_arrive(&control->k_free[ring.stage]);
+        ring.next(p.k_stages);
+        if (half == 0 && turn > 0) mbarrier_wait_cluster(&control->unscored[slot], (turn & 1) ^ 1);
+        const int32_t token = half * single_half + warp * 16 + lane / 4;
+        ASSAY_UNROLL
+        for (int i = 0; i < 4; ++i)
+          if (of + i % 2 < G) send(score(slot, of + i % 2, token + i / 2 * 8), S[i]);
+      }
+      __syncwarp();
+      if (lane < p.blocks) mbarrier_arrive_at(&control->scored[slot], static_cast<uint32_t>(lane));
+    }
+  }
+
+  /* ---- weights  */
+
+  /* Returns the weights of the lane's tokens in the lower half of a tile. Those in the upper half are 128 bytes on. */
+  __device__ __forceinline__ uint4 *weights_of(int32_t slot, int32_t of) const {
+    return place<uint4>(at.weights + (slot * p.heads + of) * single_layout::weights_row + lane % 4 * 32);
+  }
+
+  __device__ __forceinline__ void weigh() const {
+    const int32_t of = lane / 4, j = lane % 4, head_of = of < G ? of : 0; /* lanes without a head do as the first */
+    Rule rule(*this);
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+      mbarrier_wait_cluster(&control->scored[slot], turn & 1);
+      if (turn > 0) mbarrier_wait(&control->unweighed[slot], (turn & 1) ^ 1);
+      float w[32];
+      ASSAY_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const float4 four =
+            *reinterpret_cast<const float4 *>(score(slot, head_of, i / 4 * single_half + 16 * j + i % 4 * 4));
+        w[4 * i] = four.x;
+        w[4 * i + 1] = four.y;
+        w[4 * i + 2] = four.z;
+        w[4 * i + 3] = four.w;
+      }
+      place<single_note>(at.notes)[slot * 32 + lane] = rule.weigh(w, keys - 1 - tile * single_tile - 16 * j);
+      uint4 *const to = weights_of(slot, of);
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        if (of < G)
+          to[i / 2 * 8 + i % 2] =
+              make_uint4(pack_pair<T>(w[8 * i], w[8 * i + 1]), pack_pair<T>(w[8 * i + 2], w[8 * i + 3]),
+                         pack_pair<T>(w[8 * i + 4], w[8 * i + 5]), pack_pair<T>(w[8 * i + 6], w[8 * i + 7]));
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&control->weighed[slot]);
+      if (tile + p.slots < tiles && lane == 0)
+        mbarrier_arrive_at(&control->unscored[slot], static_cast<uint32_t>(tile % p.blocks));
+    }
+  }
+
+  /* ---- values  */
+
+  template <int32_t parts> __device__ __forceinline__ void add_values(int64_t row) const {
+    const int32_t number = warp - first_adder, of = lane / 4, j = lane % 4;
+    float O[parts][4];
+    typename Rule::sum total;
+    ASSAY_UNROLL
+    for (int m = 0; m < parts; ++m)
+      ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      O[m][i] = 0.0f;
+    single_ring ring = {0, 0};
+    int32_t in_unit = 0;
+    /* Key positions 2 j, 2 j + 1, 2 j + 8, 2 j + 9 of a step are tokens 16 j + 4 s + e. A lane's row for ldmatrix: */
+    const int32_t k = lane % 8, matrix = lane / 8;
+    const int32_t tokens = k / 2 * 16 + k % 2 + matrix / 2 * 2, channel = matrix % 2 * 8;
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+      mbarrier_wait(&control->weighed[slot], turn & 1);
+      uint4 w[2][2];
+      ASSAY_UNROLL
+      for (int half = 0; half < 2; ++half)
+        ASSAY_UNROLL
+      for (int i = 0; i < 2; ++i)
+        if (of < G)
+          w[half][i] = weights_of(slot, of)[8 * half + i];
+        else
+          w[half][i] = make_uint4(0u, 0u, 0u, 0u);
+      const single_note note = place<single_note>(at.notes)[slot * 32 + lane];
+      total.add(note);
+      if (Rule::shrinks) {
+        const float shrinks[2] = {__shfl_sync(0xffffffffu, note.shrink, 8 * j),
+                                  __shfl_sync(0xffffffffu, note.shrink, 8 * j + 4)};
+        ASSAY_UNROLL
+        for (int m = 0; m < parts; ++m)
+          ASSAY_UNROLL
+        for (int i = 0; i < 4; ++i)
+          O[m][i] *= shrinks[i % 2];
+      }
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&control->unweighed[slot]);
+      ASSAY_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (tile * single_tile + half * single_half >= keys) break;
+        if (in_unit == 0) mbarrier_wait(&control->v_full[ring.stage], ring.parity);
+        const unsigned char *const from = shared + at.v_at + ring.stage * at.v_bytes +
+                                          single_row(in_unit * single_half + tokens, at.v_pitch) +
+                                          2 * (number * 16 * parts + channel);
+        uint32_t v[4][parts][4];
+        ASSAY_UNROLL
+        for (int s = 0; s < 4; ++s)
+          ASSAY_UNROLL
+        for (int m = 0; m < parts; ++m)
+          ldmatrix_x4_trans(v[s][m], from + 4 * s * at.v_pitch + 32 * m);
+        ASSAY_UNROLL
+        for (int s = 0; s < 4; ++s) {
+          const uint4 &four = w[half][s / 2];
+          const uint32_t weights[2] = {s % 2 == 0 ? four.x : four.z, s % 2 == 0 ? four.y : four.w};
+          ASSAY_UNROLL
+          for (int m = 0; m < parts; ++m)
+            mma_m16n8k16<T>(O[m], v[s][m], weights);
+        }
+        if (++in_unit == p.blocks) {
+          in_unit = 0;
+          if (lane == 0) mbarrier_arrive(&control->v_free[ring.stage]);
+          ring.next(p.v_stages);
+        }
+      }
+    }
+    const float factor = total.factor(*this, row, of < G ? of : 0, number == 0 && rank == 0 && of < G && j == 0);
+    const float factors[2] = {__shfl_sync(0xffffffffu, factor, 8 * j), __shfl_sync(0xffffffffu, factor, 8 * j + 4)};
+    T *const to = static_cast<T *>(a.out) + (row * a.H + head) * D + rank * at.width;
+    ASSAY_UNROLL
+    for (int m = 0; m < parts; ++m)
+      ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      const int32_t column = 2 * j + c % 2, at_channel = (number * parts + m) * 16 + lane / 4 + c / 2 * 8;
+      if (column >= G) continue;
+      const uint16_t bits = static_cast<uint16_t>(pack_pair<T>(O[m][c] * factors[c % 2], 0.0f));
+      memcpy(to + column * D + at_channel, &bits, sizeof bits);
+    }
+  }
+
+  __device__ __forceinline__ void load() const {
+    if (warp < first_loader + single_loaders)
+      load_keys();
+    else if (at.width >= 128)
+      load_values<128>();
+    else if (at.width == 64)
+      load_values<64>();
+    else if (at.width == 32)
+      load_values<32>();
+    else
+      load_values<16>();
+  }
+
+  __device__ __forceinline__ void run(int64_t row) const {
+    if (warp < single_scorers)
+      score_keys(row);
+    else if (warp >= first_adder + single_adders)
+      weigh();
+    else if (D == 128 && p.blocks == 1)
+      add_values<D / 64>(row);
+    else if (warp - first_adder < at.width / 16)
+      add_values<1>(row);
+  }
+
+  static constexpr int32_t first_adder = single_scorers, weigher = first_adder + single_adders;
+  static constexpr int32_t first_loader = weigher + 1;
 };
 
 /* Prefetches what a row needs first; it reads nothing. */
@@ -407,8 +444,8 @@ __device__ __forceinline__ void single_ask(const attention_params &a, int64_t ro
 }
 
 /* single_rows: handles one row and a kv head's group of heads per cluster.
- * Grid:   N * H_kv * sets * blocks. Block: 256 threads. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
- * Shared: single_layout: stages of 128 keys or values, scores, weights of the group. */
+ * Grid:   N * H_kv * sets * blocks. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
+ * Shared: single_layout. */
 template <class T, int D, class Rule>
 __global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -417,38 +454,55 @@ __global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<t
   const int64_t row = number / in_row;
   const int32_t unit = static_cast<int32_t>(number - row * in_row), set = unit % p.sets;
   dependents_launch();
-  if (p.blocks > 1) cluster_arrive();
-  single_ask(p.s.a, row);
   single_block<T, D, Rule> block(p, shared);
   block.rank = static_cast<int32_t>(blockIdx.x) % p.blocks;
   block.kv_head = unit / p.sets;
   block.head = block.kv_head * p.s.a.G + set * p.heads;
   block.G = min(p.heads, p.s.a.G - set * p.heads);
+  if (threadIdx.x == 0) block.make_barriers();
+  single_ask(p.s.a, row);
+  __syncthreads();
+  if (p.blocks > 1) cluster_arrive();
   dependency_wait();
-  block.run(row);
+  block.find(row);
+  const bool loads = block.warp >= block.first_loader;
+  if (loads) block.load();
+  if (p.blocks > 1) cluster_wait(); /* all blocks have made their barriers */
+  if (!loads) block.run(row);
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
 
-/* Returns how a call is spread. Blocks share a row as long as all of them run at once, wherever clusters find place. */
+/* Returns how a call is spread. Two blocks are on a multiprocessor, since clusters of four with one block on each do
+ * not all run at once. Clusters of eight are for calls that fill no more than half of these places. */
 template <class Rule>
 single_params<typename Rule::params> single_shape(const typename Rule::params &s, int64_t multiprocessors) {
+  constexpr int64_t room = INT64_C(226) * 1024 / 2;
   single_params<typename Rule::params> p = {};
   p.s = s;
   p.sets = (s.a.G + single_heads - 1) / single_heads;
   p.heads = s.a.G < single_heads ? s.a.G : single_heads;
   const int64_t rows = s.a.N * s.a.H_kv * p.sets;
   const int32_t most = s.a.D / 16;
+  const auto places = [&](int32_t blocks) { return blocks > 4 ? multiprocessors : 2 * multiprocessors; };
   p.blocks = 1;
   while (2 * p.blocks <= most && 2 * p.blocks * single_tile <= s.a.capacity &&
-         4 * p.blocks * rows <= 3 * multiprocessors)
+         2 * p.blocks * rows <= places(2 * p.blocks))
     p.blocks *= 2;
-  p.tiles = p.heads > 4 ? 2 : 4;
-  p.stages = 2 * p.tiles < single_most_stages ? 2 * p.tiles : single_most_stages; /* no more than a run has units */
-  const int64_t two = (INT64_C(228) * 1024 - 2 * 1024) / 2;
-  const int64_t room = p.blocks == 1 && rows <= multiprocessors ? launch_max_shared : two;
-  while (p.stages > 2 && single_layout(p, Rule::sent).bytes > room)
-    --p.stages;
+  p.slots = p.blocks == 1 ? 4 : 2 * p.blocks;
+  while (p.slots > p.blocks && single_layout(p, s.a.D).bytes * 3 > room)
+    p.slots /= 2;
+  const auto fits = [&](int32_t k_stages, int32_t v_stages) {
+    single_params<typename Rule::params> other = p;
+    other.k_stages = k_stages;
+    other.v_stages = v_stages;
+    return single_layout(other, s.a.D).bytes <= room;
+  };
+  p.k_stages = p.v_stages = 2;
+  while (p.k_stages < single_most_stages && fits(p.k_stages + 1, p.v_stages)) {
+    ++p.k_stages;
+    if (fits(p.k_stages, p.v_stages + 1)) ++p.v_stages;
+  }
   return p;
 }
 
@@ -457,7 +511,7 @@ assay_status single_start(const single_params<typename Rule::params> &p, assay_e
   launch_options options = in_turn();
   options.cluster = p.blocks;
   const attention_params &a = p.s.a;
-  const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, Rule::sent).bytes;
+  const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, a.D).bytes;
   if (a.D == 64)
     return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
   return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);

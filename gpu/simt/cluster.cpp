@@ -87,6 +87,14 @@ void *cluster_shared(const void *shared, uint32_t rank, const char *file, int32_
   return const_cast<char *>(static_cast<const char *>(shared)) + offset;
 }
 
+Block *cluster_other(const void *shared) {
+  for (uint32_t p = first_place(); p < first_place() + cluster_size(); ++p) {
+    const uintptr_t from = reinterpret_cast<uintptr_t>(shared_arenas[p]), at = reinterpret_cast<uintptr_t>(shared);
+    if (p != here->place && at >= from && at - from < shared_arena_bytes) return &blocks[p];
+  }
+  return nullptr;
+}
+
 /* ---- polls, dependent launches ---------------------------------------------------------------------------- */
 
 void poll(const char *file, int32_t line) {

@@ -106,7 +106,22 @@ void mbarrier_complete(uint64_t *barrier, uint32_t arrivals, uint32_t bytes, con
   change(barrier, f);
 }
 
+/* Arrives at a barrier of another block of the cluster. */
+static void arrive_there(Block *there, uint64_t *barrier, const char *file, int32_t line) {
+  Block *const before = here;
+  race_release(barrier);
+  if (here->watched) proxy_release();
+  here = there;
+  mbarrier_complete(barrier, 1, 0, file, line);
+  here = before;
+}
+
 void mbarrier_arrive(uint64_t *barrier, bool expect, uint32_t bytes, const char *file, int32_t line) {
+  if (Block *const there = cluster_other(barrier); there != nullptr) {
+    if (expect) wrong("bytes announced to another block", file, line);
+    arrive_there(there, barrier, file, line);
+    return;
+  }
   Fields f = read(barrier, file, line);
   if (f.missing == 0) wrong("more arrivals than its count", file, line);
   if (expect && static_cast<int64_t>(f.bytes) + bytes >= max_bytes) wrong("2^20 bytes announced, or more", file, line);

@@ -218,6 +218,8 @@ uint32_t cluster_rank();
 uint32_t cluster_size();
 void cluster_arrive(const char *file, int32_t line);
 void cluster_wait(const char *file, int32_t line);
+/* Returns the other block of the cluster in whose shared memory the address is, or NULL. */
+Block *cluster_other(const void *shared);
 void *cluster_shared(const void *shared, uint32_t rank, const char *file, int32_t line);
 void dependency_wait(const char *file, int32_t line);
 void dependency_met(); /* the previous launch has run: the threads that waited for it continue */
