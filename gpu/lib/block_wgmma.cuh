@@ -114,8 +114,9 @@ __device__ __forceinline__ void block_converge() {
 }
 
 /* Stores a warp's sums. Results of 16 bits become whole rows in a patch first. The copy engine stores a patch of 16
- * rows while the next tile is multiplied. Where fewer rows exist, or c lies at odd bytes, lanes store 16 bytes or
- * elements. Results of 32 bits are stored in pairs: four lanes have 32 bytes. */
+ * rows while the next tile is multiplied. It stores 16 bytes at a time, also where a row of c ends within them. Where
+ * rows end so, where fewer rows exist, or where c lies at odd bytes, lanes store 16 bytes or elements. Results of 32
+ * bits are stored in pairs: four lanes have 32 bytes. */
 template <class tile, class Out>
 __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, float (&total)[tile::own / 2],
                                                  unsigned char *patches) {
@@ -141,7 +142,7 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
     }
   } else {
     constexpr int lanes = tile::patch_columns / 8; /* lanes that store a row of the patch */
-    const bool whole = tile::engine && out.vectors && out.rows >= 16;
+    const bool whole = tile::engine && out.vectors && out.rows >= 16 && out.left % 8 == 0;
     ASSAY_UNROLL
     for (int first = 0; first < tile::own; first += tile::patch_columns) {
       unsigned char *const patch = patches + first / tile::patch_columns % tile::patches * tile::patch_bytes;

@@ -133,7 +133,9 @@ __device__ __forceinline__ void grouped_store(const grouped_wgmma_params &p, con
     ASSAY_UNROLL
     for (int first = 0; first < width; first += chunk) {
       if (first >= out.live) break;
-      const bool whole = chunk == grouped_patch_rows && p.vectors && first + grouped_patch_rows <= out.live;
+      /* The engine stores 16 bytes at a time, also where a row of c ends within them. */
+      const bool whole =
+          chunk == grouped_patch_rows && p.vectors && first + grouped_patch_rows <= out.live && out.left % 8 == 0;
       unsigned char *const patch = patches + turn * grouped_patch_bytes;
       turn ^= 1;
       ASSAY_UNROLL

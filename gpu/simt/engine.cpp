@@ -251,10 +251,13 @@ static void take(Item *item) {
     memcpy(item->data + i, proxy_view() + swizzled(offset + i, swizzle), 16);
 }
 
+/* A GPU stores 16 bytes at a time. Where a row of the tensor ends within them, it stores what is beyond too. An H200
+ * showed it (docs/log/2026-11-28-h200-merged-again.md). */
 static void give(const Item *item) {
   if (item->tensor)
-    each_row(item,
-             [item](int64_t at, int64_t count, char *to) { memcpy(to, item->data + at, static_cast<size_t>(count)); });
+    each_row(item, [item](int64_t at, int64_t count, char *to) {
+      memcpy(to, item->data + at, static_cast<size_t>((count + 15) / 16 * 16));
+    });
   else
     memcpy(item->copy.global, item->data, item->bytes);
 }
