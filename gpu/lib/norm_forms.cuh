@@ -28,6 +28,12 @@ __device__ __forceinline__ float norm_silu(float z) {
   return z / (1.0f + expf(-z));
 }
 
+/* Returns n w factor. n w may leave the range of f32 where the whole product does not. */
+__device__ __forceinline__ float norm_gated(float n, float w, float factor) {
+  const float value = n * w;
+  return isinf(value) ? n * (w * 0x1p-64f) * factor * 0x1p64f : value * factor;
+}
+
 /* Loads v of channels c to c + 3 of a group, times `scale`. */
 template <class T>
 __device__ __forceinline__ void load_gated(const norm_form_params &p, const T *x, const T *z, int32_t c, float scale,
@@ -85,8 +91,8 @@ __device__ __forceinline__ void norm_group(const norm_form_params &p, int64_t ro
     for (int i = 0; i < 4; ++i) {
       float n = v[i] * factor * scale;
       if (r.round_inner) n = round_to<T>(n);
-      v[i] = n * (p.plus_one ? 1.0f + w[i] : w[i]);
-      if (p.gate == norm_gate_after) v[i] *= norm_silu(gate[i]);
+      const float g = p.plus_one ? 1.0f + w[i] : w[i];
+      v[i] = p.gate == norm_gate_after ? norm_gated(n, g, norm_silu(gate[i])) : n * g;
     }
     store_channels(y, c, r.C, r.quads, v);
   }
