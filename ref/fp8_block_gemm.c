@@ -275,7 +275,7 @@ static const assay_op op = {
     .laws = "run_to_run,dead_bytes,permutation",
     .spoils = "b_scale_reused_scaled,m_tail_scale,scale_of_k_block_before,last_k_block_dropped,n_block_of_64,"
               "no_promotion,scale_pow2_rounded,scale_of_stage_before,scale_of_tile_before,scale_transposed",
-    .kappa_element = 4,
+    .kappa_element = 7, /* sums of many cuts, close to normal: docs/decisions/0016-kappa-of-combined-slots.md */
     .form = ASSAY_PLAIN,
     .row_dim = "M",
     .confirmed_by = "dgemm of another library on dequantised matrices; pieces of K alone (ref_block_gemm_test)",
