@@ -119,8 +119,8 @@ typedef struct question {
   outputs got, small; /* outputs of the large call and of the small one */
 } question;
 
-/* Tells whether so many blocks at the ends of the grid do the rows at the ends. It asks a call of usual size that has as
- * many rows. */
+/* Tells whether so many blocks at the ends of the grid do the rows at the ends. It asks a call of usual size that has
+ * as many rows. */
 static bool ends_are_enough(question *q, int64_t window) {
   case_result unused = {.verdict = VERDICT_PASS};
   device_call on;

@@ -88,7 +88,7 @@ double equal_terms_additions(const equal_terms *equal);
 /* Returns the same for an error of the terms themselves that equal terms share, of relative variance 1. */
 double equal_terms_shared(const equal_terms *equal);
 
-/* Tells whether exp may give 0 where its result is below the normal numbers: the hardware's approximation does, and
+/* Tells whether exp may give 0 where its result is below the normal numbers. The hardware's approximation does, and
  * kernels with it declare 2 ulp or more. */
 static inline bool exp_may_flush(const assay_contract *c) {
   return c->exp_ulp >= 2;
