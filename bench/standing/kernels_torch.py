@@ -133,9 +133,15 @@ def attend(backend, groups, q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k
         heads = [on(t).transpose(0, 1).unsqueeze(0).contiguous() for t in (own, k, v)]
         if not groups and heads[0].shape[1] != heads[1].shape[1]:
             heads[1:] = [t.repeat_interleave(heads[0].shape[1] // t.shape[1], 1) for t in heads[1:]]
-        with sdpa_kernel(backend):
-            made = F.scaled_dot_product_attention(*heads, is_causal=own.shape[0] > 1, scale=scale or None,
-                                                  enable_gqa=groups)
+        try:
+            with sdpa_kernel(backend):
+                made = F.scaled_dot_product_attention(*heads, is_causal=own.shape[0] > 1, scale=scale or None,
+                                                      enable_gqa=groups)
+        except RuntimeError as why:
+            if "No available kernel" not in str(why):
+                raise
+            raise assay.Unsupported(f"H: found {heads[0].shape[1]} over {heads[1].shape[1]} heads, "
+                                    "allowed what torch has a kernel for") from why
         out[rows] = made[0].transpose(0, 1).cpu()
     return out
 
