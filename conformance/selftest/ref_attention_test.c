@@ -488,6 +488,33 @@ Test(ref_attention, sigma_is_there_and_grows_with_what_is_rounded) {
   }
 }
 
+/* One of two keys has a weight of e^-90, below the least normal number, and the other's value is 0. An exp of 2 ulp may
+ * make that weight 0, and with it the result. An exp of less may not. */
+Test(ref_attention, weights_below_normal_numbers_may_be_0_from_2_ulp_on) {
+  fixture_spec spec = fixture_default(assay_op_softmax_attention());
+  spec.batch = 1;
+  spec.kv_len[0] = 2;
+  fixture f;
+  start(&f, spec, Q_ZERO);
+  double one[32] = {1}, far[32] = {-90 * sqrt(32)}, zero[32] = {0};
+  for (int64_t h = 0; h < spec.H; ++h)
+    fixture_set_q(&f, 0, h, one);
+  for (int64_t h = 0; h < spec.H_kv; ++h) {
+    fixture_set_k(&f, 0, 0, h, zero);
+    fixture_set_k(&f, 0, 1, h, far);
+    fixture_set_v(&f, 0, 0, h, zero);
+    fixture_set_v(&f, 0, 1, h, one);
+  }
+  assay_contract narrow = contract;
+  narrow.exp_ulp = 1.5;
+  run(&f, &contract, false);
+  cr_assert(f.out[0] > 1e-40 && f.out[0] < 1e-38, "%g", f.out[0]);
+  cr_expect(f.sigma[0] >= f.out[0], "0 is within sigma: %g of %g", f.sigma[0], f.out[0]);
+  run(&f, &narrow, false);
+  cr_expect(10 * f.sigma[0] < f.out[0], "0 is out of reach: %g of %g", f.sigma[0], f.out[0]);
+  fixture_free(&f);
+}
+
 /* NaN in a live key reaches the rows that see it and no other; NaN in V of a dead key reaches none. */
 Test(ref_attention, nan_stays_where_it_is) {
   fixture_spec spec = fixture_default(assay_op_gate_attention());
