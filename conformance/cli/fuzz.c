@@ -24,7 +24,8 @@ enum {
   MAX_VARIANTS = 64,
   MAX_KINDS = 64, /* failures told apart: operator, variant, check */
   EPOCH =
-      4096, /* results are told to the fuzzer when that many cases are done, so that draws depend on the seed alone */
+      1024, /* so often results are told to the fuzzer, those of fixed cases, so that draws depend on the seed alone */
+  PROMPT_EPOCHS = 4096, /* up to that many drawn cases, all results are told at once: a short campaign learns early */
   FIRST_EPOCH = 32,
   MAX_EMPTY = 10000,
   SHRINK_SECONDS = 20
@@ -41,6 +42,7 @@ typedef struct flight {
 /* A flight's result, kept until the end of its epoch. */
 typedef struct told {
   fuzz_draw draw;
+  int64_t made; /* its number among the drawn cases */
   int32_t op;
   bool judged;
   char variant[64], path[96], message[160];
@@ -67,7 +69,7 @@ typedef struct campaign {
   fuzz_draw current;
   int32_t current_op, current_variant; /* next variant for the draw; -1: a new draw is needed */
   int64_t turn;
-  told *heard; /* [EPOCH] */
+  told *heard; /* [EPOCH + EXECUTE_WINDOW], in the order of their numbers */
   int32_t heard_count;
   int64_t judged, unsupported, inadmissible, exact, expected;
   failure kind[MAX_KINDS];
@@ -140,16 +142,30 @@ static const assay_case *next_drawn(campaign *c, int64_t index) {
   return NULL;
 }
 
-static void tell_fuzzers(campaign *c) {
-  for (int32_t i = 0; i < c->heard_count; ++i) {
-    const told *t = &c->heard[i];
+/* Tells the fuzzers the results of drawn cases below number `end`, and keeps those of later cases. */
+static void tell_fuzzers(campaign *c, int64_t end) {
+  int32_t told_count = 0;
+  for (; told_count < c->heard_count && c->heard[told_count].made < end; ++told_count) {
+    const told *t = &c->heard[told_count];
     fuzz_told(c->fuzz[t->op], &t->draw, t->variant, t->judged, t->message);
     if (t->judged) fuzz_path(c->fuzz[t->op], &t->draw, t->variant, t->path);
   }
-  c->heard_count = 0;
+  c->heard_count -= told_count;
+  if (told_count == 0) return;
+  for (int32_t i = 0; i < c->heard_count; ++i) {
+    c->heard[i] = c->heard[told_count + i];
+    fuzz_copy(&c->heard[told_count + i].draw, &c->heard[i].draw); /* a draw points into itself */
+  }
 }
 
-/* Tells whether results are told before drawn case number `made`: at 32, 48, 64, 96 and so on, then once an epoch. */
+/* Returns the number of the first drawn case whose result is not told before case number `made`. Later than
+ * PROMPT_EPOCHS it lies a window back. The executor has delivered everything before it, so that no worker waits for
+ * the slowest case. */
+static int64_t told_before(int64_t made) {
+  return made <= PROMPT_EPOCHS ? made : made - EXECUTE_WINDOW;
+}
+
+/* Tells whether results are told before drawn case number `made`: at 32, 48, 64, 96 and so on, then once per epoch. */
 static bool is_epoch(int64_t made) {
   const int64_t third = made % 3 == 0 ? made / 3 : made;
   return made > 0 && (made % EPOCH == 0 || (made >= FIRST_EPOCH && made < EPOCH && (third & (third - 1)) == 0));
@@ -161,9 +177,10 @@ static execute_more on_next(void *context, int64_t index, const assay_case **one
   *one = next_past(c, index);
   if (*one != NULL) return EXECUTE_CASE;
   if ((c->options->cases > 0 && c->made >= c->options->cases) || now_s() >= c->until) return EXECUTE_END;
-  if (is_epoch(index - c->past_run)) { /* the epoch's results first */
-    if (c->delivered < index) return EXECUTE_WAIT;
-    tell_fuzzers(c);
+  const int64_t made = index - c->past_run;
+  if (is_epoch(made)) { /* the epoch's results first */
+    if (c->delivered < c->past_run + told_before(made)) return EXECUTE_WAIT;
+    tell_fuzzers(c, told_before(made));
   }
   *one = next_drawn(c, index);
   return *one != NULL ? EXECUTE_CASE : EXECUTE_END;
@@ -249,6 +266,7 @@ static void on_done(void *context, int64_t index, const assay_case *one, const c
     if (judged) fuzz_judged(c->fuzz[f->op], &f->draw);
     told *t = &c->heard[c->heard_count++];
     fuzz_copy(&f->draw, &t->draw);
+    t->made = index - c->past_run;
     t->op = f->op;
     t->judged = judged;
     (void)snprintf(t->message, sizeof t->message, "%.*s", (int)sizeof t->message - 1, judged ? "" : result->message);
@@ -406,7 +424,7 @@ static int finish(campaign *c, assay_status status, assay_error *error) {
     report_abandon(c->out);
     return cli_leave_run(status, error);
   }
-  tell_fuzzers(c);
+  tell_fuzzers(c, INT64_MAX);
   print_coverage(c);
   print_ledger(c);
   print_failures(c);

@@ -25,7 +25,7 @@ assay_status execute_cases(const assay_case *cases, int64_t count, const execute
  * was called for it. Or it says that it needs results that are still under way, or that there are no more cases. After
  * it said that it waits it may be asked again, but never after the end. At most EXECUTE_WINDOW cases are given and not
  * done. */
-enum { EXECUTE_WINDOW = 1024 };
+enum { EXECUTE_WINDOW = 4096 };
 typedef enum execute_more { EXECUTE_CASE, EXECUTE_WAIT, EXECUTE_END } execute_more;
 typedef execute_more (*execute_next)(void *context, int64_t index, const assay_case **one);
 
