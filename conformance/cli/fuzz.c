@@ -22,9 +22,8 @@
 enum {
   MAX_OPS = 64,
   MAX_VARIANTS = 64,
-  MAX_KINDS = 64, /* failures told apart: operator, variant, check */
-  EPOCH =
-      1024, /* so often results are told to the fuzzer, those of fixed cases, so that draws depend on the seed alone */
+  MAX_KINDS = 64,       /* failures told apart: operator, variant, check */
+  EPOCH = 1024,         /* drawn cases from one time that results are told to the next */
   PROMPT_EPOCHS = 4096, /* up to that many drawn cases, all results are told at once: a short campaign learns early */
   FIRST_EPOCH = 32,
   MAX_EMPTY = 10000,
