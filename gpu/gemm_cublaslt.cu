@@ -63,10 +63,14 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return start(plan, env, error);
 }
 
-/* Gives the sums of the algorithm that was found. With alpha 0 the library computes none: its zeros are positive. */
+/* Gives the sums of the algorithm that was found. With alpha 0 the library computes none: its zeros are positive. With
+ * a negative alpha and f32 results, a sum of zero gives +0 in some calls, as if beta · 0 were added; which is not known. */
 assay_status known_sums(const blas_plan &plan, assay_sums *sums, assay_error *error) {
   if (plan.operands.alpha == 0.0f)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found 0, sums are known for others");
+  if (plan.operands.alpha < 0.0f && plan.product.out == ASSAY_F32)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found %.9g, sums in f32 are known for positive ones",
+                      static_cast<double>(plan.operands.alpha));
   return assay_cuda_host::blas_sums(plan.found, sums, error);
 }
 
