@@ -64,7 +64,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 }
 
 /* Gives the sums of the algorithm that was found. With alpha 0 the library computes none: its zeros are positive. With
- * a negative alpha and f32 results, a sum of zero gives +0 in some calls, as if beta · 0 were added; which is not known. */
+ * f32 results and a negative alpha, some calls give +0 for a sum of zero. Which calls do so is not known. */
 assay_status known_sums(const blas_plan &plan, assay_sums *sums, assay_error *error) {
   if (plan.operands.alpha == 0.0f)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "alpha: found 0, sums are known for others");

@@ -424,12 +424,23 @@ bool space_fits(const fuzz_space *s, const assay_case *one) {
   return (s->plain ? check_plain_size(s, 2, one, &error) : check_size(s, 2, one, &error)) == ASSAY_OK;
 }
 
+/* Refuses a plain call on simt whose rows may see too many keys: blocks of their table times entries of a block. The
+ * lengths are not drawn yet, so that the operator's own cost has none. A key takes a kernel about 5 ms of a core. */
+static assay_status check_keys(const fuzz_space *s, const trial *t, assay_error *error) {
+  static const double most = 4096;
+  const int32_t blocks = dim_index(s->op, "W"), entries = dim_index(s->op, "S");
+  if (s->large || blocks < 0 || entries < 0) return ASSAY_OK;
+  const double keys = (double)t->first.rows * (double)dim_or(t->one, blocks, 1) * (double)dim_or(t->one, entries, 1);
+  return keys <= most ? ASSAY_OK : assay_fail(error, ASSAY_ERR_INPUT, "size: found %.3g keys of all rows", keys);
+}
+
 static assay_status check_work(const fuzz_space *s, int32_t effort, const trial *t, assay_error *error) {
   static const double limit[2][FUZZ_EFFORTS] = {{1 << 16, 1 << 18, 1 << 20, 1 << 26},
                                                 {1 << 17, 1 << 24, 1 << 28, 1 << 28}};
   enum { ROW = 1024 }; /* cost of a row, or of a request without rows: its threads, and their waits */
   const assay_seen nothing = {.visible_keys = 0};
   if (!s->plain || s->op->cost == NULL) return ASSAY_OK;
+  if (check_keys(s, t, error) != ASSAY_OK) return ASSAY_ERR_INPUT;
   const double requests = (double)dim_or(t->one, dim_index(s->op, "B"), 0);
   const double work = s->op->cost(&t->first.call, &nothing).flops + ROW * fmax((double)t->first.rows, requests);
   if (work <= limit[s->large][effort]) return ASSAY_OK;

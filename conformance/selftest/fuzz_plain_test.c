@@ -10,6 +10,8 @@
 #include "fake.h"
 #include "fake_plain.h"
 
+const assay_op *assay_op_mla_attention(void);
+
 static const fuzz_choice anything = {.wheres = 0};
 
 static fuzz *make(const assay_op *op) {
@@ -124,6 +126,24 @@ Test(fuzz_plain, large_ones_are_paid_for, .timeout = 120) {
               largest);
   cr_expect_gt(largest, 10.0, "none is large");
   cr_expect_lt(cost / DRAWS, 1.6, "%g ms a draw", cost / DRAWS);
+}
+
+/* Tables of many blocks are not read whole on simt: their lengths are unknown when the size of a case is looked at. */
+Test(fuzz_plain, few_keys_of_a_table_on_simt, .timeout = 120) {
+  fuzz *f = NULL;
+  fuzz_draw drawn = {0};
+  assay_error error = {""};
+  int64_t most = 0;
+  const assay_op *op = assay_op_mla_attention();
+  cr_assert_eq(fuzz_make(op, "simt", 5, &anything, &f, &error), ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < 300; ++i) {
+    cr_assert_eq(fuzz_next(f, &drawn, &error), ASSAY_OK, "%s", error.text);
+    const int64_t N = drawn.one.dim[0], S = drawn.one.dim[4], W = drawn.one.dim[5];
+    if (drawn.phase != FUZZ_REFUSALS && N * S * W > most) most = N * S * W;
+  }
+  fuzz_free(f);
+  cr_expect_gt(most, 512, "none is large");
+  cr_expect_leq(most, 4096);
 }
 
 /* ---- values asked for -------------------------------------------------------------------------------- */
