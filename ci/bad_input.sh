@@ -88,6 +88,7 @@ run 'unknown variant' "--variant: found gate_attention variant 'fast', allowed.*
 run 'variant of an unknown operator' "--variant: found operator 'flash'.*gate_attention" "$good" --variant flash=fast
 run 'unknown variant of a list' "--variant: found gate_attention variant 'fast', allowed.*split_keys" "$good" --variant gate_attention=split_keys,fast
 run 'list of variants with a gap' "--variant: found 'gate_attention=,split_keys', allowed: operator=variant,variant" "$good" --variant gate_attention=,split_keys
+run 'variant of an operator without a case' "--variant: found operator 'rope', which has no case here, allowed: gate_attention" "$good" --variant rope=rows
 run 'seed that is no number' "--seed: found 'x'" "$good" --seed x
 run 'workers out of range' "--workers: found '0'" "$good" --workers 0
 run 'deadline that is not finite' "--deadline: found 'nan'" "$good" --deadline nan
@@ -138,6 +139,8 @@ refuse 'fuzz: budget without a unit' "--budget: found '60x', allowed: .* 60s" fu
 refuse 'fuzz: negative budget' "--budget: found '-1s'" fuzz gemm --budget -1s
 refuse 'fuzz: unknown device' "--device: found 'tpu', allowed" fuzz gemm --device tpu
 refuse 'fuzz: unknown variant' "--variant: found gemm variant 'x', allowed" fuzz gemm --variant gemm=x --cases 1
+refuse 'fuzz: variant of another operator' "--variant: found operator 'rope', which has no case here, allowed: gemm" fuzz gemm --variant rope=rows --cases 1
+refuse 'bench: variant of another operator' "--variant: found operator 'rope', which has no case here, allowed: gemm" bench gemm --variant rope=rows
 refuse 'fuzz: unknown key' "--where: gemm: found 'D=128', allowed key=value, key one of .*dtype" fuzz gemm --where D=128
 refuse 'fuzz: value out of range' "--where: gemm: M: found" fuzz gemm --where M=0
 refuse 'fuzz: no threads' "--threads: found '0', allowed" fuzz gemm --threads 0
