@@ -1,4 +1,5 @@
 /* choose.c: the variants and the cases that the options of a command choose. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,33 @@ bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
   return !named;
 }
 
+/* Refuses the name of a list that is neither a file nor beside the suites, with those that are. */
+static assay_status no_list(const char *word, const char *folder, assay_error *error) {
+  char known[600] = "", near[CLI_NEAR];
+  struct dirent **entry = NULL;
+  const int count = scandir(folder, &entry, NULL, alphasort);
+  for (int i = 0; i < count; ++i) {
+    const char *dot = strrchr(entry[i]->d_name, '.');
+    const size_t used = strlen(known);
+    if (dot != NULL && strcmp(dot, ".txt") == 0)
+      (void)snprintf(known + used, sizeof known - used, "%s%.*s", used > 0 ? ", " : "", (int)(dot - entry[i]->d_name),
+                     entry[i]->d_name);
+    free(entry[i]);
+  }
+  free(entry);
+  return assay_fail(error, ASSAY_ERR_INPUT, "--list: found '%.200s'%s, allowed: a file%s%s", word,
+                    cli_did_you_mean(word, known, near), known[0] != '\0' ? ", " : "", known);
+}
+
 assay_status cli_read_list(const char *word, char *path, size_t size, case_list *list, assay_error *error) {
   assay_error inner = {""};
   (void)snprintf(path, size, "%s", word);
-  if (strchr(word, '/') == NULL && access(word, F_OK) != 0)
-    (void)snprintf(path, size, "%s/../lists/%s.txt", cli_suites_dir(), word);
+  if (access(word, F_OK) != 0) {
+    char folder[4096];
+    (void)snprintf(folder, sizeof folder, "%s/../lists", cli_suites_dir());
+    (void)snprintf(path, size, "%s/%s.txt", folder, word);
+    if (strchr(word, '/') != NULL || access(path, F_OK) != 0) return no_list(word, folder, error);
+  }
   const assay_status status = expand_list(path, list, &inner);
   return status == ASSAY_OK ? status : assay_fail(error, status, "--list: %s", inner.text);
 }

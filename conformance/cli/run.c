@@ -196,7 +196,7 @@ int cli_run_command(int argc, char **argv) {
     options.jsonl = beside;
   }
   if (status == ASSAY_OK && options.words.count == 0 && options.list == NULL)
-    status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one suite file or folder");
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "run: needs at least one operator, suite file or folder");
   if (status == ASSAY_OK && options.words.count > 0 && options.list != NULL)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--list: found suites beside it, allowed alone");
   if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
@@ -372,6 +372,7 @@ int cli_replay_command(int argc, char **argv) {
     else if (parsed != ASSAY_OK)
       status = assay_fail(&error, parsed, "%s", inner.text);
   }
+  if (status == ASSAY_OK) status = cli_check_device(one.device, &error);
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
     status = cli_unknown_variant("variant", one.op->name, one.variant, one.device, &error);
   if (status == ASSAY_OK)
