@@ -88,11 +88,15 @@ run 'unknown variant' "--variant: found gate_attention variant 'fast', allowed.*
 run 'variant of an unknown operator' "--variant: found operator 'flash'.*gate_attention" "$good" --variant flash=fast
 run 'unknown variant of a list' "--variant: found gate_attention variant 'fast', allowed.*split_keys" "$good" --variant gate_attention=split_keys,fast
 run 'list of variants with a gap' "--variant: found 'gate_attention=,split_keys', allowed: operator=variant,variant" "$good" --variant gate_attention=,split_keys
+run 'variant of an operator without a case' "--variant: found operator 'rope', which has no case here, allowed: gate_attention" "$good" --variant rope=rows
 run 'seed that is no number' "--seed: found 'x'" "$good" --seed x
 run 'workers out of range' "--workers: found '0'" "$good" --workers 0
 run 'deadline that is not finite' "--deadline: found 'nan'" "$good" --deadline nan
 run 'section unknown' "--section: found 'all'.*check, edge" "$good" --section all
 judge 'report folder missing' 2 "--jsonl: .*nowhere" "$assay" run "$good" --jsonl "$work/nowhere/r.jsonl"
+judge 'no command' 2 "command: found '\(nothing\)', allowed: list, run" "$assay"
+judge 'help of two words' 2 "help: found 'more' after 'run', allowed: no further word" "$assay" help run more
+judge 'version of what' 2 "version: found 'now', allowed: no further word" "$assay" version now
 judge 'unknown command' 2 "found 'fly', allowed: list, run" "$assay" fly
 judge 'list: JSON of cases' 2 '--json: found with list cases, allowed with list ops' "$assay" list cases rms_norm --json
 judge 'list: two forms' 2 '--json: found with --markdown, allowed without it' "$assay" list ops --json --markdown
@@ -107,6 +111,8 @@ judge 'replay: all that is missing' 2 'device, variant: missing in the descripto
 judge 'replay: two words' 2 'one descriptor' "$assay" replay gate_attention variant=split_keys
 
 # Lists of cases.
+judge 'list of no name' 2 "--list: found 'mustpas-3' .did you mean 'mustpass-3'.., allowed: a file, mustpass-1" "$assay" run --list mustpas-3
+judge 'list of no file' 2 "--list: found '.*/nowhere', allowed: a file, mustpass-1" "$assay" run --list "$work/nowhere"
 printf 'gate_attention suite=x seed=1\n' >"$work/strange.txt"
 : >"$work/nothing.txt"
 run 'only cases of another run' '--only: .*strange\.txt:1: found no case of this run' "$good" --only "$work/strange.txt"
@@ -138,6 +144,8 @@ refuse 'fuzz: budget without a unit' "--budget: found '60x', allowed: .* 60s" fu
 refuse 'fuzz: negative budget' "--budget: found '-1s'" fuzz gemm --budget -1s
 refuse 'fuzz: unknown device' "--device: found 'tpu', allowed" fuzz gemm --device tpu
 refuse 'fuzz: unknown variant' "--variant: found gemm variant 'x', allowed" fuzz gemm --variant gemm=x --cases 1
+refuse 'fuzz: variant of another operator' "--variant: found operator 'rope', which has no case here, allowed: gemm" fuzz gemm --variant rope=rows --cases 1
+refuse 'bench: variant of another operator' "--variant: found operator 'rope', which has no case here, allowed: gemm" bench gemm --variant rope=rows
 refuse 'fuzz: unknown key' "--where: gemm: found 'D=128', allowed key=value, key one of .*dtype" fuzz gemm --where D=128
 refuse 'fuzz: value out of range' "--where: gemm: M: found" fuzz gemm --where M=0
 refuse 'fuzz: no threads' "--threads: found '0', allowed" fuzz gemm --threads 0
@@ -148,7 +156,12 @@ refuse 'fuzz: report folder missing' '--jsonl: .*nowhere' fuzz gemm --jsonl "$wo
 refuse 'fuzz: option of another command' "fuzz: found option '--filter', allowed: --cases, --seed, --where, .*--budget" fuzz gemm --filter x
 refuse 'list: markdown of what' '--markdown: found with list variants, allowed with list ops' list variants --markdown
 refuse 'list: markdown with a value' "--markdown: takes no value, found '1'" list ops --markdown=1
-refuse 'list: one word too many' "list variants: found 'x', allowed: no further word" list variants x
+refuse 'list: one word too many' "list laws: found 'x', allowed: no further word" list laws x
+refuse 'list: variants of an unknown operator' "list variants: found operator 'rms_nrom' .did you mean 'rms_norm'" list variants rms_nrom
+refuse 'list: limits of an unknown operator' "list limits: found operator 'flash', allowed: gate_attention" list limits flash
+refuse 'list: filter of variants' '--filter: found with list variants, allowed with list cases' list variants --filter x
+refuse 'list: section of ops' '--section: found with list ops, allowed with list cases' list ops --section edge
+judge 'list: filter that no case has' 3 "--filter: no case matches 'zzz'; the nearest is 'rms_norm/" "$assay" list cases rms_norm --filter zzz
 refuse 'list: an operator and the whole page' "list ops: found 'rope' with --markdown" list ops --markdown rope
 refuse 'judge: no folder' 'judge: needs a folder, found none' judge
 refuse 'judge: two folders' 'a/manifest.json: cannot be read' judge a b
@@ -255,7 +268,7 @@ bench online|online: needs a trace, allowed: azure_conv
 replay|replay: needs one descriptor
 compare|compare: needs two files
 diff|diff: needs two files
-truth|truth: found '', allowed: onnx
+truth|truth: found '\(nothing\)', allowed: onnx
 truth tensors|truth tensors: needs one folder
 END
 # A word that is wrong by a letter or two, and what it is taken for.
@@ -356,6 +369,9 @@ if ! "$assay" list variants | grep -q ' cuda '; then
     'fuzz rope --budget 1s' mutants "truth llama2c $stories/stories260K.bin $stories/golden_greedy_f32.json"; do
     # shellcheck disable=SC2086 # several words
     judge "no such device: ${words%% *}" 77 "device: found '?cuda'?, this build has:? simt" "$assay" $words --device cuda
+  done
+  for words in replay shrink; do
+    judge "no such device: $words" 77 "device: found 'cuda', this build has: simt" "$assay" "$words" 'rms_norm variant=vectors device=cuda'
   done
 fi
 

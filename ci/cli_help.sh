@@ -104,6 +104,18 @@ assay help tru|truth
 END
 if command -v zsh >/dev/null; then zsh -n "$work/_assay" || bad 'zsh does not read its completion'; fi
 
+# check_op FILE: texts of one operator are wrapped. Titles, shapes, claims and commands stay in one line. A letter may
+# have several bytes.
+check_op() {
+  local long
+  long=$(grep -vE '^[a-z0-9_]+: |^ +(input|output|claims)[ ,]|^  further: ' "$1" | LC_ALL=C tr -d '\200-\277' | awk 'length > 80' | head -n 1)
+  [ -z "$long" ] || { echo "a line of more than 80 columns: $long"; return 1; }
+}
+for op in rms_norm gate_attention softmax_attention; do
+  "$assay" list ops "$op" >"$work/op" || bad "list ops $op: exit status $?"
+  said=$(check_op "$work/op") || bad "list ops $op: $said"
+done
+
 # The checks themselves: faults are planted into a copy of what the program says.
 planted() { # planted WHAT CHECK...: the check must fail
   local what=$1
@@ -117,6 +129,8 @@ sed '1d' "$work/help" >"$work/wrong"
 planted 'help without a usage line' check_help "$work/wrong" --filter
 { cat "$work/help"; printf '%081d\n' 0; } >"$work/wrong"
 planted 'a long line' check_help "$work/wrong" --filter
+{ cat "$work/op"; printf '  planted errors: %080d\n' 0; } >"$work/wrong"
+planted 'a long line of an operator' check_op "$work/wrong"
 sed 's/filter/fitler/' "$work/man1/assay-run.1" >"$work/wrong"
 planted 'a page without an option' check_page "$work/wrong" --filter
 planted 'a page that is missing' check_page "$work/nowhere.1" --filter

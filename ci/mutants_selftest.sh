@@ -67,7 +67,9 @@ more=(--list "$work/weak")
 row gate_last_key >"$work/m"
 expect 'a single mutant is missed' 0 'no case of the list kills it'
 more=(--shard 3/3)
-expect 'an empty shard' 2 'no mutant has this'
+expect 'an empty shard' 2 'no mutant has this place'
+more=(--filter nowhere)
+expect 'a filter of none' 2 "^assay: --filter: found 'nowhere': no mutant has this in its name"
 # A file of what a list kills: each mutant in it must die by the list alone. Mutants that it does not name are left out.
 { row gate_last_key; row gate_block_offset; row control_gate; row cublaslt_narrow_bias; } >"$work/m"
 # kills NAME...: the file has these names.
@@ -85,7 +87,7 @@ expect 'a list that no longer kills a single one' 1 'kill 0 of the 1 mutants'
 more=(--list "$work/other" --kills "$work/kills")
 expect 'what a list of another operator kills' 1 'kill 0 of the 1 mutants'
 more=(--list "$work/strong" --kills "$work/kills" --shard 2/2)
-expect 'no name in the shard' 2 'no mutant has this'
+expect 'no name in the shard' 2 'no mutant has this place'
 more=(--kills "$work/kills")
 expect 'names and no list' 2 'found no --list'
 more=(--list "$work/strong" --kills "$work/kills")

@@ -35,8 +35,16 @@ static int refuse(const char *word) {
   for (int32_t i = 0; (command = command_at(i)) != NULL; ++i)
     if (command->topic != 0 && strchr(command->name, ' ') == NULL)
       (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i > 0 ? ", " : "", command->name);
-  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%.200s'%s, allowed: %s; assay help explains them", word,
-                   cli_did_you_mean(word, known, near), known);
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "command: found '%.200s'%s, allowed: %s; assay help explains them",
+                   word[0] != '\0' ? word : "(nothing)", cli_did_you_mean(word, known, near), known);
+  return cli_leave(ASSAY_ERR_INPUT, &error);
+}
+
+/* Refuses a word of a command that takes no more. `after` is the word before it, or NULL. */
+static int refuse_more(const char *command, const char *word, const char *after) {
+  assay_error error = {""};
+  (void)assay_fail(&error, ASSAY_ERR_INPUT, "%s: found '%.200s'%s%s%s, allowed: no further word", command, word,
+                   after != NULL ? " after '" : "", after != NULL ? after : "", after != NULL ? "'" : "");
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }
 
@@ -44,7 +52,8 @@ static int explain(int argc, char **argv) {
   int words = 0;
   if (argc == 0) return help_print(NULL, stdout);
   const cli_command *command = find(argc, argv, &words);
-  return command != NULL ? help_print(command, stdout) : refuse(argv[0]);
+  if (command == NULL) return refuse(argv[0]);
+  return argc > words ? refuse_more("help", argv[words], command->name) : help_print(command, stdout);
 }
 
 /* Writes manual pages into a folder, or prints completion for a shell. The build runs this, and no user. */
@@ -62,6 +71,7 @@ static int run(int argc, char **argv) {
   const char *word = argc > 1 ? argv[1] : "";
   if (argc > 2 && (strcmp(word, "version") == 0 || strcmp(word, "help") == 0) && strcmp(argv[2], "--help") == 0)
     return help_print(command_find(word), stdout);
+  if (argc > 2 && strcmp(word, "version") == 0) return refuse_more(word, argv[2], NULL);
   if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0) return puts("assay " ASSAY_VERSION) < 0;
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help_print(NULL, stdout);
   if (strcmp(word, "help") == 0) return explain(argc - 2, argv + 2);

@@ -5,15 +5,11 @@
  * One variant: tiles of all rows on Hopper's tensor cores, with k shared by the blocks of a cluster
  * (gpu/lib/gemm_parts.cuh). docs/kernels/gemm.md has the arithmetic. */
 #include "gpu/lib/gemm_parts.cuh"
+#include "gpu/lib/gemm_read.cuh"
 #include "gpu/lib/library.h"
 
 namespace ASSAY_NS {
 namespace {
-
-struct parts_plan {
-  wide_params p;
-  assay_dtype type;
-};
 
 /* Tiles by rows, terms and channels. A step's chain of products is fastest with these on an H200
  * (docs/log/2026-11-28-h200-shared-terms.md). All clusters of a launch find room at once up to most_channels(). */
@@ -57,31 +53,14 @@ assay_status expect_fast(const wide_params &p, assay_error *error) {
 }
 #endif
 
-assay_status read_call(const assay_call *call, parts_plan *plan, assay_error *error) {
-  plain_call c;
-  ASSAY_TRY(plain_read(call, &c, error));
-  *plan = parts_plan();
-  plan->type = c.type("a");
-  wide_params *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = c.dim("N");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
-  p->bias = c.data<const void>("bias");
-  p->c = c.data<void>("c");
-  p->x_row = c.row("a");
-  p->c_row = c.row("c");
-  p->alpha = c.real("alpha");
-  p->beta = c.real("beta");
-  p->wide = c.type("c") != plan->type;
-  p->quads = wide_quads(p->c, p->c_row, c.type("c"));
-  ASSAY_TRY(parts_expect(*p, plan->type, error));
-  return expect_fast(*p, error);
+assay_status read_call(const assay_call *call, gemm_plan *plan, assay_error *error) {
+  ASSAY_TRY(gemm_read(call, plan, error));
+  ASSAY_TRY(parts_expect(plan->p, plan->type, error));
+  return expect_fast(plan->p, error);
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
-  parts_plan plan;
+  gemm_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
   plan.p.early = is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "parts");
@@ -94,7 +73,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
 }
 
 assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
-  parts_plan plan;
+  gemm_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
   parts_sums(with_tile(plan.p, [](auto tile) { return decltype(tile)::parts; }), sums);
   sums->after[0] = ASSAY_AFTER_ALPHA;
@@ -107,12 +86,6 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
 } // namespace ASSAY_NS
 
 #define PARTS                                                                                                          \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gemm", "parts" ASSAY_VARIANT_SUFFIX, "up to 128 rows: a cluster's blocks share k",         \
-        ASSAY_DEVICE_NAME, "sm_90a", WIDE_TYPE_CLAIMS, ::ASSAY_NS::parts_contract,                                     \
-        ::ASSAY_NS::plain_supports<::ASSAY_NS::parts_plan, ::ASSAY_NS::read_call>,                                     \
-        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::parts_plan, ::ASSAY_NS::read_call>, ::ASSAY_NS::launch,             \
-        ::ASSAY_NS::declare_sums                                                                                       \
-  }
+  GEMM_VARIANT("parts", "up to 128 rows: a cluster's blocks share k", parts_contract, read_call, launch, declare_sums)
 
 ASSAY_VARIANTS(gemm_parts, PARTS)

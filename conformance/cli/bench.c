@@ -6,6 +6,7 @@
 #include "bench/compare.h"
 #include "bench/run.h"
 #include "bench_peers.h"
+#include "choose.h"
 #include "cli.h"
 #include "conformance/suite/suite.h"
 #include "conformance/trial/trial.h"
@@ -241,6 +242,7 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options->jsonl, error);
   if (status == ASSAY_OK && options->baseline != NULL) status = read_baseline(options->baseline, base, error);
   if (status == ASSAY_OK) status = expand_words(options, list, error);
+  if (status == ASSAY_OK) status = cli_refuse_idle_in(options, list, error);
   if (status == ASSAY_OK) status = cross(options, reference, list, cases, count, error);
   if (status == ASSAY_OK && *count == 0) say_no_case(options, reference, list);
   if (status != ASSAY_OK) return status;

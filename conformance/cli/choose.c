@@ -1,4 +1,5 @@
 /* choose.c: the variants and the cases that the options of a command choose. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "choose.h"
 #include "core/contract.h"
 #include "core/registry.h"
+
+enum { MOST_OPS = 64 }; /* operators of the registry */
 
 assay_status cli_check_variants(const cli_options *options, assay_error *error) {
   for (int32_t i = 0; i < options->variants.count; ++i) {
@@ -44,26 +47,81 @@ bool cli_variant_chosen(const cli_options *options, const assay_variant *v) {
   return !named;
 }
 
+/* Refuses the name of a list that is neither a file nor beside the suites, with those that are. */
+static assay_status no_list(const char *word, const char *folder, assay_error *error) {
+  char known[600] = "", near[CLI_NEAR];
+  struct dirent **entry = NULL;
+  const int count = scandir(folder, &entry, NULL, alphasort);
+  for (int i = 0; i < count; ++i) {
+    const char *dot = strrchr(entry[i]->d_name, '.');
+    const size_t used = strlen(known);
+    if (dot != NULL && strcmp(dot, ".txt") == 0)
+      (void)snprintf(known + used, sizeof known - used, "%s%.*s", used > 0 ? ", " : "", (int)(dot - entry[i]->d_name),
+                     entry[i]->d_name);
+    free(entry[i]);
+  }
+  free(entry);
+  return assay_fail(error, ASSAY_ERR_INPUT, "--list: found '%.200s'%s, allowed: a file%s%s", word,
+                    cli_did_you_mean(word, known, near), known[0] != '\0' ? ", " : "", known);
+}
+
 assay_status cli_read_list(const char *word, char *path, size_t size, case_list *list, assay_error *error) {
   assay_error inner = {""};
   (void)snprintf(path, size, "%s", word);
-  if (strchr(word, '/') == NULL && access(word, F_OK) != 0)
-    (void)snprintf(path, size, "%s/../lists/%s.txt", cli_suites_dir(), word);
+  if (access(word, F_OK) != 0) {
+    char folder[4096];
+    (void)snprintf(folder, sizeof folder, "%s/../lists", cli_suites_dir());
+    (void)snprintf(path, size, "%s/%s.txt", folder, word);
+    if (strchr(word, '/') != NULL || access(path, F_OK) != 0) return no_list(word, folder, error);
+  }
   const assay_status status = expand_list(path, list, &inner);
   return status == ASSAY_OK ? status : assay_fail(error, status, "--list: %s", inner.text);
 }
 
-static bool case_chosen(const cli_options *options, const assay_case *one) {
-  const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
-  if ((one->devices & bit) == 0) return false;
-  if (options->section != NULL ? strcmp(options->section, cli_section_name(one->section)) != 0
-                               : one->section == SECTION_BENCH)
-    return false;
+assay_status cli_refuse_idle(const cli_options *options, const assay_op *const *op, int32_t count, assay_error *error) {
+  for (int32_t i = 0; i < options->variants.count && count > 0; ++i) {
+    const char *word = options->variants.item[i];
+    const size_t length = strcspn(word, "=");
+    char known[1200] = "";
+    bool has = false;
+    for (int32_t k = 0; k < count && !has; ++k) {
+      const size_t used = strlen(known);
+      has = strlen(op[k]->name) == length && strncmp(word, op[k]->name, length) == 0;
+      (void)snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "", op[k]->name);
+    }
+    if (!has)
+      return assay_fail(error, ASSAY_ERR_INPUT, "--variant: found operator '%.*s', which has no case here, allowed: %s",
+                        (int)length, word, known);
+  }
+  return ASSAY_OK;
+}
+
+assay_status cli_refuse_idle_in(const cli_options *options, const case_list *list, assay_error *error) {
+  const assay_op *op[MOST_OPS];
+  int32_t count = 0;
+  for (int64_t c = 0; c < list->count; ++c) {
+    int32_t k = 0;
+    while (k < count && op[k] != list->cases[c].op)
+      ++k;
+    if (k == count && count < MOST_OPS) op[count++] = list->cases[c].op;
+  }
+  return cli_refuse_idle(options, op, count, error);
+}
+
+bool cli_case_matches(const cli_options *options, const assay_case *one) {
   char id[192];
+  if (options->section != NULL && strcmp(options->section, cli_section_name(one->section)) != 0) return false;
   cli_case_id(one, id, sizeof id);
   for (int32_t i = 0; i < options->filters.count; ++i)
     if (strstr(id, options->filters.item[i]) == NULL) return false;
   return true;
+}
+
+/* Tells whether a run has the case. Without --section it has none of section bench. */
+static bool case_chosen(const cli_options *options, const assay_case *one) {
+  const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
+  if ((one->devices & bit) == 0 || (options->section == NULL && one->section == SECTION_BENCH)) return false;
+  return cli_case_matches(options, one);
 }
 
 assay_status cli_cross(const cli_options *options, const case_list *list, assay_case **made, int64_t *count,
@@ -71,6 +129,8 @@ assay_status cli_cross(const cli_options *options, const case_list *list, assay_
   int64_t capacity = 0;
   *made = NULL;
   *count = 0;
+  const assay_status idle = cli_refuse_idle_in(options, list, error);
+  if (idle != ASSAY_OK) return idle;
   for (int64_t i = 0; i < list->count; ++i) {
     if (!case_chosen(options, &list->cases[i])) continue;
     for (int32_t v = 0; v < assay_variant_count(); ++v) {

@@ -83,7 +83,17 @@ static void report_law(void *context, const char *name) {
   const asked *a = context;
   char key[KEY];
   law_key(key, a, name);
-  if (slot(a->c, key)[0] == '\0') report_unasked(a->out, a->op, key);
+  if (slot(a->c, key)[0] != '\0') return;
+  report_unasked(a->out, a->op, key);
+  const law *l = law_find(name);
+  char line[400];
+  if (l == NULL) return;
+  (void)snprintf(line, sizeof line, "    %s: %s.", name, l->text);
+  report_line(a->out, line);
+  (void)snprintf(line, sizeof line,
+                 "    One in %u of the cases to which it applies is asked: add some (docs/judging.md, Checks).",
+                 l->share);
+  report_line(a->out, line);
 }
 
 void claims_note(claims *c, const assay_case *one, const case_result *result) {

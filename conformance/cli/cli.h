@@ -97,6 +97,8 @@ int cli_leave(assay_status status, const assay_error *error);
 /* Returns the exit status, or EXIT_BAD instead of EXIT_GOOD where standard output could not be written: it may be a
  * file on a full disk. The first such call says so. */
 int cli_written(int code);
+/* Refuses a device that this build lacks, with ASSAY_ERR_NO_DEVICE. */
+assay_status cli_check_device(const char *name, assay_error *error);
 /* Asks the device for its facts in a child process, so that this process stays free to fork. */
 assay_status cli_probe(const char *name, assay_device_info *info, assay_error *error);
 /* "gate_attention/check/decode_types" */

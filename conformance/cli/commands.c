@@ -6,13 +6,17 @@
 enum { LOOK = 1, JUDGE, CASE, FILES, MODELS, OUTSIDE };
 
 static const cli_command rows[] = {
-    {"list", cli_list_command, "ops [NAME...] | variants | suites | limits | laws | cases [SUITE...]",
+    {"list", cli_list_command, "ops|variants|limits [OP...] | suites | laws | cases [SUITE...]",
      "Shows operators, variants, suites, limits, laws or cases",
-     "plugin ffi bind ffi-runtime seed device:list markdown json", "ops variants suites limits laws cases",
-     "list ops shows every operator by its contract, list ops NAME one operator in full. list variants says what each "
+     "filter section seed device:list plugin ffi bind ffi-runtime markdown json",
+     "ops variants suites limits laws cases",
+     "list ops shows every operator by its contract, list ops OP one operator in full. list variants says what each "
      "variant claims, list suites where the suites are, list limits the limits of tier 2, list laws the laws. list "
-     "cases prints one descriptor per line; with no suite named it prints those of all.",
-     "assay list ops rms_norm\nassay list cases rms_norm\nassay list variants --plugin ./outside.so", LOOK},
+     "cases prints one descriptor per line; with no suite named it prints those of all. --filter, --section and "
+     "--device choose among the cases.",
+     "assay list ops rms_norm\nassay list cases rms_norm --section edge\nassay list variants gate_attention --plugin "
+     "./outside.so",
+     LOOK},
     {"run", cli_run_command, "SUITE|OP... | --list NAME", "Judges every case of suites with every variant",
      "filter section only list thin seed shard device variant plugin ffi bind ffi-runtime in-process workers threads "
      "deadline "
@@ -86,11 +90,11 @@ static const cli_command rows[] = {
     {"replay", cli_replay_command, "DESCRIPTOR", "Judges one case again, as a failure printed it",
      "plugin ffi bind ffi-runtime in-process deadline power jsonl junit dump color", "",
      "The descriptor is one word, in quotes. It holds every choice, the seed included.",
-     "assay replay 'rms_norm variant=row device=simt ...' --in-process", CASE},
+     "assay replay 'rms_norm variant=warp_rows device=simt dtype=f32 N=3 C=88 seed=1' --in-process", CASE},
     {"shrink", cli_shrink_command, "DESCRIPTOR", "Makes a failing case minimal",
      "plugin ffi bind ffi-runtime deadline workers shrink-budget o", "",
      "With -o the minimal case is written as a suite.",
-     "assay shrink 'rms_norm variant=row device=simt ...' -o minimal.yaml", CASE},
+     "assay shrink 'rms_norm variant=warp_rows device=simt dtype=f32 N=3 C=88 seed=1' -o minimal.yaml", CASE},
     {"dump", cli_dump_command, "CASE [DIR]", "Writes inputs and expectation of a case, without any variant",
      "plugin ffi bind ffi-runtime", "@folder",
      "CASE is a case as assay list cases prints it, in quotes. DIR (dump) gets the inputs, the expectation and sigma "

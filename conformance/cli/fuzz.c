@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "choose.h"
 #include "conformance/run/run.h"
 #include "conformance/suite/suite.h"
 #include "conformance/text/text.h"
@@ -392,7 +392,7 @@ static assay_status choose_ops(campaign *c, assay_error *error) {
     if (status != ASSAY_OK) return status;
     ++c->ops;
   }
-  return ASSAY_OK;
+  return cli_refuse_idle(o, c->op, c->ops, error);
 }
 
 /* The folder may be missing or empty, unless it was asked for. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "choose.h"
 #include "conformance/suite/suite.h"
 #include "conformance/text/text.h"
 #include "conformance/trial/trial.h"
@@ -15,11 +15,19 @@ const char *cli_suites_dir(void) {
   return folder_of_suites();
 }
 
-static void list_variants(void) {
+/* Tells whether a row of this operator is asked for: no operator is named, or this one. */
+static bool op_named(const cli_list *words, const char *op) {
+  for (int32_t i = 1; i < words->count; ++i)
+    if (strcmp(words->item[i], op) == 0) return true;
+  return words->count < 2;
+}
+
+static void list_variants(const cli_list *words) {
   printf("%-20s %-24s %-5s %-7s %s\n", "operator", "variant", "on", "arch",
          "claims, along the operator's axes (list ops)");
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
+    if (!op_named(words, v->op)) continue;
     printf("%-20s %-24s %-5s %-7s %s\n", text_shown(v->op), text_shown(v->name), text_shown(v->device),
            text_shown(v->arch != NULL ? v->arch : "any"), text_shown(v->claims));
     printf("    %s%s%s\n", text_shown(v->why != NULL ? v->why : ""),
@@ -38,29 +46,45 @@ static int list_cases(const cli_options *options) {
     status = expand_suite(cli_suites_dir(), options->seed, &list, &error);
   for (int32_t w = 1; w < options->words.count && status == ASSAY_OK; ++w)
     status = expand_suite(options->words.item[w], options->seed, &list, &error);
+  int64_t printed = 0;
   for (int64_t i = 0; i < list.count && status == ASSAY_OK; ++i) {
     char id[192];
     const unsigned bit = strcmp(options->device, "cuda") == 0 ? CASE_ON_CUDA : CASE_ON_SIMT;
     if (options->device_given && (list.cases[i].devices & bit) == 0) continue;
+    if (!cli_case_matches(options, &list.cases[i])) continue;
+    ++printed;
     cli_case_id(&list.cases[i], id, sizeof id);
     status = case_print(&list.cases[i], line, CASE_MAX_LINE, &error);
     if (status == ASSAY_OK) printf("%s: %s\n", text_shown(id), text_shown(line));
   }
   if (status != ASSAY_OK)
     code = cli_leave(status, &error);
-  else if (list.count == 0)
+  else if (printed == 0)
     code = EXIT_NOTHING;
+  if (status == ASSAY_OK && printed == 0) cli_say_none(options, &list);
   case_list_free(&list);
   free(line);
   return code;
 }
 
-/* "0 gate_attention 16-bit 8 2.1 1.69": index as in the JSONL's "rms", least elements, limit, clean maximum. */
-static void list_limits(void) {
+static bool has_limits(const char *op) {
   for (int32_t i = 0; i < kappa_count; ++i)
-    printf("%2d %-20s %-6s %5lld %6.2f %6.2f\n", i, kappa_table[i].op != NULL ? kappa_table[i].op : "any",
-           kappa_table[i].f32 ? "f32" : "16-bit", (long long)kappa_table[i].elements, kappa_table[i].rms,
-           kappa_table[i].clean);
+    if (kappa_table[i].op != NULL && strcmp(kappa_table[i].op, op) == 0) return true;
+  return false;
+}
+
+/* Prints rows such as "0 gate_attention 16-bit 8 2.1 1.69": index as in the JSONL's "rms", least elements, limit, clean
+ * maximum. An operator without rows of its own has those of `any`. */
+static void list_limits(const cli_list *words) {
+  bool any = words->count < 2;
+  for (int32_t i = 1; i < words->count; ++i)
+    any = any || !has_limits(words->item[i]);
+  printf("%2s %-20s %-6s %5s %6s %6s\n", "", "operator", "type", "from", "limit", "clean");
+  for (int32_t i = 0; i < kappa_count; ++i)
+    if (kappa_table[i].op != NULL ? op_named(words, kappa_table[i].op) : any)
+      printf("%2d %-20s %-6s %5lld %6.2f %6.2f\n", i, kappa_table[i].op != NULL ? kappa_table[i].op : "any",
+             kappa_table[i].f32 ? "f32" : "16-bit", (long long)kappa_table[i].elements, kappa_table[i].rms,
+             kappa_table[i].clean);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -115,8 +139,6 @@ static int list_ops(const cli_options *options) {
   if (options->markdown && words->count > 1)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "list ops: found '%.60s' with --markdown, which takes no name",
                         words->item[1]);
-  for (int32_t i = 1; i < words->count && status == ASSAY_OK; ++i)
-    if (assay_op_find(words->item[i]) == NULL) status = cli_unknown_op("list ops", words->item[i], &error);
   if (status != ASSAY_OK) return cli_leave(status, &error);
   for (int32_t i = 0; options->json && words->count == 1 && i < assay_op_count(); ++i)
     cli_list_op_json(assay_op_at(i));
@@ -130,8 +152,9 @@ static int refuse_topic(const char *what) {
   char near[CLI_NEAR];
   assay_error error = {""};
   (void)assay_fail(&error, ASSAY_ERR_INPUT,
-                   "list: found '%s'%s, allowed: ops [NAME...], variants, suites, limits, laws, cases [SUITE...]", what,
-                   cli_did_you_mean(what, "ops, variants, suites, limits, laws, cases", near));
+                   "list: found '%s'%s, allowed: ops [NAME...], variants [NAME...], suites, limits [NAME...], laws, "
+                   "cases [SUITE...]",
+                   what, cli_did_you_mean(what, "ops, variants, suites, limits, laws, cases", near));
   return cli_leave(ASSAY_ERR_INPUT, &error);
 }
 
@@ -143,6 +166,7 @@ int cli_list_command(int argc, char **argv) {
   const cli_list *words = &options.words;
   const char *what = words->count > 0 ? words->item[0] : "(nothing)";
   const bool ops = strcmp(what, "ops") == 0, cases = strcmp(what, "cases") == 0;
+  const bool variants = strcmp(what, "variants") == 0, limits = strcmp(what, "limits") == 0;
   if (status == ASSAY_OK && options.markdown && !ops)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--markdown: found with list %s, allowed with list ops", what);
   if (status == ASSAY_OK && options.json && !ops)
@@ -151,18 +175,26 @@ int cli_list_command(int argc, char **argv) {
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--json: found with --markdown, allowed without it");
   if (status == ASSAY_OK && options.device_given && !cases)
     status = assay_fail(&error, ASSAY_ERR_INPUT, "--device: found with list %s, allowed with list cases", what);
+  if (status == ASSAY_OK && !cases && (options.filters.count > 0 || options.section != NULL))
+    status = assay_fail(&error, ASSAY_ERR_INPUT, "%s: found with list %s, allowed with list cases",
+                        options.section != NULL ? "--section" : "--filter", what);
+  for (int32_t i = 1; i < words->count && (ops || variants || limits) && status == ASSAY_OK; ++i) {
+    char topic[32];
+    (void)snprintf(topic, sizeof topic, "list %s", what);
+    if (assay_op_find(words->item[i]) == NULL) status = cli_unknown_op(topic, words->item[i], &error);
+  }
   if (status == ASSAY_OK && cases) status = cli_suite_words(&options.words, 1, &error);
   if (status != ASSAY_OK) return cli_leave(status, &error);
   if (ops) return list_ops(&options);
   if (cases) return list_cases(&options);
+  if (variants) return list_variants(words), EXIT_GOOD;
+  if (limits) return list_limits(words), EXIT_GOOD;
   if (words->count == 1) {
-    if (strcmp(what, "variants") == 0) return list_variants(), EXIT_GOOD;
     if (strcmp(what, "suites") == 0) return list_suites();
-    if (strcmp(what, "limits") == 0) return list_limits(), EXIT_GOOD;
     if (strcmp(what, "laws") == 0) return cli_list_laws(), EXIT_GOOD;
     return refuse_topic(what);
   }
-  static const char *const alone[] = {"variants", "suites", "limits", "laws"};
+  static const char *const alone[] = {"suites", "laws"};
   for (size_t i = 0; i < sizeof alone / sizeof *alone && words->count > 1; ++i)
     if (strcmp(what, alone[i]) == 0) {
       (void)assay_fail(&error, ASSAY_ERR_INPUT, "list %s: found '%s', allowed: no further word", what, words->item[1]);

@@ -349,9 +349,36 @@ void cli_list_ops(bool markdown) {
 
 /* ---- one operator in full ---------------------------------------------------------------------------- */
 
+enum { WIDE = 80, INDENT = 21 };
+
+/* Writes words from column `column` on and ends the line. Lines that go on begin at `indent`. */
+static void put_wrapped(int column, int indent, const char *text) {
+  bool first = true;
+  while (*text != '\0') {
+    const int bytes = (int)strcspn(text, " ");
+    int width = 0; /* bytes that begin a letter */
+    for (int i = 0; i < bytes; ++i)
+      width += ((unsigned char)text[i] & 0xc0) != 0x80;
+    const bool breaks = !first && column + 1 + width > WIDE;
+    (void)printf("%s%*s%.*s", breaks ? "\n" : "", breaks ? indent : !first, "", bytes, text);
+    column = breaks ? indent + width : column + !first + width;
+    first = false;
+    text += bytes;
+    text += strspn(text, " ");
+  }
+  (void)putchar('\n');
+}
+
+static void put_item(const char *name, const char *text) {
+  const int length = (int)strlen(name);
+  (void)printf("    %-16s ", name);
+  put_wrapped(length > 16 ? length + 5 : INDENT, INDENT, text);
+}
+
 static void print_key(const assay_op *op, const char *name, const char *doc) {
   const case_key key = key_of(op, name);
-  (void)printf("    %-16s %s\n    %-16s allowed: ", name, doc, "");
+  put_item(name, doc);
+  (void)printf("    %-16s allowed: ", "");
   print_range(&key);
   (void)fputs("; default: ", stdout);
   print_fallback(&key);
@@ -360,8 +387,8 @@ static void print_key(const assay_op *op, const char *name, const char *doc) {
 
 static void full_arg(const assay_arg *arg) {
   static const char *const role[] = {[ASSAY_IN] = "input", [ASSAY_OUT] = "output", [ASSAY_INOUT] = "input and output"};
-  (void)printf("    %-16s %s\n    %-16s %s%s, ", arg->name, arg->doc, "", role[arg->role],
-               arg->optional ? ", optional" : "");
+  put_item(arg->name, arg->doc);
+  (void)printf("    %-16s %s%s, ", "", role[arg->role], arg->optional ? ", optional" : "");
   print_types(arg->dtypes);
   (void)putchar(' ');
   print_shape(arg->shape);
@@ -372,15 +399,18 @@ static void full_variants(const assay_op *op) {
   for (int32_t i = 0; i < assay_variant_count(); ++i) {
     const assay_variant *v = assay_variant_at(i);
     if (strcmp(v->op, op->name) != 0) continue;
-    (void)printf("    %-16s on %s: %s\n    %-16s claims %s\n", text_shown(v->name), text_shown(v->device),
-                 text_shown(v->why != NULL ? v->why : ""), "", text_shown(v->claims));
+    char text[600];
+    (void)snprintf(text, sizeof text, "on %s: %s", text_shown(v->device), text_shown(v->why != NULL ? v->why : ""));
+    put_item(text_shown(v->name), text);
+    (void)printf("    %-16s claims %s\n", "", text_shown(v->claims));
   }
 }
 
 static void full_list(const char *name, const char *list) {
+  char text[1200];
+  replace(list != NULL && list[0] != '\0' ? list : "none", ',', ", ", text, sizeof text);
   (void)printf("  %s: ", name);
-  print_list(list != NULL && list[0] != '\0' ? list : "none");
-  (void)putchar('\n');
+  put_wrapped((int)strlen(name) + 4, 4, text);
 }
 
 void cli_list_op(const assay_op *op) {
@@ -404,8 +434,9 @@ void cli_list_op(const assay_op *op) {
   (void)printf("%s; kappa of an element %g\n", op->takes_special ? "; special values" : "", op->kappa_element);
   full_list("axes of claims", case_axes(op));
   full_list("planted errors", op->spoils);
-  (void)printf("  reference confirmed by: %s\n  variants of this build:\n",
-               op->confirmed_by != NULL ? op->confirmed_by : "nothing");
+  (void)fputs("  reference confirmed by: ", stdout);
+  put_wrapped(26, 4, op->confirmed_by != NULL ? op->confirmed_by : "nothing");
+  (void)fputs("  variants of this build:\n", stdout);
   full_variants(op);
   print_sections(op);
   (void)printf("  further: assay list cases %s, assay run %s, docs/kernels/%s.md\n", op->name, op->name, op->name);

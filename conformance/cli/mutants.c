@@ -241,8 +241,13 @@ static assay_status choose(const cli_options *options, const mutant_list *list, 
     count += chosen[i];
   }
   if (count > 0) return ASSAY_OK;
+  if (options->filters.count == 0)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "--shard, --kills: no mutant has this place in the shards and is in the list");
   return assay_fail(error, ASSAY_ERR_INPUT,
-                    "--filter, --shard, --kills: no mutant has this in its name or among its catalogue ids");
+                    "--filter: found '%.100s'%s: no mutant has this in its name or among its catalogue ids",
+                    options->filters.item[0],
+                    options->filters.count > 1 || options->shards > 0 || options->kills != NULL ? " and more" : "");
 }
 
 /* The manifest given, or that of this build for the device; all of it for one device, which is here. */

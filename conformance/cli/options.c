@@ -484,12 +484,16 @@ typedef struct probe_answer {
   assay_error error;
 } probe_answer;
 
+assay_status cli_check_device(const char *name, assay_error *error) {
+  if (assay_device_find(name) != NULL) return ASSAY_OK;
+  return assay_fail(error, ASSAY_ERR_NO_DEVICE, "device: found '%s', this build has: %s", name, assay_device_names());
+}
+
 assay_status cli_probe(const char *name, assay_device_info *info, assay_error *error) {
-  const assay_device *device = assay_device_find(name);
-  if (device == NULL)
-    return assay_fail(error, ASSAY_ERR_NO_DEVICE, "--device: found '%s', this build has: %s", name,
-                      assay_device_names());
   int ends[2];
+  const assay_status here = cli_check_device(name, error);
+  if (here != ASSAY_OK) return here;
+  const assay_device *device = assay_device_find(name);
   if (pipe(ends) != 0) return assay_fail(error, ASSAY_ERR_IO, "host: device %s: no pipe: %s", name, strerror(errno));
   probe_answer answer;
   memset(&answer, 0, sizeof answer);

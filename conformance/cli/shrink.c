@@ -101,6 +101,7 @@ int cli_shrink_command(int argc, char **argv) {
                         options.words.count);
   if (status == ASSAY_OK) status = cli_load_plugins(&options, &error);
   if (status == ASSAY_OK) status = cli_case_parse(options.words.item[0], &one, &error);
+  if (status == ASSAY_OK) status = cli_check_device(one.device, &error);
   if (status == ASSAY_OK && assay_variant_find(one.op->name, one.variant, one.device) == NULL)
     status = cli_unknown_variant("variant", one.op->name, one.variant, one.device, &error);
   assay_device_info info;

@@ -57,7 +57,7 @@ int cli_truth_command(int argc, char **argv) {
     const assay_status status = cli_parse(argc, argv, "truth", &given, &error);
     if (status != ASSAY_OK) return cli_leave(status, &error);
   }
-  const char *what = argc > 0 ? argv[0] : "";
+  const char *what = argc > 0 ? argv[0] : "(nothing)";
   (void)assay_fail(&error, ASSAY_ERR_INPUT, "truth: found '%s'%s, allowed: %s", what,
                    cli_did_you_mean(what, known, near), known);
   return cli_leave(ASSAY_ERR_INPUT, &error);

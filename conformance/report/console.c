@@ -74,9 +74,10 @@ void console_result(console *c, const assay_case *one, const case_result *result
   clear_line(c);
   const char *name = verdict_name(result->verdict);
   put_coloured(c, colour_of(name, strlen(name)), name, strlen(name));
-  (void)fprintf(c->to, " %s/%s on %s, %s %s/%s: %s: %s\n  ", one->op->name, text_shown(one->variant), one->device,
-                text_shown(one->suite), section_name(one->section), text_shown(one->name), result->check,
-                text_shown(result->message));
+  char place[160];
+  tally_place(one, place, sizeof place);
+  (void)fprintf(c->to, " %s/%s on %s, %s: %s: %s\n  ", one->op->name, text_shown(one->variant), one->device,
+                text_shown(place), result->check, text_shown(result->message));
   if (c->colour) (void)fputs(DIM, c->to);
   replay_write(c->to, again);
   if (c->colour) (void)fputs(PLAIN, c->to);

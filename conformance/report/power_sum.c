@@ -53,7 +53,7 @@ void power_sum_note(power_sum *sum, const assay_case *one, const case_result *re
     row->empty[i] += (result->spoils_void & bit) != 0;
     if ((result->spoils_weak & bit) == 0) continue;
     char text[sizeof row->example[i]];
-    (void)snprintf(text, sizeof text, "%s/%s with %s, seed %llu", one->suite, one->name, one->variant,
+    (void)snprintf(text, sizeof text, "%s/%s with %s, seed=0x%llx", one->suite, one->name, one->variant,
                    (unsigned long long)one->seed);
     if (row->weak[i]++ == 0 || strcmp(text, row->example[i]) < 0) memcpy(row->example[i], text, sizeof text);
   }
@@ -102,8 +102,10 @@ static void explain(const teller *to) {
   if (to->any_weak) {
     report_line(to->out, "    WEAK: a kernel with this error would pass the suite. Add cases that the error changes by "
                          "more than the limits");
-    report_line(to->out, "    allow; spoils_weak and spoils_void in the JSONL name those that miss it "
-                         "(docs/judging.md, Power).");
+    report_line(to->out,
+                "    allow, or sharpen those that miss it: assay list cases SUITE has them by their seeds, and "
+                "the JSONL has all");
+    report_line(to->out, "    as spoils_weak and spoils_void (docs/judging.md, Power).");
   }
 }
 
@@ -121,8 +123,8 @@ static void report_spoil(teller *to, const op_power *row, int32_t i, power_level
                    (long long)least_effective(to->mode));
     tell_weak(to, row, name, why);
   } else if (row->weak[i] > (judge ? 0 : row->seen[i])) {
-    (void)snprintf(why, sizeof why, "stays unseen in %lld cases and in their exact twins, one of them %s",
-                   (long long)row->weak[i], row->example[i]);
+    (void)snprintf(why, sizeof why, "stays unseen in %lld cases%s, one of them %s", (long long)row->weak[i],
+                   row->op->inexact ? ", which have no exact twins" : " and in their exact twins", row->example[i]);
     tell_weak(to, row, name, why);
   }
 }

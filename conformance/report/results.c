@@ -452,7 +452,8 @@ assay_status results_read(const char *path, results *r, assay_error *error) {
   if (status == ASSAY_OK && in_run && !end_run(r))
     status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
   if (status == ASSAY_OK && !any)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: neither a run's results nor mutants", path);
+    status = assay_fail(error, ASSAY_ERR_INPUT,
+                        "%s: found no line of results, allowed: the JSONL of assay run, fuzz, mutants or bench", path);
   json_close(reader);
   free(line);
   (void)fclose(from);

@@ -31,6 +31,11 @@ static bool is_like(const tally_row *row, const assay_case *one, const case_resu
          strcmp(row->reason, reason) == 0;
 }
 
+void tally_place(const assay_case *one, char *text, size_t size) {
+  (void)snprintf(text, size, "%s%s%s%s%s", one->suite, one->suite[0] != '\0' ? " " : "", section_name(one->section),
+                 one->name[0] != '\0' ? "/" : "", one->name);
+}
+
 const tally_row *tally_add(tally *t, const assay_case *one, const case_result *result) {
   char reason[TALLY_REASON];
   if (result->verdict == VERDICT_UNSUPPORTED)
@@ -60,7 +65,7 @@ const tally_row *tally_add(tally *t, const assay_case *one, const case_result *r
   (void)snprintf(made->device, sizeof made->device, "%s", one->device);
   (void)snprintf(made->check, sizeof made->check, "%s", result->check);
   (void)snprintf(made->reason, sizeof made->reason, "%s", reason);
-  (void)snprintf(made->first, sizeof made->first, "%s %s/%s", one->suite, section_name(one->section), one->name);
+  tally_place(one, made->first, sizeof made->first);
   return made;
 }
 

@@ -24,6 +24,8 @@ typedef struct tally {
   int64_t over;              /* results that found no row, for want of room or memory */
 } tally;
 
+/* Writes "suite section/name". A descriptor that was typed may have no suite and no name. */
+void tally_place(const assay_case *one, char *text, size_t size);
 /* Counts a result and returns its row, whose count is 1 for the first of a kind. Returns NULL where no row is left; the
  * result is then counted in `over`. The row is valid until the next call. */
 const tally_row *tally_add(tally *t, const assay_case *one, const case_result *result);

@@ -37,11 +37,12 @@ static void put_run(FILE *to, const assay_case *one, const char *plugin, const c
 void shrink_print(FILE *to, const shrink_outcome *outcome, const char *plugin, const char *suite) {
   const assay_case *one = &outcome->smallest;
   const case_result *r = &outcome->result;
-  (void)fprintf(to, "%s %s/%s on %s: %s\n", verdict_name(outcome->failure.verdict), one->op->name,
-                text_shown(one->variant), one->device, outcome->failure.check);
+  (void)fprintf(to, "%s %s/%s on %s%s%s\n", verdict_name(outcome->failure.verdict), one->op->name,
+                text_shown(one->variant), one->device, outcome->failure.check[0] != '\0' ? ": " : "",
+                outcome->failure.check);
   if (!outcome->reproduced) {
-    (void)fprintf(to, "  not shrunk: alone it ends with %s %s: %s\n", verdict_name(r->verdict), r->check,
-                  text_shown(r->message));
+    (void)fprintf(to, "  not shrunk: alone it ends with %s%s%s%s%s\n", verdict_name(r->verdict),
+                  r->check[0] != '\0' ? " " : "", r->check, r->message[0] != '\0' ? ": " : "", text_shown(r->message));
     (void)fputs("  ", to);
     put_replay(to, outcome, plugin);
     return;

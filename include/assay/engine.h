@@ -87,8 +87,8 @@ assay_status assay_engine_step(assay_engine *engine, const assay_engine_part *pa
  * wait. ASSAY_ERR_INTERNAL: a row of logits had a NaN, +Inf, or nothing but -Inf. */
 assay_status assay_engine_tokens(assay_engine *engine, int32_t request, const int32_t **ids, int64_t *count,
                                  assay_error *error);
-/* Waits until all queued steps are done and
- * their tokens have arrived. Returns the status of the first step that failed. */
+/* Waits until all queued steps are done and their tokens have arrived. Returns the status of the first step that
+ * failed. */
 assay_status assay_engine_wait(assay_engine *engine, assay_error *error);
 /* Waits, then writes the logits [rows, V] from which the last step's choices were made. Rows follow the order of the
  * step's parts, without the parts whose prompt is not complete. ASSAY_ERR_INPUT: `rows` is another number. */
