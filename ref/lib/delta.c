@@ -288,7 +288,7 @@ assay_status delta_fill(const assay_fill *fill, int32_t arg, double *value, int6
   for (int64_t i = 0; i < count; ++i) {
     if (arg == DELTA_CU) value[i] = cu[i];
     if (arg == DELTA_SLOTS) value[i] = slot_of(fill, i);
-    if (arg == DELTA_FRESH) value[i] = is_fresh(fill, i);
+    if (arg == DELTA_FRESH) value[i] = plain_flag(fill, DELTA_FRESH, i, is_fresh(fill, i));
   }
   if (arg != DELTA_CU && arg != DELTA_SLOTS && arg != DELTA_FRESH) fill_numbers(fill, arg, cu, value, count);
   free(cu);
