@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "conformance/generate/generate.h"
-#include "conformance/generate/logical.h"
 #include "conformance/trial/trial.h"
 #include "core/dtype.h"
 #include "laws_internal.h"
