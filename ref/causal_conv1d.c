@@ -342,7 +342,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
     return ASSAY_OK;
   }
   for (int64_t i = 0; i < count && (arg == ARG_SLOTS || arg == ARG_FRESH); ++i)
-    value[i] = arg == ARG_SLOTS ? slot_of(from, i) : is_fresh(from, i);
+    value[i] = arg == ARG_SLOTS ? slot_of(from, i) : plain_flag(from, ARG_FRESH, i, is_fresh(from, i));
   if (arg == ARG_SLOTS || arg == ARG_FRESH) return ASSAY_OK;
   plain_fill(from, (uint64_t)arg, value, count);
   assay_rng rng = {from->seed, 0x636F6E76 + ((uint64_t)arg << 32), 0};

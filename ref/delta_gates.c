@@ -148,7 +148,8 @@ static double exact_number(int32_t arg, assay_rng *rng) {
   return (double)assay_rng_range(rng, -1, 1) * 512;
 }
 
-/* A_log is near ln of 1 to 16, where models begin; dt_bias differs from head to head. */
+/* A_log is near ln of 1 to 16, where models begin, and for one head of eight anywhere from -40 to 40. dt_bias differs
+ * from head to head. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   plain_fill(from, (uint64_t)arg, value, count);
@@ -157,7 +158,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
     if (from->values == ASSAY_LATTICE)
       value[i] = exact_number(arg, &rng);
     else if (arg == ARG_A_LOG)
-      value[i] = 2.75 * assay_rng_unit(&rng);
+      value[i] = assay_rng_range(&rng, 0, 7) == 0 ? 80 * assay_rng_unit(&rng) - 40 : 2.75 * assay_rng_unit(&rng);
     else if (arg == ARG_DT_BIAS)
       value[i] = 4 * assay_rng_unit(&rng) - 5;
   }

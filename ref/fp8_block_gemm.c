@@ -211,15 +211,19 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
 /* Packs the exponents of four scales, which become powers of two. Bytes past the last piece are NaN: nothing reads
- * them.
- */
+ * them. A single piece has the least ones too. */
 static double packed_word(const assay_fill *fill, bool of_a, int64_t row, int64_t first, int64_t K) {
+  const bool alone = K <= BLOCK_PIECE;
   uint32_t word = 0;
   for (int64_t i = 0; i < 4; ++i) {
     int e = 128;
     const bool there = first + i < block_pieces(K);
-    if (there) (void)frexp(block_power_of_two(block_fill_scale(fill, of_a, row, first + i, K)), &e);
-    word |= (there ? (uint32_t)(e + 126) : 255u) << (8 * i);
+    const double scale = there ? block_fill_scale(fill, of_a, row, first + i, K) : 1;
+    (void)frexp(block_power_of_two(fabs(scale)), &e);
+    uint32_t code = (uint32_t)(e + 126);
+    if (!there) code = 255;
+    if (there && alone && scale == 0) code = of_a ? 0 : 64;
+    word |= code << (8 * i);
   }
   return (double)(int32_t)word;
 }

@@ -251,7 +251,22 @@ static void fill_codes(assay_rng *rng, int j, int64_t count, double *value) {
   }
 }
 
-/* Fills x by groups. One group in twelve is zero, and one in twelve lies below eps. */
+/* Makes the largest number of a group 448 times a power of two, or a neighbour of that in f32. With ue8m0 the scale is
+ * this power then, and the next one for the upper neighbour. A logarithm in f32 cannot tell them apart. */
+static void move_to_border(assay_rng *rng, int64_t count, double *value) {
+  int64_t largest = 0;
+  int exponent = 0;
+  for (int64_t c = 1; c < count; ++c)
+    if (fabs(value[c]) > fabs(value[largest])) largest = c;
+  (void)frexp(fabs(value[largest]) / 448, &exponent);
+  const float border = ldexpf(448, exponent);
+  const int64_t kind = assay_rng_range(rng, 0, 2);
+  const double size = (double)(kind == 0 ? border : nextafterf(border, kind == 1 ? 0 : INFINITY));
+  value[largest] = value[largest] < 0 ? -size : size;
+}
+
+/* Fills x by groups. One group in twelve is zero, and one in twelve lies below eps. With ue8m0 one in four lies at the
+ * border of two scales. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   plain_fill(from, (uint64_t)arg, value, count);
@@ -259,6 +274,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
   const assay_tensor *x = &from->call->arg[ARG_X];
   const int64_t C = x->shape[1], rows = C > 0 ? count / C : 0, S = (C + GROUP - 1) / GROUP;
   const double below = from->call->param[PARAM_EPS] / 64;
+  const bool borders = from->call->param[PARAM_UE8M0] != 0 && x->dtype != ASSAY_F16;
   for (int64_t g = 0; g < rows * S; ++g) {
     assay_rng rng = {from->seed, 0x6771756E, 1024 * (uint64_t)g};
     double *const to = value + g / S * C + g % S * GROUP;
@@ -270,6 +286,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
     const double factor = kind == 0 ? 0 : kind == 1 ? below : ldexp(1, (int)assay_rng_range(&rng, -6, 6));
     for (int64_t c = 0; c < width && (kind == 0 || from->values != ASSAY_LATTICE); ++c)
       to[c] *= factor;
+    if (borders && kind > 8) move_to_border(&rng, width, to);
   }
   return ASSAY_OK;
 }

@@ -194,14 +194,15 @@ static double slot_of(const assay_fill *fill, int64_t n) {
 }
 
 /* Fills a tile of c: codes and exact midpoints of neighbouring codes, times 2^j. Its largest number is 448, one unit of
- * bf16 above it, or in the upper half below it. */
+ * bf16 or of f32 above it or below it, or 230. A logarithm in f32 cannot tell neighbours of f32 apart. */
 static void fill_codes(assay_rng *rng, int j, double *value) {
-  const int64_t largest = assay_rng_range(rng, 0, MLA_TILE - 1), kind = assay_rng_range(rng, 0, 3);
+  const int64_t largest = assay_rng_range(rng, 0, MLA_TILE - 1), kind = assay_rng_range(rng, 0, 5);
+  static const double sizes[] = {448, 450, 446, 230, 448 * (1 + 0x1p-23), 448 * (1 - 0x1p-24)};
   for (int64_t i = 0; i < MLA_TILE; ++i) {
     const uint8_t code = (uint8_t)assay_rng_range(rng, 0, 117), next = (uint8_t)(code + 1);
     double size = assay_load_f64(&code, ASSAY_E4M3, 0);
     if (assay_rng_range(rng, 0, 1) != 0) size = (size + assay_load_f64(&next, ASSAY_E4M3, 0)) / 2;
-    if (i == largest) size = kind == 0 ? 448 : kind == 1 ? 450 : kind == 2 ? 446 : 230;
+    if (i == largest) size = sizes[kind];
     value[i] = ldexp(assay_rng_range(rng, 0, 1) != 0 ? size : -size, j);
   }
 }

@@ -336,7 +336,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
   if (arg == ARG_VALID)
     for (int64_t t = 0; t < count; ++t) {
       assay_rng rng = {from->seed, 0x76616C6964, 4 * (uint64_t)t};
-      value[t] = assay_rng_range(&rng, 0, 4) != 0;
+      value[t] = plain_flag(from, ARG_VALID, t, assay_rng_range(&rng, 0, 4) != 0);
     }
   if (arg != ARG_X) return ASSAY_OK;
   if (r.biased) fill_bias(from, bias, r.E);

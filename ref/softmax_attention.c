@@ -676,7 +676,7 @@ static const assay_op op = {
     .arg_count = ARG_COUNT,
     .params = params,
     .param_count = PARAM_COUNT,
-    .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous,neutral",
+    .laws = "run_to_run,dead_bytes,renumbering,permutation,contiguous,neutral,siblings",
     .spoils = "last_key_dropped,split_first_doubled,wrong_kv_head,neighbour_block,split_skipped,scale_lost,"
               "k_scale_lost,v_scale_lost,head_scale_lost,row_swapped,causal_one_off,window_one_short,lse_not_merged,"
               "softcap_lost,slopes_lost,sink_scaled,sink_per_split,sink_on_key_0,sink_lost,"

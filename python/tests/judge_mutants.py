@@ -14,7 +14,8 @@ from assay import _variant
 QUICK = ("rms_control", "softmax_control", "embedding_control", "rms_eps_outside", "rms_tail", "rms_store_by_quads",
          "rms_ignores_strides", "rms_place_in_batch", "rms_alone", "rms_writes_its_input", "rms_cached_result",
          "rms_rounds_twice", "rms_reads_old_results", "rms_raises", "rms_crashes", "rms_loses_the_gpu", "rms_hangs",
-         "softmax_window", "softmax_drops_last_key", "softmax_reads_the_tail", "embedding_hides_nan")
+         "rms_asks_the_judge", "softmax_window", "softmax_drops_last_key", "softmax_reads_the_tail",
+         "embedding_hides_nan")
 
 
 def replays(failure):

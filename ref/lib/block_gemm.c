@@ -184,7 +184,9 @@ void block_fill_codes(const assay_fill *fill, int32_t arg, bool of_a, int64_t K,
 double block_fill_scale(const assay_fill *fill, bool of_a, int64_t row, int64_t piece, int64_t K) {
   const uint64_t stream = of_a ? STREAM_SCALE : STREAM_SCALE + 1;
   const int64_t number = drawn(fill, stream, row * block_pieces(K) + piece, 1 << 20);
-  if (fill->values != ASSAY_LATTICE) return (1 + (double)number * 0x1p-20) * ldexp(1, (int)(number % 5) - 9);
+  /* One scale in sixteen is 0, and one is negative: both are numbers like others. */
+  const double sign = number / 5 % 16 == 0 ? 0 : number / 5 % 16 == 1 ? -1 : 1;
+  if (fill->values != ASSAY_LATTICE) return sign * (1 + (double)number * 0x1p-20) * ldexp(1, (int)(number % 5) - 9);
   const int64_t whole = K / BLOCK_PIECE;
   const bool ends = whole >= 3 && (piece == 0 || piece == whole - 1);
   if (ends && (of_a ? shows_promotion(fill, STREAM_ROW, row) : row % 2 == 0)) return 8;

@@ -229,11 +229,12 @@ static void fill_gates(const assay_fill *fill, int32_t arg, const double *cu, in
 
 /* ---- the calibrated tier ----------------------------------------------------------------------------- */
 
-/* A third of the heads decays slowly, a third by a tenth a row, and a third at once. */
+/* A third of the heads decays slowly, a third by a tenth a row, and a third at once. One head of four has shares up to
+ * 2, with which an update turns the sign of what a key holds. */
 static double gate_number(int32_t arg, int64_t h, assay_rng *rng) {
   static const double rate[] = {0.001, 0.2, 3};
   const double unit = assay_rng_unit(rng);
-  return arg == DELTA_BETA ? unit : -unit * rate[h % 3];
+  return arg == DELTA_BETA ? (h % 4 == 1 ? 2 * unit : unit) : -unit * rate[h % 3];
 }
 
 /* Without l2, keys are divided by their lengths here: longer keys let S grow without bound. */
@@ -288,7 +289,7 @@ assay_status delta_fill(const assay_fill *fill, int32_t arg, double *value, int6
   for (int64_t i = 0; i < count; ++i) {
     if (arg == DELTA_CU) value[i] = cu[i];
     if (arg == DELTA_SLOTS) value[i] = slot_of(fill, i);
-    if (arg == DELTA_FRESH) value[i] = is_fresh(fill, i);
+    if (arg == DELTA_FRESH) value[i] = plain_flag(fill, DELTA_FRESH, i, is_fresh(fill, i));
   }
   if (arg != DELTA_CU && arg != DELTA_SLOTS && arg != DELTA_FRESH) fill_numbers(fill, arg, cu, value, count);
   free(cu);

@@ -154,6 +154,28 @@ static void exact_query(const batch *b, int64_t row, int64_t head, double *q) {
   q[MLA_C + class] = size / ROTATED;
 }
 
+/* ---- scores far from 0 ------------------------------------------------------------------------------- */
+
+enum { BASE = 16 }; /* in the last channel of every key of a request whose scores are moved */
+
+/* Tells whether the scores of a request are moved, in the calibrated tier. Weights stay as they are then, and lse
+ * moves. A running maximum that begins at a finite number has no weight left for scores far below it. */
+static bool is_moved(const batch *b, int64_t request) {
+  assay_rng rng = {b->fill->seed, 0x6D6C6D76, 4 * (uint64_t)request};
+  return b->fill->values == ASSAY_NORMAL && assay_rng_range(&rng, 0, 3) == 0;
+}
+
+/* Returns what a query has in the last channel, so that all scores of a row and head move by the same distance. */
+static double moving_channel(const batch *b, int64_t row, int64_t head, double usual) {
+  static const double distance[] = {-150, 150, -400, 400, -1000, 1000, -20000, 3000};
+  int64_t request = 0;
+  while (begin_of(b, request + 1) <= row)
+    ++request;
+  assay_rng rng = {b->fill->seed, 0x6D6C6D77, 4 * (uint64_t)(row << 16 | head)};
+  const double moved = distance[assay_rng_range(&rng, 0, 7)] / (BASE * b->fill->call->param[MLA_SCALE]);
+  return is_moved(b, request) && fabs(moved) < 32768 ? moved : usual;
+}
+
 /* ---- pools ------------------------------------------------------------------------------------------- */
 
 static void number_entry(const batch *b, int64_t request, int64_t t, double *entry) {
@@ -167,6 +189,7 @@ static void number_entry(const batch *b, int64_t request, int64_t t, double *ent
     entry[i] = ldexp(entry[i], (int)((uint64_t)(i / MLA_TILE) + kind / 16) % 3 - 1);
   for (int i = 0; i < MLA_ENTRY && b->fill->values == ASSAY_NEEDLES; ++i)
     if (kind % 8 != 0) entry[i] *= 0.125;
+  if (is_moved(b, request)) entry[MLA_ENTRY - 1] = BASE;
 }
 
 /* Packs an entry with scales that fit its tiles. One entry in four has scales that are no powers of two, where the tier
@@ -215,6 +238,10 @@ assay_status mla_fill(const assay_fill *fill, int32_t arg, double *value, int64_
   }
   if (arg == MLA_Q && fill->values != ASSAY_LATTICE) {
     plain_fill(fill, (uint64_t)arg, value, count);
+    for (int64_t i = 0; i < count / MLA_ENTRY; ++i) {
+      double *const last = value + (i + 1) * MLA_ENTRY - 1;
+      *last = moving_channel(&b, i / H, i % H, *last);
+    }
     return ASSAY_OK;
   }
   for (int64_t i = 0; i < count; i += arg == MLA_Q ? MLA_ENTRY : 1) {

@@ -235,7 +235,7 @@ int64_t plain_integer(const assay_tensor *tensor, int64_t index) {
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-enum { STREAM_VALUES = 0x706C61, STREAM_KIND = 0x706C62 };
+enum { STREAM_VALUES = 0x706C61, STREAM_KIND = 0x706C62, STREAM_FLAG = 0x706C63 };
 
 static double special(uint64_t word, double value) {
   static const double list[] = {0.0,
@@ -303,6 +303,12 @@ void plain_fill_integers(const assay_fill *fill, uint64_t stream, int64_t bound,
   assay_rng rng = {fill->seed, STREAM_KIND + (stream << 24), 0};
   for (int64_t i = 0; i < count; ++i)
     value[i] = bound > 0 ? (double)assay_rng_range(&rng, 0, bound - 1) : 0;
+}
+
+double plain_flag(const assay_fill *fill, uint64_t stream, int64_t i, bool yes) {
+  static const int32_t list[] = {1, 1, 1, 2, 256, 65536, -1, INT32_MIN, INT32_MAX, 0x1000000};
+  assay_rng rng = {fill->seed, STREAM_FLAG + (stream << 24), 4 * (uint64_t)i};
+  return yes ? (double)list[assay_rng_range(&rng, 0, (int64_t)(sizeof list / sizeof list[0]) - 1)] : 0;
 }
 
 static int64_t common_divisor(int64_t a, int64_t b) {

@@ -42,6 +42,9 @@ static inline int64_t plain_row(const assay_rows *rows, int64_t i) {
 void plain_fill(const assay_fill *fill, uint64_t stream, double *value, int64_t count);
 /* Fills uniform integers in [0, bound). */
 void plain_fill_integers(const assay_fill *fill, uint64_t stream, int64_t bound, double *value, int64_t count);
+/* Returns a flag of an argument in which every number except 0 means yes: 0, or 1, or another number of 32 bits. Low
+ * and high bytes of some are 0, and some are negative. */
+double plain_flag(const assay_fill *fill, uint64_t stream, int64_t i, bool yes);
 /* Returns the place of index i in an order of [0, count) that the seed draws. No two indices share a place. */
 int64_t plain_place(const assay_fill *fill, uint64_t stream, int64_t i, int64_t count);
 

@@ -17,8 +17,13 @@ typedef enum spec_kind {
   KIND_RESIDUAL_ZERO, /* p is q but at the rejected draft: nothing of p - q is positive */
   KIND_NAN,           /* in the row that is drawn from */
   KIND_NEGATIVE,
-  KIND_NOTHING, /* that row of p is 0 */
-  KIND_OUTSIDE  /* the draft at the end of the accepted ones is no id */
+  KIND_NOTHING,  /* that row of p is 0 */
+  KIND_OUTSIDE,  /* the draft at the end of the accepted ones is no id */
+  KIND_NEAR,     /* coin q is one step of f32 below p at accepted drafts, and above it at the rejected one */
+  KIND_ZERO,     /* q is 0 at accepted drafts; p and q are 0 at the rejected one */
+  KIND_HEAVY,    /* p sums to more than 1, and has numbers beyond it */
+  KIND_LIGHT,    /* the row that is drawn from has 2^-90 of the mass */
+  KIND_BAD_DRAFT /* NaN, -0.25 or Inf in the row of q after a rejection */
 } spec_kind;
 
 typedef struct plan {
@@ -29,10 +34,11 @@ typedef struct plan {
 } plan;
 
 static plan plan_of(const assay_fill *fill, int64_t b) {
-  static const spec_kind kinds[] = {KIND_USUAL, KIND_USUAL,    KIND_USUAL,         KIND_USUAL,
-                                    KIND_USUAL, KIND_EQUAL,    KIND_EQUAL,         KIND_EQUAL,
-                                    KIND_EQUAL, KIND_EQUAL,    KIND_RESIDUAL_ZERO, KIND_RESIDUAL_ZERO,
-                                    KIND_NAN,   KIND_NEGATIVE, KIND_NOTHING,       KIND_OUTSIDE};
+  static const spec_kind kinds[] = {KIND_USUAL,         KIND_USUAL,         KIND_USUAL, KIND_USUAL,    KIND_USUAL,
+                                    KIND_EQUAL,         KIND_EQUAL,         KIND_EQUAL, KIND_EQUAL,    KIND_EQUAL,
+                                    KIND_RESIDUAL_ZERO, KIND_RESIDUAL_ZERO, KIND_NAN,   KIND_NEGATIVE, KIND_NOTHING,
+                                    KIND_OUTSIDE,       KIND_NEAR,          KIND_NEAR,  KIND_ZERO,     KIND_ZERO,
+                                    KIND_HEAVY,         KIND_LIGHT,         KIND_LIGHT, KIND_BAD_DRAFT};
   const assay_call *call = fill->call;
   const assay_tensor *p = &call->arg[SPEC_P];
   assay_rng rng = {fill->seed, STREAM_PLAN, 16 * (uint64_t)b};
@@ -71,7 +77,12 @@ static double coin_of(const plan *r, int64_t i) {
   if (fill->call->arg[SPEC_COINS].data == NULL)
     return spec_philox((uint64_t)word_of(fill, SPEC_SEED, r->b), (uint32_t)word_of(fill, SPEC_STEP, r->b), (uint32_t)i,
                        (uint64_t)word_of(fill, SPEC_REQUEST, r->b));
-  if (r->kind == KIND_EQUAL && i == r->accepted) return 0.125 * (double)assay_rng_range(&rng, 1, 7);
+  if ((r->kind == KIND_EQUAL && i == r->accepted) || (r->kind == KIND_NEAR && i < r->drafts))
+    return 0.125 * (double)assay_rng_range(&rng, 1, 7);
+  const int64_t end =
+      assay_rng_range(&rng, 0, 15); /* the first and the last coin are as likely as all others are rare */
+  if (end == 0) return 0;
+  if (end == 1) return r->lattice ? 1 - 0x1p-12 : 1 - 0x1p-24;
   return r->lattice ? 0x1p-12 * (double)assay_rng_range(&rng, 0, 4095)
                     : 0x1p-20 * (double)assay_rng_range(&rng, 0, 900000);
 }
@@ -88,17 +99,25 @@ static pair pair_of(const plan *r, int64_t i) {
   const bool equal = r->kind == KIND_EQUAL && r->fill->call->arg[SPEC_COINS].data != NULL;
   const double coin = coin_of(r, i), eighths = 0x1p-7 * (double)assay_rng_range(&rng, 1, 48);
   const double unit = assay_rng_unit(&rng);
-  pair x = {.q = r->one_hot ? 1 : r->lattice || (equal && i == r->accepted) ? eighths : 0.02 + 0.4 * unit};
+  const bool near = r->kind == KIND_NEAR && r->fill->call->arg[SPEC_COINS].data != NULL;
+  const bool short_q = r->lattice || near || (equal && i == r->accepted);
+  pair x = {.q = r->one_hot ? 1 : short_q ? eighths : 0.02 + 0.4 * unit};
+  if (r->kind == KIND_ZERO && !r->one_hot) x.q = 0;
   const double product = coin * x.q;
   const double steps = floor(product * UNITS), more = (double)assay_rng_range(&rng, 1, 64);
   const double other = assay_rng_unit(&rng);
-  if (i < r->accepted)
+  if (r->kind == KIND_ZERO && !r->one_hot)
+    x.p = i < r->accepted ? 0x1p-9 * (double)assay_rng_range(&rng, 1, 64) : 0;
+  else if (near)
+    x.p = (double)nextafterf((float)product, i < r->accepted ? 2 : 0);
+  else if (i < r->accepted)
     x.p = r->lattice ? (steps + more) / UNITS : product * 1.05 + 0.01 + 0.3 * other;
   else if (equal)
     x.p = product;
   else
     x.p = r->lattice ? floor(steps * other) / UNITS : product * 0.9 * other;
   if (x.p > 1) x.p = 1;
+  if (r->kind == KIND_HEAVY && i < r->accepted) x.p += 1;
   return x;
 }
 
@@ -152,24 +171,38 @@ static void break_row(const plan *r, double *row) {
     row[u] = 0;
 }
 
+/* Breaks the row of q that is taken from p, at an id other than the draft x. */
+static void break_q(const plan *r, int64_t x, double *row) {
+  static const double list[] = {(double)NAN, -0.25, (double)INFINITY};
+  assay_rng rng = {r->fill->seed, STREAM_PLAN + ((uint64_t)r->b << 32), 1 << 21};
+  const int64_t v = assay_rng_range(&rng, 0, r->V - 1);
+  if (r->kind == KIND_BAD_DRAFT && v != x) row[v] = list[assay_rng_range(&rng, 0, 2)];
+}
+
 static void fill_row(const plan *r, int64_t i, bool of_q, double *row) {
   const bool last = i >= r->drafts, read = i <= r->accepted && !(of_q && (last || r->greedy));
   const int64_t x = last ? -1 : token_of(r, i);
   const bool legal = x >= 0 && x < r->V;
+  /* Nothing is 0 or -0. */
   for (int64_t v = 0; v < r->V; ++v)
-    row[v] = read && (legal || last) && (i == r->accepted || r->greedy) ? 0 : (double)NAN;
+    row[v] = read && (legal || last) && (i == r->accepted || r->greedy) ? (v % 3 == 1 ? -0.0 : 0) : (double)NAN;
   if (!read || (!legal && !last)) return;
   if (r->greedy) {
     greedy_row(r, i, last ? -1 : x, row);
   } else if (last) {
-    spread(r, i, 0, 1, -1, row);
+    spread(r, i, 0, r->kind == KIND_HEAVY ? 4 : 1, -1, row);
   } else {
     const pair own = pair_of(r, i);
     const bool shared = of_q || (r->kind == KIND_RESIDUAL_ZERO && !r->one_hot);
-    if (i == r->accepted) spread(r, i, shared ? 1 : 0, 1 - (shared ? own.q : own.p), x, row);
+    const double heavily = r->kind == KIND_HEAVY && !of_q ? 4 : 1, others = fmax(1 - (shared ? own.q : own.p), 0);
+    if (i == r->accepted) spread(r, i, shared ? 1 : 0, heavily * others, x, row);
     row[x] = of_q ? own.q : own.p;
   }
+  const double lightly = r->kind == KIND_LIGHT && !r->greedy && i == r->accepted ? 0x1p-90 : 1;
+  for (int64_t v = 0; v < r->V; ++v)
+    row[v] *= lightly;
   if (!of_q && i == r->accepted) break_row(r, row);
+  if (of_q && i == r->accepted) break_q(r, x, row);
 }
 
 /* ---- all arguments ----------------------------------------------------------------------------------- */

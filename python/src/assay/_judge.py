@@ -8,7 +8,7 @@ import tempfile
 
 import numpy as np
 
-from . import _contract, _ops, _types
+from . import _contract, _ops, _settings, _types
 from ._program import AssayError, call
 
 
@@ -108,6 +108,8 @@ def _manifest(folder, op, inputs, params, contract, tier):
 
 
 def _ask(folder, manifest, options):
+    if _settings.UNDER_JUDGEMENT[0]:
+        raise AssayError("reference, judge: found a call by a callable that is being judged, allowed: calls of others")
     with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as to:
         json.dump(manifest, to, indent=1)
     lines = os.path.join(folder, "verdicts.jsonl")

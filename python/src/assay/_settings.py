@@ -21,6 +21,10 @@ def in_worker():
     return os.environ.get(IN_WORKER) == "1"
 
 
+# True from the first call of a callable on. What a callable asks the judge is no computation of its own.
+UNDER_JUDGEMENT = [False]
+
+
 def import_spec(spec):
     """Imports FILE.py or MODULE."""
     if not spec.endswith(".py"):

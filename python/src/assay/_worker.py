@@ -97,6 +97,7 @@ def call(variant, shared, question):
             known[about["name"]] = _types.views(arrays[about["name"]], about["dtype"], variant.tensors)
     known.update(_params(variant, question["params"]))
     chosen = _chosen(variant, known)
+    _settings.UNDER_JUDGEMENT[0] = True
     _store(variant, arrays, types, chosen, variant.function(**chosen))
     return "d"
 
