@@ -156,15 +156,30 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
+/* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. */
+struct wide_stores {
+  template <class T, int own>
+  __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
+                                       const float (&sum)[own / 2]) {
+    if (p.wide)
+      wide_store_all<T, float, own>(p, m, n, lane, sum);
+    else
+      wide_store_all<T, T, own>(p, m, n, lane, sum);
+  }
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
+};
+
 /* ---- the warpgroups that multiply -------------------------------------------------------------------- */
 
-template <class T, class tile>
+template <class T, class tile, class Sums>
 __device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
                                               uint64_t *free) {
   constexpr int own = tile::own;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - wide_loaders, group = thread / 128, lane = thread % 32;
   const int32_t first_row = tile::by_rows ? group * 64 : 0, first_column = tile::by_rows ? 0 : group * own;
   const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
+  const int32_t own_row = first_row + thread % 128 / 32 * 16 + lane / 4;
+  Sums sums;
   wide_ring<tile::stages> ring;
   for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
     float sum[own / 2];
@@ -188,22 +203,20 @@ __device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned cha
     wgmma_order(sum);
     if (lane == 0) mbarrier_arrive(&free[before]);
     const wide_place place = wide_place_of(p, at);
-    const int64_t m = static_cast<int64_t>(place.row) * tile::rows + first_row + thread % 128 / 32 * 16 + lane / 4;
+    const int64_t m = static_cast<int64_t>(place.row) * tile::rows + own_row;
     const int64_t n = static_cast<int64_t>(place.column) * tile::columns + first_column;
-    if (p.wide)
-      wide_store_all<T, float, own>(p, m, n, lane, sum);
-    else
-      wide_store_all<T, T, own>(p, m, n, lane, sum);
+    sums.template take<T, own>(p, m, n, lane, sum);
   }
+  sums.end(p, own_row, lane);
 }
 
-/* gemm_wgmma: computes tiles of c, one after the other.
+/* gemm_wgmma: computes tiles of c, one after the other. With other Sums than the preset, sums are not stored.
  * Grid:   one block per multiprocessor. Block: a warpgroup that loads, and one or two that multiply.
  * Shared: up to 208 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
  * Align:  x and w at multiples of 16 bytes, rows and bases; c by four neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  flops: 2 M N K on the tensor cores; below some hundred rows, bytes: N K sizeof(T). */
-template <class T, class tile>
+template <class T, class tile, class Sums = wide_stores>
 static __global__ void __launch_bounds__(tile::threads, 1)
     gemm_wgmma(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -229,7 +242,7 @@ static __global__ void __launch_bounds__(tile::threads, 1)
   } else {
     if constexpr (tile::groups == 2) registers_more<232>();
     if (p.early) dependency_wait();
-    wide_multiply<T, tile>(p, shared, full, free);
+    wide_multiply<T, tile, Sums>(p, shared, full, free);
   }
 }
 
@@ -289,7 +302,8 @@ inline int64_t wide_tiles(const wide_params &p, int64_t rows, int64_t columns) {
   return (p.M + rows - 1) / rows * ((p.N + columns - 1) / columns);
 }
 
-template <class T, class tile> assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
+template <class T, class tile, class Sums = wide_stores>
+assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
   p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
   p.pieces = static_cast<int32_t>((p.K + wide_piece - 1) / wide_piece);
@@ -300,8 +314,8 @@ template <class T, class tile> assay_status wide_start(wide_params p, assay_env 
   (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d%s", tile::rows, tile::columns, p.quads ? 1 : 0,
                  p.early ? " early" : "");
   const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
-  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile>), blocks, tile::threads, tile::bytes, in_turn(), env->stream,
-                           map_x, map_w, p);
+  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile, Sums>), blocks, tile::threads, tile::bytes, in_turn(),
+                           env->stream, map_x, map_w, p);
 }
 
 /* Launches the largest tiles of which there are enough for the multiprocessors. Smaller ones are taken where they need
