@@ -222,10 +222,36 @@ void pass_residual(pass *m, const char *name, const assay_tensor *y, const char 
   m->waiting.layer = m->layer;
 }
 
+/* Chooses the tokens of a greedy step by lm_head_argmax, where the form takes the call. Their logits go where the first
+ * of all logits would be. With `auto` the variant is wgmma: others are slower than two calls. */
+static bool head_argmax(pass *m, const assay_tensor *h) {
+  assay_tensor best = m->logits;
+  best.rank = 1;
+  best.stride[0] = 1;
+  const pass_arg args[] = {{"x", *h},
+                           {"w", pass_weight(m, m->config.tied_head ? "embed" : "head", "w")},
+                           {"row_index", m->rows},
+                           {"token", m->token},
+                           {"status", m->token_status},
+                           {"logit", best},
+                           {.name = NULL}};
+  const pass_param params[] = {{NULL, 0}};
+  m->stage = "token";
+  const char *by = m->choices.form[PASS_LM_HEAD_ARGMAX] == PASS_ON ? NULL : "wgmma";
+  if (!pass_would_call_by(m, PASS_LM_HEAD_ARGMAX, "lm_head_argmax", args, params, by)) return false;
+  pass_call(m, "lm_head_argmax", args, params);
+  return true;
+}
+
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
   norm(m, "final", x, h);
   pass_take_picked(m, "final", h);
   if (m->logits.shape[0] == 0) return;
+  m->argmax = m->greedy && head_argmax(m, h);
+  if (!m->argmax) pass_logits(m, h);
+}
+
+void pass_logits(pass *m, const assay_tensor *h) {
   const pass_arg args[] = {{"x", *h},
                            {"w", pass_weight(m, m->config.tied_head ? "embed" : "head", "w")},
                            {"row_index", m->rows},
