@@ -32,6 +32,7 @@ constexpr int32_t wide_piece = 64, wide_loaders = 128; /* k of a stage; threads 
 template <int rows_, int columns_, int groups_, int stages_> struct wide_tile {
   static constexpr int rows = rows_, columns = columns_, groups = groups_, stages = stages_;
   static constexpr bool by_rows = rows == 128;
+  static constexpr bool paired = false; /* w is two halves, and a tile has half of its columns from each */
   static constexpr int own = by_rows ? columns : columns / groups; /* columns of a warpgroup */
   static constexpr int threads = wide_loaders + 128 * groups;
   static constexpr int row_bytes = 2 * wide_piece, a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
@@ -68,8 +69,11 @@ template <class tile>
 __device__ __forceinline__ void wide_load_w(const tensor_map *map_w, unsigned char *shared, uint64_t *full,
                                             int32_t stage, int32_t piece, int32_t column) {
   mbarrier_expect(&full[stage], tile::stage_bytes);
-  tma_load(shared + stage * tile::stage_bytes + tile::a_bytes, map_w, &full[stage], piece * wide_piece,
-           column * tile::columns);
+  unsigned char *const to = shared + stage * tile::stage_bytes + tile::a_bytes;
+  if constexpr (tile::paired)
+    tma_load(to, map_w, &full[stage], piece * wide_piece, column * tile::columns / 2, 0);
+  else
+    tma_load(to, map_w, &full[stage], piece * wide_piece, column * tile::columns);
 }
 
 /* Asks for w of the first tile's pieces, as many as there are stages. Returns their number. */
@@ -298,6 +302,23 @@ inline assay_status wide_map(tensor_map *map, const void *base, int64_t rows, in
   return tensor_map_make(map, const_cast<void *>(base), shape, error);
 }
 
+/* Makes the map of w as two halves of N / 2 rows, which a box takes `box` rows each of. */
+inline assay_status wide_map_halves(tensor_map *map, const wide_params &p, int32_t box, assay_error *error) {
+  tensor_shape shape = {};
+  shape.rank = 3;
+  shape.element_bytes = 2;
+  shape.extent[0] = p.K;
+  shape.extent[1] = p.N / 2;
+  shape.extent[2] = 2;
+  shape.stride[1] = 2 * p.K;
+  shape.stride[2] = p.N * p.K;
+  shape.box[0] = wide_piece;
+  shape.box[1] = box;
+  shape.box[2] = 2;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, const_cast<void *>(p.w), shape, error);
+}
+
 inline int64_t wide_tiles(const wide_params &p, int64_t rows, int64_t columns) {
   return (p.M + rows - 1) / rows * ((p.N + columns - 1) / columns);
 }
@@ -310,7 +331,10 @@ assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
   const int64_t tiles = wide_tiles(p, tile::rows, tile::columns);
   tensor_map map_x, map_w;
   ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
-  ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
+  if constexpr (tile::paired)
+    ASSAY_TRY(wide_map_halves(&map_w, p, tile::columns / 2, error));
+  else
+    ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d%s", tile::rows, tile::columns, p.quads ? 1 : 0,
                  p.early ? " early" : "");
   const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
