@@ -45,6 +45,9 @@ enum {
   ENGINE_LOGITS_UNCAPPED,       /* logits of gemma2 have no cap */
   ENGINE_SETTLED_LOST,          /* calls do not learn what of theirs is settled */
   ENGINE_NEVER_EVEN,            /* no step attends in even shares */
+  ENGINE_ALWAYS_GREEDY,         /* rows that draw take the largest logit beside rows that do not */
+  ENGINE_GREEDY_STAYS,          /* tokens of a greedy step go to its own half's ids */
+  ENGINE_LOGITS_OLD,            /* the logits of a step that wrote none are those of an earlier one */
   /* From here on mistakes of engines whose requests have states (simt_engine_states_test.c). */
   ENGINE_STATE_OF_FIRST,     /* all rows have the first row's state */
   ENGINE_STATE_NEVER_FRESH,  /* a new request goes on from what its slot holds */

@@ -1,5 +1,6 @@
-/* ref_linear_test.c: gemm, lm_head, embedding, bias_gelu_new, bias_residual, reglu and swiglu against another library's
- * matrix product, closed forms, and identities; and what their kernels make of contents that are out of range. */
+/* ref_linear_test.c: gemm, lm_head, lm_head_argmax, embedding, bias_gelu_new, bias_residual, reglu and swiglu against
+ * another library's matrix product, closed forms, and identities; and what their kernels make of contents that are out
+ * of range. */
 #include <cblas.h>
 #include <criterion/criterion.h>
 #include <math.h>
@@ -11,6 +12,7 @@
 
 const assay_op *assay_op_gemm(void);
 const assay_op *assay_op_lm_head(void);
+const assay_op *assay_op_lm_head_argmax(void);
 const assay_op *assay_op_embedding(void);
 const assay_op *assay_op_bias_gelu_new(void);
 const assay_op *assay_op_bias_residual(void);
@@ -224,6 +226,99 @@ Test(lm_head, selected_rows_of_the_whole_product) {
   linear_set(&c, "row_index", 4, T);
   cr_assert_eq(linear_try(&c, &contract, false, &error), ASSAY_ERR_INPUT);
   cr_assert_str_eq(error.text, "row_index: found 9 at 4, allowed 0 to 8");
+  linear_close(&c);
+}
+
+/* ---- lm_head_argmax ---------------------------------------------------------------------------------- */
+
+static void open_argmax(linear_call *c, assay_dtype dtype, int64_t pad, int64_t T, int64_t R, int64_t V, int64_t C) {
+  linear_open(c, assay_op_lm_head_argmax());
+  linear_tensor(c, "x", dtype, pad, T, C, 0);
+  linear_tensor(c, "w", dtype, 0, V, C, 0);
+  linear_tensor(c, "row_index", ASSAY_I32, 0, R, 0, 0);
+  linear_tensor(c, "token", ASSAY_I32, 0, R, 0, 0);
+  linear_tensor(c, "status", ASSAY_I32, 0, R, 0, 0);
+  linear_tensor(c, "logit", ASSAY_F32, 0, R, 0, 0);
+}
+
+Test(lm_head_argmax, first_largest_of_the_whole_product) {
+  enum { T = 9, R = 5, V = 17, C = 29 };
+  static const int selected[R] = {8, 0, 3, 3, 7};
+  linear_call c;
+  double product[T * V];
+  open_argmax(&c, ASSAY_BF16, 3, T, R, V, C);
+  linear_normals(&c, "x", 1);
+  linear_normals(&c, "w", 2);
+  for (int r = 0; r < R; ++r)
+    linear_set(&c, "row_index", r, selected[r]);
+  linear_run(&c, &contract, false);
+  double *x = dense(&c, "x"), *w = dense(&c, "w");
+  matrix_product(x, w, T, V, C, product);
+  for (int r = 0; r < R; ++r) {
+    const double *row = product + selected[r] * V;
+    int best = V - 1;
+    for (int v = V - 2; v >= 0; --v)
+      if (row[v] >= row[best]) best = v;
+    cr_assert(linear_result(&c, "token")->value[r] == best);
+    cr_assert(linear_result(&c, "status")->value[r] == 0);
+    cr_assert(linear_close_to(linear_result(&c, "logit")->value[r], row[best]));
+    cr_assert(linear_result(&c, "logit")->sigma[r] > 0);
+    cr_assert(!c.op->accepts(&c.call, &contract, 0, r, (best + 1) % V), "another id, far below");
+  }
+  free(x);
+  free(w);
+  assay_error error = {""};
+  linear_set(&c, "row_index", 4, T);
+  cr_assert_eq(linear_try(&c, &contract, false, &error), ASSAY_ERR_INPUT);
+  cr_assert_str_eq(error.text, "row_index: found 9 at 4, allowed 0 to 8");
+  linear_close(&c);
+}
+
+/* Logits are the weights: x is 1 in one channel. */
+Test(lm_head_argmax, ties_bans_and_what_is_not_finite) {
+  enum { V = 4 };
+  static const struct {
+    double w[V], token, status, logit;
+  } rows[] = {{{1, 3, 3, 2}, 1, 0, 3},
+              {{-5, -2, -3, -2}, 1, 0, -2},
+              {{-INFINITY, -INFINITY, -7, -INFINITY}, 2, 0, -7},
+              {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, -1, 2, 0},
+              {{1, INFINITY, 2, 3}, -1, 1, 0},
+              {{1, 2, -INFINITY, NAN}, -1, 1, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    linear_call c;
+    open_argmax(&c, ASSAY_F32, 0, 1, 1, V, 1);
+    linear_all(&c, "x", 1);
+    for (int v = 0; v < V; ++v)
+      linear_set(&c, "w", v, rows[i].w[v]);
+    linear_run(&c, &contract, false);
+    cr_assert(linear_result(&c, "token")->value[0] == rows[i].token, "row %zu", i);
+    cr_assert(linear_result(&c, "status")->value[0] == rows[i].status, "row %zu", i);
+    cr_assert(linear_result(&c, "logit")->value[0] == rows[i].logit, "row %zu", i);
+    cr_assert(!c.op->accepts(&c.call, &contract, 0, 0, 3), "row %zu: exact logits are not near each other", i);
+    linear_close(&c);
+  }
+}
+
+/* Two logits that differ by less than what f32 may err: either id is right, and no third one is. */
+Test(lm_head_argmax, rounding_may_decide) {
+  linear_call c;
+  open_argmax(&c, ASSAY_F32, 0, 1, 1, 3, 64);
+  linear_normals(&c, "x", 1);
+  linear_normals(&c, "w", 2);
+  for (int i = 0; i < 64; ++i) {
+    linear_set(&c, "w", i, fabs(linear_get(&c, "w", i)) * (linear_get(&c, "x", i) < 0 ? -1 : 1));
+    linear_set(&c, "w", 64 + i, linear_get(&c, "w", i));
+    linear_set(&c, "w", 128 + i, 0.5 * linear_get(&c, "w", i));
+  }
+  linear_set(&c, "w", 64, linear_get(&c, "w", 64) * (1 + 0x1p-23));
+  linear_run(&c, &contract, false);
+  cr_assert(linear_result(&c, "token")->value[0] == 1);
+  cr_assert(c.op->accepts(&c.call, &contract, 0, 0, 0));
+  cr_assert(!c.op->accepts(&c.call, &contract, 0, 0, 2));
+  cr_assert(!c.op->accepts(&c.call, &contract, 0, 0, -1));
+  cr_assert(!c.op->accepts(&c.call, &contract, 0, 0, NAN));
+  cr_assert(!c.op->accepts(&c.call, &contract, 1, 0, 0), "the status is no matter of rounding");
   linear_close(&c);
 }
 
@@ -540,10 +635,14 @@ Test(bias_residual, commutes_and_is_the_same_in_place) {
 #ifdef ASSAY_HAVE_SIMT
 const assay_variant *assay_variants_simt_embedding(int32_t *count);
 const assay_variant *assay_variants_simt_lm_head(int32_t *count);
+const assay_variant *assay_variants_simt_lm_head_wgmma(int32_t *count);
+const assay_variant *assay_variants_simt_lm_head_argmax(int32_t *count);
+const assay_variant *assay_variants_simt_lm_head_argmax_wgmma(int32_t *count);
 
 /* The first that takes the call. */
 static void launch(const assay_variant *variants, int32_t count, linear_call *c) {
-  assay_env env = {.multiprocessors = 4};
+  static uint64_t memory[4096];
+  assay_env env = {.multiprocessors = 4, .workspace = memory, .workspace_bytes = sizeof memory};
   assay_error error = {""};
   int32_t i = 0;
   while (i + 1 < count && variants[i].supports(&c->call, &error) != ASSAY_OK)
@@ -590,5 +689,63 @@ Test(lm_head, kernel_takes_illegal_rows_for_zeros) {
   for (int i = 0; i < 9; ++i)
     cr_assert(linear_get(&c, "logits", i) == (i / 3 == 1 ? 4 : 0));
   linear_close(&c);
+}
+
+Test(lm_head_argmax, kernels_take_illegal_rows_for_zeros) {
+  int32_t count = 0;
+  for (int kernel = 0; kernel < 2; ++kernel) {
+    linear_call c;
+    open_argmax(&c, ASSAY_BF16, 8, 2, 3, 3, 8);
+    linear_all(&c, "x", 1);
+    for (int i = 0; i < 24; ++i)
+      linear_set(&c, "w", i, i / 8 + 1);
+    linear_set(&c, "row_index", 0, -1);
+    linear_set(&c, "row_index", 1, 1);
+    linear_set(&c, "row_index", 2, 2147483647);
+    const assay_variant *const variants =
+        kernel == 0 ? assay_variants_simt_lm_head_argmax(&count) : assay_variants_simt_lm_head_argmax_wgmma(&count);
+    launch(variants, count, &c);
+    for (int r = 0; r < 3; ++r) {
+      cr_assert(linear_get(&c, "token", r) == (r == 1 ? 2 : 0));
+      cr_assert(linear_get(&c, "logit", r) == (r == 1 ? 24 : 0));
+      cr_assert(linear_get(&c, "status", r) == 0);
+    }
+    linear_close(&c);
+  }
+}
+
+/* Steps of an engine choose by either operator, whether their other rows draw or not (gpu/models/invariant.c). */
+Test(lm_head_argmax, wgmma_has_the_sums_of_lm_head) {
+  enum { V = 200, C = 72 };
+  static const int rows[] = {5, 20, 40, 70};
+  int32_t one = 0, two = 0;
+  const assay_variant *const best = assay_variants_simt_lm_head_argmax_wgmma(&one);
+  const assay_variant *const all = assay_variants_simt_lm_head_wgmma(&two);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    linear_call a, b;
+    open_argmax(&a, ASSAY_BF16, 8, rows[i], rows[i], V, C);
+    linear_open(&b, assay_op_lm_head());
+    linear_tensor(&b, "x", ASSAY_BF16, 8, rows[i], C, 0);
+    linear_tensor(&b, "w", ASSAY_BF16, 0, V, C, 0);
+    linear_tensor(&b, "row_index", ASSAY_I32, 0, rows[i], 0, 0);
+    linear_tensor(&b, "logits", ASSAY_F32, 0, rows[i], V, 0);
+    for (int k = 0; k < 2; ++k) {
+      linear_normals(k == 0 ? &a : &b, "x", 1);
+      linear_normals(k == 0 ? &a : &b, "w", 2);
+      for (int r = 0; r < rows[i]; ++r)
+        linear_set(k == 0 ? &a : &b, "row_index", r, rows[i] - 1 - r);
+    }
+    launch(best, one, &a);
+    launch(all, two, &b);
+    for (int r = 0; r < rows[i]; ++r) {
+      const int token = (int)linear_get(&a, "token", r);
+      cr_assert(token >= 0 && token < V);
+      cr_assert(linear_get(&a, "logit", r) == linear_get(&b, "logits", r * V + token), "row %d of %d", r, rows[i]);
+      for (int v = 0; v < V; ++v)
+        cr_assert(linear_get(&b, "logits", r * V + v) <= linear_get(&a, "logit", r));
+    }
+    linear_close(&a);
+    linear_close(&b);
+  }
 }
 #endif

@@ -463,6 +463,107 @@ Test(engine_mutants, lengths_that_differ_attend_in_even_shares) {
   assay_model_weights_free(&weights);
 }
 
+/* ---- greedy steps ---- */
+
+enum { GREEDY_ROWS = 3, GREEDY_STEPS = 6 };
+
+typedef struct greedy_day {
+  int32_t id[GREEDY_ROWS][GREEDY_STEPS + 1];
+  int64_t by_argmax, by_sampler; /* calls */
+  double *logits;                /* [GREEDY_ROWS, V] of the last step */
+} greedy_day;
+
+/* Decodes three requests beside each other. With `draws` the second one draws its tokens. */
+static void decode_greedily(const assay_model_config *config, const assay_model_weights *weights, bool eager,
+                            const char *form, bool draws, greedy_day *day) {
+  const assay_model_options model = {.form = &form, .forms = form != NULL};
+  const assay_engine_options options = {.device = "simt",
+                                        .num_blocks = 24,
+                                        .max_batch = GREEDY_ROWS,
+                                        .max_tokens = 24,
+                                        .max_length = 24,
+                                        .eager = eager,
+                                        .model = &model};
+  const assay_engine_sampling drawn = {.temperature = 3, .top_p = 1, .seed = 5, .id = 9};
+  assay_engine *e = NULL;
+  assay_engine_part part[GREEDY_ROWS] = {{.tokens = 8}, {.tokens = 8}, {.tokens = 8}};
+  assay_model_path path;
+  int64_t hit = 0;
+  day->by_argmax = day->by_sampler = 0;
+  cr_assert_eq(assay_engine_open(config, weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int i = 0; i < GREEDY_ROWS; ++i) {
+    int32_t prompt[8];
+    assay_model_prompt(config, 11, i, 8, prompt);
+    cr_assert_eq(
+        assay_engine_request(e, prompt, 8, draws && i == 1 ? &drawn : NULL, &part[i].request, &hit, &test_error),
+        ASSAY_OK);
+  }
+  for (int step = 0; step <= GREEDY_STEPS; ++step) {
+    cr_assert_eq(assay_engine_step(e, part, GREEDY_ROWS, &test_error), ASSAY_OK, "%s", test_error.text);
+    part[0].tokens = part[1].tokens = part[2].tokens = 1;
+  }
+  cr_assert_eq(assay_engine_wait(e, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
+    if (strcmp(path.op, "lm_head_argmax") == 0) day->by_argmax += path.calls;
+    if (strcmp(path.op, "sampler") == 0) day->by_sampler += path.calls;
+  }
+  for (int i = 0; i < GREEDY_ROWS; ++i) {
+    const int32_t *id = NULL;
+    int64_t count = 0;
+    cr_assert_eq(assay_engine_tokens(e, part[i].request, &id, &count, &test_error), ASSAY_OK, "%s", test_error.text);
+    cr_assert_eq(count, GREEDY_STEPS + 1);
+    memcpy(day->id[i], id, sizeof day->id[i]);
+  }
+  cr_assert_eq(assay_engine_logits(e, GREEDY_ROWS, day->logits, &test_error), ASSAY_OK, "%s", test_error.text);
+  assay_engine_close(e);
+}
+
+Test(engine_mutants, greedy_steps_write_no_logits) {
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (int bf16 = 0; bf16 < 2; ++bf16) {
+    assay_model_config config = scenario_model(1);
+    assay_model_weights weights;
+    if (bf16) config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
+    cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
+    cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK);
+    const size_t count = GREEDY_ROWS * (size_t)config.vocab;
+    greedy_day two = {.logits = calloc(count, sizeof(double))}, one = {.logits = calloc(count, sizeof(double))};
+    cr_assert(two.logits != NULL && one.logits != NULL);
+    const char *const form = bf16 ? NULL : "lm_head_argmax=on"; /* auto takes wgmma alone */
+    engine_mutant = ENGINE_NO_MISTAKE;
+    for (int eager = 0; eager < 2; ++eager) {
+      decode_greedily(&config, &weights, eager != 0, "lm_head_argmax=off", false, &two);
+      decode_greedily(&config, &weights, eager != 0, form, false, &one);
+      cr_expect_eq(two.by_argmax, 0);
+      cr_expect_eq(two.by_sampler, GREEDY_STEPS + 1);
+      cr_expect_eq(one.by_argmax, GREEDY_STEPS + 1);
+      cr_expect_eq(one.by_sampler, 0);
+      cr_expect_eq(memcmp(two.id, one.id, sizeof two.id), 0, "bf16 %d, eager %d: other tokens", bf16, eager);
+      cr_expect_eq(memcmp(two.logits, one.logits, count * sizeof(double)), 0, "bf16 %d, eager %d: other logits", bf16,
+                   eager);
+    }
+    decode_greedily(&config, &weights, false, "lm_head_argmax=off", true, &two);
+    decode_greedily(&config, &weights, false, form, true, &one);
+    cr_expect_eq(one.by_argmax, 0);
+    cr_expect_eq(memcmp(two.id, one.id, sizeof two.id), 0, "bf16 %d: other tokens beside a drawn one", bf16);
+    engine_mutant = ENGINE_ALWAYS_GREEDY;
+    decode_greedily(&config, &weights, false, form, true, &one);
+    cr_expect_neq(memcmp(two.id, one.id, sizeof two.id), 0, "not seen: a request that draws has greedy tokens");
+    engine_mutant = ENGINE_NO_MISTAKE;
+    decode_greedily(&config, &weights, false, form, false, &two);
+    engine_mutant = ENGINE_GREEDY_STAYS;
+    decode_greedily(&config, &weights, false, form, false, &one);
+    cr_expect_neq(memcmp(two.id, one.id, sizeof two.id), 0, "not seen: greedy tokens in the other half's ids");
+    engine_mutant = ENGINE_LOGITS_OLD;
+    decode_greedily(&config, &weights, false, form, false, &one);
+    cr_expect_neq(memcmp(two.logits, one.logits, count * sizeof(double)), 0, "not seen: logits of an earlier step");
+    engine_mutant = ENGINE_NO_MISTAKE;
+    free(two.logits);
+    free(one.logits);
+    assay_model_weights_free(&weights);
+  }
+}
+
 /* Long prompts of eight heads per group prefer packed_wgmma; whatever else differs, none is preferred. */
 Test(engine_mutants, long_prompts_of_many_heads_prefer_packed) {
   static const struct {

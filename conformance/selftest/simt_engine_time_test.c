@@ -77,7 +77,7 @@ static assay_status replay(void *graph, assay_error *why) {
   double us = captured_us;
   for (int32_t b = 0; b < e->buckets; ++b)
     for (int half = 0; half < 2; ++half) {
-      const engine_graph *g = &e->bucket[b].half[half];
+      const engine_graph *g = &e->bucket[b].graph[0][half];
       if (g->graph != graph) continue;
       halves |= 1 << half;
       us = 0;
@@ -162,7 +162,7 @@ static void close_engine(void) {
 
 /* Operators and variants of the last bucket's graph, with the calls of one replay. */
 static int32_t calls_of_step(assay_model_path *path) {
-  const engine_graph *g = &e->bucket[e->buckets - 1].half[0];
+  const engine_graph *g = &e->bucket[e->buckets - 1].graph[0][0];
   int32_t count = 0;
   for (int32_t i = 0; i < g->count; ++i) {
     assay_model_path taken;

@@ -160,6 +160,7 @@ static const struct {
 } uncalled[] = {{"merge_states", "states of split keys are joined inside attention"},
                 {"gate_reduce", "sums of split keys are joined inside attention"},
                 {"sampler", "an engine's: every_sampler_can_be_forced"},
+                {"lm_head_argmax", "an engine's greedy steps: greedy_steps_write_no_logits"},
                 {"moe_router", "no model here has experts yet"},
                 {"moe_align", "no model here has experts yet"},
                 {"moe_permute", "no model here has experts yet"},

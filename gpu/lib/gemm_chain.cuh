@@ -216,8 +216,19 @@ template <int rows_, int columns_, int stages_> struct chain_flow {
   static int64_t bytes(int64_t K) { return x_at + (K + chain_piece - 1) / chain_piece * x_bytes + spare; }
 };
 
-/* gemm_chain_flow: computes tiles of `columns` columns for all rows, one after the other. */
-template <class T, class tile>
+/* The use of sums by wide_stores, for gemm_chain_flow. */
+struct chain_stores {
+  template <class T, int columns>
+  __device__ __forceinline__ void take(const wide_params &p, int64_t, int64_t n, int32_t,
+                                       const float (&sum)[columns / 2]) {
+    chain_store_all<T, columns>(p, n, static_cast<int32_t>(threadIdx.x), sum);
+  }
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
+};
+
+/* gemm_chain_flow: computes tiles of `columns` columns for all rows, one after the other. With other Sums than the
+ * preset, sums are not stored. */
+template <class T, class tile, class Sums = chain_stores>
 static __global__ void __launch_bounds__(chain_threads, 1)
     gemm_chain_flow(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -256,6 +267,8 @@ static __global__ void __launch_bounds__(chain_threads, 1)
       tma_load(to + tile::x_half, &map_x, there, piece * chain_piece + wide_piece, 0);
     }
   } else {
+    const int32_t own_row = warp * 16 + lane / 4;
+    Sums sums;
     mbarrier_wait(there, 0);
     for (int32_t at = first; at < p.column_tiles; at += step) {
       float sum[tile::columns / 2];
@@ -280,8 +293,9 @@ static __global__ void __launch_bounds__(chain_threads, 1)
       wgmma_wait<0>();
       wgmma_order(sum);
       if (lane == 0) mbarrier_arrive(&free[before]);
-      chain_store_all<T, tile::columns>(p, static_cast<int64_t>(at) * tile::columns, thread, sum);
+      sums.template take<T, tile::columns>(p, own_row, static_cast<int64_t>(at) * tile::columns, lane, sum);
     }
+    sums.end(p, own_row, lane);
   }
 }
 
@@ -307,7 +321,8 @@ template <class T, class tile> assay_status chain_start(wide_params p, assay_env
                            options, env->stream, map_x, map_w, p);
 }
 
-template <class T, class tile> assay_status chain_start_flow(wide_params p, assay_env *env, assay_error *error) {
+template <class T, class tile, class Sums = chain_stores>
+assay_status chain_start_flow(wide_params p, assay_env *env, assay_error *error) {
   p.row_tiles = 1;
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
   p.pieces = static_cast<int32_t>((p.K + chain_piece - 1) / chain_piece);
@@ -317,7 +332,7 @@ template <class T, class tile> assay_status chain_start_flow(wide_params p, assa
   (void)snprintf(env->path, sizeof env->path, "wgmma flow rows=%d channels=%d%s", tile::rows, tile::columns,
                  p.early ? " early" : "");
   const int64_t blocks = p.column_tiles < env->multiprocessors ? p.column_tiles : env->multiprocessors;
-  return ASSAY_LAUNCH_WITH(error, (gemm_chain_flow<T, tile>), blocks, chain_threads, tile::bytes(p.K), in_turn(),
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain_flow<T, tile, Sums>), blocks, chain_threads, tile::bytes(p.K), in_turn(),
                            env->stream, map_x, map_w, p);
 }
 

@@ -32,6 +32,7 @@ constexpr int32_t wide_piece = 64, wide_loaders = 128; /* k of a stage; threads 
 template <int rows_, int columns_, int groups_, int stages_> struct wide_tile {
   static constexpr int rows = rows_, columns = columns_, groups = groups_, stages = stages_;
   static constexpr bool by_rows = rows == 128;
+  static constexpr bool paired = false; /* w is two halves, and a tile has half of its columns from each */
   static constexpr int own = by_rows ? columns : columns / groups; /* columns of a warpgroup */
   static constexpr int threads = wide_loaders + 128 * groups;
   static constexpr int row_bytes = 2 * wide_piece, a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
@@ -68,8 +69,11 @@ template <class tile>
 __device__ __forceinline__ void wide_load_w(const tensor_map *map_w, unsigned char *shared, uint64_t *full,
                                             int32_t stage, int32_t piece, int32_t column) {
   mbarrier_expect(&full[stage], tile::stage_bytes);
-  tma_load(shared + stage * tile::stage_bytes + tile::a_bytes, map_w, &full[stage], piece * wide_piece,
-           column * tile::columns);
+  unsigned char *const to = shared + stage * tile::stage_bytes + tile::a_bytes;
+  if constexpr (tile::paired)
+    tma_load(to, map_w, &full[stage], piece * wide_piece, column * tile::columns / 2, 0);
+  else
+    tma_load(to, map_w, &full[stage], piece * wide_piece, column * tile::columns);
 }
 
 /* Asks for w of the first tile's pieces, as many as there are stages. Returns their number. */
@@ -156,15 +160,30 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
+/* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. */
+struct wide_stores {
+  template <class T, int own>
+  __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
+                                       const float (&sum)[own / 2]) {
+    if (p.wide)
+      wide_store_all<T, float, own>(p, m, n, lane, sum);
+    else
+      wide_store_all<T, T, own>(p, m, n, lane, sum);
+  }
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
+};
+
 /* ---- the warpgroups that multiply -------------------------------------------------------------------- */
 
-template <class T, class tile>
+template <class T, class tile, class Sums>
 __device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
                                               uint64_t *free) {
   constexpr int own = tile::own;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - wide_loaders, group = thread / 128, lane = thread % 32;
   const int32_t first_row = tile::by_rows ? group * 64 : 0, first_column = tile::by_rows ? 0 : group * own;
   const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
+  const int32_t own_row = first_row + thread % 128 / 32 * 16 + lane / 4;
+  Sums sums;
   wide_ring<tile::stages> ring;
   for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
     float sum[own / 2];
@@ -188,22 +207,20 @@ __device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned cha
     wgmma_order(sum);
     if (lane == 0) mbarrier_arrive(&free[before]);
     const wide_place place = wide_place_of(p, at);
-    const int64_t m = static_cast<int64_t>(place.row) * tile::rows + first_row + thread % 128 / 32 * 16 + lane / 4;
+    const int64_t m = static_cast<int64_t>(place.row) * tile::rows + own_row;
     const int64_t n = static_cast<int64_t>(place.column) * tile::columns + first_column;
-    if (p.wide)
-      wide_store_all<T, float, own>(p, m, n, lane, sum);
-    else
-      wide_store_all<T, T, own>(p, m, n, lane, sum);
+    sums.template take<T, own>(p, m, n, lane, sum);
   }
+  sums.end(p, own_row, lane);
 }
 
-/* gemm_wgmma: computes tiles of c, one after the other.
+/* gemm_wgmma: computes tiles of c, one after the other. With other Sums than the preset, sums are not stored.
  * Grid:   one block per multiprocessor. Block: a warpgroup that loads, and one or two that multiply.
  * Shared: up to 208 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
  * Align:  x and w at multiples of 16 bytes, rows and bases; c by four neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  flops: 2 M N K on the tensor cores; below some hundred rows, bytes: N K sizeof(T). */
-template <class T, class tile>
+template <class T, class tile, class Sums = wide_stores>
 static __global__ void __launch_bounds__(tile::threads, 1)
     gemm_wgmma(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -229,7 +246,7 @@ static __global__ void __launch_bounds__(tile::threads, 1)
   } else {
     if constexpr (tile::groups == 2) registers_more<232>();
     if (p.early) dependency_wait();
-    wide_multiply<T, tile>(p, shared, full, free);
+    wide_multiply<T, tile, Sums>(p, shared, full, free);
   }
 }
 
@@ -285,23 +302,44 @@ inline assay_status wide_map(tensor_map *map, const void *base, int64_t rows, in
   return tensor_map_make(map, const_cast<void *>(base), shape, error);
 }
 
+/* Makes the map of w as two halves of N / 2 rows, which a box takes `box` rows each of. */
+inline assay_status wide_map_halves(tensor_map *map, const wide_params &p, int32_t box, assay_error *error) {
+  tensor_shape shape = {};
+  shape.rank = 3;
+  shape.element_bytes = 2;
+  shape.extent[0] = p.K;
+  shape.extent[1] = p.N / 2;
+  shape.extent[2] = 2;
+  shape.stride[1] = 2 * p.K;
+  shape.stride[2] = p.N * p.K;
+  shape.box[0] = wide_piece;
+  shape.box[1] = box;
+  shape.box[2] = 2;
+  shape.swizzle = swizzle_128;
+  return tensor_map_make(map, const_cast<void *>(p.w), shape, error);
+}
+
 inline int64_t wide_tiles(const wide_params &p, int64_t rows, int64_t columns) {
   return (p.M + rows - 1) / rows * ((p.N + columns - 1) / columns);
 }
 
-template <class T, class tile> assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
+template <class T, class tile, class Sums = wide_stores>
+assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
   p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
   p.pieces = static_cast<int32_t>((p.K + wide_piece - 1) / wide_piece);
   const int64_t tiles = wide_tiles(p, tile::rows, tile::columns);
   tensor_map map_x, map_w;
   ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
-  ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
+  if constexpr (tile::paired)
+    ASSAY_TRY(wide_map_halves(&map_w, p, tile::columns / 2, error));
+  else
+    ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d%s", tile::rows, tile::columns, p.quads ? 1 : 0,
                  p.early ? " early" : "");
   const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
-  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile>), blocks, tile::threads, tile::bytes, in_turn(), env->stream,
-                           map_x, map_w, p);
+  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile, Sums>), blocks, tile::threads, tile::bytes, in_turn(),
+                           env->stream, map_x, map_w, p);
 }
 
 /* Launches the largest tiles of which there are enough for the multiprocessors. Smaller ones are taken where they need

@@ -27,6 +27,7 @@ static const struct {
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
     [PASS_EVEN_SHARES] = {"even_shares", NULL, PASS_AUTO},
+    [PASS_LM_HEAD_ARGMAX] = {"lm_head_argmax", "lm_head_argmax", PASS_AUTO},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
@@ -88,6 +89,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
     return c->arch == ASSAY_DEEPSEEK_V3;
   case PASS_EVEN_SHARES:
     return c->arch != ASSAY_DEEPSEEK_V3;
+  case PASS_LM_HEAD_ARGMAX:
+    return !(c->logit_cap > 0);
   default:
     return true;
   }
@@ -228,6 +231,10 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   return ASSAY_OK;
 }
 
+static bool is_forced(const pass_choices *c, const char *op) {
+  return c->wanted[number_of(assay_op_find(op))] > 0;
+}
+
 /* Refuses forms set to on that the model cannot have, and two of a pair. Switches off what the model cannot have, and
  * the `auto` second of a pair. */
 static assay_status settle_forms(pass *m, assay_error *error) {
@@ -256,6 +263,9 @@ static assay_status settle_forms(pass *m, assay_error *error) {
   if (c->form[PASS_NORM_ROPE_APPEND] == PASS_AUTO &&
       (c->form[PASS_QK_NORM] == PASS_OFF || c->form[PASS_ROPE_APPEND] == PASS_OFF))
     c->form[PASS_NORM_ROPE_APPEND] = PASS_OFF;
+  /* A forced variant of an operator that lm_head_argmax stands for is to be called. */
+  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_AUTO && (is_forced(c, "lm_head") || is_forced(c, "sampler")))
+    c->form[PASS_LM_HEAD_ARGMAX] = PASS_OFF;
   return ASSAY_OK;
 }
 

@@ -29,7 +29,7 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->table.shape[0] = requests;
   m->table.shape[1] = m->table.stride[0] = e->W;
   m->decode = !wide;
-  m->tails = m->ragged = false;
+  m->tails = m->ragged = m->greedy = m->argmax = false;
   if (!MISTAKE(ENGINE_RUNS_STAY)) m->runs = 0;
   m->layer = -1;
   m->status = ASSAY_OK;
@@ -66,21 +66,25 @@ static void choose_tokens(assay_engine *e, int half) {
 }
 
 assay_status engine_compute(assay_engine *e, int half) {
+  const int64_t rows = e->m->logits.shape[0], to = MISTAKE(ENGINE_GREEDY_STAYS) ? half : 1 - half;
+  e->m->token = vector(e->ids + to * e->N, ASSAY_I32, rows);
+  e->m->token_status = vector(e->status, ASSAY_I32, rows);
   pass_forward(e->m);
-  choose_tokens(e, half);
+  if (!e->m->argmax) choose_tokens(e, half);
   return e->m->status;
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------ */
 
-static assay_status decode_step(assay_engine *e, int64_t rows, int half, bool ragged, assay_error *error) {
+static assay_status decode_step(assay_engine *e, int64_t rows, int half, int kind, assay_error *error) {
   engine_aim(e, half, rows, rows, rows, false, half * e->N, error);
-  e->m->ragged = ragged;
+  e->m->ragged = (kind & ENGINE_EVEN) != 0;
+  e->m->greedy = (kind & ENGINE_GREEDY) != 0;
   return engine_compute(e, half);
 }
 
 /* Records a decode step, with the workspace of graphs. The caller must release *graph whatever the status is. */
-static assay_status capture(assay_engine *e, int64_t rows, int half, bool ragged, void **graph, assay_error *error) {
+static assay_status capture(assay_engine *e, int64_t rows, int half, int kind, void **graph, assay_error *error) {
   pass *m = e->m;
   void *const usual = m->workspace;
   const int64_t usual_bytes = m->workspace_bytes;
@@ -91,7 +95,7 @@ static assay_status capture(assay_engine *e, int64_t rows, int half, bool ragged
   m->stream = stream;
   m->workspace = e->workspace;
   m->workspace_bytes = e->workspace_bytes;
-  status = decode_step(e, rows, half, ragged, error);
+  status = decode_step(e, rows, half, kind, error);
   m->workspace = usual;
   m->workspace_bytes = usual_bytes;
   m->stream = e->device->stream();
@@ -112,28 +116,32 @@ static assay_status count_calls(engine_graph *g, pass_counts *counts, const int6
   return ASSAY_OK;
 }
 
-static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half, bool ragged, assay_error *error) {
-  engine_graph *g = ragged ? &bucket->even[half] : &bucket->half[half];
+static assay_status capture_one(assay_engine *e, engine_bucket *bucket, int half, int kind, assay_error *error) {
+  engine_graph *g = &bucket->graph[kind][half];
   pass *m = e->m;
   const int32_t known = m->counts.count;
   int64_t *before = calloc((size_t)known + 1, sizeof *before);
   if (before == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
   for (int32_t i = 0; i < known; ++i)
     before[i] = m->counts.row[i].calls;
-  assay_status status = capture(e, bucket->rows, half, ragged, &g->graph, error);
+  assay_status status = capture(e, bucket->rows, half, kind, &g->graph, error);
   if (status == ASSAY_OK) status = count_calls(g, &m->counts, before, known, error);
   free(before);
   ++e->stats.captures;
   return status;
 }
 
+/* Says whether steps of a kind have a graph of their own in the bucket. */
+static bool has_graph(const engine_bucket *bucket, int kind) {
+  return (kind & ~bucket->kinds) == 0;
+}
+
 /* Runs every bucket once with only pad rows, call by call, so that what a first call loads or makes is not captured. */
 static assay_status warm(assay_engine *e, assay_error *error) {
   assay_status status = ASSAY_OK;
-  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b) {
-    status = decode_step(e, e->bucket[b].rows, 0, false, error);
-    if (status == ASSAY_OK && e->bucket[b].shares) status = decode_step(e, e->bucket[b].rows, 0, true, error);
-  }
+  for (int32_t b = 0; b < e->buckets; ++b)
+    for (int kind = 0; kind < ENGINE_KINDS && status == ASSAY_OK; ++kind)
+      if (has_graph(&e->bucket[b], kind)) status = decode_step(e, e->bucket[b].rows, 0, kind, error);
   if (status == ASSAY_OK) status = e->device->synchronize(error);
   for (int32_t i = 0; i < e->m->counts.count; ++i)
     e->m->counts.row[i].calls = 0;
@@ -149,31 +157,32 @@ assay_status engine_capture(assay_engine *e, assay_error *error) {
   }
   m->measuring = true;
   for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b) {
-    status = decode_step(e, e->bucket[b].rows, 0, false, error);
+    engine_bucket *bucket = &e->bucket[b];
+    status = decode_step(e, bucket->rows, 0, 0, error);
     m->evenly = false;
-    if (status == ASSAY_OK) status = decode_step(e, e->bucket[b].rows, 0, true, error);
-    e->bucket[b].shares = m->evenly && m->choices.form[PASS_EVEN_SHARES] == PASS_AUTO;
+    if (status == ASSAY_OK) status = decode_step(e, bucket->rows, 0, ENGINE_EVEN, error);
+    if (m->evenly && m->choices.form[PASS_EVEN_SHARES] == PASS_AUTO) bucket->kinds |= ENGINE_EVEN;
+    if (status == ASSAY_OK) status = decode_step(e, bucket->rows, 0, ENGINE_GREEDY, error);
+    if (m->argmax) bucket->kinds |= ENGINE_GREEDY;
   }
   m->measuring = false;
   e->workspace_bytes = m->measured_bytes;
   if (status == ASSAY_OK && !e->eager) status = warm(e, error);
   if (status != ASSAY_OK || e->eager) return status;
   status = e->device->alloc(e->workspace_bytes, &e->workspace, error);
-  for (int32_t b = 0; b < e->buckets && status == ASSAY_OK; ++b)
-    for (int half = 0; half < 2 && status == ASSAY_OK; ++half) {
-      status = capture_one(e, &e->bucket[b], half, false, error);
-      if (status == ASSAY_OK && e->bucket[b].shares) status = capture_one(e, &e->bucket[b], half, true, error);
-    }
+  for (int32_t b = 0; b < e->buckets; ++b)
+    for (int kind = 0; kind < ENGINE_KINDS; ++kind)
+      for (int half = 0; half < 2 && status == ASSAY_OK && has_graph(&e->bucket[b], kind); ++half)
+        status = capture_one(e, &e->bucket[b], half, kind, error);
   return status;
 }
 
 void engine_release_graphs(assay_engine *e) {
   for (int32_t b = 0; b < e->buckets; ++b)
-    for (int half = 0; half < 2; ++half) {
-      if (e->bucket[b].half[half].graph != NULL) e->device->graph_release(e->bucket[b].half[half].graph);
-      if (e->bucket[b].even[half].graph != NULL) e->device->graph_release(e->bucket[b].even[half].graph);
-      free(e->bucket[b].half[half].calls);
-      free(e->bucket[b].even[half].calls);
+    for (int i = 0; i < 2 * ENGINE_KINDS; ++i) {
+      engine_graph *g = &e->bucket[b].graph[i / 2][i % 2];
+      if (g->graph != NULL) e->device->graph_release(g->graph);
+      free(g->calls);
     }
 }
 
@@ -184,9 +193,9 @@ engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows) {
   return &e->bucket[b];
 }
 
-const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, bool ragged) {
+const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, int kind) {
   const int of = MISTAKE(ENGINE_GRAPH_OF_OTHER_HALF) ? 1 - half : half;
-  return ragged && bucket->shares ? &bucket->even[of] : &bucket->half[of];
+  return &bucket->graph[kind & bucket->kinds][of];
 }
 
 assay_status engine_replay(assay_engine *e, const engine_graph *g, assay_error *error) {
@@ -206,7 +215,7 @@ static assay_status capture_without(assay_engine *e, int64_t rows, int half, voi
   pass_count *kept = calloc((size_t)known + 1, sizeof *kept);
   if (kept == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "engine: out of memory");
   if (known > 0) memcpy(kept, c->row, (size_t)known * sizeof *kept);
-  const assay_status status = capture(e, rows, half, e->again_even, graph, error);
+  const assay_status status = capture(e, rows, half, e->again_kind, graph, error);
   if (known > 0) memcpy(c->row, kept, (size_t)known * sizeof *kept);
   c->count = known;
   free(kept);
@@ -276,7 +285,7 @@ assay_status assay_engine_time_without(assay_engine *e, const char *op, const ch
   time->calls = m->left_out.calls;
   m->left_out = (pass_left_out){NULL, NULL, 0};
   if (status == ASSAY_OK) {
-    status = time_both(e, engine_graph_of(e->again, half, e->again_even)->graph, without, time, error);
+    status = time_both(e, engine_graph_of(e->again, half, e->again_kind)->graph, without, time, error);
     e->broken = status; /* rows, cache and ids may be those of half a step */
     if (status != ASSAY_OK) (void)e->device->synchronize(NULL);
   }

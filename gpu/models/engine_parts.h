@@ -63,11 +63,17 @@ typedef struct engine_graph {
   int32_t count;
 } engine_graph;
 
+/* Kinds of steps that have graphs of their own. */
+enum {
+  ENGINE_EVEN = 1,   /* lengths differ much: attention in even shares */
+  ENGINE_GREEDY = 2, /* every row takes the largest logit: no logits are written */
+  ENGINE_KINDS = 4
+};
+
 typedef struct engine_bucket {
   int64_t rows;
-  engine_graph half[2];
-  bool shares;          /* lengths that differ much have graphs of their own */
-  engine_graph even[2]; /* with attention in even shares */
+  int kinds; /* those that differ from the usual step */
+  engine_graph graph[ENGINE_KINDS][2];
 } engine_bucket;
 
 struct assay_engine {
@@ -93,7 +99,8 @@ struct assay_engine {
   engine_bucket bucket[ENGINE_BUCKETS];
   int32_t buckets;
   engine_bucket *again;  /* its graph repeats the last step from what its half holds; NULL: no graph does */
-  bool again_even;       /* that graph is the one in even shares */
+  int again_kind;        /* the kind of that step */
+  bool no_logits;        /* the last step wrote none */
   assay_kv_copy *copies; /* [B] */
   int64_t collected, serial, logit_rows;
   bool eager;
@@ -114,8 +121,8 @@ int64_t engine_put_state_copies(assay_engine *e, int half);
 /* Copies the pairs that a half's inputs on the device have. */
 void engine_copy_states(assay_engine *e, int half, int64_t count);
 engine_bucket *engine_bucket_of(assay_engine *e, int64_t rows);
-/* Returns the graph of a step whose lengths are ragged or not. */
-const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, bool ragged);
+/* Returns the graph of a step of a kind. */
+const engine_graph *engine_graph_of(const engine_bucket *bucket, int half, int kind);
 assay_status engine_replay(assay_engine *e, const engine_graph *g, assay_error *error);
 
 /* engine_tokens.c */

@@ -11,7 +11,8 @@ typedef struct step_plan {
   int64_t parts, N, sampled, copies, state_copies;
   int64_t runs, run_blocks; /* a step with prompts has runs; 0: none */
   int half;
-  bool decode, arranged, ragged;
+  bool decode, arranged;
+  int kind;              /* ENGINE_EVEN, ENGINE_GREEDY */
   engine_bucket *bucket; /* NULL: call by call */
 } step_plan;
 
@@ -42,6 +43,7 @@ static assay_status check_part(const assay_engine *e, const step_plan *p, int64_
 static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error) {
   p->half = (int)(e->stats.steps & 1);
   p->decode = true;
+  p->kind = ENGINE_GREEDY;
   if (p->parts < 1 || p->parts > e->B)
     return assay_fail(error, ASSAY_ERR_INPUT, "parts: found %lld, allowed 1 to %lld", (ll)p->parts, (ll)e->B);
   for (int64_t i = 0; i < p->parts; ++i) {
@@ -52,6 +54,8 @@ static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error)
     p->N += p->part[i].tokens;
     p->decode = p->decode && left == 0;
     p->sampled += left <= p->part[i].tokens;
+    if (left <= p->part[i].tokens && (float)r->sampling.temperature != 0 && !MISTAKE(ENGINE_ALWAYS_GREEDY))
+      p->kind &= ~ENGINE_GREEDY;
   }
   if (p->N > e->N)
     return assay_fail(error, ASSAY_ERR_INPUT, "parts: found %lld tokens, allowed 1 to %lld", (ll)p->N, (ll)e->N);
@@ -342,9 +346,15 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->run_blocks.data = lists->run_blocks;
   }
   if (m->status != ASSAY_OK) return m->status;
-  m->ragged = p->ragged;
-  if (p->bucket == NULL) return engine_compute(e, p->half);
-  return engine_replay(e, engine_graph_of(p->bucket, p->half, p->ragged), error);
+  m->ragged = (p->kind & ENGINE_EVEN) != 0;
+  m->greedy = (p->kind & ENGINE_GREEDY) != 0;
+  if (p->bucket != NULL) {
+    e->no_logits = (p->kind & p->bucket->kinds & ENGINE_GREEDY) != 0;
+    return engine_replay(e, engine_graph_of(p->bucket, p->half, p->kind), error);
+  }
+  const assay_status status = engine_compute(e, p->half);
+  e->no_logits = m->argmax;
+  return status;
 }
 
 /* Sends the tokens down, in the order of the rows that were sampled. */
@@ -387,7 +397,7 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   bool reached;
   if (!MISTAKE(ENGINE_PINNED_TOO_EARLY)) TRY(e->flow->reached(MARK_UP + p->half, true, &reached, error));
   TRY(put_inputs(e, p, &low, &high, error));
-  p->ragged = p->decode && pass_ragged(e->host[p->half].kv_len, p->parts);
+  if (p->decode && pass_ragged(e->host[p->half].kv_len, p->parts)) p->kind |= ENGINE_EVEN;
   p->arranged = !in_place(e, p);
   if (p->arranged) {
     gathered = put_index(e, p);
@@ -437,6 +447,6 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   e->stats.arranged += p.arranged;
   e->logit_rows = p.sampled;
   e->again = bucket_again(e, &p);
-  e->again_even = p.ragged;
+  e->again_kind = p.kind;
   return ASSAY_OK;
 }

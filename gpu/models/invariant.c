@@ -46,6 +46,10 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                         parted[i].name, parted[i].takes);
     c->form[parted[i].form] = PASS_OFF;
   }
+  /* With `auto` its sums are those of lm_head in such steps, whose rows may be drawn or not. */
+  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_ON)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "form lm_head_argmax: found on beside invariant, allowed off, auto: it takes greedy steps alone");
   for (size_t i = 0; i < sizeof of_few_rows / sizeof *of_few_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
     if (c->form[of_few_rows[i]] == PASS_AUTO) c->form[of_few_rows[i]] = PASS_OFF;
   for (int32_t o = 0; o < assay_op_count(); ++o)

@@ -41,6 +41,7 @@ typedef enum pass_form {
   PASS_GROUPED_GEMM,
   PASS_MLA_EXPAND,
   PASS_EVEN_SHARES,
+  PASS_LM_HEAD_ARGMAX,
   PASS_FORMS
 } pass_form;
 typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
@@ -158,14 +159,17 @@ typedef struct pass {
 
   const assay_model_batch *batch;
   const assay_model_taps *taps;
-  bool no_host;      /* the host reads nothing during a step, so that steps can be captured */
-  bool invariant;    /* a row's bits do not depend on the batch (invariant.c) */
-  bool decode;       /* every request has one new token */
-  bool ragged;       /* lengths of this step differ much (pass_ragged) */
-  bool evenly;       /* a call went to even shares of the keys, and would have gone to another variant */
-  bool tails;        /* some request has more; the step attends row by row */
-  int64_t layer;     /* -1: outside of the layers */
-  const char *stage; /* for counts and hooks */
+  bool no_host;                     /* the host reads nothing during a step, so that steps can be captured */
+  bool invariant;                   /* a row's bits do not depend on the batch (invariant.c) */
+  bool decode;                      /* every request has one new token */
+  bool ragged;                      /* lengths of this step differ much (pass_ragged) */
+  bool evenly;                      /* a call went to even shares of the keys, and would have gone to another variant */
+  bool greedy;                      /* every row that wants logits takes the largest, and its id goes to `token` */
+  bool argmax;                      /* the product has chosen the tokens: there are no logits */
+  assay_tensor token, token_status; /* i32 [logit_count] of a greedy step */
+  bool tails;                       /* some request has more; the step attends row by row */
+  int64_t layer;                    /* -1: outside of the layers */
+  const char *stage;                /* for counts and hooks */
   enum {
     PASS_SEPARATE,
     PASS_APPENDS,
@@ -229,8 +233,10 @@ void pass_latent_heads(pass *m);
 void pass_latent_attention(pass *m, const assay_tensor *out);
 void pass_copy_entries(pass *m);
 void pass_copy_blocks(pass *m);
-/* Computes the final norm of every row, and the logits of the rows that want them. */
+/* Computes the final norm of every row, and the logits of the rows that want them, or the tokens of a greedy step. */
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h);
+/* Computes logits of the rows that want them, from rows of the final norm. */
+void pass_logits(pass *m, const assay_tensor *h);
 
 void pass_gpt2(pass *m);
 void pass_qwen3(pass *m);

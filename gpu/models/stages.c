@@ -222,10 +222,36 @@ void pass_residual(pass *m, const char *name, const assay_tensor *y, const char 
   m->waiting.layer = m->layer;
 }
 
+/* Chooses the tokens of a greedy step by lm_head_argmax, where the form takes the call. Their logits go where the first
+ * of all logits would be. With `auto` the variant is wgmma: others are slower than two calls. */
+static bool head_argmax(pass *m, const assay_tensor *h) {
+  assay_tensor best = m->logits;
+  best.rank = 1;
+  best.stride[0] = 1;
+  const pass_arg args[] = {{"x", *h},
+                           {"w", pass_weight(m, m->config.tied_head ? "embed" : "head", "w")},
+                           {"row_index", m->rows},
+                           {"token", m->token},
+                           {"status", m->token_status},
+                           {"logit", best},
+                           {.name = NULL}};
+  const pass_param params[] = {{NULL, 0}};
+  m->stage = "token";
+  const char *by = m->choices.form[PASS_LM_HEAD_ARGMAX] == PASS_ON ? NULL : "wgmma";
+  if (!pass_would_call_by(m, PASS_LM_HEAD_ARGMAX, "lm_head_argmax", args, params, by)) return false;
+  pass_call(m, "lm_head_argmax", args, params);
+  return true;
+}
+
 void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
   norm(m, "final", x, h);
   pass_take_picked(m, "final", h);
   if (m->logits.shape[0] == 0) return;
+  m->argmax = m->greedy && head_argmax(m, h);
+  if (!m->argmax) pass_logits(m, h);
+}
+
+void pass_logits(pass *m, const assay_tensor *h) {
   const pass_arg args[] = {{"x", *h},
                            {"w", pass_weight(m, m->config.tied_head ? "embed" : "head", "w")},
                            {"row_index", m->rows},
@@ -240,10 +266,12 @@ void pass_head(pass *m, const assay_tensor *x, const assay_tensor *h) {
 
 /* ---- linear layers, activations ------------------------------------------------------------------------ */
 
-enum { FEW_ROWS = 32 }; /* most rows for which forms of products, where they are auto, take one */
+enum { FEW_ROWS = 32 };   /* most rows for which forms of products, where they are auto, take one */
+enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts */
 
 /* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. With
- * more than FEW_ROWS rows, `auto` takes the variant `parts` alone: others are slower than two calls. */
+ * more than FEW_ROWS rows, `auto` takes the variant `parts` alone, and with more than SOME_ROWS `wgmma`: others are
+ * slower than two calls. */
 static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask) {
   const bool reglu = (m->config.arch == ASSAY_ASYNCT) != MISTAKE(ENGINE_OTHER_ACTIVATION);
   const bool divides = m->waiting.division && !MISTAKE(ENGINE_DIVISION_LOST);
@@ -255,7 +283,8 @@ static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask)
   const pass_param params[] = {{"act", reglu}, {"eps", m->config.eps}, {NULL, 0}};
   m->stage = "mlp.act";
   const bool any = m->choices.form[PASS_GEMM_GLU] == PASS_ON || x->shape[0] <= FEW_ROWS;
-  if (ask) return pass_would_call_by(m, PASS_GEMM_GLU, "gemm_glu", args, params, any ? NULL : "parts");
+  const char *by = any ? NULL : x->shape[0] <= SOME_ROWS ? "parts" : "wgmma";
+  if (ask) return pass_would_call_by(m, PASS_GEMM_GLU, "gemm_glu", args, params, by);
   pass_call(m, "gemm_glu", args, params);
   m->waiting.division = false;
   return true;

@@ -91,7 +91,9 @@ assay_status assay_engine_tokens(assay_engine *engine, int32_t request, const in
  * failed. */
 assay_status assay_engine_wait(assay_engine *engine, assay_error *error);
 /* Waits, then writes the logits [rows, V] from which the last step's choices were made. Rows follow the order of the
- * step's parts, without the parts whose prompt is not complete. ASSAY_ERR_INPUT: `rows` is another number. */
+ * step's parts, without the parts whose prompt is not complete. A step that chose its tokens by lm_head_argmax wrote
+ * none: its logits are computed now, by lm_head, whose sums may be rounded otherwise. ASSAY_ERR_INPUT: `rows` is
+ * another number. */
 assay_status assay_engine_logits(assay_engine *engine, int64_t rows, double *logits, assay_error *error);
 /* Ends a request. ASSAY_ERR_INPUT: no such request is open. */
 assay_status assay_engine_release(assay_engine *engine, int32_t request, assay_error *error);

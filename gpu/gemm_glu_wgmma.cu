@@ -1,0 +1,144 @@
+/* gemm_glu_wgmma.cu: a product with gates and ups of a gated MLP, and its activation, of many rows.
+ *
+ *   g = sum_k a_mk b_ik        u = sum_k a_mk b_(I+i)k        y_mi = round(act(g) * u)
+ *
+ * One variant: the tiles of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh), half gates and half ups of the same
+ * channels. A thread has both of a channel, so that neither is written. docs/kernels/gemm_glu.md has the arithmetic. */
+#include "gpu/lib/gemm_wgmma.cuh"
+#include "gpu/lib/ptx_mma.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+struct glu_plan {
+  wide_params p; /* N: 2 I */
+  assay_dtype type;
+};
+
+template <int channels, int stages> struct glu_tile : wide_tile<128, 2 * channels, 2, stages> {
+  static constexpr bool paired = true;
+};
+
+/* The quotient has 2 ulp. From g = -87.3 downwards it is 0: sigmoid is subnormal there. */
+__device__ __forceinline__ float activated(bool rectified, float g, float u) {
+  return rectified ? fmaxf(g, 0.0f) * u : __fdividef(g, 1.0f + expf(-g)) * u;
+}
+
+/* The use of sums: the activation of gates times their ups is stored. Lanes exchange results as wide_store_all does. */
+struct glu_sums {
+  template <class T, int own>
+  __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
+                                       const float (&sum)[own / 2]) {
+    const int32_t source = lane / 4 * 4 + lane % 2 * 2;
+    ASSAY_UNROLL
+    for (int j = 0; j < own / 16; j += 2)
+      ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      uint32_t pair[2], four[2];
+      ASSAY_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float *const g = sum + 4 * (j + i) + 2 * half, *const u = g + own / 4;
+        pair[i] = pack_pair<T>(activated(p.rectified, g[0], u[0]), activated(p.rectified, g[1], u[1]));
+      }
+      ASSAY_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t low = __shfl_sync(0xffffffffu, pair[0], source + i);
+        const uint32_t high = __shfl_sync(0xffffffffu, pair[1], source + i);
+        four[i] = lane % 4 < 2 ? low : high;
+      }
+      store<T>(p, m + 8 * half, n / 2 + 8 * j + 4 * (lane % 4), four);
+    }
+  }
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
+
+private:
+  template <class T>
+  __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t channel, const uint32_t (&four)[2]) {
+    const int64_t I = p.N / 2;
+    if (m >= p.M) return;
+    uint16_t *const to = static_cast<uint16_t *>(p.c) + m * p.c_row + channel;
+    if (!p.quads || channel + 4 > I) {
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        if (channel + i < I) to[i] = static_cast<uint16_t>(four[i / 2] >> (16 * (i % 2)));
+      return;
+    }
+#ifdef ASSAY_SIMT
+    if (reinterpret_cast<uintptr_t>(to) % 8 != 0)
+      assay_simt->fault("the address of four neighbours is not a multiple of their size", __FILE__, __LINE__);
+#endif
+    *reinterpret_cast<uint2 *>(to) = make_uint2(four[0], four[1]);
+  }
+};
+
+assay_status read_call(const assay_call *call, glu_plan *plan, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  *plan = glu_plan();
+  plan->type = c.type("a");
+  wide_params *const p = &plan->p;
+  p->M = c.dim("M");
+  p->N = 2 * c.dim("I");
+  p->K = c.dim("K");
+  p->x = c.data<const void>("a");
+  p->w = c.data<const void>("b");
+  p->c = c.data<void>("y");
+  p->x_row = c.row("a");
+  p->c_row = c.row("y");
+  p->rectified = c.integer("act") == 1;
+  p->quads = wide_quads(p->c, p->c_row, plan->type);
+  if (c.data<const float>("squares") != NULL)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
+  return wide_expect(*p, plan->type, error);
+}
+
+/* Launches tiles of 64 channels where they need one wave, and else tiles of 96
+ * (docs/log/2026-11-28-h200-greedy-head.md). */
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  glu_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  plan.p.early = is_settled(call, *env, "b");
+  (void)snprintf(env->path, sizeof env->path, "wgmma");
+  if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
+  return wide_with_type(plan.type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (wide_tiles(plan.p, 128, 128) <= env->multiprocessors)
+      return wide_start<T, glu_tile<64, 6>, glu_sums>(plan.p, env, error);
+    return wide_start<T, glu_tile<96, 5>, glu_sums>(plan.p, env, error);
+  });
+}
+
+/* Only reglu has known bits: swiglu's expf and quotient are not rounded correctly. */
+assay_status declare_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
+  glu_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  if (!plan.p.rectified)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+  ASSAY_TRY(wide_sums(call, env, sums, error));
+  for (auto &after : sums->after)
+    after = {};
+  sums->after[0] = ASSAY_AFTER_RECTIFIED;
+  return ASSAY_OK;
+}
+
+/* Returns a contract with the activation's bound: expf and the division have 4 ulp. */
+constexpr assay_contract with_activation(assay_contract c) {
+  c.exp_ulp = 4.0;
+  return c;
+}
+constexpr assay_contract contract = with_activation(wide_contract);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define WGMMA                                                                                                          \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gemm_glu", "wgmma" ASSAY_VARIANT_SUFFIX, "many rows: gates and ups in one tile",           \
+        ASSAY_DEVICE_NAME, "sm_90a", WGMMA_CLAIMS, ::ASSAY_NS::contract,                                               \
+        ::ASSAY_NS::plain_supports<::ASSAY_NS::glu_plan, ::ASSAY_NS::read_call>,                                       \
+        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::glu_plan, ::ASSAY_NS::read_call>, ::ASSAY_NS::launch,               \
+        ::ASSAY_NS::declare_sums                                                                                       \
+  }
+#define WGMMA_CLAIMS WIDE_TYPE_CLAIMS "|swiglu,reglu"
+
+ASSAY_VARIANTS(gemm_glu_wgmma, WGMMA)
