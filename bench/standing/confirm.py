@@ -255,11 +255,175 @@ def prefill_rows_of_q_far_apart():
     return max(wrong[0]) < 0.1 and max(wrong[1]) > 0.1, f"rows side by side are off by {wrong[0]}, rows far apart by {wrong[1]}"
 
 
+# ---- latent attention, batch decode, and what is small -------------------------------------------------------------
+
+def host(*numbers):
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+def spaces():
+    """Returns the workspaces of a plan: floats, integers, and pinned ones."""
+    return [torch.empty(1 << 27, dtype=torch.uint8, device="cuda"), torch.empty(1 << 23, dtype=torch.uint8, device="cuda"),
+            torch.empty(1 << 23, dtype=torch.uint8, pin_memory=True)]
+
+
+def latent(name, q, cache, lengths, scale):
+    """Calls batch MLA: request b has one row of q, and the b-th page of the cache. Returns out and the logarithms."""
+    m, B, heads, room = module(name), q.shape[0], q.shape[1], spaces()
+    steps = torch.arange(B + 1, dtype=torch.int32)
+    plan = m.plan(*room, steps, steps, host(*lengths), heads, 512, True)
+    out = torch.zeros(B, heads, 512, dtype=torch.bfloat16, device="cuda")
+    lse = torch.zeros(B, heads, device="cuda")
+    m.run(*room[:2], plan, q[..., :512], q[..., 512:], cache[..., :512], cache[..., 512:], steps[:-1].cuda(), out, lse, 1,
+          heads, cache.shape[1], scale, True)
+    torch.cuda.synchronize()
+    return out, lse
+
+
+def mla_counts_masked_keys(name):
+    """One key has the weight 1, whatever the scale: the result is its value."""
+    q, cache = rows(4, 576).view(1, 4, 576), rows(64, 576).view(1, 64, 576)
+    cache[0, 1:] = 0
+    said, off = [], []
+    for scale in (0.1, 1e-4, 2.0**-64):
+        out, _ = latent(name, q, cache, [1], scale)
+        ratio = (cache[0, 0, :512].double() / out[0, 0].double()).median().item()
+        off.append(abs(ratio - 1))
+        said.append(f"scale {scale:.3g}: the value is {ratio:.4g} times the result")
+    return off[0] < 0.01 < off[2], "; ".join(said)
+
+
+def mla_fa2_counts_masked_keys():
+    return mla_counts_masked_keys("mla")
+
+
+def mla_fa3_counts_masked_keys():
+    return mla_counts_masked_keys("mla_sm90")
+
+
+def mla_rows_of_q_far_apart():
+    """Two rows of q, 2^32 + 64 elements apart: strides are kept in 32 bits."""
+    near, cache = rows(2, 576).view(2, 1, 576), rows(2 * 64, 576).view(2, 64, 576)
+    apart = 2**32 + 64
+    q = torch.zeros(apart + 576, dtype=torch.bfloat16, device="cuda").as_strided((2, 1, 576), (apart, 576, 1))
+    q.copy_(near)
+    wrong = []
+    for given in (near, q):
+        out, _ = latent("mla", given, cache, [64, 64], 0.1)
+        score = torch.einsum("bhd,bnd->bhn", near.double(), cache.double()) * 0.1
+        want = torch.einsum("bhn,bnd->bhd", score.softmax(-1), cache[..., :512].double())
+        wrong.append([round((out[i].double() - want[i]).abs().max().item(), 3) for i in range(2)])
+    return max(wrong[0]) < 0.1 and not max(wrong[1]) < 0.1, f"rows side by side are off by {wrong[0]}, rows far apart by {wrong[1]}"
+
+
+def mla_append_to_pages_far_apart():
+    """A row for the second of two pages, 2^32 + 64 elements after the first: the stride is kept in 32 bits."""
+    apart = 2**32 + 64
+    room = torch.zeros(apart + 4 * 576, dtype=torch.bfloat16, device="cuda")
+    cache, row = room.as_strided((2, 4, 576), (apart, 576, 1)), rows(1, 576)
+    tables = [host(*t).cuda() for t in ((0,), (0,), (1,), (0, 1), (1,))]
+    batch, positions, pages, indptr, last = tables
+    module("page").append_paged_mla_kv_cache(row[:, :512], row[:, 512:], batch, positions, cache[..., :512],
+                                             cache[..., 512:], pages, indptr, last)
+    torch.cuda.synchronize()
+    near = room[:4096].nonzero()
+    place = int(near[0].item()) if len(near) else apart
+    right = bool((cache[1, 0] == row[0]).all().item())
+    return not right, f"page 1 {'has' if right else 'lacks'} the row, which begins at element {place}, not at {apart}"
+
+
+def pieces(weight, value, size):
+    """Returns sums of weighted values: pieces of so many keys, each divided and rounded to bf16, merged in f64."""
+    top, total = 0, 0
+    for w, v in zip(weight.split(size, -1), value.split(size, 0)):
+        top = top + ((w @ v) / w.sum(-1, keepdim=True)).bfloat16().double() * w.sum(-1, keepdim=True)
+        total = total + w.sum(-1, keepdim=True)
+    return (top / total).bfloat16()
+
+
+def decode_stores_pieces_in_bf16():
+    """One request of 241 keys, 4 heads over 2, 16 keys per page."""
+    m, L, room = module("decode"), 241, spaces()
+    q, k, v = rows(4, 128).view(1, 4, 128) / 8, rows(512, 128).view(16, 16, 2, 128), rows(512, 256)[:, 128:].contiguous().view(16, 16, 2, 128)
+    none = torch.empty(0, dtype=torch.bfloat16)
+    plan = m.plan(*room, host(0, 16), 1, 4, 2, 16, True, -1, 0.0, 128, 128, none, none)
+    out = torch.zeros_like(q)
+    m.run(*room[:2], plan, q, k, v, host(0, 16).cuda(), torch.arange(16, dtype=torch.int32, device="cuda"), host(1).cuda(), out,
+          None, 0, -1, False, None, 0.0, 128**-0.5, 1.0, 1e-4)
+    torch.cuda.synchronize()
+    same = [0, 0]
+    for head in range(4):
+        keys, values = (t.reshape(256, 2, 128)[:L, head // 2].double() for t in (k, v))
+        weight = ((q[0, head].double() @ keys.t()) * 128**-0.5).softmax(-1)[None]
+        for i, size in enumerate((L, 128)):
+            same[i] += int((pieces(weight, values, size)[0] == out[0, head]).sum().item())
+    return same[1] > 500 and same[0] < 450, f"of 512 elements {same[1]} are those of two rounded pieces, {same[0]} those of one"
+
+
+def mla_stores_pieces_in_bf16():
+    """q is 0, so that all 41 keys have the same weight."""
+    cache = rows(64, 576).view(1, 64, 576)
+    out, _ = latent("mla", torch.zeros(1, 8, 576, dtype=torch.bfloat16, device="cuda"), cache, [41], 1.0)
+    weight, value = torch.ones(1, 41, dtype=torch.float64, device="cuda"), cache[0, :41, :512].double()
+    same = [int((pieces(weight, value, size)[0] == out[0, 0]).sum().item()) for size in (41, 32)]
+    return same[1] > 500 and same[0] < 450, f"of 512 elements {same[1]} are those of pieces of 32 keys, {same[0]} those of one"
+
+
+def mla_lse_is_of_rounded_weights():
+    """Sums the weights of 8 keys as they are, and after each was rounded to bf16."""
+    q, cache = rows(8, 576).view(1, 8, 576), rows(64, 576).view(1, 64, 576)
+    cache[0, 8:] = 0
+    _, lse = latent("mla", q, cache, [8], 0.005)
+    score = q[0].double() @ cache[0, :8].double().t() * 0.005
+    most = score.max(-1, keepdim=True).values
+    weight = (score - most).exp()
+    want, rounded = (w.sum(-1).log() + most[:, 0] for w in (weight, weight.bfloat16().double()))
+    off = [(lse[0].double() - w).abs().max().item() for w in (want, rounded)]
+    return off[1] < 1e-5 < off[0], f"off by {off[0]:.3g} from f64, and by {off[1]:.3g} from rounded weights"
+
+
+def rope_drops_small_products():
+    """x_a cos - x_b sin: the second product is below 2^-126."""
+    x = torch.zeros(1, 1, 128, dtype=torch.bfloat16, device="cuda")
+    x[..., :32], x[..., 32:64] = -1.3459410316915192e-36, -4.5917748078995606e-38
+    table = torch.cat([torch.full((1, 32), number, device="cuda") for number in (0.9702839255332947, -0.2419692426919937)], -1)
+    q, k = torch.zeros_like(x), torch.zeros_like(x)
+    module("rope").apply_rope_pos_ids_cos_sin_cache(x, x.clone(), q, k, table, host(0).cuda(), False)
+    torch.cuda.synchronize()
+    a, b, c, s = x[0, 0, 0].item(), x[0, 0, 32].item(), table[0, 0].item(), table[0, 32].item()
+    both, one = (torch.tensor(t, dtype=torch.float64).bfloat16().item() for t in (a * c - b * s, a * c))
+    return q[0, 0, 0].item() == one != both, f"got {q[0, 0, 0].item():.9g}; f64 says {both:.9g}, and {one:.9g} without the small product"
+
+
+def silu_of_infinity_times_a_subnormal():
+    """silu(inf) times 2^-130 is inf; times 0 it would be NaN."""
+    x = torch.full((1, 16), 2.0**-130, dtype=torch.bfloat16, device="cuda")
+    x[0, :8] = torch.inf
+    y = torch.zeros(1, 8, dtype=torch.bfloat16, device="cuda")
+    module("silu").silu_and_mul(y, x, False)
+    torch.cuda.synchronize()
+    return bool(y.isnan().all().item()), f"got {y[0, 0].item()}, where f64 has inf"
+
+
+def cudnn_flushes_subnormals():
+    """Every value is 2^-130, and so is their mean."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    q, k, v = rows(16, 64).view(1, 1, 16, 64), rows(16, 64).view(1, 1, 16, 64), torch.full((1, 1, 16, 64), 2.0**-130, dtype=torch.bfloat16, device="cuda")
+    got = []
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(backend):
+            got.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0, 5, 0].item())
+    return got[0] == 0 and got[1] > 0, f"cuDNN gives {got[0]:.3g}, FlashAttention 2 {got[1]:.3g}, f64 {2.0**-130:.3g}"
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
             top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
             fa3_reads_after_the_last_key, fa3_empty_batch_has_plus_infinity, fa3_moves_the_weight_of_one_key,
-            prefill_rows_of_q_far_apart, append_of_no_rows]
+            prefill_rows_of_q_far_apart, append_of_no_rows, mla_fa2_counts_masked_keys, mla_fa3_counts_masked_keys,
+            mla_rows_of_q_far_apart, mla_append_to_pages_far_apart, decode_stores_pieces_in_bf16,
+            mla_stores_pieces_in_bf16, mla_lse_is_of_rounded_weights, rope_drops_small_products,
+            silu_of_infinity_times_a_subnormal, cudnn_flushes_subnormals]
 
 
 def run(finding):

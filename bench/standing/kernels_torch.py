@@ -130,32 +130,30 @@ def attend(backend, groups, q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k
             continue
         if own.shape[0] not in (1, k.shape[0]):
             raise assay.Unsupported("T: found a chunk, allowed prompts and decodes: the mask is aligned to the top left")
+        pads = k.shape[0] == 1 and backend == SDPBackend.CUDNN_ATTENTION  # it takes no single key: row 0 sees one of two
         heads = [on(t).transpose(0, 1).unsqueeze(0).contiguous() for t in (own, k, v)]
+        heads = [F.pad(t, (0, 0, 0, 1)) if pads else t for t in heads]
         if not groups and heads[0].shape[1] != heads[1].shape[1]:
             heads[1:] = [t.repeat_interleave(heads[0].shape[1] // t.shape[1], 1) for t in heads[1:]]
         try:
             with sdpa_kernel(backend):
-                made = F.scaled_dot_product_attention(*heads, is_causal=own.shape[0] > 1, scale=scale or None,
+                made = F.scaled_dot_product_attention(*heads, is_causal=heads[0].shape[2] > 1, scale=scale or None,
                                                       enable_gqa=groups)
         except RuntimeError as why:
             if "No available kernel" not in str(why):
                 raise
-            raise assay.Unsupported(f"H: found {heads[0].shape[1]} over {heads[1].shape[1]} heads, "
+            raise assay.Unsupported(f"q, k_cache: found {list(heads[0].shape)} and {list(heads[1].shape)}, "
                                     "allowed what torch has a kernel for") from why
-        out[rows] = made[0].transpose(0, 1).cpu()
+        out[rows] = made[0, :, :own.shape[0]].transpose(0, 1).cpu()
     return out
 
 
-CLAIMS = "f16,bf16|same|nhd,hnd|decode,prefill"
-
-
-
-def contract(dtype):
-    return {"p": dtype, "exp_ulp": 4, "qk_lanes": 8, "pv_lanes": 8, "cut": 13, "run_to_run": False}
+def contract(dtype, **more):
+    return {"p": dtype, "exp_ulp": 4, "qk_lanes": 8, "pv_lanes": 8, "cut": 13, "run_to_run": False, **more}
 
 
 @assay.variant("softmax_attention", name="cudnn", claims="bf16|same|nhd,hnd|decode,prefill", tensors="torch",
-               contract=contract("bf16"), supports=ordinary)
+               contract=contract("bf16", ftz=True), supports=ordinary)
 def attention_cudnn(q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale):
     return attend(SDPBackend.CUDNN_ATTENTION, True, q, k_cache, v_cache, block_table, kv_len, cu_q, cu_k, layout, scale)
 

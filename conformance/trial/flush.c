@@ -16,7 +16,10 @@ void flush_widen(assay_expected *expected, const assay_expected *other, int64_t 
   for (int64_t i = 0; i < count; ++i) {
     double *sigma = &expected->sigma[i];
     const double value = expected->value[i], moved = value - other->value[i];
-    const bool touched = (moved < 0 || moved > 0) || (value > -0x1p-120 && value < 0x1p-120);
+    /* A flushed term of a sum moves it by up to 2^-126. The f32 arithmetic of larger sums allows that anyway. A number
+     * that is copied has no terms. */
+    const double below = *sigma > 0 ? 0x1p-102 : 0x1p-120;
+    const bool touched = (moved < 0 || moved > 0) || (value > -below && value < below);
     if (*sigma < 0 || !assay_is_finite(moved) || !touched) continue;
     *sigma += (moved < 0 ? -moved : moved) + 0x1p-126;
   }

@@ -23,10 +23,14 @@ static assay_status answer(cudaError_t code, const char *doing, assay_error *err
                     cudaGetErrorString(code));
 }
 
-/* Copies rows. A copy in two dimensions has pitches up to 2^31 - 1 bytes; rows that lie further apart go one by one. */
+/* Rows that lie further apart than so many bytes are copied one by one. */
+constexpr int64_t most_pitch = INT64_C(1) << 26;
+
+/* Copies rows. A copy in two dimensions has pitches up to 2^31 - 1 bytes. It also refuses rows of a huge range of which
+ * only parts have memory, whatever their pitch. */
 static assay_status copy_rows(void *stream, const assay_device_rows *rows, assay_error *error) {
   const size_t width = static_cast<size_t>(rows->width), count = static_cast<size_t>(rows->count);
-  if (count == 1 || rows->to_pitch > INT32_MAX || rows->from_pitch > INT32_MAX) {
+  if (count == 1 || rows->to_pitch > most_pitch || rows->from_pitch > most_pitch) {
     assay_status status = ASSAY_OK;
     for (int64_t r = 0; r < rows->count && status == ASSAY_OK; ++r)
       status = answer(cudaMemcpyAsync(static_cast<char *>(rows->to) + r * rows->to_pitch,
