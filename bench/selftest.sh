@@ -51,6 +51,14 @@ expect 'reference in parts' 0 'gate_attention/definition .*host' "$assay" bench 
 # What a case costs is asked before its values are made: memory that held something else must not tell.
 printf 'op: gate_attention\nbench:\n  - {name: small, mode: decode, dtype: bf16, D: 64, H: 4, H_kv: 2, batch: 3, kv_len: 70}\n' >"$work/paged.yaml"
 expect 'memory that held something' 0 'gate_attention/decode_rows .*host' env MALLOC_PERTURB_=170 "$assay" bench "$work/paged.yaml" --device simt --variant gate_attention=decode_rows --budget 0.05s
+# Of each case the first variant that takes it. Those that decline are named only where none takes it.
+chosen=("$assay" bench "$work/paged.yaml" --device simt --chosen --budget 0.05s)
+expect 'chosen' 0 '^1 timed, 0 without a figure because they are wrong, 0 unsupported' "${chosen[@]}"
+expect 'chosen, after one that declines' 0 'gate_attention/decode_rows .*host' \
+  "${chosen[@]}" --variant gate_attention=wgmma,decode_rows --jsonl "$work/chosen.jsonl"
+never 'chosen, what declined' UNSUPPORTED "$work/said"
+expect 'chosen, one line' 0 '^1$' grep -c '"bench":"case"' "$work/chosen.jsonl"
+expect 'chosen, nobody' 3 '^0 timed, .* 1 unsupported' "${chosen[@]}" --variant gate_attention=wgmma,wgmma_f16
 expect nothing 3 '0 timed' "${bench[@]}" --filter nobody
 expect operator 3 '0 timed' "$assay" bench rms_norm --filter nobody
 

@@ -16,6 +16,8 @@
 
 typedef struct bench_state {
   const assay_case *cases;
+  const int64_t *group; /* NULL: every variant is timed */
+  int64_t count;
   const cli_options *options;
   text_file jsonl;
   bench_limits limits;
@@ -92,11 +94,18 @@ static void on_begun(void *context, const bench_limits *limits) {
   (void)printf("; cache %.1f MB\n", (double)limits->cache_bytes * 1e-6);
 }
 
+/* Tells whether a variant declined a case that another one is still asked for. */
+static bool asks_another(const bench_state *state, int64_t index, const bench_result *result) {
+  return state->group != NULL && result->judged.verdict == VERDICT_UNSUPPORTED && index + 1 < state->count &&
+         state->group[index + 1] == state->group[index];
+}
+
 static void on_done(void *context, int64_t index, const bench_result *result) {
   bench_state *state = context;
   const assay_case *one = &state->cases[index];
   assay_error error = {""};
   bool any = false;
+  if (asks_another(state, index, result)) return;
   if (case_print(one, state->descriptor, sizeof state->descriptor, &error) != ASSAY_OK)
     (void)snprintf(state->descriptor, sizeof state->descriptor, "(%s)", error.text);
   for (int mode = 0; mode < BENCH_MODES && result->judged.verdict == VERDICT_PASS; ++mode)
@@ -146,14 +155,25 @@ static void say_no_case(const cli_options *options, bool on_host, const case_lis
   cli_say_no_case(&asked, id_of, list);
 }
 
-static assay_status push(assay_case **made, int64_t *count, const assay_case *one, const char *variant,
+/* Pairs of a case and a variant, which are to be timed, and the number of each pair's case. */
+typedef struct bench_pairs {
+  assay_case *cases;
+  int64_t *group;
+  int64_t count;
+} bench_pairs;
+
+static assay_status push(bench_pairs *made, int64_t group, const assay_case *one, const char *variant,
                          const char *device, assay_error *error) {
-  if ((*count & (*count - 1)) == 0) {
-    assay_case *grown = realloc(*made, (size_t)(*count > 0 ? 2 * *count : 1) * sizeof *grown);
-    if (grown == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
-    *made = grown;
+  if ((made->count & (made->count - 1)) == 0) {
+    const size_t room = made->count > 0 ? 2 * (size_t)made->count : 1;
+    assay_case *grown = realloc(made->cases, room * sizeof *grown);
+    if (grown != NULL) made->cases = grown;
+    int64_t *numbers = grown != NULL ? realloc(made->group, room * sizeof *numbers) : NULL;
+    if (numbers == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
+    made->group = numbers;
   }
-  assay_case *to = &(*made)[(*count)++];
+  made->group[made->count] = group;
+  assay_case *to = &made->cases[made->count++];
   *to = *one;
   (void)snprintf(to->variant, sizeof to->variant, "%s", variant);
   (void)snprintf(to->device, sizeof to->device, "%s", device);
@@ -161,18 +181,18 @@ static assay_status push(assay_case **made, int64_t *count, const assay_case *on
 }
 
 /* Makes a case for each pair of a case and a variant. The reference has one variant, the definition. */
-static assay_status cross(const cli_options *options, bool reference, const case_list *list, assay_case **made,
-                          int64_t *count, assay_error *error) {
+static assay_status cross(const cli_options *options, bool reference, const case_list *list, bench_pairs *made,
+                          assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int64_t i = 0; i < list->count && status == ASSAY_OK; ++i) {
     const assay_case *one = &list->cases[i];
     if (!chosen(options, one, reference)) continue;
-    if (reference) status = push(made, count, one, "definition", "ref", error);
+    if (reference) status = push(made, i, one, "definition", "ref", error);
     for (int32_t v = 0; v < assay_variant_count() && !reference && status == ASSAY_OK; ++v) {
       const assay_variant *variant = assay_variant_at(v);
       if (strcmp(variant->op, one->op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
       status = cli_check_contract(variant, error);
-      if (status == ASSAY_OK) status = push(made, count, one, variant->name, variant->device, error);
+      if (status == ASSAY_OK) status = push(made, i, one, variant->name, variant->device, error);
     }
   }
   return status;
@@ -228,7 +248,7 @@ static assay_status against(const cli_options *options, const bench_rows_list *b
   return status;
 }
 
-static assay_status prepare(cli_options *options, bool reference, case_list *list, assay_case **cases, int64_t *count,
+static assay_status prepare(cli_options *options, bool reference, case_list *list, bench_pairs *pairs,
                             bench_rows_list *base, assay_device_info *info, assay_error *error) {
   assay_status status = cli_load_plugins(options, error);
   if (status == ASSAY_OK && options->baseline != NULL && options->jsonl == NULL)
@@ -241,8 +261,8 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   if (status == ASSAY_OK) status = cli_check_writable("--jsonl", options->jsonl, error);
   if (status == ASSAY_OK && options->baseline != NULL) status = read_baseline(options->baseline, base, error);
   if (status == ASSAY_OK) status = expand_words(options, list, error);
-  if (status == ASSAY_OK) status = cross(options, reference, list, cases, count, error);
-  if (status == ASSAY_OK && *count == 0) say_no_case(options, reference, list);
+  if (status == ASSAY_OK) status = cross(options, reference, list, pairs, error);
+  if (status == ASSAY_OK && pairs->count == 0) say_no_case(options, reference, list);
   if (status != ASSAY_OK) return status;
   if (!reference) return cli_probe(options->device, info, error);
   *info = (assay_device_info){.name = "host", .multiprocessors = 1};
@@ -272,14 +292,13 @@ int cli_bench_command(int argc, char **argv) {
   assay_error error = {""};
   cli_options options;
   case_list list = {NULL, 0};
-  assay_case *cases = NULL;
-  int64_t count = 0;
+  bench_pairs pairs = {NULL, NULL, 0};
   bench_rows_list base = {.row = NULL};
   assay_device_info info;
   memset(&info, 0, sizeof info);
   assay_status status = cli_parse(argc, argv, "bench", &options, &error);
   const bool reference = options.reference;
-  if (status == ASSAY_OK) status = prepare(&options, reference, &list, &cases, &count, &base, &info, &error);
+  if (status == ASSAY_OK) status = prepare(&options, reference, &list, &pairs, &base, &info, &error);
   bench_job job = {.options = bench_usual()};
   if (options.budget_s > 0) job.options.budget_s = options.budget_s;
   const char *device = reference ? "ref" : options.device;
@@ -293,10 +312,10 @@ int cli_bench_command(int argc, char **argv) {
   (void)printf("%s: %s%s%s%s%s; commit %s\n", device, info.name, info.driver[0] != '\0' ? ", driver " : "", info.driver,
                info.toolkit[0] != '\0' ? ", CUDA " : "", info.toolkit, report_commit());
   (void)fflush(stdout);
-  state.cases = cases;
+  state.cases = job.cases = pairs.cases;
+  state.count = job.count = pairs.count;
+  if (options.chosen) state.group = job.group = pairs.group;
   state.options = &options;
-  job.cases = cases;
-  job.count = count;
   job.deadline_s = options.deadline_s;
   job.in_process = options.in_process;
   job.begun = on_begun;
@@ -313,7 +332,8 @@ int cli_bench_command(int argc, char **argv) {
   }
 done:
   rows_free(&base);
-  free(cases);
+  free(pairs.cases);
+  free(pairs.group);
   case_list_free(&list);
   return code;
 }
