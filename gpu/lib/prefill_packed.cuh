@@ -409,7 +409,7 @@ struct packed_schedule {
     case 64:
       return launch<T, Weights, packed_shape<64, 64, 112, 2, 3, 3, 152, true, 3>>(p, env, error);
     case 80:
-      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
+      return launch<T, Weights, packed_shape<80, 80, 80, 2, 3, 3, 152, true, 3>>(p, env, error);
     case 96:
       return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 112:
