@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/compare.h"
+#include "bench/past.h"
 #include "bench/run.h"
 #include "bench_peers.h"
 #include "cli.h"
@@ -198,6 +199,29 @@ static assay_status cross(const cli_options *options, bool reference, const case
   return status;
 }
 
+/* Leaves out the cases that the file has. With --chosen that is every variant of a case that one of them is in for. */
+static assay_status leave_out(const cli_options *options, const bench_past *past, bench_pairs *pairs,
+                              assay_error *error) {
+  static char descriptor[CASE_MAX_LINE];
+  int64_t kept = 0, done = -1; /* the last case that the file has */
+  if (past->count == 0) return ASSAY_OK;
+  for (int64_t i = 0; i < pairs->count; ++i) {
+    bool found = false;
+    for (int64_t k = i; k < pairs->count && !found && pairs->group[k] == pairs->group[i]; ++k) {
+      const assay_status status = case_print(&pairs->cases[k], descriptor, sizeof descriptor, error);
+      if (status != ASSAY_OK) return status;
+      found = past_has(past, descriptor);
+      if (!options->chosen) break;
+    }
+    if (options->chosen && found) done = pairs->group[i];
+    if (found || pairs->group[i] == done) continue;
+    pairs->cases[kept] = pairs->cases[i];
+    pairs->group[kept++] = pairs->group[i];
+  }
+  pairs->count = kept;
+  return ASSAY_OK;
+}
+
 /* The name of an operator is its suite; tables, short and density are folders of their own. */
 static assay_status suite_of(const char *word, char *path, size_t size, assay_error *error) {
   static const char *const folder[] = {"tables", "short", "density"};
@@ -251,6 +275,9 @@ static assay_status against(const cli_options *options, const bench_rows_list *b
 static assay_status prepare(cli_options *options, bool reference, case_list *list, bench_pairs *pairs,
                             bench_rows_list *base, assay_device_info *info, assay_error *error) {
   assay_status status = cli_load_plugins(options, error);
+  if (status == ASSAY_OK && options->resume != NULL && options->jsonl != NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
+  if (options->resume != NULL) options->jsonl = options->resume;
   if (status == ASSAY_OK && options->baseline != NULL && options->jsonl == NULL)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--baseline: needs --jsonl, where the figures of this run go");
   if (status == ASSAY_OK && options->peers && options->jsonl == NULL)
@@ -267,6 +294,36 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   if (!reference) return cli_probe(options->device, info, error);
   *info = (assay_device_info){.name = "host", .multiprocessors = 1};
   return ASSAY_OK;
+}
+
+/* Opens the file, whose beginning may be there, and takes up what it says. */
+static assay_status open_file(bench_state *state, const bench_head *head, bench_past *past, bench_pairs *pairs,
+                              assay_error *error) {
+  const cli_options *options = state->options;
+  assay_status status = ASSAY_OK;
+  if (options->resume != NULL) status = past_read(options->resume, head, past, error);
+  if (status == ASSAY_OK) status = leave_out(options, past, pairs, error);
+  state->timed = past->timed;
+  state->failed = past->failed;
+  state->unsupported = past->unsupported;
+  if (past->count > 0)
+    (void)printf("%s has %lld of the cases already\n", text_shown(options->resume), (long long)past->count);
+  if (status != ASSAY_OK || past->complete) return status;
+  status = text_open_partial(&state->jsonl, options->jsonl, past->bytes, error);
+  if (status == ASSAY_OK && past->bytes == 0) rows_head(state->jsonl.stream, head);
+  return status;
+}
+
+/* Keeps what was timed before the run failed. */
+static void abandon(bench_state *state) {
+  if (state->timed + state->failed == 0) {
+    text_discard(&state->jsonl);
+    return;
+  }
+  text_keep(&state->jsonl);
+  if (state->options->jsonl != NULL)
+    (void)fprintf(stderr, "assay: %s" TEXT_PARTIAL " holds what was done; the same command with --resume %s goes on\n",
+                  text_shown(state->options->jsonl), text_shown(state->options->jsonl));
 }
 
 static int finish(bench_state *state, double seconds, const bench_rows_list *base, assay_error *error) {
@@ -293,6 +350,7 @@ int cli_bench_command(int argc, char **argv) {
   cli_options options;
   case_list list = {NULL, 0};
   bench_pairs pairs = {NULL, NULL, 0};
+  bench_past past = {.descriptor = NULL};
   bench_rows_list base = {.row = NULL};
   assay_device_info info;
   memset(&info, 0, sizeof info);
@@ -302,20 +360,19 @@ int cli_bench_command(int argc, char **argv) {
   bench_job job = {.options = bench_usual()};
   if (options.budget_s > 0) job.options.budget_s = options.budget_s;
   const char *device = reference ? "ref" : options.device;
-  if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&state.jsonl, options.jsonl, &error);
+  const bench_head head = {device, report_commit(), &info, &job.options, options.seed};
+  state.options = &options;
+  if (status == ASSAY_OK && options.jsonl != NULL) status = open_file(&state, &head, &past, &pairs, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
   }
-  const bench_head head = {device, report_commit(), &info, &job.options, options.seed};
-  if (state.jsonl.stream != NULL) rows_head(state.jsonl.stream, &head);
   (void)printf("%s: %s%s%s%s%s; commit %s\n", device, info.name, info.driver[0] != '\0' ? ", driver " : "", info.driver,
                info.toolkit[0] != '\0' ? ", CUDA " : "", info.toolkit, report_commit());
   (void)fflush(stdout);
   state.cases = job.cases = pairs.cases;
   state.count = job.count = pairs.count;
   if (options.chosen) state.group = job.group = pairs.group;
-  state.options = &options;
   job.deadline_s = options.deadline_s;
   job.in_process = options.in_process;
   job.begun = on_begun;
@@ -325,12 +382,13 @@ int cli_bench_command(int argc, char **argv) {
   const double start = device_now_ms();
   status = bench_run(&job, &error);
   if (status != ASSAY_OK) {
-    text_discard(&state.jsonl);
+    abandon(&state);
     code = cli_leave(status, &error);
   } else {
     code = finish(&state, (device_now_ms() - start) * 1e-3, options.baseline != NULL ? &base : NULL, &error);
   }
 done:
+  past_free(&past);
   rows_free(&base);
   free(pairs.cases);
   free(pairs.group);
