@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +45,15 @@ assay_status bench_measure(const assay_device *device, bench_limits *limits, ass
   return status;
 }
 
+/* Returns the case after `index`, whose verdict is known. Other cases of a group that has its figure are left out. */
+static int64_t after(const bench_job *job, int64_t index, verdict found) {
+  int64_t next = index + 1;
+  if (job->group == NULL || found == VERDICT_UNSUPPORTED) return next;
+  while (next < job->count && job->group[next] == job->group[index])
+    ++next;
+  return next;
+}
+
 static void fail(bench_result *result, const char *format, const char *what, const char *why) {
   *result = (bench_result){.judged = {.verdict = VERDICT_FAIL}};
   verdict_set(&result->judged, VERDICT_FAIL, "launch", format, what, why);
@@ -63,6 +73,13 @@ static void time_case(const bench_job *job, int64_t index, const assay_device *d
     bench_case(one, variant, device, &job->options, result);
 }
 
+/* Keeps freed memory for the next case. A case's images are hundreds of MB. To get fresh pages for each of them took
+ * half of the host's time. */
+static void keep_memory(void) {
+  (void)mallopt(M_MMAP_MAX, 0);
+  (void)mallopt(M_TRIM_THRESHOLD, -1);
+}
+
 /* `fd` < 0: no process between, results go to the job directly. */
 static assay_status serve(const bench_job *job, int64_t first, int fd, message *m, assay_error *error) {
   const assay_case *one = &job->cases[first];
@@ -73,9 +90,10 @@ static assay_status serve(const bench_job *job, int64_t first, int fd, message *
   if (status == ASSAY_OK) status = bench_measure(device, &m->limits, error);
   if (status != ASSAY_OK) return status;
   threads_use((int32_t)sysconf(_SC_NPROCESSORS_ONLN));
+  keep_memory();
   if (fd < 0) job->begun(job->context, &m->limits);
   bool sent = fd < 0 || write_all(fd, m, sizeof *m);
-  for (int64_t i = first; i < job->count && sent; ++i) {
+  for (int64_t i = first; i < job->count && sent; i = after(job, i, m->result.judged.verdict)) {
     m->index = i;
     time_case(job, i, device, &m->result);
     if (fd < 0) job->done(job->context, i, &m->result);
@@ -108,9 +126,10 @@ static int read_message(int fd, pid_t pid, double deadline_s, message *m) {
   return 1;
 }
 
-static void give_up(const bench_job *job, int64_t index, int how, int status) {
+/* Reports the case that the worker died of. Returns the case to go on with. */
+static int64_t give_up(const bench_job *job, int64_t index, int how, int status) {
   bench_result *result = calloc(1, sizeof *result);
-  if (result == NULL) return;
+  if (result == NULL) return index + 1;
   result->judged.verdict = VERDICT_CRASH;
   if (how == 0)
     verdict_set(&result->judged, VERDICT_HANG, "deadline", "no answer after %g s", job->deadline_s);
@@ -119,7 +138,9 @@ static void give_up(const bench_job *job, int64_t index, int how, int status) {
   else
     verdict_set(&result->judged, VERDICT_CRASH, "crash", "the process ended with status %d", WEXITSTATUS(status));
   job->done(job->context, index, result);
+  const int64_t next = after(job, index, result->judged.verdict);
   free(result);
+  return next;
 }
 
 /* From case `*next` on, until all are done or the worker is: then *next is the first case without a result. */
@@ -156,13 +177,14 @@ static assay_status one_worker(const bench_job *job, int64_t *next, message *m, 
       job->begun(job->context, &m->limits);
       continue;
     }
-    job->done(job->context, (*next)++, &m->result);
+    job->done(job->context, *next, &m->result);
+    *next = after(job, *next, m->result.judged.verdict);
     lost = m->result.judged.device_lost;
   }
   if (how == 0) child_kill(pid);
   (void)close(ends[0]);
   ended = child_wait(pid);
-  if (status == ASSAY_OK && how <= 0 && *next < job->count) give_up(job, (*next)++, how, ended);
+  if (status == ASSAY_OK && how <= 0 && *next < job->count) *next = give_up(job, *next, how, ended);
   return status;
 }
 

@@ -16,11 +16,14 @@ assay_status bench_measure(const assay_device *device, bench_limits *limits, ass
 
 typedef struct bench_job {
   const assay_case *cases; /* variant and device filled; device "ref": the reference itself */
+  /* NULL, or [count]: cases one after the other with the same number are one case with several variants. The first that
+   * takes it is timed, and done() is not called for those after it. */
+  const int64_t *group;
   int64_t count;
   bench_options options;
   double deadline_s; /* for each case, all of it */
   bool in_process;
-  /* In order, each once; begun() before all of them, and again where a worker had to be replaced. */
+  /* In order, each at most once; begun() before all of them, and again where a worker had to be replaced. */
   void (*begun)(void *context, const bench_limits *limits);
   void (*done)(void *context, int64_t index, const bench_result *result);
   void *context;

@@ -51,6 +51,30 @@ expect 'reference in parts' 0 'gate_attention/definition .*host' "$assay" bench 
 # What a case costs is asked before its values are made: memory that held something else must not tell.
 printf 'op: gate_attention\nbench:\n  - {name: small, mode: decode, dtype: bf16, D: 64, H: 4, H_kv: 2, batch: 3, kv_len: 70}\n' >"$work/paged.yaml"
 expect 'memory that held something' 0 'gate_attention/decode_rows .*host' env MALLOC_PERTURB_=170 "$assay" bench "$work/paged.yaml" --device simt --variant gate_attention=decode_rows --budget 0.05s
+# Of each case the first variant that takes it. Those that decline are named only where none takes it.
+chosen=("$assay" bench "$work/paged.yaml" --device simt --chosen --budget 0.05s)
+expect 'chosen' 0 '^1 timed, 0 without a figure because they are wrong, 0 unsupported' "${chosen[@]}"
+expect 'chosen, after one that declines' 0 'gate_attention/decode_rows .*host' \
+  "${chosen[@]}" --variant gate_attention=wgmma,decode_rows --jsonl "$work/chosen.jsonl"
+never 'chosen, what declined' UNSUPPORTED "$work/said"
+expect 'chosen, one line' 0 '^1$' grep -c '"bench":"case"' "$work/chosen.jsonl"
+expect 'chosen, nobody' 3 '^0 timed, .* 1 unsupported' "${chosen[@]}" --variant gate_attention=wgmma,wgmma_f16
+# A file that was cut short: its last case is timed again, and a head of another run is refused.
+resumed=("$assay" bench "$work/small.yaml" --device simt --budget 0.05s --variant rms_norm=warp_rows)
+expect 'all of it' 0 '^2 timed' "${resumed[@]}" --jsonl "$work/all.jsonl"
+{ grep -v '"bench":"end"' "$work/all.jsonl"; printf '{"bench":"case","cut'; } >"$work/r.jsonl.partial"
+sed -i -E 's/"median_us":[^,]*,"low_us":[^,]*,"high_us":[^,]*/"median_us":12345,"low_us":12345,"high_us":12345/' "$work/r.jsonl.partial"
+expect 'resumed' 0 '^2 timed, 0 without a figure' "${resumed[@]}" --resume "$work/r.jsonl"
+expect 'resumed, one case kept' 0 '^1$' grep -c 12345 "$work/r.jsonl"
+expect 'resumed, both cases' 0 '^2$' grep -c '"bench":"case"' "$work/r.jsonl"
+expect 'resumed, whole' 0 '2 rows in both' "$assay" compare "$work/r.jsonl" "$work/r.jsonl"
+expect 'resumed, complete' 0 'has 2 of the cases already' "${resumed[@]}" --resume "$work/r.jsonl"
+expect 'resumed, nothing there' 0 '^2 timed' "${resumed[@]}" --resume "$work/new.jsonl"
+expect 'resumed, other seed' 2 "r.jsonl: seed: found '1', allowed '2'" "${resumed[@]}" --resume "$work/r.jsonl" --seed 2
+expect 'resumed, other budget' 2 "budget_s: found '0.05', allowed '0.06'" "${resumed[@]:0:5}" --budget 0.06s --resume "$work/r.jsonl"
+sed 's/"commit":"[^"]*"/"commit":"other"/' "$work/r.jsonl" >"$work/o.jsonl.partial"
+expect 'resumed, other program' 2 "commit: found 'other', allowed" "${resumed[@]}" --resume "$work/o.jsonl"
+expect 'resumed, and a file' 2 'names the JSONL itself' "${resumed[@]}" --resume "$work/r.jsonl" --jsonl "$work/x.jsonl"
 expect nothing 3 '0 timed' "${bench[@]}" --filter nobody
 expect operator 3 '0 timed' "$assay" bench rms_norm --filter nobody
 

@@ -21,6 +21,8 @@ class FlashInfer(Attention):
         q, k, v = tensors
         if case.key.get("cu_k") == "true":
             raise Unsupported("keys without a block table")
+        if case.values != case.size:
+            raise Unsupported("values of other channels than keys")
         block, keys = case.block, case.lengths[0]
         if keys % block != 0:
             raise Unsupported("a last block that is not full")

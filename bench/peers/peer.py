@@ -16,56 +16,50 @@ import torch
 from timing import REFUSALS, Unsupported, reason
 
 
-class Case:
-    """A case of assay bench: the words of its descriptor."""
-
-    def __init__(self, line):
-        self.line = line
-        words = [w for w in line.split() if "=" in w]
-        self.op = line.split()[0]
-        self.key = dict(w.split("=", 1) for w in words)
-        self.lengths = [int(n) for n in self.key.get("kv_len", "").split(",") if n]
-        new = [int(n) for n in self.key.get("new", "").split(",") if n]
-        self.mode = self.key.get("mode", "")
-        self.new = new if new else (self.lengths if self.mode == "prefill" else [1] * len(self.lengths))
-        self.batch = len(self.lengths)
-        self.heads, self.kv_heads = int(self.key.get("H", 0)), int(self.key.get("H_kv", 0))
-        self.size = int(self.key.get("D", 0))
-        self.block = int(self.key.get("block_size", 16))
-        self.launches = 0  # of a replay of ours
-        self.dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}.get(self.key.get("dtype"))
-
-    def same_lengths(self):
-        return len(set(self.lengths)) == 1 and len(set(self.new)) == 1
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 class Attention:
-    """Softmax attention over q [B, H, T, D] and k, v [B, H_kv, L, D], causal to the bottom right."""
+    """Softmax attention over q [B, H, T, D], k [B, H_kv, L, D] and v [B, H_kv, L, D_v], causal to the bottom right.
+    Where lengths of a decode differ, and the peer takes such batches, k and v lie one request after the other: [keys,
+    H_kv, D]."""
 
     op = ("softmax_attention", "gate_attention")
+    ragged = False
 
     def missing(self):
         return None
 
     def tensors(self, case, seed):
-        if case.mode not in ("decode", "prefill") or not case.same_lengths() or case.dtype is None:
-            raise Unsupported("lengths that differ, or no decode and no prefill")
+        dtype = TYPES.get(case.type)
+        if case.mode not in ("decode", "prefill", "chunked") or dtype is None:
+            raise Unsupported("no decode, no prefill and no chunk")
+        if not case.same_lengths() and not (self.ragged and case.mode == "decode"):
+            raise Unsupported("lengths that differ")
         if case.key.get("kv_dtype", "same") != "same":
             raise Unsupported("a cache of another type")
         make = torch.Generator(device="cuda").manual_seed(seed)
-        rows, keys = case.new[0], case.lengths[0]
-        shape = [(case.batch, case.heads, rows, case.size)] + [(case.batch, case.kv_heads, keys, case.size)] * 2
-        return [torch.randn(s, generator=make, device="cuda", dtype=torch.float32).to(case.dtype) for s in shape]
+        of_q = (case.batch, case.heads, case.new[0], case.size)
+        of_k = (case.batch, case.kv_heads, case.lengths[0])
+        if not case.same_lengths():
+            of_k = (sum(case.lengths), case.kv_heads)
+        shapes = [of_q, (*of_k, case.size), (*of_k, case.values)]
+        return [torch.randn(s, generator=make, device="cuda", dtype=torch.float32).to(dtype) for s in shapes]
 
     def expected(self, case, tensors, rows):
         """Rows [(request, head, row)] in f64."""
         q, k, v = tensors
         made = []
         for b, h, n in rows:
-            last = case.lengths[0] - case.new[0] + n
+            keys = case.lengths[b] - case.new[b] + n + 1
             kv = h // (case.heads // case.kv_heads)
-            score = (k[b, kv, : last + 1].double() @ q[b, h, n].double()) / math.sqrt(case.size)
-            made.append(torch.softmax(score, 0) @ v[b, kv, : last + 1].double())
+            if case.same_lengths():
+                own_k, own_v = k[b, kv, :keys], v[b, kv, :keys]
+            else:
+                first = sum(case.lengths[:b])
+                own_k, own_v = (t[first : first + keys, kv] for t in (k, v))
+            score = (own_k.double() @ q[b, h, n].double()) / math.sqrt(case.size)
+            made.append(torch.softmax(score, 0) @ own_v.double())
         return torch.stack(made)
 
 
@@ -77,7 +71,7 @@ def check(peer, case, tensors, out, seed):
         rows.append(tuple(int(torch.randint(n, (1,), generator=make)) for n in (case.batch, case.heads, case.new[0])))
     want = peer.expected(case, tensors, rows)
     got = torch.stack([out[b, h, n].double() for b, h, n in rows])
-    bound = 2 ** (-6 if case.dtype == torch.bfloat16 else -9) * want.abs().amax(1, keepdim=True)
+    bound = 2 ** (-6 if case.type == "bf16" else -9) * want.abs().amax(1, keepdim=True)
     return bool(((got - want).abs() <= bound).all())
 
 

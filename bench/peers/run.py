@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""run.py FILE.jsonl [--budget S] [--only NAME,...]: times the peers on the cases of a file of assay bench, and adds lines
-"bench":"peer" before its last one. A peer that is missing has one line that says so. Needs PyTorch and the GPU.
-ASSAY_PEERS=NAME,... in the environment is --only."""
+"""run.py FILE.jsonl [--budget S] [--only NAME,...] [--seconds S]: times the peers on the cases of a file of bench.
+
+Lines "bench":"peer" are added before the file's last one, each as soon as it is made. A figure that the file has is not
+taken again, so that the same command goes on where it ended. --seconds: no figure begins later. A peer that is missing
+has one line that says so. Needs PyTorch and the GPU. ASSAY_PEERS=NAME,... in the environment is --only."""
 
 import importlib
-import json
 import os
 import sys
+import time
+
+from cases import Figures, beside, cases, objects, taken
 
 MODULES = ["sdpa", "fa3", "flex", "flashinfer_paged"]
 
 
 def peers(only):
-    """Peers that are here; lines about those that are not."""
+    """Returns the peers that are present, and lines about those that are not."""
     here, lines = [], []
     for name in MODULES:
         try:
@@ -31,95 +35,69 @@ def peers(only):
     return here, lines
 
 
-def objects(path):
-    """The file's lines. What a run that was killed left of its last one is no line."""
-    with open(path) as file:
-        for text in file:
-            if text.endswith("\n"):
-                yield json.loads(text)
+def say(peer, case, line):
+    reason = line.get("unsupported") or line.get("failed")
+    what = f"{case.key.get('name', '')} {case.mode} {case.batch} x {case.lengths[0]}"
+    if reason:
+        print(f"{peer.name:16} {what:32} no figure: {reason}", flush=True)
+    else:
+        print(f"{peer.name:16} {what:32} {line['median_us']:9.2f} us [{line['low_us']:.2f}, {line['high_us']:.2f}] "
+              f"{line['samples']}", flush=True)
 
 
-def cases(path):
-    """Each shape once, whatever its variants, seeds and values; with as many launches a replay as ours had at most."""
-    from peer import Case
-
-    seen = {}
-    for line in objects(path):
-        if line.get("bench") != "case":
-            continue
-        case = Case(line["case"])
-        key = shape(case)
-        if case.batch > 0:
-            case = seen.setdefault(key, case)
-            if line.get("mode") == "cold":
-                case.launches = max(case.launches, line.get("launches", 0))
-    return list(seen.values())
-
-
-def shape(case):
-    return (case.mode, case.key.get("kv_len"), case.key.get("new"), case.heads, case.kv_heads, case.size,
-            case.key.get("dtype"), case.key.get("kv_dtype"))
-
-
-def join(path, lines):
-    """Ours, the fastest variant of each operator, beside the peers."""
-    from peer import Case
-
-    ours, theirs = {}, {}
-    for line in objects(path):
-        if line.get("bench") == "case" and line.get("mode") == "cold":
-            case = Case(line["case"])
-            key = (line["op"], line["name"], shape(case))
-            if key not in ours or line["median_us"] < ours[key][0]:
-                ours[key] = (line["median_us"], line["variant"])
-    for line in lines:
-        if "median_us" in line:
-            theirs.setdefault(shape(Case(line["case"])), {})[line["peer"]] = line["median_us"]
-    for (op, name, what), (us, variant) in ours.items():
-        beside = theirs.get(what)
-        if beside:
-            text = ", ".join(f"{peer} {took:.2f} ({us / took:.2f})" for peer, took in sorted(beside.items()))
-            print(f"{op} {name}: {variant} {us:.2f} us; {text}")
+def take(path, here, missing, figure, seconds):
+    """Takes the figures that the file does not have. Returns how many had no time, and whether an output was wrong."""
+    start, lines, out = time.monotonic(), objects(path), Figures(path)
+    have, left, wrong = taken(lines), 0, False
+    named = {line["peer"] for line in lines if "missing" in line}
+    for line in missing:
+        print(f"{line['peer']}: missing: {line['missing']}", flush=True)
+        if line["peer"] not in named:
+            out.add(line)
+    for case in cases(lines):
+        for peer in here:
+            if case.op not in peer.op or (peer.name, case.shape()) in have:
+                continue
+            if time.monotonic() - start > seconds:
+                left += 1
+                continue
+            line = figure(peer, case)
+            wrong = wrong or "failed" in line
+            out.add(line)
+            say(peer, case, line)
+    return left, wrong
 
 
 def main(argv):
-    path, budget, only = argv[1], 0.3, None
+    path, budget, only, seconds = argv[1], 0.3, None, float("inf")
     if os.environ.get("ASSAY_PEERS"):
         only = os.environ["ASSAY_PEERS"].split(",")
     if "--budget" in argv:
         budget = float(argv[argv.index("--budget") + 1])
     if "--only" in argv:
         only = argv[argv.index("--only") + 1].split(",")
-    here, lines = peers(only)
-    for line in lines:
-        print(f"{line['peer']}: missing: {line['missing']}")
+    if "--seconds" in argv:
+        seconds = float(argv[argv.index("--seconds") + 1])
+    here, missing = peers(only)
+    timer = None
     if here:
         import torch
 
-        from peer import figure
         from timing import Timer
 
         timer = Timer(torch)
-        for case in cases(path):
-            for peer in here:
-                if case.op not in peer.op:
-                    continue
-                line = figure(timer, peer, case, budget)
-                lines.append(line)
-                said = line.get("unsupported") or line.get("failed")
-                what = f"{case.key.get('name', '')} {case.mode} {case.batch} x {case.lengths[0]}"
-                if said:
-                    print(f"{peer.name:16} {what:32} no figure: {said}", flush=True)
-                else:
-                    print(f"{peer.name:16} {what:32} {line['median_us']:9.2f} us [{line['low_us']:.2f}, "
-                          f"{line['high_us']:.2f}] {line['samples']}", flush=True)
-    join(path, lines)
-    old = open(path).read().splitlines()
-    end = len(old) - 1 if old and json.loads(old[-1]).get("bench") == "end" else len(old)
-    old[end:end] = [json.dumps(line, separators=(",", ":")) for line in lines]
-    with open(path, "w") as out:
-        out.write("\n".join(old) + "\n")
-    return 1 if any("failed" in line for line in lines) else 0
+
+    def figure(peer, case):
+        from peer import figure
+
+        return figure(timer, peer, case, budget)
+
+    left, wrong = take(path, here, missing, figure, seconds)
+    for text in beside(objects(path)):
+        print(text, flush=True)
+    if left:
+        print(f"{left} figures are missing after {seconds:g} s: run.py {path} goes on", flush=True)
+    return 1 if wrong or left else 0
 
 
 if __name__ == "__main__":

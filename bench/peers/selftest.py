@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""selftest.py: tests of tokens.py and timing.py without torch, whose place a small stand-in takes. Then the tests run
-over copies with one planted mistake each, and must fail."""
+"""selftest.py: tests of tokens.py, timing.py, cases.py and run.py without torch, whose place a small stand-in takes.
+Then the tests run over copies with one planted mistake each, and must fail."""
 
 import os
 import shutil
@@ -27,6 +27,21 @@ PLANTED = [
     ("timing.py", "outs = [launch() for _, launch in sets]\n            samples", "pass\n            samples"),
     ("timing.py", "len(samples) < LEAST_SAMPLES or", "len(samples) < 3 or"),
     ("timing.py", "return 1 if failed else 0", "return 0"),
+    ("cases.py", 'int(self.key.get("D_v", self.size))', "self.size"),
+    ("cases.py", "self.values, self.block,", "self.block,"),
+    ("cases.py", "max(case.launches, line", "min(case.launches, line"),
+    ("cases.py", 'and "failed" not in line}', "}"),
+    ("cases.py", "split(b\"\\n\")[:-1] if text", "split(b\"\\n\") if text"),
+    ("cases.py", "file.write(text + self.end)", "file.write(text)"),
+    ("cases.py", "            file.truncate()\n", ""),
+    ("cases.py", "self.at += len(text)", "self.at += 0"),
+    ("cases.py", "us / min(took.values())", "us / max(took.values())"),
+    ("cases.py", 'line["median_us"] < ours[key][0]', "True"),
+    ("run.py", "or (peer.name, case.shape()) in have", ""),
+    ("run.py", "start > seconds", "start > 1e9"),
+    ("run.py", 'wrong = wrong or "failed" in line', "wrong = False"),
+    ("run.py", "            out.add(line)\n            say", "            say"),
+    ("run.py", 'if line["peer"] not in named:', "if True:"),
 ]
 
 
@@ -234,7 +249,92 @@ def test_table():
     expect("no figure", "median_us" in lines[2], False)
 
 
+OURS = ("softmax_attention suite=heads section=bench name={} variant={} device=cuda mode=decode dtype=bf16 H=8 H_kv=4 "
+        "D=192 kv_len=32,32{}")
+
+
+class Peer:
+    op = ("softmax_attention",)
+
+    def __init__(self, name):
+        self.name = name
+
+
+def file_of_ours(path):
+    import json
+
+    rows = [("one", "slow", " D_v=128", 9.0, 4), ("one", "fast", " D_v=128", 6.0, 8),
+            ("one", "last", " D_v=128", 7.0, 2), ("two", "fast", "", 5.0, 4)]
+    lines = [{"bench": "run"}]
+    lines += [{"bench": "case", "case": OURS.format(name, variant, more), "op": "softmax_attention", "name": name,
+               "variant": variant, "mode": "cold", "median_us": us, "launches": n}
+              for name, variant, more, us, n in rows]
+    with open(path, "w") as file:
+        file.writelines(json.dumps(line) + "\n" for line in [*lines, {"bench": "end", "timed": 4, "text": "x" * 400}])
+    return len(lines)
+
+
+def test_cases():
+    from cases import Case, Figures, beside, cases, objects, taken
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "f.jsonl")
+        count = file_of_ours(path)
+        found = cases(objects(path))
+        expect("shapes", [(case.values, case.launches) for case in found], [(128, 8), (192, 4)])
+        out = Figures(path)
+        for i, (case, us) in enumerate(((found[0], 3.0), (found[1], 4.0), (found[0], None))):
+            line = {"bench": "peer", "peer": "ab"[i // 2], "case": case.line}
+            out.add(line | ({"median_us": us} if us else {"failed": "no"}))
+            kinds = [line["bench"] for line in objects(path)[count:]]
+            expect(f"lines after {i}", kinds, ["peer"] * (i + 1) + ["end"])
+        with open(path, "a") as file:
+            file.write('{"bench":"peer","cut":' + "1" * 2000)
+        expect("taken", taken(objects(path)), {("a", found[0].shape()), ("a", found[1].shape())})
+        out = Figures(path)
+        out.add({"bench": "peer", "peer": "c", "case": Case(found[0].line).line, "median_us": 12.0})
+        expect("lines of a cut file", [line["bench"] for line in objects(path)[count:]], ["peer"] * 4 + ["end"])
+        with open(path) as file:
+            expect("nothing after the end", file.read()[-1], "\n")
+        expect("beside", beside(objects(path)),
+               ["softmax_attention one: fast 6.00 us, 2.000 of the best; a 3.00 (2.00), c 12.00 (0.50)",
+                "softmax_attention two: fast 5.00 us, 1.250 of the best; a 4.00 (1.25)"])
+
+
+def test_run():
+    import contextlib
+    import io
+
+    from cases import objects
+    from run import take
+
+    asked = []
+
+    def figure(peer, case):
+        asked.append((peer.name, case.key["name"]))
+        line = {"bench": "peer", "peer": peer.name, "case": case.line}
+        if peer.name == "wrong":
+            return line | {"failed": "no"}
+        return line | {"median_us": 1.0, "low_us": 1.0, "high_us": 1.0, "samples": 20}
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        path = os.path.join(folder, "f.jsonl")
+        count = file_of_ours(path)
+        missing = [{"bench": "peer", "peer": "none", "missing": "why"}]
+        expect("no time", take(path, [Peer("a")], missing, figure, -1), (2, False))
+        expect("nothing asked", asked, [])
+        expect("all", take(path, [Peer("a"), Peer("wrong")], missing, figure, 100), (0, True))
+        expect("asked", asked, [("a", "one"), ("wrong", "one"), ("a", "two"), ("wrong", "two")])
+        asked.clear()
+        expect("again", take(path, [Peer("a")], missing, figure, 100), (0, False))
+        expect("not again", asked, [])
+        named = [line.get("peer") for line in objects(path)[count:]]
+        expect("lines", named, ["none", "a", "wrong", "a", "wrong", None])
+
+
 def tests():
+    test_cases()
+    test_run()
     test_tokens()
     test_spread()
     test_timer()
@@ -245,7 +345,7 @@ def planted():
     here, missed = os.path.dirname(os.path.abspath(__file__)), 0
     for name, old, new in PLANTED:
         with tempfile.TemporaryDirectory() as folder:
-            for file in ("tokens.py", "timing.py", "selftest.py"):
+            for file in ("tokens.py", "timing.py", "cases.py", "run.py", "selftest.py"):
                 shutil.copy(os.path.join(here, file), folder)
             path = os.path.join(folder, name)
             with open(path) as file:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/compare.h"
+#include "bench/past.h"
 #include "bench/run.h"
 #include "bench_peers.h"
 #include "choose.h"
@@ -17,6 +18,8 @@
 
 typedef struct bench_state {
   const assay_case *cases;
+  const int64_t *group; /* NULL: every variant is timed */
+  int64_t count;
   const cli_options *options;
   text_file jsonl;
   bench_limits limits;
@@ -93,11 +96,18 @@ static void on_begun(void *context, const bench_limits *limits) {
   (void)printf("; cache %.1f MB\n", (double)limits->cache_bytes * 1e-6);
 }
 
+/* Tells whether a variant declined a case that another one is still asked for. */
+static bool asks_another(const bench_state *state, int64_t index, const bench_result *result) {
+  return state->group != NULL && result->judged.verdict == VERDICT_UNSUPPORTED && index + 1 < state->count &&
+         state->group[index + 1] == state->group[index];
+}
+
 static void on_done(void *context, int64_t index, const bench_result *result) {
   bench_state *state = context;
   const assay_case *one = &state->cases[index];
   assay_error error = {""};
   bool any = false;
+  if (asks_another(state, index, result)) return;
   if (case_print(one, state->descriptor, sizeof state->descriptor, &error) != ASSAY_OK)
     (void)snprintf(state->descriptor, sizeof state->descriptor, "(%s)", error.text);
   for (int mode = 0; mode < BENCH_MODES && result->judged.verdict == VERDICT_PASS; ++mode)
@@ -147,14 +157,25 @@ static void say_no_case(const cli_options *options, bool on_host, const case_lis
   cli_say_no_case(&asked, id_of, list);
 }
 
-static assay_status push(assay_case **made, int64_t *count, const assay_case *one, const char *variant,
+/* Pairs of a case and a variant, which are to be timed, and the number of each pair's case. */
+typedef struct bench_pairs {
+  assay_case *cases;
+  int64_t *group;
+  int64_t count;
+} bench_pairs;
+
+static assay_status push(bench_pairs *made, int64_t group, const assay_case *one, const char *variant,
                          const char *device, assay_error *error) {
-  if ((*count & (*count - 1)) == 0) {
-    assay_case *grown = realloc(*made, (size_t)(*count > 0 ? 2 * *count : 1) * sizeof *grown);
-    if (grown == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
-    *made = grown;
+  if ((made->count & (made->count - 1)) == 0) {
+    const size_t room = made->count > 0 ? 2 * (size_t)made->count : 1;
+    assay_case *grown = realloc(made->cases, room * sizeof *grown);
+    if (grown != NULL) made->cases = grown;
+    int64_t *numbers = grown != NULL ? realloc(made->group, room * sizeof *numbers) : NULL;
+    if (numbers == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "bench: out of memory");
+    made->group = numbers;
   }
-  assay_case *to = &(*made)[(*count)++];
+  made->group[made->count] = group;
+  assay_case *to = &made->cases[made->count++];
   *to = *one;
   (void)snprintf(to->variant, sizeof to->variant, "%s", variant);
   (void)snprintf(to->device, sizeof to->device, "%s", device);
@@ -162,21 +183,44 @@ static assay_status push(assay_case **made, int64_t *count, const assay_case *on
 }
 
 /* Makes a case for each pair of a case and a variant. The reference has one variant, the definition. */
-static assay_status cross(const cli_options *options, bool reference, const case_list *list, assay_case **made,
-                          int64_t *count, assay_error *error) {
+static assay_status cross(const cli_options *options, bool reference, const case_list *list, bench_pairs *made,
+                          assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int64_t i = 0; i < list->count && status == ASSAY_OK; ++i) {
     const assay_case *one = &list->cases[i];
     if (!chosen(options, one, reference)) continue;
-    if (reference) status = push(made, count, one, "definition", "ref", error);
+    if (reference) status = push(made, i, one, "definition", "ref", error);
     for (int32_t v = 0; v < assay_variant_count() && !reference && status == ASSAY_OK; ++v) {
       const assay_variant *variant = assay_variant_at(v);
       if (strcmp(variant->op, one->op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
       status = cli_check_contract(variant, error);
-      if (status == ASSAY_OK) status = push(made, count, one, variant->name, variant->device, error);
+      if (status == ASSAY_OK) status = push(made, i, one, variant->name, variant->device, error);
     }
   }
   return status;
+}
+
+/* Leaves out the cases that the file has. With --chosen that is every variant of a case that one of them is in for. */
+static assay_status leave_out(const cli_options *options, const bench_past *past, bench_pairs *pairs,
+                              assay_error *error) {
+  static char descriptor[CASE_MAX_LINE];
+  int64_t kept = 0, done = -1; /* the last case that the file has */
+  if (past->count == 0) return ASSAY_OK;
+  for (int64_t i = 0; i < pairs->count; ++i) {
+    bool found = false;
+    for (int64_t k = i; k < pairs->count && !found && pairs->group[k] == pairs->group[i]; ++k) {
+      const assay_status status = case_print(&pairs->cases[k], descriptor, sizeof descriptor, error);
+      if (status != ASSAY_OK) return status;
+      found = past_has(past, descriptor);
+      if (!options->chosen) break;
+    }
+    if (options->chosen && found) done = pairs->group[i];
+    if (found || pairs->group[i] == done) continue;
+    pairs->cases[kept] = pairs->cases[i];
+    pairs->group[kept++] = pairs->group[i];
+  }
+  pairs->count = kept;
+  return ASSAY_OK;
 }
 
 /* The name of an operator is its suite; tables, short and density are folders of their own. */
@@ -229,9 +273,12 @@ static assay_status against(const cli_options *options, const bench_rows_list *b
   return status;
 }
 
-static assay_status prepare(cli_options *options, bool reference, case_list *list, assay_case **cases, int64_t *count,
+static assay_status prepare(cli_options *options, bool reference, case_list *list, bench_pairs *pairs,
                             bench_rows_list *base, assay_device_info *info, assay_error *error) {
   assay_status status = cli_load_plugins(options, error);
+  if (status == ASSAY_OK && options->resume != NULL && options->jsonl != NULL)
+    status = assay_fail(error, ASSAY_ERR_INPUT, "--resume: names the JSONL itself, --jsonl is not given with it");
+  if (options->resume != NULL) options->jsonl = options->resume;
   if (status == ASSAY_OK && options->baseline != NULL && options->jsonl == NULL)
     status = assay_fail(error, ASSAY_ERR_INPUT, "--baseline: needs --jsonl, where the figures of this run go");
   if (status == ASSAY_OK && options->peers && options->jsonl == NULL)
@@ -243,12 +290,42 @@ static assay_status prepare(cli_options *options, bool reference, case_list *lis
   if (status == ASSAY_OK && options->baseline != NULL) status = read_baseline(options->baseline, base, error);
   if (status == ASSAY_OK) status = expand_words(options, list, error);
   if (status == ASSAY_OK) status = cli_refuse_idle_in(options, list, error);
-  if (status == ASSAY_OK) status = cross(options, reference, list, cases, count, error);
-  if (status == ASSAY_OK && *count == 0) say_no_case(options, reference, list);
+  if (status == ASSAY_OK) status = cross(options, reference, list, pairs, error);
+  if (status == ASSAY_OK && pairs->count == 0) say_no_case(options, reference, list);
   if (status != ASSAY_OK) return status;
   if (!reference) return cli_probe(options->device, info, error);
   *info = (assay_device_info){.name = "host", .multiprocessors = 1};
   return ASSAY_OK;
+}
+
+/* Opens the file, whose beginning may be there, and takes up what it says. */
+static assay_status open_file(bench_state *state, const bench_head *head, bench_past *past, bench_pairs *pairs,
+                              assay_error *error) {
+  const cli_options *options = state->options;
+  assay_status status = ASSAY_OK;
+  if (options->resume != NULL) status = past_read(options->resume, head, past, error);
+  if (status == ASSAY_OK) status = leave_out(options, past, pairs, error);
+  state->timed = past->timed;
+  state->failed = past->failed;
+  state->unsupported = past->unsupported;
+  if (past->count > 0)
+    (void)printf("%s has %lld of the cases already\n", text_shown(options->resume), (long long)past->count);
+  if (status != ASSAY_OK || past->complete) return status;
+  status = text_open_partial(&state->jsonl, options->jsonl, past->bytes, error);
+  if (status == ASSAY_OK && past->bytes == 0) rows_head(state->jsonl.stream, head);
+  return status;
+}
+
+/* Keeps what was timed before the run failed. */
+static void abandon(bench_state *state) {
+  if (state->timed + state->failed == 0) {
+    text_discard(&state->jsonl);
+    return;
+  }
+  text_keep(&state->jsonl);
+  if (state->options->jsonl != NULL)
+    (void)fprintf(stderr, "assay: %s" TEXT_PARTIAL " holds what was done; the same command with --resume %s goes on\n",
+                  text_shown(state->options->jsonl), text_shown(state->options->jsonl));
 }
 
 static int finish(bench_state *state, double seconds, const bench_rows_list *base, assay_error *error) {
@@ -274,31 +351,30 @@ int cli_bench_command(int argc, char **argv) {
   assay_error error = {""};
   cli_options options;
   case_list list = {NULL, 0};
-  assay_case *cases = NULL;
-  int64_t count = 0;
+  bench_pairs pairs = {NULL, NULL, 0};
+  bench_past past = {.descriptor = NULL};
   bench_rows_list base = {.row = NULL};
   assay_device_info info;
   memset(&info, 0, sizeof info);
   assay_status status = cli_parse(argc, argv, "bench", &options, &error);
   const bool reference = options.reference;
-  if (status == ASSAY_OK) status = prepare(&options, reference, &list, &cases, &count, &base, &info, &error);
+  if (status == ASSAY_OK) status = prepare(&options, reference, &list, &pairs, &base, &info, &error);
   bench_job job = {.options = bench_usual()};
   if (options.budget_s > 0) job.options.budget_s = options.budget_s;
   const char *device = reference ? "ref" : options.device;
-  if (status == ASSAY_OK && options.jsonl != NULL) status = text_open(&state.jsonl, options.jsonl, &error);
+  const bench_head head = {device, report_commit(), &info, &job.options, options.seed};
+  state.options = &options;
+  if (status == ASSAY_OK && options.jsonl != NULL) status = open_file(&state, &head, &past, &pairs, &error);
   if (status != ASSAY_OK) {
     code = cli_leave(status, &error);
     goto done;
   }
-  const bench_head head = {device, report_commit(), &info, &job.options, options.seed};
-  if (state.jsonl.stream != NULL) rows_head(state.jsonl.stream, &head);
   (void)printf("%s: %s%s%s%s%s; commit %s\n", device, info.name, info.driver[0] != '\0' ? ", driver " : "", info.driver,
                info.toolkit[0] != '\0' ? ", CUDA " : "", info.toolkit, report_commit());
   (void)fflush(stdout);
-  state.cases = cases;
-  state.options = &options;
-  job.cases = cases;
-  job.count = count;
+  state.cases = job.cases = pairs.cases;
+  state.count = job.count = pairs.count;
+  if (options.chosen) state.group = job.group = pairs.group;
   job.deadline_s = options.deadline_s;
   job.in_process = options.in_process;
   job.begun = on_begun;
@@ -308,14 +384,16 @@ int cli_bench_command(int argc, char **argv) {
   const double start = device_now_ms();
   status = bench_run(&job, &error);
   if (status != ASSAY_OK) {
-    text_discard(&state.jsonl);
+    abandon(&state);
     code = cli_leave(status, &error);
   } else {
     code = finish(&state, (device_now_ms() - start) * 1e-3, options.baseline != NULL ? &base : NULL, &error);
   }
 done:
+  past_free(&past);
   rows_free(&base);
-  free(cases);
+  free(pairs.cases);
+  free(pairs.group);
   case_list_free(&list);
   return code;
 }

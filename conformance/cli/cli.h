@@ -31,7 +31,7 @@ typedef struct cli_options {
   cli_list models;   /* --model NAME of assay bench */
   cli_list forms;    /* --form name=on */
   const char *device, *section, *jsonl, *junit;
-  bool device_given, reference, in_process, seed_given, thin, markdown, json, peers, eager, paths, invariant;
+  bool device_given, reference, in_process, seed_given, thin, markdown, json, peers, chosen, eager, paths, invariant;
   bool write_expected; /* --expected of assay judge */
   double tolerance[2]; /* --tolerance: relative, absolute; 0, 0: not given */
   bool all;            /* --all: every failure is printed */

@@ -36,8 +36,8 @@ static const cli_command rows[] = {
     {"run with suites of models", cli_run_command, "SUITE...", "Judges suites of models",
      "filter seed device variant plugin ffi bind ffi-runtime jsonl junit all maxfail color", "@suite", NULL, NULL, 0},
     {"bench", cli_bench_command, "SUITE|OP...", "Judges, times and judges again: section bench of suites",
-     "filter section seed device:bench variant plugin ffi bind ffi-runtime peers in-process deadline budget:bench "
-     "jsonl baseline",
+     "filter section seed device:bench variant plugin ffi bind ffi-runtime chosen peers in-process deadline "
+     "budget:bench jsonl resume baseline",
      "@suite tables short density scenario online",
      "The words tables, short and density stand for the folders of bench/ with that name. A kernel that is wrong has "
      "no figure. docs/bench.md says how a figure is made.",

@@ -331,6 +331,8 @@ static const cli_option rows[] = {
      "libtvm_ffi.so ($ASSAY_FFI_RUNTIME, else beside the library, else what the loader finds)", NULL},
     {"peers", NULL, TOPIC_WHERE, TAKES_NOTHING, AT(peers), 0, 0, NULL,
      "times other libraries in the same run; needs --jsonl", NULL},
+    {"chosen", NULL, TOPIC_WHERE, TAKES_NOTHING, AT(chosen), 0, 0, NULL,
+     "times of each case only the first variant that takes it, as a forward pass would", NULL},
     {"in-process", NULL, TOPIC_WHERE, TAKES_NOTHING, AT(in_process), 0, 0, NULL,
      "runs cases in this process, for a debugger, a profiler or compute-sanitizer", NULL},
 

@@ -124,6 +124,7 @@ Test(bench_sandwich, a_device_that_faults) {
 
 typedef struct seen {
   int64_t begun, done;
+  int64_t at[4];
   verdict verdicts[4];
 } seen;
 
@@ -163,6 +164,42 @@ Test(bench_sandwich, a_worker_that_dies_is_replaced) {
   cr_expect_eq(s.verdicts[1], VERDICT_PASS);
   case_free(&all[0]);
   case_free(&all[1]);
+}
+
+static void on_chosen(void *context, int64_t index, const bench_result *result) {
+  seen *s = context;
+  s->at[s->done] = index;
+  s->verdicts[s->done++] = result->judged.verdict;
+}
+
+/* The first of the cases with one number is timed, and no other, also where its worker dies of it. */
+Test(bench_sandwich, the_first_of_a_group) {
+  static const int64_t group[4] = {7, 7, 7, 8};
+  assay_error error = {""};
+  seen s = {0};
+  assay_case all[4];
+  for (int32_t i = 0; i < 4; ++i)
+    all[i] = bench_fixture_case();
+  bench_job job = {.cases = all,
+                   .group = group,
+                   .count = 4,
+                   .options = bench_usual(),
+                   .deadline_s = 60,
+                   .begun = on_begun,
+                   .done = on_chosen,
+                   .context = &s};
+  for (int32_t how = 0; how < 3; ++how) {
+    s = (seen){0};
+    bench_fault = how == 1 ? LATE_CRASH : LATE_NONE;
+    job.in_process = how == 2;
+    cr_assert_eq(bench_run(&job, &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(s.done, 2);
+    cr_expect(s.at[0] == 0 && s.at[1] == 3, "%lld, %lld", (long long)s.at[0], (long long)s.at[1]);
+    cr_expect_eq(s.verdicts[1], how == 1 ? VERDICT_CRASH : VERDICT_PASS);
+  }
+  bench_fault = LATE_NONE;
+  for (int32_t i = 0; i < 4; ++i)
+    case_free(&all[i]);
 }
 
 Test(bench_sandwich, limits) {

@@ -351,7 +351,10 @@ static int paths_early(const assay_model_config *config, const assay_model_weigh
   assay_model_prompt(config, 11, 1, 8, prompt);
   cr_assert_eq(assay_engine_open(config, weights, &options, &e, &test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_engine_request(e, prompt, 8, &sampling, &part.request, &hit, &test_error), ASSAY_OK);
-  cr_assert_eq(assay_engine_step(e, &part, 1, &test_error), ASSAY_OK, "%s", test_error.text);
+  for (int step = 0; step < 2; ++step) { /* the prompt, and a decode */
+    cr_assert_eq(assay_engine_step(e, &part, 1, &test_error), ASSAY_OK, "%s", test_error.text);
+    part.tokens = 1;
+  }
   for (int32_t i = 0; assay_engine_path(e, i, &path); ++i) {
     if (strcmp(path.op, op) != 0 || strcmp(path.variant, variant) != 0) continue;
     ++*all;
@@ -366,11 +369,15 @@ Test(engine_mutants, kernels_read_early_what_is_settled) {
     const char *op, *variant, *early;
   } reads[] = {{"gemm", "skinny", " early"},
                {"norm_rope_append", "vectors", " early weights"},
-               {"add_rms_norm", "vectors", " early"}};
+               {"add_rms_norm", "vectors", " early"},
+               {"softmax_attention", "stream", " settled"}};
   assay_model_config config = scenario_model(1);
   assay_model_weights weights;
   int all = 0;
   config.hidden = 256; /* a block per row of the norms */
+  config.heads = config.kv_heads = 1;
+  config.head_size = config.rotated = 64;
+  config.block_size = 16;
   config.weight_dtype = config.act_dtype = config.kv_dtype = ASSAY_BF16;
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);

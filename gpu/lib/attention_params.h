@@ -49,6 +49,7 @@ struct attention_params {
   int32_t D_v;    /* channels of V and of the output; D where the operator has no other */
   int32_t window; /* 0: off */
   float scale;
+  bool settled; /* lengths and the table may be read before it is the launch's turn (assay_env) */
 };
 
 /* The types, which only the host needs. */

@@ -187,12 +187,14 @@ __global__ void __launch_bounds__(32 * gate_stream_warps(D, heads, taps), 1) gat
   stream_ask(a, at);
   dependents_launch();
   stream_ask_first<KV, D, false>(a, at);
-  dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  stream_run run = {};
+  if (a.settled) run = stream_run_of<false>(keys_of_row(a, at.row), at);
+  dependency_wait();
   const float factor = thread < a.G ? p.gamma[at.kv_head * a.G + thread] : 0.0f;
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
-  const stream_run run = stream_run_of<false>(keys_of_row(a, at.row), at);
+  if (!a.settled) run = stream_run_of<false>(keys_of_row(a, at.row), at);
   gate_weigher<KV, heads, taps> weigher;
   weigher.begin(p, run);
   stream_sums<D, heads> sum = {};
@@ -251,8 +253,9 @@ inline void gate_stream_plan(gate_plan *plan) {
 }
 
 inline void gate_stream_path(const gate_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s%s", name,
-                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8", cache_word(p.a));
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d taps=%s%s%s", name,
+                 gate_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, p.F <= 3 ? "3" : "8", cache_word(p.a),
+                 p.a.settled ? " settled" : "");
 }
 
 template <class Types>

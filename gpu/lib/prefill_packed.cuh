@@ -90,6 +90,12 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     return thread / 32 * 16 + thread % 32 / 4;
   }
 
+  /* Returns the row of a line, counted from a row's first line. A division by G takes longer. */
+  PREFILL_FUNCTION int32_t row_of(int32_t line) const {
+    return static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(line)) * control->rows_per_line >>
+                                packed_shift);
+  }
+
   /* Waits until the next item is known. Returns false if there is none. */
   PREFILL_FUNCTION bool fetch() {
     ++turn;
@@ -109,7 +115,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     int32_t head[2], position[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t line = skip + first_line() + 8 * h, row = line / p.a.G;
+      const int32_t line = skip + first_line() + 8 * h, row = row_of(line);
       position[h] = place + row;
       head[h] = kv_head * p.a.G + line - row * p.a.G;
     }
@@ -121,8 +127,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const packed_item &item = control->item[turn % packed_slots];
     const int32_t skip = of_warp(item.skip), place = of_warp(item.position);
     const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
-    const int32_t low = place + (skip + own) / p.a.G;
-    const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
+    const int32_t low = place + row_of(skip + own);
+    const int32_t high = place + row_of(skip + min(own + 63, max(of_warp(item.rows) - 1, 0)));
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
     open_end = max(low + 1, 0) / keys;
   }
@@ -273,7 +279,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const int32_t column = lane % 4;
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t line = first_line() + 8 * h, row = (item.skip + line) / p.a.G;
+      const int32_t line = first_line() + 8 * h, row = row_of(item.skip + line);
       const int64_t at =
           static_cast<int64_t>(item.row + row) * p.a.H + item.head * p.a.G + item.skip + line - row * p.a.G;
       T *const to = static_cast<T *>(p.a.out) + at * D_v + 8 * column;
@@ -295,7 +301,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Computes the factors of the item's sums, and writes what belongs to its lines beside them. */
   PREFILL_FUNCTION void finish(int32_t number, float (&factor)[2]) const {
     const packed_item &item = control->item[number % packed_slots];
-    const int32_t line = first_line(), row = (item.skip + line) / p.a.G, next = (item.skip + line + 8) / p.a.G;
+    const int32_t line = first_line(), row = row_of(item.skip + line), next = row_of(item.skip + line + 8);
     const int32_t head = item.head * p.a.G + item.skip + line;
     const bool exists[2] = {line < item.rows, line + 8 < item.rows};
     const int64_t rows[2] = {item.row + row, item.row + next};
@@ -352,7 +358,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Wei
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   packed_control<Shape> *const control = reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
   dependents_launch();
-  if (threadIdx.x == 0) packed_barriers(control);
+  if (threadIdx.x == 0) packed_barriers(control, p.a.G);
   __syncthreads();
   prefill_ask(p.a);
   dependency_wait();
@@ -386,6 +392,9 @@ struct packed_schedule {
                         "D, D_v: found %d, %d, allowed 64, 80, 96, 112, 128, 192 and 256 for both, and 192, 128", a.D,
                         a.D_v);
     ASSAY_TRY(expect_value_rows(a, error));
+    if (a.G > packed_most_heads)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "H: found %d with %d kv heads, allowed up to %d each", a.H,
+                        a.H_kv, packed_most_heads);
     if (a.cache.block_shift < 4)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                         1 << a.cache.block_shift);
@@ -405,16 +414,21 @@ struct packed_schedule {
 
   template <class T, class Weights>
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
+    /* Items of 192 lines lose on short prompts of single heads (docs/log/2026-11-28-h200-heads-table.md). */
+    const bool grouped = p.a.G > 1;
     switch (p.a.D) {
     case 64:
       return launch<T, Weights, packed_shape<64, 64, 112, 2, 3, 3, 152, true, 3>>(p, env, error);
     case 80:
+      if (grouped) return launch<T, Weights, packed_shape<80, 80, 80, 2, 3, 3, 152, true, 3>>(p, env, error);
       return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 96:
       return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 112:
       return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 128:
+      if constexpr (!Weights::bends)
+        if (grouped) return launch<T, Weights, packed_shape<128, 128, 64, 2, 3, 4, 152, true, 3>>(p, env, error);
       return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 3, 224, true>>(p, env, error);
     case 256:
       return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 2, 224, false>>(p, env, error);

@@ -324,15 +324,21 @@ __global__ void __launch_bounds__(32 * softmax_stream_warps(D, heads), 1) softma
     const int32_t blocks = stream_all_blocks(a, at);
     if (threadIdx.x == 0) all_blocks[0] = blocks;
   }
-  dependency_wait();
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
+  stream_run run = {};
+  int64_t block = 0, next = 0; /* physical blocks of the run's first two blocks */
+  const auto look = [&] {
+    const stream_entries entries = stream_entries_of<true>(a, at);
+    run = stream_run_of<true>(keys_of_row(a, at.row), at);
+    const bool known = entries.begin >= 0;
+    block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
+    next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
+  };
+  if (a.settled) look();
+  dependency_wait();
   uint4 q[stream_query_loads<KV, D, heads>];
   stream_load_query<T, KV, D, heads>(a, at.row, at.kv_head, q);
-  const stream_entries entries = stream_entries_of<true>(a, at);
-  const stream_run run = stream_run_of<true>(keys_of_row(a, at.row), at);
-  const bool known = entries.begin >= 0;
-  const int64_t block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
-  const int64_t next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
+  if (!a.settled) look();
   stream_fragment<KV, D, heads> k = {};
   stream_first_keys<KV, D, heads>(a.cache, run, block, k);
   stream_share<KV, D> v = stream_first_values<KV, D>(a.cache, run, block);
@@ -439,8 +445,9 @@ inline assay_status softmax_stream_plan(softmax_plan *plan, assay_error *error) 
 }
 
 inline void softmax_stream_path(const softmax_params &p, assay_env *env, const char *name = "stream") {
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s", name,
-                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, cache_word(p.a));
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s%s", name,
+                 softmax_stream_shape(p).warps, p.splits, p.cluster, p.a.D, p.a.G, cache_word(p.a),
+                 p.a.settled ? " settled" : "");
 }
 
 /* Sets where the splits' results lie in the plan's workspace. */

@@ -147,6 +147,7 @@ template <class Step, class Forms = step_forms> struct step_stream {
                                query);
     }));
     attention_params &a = p.softmax ? made.softmax.p.a : made.gate.p.a;
+    a.settled = p.a.settled;
     if (makes_queries) {
       a.q = query;
       a.q_row = static_cast<int64_t>(a.H) * a.D;

@@ -43,6 +43,9 @@ template <class Strategy> assay_status launch_by(const assay_call *call, assay_e
   typename Strategy::plan plan;
   ASSAY_TRY(Strategy::read(call, &plan, error));
   ASSAY_TRY(expect_workspace(env, plan.workspace, error));
+  const char *const table =
+      named_tensor(call, "cu_k") != NULL && assay_find_arg(call, "cu_k") != NULL ? "cu_k" : "block_table";
+  plan.p.a.settled = is_settled(call, *env, "kv_len") && is_settled(call, *env, table);
   Strategy::path(plan, env);
   return plan.p.a.N > 0 ? Strategy::start(plan, env, error) : ASSAY_OK;
 }

@@ -117,14 +117,15 @@ static assay_status reserve(pass *m, int64_t bytes) {
 }
 
 /* Returns the settled arguments of a call, as assay_env says. They are the weights and the tables of angles, which no
- * launch of a step writes; they lie before the rows. Positions and slots are copied before the step's first launch. */
+ * launch of a step writes; they lie before the rows. An engine copies its inputs before a step's first launch. */
 static uint64_t settled_of(const pass *m, const assay_call *call) {
   const uintptr_t begin = (uintptr_t)m->memory, end = (uintptr_t)m->x.data;
   uint64_t settled = 0;
   for (int32_t i = 0; i < call->op->arg_count; ++i) {
     const uintptr_t at = (uintptr_t)call->arg[i].data;
     const bool given = at != 0 && (at == (uintptr_t)m->positions.data || at == (uintptr_t)m->slots.data);
-    if (given || (at >= begin && at < end)) settled |= UINT64_C(1) << i;
+    const bool input = at >= m->inputs_begin && at < m->inputs_end;
+    if (given || input || (at >= begin && at < end)) settled |= UINT64_C(1) << i;
   }
   return MISTAKE(ENGINE_SETTLED_LOST) ? 0 : settled;
 }

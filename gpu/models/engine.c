@@ -106,6 +106,8 @@ static assay_status take_memory(assay_engine *e, assay_error *error) {
   if (status != ASSAY_OK) return status;
   e->pinned = pinned;
   unsigned char *on = e->memory;
+  e->m->inputs_begin = (uintptr_t)on;
+  e->m->inputs_end = e->m->inputs_begin + (uintptr_t)(2 * sizes.bytes);
   e->ids = (int32_t *)(void *)(on + 2 * sizes.bytes);
   e->status = (int32_t *)(void *)(on + 2 * sizes.bytes + ids_bytes);
   e->ring = (int32_t *)(void *)(e->pinned + 2 * sizes.bytes);

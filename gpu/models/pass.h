@@ -90,6 +90,8 @@ typedef struct pass {
   /* Device memory, one allocation. Tensors of a step take the step's sizes; their data do not move. */
   void *memory;
   int64_t memory_bytes;
+  /* The inputs that an engine copies to the device before a step, and no launch writes; 0, 0 without an engine. */
+  uintptr_t inputs_begin, inputs_end;
   assay_tensor *weight;   /* as assay_model_weight_spec orders them */
   struct pass_name *name; /* names of weights, by hash */
   int64_t name_mask;
