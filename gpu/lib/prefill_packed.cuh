@@ -54,6 +54,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   using params = typename Weights::params;
 
   const params &p;
+  const uint32_t &rows_per_line;
   unsigned char *const shared;
   packed_control<Shape> *const control;
   const int32_t group, lane;    /* group: 0, 1 or 2 */
@@ -66,9 +67,11 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   float O[D_v / 2];
   uint32_t P[keys / 4];
 
-  PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
-      : p(p_), shared(shared_), control(control_), group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
-        lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0), turn(-1) {}
+  PREFILL_FUNCTION packed_warpgroup(const params &p_, const uint32_t &rows_per_line_, unsigned char *shared_,
+                                    packed_control<Shape> *control_)
+      : p(p_), rows_per_line(rows_per_line_), shared(shared_), control(control_),
+        group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)), lane(static_cast<int32_t>(threadIdx.x) % 32),
+        scored(0), turn(-1) {}
 
   /* Half of the keys of a tile's lower half, where that is a width of products. */
   static constexpr int half = keys == 128 ? 32 : keys / 2;
@@ -90,6 +93,11 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     return thread / 32 * 16 + thread % 32 / 4;
   }
 
+  /* Returns the row of a line, counted from a row's first line. A division by G takes longer. */
+  PREFILL_FUNCTION int32_t row_of(int32_t line) const {
+    return static_cast<int32_t>(static_cast<uint32_t>(line) * rows_per_line >> packed_shift);
+  }
+
   /* Waits until the next item is known. Returns false if there is none. */
   PREFILL_FUNCTION bool fetch() {
     ++turn;
@@ -109,7 +117,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     int32_t head[2], position[2];
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t line = skip + first_line() + 8 * h, row = line / p.a.G;
+      const int32_t line = skip + first_line() + 8 * h, row = row_of(line);
       position[h] = place + row;
       head[h] = kv_head * p.a.G + line - row * p.a.G;
     }
@@ -121,8 +129,8 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const packed_item &item = control->item[turn % packed_slots];
     const int32_t skip = of_warp(item.skip), place = of_warp(item.position);
     const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
-    const int32_t low = place + (skip + own) / p.a.G;
-    const int32_t high = place + (skip + min(own + 63, max(of_warp(item.rows) - 1, 0))) / p.a.G;
+    const int32_t low = place + row_of(skip + own);
+    const int32_t high = place + row_of(skip + min(own + 63, max(of_warp(item.rows) - 1, 0)));
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
     open_end = max(low + 1, 0) / keys;
   }
@@ -273,7 +281,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const int32_t column = lane % 4;
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const int32_t line = first_line() + 8 * h, row = (item.skip + line) / p.a.G;
+      const int32_t line = first_line() + 8 * h, row = row_of(item.skip + line);
       const int64_t at =
           static_cast<int64_t>(item.row + row) * p.a.H + item.head * p.a.G + item.skip + line - row * p.a.G;
       T *const to = static_cast<T *>(p.a.out) + at * D_v + 8 * column;
@@ -295,7 +303,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   /* Computes the factors of the item's sums, and writes what belongs to its lines beside them. */
   PREFILL_FUNCTION void finish(int32_t number, float (&factor)[2]) const {
     const packed_item &item = control->item[number % packed_slots];
-    const int32_t line = first_line(), row = (item.skip + line) / p.a.G, next = (item.skip + line + 8) / p.a.G;
+    const int32_t line = first_line(), row = row_of(item.skip + line), next = row_of(item.skip + line + 8);
     const int32_t head = item.head * p.a.G + item.skip + line;
     const bool exists[2] = {line < item.rows, line + 8 < item.rows};
     const int64_t rows[2] = {item.row + row, item.row + next};
@@ -345,10 +353,12 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
 /* prefill_packed: handles 128 or 192 lines of a kv head per item; each block takes items in turns.
+ * rows_per_line: packed_rows_per_line(G), for row_of().
  * Grid:   at most one block per multiprocessor. Block: Shape::threads.
  * Shared: Shape::bytes. */
 template <class T, class Shape, class Weights>
-__global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Weights::params p) {
+__global__ void __launch_bounds__(Shape::threads, 1)
+    prefill_packed(typename Weights::params p, uint32_t rows_per_line) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   packed_control<Shape> *const control = reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
   dependents_launch();
@@ -362,7 +372,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Wei
     filler.run();
   } else {
     registers_more<Shape::computing>();
-    packed_warpgroup<T, Shape, Weights> warpgroup(p, shared, control);
+    packed_warpgroup<T, Shape, Weights> warpgroup(p, rows_per_line, shared, control);
     warpgroup.run();
   }
 }
@@ -386,6 +396,9 @@ struct packed_schedule {
                         "D, D_v: found %d, %d, allowed 64, 80, 96, 112, 128, 192 and 256 for both, and 192, 128", a.D,
                         a.D_v);
     ASSAY_TRY(expect_value_rows(a, error));
+    if (a.G > packed_most_heads)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "H: found %d with %d kv heads, allowed up to %d each", a.H,
+                        a.H_kv, packed_most_heads);
     if (a.cache.block_shift < 4)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "block_size: found %d, allowed 16 and above",
                         1 << a.cache.block_shift);
@@ -400,7 +413,7 @@ struct packed_schedule {
     const int64_t items = most_items<packed_runs<Shape::tile_keys, Shape::lines>>(p.a);
     const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
     return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks, Shape::threads, Shape::bytes,
-                             in_turn(), env->stream, p);
+                             in_turn(), env->stream, p, packed_rows_per_line(p.a.G));
   }
 
   template <class T, class Weights>

@@ -42,6 +42,13 @@ template <int tile, int count> struct packed_runs {
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H_kv; }
 };
 
+/* 1 / G, times 2^packed_shift, rounded up. Its product with a line of an item fits 32 bits, and is exact for groups of
+ * up to packed_most_heads. */
+constexpr int32_t packed_shift = 24, packed_most_heads = 2048;
+inline uint32_t packed_rows_per_line(int32_t G) {
+  return static_cast<uint32_t>(((1 << packed_shift) + G - 1) / G);
+}
+
 constexpr int32_t packed_slots = 8; /* items whose fields are kept: those of five may be read */
 
 /* ---- the order of the items --------------------------------------------------------------------------- */
