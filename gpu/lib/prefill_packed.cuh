@@ -418,16 +418,21 @@ struct packed_schedule {
 
   template <class T, class Weights>
   static assay_status start(const typename Weights::params &p, assay_env *env, assay_error *error) {
+    /* Items of 192 lines lose on short prompts of single heads (docs/log/2026-11-28-h200-heads-table.md). */
+    const bool grouped = p.a.G > 1;
     switch (p.a.D) {
     case 64:
       return launch<T, Weights, packed_shape<64, 64, 112, 2, 3, 3, 152, true, 3>>(p, env, error);
     case 80:
-      return launch<T, Weights, packed_shape<80, 80, 80, 2, 3, 3, 152, true, 3>>(p, env, error);
+      if (grouped) return launch<T, Weights, packed_shape<80, 80, 80, 2, 3, 3, 152, true, 3>>(p, env, error);
+      return launch<T, Weights, packed_shape<80, 80, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 96:
       return launch<T, Weights, packed_shape<96, 96, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 112:
       return launch<T, Weights, packed_shape<112, 112, 128, 2, 2, 3, 224, true>>(p, env, error);
     case 128:
+      if constexpr (!Weights::bends)
+        if (grouped) return launch<T, Weights, packed_shape<128, 128, 64, 2, 3, 4, 152, true, 3>>(p, env, error);
       return launch<T, Weights, packed_shape<128, 128, Weights::bends ? 112 : 128, 2, 2, 3, 224, true>>(p, env, error);
     case 256:
       return launch<T, Weights, packed_shape<256, 256, Weights::bends ? 64 : 80, 1, 2, 2, 224, false>>(p, env, error);
