@@ -54,6 +54,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   using params = typename Weights::params;
 
   const params &p;
+  const uint32_t &rows_per_line;
   unsigned char *const shared;
   packed_control<Shape> *const control;
   const int32_t group, lane;    /* group: 0, 1 or 2 */
@@ -66,9 +67,11 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
   float O[D_v / 2];
   uint32_t P[keys / 4];
 
-  PREFILL_FUNCTION packed_warpgroup(const params &p_, unsigned char *shared_, packed_control<Shape> *control_)
-      : p(p_), shared(shared_), control(control_), group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)),
-        lane(static_cast<int32_t>(threadIdx.x) % 32), scored(0), turn(-1) {}
+  PREFILL_FUNCTION packed_warpgroup(const params &p_, const uint32_t &rows_per_line_, unsigned char *shared_,
+                                    packed_control<Shape> *control_)
+      : p(p_), rows_per_line(rows_per_line_), shared(shared_), control(control_),
+        group(of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1)), lane(static_cast<int32_t>(threadIdx.x) % 32),
+        scored(0), turn(-1) {}
 
   /* Half of the keys of a tile's lower half, where that is a width of products. */
   static constexpr int half = keys == 128 ? 32 : keys / 2;
@@ -92,8 +95,7 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 
   /* Returns the row of a line, counted from a row's first line. A division by G takes longer. */
   PREFILL_FUNCTION int32_t row_of(int32_t line) const {
-    return static_cast<int32_t>(static_cast<uint64_t>(static_cast<uint32_t>(line)) * control->rows_per_line >>
-                                packed_shift);
+    return static_cast<int32_t>(static_cast<uint32_t>(line) * rows_per_line >> packed_shift);
   }
 
   /* Waits until the next item is known. Returns false if there is none. */
@@ -351,14 +353,16 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
 /* ---- the kernel ------------------------------------------------------------------------------------- */
 
 /* prefill_packed: handles 128 or 192 lines of a kv head per item; each block takes items in turns.
+ * rows_per_line: packed_rows_per_line(G), for row_of().
  * Grid:   at most one block per multiprocessor. Block: Shape::threads.
  * Shared: Shape::bytes. */
 template <class T, class Shape, class Weights>
-__global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Weights::params p) {
+__global__ void __launch_bounds__(Shape::threads, 1)
+    prefill_packed(typename Weights::params p, uint32_t rows_per_line) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   packed_control<Shape> *const control = reinterpret_cast<packed_control<Shape> *>(shared + Shape::control_at);
   dependents_launch();
-  if (threadIdx.x == 0) packed_barriers(control, p.a.G);
+  if (threadIdx.x == 0) packed_barriers(control);
   __syncthreads();
   prefill_ask(p.a);
   dependency_wait();
@@ -368,7 +372,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) prefill_packed(typename Wei
     filler.run();
   } else {
     registers_more<Shape::computing>();
-    packed_warpgroup<T, Shape, Weights> warpgroup(p, shared, control);
+    packed_warpgroup<T, Shape, Weights> warpgroup(p, rows_per_line, shared, control);
     warpgroup.run();
   }
 }
@@ -409,7 +413,7 @@ struct packed_schedule {
     const int64_t items = most_items<packed_runs<Shape::tile_keys, Shape::lines>>(p.a);
     const int64_t blocks = items < env->multiprocessors ? items : env->multiprocessors;
     return ASSAY_LAUNCH_WITH(error, (prefill_packed<T, Shape, Weights>), blocks, Shape::threads, Shape::bytes,
-                             in_turn(), env->stream, p);
+                             in_turn(), env->stream, p, packed_rows_per_line(p.a.G));
   }
 
   template <class T, class Weights>

@@ -42,7 +42,13 @@ template <int tile, int count> struct packed_runs {
   static __host__ PREFILL_FUNCTION int32_t items_a_run(const attention_params &a) { return a.H_kv; }
 };
 
-constexpr int32_t packed_shift = 24, packed_most_heads = 2048; /* row_of() is exact for groups of up to so many heads */
+/* 1 / G, times 2^packed_shift, rounded up. Its product with a line of an item fits 32 bits, and is exact for groups of
+ * up to packed_most_heads. */
+constexpr int32_t packed_shift = 24, packed_most_heads = 2048;
+inline uint32_t packed_rows_per_line(int32_t G) {
+  return static_cast<uint32_t>(((1 << packed_shift) + G - 1) / G);
+}
+
 constexpr int32_t packed_slots = 8; /* items whose fields are kept: those of five may be read */
 
 /* ---- the order of the items --------------------------------------------------------------------------- */
@@ -115,10 +121,9 @@ template <class Shape> struct packed_control {
   uint64_t known[packed_slots];
   packed_item item[packed_slots];
   packed_item next[2][prefill_loaders / 32]; /* one found by each warp; the previous ones may still be read */
-  uint32_t rows_per_line;                    /* 1 / G, times 2^packed_shift, rounded up */
 };
 
-template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shape> *control, int32_t G) {
+template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shape> *control) {
   static_assert(sizeof(packed_control<Shape>) <= Shape::bytes - Shape::control_at, "room for the barriers");
   for (int32_t i = 0; i < Shape::q_stages; ++i) {
     mbarrier_init(&control->q_full[i], prefill_loaders);
@@ -134,7 +139,6 @@ template <class Shape> PREFILL_FUNCTION void packed_barriers(packed_control<Shap
   }
   for (int32_t i = 0; i < packed_slots; ++i)
     mbarrier_init(&control->known[i], 1);
-  control->rows_per_line = static_cast<uint32_t>(((1 << packed_shift) + G - 1) / G);
   mbarrier_fence_init();
 }
 
