@@ -137,7 +137,7 @@ fi
 mkdir -p "$work/calibrated"
 cat >"$work/calibrated/assay" <<'ASSAY'
 #!/bin/sh
-[ "$1" = run ] || { printf '0 rms_norm f32 1 3.0\n'; exit; }
+[ "$1" = run ] || { printf '   operator type from limit\n0 rms_norm f32 1 3.0\n'; exit; }
 for last; do :; done
 printf '{"binary":"ab12","device":"simt","whole":false}\n{"case":"c","rms":[1.5]}\n' >"$last"
 ASSAY
