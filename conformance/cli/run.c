@@ -212,6 +212,7 @@ int cli_run_command(int argc, char **argv) {
   if (status == ASSAY_OK) status = shrink_folder(&options, &error);
   for (int32_t i = 0; i < options.words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options.words.item[i], options.seed, &list, &error);
+  if (status == ASSAY_OK && options.thin) status = case_list_check_night(&list, &error);
   if (status == ASSAY_OK && options.thin) case_list_thin(&list);
   char list_path[4096];
   if (status == ASSAY_OK && options.list != NULL)
