@@ -13,10 +13,11 @@ if [ ! -x "$folder/bin/bash" ]; then
   command -v debootstrap >/dev/null || { echo "bare_debian.sh: needs debootstrap: apt-get install debootstrap" >&2; exit 2; }
   debootstrap --variant=minbase bookworm "$folder"
 fi
-unmount() { umount "$folder/dev/shm" "$folder/dev" "$folder/proc" 2>/dev/null || true; }
+unmount() { for place in dev/pts dev/shm dev proc; do umount "$folder/$place" 2>/dev/null || true; done; }
 trap unmount EXIT
 mountpoint -q "$folder/proc" || mount -t proc proc "$folder/proc"
-mountpoint -q "$folder/dev" || mount --bind /dev "$folder/dev"
+# Without dev/pts no program gets a terminal; a bind of /dev has not what is mounted below it.
+for place in dev dev/pts dev/shm; do mountpoint -q "$folder/$place" || mount --bind "/$place" "$folder/$place"; done
 cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
 rm -rf "$folder/root/assay"
 mkdir -p "$folder/root/assay"

@@ -65,6 +65,27 @@ for law in alone far; do
 done
 echo 'a law that no case is asked fails the run: exit 1'
 
+# A thinned run does not ask the variants of `night`, and asks the others. Any other run asks all. A name that no variant
+# has would leave out nothing.
+night() { # night NAME OPTION...: the variants of bias_residual that a run asks, where the item leaves NAME to the night
+  printf '%s\n' 'op: bias_residual' 'check:' "  - {name: few, night: [$1], N: 2, C: 8}" >"$work/bias_residual.yaml"
+  shift
+  "$assay" run "$work/bias_residual.yaml" --power off --filter few --jsonl "$work/night.jsonl" "$@" >"$work/text" 2>&1 || return $?
+  grep -o '"variant":"[a-z_]*"' "$work/night.jsonl" | sort -u | tr '\n' ' '
+}
+mapfile -t all < <("$assay" list variants | awk '$1 == "bias_residual" && / simt / { print $2 }' | sort -u)
+every=$(printf '"variant":"%s" ' "${all[@]}")
+others=$(printf '"variant":"%s" ' "${all[@]:1}")
+status=0
+night no_such --thin >/dev/null || status=$?
+grep -q "/few: night: found 'no_such', allowed the variants of bias_residual" "$work/text" || status=1
+if [ "${#all[@]}" -lt 2 ] || [ "$(night "${all[0]}")" != "$every" ] || [ "$(night "${all[0]}" --thin)" != "$others" ] || [ "$status" -ne 2 ]; then
+  printf 'of %s without %s: whole %s, thinned %s; an unknown name: status %s\n' "$every" "${all[0]}" "$(night "${all[0]}")" \
+    "$(night "${all[0]}" --thin)" "$status"
+  exit 1
+fi
+echo 'a thinned run leaves the variants of the night: the others run'
+
 # forced STATUS LINES VARIANT...: the models with variants forced; LINES of them are said to be taken by no case.
 forced() {
   local wanted=$1 lines=$2 status=0

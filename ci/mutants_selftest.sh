@@ -47,6 +47,12 @@ more=()
 expect 'all of a control' 0 ' 1 of 1 controls pass, [1-9][0-9]* cases'
 all=$(sed -n 's/.* pass, \([0-9]*\) cases.*/\1/p' "$work/said")
 [ "$third" -gt 0 ] && [ "$third" -le $((all / 2)) ] || { printf 'mutants_selftest: --controls 3: %s of %s cases\n' "$third" "$all"; failed=1; }
+# Of this item a thinned run does not ask the variant: nothing is left that could kill its mutant.
+row gate_last_key 8 /stream_k_rows 6 edge >"$work/m"
+expect 'a variant of the night' 0 '^mutants: 1 of 1 killed'
+more=(--thin)
+expect 'a variant of the night, by day' 1 'no case of its suite is chosen'
+more=()
 row control_gate 8 no_such_case >"$work/m"
 expect 'no case is chosen' 1 'no case of its suite is chosen'
 row gate_last_key 2 "$work/none.so" >"$work/m"

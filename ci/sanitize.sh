@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
 #   asan      AddressSanitizer and UBSan. Compiled by clang, which is several times as fast, or else the host compiler.
-#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases. Every change waits
-#             for it.
+#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases that a thinned run has
+#             (docs/suites.md). Every change waits for it.
 #   asan_all  as asan, with every type, as the preset compiles it, and every edge case
-#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 40 edge cases
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 40 edge cases that a thinned run has
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
@@ -215,7 +215,7 @@ case $kind in
       # ThreadSanitizer grows slower with every fiber that a process has had: several processes, one after the other.
       # A refused call launches nothing. Planted errors, a third of the time, are no work of the kernels, which alone
       # ThreadSanitizer watches; the others see a quarter of them.
-      parts=1 step=1 power=sample suites=conformance/suites
+      parts=1 step=1 power=sample suites=conformance/suites thin=()
       # Every thread is a fiber of ThreadSanitizer's, which 65,600 blocks of them make slow and nothing else.
       if [ "$preset" = tsan ]; then
         suites=$work/suites
@@ -225,12 +225,12 @@ case $kind in
       fi
       case $kind/$section in
         */refuse) ;;
-        asan/*) parts=32 step=32 ;;
-        tsan/*) parts=40 step=40 power=off ;;
+        asan/*) parts=32 step=32 thin=(--thin) ;;
+        tsan/*) parts=40 step=40 power=off thin=(--thin) ;;
         tsan_all/*) parts=40 power=off ;;
       esac
       for ((part = 1; part <= parts; part += step)); do
-        clean "$section.$part" "$suites" --section "$section" --shard "$part/$parts" --power "$power" || status=1
+        clean "$section.$part" "$suites" --section "$section" "${thin[@]}" --shard "$part/$parts" --power "$power" || status=1
       done
     done
     exit $status

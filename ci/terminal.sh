@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # terminal.sh BUILD: colours and progress of a run, which a terminal shows and a pipe does not. --color, NO_COLOR and TERM
-# decide before that. Needs `script` of util-linux for the terminal; status 77 without it.
+# decide before that. Needs `script` of util-linux and /dev/pts for the terminal; status 77 without them.
 set -uo pipefail
 
 assay=$(cd "$1" && pwd)/assay
 command -v script >/dev/null || { echo 'terminal: skipped, script of util-linux is not installed'; exit 77; }
+script -qec true /dev/null >/dev/null 2>&1 </dev/null || { echo 'terminal: skipped, script cannot make a terminal here'; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$(dirname "$0")/.." || exit 2

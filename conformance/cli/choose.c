@@ -136,6 +136,7 @@ assay_status cli_cross(const cli_options *options, const case_list *list, assay_
     for (int32_t v = 0; v < assay_variant_count(); ++v) {
       const assay_variant *variant = assay_variant_at(v);
       if (strcmp(variant->op, list->cases[i].op->name) != 0 || !cli_variant_chosen(options, variant)) continue;
+      if (options->thin && case_leaves(&list->cases[i], variant->name)) continue;
       const assay_status status = cli_check_contract(variant, error);
       if (status != ASSAY_OK) return status;
       if (*count == capacity) {

@@ -211,6 +211,7 @@ static assay_status choose_cases(run_job *j, assay_error *error) {
   assay_status status = shrink_folder(options, error);
   for (int32_t i = 0; i < options->words.count && status == ASSAY_OK; ++i)
     status = expand_suite(options->words.item[i], options->seed, &j->list, error);
+  if (status == ASSAY_OK && options->thin) status = case_list_check_night(&j->list, error);
   if (status == ASSAY_OK && options->thin) case_list_thin(&j->list);
   if (status == ASSAY_OK && options->list != NULL)
     status = cli_read_list(options->list, list_path, sizeof list_path, &j->list, error);

@@ -237,6 +237,7 @@ static assay_status make_cases(const mutant *m, const case_list *list, bool list
   *count = 0;
   for (int64_t i = 0; i < list->count; ++i)
     for (int32_t v = 0; v < variants && case_wanted(m, &list->cases[i], listed); ++v) {
+      if (m->thin && !listed && case_leaves(&list->cases[i], variant[v]->name)) continue;
       assay_case *one = &(*cases)[(*count)++];
       *one = list->cases[i];
       (void)snprintf(one->variant, sizeof one->variant, "%s", variant[v]->name);

@@ -42,11 +42,15 @@ static const bad_suite bad_suites[] = {
     {"op: gate_attention\ncheck: [{name: a}]\n", ":2:9: kv_len: missing"},
     {ITEM "  - name: a\n    kv_len: 4\n", ":5:11: name: found 'a' twice, allowed once in a section"},
     {ITEM "    lenght: 3\n",
-     ":5:5: lenght: found an unknown key, allowed are name, cases, devices, expect, seed, own_draws, thin, tier,"},
+     ":5:5: lenght: found an unknown key (nearest: night), allowed are name, cases, devices, expect, seed, own_draws, "
+     "thin, night, tier,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
     {ITEM "    thin: 0\n", ":5:11: thin: found '0', allowed 1 to 64"},
     {ITEM "    thin: '2'\n", ":5:11: thin: found the text \"2\", allowed 1 to 64"},
+    {ITEM "    night: split_keys\n", ":5:12: night: found a value, allowed a list"},
+    {ITEM "    night: []\n", ":5:12: night: found an empty list, allowed one variant or more"},
+    {ITEM "    night: [split_keys, 'two words']\n", ":5:25: night: found 'two words', allowed the name of a variant"},
     {ITEM "    seed: 0xzz\n", ":5:11: seed: found '0xzz', allowed 0 to 18446744073709551615, or 0x"},
     {ITEM "    seed: [1, 2]\n", ":5:11: seed: found a list"},
     {ITEM "    device: simt\n", ":5:5: device: found an unknown key"},
@@ -245,6 +249,35 @@ Test(expand, a_thinned_list_is_a_part_of_the_whole) {
   cr_assert(places[0] == 2 && places[1] == 2 && places[2] == 2);
   case_list_free(&whole);
   case_list_free(&thinned);
+}
+
+/* A thinned run leaves the variants of `night` to the night, and a mutant's copy of one too. A name that is a part of
+ * such a name stays. Draws are as they are without the key. */
+Test(expand, variants_are_left_to_the_night) {
+  static const char plain[] = "op: gate_attention\ncheck:\n  - {name: a, kv_len: {uniform: [1, 80]}, cases: 3}\n"
+                              "  - {name: b, kv_len: 3}\n";
+  static const char left[] = "op: gate_attention\ncheck:\n  - {name: a, night: [split_keys, tile], kv_len: {uniform: "
+                             "[1, 80]}, cases: 3}\n  - {name: b, kv_len: 3}\n";
+  case_list one = {0}, other = {0};
+  expand_text(plain, 1, &one);
+  expand_text(left, 1, &other);
+  cr_assert(one.count == 4 && other.count == 4);
+  for (int64_t i = 0; i < 4; ++i) {
+    cr_assert(suite_fixture_same(&one.cases[i], &other.cases[i]));
+    cr_assert(!other.cases[i].thinned && !case_leaves(&one.cases[i], "split_keys"));
+    cr_assert(case_leaves(&other.cases[i], "split_keys") == (i < 3));
+    cr_assert(case_leaves(&other.cases[i], "tile@some_mutant") == (i < 3));
+    cr_assert(!case_leaves(&other.cases[i], "split") && !case_leaves(&other.cases[i], "tiles"));
+    cr_assert(!case_leaves(&other.cases[i], "query_tile") && !case_leaves(&other.cases[i], "split_keys_2@tile"));
+  }
+  assay_error error = {""};
+  cr_assert_eq(case_list_check_night(&one, &error), ASSAY_OK);
+  cr_assert_eq(case_list_check_night(&other, &error), ASSAY_ERR_INPUT);
+  cr_assert(strstr(error.text, "/check/a: night: found 'split_keys', allowed the variants of gate_attention") != NULL ||
+                strstr(error.text, "/check/a: night: found 'tile', allowed the variants of gate_attention") != NULL,
+            "%s", error.text);
+  case_list_free(&one);
+  case_list_free(&other);
 }
 
 /* A seed that the item gives is the case's, whatever the run's. */

@@ -30,6 +30,34 @@ void case_list_thin(case_list *list) {
   list->count = kept;
 }
 
+bool case_leaves(const assay_case *one, const char *variant) {
+  const size_t size = strcspn(variant, "@");
+  for (const char *at = one->night; *at != '\0'; at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    if (length == size && strncmp(at, variant, size) == 0) return true;
+    at += length;
+  }
+  return false;
+}
+
+assay_status case_list_check_night(const case_list *list, assay_error *error) {
+  for (int64_t i = 0; i < list->count; ++i) {
+    const assay_case *one = &list->cases[i];
+    char name[96];
+    for (const char *at = one->night; *at != '\0'; at += *at == ',') {
+      const size_t length = strcspn(at, ",");
+      (void)snprintf(name, sizeof name, "%.*s", (int)length, at);
+      at += length;
+      if (assay_variant_find(one->op->name, name, "simt") != NULL ||
+          assay_variant_find(one->op->name, name, "cuda") != NULL)
+        continue;
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s/%s/%s: night: found '%s', allowed the variants of %s", one->suite,
+                        section_name(one->section), one->name, name, one->op->name);
+    }
+  }
+  return ASSAY_OK;
+}
+
 void case_list_free(case_list *list) {
   for (int64_t i = 0; i < list->count; ++i)
     case_free(&list->cases[i]);

@@ -19,6 +19,11 @@ assay_status expand_suite(const char *path, uint64_t seed, case_list *list, assa
 assay_status expand_list(const char *path, case_list *list, assay_error *error);
 /* Takes out of the list what a thinned run leaves out: all but one of `thin` draws of each item (docs/suites.md). */
 void case_list_thin(case_list *list);
+/* Tells whether a thinned run leaves this variant of the case to the night. A name counts up to its @, which begins the
+ * mark of a mutant. */
+bool case_leaves(const assay_case *one, const char *variant);
+/* Refuses a case whose `night` has a name that no variant of its operator has, on any device. */
+assay_status case_list_check_night(const case_list *list, assay_error *error);
 /* Tells whether the file is a suite of models (models/models.h), which has no cases of operators. */
 bool suite_is_models(const char *path);
 void case_list_free(case_list *list);

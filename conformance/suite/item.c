@@ -37,9 +37,9 @@ typedef struct item {
   const assay_op *op;
   case_section section;
   yaml_node map;
-  char name[64], expect[32];
-  bool own_draws; /* drawn from streams of its own; indices of other items do not count it */
-  bool seeded;    /* the item gives the seed of the values; it is not drawn */
+  char name[64], expect[32], night[96]; /* night: variants that a thinned run does not ask, separated by commas */
+  bool own_draws;                       /* drawn from streams of its own; indices of other items do not count it */
+  bool seeded;                          /* the item gives the seed of the values; it is not drawn */
   uint64_t seed;
   int64_t cases, drawn;
   int64_t thin; /* a thinned run has one of so many draws; 1: all */
@@ -106,6 +106,25 @@ static assay_status take_cases(void *context, const yaml_field *field, yaml_node
 
 static assay_status take_thin(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
   return take_count(field->key, ITEM_MAX_THIN, value, &((item *)context)->thin, error);
+}
+
+/* Takes night: the variants that a thinned run does not ask. That they exist is looked at where variants are known. */
+static assay_status take_night(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  item *it = context;
+  size_t used = 0;
+  (void)field;
+  for (int32_t i = 0; i < yaml_count(value); ++i) {
+    const yaml_node node = yaml_item(value, i);
+    const char *name = yaml_kind(node) == NODE_SCALAR ? yaml_text(node) : "a list or a map";
+    if (strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name) || name[0] == '\0')
+      return yaml_fail(node, error, "night: found '%.60s', allowed the name of a variant", name);
+    if (strlen(name) + used + 2 > sizeof it->night)
+      return yaml_fail(node, error, "night: found more than %zu characters of names, allowed up to these",
+                       sizeof it->night - 1);
+    used += (size_t)snprintf(it->night + used, sizeof it->night - used, "%s%s", used > 0 ? "," : "", name);
+  }
+  if (used == 0) return yaml_fail(value, error, "night: found an empty list, allowed one variant or more");
+  return ASSAY_OK;
 }
 
 static assay_status take_devices(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
@@ -187,14 +206,15 @@ static assay_status check_item(item *it, assay_error *error) {
 }
 
 static assay_status read_item(item *it, assay_error *error) {
-  yaml_field fields[ITEM_MAX_KEYS + 7] = {{"name", NODE_SCALAR, true, take_name, NULL},
+  yaml_field fields[ITEM_MAX_KEYS + 8] = {{"name", NODE_SCALAR, true, take_name, NULL},
                                           {"cases", NODE_SCALAR, false, take_cases, NULL},
                                           {"devices", NODE_SCALAR | NODE_LIST, false, take_devices, NULL},
                                           {"expect", NODE_SCALAR, false, take_expect, NULL},
                                           {"seed", NODE_SCALAR, false, take_seed, NULL},
                                           {"own_draws", NODE_SCALAR, false, take_own_draws, NULL},
-                                          {"thin", NODE_SCALAR, false, take_thin, NULL}};
-  int32_t fields_used = 7;
+                                          {"thin", NODE_SCALAR, false, take_thin, NULL},
+                                          {"night", NODE_LIST, false, take_night, NULL}};
+  int32_t fields_used = 8;
   const int32_t keys = key_count(it->op);
   for (int32_t i = 0; i < keys + EXTRAS && it->count < ITEM_MAX_KEYS; ++i) {
     const case_key key = i < keys ? key_at(it->op, i) : extra_keys[i - keys];
@@ -332,6 +352,7 @@ static assay_status append(item *it, assay_error *error) {
     return status;
   }
   one->thinned = !stays(it);
+  memcpy(one->night, it->night, sizeof one->night);
   ++it->drawn;
   if (!it->own_draws) ++s->next;
   ++list->count;
