@@ -71,7 +71,7 @@ assay_status read_call(const assay_call *call, wide_params *p, assay_error *erro
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   wide_params p;
   ASSAY_TRY(read_call(call, &p, error));
-  p.early = is_settled(call, *env, "b");
+  p.early = p.K >= chain_early_terms && is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "chain");
   if (p.N == 0) return ASSAY_OK;
   if (p.M <= half_rows) return parts_start<bf16, half_tile, rounded>(p, env, error);
