@@ -114,7 +114,8 @@ struct gate_wgmma : gate_operator {
    * 128 heads of keys and 1,024 keys a prompt's tiles are faster (docs/log/2026-11-28-h200-invariant-rows.md). The bits
    * are the same. */
   static bool is_single(const gate_params &p) {
-    return is_plain(p) && p.a.N <= p.a.B && (p.a.N * p.a.H_kv <= 64 || p.a.capacity <= 512);
+    return is_plain(p) && p.a.N <= p.a.B && (p.a.N * p.a.H_kv <= 64 || p.a.capacity <= 512) &&
+           p.a.N * p.a.H <= INT32_MAX / 2;
   }
   static void path(const gate_params &p, assay_env *env) {
     if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);

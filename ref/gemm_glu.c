@@ -3,9 +3,10 @@
  *
  *   g = sum_k a_mk b_ik        u = sum_k a_mk b_(I+i)k        y_mi = round(act(g) · u)
  *
- * act(g) is g · sigmoid(g) (swiglu), or max(g, 0) (reglu). g and u are not rounded to a storage type. With `squares`
- * the rms_norm of row m is deferred, as for rms_gemm: both sums are multiplied by the row's factor f_m
- * (ref/lib/deferred.h). Source: docs/definitions.md, section 5. */
+ * act(g) is g · sigmoid(g) (swiglu), or max(g, 0) (reglu). g and u are not rounded to a storage type, unless the
+ * contract has `partial`: then they are rounded to it. With `squares` the rms_norm of row m is deferred, as for
+ * rms_gemm: both sums are multiplied by the row's factor f_m (ref/lib/deferred.h). Source: docs/definitions.md,
+ * section 5. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -293,10 +294,14 @@ static assay_cost cost(const assay_call *call, const assay_seen *seen) {
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
 /* Draws the weights of one channel of the exact tier. Gates of swiglu have two weights of 256 and -256 among K, so that
- * g is a multiple of 256 for whole a. Ups, and gates of reglu, are small whole numbers. */
+ * g is a multiple of 256 for whole a. Ups, and gates of reglu, are small whole numbers. With many terms some FULL of
+ * them are not 0, the last one among them, so that sums have 8 bits at most. */
 static void exact_weights(assay_rng *rng, bool sparse, int64_t K, double *value) {
-  for (int64_t k = 0; k < K; ++k)
+  enum { FULL = 80 };
+  for (int64_t k = 0; k < K; ++k) {
     value[k] = sparse ? 0 : (double)assay_rng_range(rng, -2, 2);
+    if (!sparse && K > FULL && k + 1 < K && assay_rng_range(rng, 1, K) > FULL) value[k] = 0;
+  }
   for (int each = 0; sparse && each < 2; ++each)
     value[assay_rng_range(rng, 0, K - 1)] = assay_rng_range(rng, 0, 1) == 0 ? 256 : -256;
 }

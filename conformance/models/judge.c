@@ -526,6 +526,8 @@ static void judge_invariant(judging *j) {
     fail_status(j, status);
   else if (differs[0] != '\0')
     fail(j, "invariant", differs);
+  for (int32_t i = 0; i < j->options.variants; ++i)
+    j->took[i] = status == ASSAY_OK; /* each engine has checked that it took all of them */
   (void)snprintf(j->result->path, sizeof j->result->path, "invariant batch=%lld prompt=%lld steps=%lld",
                  (ll)j->mc->batch, (ll)j->mc->prompt, (ll)j->mc->steps);
   j->result->run_ms = device_now_ms() - begun;

@@ -33,6 +33,7 @@ enum {
   ENGINE_INVARIANT_BY_ROWS,     /* an invariant step takes a variant that leaves many rows to another */
   ENGINE_INVARIANT_BY_DECODE,   /* in an invariant step, single tokens attend by decode's variants */
   ENGINE_INVARIANT_BY_FORM,     /* in an invariant step, few rows have their products with the activation */
+  ENGINE_CHAIN_BESIDE_FORCED,   /* few rows have their products with the activation, more rows a forced product */
   ENGINE_WAITS_FOR_DEVICE,      /* each step waits until the device has nothing to do */
   ENGINE_WAITS_FOR_TOKENS,      /* each step waits for the tokens of the one before */
   ENGINE_READS_BACK,            /* each step fetches something */

@@ -228,6 +228,32 @@ Test(engine_mutants, attention_by_the_number_of_rows_shows) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
+/* An invariant engine in bf16 with a forced product, which sums in another order than gemm_glu/chain. Few rows must not
+ * go to the chain. */
+Test(engine_mutants, a_chain_beside_a_forced_product_shows) {
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (int planted = 0; planted < 2; ++planted) {
+    model_case mc = {.name = "planted",
+                     .model = "small",
+                     .config = scenario_model(1),
+                     .seed = 7,
+                     .way = WAY_INVARIANT,
+                     .batch = 2,
+                     .steps = 1,
+                     .prompt = 125}; /* fewer rows than chain takes, with others more */
+    model_forced list = {{"gemm=tiles"}, 1, {0}};
+    mc.config.max_pos = 512;
+    mc.config.intermediate = 512; /* with many sums, the order of some shows in bf16 */
+    mc.config.kv_dtype = mc.config.act_dtype = mc.config.weight_dtype = ASSAY_BF16;
+    case_result result;
+    engine_mutant = planted ? ENGINE_CHAIN_BESIDE_FORCED : ENGINE_NO_MISTAKE;
+    model_judge(&mc, "simt", &list, NULL, &result);
+    cr_expect_eq(result.verdict, planted ? VERDICT_FAIL : VERDICT_PASS, "%s: %s", result.check, result.message);
+    cr_expect(!planted || strcmp(result.check, "invariant") == 0, "%s: %s", result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
 /* Forces that are not followed: a decode with a variant for each kind of step has none for one of them; a variant that
  * nothing calls, and a form that no step is for, are let through. */
 Test(engine_mutants, forces_that_are_not_followed_show) {

@@ -1,5 +1,5 @@
-/* gemm_chain.cuh: products of at most 64 rows, with the bits of gemm_wgmma.cuh. Each element is one chain of steps of
- * 16 products in the order of k.
+/* gemm_chain.cuh: products of at most 64 rows, and of 120 to 128, with the bits of gemm_wgmma.cuh. Each element is one
+ * chain of steps of 16 products in the order of k.
  *
  * A block has the columns that give each multiprocessor one block. One thread loads weights, which it may ask for under
  * the launch before, and another loads rows. The warpgroup that multiplies waits for loads alone: it gives a stage back
@@ -18,30 +18,24 @@ constexpr int64_t chain_max_rows = 64;
 /* A stage has two halves of `rows` rows of x, then two halves of `columns` rows of w. An instruction has 64 rows: with
  * 8, each eight of them is the same. With 32, the others are what follows in shared memory, and their sums are not
  * used. */
-template <int rows_, int columns_, int stages_, int relay_ = 1> struct chain_tile {
-  static constexpr int rows = rows_, columns = columns_, stages = stages_, relay = relay_;
+template <int rows_, int columns_, int stages_> struct chain_tile {
+  static constexpr int rows = rows_, columns = columns_, stages = stages_;
   static constexpr int x_half = 128 * rows, w_half = 128 * columns, x_bytes = 2 * x_half, w_bytes = 2 * w_half;
   static constexpr int stage_bytes = x_bytes + w_bytes;
-  static constexpr int control_at = stages * stage_bytes, sums_at = control_at + 2 * stages * 8;
-  static constexpr int bytes = sums_at + (relay > 1 ? 256 * columns : 0);
+  static constexpr int control_at = stages * stage_bytes, bytes = control_at + 2 * stages * 8;
   static constexpr int eights = rows == 8 ? 0 : 1024; /* bytes between eights of rows */
   static_assert(rows == 8 || rows == 32 || rows == 64, "rows that an instruction can address");
   static_assert(rows != 32 || w_bytes >= 4096, "an instruction reads no more than its stage");
 };
 
-/* The pieces of k that a block of a relay multiplies. */
-struct chain_part {
-  int32_t first, end;
-};
-
 /* Loads the pieces of x or w, by one thread. */
 template <class tile, int bytes>
-__device__ __forceinline__ void chain_load(chain_part part, const tensor_map *map, int32_t row, unsigned char *to,
+__device__ __forceinline__ void chain_load(int32_t pieces, const tensor_map *map, int32_t row, unsigned char *to,
                                            uint64_t *full, uint64_t *free) {
   wide_ring<tile::stages> ring;
-  for (int32_t piece = part.first; piece < part.end; ++piece, ring.next()) {
+  for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
     unsigned char *const stage = to + ring.stage * tile::stage_bytes;
-    if (piece >= part.first + tile::stages) mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
+    if (piece >= tile::stages) mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
     mbarrier_expect(&full[ring.stage], bytes);
     tma_load(stage, map, &full[ring.stage], piece * chain_piece, row);
     tma_load(stage + bytes / 2, map, &full[ring.stage], piece * chain_piece + wide_piece, row);
@@ -68,14 +62,14 @@ __device__ __forceinline__ void chain_store(const wide_params &p, int64_t m, int
   *reinterpret_cast<pair_of *>(to) = rounded;
 }
 
-/* Stores the sums of a warpgroup, from column `column` on. Whole blocks of plain products have short code of their own:
- * a cold launch waits for instructions. */
+/* Stores the sums of a warpgroup, from a column and a row on. Whole blocks of plain products have short code of their
+ * own: a cold launch waits for instructions. */
 template <class T, int columns>
-__device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t column, int32_t thread,
+__device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t row, int64_t column, int32_t thread,
                                                 const float (&sum)[columns / 2]) {
   const int32_t lane = thread % 32;
   if (!p.wide && p.quads && p.beta == 0.0f && p.bias == nullptr && column + columns <= p.N) {
-    const int64_t m = thread / 32 * 16 + lane / 4;
+    const int64_t m = row + thread / 32 * 16 + lane / 4;
     T *const to = static_cast<T *>(p.c) + m * p.c_row + column + 2 * (lane % 4);
     ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
@@ -89,7 +83,7 @@ __device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t co
   }
   ASSAY_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int64_t m = thread / 32 * 16 + 8 * half + lane / 4;
+    const int64_t m = row + thread / 32 * 16 + 8 * half + lane / 4;
     if (m >= p.M) break;
     ASSAY_UNROLL
     for (int j = 0; j < columns / 8; ++j) {
@@ -105,7 +99,7 @@ __device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t co
 
 template <class T, class tile>
 __device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
-                                               uint64_t *free, int64_t column, chain_part part) {
+                                               uint64_t *free, int64_t row, int64_t column) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32;
   wide_ring<tile::stages> ring;
   float sum[tile::columns / 2];
@@ -123,46 +117,28 @@ __device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned ch
                                      b + half * (tile::w_half / 16) + 2 * k, more || half > 0 || k > 0);
     wgmma_commit();
   };
-  float *const sums = reinterpret_cast<float *>(shared + tile::sums_at) + thread;
-  const bool goes_on = tile::relay > 1 && part.first > 0;
-  if (goes_on) {
-    cluster_wait(); /* both blocks have started */
-    cluster_arrive();
-    cluster_wait(); /* the first block's sums have arrived */
-    ASSAY_UNROLL
-    for (int i = 0; i < tile::columns / 2; ++i)
-      sum[i] = sums[i * 128];
-  }
   wgmma_order(sum);
-  multiply(goes_on);
-  int32_t piece = part.first + 1;
-  for (; piece - 1 + tile::stages < part.end; ++piece) {
+  multiply(false);
+  int32_t piece = 1;
+  for (; piece - 1 + tile::stages < p.pieces; ++piece) {
     const int32_t before = ring.stage;
     ring.next();
     multiply(true);
     wgmma_wait<1>();
     if (lane == 0) mbarrier_arrive(&free[before]);
   }
-  for (; piece < part.end; ++piece) {
+  for (; piece < p.pieces; ++piece) {
     ring.next();
     multiply(true);
   }
   wgmma_wait<0>();
   wgmma_order(sum);
-  if (tile::relay > 1 && part.first == 0) {
-    cluster_wait(); /* both blocks have started */
-    ASSAY_UNROLL
-    for (int i = 0; i < tile::columns / 2; ++i)
-      *cluster_shared(sums + i * 128, 1) = sum[i];
-    cluster_arrive();
-    return;
-  }
-  chain_store_all<T, tile::columns>(p, column, thread, sum);
+  chain_store_all<T, tile::columns>(p, row, column, thread, sum);
 }
 
-/* gemm_chain: computes `columns` columns of c for all rows.
- * Grid:   ceil(N / columns). Block: a warpgroup that multiplies, a warp that loads weights, a warp that loads rows.
- * Shared: up to 225 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
+/* gemm_chain: computes `columns` columns of c for a tile of rows.
+ * Grid:   (ceil(N / columns), row tiles). Block: a warpgroup that multiplies, a warp that loads weights, a warp that
+ * loads rows. Shared: up to 225 KB: the ring of pieces of x and w, swizzled by 128 bytes, and two barriers for each.
  * Align:  x and w at multiples of 16 bytes, rows and bases; c by two neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  bytes: N K sizeof(T). x comes from L2 once per block. */
@@ -172,11 +148,8 @@ static __global__ void __launch_bounds__(chain_threads, 1)
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
-  const int32_t rank = static_cast<int32_t>(blockIdx.x) % tile::relay,
-                each = (p.pieces + tile::relay - 1) / tile::relay;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) / tile::relay * tile::columns;
-  const chain_part part = {rank * each, min(p.pieces, (rank + 1) * each)};
-  if constexpr (tile::relay > 1) cluster_arrive();
+  const int32_t column = static_cast<int32_t>(blockIdx.x) * tile::columns;
+  const int32_t row = static_cast<int32_t>(blockIdx.y) * tile::rows;
   dependents_launch();
   if (threadIdx.x == 0) {
     for (int i = 0; i < tile::stages; ++i) {
@@ -190,18 +163,11 @@ static __global__ void __launch_bounds__(chain_threads, 1)
   __syncthreads(); /* the barriers are made */
   if (warp != 4 || !p.early) dependency_wait();
   if (warp == 4) {
-    if (lane == 0)
-      chain_load<tile, tile::w_bytes>(part, &map_w, static_cast<int32_t>(column), shared + tile::x_bytes, full, free);
+    if (lane == 0) chain_load<tile, tile::w_bytes>(p.pieces, &map_w, column, shared + tile::x_bytes, full, free);
   } else if (warp == 5) {
-    if (lane == 0) chain_load<tile, tile::x_bytes>(part, &map_x, 0, shared, full, free);
+    if (lane == 0) chain_load<tile, tile::x_bytes>(p.pieces, &map_x, row, shared, full, free);
   } else {
-    chain_multiply<T, tile>(p, shared, full, free, column, part);
-    return;
-  }
-  if constexpr (tile::relay > 1) {
-    __syncwarp();
-    cluster_wait();
-    cluster_arrive();
+    chain_multiply<T, tile>(p, shared, full, free, row, column);
   }
 }
 
@@ -221,7 +187,7 @@ struct chain_stores {
   template <class T, int columns>
   __device__ __forceinline__ void take(const wide_params &p, int64_t, int64_t n, int32_t,
                                        const float (&sum)[columns / 2]) {
-    chain_store_all<T, columns>(p, n, static_cast<int32_t>(threadIdx.x), sum);
+    chain_store_all<T, columns>(p, 0, n, static_cast<int32_t>(threadIdx.x), sum);
   }
   __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
@@ -307,18 +273,16 @@ constexpr int64_t chain_early_terms = 2048;
 
 template <class T, class tile> assay_status chain_start(wide_params p, assay_env *env, assay_error *error) {
   p.early = p.early && p.K >= chain_early_terms;
-  p.row_tiles = 1;
+  p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
   p.pieces = static_cast<int32_t>((p.K + chain_piece - 1) / chain_piece);
   tensor_map map_x, map_w;
   ASSAY_TRY(wide_map(&map_x, p.x, p.M, p.K, p.x_row, tile::rows, error));
   ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
-  launch_options options = in_turn();
-  options.cluster = tile::relay;
-  (void)snprintf(env->path, sizeof env->path, "wgmma chain rows=%d channels=%d relay=%d%s", tile::rows, tile::columns,
-                 tile::relay, p.early ? " early" : "");
-  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile>), p.column_tiles * tile::relay, chain_threads, tile::bytes,
-                           options, env->stream, map_x, map_w, p);
+  (void)snprintf(env->path, sizeof env->path, "wgmma chain rows=%d channels=%d%s", tile::rows, tile::columns,
+                 p.early ? " early" : "");
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile>), launch_extent(p.column_tiles, p.row_tiles), chain_threads,
+                           tile::bytes, in_turn(), env->stream, map_x, map_w, p);
 }
 
 template <class T, class tile, class Sums = chain_stores>
@@ -336,18 +300,21 @@ assay_status chain_start_flow(wide_params p, assay_env *env, assay_error *error)
                            env->stream, map_x, map_w, p);
 }
 
-/* Two blocks share the terms of 16 columns: the second goes on from the sums of the first. Their stages hold all of
- * their pieces, since loading threads that waited for a stage would keep the cluster waiting. */
-constexpr int64_t chain_relay_terms = 1024;
-
 template <class T, int rows> assay_status chain_columns(const wide_params &p, assay_env *env, assay_error *error) {
-  const int64_t columns = (p.N + env->multiprocessors - 1) / env->multiprocessors;
-  if constexpr (rows < 64)
-    if (columns <= 8 && p.K > chain_relay_terms && p.K <= 2 * 12 * chain_piece)
-      return chain_start<T, chain_tile<rows, 16, 12, 2>>(p, env, error);
+  const int64_t row_tiles = (p.M + rows - 1) / rows,
+                columns = (p.N * row_tiles + env->multiprocessors - 1) / env->multiprocessors;
   if (columns <= 16) return chain_start<T, chain_tile<rows, 16, rows == 64 ? 10 : rows == 32 ? 18 : 24>>(p, env, error);
   if (columns <= 32) return chain_start<T, chain_tile<rows, 32, 8>>(p, env, error);
+  if constexpr (rows == 64)
+    if (columns > 48) return chain_start<T, chain_tile<rows, 64, 6>>(p, env, error);
   return chain_start<T, chain_tile<rows, 48, 8>>(p, env, error);
+}
+
+/* Returns whether two tiles of 64 rows are faster than the tiles of gemm_wgmma.cuh. With 128 rows they gain 0.9 to 2.2
+ * us. With 80 they lose: the copy engine is slow for rows beyond the tensor
+ * (docs/log/2026-11-28-h200-invariant-look.md). */
+inline bool chain_pairs(const wide_params &p, int64_t multiprocessors) {
+  return p.M >= 120 && p.M <= 128 && 2 * ((p.N + 63) / 64) <= multiprocessors;
 }
 
 /* Returns whether all of x finds room beside a ring. */
@@ -359,10 +326,11 @@ template <class tile> bool chain_fits(const wide_params &p) {
  * same. */
 template <int = 0>
 assay_status chain_launch(const wide_params &p, assay_dtype type, assay_env *env, assay_error *error) {
-  if (p.M > chain_max_rows) return wide_launch(p, type, env, error);
+  if (p.M > chain_max_rows && !chain_pairs(p, env->multiprocessors)) return wide_launch(p, type, env, error);
   const bool few = p.N <= 48 * static_cast<int64_t>(env->multiprocessors);
   return wide_with_type(type, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    if (p.M > chain_max_rows) return chain_columns<T, 64>(p, env, error);
     if (p.M <= 8) {
       using flow = chain_flow<8, 64, 10>;
       if (few) return chain_columns<T, 8>(p, env, error);

@@ -7,6 +7,8 @@
  *   weights   1 warp makes the weights of all tiles in order. Every block does so for itself.
  *   values    4 warps. Each block has an equal share of the channels, with one chain per channel over all keys.
  *
+ * A cluster has one row and group of heads after the other, and its loaders run ahead into the next ones.
+ *
  * Nothing here changes a bit: neither the number of blocks nor the stages.
  *
  * A step of 16 keys within 64 holds tokens 16 j + 4 s + e, with j and e from 0 to 3, as in a prompt's tile.
@@ -89,7 +91,8 @@ struct single_control {
 constexpr int32_t single_scorers = 4, single_adders = 4, single_loaders = 2; /* warps; loaders: per ring */
 constexpr int32_t single_threads = 32 * (single_scorers + single_adders + 1 + 2 * single_loaders);
 
-template <class T, int D, class Rule> struct single_block {
+/* many: there are more rows than blocks. Each block then has one after the other, and clusters have one block. */
+template <class T, int D, class Rule, bool many> struct single_block {
   using params = single_params<typename Rule::params>;
   const params &p;
   const attention_params &a;
@@ -97,20 +100,28 @@ template <class T, int D, class Rule> struct single_block {
   const single_layout at;
   single_control *const control;
   const int32_t warp, lane;
-  int32_t rank, kv_head, head, G, request, keys, tiles;
+  const int32_t rank;
+  int32_t kv_head, head, G, request, keys, tiles;
+  int32_t row, before; /* before: tiles of the rows before */
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
       : p(p_), a(p_.s.a), shared(shared_), at(p_, D),
         control(reinterpret_cast<single_control *>(shared_ + at.barriers)),
-        warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32) {}
+        warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32),
+        rank(many ? 0 : static_cast<int32_t>(blockIdx.x) % p_.blocks), before(0) {}
 
   template <class X> __device__ __forceinline__ X *place(int32_t offset) const {
     return reinterpret_cast<X *>(shared + offset);
   }
 
+  __device__ __forceinline__ int32_t blocks() const { return many ? 1 : p.blocks; }
+  __device__ __forceinline__ int32_t width() const { return many ? D : at.width; }
+  /* Returns the number of a tile among those of all rows so far. */
+  __device__ __forceinline__ int32_t number_of(int32_t tile) const { return many ? before + tile : tile; }
+
   __device__ __forceinline__ void make_barriers() const {
     constexpr uint32_t loading = 32 * single_loaders;
-    const uint32_t adders = static_cast<uint32_t>(min(single_adders, at.width / 16));
+    const uint32_t adders = static_cast<uint32_t>(min(single_adders, width() / 16));
     for (int32_t i = 0; i < p.k_stages; ++i) {
       mbarrier_init(&control->k_full[i], loading);
       mbarrier_init(&control->k_free[i], single_scorers);
@@ -121,7 +132,7 @@ template <class T, int D, class Rule> struct single_block {
     }
     for (int32_t i = 0; i < p.slots; ++i) {
       mbarrier_init(&control->scored[i], single_scorers);
-      mbarrier_init(&control->unscored[i], static_cast<uint32_t>(p.blocks));
+      mbarrier_init(&control->unscored[i], static_cast<uint32_t>(blocks()));
       mbarrier_init(&control->weighed[i], 1);
       mbarrier_init(&control->unweighed[i], adders);
     }
@@ -129,9 +140,9 @@ template <class T, int D, class Rule> struct single_block {
   }
 
   /* Finds the row's request and its number of keys. In a step of single tokens, row n is that of request n. */
-  __device__ __forceinline__ void find(int64_t row) {
-    row_keys found = {static_cast<int32_t>(row), 0, -1};
-    const int32_t next = min(static_cast<int32_t>(row), a.B - 1); /* -1: no requests */
+  __device__ __forceinline__ void find() {
+    row_keys found = {row, 0, -1};
+    const int32_t next = min(row, a.B - 1); /* -1: no requests */
     const bool alone = next >= 0 && a.cu_q[next] == row && a.cu_q[next + 1] == row + 1;
     const int32_t length = next >= 0 ? a.length[next] : 0;
     if (alone)
@@ -141,6 +152,23 @@ template <class T, int D, class Rule> struct single_block {
     request = found.request;
     keys = found.last + 1;
     tiles = (keys + single_tile - 1) / single_tile;
+  }
+
+  /* Calls use() for each row and group of heads that the cluster has. */
+  template <class Use> __device__ __forceinline__ void each_row(Use use) {
+    const int32_t in_row = a.H_kv * p.sets;
+    for (int32_t unit = static_cast<int32_t>(blockIdx.x) / blocks();; unit += static_cast<int32_t>(gridDim.x)) {
+      row = unit / in_row;
+      if (many && row >= a.N) break;
+      const int32_t in = unit - row * in_row, set = in % p.sets;
+      kv_head = in / p.sets;
+      head = kv_head * a.G + set * p.heads;
+      G = min(p.heads, a.G - set * p.heads);
+      find();
+      use();
+      if (!many) break;
+      before += tiles;
+    }
   }
 
   /* ---- loaders  */
@@ -183,7 +211,7 @@ template <class T, int D, class Rule> struct single_block {
     const int64_t block_stride = values ? cache.v_block : cache.k_block;
     const int64_t token_stride = values ? cache.v_token : cache.k_token;
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % threads, chunk = thread % chunks;
-    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * at.width + 8 * chunk)
+    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * width() + 8 * chunk)
                                  : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
     const int32_t until = (min(keys - first, rows) + single_half - 1) / single_half * single_half;
     for (int32_t row = 0; row < until; row += passes * rows_a_pass) {
@@ -202,39 +230,43 @@ template <class T, int D, class Rule> struct single_block {
     cp_async_arrive_noinc(full);
   }
 
-  __device__ __forceinline__ void load_keys() const {
+  __device__ __forceinline__ void load_keys() {
     single_ring ring = {0, 0};
     int32_t used = 0;
-    each_piece(rank, single_tile, p.blocks, [&](int32_t tile, auto block_of) {
-      for (int32_t first = tile; first < min(keys, tile + single_tile); first += single_half, ++used) {
-        if (used >= p.k_stages) mbarrier_wait(&control->k_free[ring.stage], ring.parity ^ 1);
-        copy<false, 2 * D>(shared + ring.stage * at.k_bytes, &control->k_full[ring.stage], first, single_half,
-                           block_of);
-        ring.next(p.k_stages);
-      }
+    each_row([&] {
+      each_piece(rank, single_tile, blocks(), [&](int32_t tile, auto block_of) {
+        for (int32_t first = tile; first < min(keys, tile + single_tile); first += single_half, ++used) {
+          if (used >= p.k_stages) mbarrier_wait(&control->k_free[ring.stage], ring.parity ^ 1);
+          copy<false, 2 * D>(shared + ring.stage * at.k_bytes, &control->k_full[ring.stage], first, single_half,
+                             block_of);
+          ring.next(p.k_stages);
+        }
+      });
     });
   }
 
-  template <int32_t width> __device__ __forceinline__ void load_values() const {
+  template <int32_t width> __device__ __forceinline__ void load_values() {
     single_ring ring = {0, 0};
     int32_t used = 0;
-    each_piece(0, at.v_keys, 1, [&](int32_t first, auto block_of) {
-      if (used++ >= p.v_stages) mbarrier_wait(&control->v_free[ring.stage], ring.parity ^ 1);
-      copy<true, 2 * width>(shared + at.v_at + ring.stage * at.v_bytes, &control->v_full[ring.stage], first, at.v_keys,
-                            block_of);
-      ring.next(p.v_stages);
+    each_row([&] {
+      each_piece(0, at.v_keys, 1, [&](int32_t first, auto block_of) {
+        if (used++ >= p.v_stages) mbarrier_wait(&control->v_free[ring.stage], ring.parity ^ 1);
+        copy<true, 2 * width>(shared + at.v_at + ring.stage * at.v_bytes, &control->v_full[ring.stage], first,
+                              at.v_keys, block_of);
+        ring.next(p.v_stages);
+      });
     });
   }
 
   /* ---- scores  */
 
   template <class X> __device__ __forceinline__ void send(X *to, X value) const {
-    if (p.blocks == 1) {
+    if (blocks() == 1) {
       *to = value;
       return;
     }
     ASSAY_ROLLED
-    for (int32_t other = 0; other < p.blocks; ++other)
+    for (int32_t other = 0; other < blocks(); ++other)
       *cluster_shared(to, static_cast<uint32_t>(other)) = value;
   }
 
@@ -242,7 +274,7 @@ template <class T, int D, class Rule> struct single_block {
     return place<float>(at.scores + (slot * p.heads + of) * single_layout::scores_row) + token + token / 16 * 4;
   }
 
-  __device__ __forceinline__ void score_keys(int64_t row) const {
+  __device__ __forceinline__ void score_row(single_ring &ring) const {
     uint32_t Q[D / 16][2];
     const int32_t mine = lane / 4;
     const T *const q = element_at<T>(a.q, query_offset(a, row, head + (mine < G ? mine : 0)));
@@ -251,10 +283,9 @@ template <class T, int D, class Rule> struct single_block {
       ASSAY_UNROLL
     for (int i = 0; i < 2; ++i)
       Q[step][i] = mine < G ? *reinterpret_cast<const uint32_t *>(q + 16 * step + 8 * i + 2 * (lane % 4)) : 0u;
-    single_ring ring = {0, 0};
     const int32_t of = 2 * (lane % 4), in_stage = warp * 16 + lane % 16;
-    for (int32_t tile = rank; tile < tiles; tile += p.blocks) {
-      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+    for (int32_t tile = rank; tile < tiles; tile += blocks()) {
+      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
       for (int32_t half = 0; half < 2; ++half) {
         const int32_t first = tile * single_tile + half * single_half;
         if (first >= keys) break;
@@ -278,7 +309,7 @@ template <class T, int D, class Rule> struct single_block {
           if (of + i % 2 < G) send(score(slot, of + i % 2, token + i / 2 * 8), S[i]);
       }
       __syncwarp();
-      if (lane < p.blocks) mbarrier_arrive_at(&control->scored[slot], static_cast<uint32_t>(lane));
+      if (lane < blocks()) mbarrier_arrive_at(&control->scored[slot], static_cast<uint32_t>(lane));
     }
   }
 
@@ -289,11 +320,11 @@ template <class T, int D, class Rule> struct single_block {
     return place<uint4>(at.weights + (slot * p.heads + of) * single_layout::weights_row + lane % 4 * 32);
   }
 
-  __device__ __forceinline__ void weigh() const {
+  __device__ __forceinline__ void weigh_row() const {
     const int32_t of = lane / 4, j = lane % 4, head_of = of < G ? of : 0; /* lanes without a head do as the first */
     Rule rule(*this);
     for (int32_t tile = 0; tile < tiles; ++tile) {
-      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
       mbarrier_wait_cluster(&control->scored[slot], turn & 1);
       if (turn > 0) mbarrier_wait(&control->unweighed[slot], (turn & 1) ^ 1);
       float w[32];
@@ -316,14 +347,14 @@ template <class T, int D, class Rule> struct single_block {
                          pack_pair<T>(w[8 * i + 4], w[8 * i + 5]), pack_pair<T>(w[8 * i + 6], w[8 * i + 7]));
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&control->weighed[slot]);
-      if (tile + p.slots < tiles && lane == 0)
-        mbarrier_arrive_at(&control->unscored[slot], static_cast<uint32_t>(tile % p.blocks));
+      if ((many || tile + p.slots < tiles) && lane == 0)
+        mbarrier_arrive_at(&control->unscored[slot], static_cast<uint32_t>(tile % blocks()));
     }
   }
 
   /* ---- values  */
 
-  template <int32_t parts> __device__ __forceinline__ void add_values(int64_t row) const {
+  template <int32_t parts> __device__ __forceinline__ void add_row(single_ring &ring) const {
     const int32_t number = warp - first_adder, of = lane / 4, j = lane % 4;
     float O[parts][4];
     typename Rule::sum total;
@@ -332,13 +363,12 @@ template <class T, int D, class Rule> struct single_block {
       ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
       O[m][i] = 0.0f;
-    single_ring ring = {0, 0};
     int32_t in_unit = 0;
     /* Key positions 2 j, 2 j + 1, 2 j + 8, 2 j + 9 of a step are tokens 16 j + 4 s + e. A lane's row for ldmatrix: */
     const int32_t k = lane % 8, matrix = lane / 8;
     const int32_t tokens = k / 2 * 16 + k % 2 + matrix / 2 * 2, channel = matrix % 2 * 8;
     for (int32_t tile = 0; tile < tiles; ++tile) {
-      const int32_t slot = tile % p.slots, turn = tile / p.slots;
+      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
       mbarrier_wait(&control->weighed[slot], turn & 1);
       uint4 w[2][2];
       ASSAY_UNROLL
@@ -383,7 +413,7 @@ template <class T, int D, class Rule> struct single_block {
           for (int m = 0; m < parts; ++m)
             mma_m16n8k16<T>(O[m], v[s][m], weights);
         }
-        if (++in_unit == p.blocks) {
+        if (++in_unit == blocks()) {
           in_unit = 0;
           if (lane == 0) mbarrier_arrive(&control->v_free[ring.stage]);
           ring.next(p.v_stages);
@@ -392,7 +422,7 @@ template <class T, int D, class Rule> struct single_block {
     }
     const float factor = total.factor(*this, row, of < G ? of : 0, number == 0 && rank == 0 && of < G && j == 0);
     const float factors[2] = {__shfl_sync(0xffffffffu, factor, 8 * j), __shfl_sync(0xffffffffu, factor, 8 * j + 4)};
-    T *const to = static_cast<T *>(a.out) + (row * a.H + head) * D + rank * at.width;
+    T *const to = static_cast<T *>(a.out) + (static_cast<int64_t>(row) * a.H + head) * D + rank * width();
     ASSAY_UNROLL
     for (int m = 0; m < parts; ++m)
       ASSAY_UNROLL
@@ -404,28 +434,29 @@ template <class T, int D, class Rule> struct single_block {
     }
   }
 
-  __device__ __forceinline__ void load() const {
+  __device__ __forceinline__ void load() {
     if (warp < first_loader + single_loaders)
       load_keys();
-    else if (at.width >= 128)
+    else if (width() >= 128)
       load_values<128>();
-    else if (at.width == 64)
+    else if (width() == 64)
       load_values<64>();
-    else if (at.width == 32)
+    else if (width() == 32)
       load_values<32>();
     else
       load_values<16>();
   }
 
-  __device__ __forceinline__ void run(int64_t row) const {
+  __device__ __forceinline__ void run() {
+    single_ring ring = {0, 0};
     if (warp < single_scorers)
-      score_keys(row);
+      each_row([&] { score_row(ring); });
     else if (warp >= first_adder + single_adders)
-      weigh();
-    else if (D == 128 && p.blocks == 1)
-      add_values<D / 64>(row);
-    else if (warp - first_adder < at.width / 16)
-      add_values<1>(row);
+      each_row([&] { weigh_row(); });
+    else if (D == 128 && blocks() == 1)
+      each_row([&] { add_row<D / 64>(ring); });
+    else if (warp - first_adder < width() / 16)
+      each_row([&] { add_row<1>(ring); });
   }
 
   static constexpr int32_t first_adder = single_scorers, weigher = first_adder + single_adders;
@@ -443,32 +474,23 @@ __device__ __forceinline__ void single_ask(const attention_params &a, int64_t ro
     prefetch_l2(a.cache.table + row * a.cache.table_row + (thread - 2) * entries);
 }
 
-/* single_rows: handles one row and a kv head's group of heads per cluster.
- * Grid:   N * H_kv * sets * blocks. Cluster: `blocks`, 1 to 8, with at least 16 channels each.
- * Shared: single_layout. */
-template <class T, int D, class Rule>
+/* single_rows: handles a row and a kv head's group of heads per cluster, one after the other.
+ * Grid:   clusters, no more than there are rows times groups. Cluster: `blocks`, 1 to 8, with at least 16 channels
+ * each. Shared: single_layout. */
+template <class T, int D, class Rule, bool many>
 __global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
-  const int64_t number = blockIdx.x / static_cast<uint32_t>(p.blocks);
-  const int32_t in_row = p.s.a.H_kv * p.sets;
-  const int64_t row = number / in_row;
-  const int32_t unit = static_cast<int32_t>(number - row * in_row), set = unit % p.sets;
   dependents_launch();
-  single_block<T, D, Rule> block(p, shared);
-  block.rank = static_cast<int32_t>(blockIdx.x) % p.blocks;
-  block.kv_head = unit / p.sets;
-  block.head = block.kv_head * p.s.a.G + set * p.heads;
-  block.G = min(p.heads, p.s.a.G - set * p.heads);
+  single_block<T, D, Rule, many> block(p, shared);
   if (threadIdx.x == 0) block.make_barriers();
-  single_ask(p.s.a, row);
+  single_ask(p.s.a, static_cast<int32_t>(blockIdx.x) / p.blocks / (p.s.a.H_kv * p.sets));
   __syncthreads();
   if (p.blocks > 1) cluster_arrive();
   dependency_wait();
-  block.find(row);
   const bool loads = block.warp >= block.first_loader;
   if (loads) block.load();
   if (p.blocks > 1) cluster_wait(); /* all blocks have made their barriers */
-  if (!loads) block.run(row);
+  if (!loads) block.run();
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
@@ -511,10 +533,17 @@ assay_status single_start(const single_params<typename Rule::params> &p, assay_e
   launch_options options = in_turn();
   options.cluster = p.blocks;
   const attention_params &a = p.s.a;
-  const int64_t grid = a.N * a.H_kv * p.sets * p.blocks, bytes = single_layout(p, a.D).bytes;
-  if (a.D == 64)
-    return ASSAY_LAUNCH_WITH(error, (single_rows<T, 64, Rule>), grid, single_threads, bytes, options, env->stream, p);
-  return ASSAY_LAUNCH_WITH(error, (single_rows<T, 128, Rule>), grid, single_threads, bytes, options, env->stream, p);
+  const int64_t rows = a.N * a.H_kv * p.sets, places = 2 * env->multiprocessors;
+  const int64_t bytes = single_layout(p, a.D).bytes, grid = rows > places ? places : rows * p.blocks;
+  const auto launch = [&](auto channels, auto many) {
+    return ASSAY_LAUNCH_WITH(error, (single_rows<T, decltype(channels)::value, Rule, decltype(many)::value>), grid,
+                             single_threads, bytes, options, env->stream, p);
+  };
+  const auto of_channels = [&](auto channels) {
+    return rows > places ? launch(channels, std::true_type()) : launch(channels, std::false_type());
+  };
+  if (a.D == 64) return of_channels(std::integral_constant<int, 64>());
+  return of_channels(std::integral_constant<int, 128>());
 }
 
 template <class Rule> void single_path(const typename Rule::params &s, assay_env *env) {

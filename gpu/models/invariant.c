@@ -6,9 +6,10 @@
  *   rows and products   a variant whose contract promises `alone`: no choice inside it follows the number of rows
  *   attention           one variant for prompts, chunks and single tokens, with tiles at fixed places of the keys
  *
- * Forms that `auto` takes for few rows alone are off. A call goes to the first such variant of the table that takes
- * it. Whether a variant takes a call follows from the model's sizes and types, never from the number of rows. The run
- * `invariant` of conformance/suites/models.yaml compares logits bit for bit. */
+ * Forms that `auto` takes for few rows alone are off, except gemm_glu, which has a variant with the bits of gemm and
+ * the activation. A call goes to the first such variant of the table that takes it. Whether a variant takes a call
+ * follows from the model's sizes and types, never from the number of rows. The run `invariant` of
+ * conformance/suites/models.yaml compares logits bit for bit. */
 #include <string.h>
 
 #include "core/registry.h"
@@ -26,6 +27,13 @@ bool pass_may_take(const pass *m, const assay_variant *variant) {
   return (variant->contract.alone && variant->contract.run_to_run) || sorts_rows(variant);
 }
 
+/* Tells whether the operator's variants are forced. They may sum in another order than those of the table. */
+static bool is_forced(const pass_choices *c, const char *op) {
+  for (int32_t o = 0; o < assay_op_count(); ++o)
+    if (strcmp(assay_op_at(o)->name, op) == 0) return c->wanted[o] > 0;
+  return false;
+}
+
 assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error) {
   static const struct {
     pass_form form;
@@ -34,7 +42,7 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                 {PASS_MMHA, "mmha", "single tokens and no prompts"},
                 {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"},
                 {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"}};
-  static const pass_form of_few_rows[] = {PASS_GEMM_GLU, PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
+  static const pass_form of_few_rows[] = {PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;
   if (!m->invariant) return ASSAY_OK;
@@ -52,6 +60,9 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                       "form lm_head_argmax: found on beside invariant, allowed off, auto: it takes greedy steps alone");
   for (size_t i = 0; i < sizeof of_few_rows / sizeof *of_few_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
     if (c->form[of_few_rows[i]] == PASS_AUTO) c->form[of_few_rows[i]] = PASS_OFF;
+  if (c->form[PASS_GEMM_GLU] == PASS_AUTO && !MISTAKE(ENGINE_CHAIN_BESIDE_FORCED) &&
+      (is_forced(c, "gemm") || is_forced(c, "swiglu") || is_forced(c, "reglu")))
+    c->form[PASS_GEMM_GLU] = PASS_OFF;
   for (int32_t o = 0; o < assay_op_count(); ++o)
     for (int32_t i = 0; i < c->wanted[o]; ++i) {
       const assay_variant *forced = c->forced[c->first[o] + i];

@@ -319,6 +319,8 @@ bool pass_shares_evenly(const assay_variant *variant);
 /* Says whether the variant comes before all others that take the call, by the step's lengths and the form even_shares.
  */
 bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant);
+/* Tells whether gemm_glu has to have the bits of gemm and the activation: in an invariant step, where it is auto. */
+bool pass_wants_chain(const pass *m);
 
 /* ---- invariant.c ---- */
 

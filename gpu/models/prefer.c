@@ -6,7 +6,8 @@
  *
  * Long prompts of eight heads per group and 64 channels: packed_wgmma is faster there, and slower for short ones.
  *
- * Products with gates of more than 32 rows: `parts` is faster than `skinny`, which takes as many as 64. */
+ * Products with gates of more than 32 rows: `parts` is faster than `skinny`, which takes as many as 64. In an invariant
+ * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation. */
 #include <string.h>
 
 #include "gpu/models/pass.h"
@@ -61,8 +62,18 @@ static bool wants_parts(const pass *m, const assay_call *call) {
   return !m->invariant && strcmp(call->op->name, "gemm_glu") == 0 && call->arg[0].shape[0] > GLU_ROWS;
 }
 
+/* With 4 rows chain took 6.9 us where two calls took 5.8, with 64 rows 6.4 for 7.4, with 128 rows 6.8 for 9.5
+ * (docs/log/2026-11-28-h200-invariant-look.md). The bits are the same. */
+enum { CHAIN_ROWS = 8 };
+
+bool pass_wants_chain(const pass *m) {
+  return m->invariant && m->choices.form[PASS_GEMM_GLU] == PASS_AUTO && !MISTAKE(ENGINE_INVARIANT_BY_FORM);
+}
+
 bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant) {
   if (pass_shares_evenly(variant)) return wants_shares(m, call);
   if (strncmp(variant->name, "parts", 5) == 0) return wants_parts(m, call);
+  if (strncmp(variant->name, "chain", 5) == 0)
+    return strcmp(variant->op, "gemm_glu") == 0 && pass_wants_chain(m) && call->arg[0].shape[0] > CHAIN_ROWS;
   return strncmp(variant->name, "packed_wgmma", 12) == 0 && wants_packed(m, call);
 }

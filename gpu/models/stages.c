@@ -271,7 +271,7 @@ enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts */
 
 /* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. With
  * more than FEW_ROWS rows, `auto` takes the variant `parts` alone, and with more than SOME_ROWS `wgmma`: others are
- * slower than two calls. */
+ * slower than two calls. In an invariant step it takes `chain` alone, which has the bits of two calls. */
 static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask) {
   const bool reglu = (m->config.arch == ASSAY_ASYNCT) != MISTAKE(ENGINE_OTHER_ACTIVATION);
   const bool divides = m->waiting.division && !MISTAKE(ENGINE_DIVISION_LOST);
@@ -283,7 +283,8 @@ static bool glu(pass *m, const assay_tensor *x, const assay_tensor *y, bool ask)
   const pass_param params[] = {{"act", reglu}, {"eps", m->config.eps}, {NULL, 0}};
   m->stage = "mlp.act";
   const bool any = m->choices.form[PASS_GEMM_GLU] == PASS_ON || x->shape[0] <= FEW_ROWS;
-  const char *by = any ? NULL : x->shape[0] <= SOME_ROWS ? "parts" : "wgmma";
+  const char *const many = x->shape[0] <= SOME_ROWS ? "parts" : "wgmma";
+  const char *const by = pass_wants_chain(m) ? "chain" : any ? NULL : many;
   if (ask) return pass_would_call_by(m, PASS_GEMM_GLU, "gemm_glu", args, params, by);
   pass_call(m, "gemm_glu", args, params);
   m->waiting.division = false;

@@ -1,0 +1,114 @@
+/* gemm_glu_chain.cu: a product with gates and ups of a gated MLP, and its activation, with the bits of the operators
+ * apart.
+ *
+ *   g = round(sum_k a_mk b_ik)        u = round(sum_k a_mk b_(I+i)k)        y_mi = round(act(g) * u)
+ *
+ * One variant, of at most 128 rows. Each sum is one chain of steps of 16 in the order of k, as gemm/wgmma has it. It is
+ * rounded as that variant stores it, and the activation is that of swiglu/vectors or reglu/vectors. A batch-invariant
+ * step may therefore have few rows here and many rows there. Tiles are those of gpu/lib/gemm_parts.cuh.
+ * docs/kernels/gemm_glu.md has the arithmetic. */
+#include "gpu/lib/gemm_parts.cuh"
+
+namespace ASSAY_NS {
+namespace {
+
+/* The quotient has 2 ulp. From g = -87.3 downwards it is 0: sigmoid is subnormal there. */
+struct activation {
+  static __device__ __forceinline__ float of(bool rectified, float g, float u) {
+    return rectified ? fmaxf(g, 0.0f) * u : __fdividef(g, 1.0f + expf(-g)) * u;
+  }
+};
+
+/* Rounds gates and ups to the storage type, then does as parts_gated. */
+struct rounded {
+  template <class T, int quads>
+  static __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t n, const float (&sum)[quads][4],
+                                               int at) {
+    float stored[quads][4] = {};
+    ASSAY_UNROLL
+    for (int quad = 0; quad < quads; ++quad)
+      ASSAY_UNROLL
+    for (int i = 0; i < 2; ++i)
+      stored[quad][i] = to_float(from_float<T>(sum[quad][at + i]));
+    parts_gated<activation>::store<T, quads>(p, m, n, stored, 0);
+  }
+};
+
+/* k is one part: no sum is cut. An H200 has a block for each 24 channels up to most_channels. */
+using half_tile = parts_tile<64, 48, 1, 14, true>;
+using whole_tile = parts_tile<128, 48, 1, 10, true>;
+constexpr int64_t half_rows = 64, most_channels = 24 * 132, vector = 8;
+
+assay_status read_call(const assay_call *call, wide_params *p, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  *p = wide_params();
+  p->M = c.dim("M");
+  p->N = 2 * c.dim("I");
+  p->K = c.dim("K");
+  p->x = c.data<const void>("a");
+  p->w = c.data<const void>("b");
+  p->c = c.data<void>("y");
+  p->x_row = c.row("a");
+  p->c_row = c.row("y");
+  p->rectified = c.integer("act") == 1;
+  p->quads = true;
+  if (c.type("a") != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed bf16", assay_dtype_name(c.type("a")));
+  if (c.data<const float>("squares") != NULL)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
+  if (p->N / 2 > most_channels || p->N / 2 % vector != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "I: found %" PRId64 ", allowed multiples of %" PRId64 " up to %" PRId64, p->N / 2, vector,
+                      most_channels);
+  if (p->c_row % vector != 0 || reinterpret_cast<uintptr_t>(p->c) % (2 * vector) != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "y: found rows %" PRId64 " apart, allowed multiples of %" PRId64 ", and addresses of 16 bytes",
+                      p->c_row, vector);
+  return parts_expect(*p, ASSAY_BF16, error);
+}
+
+assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
+  wide_params p;
+  ASSAY_TRY(read_call(call, &p, error));
+  p.early = p.K >= chain_early_terms && is_settled(call, *env, "b");
+  (void)snprintf(env->path, sizeof env->path, "chain");
+  if (p.N == 0) return ASSAY_OK;
+  if (p.M <= half_rows) return parts_start<bf16, half_tile, rounded>(p, env, error);
+  return parts_start<bf16, whole_tile, rounded>(p, env, error);
+}
+
+/* Only reglu has known bits: swiglu's expf and quotient are not rounded correctly. */
+assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
+  wide_params p;
+  ASSAY_TRY(read_call(call, &p, error));
+  if (!p.rectified)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+  parts_sums(whole_tile::parts, sums);
+  sums->after[0] = ASSAY_AFTER_ROUND;
+  sums->after[1] = ASSAY_AFTER_RECTIFIED;
+  return ASSAY_OK;
+}
+
+/* Returns the contract: sums are rounded to bf16, and expf and the division have 4 ulp. */
+constexpr assay_contract contract_of(assay_contract c) {
+  c.partial = ASSAY_BF16;
+  c.exp_ulp = 4.0;
+  return c;
+}
+constexpr assay_contract contract = contract_of(wide_contract);
+
+} // namespace
+} // namespace ASSAY_NS
+
+#define CHAIN                                                                                                          \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gemm_glu", "chain" ASSAY_VARIANT_SUFFIX,                                                   \
+        "up to 128 rows, with the bits of gemm/wgmma and the activation apart", ASSAY_DEVICE_NAME, "sm_90a",           \
+        "bf16|swiglu,reglu", ::ASSAY_NS::contract,                                                                     \
+        ::ASSAY_NS::plain_supports<::ASSAY_NS::wide_params, ::ASSAY_NS::read_call>,                                    \
+        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::wide_params, ::ASSAY_NS::read_call>, ::ASSAY_NS::launch,            \
+        ::ASSAY_NS::declare_sums                                                                                       \
+  }
+
+ASSAY_VARIANTS(gemm_glu_chain, CHAIN)
