@@ -70,12 +70,14 @@ static results gemm_residual(const element *e, assay_dtype dtype) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Expects out and the square where r is Inf, or where it `may` be finite. The judge knows where Inf begins. */
-static void expect_infinite(double out, bool may, results *value, results *sigma) {
+/* Expects out and the square where r is Inf, or where it `may` be finite. The judge knows where Inf begins. Inf times a
+ * weight of 0 is NaN. If r may be finite there, out is NaN or 0, and no expectation has both. */
+static void expect_infinite(double t, double g, bool may, results *value, results *sigma) {
   const double beyond = 0x1p200;
-  value->out = copysign(beyond, out);
   value->square = beyond;
-  sigma->out = sigma->square = may ? 2 * beyond : 0;
+  sigma->square = may ? 2 * beyond : 0;
+  value->out = g == 0 ? (double)NAN : copysign(beyond, t * g);
+  sigma->out = g == 0 && may ? (double)INFINITY : sigma->square;
 }
 
 /* Expects r and out of an element with the sum `sum`, whose variance is `of_sum`. In 16 bits r is one number, or one of
@@ -87,7 +89,7 @@ static void expect(const element *e, assay_dtype dtype, double sum, double of_su
   double unused;
   norm_store(t, of_sum, dtype, kappa_element, &value->r, &sigma->r);
   if (!assay_is_finite(ends[0]) || !assay_is_finite(ends[1])) {
-    expect_infinite(t * e->g, assay_is_finite(ends[0]) || assay_is_finite(ends[1]), value, sigma);
+    expect_infinite(t, e->g, assay_is_finite(ends[0]) || assay_is_finite(ends[1]), value, sigma);
     return;
   }
   value->square = value->r * value->r;

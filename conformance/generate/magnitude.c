@@ -24,6 +24,11 @@ static double held(double value, assay_dtype dtype) {
   return dtype == ASSAY_BF16 ? fmin(fmax(value, -0x1.FEp127), 0x1.FEp127) : value;
 }
 
+/* Returns the number, or the last finite one of f16. */
+static double within(double value, assay_dtype dtype) {
+  return dtype == ASSAY_F16 ? fmin(fmax(value, -65504), 65504) : value;
+}
+
 static bool is_listed(const char *list, const char *name) {
   const size_t n = strlen(name);
   for (const char *at = list; *at != '\0'; at += *at == ',') {
@@ -155,7 +160,8 @@ static bool has_gamma(const assay_op *op) {
   return false;
 }
 
-/* Gates are sums of scores. In half of their small cases scores are about 2^-24, and v is 2^10 times as large. */
+/* Gates are sums of scores. In half of their small cases scores are about 2^-24, and v is 2^10 times as large. The
+ * tails of v would become Inf in f16, and end at its largest number. */
 static bool small_gates(const assay_case *one) {
   return one->magnitude == ASSAY_SMALL && has_gamma(one->op) && (logical_hash(one, STREAM_MAGNITUDE) >> 8 & 1) != 0;
 }
@@ -165,7 +171,7 @@ void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, 
   if (one->magnitude == ASSAY_USUAL) return;
   if (small_gates(one)) {
     for (int64_t i = 0; i < count; ++i)
-      value[i] = ldexp(value[i], tensor == MAGNITUDE_V ? 10 : -12);
+      value[i] = within(ldexp(value[i], tensor == MAGNITUDE_V ? 10 : -12), dtype);
     return;
   }
   if (!magnitude_takes(one, tensor)) return;
