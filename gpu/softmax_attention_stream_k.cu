@@ -12,6 +12,7 @@ namespace {
 /* Where shares begin depends on all lengths of the batch, and a few roundings depend on that: no `permutation`. */
 constexpr assay_contract stream_k_contract_of(assay_contract c) {
   c.permutation = false;
+  c.p_step = 0x1p-31; /* as stream */
   return c;
 }
 constexpr assay_contract stream_k_contract = stream_k_contract_of(streamed_contract(2.0));

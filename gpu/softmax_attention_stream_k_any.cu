@@ -32,6 +32,7 @@ struct stream_k_any {
 /* As stream_k: no `permutation`. */
 constexpr assay_contract stream_k_any_contract_of(assay_contract c) {
   c.permutation = false;
+  c.p_step = 0x1p-31; /* as stream */
   return c;
 }
 constexpr assay_contract stream_k_any_contract = stream_k_any_contract_of(streamed_contract(2.0));

@@ -211,6 +211,8 @@ ASSAY_WIDE static void softmax_sigma(const softmax_row *row, softmax_error *e, d
      * late. A row of one key has its maximum at once. */
     if (c->p != ASSAY_NONE)
       own += (row->keys > 1 ? storing_variance(row->e[i], c->p) : rounding_variance(row->e[i], c->p)) / (whole * whole);
+    else
+      own += c->p_step * c->p_step / 12 / (whole * whole); /* parts of f32 weights, the last of which ends there */
     sum_variance += e->weight[i] * of_keys * of_keys;
     for (int64_t d = 0; d < D; ++d) {
       const double from_mean = v[d] - row->y[d];
