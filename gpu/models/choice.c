@@ -231,7 +231,7 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   return ASSAY_OK;
 }
 
-static bool is_forced(const pass_choices *c, const char *op) {
+bool pass_is_forced(const pass_choices *c, const char *op) {
   return c->wanted[number_of(assay_op_find(op))] > 0;
 }
 
@@ -264,7 +264,7 @@ static assay_status settle_forms(pass *m, assay_error *error) {
       (c->form[PASS_QK_NORM] == PASS_OFF || c->form[PASS_ROPE_APPEND] == PASS_OFF))
     c->form[PASS_NORM_ROPE_APPEND] = PASS_OFF;
   /* A forced variant of an operator that lm_head_argmax stands for is to be called. */
-  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_AUTO && (is_forced(c, "lm_head") || is_forced(c, "sampler")))
+  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_AUTO && (pass_is_forced(c, "lm_head") || pass_is_forced(c, "sampler")))
     c->form[PASS_LM_HEAD_ARGMAX] = PASS_OFF;
   return ASSAY_OK;
 }
