@@ -232,7 +232,8 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
 }
 
 bool pass_is_forced(const pass_choices *c, const char *op) {
-  return c->wanted[number_of(assay_op_find(op))] > 0;
+  const assay_op *found = assay_op_find(op);
+  return found != NULL && c->wanted[number_of(found)] > 0;
 }
 
 /* Refuses forms set to on that the model cannot have, and two of a pair. Switches off what the model cannot have, and
