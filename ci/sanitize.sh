@@ -19,7 +19,7 @@ kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races, races_all or unin
 preset=${kind%_all}
 few=()
 case $kind in
-  asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES) ;;
+  asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES -DCMAKE_C_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
 # Optimised, the kernels take eight times as long to compile as they then save. ThreadSanitizer watches every access to
 # the stack at -O0.
