@@ -231,7 +231,7 @@ static assay_status set_variant(pass *m, const char *word, assay_error *error) {
   return ASSAY_OK;
 }
 
-bool pass_is_forced(const pass_choices *c, const char *op) {
+static bool is_forced(const pass_choices *c, const char *op) {
   const assay_op *found = assay_op_find(op);
   return found != NULL && c->wanted[number_of(found)] > 0;
 }
@@ -265,7 +265,7 @@ static assay_status settle_forms(pass *m, assay_error *error) {
       (c->form[PASS_QK_NORM] == PASS_OFF || c->form[PASS_ROPE_APPEND] == PASS_OFF))
     c->form[PASS_NORM_ROPE_APPEND] = PASS_OFF;
   /* A forced variant of an operator that lm_head_argmax stands for is to be called. */
-  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_AUTO && (pass_is_forced(c, "lm_head") || pass_is_forced(c, "sampler")))
+  if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_AUTO && (is_forced(c, "lm_head") || is_forced(c, "sampler")))
     c->form[PASS_LM_HEAD_ARGMAX] = PASS_OFF;
   return ASSAY_OK;
 }

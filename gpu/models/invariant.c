@@ -27,6 +27,13 @@ bool pass_may_take(const pass *m, const assay_variant *variant) {
   return (variant->contract.alone && variant->contract.run_to_run) || sorts_rows(variant);
 }
 
+/* Tells whether the operator's variants are forced. They may sum in another order than those of the table. */
+static bool may_sum_otherwise(const pass_choices *c, const char *op) {
+  for (int32_t o = 0; o < assay_op_count(); ++o)
+    if (strcmp(assay_op_at(o)->name, op) == 0) return c->wanted[o] > 0;
+  return false;
+}
+
 assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error) {
   static const struct {
     pass_form form;
@@ -54,7 +61,7 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
   for (size_t i = 0; i < sizeof of_few_rows / sizeof *of_few_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
     if (c->form[of_few_rows[i]] == PASS_AUTO) c->form[of_few_rows[i]] = PASS_OFF;
   if (c->form[PASS_GEMM_GLU] == PASS_AUTO && !MISTAKE(ENGINE_CHAIN_BESIDE_FORCED) &&
-      (pass_is_forced(c, "gemm") || pass_is_forced(c, "swiglu") || pass_is_forced(c, "reglu")))
+      (may_sum_otherwise(c, "gemm") || may_sum_otherwise(c, "swiglu") || may_sum_otherwise(c, "reglu")))
     c->form[PASS_GEMM_GLU] = PASS_OFF;
   for (int32_t o = 0; o < assay_op_count(); ++o)
     for (int32_t i = 0; i < c->wanted[o]; ++i) {

@@ -326,8 +326,6 @@ bool pass_wants_chain(const pass *m);
 
 /* Settles the forms for steps whose rows do not depend on the batch, or refuses what was asked for besides. */
 assay_status pass_invariant_open(pass *m, const assay_model_options *options, assay_error *error);
-/* Tells whether the operator's variants are forced. They may sum in another order than those of the table. */
-bool pass_is_forced(const pass_choices *c, const char *op);
 /* Says whether a call of an operator may go to the variant. */
 bool pass_may_take(const pass *m, const assay_variant *variant);
 
