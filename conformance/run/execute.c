@@ -537,6 +537,7 @@ static assay_status execute(execute_next source, int64_t count, const char *devi
     (void)assay_fail(error, status, "workers: out of memory");
     goto done;
   }
+  memset(e->window, 0, WINDOW * sizeof *e->window); /* its pages are there from the start: memory does not grow */
   status = options->in_process ? run_here(e) : run_workers(e, error);
   if (status == ASSAY_OK && interrupted && e->delivered < e->count)
     status = assay_fail(error, ASSAY_ERR_INTERNAL, "interrupted by %s after %lld cases", child_signal_name(interrupted),
