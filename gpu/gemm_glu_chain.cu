@@ -8,14 +8,14 @@
  * step may therefore have few rows here and many rows there. Tiles are those of gpu/lib/gemm_parts.cuh.
  * docs/kernels/gemm_glu.md has the arithmetic. */
 #include "gpu/lib/gemm_parts.cuh"
+#include "gpu/lib/glu_read.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-/* The quotient has 2 ulp. From g = -87.3 downwards it is 0: sigmoid is subnormal there. */
 struct activation {
   static __device__ __forceinline__ float of(bool rectified, float g, float u) {
-    return rectified ? fmaxf(g, 0.0f) * u : __fdividef(g, 1.0f + expf(-g)) * u;
+    return glu_activated(rectified, g, u);
   }
 };
 
@@ -39,38 +39,26 @@ using half_tile = parts_tile<64, 48, 1, 14, true>;
 using whole_tile = parts_tile<128, 48, 1, 10, true>;
 constexpr int64_t half_rows = 64, most_channels = 24 * 132, vector = 8;
 
-assay_status read_call(const assay_call *call, wide_params *p, assay_error *error) {
-  plain_call c;
-  ASSAY_TRY(plain_read(call, &c, error));
-  *p = wide_params();
-  p->M = c.dim("M");
-  p->N = 2 * c.dim("I");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
-  p->c = c.data<void>("y");
-  p->x_row = c.row("a");
-  p->c_row = c.row("y");
-  p->rectified = c.integer("act") == 1;
-  p->quads = true;
-  if (c.type("a") != ASSAY_BF16)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed bf16", assay_dtype_name(c.type("a")));
-  if (c.data<const float>("squares") != NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
-  if (p->N / 2 > most_channels || p->N / 2 % vector != 0)
+assay_status read_call(const assay_call *call, glu_plan *plan, assay_error *error) {
+  ASSAY_TRY(glu_read(call, plan, error));
+  const wide_params &p = plan->p;
+  if (plan->type != ASSAY_BF16)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed bf16", assay_dtype_name(plan->type));
+  if (p.N / 2 > most_channels || p.N / 2 % vector != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                      "I: found %" PRId64 ", allowed multiples of %" PRId64 " up to %" PRId64, p->N / 2, vector,
+                      "I: found %" PRId64 ", allowed multiples of %" PRId64 " up to %" PRId64, p.N / 2, vector,
                       most_channels);
-  if (p->c_row % vector != 0 || reinterpret_cast<uintptr_t>(p->c) % (2 * vector) != 0)
+  if (p.c_row % vector != 0 || reinterpret_cast<uintptr_t>(p.c) % (2 * vector) != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
                       "y: found rows %" PRId64 " apart, allowed multiples of %" PRId64 ", and addresses of 16 bytes",
-                      p->c_row, vector);
-  return parts_expect(*p, ASSAY_BF16, error);
+                      p.c_row, vector);
+  return parts_expect(p, ASSAY_BF16, error);
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
-  wide_params p;
-  ASSAY_TRY(read_call(call, &p, error));
+  glu_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  wide_params &p = plan.p;
   p.early = p.K >= chain_early_terms && is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "chain");
   if (p.N == 0) return ASSAY_OK;
@@ -78,37 +66,27 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   return parts_start<bf16, whole_tile, rounded>(p, env, error);
 }
 
-/* Only reglu has known bits: swiglu's expf and quotient are not rounded correctly. */
 assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums *sums, assay_error *error) {
-  wide_params p;
-  ASSAY_TRY(read_call(call, &p, error));
-  if (!p.rectified)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+  glu_plan plan;
+  ASSAY_TRY(read_call(call, &plan, error));
+  ASSAY_TRY(glu_expect_reglu(plan, error));
   parts_sums(1, sums); /* as few rows have them, and not what the tile says */
   sums->after[0] = ASSAY_AFTER_ROUND;
   sums->after[1] = ASSAY_AFTER_RECTIFIED;
   return ASSAY_OK;
 }
 
-/* Returns the contract: sums are rounded to bf16, and expf and the division have 4 ulp. */
+/* Returns the contract: gates and ups are rounded to bf16. */
 constexpr assay_contract contract_of(assay_contract c) {
   c.partial = ASSAY_BF16;
-  c.exp_ulp = 4.0;
   return c;
 }
-constexpr assay_contract contract = contract_of(wide_contract);
+constexpr assay_contract contract = contract_of(glu_contract(wide_contract));
 
 } // namespace
 } // namespace ASSAY_NS
 
 #define CHAIN                                                                                                          \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gemm_glu", "chain" ASSAY_VARIANT_SUFFIX,                                                   \
-        "up to 128 rows, with the bits of gemm/wgmma and the activation apart", ASSAY_DEVICE_NAME, "sm_90a",           \
-        "bf16|swiglu,reglu", ::ASSAY_NS::contract,                                                                     \
-        ::ASSAY_NS::plain_supports<::ASSAY_NS::wide_params, ::ASSAY_NS::read_call>,                                    \
-        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::wide_params, ::ASSAY_NS::read_call>, ::ASSAY_NS::launch,            \
-        ::ASSAY_NS::declare_sums                                                                                       \
-  }
+  GLU_VARIANT("chain", "up to 128 rows, with the bits of gemm/wgmma and the activation apart", "bf16|swiglu,reglu")
 
 ASSAY_VARIANTS(gemm_glu_chain, CHAIN)

@@ -4,25 +4,15 @@
  *
  * One variant: the tiles of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh), half gates and half ups of the same
  * channels. A thread has both of a channel, so that neither is written. docs/kernels/gemm_glu.md has the arithmetic. */
-#include "gpu/lib/gemm_wgmma.cuh"
+#include "gpu/lib/glu_read.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-struct glu_plan {
-  wide_params p; /* N: 2 I */
-  assay_dtype type;
-};
-
 template <int channels, int stages> struct glu_tile : wide_tile<128, 2 * channels, 2, stages> {
   static constexpr bool paired = true;
 };
-
-/* The quotient has 2 ulp. From g = -87.3 downwards it is 0: sigmoid is subnormal there. */
-__device__ __forceinline__ float activated(bool rectified, float g, float u) {
-  return rectified ? fmaxf(g, 0.0f) * u : __fdividef(g, 1.0f + expf(-g)) * u;
-}
 
 /* The use of sums: the activation of gates times their ups is stored. Lanes exchange results as wide_store_all does. */
 struct glu_sums {
@@ -38,7 +28,7 @@ struct glu_sums {
       ASSAY_UNROLL
       for (int i = 0; i < 2; ++i) {
         const float *const g = sum + 4 * (j + i) + 2 * half, *const u = g + own / 4;
-        pair[i] = pack_pair<T>(activated(p.rectified, g[0], u[0]), activated(p.rectified, g[1], u[1]));
+        pair[i] = pack_pair<T>(glu_activated(p.rectified, g[0], u[0]), glu_activated(p.rectified, g[1], u[1]));
       }
       ASSAY_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -72,24 +62,8 @@ private:
 };
 
 assay_status read_call(const assay_call *call, glu_plan *plan, assay_error *error) {
-  plain_call c;
-  ASSAY_TRY(plain_read(call, &c, error));
-  *plan = glu_plan();
-  plan->type = c.type("a");
-  wide_params *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = 2 * c.dim("I");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
-  p->c = c.data<void>("y");
-  p->x_row = c.row("a");
-  p->c_row = c.row("y");
-  p->rectified = c.integer("act") == 1;
-  p->quads = wide_quads(p->c, p->c_row, plan->type);
-  if (c.data<const float>("squares") != NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
-  return wide_expect(*p, plan->type, error);
+  ASSAY_TRY(glu_read(call, plan, error));
+  return wide_expect(plan->p, plan->type, error);
 }
 
 /* Launches tiles of 64 channels where they need one wave, and else tiles of 96
@@ -108,12 +82,10 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   });
 }
 
-/* Only reglu has known bits: swiglu's expf and quotient are not rounded correctly. */
 assay_status declare_sums(const assay_call *call, const assay_env *env, assay_sums *sums, assay_error *error) {
   glu_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
-  if (!plan.p.rectified)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+  ASSAY_TRY(glu_expect_reglu(plan, error));
   ASSAY_TRY(wide_sums(call, env, sums, error));
   for (auto &after : sums->after)
     after = {};
@@ -121,24 +93,11 @@ assay_status declare_sums(const assay_call *call, const assay_env *env, assay_su
   return ASSAY_OK;
 }
 
-/* Returns a contract with the activation's bound: expf and the division have 4 ulp. */
-constexpr assay_contract with_activation(assay_contract c) {
-  c.exp_ulp = 4.0;
-  return c;
-}
-constexpr assay_contract contract = with_activation(wide_contract);
+constexpr assay_contract contract = glu_contract(wide_contract);
 
 } // namespace
 } // namespace ASSAY_NS
 
-#define WGMMA                                                                                                          \
-  {                                                                                                                    \
-    sizeof(assay_variant), "gemm_glu", "wgmma" ASSAY_VARIANT_SUFFIX, "many rows: gates and ups in one tile",           \
-        ASSAY_DEVICE_NAME, "sm_90a", WGMMA_CLAIMS, ::ASSAY_NS::contract,                                               \
-        ::ASSAY_NS::plain_supports<::ASSAY_NS::glu_plan, ::ASSAY_NS::read_call>,                                       \
-        ::ASSAY_NS::plain_no_workspace<::ASSAY_NS::glu_plan, ::ASSAY_NS::read_call>, ::ASSAY_NS::launch,               \
-        ::ASSAY_NS::declare_sums                                                                                       \
-  }
-#define WGMMA_CLAIMS WIDE_TYPE_CLAIMS "|swiglu,reglu"
+#define WGMMA GLU_VARIANT("wgmma", "many rows: gates and ups in one tile", WIDE_TYPE_CLAIMS "|swiglu,reglu")
 
 ASSAY_VARIANTS(gemm_glu_wgmma, WGMMA)

@@ -22,9 +22,9 @@
 enum {
   MAX_OPS = 64,
   MAX_VARIANTS = 64,
-  MAX_KINDS = 64,       /* failures told apart: operator, variant, check */
-  EPOCH = 1024,         /* drawn cases from one time that results are told to the next */
-  PROMPT_EPOCHS = 4096, /* up to that many drawn cases, all results are told at once: a short campaign learns early */
+  MAX_KINDS = 64,      /* failures told apart: operator, variant, check */
+  EPOCH = 1024,        /* drawn cases from one time that results are told to the next */
+  TOLD_AT_ONCE = 4096, /* up to that many drawn cases nothing is told late, so that a short campaign learns early */
   FIRST_EPOCH = 32,
   MAX_EMPTY = 10000,
   SHRINK_SECONDS = 20
@@ -158,10 +158,10 @@ static void tell_fuzzers(campaign *c, int64_t end) {
 }
 
 /* Returns the number of the first drawn case whose result is not told before case number `made`. Later than
- * PROMPT_EPOCHS it lies a window back. The executor has delivered everything before it, so that no worker waits for
+ * TOLD_AT_ONCE it lies a window back. The executor has delivered everything before it, so that no worker waits for
  * the slowest case. */
 static int64_t told_before(int64_t made) {
-  return made <= PROMPT_EPOCHS ? made : made - EXECUTE_WINDOW;
+  return made <= TOLD_AT_ONCE ? made : made - EXECUTE_WINDOW;
 }
 
 /* Tells whether results are told before drawn case number `made`: at 32, 48, 64, 96 and so on, then once per epoch. */

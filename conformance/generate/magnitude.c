@@ -19,14 +19,10 @@ static double largest_of(const assay_op *op, assay_dtype dtype) {
   return op->largest > 0 ? op->largest : 0x1p100;
 }
 
-/* Returns the number, or the last finite one of bf16: the end of f32 becomes Inf there. */
+/* Returns the number, or the last finite one of f16 or bf16. The end of f32 becomes Inf there. */
 static double held(double value, assay_dtype dtype) {
-  return dtype == ASSAY_BF16 ? fmin(fmax(value, -0x1.FEp127), 0x1.FEp127) : value;
-}
-
-/* Returns the number, or the last finite one of f16. */
-static double within(double value, assay_dtype dtype) {
-  return dtype == ASSAY_F16 ? fmin(fmax(value, -65504), 65504) : value;
+  const double most = dtype == ASSAY_F16 ? 65504 : 0x1.FEp127;
+  return dtype == ASSAY_F16 || dtype == ASSAY_BF16 ? fmin(fmax(value, -most), most) : value;
 }
 
 static bool is_listed(const char *list, const char *name) {
@@ -171,7 +167,7 @@ void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, 
   if (one->magnitude == ASSAY_USUAL) return;
   if (small_gates(one)) {
     for (int64_t i = 0; i < count; ++i)
-      value[i] = within(ldexp(value[i], tensor == MAGNITUDE_V ? 10 : -12), dtype);
+      value[i] = held(ldexp(value[i], tensor == MAGNITUDE_V ? 10 : -12), dtype);
     return;
   }
   if (!magnitude_takes(one, tensor)) return;

@@ -151,7 +151,8 @@ typedef struct assay_contract {
   /* Norms: sums of squares are rescaled before they leave the range of f32, so that the definition holds for every row
    * of finite numbers. Otherwise a row whose sum of squares overflows may have a factor of 0. */
   bool rescales;
-  /* Gates: weights become multiples of this step before they multiply V (a range that ends below). 0: they stay f32. */
+  /* Attention: weights become multiples of this step before they multiply V (a range that ends below). 0: they stay
+   * f32. A softmax with `p` has the steps of that type instead. */
   double p_step;
   assay_lse_base lse_base;
   assay_lse_empty lse_empty;
