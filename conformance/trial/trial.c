@@ -63,9 +63,8 @@ bool trial_may_skip_v(const trial *t) {
 }
 
 /* Tells whether a value of the reference can be used. Only operators that take special values have live NaN or Inf.
- * Elsewhere a NaN means that the reference has read dead bytes, and it would excuse any result. A product of dead bytes
- * has no sigma. Its reference says with sigma 0 that the result is NaN: a stored sum became Inf, and its factor is 0.
- */
+ * Elsewhere a NaN means that the reference has read dead bytes, and it would excuse any result. One NaN is said and not
+ * read: a stored sum became Inf, and its factor is 0. It has sigma 0, and output 0, the sum, tells dead bytes there. */
 static bool usable(const trial *t, int32_t o, double value, double sigma) {
   const trial_output *out = &t->output[o];
   const bool special = t->one->values == ASSAY_SPECIAL;
@@ -74,7 +73,7 @@ static bool usable(const trial *t, int32_t o, double value, double sigma) {
     return out->inout && out->kind != OUTPUT_CACHE &&
            (sigma == ASSAY_UNCHANGED || (sigma == ASSAY_MOVED && value >= 0 && value < elements));
   }
-  const bool said = t->one->op->product != NULL && t->one->tier == TIER_CALIBRATED && sigma == 0;
+  const bool said = o > 0 && t->one->op->product != NULL && t->one->tier == TIER_CALIBRATED && sigma == 0;
   if (assay_is_nan(value)) return special || said;
   return !assay_is_finite(value) || assay_is_finite(sigma);
 }
