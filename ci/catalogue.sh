@@ -99,8 +99,7 @@ trap 'rm -rf "$work"' EXIT
 status=0
 for list in "${lists[@]}"; do
   simt=$(conformance/mutants/manifest.sh --ids simt "$list") && cuda=$(conformance/mutants/manifest.sh --ids cuda "$list") || exit 1
-  for id in $(comm -13 <(sort <<<"$simt") <(sort <<<"$cuda")); do
-    conformance/mutants/make.sh "$list" "$id" . "$work/$id" || status=1
-  done
+  mapfile -t alone < <(comm -13 <(sort <<<"$simt") <(sort <<<"$cuda"))
+  [ ${#alone[@]} -eq 0 ] || conformance/mutants/make.sh "$list" . "$work" "${alone[@]}" || status=1
 done
 exit "$status"

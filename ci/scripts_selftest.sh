@@ -93,7 +93,7 @@ expect 'log: not listed' 1 "^evidence: $entry: is not listed in docs/log/README.
 # ---- a mutant's sources ----
 mkdir -p "$work/tree/gpu/lib"
 printf 'one(); /* a */\n  two();\nthree();\nthree();\n' >"$work/tree/gpu/o.cu"
-mutant() { printf 'mutant m\nop o\nfile gpu/o.cu\n%s\n' "$1" >"$work/list"; rm -rf "$work/made"; conformance/mutants/make.sh "$work/list" "${2:-m}" "$work/tree" "$work/made" && cat "$work/made/gpu/o.cu"; }
+mutant() { printf 'mutant m\nop o\nfile gpu/o.cu\n%s\n' "$1" >"$work/list"; rm -rf "$work/made"; conformance/mutants/make.sh "$work/list" "$work/tree" "$work/made" "${2:-m}" && cat "$work/made/m/gpu/o.cu"; }
 expect 'mutant: replaced' 0 '^  new\(\);$' mutant "$(printf -- '-one();\n-two();\n+  new();')"
 expect 'mutant: twice' 1 'occurs 2 times' mutant "$(printf -- '-three();\n+x')"
 expect 'mutant: not there' 1 'occurs 0 times' mutant "$(printf -- '-four();\n+x')"
@@ -103,7 +103,7 @@ expect 'mutant: no such entry' 1 'no such mutant' mutant "$(printf -- '-two();\n
 printf 'int shared = 1;\n' >"$work/tree/gpu/lib/s.cuh"
 printf '#include "gpu/lib/s.cuh"\n' >"$work/tree/gpu/o.cu"
 printf 'mutant m\nop o\nfile gpu/lib/s.cuh\n-int shared = 1;\n+int shared = 2;\n' >"$work/list"
-changed_lib() { conformance/mutants/make.sh "$work/list" m "$work/tree" "$work/built/m" && cat "$work/built/m/gpu/lib/s.cuh"; }
+changed_lib() { conformance/mutants/make.sh "$work/list" "$work/tree" "$work/built" && cat "$work/built/m/gpu/lib/s.cuh"; }
 expect 'mutant: a file of lib' 0 '^int shared = 2;$' changed_lib
 expect 'mutant: no copy of what stays' 0 '^s.cuh$' bash -c "cd '$work/built/m' && find . -type f -name '*.cu*' | sed 's,.*/,,'"
 printf '#include "gpu/o.cu"\n' >"$work/built/m.cpp"
