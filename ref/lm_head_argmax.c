@@ -17,6 +17,7 @@
 #include "ref/lib/lattice.h"
 #include "ref/lib/plain.h"
 #include "ref/lib/rowwise.h"
+#include "ref/lib/selected.h"
 
 enum { ARG_X, ARG_W, ARG_ROW_INDEX, ARG_TOKEN, ARG_STATUS, ARG_LOGIT, ARG_COUNT };
 enum { STATUS_OK, STATUS_NOT_FINITE, STATUS_ALL_BANNED };
@@ -78,25 +79,13 @@ static void spoil_choice(const double *logit, int64_t V, int32_t spoil, choice *
 
 /* ---- adapter ----------------------------------------------------------------------------------------- */
 
-static assay_status check_contents(const assay_call *call, assay_error *error) {
-  const assay_tensor *index = &call->arg[ARG_ROW_INDEX];
-  const int64_t T = call->arg[ARG_X].shape[0];
-  for (int64_t r = 0; r < index->shape[0]; ++r) {
-    const int64_t found = plain_integer(index, r);
-    if (found < 0 || found >= T)
-      return assay_fail(error, ASSAY_ERR_INPUT, "row_index: found %lld at %lld, allowed 0 to %lld", (long long)found,
-                        (long long)r, (long long)(T - 1));
-  }
-  return ASSAY_OK;
-}
-
 /* Returns the row of x for selected row r. With a planted error it is another row. */
 static int64_t selected(const assay_call *call, int64_t r, int32_t spoil) {
-  const assay_tensor *index = &call->arg[ARG_ROW_INDEX];
-  const int64_t R = index->shape[0], T = call->arg[ARG_X].shape[0];
-  if (spoil == SPOIL_ROWS_NOT_SELECTED) return r % T;
-  if (spoil == SPOIL_INDEX_ONE_OFF) return (plain_integer(index, r) + 1) % T;
-  return plain_integer(index, spoil == SPOIL_ROW_SWAPPED && (r ^ 1) < R ? r ^ 1 : r);
+  const selected_spoil kind = spoil == SPOIL_ROWS_NOT_SELECTED ? SELECTED_NOT
+                              : spoil == SPOIL_INDEX_ONE_OFF   ? SELECTED_ONE_OFF
+                              : spoil == SPOIL_ROW_SWAPPED     ? SELECTED_EXCHANGED
+                                                               : SELECTED_RIGHT;
+  return selected_row(&call->arg[ARG_X], &call->arg[ARG_ROW_INDEX], r, kind);
 }
 
 /* Returns the variance of a logit whose sum is stored in f32. */
@@ -120,7 +109,7 @@ static assay_status compute(const assay_call *call, const assay_contract *contra
   const int64_t R = call->arg[ARG_ROW_INDEX].shape[0], V = W->shape[0], C = X->shape[1];
   const int64_t count = rowwise_count(rows, R), terms = spoil == SPOIL_LAST_CHANNEL_DROPPED ? C - 1 : C;
   double *x = NULL;
-  assay_status status = check_contents(call, error);
+  assay_status status = selected_check(X, &call->arg[ARG_ROW_INDEX], error);
   if (status == ASSAY_OK) status = rowwise_reserve(call, count * C + C + count * V, &x, error);
   if (status != ASSAY_OK) return status;
   double *const w = x + count * C, *const logit = w + C;
