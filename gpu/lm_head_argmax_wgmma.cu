@@ -6,6 +6,7 @@
  * variant wgmma (gpu/lib/gemm_chain.cuh): their sums are compared where they are, and no logit is written. A row_index
  * outside [0, T) gives a row of zeros. docs/kernels/lm_head_argmax.md has the arithmetic. */
 #include "gpu/lib/best_logit.cuh"
+#include "gpu/lib/gather_rows.cuh"
 #include "gpu/lib/gemm_chain.cuh"
 
 namespace ASSAY_NS {
@@ -46,35 +47,10 @@ private:
   }
 };
 
-constexpr int gather_threads = 128;
-
-struct gather_params {
-  best_params best;
-  const uint4 *x;
-  const int32_t *select;
-  uint4 *rows;                  /* [R, words] */
-  int64_t x_row, x_rows, words; /* in units of 16 bytes */
-};
-
-/* argmax_gather: copies the selected rows of x, one block each, and clears their keys.
- * Grid:   (R). Block: 128 threads.
- * Shared: none.
- * Align:  16 bytes.
- * Arch:   any.
- * Limit:  bytes: 2 R C sizeof(T). */
-__global__ void __launch_bounds__(gather_threads) argmax_gather(gather_params p) {
-  take_turn();
-  const int64_t r = blockIdx.x, row = p.select[r];
-  const bool there = row >= 0 && row < p.x_rows;
-  const uint4 none = {0, 0, 0, 0};
-  for (int64_t i = threadIdx.x; i < p.words; i += gather_threads)
-    p.rows[r * p.words + i] = there ? p.x[row * p.x_row + i] : none;
-  if (threadIdx.x == 0) p.best.keys[r] = 0;
-}
-
 struct argmax_plan {
   wide_params p;
   gather_params gather;
+  best_params best;
   assay_dtype type;
   int64_t keys_bytes, bytes; /* keys alone, and the whole workspace */
 };
@@ -93,9 +69,14 @@ assay_status read_plan(const assay_call *call, argmax_plan *plan, assay_error *e
   p->x_row = c.row("x");
   p->alpha = 1.0f;
   ASSAY_TRY(wide_expect(*p, plan->type, error));
-  plan->gather = {
-      best_read(c), c.data<const uint4>("x"), c.data<const int32_t>("row_index"), nullptr, p->x_row / 8, c.dim("T"),
-      p->K / 8};
+  plan->best = best_read(c);
+  plan->gather = {c.data<const uint4>("x"),
+                  c.data<const int32_t>("row_index"),
+                  nullptr,
+                  p->x_row / 8,
+                  c.dim("T"),
+                  p->K / 8,
+                  nullptr};
   plan->keys_bytes = (p->M * static_cast<int64_t>(sizeof(wide)) + 255) / 256 * 256;
   plan->bytes = plan->keys_bytes + p->M * p->K * 2;
   p->x_row = p->K;
@@ -134,16 +115,16 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   (void)snprintf(env->path, sizeof env->path, "wgmma");
   if (plan.p.M == 0) return ASSAY_OK;
   ASSAY_TRY(expect_workspace(env, plan.bytes, error));
-  plan.gather.best.keys = static_cast<wide *>(env->workspace);
+  plan.best.keys = plan.gather.keys = static_cast<wide *>(env->workspace);
   plan.gather.rows = reinterpret_cast<uint4 *>(static_cast<unsigned char *>(env->workspace) + plan.keys_bytes);
   plan.p.x = plan.gather.rows;
-  plan.p.c = plan.gather.best.keys;
+  plan.p.c = plan.best.keys;
   launch_options first = in_turn();
   first.followed = true;
-  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, argmax_gather, plan.p.M, gather_threads, 0, first, env->stream, plan.gather));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, gather_rows, plan.p.M, gather_threads, 0, first, env->stream, plan.gather));
   ASSAY_TRY(wide_with_type(
       plan.type, [&](auto tag) { return launch_products<typename decltype(tag)::type>(plan.p, env, error); }));
-  return best_launch_end(plan.gather.best, env, error);
+  return best_launch_end(plan.best, env, error);
 }
 
 } // namespace

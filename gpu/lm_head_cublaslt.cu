@@ -5,6 +5,7 @@
  * A small kernel gathers the selected rows in the workspace; a row_index outside [0, T) gives a row of zeros. The
  * product is the library's (gpu/lib/cublaslt.h). simt does not have this variant. docs/kernels/lm_head.md has the
  * arithmetic. */
+#include "gpu/lib/gather_rows.cuh"
 #include "gpu/lib/library.h"
 #include "gpu/lib/lm_head.h"
 
@@ -15,29 +16,7 @@ ASSAY_NO_VARIANTS(lm_head_cublaslt)
 namespace ASSAY_NS {
 namespace {
 
-struct gather_params {
-  const uint4 *x;
-  const int32_t *select;
-  uint4 *rows;                  /* [R, words] */
-  int64_t x_row, x_rows, words; /* words are of 16 bytes */
-};
-
-constexpr int gather_threads = 128;
 constexpr int64_t gather_alignment = 256;
-
-/* gather_rows: rows of x, one block each.
- * Grid:   (R). Block: 128 threads.
- * Shared: none.
- * Align:  16 bytes.
- * Arch:   any.
- * Limit:  bytes: 2 R C sizeof(T). */
-__global__ void __launch_bounds__(gather_threads) gather_rows(gather_params p) {
-  const int64_t r = blockIdx.x, row = p.select[r];
-  const bool there = row >= 0 && row < p.x_rows;
-  const uint4 none = {0, 0, 0, 0};
-  for (int64_t i = threadIdx.x; i < p.words; i += gather_threads)
-    p.rows[r * p.words + i] = there ? p.x[row * p.x_row + i] : none;
-}
 
 struct blas_plan {
   assay_cuda_host::blas_product product;
@@ -61,7 +40,8 @@ assay_status read_plan(const assay_call *call, blas_plan *plan, assay_error *err
                   NULL,
                   plan->product.x_row * size / 16,
                   c.dim("T"),
-                  C * size / 16};
+                  C * size / 16,
+                  NULL};
   plan->product.x_row = C;
   plan->gathered_bytes = (R * C * size + gather_alignment - 1) / gather_alignment * gather_alignment;
   if (R == 0 || plan->product.N == 0) return ASSAY_OK;

@@ -4,39 +4,16 @@
  *
  * A small kernel gathers the selected rows in the workspace; a row_index outside [0, T) gives a row of zeros. The
  * product is that of gemm's variant wgmma (gpu/lib/gemm_chain.cuh). docs/kernels/lm_head.md has the arithmetic. */
+#include "gpu/lib/gather_rows.cuh"
 #include "gpu/lib/gemm_chain.cuh"
 #include "gpu/lib/lm_head.h"
 
 namespace ASSAY_NS {
 namespace {
 
-constexpr int wide_gather_threads = 128;
-
-struct wide_gather {
-  const uint4 *x;
-  const int32_t *select;
-  uint4 *rows;                  /* [R, words] */
-  int64_t x_row, x_rows, words; /* in units of 16 bytes */
-};
-
-/* wide_gather_rows: copies the selected rows of x, one block each.
- * Grid:   (R). Block: 128 threads.
- * Shared: none.
- * Align:  16 bytes.
- * Arch:   any.
- * Limit:  bytes: 2 R C sizeof(T). */
-__global__ void __launch_bounds__(wide_gather_threads) wide_gather_rows(wide_gather p) {
-  take_turn();
-  const int64_t r = blockIdx.x, row = p.select[r];
-  const bool there = row >= 0 && row < p.x_rows;
-  const uint4 none = {0, 0, 0, 0};
-  for (int64_t i = threadIdx.x; i < p.words; i += wide_gather_threads)
-    p.rows[r * p.words + i] = there ? p.x[row * p.x_row + i] : none;
-}
-
 struct wide_plan {
   wide_params p;
-  wide_gather gather;
+  gather_params gather;
   assay_dtype type;
   int64_t bytes; /* bytes of the gathered rows */
 };
@@ -60,8 +37,13 @@ assay_status read_plan(const assay_call *call, wide_plan *plan, assay_error *err
   p->wide = c.type("logits") != plan->type;
   p->quads = wide_quads(p->c, p->c_row, c.type("logits"));
   ASSAY_TRY(wide_expect(*p, plan->type, error));
-  plan->gather = {
-      c.data<const uint4>("x"), c.data<const int32_t>("row_index"), nullptr, p->x_row / 8, c.dim("T"), p->K / 8};
+  plan->gather = {c.data<const uint4>("x"),
+                  c.data<const int32_t>("row_index"),
+                  nullptr,
+                  p->x_row / 8,
+                  c.dim("T"),
+                  p->K / 8,
+                  nullptr};
   plan->bytes = p->M * p->K * 2;
   p->x_row = p->K;
   return ASSAY_OK;
@@ -90,8 +72,7 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   plan.p.x = env->workspace;
   launch_options first = in_turn();
   first.followed = true;
-  ASSAY_TRY(
-      ASSAY_LAUNCH_WITH(error, wide_gather_rows, plan.p.M, wide_gather_threads, 0, first, env->stream, plan.gather));
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, gather_rows, plan.p.M, gather_threads, 0, first, env->stream, plan.gather));
   plan.p.early = is_settled(call, *env, "w");
   return chain_launch(plan.p, plan.type, env, error);
 }
