@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 LATE = 4_000_000  # clocks: some milliseconds, longer than all work of a case
 OPTIONS = {"claims": "f32", "tensors": "torch", "contract": {"run_to_run": True, "lanes": 32, "exp_ulp": 4}}
-EXPECTED = {"not_joined": ("element", "row", "request", "rounding"), "not_awaited": ("element", "row", "request", "rounding"),
+EXPECTED = {"not_joined": ("element", "row", "request", "rounding", "run_to_run"),
+            "not_awaited": ("element", "row", "request", "rounding", "run_to_run"),
             "old_result": ("element", "row", "request", "rounding", "run_to_run")}
 beside, kept = None, {}
 
