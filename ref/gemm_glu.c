@@ -74,15 +74,6 @@ static double slope(bool reglu, double g, double sigma) {
   return largest;
 }
 
-/* Returns what rounding below the normal numbers adds: g s, s u or g u may be formed first. */
-static double below_normal(double g, double s, double u) {
-  double variance = 0;
-  if (fabs(g * s) < 0x1p-126) variance += u * u;
-  if (fabs(s * u) < 0x1p-126) variance += g * g;
-  if (fabs(g * u) < 0x1p-126) variance += s * s;
-  return variance * storing_variance(0, ASSAY_F32);
-}
-
 /* Returns the variance of act(g) u in f32, for exact g and u. Relative to y, exp counts by d ln s / d ln exp = s - 1.
  * 1 + exp, its inverse, g s and the product with u are four roundings; the inverse has the contract's bound. A sigmoid
  * below f32's least normal number may come out as 0. */
@@ -92,7 +83,7 @@ static double activation_variance(bool reglu, double g, double u, const assay_co
   if (y == 0) return 0;
   double relative = (1 - s) * (1 - s) * function + function + 3 * f32_variance;
   if (s < 0x1p-126) relative += 1;
-  return y * y * relative + below_normal(g, s, u);
+  return y * y * relative + below_normal_variance((const double[3]){g, s, u}, 3, contract->ftz);
 }
 
 /* Returns the variance of a sum times the factor. The product with a factor of 1 is exact. */

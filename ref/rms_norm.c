@@ -88,17 +88,6 @@ static double gate_variance(const assay_contract *contract, double z) {
   return (1 - s) * (1 - s) * function + function + 3 * f32_variance + (s < 0x1p-126 ? 1 : 0);
 }
 
-/* Returns what products of two of the three factors add where they lie below the normal numbers. */
-static double below_normal(double a, double b, double c) {
-  const double factor[3] = {a, b, c};
-  double variance = 0;
-  for (int i = 0; i < 3; ++i) {
-    const double product = factor[i] * factor[(i + 1) % 3], rest = factor[(i + 2) % 3];
-    if (product != 0 && fabs(product) < 0x1p-126) variance += rest * rest * storing_variance(0, ASSAY_F32);
-  }
-  return variance;
-}
-
 /* Expects channel c from n and its deviation, which includes the last rounding of n to f32. Under `partial` n · g is
  * rounded to that type. */
 static void expect_channel(const form *f, const assay_contract *contract, int64_t c, double *value, double *sigma) {
@@ -110,7 +99,7 @@ static void expect_channel(const form *f, const assay_contract *contract, int64_
   if (f->plus_one) variance += n * n * t * t * rounding_variance(w, ASSAY_F32);
   if (f->after) variance += y * y * (gate_variance(contract, f->z[c]) + f32_variance);
   if (f->after && contract->partial != ASSAY_NONE) variance += t * t * storing_variance(n * w, contract->partial);
-  variance += below_normal(n, w, t);
+  variance += below_normal_variance((const double[3]){n, w, t}, 3, contract->ftz);
   norm_store(y, variance, f->dtype, kappa, value, sigma);
   if (!rounds) return;
   const double low = assay_round_f64(f->n[c] - reach, f->dtype), high = assay_round_f64(f->n[c] + reach, f->dtype);

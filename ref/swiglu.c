@@ -76,19 +76,6 @@ static double swiglu(const form *f, double gate, double up, double w) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Returns what rounding below the normal numbers adds: each product of some of the four factors may be formed first. */
-static double below_normal(const double factor[4]) {
-  double variance = 0;
-  for (unsigned set = 3; set < 15; ++set) {
-    double product = 1, rest = 1;
-    if ((set & (set - 1)) == 0) continue; /* one factor */
-    for (unsigned i = 0; i < 4; ++i)
-      *((set >> i & 1) != 0 ? &product : &rest) *= factor[i];
-    if (product != 0 && fabs(product) < 0x1p-126) variance += rest * rest * storing_variance(0, ASSAY_F32);
-  }
-  return variance;
-}
-
 /* Returns the relative variance of rounding `value` to the contract's `partial`. */
 static double partial_variance(double value, const assay_contract *contract) {
   if (contract->partial == ASSAY_NONE || value == 0) return 0;
@@ -114,7 +101,7 @@ static double variance(const form *f, double gate, double up, double w, const as
   if (f->weighted) relative += f32_variance + partial_variance(factor * s * v, contract);
   if (s < 0x1p-126) relative += 1;
   relative += partial_variance(s, contract) + (f->sigmoid ? 0 : partial_variance(g * s, contract));
-  return y * y * relative + below_normal((const double[4]){factor, s, v, w}) + storing_variance(y, out);
+  return y * y * relative + below_normal_variance((const double[4]){factor, s, v, w}, 4, contract->ftz) + storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

@@ -518,6 +518,25 @@ static void run_swiglu(const swiglu_run *run, double *y) {
   linear_close(&c);
 }
 
+/* silu(2^-126) is subnormal. A kernel that flushes it loses a result of 1.5e-32, as FlashInfer's does, and no other. */
+Test(swiglu, a_flushed_silu_is_allowed_by_ftz_alone) {
+  static const assay_contract flushing = {.exp_ulp = 2, .lanes = 1, .ftz = true};
+  for (int flushes = 0; flushes < 2; ++flushes) {
+    linear_call c;
+    open_gated(&c, assay_op_swiglu(), 1, 2);
+    linear_set(&c, "x", 0, 0x1p-126);
+    linear_set(&c, "x", 1, 0x1p-124);
+    linear_set(&c, "x", 2, -2539520);
+    linear_set(&c, "x", 3, -2539520);
+    linear_run(&c, flushes ? &flushing : &contract, false);
+    const assay_expected *y = linear_result(&c, "y");
+    const double kappa = assay_op_swiglu()->kappa_element;
+    cr_expect_eq(fabs(y->value[0]) <= kappa * y->sigma[0], flushes != 0, "sigma %g", y->sigma[0]);
+    cr_expect(fabs(y->value[1]) > kappa * y->sigma[1], "sigma %g", y->sigma[1]);
+    linear_close(&c);
+  }
+}
+
 /* Each parameter gives the plain form of other inputs: limited ones, gates times alpha, shifted ups, another order. The
  * weight is a factor of the result. A sigmoid alone, times the gate, is the plain form. */
 Test(swiglu, forms_are_the_plain_form_of_changed_inputs) {

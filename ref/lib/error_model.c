@@ -273,3 +273,21 @@ ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const 
   }
   return variance;
 }
+
+double below_normal_variance(const double *factor, int32_t count, bool flushes) {
+  const unsigned whole = (1u << count) - 1;
+  double variance = 0, all = 1;
+  bool lost = false;
+  for (int32_t i = 0; i < count; ++i)
+    all *= factor[i];
+  for (unsigned set = 3; set < whole; ++set) {
+    double product = 1, rest = 1;
+    if ((set & (set - 1)) == 0) continue; /* one factor */
+    for (int32_t i = 0; i < count; ++i)
+      *((set >> i & 1) != 0 ? &product : &rest) *= factor[i];
+    if (product == 0 || fabs(product) >= 0x1p-126) continue;
+    variance += rest * rest * storing_variance(0, ASSAY_F32);
+    lost = flushes;
+  }
+  return variance + (lost ? all * all : 0);
+}

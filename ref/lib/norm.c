@@ -189,8 +189,8 @@ static void expect_scaled(const norm *f, const assay_contract *contract, norm_mo
       expect_rounded(f, c, n, variance, &value[c], &sigma[c]);
       continue;
     }
-    /* n itself may be below the normal numbers. */
-    if (n != 0 && fabs(n) < 0x1p-126) variance += storing_variance(0, ASSAY_F32);
+    /* n itself may be below the normal numbers, and flushed there. */
+    if (n != 0 && fabs(n) < 0x1p-126) variance += storing_variance(0, ASSAY_F32) + (contract->ftz ? n * n : 0);
     variance *= g * g;
     if (f->bias != NULL) variance += storing_variance(n * g, ASSAY_F32);
     norm_store(n * g + bias_of(f, c), variance, f->dtype, f->kappa, &value[c], &sigma[c]);
