@@ -125,9 +125,9 @@ double dot_variance(const assay_contract *contract, int64_t D, const double *q, 
 /* The contract assumed where the caller has none. */
 extern const assay_contract default_contract;
 
-/* Returns what rounding below the normal numbers of f32 adds to a product of `count` factors, which may be formed in any
- * order: a product of some of them may lie there. A kernel that flushes makes such a product 0, and the result with it,
- * whatever the other factors are. */
+/* Returns what rounding below the normal numbers of f32 adds to a product of `count` factors. They may be multiplied in
+ * any order, so that a product of some of them may lie there. A kernel that flushes makes such a product 0, and the
+ * result with it, whatever the other factors are. */
 double below_normal_variance(const double *factor, int32_t count, bool flushes);
 
 #endif
