@@ -16,6 +16,7 @@ template <int channels, int stages> struct glu_tile : wide_tile<128, 2 * channel
 
 /* The use of sums: the activation of gates times their ups is stored. Lanes exchange results as wide_store_all does. */
 struct glu_sums {
+  using params = wide_params;
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {

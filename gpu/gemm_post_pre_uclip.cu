@@ -4,36 +4,22 @@
  *
  * uclip(x) = gamma clip(alpha x, -1, 1) + beta looks at one element, so that the thread with the sum does all of it.
  * skinny: at most 64 rows, by the kernels of gemm's variant of that name (gpu/lib/gemm_skinny.cuh). dots: any shape,
- * one warp per element. docs/kernels/gemm_post_pre_uclip.md has the arithmetic. */
+ * one warp per element. A file beside this one has wgmma. docs/kernels/gemm_post_pre_uclip.md has the arithmetic. */
 #include "gpu/lib/gemm_skinny.cuh"
-#include "gpu/lib/norm.cuh"
+#include "gpu/lib/seam.cuh"
 #include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
 /* skinny_params: c is out. */
-struct seam_params : skinny_params {
-  void *res;
-  int64_t res_row;
-  uclip_weights post, pre;
-  bool res_pairs; /* two neighbours of res may be loaded and stored at once */
-};
+struct seam_params : skinny_params, seam {};
 
 struct seam_plan {
   seam_params p;
   assay_dtype type;
   bool quads; /* every quad of a and b is aligned to its own size */
 };
-
-template <class T> __device__ __forceinline__ float weight_of(const channel_weight &w, int64_t n, float otherwise) {
-  return w.data != NULL ? to_float(static_cast<const T *>(w.data)[w.one ? 0 : n]) : otherwise;
-}
-
-template <class T> __device__ __forceinline__ float uclip(const uclip_weights &w, int64_t n, float x) {
-  const float alpha = weight_of<T>(w.alpha, n, 1.0f), gamma = weight_of<T>(w.gamma, n, 1.0f);
-  return gamma * fminf(fmaxf(alpha * x, -1.0f), 1.0f) + weight_of<T>(w.beta, n, 0.0f);
-}
 
 /* Stores the seam of columns n, n + 1 of row m, from their sums. */
 struct seam_columns {
@@ -111,17 +97,13 @@ assay_status read_call(const assay_call *call, seam_plan *plan, assay_error *err
   p->x = c.data<const void>("a");
   p->w = c.data<const void>("b");
   p->c = c.data<void>("out");
-  p->res = c.data<void>("res");
   p->x_row = c.row("a");
   p->x_rows = p->M;
   p->c_row = c.row("out");
-  p->res_row = c.row("res");
   p->pairs = skinny_pairs(p->c, p->c_row, plan->type);
-  p->res_pairs = skinny_pairs(p->res, p->res_row, plan->type);
   const int64_t size = assay_dtype_size(plan->type);
   plan->quads = rowwise_quads(p->x, p->x_row, size) && rowwise_quads(p->w, p->K, size);
-  ASSAY_TRY(read_uclip(c, "post_", c.dim32("N"), &p->post, error));
-  return read_uclip(c, "pre_", c.dim32("N"), &p->pre, error);
+  return read_seam(c, plan->type, p, error);
 }
 
 assay_status launch_dots(const assay_call *call, assay_env *env, assay_error *error) {

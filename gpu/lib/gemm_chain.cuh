@@ -62,14 +62,12 @@ __device__ __forceinline__ void chain_store(const wide_params &p, int64_t m, int
   *reinterpret_cast<pair_of *>(to) = rounded;
 }
 
-/* Stores the sums of a warpgroup, from a column and a row on. Whole blocks of plain products have short code of their
- * own: a cold launch waits for instructions. */
+/* Stores the sums of a thread, which has rows m and m + 8, from a column on. Whole blocks of plain products have short
+ * code of their own: a cold launch waits for instructions. */
 template <class T, int columns>
-__device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t row, int64_t column, int32_t thread,
+__device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t m, int64_t column, int32_t lane,
                                                 const float (&sum)[columns / 2]) {
-  const int32_t lane = thread % 32;
   if (!p.wide && p.quads && p.beta == 0.0f && p.bias == nullptr && column + columns <= p.N) {
-    const int64_t m = row + thread / 32 * 16 + lane / 4;
     T *const to = static_cast<T *>(p.c) + m * p.c_row + column + 2 * (lane % 4);
     ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
@@ -83,22 +81,32 @@ __device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t ro
   }
   ASSAY_UNROLL
   for (int half = 0; half < 2; ++half) {
-    const int64_t m = row + thread / 32 * 16 + 8 * half + lane / 4;
-    if (m >= p.M) break;
+    if (m + 8 * half >= p.M) break;
     ASSAY_UNROLL
     for (int j = 0; j < columns / 8; ++j) {
       const int64_t n = column + 8 * j + 2 * (lane % 4);
       const float *const two = sum + 4 * j + 2 * half;
       if (p.wide)
-        chain_store<T, float>(p, m, n, two[0], two[1]);
+        chain_store<T, float>(p, m + 8 * half, n, two[0], two[1]);
       else
-        chain_store<T, T>(p, m, n, two[0], two[1]);
+        chain_store<T, T>(p, m + 8 * half, n, two[0], two[1]);
     }
   }
 }
 
-template <class T, class tile>
-__device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
+/* The use of sums by wide_stores, for chains. */
+struct chain_stores {
+  using params = wide_params;
+  template <class T, int columns>
+  __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
+                                       const float (&sum)[columns / 2]) {
+    chain_store_all<T, columns>(p, m, n, lane, sum);
+  }
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
+};
+
+template <class T, class tile, class Sums>
+__device__ __forceinline__ void chain_multiply(const typename Sums::params &p, unsigned char *shared, uint64_t *full,
                                                uint64_t *free, int64_t row, int64_t column) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), lane = thread % 32;
   wide_ring<tile::stages> ring;
@@ -133,7 +141,10 @@ __device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned ch
   }
   wgmma_wait<0>();
   wgmma_order(sum);
-  chain_store_all<T, tile::columns>(p, row, column, thread, sum);
+  Sums sums;
+  const int64_t m = row + thread / 32 * 16 + lane / 4;
+  sums.template take<T, tile::columns>(p, m, column, lane, sum);
+  sums.end(p, m, lane);
 }
 
 /* gemm_chain: computes `columns` columns of c for a tile of rows.
@@ -142,9 +153,10 @@ __device__ __forceinline__ void chain_multiply(const wide_params &p, unsigned ch
  * Align:  x and w at multiples of 16 bytes, rows and bases; c by two neighbours if it allows, else by element.
  * Arch:   sm_90a.
  * Limit:  bytes: N K sizeof(T). x comes from L2 once per block. */
-template <class T, class tile>
+template <class T, class tile, class Sums = chain_stores>
 static __global__ void __launch_bounds__(chain_threads, 1)
-    gemm_chain(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+    gemm_chain(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w,
+               typename Sums::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -167,7 +179,7 @@ static __global__ void __launch_bounds__(chain_threads, 1)
   } else if (warp == 5) {
     if (lane == 0) chain_load<tile, tile::x_bytes>(p.pieces, &map_x, row, shared, full, free);
   } else {
-    chain_multiply<T, tile>(p, shared, full, free, row, column);
+    chain_multiply<T, tile, Sums>(p, shared, full, free, row, column);
   }
 }
 
@@ -180,16 +192,6 @@ template <int rows_, int columns_, int stages_> struct chain_flow {
   static constexpr int control_at = stages * stage_bytes, x_at = (control_at + 2 * stages * 8 + 8 + 1023) / 1024 * 1024;
   static constexpr int spare = rows == 32 ? 4096 : 0, eights = rows == 8 ? 0 : 1024;
   static int64_t bytes(int64_t K) { return x_at + (K + chain_piece - 1) / chain_piece * x_bytes + spare; }
-};
-
-/* The use of sums by wide_stores, for gemm_chain_flow. */
-struct chain_stores {
-  template <class T, int columns>
-  __device__ __forceinline__ void take(const wide_params &p, int64_t, int64_t n, int32_t,
-                                       const float (&sum)[columns / 2]) {
-    chain_store_all<T, columns>(p, 0, n, static_cast<int32_t>(threadIdx.x), sum);
-  }
-  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
 
 /* gemm_chain_flow: computes tiles of `columns` columns for all rows, one after the other. With other Sums than the
@@ -271,7 +273,8 @@ static __global__ void __launch_bounds__(chain_threads, 1)
  * the early start gains (docs/log/2026-11-28-h200-invariant-again.md). */
 constexpr int64_t chain_early_terms = 2048;
 
-template <class T, class tile> assay_status chain_start(wide_params p, assay_env *env, assay_error *error) {
+template <class T, class tile, class Sums = chain_stores>
+assay_status chain_start(typename Sums::params p, assay_env *env, assay_error *error) {
   p.early = p.early && p.K >= chain_early_terms;
   p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
@@ -281,8 +284,8 @@ template <class T, class tile> assay_status chain_start(wide_params p, assay_env
   ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma chain rows=%d channels=%d%s", tile::rows, tile::columns,
                  p.early ? " early" : "");
-  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile>), launch_extent(p.column_tiles, p.row_tiles), chain_threads,
-                           tile::bytes, in_turn(), env->stream, map_x, map_w, p);
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile, Sums>), launch_extent(p.column_tiles, p.row_tiles),
+                           chain_threads, tile::bytes, in_turn(), env->stream, map_x, map_w, p);
 }
 
 template <class T, class tile, class Sums = chain_stores>
@@ -300,14 +303,16 @@ assay_status chain_start_flow(wide_params p, assay_env *env, assay_error *error)
                            env->stream, map_x, map_w, p);
 }
 
-template <class T, int rows> assay_status chain_columns(const wide_params &p, assay_env *env, assay_error *error) {
+template <class T, int rows, class Sums = chain_stores>
+assay_status chain_columns(const typename Sums::params &p, assay_env *env, assay_error *error) {
   const int64_t row_tiles = (p.M + rows - 1) / rows,
                 columns = (p.N * row_tiles + env->multiprocessors - 1) / env->multiprocessors;
-  if (columns <= 16) return chain_start<T, chain_tile<rows, 16, rows == 64 ? 10 : rows == 32 ? 18 : 24>>(p, env, error);
-  if (columns <= 32) return chain_start<T, chain_tile<rows, 32, 8>>(p, env, error);
+  using narrowest = chain_tile<rows, 16, rows == 64 ? 10 : rows == 32 ? 18 : 24>;
+  if (columns <= 16) return chain_start<T, narrowest, Sums>(p, env, error);
+  if (columns <= 32) return chain_start<T, chain_tile<rows, 32, 8>, Sums>(p, env, error);
   if constexpr (rows == 64)
-    if (columns > 48) return chain_start<T, chain_tile<rows, 64, 6>>(p, env, error);
-  return chain_start<T, chain_tile<rows, 48, 8>>(p, env, error);
+    if (columns > 48) return chain_start<T, chain_tile<rows, 64, 6>, Sums>(p, env, error);
+  return chain_start<T, chain_tile<rows, 48, 8>, Sums>(p, env, error);
 }
 
 /* Returns whether two tiles of 64 rows are faster than the tiles of gemm_wgmma.cuh. With 128 rows they gain 0.9 to 2.2

@@ -160,8 +160,10 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
-/* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. */
+/* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. `params`
+ * begin with wide_params. */
 struct wide_stores {
+  using params = wide_params;
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {
@@ -176,7 +178,7 @@ struct wide_stores {
 /* ---- the warpgroups that multiply -------------------------------------------------------------------- */
 
 template <class T, class tile, class Sums>
-__device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned char *shared, uint64_t *full,
+__device__ __forceinline__ void wide_multiply(const typename Sums::params &p, unsigned char *shared, uint64_t *full,
                                               uint64_t *free) {
   constexpr int own = tile::own;
   const int32_t thread = static_cast<int32_t>(threadIdx.x) - wide_loaders, group = thread / 128, lane = thread % 32;
@@ -222,7 +224,8 @@ __device__ __forceinline__ void wide_multiply(const wide_params &p, unsigned cha
  * Limit:  flops: 2 M N K on the tensor cores; below some hundred rows, bytes: N K sizeof(T). */
 template <class T, class tile, class Sums = wide_stores>
 static __global__ void __launch_bounds__(tile::threads, 1)
-    gemm_wgmma(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+    gemm_wgmma(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w,
+               typename Sums::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   if (threadIdx.x == 0) {
@@ -324,7 +327,7 @@ inline int64_t wide_tiles(const wide_params &p, int64_t rows, int64_t columns) {
 }
 
 template <class T, class tile, class Sums = wide_stores>
-assay_status wide_start(wide_params p, assay_env *env, assay_error *error) {
+assay_status wide_start(typename Sums::params p, assay_env *env, assay_error *error) {
   p.row_tiles = static_cast<int32_t>((p.M + tile::rows - 1) / tile::rows);
   p.column_tiles = static_cast<int32_t>((p.N + tile::columns - 1) / tile::columns);
   p.pieces = static_cast<int32_t>((p.K + wide_piece - 1) / wide_piece);
