@@ -637,4 +637,44 @@ Test(engine_mutants, long_prompts_of_many_heads_prefer_packed) {
     cr_expect_eq(preferred > 0, asked[i].wanted, "row %zu", i);
   }
 }
+/* Products of nearly 128 rows prefer wgmma where sums are short, and seams do above 32 rows. */
+Test(engine_mutants, products_of_some_rows_prefer_wgmma) {
+  static const struct {
+    const char *op;
+    int64_t rows, channels, terms;
+    bool invariant, wanted;
+  } asked[] = {
+      {"gemm", 128, 4096, 3072, false, true},
+      {"gemm", 120, 1024, 1024, false, true},
+      {"gemm", 119, 1024, 1024, false, false},
+      {"gemm", 129, 1024, 1024, false, false},
+      {"gemm", 128, 4104, 1024, false, false},
+      {"gemm", 128, 1024, 3080, false, false},
+      {"gemm", 128, 1024, 1024, true, false},
+      {"gemm_post_pre_uclip", 33, 1024, 1024, false, true},
+      {"gemm_post_pre_uclip", 32, 1024, 1024, false, false},
+  };
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {
+    static pass m;
+    double value[ASSAY_MAX_PARAMS] = {0};
+    assay_tensor arg[ASSAY_MAX_ARGS] = {{0}};
+    const assay_call call = {.op = assay_op_find(asked[i].op), .arg = arg, .param = value};
+    cr_assert(call.op != NULL);
+    arg[0].shape[0] = asked[i].rows;
+    arg[0].shape[1] = arg[1].shape[1] = asked[i].terms;
+    arg[1].shape[0] = asked[i].channels;
+    memset(&m, 0, sizeof m);
+    m.invariant = asked[i].invariant;
+    int64_t preferred = 0;
+    for (int32_t v = 0; v < assay_variant_count(); ++v) {
+      const assay_variant *variant = assay_variant_at(v);
+      if (strcmp(variant->op, asked[i].op) != 0 || strcmp(variant->device, "simt") != 0) continue;
+      const bool prefers = pass_prefers(&m, &call, variant);
+      cr_expect(!prefers || strcmp(variant->name, "wgmma") == 0, "row %zu: %s", i, variant->name);
+      preferred += prefers;
+    }
+    cr_expect_eq(preferred > 0, asked[i].wanted, "row %zu", i);
+  }
+}
 #endif

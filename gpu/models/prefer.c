@@ -6,8 +6,12 @@
  *
  * Long prompts of eight heads per group and 64 channels: packed_wgmma is faster there, and slower for short ones.
  *
+ * Products of nearly 128 rows: two tiles of 64 rows by wgmma are faster than `parts`, where the sums are short.
+ *
  * Products with gates of more than 32 rows: `parts` is faster than `skinny`, which takes as many as 64. In an invariant
- * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation. */
+ * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation.
+ *
+ * A product with a seam after it, of more than 32 rows: wgmma. `skinny` takes as many as 64, more slowly. */
 #include <string.h>
 
 #include "gpu/models/pass.h"
@@ -55,6 +59,16 @@ static bool wants_packed(const pass *m, const assay_call *call) {
          requests > 0 && m->x.shape[0] >= PACKED_TOKENS * requests;
 }
 
+/* With 128 rows the products of a step took 321 us by wgmma and 404 by parts (docs/log/2026-11-28-h200-one-launch.md).
+ */
+enum { PAIR_ROWS = 120, PAIR_MOST_ROWS = 128, PAIR_CHANNELS = 4096, PAIR_TERMS = 3072 };
+
+static bool wants_pair(const pass *m, const assay_call *call) {
+  const assay_tensor *a = &call->arg[0], *b = &call->arg[1];
+  return !m->invariant && strcmp(call->op->name, "gemm") == 0 && a->shape[0] >= PAIR_ROWS &&
+         a->shape[0] <= PAIR_MOST_ROWS && b->shape[0] <= PAIR_CHANNELS && b->shape[1] <= PAIR_TERMS;
+}
+
 enum { GLU_ROWS = 32 }; /* most rows for skinny */
 
 /* With 64 rows parts took 5.7 us where skinny took 8.9 (docs/log/2026-11-28-h200-shared-terms.md). */
@@ -75,5 +89,8 @@ bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *va
   if (strncmp(variant->name, "parts", 5) == 0) return wants_parts(m, call);
   if (strncmp(variant->name, "chain", 5) == 0)
     return strcmp(variant->op, "gemm_glu") == 0 && pass_wants_chain(m) && call->arg[0].shape[0] > CHAIN_ROWS;
+  if (strncmp(variant->name, "wgmma", 5) == 0 && strcmp(variant->op, "gemm_post_pre_uclip") == 0)
+    return call->arg[0].shape[0] > GLU_ROWS;
+  if (strncmp(variant->name, "wgmma", 5) == 0 && strcmp(variant->op, "gemm") == 0) return wants_pair(m, call);
   return strncmp(variant->name, "packed_wgmma", 12) == 0 && wants_packed(m, call);
 }
