@@ -394,7 +394,7 @@ static assay_status read_case(folder_files *files, const json_value *entry, int6
   if (status != ASSAY_OK) return assay_fail(error, status, "%s: %.1800s", c->name, inner.text);
   if (name != NULL) (void)snprintf(c->name, sizeof c->name, "%.100s", name);
   status = op != NULL ? foreign_begin(&c->call, op, &inner)
-                                   : assay_fail(&inner, ASSAY_ERR_INPUT, "operator: found none, allowed a name");
+                      : assay_fail(&inner, ASSAY_ERR_INPUT, "operator: found none, allowed a name");
   if (status == ASSAY_OK && strcmp(tier, "exact") != 0 && strcmp(tier, "calibrated") != 0)
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "tier: found '%.40s', allowed exact, calibrated", tier);
   c->call.exact = strcmp(tier, "exact") == 0;
@@ -520,7 +520,8 @@ static assay_status walk_folder(const char *folder, bool shapes_only, truth_log 
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: found key '%.60s' beside cases, allowed in a case", path,
                           (ll)m->line, m->key);
   if (status == ASSAY_OK && list != NULL && list->child == NULL)
-    status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: cases: found none, allowed one or more", path, (ll)list->line);
+    status =
+        assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: cases: found none, allowed one or more", path, (ll)list->line);
   const json_value *at = list != NULL ? list->child : root;
   for (; at != NULL && status == ASSAY_OK; at = list != NULL ? at->next : NULL, ++number) {
     inner = (assay_error){""};
