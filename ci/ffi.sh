@@ -208,6 +208,17 @@ change 's/rescales: false/rescale: false/' "changed.yaml:8:12: contract: found '
 sed 's/unit: fma/unit: fmma/' product.yaml >wrong_unit.yaml
 refused "wrong_unit.yaml:.*sums: unit: found 'fmma', allowed: wgmma_16" wrong_unit.yaml
 change 's/^variant: .*/variants: a/' 'variants: found an unknown key .nearest: variant., allowed are operator, variant'
+change 's/rescales: false/rescales: false, rescales: true/' 'changed.yaml:8:29: rescales: found twice, allowed once'
+change 's/only: {x: .f32, bf16./only: {x: f32, x: bf16/' 'x: found twice, allowed once'
+change 's/y, x, g, eps/y, x, g, 99999999999999999999/' "args: found '99999999999999999999', allowed: "
+change 's/y, x, g, eps/y, x, g, 1.0e999/' "args: found '1.0e999', allowed: "
+change 's/y, x, g, eps/y, {tensor: x, spare: true}, g, eps/' 'spare: found one for x, allowed for outputs'
+change 's/^device: .*/device: []/' 'device: found none, allowed simt, cuda'
+change '$areturns: y' "returns: found 'y', which is among args"
+change '$aplan: {symbol: norm, args: [planned]}' 'plan: args: found planned, which the plan returns'
+sed 's/y, x, g, eps/y, x, {tensor: g, slice: 0, columns: [0, 8]}, eps/' norm.yaml >sliced.yaml
+expect 'columns of what has no axis left' 3 'g: found N axes, allowed N and more' "$assay" run rms_norm --section check --filter types \
+  --ffi ./library.so --bind sliced.yaml --ffi-runtime "$runtime" --variant rms_norm=norm --power off
 expect '--ffi alone' 2 '^assay: --ffi: found without --bind' "$assay" list variants --ffi ./library.so
 expect '--bind alone' 2 '^assay: --bind: found without --ffi' "$assay" list variants --bind norm.yaml
 expect 'no libtvm_ffi' 2 'ffi: libtvm_ffi.so: found none beside ./library.so' "$assay" list variants --ffi ./library.so --bind norm.yaml

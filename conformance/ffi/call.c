@@ -74,6 +74,10 @@ static assay_status check_args(const ffi_function *f, const assay_call *call, as
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its first axis, allowed more than %d",
                         b->op->args[a->index].name, (long long)call->arg[a->index].shape[0], a->slice);
     const assay_tensor *t = a->kind == BIND_TENSOR ? &call->arg[a->index] : NULL;
+    if (t != NULL && t->data != NULL && a->columns[1] > 0 && a->slice >= 0 && t->rank < 2)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                        "%s: found %d axes, allowed 2 and more: slice takes the first, %s", b->op->args[a->index].name,
+                        t->rank, "columns are of the last");
     if (t != NULL && t->data != NULL && a->columns[1] > 0 && (t->rank == 0 || a->columns[1] > t->shape[t->rank - 1]))
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its last axis, allowed %d and more",
                         b->op->args[a->index].name, (long long)(t->rank > 0 ? t->shape[t->rank - 1] : 0),
