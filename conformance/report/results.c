@@ -382,6 +382,7 @@ static assay_status check_case(const json_value *line, assay_error *error) {
     if (said != NULL && is[0] != '\0' && strcmp(said, is) != 0) return refuse_member(line, keys[k], is, error);
   }
   const bool passes = strcmp(json_text(line, "verdict", ""), verdict_name(VERDICT_PASS)) == 0;
+  if (passes && json_text(line, "check", "")[0] != '\0') return refuse_member(line, "check", "none of a PASS", error);
   for (size_t k = 0; passes && k < sizeof ratios / sizeof *ratios; ++k) {
     const json_value *at = json_member(line, ratios[k]);
     if (at != NULL && !(at->kind == JSON_NUMBER && at->number >= 0 && at->number <= 1))

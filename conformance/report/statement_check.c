@@ -27,7 +27,7 @@ static assay_status wrong(const reading *r, assay_error *error, const char *what
   return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s: found '%.300s', allowed '%.300s'", r->path, what, found, allowed);
 }
 
-/* Refuses a member that statements do not have: nobody would have checked it. `names`: with a blank around each. */
+/* Refuses a member that statements do not have: no check has looked at it. `names`: with a blank around each. */
 static assay_status check_keys(const reading *r, const json_value *object, const char *what, const char *names,
                                assay_error *error) {
   for (const json_value *at = object != NULL ? object->child : NULL; at != NULL; at = at->next) {
