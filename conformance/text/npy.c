@@ -238,14 +238,18 @@ static assay_status read_elements(FILE *from, int64_t left, const char *path, co
   return h->fortran ? to_rows(t, path, error) : ASSAY_OK;
 }
 
-/* Tells whether elements of one type may be called another. The types that NumPy lacks are stored as integers; a float
- * that it has says so itself. */
+/* Tells whether elements of one type may be called another. Unsigned integers stand for the bits of any type. Signed
+ * ones may be bf16 or fp8, which NumPy lacks. A float says itself what it is. */
 static bool may_be_called(int own, int name) {
-  static const int floats[] = {NPY_F64, ASSAY_F32, ASSAY_F16};
-  bool is_float = false;
-  for (size_t i = 0; i < sizeof floats / sizeof *floats; ++i)
-    is_float = is_float || floats[i] == own || floats[i] == name;
-  return own == name || (!is_float && npy_size(own) == npy_size(name));
+  static const int floats[] = {NPY_F64, ASSAY_F32, ASSAY_F16}, signs[] = {NPY_I8, NPY_I16, ASSAY_I32, ASSAY_I64};
+  bool from_float = false, to_float = false, is_signed = false;
+  for (size_t i = 0; i < sizeof floats / sizeof *floats; ++i) {
+    from_float = from_float || floats[i] == own;
+    to_float = to_float || floats[i] == name;
+  }
+  for (size_t i = 0; i < sizeof signs / sizeof *signs; ++i)
+    is_signed = is_signed || signs[i] == own;
+  return own == name || (!from_float && !(is_signed && to_float) && npy_size(own) == npy_size(name));
 }
 
 assay_status npy_rename(npy_tensor *tensor, const char *path, const char *dtype, assay_error *error) {

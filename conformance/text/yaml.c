@@ -34,7 +34,8 @@ static int by_text(const void *a, const void *b) {
                                                      : x->start_mark.index > y->start_mark.index;
 }
 
-/* Refuses a map that has a key twice, at its second place: the reader of the map may take either value. */
+/* Refuses a map that has a key twice, at its second place: the reader of the map may take either value. A key is a
+ * word: readers look at its text. */
 static assay_status check_keys(const yaml_file *file, const yaml_node_t *map, assay_error *error) {
   const yaml_node_pair_t *from = map->data.mapping.pairs.start, *to = map->data.mapping.pairs.top;
   yaml_node_t **key = malloc(((size_t)(to - from) + 1) * sizeof *key);
@@ -42,7 +43,12 @@ static assay_status check_keys(const yaml_file *file, const yaml_node_t *map, as
   assay_status status = key != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", file->path);
   for (; key != NULL && from < to; ++from) {
     yaml_node_t *n = node_of((yaml_node){file, from->key});
-    if (n->type == YAML_SCALAR_NODE) key[count++] = n;
+    if (n->type == YAML_SCALAR_NODE)
+      key[count++] = n;
+    else if (status == ASSAY_OK)
+      status =
+          assay_fail(error, ASSAY_ERR_INPUT, "%s:%zu:%zu: found a %s as a key, allowed a word", file->path,
+                     n->start_mark.line + 1, n->start_mark.column + 1, n->type == YAML_SEQUENCE_NODE ? "list" : "map");
   }
   if (count > 1) qsort(key, count, sizeof *key, by_text);
   for (size_t i = 1; i < count && status == ASSAY_OK; ++i)
@@ -194,8 +200,6 @@ assay_status yaml_walk(yaml_node map, const yaml_field *fields, int32_t count, v
     return yaml_fail(map, error, "found %s, allowed a map", kind_names((int32_t)yaml_kind(map)));
   for (int32_t i = 0; i < yaml_count(map); ++i) {
     const yaml_node key = yaml_key(map, i), value = yaml_value(map, i);
-    if (yaml_kind(key) != NODE_SCALAR)
-      return yaml_fail(key, error, "found %s as a key, allowed a word", kind_names((int32_t)yaml_kind(key)));
     const int32_t f = find_field(fields, count, yaml_text(key));
     if (f < 0) return unknown_key(key, fields, count, error);
     place[f] = i;
