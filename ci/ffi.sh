@@ -31,6 +31,7 @@ first=$!
 "$cxx" -std=c++17 -O0 -fPIC -shared -I "$wheel/include" "$root/ci/ffi/signatures.cpp" -o signatures.so &
 second=$!
 TVM_FFI=$wheel bash -ec "$(sed -n '/^```sh$/,/^```$/p' "$root/docs/doors/ffi.md" | grep '^g++' | sed "s,^g++,$cxx,")" || bad 'the example of docs/doors/ffi.md does not compile'
+"$cxx" -x c -O0 -fPIC -shared -I "$wheel/include" "$root/ci/ffi/hostile.c" -o hostile.so -lm || bad 'ci/ffi/hostile.c does not compile'
 wait "$second" || bad 'ci/ffi/signatures.cpp does not compile'
 wait "$first" || { bad 'ci/ffi/library.cpp does not compile'; exit 1; }
 runtime=$wheel/lib/libtvm_ffi.so
@@ -97,6 +98,31 @@ grep -q 'library.so.* --bind' run.html || bad 'the page names no door'
 expect 'fuzz' 0 '[1-9][0-9]* PASS' "$assay" fuzz rms_norm --cases 40 --ffi ./library.so --bind norm.yaml --ffi-runtime "$runtime" --variant rms_norm=norm
 expect 'list variants' 0 '^rms_norm +norm +simt' "$assay" list variants --ffi ./library.so --bind norm.yaml --ffi-runtime "$runtime"
 expect 'in process' 1 '^FAIL' bash -c "$assay ${line#assay } --in-process"
+
+# ---- functions that break the rules, or act upon the process
+# hostile SYMBOL STATUS TEXT [LINES...]: of the bind file
+hostile() {
+  local symbol=$1 wanted=$2 text=$3 args='[y, x, g, eps]'
+  shift 3
+  [ $# -eq 0 ] || args='[x, g, eps]'
+  bind "$symbol" rms_norm "$symbol" "$args" 'claims: f32' 'only: {x: f32, round_inner: false}' "${norm[2]}" "$@"
+  expect "$symbol" "$wanted" "$text" "$assay" run rms_norm --section check --ffi ./hostile.so --bind "$symbol.yaml" --ffi-runtime "$runtime" \
+    --variant "rms_norm=$symbol" --power off --maxfail 1
+}
+hostile raises_and_succeeds 1 'launch: .*returned 0, and raised ValueError: .x1b.2Jno'
+hostile returns_an_error 1 'launch: .*returned the error RuntimeError: not today'
+hostile odd_metadata 2 'hostile\.so: metadata of odd_metadata: found no text .type 1., allowed the text of a JSON object'
+hostile prints 0 '^[1-9][0-9]* PASS, 0 FAIL'
+grep -qE '^kernel: .x1b.2J99 PASS, 0 FAIL' said && ! grep -qE "^9[89] PASS|$(printf '\033')" said || bad 'what a kernel prints looks like a line of the run'
+hostile maps_what_it_reads 1 '^CRASH .*: g: accessed memory past the end; its launcher handles faults'
+hostile handles_faults 1 '^STATE .*: it handles the faults of this process'
+hostile leaves_a_grandchild 1 '^STATE .*: a child process is left'
+hostile lowers_memory 1 '^STATE .*: it lowered a limit'
+hostile returned_dense 0 '^[1-9][0-9]* PASS, 0 FAIL' 'returns: y'
+hostile returned_integers 1 'y: dtype: found a returned tensor of code 0, 32 bits, 1 lanes, allowed 2, 32, 1: f32' 'returns: y'
+hostile returned_elsewhere 1 'y: device: found a returned tensor of kind 2, allowed 1' 'returns: y'
+hostile returned_nothing 1 'y: found a returned tensor without memory' 'returns: y'
+hostile returned_longer 1 'y: shape: found [0-9]+ returned on axis 0, allowed [0-9]+' 'returns: y'
 
 # ---- adapters: a plan call, page tables, bases, conventions
 attention=('claims: f32|same|nhd,hnd|decode' 'only: {q: f32, k_cache: f32}' 'scratch: {buffer: {bytes: 64}}' 'contract: {run_to_run: true, renumbering: true, permutation: true, alone: true}')
@@ -182,6 +208,17 @@ change 's/rescales: false/rescale: false/' "changed.yaml:8:12: contract: found '
 sed 's/unit: fma/unit: fmma/' product.yaml >wrong_unit.yaml
 refused "wrong_unit.yaml:.*sums: unit: found 'fmma', allowed: wgmma_16" wrong_unit.yaml
 change 's/^variant: .*/variants: a/' 'variants: found an unknown key .nearest: variant., allowed are operator, variant'
+change 's/rescales: false/rescales: false, rescales: true/' 'changed.yaml:8:29: rescales: found twice, allowed once'
+change 's/only: {x: .f32, bf16./only: {x: f32, x: bf16/' 'x: found twice, allowed once'
+change 's/y, x, g, eps/y, x, g, 99999999999999999999/' "args: found '99999999999999999999', allowed: "
+change 's/y, x, g, eps/y, x, g, 1.0e999/' "args: found '1.0e999', allowed: "
+change 's/y, x, g, eps/y, {tensor: x, spare: true}, g, eps/' 'spare: found one for x, allowed for outputs'
+change 's/^device: .*/device: []/' 'device: found none, allowed simt, cuda'
+change '$areturns: y' "returns: found 'y', which is among args"
+change '$aplan: {symbol: norm, args: [planned]}' 'plan: args: found planned, which the plan returns'
+sed 's/y, x, g, eps/y, x, {tensor: g, slice: 0, columns: [0, 8]}, eps/' norm.yaml >sliced.yaml
+expect 'columns of what has no axis left' 3 'g: found N axes, allowed N and more' "$assay" run rms_norm --section check --filter types \
+  --ffi ./library.so --bind sliced.yaml --ffi-runtime "$runtime" --variant rms_norm=norm --power off
 expect '--ffi alone' 2 '^assay: --ffi: found without --bind' "$assay" list variants --ffi ./library.so
 expect '--bind alone' 2 '^assay: --bind: found without --ffi' "$assay" list variants --bind norm.yaml
 expect 'no libtvm_ffi' 2 'ffi: libtvm_ffi.so: found none beside ./library.so' "$assay" list variants --ffi ./library.so --bind norm.yaml

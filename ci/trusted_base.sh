@@ -127,6 +127,13 @@ for how in '"verdict":"HOST","check":"host","message":"x"' '"verdict":"CRASH","c
   "$assay" run "$work/long.yaml" --power off --resume "$work/g.jsonl" >"$work/out" || bad "asked again: $(tail -n 1 "$work/out")"
   cmp -s <(decided "$work/whole.jsonl") <(decided "$work/g.jsonl") || bad 'asked again, and not the same'
 done
+# A file of another program, or of another form, is not gone on with.
+for how in 's/"binary":"[0-9a-z]*"/"binary":"0"/' 's/"schema":1/"schema":2/'; do
+  sed "1$how" "$work/whole.jsonl" >"$work/g.jsonl"
+  "$assay" run "$work/long.yaml" --power off --resume "$work/g.jsonl" >"$work/out" 2>"$work/err"
+  status=$?
+  [ "$status" -eq 2 ] && grep -q 'g.jsonl: \(binary\|schema\) is ' "$work/err" || bad "resumed over $how: status $status: $(cat "$work/err")"
+done
 # Stopped for longer than the deadline, alone and as a group.
 for whom in '' -; do
   start "$work/many.yaml" --power off --deadline 0.5 --workers 2 --jsonl "$work/g.jsonl"

@@ -210,9 +210,29 @@ static assay_status read_number(json_reader *r, json_value *value) {
 
 static assay_status read_value(json_reader *r, int depth, const char *key, const json_value **result);
 
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Refuses an object that has a key twice: readers would take the first value, and others the last. */
+static assay_status check_keys(json_reader *r, const json_value *parent, size_t count) {
+  const char *few[32], **keys = count <= sizeof few / sizeof *few ? few : take(r, count * sizeof *keys);
+  size_t used = 0;
+  if (keys == NULL) return assay_fail(r->error, ASSAY_ERR_MEMORY, "JSON: out of memory");
+  for (const json_value *at = parent->child; at != NULL; at = at->next)
+    keys[used++] = at->key;
+  if (used > 1) qsort(keys, used, sizeof *keys, by_text);
+  for (size_t i = 1; i < used; ++i)
+    if (strcmp(keys[i - 1], keys[i]) == 0)
+      return assay_fail(r->error, ASSAY_ERR_INPUT, "line %lld: found key \"%.60s\" twice in one object, allowed once",
+                        (long long)parent->line, keys[i]);
+  return ASSAY_OK;
+}
+
 static assay_status read_members(json_reader *r, int depth, bool object, json_value *parent) {
   const char close = object ? '}' : ']';
   const json_value **link = &parent->child;
+  size_t count = 0;
   ++r->at;
   blanks(r);
   if (r->at < r->end && *r->at == close) return ++r->at, ASSAY_OK;
@@ -233,8 +253,9 @@ static assay_status read_members(json_reader *r, int depth, bool object, json_va
     if (status != ASSAY_OK) return status;
     *link = child;
     link = &((json_value *)(uintptr_t)child)->next;
+    ++count;
     blanks(r);
-    if (r->at < r->end && *r->at == close) return ++r->at, ASSAY_OK;
+    if (r->at < r->end && *r->at == close) return ++r->at, object ? check_keys(r, parent, count) : ASSAY_OK;
     if (r->at >= r->end || *r->at != ',') return refuse(r, object ? "',' or '}'" : "',' or ']'");
     ++r->at;
   }

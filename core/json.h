@@ -23,7 +23,8 @@ typedef struct json_reader json_reader;
 
 json_reader *json_open(void); /* NULL: out of memory */
 void json_close(json_reader *r);
-/* Parses one value with only blanks after it. The value lives until the next call. Refuses more than 64 levels. */
+/* Parses one value with only blanks after it. The value lives until the next call. Refuses more than 64 levels, and a
+ * key twice in one object. */
 assay_status json_parse(json_reader *r, const char *text, size_t size, const json_value **value, assay_error *error);
 
 /* Look up a member. `object` may be NULL. A missing member, or one of another kind, gives the fallback. */

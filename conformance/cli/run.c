@@ -82,6 +82,8 @@ static power_mode power_of(const cli_options *options) {
 static assay_status resume_past(const cli_options *options, const assay_device_info *info, const assay_case *cases,
                                 int64_t count, uint64_t plan, campaign_past *past, assay_error *error) {
   if (options->resume == NULL) return ASSAY_OK;
+  char binary[24];
+  report_binary(binary);
   const campaign_id id = {options->device,
                           info->name,
                           report_commit(),
@@ -90,7 +92,9 @@ static assay_status resume_past(const cli_options *options, const assay_device_i
                           options->shard,
                           options->shards,
                           power_mode_name(power_of(options)),
-                          plan};
+                          plan,
+                          binary,
+                          RESULTS_SCHEMA};
   return campaign_resume(options->resume, &id, cases, past, error);
 }
 

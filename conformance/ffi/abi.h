@@ -17,6 +17,7 @@ enum {
   ABI_SHORT_TEXT = 11, /* up to 7 bytes, in the value itself */
   ABI_OBJECT = 64,
   ABI_TEXT = 65,
+  ABI_ERROR = 67,
   ABI_TENSOR = 70
 };
 

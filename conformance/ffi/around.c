@@ -96,25 +96,50 @@ assay_status around_before(const ffi_plan *p, const assay_call *call, void *stre
   return status;
 }
 
+/* Refuses a tensor of another type, device, number of axes or shape than the output has, and one without memory. */
+static assay_status check_returned(const ffi_plan *p, const abi_tensor *t, const assay_tensor *to, const char *name,
+                                   assay_error *error) {
+  const abi_dtype wanted = abi_dtype_of(to->dtype);
+  const int32_t device = strcmp(p->device->name, "cuda") == 0 ? ABI_CUDA : ABI_CPU;
+  if (t->dtype.code != wanted.code || t->dtype.bits != wanted.bits || t->dtype.lanes != wanted.lanes)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "%s: dtype: found a returned tensor of code %d, %d bits, %d lanes, allowed %d, %d, %d: %s", name,
+                      t->dtype.code, t->dtype.bits, t->dtype.lanes, wanted.code, wanted.bits, wanted.lanes,
+                      assay_dtype_name(to->dtype));
+  if (t->device_type != device)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: device: found a returned tensor of kind %d, allowed %d", name,
+                      t->device_type, device);
+  if (t->rank != to->rank || t->shape == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: shape: found a returned tensor of %d axes%s, allowed %d", name,
+                      t->rank, t->shape == NULL ? " without lengths" : "", to->rank);
+  for (int32_t a = 0; a < t->rank; ++a)
+    if (t->shape[a] != to->shape[a])
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: shape: found %lld returned on axis %d, allowed %lld", name,
+                        (long long)t->shape[a], a, (long long)to->shape[a]);
+  if (t->data == NULL && elements(to) > 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found a returned tensor without memory", name);
+  return ASSAY_OK;
+}
+
 /* Copies a returned tensor to the output that the bind file names. */
 static assay_status copy_returned(const ffi_plan *p, const assay_call *call, const abi_value *result, void *stream,
                                   assay_error *error) {
   const assay_tensor *to = &call->arg[p->b->returns];
   const char *name = call->op->args[p->b->returns].name;
   if (to->data == NULL) return ASSAY_OK;
-  if (result->type != ABI_TENSOR)
-    return assay_fail(error, ASSAY_ERR_INTERNAL, "%s: found no returned tensor (type %d), allowed one: returns: %s",
-                      p->b->call.symbol, result->type, name);
+  if (result->type != ABI_TENSOR || result->as.pointer == NULL)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: found no returned tensor (type %d), allowed one: returns: %s",
+                      p->b->call.symbol, result->as.pointer == NULL ? ABI_NONE : result->type, name);
   const abi_tensor *t = (const abi_tensor *)((const unsigned char *)result->as.pointer + sizeof(abi_head));
+  const assay_status fits = check_returned(p, t, to, name, error);
+  if (fits != ASSAY_OK) return fits;
   assay_tensor from = {.data = (unsigned char *)t->data + t->byte_offset, .dtype = to->dtype, .rank = t->rank};
-  if (t->rank > ASSAY_MAX_RANK || t->dtype.bits != 8 * assay_dtype_size(to->dtype) || t->dtype.lanes != 1)
-    return assay_fail(error, ASSAY_ERR_INTERNAL,
-                      "%s: found a returned tensor of %d axes and %d bits, allowed %d and %d", name, t->rank,
-                      t->dtype.bits, to->rank, 8 * (int)assay_dtype_size(to->dtype));
   for (int32_t a = 0; a < t->rank; ++a) {
     from.shape[a] = t->shape[a];
-    from.stride[a] = t->strides[a];
   }
+  /* DLPack: a tensor without strides has no gaps. */
+  for (int32_t a = t->rank - 1, count = 0; a >= 0; --a)
+    from.stride[a] = t->strides != NULL ? t->strides[a] : count++ == 0 ? 1 : from.stride[a + 1] * from.shape[a + 1];
   return copy_tensor(p, stream, to, &from, name, error);
 }
 

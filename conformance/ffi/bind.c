@@ -66,6 +66,8 @@ static assay_status take_device(void *context, const yaml_field *field, yaml_nod
   if (yaml_kind(value) == NODE_SCALAR) return one_device(context, value, error);
   for (int32_t i = 0; i < yaml_count(value) && status == ASSAY_OK; ++i)
     status = one_device(context, yaml_item(value, i), error);
+  if (status == ASSAY_OK && yaml_count(value) == 0)
+    return yaml_fail(value, error, "device: found none, allowed simt, cuda");
   return status;
 }
 
@@ -331,6 +333,13 @@ static assay_status check_whole(const binding *b, yaml_node root, assay_error *e
     planned = planned || b->call.arg[i].kind == BIND_PLANNED;
   if (planned && b->plan.symbol[0] == '\0')
     return yaml_fail(root, error, "args: found planned, allowed with the key plan");
+  for (int32_t i = 0; i < b->plan.count; ++i)
+    if (b->plan.arg[i].kind == BIND_PLANNED)
+      return yaml_fail(root, error, "plan: args: found planned, which the plan returns, allowed in args");
+  for (int32_t i = 0; b->returns >= 0 && i < b->call.count; ++i)
+    if (b->call.arg[i].kind == BIND_TENSOR && b->call.arg[i].index == b->returns)
+      return yaml_fail(root, error, "returns: found '%s', which is among args, allowed in one of both",
+                       b->op->args[b->returns].name);
   for (int32_t i = 0; i < b->op->arg_count; ++i) {
     const bool ignored = (b->ignores >> i & 1) != 0 && b->op->args[i].role == ASSAY_IN;
     if (!b->op->args[i].optional && !bind_passes(b, i) && !ignored)

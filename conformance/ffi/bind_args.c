@@ -1,6 +1,9 @@
 /* bind_args.c: see bind_args.h. */
 #include "bind_args.h"
 
+#include <errno.h>
+#include <math.h>
+
 #include <stdlib.h>
 
 int32_t bind_arg_index(const assay_op *op, const char *name) {
@@ -131,8 +134,8 @@ static assay_status take_float(void *context, const yaml_field *field, yaml_node
   ++r->kinds;
   r->made->kind = BIND_REAL;
   r->made->real = strtod(yaml_text(value), &end);
-  if (end != yaml_text(value) && *end == '\0') return ASSAY_OK;
-  return yaml_fail(value, error, "float: found '%.60s', allowed a number", yaml_text(value));
+  if (end != yaml_text(value) && *end == '\0' && isfinite(r->made->real)) return ASSAY_OK;
+  return yaml_fail(value, error, "float: found '%.60s', allowed a finite number", yaml_text(value));
 }
 
 static assay_status take_as(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
@@ -226,6 +229,8 @@ static assay_status check_map(const reading *r, yaml_node map, assay_error *erro
     return yaml_fail(map, error, "base: found one for %s, allowed for arguments of f32 alone", about->name);
   if (made->from >= 0 && about->role == ASSAY_IN)
     return yaml_fail(map, error, "from: found one for %s, allowed for outputs", about->name);
+  if (made->spare && about->role != ASSAY_OUT)
+    return yaml_fail(map, error, "spare: found one for %s, allowed for outputs", about->name);
   if (made->from >= 0 && made->base2) return yaml_fail(map, error, "base: found one beside from, allowed without");
   return ASSAY_OK;
 }
@@ -238,12 +243,13 @@ static bool take_number(const char *text, bind_arg *made) {
   if (*digits == '\0' || strpbrk(digits, "0123456789") == NULL) return false;
   if (strspn(digits, "0123456789") == strlen(digits)) {
     made->kind = BIND_WHOLE;
+    errno = 0;
     made->whole = strtoll(text, &end, 10);
-    return *end == '\0';
+    return *end == '\0' && errno == 0;
   }
   made->kind = BIND_REAL;
   made->real = strtod(text, &end);
-  return *end == '\0';
+  return *end == '\0' && isfinite(made->real);
 }
 
 static assay_status read_word(const binding *b, yaml_node value, bind_arg *made, assay_error *error) {

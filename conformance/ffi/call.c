@@ -74,6 +74,10 @@ static assay_status check_args(const ffi_function *f, const assay_call *call, as
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its first axis, allowed more than %d",
                         b->op->args[a->index].name, (long long)call->arg[a->index].shape[0], a->slice);
     const assay_tensor *t = a->kind == BIND_TENSOR ? &call->arg[a->index] : NULL;
+    if (t != NULL && t->data != NULL && a->columns[1] > 0 && a->slice >= 0 && t->rank < 2)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                        "%s: found %d axes, allowed 2 and more: slice takes the first, %s", b->op->args[a->index].name,
+                        t->rank, "columns are of the last");
     if (t != NULL && t->data != NULL && a->columns[1] > 0 && (t->rank == 0 || a->columns[1] > t->shape[t->rank - 1]))
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %lld along its last axis, allowed %d and more",
                         b->op->args[a->index].name, (long long)(t->rank > 0 ? t->shape[t->rank - 1] : 0),
@@ -166,29 +170,6 @@ assay_status call_supports(const ffi_function *f, const assay_call *call, assay_
 
 /* ---- arguments --------------------------------------------------------------------------------------- */
 
-static abi_dtype dtype_of(assay_dtype dtype) {
-  switch (dtype) {
-  case ASSAY_F32:
-    return (abi_dtype){ABI_CODE_FLOAT, 32, 1};
-  case ASSAY_F16:
-    return (abi_dtype){ABI_CODE_FLOAT, 16, 1};
-  case ASSAY_BF16:
-    return (abi_dtype){ABI_CODE_BFLOAT, 16, 1};
-  case ASSAY_E4M3:
-    return (abi_dtype){ABI_CODE_E4M3FN, 8, 1};
-  case ASSAY_E5M2:
-    return (abi_dtype){ABI_CODE_E5M2, 8, 1};
-  case ASSAY_I32:
-    return (abi_dtype){ABI_CODE_INT, 32, 1};
-  case ASSAY_I64:
-    return (abi_dtype){ABI_CODE_INT, 64, 1};
-  case ASSAY_NONE:
-  case ASSAY_DTYPE_COUNT:
-    break;
-  }
-  return (abi_dtype){ABI_CODE_UINT, 8, 1};
-}
-
 static bool is_cuda(const assay_device *device) {
   return strcmp(device->name, "cuda") == 0;
 }
@@ -234,7 +215,7 @@ static assay_status put_adapter(staged *s, int32_t i, const bind_arg *a, const f
                                 const assay_call *call, int32_t device_type, assay_error *error) {
   double number = 0;
   if (a->index < ADAPT_COS_SIN) {
-    put_vector(s, i, p->buffer[buffer].memory, p->buffer[buffer].used, dtype_of(ASSAY_I32),
+    put_vector(s, i, p->buffer[buffer].memory, p->buffer[buffer].used, abi_dtype_of(ASSAY_I32),
                a->host ? ABI_CPU : device_type);
     return ASSAY_OK;
   }
@@ -242,7 +223,7 @@ static assay_status put_adapter(staged *s, int32_t i, const bind_arg *a, const f
     const assay_tensor *cos = assay_find_arg(call, "cos");
     const int64_t width = 2 * cos->shape[1];
     const assay_tensor t = {p->buffer[buffer].memory, ASSAY_F32, 2, {cos->shape[0], width}, {width, 1}};
-    put_tensor(s, i, &t, dtype_of(ASSAY_F32), device_type);
+    put_tensor(s, i, &t, abi_dtype_of(ASSAY_F32), device_type);
     return ASSAY_OK;
   }
   const assay_status status = adapt_scalar(a->index, call, &number, error);
@@ -274,7 +255,7 @@ static assay_status put_argument(staged *s, int32_t i, const bind_arg *a, const 
     t.data = (unsigned char *)t.data + a->columns[0] * t.stride[t.rank - 1] * assay_dtype_size(t.dtype);
     t.shape[t.rank - 1] = a->columns[1] - a->columns[0];
   }
-  put_tensor(s, i, &t, dtype_of(t.dtype), device_type);
+  put_tensor(s, i, &t, abi_dtype_of(t.dtype), device_type);
   return ASSAY_OK;
 }
 
@@ -313,12 +294,12 @@ static assay_status stage(staged *s, const bind_call *of, const ffi_plan *p, int
       break;
     case BIND_SCRATCHED: {
       const bind_scratch *scratch = &p->b->scratch[a->index];
-      put_vector(s, i, p->buffer[PLAN_SCRATCH + a->index].memory, scratch->bytes, dtype_of(ASSAY_NONE),
+      put_vector(s, i, p->buffer[PLAN_SCRATCH + a->index].memory, scratch->bytes, abi_dtype_of(ASSAY_NONE),
                  scratch->host ? ABI_CPU : device_type);
       break;
     }
     case BIND_EMPTY:
-      put_vector(s, i, NULL, 0, dtype_of(call->arg[a->index].dtype), device_type);
+      put_vector(s, i, NULL, 0, abi_dtype_of(call->arg[a->index].dtype), device_type);
       break;
     case BIND_PLANNED:
       s->value[i] = p->result;

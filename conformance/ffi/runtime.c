@@ -68,6 +68,29 @@ void runtime_close(ffi_runtime *r) {
   *r = (ffi_runtime){.name = r->name};
 }
 
+abi_dtype abi_dtype_of(assay_dtype dtype) {
+  switch (dtype) {
+  case ASSAY_F32:
+    return (abi_dtype){ABI_CODE_FLOAT, 32, 1};
+  case ASSAY_F16:
+    return (abi_dtype){ABI_CODE_FLOAT, 16, 1};
+  case ASSAY_BF16:
+    return (abi_dtype){ABI_CODE_BFLOAT, 16, 1};
+  case ASSAY_E4M3:
+    return (abi_dtype){ABI_CODE_E4M3FN, 8, 1};
+  case ASSAY_E5M2:
+    return (abi_dtype){ABI_CODE_E5M2, 8, 1};
+  case ASSAY_I32:
+    return (abi_dtype){ABI_CODE_INT, 32, 1};
+  case ASSAY_I64:
+    return (abi_dtype){ABI_CODE_INT, 64, 1};
+  case ASSAY_NONE:
+  case ASSAY_DTYPE_COUNT:
+    break;
+  }
+  return (abi_dtype){ABI_CODE_UINT, 8, 1};
+}
+
 /* ---- calls ------------------------------------------------------------------------------------------- */
 
 void runtime_drop(const ffi_runtime *r, abi_value *value) {
@@ -79,16 +102,29 @@ assay_status runtime_call(const ffi_runtime *r, const char *symbol, abi_function
                           int32_t count, abi_value *result, assay_error *error) {
   void *raised = NULL;
   *result = (abi_value){.type = ABI_NONE};
+  r->take_error(&raised); /* an error of an earlier call */
+  if (raised != NULL) (void)r->drop(raised);
+  raised = NULL;
   const int answer = function(NULL, args, count, result);
-  if (answer == 0) return ASSAY_OK;
-  *result = (abi_value){.type = ABI_NONE};
+  const bool returned = answer == 0 && result->type == ABI_ERROR && result->as.pointer != NULL;
   r->take_error(&raised);
-  if (raised == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: returned %d and raised no error", symbol, answer);
-  const abi_error *why = (const abi_error *)((const unsigned char *)raised + sizeof(abi_head));
-  const assay_status status =
-      assay_fail(error, ASSAY_ERR_INPUT, "%s: %.*s: %.*s", symbol, why->kind.size < 80 ? (int)why->kind.size : 80,
-                 why->kind.data, why->message.size < 800 ? (int)why->message.size : 800, why->message.data);
-  (void)r->drop(raised);
+  if (answer == 0 && raised == NULL && !returned) return ASSAY_OK;
+  if (raised == NULL && !returned) {
+    *result = (abi_value){.type = ABI_NONE};
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: returned %d and raised no error", symbol, answer);
+  }
+  void *object = raised != NULL ? raised : result->as.pointer;
+  const abi_error *why = (const abi_error *)((const unsigned char *)object + sizeof(abi_head));
+  const assay_status status = assay_fail(
+      error, ASSAY_ERR_INPUT, "%s: %s%.*s: %.*s", symbol,
+      answer != 0      ? ""
+      : raised != NULL ? "returned 0, and raised "
+                       : "returned the error ",
+      why->kind.size < 80 ? (int)why->kind.size : 80, why->kind.data != NULL ? why->kind.data : "",
+      why->message.size < 800 ? (int)why->message.size : 800, why->message.data != NULL ? why->message.data : "");
+  if (raised != NULL) (void)r->drop(raised);
+  if (answer == 0) runtime_drop(r, result);
+  *result = (abi_value){.type = ABI_NONE};
   return status;
 }
 
@@ -111,14 +147,17 @@ static int32_t length_of(const json_value *list) {
   return count;
 }
 
-/* Counts the arguments that metadata names; -1: it says nothing of them. The text in "type_schema" is JSON itself. It
- * has "args", a list with the result first. Newer versions have "named_args" with a list "params" instead. */
+/* Counts the arguments that metadata names. -1: it says nothing of them. -2: it is no JSON object. The text in
+ * "type_schema" is JSON itself. It has "args", a list with the result first. Newer versions have "named_args" with a
+ * list "params" instead. */
 static int32_t arity_of(const char *text, size_t size) {
   json_reader *outer = json_open(), *inner = json_open();
   const json_value *root = NULL, *schema = NULL;
   assay_error unused = {""};
   int32_t count = -1;
-  if (outer != NULL && inner != NULL && json_parse(outer, text, size, &root, &unused) == ASSAY_OK) {
+  if (outer != NULL && (json_parse(outer, text, size, &root, &unused) != ASSAY_OK || root->kind != JSON_OBJECT))
+    count = -2;
+  if (count == -1 && outer != NULL && inner != NULL && root != NULL) {
     const char *of = json_text(root, "type_schema", NULL);
     if (of != NULL && json_parse(inner, of, strlen(of), &schema, &unused) == ASSAY_OK) {
       const int32_t all = length_of(json_member(schema, "args"));
@@ -137,11 +176,17 @@ static assay_status check_metadata(const ffi_runtime *r, const char *symbol, int
   size_t size = 0;
   (void)snprintf(name, sizeof name, "__tvm_ffi__metadata_%s", symbol);
   if (!find(r->library, name, &about)) return ASSAY_OK;
-  const assay_status status = runtime_call(r, name, about, NULL, 0, &result, error);
-  if (status != ASSAY_OK) return status;
+  assay_error inner = {""};
+  const assay_status status = runtime_call(r, name, about, NULL, 0, &result, &inner);
+  if (status != ASSAY_OK) return assay_fail(error, status, "%s: metadata of %s: %s", r->name, symbol, inner.text);
   const char *text = text_of(&result, &size);
-  const int32_t wanted = text != NULL ? arity_of(text, size) : -1;
+  const int32_t wanted = text != NULL ? arity_of(text, size) : -2;
+  const int32_t type = result.type;
   runtime_drop(r, &result);
+  if (wanted == -2)
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "%s: metadata of %s: found %s (type %d), allowed the text of a JSON object", r->name, symbol,
+                      text != NULL ? "another text" : "no text", type);
   if (wanted < 0 || wanted == count) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_INPUT,
                     "%s: args: found %d, allowed %d: the library's metadata of %s says so; the bind file may be for "

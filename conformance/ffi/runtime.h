@@ -6,6 +6,7 @@
 
 #include "abi.h"
 #include "assay/device.h"
+#include "assay/tensor.h"
 
 /* The two objects. Zero-initialised. */
 typedef struct ffi_runtime {
@@ -16,6 +17,9 @@ typedef struct ffi_runtime {
   int (*set_stream)(int32_t device_type, int32_t device_id, void *stream, void **before);
   int (*set_allocator)(abi_allocator allocator, int global, abi_allocator *before);
 } ffi_runtime;
+
+/* Returns DLPack's code of a type; bytes for ASSAY_NONE. */
+abi_dtype abi_dtype_of(assay_dtype dtype);
 
 /* Loads libtvm_ffi with RTLD_GLOBAL, because libraries do not name it; then the library. `runtime`: the file of
  * libtvm_ffi. NULL: $ASSAY_FFI_RUNTIME, or libtvm_ffi.so beside the library, or what the loader finds. Fails with

@@ -2,17 +2,21 @@
  * last address before unmapped ones (in other cases its begin is the first address after them). A read too far faults,
  * on a GPU at full speed. On a device that uses the host's memory the fault is caught, and the argument is named. */
 #define _XOPEN_SOURCE 700
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "conformance/generate/generate.h"
 #include "conformance/trial/trial.h"
+#include "core/modes.h"
+#include "core/registry.h"
 #include "laws_internal.h"
 #include "pages.h"
 
 enum { NATURAL = 16, WORKSPACE = ASSAY_MAX_ARGS, REGIONS = ASSAY_MAX_ARGS + 1 };
-enum { SIGNAL_STACK = 1 << 16 };
+enum { SIGNAL_STACK = 1 << 16, PAGE = 4096 };
 
 /* One argument, or the workspace, of the running case. */
 typedef struct region {
@@ -200,6 +204,40 @@ static bool place_all(const trial *t, bool behind, device_call *on, case_result 
 
 /* ---- the law ----------------------------------------------------------------------------------------- */
 
+/* Tells whether the byte cannot be read. The system looks, so that no handler of the launcher is asked. */
+static bool is_unmapped(const unsigned char *at) {
+  return access((const char *)at, F_OK) != 0 && errno == EFAULT;
+}
+
+/* Tells whether the pages beside the buffers are what they were. A launcher from outside may handle its own faults: by
+ * memory where there was none, or by a handler that stays. */
+static bool same_pages(const trial *t, case_result *result) {
+  for (int i = 0; i < REGIONS; ++i) {
+    const region *r = &kept.part[i];
+    for (int64_t at = 1; r->at != NULL && at <= ASSAY_UNMAPPED_BYTES; at += PAGE) {
+      const bool before = !is_unmapped(r->memory - at);
+      if (!before && is_unmapped(r->memory + r->capacity + at - 1)) continue;
+      verdict_set(result, VERDICT_CRASH, "crash",
+                  "%s: accessed memory %s; its launcher handles faults, and has put memory at the unmapped page there",
+                  i == WORKSPACE ? "workspace" : t->one->op->args[i].name,
+                  before ? "before the first" : "past the end");
+      result->device_lost = true; /* these pages are no guard any more */
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Notes a handler of faults that the launcher has put in place of ours. To ignore a fault is no way to survive it. */
+static void look_at_handlers(void) {
+  for (int i = 0; i < 2; ++i) {
+    struct sigaction now;
+    if (sigaction(fault_signal[i], NULL, &now) != 0 || now.sa_sigaction == on_fault) continue;
+    if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
+      modes_note("launch()", "it handles the faults of this process");
+  }
+}
+
 static bool launch(const trial *t, device_call *on, case_result *result) {
   assay_error error = {""};
   if (sigsetjmp(fault.back, 1) != 0) {
@@ -212,7 +250,10 @@ static bool launch(const trial *t, device_call *on, case_result *result) {
   t->device->schedule(t->one->seed);
   const assay_status launched = variant_launch(t->variant, &on->call, &on->env, &error);
   const assay_status status = launched == ASSAY_OK ? t->device->synchronize(&error) : launched;
+  const bool outside = assay_plugin_origin(t->variant) != NULL;
+  if (host_memory && outside) look_at_handlers();
   if (host_memory) disarm();
+  if (host_memory && outside && !same_pages(t, result)) return false;
   if (device_status(status, "launch", launched == ASSAY_OK, &error, result)) return true;
   if (result->verdict == VERDICT_CRASH)
     verdict_set(result, VERDICT_CRASH, "crash", "every buffer began or ended at an unmapped page: %s", error.text);

@@ -37,9 +37,6 @@ assay_status model_open_map(yaml_node root, assay_model_config *config, uint64_t
   if (yaml_kind(root) != NODE_MAP) status = yaml_fail(root, error, "found no map, allowed arch and the model's fields");
   for (int32_t i = 0; status == ASSAY_OK && i < yaml_count(root); ++i) {
     const yaml_node key = yaml_key(root, i), value = yaml_value(root, i);
-    for (int32_t j = 0; j < i && status == ASSAY_OK; ++j)
-      if (strcmp(yaml_text(yaml_key(root, j)), yaml_text(key)) == 0)
-        status = yaml_fail(key, error, "key '%.40s' is given twice", yaml_text(key));
     if (strcmp(yaml_text(key), "arch") == 0 && yaml_kind(value) == NODE_SCALAR) arch = yaml_text(value);
   }
   if (status == ASSAY_OK && arch == NULL)

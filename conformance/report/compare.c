@@ -175,6 +175,9 @@ assay_status compare_check(const results *side, const char *name, assay_error *e
       return assay_fail(error, ASSAY_ERR_INPUT, "compare: %s: %s: %s", name, side->runs[i].file, what);
   }
   if (side->case_count == 0) return assay_fail(error, ASSAY_ERR_INPUT, "compare: %s: no cases", name);
+  if (side->strange > 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "compare: %s: verdict: found '%.60s', which is not known here", name,
+                      side->strange_names);
   return ASSAY_OK;
 }
 

@@ -38,7 +38,7 @@ static void json_integer(FILE *to, const char *key, int64_t value) {
 }
 
 /* Writes the FNV-1a hash, 64 bits, of the running program; "unknown" if it cannot be read. */
-static void binary_hash(char text[24]) {
+void report_binary(char text[24]) {
   static unsigned char bytes[1 << 16];
   uint64_t hash = HASH_OLD_START;
   FILE *self = fopen("/proc/self/exe", "rb");
@@ -70,7 +70,7 @@ static void json_plugins(FILE *to, const char *device) {
 void file_jsonl_header(FILE *to, const report_options *options) {
   const assay_device_info *info = options->info;
   char binary[24];
-  binary_hash(binary);
+  report_binary(binary);
   (void)fputs("{\"assay\":", to);
   text_json(to, ASSAY_VERSION);
   json_integer(to, "schema", RESULTS_SCHEMA);

@@ -343,6 +343,92 @@ static assay_status check_header(const json_value *line, const char *path, int64
   return ASSAY_OK;
 }
 
+/* Tells whether a line begins a run. */
+static bool is_header(const json_value *line) {
+  return json_member(line, "mutant") == NULL && json_member(line, "case") == NULL && json_member(line, "assay") != NULL;
+}
+
+/* Refuses a member of a line of results; what was found is its own text. */
+static assay_status refuse_member(const json_value *line, const char *key, const char *allowed, assay_error *error) {
+  const json_value *at = json_member(line, key);
+  return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %s%.60s%s, allowed %s", key,
+                    at != NULL && at->kind == JSON_STRING ? "'" : "",
+                    at == NULL              ? "none"
+                    : at->text != NULL      ? at->text
+                    : at->kind == JSON_NULL ? "null"
+                                            : "another value",
+                    at != NULL && at->kind == JSON_STRING ? "'" : "", allowed);
+}
+
+static assay_status check_count(const json_value *line, const char *key, assay_error *error) {
+  int64_t count = 0;
+  if (json_whole(json_member(line, key), &count) && count >= 0) return ASSAY_OK;
+  return refuse_member(line, key, "a whole number from 0 on", error);
+}
+
+/* Refuses a case that contradicts itself: another operator, variant or device than its descriptor has, or a PASS beyond
+ * a limit. Lines that were cut to some of their members are read. */
+static assay_status check_case(const json_value *line, assay_error *error) {
+  static const char *const keys[] = {"variant", "device"}, *const ratios[] = {"ratio_element", "ratio_row",
+                                                                              "ratio_request"};
+  const char *descriptor = json_text(line, "case", ""), *op = json_text(line, "op", NULL);
+  const size_t size = op != NULL ? strlen(op) : 0;
+  if (descriptor[0] == '\0') return refuse_member(line, "case", "a descriptor", error);
+  if (op != NULL && (strncmp(descriptor, op, size) != 0 || (descriptor[size] != ' ' && descriptor[size] != '\0')))
+    return refuse_member(line, "op", "the operator that its case begins with", error);
+  for (size_t k = 0; k < sizeof keys / sizeof *keys; ++k) {
+    char value[128];
+    const char *said = json_text(line, keys[k], NULL), *is = token(descriptor, keys[k], value, sizeof value);
+    if (said != NULL && is[0] != '\0' && strcmp(said, is) != 0) return refuse_member(line, keys[k], is, error);
+  }
+  const bool passes = strcmp(json_text(line, "verdict", ""), verdict_name(VERDICT_PASS)) == 0;
+  if (passes && json_text(line, "check", "")[0] != '\0') return refuse_member(line, "check", "none of a PASS", error);
+  for (size_t k = 0; passes && k < sizeof ratios / sizeof *ratios; ++k) {
+    const json_value *at = json_member(line, ratios[k]);
+    if (at != NULL && !(at->kind == JSON_NUMBER && at->number >= 0 && at->number <= 1))
+      return refuse_member(line, ratios[k], "0 to 1 of a PASS", error);
+  }
+  return ASSAY_OK;
+}
+
+/* Refuses a line that contradicts itself or its place. */
+static assay_status check_line(const results *r, const json_value *line, bool in_run, assay_error *error) {
+  const results_run *run = in_run ? &r->runs[r->run_count - 1] : NULL;
+  if (is_header(line))
+    return json_member(line, "schema") != NULL || json_member(line, "cases") != NULL ? check_count(line, "cases", error)
+                                                                                     : ASSAY_OK;
+  if (json_member(line, "mutant") != NULL || run == NULL) return ASSAY_OK;
+  if (json_member(line, "case") != NULL) {
+    if (run->ended) return assay_fail(error, ASSAY_ERR_INPUT, "case: found one after the end line of its run");
+    return check_case(line, error);
+  }
+  return json_member(line, "end") != NULL ? check_count(line, "end", error) : ASSAY_OK;
+}
+
+static int by_hash(const void *a, const void *b) {
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Refuses a run that has a case twice: another one is missing then, where the number is right. */
+static assay_status check_twice(const results *r, const char *path, assay_error *error) {
+  const int64_t first = r->memory->cases, count = r->case_count - first;
+  uint64_t *hash = malloc(((size_t)count + 1) * sizeof *hash);
+  assay_status status = hash != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
+  for (int64_t i = 0; hash != NULL && i < count; ++i)
+    hash[i] = hash_text(HASH_START, r->cases[first + i].descriptor);
+  if (hash != NULL && count > 1) qsort(hash, (size_t)count, sizeof *hash, by_hash);
+  for (int64_t i = 1; i < count && status == ASSAY_OK; ++i) {
+    if (hash[i - 1] != hash[i]) continue;
+    const char *which = "";
+    for (int64_t k = first; k < r->case_count; ++k)
+      if (hash_text(HASH_START, r->cases[k].descriptor) == hash[i]) which = r->cases[k].descriptor;
+    status = assay_fail(error, ASSAY_ERR_INPUT, "%s: case: found '%.300s' twice in one run, allowed once", path, which);
+  }
+  free(hash);
+  return status;
+}
+
 /* Takes the last run away again if it is the same as an earlier one. Returns false if there is no memory. */
 static bool end_run(results *r) {
   const results_run *run = &r->runs[r->run_count - 1];
@@ -359,11 +445,6 @@ static bool end_run(results *r) {
     return true;
   }
   return true;
-}
-
-/* Tells whether a line begins a run. */
-static bool is_header(const json_value *line) {
-  return json_member(line, "mutant") == NULL && json_member(line, "case") == NULL && json_member(line, "assay") != NULL;
 }
 
 static void begin_run(results *r) {
@@ -439,6 +520,12 @@ assay_status results_read(const char *path, results *r, assay_error *error) {
                           why.text[0] != '\0' ? why.text : "no JSON object");
     const bool header = status == ASSAY_OK && is_header(value);
     if (header) status = check_header(value, path, number, error);
+    if (status == ASSAY_OK && header && in_run) status = check_twice(r, path, error);
+    if (status == ASSAY_OK) {
+      assay_error inner = {""};
+      status = check_line(r, value, in_run, &inner);
+      if (status != ASSAY_OK) (void)assay_fail(error, status, "%s:%lld: %s", path, (long long)number, inner.text);
+    }
     if (status != ASSAY_OK) break;
     bool fits = !header || !in_run || end_run(r);
     if (header) begin_run(r);
@@ -449,6 +536,7 @@ assay_status results_read(const char *path, results *r, assay_error *error) {
     if (!fits) status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
     if (in_run && fits) r->runs[r->run_count - 1].hash = hash_bytes(r->runs[r->run_count - 1].hash, line, (size_t)size);
   }
+  if (status == ASSAY_OK && in_run) status = check_twice(r, path, error);
   if (status == ASSAY_OK && in_run && !end_run(r))
     status = assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", path);
   if (status == ASSAY_OK && !any)

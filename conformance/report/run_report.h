@@ -39,6 +39,8 @@ typedef struct report_options {
 
 /* Returns the commit this program was built from. */
 const char *report_commit(void);
+/* Writes the hash of the program's file, as the header of a run has it. */
+void report_binary(char text[24]);
 
 /* Makes a report. Fails if a file cannot be made; nothing is left of it then. */
 assay_status report_open(const report_options *options, report **made, assay_error *error);

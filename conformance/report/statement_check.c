@@ -27,6 +27,17 @@ static assay_status wrong(const reading *r, assay_error *error, const char *what
   return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s: found '%.300s', allowed '%.300s'", r->path, what, found, allowed);
 }
 
+/* Refuses a member that statements do not have: no check has looked at it. `names`: with a blank around each. */
+static assay_status check_keys(const reading *r, const json_value *object, const char *what, const char *names,
+                               assay_error *error) {
+  for (const json_value *at = object != NULL ? object->child : NULL; at != NULL; at = at->next) {
+    char key[80];
+    (void)snprintf(key, sizeof key, " %.70s ", at->key != NULL ? at->key : "");
+    if (strstr(names, key) == NULL) return wrong(r, error, what, key, names);
+  }
+  return ASSAY_OK;
+}
+
 static assay_status reading_open(const char *path, reading *r, assay_error *error) {
   assay_error inner = {""};
   *r = (reading){.path = path};
@@ -65,6 +76,14 @@ static const json_value *file_of(const reading *r, const char *role, const char 
 }
 
 static assay_status check_files(const reading *r, const statement_part *parts, int32_t count, assay_error *error) {
+  const json_value *files = json_member(r->top, "files");
+  for (const json_value *at = files != NULL ? files->child : NULL; at != NULL; at = at->next) {
+    const char *hash = json_text(at, "sha256", "");
+    const assay_status status = check_keys(r, at, "files: key", " role name sha256 bytes ", error);
+    if (status != ASSAY_OK) return status;
+    if (strlen(hash) != SHA256_TEXT - 1 || strspn(hash, "0123456789abcdef") != SHA256_TEXT - 1)
+      return wrong(r, error, "files: sha256", hash, "64 hexadecimal digits");
+  }
   for (int32_t i = 0; i < count; ++i) {
     if (file_of(r, parts[i].role, parts[i].hash) != NULL) continue;
     const json_value *other = file_of(r, parts[i].role, NULL);
@@ -114,7 +133,12 @@ static assay_status check_result(const reading *r, const json_value **at, const 
   const int v = verdict_of(name);
   if (v > VERDICT_WEAK) return wrong(r, error, "results: verdict", name, "PASS, FAIL, ...");
   const double ratio = json_number(one, "ratio", 2);
-  if (v == VERDICT_PASS && !(ratio <= 1)) return wrong(r, error, "results: a PASS with a ratio above 1", found, "none");
+  if (v == VERDICT_PASS && !(ratio >= 0 && ratio <= 1))
+    return wrong(r, error, "results: a PASS with a ratio above 1, or none", found, "none");
+  if (v == VERDICT_PASS && json_text(one, "check", "none")[0] != '\0')
+    return wrong(r, error, "results: check of a PASS", json_text(one, "check", "none"), "");
+  const assay_status status = check_keys(r, one, "results: key", " case variant verdict check ratio ", error);
+  if (status != ASSAY_OK) return status;
   ++t->results;
   ++t->counts[v];
   t->variant[variant].passes += v == VERDICT_PASS;
@@ -141,7 +165,12 @@ static assay_status check_results(const reading *r, const assay_case *cases, int
 
 static assay_status check_counts(const reading *r, const tally_of *t, bool *conforms, assay_error *error) {
   const json_value *counts = json_member(r->top, "counts");
+  char names[200] = " ";
   int64_t good = 0;
+  for (int v = 0; v <= VERDICT_WEAK; ++v)
+    (void)snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", verdict_name((verdict)v));
+  const assay_status status = check_keys(r, counts, "counts: key", names, error);
+  if (status != ASSAY_OK) return status;
   for (int v = 0; v <= VERDICT_WEAK; ++v) {
     char found[40], allowed[40];
     const int64_t said = json_integer(counts, verdict_name((verdict)v), -1);
@@ -174,6 +203,12 @@ assay_status statement_check(const char *path, const assay_case *cases, int64_t 
   *facts = (statement_facts){.conforms = false};
   assay_status status = reading_open(path, &r, error);
   if (status == ASSAY_OK) status = check_digest(&r, error);
+  if (status == ASSAY_OK)
+    status =
+        check_keys(&r, r.top, "key",
+                   " assay_statement version commit device device_name driver toolkit list list_cases files variants "
+                   "results counts conforms digest ",
+                   error);
   if (status == ASSAY_OK && file_of(&r, "list", list_hash) == NULL)
     status = wrong(&r, error, "files: sha256 of the list", json_text(file_of(&r, "list", NULL), "sha256", "none"),
                    list_hash);

@@ -106,6 +106,13 @@ static assay_status check_header(const char *path, const json_value *header, con
   if (strcmp(device, id->device) != 0) return other_run(path, "device", device, id->device, error);
   if (strcmp(name, id->device_name) != 0) return other_run(path, "device_name", name, id->device_name, error);
   if (strcmp(commit, id->commit) != 0) return other_run(path, "commit", commit, id->commit, error);
+  const char *binary = json_text(header, "binary", id->binary);
+  if (strcmp(binary, id->binary) != 0) return other_run(path, "binary", binary, id->binary, error);
+  const json_value *schema = json_member(header, "schema");
+  (void)snprintf(wanted, sizeof wanted, "%d", id->schema);
+  (void)snprintf(found, sizeof found, "%.40s", schema != NULL && schema->text != NULL ? schema->text : "no number");
+  if (schema != NULL && (schema->kind != JSON_NUMBER || strcmp(found, wanted) != 0))
+    return other_run(path, "schema", found, wanted, error);
   (void)snprintf(found, sizeof found, "%" PRIu64, json_unsigned(header, "seed", 0));
   (void)snprintf(wanted, sizeof wanted, "%" PRIu64, id->seed);
   if (strcmp(found, wanted) != 0) return other_run(path, "seed", found, wanted, error);

@@ -25,6 +25,8 @@ typedef struct campaign_id {
   int32_t shard, shards; /* 0, 0: not sharded */
   const char *power;     /* the way in which planted errors are tried */
   uint64_t plan;         /* campaign_plan */
+  const char *binary;    /* hash of the program's file */
+  int32_t schema;        /* RESULTS_SCHEMA */
 } campaign_id;
 
 /* The file of an earlier run, whole ("F") or partial ("F.partial"). */

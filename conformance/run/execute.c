@@ -422,13 +422,16 @@ static void pause_all(executor *e) {
 
 /* Waits until a worker answers or the nearest deadline is over. */
 static assay_status wait_for(executor *e, assay_error *error) {
-  struct pollfd fds[MAX_WORKERS];
-  int32_t who[MAX_WORKERS], count = 0;
+  struct pollfd fds[2 * MAX_WORKERS];
+  int32_t who[2 * MAX_WORKERS], count = 0;
   double nearest = e->deadline_ms / 4;
   for (int32_t i = 0; i < everybody(e); ++i) {
     const worker *w = &e->workers[i];
     if (w->pid == 0) continue;
     fds[count] = (struct pollfd){.fd = w->socket, .events = POLLIN};
+    who[count++] = i;
+    if (w->text < 0) continue;
+    fds[count] = (struct pollfd){.fd = w->text, .events = POLLIN};
     who[count++] = i;
   }
   if (nearest > 500) nearest = 500; /* a signal may come just before poll() */
@@ -436,7 +439,12 @@ static assay_status wait_for(executor *e, assay_error *error) {
   const int events = poll(fds, (nfds_t)count, timeout);
   if (events < 0 && errno != EINTR) return assay_fail(error, ASSAY_ERR_IO, "workers: poll: %s", strerror(errno));
   for (int32_t i = 0; events > 0 && i < count; ++i)
-    if (fds[i].revents != 0 && e->workers[who[i]].pid != 0) listen_to(e, &e->workers[who[i]]);
+    if (fds[i].revents != 0 && e->workers[who[i]].pid != 0) {
+      if (fds[i].fd == e->workers[who[i]].text)
+        worker_hear(&e->workers[who[i]]);
+      else
+        listen_to(e, &e->workers[who[i]]);
+    }
   if (!interrupted) check_deadlines(e);
   return ASSAY_OK;
 }

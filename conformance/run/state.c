@@ -5,8 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -21,6 +24,7 @@ extern char **environ;
 static int home = -1;
 
 void state_open(void) {
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); /* a grandchild whose parent ends is a child that is left */
   home = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -102,6 +106,30 @@ bool state_same(const process_state *s) {
   return same;
 }
 
+/* Ends the children that are left. They may have a session of their own, so that no signal to the group reaches them.
+ */
+static void end_children(void) {
+  char path[64], line[4096];
+  (void)snprintf(path, sizeof path, "/proc/self/task/%lld/children", (long long)getpid());
+  FILE *file = fopen(path, "r");
+  const bool read = file != NULL && fgets(line, sizeof line, file) != NULL;
+  if (file != NULL) (void)fclose(file);
+  for (char *at = line, *end = NULL; read; at = end) {
+    const long pid = strtol(at, &end, 10);
+    if (end == at || pid <= 1) return;
+    (void)kill((pid_t)pid, SIGKILL);
+  }
+}
+
+bool state_limits_lowered(const process_state *s) {
+  static const int memory[] = {RLIMIT_AS, RLIMIT_DATA, RLIMIT_STACK};
+  for (size_t i = 0; i < sizeof memory / sizeof *memory; ++i) {
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)memory[i], &limit) == 0 && limit.rlim_cur < s->limit[memory[i]][0]) return true;
+  }
+  return false;
+}
+
 bool state_left_running(const process_state *s, char *text, size_t size) {
   const struct timespec moment = {0, 2000000};
   int64_t threads = thread_count();
@@ -110,6 +138,7 @@ bool state_left_running(const process_state *s, char *text, size_t size) {
     threads = thread_count();
   }
   const bool children = waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD;
+  if (children) end_children();
   if (children)
     (void)snprintf(text, size, "a child process is left");
   else if (s->threads > 0 && threads > s->threads)

@@ -27,8 +27,10 @@ void state_read(process_state *s);
 void state_restore(const process_state *s);
 /* Tells whether the process is as it was at `s`. */
 bool state_same(const process_state *s);
+/* Tells whether a limit of memory is below the one of `s`. */
+bool state_limits_lowered(const process_state *s);
 /* Tells whether threads have been left since `s`, or child processes; writes how many to `text`. It waits a little for
- * a thread that is about to end. */
+ * a thread that is about to end, and ends the children. */
 bool state_left_running(const process_state *s, char *text, size_t size);
 
 #endif

@@ -5,6 +5,7 @@
 #include "worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "conformance/text/text.h"
 #include "core/registry.h"
 #include "state.h"
 
@@ -72,6 +74,8 @@ static void judge_outside(const assay_case *one, const assay_variant *variant, c
   judge_case(one, variant, device, result);
   if (is_worker && getpid() != self) _exit(0); /* a copy of the worker, which a call has made */
   if (!looks) return;
+  if (result->verdict == VERDICT_HOST && state_limits_lowered(&before))
+    verdict_set(result, VERDICT_STATE, "state", "it lowered a limit of the process's memory, which then ran out");
   if (state_left_running(&before, left, sizeof left)) {
     verdict_note_state(result, left);
     result->spent = true;
@@ -216,6 +220,44 @@ static void close_all(const int *fd, int32_t count) {
     (void)close(fd[i]);
 }
 
+static void print_line(worker *w) {
+  static int64_t printed;
+  w->line[w->line_used] = '\0';
+  w->line_used = 0;
+  if (printed > WORKER_MOST_TEXT) return;
+  printed += (int64_t)strlen(w->line) + 1;
+  if (printed > WORKER_MOST_TEXT)
+    (void)fprintf(stderr, "kernel: more than %d bytes are not shown\n", WORKER_MOST_TEXT);
+  else
+    (void)fprintf(stderr, "kernel: %s\n", text_shown(w->line));
+}
+
+void worker_hear(worker *w) {
+  char got[4096];
+  ssize_t size = 0;
+  for (int pass = 0; w->text >= 0 && pass < 64 && (size = read(w->text, got, sizeof got)) > 0; ++pass)
+    for (ssize_t i = 0; i < size; ++i) {
+      if (got[i] != '\n') w->line[w->line_used++] = got[i] != '\0' ? got[i] : ' ';
+      if (got[i] == '\n' || w->line_used == sizeof w->line - 1) print_line(w);
+    }
+  if (w->text < 0 || size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  (void)close(w->text);
+  w->text = -1;
+}
+
+/* Makes the pipe that catches what a worker prints. Without one the text goes where ours goes. */
+static void open_text(const char *origin, int text[2]) {
+  text[0] = text[1] = -1;
+  if (origin == NULL || pipe(text) != 0) return;
+  (void)fcntl(text[0], F_SETFL, O_NONBLOCK);
+  (void)fcntl(text[0], F_SETFD, FD_CLOEXEC);
+}
+
+static void close_text(const int text[2]) {
+  for (int i = 0; i < 2; ++i)
+    if (text[i] >= 0) (void)close(text[i]);
+}
+
 assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t size, const char *origin,
                           assay_error *error) {
   int ours[WORKER_MAX_TEAM], theirs[WORKER_MAX_TEAM];
@@ -231,9 +273,12 @@ assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t siz
     theirs[i] = pair[1];
   }
   pid_t pid = -1;
+  int text[2];
   const int64_t oom_kills = worker_oom_kills();
+  open_text(origin, text);
   const assay_status status = child_fork("worker", &pid, error);
   if (status != ASSAY_OK) {
+    close_text(text);
     close_all(ours, size);
     close_all(theirs, size);
     return status;
@@ -241,13 +286,23 @@ assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t siz
   if (pid == 0) {
     close_all(ours, size);
     for (int32_t i = 0; i < count; ++i)
-      if (all[i].pid != 0) (void)close(all[i].socket);
+      if (all[i].pid != 0) {
+        (void)close(all[i].socket);
+        if (all[i].text >= 0) (void)close(all[i].text);
+      }
+    if (text[1] >= 0) {
+      (void)dup2(text[1], STDOUT_FILENO);
+      (void)dup2(text[1], STDERR_FILENO);
+      close_text(text);
+    }
     serve_team(theirs, size);
     _exit(0); /* nothing that the parent has in its buffers is written twice */
   }
   close_all(theirs, size);
+  if (text[1] >= 0) (void)close(text[1]);
   for (int32_t i = 0; i < size; ++i)
-    all[first + i] = (worker){.pid = pid, .origin = origin, .oom_kills = oom_kills, .socket = ours[i]};
+    all[first + i] = (worker){
+        .pid = pid, .origin = origin, .oom_kills = oom_kills, .socket = ours[i], .text = i == 0 ? text[0] : -1};
   return ASSAY_OK;
 }
 
@@ -258,6 +313,10 @@ int worker_stop(worker *team, int32_t size, bool kill_it) {
     (void)close(team[i].socket);
   const int status = child_wait(pid);
   (void)kill(-pid, SIGKILL); /* processes that its kernels have left */
+  worker_hear(team);
+  if (team->line_used > 0) print_line(team);
+  if (team->text >= 0) (void)close(team->text);
+  team->text = -1;
   for (int32_t i = 0; i < size; ++i)
     team[i].pid = 0;
   return status;

@@ -28,6 +28,9 @@ typedef struct worker {
   patience time;         /* the time that queue[0] has had */
   worker_answer partial; /* an answer of which `received` bytes have arrived */
   size_t received;
+  int text;       /* a pipe with the text of its process; -1: none. The first of a team has it. */
+  char line[400]; /* the line that it is printing, so far */
+  size_t line_used;
   bool retiring; /* it said that its device is gone, or that its process is no longer as it was */
 } worker;
 
@@ -40,6 +43,10 @@ assay_status worker_start(worker *all, int32_t count, int32_t first, int32_t siz
                           assay_error *error);
 /* Kills the team if `kill_it`, waits, closes the sockets, and kills what it has left. Returns the wait status. */
 int worker_stop(worker *team, int32_t size, bool kill_it);
+/* Writes what the process has printed to standard error, line by line, escaped. A word stands before each line: it is
+ * the kernel's and not ours. A run writes up to WORKER_MOST_TEXT bytes. */
+enum { WORKER_MOST_TEXT = 1 << 18 };
+void worker_hear(worker *w);
 /* Tells whether the process has ended. A child of it may hold its socket open. */
 bool worker_has_ended(const worker *w);
 /* Returns how often the system has killed a process for lack of memory; 0: not known. */

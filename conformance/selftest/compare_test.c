@@ -23,8 +23,8 @@ static void write_run(char *path, double (*ratio)(int), const char *(*verdict_of
     fprintf(
         to,
         "{\"case\":\"op suite=s%d variant=v kv_len=%d,3 seed=%d\",\"op\":\"op\",\"variant\":\"v\",\"device\":\"simt\","
-        "\"verdict\":\"%s\",\"check\":\"element\",\"ratio_element\":%.9g,\"seed\":%d}\n",
-        (int)(fd % 2), i, i, verdict_of(i), ratio(i), i);
+        "\"verdict\":\"%s\",\"check\":\"%s\",\"ratio_element\":%.9g,\"seed\":%d}\n",
+        (int)(fd % 2), i, i, verdict_of(i), strcmp(verdict_of(i), "PASS") == 0 ? "" : "element", ratio(i), i);
   fprintf(to, "{\"end\":%d,\"unclaimed\":0,\"seconds\":2%s}\n", CASES, end_more);
   (void)fclose(to);
 }
@@ -314,6 +314,50 @@ Test(results, a_file_cut_off_has_not_ended) {
   cr_expect_eq(r.cases[4].size, 4, "the longest kv_len of \"4,3\"");
   results_free(&r);
   (void)unlink(path);
+}
+
+/* A run of two cases, with one text of it changed, is refused with the line and the member. */
+Test(results, lines_that_contradict_themselves) {
+#define ONE                                                                                                            \
+  "{\"case\":\"op variant=v device=simt "                                                                              \
+  "k=1\",\"op\":\"op\",\"variant\":\"v\",\"device\":\"simt\",\"verdict\":\"PASS\","
+  static const char run[] =
+      "{\"assay\":\"1\",\"schema\":1,\"cases\":2}\n" ONE "\"ratio_row\":0.5}\n" ONE "\"ratio_row\":1}\n{\"end\":2}\n";
+#undef ONE
+  static const struct {
+    const char *old, *fresh, *says;
+  } bad[] = {{"k=1", "k=2", NULL}, /* the two are different cases: read */
+             {"", "", "case: found 'op variant=v device=simt k=1' twice in one run"},
+             {"k=1\"", "k=2\",\"case\":\"x\"", ":2: line 1: found key \"case\" twice"},
+             {"\"op variant", "\"other variant", ":2: op: found 'op', allowed the operator that its case begins with"},
+             {"variant=v", "variant=w", ":2: variant: found 'v', allowed w"},
+             {"device=simt", "device=cuda", ":2: device: found 'simt', allowed cuda"},
+             {"\"op variant=v device=simt k=1\"", "7", ":2: case: found 7, allowed a descriptor"},
+             {"0.5", "1.5", ":2: ratio_row: found 1.5, allowed 0 to 1 of a PASS"},
+             {"0.5", "0.5,\"check\":\"row\"", ":2: check: found 'row', allowed none of a PASS"},
+             {"0.5", "\"nan\"", ":2: ratio_row: found 'nan'"},
+             {"0.5", "null", ":2: ratio_row: found null"},
+             {"\"cases\":2", "\"cases\":-2", ":1: cases: found -2, allowed a whole number from 0 on"},
+             {",\"cases\":2", "", ":1: cases: found none"},
+             {"{\"end\":2}", "{\"end\":\"2\"}", ":4: end: found '2', allowed a whole number from 0 on"},
+             {"2}\n{", "2}\n{\"end\":2}\n{", ":3: case: found one after the end line"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    char path[] = "/tmp/assay-compare-XXXXXX", text[sizeof run + 64];
+    assay_error error = {""};
+    results all = {0};
+    FILE *to = fdopen(mkstemp(path), "w");
+    const char *at = strstr(run, bad[i].old);
+    cr_assert(to != NULL && at != NULL);
+    (void)snprintf(text, sizeof text, "%.*s%s%s", (int)(at - run), run, bad[i].fresh, at + strlen(bad[i].old));
+    (void)fputs(text, to);
+    (void)fclose(to);
+    const assay_status status = results_read(path, &all, &error);
+    cr_expect_eq(status, bad[i].says == NULL ? ASSAY_OK : ASSAY_ERR_INPUT, "%s: %s", text, error.text);
+    if (bad[i].says != NULL)
+      cr_expect_not_null(strstr(error.text, bad[i].says), "wanted %s: %s", bad[i].says, error.text);
+    results_free(&all);
+    (void)unlink(path);
+  }
 }
 
 Test(results, nonsense_is_refused) {

@@ -53,6 +53,23 @@ Test(json, refusals, .fini = close_reader) {
   cr_expect_not_null(strstr(error.text, "64 levels"), "%s", error.text);
 }
 
+/* A key that an object has twice is refused: one reader takes the first value, another one the last. */
+Test(json, keys, .fini = close_reader) {
+  cr_expect_null(parsed("{\"a\":1,\n \"o\":\n{\"k\":1,\"j\":2,\"k\":3}}"));
+  cr_expect_not_null(strstr(error.text, "line 3: found key \"k\" twice in one object"), "%s", error.text);
+  cr_expect_null(parsed("{\"\\u0061\":1,\"a\":1}"), "an escape is the same key");
+  cr_expect_not_null(parsed("[{\"a\":1},{\"a\":1,\"o\":{\"a\":2}}]"), "%s", error.text);
+  char many[4000] = "{";
+  for (int i = 0; i < 200; ++i)
+    (void)snprintf(many + strlen(many), sizeof many - strlen(many), "\"k%d\":%d,", i, i);
+  (void)snprintf(many + strlen(many), sizeof many - strlen(many), "\"k%d\":0}", 200);
+  cr_expect_not_null(parsed(many), "%s", error.text);
+  (void)snprintf(strstr(many, "\"k200\""), 12, "\"k077\":0}");
+  cr_expect_not_null(parsed(many), "%s", error.text);
+  (void)snprintf(strstr(many, "\"k077\""), 12, "\"k77\":0}");
+  cr_expect_null(parsed(many), "200 keys, one twice");
+}
+
 /* A text of several lines is refused with the line, and with the key that was read last. */
 Test(json, places, .fini = close_reader) {
   static const struct {

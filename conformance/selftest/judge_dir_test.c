@@ -189,7 +189,14 @@ Test(judge_dir, manifest_that_lies) {
       {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"first_block\": 1}", "inputs: x: x: first_block: found one"},
       {"\"x\": \"x.npy\"", "\"xx\": \"x.npy\"", "inputs: found 'xx', allowed for rms_norm: x, g"},
       {"\"x\": \"x.npy\"", "\"y\": \"x.npy\"", "inputs: found 'y', which is an output, allowed for rms_norm: x, g"},
-      {"\"x\": \"x.npy\"", "\"x\": \"x.npy\", \"x\": \"x.npy\"", "inputs: found 'x' twice"},
+      {"\"x\": \"x.npy\"", "\"x\": \"x.npy\", \"x\": \"x.npy\"", "found key \"x\" twice in one object"},
+      /* Values of another kind than the key's are no values that are left out. */
+      {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"dtype\": 4}", "x: dtype: found a number, allowed a text"},
+      {"\"x\": \"x.npy\"", "\"x\": {\"file\": \"x.npy\", \"dtype\": \"i32\"}",
+       "inputs: x: dtype: found i32, the header of "},
+      {"\"inputs\"", "\"tier\": 5, \"inputs\"", "tier: found a number, allowed a text"},
+      {"{\"name\"", "{\"cases\": [], \"cases\": [], \"name\"", "found key \"cases\" twice in one object"},
+      {"{\"name\"", "{\"cases\": [{}], \"name\"", "found key 'name' beside cases, allowed in a case"},
       {"\"y\": \"y.npy\"", "\"g\": \"y.npy\"", "outputs: found 'g', which is an input"},
       {"\"y\": \"y.npy\"", "", "outputs: found none"},
       {"\"y\": \"y.npy\"", "\"y\": \"g.npy\"", "y: found rank 1, allowed 2"},
@@ -219,6 +226,12 @@ Test(judge_dir, manifest_that_lies) {
     refused(bad[i].says);
     files_free(&text);
   }
+}
+
+/* A folder without cases is no folder in which all is right. */
+Test(judge_dir, no_cases) {
+  put_text("manifest.json", "{\"cases\": []}");
+  refused("cases: found none, allowed one or more");
 }
 
 /* ---- a cache that a call writes ---------------------------------------------------------------------- */

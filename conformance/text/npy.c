@@ -158,8 +158,9 @@ static assay_status read_header(FILE *from, const char *path, npy_header *h, ass
   unsigned char lead[12];
   if (fread(lead, 1, 10, from) != 10 || memcmp(lead, "\x93NUMPY", 6) != 0)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: not a .npy file: its first bytes are others", path);
-  if (lead[6] < 1 || lead[6] > 3)
-    return assay_fail(error, ASSAY_ERR_INPUT, "%s: .npy version: found %d, allowed 1, 2, 3", path, lead[6]);
+  if (lead[6] < 1 || lead[6] > 3 || lead[7] != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: .npy version: found %d.%d, allowed 1.0, 2.0, 3.0", path, lead[6],
+                      lead[7]);
   uint32_t size = (uint32_t)lead[8] | (uint32_t)lead[9] << 8;
   if (lead[6] > 1) {
     if (fread(lead + 10, 1, 2, from) != 2) return assay_fail(error, ASSAY_ERR_INPUT, "%s: header: cut off", path);
@@ -237,12 +238,29 @@ static assay_status read_elements(FILE *from, int64_t left, const char *path, co
   return h->fortran ? to_rows(t, path, error) : ASSAY_OK;
 }
 
+/* Tells whether elements of one type may be called another. Unsigned integers stand for the bits of any type. Signed
+ * ones may be bf16 or fp8, which NumPy lacks. A float says itself what it is. */
+static bool may_be_called(int own, int name) {
+  static const int floats[] = {NPY_F64, ASSAY_F32, ASSAY_F16}, signs[] = {NPY_I8, NPY_I16, ASSAY_I32, ASSAY_I64};
+  bool from_float = false, to_float = false, is_signed = false;
+  for (size_t i = 0; i < sizeof floats / sizeof *floats; ++i) {
+    from_float = from_float || floats[i] == own;
+    to_float = to_float || floats[i] == name;
+  }
+  for (size_t i = 0; i < sizeof signs / sizeof *signs; ++i)
+    is_signed = is_signed || signs[i] == own;
+  return own == name || (!from_float && !(is_signed && to_float) && npy_size(own) == npy_size(name));
+}
+
 assay_status npy_rename(npy_tensor *tensor, const char *path, const char *dtype, assay_error *error) {
   const int wanted = npy_type_find(dtype);
   if (wanted < 0) return assay_fail(error, ASSAY_ERR_INPUT, "--dtype: found '%.40s', allowed: %s", dtype, type_list);
   if (npy_size(wanted) != npy_size(tensor->type))
     return assay_fail(error, ASSAY_ERR_INPUT, "--dtype: found %s of %lld bytes, %s has elements of %lld", dtype,
                       (long long)npy_size(wanted), path, (long long)npy_size(tensor->type));
+  if (!may_be_called(tensor->type, wanted))
+    return assay_fail(error, ASSAY_ERR_INPUT, "--dtype: found %s, the header of %s says %s: allowed that", dtype, path,
+                      npy_type_name(tensor->type));
   tensor->type = wanted;
   return ASSAY_OK;
 }
@@ -266,7 +284,7 @@ assay_status npy_read(const char *path, const char *dtype, const char *shape, np
     tensor->type = type_of(&h);
     if (dtype != NULL)
       status = npy_rename(tensor, path, dtype, error);
-    else if (named >= 0 && npy_size(named) == npy_size(tensor->type))
+    else if (named >= 0 && may_be_called(tensor->type, named))
       tensor->type = named;
   }
   memcpy(tensor->shape, h.shape, sizeof h.shape);

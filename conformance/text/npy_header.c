@@ -42,7 +42,7 @@ static bool take_string(cursor *c, char *text, size_t room) {
   const char *at = c->at + (c->end - c->at > 1 && (*c->at == 'u' || *c->at == 'b') ? 1 : 0);
   if (at >= c->end || (*at != '\'' && *at != '"')) return false;
   const char *close = memchr(at + 1, *at, (size_t)(c->end - at - 1));
-  if (close == NULL || (size_t)(close - at) > room) return false;
+  if (close == NULL || (size_t)(close - at) > room || memchr(at, '\0', (size_t)(close - at)) != NULL) return false;
   memcpy(text, at + 1, (size_t)(close - at - 1));
   text[close - at - 1] = '\0';
   c->at = close + 1;

@@ -25,6 +25,48 @@ static yaml_node_t *node_of(yaml_node node) {
   return yaml_document_get_node((yaml_document_t *)(uintptr_t)&node.file->document, node.id);
 }
 
+/* Orders nodes by their text, and those of one text by their place. */
+static int by_text(const void *a, const void *b) {
+  const yaml_node_t *x = *(yaml_node_t *const *)a, *y = *(yaml_node_t *const *)b;
+  const int order = strcmp((const char *)x->data.scalar.value, (const char *)y->data.scalar.value);
+  return order != 0                                  ? order
+         : x->start_mark.index < y->start_mark.index ? -1
+                                                     : x->start_mark.index > y->start_mark.index;
+}
+
+/* Refuses a map that has a key twice, at its second place: the reader of the map may take either value. A key is a
+ * word: readers look at its text. */
+static assay_status check_keys(const yaml_file *file, const yaml_node_t *map, assay_error *error) {
+  const yaml_node_pair_t *from = map->data.mapping.pairs.start, *to = map->data.mapping.pairs.top;
+  yaml_node_t **key = malloc(((size_t)(to - from) + 1) * sizeof *key);
+  size_t count = 0;
+  assay_status status = key != NULL ? ASSAY_OK : assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", file->path);
+  for (; key != NULL && from < to; ++from) {
+    yaml_node_t *n = node_of((yaml_node){file, from->key});
+    if (n->type == YAML_SCALAR_NODE)
+      key[count++] = n;
+    else if (status == ASSAY_OK)
+      status =
+          assay_fail(error, ASSAY_ERR_INPUT, "%s:%zu:%zu: found a %s as a key, allowed a word", file->path,
+                     n->start_mark.line + 1, n->start_mark.column + 1, n->type == YAML_SEQUENCE_NODE ? "list" : "map");
+  }
+  if (count > 1) qsort(key, count, sizeof *key, by_text);
+  for (size_t i = 1; i < count && status == ASSAY_OK; ++i)
+    if (strcmp((const char *)key[i - 1]->data.scalar.value, (const char *)key[i]->data.scalar.value) == 0)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%zu:%zu: %.60s: found twice, allowed once", file->path,
+                          key[i]->start_mark.line + 1, key[i]->start_mark.column + 1,
+                          (const char *)key[i]->data.scalar.value);
+  free(key);
+  return status;
+}
+
+static assay_status check_maps(const yaml_file *file, assay_error *error) {
+  assay_status status = ASSAY_OK;
+  for (yaml_node_t *n = file->document.nodes.start; n < file->document.nodes.top && status == ASSAY_OK; ++n)
+    if (n->type == YAML_MAPPING_NODE) status = check_keys(file, n, error);
+  return status;
+}
+
 assay_status yaml_open(const char *path, yaml_file **opened, assay_error *error) {
   yaml_parser_t parser;
   bool parsing = false;
@@ -51,6 +93,7 @@ assay_status yaml_open(const char *path, yaml_file **opened, assay_error *error)
   }
   yaml_scan_defined(&file->document);
   file->loaded = true;
+  status = check_maps(file, error);
 done:
   if (parsing) yaml_parser_delete(&parser);
   if (status == ASSAY_OK)
@@ -157,11 +200,8 @@ assay_status yaml_walk(yaml_node map, const yaml_field *fields, int32_t count, v
     return yaml_fail(map, error, "found %s, allowed a map", kind_names((int32_t)yaml_kind(map)));
   for (int32_t i = 0; i < yaml_count(map); ++i) {
     const yaml_node key = yaml_key(map, i), value = yaml_value(map, i);
-    if (yaml_kind(key) != NODE_SCALAR)
-      return yaml_fail(key, error, "found %s as a key, allowed a word", kind_names((int32_t)yaml_kind(key)));
     const int32_t f = find_field(fields, count, yaml_text(key));
     if (f < 0) return unknown_key(key, fields, count, error);
-    if (place[f] >= 0) return yaml_fail(key, error, "%s: found twice, allowed once", fields[f].key);
     place[f] = i;
     if (((int32_t)yaml_kind(value) & fields[f].kinds) == 0)
       return yaml_fail(value, error, "%s: found %s, allowed %s", fields[f].key, kind_names((int32_t)yaml_kind(value)),

@@ -39,6 +39,29 @@ typedef struct folder_case {
   int32_t results;
 } folder_case;
 
+/* Refuses a member of one of these names that is no text. `list`: the names, with blanks between them. */
+static assay_status check_texts(const json_value *object, const char *list, assay_error *error) {
+  for (const json_value *at = object->kind == JSON_OBJECT ? object->child : NULL; at != NULL; at = at->next) {
+    const size_t size = strlen(at->key);
+    bool is = false;
+    for (const char *w = list; *w != '\0' && !is; w += strcspn(w, " "), w += *w == ' ')
+      is = strcspn(w, " ") == size && strncmp(w, at->key, size) == 0;
+    if (is && at->kind != JSON_STRING)
+      return assay_fail(error, ASSAY_ERR_INPUT, "%s: found %s, allowed a text", at->key,
+                        at->kind == JSON_NUMBER  ? "a number"
+                        : at->kind == JSON_ARRAY ? "a list"
+                        : at->kind == JSON_NULL  ? "null"
+                                                 : "another value");
+  }
+  return ASSAY_OK;
+}
+
+static int32_t param_index(const assay_op *op, const char *name) {
+  for (int32_t i = 0; i < op->param_count; ++i)
+    if (strcmp(op->params[i].name, name) == 0) return i;
+  return -1;
+}
+
 /* ---- what a call is made of -------------------------------------------------------------------------- */
 
 static assay_status take_params(foreign_call *f, const json_value *params, assay_error *error) {
@@ -46,7 +69,11 @@ static assay_status take_params(foreign_call *f, const json_value *params, assay
   if (params == NULL) return ASSAY_OK;
   if (params->kind != JSON_OBJECT) return assay_fail(error, ASSAY_ERR_INPUT, "params: found no object, allowed one");
   for (const json_value *at = params->child; at != NULL && status == ASSAY_OK; at = at->next) {
-    if (at->kind == JSON_NUMBER || at->kind == JSON_BOOL)
+    const int32_t param = param_index(f->op, at->key);
+    if (at->kind == JSON_BOOL && param >= 0 && f->op->params[param].kind == ASSAY_REAL)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "params: %.60s: found %s, allowed a number", at->key,
+                          at->number != 0 ? "true" : "false");
+    else if (at->kind == JSON_NUMBER || at->kind == JSON_BOOL)
       status = foreign_set(f, at->key, at->number, error);
     else if (at->kind == JSON_STRING)
       status = foreign_set_text(f, at->key, at->text, error);
@@ -148,6 +175,8 @@ static assay_status read_file(folder_files *files, const char *arg, const json_v
   const char *dtype = json_text(value, "dtype", NULL), *tensor = json_text(value, "tensor", NULL);
   const json_value *axes = json_member(value, "shape");
   char path[PATH_ROOM], shape[200] = "";
+  assay_status status = check_texts(value, "file tensor dtype", error);
+  if (status != ASSAY_OK) return status;
   for (const json_value *at = value->kind == JSON_OBJECT ? value->child : NULL; at != NULL; at = at->next) {
     bool is = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
@@ -159,7 +188,7 @@ static assay_status read_file(folder_files *files, const char *arg, const json_v
   if (name == NULL || name[0] == '\0' || name[0] == '/' || strstr(name, "..") != NULL)
     return assay_fail(error, ASSAY_ERR_INPUT, "file: found '%.100s', allowed the name of a file in the folder",
                       name != NULL ? name : "nothing");
-  assay_status status = axes != NULL ? read_shape(axes, shape, sizeof shape, error) : ASSAY_OK;
+  status = axes != NULL ? read_shape(axes, shape, sizeof shape, error) : ASSAY_OK;
   if (status != ASSAY_OK) return status;
   (void)snprintf(path, sizeof path, "%.3000s/%.1000s", files->folder, name);
   const bool npy = ends_with(name, ".npy"), safe = ends_with(name, ".safetensors");
@@ -183,7 +212,9 @@ static assay_status read_file(folder_files *files, const char *arg, const json_v
 
 static assay_status named(const char *what, const char *key, assay_status status, const assay_error *inner,
                           assay_error *error) {
-  return status == ASSAY_OK ? ASSAY_OK : assay_fail(error, status, "%s: %.60s: %.1500s", what, key, inner->text);
+  /* The reader of .npy names its options as `assay diff` has them. */
+  const char *text = inner->text + (strncmp(inner->text, "--", 2) == 0 ? 2 : 0);
+  return status == ASSAY_OK ? ASSAY_OK : assay_fail(error, status, "%s: %.60s: %.1500s", what, key, text);
 }
 
 static int32_t arg_index(const assay_op *op, const char *name) {
@@ -316,6 +347,10 @@ static assay_status take_requests(foreign_call *f, const json_value *list, assay
 }
 
 static assay_status check_requests(const foreign_call *f, assay_error *error) {
+  const assay_tensor *length = assay_find_arg(&(assay_call){f->op, f->arg, f->param}, "kv_len");
+  if (f->requests > 0 && length != NULL && length->rank == 1 && length->shape[0] != f->requests)
+    return assay_fail(error, ASSAY_ERR_INPUT, "requests: found %lld, allowed %lld, those of kv_len", (ll)f->requests,
+                      (ll)length->shape[0]);
   const int64_t given = f->requests > 0 ? f->request_end[f->requests - 1] : 0;
   for (int32_t o = 0; f->requests > 0 && o < f->count; ++o)
     if (foreign_rows(f, o) != given)
@@ -352,11 +387,14 @@ static assay_status read_case(folder_files *files, const json_value *entry, int6
           "outputs",
           c->name, at->key);
   }
-  (void)snprintf(c->name, sizeof c->name, "%.100s", json_text(entry, "name", json_text(entry, "operator", c->name)));
   const char *op = json_text(entry, "operator", NULL), *tier = json_text(entry, "tier", "calibrated");
+  const char *name = json_text(entry, "name", op);
   assay_error inner = {""};
-  assay_status status = op != NULL ? foreign_begin(&c->call, op, &inner)
-                                   : assay_fail(&inner, ASSAY_ERR_INPUT, "operator: found none, allowed a name");
+  assay_status status = check_texts(entry, "name case operator tier", &inner);
+  if (status != ASSAY_OK) return assay_fail(error, status, "%s: %.1800s", c->name, inner.text);
+  if (name != NULL) (void)snprintf(c->name, sizeof c->name, "%.100s", name);
+  status = op != NULL ? foreign_begin(&c->call, op, &inner)
+                      : assay_fail(&inner, ASSAY_ERR_INPUT, "operator: found none, allowed a name");
   if (status == ASSAY_OK && strcmp(tier, "exact") != 0 && strcmp(tier, "calibrated") != 0)
     status = assay_fail(&inner, ASSAY_ERR_INPUT, "tier: found '%.40s', allowed exact, calibrated", tier);
   c->call.exact = strcmp(tier, "exact") == 0;
@@ -465,6 +503,7 @@ static assay_status walk_folder(const char *folder, bool shapes_only, truth_log 
   int64_t size = 0, number = 0;
   const json_value *root = NULL;
   assay_error inner = {""};
+  if (folder[0] == '\0') return assay_fail(error, ASSAY_ERR_INPUT, "judge: found a folder without a name");
   json_reader *reader = json_open();
   memset(&files, 0, sizeof files);
   files.folder = folder;
@@ -476,6 +515,13 @@ static assay_status walk_folder(const char *folder, bool shapes_only, truth_log 
   const json_value *list = status == ASSAY_OK ? json_member(root, "cases") : NULL;
   if (list != NULL && list->kind != JSON_ARRAY)
     status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: cases: found no list, allowed one", path, (ll)list->line);
+  for (const json_value *m = list != NULL ? root->child : NULL; m != NULL && status == ASSAY_OK; m = m->next)
+    if (m != list && strcmp(m->key, "format") != 0)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: found key '%.60s' beside cases, allowed in a case", path,
+                          (ll)m->line, m->key);
+  if (status == ASSAY_OK && list != NULL && list->child == NULL)
+    status =
+        assay_fail(error, ASSAY_ERR_INPUT, "%s:%lld: cases: found none, allowed one or more", path, (ll)list->line);
   const json_value *at = list != NULL ? list->child : root;
   for (; at != NULL && status == ASSAY_OK; at = list != NULL ? at->next : NULL, ++number) {
     inner = (assay_error){""};

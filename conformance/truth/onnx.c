@@ -47,6 +47,7 @@ static assay_status read_tensor(const packed *data, const char *who, const json_
   const char *dtype = json_text(about, "dtype", "");
   const json_value *dims = json_member(about, "dims");
   const type_row *type = NULL;
+  static const char known[] = " name dtype dims n raw_nbytes packed_offset ";
   t->name = json_text(about, "name", NULL);
   for (size_t i = 0; i < sizeof types / sizeof *types; ++i)
     if (strcmp(types[i].name, dtype) == 0) type = &types[i];
@@ -85,6 +86,12 @@ static assay_status read_tensor(const packed *data, const char *who, const json_
       bytes > data->size - offset)
     return assay_fail(error, ASSAY_ERR_INPUT, "%s: %s: packed_offset: found %lld with %lld bytes, %s has %lld", who,
                       t->name, (ll)offset, (ll)bytes, data->path, (ll)data->size);
+  for (const json_value *at = about->child; at != NULL; at = at->next) {
+    char key[64];
+    (void)snprintf(key, sizeof key, " %.60s ", at->key);
+    if (strstr(known, key) == NULL) (void)snprintf(left, 200, "%.60s with key %.60s", t->name, at->key);
+  }
+  if (left[0] != '\0') return ASSAY_OK;
   t->value = malloc((size_t)t->count * sizeof *t->value);
   if (t->value == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "%s: out of memory", who);
   unsigned char aligned[8];
@@ -109,6 +116,8 @@ static assay_status read_case(const packed *data, const json_value *about, onnx_
   c->attributes = json_member(about, "attributes");
   if (c->name == NULL || c->op == NULL || files == NULL || files->kind != JSON_ARRAY)
     return assay_fail(error, ASSAY_ERR_INPUT, "a case without case, op or files, allowed with all three");
+  if (c->attributes != NULL && c->attributes->kind != JSON_OBJECT)
+    return assay_fail(error, ASSAY_ERR_INPUT, "%s: attributes: found no object, allowed one", c->name);
   assay_status status = ASSAY_OK;
   for (const json_value *at = files->child; at != NULL && status == ASSAY_OK; at = at->next) {
     if (c->count == ONNX_TENSORS) {
@@ -116,6 +125,10 @@ static assay_status read_case(const packed *data, const json_value *about, onnx_
       break;
     }
     status = read_tensor(data, c->name, at, &c->tensor[c->count++], c->left, error);
+    for (int32_t i = 0; i + 1 < c->count && status == ASSAY_OK; ++i)
+      if (strcmp(c->tensor[i].name, c->tensor[c->count - 1].name) == 0)
+        status = assay_fail(error, ASSAY_ERR_INPUT, "%s: files: found '%.60s' twice, allowed once", c->name,
+                            c->tensor[i].name);
   }
   return status;
 }
@@ -176,6 +189,8 @@ assay_status truth_onnx(const char *folder, truth_log *log, assay_error *error) 
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s: JSON: %s", index, inner.text);
     else if (list->kind != JSON_ARRAY)
       status = assay_fail(error, ASSAY_ERR_INPUT, "%s: JSON: found no list of cases, allowed one", index);
+    else if (list->child == NULL)
+      status = assay_fail(error, ASSAY_ERR_INPUT, "%s: found no case, allowed one or more", index);
   }
   /* All cases are read before the first is judged, so that a broken index prints nothing else. */
   for (int pass = 0; pass < 2; ++pass)

@@ -83,16 +83,32 @@ static bool opset_is_known(onnx_case *c, const known_row *row, const json_value 
     (void)snprintf(c->left, sizeof c->left, "domain %.60s", domain);
     return false;
   }
+  bool said = false;
   for (const json_value *at = list != NULL && list->kind == JSON_ARRAY ? list->child : NULL; at != NULL;
        at = at->next) {
     int64_t version = 0;
     const json_value *name = at->kind == JSON_ARRAY ? at->child : NULL;
     if (name == NULL || name->kind != JSON_STRING || (name->text[0] != '\0' && strcmp(name->text, "ai.onnx") != 0))
       continue; /* another domain, which this node does not use */
+    said = true;
     if (json_whole(name->next, &version) && version >= row->first && version <= row->last) continue;
     (void)snprintf(c->left, sizeof c->left, "opset %.20s of %s (known: %lld to %lld)",
                    name->next != NULL && name->next->text != NULL ? name->next->text : "without a number", c->op,
                    (long long)row->first, (long long)row->last);
+    return false;
+  }
+  if (!said) (void)snprintf(c->left, sizeof c->left, "no opset of %s: found no [\"\", number] in a list", c->op);
+  return said;
+}
+
+/* Tells whether every tensor that the node names is among the files. An input that is left out has an empty name. */
+static bool names_are_there(onnx_case *c, const json_value *about, const char *side) {
+  const json_value *list = json_member(about, side);
+  for (const json_value *at = list != NULL && list->kind == JSON_ARRAY ? list->child : NULL; at != NULL;
+       at = at->next) {
+    if (at->kind == JSON_STRING && (at->text[0] == '\0' || onnx_find(c, at->text) != NULL)) continue;
+    (void)snprintf(c->left, sizeof c->left, "no tensor %.60s among the files, which %s has",
+                   at->kind == JSON_STRING ? at->text : "(no text)", side);
     return false;
   }
   return true;
@@ -117,6 +133,7 @@ bool onnx_is_known(onnx_case *c, const json_value *about) {
                      t->name, c->op);
     if (c->left[0] != '\0') return false;
   }
+  if (!names_are_there(c, about, "node_inputs") || !names_are_there(c, about, "node_outputs")) return false;
   const bool map = c->attributes != NULL && c->attributes->kind == JSON_OBJECT;
   for (const json_value *at = map ? c->attributes->child : NULL; at != NULL; at = at->next) {
     const char *found = listed(row->attributes, 2, at->key);

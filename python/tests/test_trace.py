@@ -1,6 +1,7 @@
 """python -m assay trace: FlashInfer Trace sets and dumps of live calls, right and wrong."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -149,6 +150,96 @@ def test_dumps_of_live_calls(tmp_path):
     status, text, lines = trace(tmp_path)
     assert status == 1 and "1 right, 1 wrong, 1 not covered" in text
     assert [line["verdict"] for line in lines] == ["PASS", "FAIL", None]
+
+
+NUMPY_REFERENCE = """
+import numpy as np
+EPS = 1e-5
+def run(hidden_states, weight):
+    x = np.asarray(hidden_states, dtype=np.float64)
+    return (x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPS) * GAIN).astype(np.float32)
+"""
+
+
+@pytest.mark.parametrize("gain, status, says", [("weight", 0, "1 right"), ("(1 + weight)", 3, "its reference is no rms_norm"),
+                                                ("no_such_name", 0, "reference not run: RUNTIME_ERROR NameError")])
+def test_the_reference_of_a_definition(tmp_path, gain, status, says):
+    one = dict(NORM, reference=NUMPY_REFERENCE.replace("GAIN", gain))
+    write_set(tmp_path, one, [solution(one, "a", RIGHT)], {"n": 3}, {"hidden_states": RANDOM, "weight": RANDOM})
+    found, text, _ = trace(tmp_path)
+    assert found == status and says in text, text
+
+
+# Solutions that ask the judge, or write what was not computed, and what becomes of each.
+ODD = {
+    "asks": ("import assay\ndef run(h, w):\n    return assay.reference('rms_norm', {'x': h, 'g': w}, eps=1e-5)['y'].values", "RUNTIME_ERROR"),
+    "ends": ("import os\ndef run(h, w):\n    os._exit(0)", "RUNTIME_ERROR"),
+    "says_shape": ("import sys\ndef run(h, w):\n    sys.exit(3)", "RUNTIME_ERROR"),
+    "writes": ("import os, sys, numpy as np\ndef run(h, w):\n    np.save(sys.argv[1] + '/out.0.npy', np.array([{}], dtype=object), "
+               "allow_pickle=True)\n    os._exit(0)", "RUNTIME_ERROR"),
+    "writes_short": ("import os, sys, numpy as np\ndef run(h, w):\n    np.save(sys.argv[1] + '/out.0.npy', np.zeros((1, 64), "
+                     "dtype=np.uint32))\n    os._exit(0)", "INCORRECT_SHAPE"),
+    "two": (RIGHT.replace("return y.astype(np.float32)", "return y.astype(np.float32), 1"), "INCORRECT_SHAPE"),
+    "infinite": (RIGHT.replace("y.astype", "(y * np.inf).astype"), "INCORRECT_NUMERICAL"),
+    "bytes": (RIGHT + "import sys\nsys.stdout.buffer.write(b'\\xff\\x1b[2J')\n", "PASSED"),
+    "daemon": ("import os, time\nif os.fork() == 0:\n    time.sleep(60)\n" + RIGHT, "PASSED"),
+}
+
+
+def test_solutions_that_act_upon_the_judge(tmp_path):
+    write_set(tmp_path, NORM, [solution(NORM, name, text) for name, (text, _) in ODD.items()], {"n": 3},
+              {"hidden_states": RANDOM, "weight": RANDOM})
+    status, text, lines = trace(tmp_path, "--deadline", "20")
+    assert status == 1 and {line["solution"]: line["evaluation"]["status"] for line in lines} == {
+        name: wanted for name, (_, wanted) in ODD.items()}, text
+    assert "\x1b" not in text and "calls of others" in text
+    assert "NaN" not in (tmp_path / "out.jsonl").read_text()
+
+
+BAD_FILES = [
+    ("definitions/d.json", lambda t: t.replace('"reference"', '"reference": "", "reference"'), "key 'reference' twice"),
+    ("definitions/e.json", lambda t: json.dumps(NORM), "name: found 'rmsnorm_h64' twice"),
+    ("solutions/b.json", lambda t: json.dumps(solution(NORM, "a", RIGHT)), "name: found 'a' twice"),
+    ("solutions/a.json", lambda t: t.replace('"entry_point"', '"entry"'), "entry_point: found none"),
+    ("solutions/a.json", lambda t: "[]", "found no object"),
+    ("workloads/w.jsonl", lambda t: t + t, "uuid: found '6120f144' twice"),
+    ("workloads/w.jsonl", lambda t: t[:40], "w.jsonl:1: JSON: "),
+    ("workloads/w.jsonl", lambda t: t.replace("rmsnorm_h64", "other"), "definition: found 'other', allowed: rmsnorm_h64"),
+    ("workloads/w.jsonl", lambda t: t.replace('"n": 3', '"n": -3'), "refused: axes: n: found -3"),
+    ("workloads/w.jsonl", lambda t: t.replace('"n": 3', '"n": 3, "h": 32'), "refused: axes: h: found 32, allowed 64"),
+    ("workloads/w.jsonl", lambda t: t.replace('"n": 3', '"n": 3, "q": 1'), "refused: axes: found 'q', allowed: n, h"),
+    ("workloads/w.jsonl", lambda t: t.replace('{"type": "random"}', '{"type": "scalar", "value": 1}'), "allowed a tensor of [3, 64]"),
+    ("workloads/w.jsonl", lambda t: t.replace('{"type": "random"}', '{"type": "safetensors", "path": "../x", "tensor_key": "x"}'),
+     "found a path out of the folder"),
+]
+
+
+@pytest.mark.parametrize("file, change, says", BAD_FILES)
+def test_files_that_lie(tmp_path, file, change, says):
+    write_set(tmp_path, NORM, [solution(NORM, "a", RIGHT)], {"n": 3}, {"hidden_states": RANDOM, "weight": RANDOM})
+    path = tmp_path / file
+    path.write_text(change(path.read_text() if path.exists() else ""))
+    status, text, _ = trace(tmp_path)
+    assert status == 2 and says in text and "Traceback" not in text, text
+
+
+def test_nothing_is_left_out_silently(tmp_path):
+    write_set(tmp_path, NORM, [solution(NORM, "a", RIGHT), dict(solution(NORM, "b", RIGHT), definition="other")], {"n": 3},
+              {"hidden_states": RANDOM, "weight": RANDOM})
+    assert "other - b: not covered: no Definition" in trace(tmp_path)[1]
+    os.remove(tmp_path / "workloads" / "w.jsonl")
+    status, text, _ = trace(tmp_path)
+    assert status == 3 and "a: not covered: no Workload" in text
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"data_offsets": [-768, 768]}, "data_offsets: found -768"), ({"data_offsets": [0, 7680]}, "of 768 bytes within 768"),
+    ({"shape": [4, 64]}, "of 1024 bytes within 768"), ({"dtype": "F64"}, "allowed a dtype of: F32")])
+def test_safetensors_that_lie(tmp_path, change, says):
+    text = json.dumps({"x": {"dtype": "F32", "shape": [3, 64], "data_offsets": [0, 768]} | change}).encode()
+    (tmp_path / "t").write_bytes(len(text).to_bytes(8, "little") + text + bytes(768))
+    with pytest.raises(assay.AssayError, match=re.escape(says)):
+        _trace.read_safetensors(tmp_path / "t")
 
 
 def test_numbers_are_rounded_to_even():

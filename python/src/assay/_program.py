@@ -32,8 +32,11 @@ def call(arguments, settings=None, good=(0,), **options):
     environment.pop("ASSAY_PYTHON_DOOR", None)
     if settings is not None:
         environment["ASSAY_PYTHON_DOOR"] = settings
-    done = subprocess.run([program(), *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, **options)
+    try:
+        done = subprocess.run([program(), *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, errors="replace",
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, **options)
+    except OSError as why:
+        raise AssayError(f"{program()}: cannot be run: {why.strerror}") from None
     if done.returncode not in good:
         lines = [line for line in done.stderr.splitlines() if line.startswith("assay: ")] or done.stderr.splitlines()
         raise AssayError(lines[-1].removeprefix("assay: ") if lines else f"assay: exit status {done.returncode}")

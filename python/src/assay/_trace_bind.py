@@ -17,7 +17,7 @@ def _i32(array):
 
 def _norm(given, definition):
     return "rms_norm", {"x": given.pop("hidden_states"), "g": given.pop("weight")}, {
-        "eps": given.pop("eps", None) or _constant(definition, "EPS", 1e-6), "round_inner": False}, {}
+        "eps": _constant(definition, "EPS") if given.get("eps") is None else float(given["eps"]), "round_inner": False}, {}
 
 
 def _swiglu(given, _):
@@ -59,9 +59,14 @@ _FORMS = (
 )
 
 
-def _constant(definition, name, fallback):
-    found = re.search(rf"\b{name}\s*=\s*([0-9.eE+-]+)", definition.get("reference", ""))
-    return float(found.group(1)) if found else fallback
+def _constant(definition, name):
+    """Returns a constant that a line of the Definition's reference sets."""
+    found = re.findall(rf"^\s*{name}\s*=\s*([^#\s]+)\s*(?:#.*)?$", definition.get("reference", ""), re.MULTILINE)
+    try:
+        return float(found[0] if len(set(found)) == 1 else "")
+    except ValueError:
+        raise NotCovered(f"{name.lower()}: found {', '.join(found) or 'none'}, allowed an input, or one line {name} = NUMBER "
+                         "in the reference") from None
 
 
 def bind(definition, given):
