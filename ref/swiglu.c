@@ -308,10 +308,11 @@ static void fill_x(const assay_fill *fill, double *value, int64_t count) {
   }
 }
 
-/* Draws weights of a router, not negative. On the lattice they are multiples of 2^-4. Beside numbers of other
- * magnitudes they are 1 or 2, so that no product leaves the range of f32 and comes back. */
+/* Draws weights of a router, and one in eight below 0. On the lattice they are multiples of 2^-4. Beside numbers of
+ * other magnitudes they are 1 or 2, so that no product leaves the range of f32 and comes back. Beside special values
+ * one in eight is 0, which does not hide NaN or Inf. */
 static void fill_weights(const assay_fill *fill, double *value, int64_t count) {
-  assay_rng rng = {fill->seed, 0x77656967, 0};
+  assay_rng rng = {fill->seed, 0x77656967, 0}, own = {fill->seed, 0x7369676E, 0};
   for (int64_t i = 0; i < count; ++i) {
     const int64_t sixteenths = assay_rng_range(&rng, 0, 32);
     const double unit = assay_rng_unit(&rng);
@@ -319,6 +320,9 @@ static void fill_weights(const assay_fill *fill, double *value, int64_t count) {
     value[i] = !usual                          ? (double)(1 + sixteenths % 2)
                : fill->values == ASSAY_LATTICE ? 0x1p-4 * (double)sixteenths
                                                : unit;
+    const int64_t other = assay_rng_range(&own, 0, 7);
+    if (other == 0) value[i] = -value[i];
+    if (other == 1 && fill->values == ASSAY_SPECIAL) value[i] = 0;
   }
 }
 

@@ -2,6 +2,7 @@
 #include "types.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -32,8 +33,9 @@ put(line *to, const char *format, ...) {
   if (n > 0) to->used += (size_t)n;
 }
 
+/* Tells whether two numbers are one in a call: zeros of both signs are two, since a launcher may tell them apart. */
 static bool same_real(double a, double b) {
-  return !(a < b) && !(a > b) && (a == a) == (b == b);
+  return !(a < b) && !(a > b) && (a == a) == (b == b) && (a != a || signbit(a) == signbit(b));
 }
 
 /* Tells whether `new` is implied by the mode: 1 each in decode, all of L in prefill. */

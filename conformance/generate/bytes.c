@@ -144,15 +144,17 @@ static void write_table(image *img, int32_t *table, int64_t width) {
   }
 }
 
-/* Writes one gamma per head: never 0, of both signs, neighbours never equal. Lattice: powers of two. */
+/* Writes one gamma per head: never 0, of both signs, neighbours never equal. Lattice: powers of two. In half of the
+ * cases of mixed magnitude all are 2^-24 times as large. */
 static void write_gamma(const logical *l, float *gamma) {
   const uint64_t random = logical_hash(l->origin, STREAM_GAMMA);
+  const bool tiny = l->origin->magnitude == ASSAY_MIXED && (random >> 60 & 1) != 0;
   for (int64_t h = 0; h < l->H; ++h) {
     const uint64_t turn = (random & 3) + (uint64_t)h;
     const double size = l->origin->values == ASSAY_LATTICE
                             ? (double[]){0.5, 1.0, 2.0}[turn % 3]
                             : 0.53 + 0.17 * (double)(turn % 7) + 0.0009 * (double)(random >> 8 & 63);
-    gamma[h] = (float)((random >> (16 + h % 32) & 1) != 0 ? -size : size);
+    gamma[h] = (float)(((random >> (16 + h % 32) & 1) != 0 ? -size : size) * (tiny ? 0x1p-24 : 1));
   }
 }
 

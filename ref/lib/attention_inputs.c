@@ -226,10 +226,15 @@ double softmax_fill_sink(const assay_fill *fill, int64_t head) {
   return (own & 1) != 0 && fabs(usual - away) > 0.6 ? usual - away : usual + away;
 }
 
-/* Returns the parent of row n of a request's new tokens. */
+enum { FEW_NODES = 64 };
+
+/* Returns the parent of row n of a request's new tokens. A tree of more than 64 nodes goes on as a chain, or with
+ * parents anywhere before. */
 static int32_t parent_of(const assay_fill *fill, int64_t request, int64_t n) {
   const uint64_t random = hash(fill, STREAM_TREE, request << 24 ^ n, 0);
+  if (n >= FEW_NODES && (hash(fill, STREAM_TREE, request << 24, 1) & 1) != 0) return (int32_t)(n - 1);
   if (n == 0 || (random & 7) == 0) return -1;
+  if (n >= FEW_NODES) return (int32_t)((random >> 8) % (uint64_t)n);
   const int64_t back = (random & 7) < 4 ? 1 : 1 + (int64_t)((random >> 8) % (uint64_t)(n < 6 ? n : 6));
   return (int32_t)(n - back);
 }

@@ -101,10 +101,11 @@ assay_status deferred_admit(const assay_call *call, const assay_tensor *squares,
   return ASSAY_OK;
 }
 
-/* Draws parts of rows whose mean is about 1/4, 1 or 16. On the lattice a part differs from its share by what the next
+/* Draws parts of rows whose mean is about 1/4, 1 or 16, and of one row in four mostly 0, or far from 1. Results of
+ * f16 would be infinite beside rows of 0, and have none. On the lattice a part differs from its share by what the next
  * part makes up for. */
 void deferred_fill(const assay_fill *fill, int32_t arg, int64_t K, double *value, int64_t count) {
-  static const double scales[] = {0.25, 1, 16};
+  static const double scales[] = {0.25, 1, 16}, far[] = {0, 0x1p-110, 0x1p-40, 0x1p-16, 0x1p40, 0x1p104};
   const int64_t parts = deferred_parts(K);
   assay_rng rng = {fill->seed, 0x6465666500 + (uint64_t)arg, 0};
   int64_t more = 0;
@@ -112,7 +113,10 @@ void deferred_fill(const assay_fill *fill, int32_t arg, int64_t K, double *value
     const int64_t row = i / parts, j = i % parts, width = j + 1 < parts ? PART : K - j * PART;
     const double unit = (double)width;
     if (fill->values != ASSAY_LATTICE) {
-      value[i] = scales[row % 3] * unit * (0.25 + 1.5 * assay_rng_unit(&rng));
+      assay_rng own = {fill->seed, 0x6465666600 + (uint64_t)arg, 4 * (uint64_t)row};
+      const int64_t kind = assay_rng_range(&own, 0, 7);
+      const bool is_far = row % 4 == 1 && kind < 6 && (kind > 3 || fill->call->arg[0].dtype != ASSAY_F16);
+      value[i] = (is_far ? far[kind] : scales[row % 3]) * unit * (0.25 + 1.5 * assay_rng_unit(&rng));
       continue;
     }
     if (j % 2 == 0) more = j + 1 < parts ? assay_rng_range(&rng, 0, K - j * PART - PART < PART ? 0 : 7) : 0;

@@ -74,7 +74,10 @@ void mmha_turn(const assay_fill *fill, int64_t position, int64_t pair, double *c
   static const double right[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
   const assay_philox word = assay_philox4x32(fill->seed, (uint32_t)position, (uint32_t)pair, 0x6D6D6861, 0);
   const double *quarter = right[position == 0 ? 0 : word.x[0] & 3];
-  *cosine = quarter[0];
+  assay_rng own = {fill->seed, 0x636F6E63, 0};
+  const bool stretched = position == 0 && fill->values != ASSAY_LATTICE && assay_rng_range(&own, 0, 1) == 1;
+  const double factor = stretched ? 1.25 : 1; /* that of a concentration */
+  *cosine = factor * quarter[0];
   *sine = quarter[1];
   if (fill->values == ASSAY_LATTICE || position == 0) return;
   const double t = (double)word.x[1] * 0x1p-32, size = 1 + t * t, c = (1 - t * t) / size, s = 2 * t / size;

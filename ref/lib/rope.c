@@ -104,10 +104,12 @@ assay_status rope_check_positions(const assay_tensor *positions, int64_t max_pos
 }
 
 /* Fills a table. Lattice: right angles, and pairs of eighths that are no rotation at all. Else points of the unit
- * circle, ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. */
+ * circle, ((1 - t^2) / (1 + t^2), 2 t / (1 + t^2)), in every quadrant. Position 0 turns nothing, but in every second
+ * table it has a factor, as tables with a concentration have. */
 void rope_fill_table(const assay_fill *from, int64_t half, bool sine, double *value, int64_t count) {
   static const double right[4][2] = {{1, 0}, {0, 1}, {-1, 0}, {0, -1}};
-  assay_rng rng = {from->seed, 0x726F7065, 0};
+  assay_rng rng = {from->seed, 0x726F7065, 0}, own = {from->seed, 0x636F6E63, 0};
+  const double factor = assay_rng_range(&own, 0, 1) == 0 ? 1 : 1.25;
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t word = assay_rng_u64(&rng);
     double point[2] = {right[word & 3][0], right[word & 3][1]};
@@ -120,7 +122,7 @@ void rope_fill_table(const assay_fill *from, int64_t half, bool sine, double *va
       point[0] = ((double)(word >> 8 & 15) - 8) * 0x1p-3;
       point[1] = ((double)(word >> 12 & 15) - 8) * 0x1p-3;
     }
-    value[i] = i < half ? (sine ? 0 : 1) : point[sine];
+    value[i] = i < half ? (sine ? 0 : factor) : point[sine];
   }
 }
 

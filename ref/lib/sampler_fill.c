@@ -8,8 +8,8 @@
 #include "ref/lib/sampler_call.h"
 
 enum { STREAM_RECIPE = 0x736D70, STREAM_HISTORY = 0x736D71, STREAM_LOGITS = 0x736D72 };
-enum { STREAM_MAGNITUDE = 0x736D73, STREAM_ENDS = 0x736D74 };
-enum { POOL = 6, SHORT_HISTORY = 24, ALIGNED_TRIES = 1 << 14 };
+enum { STREAM_MAGNITUDE = 0x736D73, STREAM_ENDS = 0x736D74, STREAM_BORDER = 0x736D75 };
+enum { POOL = 6, SHORT_HISTORY = 24, LONG_HISTORY = 2048, ALIGNED_TRIES = 1 << 14 };
 
 static const double banned = -(double)INFINITY;
 static const double far_below = -8000; /* in f16 too; also after any penalty and temperature of the exact tier */
@@ -30,7 +30,8 @@ typedef enum look {
   LOOK_ZEROS,   /* zeros of both signs */
   LOOK_TINY,    /* subnormals */
   LOOK_LATTICE, /* exact tier, greedy: eighths */
-  LOOK_DYADIC   /* exact tier: 2^bits of one value, the others far below */
+  LOOK_DYADIC,  /* exact tier: 2^bits of one value, the others far below */
+  LOOK_TAIL     /* one value, all others a step of `spread` below */
 } look;
 
 typedef struct recipe {
@@ -174,6 +175,26 @@ static void draw_extremes(const assay_fill *fill, int64_t b, recipe *r) {
     r->row.temperature = PICK(&rng, 0x1p-149, 0x1p-140, 0x1p-127, 0x1p-126, 1e-30, 1e-12, 1e-8, 1e-6, 9.9e-6, 1e-5);
 }
 
+/* Draws numbers at the ends of the parameters, with logits beside which they show. One row in eight is such a row, or
+ * every second one of about 1500 tokens. A tail of many light tokens is cut by a small min_p, and its last tokens by a
+ * top_p just below 1. A small or large temperature comes with logits as close or as far apart. Long outputs have a
+ * frequency that leaves ids with different counts a chance. Draws come from streams of their own. */
+static void draw_borders(const assay_fill *fill, int64_t b, int64_t V, recipe *r) {
+  assay_rng rng = {fill->seed, STREAM_BORDER + ((uint64_t)b << 24), 0};
+  if (fill->values != ASSAY_NORMAL) return;
+  if (has(fill, ARG_OUTPUT) && fill->call->arg[ARG_OUTPUT].shape[1] >= 512 && V < 8)
+    r->row.frequency *= 4.0 / (double)power(63 - __builtin_clzll((uint64_t)fill->call->arg[ARG_OUTPUT].shape[1]));
+  if (draw(&rng, 0, V > 1024 && V < 2048 ? 1 : 7) != 0) return;
+  const bool heat = draw(&rng, 0, 1) == 1 && has(fill, ARG_TEMPERATURE);
+  r->look = LOOK_TAIL;
+  r->offset = 0;
+  r->row.temperature = heat ? PICK(&rng, 0x1p-14, 0x1p-10, 0x1p10, 0x1p14) : 1;
+  r->spread = PICK(&rng, 5, 7, 8) * (has(fill, ARG_TEMPERATURE) ? r->row.temperature : 1);
+  r->row.min_p = draw(&rng, 0, 1) == 0 ? 0 : PICK(&rng, 0x1p-9, 0x1p-10, 0x1p-12);
+  r->row.top_p = draw(&rng, 0, 1) == 0 ? 1 : PICK(&rng, 0.9990234375, 0.99951171875, 0.99609375);
+  if (V > 1025 && draw(&rng, 0, 1) == 0) r->row.top_k = draw(&rng, 1025, V);
+}
+
 static recipe recipe_of(const assay_fill *fill, int64_t b) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
   assay_rng rng = {fill->seed, STREAM_RECIPE + ((uint64_t)b << 24), 0};
@@ -188,7 +209,10 @@ static recipe recipe_of(const assay_fill *fill, int64_t b) {
     draw_exact(&rng, fill, V, &r);
   else
     draw_calibrated(&rng, fill, V, &r);
-  if (fill->magnitude != ASSAY_USUAL) draw_extremes(fill, b, &r);
+  if (fill->magnitude != ASSAY_USUAL)
+    draw_extremes(fill, b, &r);
+  else
+    draw_borders(fill, b, V, &r);
   if (!has(fill, ARG_REPETITION)) r.row.repetition = 1;
   if (!has(fill, ARG_FREQUENCY)) r.row.frequency = 0;
   if (!has(fill, ARG_PRESENCE)) r.row.presence = 0;
@@ -198,7 +222,8 @@ static recipe recipe_of(const assay_fill *fill, int64_t b) {
 /* ---- histories --------------------------------------------------------------------------------------- */
 
 /* Fills a history of a drawn length with tokens of the pool, and some of any kind. -1 stands after its end, and now and
- * then inside it. Histories of the exact tier are short, so that counts stay small. */
+ * then inside it. Histories of the exact tier are short, so that counts stay small. A long list has one token of the
+ * pool at its very end alone. */
 static void fill_history(const assay_fill *fill, const recipe *r, int64_t b, int32_t arg, double *token) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1], capacity = fill->call->arg[arg].shape[1];
   assay_rng rng = {fill->seed, STREAM_HISTORY + ((uint64_t)arg << 20) + ((uint64_t)b << 28), 0};
@@ -207,7 +232,9 @@ static void fill_history(const assay_fill *fill, const recipe *r, int64_t b, int
   const bool holes = draw(&rng, 0, 7) == 0;
   for (int64_t i = 0; i < capacity; ++i) {
     const uint64_t word = assay_rng_u64(&rng);
-    token[i] = word % 8 == 0 ? (double)(word / 64 % (uint64_t)V) : (double)r->pool[word / 8 % POOL];
+    const uint64_t pool = capacity >= LONG_HISTORY ? POOL - 1 : POOL;
+    token[i] = word % 8 == 0 ? (double)(word / 64 % (uint64_t)V) : (double)r->pool[word / 8 % pool];
+    if (pool < POOL && i + 1 == length) token[i] = (double)r->pool[POOL - 1];
     if (i >= length || (holes && word >> 61 == 0)) token[i] = -1;
   }
 }
@@ -250,6 +277,8 @@ static double looked(const recipe *r, assay_rng *rng, double value) {
     return r->offset + (word % 2 == 0 ? 0 : r->spread);
   case LOOK_ALL_EQUAL:
     return r->offset;
+  case LOOK_TAIL:
+    return r->offset - r->spread;
   case LOOK_HALF_BANNED:
     return word % 2 == 0 ? spread : banned;
   case LOOK_FEW_LEFT:
@@ -294,6 +323,7 @@ static void fill_row(const recipe *r, assay_rng *rng, int64_t V, const int32_t *
   if (r->look == LOOK_FEW_LEFT)
     for (int64_t i = draw(rng, 0, 2); i >= 0; --i)
       value[draw(rng, 0, V - 1)] = r->offset + (double)i * 0.5;
+  if (r->look == LOOK_TAIL) value[draw(rng, 0, V - 1)] = r->offset;
   if (r->look == LOOK_NAN || r->look == LOOK_NAN_AMONG_BANNED) value[draw(rng, 0, V - 1)] = (double)NAN;
   if (r->look == LOOK_INFINITE) value[draw(rng, 0, V - 1)] = (double)INFINITY;
   if (r->look != LOOK_DYADIC) return;
