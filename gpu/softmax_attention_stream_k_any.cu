@@ -1,7 +1,7 @@
 /* softmax_attention_stream_k_any.cu: decode of softmax_attention in even shares, for heads of any size.
  *
  * One variant, `stream_k_any`, for heads of up to 112 channels: what `stream_k` does (softmax_attention_stream_k.cu),
- * with the walk of gpu/lib/stream_any.cuh. */
+ * with the walk of gpu/lib/stream_ring.cuh. */
 #include "gpu/lib/softmax_stream_k.cuh"
 
 namespace ASSAY_NS {
@@ -15,7 +15,7 @@ struct stream_k_any {
     ASSAY_TRY(expect_stream_same(made->types, error));
     const attention_params &a = made->p.a;
     ASSAY_TRY(expect_stream_any(call, a, error));
-    if (stream_any_size(a.D) != 112) /* registers do not hold the ring beside the pieces */
+    if (a.D > 112) /* shared memory does not hold the ring beside the sums of two pieces */
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "D: found %d, allowed multiples of 16 up to 112", a.D);
     ASSAY_TRY(expect_stream_k(a, error));
     ASSAY_TRY(softmax_expect_dense(made->p, error));

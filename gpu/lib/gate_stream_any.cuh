@@ -103,7 +103,8 @@ template <class Types> struct gate_streamed_any {
     return ASSAY_OK;
   }
   static void path(const plan &made, assay_env *env) {
-    stream_any_path(made.p.a, made.p.splits, made.p.cluster, env, "stream_any");
+    stream_any_path(made.p.a, stream_shape_of(made.p.a, stream_any_warps).warps, made.p.splits, made.p.cluster, env,
+                    "stream_any");
   }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
     made.p.partial = static_cast<float *>(env->workspace);

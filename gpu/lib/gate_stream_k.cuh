@@ -20,7 +20,7 @@ template <class T, class KV, int D, int heads> struct stream_k_sparse {
     stream_load_query<T, KV, D, heads>(a, run.request, run.kv_head, q);
     stream_first_keys<KV, D, heads>(a.cache, run, block, k);
   }
-  __device__ __forceinline__ void begin(const attention_params &, const stream_run &, int64_t, float *) {}
+  __device__ __forceinline__ void begin(const attention_params &, const stream_run &, int64_t, int64_t, float *) {}
   template <class Weigher, class Follow>
   __device__ __forceinline__ void walk(const attention_params &a, const stream_run &run, int64_t left, int64_t block,
                                        int64_t next, float *shared, Weigher &weigher, stream_sums<D, heads> &sum,
@@ -54,6 +54,10 @@ template <class T_, class KV_, int D_, int heads_, int taps> struct gate_shares 
                        floats = stream_shared_floats<D, heads>, halo = weigher::halo;
   static constexpr bool apart = false, dense = false;
 
+  using sums_of_warp = stream_sums<D, heads>;
+  __device__ __forceinline__ static void put_sums(sums_of_warp &sum, float *shared, int32_t channels) {
+    stream_put_sums<T, KV, D, heads>(sum, shared, channels);
+  }
   __device__ __forceinline__ static void put(weigher &, float *) {}
   __device__ __forceinline__ static int32_t threads_of_head(int32_t half) { return half; }
   __device__ __forceinline__ static sums none() { return {0.0f, 0.0f}; }

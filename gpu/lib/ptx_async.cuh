@@ -47,6 +47,18 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
+/* The same, `to` bytes after `shared` and `from` bytes after `global`, which the instruction itself adds. */
+template <int to, int from>
+__device__ __forceinline__ void cp_async_16_beside(void *shared, const void *global, int bytes ASSAY_AT) {
+#ifdef ASSAY_SIMT
+  cp_async_16(static_cast<char *>(shared) + to, static_cast<const char *>(global) + from, bytes, file, line);
+#else
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %3], [%1 + %4], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(bytes), "n"(to), "n"(from)
+               : "memory");
+#endif
+}
+
 #ifdef ASSAY_SIMT
 /* Marks reads whose result decides only the speed. Such a read is neither a race nor a use of uninitialised memory. */
 #ifdef __clang__

@@ -254,8 +254,8 @@ __host__ __device__ constexpr int32_t softmax_sent_words(int32_t G, int32_t D) {
 /* Merges the warps' sums of a thread block, which are in `shared`, and writes or sends the result. The whole block must
  * call it after a barrier. */
 template <class T, class KV, int D, int heads, int most_warps>
-__device__ __forceinline__ void softmax_stream_end(const softmax_params &p, const stream_place &at, float *shared) {
-  constexpr int floats = softmax_shared_floats<D, heads>;
+__device__ __forceinline__ void softmax_stream_end(const softmax_params &p, const stream_place &at, float *shared,
+                                                   int32_t floats = softmax_shared_floats<D, heads>) {
   const attention_params &a = p.a;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   const int32_t channels = stream_channels<D>(a), half = channels / 2;

@@ -1,9 +1,11 @@
 /* softmax_stream_any.cuh: the streamed decode with a softmax (softmax_stream.cuh) for heads of any size
- * (stream_any.cuh). */
+ * (stream_any.cuh). Caches of q's type pass through shared memory (softmax_stream_ring.cuh), and codes through
+ * registers. */
 #ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_ANY_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_ANY_CUH
 
 #include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/softmax_stream_ring.cuh"
 #include "gpu/lib/stream_any.cuh"
 #include "gpu/lib/stream_any_plan.h"
 
@@ -56,12 +58,9 @@ __global__ void __launch_bounds__(32 * stream_any_warps, 1) softmax_stream_any(s
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */
 
-template <class Types>
-assay_status softmax_stream_any_launch(const softmax_params &p, const attention_types &types, assay_env *env,
-                                       assay_error *error) {
-  return stream_any_with<Types, true>(types, p.a.D, p.a.G, [&](auto type, auto cached, auto channels, auto columns) {
-    using T = typename decltype(type)::type;
-    using KV = typename decltype(cached)::type;
+template <class T, class KV>
+assay_status softmax_stream_codes_launch(const softmax_params &p, assay_env *env, assay_error *error) {
+  return stream_any_sizes<true>(p.a.D, p.a.G, [&](auto channels, auto columns) {
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
     const stream_shape shape = stream_shape_of(p.a, stream_any_warps);
     const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, p.a.D) : 0;
@@ -78,11 +77,33 @@ assay_status softmax_stream_any_launch(const softmax_params &p, const attention_
   });
 }
 
+template <class Types>
+assay_status softmax_stream_any_launch(const softmax_params &p, const attention_types &types, assay_env *env,
+                                       assay_error *error) {
+  return Types::of(types, [&](auto type, auto cached) {
+    using T = typename decltype(type)::type;
+    using KV = typename decltype(cached)::type;
+    if constexpr (is_fp8<KV>::value)
+      return softmax_stream_codes_launch<T, KV>(p, env, error);
+    else
+      return softmax_stream_ring_launch<T>(p, env, error);
+  });
+}
+
+/* Returns the shape of a plan that expect_stream_any has accepted. */
+inline stream_shape softmax_any_shape(const softmax_plan &plan) {
+  const bool codes = assay_dtype_size(plan.types.kv) == 1;
+  return codes ? stream_shape_of(plan.p.a, stream_any_warps) : softmax_ring_shape(plan.p);
+}
+inline void softmax_any_path(const softmax_plan &plan, assay_env *env, const char *name) {
+  stream_any_path(plan.p.a, softmax_any_shape(plan).warps, plan.p.splits, plan.p.cluster, env, name);
+}
+
 /* Refuses calls that the softmax cannot run, and sets the splits and the workspace of a plan that expect_stream_any has
- * accepted. */
+ * accepted. The plan must have its types. */
 inline assay_status softmax_stream_any_plan(softmax_plan *plan, assay_error *error) {
   ASSAY_TRY(softmax_expect_dense(plan->p, error));
-  const stream_shape shape = stream_shape_of(plan->p.a, stream_any_warps);
+  const stream_shape shape = softmax_any_shape(*plan);
   plan->p.splits = shape.splits;
   plan->p.cluster = shape.cluster;
   plan->workspace = stream_workspace(plan->p.a, shape, plan->p.a.D + 2);
@@ -99,9 +120,7 @@ template <class Types> struct softmax_streamed_any {
     ASSAY_TRY(expect_stream_any(call, made->p.a, error));
     return softmax_stream_any_plan(made, error);
   }
-  static void path(const plan &made, assay_env *env) {
-    stream_any_path(made.p.a, made.p.splits, made.p.cluster, env, "stream_any");
-  }
+  static void path(const plan &made, assay_env *env) { softmax_any_path(made, env, "stream_any"); }
   static assay_status start(plan &made, assay_env *env, assay_error *error) {
     softmax_stream_place(&made.p, env->workspace);
     return softmax_stream_any_launch<Types>(made.p, made.types, env, error);

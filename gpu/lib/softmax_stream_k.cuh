@@ -3,16 +3,18 @@
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
 
 #include "gpu/lib/softmax_stream.cuh"
-#include "gpu/lib/stream_any.cuh"
+#include "gpu/lib/softmax_stream_ring.cuh"
 #include "gpu/lib/stream_any_plan.h"
 #include "gpu/lib/stream_k.cuh"
 #include "gpu/lib/stream_pace.cuh"
 
 namespace ASSAY_NS {
 
-/* Returns the number of warps per thread block. Two thread blocks are on a multiprocessor. */
+/* Returns the number of warps per thread block. Two thread blocks are on a multiprocessor. The rings of sixteen heads
+ * leave room for three warps each. */
 __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
-  return (D == 112 || D > 128 ? stream_any_warps : softmax_stream_warps(D, heads)) / 2;
+  if (D == 80 || D == 112) return heads == 16 ? 3 : softmax_ring_warps(D, heads) / 2;
+  return softmax_stream_warps(D, heads) / 2;
 }
 
 /* A walker (stream_k_body) that has K and V of a block in registers of their own. */
@@ -25,7 +27,8 @@ template <class T, class KV, int D, int heads> struct stream_k_apart {
     stream_load_query<T, KV, D, heads>(a, run.request, run.kv_head, q);
     stream_first_keys<KV, D, heads>(a.cache, run, block, k);
   }
-  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t block, float *) {
+  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t block, int64_t,
+                                        float *) {
     v = stream_first_values<KV, D>(a.cache, run, block);
   }
   template <class Weigher, class Follow>
@@ -35,21 +38,36 @@ template <class T, class KV, int D, int heads> struct stream_k_apart {
   }
 };
 
-/* The same with the ring of stream_any.cuh. Its registers are free only when the walk is over. */
-template <class T, class KV, int D, int heads> struct stream_k_ring {
-  stream_ring<KV, D, heads> ring;
+/* Shared memory of a warp's ring, in floats. */
+template <int D, int heads>
+constexpr int stream_k_ring_floats = ring_alone_floats<D, softmax_ring_depth(D)> + softmax_ring_query<D, heads>;
 
-  __device__ __forceinline__ void load(const attention_params &a, const stream_run &run, int64_t block) {
-    stream_first_units<false, KV, D, heads>(a, run, block, ring);
+/* The same with a ring in shared memory (stream_ring.cuh). The rings of the warps lie after all that stream_k_body
+ * uses, each with q of sixteen heads after it. */
+template <class T, int D, int heads> struct stream_k_ring {
+  static constexpr int depth = softmax_ring_depth(D), warps = stream_k_warps(D, heads);
+  static constexpr int before = 2 * warps * softmax_shared_floats<D, heads>;
+  static constexpr int floats = stream_k_ring_floats<D, heads>;
+  ring_walk<T, D, heads, depth> ring;
+  ring_queries<T, D, heads> query;
+
+  __device__ __forceinline__ static float *place() {
+    ASSAY_DYNAMIC_SHARED(float, all);
+    return all + before + static_cast<int32_t>(threadIdx.x) / 32 * floats;
   }
-  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t, float *shared) {
-    stream_put_query<T, KV, D, heads>(a, run.request, run.kv_head, shared);
+  __device__ __forceinline__ void load(const attention_params &a, const stream_run &run, int64_t block) {
+    cp_async_wait<0>(); /* keys that were asked for by lengths that were not final */
+    ring.ask_first(a, run, block, reinterpret_cast<char *>(place()));
+  }
+  __device__ __forceinline__ void begin(const attention_params &a, const stream_run &run, int64_t block, int64_t next,
+                                        float *) {
+    ring.ask_rest(a, run, block, next);
+    query.load(a, run.request, run.kv_head, reinterpret_cast<uint2 *>(place() + ring_alone_floats<D, depth>), 0, 1);
   }
   template <class Weigher, class Follow>
-  __device__ __forceinline__ void walk(const attention_params &a, const stream_run &run, int64_t, int64_t block,
-                                       int64_t next, float *shared, Weigher &weigher, stream_sums<D, heads> &sum,
-                                       Follow follow) {
-    stream_walk_any<false, T, KV, D, heads>(a, run, ring, block, next, shared, weigher, sum, stream_no_pace());
+  __device__ __forceinline__ void walk(const attention_params &a, const stream_run &run, int64_t, int64_t, int64_t,
+                                       float *shared, Weigher &weigher, ring_sums<D, heads> &sum, Follow follow) {
+    ring.walk(a, run, query, shared, weigher, sum, stream_no_pace());
     if (run.begin < run.end) follow();
   }
 };
@@ -64,8 +82,16 @@ template <class T_, class KV_, int D_, int heads_> struct softmax_shares {
   static constexpr int D = D_, heads = heads_, warps = stream_k_warps(D, heads),
                        floats = softmax_shared_floats<D, heads>, halo = 0;
   static constexpr bool apart = true, dense = true;
-  using walker = std::conditional_t<stream_any<D>, stream_k_ring<T, KV, D, heads>, stream_k_apart<T, KV, D, heads>>;
+  using walker = std::conditional_t<stream_any<D>, stream_k_ring<T, D, heads>, stream_k_apart<T, KV, D, heads>>;
   using weigher = softmax_weigher<KV, heads>;
+  using sums_of_warp = std::conditional_t<stream_any<D>, ring_sums<D, heads>, stream_sums<D, heads>>;
+
+  __device__ __forceinline__ static void put_sums(sums_of_warp &sum, float *shared, int32_t channels) {
+    if constexpr (stream_any<D>)
+      ring_put_sums<T, D, heads>(sum, shared, channels);
+    else
+      stream_put_sums<T, KV, D, heads>(sum, shared, channels);
+  }
 
   __device__ __forceinline__ static void put(weigher &own, float *shared) {
     own.put(shared + stream_shared_floats<D, heads>);
@@ -117,7 +143,7 @@ template <class T_, class KV_, int D_, int heads_> struct softmax_shares {
 /* softmax_stream_k: handles an even share of the keys of all rows and kv heads.
  * Grid:   one block per share, two shares per multiprocessor. Block: 6 warps, or 4.
  * Shared: softmax_shared_floats per warp, twice, used in turn: the weights of two blocks of 16 keys, and later the
- * warp's sums, peaks, totals.
+ * warp's sums, peaks, totals. For heads of any size, stream_k_ring_floats per warp after them.
  * Align:  16 bytes for q, K, V and all their strides. Arch: sm_80 and above.
  * Limit:  bytes: 2 * L * D * sizeof(KV) per row and kv head. */
 template <class T, class KV, int D, int heads>
@@ -143,12 +169,17 @@ assay_status softmax_stream_k_launch(const softmax_params &p, const attention_ty
     using T = typename decltype(type)::type;
     using KV = typename decltype(cached)::type;
     constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
-    constexpr int64_t warps = stream_k_warps(D, heads), shared = 4 * 2 * warps * softmax_shared_floats<D, heads>;
+    constexpr int64_t warps = stream_k_warps(D, heads);
+    constexpr int64_t rings = any ? stream_k_ring_floats<D, heads> : 0;
+    constexpr int64_t shared = 4 * warps * (2 * softmax_shared_floats<D, heads> + rings);
     return ASSAY_LAUNCH_WITH(error, (softmax_stream_k<T, KV, D, heads>), shares, 32 * warps, shared,
                              stream_k_options(shares, shared), env->stream, p, memory);
   };
   if constexpr (any)
-    return stream_any_112<Types>(types, p.a.G, launch);
+    return Types::of(types, [&](auto type, auto cached) {
+      return softmax_ring_112(p.a.D, p.a.G,
+                              [&](auto channels, auto columns) { return launch(type, cached, channels, columns); });
+    });
   else
     return stream_with<Types>(types, p.a.D, p.a.G, launch);
 }

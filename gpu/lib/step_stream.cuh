@@ -62,7 +62,7 @@ struct step_forms {
   }
   static assay_status plan(softmax_plan *made, assay_error *error) { return softmax_stream_plan(made, error); }
   static void path(const gate_params &p, assay_env *env) { gate_stream_path(p, env, "stream gate"); }
-  static void path(const softmax_params &p, assay_env *env) { softmax_stream_path(p, env, "stream softmax"); }
+  static void path(const softmax_plan &made, assay_env *env) { softmax_stream_path(made.p, env, "stream softmax"); }
   static assay_status launch(const gate_params &p, const attention_types &types, assay_env *env, assay_error *error) {
     return gate_stream_launch<stream_bf16>(p, types, env, error);
   }
@@ -85,9 +85,12 @@ template <class Forms> assay_status gate_of_step(const step_params &p, gate_plan
   return Forms::plan(plan, error);
 }
 
-template <class Forms> assay_status softmax_of_step(const step_params &p, softmax_plan *plan, assay_error *error) {
+template <class Forms>
+assay_status softmax_of_step(const step_params &p, const attention_types &types, softmax_plan *plan,
+                             assay_error *error) {
   *plan = softmax_plan();
   plan->p.a = p.a;
+  plan->types = types;
   return Forms::plan(plan, error);
 }
 
@@ -117,7 +120,7 @@ template <class Step, class Forms = step_forms> struct step_stream {
                         makes_queries ? "qkv" : Step::query, assay_dtype_name(made->types.q));
     ASSAY_TRY(Forms::expect(call, p, Step::query, error));
     if (p.softmax)
-      ASSAY_TRY(softmax_of_step<Forms>(p, &made->softmax, error));
+      ASSAY_TRY(softmax_of_step<Forms>(p, made->types, &made->softmax, error));
     else
       ASSAY_TRY(gate_of_step<Forms>(p, &made->gate, error));
     made->workspace =
@@ -127,7 +130,7 @@ template <class Step, class Forms = step_forms> struct step_stream {
 
   static void path(const plan &made, assay_env *env) {
     if (made.p.softmax)
-      Forms::path(made.softmax.p, env);
+      Forms::path(made.softmax, env);
     else
       Forms::path(made.gate.p, env);
   }

@@ -29,11 +29,9 @@ struct step_any_forms {
   }
   static assay_status plan(softmax_plan *made, assay_error *error) { return softmax_stream_any_plan(made, error); }
   static void path(const gate_params &p, assay_env *env) {
-    stream_any_path(p.a, p.splits, p.cluster, env, "stream_any gate");
+    stream_any_path(p.a, stream_shape_of(p.a, stream_any_warps).warps, p.splits, p.cluster, env, "stream_any gate");
   }
-  static void path(const softmax_params &p, assay_env *env) {
-    stream_any_path(p.a, p.splits, p.cluster, env, "stream_any softmax");
-  }
+  static void path(const softmax_plan &made, assay_env *env) { softmax_any_path(made, env, "stream_any softmax"); }
   static assay_status launch(const gate_params &p, const attention_types &types, assay_env *env, assay_error *error) {
     return gate_stream_any_launch<stream_bf16>(p, types, env, error);
   }

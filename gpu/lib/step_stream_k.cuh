@@ -34,7 +34,9 @@ struct step_k_forms {
     return ASSAY_OK;
   }
   static void path(const gate_params &p, assay_env *env) { gate_stream_k_path(p, env, "stream_k gate"); }
-  static void path(const softmax_params &p, assay_env *env) { softmax_stream_k_path(p.a, env, "stream_k softmax"); }
+  static void path(const softmax_plan &made, assay_env *env) {
+    softmax_stream_k_path(made.p.a, env, "stream_k softmax");
+  }
   static assay_status launch(const gate_params &p, const attention_types &types, assay_env *env, assay_error *error) {
     return gate_stream_k_launch<stream_bf16>(p, types, env, error);
   }

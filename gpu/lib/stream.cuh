@@ -56,7 +56,7 @@ constexpr unsigned all_lanes = 0xffffffffu;
 /* Kernels for D = 64, 96 and 128 know the channels of a head when they are compiled. The others are compiled for the
  * most channels that they take, and take every multiple of 16 up to that number (stream_any.cuh). stream_size: the
  * channels that registers and shared memory have room for. */
-template <int D> constexpr bool stream_any = D == 112 || D == 192 || D == 256;
+template <int D> constexpr bool stream_any = D == 80 || D == 112 || D == 192 || D == 256;
 template <int D> constexpr int stream_size = D == 112 ? 128 : D;
 
 /* Returns the channels of a head. */

@@ -28,32 +28,29 @@ inline assay_status expect_stream_any(const assay_call *call, const attention_pa
   return expect_stream_places(call, a, error, query);
 }
 
-inline void stream_any_path(const attention_params &a, int32_t splits, int32_t cluster, assay_env *env,
+inline void stream_any_path(const attention_params &a, int32_t warps, int32_t splits, int32_t cluster, assay_env *env,
                             const char *name) {
-  const stream_shape shape = stream_shape_of(a, stream_any_warps);
-  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s", name, shape.warps, splits,
+  (void)snprintf(env->path, sizeof env->path, "%s warps=%d splits=%d cluster=%d D=%d G=%d%s", name, warps, splits,
                  cluster, a.D, a.G, cache_word(a));
 }
 
-/* As stream_with(). lean: whether there are kernels of sixteen heads of more than 112 channels. */
-template <class Types, bool lean, class Use>
-assay_status stream_any_with(const attention_types &types, int32_t D, int32_t G, Use use) {
+/* Calls use(D, heads), with both as `number`. lean: whether there are kernels of sixteen heads of more than 112
+ * channels. */
+template <bool lean, class Use> assay_status stream_any_sizes(int32_t D, int32_t G, Use use) {
   const int32_t heads = stream_any_heads(G, D);
-  return Types::of(types, [&](auto type, auto cached) {
-    if (stream_any_size(D) == 112)
-      return heads == 8 ? use(type, cached, number<112>(), number<8>())
-                        : use(type, cached, number<112>(), number<16>());
-    if (heads == 4) return use(type, cached, number<256>(), number<4>());
-    if constexpr (lean)
-      if (heads == 16) return use(type, cached, number<256>(), number<16>());
-    return use(type, cached, number<256>(), number<8>());
-  });
+  if (stream_any_size(D) == 112) return heads == 8 ? use(number<112>(), number<8>()) : use(number<112>(), number<16>());
+  if (heads == 4) return use(number<256>(), number<4>());
+  if constexpr (lean)
+    if (heads == 16) return use(number<256>(), number<16>());
+  return use(number<256>(), number<8>());
 }
 
-/* The same for heads of up to 112 channels alone. */
-template <class Types, class Use> assay_status stream_any_112(const attention_types &types, int32_t G, Use use) {
+/* As stream_with(). */
+template <class Types, bool lean, class Use>
+assay_status stream_any_with(const attention_types &types, int32_t D, int32_t G, Use use) {
   return Types::of(types, [&](auto type, auto cached) {
-    return G <= 8 ? use(type, cached, number<112>(), number<8>()) : use(type, cached, number<112>(), number<16>());
+    return stream_any_sizes<lean>(D, G,
+                                  [&](auto channels, auto columns) { return use(type, cached, channels, columns); });
   });
 }
 

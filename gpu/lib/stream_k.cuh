@@ -296,19 +296,19 @@ __device__ __forceinline__ void stream_k_ask_halo(const attention_params &a, con
  *   halo                keys before a run that the weigher needs
  *   walker              the walk of a warp, and the part of the next run that it keeps while a run is finished:
  *     load(a, run, block)               asks for the run's first keys
- *     begin(a, run, block, shared)      asks for what the walk needs besides
+ *     begin(a, run, block, next, shared)   asks for what the walk needs besides
  *     walk(.., follow)                  walks; follow() asks for the first keys of the next run
  *   weigher, put        turns scores into weights; puts what it has summed itself to the warp's shared memory
+ *   sums_of_warp, put_sums   a lane's sums of p v; puts the warp's to its shared memory
  *   threads_of_head     threads that join the pairs of a head
  *   sums, none, joined, add           sums of a pair: of no keys, of all warps, of more keys
  *   put_record, get_records, write    a pair as part of a record, and as a result */
 template <class Kind>
 __device__ __forceinline__ void stream_k_body(const typename Kind::params &p, const stream_k_memory &memory,
                                               float *shared) {
-  using T = typename Kind::T;
   using KV = typename Kind::KV;
   using sums_of = typename Kind::sums;
-  constexpr int D = Kind::D, heads = Kind::heads, floats = Kind::floats, warps = Kind::warps;
+  constexpr int D = Kind::D, floats = Kind::floats, warps = Kind::warps;
   ASSAY_SHARED(stream_k_rows, all_rows, 1);
   ASSAY_SHARED(stream_k_piece, pieces, 2 * warps); /* per warp: this piece and the next */
   ASSAY_SHARED(uint32_t, last_share, 1);
@@ -379,10 +379,10 @@ __device__ __forceinline__ void stream_k_body(const typename Kind::params &p, co
 
     while (piece.there()) {
       float *const mine = shared + (turn * warps + thread / 32) * floats;
-      stream_sums<D, heads> sum = {};
+      typename Kind::sums_of_warp sum = {};
       typename Kind::weigher weigher;
       run = run_of(piece);
-      walker.begin(a, run, block, mine);
+      walker.begin(a, run, block, next, mine);
       weigher.begin(p, run);
       const int32_t first_block = block, second_block = next, block_before = before;
       stream_k_piece following = stream_k_next(a, rows, piece);
@@ -398,7 +398,7 @@ __device__ __forceinline__ void stream_k_body(const typename Kind::params &p, co
         if (then.there()) load_first(run_of(then));
       };
       walker.walk(a, run, block_before, first_block, second_block, mine, weigher, sum, follow);
-      stream_put_sums<T, KV, D, heads>(sum, mine, 2 * half);
+      Kind::put_sums(sum, mine, 2 * half);
       Kind::put(weigher, mine);
       __syncthreads(); /* the warps' sums are written */
 
