@@ -4,7 +4,7 @@
  * One variant, `stream`. Every warp walks alone over a run of keys of one (request, kv head), with an online softmax of
  * its own. The heads of the group are the columns of an mma (gpu/lib/stream.cuh, gpu/lib/softmax_stream.cuh).
  * docs/kernels/softmax_attention.md has the measurements. */
-#include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/softmax_stream_start.cuh"
 
 namespace ASSAY_NS {
 namespace {

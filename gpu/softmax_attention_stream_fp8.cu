@@ -3,7 +3,7 @@
  * One variant, `stream_fp8`: bf16 queries, K and V in e4m3 or e5m2. Codes are loaded 16 bytes at a time and decoded to
  * bf16 in registers, from which the mma takes them. k_scale is part of a score's factor, v_scale a factor of the sum.
  * Everything else is in gpu/lib/softmax_stream.cuh. */
-#include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/softmax_stream_start.cuh"
 
 namespace ASSAY_NS {
 namespace {

@@ -4,8 +4,8 @@
 #ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_ANY_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_ANY_CUH
 
-#include "gpu/lib/softmax_stream.cuh"
 #include "gpu/lib/softmax_stream_ring.cuh"
+#include "gpu/lib/softmax_stream_start.cuh"
 #include "gpu/lib/stream_any.cuh"
 #include "gpu/lib/stream_any_plan.h"
 

@@ -2,7 +2,6 @@
 #ifndef ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
 #define ASSAY_GPU_LIB_SOFTMAX_STREAM_K_CUH
 
-#include "gpu/lib/softmax_stream.cuh"
 #include "gpu/lib/softmax_stream_ring.cuh"
 #include "gpu/lib/stream_any_plan.h"
 #include "gpu/lib/stream_k.cuh"

@@ -13,10 +13,10 @@ namespace ASSAY_NS {
  * blocks of eight warps are 1 to 3 % faster than one block of twelve. Registers or shared memory do not hold twelve
  * warps of many large heads. */
 __host__ __device__ constexpr int softmax_ring_warps(int D, int heads) {
-  return D <= 112 || (D == 192 && heads == 16) || (D == 256 && heads > 2) ? 8 : 12;
+  return D == 80 || D == 112 || (D == 192 && heads == 16) || (D == 256 && heads > 2) ? 8 : 12;
 }
 __host__ __device__ constexpr int softmax_ring_depth(int D) {
-  return D <= 112 ? 2 : 1;
+  return D == 80 || D == 112 ? 2 : 1;
 }
 
 /* Shared memory in floats: of a warp, and of the thread block's q, which comes first. */
@@ -46,13 +46,19 @@ __global__ void __launch_bounds__(32 * softmax_ring_warps(D, heads), 1) softmax_
     const int32_t blocks = stream_all_blocks(a, at);
     if (threadIdx.x == 0) all_blocks[0] = blocks;
   }
+  stream_run run = {};
+  int64_t block = 0, next = 0; /* physical blocks of the run's first two blocks */
+  const auto look = [&] {
+    const stream_entries entries = stream_entries_of<true>(a, at);
+    run = stream_run_of<true>(keys_of_row(a, at.row), at);
+    const bool known = entries.begin >= 0;
+    block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
+    next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
+  };
+  if (a.settled) look();
   dependency_wait();
+  if (!a.settled) look();
   float *const own = shared + static_cast<int32_t>(threadIdx.x) / 32 * floats;
-  const stream_entries entries = stream_entries_of<true>(a, at);
-  const stream_run run = stream_run_of<true>(keys_of_row(a, at.row), at);
-  const bool known = entries.begin >= 0;
-  const int64_t block = known ? entries.block : stream_block_of(a.cache, run, run.begin, run.begin);
-  const int64_t next = known ? entries.next : stream_block_of(a.cache, run, run.begin + run.step, run.begin);
   ring_walk<T, D, heads, depth> walk;
   walk.ask_first(a, run, block, reinterpret_cast<char *>(own + stream_keys * heads));
   walk.ask_rest(a, run, block, next);
@@ -104,22 +110,28 @@ template <class Use> assay_status softmax_ring_with(int32_t D, int32_t G, Use us
   return size == 192 ? softmax_ring_columns(number<192>(), G, use) : softmax_ring_columns(number<256>(), G, use);
 }
 
+/* Launches the kernel of one size, and the merge if splits need one. */
+template <class T, int D, int heads>
+assay_status softmax_ring_start(const softmax_params &p, assay_env *env, assay_error *error) {
+  const stream_shape shape = stream_shape_of(p.a, softmax_ring_warps(D, heads));
+  const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, p.a.D) : 0;
+  const int64_t floats = softmax_ring_query<D, heads> + shape.warps * softmax_ring_floats<D, heads>;
+  const int64_t shared = 4 * floats + sent;
+  softmax_params paced = p;
+  const stream_speed speed = stream_speed_of(p.a, shape, sizeof(T), env->memory_rate);
+  paced.block_ns = speed.block_ns;
+  paced.round_ns = speed.round_ns;
+  ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream_ring<T, D, heads>), stream_grid(p.a, shape), 32 * shape.warps,
+                              shared, stream_options(shape, shared), env->stream, paced));
+  if (!stream_merges(shape)) return ASSAY_OK;
+  return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, T>), stream_merge_grid(p.a), stream_merge_block(p.splits), 0,
+                           in_turn(), env->stream, p);
+}
+
 template <class T>
 assay_status softmax_stream_ring_launch(const softmax_params &p, assay_env *env, assay_error *error) {
   return softmax_ring_with(p.a.D, p.a.G, [&](auto channels, auto columns) {
-    constexpr int D = decltype(channels)::is, heads = decltype(columns)::is;
-    const stream_shape shape = softmax_ring_shape(p);
-    const int64_t sent = p.cluster > 1 ? 8 * p.cluster * softmax_sent_words(p.a.G, p.a.D) : 0;
-    const int64_t shared = 4 * (softmax_ring_query<D, heads> + shape.warps * softmax_ring_floats<D, heads>)+sent;
-    softmax_params paced = p;
-    const stream_speed speed = stream_speed_of(p.a, shape, sizeof(T), env->memory_rate);
-    paced.block_ns = speed.block_ns;
-    paced.round_ns = speed.round_ns;
-    ASSAY_TRY(ASSAY_LAUNCH_WITH(error, (softmax_stream_ring<T, D, heads>), stream_grid(p.a, shape), 32 * shape.warps,
-                                shared, stream_options(shape, shared), env->stream, paced));
-    if (!stream_merges(shape)) return ASSAY_OK;
-    return ASSAY_LAUNCH_WITH(error, (softmax_stream_merge<T, T>), stream_merge_grid(p.a), stream_merge_block(p.splits),
-                             0, in_turn(), env->stream, p);
+    return softmax_ring_start<T, decltype(channels)::is, decltype(columns)::is>(p, env, error);
   });
 }
 

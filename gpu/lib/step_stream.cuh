@@ -6,7 +6,7 @@
 #define ASSAY_GPU_LIB_STEP_STREAM_CUH
 
 #include "gpu/lib/gate_stream.cuh"
-#include "gpu/lib/softmax_stream.cuh"
+#include "gpu/lib/softmax_stream_start.cuh"
 #include "gpu/lib/step.cuh"
 
 namespace ASSAY_NS {

@@ -316,17 +316,16 @@ inline assay_status expect_stream_k(const attention_params &a, assay_error *erro
 }
 
 /* Refuses calls that are faster with stream_k, if stream_k can run them. element: bytes of one element of the cache.
- * other: the name of that variant. */
-inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error,
-                                  const char *other = "stream_k") {
+ */
+inline assay_status expect_filled(const attention_params &a, int32_t most, int64_t element, assay_error *error) {
   if (!stream_leaves_idle(a, most, element) || expect_stream_k(a, NULL) != ASSAY_OK) return ASSAY_OK;
   const stream_shape shape = stream_shape_of(a, most);
   const double enough = stream_enough(shape, stream_keeps_pace(a, shape, element));
-  return assay_fail(
-      error, ASSAY_ERR_UNSUPPORTED,
-      "N: found %" PRId64 " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
-      "%.0f %% with %" PRId64 " keys a row: %s shares them out",
-      a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a), other);
+  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                    "N: found %" PRId64
+                    " rows of %d kv heads, which leave %.0f %% of the multiprocessors idle, allowed "
+                    "%.0f %% with %" PRId64 " keys a row: stream_k shares them out",
+                    a.N, a.H_kv, 100.0 * (1.0 - stream_fill(a, most)), 100.0 * (1.0 - enough), stream_planned(a));
 }
 
 /* Returns the workspace in bytes: `floats` f32 for each (row, head, split), or 0 if the keys are not split or a cluster

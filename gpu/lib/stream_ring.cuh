@@ -53,7 +53,7 @@ template <int count, class Use> __device__ __forceinline__ void ring_times(Use u
 
 /* Returns the fewest channels of the heads that a kernel of size D takes. */
 __host__ __device__ constexpr int ring_least(int D) {
-  return D == 256 ? 208 : D == 192 ? 144 : D == 112 ? 96 : 16;
+  return D == 256 ? 208 : D == 192 ? 144 : D == 112 || D == 96 ? 96 : 16;
 }
 
 /* Copies of K or of V of a block. A lane copies 16 bytes of some channels of some keys. */
