@@ -92,10 +92,18 @@ static void keep(keeper *k) {
   _exit(0);
 }
 
-/* Forks twice: the keeper is no child of the worker. */
+/* Forks twice: the keeper is no child of the worker. A worker takes over the children of its children, so that none is
+ * left by a kernel; it does not take over this one. */
 static assay_status start_keeper(keeper *k, assay_error *error) {
+  int takes_over = 0;
+  (void)prctl(PR_GET_CHILD_SUBREAPER, &takes_over);
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 0);
   const pid_t first = fork();
-  if (first < 0) return assay_fail(error, ASSAY_ERR_IO, "python door: no process: %s", strerror(errno));
+  if (first < 0) {
+    (void)assay_fail(error, ASSAY_ERR_IO, "python door: no process: %s", strerror(errno));
+    (void)prctl(PR_SET_CHILD_SUBREAPER, takes_over);
+    return ASSAY_ERR_IO;
+  }
   if (first == 0) {
     const pid_t second = fork();
     if (second == 0) keep(k);
@@ -104,6 +112,7 @@ static assay_status start_keeper(keeper *k, assay_error *error) {
   int status = 0;
   while (waitpid(first, &status, 0) < 0 && errno == EINTR)
     continue;
+  (void)prctl(PR_SET_CHILD_SUBREAPER, takes_over);
   if (status != 0) return assay_fail(error, ASSAY_ERR_IO, "python door: no process for the interpreter");
   return ASSAY_OK;
 }
