@@ -14,7 +14,7 @@ struct stream : softmax_streamed<stream_same> {
   static assay_status read(const assay_call *call, plan *made, assay_error *error) {
     ASSAY_TRY(softmax_streamed<stream_same>::read(call, made, error));
     const attention_params &a = made->p.a;
-    return expect_filled(a, softmax_stream_warps(a.D, stream_heads(a.G, a.D)), assay_dtype_size(made->types.kv), error);
+    return expect_filled(a, softmax_stream_most(a), assay_dtype_size(made->types.kv), error);
   }
 };
 

@@ -13,7 +13,7 @@ namespace ASSAY_NS {
  * blocks of eight warps are 1 to 3 % faster than one block of twelve. Registers or shared memory do not hold twelve
  * warps of many large heads. */
 __host__ __device__ constexpr int softmax_ring_warps(int D, int heads) {
-  return D == 80 || D == 112 || (D == 192 && heads == 16) || (D == 256 && heads > 2) ? 8 : 12;
+  return D <= 112 || (D == 192 && heads == 16) || (D == 256 && heads > 2) ? 8 : 12;
 }
 __host__ __device__ constexpr int softmax_ring_depth(int D) {
   return D == 80 || D == 112 ? 2 : 1;

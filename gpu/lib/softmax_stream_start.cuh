@@ -8,8 +8,16 @@
 
 namespace ASSAY_NS {
 
+/* Returns whether a call has the ring in shared memory, and the warps per multiprocessor of a call's kernel. */
+inline bool softmax_stream_rings(const attention_params &a) {
+  return a.D == 96 && a.G <= 2;
+}
+inline int32_t softmax_stream_most(const attention_params &a) {
+  return softmax_stream_rings(a) ? softmax_ring_warps(96, 2) : softmax_stream_warps(a.D, stream_heads(a.G, a.D));
+}
+
 inline stream_shape softmax_stream_shape(const softmax_params &p) {
-  return stream_shape_of(p.a, softmax_stream_warps(p.a.D, stream_heads(p.a.G, p.a.D)));
+  return stream_shape_of(p.a, softmax_stream_most(p.a));
 }
 
 /* Refuses calls that the streamed softmax cannot run, and sets the splits and the workspace of a plan that
@@ -38,7 +46,7 @@ inline void softmax_stream_place(softmax_params *p, void *workspace) {
 template <class Types>
 assay_status softmax_stream_launch(const softmax_params &p, const attention_types &types, assay_env *env,
                                    assay_error *error) {
-  if (p.a.D == 96 && p.a.G <= 2)
+  if (softmax_stream_rings(p.a))
     return Types::of(types, [&](auto type, auto) {
       return softmax_ring_start<typename decltype(type)::type, 96, 2>(p, env, error);
     });
