@@ -101,7 +101,8 @@ static double variance(const form *f, double gate, double up, double w, const as
   if (f->weighted) relative += f32_variance + partial_variance(factor * s * v, contract);
   if (s < 0x1p-126) relative += 1;
   relative += partial_variance(s, contract) + (f->sigmoid ? 0 : partial_variance(g * s, contract));
-  return y * y * relative + below_normal_variance((const double[4]){factor, s, v, w}, 4, contract->ftz) + storing_variance(y, out);
+  return y * y * relative + below_normal_variance((const double[4]){factor, s, v, w}, 4, contract->ftz) +
+         storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

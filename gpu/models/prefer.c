@@ -59,7 +59,8 @@ static bool wants_packed(const pass *m, const assay_call *call) {
          requests > 0 && m->x.shape[0] >= PACKED_TOKENS * requests;
 }
 
-/* With 128 rows the products of a step took 321 us by wgmma and 404 by parts (docs/log/2026-11-28-h200-pairs-of-tiles.md).
+/* With 128 rows the products of a step took 321 us by wgmma and 404 by parts
+ * (docs/log/2026-11-28-h200-pairs-of-tiles.md).
  */
 enum { PAIR_ROWS = 120, PAIR_MOST_ROWS = 128, PAIR_CHANNELS = 4096, PAIR_TERMS = 3072 };
 
