@@ -46,6 +46,18 @@ static double gemm(const element *e) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
+/* Returns what alpha adds where it is multiplied into a factor of each term, as cuBLASLt does in f32. Products of alpha
+ * and a factor below the normal numbers are rounded to whole steps there, and so are the sums. */
+static double factor_variance(double alpha, const double *factor, const double *other, int64_t K) {
+  double variance = 0;
+  for (int64_t k = 0; k < K && alpha != 0 && alpha != 1; ++k) {
+    const double first = alpha * factor[k], term = first * other[k];
+    if (first != 0 && fabs(first) < 0x1p-126) variance += other[k] * other[k] * storing_variance(0, ASSAY_F32);
+    if (term != 0 && fabs(term) < 0x1p-126) variance += storing_variance(0, ASSAY_F32);
+  }
+  return variance;
+}
+
 /* Returns the variance of the element. alpha and beta are rounded to f32, and so are their products and the two
  * additions. Nothing is rounded where a factor is a power of two or a term is 0. */
 static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype in,
@@ -60,6 +72,7 @@ static double variance(const element *e, const gemm_sum *s, const assay_contract
     const double first = fmax(fabs(product + old), fmax(fabs(product + e->bias), fabs(old + e->bias)));
     rounded += storing_variance(first, ASSAY_F32) + storing_variance(y, ASSAY_F32);
   }
+  rounded += fmax(factor_variance(e->alpha, e->a, e->b, e->K), factor_variance(e->alpha, e->b, e->a, e->K));
   return e->alpha * e->alpha * gemm_variance(s, contract, e->a, e->b, e->K, in) + rounded + storing_variance(y, out);
 }
 

@@ -45,6 +45,31 @@ static void open_gemm(linear_call *c, assay_dtype dtype, int64_t M, int64_t N, i
   linear_tensor(c, "c", dtype, 0, M, N, 0);
 }
 
+/* cuBLASLt multiplies alpha into a in f32. A factor of 1.5e-44 then has no bits left, and a weight of 63 shows it. */
+Test(gemm, alpha_may_be_multiplied_into_a_factor) {
+  const float a[2] = {-2.9531175e-37F, 1.5414283e-44F}, b[2] = {-0.48464665F, -63.331818F};
+  for (int scaled = 0; scaled < 2; ++scaled) {
+    const float alpha = scaled ? 0.0625F : 1;
+    linear_call c;
+    open_gemm(&c, ASSAY_F32, 1, 1, 2, 0);
+    linear_param(&c, "alpha", (double)alpha);
+    for (int k = 0; k < 2; ++k) {
+      linear_set(&c, "a", k, (double)a[k]);
+      linear_set(&c, "b", k, (double)b[k]);
+    }
+    linear_run(&c, &contract, false);
+    const assay_expected *y = linear_result(&c, "c");
+    const double limit = assay_op_gemm()->kappa_element * y->sigma[0];
+    const float first = alpha * a[0], second = alpha * a[1];
+    const float found = fmaf(second, b[1], first * b[0]);
+    cr_expect(fabs((double)found - y->value[0]) <= limit, "alpha %g: off by %g", (double)alpha,
+              (double)found - y->value[0]);
+    cr_expect(!scaled || fabs((double)found - y->value[0]) > 12 * 0x1p-149, "the case shows nothing");
+    cr_expect(limit < (scaled ? 200 * 0x1p-149 : 0x1p-142), "limit %g", limit);
+    linear_close(&c);
+  }
+}
+
 Test(gemm, equals_another_librarys_product) {
   static const assay_dtype dtypes[] = {ASSAY_F32, ASSAY_F16, ASSAY_BF16};
   for (int d = 0; d < 3; ++d)

@@ -637,22 +637,17 @@ Test(engine_mutants, long_prompts_of_many_heads_prefer_packed) {
     cr_expect_eq(preferred > 0, asked[i].wanted, "row %zu", i);
   }
 }
-/* Products of nearly 128 rows prefer wgmma where sums are short, and seams do above 32 rows. */
+/* Products of nearly 128 rows prefer wgmma where sums are short. */
 Test(engine_mutants, products_of_some_rows_prefer_wgmma) {
   static const struct {
     const char *op;
     int64_t rows, channels, terms;
     bool invariant, wanted;
   } asked[] = {
-      {"gemm", 128, 4096, 3072, false, true},
-      {"gemm", 120, 1024, 1024, false, true},
-      {"gemm", 119, 1024, 1024, false, false},
-      {"gemm", 129, 1024, 1024, false, false},
-      {"gemm", 128, 4104, 1024, false, false},
-      {"gemm", 128, 1024, 3080, false, false},
-      {"gemm", 128, 1024, 1024, true, false},
-      {"gemm_post_pre_uclip", 33, 1024, 1024, false, true},
-      {"gemm_post_pre_uclip", 32, 1024, 1024, false, false},
+      {"gemm", 128, 4096, 3072, false, true},  {"gemm", 120, 1024, 1024, false, true},
+      {"gemm", 119, 1024, 1024, false, false}, {"gemm", 129, 1024, 1024, false, false},
+      {"gemm", 128, 4104, 1024, false, false}, {"gemm", 128, 1024, 3080, false, false},
+      {"gemm", 128, 1024, 1024, true, false},  {"gemm_post_pre_uclip", 128, 1024, 1024, false, false},
   };
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i) {

@@ -477,13 +477,14 @@ inline int64_t stream_k_shares(const assay_env *env) {
   return wanted < stream_k_most_shares ? wanted : stream_k_most_shares;
 }
 
-/* Returns launch_options.shared_percent for thread blocks with `dynamic` bytes of dynamic shared memory. */
+/* Returns launch_options.shared_percent for thread blocks with `dynamic` bytes of dynamic shared memory. More than all
+ * cannot be asked for: the estimate of other bytes is too high by some hundred. */
 inline int32_t stream_k_shared_percent(int64_t dynamic) {
   constexpr int64_t all = 228 * 1024, others = 2048; /* the pieces, and what the system reserves */
   const int64_t bytes =
       stream_k_blocks_a_multiprocessor * (dynamic + static_cast<int64_t>(sizeof(stream_k_rows)) + others);
   const int32_t percent = static_cast<int32_t>((100 * bytes + all - 1) / all);
-  return percent > stream_shared_percent ? percent : stream_shared_percent;
+  return percent > 100 ? 100 : percent > stream_shared_percent ? percent : stream_shared_percent;
 }
 
 /* Returns the launch options of `shares` thread blocks with `dynamic` bytes of dynamic shared memory. */

@@ -9,9 +9,7 @@
  * Products of nearly 128 rows: two tiles of 64 rows by wgmma are faster than `parts`, where the sums are short.
  *
  * Products with gates of more than 32 rows: `parts` is faster than `skinny`, which takes as many as 64. In an invariant
- * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation.
- *
- * A product with a seam after it, of more than 32 rows: wgmma. `skinny` takes as many as 64, more slowly. */
+ * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation. */
 #include <string.h>
 
 #include "gpu/models/pass.h"
@@ -90,8 +88,6 @@ bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *va
   if (strncmp(variant->name, "parts", 5) == 0) return wants_parts(m, call);
   if (strncmp(variant->name, "chain", 5) == 0)
     return strcmp(variant->op, "gemm_glu") == 0 && pass_wants_chain(m) && call->arg[0].shape[0] > CHAIN_ROWS;
-  if (strncmp(variant->name, "wgmma", 5) == 0 && strcmp(variant->op, "gemm_post_pre_uclip") == 0)
-    return call->arg[0].shape[0] > GLU_ROWS;
   if (strncmp(variant->name, "wgmma", 5) == 0 && strcmp(variant->op, "gemm") == 0) return wants_pair(m, call);
   return strncmp(variant->name, "packed_wgmma", 12) == 0 && wants_packed(m, call);
 }

@@ -267,7 +267,7 @@ void pass_logits(pass *m, const assay_tensor *h) {
 /* ---- linear layers, activations ------------------------------------------------------------------------ */
 
 enum { FEW_ROWS = 32 };   /* most rows for which forms of products, where they are auto, take one */
-enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts, and of a seam in the product before it */
+enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts */
 
 /* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. With
  * more than FEW_ROWS rows, `auto` takes the variant `parts` alone, and with more than SOME_ROWS `wgmma`: others are
@@ -305,8 +305,7 @@ static bool waits_for_norms(const pass *m, const char *name, const assay_tensor 
   const bool down = strcmp(name, "mlp.down") == 0, last = down || strcmp(name, "attn.proj") == 0;
   if (form == PASS_OFF || !last || (!qwen3 && m->config.arch != ASSAY_ASYNCT)) return false;
   if (qwen3 && down && m->layer + 1 == m->config.layers) return false;
-  const int64_t most = qwen3 ? FEW_ROWS : SOME_ROWS;
-  return pass_weight(m, name, "b").data == NULL && (form == PASS_ON || x->shape[0] <= most);
+  return pass_weight(m, name, "b").data == NULL && (form == PASS_ON || x->shape[0] <= FEW_ROWS);
 }
 
 void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
