@@ -30,7 +30,8 @@ struct problem : stream_problem {
 };
 
 /* Pieces that begin and end anywhere: whole rows, rows over many shares, more shares than blocks, no keys at all. */
-/* Two thread blocks with rings of sixteen heads of 112 channels fill a multiprocessor, and no launch can ask for more. */
+/* Two thread blocks with rings of sixteen heads of 112 channels fill a multiprocessor, and no launch can ask for more.
+ */
 Test(simt_stream_k, shared_memory_is_at_most_all) {
   cr_expect_eq(stream_k_shared_percent(106752), 100);
   cr_expect_eq(stream_k_shared_percent(94720), 91);
