@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """fp8.py FILE.jsonl: times torch's block-wise scaled_mm (cuBLASLt) on the shapes of fp8_block_gemm's bench table, in the
-way of timing.py. Appends a line per shape to FILE."""
+way of timing.py, and DeepGEMM where the wheel sgl-deep-gemm is installed. Appends a line per shape to FILE."""
 
+import importlib.util
 import sys
 
 import torch
@@ -25,6 +26,20 @@ def product(a, b, scale_a, scale_b):
     return torch._scaled_mm(a, b.t(), scale_a, scale_b.t(), out_dtype=torch.bfloat16)
 
 
+def deep_inputs(M, N, K):
+    """The same with the scales of a where DeepGEMM wants them, which an engine does when it quantises."""
+    import deep_gemm
+    a, b, scale_a, scale_b = inputs(M, N, K)
+    return a, b, deep_gemm.utils.get_mn_major_tma_aligned_tensor(scale_a.contiguous()), scale_b
+
+
+def deep_product(a, b, scale_a, scale_b):
+    import deep_gemm
+    c = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device="cuda")
+    deep_gemm.fp8_gemm_nt((a, scale_a), (b, scale_b), c)
+    return c
+
+
 def expected(a, b, scale_a, scale_b, row):
     K = a.shape[1]
     x = a[row].double().view(-1, 128) * scale_a[row].double()[:, None]
@@ -33,7 +48,7 @@ def expected(a, b, scale_a, scale_b, row):
     return (w * x).sum((1, 2))
 
 
-def entry(M, N, K):
+def entry(peer, inputs, product, M, N, K):
     def prepare():
         sets = {}
 
@@ -47,9 +62,14 @@ def entry(M, N, K):
 
         return make, right
 
-    keys = {"peer": "torch_scaled_mm_blockwise", "M": M, "N": N, "K": K}
+    keys = {"peer": peer, "M": M, "N": N, "K": K}
     return keys, prepare, lambda us: {"tflops": 2 * M * N * K / us / 1e6}
 
 
 if __name__ == "__main__":
-    sys.exit(table(sys.argv[1], torch, [entry(*shape) for shape in SHAPES]))
+    work = [entry("torch_scaled_mm_blockwise", inputs, product, *shape) for shape in SHAPES]
+    if importlib.util.find_spec("deep_gemm"):
+        work += [entry("deep_gemm", deep_inputs, deep_product, *shape) for shape in SHAPES]
+    else:
+        print("fp8: deep_gemm: not installed, not timed")
+    sys.exit(table(sys.argv[1], torch, work))
