@@ -5,34 +5,45 @@
 #   ASSAY_FFI_RUNTIME   libtvm_ffi.so
 #   STANDING_ONLY       a pattern: only kernels whose name matches
 #   STANDING_SECONDS    the most that a kernel may take (90)
-#   STANDING_WORKERS    cases under way at once (8)
+#   STANDING_WORKERS    cases under way at once, of a kernel (8)
+#   STANDING_AT_ONCE    kernels under way at once (1)
 # A kernel of torch needs python3 with torch and the wheel assay-kernels. Status 1 if nothing was judged.
 set -uo pipefail
-[ "$#" -eq 2 ] || { sed -n 2,9p "$0" >&2; exit 2; }
+[ "$#" -eq 2 ] || { sed -n 2,10p "$0" >&2; exit 2; }
 assay=$1 out=$2
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/bench/standing
 mkdir -p "$out"
+
+# judge INDEX NAME DOOR OPERATOR VARIANT FILE BIND: one kernel, its results in FOLDER/INDEX.jsonl.
+judge() {
+  local results=$out/$1.jsonl common
+  common=("$4" --workers "${STANDING_WORKERS:-8}" --variant "$4=$5" --power off --all --jsonl "$results")
+  case $3 in
+    ffi)
+      timeout -s INT "${STANDING_SECONDS:-90}" "$assay" run "${common[@]}" --device cuda --ffi "$FLASHINFER_MODULES/$6" \
+        --bind "$root/conformance/binds/flashinfer-0.6/$7.yaml"
+      ;;
+    python) timeout -s INT "${STANDING_SECONDS:-90}" python3 -m assay run "${common[@]}" --callable "$here/$6" ;;
+    own) timeout -s INT "${STANDING_SECONDS:-90}" "$assay" run "${common[@]}" --device cuda ;;
+  esac >"$out/$1.txt" 2>&1
+  printf '%s: %s\n' "$2" "$(tail -n 1 "$out/$1.txt")"
+}
+
 index=0 judged=0
 while IFS=$'\t' read -r name _ door op variant file bind; do
   index=$((index + 1))
   [[ $name =~ ${STANDING_ONLY:-.} ]] || continue
-  results=$out/$index.jsonl
-  rm -f "$results" "$results.partial"
-  common=("$op" --workers "${STANDING_WORKERS:-8}" --variant "$op=$variant" --power off --all --jsonl "$results")
+  rm -f "$out/$index.jsonl" "$out/$index.jsonl.partial"
   case $door in
-    ffi)
-      [ -e "${FLASHINFER_MODULES:-}/$file" ] || { printf '%s: NOT JUDGED: no %s\n' "$name" "$file"; continue; }
-      timeout -s INT "${STANDING_SECONDS:-90}" "$assay" run "${common[@]}" --device cuda --ffi "$FLASHINFER_MODULES/$file" \
-        --bind "$root/conformance/binds/flashinfer-0.6/$bind.yaml" >"$out/$index.txt" 2>&1
-      ;;
-    python)
-      timeout -s INT "${STANDING_SECONDS:-90}" python3 -m assay run "${common[@]}" --callable "$here/$file" >"$out/$index.txt" 2>&1
-      ;;
-    *) printf 'standing: door: found %s, allowed ffi, python\n' "$door" >&2; exit 2 ;;
+    ffi) [ -e "${FLASHINFER_MODULES:-}/$file" ] || { printf '%s: NOT JUDGED: no %s\n' "$name" "$file"; continue; } ;;
+    python | own) ;;
+    *) printf 'standing: door: found %s, allowed ffi, python, own\n' "$door" >&2; exit 2 ;;
   esac
-  printf '%s: %s\n' "$name" "$(tail -n 1 "$out/$index.txt")"
+  while [ "$(jobs -rp | wc -l)" -ge "${STANDING_AT_ONCE:-1}" ]; do wait -n || true; done
+  judge "$index" "$name" "$door" "$op" "$variant" "$file" "$bind" </dev/null &
   judged=$((judged + 1))
 done < <(grep -v '^#' "$here/kernels.tsv")
+wait
 [ "$judged" -gt 0 ] || { echo 'standing: nothing was judged' >&2; exit 1; }
 python3 "$here/table.py" "$here/kernels.tsv" "$out"

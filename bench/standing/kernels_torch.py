@@ -58,16 +58,49 @@ def compiled_rms(x, g, eps):
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps) * g.float()).to(x.dtype)
 
 
-compiled = None
+def compiled_layer(x, g, b, eps):
+    return F.layer_norm(x.float(), (x.shape[-1],), g.float(), b.float(), eps).to(x.dtype)
+
+
+def compiled_gates(x):
+    gate, up = x.float().chunk(2, dim=-1)
+    return (F.silu(gate) * up).to(x.dtype)
+
+
+def compiled_gelu(x, b):
+    return F.gelu(x.float() + b.float(), approximate="tanh").to(x.dtype)
+
+
+compiled = {}
+
+
+def by_inductor(function, *tensors):
+    """Compiles a function at its first call, and calls it."""
+    if function not in compiled:
+        compiled[function] = torch.compile(function, dynamic=True)
+    return compiled[function](*tensors)
 
 
 @assay.variant("rms_norm", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS,
                supports=no_inner_rounding)
 def rms_norm_inductor(x, g, eps):
-    global compiled
-    if compiled is None:
-        compiled = torch.compile(compiled_rms, dynamic=True)
-    return back(compiled(on(x), on(g), eps), x)
+    return back(by_inductor(compiled_rms, on(x), on(g), eps), x)
+
+
+@assay.variant("layer_norm", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
+def layer_norm_inductor(x, g, b, eps):
+    return back(by_inductor(compiled_layer, on(x), on(g), on(b), eps), x)
+
+
+@assay.variant("swiglu", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_gates)
+def swiglu_inductor(x):
+    return back(by_inductor(compiled_gates, on(x)), x)
+
+
+@assay.variant("bias_gelu_new", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
+def bias_gelu_inductor(x, b, x_out):
+    made = back(by_inductor(compiled_gelu, on(x), on(b)), x)
+    (x if x_out is None else x_out)[...] = made
 
 
 @assay.variant("rms_norm", name="liger", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_norm)
