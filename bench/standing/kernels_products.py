@@ -6,7 +6,7 @@ is judged is the arithmetic."""
 import assay
 import torch
 
-from kernels_torch import back, on
+from kernels_torch import DEVICE, back, on
 
 SCALED = {"lanes": 1, "qk_lanes": 1, "pv_lanes": 1, "cut": 32}
 GROUPED = {"lanes": 32, "cut": 16}
@@ -17,41 +17,51 @@ def scales(stored, transposed):
     return on(stored) if stored is not None else on(transposed).t()
 
 
-def plain_scales(a, b, sfa, sfa_t, sfb, sfb_t, bias, c, **_):
+def plain_scales(sfa, sfa_t, sfb, sfb_t, bias, c, **_):
     if (sfa is None and sfa_t is None) or (sfb is None and sfb_t is None):
         raise assay.Unsupported("sfa_packed, sfb_packed: found one, allowed scales in f32")
     if bias is not None:
         raise assay.Unsupported("bias: found one, allowed none")
+    if c.dtype == "f16":
+        raise assay.Unsupported("c: found f16, allowed f32, bf16")
+
+
+def only_bf16(c, **more):
     if c.dtype != "bf16":
         raise assay.Unsupported(f"c: found {c.dtype}, allowed bf16")
-    if a.shape[1] % 128 or b.shape[0] % 128:
-        raise assay.Unsupported(f"N, K: found {b.shape[0]}, {a.shape[1]}, allowed multiples of 128")
+    plain_scales(c=c, **more)
 
 
-def quarters(a, **more):
-    plain_scales(a=a, **more)
-    if a.shape[1] % 512:
-        raise assay.Unsupported(f"K: found {a.shape[1]}, allowed multiples of 512: scales lie in fours")
+def filled(tensor, rows, columns):
+    """Returns the tensor with zeros up to multiples of `rows` and `columns`: codes and scales of 0 add 0."""
+    more = torch.zeros([-(-n // m) * m for n, m in zip(tensor.shape, (rows, columns))], dtype=tensor.dtype, device=DEVICE)
+    more[:tensor.shape[0], :tensor.shape[1]] = tensor
+    return more
 
 
-@assay.variant("fp8_block_gemm", name="cublaslt", claims="bf16", tensors="torch", contract=SCALED, supports=quarters)
-def block_cublaslt(a, b, sfa, sfa_t, sfb, sfb_t):
-    from torch.nn.functional import ScalingType, scaled_mm
-    rows, weights = scales(sfa, sfa_t), scales(sfb, sfb_t)
-    made = scaled_mm(on(a).contiguous(), on(b).contiguous().t(), scale_a=rows.t().contiguous().t(),
-                     scale_recipe_a=ScalingType.BlockWise1x128, scale_b=weights.contiguous().t(),
-                     scale_recipe_b=ScalingType.BlockWise128x128, output_dtype=torch.bfloat16)
-    return made.cpu()
+# cuBLASLt wants scales in fours, and both take whole blocks of 128: zeros are added.
+def whole(a, b, sfa, sfa_t, sfb, sfb_t, rows):
+    return (filled(on(a), rows, 512), filled(scales(sfa, sfa_t), rows, 4), filled(on(b), 128, 512),
+            filled(scales(sfb, sfb_t), 1, 4))
 
 
-@assay.variant("fp8_block_gemm", name="deep_gemm", claims="bf16", tensors="torch", contract=SCALED,
+@assay.variant("fp8_block_gemm", name="cublaslt", claims="f32,bf16", tensors="torch", contract=SCALED,
                supports=plain_scales)
+def block_cublaslt(a, b, sfa, sfa_t, sfb, sfb_t, c):
+    from torch.nn.functional import ScalingType, scaled_mm
+    x, rows, y, weights = whole(a, b, sfa, sfa_t, sfb, sfb_t, 16)
+    made = scaled_mm(x, y.t(), scale_a=rows.t().contiguous().t(), scale_recipe_a=ScalingType.BlockWise1x128,
+                     scale_b=weights.t(), scale_recipe_b=ScalingType.BlockWise128x128, output_dtype=c.dtype)
+    c[...] = made[:c.shape[0], :c.shape[1]].cpu()
+
+
+@assay.variant("fp8_block_gemm", name="deep_gemm", claims="bf16", tensors="torch", contract=SCALED, supports=only_bf16)
 def block_deep_gemm(a, b, sfa, sfa_t, sfb, sfb_t, c):
     import deep_gemm
-    made = torch.empty(c.shape, dtype=torch.bfloat16, device="cuda")
-    deep_gemm.fp8_gemm_nt((on(a).contiguous(), scales(sfa, sfa_t).contiguous()),
-                          (on(b).contiguous(), scales(sfb, sfb_t).contiguous()), made)
-    return made.cpu()
+    x, rows, y, weights = whole(a, b, sfa, sfa_t, sfb, sfb_t, 1)
+    made = torch.empty(x.shape[0], y.shape[0], dtype=torch.bfloat16, device=DEVICE)
+    deep_gemm.fp8_gemm_nt((x, rows), (y, weights), made)
+    c[...] = made[:, :c.shape[1]].cpu()
 
 
 def plain_groups(a, b, bias, c, **_):

@@ -59,7 +59,8 @@ def compiled_rms(x, g, eps):
 
 
 def compiled_layer(x, g, b, eps):
-    return F.layer_norm(x.float(), (x.shape[-1],), g.float(), b.float(), eps).to(x.dtype)
+    wide = [None if factor is None else factor.float() for factor in (g, b)]
+    return F.layer_norm(x.float(), (x.shape[-1],), *wide, eps).to(x.dtype)
 
 
 def compiled_gates(x):
