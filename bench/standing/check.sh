@@ -29,7 +29,7 @@ planted 'failures called PASS' 'FlashInfer rmsnorm: 8 failures, verdict PASS' $r
 planted 'a finding that is not there' 'finding 99 is not in docs/standing.md' $results/kernels.tsv '/^FlashInfer rmsnorm/s/\t1\t/\t99\t/'
 planted 'failures that nobody counts' 'kernels.tsv counts 0 failures' $results/kernels.tsv '/^FlashInfer rmsnorm/s/\t8\t/\t0\t/'
 planted 'a kernel without results' 'torch layer_norm: is in one of' $results/kernels.tsv '/^torch layer_norm/d'
-planted 'a kernel without cells' 'torch layer_norm: .* has no cell' $results/2026-11-27-h200.csv '/^torch layer_norm/d'
+planted 'a kernel without cells' 'torch layer_norm: .* has no cell' $results/2026-11-29-h200.csv '/^torch layer_norm/d'
 # A run is adopted: counts and cells of its kernel alone change, and the page is then another one.
 mkdir "$copy/run"
 rm -rf "$copy/bench" && mkdir "$copy/bench" && cp -r "$root/bench/standing" "$copy/bench/"
