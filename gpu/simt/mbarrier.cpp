@@ -79,7 +79,7 @@ static void change(uint64_t *barrier, Fields f) {
   }
   write(barrier, f);
   if (!over) return;
-  proxy_release();
+  proxy_phase();
   run.polls = 0;
   uint32_t warps = 0;
   const bool in_front = (draw() >> 30 & 1u) != 0;

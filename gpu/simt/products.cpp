@@ -28,7 +28,7 @@ namespace assay_simt_host {
 
 constexpr int32_t no_exponent = -4096, not_a_number = 16384, kept = 25, least_top = -133;
 constexpr int32_t near_limit = 90; /* 2^-90 squared is no f32, but 2^-25 of a term of 2^-90 is one */
-constexpr int64_t most_columns = 256, columns_at_once = 8;
+constexpr int64_t most_columns = 256, columns_at_once = 16;
 
 static inline int32_t exponent_of(float x, int32_t least) {
   uint32_t bits;
@@ -185,24 +185,25 @@ ASSAY_INLINE ASSAY_UNCHECKED bool add_zeros(int64_t first, int64_t n, float *to)
   return finite;
 }
 
-/* Adds 16 products to each of eight columns of one row. Eight are one register of AVX2. Their number is known to the
- * compiler, so sums stay in it. */
+/* Adds 16 products to each of so many columns of one row. Their number is known to the compiler, so that sums stay in
+ * registers: 16 columns are two of AVX2. */
+template <int64_t count>
 ASSAY_INLINE ASSAY_UNCHECKED void add_columns(const float *a, const int32_t *a_exponent, const float *b,
                                               const int32_t *b_exponent, int64_t pitch, float *to) {
-  int32_t top[columns_at_once];
-  double sum[columns_at_once], unit[columns_at_once];
-  if (!find_top(columns_at_once, a_exponent, b_exponent, pitch, to, top)) {
-    for (int64_t i = 0; i < columns_at_once; ++i)
+  int32_t top[count];
+  double sum[count], unit[count];
+  if (!find_top(count, a_exponent, b_exponent, pitch, to, top)) {
+    for (int64_t i = 0; i < count; ++i)
       if (top[i] < not_a_number / 2)
         add_row(1, a, b + i, pitch, top + i, to + i, sum, unit);
       else
         to[i] = sum_not_finite(a, b + i, pitch, to[i]);
     return;
   }
-  if (near_one(columns_at_once, top))
-    add_row_near_one(columns_at_once, a, b, pitch, top, to);
+  if (near_one(count, top))
+    add_row_near_one(count, a, b, pitch, top, to);
   else
-    add_row(columns_at_once, a, b, pitch, top, to, sum, unit);
+    add_row(count, a, b, pitch, top, to, sum, unit);
 }
 
 /* Adds the products of all rows; n is a multiple of 8. Rows and columns past the end of a matrix are zeros, and may be
@@ -224,8 +225,11 @@ ASSAY_WIDE ASSAY_UNCHECKED static void add_rows(int64_t rows, int64_t n, const f
     const bool finite_a = all_finite(product_depth, a_exponent, &live_row);
     int64_t own = !live_row && finite_b ? 0 : columns;
     if (!finite_a || !add_zeros(own, n, to)) own = n;
-    for (int64_t i = 0; i < own; i += columns_at_once)
-      add_columns(x, a_exponent, b + i, b_exponent + i, n, to + i);
+    int64_t i = 0;
+    for (; i + 8 < own && i + 16 <= n; i += 16)
+      add_columns<16>(x, a_exponent, b + i, b_exponent + i, n, to + i);
+    for (; i < own; i += 8)
+      add_columns<8>(x, a_exponent, b + i, b_exponent + i, n, to + i);
   }
 }
 
@@ -242,7 +246,7 @@ constexpr uint32_t lost_digits = (1u << 10) - 1; /* those of an f32 after 14 bit
  * and an f32. Where exponents are near 0, f32 holds every term or what its cut leaves of it. */
 ASSAY_INLINE ASSAY_UNCHECKED void add_columns_eight(const float *a, const int32_t *a_exponent, const float *b,
                                                     const int32_t *b_exponent, int64_t pitch, float *to) {
-  constexpr int64_t n = columns_at_once;
+  constexpr int64_t n = 8;
   int32_t top[n], sum[n];
   float small_unit[n];
   double unit[n];
@@ -290,7 +294,7 @@ ASSAY_INLINE ASSAY_UNCHECKED void add_columns_eight(const float *a, const int32_
 ASSAY_WIDE ASSAY_UNCHECKED static void add_row_eight(int64_t n, const float *a, const int32_t *a_exponent,
                                                      const float *b, const int32_t *b_exponent, int64_t pitch,
                                                      float *to) {
-  for (int64_t i = 0; i < n; i += columns_at_once)
+  for (int64_t i = 0; i < n; i += 8)
     add_columns_eight(a, a_exponent, b + i, b_exponent + i, pitch, to + i);
 }
 
@@ -353,7 +357,7 @@ void tensor_products_eight(int64_t rows, int64_t n, const float *a, const float 
     }
     special = special || largest == not_a_number;
     /* Sums of nothing but zeros stay +0. Others lose digits, or a sign, in any step. */
-    const int64_t own = live_row ? (columns + columns_at_once - 1) / columns_at_once * columns_at_once : 0;
+    const int64_t own = live_row ? (columns + 7) / 8 * 8 : 0;
     if (!all_plus_zero(own, n, to))
       add_row_eight(n, x, a_exponent, b, b_exponent, n, to);
     else if (own > 0)

@@ -7,6 +7,7 @@
 namespace assay_simt_host {
 
 constexpr int64_t piece = 16, pieces = shared_arena_bytes / piece;
+constexpr int64_t stride = 256, page = 16 * stride, pages = (shared_arena_bytes + page - 1) / page;
 constexpr uint64_t foreign = UINT64_C(1) << 32; /* not a warp: a warp that has not waited cannot publish the piece */
 
 /* The warps that have waited for an mbarrier, and that have nothing to gain from waiting again until `changes` differs.
@@ -42,7 +43,9 @@ struct Proxy {
   uint32_t hidden[pieces]; /* the pieces that have owners */
   uint32_t hidden_count;
   uint32_t ran;      /* warps that ran since the last look */
-  int quiet;         /* looks that found nothing since a barrier released threads */
+  uint32_t ran_cold; /* the same, since the last look at all pages */
+  bool hot[pages];   /* a look at all pages found a change there, in this block */
+  int quiet;         /* looks that found nothing; a barrier of threads takes it back */
   uint64_t changes;  /* counts what proxy_watch and proxy_foreign have done */
   bool any_foreign;  /* some piece came from proxy_foreign since the block is watched */
   Waited waited[64]; /* by the mbarrier's offset: the last one that proxy_waited saw there */
@@ -50,7 +53,7 @@ struct Proxy {
 };
 
 static Proxy proxies[max_places];
-constexpr int patience = 32;
+constexpr int patience = 32, few = 8;
 
 static Proxy *own() {
   return &proxies[here->place];
@@ -116,7 +119,8 @@ void proxy_watch() {
   for (uint32_t i = 0; i < p->hidden_count; ++i)
     p->owners[p->hidden[i]] = 0;
   p->hidden_count = 0;
-  p->ran = 0xFFFFFFFFu;
+  p->ran = p->ran_cold = 0xFFFFFFFFu;
+  memset(p->hot, 0, sizeof p->hot);
   p->quiet = 0;
   ++p->changes;
   p->any_foreign = false;
@@ -131,34 +135,45 @@ void proxy_extend(int64_t from, int64_t to) {
   }
 }
 
-/* Compares the memory with its last known contents. Warps that switch between barriers are told apart as long as they
- * write. Redzones between the arrays never change without ending the block. */
-static void look() {
-  constexpr int64_t stride = 256, many = 16 * stride;
-  const int64_t used = shared_used();
-  Proxy *p = own();
+/* Compares one page. Returns whether it has changed. */
+static bool look_at(Proxy *p, int64_t from, int64_t to, uint32_t warps) {
   const unsigned char *const arena = shared_arena();
-  for (int64_t at = 0; at < used; at += stride) {
-    /* Most looks find little: one comparison skips many strides at once. */
-    if (at % many == 0 && at + many <= used && same(arena + at, p->known + at, many)) {
-      at += many - stride;
-      continue;
-    }
+  /* Most looks find nothing: one comparison skips all strides. */
+  if (same(arena + from, p->known + from, to - from)) return false;
+  for (int64_t at = from; at < to; at += stride) {
     if (same(arena + at, p->known + at, stride)) continue;
     for (int64_t i = at; i < at + stride; i += piece) {
       if (same(arena + i, p->known + i, piece)) continue;
       take(p->known + i, arena + i, piece);
-      hide(p, i / piece, p->ran);
-      p->quiet = -1;
+      hide(p, i / piece, warps);
     }
   }
+  return true;
+}
+
+/* Compares the memory with its last known contents: all pages, or those that are hot. Warps that switch between
+ * barriers are told apart as long as they write. After some looks that found nothing, pages without a change in this
+ * block may be left out: a first change there belongs to every warp that ran since the last look at all pages. Redzones
+ * between the arrays never change without ending the block. */
+static void look(bool all) {
+  const int64_t used = shared_used();
+  Proxy *p = own();
+  all = all || p->quiet < patience;
+  for (int64_t i = 0; i * page < used; ++i) {
+    if (!p->hot[i] && !all) continue;
+    const int64_t from = i * page, to = from + page < used ? from + page : (used + stride - 1) / stride * stride;
+    if (!look_at(p, from, to, p->hot[i] ? p->ran : p->ran_cold)) continue;
+    p->quiet = -1;
+    p->hot[i] = true;
+  }
   p->ran = own_warp();
+  p->ran_cold = all ? p->ran : p->ran_cold | p->ran;
   ++p->quiet;
 }
 
 /* Compares, and publishes what the warp may publish. */
 static void publish(Proxy *p, uint32_t warp) {
-  look();
+  look(true);
   uint32_t left = 0;
   for (uint32_t i = 0; i < p->hidden_count; ++i) {
     const uint32_t at = p->hidden[i];
@@ -210,24 +225,48 @@ void proxy_fence() {
   publish(p, warp);
 }
 
+/* Adds a warp to those that run. */
+static void add_warp(Proxy *p, uint32_t warp) {
+  p->ran |= warp;
+  p->ran_cold |= warp;
+}
+
+/* Returns whether all live lanes of the warp wait, or 1, 2, 4, 8 or 16 of them. Warps may come to a barrier lane after
+ * lane. Looks at all pages then tell the warps' stores apart without one for every lane. */
+static bool worth_a_look(const Warp *w) {
+  uint32_t waiting = 0, ready = 0;
+  for (uint32_t m = w->present & ~w->exited; m != 0; m &= m - 1)
+    ++(w->thread[__builtin_ctz(m)].state == READY ? ready : waiting);
+  return ready == 0 || (waiting & (waiting - 1)) == 0;
+}
+
 void proxy_turn(const Thread *self, const Thread *next) {
   if (next->warp == self->warp) return;
   Proxy *p = own();
   end_round(p);
-  const bool at_barrier = self->state == AT_BARRIER || self->state == AT_NAMED || self->state == AT_MBARRIER;
-  if (at_barrier || p->quiet < patience) look();
-  if (block_of(next) == here) p->ran |= 1u << (next->number / 32);
+  if (p->quiet < patience)
+    look(true);
+  else if (self->state == AT_BARRIER || self->state == AT_NAMED)
+    look(worth_a_look(self->warp));
+  else if (self->state == AT_MBARRIER)
+    look(false);
+  if (block_of(next) == here) add_warp(p, 1u << (next->number / 32));
 }
 
 void proxy_enter() {
   end_round(own());
-  own()->ran |= own_warp();
+  add_warp(own(), own_warp());
 }
 
 void proxy_release() {
   end_round(own());
-  look();
-  own()->quiet = 0;
+  look(true);
+  own()->quiet = own()->quiet < patience - few ? own()->quiet : patience - few;
+}
+
+void proxy_phase() {
+  end_round(own());
+  look(false);
 }
 
 void proxy_settle() {
@@ -249,15 +288,17 @@ uint64_t proxy_word(int64_t offset) {
 
 void proxy_write(int64_t offset, const void *from, int64_t bytes) {
   Proxy *p = own();
-  memcpy(shared_arena() + offset, from, static_cast<size_t>(bytes));
-  memcpy(p->view + offset, from, static_cast<size_t>(bytes));
-  memcpy(p->known + offset, from, static_cast<size_t>(bytes));
+  for (unsigned char *to : {shared_arena() + offset, p->view + offset, p->known + offset})
+    if (bytes == 16) /* the usual piece, without a call */
+      memcpy(to, from, 16);
+    else
+      memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 void proxy_poison(int64_t offset, int64_t bytes) {
   Proxy *p = own();
   forget(p->view + offset, bytes);
-  forget(p->known + offset, bytes);
+  take(p->known + offset, shared_arena() + offset, bytes);
 }
 
 void proxy_foreign(int64_t offset, int64_t bytes, const uint64_t *barrier) {

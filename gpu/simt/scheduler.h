@@ -160,6 +160,7 @@ Thread *engine_run();
 void proxy_enter();                                      /* a watched block continues */
 void proxy_turn(const Thread *self, const Thread *next); /* before each switch in a watched block */
 void proxy_release();                                    /* the same, when a barrier releases its threads */
+void proxy_phase();                                      /* the same, when an mbarrier does */
 
 /* Returns the next thread in turn, or NULL if there is none. */
 inline Thread *next_turn() {
@@ -238,7 +239,9 @@ void shared_site(assay_simt_site *site);
 void *shared_dynamic_1024(); /* moves the dynamic part up to a multiple of 1024, for the rest of the launch */
 constexpr int64_t shared_arena_bytes = (227 * 1024 + 66 * 1536 + 1023) / 1024 * 1024;
 extern unsigned char shared_arenas[max_places][shared_arena_bytes];
-unsigned char *shared_arena(); /* the running block's */
+inline unsigned char *shared_arena() { /* the running block's */
+  return shared_arenas[here != nullptr ? here->place : run.first_place];
+}
 struct Layout;
 Layout *shared_put_aside();                                /* the running launch's; NULL: no memory */
 void shared_take_up(Layout *layout);                       /* continues with it */

@@ -42,10 +42,6 @@ static const unsigned char *pattern() {
   return bytes;
 }
 
-unsigned char *shared_arena() {
-  return shared_arenas[here != nullptr ? here->place : run.first_place];
-}
-
 static void poison(unsigned char *arena, int64_t from, int64_t to) {
   memcpy(arena + from, pattern() + (from & 1), static_cast<size_t>(to - from));
 #ifdef ASSAY_SIMT_ASAN

@@ -17,11 +17,6 @@ template <class T> static const T *of(const Warp *w, int lane) {
   return reinterpret_cast<const T *>(static_cast<uintptr_t>(w->value[lane]));
 }
 
-template <class T> static void unpack(uint32_t pair, float *to) {
-  to[0] = to_float(T{static_cast<uint16_t>(pair)});
-  to[1] = to_float(T{static_cast<uint16_t>(pair >> 16)});
-}
-
 float factor_eight(uint32_t code, assay_simt_eight type) {
   const uint8_t bits = static_cast<uint8_t>(code);
   return type == ASSAY_SIMT_E4M3 ? to_float(e4m3{bits}) : to_float(e5m2{bits});
@@ -48,22 +43,22 @@ static void mma_eight(const Warp *w) {
   }
 }
 
-/* Widens the factors of all lanes. */
-template <class T> static void factors(const Warp *w, float (*a)[16], float (*b)[8]) {
-  for (int lane = 0; lane < 32; ++lane) {
-    const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
-    const int r = lane / 4, c = lane % 4 * 2;
-    unpack<T>(m->a[0], &a[r][c]);
-    unpack<T>(m->a[1], &a[r + 8][c]);
-    unpack<T>(m->a[2], &a[r][c + 8]);
-    unpack<T>(m->a[3], &a[r + 8][c + 8]);
-    float pair[2];
-    for (int i = 0; i < 2; ++i) {
-      unpack<T>(m->b[i], pair);
-      b[c + 8 * i][r] = pair[0];
-      b[c + 8 * i + 1][r] = pair[1];
-    }
-  }
+/* The factors of all lanes as the type's bits, a by rows and b by columns. */
+struct Bits {
+  uint16_t a[16][16], b[8][16];
+};
+
+template <class T> static void widen(const Bits &bits, float (*a)[16], float (*b)[8]) {
+  float turned[8][16];
+  for (int r = 0; r < 16; ++r)
+    for (int k = 0; k < 16; ++k)
+      a[r][k] = to_float(T{bits.a[r][k]});
+  for (int c = 0; c < 8; ++c)
+    for (int k = 0; k < 16; ++k)
+      turned[c][k] = to_float(T{bits.b[c][k]});
+  for (int k = 0; k < 16; ++k)
+    for (int c = 0; c < 8; ++c)
+      b[k][c] = turned[c][k];
 }
 
 static void mma(const Warp *w) {
@@ -73,16 +68,23 @@ static void mma(const Warp *w) {
     return;
   }
   float a[16][16], b[16][8], d[16][8];
-  if (first->half)
-    factors<f16>(w, a, b);
-  else
-    factors<bf16>(w, a, b);
+  Bits bits;
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
     const int r = lane / 4, c = lane % 4 * 2;
+    memcpy(&bits.a[r][c], m->a, 4);
+    memcpy(&bits.a[r + 8][c], m->a + 1, 4);
+    memcpy(&bits.a[r][c + 8], m->a + 2, 4);
+    memcpy(&bits.a[r + 8][c + 8], m->a + 3, 4);
+    memcpy(&bits.b[r][c], m->b, 4);
+    memcpy(&bits.b[r][c + 8], m->b + 1, 4);
     memcpy(&d[r][c], m->d, 8);
     memcpy(&d[r + 8][c], m->d + 2, 8);
   }
+  if (first->half)
+    widen<f16>(bits, a, b);
+  else
+    widen<bf16>(bits, a, b);
   tensor_products(16, 8, &a[0][0], &b[0][0], first->half, &d[0][0]);
   for (int lane = 0; lane < 32; ++lane) {
     const assay_simt_mma *m = of<assay_simt_mma>(w, lane);
@@ -108,8 +110,16 @@ static void matrix(const Warp *w, bool load) {
   for (int l = 0; l < 32; ++l)
     for (int i = 0; i < count; ++i) {
       const int r = l / 4, c = l % 4 * 2;
-      uint16_t *const first = transposed ? element(lane, i, c, r) : element(lane, i, r, c);
-      uint16_t *const second = transposed ? element(lane, i, c + 1, r) : element(lane, i, r, c + 1);
+      if (!transposed) {
+        uint16_t *const pair = element(lane, i, r, c);
+        if (load)
+          memcpy(&lane[l]->r[i], pair, 4);
+        else
+          memcpy(pair, &lane[l]->r[i], 4);
+        continue;
+      }
+      uint16_t *const first = element(lane, i, c, r);
+      uint16_t *const second = element(lane, i, c + 1, r);
       if (load) {
         lane[l]->r[i] = static_cast<uint32_t>(*first) | static_cast<uint32_t>(*second) << 16;
       } else {

@@ -27,21 +27,19 @@ struct Issue {
   int32_t line;
 };
 
-struct Accumulator {
-  float *d; /* NULL: free */
-  int32_t n;
-  uint32_t issued; /* pending products */
-  float value[128];
-};
-
+/* A thread's products. Accumulators are kept field by field: most calls look at all of them, and the values of a
+ * block's threads are more than the cache holds. */
 struct Queue {
   uint64_t block;
-  bool fenced;
+  uint64_t total;
   uint32_t first, end; /* issues, modulo max_issued */
   uint32_t committed;
-  uint64_t total;
-  Accumulator accumulator[max_accumulators];
+  bool fenced;
+  float *d[max_accumulators]; /* NULL: free */
+  int32_t n[max_accumulators];
+  uint32_t issued[max_accumulators]; /* pending products */
   Issue issue[max_issued];
+  float value[max_accumulators][128];
 };
 
 static Queue *queues[max_places * max_threads];
@@ -51,20 +49,25 @@ static Queue *queues[max_places * max_threads];
   fail();
 }
 
-static Queue *queue_of(const Thread *t) {
+/* Empties the thread's queue for a new block. */
+static __attribute__((noinline)) Queue *new_queue(const Thread *t) {
   Queue *&q = queues[t->slot];
   if (q == nullptr && (q = static_cast<Queue *>(calloc(1, sizeof *q))) == nullptr) {
     report(ASSAY_ERR_MEMORY, "no memory for the products of a thread");
     fail();
   }
-  if (q->block == here->count) return q;
   q->block = here->count;
   q->fenced = false;
   q->first = q->end = q->committed = 0;
   q->total = 0;
-  for (Accumulator &a : q->accumulator)
-    a.d = nullptr;
+  for (float *&d : q->d)
+    d = nullptr;
   return q;
+}
+
+static inline Queue *queue_of(const Thread *t) {
+  Queue *const q = queues[t->slot];
+  return q != nullptr && q->block == here->count ? q : new_queue(t);
 }
 
 uint64_t wgmma_address(const void *shared, const char *file, int32_t line) {
@@ -80,33 +83,41 @@ void wgmma_fence() {
   queue_of(current())->fenced = true;
 }
 
+/* Copies field by field. The caller has just stored the fields, and a load of two at once would wait for both stores.
+ */
+static inline assay_simt_wgmma copy_of(const volatile assay_simt_wgmma *p) {
+  return assay_simt_wgmma{p->d,    p->a,       p->descriptor_a, p->descriptor_b, p->n,
+                          p->half, p->trans_b, p->accumulate,   p->eight_a,      p->eight_b};
+}
+
 void wgmma_issue(const assay_simt_wgmma *product, const char *file, int32_t line) {
   proxy_watch();
   Queue *q = queue_of(current());
-  Accumulator *a = nullptr, *unused = nullptr;
-  for (Accumulator &known : q->accumulator) {
-    if (known.d == product->d) a = &known;
-    if (known.d == nullptr) unused = &known;
+  uint32_t a = max_accumulators, unused = max_accumulators;
+  for (uint32_t i = 0; i < max_accumulators; ++i) {
+    if (q->d[i] == product->d) a = i;
+    if (q->d[i] == nullptr) unused = i;
   }
-  if (!q->fenced && (a == nullptr || product->a != nullptr))
+  const bool known = a != max_accumulators;
+  if (!q->fenced && (!known || product->a != nullptr))
     wrong("no wgmma_fence since the last wait, after which registers may have been touched", file, line);
   if (q->end - q->first == max_issued) wrong("more than 256 products under way", file, line);
-  if (a != nullptr && a->n != product->n) wrong("accumulators of another shape are under way", file, line);
-  if (a == nullptr) {
-    if (unused == nullptr) wrong("more than 6 accumulators under way", file, line);
+  if (known && q->n[a] != product->n) wrong("accumulators of another shape are under way", file, line);
+  if (!known) {
+    if (unused == max_accumulators) wrong("more than 6 accumulators under way", file, line);
     a = unused;
-    a->d = product->d;
-    a->n = product->n;
-    a->issued = 0;
+    q->d[a] = product->d;
+    q->n[a] = product->n;
+    q->issued[a] = 0;
     const size_t bytes = sizeof(float) * static_cast<size_t>(product->n / 2);
     race_quiet(true); /* the copy is simt's own: blocks that follow each other share it */
-    if (product->accumulate) memcpy(a->value, product->d, bytes);
+    if (product->accumulate) memcpy(q->value[a], product->d, bytes);
     race_quiet(false);
     memset(product->d, 0xFF, bytes);
   }
-  ++a->issued;
-  q->issue[q->end++ % max_issued] =
-      Issue{*product, static_cast<uint32_t>(a - q->accumulator), q->committed, file, line};
+  ++q->issued[a];
+  if (q->first == q->end) q->first = q->end = 0; /* few entries are in use, so that they stay in the cache */
+  q->issue[q->end++ % max_issued] = Issue{copy_of(product), a, q->committed, file, line};
   ++q->total;
 }
 
@@ -151,19 +162,41 @@ static void factors_eight(const uint8_t *codes, assay_simt_eight type, float *to
       to[i] = to_float(e5m2{codes[i]});
 }
 
+/* Where one operand is read: the engine's view, and the array of shared memory in which the last piece was. */
+struct Operand {
+  Descriptor descriptor;
+  const unsigned char *view;
+  int64_t low, high;
+};
+
+static Operand operand(uint64_t descriptor, const Issue &from) {
+  return Operand{read(descriptor, from), proxy_view(), 0, 0};
+}
+
+/* Finds the array that holds the 16 bytes. */
+static void find_array(int64_t at, Operand *o, const Issue &from) {
+  int64_t offset, bytes;
+  for (int i = 0; shared_array(i, &offset, &bytes); ++i) {
+    if (at < offset || at + 16 > offset + bytes) continue;
+    o->low = offset;
+    o->high = offset + bytes;
+    return;
+  }
+  wrong("a descriptor leads outside of its array in shared memory", from.file, from.line);
+}
+
 /* Reads 16 bytes of b, or of a: 8 or 16 factors. */
-static void chunk(int64_t at, const Descriptor &d, const Issue &from, bool is_b, float *to) {
-  at ^= (at >> 7 & (d.chunks - 1)) << 4;
-  if (at + 16 > shared_used() || shared_offset(shared_arena() + at, 16) < 0)
-    wrong("a descriptor leads outside of its array in shared memory", from.file, from.line);
+static void chunk(int64_t at, Operand *o, const Issue &from, bool is_b, float *to) {
+  at ^= (at >> 7 & (o->descriptor.chunks - 1)) << 4;
+  if (at < o->low || at + 16 > o->high) find_array(at, o, from);
   if (from.product.eight_a != ASSAY_SIMT_SIXTEEN) {
     uint8_t codes[16];
-    memcpy(codes, proxy_view() + at, sizeof codes);
+    memcpy(codes, o->view + at, sizeof codes);
     factors_eight(codes, is_b ? from.product.eight_b : from.product.eight_a, to);
     return;
   }
   uint16_t bits[8];
-  memcpy(bits, proxy_view() + at, sizeof bits);
+  memcpy(bits, o->view + at, sizeof bits);
   if (from.product.half)
     for (int i = 0; i < 8; ++i)
       to[i] = to_float(f16{bits[i]});
@@ -173,26 +206,36 @@ static void chunk(int64_t at, const Descriptor &d, const Issue &from, bool is_b,
 }
 
 /* Reads rows `row` and up of a K-major operand, 32 bytes of k, to to[r * depth + k]. */
-static void rows(const Descriptor &d, int64_t row, int64_t count, const Issue &from, bool is_b, float *to) {
+static void rows(Operand *o, int64_t row, int64_t count, const Issue &from, bool is_b, float *to) {
+  const Descriptor &d = o->descriptor;
   const int64_t depth = depth_of(from);
   const int64_t pitch = d.chunks * 16, next = d.chunks == 1 ? d.leading : 16;
   for (int64_t r = 0; r < count; ++r)
     for (int64_t half = 0; half < 2; ++half)
-      chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, d, from, is_b,
+      chunk(d.start + (row + r) % 8 * pitch + (row + r) / 8 * d.stride + half * next, o, from, is_b,
             to + r * depth + half * depth / 2);
 }
 
-/* Reads operand b to b[k * n + column]. */
+/* Turns eight rows at a time: what is written lies together. */
+template <int64_t depth> static void turn(int64_t n, const float *from, float *to) {
+  for (int64_t i = 0; i < n; i += 8)
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t j = 0; j < 8; ++j)
+        to[k * n + i + j] = from[(i + j) * depth + k];
+}
+
+/* Reads operand b to b[k * n + column]. n is a multiple of 8. */
 static void operand_b(const Issue &from, float *b) {
-  const Descriptor d = read(from.product.descriptor_b, from);
+  Operand o = operand(from.product.descriptor_b, from);
+  const Descriptor &d = o.descriptor;
   const int64_t n = from.product.n;
   if (!from.product.trans_b) {
     static float turned[256 * product_depth_eight];
-    const int64_t depth = depth_of(from);
-    rows(d, 0, n, from, true, turned);
-    for (int64_t i = 0; i < n; ++i)
-      for (int64_t k = 0; k < depth; ++k)
-        b[k * n + i] = turned[i * depth + k];
+    rows(&o, 0, n, from, true, turned);
+    if (depth_of(from) == product_depth)
+      turn<product_depth>(n, turned, b);
+    else
+      turn<product_depth_eight>(n, turned, b);
     return;
   }
   for (int64_t k = 0; k < 16; ++k)
@@ -200,14 +243,15 @@ static void operand_b(const Issue &from, float *b) {
       const int64_t at = d.chunks == 1
                              ? i * d.stride + k / 8 * d.leading + k % 8 * 16
                              : i % d.chunks * 16 + i / d.chunks * d.leading + k % 8 * d.chunks * 16 + k / 8 * d.stride;
-      chunk(d.start + at, d, from, true, b + k * n + i * 8);
+      chunk(d.start + at, &o, from, true, b + k * n + i * 8);
     }
 }
 
 static void operand_a(const Warp *w, const Issue *const *issue, float *a) {
   if (issue[0]->product.a == nullptr) {
     const int64_t row = w->thread->number / 32 % 4 * 16;
-    rows(read(issue[0]->product.descriptor_a, *issue[0]), row, 16, *issue[0], false, a);
+    Operand o = operand(issue[0]->product.descriptor_a, *issue[0]);
+    rows(&o, row, 16, *issue[0], false, a);
     return;
   }
   for (int lane = 0; lane < 32; ++lane)
@@ -240,7 +284,7 @@ static void multiply(const Warp *w, Queue *const *q, const Issue *const *issue) 
   /* Calls use(two of the lane's values, their place in d). */
   const auto each = [&](auto use) {
     for (int lane = 0; lane < 32; ++lane) {
-      float *value = q[lane]->accumulator[issue[lane]->accumulator].value;
+      float *value = q[lane]->value[issue[lane]->accumulator];
       float *const upper = d + lane / 4 * n + lane % 4 * 2, *const lower = upper + 8 * n;
       for (int64_t i = 0; i < n; i += 8, value += 4) {
         use(value, upper + i);
@@ -278,18 +322,20 @@ static void finish(const Warp *w) {
         wrong("the lanes of a warp issued different products", issue[0]->file, issue[0]->line);
     multiply(w, q, issue);
     for (int lane = 0; lane < 32; ++lane) {
-      Accumulator *a = &q[lane]->accumulator[issue[lane]->accumulator];
+      const uint32_t a = issue[lane]->accumulator;
+      float *const d = q[lane]->d[a];
+      const int32_t count = q[lane]->n[a] / 2;
       ++q[lane]->first;
-      if (--a->issued > 0) continue;
+      if (--q[lane]->issued[a] > 0) continue;
       uint32_t all = 0xFFFFFFFFu;
-      for (int32_t i = 0; i < a->n / 2; ++i) {
+      for (int32_t i = 0; i < count; ++i) {
         uint32_t bits;
-        memcpy(&bits, a->d + i, sizeof bits);
+        memcpy(&bits, d + i, sizeof bits);
         all &= bits;
       }
       if (all != 0xFFFFFFFFu) wrong("accumulators were written before the wait", issue[lane]->file, issue[lane]->line);
-      memcpy(a->d, a->value, sizeof(float) * static_cast<size_t>(a->n / 2));
-      a->d = nullptr;
+      memcpy(d, q[lane]->value[a], sizeof(float) * static_cast<size_t>(count));
+      q[lane]->d[a] = nullptr;
     }
   }
 }
