@@ -212,7 +212,7 @@ static void break_rows(const assay_fill *from, double *value, int64_t T, int64_t
 /* Bans ids by -Inf in channel 0: one in eight or all of them. In some calls the weight of one id is NaN or +Inf. */
 static void break_weights(const assay_fill *from, double *value, int64_t V, int64_t C) {
   assay_rng rng = {from->seed, 0x77676874, 0};
-  const int64_t broken = broken_of(from), one = assay_rng_range(&rng, 0, V - 1);
+  const int64_t broken = broken_of(from), drawn = assay_rng_range(&rng, 0, 2 * V - 1), one = drawn < V ? drawn : V - 1;
   for (int64_t v = 0; v < V; ++v)
     if (assay_rng_range(&rng, 0, 7) == 0 || broken == BROKEN_ALL) value[v * C] = -(double)INFINITY;
   if (broken == BROKEN_WEIGHT) value[one * C] = assay_rng_range(&rng, 0, 1) == 0 ? (double)NAN : (double)INFINITY;
