@@ -19,6 +19,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,9 +159,13 @@ assay_status assay_model_seed(const assay_model_config *config, uint64_t seed, a
       assay_taps_from_sigma(config->gate_sigma, config->gate_taps, taps);
       assay_store_f64_row(tensor->data, tensor->dtype, 0, 1, config->gate_taps, taps);
     } else if (ends_with(spec.name, "_scale")) {
-      /* Powers of two: keys and values of this size stay inside e4m3, and the heads differ. */
-      for (int64_t h = 0; h < config->kv_heads; ++h)
-        assay_store_f64(tensor->data, tensor->dtype, h, h % 2 == 0 ? 0x1p-4 : 0x1p-5);
+      /* Powers of two: keys and values of this size stay inside e4m3. Neighbours differ: heads, layers, k and v. */
+      int layer = 0;
+      (void)sscanf(spec.name, "layers.%d.", &layer);
+      for (int64_t h = 0; h < config->kv_heads; ++h) {
+        const bool larger = (h + layer + ends_with(spec.name, "v_scale")) % 2 == 0;
+        assay_store_f64(tensor->data, tensor->dtype, h, larger ? 0x1p-4 : 0x1p-5);
+      }
     } else {
       const spread like = spread_of(config, &spec);
       const uint64_t number = (uint64_t)(i - scales);

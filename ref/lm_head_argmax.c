@@ -212,7 +212,7 @@ static void break_rows(const assay_fill *from, double *value, int64_t T, int64_t
 /* Bans ids by -Inf in channel 0: one in eight or all of them. In some calls the weight of one id is NaN or +Inf. */
 static void break_weights(const assay_fill *from, double *value, int64_t V, int64_t C) {
   assay_rng rng = {from->seed, 0x77676874, 0};
-  const int64_t broken = broken_of(from), one = assay_rng_range(&rng, 0, V - 1);
+  const int64_t broken = broken_of(from), drawn = assay_rng_range(&rng, 0, 2 * V - 1), one = drawn < V ? drawn : V - 1;
   for (int64_t v = 0; v < V; ++v)
     if (assay_rng_range(&rng, 0, 7) == 0 || broken == BROKEN_ALL) value[v * C] = -(double)INFINITY;
   if (broken == BROKEN_WEIGHT) value[one * C] = assay_rng_range(&rng, 0, 1) == 0 ? (double)NAN : (double)INFINITY;
@@ -226,13 +226,16 @@ static void fill_negative(const assay_fill *from, int32_t arg, double *value, in
     value[i] = arg == ARG_W ? -fabs(value[i]) : fabs(value[i]);
 }
 
-/* Makes the second half of the ids copies of the first, in one call of two, so that every largest logit is there twice.
- */
+/* Makes half of the ids copies of others, in one call of two, so that every largest logit is there twice. The other id
+ * is half of all ids away, or as far as two ids of a thread, a warp or a tile may be. */
 static void fill_copies(const assay_fill *from, double *value, int64_t V, int64_t C) {
   assay_rng rng = {from->seed, 0x74696573, 0};
   if (assay_rng_range(&rng, 0, 1) == 0) return;
-  for (int64_t i = V / 2 * C; i < V / 2 * 2 * C; ++i)
-    value[i] = value[i - V / 2 * C];
+  int64_t apart = V / 2;
+  if (assay_rng_range(&rng, 0, 1) == 0) apart = INT64_C(1) << assay_rng_range(&rng, 0, 9);
+  for (int64_t v = apart; v < V && apart > 0; ++v)
+    for (int64_t c = 0; c < C && v / apart % 2 == 1; ++c)
+      value[v * C + c] = value[(v - apart) * C + c];
 }
 
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {

@@ -1,7 +1,7 @@
 /* batch.c: the law `batch`: rows of the case in a call of another size, at another place, beside other rows. A paged
- * case gives its first requests. Sizes lie about powers of two and tile edges, from 1 to 4096. The result has the same
- * bits where the contract promises it (`alone`), else it is within the tier's limits. The result says whether bits
- * changed. */
+ * case gives its first requests. Sizes lie about powers of two and tile edges, or anywhere between, from 1 to 4096. The
+ * result has the same bits where the contract promises it (`alone`), else it is within the tier's limits. The result
+ * says whether bits changed. */
 #include <stdlib.h>
 
 #include "conformance/case/case.h"
@@ -208,13 +208,19 @@ bool batch_applies(const trial *t) {
   return t->one->op->form == ASSAY_PAGED ? t->first.logical->B > 0 : trial_rows_move(t) && t->first.rows > 0;
 }
 
+/* Returns a size: one of the list, or in two of three cases any up to the next one. */
+static int64_t size_at(int32_t i, uint64_t random) {
+  const int64_t next = i + 1 < SIZES ? sizes[i + 1] : sizes[i] + 1;
+  return random / SIZES % 3 == 0 ? sizes[i] : sizes[i] + (int64_t)((random >> 40) % (uint64_t)(next - sizes[i]));
+}
+
 /* Begins at a drawn size and goes down to the first that can be asked. */
 bool batch_check(const trial *t, const outputs *base, case_result *result) {
   const uint64_t random = logical_hash(t->one, STREAM_BATCH);
   const bool plain = t->one->op->form == ASSAY_PLAIN;
   bool good = true, done = false;
   for (int32_t i = (int32_t)(random % SIZES); i >= 0 && !done && good; i -= 3) {
-    other o = {.one = *t->one, .size = sizes[i]};
+    other o = {.one = *t->one, .size = size_at(i, random)};
     case_result unused = {.verdict = VERDICT_PASS};
     o.one.rows = 0;
     trial big = {.one = &o.one, .variant = t->variant, .device = t->device, .facts = t->facts};

@@ -93,7 +93,27 @@ static int64_t next_tokens(const company *way, int64_t i, int64_t own, int64_t l
   return left < chunk ? left : chunk;
 }
 
-/* Runs the steps. The subject is in the middle of the batch; the others decode while its prompt comes in chunks. */
+/* A batch whose requests leave. */
+typedef struct company_now {
+  assay_engine_part *part;
+  int64_t batch, own; /* requests that are left; the subject's place among them */
+} company_now;
+
+/* A seventh of the company leaves, so that steps of many sizes are asked for. The subject stays. */
+static assay_status leave(const subject *s, assay_engine *e, int64_t whole, company_now *now) {
+  assay_status status = ASSAY_OK;
+  for (int64_t i = 0; i < (whole + 6) / 7 && now->batch > 1 && status == ASSAY_OK; ++i) {
+    const bool first = now->own + 1 == now->batch;
+    status = assay_engine_release(e, now->part[first ? 0 : now->batch - 1].request, s->error);
+    --now->batch;
+    now->own -= first;
+    if (first) memmove(now->part, now->part + 1, (size_t)now->batch * sizeof *now->part);
+  }
+  return status;
+}
+
+/* Runs the steps. The subject is in the middle of the batch; the others decode while its prompt comes in chunks, and
+ * leave meanwhile. */
 static assay_status run_company(subject *s, assay_engine *e, const company *way, assay_engine_part *part) {
   const invariant_plan *p = s->plan;
   const int64_t batch = way != NULL ? way->batch : 1, own = batch / 2;
@@ -104,22 +124,25 @@ static assay_status run_company(subject *s, assay_engine *e, const company *way,
     status = begin(s, e, i, i == own, &part[i].request, i == own ? &hit : NULL);
   if (status == ASSAY_OK && (hit > 0) != (way != NULL && way->prefix))
     status = assay_fail(s->error, ASSAY_ERR_INTERNAL, "prefix: %lld tokens were found", (ll)hit);
+  company_now now = {part, batch, own};
   for (int64_t step = 0; step <= p->steps && status == ASSAY_OK;) {
     int64_t rows = 0, row = 0;
-    const int64_t left = assay_engine_left(e, part[own].request);
-    for (int64_t i = 0; i < batch; ++i) {
+    const int64_t left = assay_engine_left(e, part[now.own].request);
+    for (int64_t i = 0; i < now.batch; ++i) {
       const int64_t of = assay_engine_left(e, part[i].request);
-      part[i].tokens = next_tokens(way, i, own, of);
-      part[i].forced = i == own && of == 0 ? &s->ids[p->prompt + step - 1] : NULL;
-      row = i == own ? rows : row;
+      part[i].tokens = next_tokens(way, i, now.own, of);
+      part[i].forced = i == now.own && of == 0 ? &s->ids[p->prompt + step - 1] : NULL;
+      row = i == now.own ? rows : row;
       rows += of <= part[i].tokens;
     }
-    status = assay_engine_step(e, part, batch, s->error);
-    if (status != ASSAY_OK || left > part[own].tokens) continue;
-    status = assay_engine_logits(e, rows, s->got, s->error);
-    if (status == ASSAY_OK) take(s, way, step++, s->got + row * p->config->vocab);
+    const int64_t tokens = part[now.own].tokens;
+    status = assay_engine_step(e, part, now.batch, s->error);
+    const bool small = tokens == 1 && left > 1 && left <= MOST_CHUNKS;
+    if (status == ASSAY_OK && left <= tokens) status = assay_engine_logits(e, rows, s->got, s->error);
+    if (status == ASSAY_OK && left <= tokens) take(s, way, step++, s->got + row * p->config->vocab);
+    if (status == ASSAY_OK && (left == 0 || small)) status = leave(s, e, batch, &now);
   }
-  for (int64_t i = 0; i < batch && status == ASSAY_OK; ++i)
+  for (int64_t i = 0; i < now.batch && status == ASSAY_OK; ++i)
     status = assay_engine_release(e, part[i].request, s->error);
   return status == ASSAY_OK ? assay_engine_wait(e, s->error) : status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/hash.h"
 #include "conformance/trial/trial.h"
 #include "engine.h"
 #include "invariant.h"
@@ -14,6 +15,7 @@
 #include "steps.h"
 #include "suite.h"
 #include "taps.h"
+#include "traffic.h"
 
 typedef long long ll; /* for messages */
 
@@ -152,7 +154,8 @@ static void way_batched(const judging *j, model_steps *s) {
   }
 }
 
-/* Runs two requests with one prefix, and a fork, whose block is copied before the first of the two writes. */
+/* Runs two requests with one prefix, and two forks. Their block is copied twice, before the first of the three writes.
+ */
 static void way_shared(const judging *j, model_steps *s) {
   int32_t ids[IDS];
   const int64_t size = s->config.block_size, prompt = 2 * size + size / 2 + 1;
@@ -175,13 +178,14 @@ static void way_shared(const judging *j, model_steps *s) {
   steps_add(s, b, ids + hit, prompt - hit, prompt - hit);
   steps_add(s, a, ids + 3 * size, 1, 1);
   steps_run(s);
-  const int32_t forked = steps_fork(s, a);
+  const int32_t forked = steps_fork(s, a), other = steps_fork(s, a);
   const int64_t copies = s->copy_count;
   for (int t = 0; t < FORKED; ++t) {
     steps_add(s, a, ids + 4 * size + t, 1, 1);
     steps_add(s, forked, ids + 5 * size + t, 1, 1);
-    if (t == 0 && s->status == ASSAY_OK && s->copy_count == copies)
-      s->status = assay_fail(s->error, ASSAY_ERR_INTERNAL, "shared: no block was copied");
+    steps_add(s, other, ids + 7 * size + t, 1, 1);
+    if (t == 0 && s->status == ASSAY_OK && s->copy_count != copies + 2)
+      s->status = assay_fail(s->error, ASSAY_ERR_INTERNAL, "shared: a block was not copied twice");
     steps_add(s, b, ids + 6 * size + t, 1, 1);
     steps_run(s);
   }
@@ -352,17 +356,18 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
   return status;
 }
 
-/* Computes the logits [steps + 1, V] of one request, all of it in one step. */
-static assay_status run_reference(judging *j, const given *g, int64_t i, assay_model_mode mode, double *logits) {
-  const int64_t tokens = g->prompt[i] + g->steps, size = j->mc->config.block_size;
-  const assay_model_limits limits = {(tokens + size - 1) / size, tokens, 1, g->steps + 1, 0};
+/* Computes the logits [wanted, V] of the last ids of a text, all of it in one step. */
+static assay_status run_reference(judging *j, const int32_t *ids, int64_t tokens, int64_t wanted, assay_model_mode mode,
+                                  double *logits) {
+  const int64_t size = j->mc->config.block_size;
+  const assay_model_limits limits = {(tokens + size - 1) / size, tokens, 1, wanted, 0};
   const assay_model_options of_ref = options_of_ref(j);
   model_steps s;
   steps_open(&s, assay_model_ref(), &j->mc->config, &j->weights, &limits, mode, &of_ref, NULL, &j->error);
   const int32_t request = steps_request(&s, NULL, 0, NULL);
-  steps_add(&s, request, g->ids[i], tokens, g->steps + 1);
+  steps_add(&s, request, ids, tokens, wanted);
   steps_run(&s);
-  if (s.status == ASSAY_OK) memcpy(logits, s.logits, (size_t)((g->steps + 1) * g->V) * sizeof *logits);
+  if (s.status == ASSAY_OK) memcpy(logits, s.logits, (size_t)(wanted * j->mc->config.vocab) * sizeof *logits);
   steps_close(&s);
   return s.status;
 }
@@ -379,11 +384,11 @@ static int64_t wrong_choice(const given *g, int64_t i, const double *exact, doub
 }
 
 static void judge_request(judging *j, const given *g, int64_t i, double *exact, double *mirror, double *device) {
-  const int64_t count = (g->steps + 1) * g->V;
+  const int64_t count = (g->steps + 1) * g->V, tokens = g->prompt[i] + g->steps;
   char message[320];
   double ratio = 0, rms = 0;
-  assay_status status = run_reference(j, g, i, ASSAY_MODEL_EXACT, exact);
-  if (status == ASSAY_OK) status = run_reference(j, g, i, ASSAY_MODEL_MIRROR, mirror);
+  assay_status status = run_reference(j, g->ids[i], tokens, g->steps + 1, ASSAY_MODEL_EXACT, exact);
+  if (status == ASSAY_OK) status = run_reference(j, g->ids[i], tokens, g->steps + 1, ASSAY_MODEL_MIRROR, mirror);
   if (status != ASSAY_OK) {
     fail_status(j, status);
     return;
@@ -507,6 +512,135 @@ static void judge_lengths(judging *j) {
   free(graph);
 }
 
+/* ---- an engine under drawn traffic -------------------------------------------------------------------------- */
+
+static assay_status check_traffic(void *context, const assay_engine *engine) {
+  return check_engine(context, engine);
+}
+
+/* Returns how many ids of a text have rows of their own that chose something. */
+static int64_t judged_ids(const traffic_text *x) {
+  int64_t ids = 0;
+  for (int64_t p = 0; p < TRAFFIC_LENGTH; ++p)
+    if (x->chosen[p] >= 0 || x->row[p] != NULL) ids = p + 1;
+  return ids;
+}
+
+/* Holds the rows of a text that were fetched against the reference, and keeps the exact logits. rms: of the error. */
+static void judge_rows(judging *j, const traffic_text *x, int64_t number, double *exact, double *rms) {
+  const int64_t ids = judged_ids(x), V = j->mc->config.vocab;
+  double *const mirror = malloc((size_t)(3 * ids * V + 1) * sizeof *mirror), ratio = 0;
+  double *const kept = mirror + ids * V, *const device = kept + ids * V; /* kept: exact rows; mirror's are moved */
+  int64_t count = 0;
+  assay_status status = mirror != NULL ? run_reference(j, x->ids, ids, ids, ASSAY_MODEL_EXACT, exact)
+                                       : assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory");
+  if (status == ASSAY_OK) status = run_reference(j, x->ids, ids, ids, ASSAY_MODEL_MIRROR, mirror);
+  for (int64_t p = 0; p < ids && status == ASSAY_OK; ++p) {
+    if (x->row[p] == NULL) continue;
+    memmove(mirror + count, mirror + p * V, (size_t)V * sizeof *mirror);
+    memcpy(kept + count, exact + p * V, (size_t)V * sizeof *kept);
+    for (int64_t v = 0; v < V; ++v)
+      device[count++] = (double)x->row[p][v];
+  }
+  if (status != ASSAY_OK) {
+    fail_status(j, status);
+  } else if (count > 0) {
+    const bool good =
+        taps_within(&j->mc->config, (double)j->mc->config.layers, kept, mirror, device, count, &ratio, rms);
+    char message[200];
+    j->result->elements_judged += count;
+    j->result->rows_judged += count / V;
+    if (!(ratio <= j->result->ratio_element)) j->result->ratio_element = ratio;
+    (void)snprintf(message, sizeof message, "text %lld: logits of %lld rows: RMS of the error %.3g, ratio %.2f",
+                   (ll)number, (ll)(count / V), *rms, ratio);
+    if (!good) fail(j, "logits", message);
+  }
+  free(mirror);
+}
+
+/* Holds what was chosen at a place: the largest logit, unless f64's two are closer than `near`; or what the sampler's
+ * reference draws from the row that was fetched. */
+static void judge_choice(judging *j, const traffic_text *x, int64_t number, int64_t p, const double *exact,
+                         double near) {
+  const int64_t V = j->mc->config.vocab;
+  const int32_t found = x->chosen[p], best = run_largest(exact, V);
+  int32_t drawn = -1;
+  char message[200];
+  if (x->sampling.temperature == 0) {
+    if (found == best || (found < V && exact[best] - exact[found] <= near)) return;
+    (void)snprintf(message, sizeof message, "text %lld, place %lld: chosen %d, f64 has %d, apart by %.3g, 4 RMS %.3g",
+                   (ll)number, (ll)p, found, best, found < V ? exact[best] - exact[found] : INFINITY, near);
+    fail(j, "choices", message);
+    return;
+  }
+  const assay_engine_sampling *s = &x->sampling;
+  const sample_options options = {1, 0, 0, s->temperature, s->top_p, s->min_p, s->top_k, s->seed};
+  const int64_t prompt = x->opened[p], step = p - (prompt - 1);
+  double *const logits = x->row[p] != NULL ? malloc((size_t)V * sizeof *logits) : NULL;
+  if (logits == NULL) return;
+  for (int64_t v = 0; v < V; ++v)
+    logits[v] = (double)x->row[p][v];
+  const assay_status status =
+      sample_token(&options, logits, V, (int64_t)s->id, step, x->ids, prompt, x->ids + prompt, &drawn, &j->error);
+  free(logits);
+  if (status != ASSAY_OK) {
+    fail_status(j, status);
+  } else if (drawn != found) {
+    (void)snprintf(message, sizeof message, "text %lld, place %lld: drew %d, the sampler's reference draws %d",
+                   (ll)number, (ll)p, found, drawn);
+    fail(j, "draws", message);
+  }
+}
+
+static void judge_texts(judging *j, const traffic *t) {
+  const int64_t V = j->mc->config.vocab;
+  double *exact[TRAFFIC_TEXTS] = {NULL}, worst = 0;
+  for (int64_t i = 0; i < t->texts && j->result->verdict == VERDICT_PASS; ++i) {
+    double rms = 0;
+    exact[i] = malloc((size_t)(judged_ids(&t->text[i]) * V + 1) * sizeof *exact[i]);
+    if (exact[i] == NULL)
+      fail_status(j, assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory"));
+    else if (judged_ids(&t->text[i]) > 0)
+      judge_rows(j, &t->text[i], i, exact[i], &rms);
+    if (rms > worst) worst = rms;
+  }
+  for (int64_t i = 0; i < t->texts; ++i)
+    for (int64_t p = 0; p < judged_ids(&t->text[i]) && j->result->verdict == VERDICT_PASS; ++p)
+      if (t->text[i].chosen[p] >= 0) judge_choice(j, &t->text[i], i, p, exact[i] + p * V, 4 * worst);
+  for (int64_t i = 0; i < t->texts; ++i)
+    free(exact[i]);
+}
+
+/* Runs and judges the day. Each model and type has a day of its own. */
+static void judge_traffic(judging *j) {
+  const uint64_t day = hash_text(hash_text(HASH_START, j->mc->model), j->mc->name);
+  const traffic_plan plan = {.device = j->device,
+                             .config = j->device_config,
+                             .weights = &j->weights,
+                             .model = &j->options,
+                             .seed = j->mc->seed ^ day,
+                             .prompt = j->mc->prompt,
+                             .steps = j->mc->steps,
+                             .batch = j->mc->batch < TRAFFIC_BATCH ? j->mc->batch : TRAFFIC_BATCH};
+  traffic *t = malloc(sizeof *t);
+  const double begun = device_now_ms();
+  assay_status status = t != NULL ? traffic_run(&plan, t, check_traffic, j, &j->error)
+                                  : assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory");
+  const double between = device_now_ms();
+  if (status != ASSAY_OK)
+    fail_status(j, status);
+  else
+    judge_texts(j, t);
+  if (t != NULL) {
+    (void)snprintf(j->result->path, sizeof j->result->path, "texts=%lld hits=%lld forks=%lld preempted=%lld ended=%lld",
+                   (ll)t->texts, (ll)t->hits, (ll)t->forks, (ll)t->preempted, (ll)t->ended);
+    traffic_free(t);
+  }
+  free(t);
+  j->result->run_ms = between - begun;
+  j->result->reference_ms = device_now_ms() - between;
+}
+
 /* ---- one request in other company ---------------------------------------------------------------------------- */
 
 static void judge_invariant(judging *j) {
@@ -556,6 +690,7 @@ void model_judge(const model_case *mc, const char *device, model_forced *forced,
   (void)snprintf(result->check, sizeof result->check, "%s",
                  mc->way == WAY_GRAPH       ? "graph"
                  : mc->way == WAY_EAGER     ? "logits"
+                 : mc->way == WAY_TRAFFIC   ? "logits"
                  : mc->way == WAY_INVARIANT ? "invariant"
                                             : "stages");
   j.result = result;
@@ -576,6 +711,8 @@ void model_judge(const model_case *mc, const char *device, model_forced *forced,
     judge_lengths(&j);
   else if (mc->way == WAY_INVARIANT)
     judge_invariant(&j);
+  else if (mc->way == WAY_TRAFFIC)
+    judge_traffic(&j);
   else
     judge_session(&j);
   count_taken(&j);

@@ -12,8 +12,8 @@
 
 enum { MOST_MODELS = 32, MOST_WORDS = 16 };
 
-static const char *const ways[WAYS] = {"prefill", "decode", "chunked", "batched",  "shared",
-                                       "eager",   "graph",  "lengths", "invariant"};
+static const char *const ways[WAYS] = {"prefill", "decode", "chunked", "batched",   "shared",
+                                       "eager",   "graph",  "lengths", "invariant", "traffic"};
 
 const char *model_way_name(model_way way) {
   return ways[way];

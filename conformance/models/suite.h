@@ -16,6 +16,7 @@ typedef enum model_way {
   WAY_GRAPH,     /* the same by graphs: logits also have the bits of the calls */
   WAY_LENGTHS,   /* one engine: short prompts, long ones and short ones again; graphs give the bits of the calls */
   WAY_INVARIANT, /* an invariant engine: one request alone and in other company has the same bits */
+  WAY_TRAFFIC,   /* an engine under drawn traffic: prefixes, chunks, pauses, forks, requests that leave and return */
   WAYS
 } model_way;
 

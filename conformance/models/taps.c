@@ -463,6 +463,28 @@ static void compare_stage(const assay_model_config *config, double depth, const 
                  d->name, operator_of(config, d->name), found, rms(m->value, e->value, count), ratio);
 }
 
+/* Tells whether a device gives the stage whatever its forms are. */
+static bool is_always_given(const char *name) {
+  return strcmp(name, "embed") == 0 || strcmp(name, "logits") == 0 || ends(name, "attn.residual") ||
+         ends(name, "mlp.residual");
+}
+
+/* Names the first stage of the reference that the device did not give as often, among those that it always gives. */
+static void find_missing(const model_record *exact, const model_record *device, taps_verdict *v) {
+  for (int64_t i = 0; i < exact->count && v->first[0] == '\0'; ++i) {
+    const char *name = exact->tap[i].name;
+    int64_t wanted = 0, found = 0;
+    for (int64_t n = 0; n < exact->count && is_always_given(name); ++n)
+      wanted += strcmp(exact->tap[n].name, name) == 0;
+    for (int64_t n = 0; n < device->count && wanted > 0; ++n)
+      found += strcmp(device->tap[n].name, name) == 0;
+    if (found >= wanted) continue;
+    (void)snprintf(v->first, sizeof v->first, "%s: the device gave %lld of %lld stages", name, (long long)found,
+                   (long long)wanted);
+    v->first_at = device->count;
+  }
+}
+
 void taps_compare(const assay_model_config *config, const model_record *exact, const model_record *mirror,
                   const model_record *device, taps_verdict *v) {
   model_record all[3] = {{.tap = NULL}, {.tap = NULL}, {.tap = NULL}};
@@ -484,6 +506,7 @@ void taps_compare(const assay_model_config *config, const model_record *exact, c
     }
     if (!before) v->first_at = i;
   }
+  find_missing(exact, device, v);
   if (device->full || exact->full || mirror->full || all[0].full || all[1].full || all[2].full)
     (void)snprintf(v->first, sizeof v->first, "out of memory: stages are missing");
   for (int i = 0; i < 3; ++i)

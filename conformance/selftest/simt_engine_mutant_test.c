@@ -137,7 +137,9 @@ Test(engine_mutants, a_model_suite_sees_them) {
       {ENGINE_OFFSET_LOST, WAY_GRAPH, "logits", "request"},
       {ENGINE_OFFSET_LOST, WAY_PREFILL, "stages", "layers.0.mlp.pre of uclip_norm is the first"},
       {ENGINE_DIVISION_LOST, WAY_GRAPH, "logits", "request"},
-      {ENGINE_DIVISION_LOST, WAY_PREFILL, "stages", "layers.0.mlp.up of gemm is the first"}};
+      {ENGINE_DIVISION_LOST, WAY_PREFILL, "stages", "layers.0.mlp.up of gemm is the first"},
+      {ENGINE_LOGITS_NOT_GIVEN, WAY_DECODE, "stages", "logits: the device gave 0 of 13 stages"},
+      {ENGINE_ONE_COPY, WAY_SHARED, "stages", "layers.0.attn.out of kv_append, softmax_attention is the first"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     model_case mc = {.name = "planted",
@@ -165,6 +167,46 @@ Test(engine_mutants, a_model_suite_sees_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
+/* Drawn traffic shows mistakes that no other way of a suite shows, because no other one has forks, pauses, requests
+ * that return, draws, or chosen ids beside given ones. One of some days shows each. */
+Test(engine_mutants, days_of_traffic_show_them) {
+  enum { DAYS = 6 };
+  static const struct {
+    int mistake;
+    const char *check;
+  } seen[] = {{ENGINE_COPIES_APART, "launch"},       {ENGINE_ONE_COPY, "launch"},
+              {ENGINE_SAMPLING_OF_PART, "choices"},  {ENGINE_GIVEN_IDS_LOST, "logits"},
+              {ENGINE_FORK_KEEPS_SAMPLING, "draws"}, {ENGINE_LAST_POSITION_REFUSED, "launch"},
+              {ENGINE_STALE_TABLE, "launch"},        {ENGINE_NOT_ARRANGED, "logits"},
+              {ENGINE_NOT_CARRIED, "logits"},        {ENGINE_COPIES_LOST, "launch"},
+              {ENGINE_STEP_NUMBER_STALE, "draws"},   {ENGINE_TOKEN_OF_NEIGHBOUR, "logits"},
+              {ENGINE_SERIAL_FORGOTTEN, "choices"}};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  bool clean[DAYS + 1] = {false};
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    case_result result = {.verdict = VERDICT_PASS};
+    for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
+      const model_case mc = {.name = "planted",
+                             .model = "small",
+                             .config = scenario_model(1),
+                             .seed = day,
+                             .way = WAY_TRAFFIC,
+                             .batch = 5,
+                             .steps = 64,
+                             .prompt = 36};
+      engine_mutant = ENGINE_NO_MISTAKE;
+      if (!clean[day]) model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
+      clean[day] = true;
+      engine_mutant = seen[i].mistake;
+      model_judge(&mc, "simt", NULL, NULL, &result);
+    }
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0, "mistake %d: %s: %s",
+              seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
 /* An invariant engine takes any variant, lets single tokens attend as decode does, or fuses products of few rows. The
  * suite names the company in which the bits change. */
 Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
@@ -173,12 +215,13 @@ Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
     const char *says;
   } seen[] = {{ENGINE_INVARIANT_ANY_VARIANT, "has other bits than alone"},
               {ENGINE_INVARIANT_BY_DECODE, "batch of 2, whole, graph: step 1 has other bits than alone"},
-              {ENGINE_INVARIANT_BY_FORM, "has other bits than alone"}};
+              {ENGINE_INVARIANT_BY_FORM, "has other bits than alone"},
+              {ENGINE_INVARIANT_BUT_FOR_FIVE, "batch of 7, in chunks of 1, graph"}};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     model_case mc = {.name = "planted",
                      .model = "small",
-                     .config = scenario_model(1),
+                     .config = scenario_model(seen[i].mistake == ENGINE_INVARIANT_BUT_FOR_FIVE ? 0 : 1),
                      .seed = 7,
                      .way = WAY_INVARIANT,
                      .batch = 7,

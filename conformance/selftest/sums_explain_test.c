@@ -81,6 +81,37 @@ Test(sums_explain, one_other_bit_is_not_explained) {
   files_free(&c);
 }
 
+/* Writes a .npy of f32 whose values are all the same. */
+static void put_same(const char *name, int rows, int columns, float value) {
+  unsigned char file[128 + 64 * sizeof value] = "\x93NUMPY\x01";
+  char *const header = (char *)file + 10;
+  memset(header, ' ', 118);
+  file[8] = 118;
+  const int used =
+      snprintf(header, 118, "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns);
+  header[used] = ' ';
+  header[117] = '\n';
+  for (int i = 0; i < rows * columns; ++i)
+    memcpy(file + 128 + (size_t)i * sizeof value, &value, sizeof value);
+  (void)files_put(name, file, 128 + (size_t)(rows * columns) * sizeof value);
+}
+
+/* Whole numbers are summed exactly in any order. The line says that another contract gives their bits too. */
+Test(sums_explain, bits_that_decide_nothing_are_said_to) {
+  static const char manifest[] = "{\"name\": \"whole\", \"operator\": \"gemm\", \"inputs\": {\"a\": \"a.npy\", "
+                                 "\"b\": \"b.npy\"}, \"outputs\": {\"c\": \"c.npy\"}}";
+  put_same("a.npy", 2, 16, 1);
+  put_same("b.npy", 2, 16, 3);
+  put_same("c.npy", 2, 2, 48);
+  (void)files_put("manifest.json", manifest, strlen(manifest));
+  test_output output;
+  const explain_log log = explained(files_folder(), &output);
+  cr_expect(log.explained == 1 && log.unexplained == 0, "%s", output.text);
+  cr_expect_not_null(strstr(output.text, "all of 4 elements; undecided, as also by parts=2 promote=0 unit="), "%s",
+                     output.text);
+  output_free(&output);
+}
+
 Test(sums_explain, what_is_not_covered_is_not_explained) {
   copy_product("{\"cases\": [{\"name\": \"x\", \"operator\": \"rms_norm\"}, {\"name\": \"y\", \"params\": {\"beta\": "
                "1}, " PRODUCT "}]}");

@@ -62,15 +62,43 @@ static const char *listed(const char *list, size_t skip, const char *word) {
   return NULL;
 }
 
+/* Attributes whose value has limits of its own. */
+static const struct {
+  const char *name;
+  int64_t least, most;
+} limits[] = {{"is_causal", 0, 1},       {"interleaved", 0, 1},
+              {"largest", 0, 1},         {"sorted", 1, 1},
+              {"stash_type", 1, 1},      /* f32 */ {"qk_matmul_output_mode", 0, 3},
+              {"q_num_heads", 1, 65536}, {"kv_num_heads", 1, 65536},
+              {"num_heads", 0, 65536},   {"rotary_embedding_dim", 0, 65536}};
+
+/* Tells whether the value of an attribute, which an integer is, fits the tensors of the node. */
+static bool fits(const onnx_case *c, const char *name, int64_t value) {
+  const onnx_tensor *const upper = onnx_find(c, "X"), *const lower = onnx_find(c, "x");
+  const onnx_tensor *const x = upper != NULL ? upper : lower, *const rows = onnx_find(c, "input");
+  const onnx_tensor *const table = onnx_find(c, "cos_cache");
+  const onnx_tensor *const q = onnx_find(c, "Q"), *const k = onnx_find(c, "K");
+  if (strcmp(name, "axis") == 0) return x != NULL && value >= -x->rank && value < x->rank;
+  if (strcmp(name, "num_heads") == 0 && rows != NULL && rows->rank == 4) return value == 0 || value == rows->shape[1];
+  if (strcmp(name, "q_num_heads") == 0 && q != NULL && q->rank > 0) return q->shape[q->rank - 1] % value == 0;
+  if (strcmp(name, "kv_num_heads") == 0 && k != NULL && k->rank > 0) return k->shape[k->rank - 1] % value == 0;
+  if (strcmp(name, "rotary_embedding_dim") == 0 && table != NULL)
+    return value == 0 || value == 2 * table->shape[table->rank - 1];
+  return true;
+}
+
 /* Tells whether the value of an attribute is one that the readers take. */
-static bool value_is_known(const json_value *attribute, char kind) {
+static bool value_is_known(const onnx_case *c, const json_value *attribute, char kind) {
   int64_t whole = 0;
   const char key[2] = {kind, '\0'};
   const json_value *value = json_member(attribute, key);
   if (value == NULL || (kind == 's' ? value->kind != JSON_STRING : value->kind != JSON_NUMBER)) return false;
   if (kind == 'i' && !json_whole(value, &whole)) return false;
-  if (strcmp(attribute->key, "stash_type") == 0) return whole == 1; /* f32 */
-  if (strcmp(attribute->key, "sorted") == 0) return whole == 1;
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; ++i)
+    if (strcmp(attribute->key, limits[i].name) == 0 && (whole < limits[i].least || whole > limits[i].most))
+      return false;
+  if (strcmp(attribute->key, "scale") == 0) return json_number(attribute, "f", 0) != 0; /* 0 stands for 1 / sqrt(D) */
+  if (kind == 'i' && !fits(c, attribute->key, whole)) return false;
   if (strcmp(attribute->key, "softmax_precision") == 0)
     return whole == 1 || whole == 10 || whole == 11; /* f32, f16, f64 */
   return true;
@@ -137,7 +165,7 @@ bool onnx_is_known(onnx_case *c, const json_value *about) {
   const bool map = c->attributes != NULL && c->attributes->kind == JSON_OBJECT;
   for (const json_value *at = map ? c->attributes->child : NULL; at != NULL; at = at->next) {
     const char *found = listed(row->attributes, 2, at->key);
-    if (found == NULL || !value_is_known(at, found[0])) {
+    if (found == NULL || !value_is_known(c, at, found[0])) {
       (void)snprintf(c->left, sizeof c->left, "attribute %.60s of %s%s", at->key, c->op,
                      found != NULL ? " with this value" : "");
       return false;

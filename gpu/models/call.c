@@ -270,6 +270,7 @@ bool pass_call_form(pass *m, pass_form form, const char *name, const pass_arg *a
 bool pass_wants(const pass *m, const char *name) {
   char full[ASSAY_MODEL_NAME];
   if (m->status != ASSAY_OK || m->taps == NULL) return false;
+  if (MISTAKE(ENGINE_LOGITS_NOT_GIVEN) && strcmp(name, "logits") == 0) return false;
   full_name(m, name, "", full);
   return m->taps->wants == NULL || m->taps->wants(m->taps->context, full);
 }

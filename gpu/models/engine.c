@@ -349,7 +349,7 @@ assay_status assay_engine_fork(assay_engine *e, int32_t request, const assay_eng
   to->text = kept.text;
   to->chosen = kept.chosen;
   to->serial = kept.serial;
-  if (sampling != NULL) to->sampling = *sampling;
+  if (sampling != NULL && !MISTAKE(ENGINE_FORK_KEEPS_SAMPLING)) to->sampling = *sampling;
   to->kv = kv;
   memcpy(to->text, from->text, ((size_t)e->options.max_length + 1) * sizeof *to->text);
   memcpy(to->chosen, from->chosen, ((size_t)e->options.max_length + 1) * sizeof *to->chosen);

@@ -27,7 +27,8 @@ static assay_status check_part(const assay_engine *e, const step_plan *p, int64_
   if (part->tokens < 1 || part->tokens > most)
     return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: tokens: found %lld, allowed 1 to %lld", (ll)i,
                       (ll)part->tokens, (ll)most);
-  if (assay_kv_length(e->kv, r->kv) + part->tokens > e->options.max_length)
+  const int64_t longest = e->options.max_length - MISTAKE(ENGINE_LAST_POSITION_REFUSED);
+  if (assay_kv_length(e->kv, r->kv) + part->tokens > longest)
     return assay_fail(error, ASSAY_ERR_INPUT, "part %lld: length: found %lld, allowed 0 to %lld", (ll)i,
                       (ll)(assay_kv_length(e->kv, r->kv) + part->tokens), (ll)e->options.max_length);
   if (part->forced != NULL && left == 0 && (*part->forced < 0 || *part->forced >= e->m->config.vocab))
@@ -178,8 +179,8 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
     const int64_t tokens = p->part[i].tokens, length = assay_kv_length(e->kv, r->kv), left = r->prompt - r->computed;
     int64_t *slots = (p->decode ? in->slots : in->wide_slots) + n;
     int32_t *positions = (p->decode ? in->positions : in->wide_positions) + n;
-    const assay_status status =
-        assay_kv_reserve_append(e->kv, r->kv, tokens, slots, e->copies + p->copies, &p->copies, error);
+    assay_kv_copy *const pairs = e->copies + (MISTAKE(ENGINE_COPIES_APART) ? p->copies : 0);
+    const assay_status status = assay_kv_reserve_append(e->kv, r->kv, tokens, slots, pairs, &p->copies, error);
     if (status != ASSAY_OK) return status;
     if (MISTAKE(ENGINE_SLOT_OF_NEIGHBOUR) && i > 0) slots[0] = (p->decode ? in->slots : in->wide_slots)[0];
     for (int64_t t = 0; t < tokens; ++t)
@@ -195,7 +196,8 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
     }
     if (left > tokens) continue;
     in->rows[sampled] = (int32_t)(n - 1);
-    put_row(in, sampled++, r);
+    put_row(in, MISTAKE(ENGINE_SAMPLING_OF_PART) ? i : sampled, r);
+    ++sampled;
   }
   put_pads(e, in, p);
   if (e->m->expand_memory != NULL && !p->decode) put_runs(e, p);
@@ -245,7 +247,9 @@ static bool in_place(const assay_engine *e, const step_plan *p) {
   if (!p->decode) return false;
   if (MISTAKE(ENGINE_NOT_ARRANGED) && e->stats.steps > 2) return true;
   for (int64_t i = 0; i < p->parts; ++i)
-    if (p->part[i].forced != NULL || e->request[p->part[i].request].place != p->half * e->N + i) return false;
+    if ((p->part[i].forced != NULL && !MISTAKE(ENGINE_GIVEN_IDS_LOST)) ||
+        e->request[p->part[i].request].place != p->half * e->N + i)
+      return false;
   for (int32_t r = 0; r < e->B; ++r)
     if (e->request[r].open && e->request[r].sampled && in_halves(e, e->request[r].place) && !takes_part(p, r))
       return MISTAKE(ENGINE_NOT_CARRIED);

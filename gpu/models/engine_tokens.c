@@ -16,7 +16,7 @@ static assay_status take_tokens(assay_engine *e, int32_t at, assay_error *error)
   assay_status status = assay_kv_step_done(e->kv, sent->kv_step, error);
   for (int64_t j = 0; j < sent->rows && status == ASSAY_OK; ++j) {
     engine_request *r = &e->request[sent->request[j]];
-    if (!r->open || r->serial != sent->serial[j]) continue;
+    if (!r->open || (r->serial != sent->serial[j] && !MISTAKE(ENGINE_SERIAL_FORGOTTEN))) continue;
     const int32_t token = e->ring[at * e->B + (MISTAKE(ENGINE_TOKEN_OF_NEIGHBOUR) ? (j + 1) % sent->rows : j)];
     const int64_t place = r->prompt + r->arrived;
     if (token < 0) r->bad = true;

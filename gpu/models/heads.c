@@ -370,7 +370,9 @@ void pass_copy_blocks(pass *m) {
     return;
   }
   m->stage = "copies";
+  assay_tensor pairs = m->copies;
+  if (MISTAKE(ENGINE_ONE_COPY)) pairs.shape[0] = 1;
   const pass_arg args[] = {
-      {"k_cache", as_wide(&m->k_pool)}, {"v_cache", as_wide(&m->v_pool)}, {"pairs", m->copies}, {.name = NULL}};
+      {"k_cache", as_wide(&m->k_pool)}, {"v_cache", as_wide(&m->v_pool)}, {"pairs", pairs}, {.name = NULL}};
   pass_call(m, "copy_blocks", args, none);
 }

@@ -21,7 +21,9 @@ static bool sorts_rows(const assay_variant *variant) {
 }
 
 bool pass_may_take(const pass *m, const assay_variant *variant) {
+  const int64_t rows = m->x.shape[0];
   if (!m->invariant || MISTAKE(ENGINE_INVARIANT_ANY_VARIANT)) return true;
+  if (MISTAKE(ENGINE_INVARIANT_BUT_FOR_FIVE) && rows >= 4 && rows <= 6) return true;
   if (variant->contract.keys_per_split > 0 && !MISTAKE(ENGINE_INVARIANT_BY_ROWS))
     return false; /* it leaves batches of many rows to another */
   return (variant->contract.alone && variant->contract.run_to_run) || sorts_rows(variant);

@@ -233,7 +233,7 @@ CALLBACKS(uclip, NORM_UCLIP)
 
 /* ---- values for the generator ------------------------------------------------------------------------ */
 
-enum { STREAM_WEIGHTS = 0x6E6F726D, STREAM_ROWS = 0x6E6F726E };
+enum { STREAM_WEIGHTS = 0x6E6F726D, STREAM_ROWS = 0x6E6F726E, STREAM_SIGNS = 0x7369676E };
 
 /* Draws from 1/2 to 3/4 or 5/4 to 2; lattice: eighths of the same ranges. */
 static double away_from_one(assay_rng *rng, bool lattice) {
@@ -273,8 +273,9 @@ static void fill_arg(const assay_fill *fill, int32_t arg, bool with_mean, double
   const bool lattice = fill->values == ASSAY_LATTICE;
   assay_rng rng = {fill->seed, STREAM_WEIGHTS + ((uint64_t)arg << 32), 0};
   if (strcmp(name, "alpha") == 0) {
+    assay_rng sign = {fill->seed, STREAM_SIGNS + ((uint64_t)arg << 32), 0};
     for (int64_t i = 0; i < count; ++i)
-      value[i] = away_from_one(&rng, lattice);
+      value[i] = away_from_one(&rng, lattice) * (assay_rng_u64(&sign) % 8 == 0 ? -1 : 1);
   } else if (strcmp(name, "g") == 0 || strcmp(name, "gamma") == 0) {
     for (int64_t i = 0; i < count; ++i) {
       const bool negative = assay_rng_u64(&rng) % 8 == 0;
