@@ -153,7 +153,7 @@ static bool look_at(Proxy *p, int64_t from, int64_t to, uint32_t warps) {
 
 /* Compares the memory with its last known contents: all pages, or those that are hot. Warps that switch between
  * barriers are told apart as long as they write. After some looks that found nothing, pages without a change in this
- * block may be left out: a first change there belongs to every warp that ran since the last look at all pages. Redzones
+ * block may be left out. A first change there belongs to every warp that ran since the last look at all pages. Redzones
  * between the arrays never change without ending the block. */
 static void look(bool all) {
   const int64_t used = shared_used();

@@ -27,7 +27,7 @@ struct Issue {
   int32_t line;
 };
 
-/* A thread's products. Accumulators are kept field by field: most calls look at all of them, and the values of a
+/* A thread's products. Accumulators are kept field by field, because most calls look at all of them. The values of a
  * block's threads are more than the cache holds. */
 struct Queue {
   uint64_t block;
