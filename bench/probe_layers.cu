@@ -6,7 +6,7 @@
  * places. Each batch is launched again after other ones: the bits must be the same. `time` prints a line per batch: the
  * median of 30 launches whose caches were overwritten. Status 1: something differs. Status 77: no GPU.
  *
- * nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -I . -I include -I gpu bench/probe_layers.cu core/status.c
+ * nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -I . -I include -I gpu bench/probe_layers.cu
  * With simt's header forced in and -DASSAY_SIMT it runs on the CPU, with a small model. */
 #include <algorithm>
 #include <cmath>
@@ -16,6 +16,16 @@
 #include <thread>
 #include <vector>
 
+#ifndef ASSAY_SIMT
+/* Clocks of two warps of each block: [stages][places][2][blocks]. */
+__device__ long long *probe_clocks;
+#define LAYERS_MARK(stage, place)                                                                                      \
+  do {                                                                                                                 \
+    const unsigned mark_warp = threadIdx.x / 32;                                                                       \
+    if (probe_clocks != nullptr && threadIdx.x % 32 == 0 && (mark_warp == 0 || mark_warp == 7))                        \
+      probe_clocks[(((stage) * 5 + (place)) * 2 + mark_warp / 7) * 128 + blockIdx.x] = clock64();                      \
+  } while (0)
+#endif
 #include "gpu/lib/layers_kernel.cuh"
 
 using namespace ASSAY_NS;
@@ -580,7 +590,47 @@ void time_batch(const model &m, int M, int keys, int layers) {
   std::fflush(stdout);
 }
 
+/* Prints where the clocks of a layer go: means over blocks and layers but the first. */
+void print_clocks(const model &m) {
+  static const char *const stage_name[] = {"qkv", "attention", "proj", "up", "down"};
+  static const char *const product_place[] = {"begin to weights", "words", "product", "barrier", "sums"};
+  static const char *const attention_place[] = {"begin", "heads", "keys", "barrier", "merge"};
+  const size_t count = static_cast<size_t>(most_layers) * 5 * 5 * 2 * 128;
+  long long *const on = device_memory<long long>(count);
+  std::vector<long long> clocks(count);
+  cuda(cudaMemcpyToSymbol(probe_clocks, &on, sizeof on), "clocks");
+  const batch b = draw_batch(m, 32, most_layers, 192);
+  for (int i = 0; i < 2; ++i)
+    (void)run_batch(m, b);
+  from_device(clocks.data(), on, count * sizeof clocks[0]);
+  const long long *const none = nullptr;
+  cuda(cudaMemcpyToSymbol(probe_clocks, &none, sizeof none), "clocks");
+  for (int w = 0; w < 2; ++w) {
+    double whole = 0;
+    for (int s = 0; s < 5; ++s) {
+      double part[5] = {};
+      for (int l = 1; l < most_layers; ++l)
+        for (int place = 0; place < 5; ++place)
+          for (int block = 0; block < 128; ++block) {
+            const size_t at = (((static_cast<size_t>(l) * 5 + s) * 5 + place) * 2 + w) * 128 + block;
+            part[place] += static_cast<double>(clocks[at] - clocks[at - 256]);
+          }
+      std::printf("clocks warp %d %s:", 7 * w, stage_name[s]);
+      double all = 0;
+      for (int place = 0; place < 5; ++place) {
+        part[place] /= 128.0 * (most_layers - 1);
+        all += part[place];
+        std::printf(" %s %.0f", s == 1 ? attention_place[place] : product_place[place], part[place]);
+      }
+      std::printf(", all %.0f\n", all);
+      whole += all;
+    }
+    std::printf("clocks warp %d layer: %.0f\n", 7 * w, whole);
+  }
+}
+
 void time_all(const model &m) {
+  print_clocks(m);
   for (const int M : {1, 8, 16, 32})
     time_batch(m, M, 192, most_layers);
   for (const int keys : {96, 320, 1100, -700})

@@ -46,6 +46,11 @@
 #include "gpu/lib/ptx_words.cuh"
 #include "gpu/lib/warp.cuh"
 
+/* Marks a place of a stage, for a program that asks for the time (bench/probe_layers.cu). */
+#ifndef LAYERS_MARK
+#define LAYERS_MARK(stage, place) (void)(stage)
+#endif
+
 namespace ASSAY_NS {
 
 constexpr unsigned layers_all = 0xFFFFFFFFu;
@@ -191,8 +196,8 @@ __device__ __forceinline__ void layers_multiply(float (&sum)[tiles][4], const ui
 template <class S, int tiles, int columns, class M>
 __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns][tiles][4], int warp, int lane,
                                                 uint32_t &stage) {
+  LAYERS_MARK(stage, 2);
   mbarrier_wait(&m.freed, (stage & 1u) ^ 1u);
-  ++stage;
   float4 *const to = m.sum + warp * (columns * tiles * 32) + lane;
   ASSAY_UNROLL
   for (int n = 0; n < columns; ++n)
@@ -200,10 +205,13 @@ __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns
   for (int i = 0; i < tiles; ++i)
     to[(n * tiles + i) * 32] = make_float4(sum[n][i][0], sum[n][i][1], sum[n][i][2], sum[n][i][3]);
   named_barrier_sync(layers_barrier, S::workers);
+  LAYERS_MARK(stage, 3);
+  ++stage;
 }
 
 /* Says that this warp no longer reads sums. */
-template <class M> __device__ __forceinline__ void layers_free_sums(M &m, int lane) {
+template <class M> __device__ __forceinline__ void layers_free_sums(M &m, int lane, uint32_t stage) {
+  LAYERS_MARK(stage - 1u, 4);
   __syncwarp();
   if (lane == 0) mbarrier_arrive(&m.freed);
 }
@@ -227,7 +235,7 @@ __device__ __forceinline__ float4 layers_sum_of(const M &m, int unit) {
  * are in registers before the rows come, and their slots are free. slots: those of the stage. */
 template <class S, int width, int tiles, int columns, int pairs, bool early, int slots, class M>
 __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int first, layers_place<S> &place, int warp,
-                                               int lane, float (&sum)[columns][tiles][4]) {
+                                               int lane, uint32_t stage, float (&sum)[columns][tiles][4]) {
   uint4 row[2 * pairs][tiles];
   const int at = warp * pairs;
   if constexpr (early) {
@@ -239,7 +247,9 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
     for (int n = 0; n < columns; ++n)
       w[k][n] = *layers_weights<S>(m, place, (at + k) * columns + n, lane);
     layers_give_back<S>(m, place, slots, lane);
+    LAYERS_MARK(stage, 0);
     layers_ask<width>(units, first + 2 * at, lane, row);
+    LAYERS_MARK(stage, 1);
     ASSAY_UNROLL
     for (int k = 0; k < pairs; ++k)
       ASSAY_UNROLL
@@ -247,7 +257,9 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
       layers_multiply<tiles>(sum[n], row[2 * k], row[2 * k + 1], w[k][n]);
   } else {
     layers_await<S>(m, place, slots);
+    LAYERS_MARK(stage, 0);
     layers_ask<width>(units, first + 2 * at, lane, row);
+    LAYERS_MARK(stage, 1);
     ASSAY_UNROLL
     for (int k = 0; k < pairs; ++k)
       ASSAY_UNROLL

@@ -243,10 +243,11 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
     return;
   }
   mbarrier_wait(&m.freed, (stage & 1u) ^ 1u); /* the heads and the sums before are read */
-  ++stage;
+  LAYERS_MARK(stage, 0);
   for (int number = warp; number < S::group + 2; number += S::warps)
     layers_head<S>(p, m, units, of, layer, number, lane);
   named_barrier_sync(layers_barrier, S::workers); /* the row's heads are written */
+  LAYERS_MARK(stage, 1);
   for (int h = S::warps - 1 - warp; h < S::group; h += S::warps)
     layers_new_score<S>(p, m, h, lane);
   layers_softmax<S> all = {};
@@ -254,14 +255,17 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   for (int h = 0; h < S::group; ++h)
     all.peak[h] = -INFINITY;
   layers_walk<S>(p, m, all, place, of.earlier, warp, lane);
+  LAYERS_MARK(stage, 2);
   layers_put_run<S>(m, all, warp, lane);
   named_barrier_sync(layers_barrier, S::workers); /* the runs are written */
+  LAYERS_MARK(stage, 3);
+  ++stage;
   for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
     const int head = i / pairs, channel = i % pairs * 2;
     store_word(layers_pair<S::attended>(to, of.row, (first_head + head) * S::channels + channel),
                layers_merged<S>(m, head, channel));
   }
-  layers_free_sums(m, lane);
+  layers_free_sums(m, lane, stage);
 }
 
 } // namespace ASSAY_NS

@@ -141,7 +141,7 @@ __device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *
   constexpr int columns = S::qkv_tiles;
   float sum[columns][tiles][4] = {};
   layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, layers_slots<S>(S::qkv_bytes)>(
-      m, units + S::at_in, 0, place, warp, lane, sum);
+      m, units + S::at_in, 0, place, warp, lane, stage, sum);
   const float squares = layers_squares<S, tiles>(units + S::at_in + S::stream_units, warp, lane);
   if (lane == 0) mbarrier_arrive(&m.read); /* the warp has all its words of the stream */
   m.square[warp][lane] = squares;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *
     store_word(to, pack_pair<bf16>(of.x * first, of.y * first));
     store_word(to + 8 * (S::qkv / 2), pack_pair<bf16>(of.z * second, of.w * second));
   }
-  layers_free_sums(m, lane);
+  layers_free_sums(m, lane, stage);
 }
 
 /* proj: the block's octet of the stream. */
@@ -165,11 +165,11 @@ __device__ __forceinline__ void layers_proj(const layers_params &p, M &m, uint4 
   const uint32_t g = layers_norm_pair(p.norms + layer * S::norms + S::hidden, lane);
   float sum[1][tiles][4] = {};
   layers_product<S, S::attended, tiles, 1, S::proj_pairs, true, layers_slots<S>(S::proj_bytes)>(
-      m, units + S::at_attended, 0, place, warp, lane, sum);
+      m, units + S::at_attended, 0, place, warp, lane, stage, sum);
   layers_put_sums<S, tiles, 1>(m, sum, warp, lane, stage);
   for (int i = warp; i < tiles; i += S::warps)
     layers_add<S>(p, m, units + S::at_mid, g, i, lane, layers_sum_of<S, tiles, 1>(m, i * 32 + lane));
-  layers_free_sums(m, lane);
+  layers_free_sums(m, lane, stage);
 }
 
 /* Returns gate * sigmoid(gate) * up. */
@@ -184,7 +184,7 @@ __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *u
   constexpr int columns = S::up_tiles, acts = S::act_tiles;
   float sum[columns][tiles][4] = {};
   layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, false, layers_slots<S>(S::up_bytes)>(
-      m, units + S::at_mid, 0, place, warp, lane, sum);
+      m, units + S::at_mid, 0, place, warp, lane, stage, sum);
   const float squares = layers_squares<S, tiles>(units + S::at_mid + S::stream_units, warp, lane);
   m.square[warp][lane] = squares;
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
@@ -200,7 +200,7 @@ __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *u
     const int octet = static_cast<int>(blockIdx.x) * acts + i / (32 * tiles);
     store_words_8(layers_octet<S::intermediate>(units + S::at_act, tile, octet, lane), act);
   }
-  layers_free_sums(m, lane);
+  layers_free_sums(m, lane, stage);
 }
 
 /* Asks for the sums of the other blocks of the group, and adds all in the order of k. */
@@ -242,7 +242,7 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
   const uint32_t g = next != nullptr ? layers_norm_pair(p.norms + (layer + 1) * S::norms, lane) : 0u;
   float sum[columns][tiles][4] = {};
   layers_product<S, S::intermediate, tiles, columns, S::down_pairs, true, layers_slots<S>(S::down_bytes)>(
-      m, units + S::at_act, part * (S::part_terms / 16), place, warp, lane, sum);
+      m, units + S::at_act, part * (S::part_terms / 16), place, warp, lane, stage, sum);
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
   for (int i = warp; i < columns * tiles; i += S::warps) { /* the block's own octet comes last */
     const int octet = (part + 1 + i / tiles) % S::parts, tile = i % tiles, unit = tile * 32 + lane;
@@ -254,7 +254,7 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
     }
     layers_add<S>(p, m, next, g, tile, lane, layers_joined<S, tiles>(parts, part, unit, of));
   }
-  layers_free_sums(m, lane);
+  layers_free_sums(m, lane, stage);
 }
 
 template <class S, int tiles, class M>
