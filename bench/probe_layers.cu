@@ -36,13 +36,16 @@ namespace {
 #ifndef PROBE_SHAPE
 #define PROBE_SHAPE 64, 4, 2, 16, 128, 8, 2, 2, 1024, 6
 #endif
-constexpr int most_layers = 3;
+#ifndef PROBE_LAYERS
+#define PROBE_LAYERS 3
+#endif
+constexpr int most_layers = PROBE_LAYERS;
 #else
 #define PROBE_SHAPE 1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10
 constexpr int most_layers = 28;
 #endif
 using shape = layers_shape<PROBE_SHAPE>;
-constexpr int block_size = 16, most_keys = sizeof(void *) > 0 && most_layers > 3 ? 1120 : 160;
+constexpr int block_size = 16, most_keys = shape::blocks == 128 ? 1120 : 320;
 
 /* ---- the device ---------------------------------------------------------------------------------------- */
 
@@ -551,6 +554,53 @@ int check(const model &m, int layers) {
   return bad;
 }
 
+/* Repeats batches, and says where bits differ first. */
+int repeat(const model &m) {
+  int bad = 0;
+  const int list[][3] = {{32, 1, 192}, {32, 2, 192}, {32, 3, 192}, {32, 4, 192},  {32, 5, 192},
+                         {32, 8, 192}, {16, 8, 192}, {32, 8, 1},   {32, 28, 192}, {16, 28, 192}};
+  upload_pools(m);
+  for (const auto &of : list) {
+    if (of[1] > most_layers) continue;
+    const batch b = draw_batch(m, of[0], of[1], of[2]);
+    const result first = run_batch(m, b);
+    int other = 0;
+    for (int i = 0; i < 8; ++i) {
+      const result r = run_batch(m, b);
+      if (same(r.y, first.y) && same(r.k, first.k) && same(r.v, first.v)) continue;
+      if (++other > 2) continue;
+      std::printf("differs M %d layers %d keys %d, run %d: rows %.1e;", of[0], of[1], of[2], i, distance(r.y, first.y));
+      int shown = 0;
+      for (int l = 0; l < of[1] && shown < 2; ++l) {
+        int keys = 0, values = 0, row = -1, head = -1, channel = -1, rows = 0;
+        for (int n = 0; n < of[0]; ++n) {
+          bool in_row = false;
+          for (int h = 0; h < KV; ++h)
+            for (int d = 0; d < D; ++d) {
+              const size_t at = ((static_cast<size_t>(l) * of[0] + n) * KV + h) * D + d;
+              const bool k = r.k[at].bits != first.k[at].bits, v = r.v[at].bits != first.v[at].bits;
+              keys += k;
+              values += v;
+              in_row = in_row || k || v;
+              if ((k || v) && row < 0) row = n, head = h, channel = d;
+            }
+          rows += in_row;
+        }
+        if (rows == 0) continue;
+        ++shown;
+        std::printf(" layer %d: %d rows, %d keys, %d values, first row %d head %d channel %d;", l, rows, keys, values, row,
+                    head, channel);
+      }
+      std::printf("\n");
+    }
+    std::printf("%s repeat M %d layers %d keys %d: %d of 8 differ\n", other == 0 ? "good" : "FAILED", of[0], of[1], of[2],
+                other);
+    std::fflush(stdout);
+    bad += other > 0;
+  }
+  return bad;
+}
+
 /* ---- times --------------------------------------------------------------------------------------------------- */
 
 #ifndef ASSAY_SIMT
@@ -664,6 +714,11 @@ int main(int count, char **word) {
   model m;
   make(m, most_layers);
   std::printf("good packing\n");
+  if (std::strcmp(what, "repeat") == 0) {
+    bad = repeat(m);
+    std::printf("%s\n", bad == 0 ? "all good" : "FAILED");
+    return bad == 0 ? 0 : 1;
+  }
   if (std::strcmp(what, "time") != 0) bad = check(m, most_layers);
 #ifndef ASSAY_SIMT
   if (std::strcmp(what, "check") != 0) time_all(m);

@@ -115,10 +115,20 @@ __device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place,
 
 /* ---- words ----------------------------------------------------------------------------------------------- */
 
-/* Asks for `steps` steps of rows, of all tiles, until all words have come. */
-template <int width, int tiles, int steps>
-__device__ __forceinline__ void layers_ask(const uint4 *units, int first, int lane, uint4 (&row)[steps][tiles]) {
+/* Asks for `steps` steps of rows, of all tiles, until all words have come. With `norm` it also asks for the warp's share
+ * of the sums of squares, which follow the stream, and adds them for row `lane`. A first question is for one unit of
+ * each step: rows are many bytes, and asking for them again takes long. */
+template <class S, int width, int tiles, int steps, bool norm>
+__device__ __forceinline__ void layers_ask(const uint4 *units, int first, int warp, int lane,
+                                           uint4 (&row)[steps][tiles], float *squares) {
+  constexpr int fours = S::blocks / 4, each = norm ? (fours + S::warps - 1) / S::warps : 1;
+  uint4 square[each];
   uint32_t asked = 0;
+#ifndef LAYERS_ASK_ALL
+  while (has_empty(load_words_16(units + layers_unit<width>(tiles - 1, first + lane % steps, lane))))
+    ask_again(&asked);
+  __syncwarp();
+#endif
   for (;;) {
     bool empty = false;
     ASSAY_UNROLL
@@ -127,42 +137,30 @@ __device__ __forceinline__ void layers_ask(const uint4 *units, int first, int la
     for (int i = 0; i < tiles; ++i)
       row[s][i] = load_words_16(units + layers_unit<width>(i, first + s, lane));
     ASSAY_UNROLL
+    for (int i = 0; i < each && norm; ++i) {
+      const int four = warp * each + i;
+      const bool on = four < fours && lane < 16 * tiles;
+      square[i] = on ? load_words_16(units + S::stream_units + four * layers_rows + lane) : make_uint4(0u, 0u, 0u, 0u);
+    }
+    ASSAY_UNROLL
     for (int s = 0; s < steps; ++s)
       ASSAY_UNROLL
     for (int i = 0; i < tiles; ++i)
       empty = empty || has_empty(row[s][i]);
+    ASSAY_UNROLL
+    for (int i = 0; i < each && norm; ++i)
+      empty = empty || has_empty(square[i]);
     if (!empty) break;
     ask_again(&asked);
   }
   __syncwarp();
-}
-
-/* Asks for the warp's share of the sums of squares, and adds them, for row `lane`. */
-template <class S, int tiles>
-__device__ __forceinline__ float layers_squares(const uint4 *units, int warp, int lane) {
-  constexpr int fours = S::blocks / 4, each = (fours + S::warps - 1) / S::warps;
-  uint4 word[each];
-  uint32_t asked = 0;
-  for (;;) {
-    bool empty = false;
-    ASSAY_UNROLL
-    for (int i = 0; i < each; ++i) {
-      const int four = warp * each + i;
-      const bool on = four < fours && lane < 16 * tiles;
-      word[i] = on ? load_words_16(units + four * layers_rows + lane) : make_uint4(0u, 0u, 0u, 0u);
-    }
+  if constexpr (norm) {
+    float sum = 0.0f;
     ASSAY_UNROLL
     for (int i = 0; i < each; ++i)
-      empty = empty || has_empty(word[i]);
-    if (!empty) break;
-    ask_again(&asked);
+      sum += (float_of(square[i].x) + float_of(square[i].y)) + (float_of(square[i].z) + float_of(square[i].w));
+    *squares = sum;
   }
-  __syncwarp();
-  float sum = 0.0f;
-  ASSAY_UNROLL
-  for (int i = 0; i < each; ++i)
-    sum += (float_of(word[i].x) + float_of(word[i].y)) + (float_of(word[i].z) + float_of(word[i].w));
-  return sum;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
@@ -175,19 +173,25 @@ __device__ __forceinline__ const uint4 *layers_weights(const M &m, const layers_
   return reinterpret_cast<const uint4 *>(m.ring[slot] + offset % S::slot_weights) + lane;
 }
 
-template <int tiles>
-__device__ __forceinline__ void layers_multiply(float (&sum)[tiles][4], const uint4 (&first)[tiles],
-                                                const uint4 (&second)[tiles], const uint4 &w) {
-  const uint32_t low[2] = {w.x, w.y}, high[2] = {w.z, w.w};
+/* Multiplies a pair of steps: all tiles of rows with all tiles of columns. Neighbouring products do not depend on each
+ * other: first all of the first step, then all of the second. */
+template <int tiles, int columns>
+__device__ __forceinline__ void layers_multiply(float (&sum)[columns][tiles][4], float (&other)[columns][tiles][4],
+                                                const uint4 (&first)[tiles], const uint4 (&second)[tiles],
+                                                const uint4 (&w)[columns]) {
   ASSAY_UNROLL
+  for (int n = 0; n < columns; ++n)
+    ASSAY_UNROLL
   for (int i = 0; i < tiles; ++i) {
-    const uint32_t rows[4] = {first[i].x, first[i].y, first[i].z, first[i].w};
-    mma_m16n8k16<bf16>(sum[i], rows, low);
+    const uint32_t rows[4] = {first[i].x, first[i].y, first[i].z, first[i].w}, low[2] = {w[n].x, w[n].y};
+    mma_m16n8k16<bf16>(sum[n][i], rows, low);
   }
   ASSAY_UNROLL
+  for (int n = 0; n < columns; ++n)
+    ASSAY_UNROLL
   for (int i = 0; i < tiles; ++i) {
-    const uint32_t rows[4] = {second[i].x, second[i].y, second[i].z, second[i].w};
-    mma_m16n8k16<bf16>(sum[i], rows, high);
+    const uint32_t rows[4] = {second[i].x, second[i].y, second[i].z, second[i].w}, high[2] = {w[n].z, w[n].w};
+    mma_m16n8k16<bf16>(other[n][i], rows, high);
   }
 }
 
@@ -232,42 +236,42 @@ __device__ __forceinline__ float4 layers_sum_of(const M &m, int unit) {
 }
 
 /* A product whose rows are words: `pairs` pairs of steps of each warp, from step `first` on. With `early` the weights
- * are in registers before the rows come, and their slots are free. slots: those of the stage. */
-template <class S, int width, int tiles, int columns, int pairs, bool early, int slots, class M>
+ * are in registers before the rows come, and their slots are free. slots: those of the stage. norm: the rows have one,
+ * and *squares becomes the warp's share of their squares. */
+template <class S, int width, int tiles, int columns, int pairs, bool early, bool norm, int slots, class M>
 __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int first, layers_place<S> &place, int warp,
-                                               int lane, uint32_t stage, float (&sum)[columns][tiles][4]) {
-  uint4 row[2 * pairs][tiles];
+                                               int lane, uint32_t stage, float (&sum)[columns][tiles][4],
+                                               float *squares) {
+  constexpr bool few = columns * tiles <= 4; /* few: each step has sums of its own */
+  uint4 row[2 * pairs][tiles], w[early ? pairs : 1][columns];
   const int at = warp * pairs;
-  if constexpr (early) {
-    uint4 w[pairs][columns];
-    layers_await<S>(m, place, slots);
+  const auto load = [&](uint4(&to)[columns], int k) {
     ASSAY_UNROLL
-    for (int k = 0; k < pairs; ++k)
-      ASSAY_UNROLL
     for (int n = 0; n < columns; ++n)
-      w[k][n] = *layers_weights<S>(m, place, (at + k) * columns + n, lane);
-    layers_give_back<S>(m, place, slots, lane);
-    LAYERS_MARK(stage, 0);
-    layers_ask<width>(units, first + 2 * at, lane, row);
-    LAYERS_MARK(stage, 1);
-    ASSAY_UNROLL
-    for (int k = 0; k < pairs; ++k)
-      ASSAY_UNROLL
-    for (int n = 0; n < columns; ++n)
-      layers_multiply<tiles>(sum[n], row[2 * k], row[2 * k + 1], w[k][n]);
-  } else {
-    layers_await<S>(m, place, slots);
-    LAYERS_MARK(stage, 0);
-    layers_ask<width>(units, first + 2 * at, lane, row);
-    LAYERS_MARK(stage, 1);
-    ASSAY_UNROLL
-    for (int k = 0; k < pairs; ++k)
-      ASSAY_UNROLL
-    for (int n = 0; n < columns; ++n)
-      layers_multiply<tiles>(sum[n], row[2 * k], row[2 * k + 1],
-                             *layers_weights<S>(m, place, (at + k) * columns + n, lane));
-    layers_give_back<S>(m, place, slots, lane);
+      to[n] = *layers_weights<S>(m, place, (at + k) * columns + n, lane);
+  };
+  layers_await<S>(m, place, slots);
+  ASSAY_UNROLL
+  for (int k = 0; k < pairs && early; ++k)
+    load(w[k % (early ? pairs : 1)], k);
+  if constexpr (early) layers_give_back<S>(m, place, slots, lane);
+  LAYERS_MARK(stage, 0);
+  layers_ask<S, width, tiles, 2 * pairs, norm>(units, first + 2 * at, warp, lane, row, squares);
+  LAYERS_MARK(stage, 1);
+  float other[columns][tiles][4] = {};
+  ASSAY_UNROLL
+  for (int k = 0; k < pairs; ++k) {
+    if constexpr (!early) load(w[0], k);
+    layers_multiply<tiles, columns>(sum, few ? other : sum, row[2 * k], row[2 * k + 1], w[early ? k : 0]);
   }
+  if constexpr (!early) layers_give_back<S>(m, place, slots, lane);
+  ASSAY_UNROLL
+  for (int n = 0; n < columns && few; ++n)
+    ASSAY_UNROLL
+  for (int i = 0; i < tiles; ++i)
+    ASSAY_UNROLL
+  for (int c = 0; c < 4; ++c)
+    sum[n][i][c] += other[n][i][c];
 }
 
 /* Returns the factor of the norm of a row: 1 / sqrt(mean of squares + eps). */

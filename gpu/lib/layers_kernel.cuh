@@ -8,25 +8,22 @@ namespace ASSAY_NS {
 
 /* ---- the ring's warp --------------------------------------------------------------------------------------- */
 
-/* Waits until the slot is free, announces its bytes, and has lane 0 or all lanes begin the copies. */
-template <class S, class M, class F>
-__device__ __forceinline__ void layers_fill(M &m, layers_place<S> &place, uint32_t bytes, int lane, F copy) {
-  uint64_t *const full = &m.full[place.at];
-  mbarrier_wait(&m.drained[place.at], place.phase ^ 1u);
-  if (lane == 0) mbarrier_expect(full, bytes);
-  __syncwarp();
-  copy(m.ring[place.at], full);
-  place.advance(1);
-}
-
+/* All lanes arrive at a slot's `full`: for weights at once, with the bytes that lane 0 announces, and for keys when
+ * their own copies are complete. */
 template <class S, class M>
 __device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place, const unsigned char *&from, int bytes,
                                                     int lane) {
   for (int at = 0; at < bytes; at += S::slot_weights) {
     const uint32_t count = static_cast<uint32_t>(bytes - at < S::slot_weights ? bytes - at : S::slot_weights);
-    layers_fill<S>(m, place, count, lane, [&](unsigned char *slot, uint64_t *full) {
-      if (lane == 0) bulk_load(slot, from, count, full);
-    });
+    uint64_t *const full = &m.full[place.at];
+    mbarrier_wait(&m.drained[place.at], place.phase ^ 1u);
+    if (lane == 0) {
+      mbarrier_expect(full, count);
+      bulk_load(m.ring[place.at], from, count, full);
+    } else {
+      mbarrier_arrive(full);
+    }
+    place.advance(1);
     from += count;
   }
 }
@@ -39,19 +36,29 @@ __device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, l
   const int left = of.earlier - first, wanted = (left + 15) / 16 * 16;
   const int count = wanted < S::slot_keys ? wanted : S::slot_keys;
   const int32_t *const table = p.table + of.row * p.table_stride;
+  constexpr int pieces = S::key_bytes / 16, at_once = 32 / pieces; /* of 16 bytes; keys that a warp copies at once */
   constexpr int each = (S::slot_keys + 31) / 32;
-  const bf16 *from[each];
+  int32_t slot[each]; /* of key `lane` and so on */
   ASSAY_UNROLL
   for (int i = 0; i < each; ++i) {
     const int token = min(first + lane + 32 * i, of.earlier - 1);
-    const int64_t block = table[token / p.block_size];
-    from[i] = pool + ((block * p.block_size + token % p.block_size) * S::kv_heads + of.kv_head) * S::channels;
+    slot[i] = table[token / p.block_size] * p.block_size + token % p.block_size;
   }
-  layers_fill<S>(m, place, static_cast<uint32_t>(count * S::key_bytes), lane, [&](unsigned char *slot, uint64_t *full) {
+  mbarrier_wait(&m.drained[place.at], place.phase ^ 1u);
+  const bf16 *const from = pool + of.kv_head * S::channels + lane % pieces * 8;
+  unsigned char *const to = m.ring[place.at] + lane % pieces * 16;
+  constexpr int step = 4 * at_once < S::slot_keys ? 4 * at_once : S::slot_keys;
+  ASSAY_ROLLED
+  for (int i = 0; i < S::slot_keys; i += step)
     ASSAY_UNROLL
-    for (int i = 0; i < each; ++i)
-      if (lane + 32 * i < count) bulk_load(slot + (lane + 32 * i) * S::key_stride, from[i], S::key_bytes, full);
-  });
+  for (int j = 0; j < step; j += at_once) {
+    const int key = i + j + lane / pieces;
+    const int32_t of_key = __shfl_sync(layers_all, each > 1 && key >= 32 ? slot[each - 1] : slot[0], key % 32);
+    if (key < count)
+      cp_async_16(to + key * S::key_stride, from + static_cast<int64_t>(of_key) * (S::kv_heads * S::channels), 16);
+  }
+  cp_async_arrive_noinc(&m.full[place.at]);
+  place.advance(1);
 }
 
 template <class S, int tiles, class M>
@@ -139,10 +146,9 @@ template <class S, int tiles, class M>
 __device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *units, layers_place<S> &place, int warp,
                                            int lane, uint32_t &stage) {
   constexpr int columns = S::qkv_tiles;
-  float sum[columns][tiles][4] = {};
-  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, layers_slots<S>(S::qkv_bytes)>(
-      m, units + S::at_in, 0, place, warp, lane, stage, sum);
-  const float squares = layers_squares<S, tiles>(units + S::at_in + S::stream_units, warp, lane);
+  float sum[columns][tiles][4] = {}, squares = 0.0f;
+  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, true, layers_slots<S>(S::qkv_bytes)>(
+      m, units + S::at_in, 0, place, warp, lane, stage, sum, &squares);
   if (lane == 0) mbarrier_arrive(&m.read); /* the warp has all its words of the stream */
   m.square[warp][lane] = squares;
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
@@ -164,8 +170,8 @@ __device__ __forceinline__ void layers_proj(const layers_params &p, M &m, uint4 
                                             layers_place<S> &place, int warp, int lane, uint32_t &stage) {
   const uint32_t g = layers_norm_pair(p.norms + layer * S::norms + S::hidden, lane);
   float sum[1][tiles][4] = {};
-  layers_product<S, S::attended, tiles, 1, S::proj_pairs, true, layers_slots<S>(S::proj_bytes)>(
-      m, units + S::at_attended, 0, place, warp, lane, stage, sum);
+  layers_product<S, S::attended, tiles, 1, S::proj_pairs, true, false, layers_slots<S>(S::proj_bytes)>(
+      m, units + S::at_attended, 0, place, warp, lane, stage, sum, nullptr);
   layers_put_sums<S, tiles, 1>(m, sum, warp, lane, stage);
   for (int i = warp; i < tiles; i += S::warps)
     layers_add<S>(p, m, units + S::at_mid, g, i, lane, layers_sum_of<S, tiles, 1>(m, i * 32 + lane));
@@ -182,10 +188,9 @@ template <class S, int tiles, class M>
 __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *units, layers_place<S> &place, int warp,
                                           int lane, uint32_t &stage) {
   constexpr int columns = S::up_tiles, acts = S::act_tiles;
-  float sum[columns][tiles][4] = {};
-  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, false, layers_slots<S>(S::up_bytes)>(
-      m, units + S::at_mid, 0, place, warp, lane, stage, sum);
-  const float squares = layers_squares<S, tiles>(units + S::at_mid + S::stream_units, warp, lane);
+  float sum[columns][tiles][4] = {}, squares = 0.0f;
+  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, false, true, layers_slots<S>(S::up_bytes)>(
+      m, units + S::at_mid, 0, place, warp, lane, stage, sum, &squares);
   m.square[warp][lane] = squares;
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
   for (int i = warp * 32 + lane; i < acts * tiles * 32; i += S::workers) {
@@ -241,8 +246,8 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
   const int block = static_cast<int>(blockIdx.x), part = block % S::parts, group = block - part;
   const uint32_t g = next != nullptr ? layers_norm_pair(p.norms + (layer + 1) * S::norms, lane) : 0u;
   float sum[columns][tiles][4] = {};
-  layers_product<S, S::intermediate, tiles, columns, S::down_pairs, true, layers_slots<S>(S::down_bytes)>(
-      m, units + S::at_act, part * (S::part_terms / 16), place, warp, lane, stage, sum);
+  layers_product<S, S::intermediate, tiles, columns, S::down_pairs, true, false, layers_slots<S>(S::down_bytes)>(
+      m, units + S::at_act, part * (S::part_terms / 16), place, warp, lane, stage, sum, nullptr);
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
   for (int i = warp; i < columns * tiles; i += S::warps) { /* the block's own octet comes last */
     const int octet = (part + 1 + i / tiles) % S::parts, tile = i % tiles, unit = tile * 32 + lane;
@@ -286,7 +291,7 @@ template <class S, int tiles> __global__ void __launch_bounds__(S::threads, 1) a
   const uint32_t begin = p.done[blockIdx.x] + 1u;
   if (thread == 0) {
     for (int i = 0; i < S::slots; ++i) {
-      mbarrier_init(&m.full[i], 1);
+      mbarrier_init(&m.full[i], 32);
       mbarrier_init(&m.drained[i], S::warps);
     }
     mbarrier_init(&m.read, S::warps);

@@ -15,7 +15,10 @@
 namespace ASSAY_NS {
 
 constexpr int layers_rows = 32; /* most rows of a step */
-constexpr int layers_sets = 4;  /* layers whose words lie beside each other */
+#ifndef LAYERS_SETS
+#define LAYERS_SETS 4
+#endif
+constexpr int layers_sets = LAYERS_SETS; /* layers whose words lie beside each other */
 constexpr int layers_more = 208, layers_fewer = 80; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
