@@ -51,7 +51,7 @@ assay_status assay_registry_add_device(const assay_device *device, assay_error *
 
 void assay_registry_add_layers(const assay_layers *row) {
   int32_t i = 0;
-  while (i < MAX_DEVICES - 1 && layers[i] != NULL)
+  while (i < MAX_DEVICES - 1 && layers[i] != NULL && strcmp(layers[i]->device, row->device) != 0)
     ++i;
   layers[i] = row;
 }

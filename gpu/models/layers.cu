@@ -204,9 +204,9 @@ constexpr assay_variant counted = {sizeof(assay_variant),
 } // namespace
 } // namespace ASSAY_NS
 
-#ifdef ASSAY_SIMT
+#if !defined(LAYERS_SYMBOL) && defined(ASSAY_SIMT)
 #define LAYERS_SYMBOL assay_layers_simt
-#else
+#elif !defined(LAYERS_SYMBOL)
 #define LAYERS_SYMBOL assay_layers_cuda
 #endif
 extern "C" const assay_layers *LAYERS_SYMBOL(void) {

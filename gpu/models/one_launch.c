@@ -55,11 +55,13 @@ static assay_status take(pass *m, const assay_layers *kernel, assay_error *error
 assay_status pass_one_launch_open(pass *m, assay_error *error) {
   const assay_layers *const kernel = assay_layers_find(m->device->name);
   pass_switch *const form = &m->choices.form[PASS_ONE_LAUNCH];
-  assay_error why = {"this device has no such kernel"};
+  assay_error why = {""};
   pass_one_launch_close(m);
   if (*form == PASS_OFF) return ASSAY_OK;
   if (kernel == NULL || kernel->supports(&m->config, m->multiprocessors, &why) != ASSAY_OK) {
-    if (*form == PASS_ON) return assay_fail(error, ASSAY_ERR_INPUT, "form one_launch: found on; %s", why.text);
+    if (*form == PASS_ON)
+      return assay_fail(error, ASSAY_ERR_INPUT, "form one_launch: found on, allowed off, auto: %s",
+                        kernel == NULL ? "this device has no such kernel" : why.text);
     *form = PASS_OFF;
     return ASSAY_OK;
   }
