@@ -23,7 +23,7 @@ __device__ long long *probe_clocks;
   do {                                                                                                                 \
     const unsigned mark_warp = threadIdx.x / 32;                                                                       \
     if (probe_clocks != nullptr && threadIdx.x % 32 == 0 && (mark_warp == 0 || mark_warp == 7))                        \
-      probe_clocks[(((stage) * 5 + (place)) * 2 + mark_warp / 7) * 128 + blockIdx.x] = clock64();                      \
+      probe_clocks[(((stage)*5 + (place)) * 2 + mark_warp / 7) * 128 + blockIdx.x] = clock64();                        \
   } while (0)
 #endif
 #include "gpu/lib/layers_kernel.cuh"
@@ -58,9 +58,15 @@ void fail(const char *what, const char *why) {
 template <class T> T *device_memory(size_t count) {
   return static_cast<T *>(std::aligned_alloc(256, (count * sizeof(T) + 255) / 256 * 256));
 }
-void to_device(void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
-void from_device(void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
-void fill_device(void *to, int byte, size_t bytes) { std::memset(to, byte, bytes); }
+void to_device(void *to, const void *from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+void from_device(void *to, const void *from, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+void fill_device(void *to, int byte, size_t bytes) {
+  std::memset(to, byte, bytes);
+}
 void finish() {}
 #else
 void cuda(cudaError_t code, const char *what) {
@@ -77,8 +83,12 @@ void to_device(void *to, const void *from, size_t bytes) {
 void from_device(void *to, const void *from, size_t bytes) {
   cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "download");
 }
-void fill_device(void *to, int byte, size_t bytes) { cuda(cudaMemset(to, byte, bytes), "fill"); }
-void finish() { cuda(cudaDeviceSynchronize(), "launch"); }
+void fill_device(void *to, int byte, size_t bytes) {
+  cuda(cudaMemset(to, byte, bytes), "fill");
+}
+void finish() {
+  cuda(cudaDeviceSynchronize(), "launch");
+}
 #endif
 
 /* ---- numbers --------------------------------------------------------------------------------------------- */
@@ -101,7 +111,9 @@ float value(bf16 x) {
   std::memcpy(&y, &bits, 4);
   return y;
 }
-float round_to(float x) { return value(rounded(x)); }
+float round_to(float x) {
+  return value(rounded(x));
+}
 std::vector<bf16> draw(size_t count, float size, float middle = 0.0f) {
   std::vector<bf16> v(count);
   for (bf16 &x : v)
@@ -157,12 +169,14 @@ void check_packed(const model &m, int layer) {
   from_device(packed.data(), reinterpret_cast<const char *>(m.packed) + layer * packed.size() * 4, packed.size() * 4);
   const layer_weights &w = m.layer[layer];
   size_t at = 0, wrong = 0;
-  const auto stage = [&](const std::vector<bf16> &from, int64_t width, int64_t first, int pairs, int columns, auto row) {
+  const auto stage = [&](const std::vector<bf16> &from, int64_t width, int64_t first, int pairs, int columns,
+                         auto row) {
     for (int pair = 0; pair < pairs; ++pair)
       for (int n = 0; n < columns; ++n)
         for (int lane = 0; lane < 32; ++lane)
           for (int j = 0; j < 4; ++j)
-            wrong += packed[at++] != pair_at(from, width, row(n * 8 + lane / 4), first + pair * 32 + 8 * j + lane % 4 * 2);
+            wrong +=
+                packed[at++] != pair_at(from, width, row(n * 8 + lane / 4), first + pair * 32 + 8 * j + lane % 4 * 2);
   };
   for (int b = 0; b < shape::blocks; ++b) {
     const int gates = shape::act_tiles * 8;
@@ -364,7 +378,8 @@ result run_batch(const model &m, const batch &b) {
   return r;
 }
 
-/* ---- plain sums --------------------------------------------------------------------------------------------------- */
+/* ---- plain sums ---------------------------------------------------------------------------------------------------
+ */
 
 using floats = std::vector<float>;
 
@@ -523,7 +538,8 @@ int check(const model &m, int layers) {
   struct wanted {
     int M, layers, keys;
   };
-  std::vector<wanted> list = {{1, 1, 33}, {2, 1, 1}, {32, 1, -most_keys}, {16, 2, -40}, {17, layers, -100}, {5, 3, -140}};
+  std::vector<wanted> list = {{1, 1, 33},   {2, 1, 1},          {32, 1, -most_keys},
+                              {16, 2, -40}, {17, layers, -100}, {5, 3, -140}};
   if (layers > 3) list.push_back({32, layers, 192});
   std::vector<batch> batches;
   std::vector<result> results;
@@ -588,13 +604,13 @@ int repeat(const model &m) {
         }
         if (rows == 0) continue;
         ++shown;
-        std::printf(" layer %d: %d rows, %d keys, %d values, first row %d head %d channel %d;", l, rows, keys, values, row,
-                    head, channel);
+        std::printf(" layer %d: %d rows, %d keys, %d values, first row %d head %d channel %d;", l, rows, keys, values,
+                    row, head, channel);
       }
       std::printf("\n");
     }
-    std::printf("%s repeat M %d layers %d keys %d: %d of 8 differ\n", other == 0 ? "good" : "FAILED", of[0], of[1], of[2],
-                other);
+    std::printf("%s repeat M %d layers %d keys %d: %d of 8 differ\n", other == 0 ? "good" : "FAILED", of[0], of[1],
+                of[2], other);
     std::fflush(stdout);
     bad += other > 0;
   }

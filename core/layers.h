@@ -10,14 +10,14 @@
 
 /* One layer's weights in device memory, as the model names them. */
 typedef struct assay_layers_weights {
-  const void *qkv, *proj, *up, *down;        /* [out, in] */
+  const void *qkv, *proj, *up, *down;       /* [out, in] */
   const void *pre, *post, *q_norm, *k_norm; /* of attn.pre, mlp.pre, attn.q_norm, attn.k_norm */
 } assay_layers_weights;
 
 /* A step of one token per request, all in device memory. */
 typedef struct assay_layers_step {
-  int64_t rows;       /* 1 to ASSAY_LAYERS_ROWS */
-  void *x;            /* [rows, hidden]: the stream, before the first layer and after the last */
+  int64_t rows; /* 1 to ASSAY_LAYERS_ROWS */
+  void *x;      /* [rows, hidden]: the stream, before the first layer and after the last */
   const float *cosine, *sine;
   const int32_t *positions, *kv_len, *table; /* kv_len 0: the row has no request */
   const int64_t *slots;

@@ -91,11 +91,10 @@ static int64_t wrong_blocks(const uint32_t *packed, const assay_layers_weights *
   int64_t wrong = 0;
   for (int64_t b = 0; b < BLOCKS; ++b) {
     const int64_t group = b / PARTS * PARTS * 8;
-    const stage stages[] = {
-        {w->qkv, HIDDEN, 0, HIDDEN / 32, 2, {16 * b, 16 * b + 8}},
-        {w->proj, HEADS * D, 0, HEADS * D / 32, 1, {8 * b}},
-        {w->up, HIDDEN, 0, HIDDEN / 32, 4, {16 * b, 16 * b + 8, I + 16 * b, I + 16 * b + 8}},
-        {w->down, I, b % PARTS * (I / PARTS), I / PARTS / 32, PARTS, {group, group + 8}}};
+    const stage stages[] = {{w->qkv, HIDDEN, 0, HIDDEN / 32, 2, {16 * b, 16 * b + 8}},
+                            {w->proj, HEADS * D, 0, HEADS * D / 32, 1, {8 * b}},
+                            {w->up, HIDDEN, 0, HIDDEN / 32, 4, {16 * b, 16 * b + 8, I + 16 * b, I + 16 * b + 8}},
+                            {w->down, I, b % PARTS * (I / PARTS), I / PARTS / 32, PARTS, {group, group + 8}}};
     for (size_t s = 0; s < sizeof stages / sizeof *stages; ++s)
       wrong += wrong_words(&packed, &stages[s]);
   }

@@ -64,18 +64,16 @@ template <class S, int tiles> struct layers_memory {
                                                                : (S::qkv_tiles > S::parts ? S::qkv_tiles : S::parts);
   alignas(128) unsigned char ring[S::slots][S::slot_bytes];
   float4 sum[most_tiles * sums];
-  uint2 stream[tiles * 32];                           /* the block's octet of the residual stream */
-  float square[S::warps][layers_rows];                /* sums of squares, over a part of the blocks */
+  uint2 stream[tiles * 32];                                 /* the block's octet of the residual stream */
+  float square[S::warps][layers_rows];                      /* sums of squares, over a part of the blocks */
   alignas(16) uint32_t head[S::group + 2][S::channels / 2]; /* the row's heads of q, its key, its value */
-  uint32_t weight[S::warps][4][8];                    /* of 16 keys: of two heads, rounded; then what is left of them */
-  float score[S::group];                              /* of the new key */
+  uint32_t weight[S::warps][4][8]; /* of 16 keys: of two heads, rounded; then what is left of them */
+  float score[S::group];           /* of the new key */
   uint64_t full[S::slots], drained[S::slots], read, clean, freed;
 };
 
 /* One head's sums of a warp: peak, total, channels. They lie where products have their sums. */
-template <class S> struct layers_run {
-  float peak[S::group], total[S::group], sum[S::group][S::channels];
-};
+template <class S> struct layers_run { float peak[S::group], total[S::group], sum[S::group][S::channels]; };
 
 /* A place in the ring, and its phase. */
 template <class S> struct layers_place {
@@ -115,9 +113,9 @@ __device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place,
 
 /* ---- words ----------------------------------------------------------------------------------------------- */
 
-/* Asks for `steps` steps of rows, of all tiles, until all words have come. With `norm` it also asks for the warp's share
- * of the sums of squares, which follow the stream, and adds them for row `lane`. A first question is for one unit of
- * each step: rows are many bytes, and asking for them again takes long. */
+/* Asks for `steps` steps of rows, of all tiles, until all words have come. With `norm` it also asks for the warp's
+ * share of the sums of squares, which follow the stream, and adds them for row `lane`. A first question is for one unit
+ * of each step: rows are many bytes, and asking for them again takes long. */
 template <class S, int width, int tiles, int steps, bool norm>
 __device__ __forceinline__ void layers_ask(const uint4 *units, int first, int warp, int lane,
                                            uint4 (&row)[steps][tiles], float *squares) {
@@ -295,8 +293,8 @@ __device__ __forceinline__ void layers_add(const layers_params &p, M &m, uint4 *
   float x[4], weight[2];
   unpack_pair<bf16>(kept.x, x[0], x[1]);
   unpack_pair<bf16>(kept.y, x[2], x[3]);
-  const uint2 stream = make_uint2(pack_pair<bf16>(x[0] + sum.x, x[1] + sum.y),
-                                  pack_pair<bf16>(x[2] + sum.z, x[3] + sum.w));
+  const uint2 stream =
+      make_uint2(pack_pair<bf16>(x[0] + sum.x, x[1] + sum.y), pack_pair<bf16>(x[2] + sum.z, x[3] + sum.w));
   kept = stream;
   if (units == nullptr) {
     uint32_t *const to = reinterpret_cast<uint32_t *>(p.y) + block * 4 + lane % 4;

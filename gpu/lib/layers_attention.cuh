@@ -1,5 +1,5 @@
-/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head: norms, rotation, append, and attention
- * over the row's keys.
+/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head: norms, rotation, append, and
+ * attention over the row's keys.
  *
  * The keys of earlier tokens come from the ring, in chunks: slots of keys, then slots of values. A warp takes 16 keys
  * of a chunk and has an online softmax of its own. Keys are the rows of an mma, and the heads of the group its columns.
@@ -31,10 +31,10 @@ template <class S, class M>
 __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 *units, const layers_unit_of &of,
                                             int64_t layer, int number, int lane) {
   constexpr int D = S::channels, used = D / 4;
-  const int head = number < S::group     ? of.kv_head * S::group + number
+  const int head = number < S::group    ? of.kv_head * S::group + number
                    : number == S::group ? S::heads + of.kv_head
                                         : S::heads + S::kv_heads + of.kv_head;
-  const bool on = lane < used, is_value = number > S::group;
+  const bool on = lane<used, is_value = number> S::group;
   const int channel = (on ? lane : 0) * 4, angle = channel % (D / 2);
   /* What does not wait for the words. */
   const bf16 *const norm = p.norms + layer * S::norms + 2 * S::hidden + (number < S::group ? 0 : D);
@@ -193,8 +193,7 @@ __device__ __forceinline__ void layers_put_run(M &m, const layers_softmax<S> &al
 }
 
 /* Merges the runs of all warps and the new token, for two channels of a head. */
-template <class S, class M>
-__device__ __forceinline__ uint32_t layers_merged(const M &m, int head, int channel) {
+template <class S, class M> __device__ __forceinline__ uint32_t layers_merged(const M &m, int head, int channel) {
   const layers_run<S> *const run = reinterpret_cast<const layers_run<S> *>(m.sum);
   const float own = m.score[head];
   float peak = own, first, second;

@@ -31,8 +31,8 @@ __device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place
 /* Copies the keys or the values of up to slot_keys tokens from `first` on. There are always whole sixteens of them: the
  * last token comes again, so that its values times 0 are as good as its own. */
 template <class S, class M>
-__device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, layers_place<S> &place,
-                                                 const bf16 *pool, const layers_unit_of &of, int first, int lane) {
+__device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, layers_place<S> &place, const bf16 *pool,
+                                                 const layers_unit_of &of, int first, int lane) {
   const int left = of.earlier - first, wanted = (left + 15) / 16 * 16;
   const int count = wanted < S::slot_keys ? wanted : S::slot_keys;
   const int32_t *const table = p.table + of.row * p.table_stride;
@@ -74,8 +74,7 @@ __device__ __forceinline__ void layers_ring(const layers_params &p, M &m, int la
         for (int half = 0; half < 2; ++half) {
           const bf16 *const pool = (half == 0 ? p.k_pool : p.v_pool) + layer * p.pool_layer;
           layers_fill_keys<S>(p, m, place, pool, of, first, lane);
-          if (first + S::slot_keys < of.earlier)
-            layers_fill_keys<S>(p, m, place, pool, of, first + S::slot_keys, lane);
+          if (first + S::slot_keys < of.earlier) layers_fill_keys<S>(p, m, place, pool, of, first + S::slot_keys, lane);
         }
     }
     layers_fill_weights<S>(m, place, from, S::proj_bytes, lane);
@@ -198,10 +197,9 @@ __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *u
     const float4 gate = layers_sum_of<S, tiles, columns>(m, i);
     const float4 up = layers_sum_of<S, tiles, columns>(m, i + acts * tiles * 32);
     const float first = layers_factor<S>(m, row, p.eps), second = layers_factor<S>(m, row + 8, p.eps);
-    const uint2 act = make_uint2(pack_pair<bf16>(layers_swiglu(gate.x * first, up.x * first),
-                                                 layers_swiglu(gate.y * first, up.y * first)),
-                                 pack_pair<bf16>(layers_swiglu(gate.z * second, up.z * second),
-                                                 layers_swiglu(gate.w * second, up.w * second)));
+    const uint2 act = make_uint2(
+        pack_pair<bf16>(layers_swiglu(gate.x * first, up.x * first), layers_swiglu(gate.y * first, up.y * first)),
+        pack_pair<bf16>(layers_swiglu(gate.z * second, up.z * second), layers_swiglu(gate.w * second, up.w * second)));
     const int octet = static_cast<int>(blockIdx.x) * acts + i / (32 * tiles);
     store_words_8(layers_octet<S::intermediate>(units + S::at_act, tile, octet, lane), act);
   }
@@ -330,10 +328,10 @@ __device__ __forceinline__ uint4 layers_packed(const bf16 *w, int64_t width, int
 template <class S> __global__ void __launch_bounds__(256) layers_pack(layers_pack_params p) {
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, of_block = S::block_bytes / 16;
   for (int64_t i = unit; i < S::norms; i += static_cast<int64_t>(gridDim.x) * 256)
-    p.norms[i] = i < S::hidden                       ? p.pre[i]
-                 : i < 2 * S::hidden                 ? p.post[i - S::hidden]
+    p.norms[i] = i < S::hidden                     ? p.pre[i]
+                 : i < 2 * S::hidden               ? p.post[i - S::hidden]
                  : i < 2 * S::hidden + S::channels ? p.q[i - 2 * S::hidden]
-                                                     : p.k[i - 2 * S::hidden - S::channels];
+                                                   : p.k[i - 2 * S::hidden - S::channels];
   if (unit >= S::blocks * of_block) return;
   const int block = static_cast<int>(unit / of_block), lane = static_cast<int>(unit % 32), r = lane / 4;
   int at = static_cast<int>(unit % of_block) / 32; /* counts tiles of a pair of steps */

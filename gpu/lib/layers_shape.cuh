@@ -18,7 +18,7 @@ constexpr int layers_rows = 32; /* most rows of a step */
 #ifndef LAYERS_SETS
 #define LAYERS_SETS 4
 #endif
-constexpr int layers_sets = LAYERS_SETS; /* layers whose words lie beside each other */
+constexpr int layers_sets = LAYERS_SETS;            /* layers whose words lie beside each other */
 constexpr int layers_more = 208, layers_fewer = 80; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
@@ -30,8 +30,8 @@ struct layers_shape {
   static constexpr int intermediate = intermediate_, blocks = blocks_, warps = warps_, parts = parts_;
   static constexpr int group = heads / kv_heads, attended = heads * channels;
   static constexpr int qkv = (heads + 2 * kv_heads) * channels;
-  /* After the workers come the ring's warp and the keeper. Where workers are whole warpgroups, these two are one too, and
-   * give registers to the workers. */
+  /* After the workers come the ring's warp and the keeper. Where workers are whole warpgroups, these two are one too,
+   * and give registers to the workers. */
   static constexpr bool moves_registers = warps % 8 == 0;
   static constexpr int workers = 32 * warps, threads = workers + (moves_registers ? 128 : 64);
 
@@ -51,7 +51,7 @@ struct layers_shape {
   static constexpr int slot_weights = slot_weights_, slots = slots_;
   static constexpr int key_bytes = 2 * channels, key_stride = key_bytes + 16;
   static constexpr int slot_keys = 8 * warps, chunk_keys = 2 * slot_keys;
-  static constexpr int slot_bytes = slot_keys * key_stride > slot_weights ? slot_keys * key_stride : slot_weights;
+  static constexpr int slot_bytes = slot_keys * key_stride > slot_weights ? slot_keys *key_stride : slot_weights;
 
   /* Words of a set, in units of four. */
   static constexpr int stream_units = 2 * (hidden / 16) * 32, square_units = layers_rows * blocks / 4;

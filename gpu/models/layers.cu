@@ -14,8 +14,8 @@ using production = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10>;
 using small = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6>;
 
 template <class S> bool is_of(const assay_model_config *c) {
-  return c->hidden == S::hidden && c->heads == S::heads && c->kv_heads == S::kv_heads &&
-         c->head_size == S::channels && c->intermediate == S::intermediate;
+  return c->hidden == S::hidden && c->heads == S::heads && c->kv_heads == S::kv_heads && c->head_size == S::channels &&
+         c->intermediate == S::intermediate;
 }
 
 /* Calls f with the instance for the model. */
@@ -24,12 +24,12 @@ template <class F> assay_status with_shape(const assay_model_config *c, assay_er
 #ifndef ASSAY_SIMT /* simt has no room for so many blocks at once */
   if (is_of<production>(c)) return f(production());
 #endif
-  return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
-                    "hidden, heads, kv_heads, head_size, intermediate: found %lld, %lld, %lld, %lld, %lld, allowed those "
-                    "that the kernel is compiled for on %s",
-                    static_cast<long long>(c->hidden), static_cast<long long>(c->heads),
-                    static_cast<long long>(c->kv_heads), static_cast<long long>(c->head_size),
-                    static_cast<long long>(c->intermediate), ASSAY_DEVICE_NAME);
+  return assay_fail(
+      error, ASSAY_ERR_UNSUPPORTED,
+      "hidden, heads, kv_heads, head_size, intermediate: found %lld, %lld, %lld, %lld, %lld, allowed those "
+      "that the kernel is compiled for on %s",
+      static_cast<long long>(c->hidden), static_cast<long long>(c->heads), static_cast<long long>(c->kv_heads),
+      static_cast<long long>(c->head_size), static_cast<long long>(c->intermediate), ASSAY_DEVICE_NAME);
 }
 
 /* Refuses a model whose layers are not those of the kernel, whatever their sizes. */
@@ -73,8 +73,7 @@ assay_status expect_fit(int32_t multiprocessors, const void *kernel, int64_t sha
   cudaError_t code = launch_allow_shared(kernel, shared_bytes);
   if (code == cudaSuccess)
     code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, S::threads, static_cast<size_t>(shared_bytes));
-  if (code != cudaSuccess)
-    return assay_fail(error, ASSAY_ERR_DEVICE, "all_layers: %s", cudaGetErrorName(code));
+  if (code != cudaSuccess) return assay_fail(error, ASSAY_ERR_DEVICE, "all_layers: %s", cudaGetErrorName(code));
 #endif
   const int64_t fit = static_cast<int64_t>(each) * multiprocessors;
   if (fit >= S::blocks) return ASSAY_OK;

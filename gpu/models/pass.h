@@ -147,8 +147,8 @@ typedef struct pass {
   /* For a step that attends row by row (tails.c). */
   void *tail_memory;
   assay_tensor tail_request, tail_len,
-      tail_table;     /* i32 [N], [N], [N, max_blocks]: each row's request, length, table */
-  int32_t short_tail; /* 0: no step attends row by row */
+      tail_table;      /* i32 [N], [N], [N, max_blocks]: each row's request, length, table */
+  int32_t short_tail;  /* 0: no step attends row by row */
   void *layers_memory; /* weights and words of the form one_launch; NULL: off */
   int64_t layers_bytes;
   void *workspace;
@@ -328,8 +328,8 @@ bool pass_wants_chain(const pass *m);
 
 /* ---- one_launch.c ---- */
 
-/* Takes memory and packs weights where the form one_launch is not off. A form `auto` becomes off where the device has no
- * kernel for the model, and `on` is refused. */
+/* Takes memory and packs weights where the form one_launch is not off. A form `auto` becomes off where the device has
+ * no kernel for the model, and `on` is refused. */
 assay_status pass_one_launch_open(pass *m, assay_error *error);
 void pass_one_launch_close(pass *m);
 /* Computes all layers of the step, from m->x to m->x, if the form takes it. Returns false if nothing was done. */
