@@ -3,6 +3,7 @@
 #define ASSAY_GPU_LIB_LAYERS_KERNEL_CUH
 
 #include "gpu/lib/layers_attention.cuh"
+#include "gpu/lib/ptx_edge.cuh"
 
 namespace ASSAY_NS {
 
@@ -13,6 +14,7 @@ namespace ASSAY_NS {
 template <class S, class M>
 __device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place, const unsigned char *&from, int bytes,
                                                     int lane) {
+  ASSAY_ROLLED
   for (int at = 0; at < bytes; at += S::slot_weights) {
     const uint32_t count = static_cast<uint32_t>(bytes - at < S::slot_weights ? bytes - at : S::slot_weights);
     uint64_t *const full = &m.full[place.at];
@@ -64,18 +66,21 @@ __device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, l
 template <class S, int tiles, class M>
 __device__ __forceinline__ void layers_ring(const layers_params &p, M &m, int lane) {
   layers_place<S> place;
+  ASSAY_ROLLED
   for (int layer = 0; layer < p.layers; ++layer) {
     const unsigned char *from = reinterpret_cast<const unsigned char *>(p.packed) +
                                 (static_cast<int64_t>(layer) * S::blocks + blockIdx.x) * S::block_bytes;
     layers_fill_weights<S>(m, place, from, S::qkv_bytes, lane);
     for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks) {
       const layers_unit_of of = layers_row<S>(p, u);
+      ASSAY_ROLLED
       for (int first = 0; first < of.earlier; first += S::chunk_keys)
-        for (int half = 0; half < 2; ++half) {
-          const bf16 *const pool = (half == 0 ? p.k_pool : p.v_pool) + layer * p.pool_layer;
-          layers_fill_keys<S>(p, m, place, pool, of, first, lane);
-          if (first + S::slot_keys < of.earlier) layers_fill_keys<S>(p, m, place, pool, of, first + S::slot_keys, lane);
-        }
+        ASSAY_ROLLED
+      for (int half = 0; half < 2; ++half) {
+        const bf16 *const pool = (half == 0 ? p.k_pool : p.v_pool) + layer * p.pool_layer;
+        layers_fill_keys<S>(p, m, place, pool, of, first, lane);
+        if (first + S::slot_keys < of.earlier) layers_fill_keys<S>(p, m, place, pool, of, first + S::slot_keys, lane);
+      }
     }
     layers_fill_weights<S>(m, place, from, S::proj_bytes, lane);
     layers_fill_weights<S>(m, place, from, S::up_bytes, lane);
@@ -87,6 +92,7 @@ __device__ __forceinline__ void layers_ring(const layers_params &p, M &m, int la
 
 /* Empties the words of an octet of rows `width` wide, in both tiles. */
 template <int width> __device__ __forceinline__ void layers_empty_octet(uint4 *units, int octet, int lane) {
+  ASSAY_ROLLED
   for (int tile = 0; tile < 2; ++tile)
     store_words_8(layers_octet<width>(units, tile, octet, lane), make_uint2(empty_word, empty_word));
 }
@@ -95,23 +101,30 @@ template <int width> __device__ __forceinline__ void layers_empty_octet(uint4 *u
 template <class S> __device__ __forceinline__ void layers_empty(uint4 *units, int lane) {
   const int block = static_cast<int>(blockIdx.x), first = block / S::parts * S::parts, part = block % S::parts;
   const uint4 empty = make_uint4(empty_word, empty_word, empty_word, empty_word);
+  ASSAY_ROLLED
   for (int stream = S::at_in; stream <= S::at_mid; stream += S::at_mid - S::at_in) {
     layers_empty_octet<S::hidden>(units + stream, block, lane);
     store_word(layers_square(units + stream + S::stream_units, lane, block), empty_word);
   }
+  ASSAY_ROLLED
   for (int i = lane; i < layers_rows * S::qkv_tiles; i += 32)
     store_words_16(units + S::at_qkv + i / S::qkv_tiles * (S::qkv / 8) + block * S::qkv_tiles + i % S::qkv_tiles,
                    empty);
+  ASSAY_ROLLED
   for (int u = block; u < layers_rows * S::kv_heads; u += S::blocks)
-    for (int i = lane; i < S::group * S::channels / 2; i += 32) {
-      const int channel = u % S::kv_heads * S::group * S::channels + 2 * i;
-      store_word(layers_pair<S::attended>(units + S::at_attended, u / S::kv_heads, channel), empty_word);
-    }
+    ASSAY_ROLLED
+  for (int i = lane; i < S::group * S::channels / 2; i += 32) {
+    const int channel = u % S::kv_heads * S::group * S::channels + 2 * i;
+    store_word(layers_pair<S::attended>(units + S::at_attended, u / S::kv_heads, channel), empty_word);
+  }
+  ASSAY_ROLLED
   for (int i = 0; i < S::act_tiles; ++i)
     layers_empty_octet<S::intermediate>(units + S::at_act, block * S::act_tiles + i, lane);
+  ASSAY_ROLLED
   for (int to = 0; to < S::parts; ++to)
-    for (int i = lane; i < 64; i += 32)
-      if (to != part) store_words_16(units + S::at_parts + ((first + to) * S::parts + part) * 64 + i, empty);
+    ASSAY_ROLLED
+  for (int i = lane; i < 64; i += 32)
+    if (to != part) store_words_16(units + S::at_parts + ((first + to) * S::parts + part) * 64 + i, empty);
 }
 
 /* Returns the words of layer `number`, counted over all launches. */
@@ -121,8 +134,10 @@ template <class S> __device__ __forceinline__ uint4 *layers_set(const layers_par
 
 template <class S, class M>
 __device__ __forceinline__ void layers_keep(const layers_params &p, M &m, uint32_t begin, int lane) {
+  ASSAY_ROLLED
   for (int layer = 0; layer < p.layers; ++layer) {
     const uint32_t number = begin + static_cast<uint32_t>(layer);
+    ASSAY_ROLLED
     for (int i = lane; i < S::blocks; i += 32) {
       uint32_t asked = 0;
       while (static_cast<int32_t>(load_acquire(p.done + i) - (number - 2u)) < 0)
@@ -179,7 +194,7 @@ __device__ __forceinline__ void layers_proj(const layers_params &p, M &m, uint4 
 
 /* Returns gate * sigmoid(gate) * up. */
 __device__ __forceinline__ float layers_swiglu(float gate, float up) {
-  return gate / (1.0f + exp2_approx(-1.44269504f * gate)) * up;
+  return gate * reciprocal_approx(1.0f + exp2_approx(-1.44269504f * gate)) * up;
 }
 
 /* up: gates and ups of the block's channels. */
@@ -261,13 +276,15 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
 }
 
 template <class S, int tiles, class M>
-__device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32_t begin, int warp, int lane) {
+__device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32_t begin, int first_warp,
+                                            int first_lane) {
   layers_place<S> place;
   uint32_t stage = 0;
-  layers_begin<S, tiles>(p, m, layers_set<S>(p, begin) + S::at_in, warp * 32 + lane);
+  layers_begin<S, tiles>(p, m, layers_set<S>(p, begin) + S::at_in, first_warp * 32 + first_lane);
   ASSAY_ROLLED
   for (int layer = 0; layer < p.layers; ++layer) {
     const uint32_t number = begin + static_cast<uint32_t>(layer);
+    const int lane = computed_anew(first_lane), warp = computed_anew(first_warp);
     uint4 *const units = layers_set<S>(p, number);
     mbarrier_wait(&m.clean, static_cast<uint32_t>(layer) & 1u);
     layers_qkv<S, tiles>(p, m, units, place, warp, lane, stage);
