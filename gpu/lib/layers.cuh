@@ -103,11 +103,17 @@ __device__ __forceinline__ void layers_give_back(M &m, layers_place<S> &place, i
   place.advance(count);
 }
 
+/* Waits for a phase, and has the lanes of the warp together again. */
+__device__ __forceinline__ void layers_wait(uint64_t *barrier, uint32_t parity) {
+  mbarrier_wait(barrier, parity);
+  __syncwarp();
+}
+
 template <class S, class M>
 __device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place, int count) {
   for (int i = 0; i < count; ++i) {
     const layers_place<S> there = place.ahead(i);
-    mbarrier_wait(&m.full[there.at], there.phase);
+    layers_wait(&m.full[there.at], there.phase);
   }
 }
 
@@ -199,7 +205,7 @@ template <class S, int tiles, int columns, class M>
 __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns][tiles][4], int warp, int lane,
                                                 uint32_t &stage) {
   LAYERS_MARK(stage, 2);
-  mbarrier_wait(&m.freed, (stage & 1u) ^ 1u);
+  layers_wait(&m.freed, (stage & 1u) ^ 1u);
   float4 *const to = m.sum + warp * (columns * tiles * 32) + lane;
   ASSAY_UNROLL
   for (int n = 0; n < columns; ++n)

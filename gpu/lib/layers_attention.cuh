@@ -241,7 +241,7 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
       store_word(layers_pair<S::attended>(to, of.row, first_head * S::channels + 2 * i), 0u);
     return;
   }
-  mbarrier_wait(&m.freed, (stage & 1u) ^ 1u); /* the heads and the sums before are read */
+  layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the heads and the sums before are read */
   LAYERS_MARK(stage, 0);
   for (int number = warp; number < S::group + 2; number += S::warps)
     layers_head<S>(p, m, units, of, layer, number, lane);

@@ -18,7 +18,7 @@ __device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place
   for (int at = 0; at < bytes; at += S::slot_weights) {
     const uint32_t count = static_cast<uint32_t>(bytes - at < S::slot_weights ? bytes - at : S::slot_weights);
     uint64_t *const full = &m.full[place.at];
-    mbarrier_wait(&m.drained[place.at], place.phase ^ 1u);
+    layers_wait(&m.drained[place.at], place.phase ^ 1u);
     if (lane == 0) {
       mbarrier_expect(full, count);
       bulk_load(m.ring[place.at], from, count, full);
@@ -46,7 +46,7 @@ __device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, l
     const int token = min(first + lane + 32 * i, of.earlier - 1);
     slot[i] = table[token / p.block_size] * p.block_size + token % p.block_size;
   }
-  mbarrier_wait(&m.drained[place.at], place.phase ^ 1u);
+  layers_wait(&m.drained[place.at], place.phase ^ 1u);
   const bf16 *const from = pool + of.kv_head * S::channels + lane % pieces * 8;
   unsigned char *const to = m.ring[place.at] + lane % pieces * 16;
   constexpr int step = 4 * at_once < S::slot_keys ? 4 * at_once : S::slot_keys;
@@ -145,8 +145,10 @@ __device__ __forceinline__ void layers_keep(const layers_params &p, M &m, uint32
     }
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&m.clean);
-    mbarrier_wait(&m.read, static_cast<uint32_t>(layer) & 1u);
+    layers_wait(&m.read, static_cast<uint32_t>(layer) & 1u);
+#ifndef LAYERS_KEEP_WORDS
     layers_empty<S>(layers_set<S>(p, number - 1u), lane);
+#endif
     __threadfence();
     __syncwarp();
     if (lane == 0) store_release(p.done + blockIdx.x, number);
@@ -286,7 +288,7 @@ __device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32
     const uint32_t number = begin + static_cast<uint32_t>(layer);
     const int lane = computed_anew(first_lane), warp = computed_anew(first_warp);
     uint4 *const units = layers_set<S>(p, number);
-    mbarrier_wait(&m.clean, static_cast<uint32_t>(layer) & 1u);
+    layers_wait(&m.clean, static_cast<uint32_t>(layer) & 1u);
     layers_qkv<S, tiles>(p, m, units, place, warp, lane, stage);
     for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks)
       layers_attend<S>(p, m, units, u, layer, place, warp, lane, stage);
