@@ -67,8 +67,8 @@ template <class S, int tiles> struct layers_memory {
   uint2 stream[tiles * 32];                                 /* the block's octet of the residual stream */
   float square[S::warps][layers_rows];                      /* sums of squares, over a part of the blocks */
   alignas(16) uint32_t head[S::group + 2][S::channels / 2]; /* the row's heads of q, its key, its value */
-  uint32_t weight[S::warps][4][8]; /* of 16 keys: of two heads, rounded; then what is left of them */
-  float score[S::group];           /* of the new key */
+  alignas(16) uint16_t weight[S::warps][4][16]; /* of 16 keys: of two heads, rounded; then what is left of them */
+  float score[S::group];                        /* of the new key */
   uint64_t full[S::slots], drained[S::slots], read, clean, freed;
 };
 
@@ -247,7 +247,8 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
                                                int lane, uint32_t stage, float (&sum)[columns][tiles][4],
                                                float *squares) {
   constexpr bool few = columns * tiles <= 4; /* few: each step has sums of its own */
-  uint4 row[2 * pairs][tiles], w[early ? pairs : 1][columns];
+  constexpr int ahead = early ? pairs : 2;   /* pairs of weights that are in registers */
+  uint4 row[2 * pairs][tiles], w[ahead][columns];
   const int at = warp * pairs;
   const auto load = [&](uint4(&to)[columns], int k) {
     ASSAY_UNROLL
@@ -256,8 +257,8 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
   };
   layers_await<S>(m, place, slots);
   ASSAY_UNROLL
-  for (int k = 0; k < pairs && early; ++k)
-    load(w[k % (early ? pairs : 1)], k);
+  for (int k = 0; k < (early ? pairs : 1); ++k)
+    load(w[k % ahead], k);
   if constexpr (early) layers_give_back<S>(m, place, slots, lane);
   LAYERS_MARK(stage, 0);
   layers_ask<S, width, tiles, 2 * pairs, norm>(units, first + 2 * at, warp, lane, row, squares);
@@ -265,8 +266,8 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
   float other[columns][tiles][4] = {};
   ASSAY_UNROLL
   for (int k = 0; k < pairs; ++k) {
-    if constexpr (!early) load(w[0], k);
-    layers_multiply<tiles, columns>(sum, few ? other : sum, row[2 * k], row[2 * k + 1], w[early ? k : 0]);
+    if (!early && k + 1 < pairs) load(w[(k + 1) % ahead], k + 1);
+    layers_multiply<tiles, columns>(sum, few ? other : sum, row[2 * k], row[2 * k + 1], w[k % ahead]);
   }
   if constexpr (!early) layers_give_back<S>(m, place, slots, lane);
   ASSAY_UNROLL

@@ -17,6 +17,14 @@ __device__ __forceinline__ float layers_power(float x, float peak) {
   return x == -INFINITY ? 0.0f : exp2_approx(x - peak);
 }
 
+/* Returns the largest value of the warp, by one instruction: as integers that have the order of the numbers. A NaN may
+ * be the largest. */
+__device__ __forceinline__ float layers_highest(float x) {
+  const int32_t bits = static_cast<int32_t>(bits_of(x)), order = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  const int32_t most = __reduce_max_sync(layers_all, order);
+  return float_of(static_cast<uint32_t>(most ^ (most >> 31 & 0x7FFFFFFF)));
+}
+
 /* The row and kv head that unit u of a launch is about. */
 struct layers_unit_of {
   int row, kv_head, earlier; /* earlier: tokens before the new one; -1: the row has no request */
@@ -100,13 +108,13 @@ __device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, c
     mma_m16n8k16<bf16>(score[s % 2], k, q[s]);
   }
   /* Lanes of column 0 have both heads' scores of keys lane / 4 and + 8. */
-  const bool owns = lane % 4 == 0;
-  uint16_t *const weight = reinterpret_cast<uint16_t *>(m.weight[warp]);
+  const bool owns = lane % 4 == 0, first_there = owns && lane / 4 < count, second_there = owns && lane / 4 + 8 < count;
+  uint16_t *const weight = m.weight[warp][0] + lane / 4;
   ASSAY_UNROLL
   for (int h = 0; h < S::group; ++h) {
-    const float first = owns && lane / 4 < count ? (score[0][h] + score[1][h]) * scale : -INFINITY;
-    const float second = owns && lane / 4 + 8 < count ? (score[0][2 + h] + score[1][2 + h]) * scale : -INFINITY;
-    const float peak = fmaxf(all.peak[h], groups_max<32>(fmaxf(first, second)));
+    const float first = first_there ? (score[0][h] + score[1][h]) * scale : -INFINITY;
+    const float second = second_there ? (score[0][2 + h] + score[1][2 + h]) * scale : -INFINITY;
+    const float peak = fmaxf(all.peak[h], layers_highest(fmaxf(first, second)));
     const float shrink = layers_power(all.peak[h], peak);
     const float weights[2] = {layers_power(first, peak), layers_power(second, peak)};
     all.peak[h] = peak;
@@ -116,19 +124,22 @@ __device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, c
       all.sum[s][h] *= shrink;
       all.sum[s][2 + h] *= shrink;
     }
-    ASSAY_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const bf16 rounded = from_float<bf16>(weights[i]);
-      if (!owns) continue;
-      weight[h * 16 + lane / 4 + 8 * i] = rounded.bits;
-      weight[(S::group + h) * 16 + lane / 4 + 8 * i] = from_float<bf16>(weights[i] - to_float(rounded)).bits;
+    float rounded[2];
+    const uint32_t high = pack_pair<bf16>(weights[0], weights[1]);
+    unpack_pair<bf16>(high, rounded[0], rounded[1]);
+    const uint32_t rest = pack_pair<bf16>(weights[0] - rounded[0], weights[1] - rounded[1]);
+    if (owns) {
+      weight[h * 16] = static_cast<uint16_t>(high);
+      weight[h * 16 + 8] = static_cast<uint16_t>(high >> 16);
+      weight[(S::group + h) * 16] = static_cast<uint16_t>(rest);
+      weight[(S::group + h) * 16 + 8] = static_cast<uint16_t>(rest >> 16);
     }
   }
   __syncwarp();
   b[0] = b[1] = 0u;
   if (lane < 16) {
-    b[0] = m.weight[warp][lane / 4][lane % 4];
-    b[1] = m.weight[warp][lane / 4][lane % 4 + 4];
+    memcpy(&b[0], &m.weight[warp][lane / 4][lane % 4 * 2], sizeof b[0]);
+    memcpy(&b[1], &m.weight[warp][lane / 4][lane % 4 * 2 + 8], sizeof b[1]);
   }
   __syncwarp(); /* the weights are read before the next keys' are written */
 }

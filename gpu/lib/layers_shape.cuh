@@ -19,7 +19,7 @@ constexpr int layers_rows = 32; /* most rows of a step */
 #define LAYERS_SETS 4
 #endif
 constexpr int layers_sets = LAYERS_SETS;            /* layers whose words lie beside each other */
-constexpr int layers_more = 208, layers_fewer = 80; /* registers of a worker; of a thread of the other warps */
+constexpr int layers_more = 216, layers_fewer = 72; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
  * each product. The product mlp.down is also divided along k among `parts` neighbouring blocks. */
