@@ -158,7 +158,7 @@ layer_weights draw_layer() {
   return w;
 }
 
-/* Unpacks nothing: packs on the host by the words of layers_shape.cuh, to hold the kernel's packing against. */
+/* Returns a pair of weights as a word. */
 uint32_t pair_at(const std::vector<bf16> &w, int64_t width, int64_t row, int64_t k) {
   const size_t at = static_cast<size_t>(row * width + k);
   return static_cast<uint32_t>(w[at].bits) | static_cast<uint32_t>(w[at + 1].bits) << 16;
@@ -350,66 +350,7 @@ void upload_pools(const model &m) {
   to_device(m.v_pool, m.v_host.data(), m.v_host.size() * 2);
 }
 
-#ifdef LAYERS_KEEP_WORDS
-/* The words of all layers, which a build with -DLAYERS_KEEP_WORDS -DLAYERS_SETS=64 does not empty. */
-std::vector<uint32_t> kept_words(const model &m) {
-  std::vector<uint32_t> words(static_cast<size_t>(layers_sets) * shape::set_units * 4);
-  from_device(words.data(), m.words, words.size() * 4);
-  return words;
-}
-
-/* Prints where words differ first, and which blocks have written them. */
-void print_words(const std::vector<uint32_t> &a, const std::vector<uint32_t> &b, int layers) {
-  const char *const name[] = {"in", "in squares", "mid", "mid squares", "qkv", "attended", "act", "parts"};
-  const int begin[] = {shape::at_in,  shape::stream_units, shape::at_mid, shape::at_mid + shape::stream_units,
-                       shape::at_qkv, shape::at_attended,  shape::at_act, shape::at_parts, shape::set_units};
-  const int order[] = {0, 1, 4, 5, 2, 3, 6, 7};
-  int shown = 0;
-  for (int l = 0; l < layers && shown < 3; ++l)
-    for (const int s : order) {
-      if (shown == 3) break;
-      int count = 0;
-      std::vector<int> blocks, rows(32, 0);
-      std::vector<uint32_t> pair;
-      for (int i = begin[s] * 4; i < begin[s + 1] * 4; ++i) {
-        const size_t at = static_cast<size_t>(l) * shape::set_units * 4 + i;
-        if (a[at] == b[at]) continue;
-        ++count;
-        const int in = i - begin[s] * 4, unit = in / 4, word = in % 4;
-        int block = -1, row = -1;
-        if (s == 0 || s == 2) block = unit / 32 % (hidden / 16) * 2 + word / 2;
-        if (s == 1 || s == 3) block = unit / 32 * 4 + word, row = unit % 32;
-        if (s == 4) block = unit % (QKV / 8) / shape::qkv_tiles, row = unit / (QKV / 8);
-        if (s == 6) block = (unit / 32 % (I / 16) * 2 + word / 2) / shape::act_tiles;
-        if (s == 7) block = unit / (shape::parts * 64) / shape::parts * shape::parts + unit / 64 % shape::parts;
-        if (s == 0 || s == 2 || s == 5 || s == 6) {
-          const int width = s == 6 ? I : s == 5 ? A : hidden;
-          row = unit / 32 / (width / 16) * 16 + unit % 32 / 4 + word % 2 * 8;
-          if (s == 5) block = row * KV + (unit / 32 % (A / 16) * 16) / (shape::group * D);
-        }
-        if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
-        if (row >= 0) ++rows[row];
-        if (pair.size() < 6) pair.push_back(a[at]), pair.push_back(b[at]);
-      }
-      if (count == 0) continue;
-      ++shown;
-      std::printf("  words: layer %d %s: %d differ, of %zu blocks:", l, name[s], count, blocks.size());
-      for (size_t i = 0; i < blocks.size() && i < 10; ++i)
-        std::printf(" %d", blocks[i]);
-      std::printf("; by row:");
-      for (int i = 0; i < 32; ++i)
-        std::printf(" %d", rows[i]);
-      std::printf("; first %08x for %08x, %08x for %08x\n", pair[0], pair[1], pair.size() > 2 ? pair[2] : 0,
-                  pair.size() > 2 ? pair[3] : 0);
-    }
-}
-#endif
-
 result run_batch(const model &m, const batch &b) {
-#ifdef LAYERS_KEEP_WORDS
-  fill_device(m.words, 0xFF, static_cast<size_t>(layers_sets) * shape::set_units * 16);
-  fill_device(m.done, 0xFF, shape::blocks * 4);
-#endif
   upload(m, b);
   fill_device(m.y, 0x11, 32 * hidden * 2);
   start(params_of(m, b), nullptr);
@@ -632,17 +573,14 @@ int check(const model &m, int layers) {
 /* Repeats batches, and says where bits differ first. */
 int repeat(const model &m) {
   int bad = 0;
-  const int list[][3] = {{32, 1, 192}, {16, 1, 192}, {16, 2, 192}, {16, 3, 192}, {16, 8, 192}, {16, 8, 1},
-                         {16, 8, 60},  {32, 8, 192}, {32, 8, 1},   {8, 8, 192},  {17, 28, 96}, {32, 28, 192},
-                         {16, 28, 192}};
+  const int list[][3] = {{32, 1, 192}, {16, 1, 192},  {16, 2, 192}, {16, 3, 192}, {16, 8, 192},
+                         {16, 8, 1},   {16, 8, 60},   {32, 8, 192}, {32, 8, 1},   {8, 8, 192},
+                         {17, 28, 96}, {32, 28, 192}, {16, 28, 192}};
   upload_pools(m);
   for (const auto &of : list) {
     if (of[1] > most_layers) continue;
     const batch b = draw_batch(m, of[0], of[1], of[2]);
     const result first = run_batch(m, b);
-#ifdef LAYERS_KEEP_WORDS
-    const std::vector<uint32_t> words = kept_words(m);
-#endif
     int other = 0;
     for (int i = 0; i < 8; ++i) {
       const result r = run_batch(m, b);
@@ -671,9 +609,6 @@ int repeat(const model &m) {
                     row, head, channel);
       }
       std::printf("\n");
-#ifdef LAYERS_KEEP_WORDS
-      print_words(kept_words(m), words, of[1]);
-#endif
     }
     std::printf("%s repeat M %d layers %d keys %d: %d of 8 differ\n", other == 0 ? "good" : "FAILED", of[0], of[1],
                 of[2], other);

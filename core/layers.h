@@ -11,7 +11,7 @@
 /* One layer's weights in device memory, as the model names them. */
 typedef struct assay_layers_weights {
   const void *qkv, *proj, *up, *down;       /* [out, in] */
-  const void *pre, *post, *q_norm, *k_norm; /* of attn.pre, mlp.pre, attn.q_norm, attn.k_norm */
+  const void *pre, *post, *q_norm, *k_norm; /* attn.pre, mlp.pre, attn.q_norm, attn.k_norm */
 } assay_layers_weights;
 
 /* A step of one token per request, all in device memory. */

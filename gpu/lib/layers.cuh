@@ -1,13 +1,13 @@
 /* layers.cuh: all layers of a decode step of qwen3 in one launch: from the first norm to the last residual.
  *
- * The blocks are all under way from the first layer to the last. Of each layer they compute these stages, one after the
- * other. What a stage gives to the next one lies in global memory, in words:
+ * The blocks are all under way from the first layer to the last. A layer has these stages, one after the other. Results
+ * of a stage lie in global memory, in words, where the next one finds them:
  *
- *   qkv        products of the rows times the norm's weight; the sums are multiplied by the norm's factor
- *   attention  a block has a row and a kv head: norms, rotation, append, then online softmax by warps
- *   proj       product, residual; the block keeps its octet of the stream in shared memory
- *   up         gates and ups of the same channels, with the norm as in qkv, then SwiGLU
- *   down       product over a part of k; neighbouring blocks exchange sums; residual
+ *   qkv        products of the rows times the norm's weight. The norm's factor multiplies the sums.
+ *   attention  A block has a row and a kv head: norms, rotation, append, then online softmax by warps.
+ *   proj       product, residual. The block keeps its octet of the stream in shared memory.
+ *   up         gates and ups of the same channels, with the norm as in qkv, then SwiGLU.
+ *   down       product over a part of k. Neighbouring blocks exchange sums. Then the residual.
  *
  * The warps of a block:
  *
@@ -16,16 +16,16 @@
  *   the keeper empties words
  *
  * Words. An empty word has all bits set, and no result is that word: bf16 and f32 have one NaN each (word_of). A reader
- * asks for its words until none is empty. The word itself is all that is read, so that no order with other memory is
- * needed. Of what the launch writes, other blocks read words alone: the key and the value of a new token go to the
- * caches for later launches, and this block takes them from shared memory.
+ * asks for its words until none is empty. The word itself is all that is read. No order with other memory is needed:
+ * other blocks read nothing that the launch writes except words. The key and the value of a new token go to the caches
+ * for later launches, and this block takes them from shared memory.
  *
  * Words are used again, in sets of one layer. Layers are counted over all launches: layer e has set e % layers_sets.
  * The argument for emptying has three parts.
  *
- *   1. Nobody still waits for the words of layer e - 1 when a block has all words of the stream of layer e. Each block
- *      writes those after it had all its words of layer e - 1, since they depend on their values. The keeper then
- *      empties the words that its block has written (`read`). A reader that had a value cannot need the word again.
+ *   1. When a block has all words of the stream of layer e, all blocks have all their words of layer e - 1. Each block
+ *      writes to the stream after it had them, since the stream depends on their values. The keeper then empties the
+ *      words that its block has written (`read`). A reader that had a value does not need the word again.
  *   2. The keeper then says so: done = e, by a release. Other keepers acquire all blocks' done >= e, and arrive at
  *      `clean`, where the workers of their block wait before layer e + 2. They write words of layer e + 3 at the
  *      earliest in layer e + 2, and read them later. Emptying thus comes before these writes and reads: release and
@@ -33,7 +33,11 @@
  *   3. Between launches the end of a launch orders everything. The words of the last layer are emptied by the next
  *      launch, in its first layer. Memory that was filled with ones is a state after a launch: no layer is done.
  *
- * Grid:   (blocks), all resident. Block: warps + 2 warps.
+ * The lanes of a warp leave a loop of questions one by one. They come together again before a product or a barrier of
+ * whole warps (layers_wait). Without this, repeated launches had other bits on a GPU
+ * (docs/log/2026-11-29-h200-one-launch-form.md).
+ *
+ * Grid:   (blocks), all resident. Block: warps + 2 warps, or + 4.
  * Shared: slots of the ring, the sums of warps, one row's heads.
  * Align:  16 bytes for all rows. Arch: sm_90a.
  * Limit:  bytes of the weights; between stages the time for words to travel. */
@@ -54,12 +58,12 @@
 namespace ASSAY_NS {
 
 constexpr unsigned layers_all = 0xFFFFFFFFu;
-constexpr uint32_t layers_barrier = 1; /* of the workers */
+constexpr uint32_t layers_barrier = 1; /* where the workers meet */
 
 /* ---- shared memory --------------------------------------------------------------------------------------- */
 
 template <class S, int tiles> struct layers_memory {
-  static constexpr int sums = S::warps * tiles * 32; /* of one tile of columns, in units of four f32 */
+  static constexpr int sums = S::warps * tiles * 32; /* in units of four f32, for one tile of columns */
   static constexpr int most_tiles = S::up_tiles > S::qkv_tiles ? (S::up_tiles > S::parts ? S::up_tiles : S::parts)
                                                                : (S::qkv_tiles > S::parts ? S::qkv_tiles : S::parts);
   alignas(128) unsigned char ring[S::slots][S::slot_bytes];
@@ -67,8 +71,8 @@ template <class S, int tiles> struct layers_memory {
   uint2 stream[tiles * 32];                                 /* the block's octet of the residual stream */
   float square[S::warps][layers_rows];                      /* sums of squares, over a part of the blocks */
   alignas(16) uint32_t head[S::group + 2][S::channels / 2]; /* the row's heads of q, its key, its value */
-  alignas(16) uint16_t weight[S::warps][4][16]; /* of 16 keys: of two heads, rounded; then what is left of them */
-  float score[S::group];                        /* of the new key */
+  alignas(16) uint16_t weight[S::warps][4][16];             /* two heads' weights of 16 keys: rounded, then the rest */
+  float score[S::group];                                    /* each head's, of the new key */
   uint64_t full[S::slots], drained[S::slots], read, clean, freed;
 };
 
@@ -128,11 +132,9 @@ __device__ __forceinline__ void layers_ask(const uint4 *units, int first, int wa
   constexpr int fours = S::blocks / 4, each = norm ? (fours + S::warps - 1) / S::warps : 1;
   uint4 square[each];
   uint32_t asked = 0;
-#ifndef LAYERS_ASK_ALL
   while (has_empty(load_words_16(units + layers_unit<width>(tiles - 1, first + lane % steps, lane))))
     ask_again(&asked);
   __syncwarp();
-#endif
   for (;;) {
     bool empty = false;
     ASSAY_UNROLL
@@ -199,7 +201,7 @@ __device__ __forceinline__ void layers_multiply(float (&sum)[columns][tiles][4],
   }
 }
 
-/* Stores the warp's sums, [warp][column tile][row tile][lane], when nobody reads earlier ones, and meets the other
+/* Stores the warp's sums, [warp][column tile][row tile][lane], when no warp reads earlier ones, and meets the other
  * workers. `stage` counts the products of the launch. */
 template <class S, int tiles, int columns, class M>
 __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns][tiles][4], int warp, int lane,
@@ -290,8 +292,9 @@ template <class S, class M> __device__ __forceinline__ float layers_factor(const
 
 /* ---- the residual stream ------------------------------------------------------------------------------------ */
 
-/* Adds sums to the block's octet of the stream, and gives it to the next stage: rows times the norm's weights g of the
- * lane's two channels, and squares. units: where the words go; NULL: the stream is the result, and goes to p.y. */
+/* Adds sums to the block's octet of the stream, and gives it to the next stage: squares, and rows times the norm's
+ * weights. g: those of the lane's two channels. units: where the words go; NULL: the stream is the result, and goes to
+ * p.y. */
 template <class S, class M>
 __device__ __forceinline__ void layers_add(const layers_params &p, M &m, uint4 *units, uint32_t g, int tile, int lane,
                                            const float4 &sum) {

@@ -3,8 +3,8 @@
  *
  * The keys of earlier tokens come from the ring, in chunks: slots of keys, then slots of values. A warp takes 16 keys
  * of a chunk and has an online softmax of its own. Keys are the rows of an mma, and the heads of the group its columns.
- * The weights of two heads are columns 0 and 1 of the second mma, rounded to bf16. What is left of them is columns 2
- * and 3. The new token's key and value are in shared memory, and are one more run. */
+ * The weights of two heads are columns 0 and 1 of the second mma, rounded to bf16. The rest of each weight is in
+ * columns 2 and 3. The new token's key and value are in shared memory, and are one more run. */
 #ifndef ASSAY_GPU_LIB_LAYERS_ATTENTION_CUH
 #define ASSAY_GPU_LIB_LAYERS_ATTENTION_CUH
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
                                         : S::heads + S::kv_heads + of.kv_head;
   const bool on = lane<used, is_value = number> S::group;
   const int channel = (on ? lane : 0) * 4, angle = channel % (D / 2);
-  /* What does not wait for the words. */
+  /* These loads do not wait for the words. */
   const bf16 *const norm = p.norms + layer * S::norms + 2 * S::hidden + (number < S::group ? 0 : D);
   const uint2 g = *reinterpret_cast<const uint2 *>(norm + channel);
   const int64_t turn = static_cast<int64_t>(p.positions[of.row]) * (D / 2) + angle, slot = p.slots[of.row];
@@ -193,7 +193,7 @@ __device__ __forceinline__ void layers_put_run(M &m, const layers_softmax<S> &al
     if (lane == 0) to.total[h] = total;
     ASSAY_UNROLL
     for (int s = 0; s < S::channels / 16; ++s) {
-      /* Columns 2 and 3 have what is left of the weights. */
+      /* Columns 2 and 3 have the rest of the weights. */
       const float first = all.sum[s][h] + __shfl_xor_sync(layers_all, all.sum[s][h], 1);
       const float second = all.sum[s][2 + h] + __shfl_xor_sync(layers_all, all.sum[s][2 + h], 1);
       if (lane % 4 != 0) continue;
@@ -247,7 +247,7 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   const layers_unit_of of = layers_row<S>(p, u);
   uint4 *const to = units + S::at_attended;
   const int first_head = of.kv_head * S::group;
-  if (of.earlier < 0) { /* nobody reads the row, but all words are asked for */
+  if (of.earlier < 0) { /* the row has no result, but all words are asked for */
     for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers)
       store_word(layers_pair<S::attended>(to, of.row, first_head * S::channels + 2 * i), 0u);
     return;

@@ -9,8 +9,8 @@ namespace ASSAY_NS {
 
 /* ---- the ring's warp --------------------------------------------------------------------------------------- */
 
-/* All lanes arrive at a slot's `full`: for weights at once, with the bytes that lane 0 announces, and for keys when
- * their own copies are complete. */
+/* All lanes arrive at a slot's `full`. For weights they do so at once, and lane 0 announces bytes. For keys each lane
+ * arrives when its own copies are complete. */
 template <class S, class M>
 __device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place, const unsigned char *&from, int bytes,
                                                     int lane) {
@@ -38,9 +38,9 @@ __device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, l
   const int left = of.earlier - first, wanted = (left + 15) / 16 * 16;
   const int count = wanted < S::slot_keys ? wanted : S::slot_keys;
   const int32_t *const table = p.table + of.row * p.table_stride;
-  constexpr int pieces = S::key_bytes / 16, at_once = 32 / pieces; /* of 16 bytes; keys that a warp copies at once */
+  constexpr int pieces = S::key_bytes / 16, at_once = 32 / pieces; /* a key's pieces of 16 bytes; keys copied at once */
   constexpr int each = (S::slot_keys + 31) / 32;
-  int32_t slot[each]; /* of key `lane` and so on */
+  int32_t slot[each]; /* where keys lane, lane + 32 are in the pool */
   ASSAY_UNROLL
   for (int i = 0; i < each; ++i) {
     const int token = min(first + lane + 32 * i, of.earlier - 1);
@@ -146,9 +146,7 @@ __device__ __forceinline__ void layers_keep(const layers_params &p, M &m, uint32
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&m.clean);
     layers_wait(&m.read, static_cast<uint32_t>(layer) & 1u);
-#ifndef LAYERS_KEEP_WORDS
     layers_empty<S>(layers_set<S>(p, number - 1u), lane);
-#endif
     __threadfence();
     __syncwarp();
     if (lane == 0) store_release(p.done + blockIdx.x, number);

@@ -1,11 +1,11 @@
-/* layers_shape.cuh: where everything lies for the kernel that has all layers of a decode step (layers.cuh): weights in
- * the order of fragments, words between stages, shared memory.
+/* layers_shape.cuh: the sizes of the kernel that has all layers of a decode step (layers.cuh), and where its weights
+ * and words lie.
  *
- * The k of an mma is walked in steps of 16: two octets of channels. Of a step, a lane with r = lane / 4, t = lane % 4
- * has these pairs of channels, the first at 2 t of an octet:
+ * The k of an mma is walked in steps of 16: two octets of channels. A lane with r = lane / 4 and t = lane % 4 has these
+ * pairs of a step's channels, the first at 2 t of an octet:
  *
  *   rows      word 0 (r, first octet), word 1 (r + 8, first), word 2 (r, second), word 3 (r + 8, second)
- *   weights   of column r: two steps in 16 bytes, a word for each of their four octets */
+ *   weights   two steps of column r in 16 bytes, a word for each of their four octets */
 #ifndef ASSAY_GPU_LIB_LAYERS_SHAPE_CUH
 #define ASSAY_GPU_LIB_LAYERS_SHAPE_CUH
 
@@ -14,11 +14,8 @@
 
 namespace ASSAY_NS {
 
-constexpr int layers_rows = 32; /* most rows of a step */
-#ifndef LAYERS_SETS
-#define LAYERS_SETS 4
-#endif
-constexpr int layers_sets = LAYERS_SETS;            /* layers whose words lie beside each other */
+constexpr int layers_rows = 32;                     /* most rows of a step */
+constexpr int layers_sets = 4;                      /* layers whose words lie beside each other */
 constexpr int layers_more = 216, layers_fewer = 72; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
@@ -76,7 +73,7 @@ template <class S> __host__ __device__ constexpr int layers_slots(int bytes) {
   return (bytes + S::slot_weights - 1) / S::slot_weights;
 }
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct layers_params {
   const uint4 *packed; /* [layers][blocks][block_bytes] */
   const bf16 *norms;   /* [layers][norms]: attn.pre, mlp.pre, q, k */

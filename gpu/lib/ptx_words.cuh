@@ -109,8 +109,8 @@ __device__ __forceinline__ uint32_t word_of(float value) {
   return bits == empty_word ? 0x7FC00000u : bits;
 }
 
-/* Returns the value, hiding from the compiler that it is the same as before. What is computed from it in a loop is not
- * kept in registers for the whole loop. */
+/* Returns the value, hiding from the compiler that it is the same as before. Results that a loop computes from it are
+ * then not kept in registers for the whole loop. */
 __device__ __forceinline__ int computed_anew(int value) {
 #ifndef ASSAY_SIMT
   asm volatile("" : "+r"(value));
