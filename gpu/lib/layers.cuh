@@ -113,6 +113,12 @@ __device__ __forceinline__ void layers_wait(uint64_t *barrier, uint32_t parity) 
   __syncwarp();
 }
 
+/* Has the workers meet. */
+template <class S> __device__ __forceinline__ void layers_meet() {
+  __syncwarp();
+  named_barrier_sync(layers_barrier, S::workers);
+}
+
 template <class S, class M>
 __device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place, int count) {
   for (int i = 0; i < count; ++i) {
@@ -214,7 +220,7 @@ __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns
     ASSAY_UNROLL
   for (int i = 0; i < tiles; ++i)
     to[(n * tiles + i) * 32] = make_float4(sum[n][i][0], sum[n][i][1], sum[n][i][2], sum[n][i][3]);
-  named_barrier_sync(layers_barrier, S::workers);
+  layers_meet<S>();
   LAYERS_MARK(stage, 3);
   ++stage;
 }

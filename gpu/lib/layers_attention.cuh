@@ -256,7 +256,7 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   LAYERS_MARK(stage, 0);
   for (int number = warp; number < S::group + 2; number += S::warps)
     layers_head<S>(p, m, units, of, layer, number, lane);
-  named_barrier_sync(layers_barrier, S::workers); /* the row's heads are written */
+  layers_meet<S>(); /* the row's heads are written */
   LAYERS_MARK(stage, 1);
   for (int h = S::warps - 1 - warp; h < S::group; h += S::warps)
     layers_new_score<S>(p, m, h, lane);
@@ -267,7 +267,7 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   layers_walk<S>(p, m, all, place, of.earlier, warp, lane);
   LAYERS_MARK(stage, 2);
   layers_put_run<S>(m, all, warp, lane);
-  named_barrier_sync(layers_barrier, S::workers); /* the runs are written */
+  layers_meet<S>(); /* the runs are written */
   LAYERS_MARK(stage, 3);
   ++stage;
   for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {

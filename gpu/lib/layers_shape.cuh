@@ -16,7 +16,7 @@ namespace ASSAY_NS {
 
 constexpr int layers_rows = 32;                     /* most rows of a step */
 constexpr int layers_sets = 4;                      /* layers whose words lie beside each other */
-constexpr int layers_more = 216, layers_fewer = 72; /* registers of a worker; of a thread of the other warps */
+constexpr int layers_more = 224, layers_fewer = 56; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
  * each product. The product mlp.down is also divided along k among `parts` neighbouring blocks. */
