@@ -73,6 +73,7 @@ typedef struct pass_left_out {
   const assay_op *op;           /* NULL: none */
   const assay_variant *variant; /* NULL: every variant */
   int64_t calls;                /* left out so far */
+  bool layers;                  /* the launch of all layers is left out, which is no operator's */
 } pass_left_out;
 
 /* Neighbouring requests of a step that attend over a latent cache in the same way. */
@@ -334,6 +335,8 @@ assay_status pass_one_launch_open(pass *m, assay_error *error);
 void pass_one_launch_close(pass *m);
 /* Computes all layers of the step, from m->x to m->x, if the form takes it. Returns false if nothing was done. */
 bool pass_one_launch(pass *m);
+/* Tells whether calls are counted under this name because all layers are one launch. */
+bool pass_one_launch_named(const pass *m, const char *op);
 
 /* ---- invariant.c ---- */
 
