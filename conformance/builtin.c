@@ -10,6 +10,7 @@
 
 #ifdef ASSAY_HAVE_SIMT
 const assay_device *assay_device_simt(void);
+const assay_layers *assay_layers_simt(void);
 const struct assay_simt_api *assay_simt_host_api(void);
 #define ASSAY_OP(stem) const assay_variant *assay_variants_simt_##stem(int32_t *count);
 #include "assay/ops.def"
@@ -21,6 +22,7 @@ const struct assay_simt_api *assay_simt_host_api(void);
 
 #ifdef ASSAY_HAVE_CUDA
 const assay_device *assay_device_cuda(void);
+const assay_layers *assay_layers_cuda(void);
 const assay_sparse *assay_sparse_cuda(void);
 #define ASSAY_OP(stem) const assay_variant *assay_variants_cuda_##stem(int32_t *count);
 #include "assay/ops.def"
@@ -47,6 +49,7 @@ assay_status builtin_register(assay_error *error) {
 #ifdef ASSAY_HAVE_SIMT
   assay_registry_set_simt(assay_simt_host_api());
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_simt(), error);
+  assay_registry_add_layers(assay_layers_simt());
 #define ASSAY_STRATEGY(op, name)                                                                                       \
   if (status == ASSAY_OK) status = add_table(assay_variants_simt_##op##_##name, error);
 #include "assay/strategies.def"
@@ -64,6 +67,7 @@ assay_status builtin_register(assay_error *error) {
 #endif
 #ifdef ASSAY_HAVE_CUDA
   if (status == ASSAY_OK) status = assay_registry_add_device(assay_device_cuda(), error);
+  assay_registry_add_layers(assay_layers_cuda());
   far_memory("cuda", assay_sparse_cuda());
 #define ASSAY_STRATEGY(op, name)                                                                                       \
   if (status == ASSAY_OK) status = add_table(assay_variants_cuda_##op##_##name, error);

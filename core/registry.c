@@ -22,6 +22,7 @@ static int32_t variant_count;
 static const assay_device *devices[MAX_DEVICES];
 static int32_t device_count;
 static char device_names[64];
+static const assay_layers *layers[MAX_DEVICES];
 
 static assay_op without_results(const assay_op *op) {
   assay_op bare = *op;
@@ -46,6 +47,19 @@ assay_status assay_registry_add_device(const assay_device *device, assay_error *
   if (device_names[0] != '\0') strncat(device_names, ", ", sizeof device_names - strlen(device_names) - 1);
   strncat(device_names, device->name, sizeof device_names - strlen(device_names) - 1);
   return ASSAY_OK;
+}
+
+void assay_registry_add_layers(const assay_layers *row) {
+  int32_t i = 0;
+  while (i < MAX_DEVICES - 1 && layers[i] != NULL && strcmp(layers[i]->device, row->device) != 0)
+    ++i;
+  layers[i] = row;
+}
+
+const assay_layers *assay_layers_find(const char *device) {
+  for (int32_t i = 0; i < MAX_DEVICES && layers[i] != NULL; ++i)
+    if (strcmp(layers[i]->device, device) == 0) return layers[i];
+  return NULL;
 }
 
 static assay_status check_row(const assay_variant *row, const char *origin, assay_error *error) {

@@ -2,10 +2,13 @@
 #ifndef ASSAY_CORE_REGISTRY_ADD_H
 #define ASSAY_CORE_REGISTRY_ADD_H
 
+#include "core/layers.h"
 #include "core/registry.h"
 
 assay_status assay_registry_add_op(const assay_op *op, assay_error *error);
 assay_status assay_registry_add_device(const assay_device *device, assay_error *error);
+/* Adds a device's kernel of all layers, in place of the one that it has. */
+void assay_registry_add_layers(const assay_layers *row);
 /* Adds all rows or none. `origin` must live as long as the process. */
 assay_status assay_registry_add_variants(const assay_variant *rows, int32_t count, const char *origin,
                                          assay_error *error);

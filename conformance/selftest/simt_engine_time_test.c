@@ -32,9 +32,10 @@ static int halves;                             /* bits: whose graphs were replay
 static int32_t alive;                          /* graphs of captures since the clock began */
 static bool runs, break_capture, break_replay; /* runs: a replay does what it should, else it takes its time alone */
 
+/* The launch of all layers is no operator, and has the number after theirs. */
 static int32_t number_of(const char *op) {
   int32_t i = 0;
-  while (strcmp(assay_op_at(i)->name, op) != 0)
+  while (i < assay_op_count() && strcmp(assay_op_at(i)->name, op) != 0)
     ++i;
   return i;
 }
@@ -133,9 +134,18 @@ static void step(int64_t rows) {
   cr_assert_eq(assay_engine_step(e, part, rows, &error), ASSAY_OK, "%s", error.text);
 }
 
+static bool one_launch; /* engines have all layers in one launch */
+
 static void open_engine(int number, bool eager) {
-  const assay_engine_options options = {
-      .device = "simt", .num_blocks = 32, .max_batch = BATCH, .max_tokens = 64, .max_length = 48, .eager = eager};
+  static const char *const form[] = {"one_launch=on"};
+  static const assay_model_options model = {.form = form, .forms = 1};
+  const assay_engine_options options = {.device = "simt",
+                                        .num_blocks = 32,
+                                        .max_batch = BATCH,
+                                        .max_tokens = 64,
+                                        .max_length = 48,
+                                        .eager = eager,
+                                        .model = one_launch ? &model : NULL};
   static int32_t prompt[BATCH][8];
   c = small_model(number);
   c.layers = 2;
@@ -143,6 +153,10 @@ static void open_engine(int number, bool eager) {
   c.max_pos = 160;
   if (c.kv_dtype == c.act_dtype) c.kv_dtype = ASSAY_F32;
   c.weight_dtype = c.act_dtype = ASSAY_F32;
+  if (one_launch) {
+    c.intermediate = 128;
+    c.weight_dtype = c.act_dtype = c.kv_dtype = ASSAY_BF16;
+  }
   cr_assert_eq(assay_model_weights_alloc(&c, &w, &error), ASSAY_OK, "%s", error.text);
   cr_assert_eq(assay_model_seed(&c, 7, &w, &error), ASSAY_OK, "%s", error.text);
   cr_assert_eq(assay_engine_open(&c, &w, &options, &e, &error), ASSAY_OK, "%s", error.text);
@@ -308,6 +322,23 @@ Test(engine_time, tokens_stay_those_of_the_step) {
       }
       close_engine();
     }
+}
+
+/* All layers in one launch are a part of their own. */
+Test(engine_time, one_launch_is_a_part) {
+  assay_engine_graph_time time;
+  one_launch = true;
+  open_engine(1, false);
+  step(BATCH);
+  give_clock(false);
+  cr_assert_eq(assay_engine_time_without(e, "one_launch", "words", &time, &error), ASSAY_OK, "%s", error.text);
+  cr_expect(time.calls == 1 && captured[number_of("one_launch")] == 0 && captured[number_of("embedding")] == 1);
+  cr_expect_gt(time.whole_us, time.without_us);
+  cr_assert_eq(assay_engine_time_without(e, "embedding", NULL, &time, &error), ASSAY_OK, "%s", error.text);
+  cr_expect(time.calls == 1 && captured[number_of("one_launch")] == 1 && captured[number_of("gemm")] == 0);
+  take_clock();
+  close_engine();
+  one_launch = false;
 }
 
 Test(engine_time, what_fails_leaves_no_graph) {

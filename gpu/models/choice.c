@@ -28,6 +28,7 @@ static const struct {
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
     [PASS_EVEN_SHARES] = {"even_shares", NULL, PASS_AUTO},
     [PASS_LM_HEAD_ARGMAX] = {"lm_head_argmax", "lm_head_argmax", PASS_AUTO},
+    [PASS_ONE_LAUNCH] = {"one_launch", "one_launch", PASS_OFF},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
@@ -83,6 +84,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
     return c->arch == ASSAY_ASYNCT && !c->proj_bias && !c->mlp_bias;
   case PASS_GEMM_NORM:
     return c->arch == ASSAY_QWEN3 && !c->proj_bias && !c->mlp_bias;
+  case PASS_ONE_LAUNCH:
+    return c->arch == ASSAY_QWEN3 && c->qk_norm && !c->qkv_bias && !c->proj_bias && !c->mlp_bias && !c->fp8_weights;
   case PASS_GROUPED_GEMM:
     return has_experts(c);
   case PASS_MLA_EXPAND:
@@ -283,6 +286,7 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   if (status == ASSAY_OK) status = settle_forms(m, error);
   if (status == ASSAY_OK) status = pass_invariant_open(m, options, error);
   if (status == ASSAY_OK) status = pass_expand_open(m, error);
+  if (status == ASSAY_OK) status = pass_one_launch_open(m, error);
   return status == ASSAY_OK ? pass_tails_open(m, options->short_tail, error) : status;
 }
 

@@ -267,10 +267,11 @@ static assay_status time_both(assay_engine *e, void *whole, void *without, assay
 assay_status assay_engine_time_without(assay_engine *e, const char *op, const char *variant,
                                        assay_engine_graph_time *time, assay_error *error) {
   pass *m = e->m;
-  pass_left_out out = {NULL, NULL, 0};
+  pass_left_out out = {NULL, NULL, 0, pass_one_launch_named(m, op)};
   void *without = NULL;
   *time = (assay_engine_graph_time){0, 0, 0};
-  assay_status status = pass_find_variant(m, op, variant, &out.op, &out.variant, error);
+  assay_status status = ASSAY_OK;
+  if (!out.layers) status = pass_find_variant(m, op, variant, &out.op, &out.variant, error);
   if (status == ASSAY_OK && e->device->timing == NULL)
     status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "engine: device %s has no clock of its own", e->device->name);
   if (status == ASSAY_OK) status = assay_engine_wait(e, error);
@@ -283,7 +284,7 @@ assay_status assay_engine_time_without(assay_engine *e, const char *op, const ch
   m->left_out = out;
   status = capture_without(e, e->again->rows, half, &without, error);
   time->calls = m->left_out.calls;
-  m->left_out = (pass_left_out){NULL, NULL, 0};
+  m->left_out = (pass_left_out){NULL, NULL, 0, false};
   if (status == ASSAY_OK) {
     status = time_both(e, engine_graph_of(e->again, half, e->again_kind)->graph, without, time, error);
     e->broken = status; /* rows, cache and ids may be those of half a step */

@@ -43,7 +43,8 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
   } parted[] = {{PASS_APPEND, "append", "single tokens and no prompts"},
                 {PASS_MMHA, "mmha", "single tokens and no prompts"},
                 {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"},
-                {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"}};
+                {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"},
+                {PASS_ONE_LAUNCH, "one_launch", "single tokens and no prompts"}};
   static const pass_form of_few_rows[] = {PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;

@@ -15,6 +15,7 @@
 #include "assay/engine.h"
 #include "assay/model.h"
 #include "assay/variant.h"
+#include "core/layers.h"
 #include "core/model_step.h"
 
 /* Marks a place where a test may plant a mistake. Tests define it before they compile these sources in
@@ -42,6 +43,7 @@ typedef enum pass_form {
   PASS_MLA_EXPAND,
   PASS_EVEN_SHARES,
   PASS_LM_HEAD_ARGMAX,
+  PASS_ONE_LAUNCH,
   PASS_FORMS
 } pass_form;
 typedef enum pass_switch { PASS_OFF, PASS_ON, PASS_AUTO } pass_switch;
@@ -71,6 +73,7 @@ typedef struct pass_left_out {
   const assay_op *op;           /* NULL: none */
   const assay_variant *variant; /* NULL: every variant */
   int64_t calls;                /* left out so far */
+  bool layers;                  /* the launch of all layers is left out, which is no operator's */
 } pass_left_out;
 
 /* Neighbouring requests of a step that attend over a latent cache in the same way. */
@@ -145,8 +148,10 @@ typedef struct pass {
   /* For a step that attends row by row (tails.c). */
   void *tail_memory;
   assay_tensor tail_request, tail_len,
-      tail_table;     /* i32 [N], [N], [N, max_blocks]: each row's request, length, table */
-  int32_t short_tail; /* 0: no step attends row by row */
+      tail_table;      /* i32 [N], [N], [N, max_blocks]: each row's request, length, table */
+  int32_t short_tail;  /* 0: no step attends row by row */
+  void *layers_memory; /* weights and words of the form one_launch; NULL: off */
+  int64_t layers_bytes;
   void *workspace;
   int64_t workspace_bytes;
   void *host; /* as large as the largest tensor of a step: holds what is uploaded or inspected */
@@ -321,6 +326,17 @@ bool pass_shares_evenly(const assay_variant *variant);
 bool pass_prefers(const pass *m, const assay_call *call, const assay_variant *variant);
 /* Tells whether gemm_glu has to have the bits of gemm and the activation: in an invariant step, where it is auto. */
 bool pass_wants_chain(const pass *m);
+
+/* ---- one_launch.c ---- */
+
+/* Takes memory and packs weights where the form one_launch is not off. A form `auto` becomes off where the device has
+ * no kernel for the model, and `on` is refused. */
+assay_status pass_one_launch_open(pass *m, assay_error *error);
+void pass_one_launch_close(pass *m);
+/* Computes all layers of the step, from m->x to m->x, if the form takes it. Returns false if nothing was done. */
+bool pass_one_launch(pass *m);
+/* Tells whether calls are counted under this name because all layers are one launch. */
+bool pass_one_launch_named(const pass *m, const char *op);
 
 /* ---- invariant.c ---- */
 

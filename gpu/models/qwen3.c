@@ -21,7 +21,8 @@ static void qwen3_layer(pass *m) {
 
 void pass_qwen3(pass *m) {
   pass_embed(m, &m->x);
-  for (m->layer = 0; m->layer < m->config.layers; ++m->layer)
+  const bool done = pass_one_launch(m);
+  for (m->layer = 0; m->layer < m->config.layers && !done; ++m->layer)
     qwen3_layer(m);
   m->layer = -1;
   pass_head(m, &m->x, &m->h);

@@ -304,6 +304,7 @@ void pass_close(pass *m) {
   pass_choices_close(m);
   if (m->device != NULL) pass_tails_close(m);
   if (m->device != NULL) pass_expand_close(m);
+  if (m->device != NULL) pass_one_launch_close(m);
   free(m->name);
   if (m->memory != NULL) m->device->release(m->memory);
   if (m->workspace != NULL) m->device->release(m->workspace);

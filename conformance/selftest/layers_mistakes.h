@@ -1,0 +1,32 @@
+/* layers_mistakes.h: mistakes that simt_layers_mutant_test plants in the kernel of all layers, one at a time.
+ * layers_mistakes.def says where. */
+#ifndef ASSAY_SELFTEST_LAYERS_MISTAKES_H
+#define ASSAY_SELFTEST_LAYERS_MISTAKES_H
+
+enum {
+  LAYERS_NO_MISTAKE,
+  LAYERS_NOT_EMPTIED,         /* the words before mlp.down stay from layer to layer */
+  LAYERS_STEPS_NOT_COUNTED,   /* each step begins with the first set of words, which the last step has left */
+  LAYERS_EMPTIED_TOO_EARLY,   /* the words of a layer are emptied while the layer is under way */
+  LAYERS_PAGE_OF_FIRST,       /* all keys are taken from the row's first page */
+  LAYERS_CACHE_OF_LAST_LAYER, /* keys and values are those of the layer before */
+  LAYERS_RESIDUAL_TWICE,      /* the stream is added twice */
+  LAYERS_NORM_OF_NEXT_ROW,    /* a row has the factor of its neighbour's norm */
+  LAYERS_NORM_OF_LAST_LAYER,  /* the norm before attention has the weights of the layer before */
+  LAYERS_KEY_NOT_APPENDED,    /* the new key is not written to the cache */
+  LAYERS_NEW_KEY_LOST,        /* the new token is not attended to */
+  LAYERS_PART_LOST,           /* the sums of the second part of k are not added */
+  LAYERS_PACKED_OTHERWISE,    /* two octets of packed weights have changed places */
+  LAYERS_MISTAKES
+};
+
+/* The mistake that is planted now. */
+#ifdef __cplusplus
+extern "C"
+#else
+extern
+#endif
+    int layers_mistake;
+#define PLANTED(which) (layers_mistake == (which))
+
+#endif

@@ -1,0 +1,282 @@
+/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head: norms, rotation, append, and
+ * attention over the row's keys.
+ *
+ * The keys of earlier tokens come from the ring, in chunks: slots of keys, then slots of values. A warp takes 16 keys
+ * of a chunk and has an online softmax of its own. Keys are the rows of an mma, and the heads of the group its columns.
+ * The weights of two heads are columns 0 and 1 of the second mma, rounded to bf16. The rest of each weight is in
+ * columns 2 and 3. The new token's key and value are in shared memory, and are one more run. */
+#ifndef ASSAY_GPU_LIB_LAYERS_ATTENTION_CUH
+#define ASSAY_GPU_LIB_LAYERS_ATTENTION_CUH
+
+#include "gpu/lib/layers.cuh"
+
+namespace ASSAY_NS {
+
+/* Returns 2^(x - peak); 0 for x = -inf, even if peak is -inf too. */
+__device__ __forceinline__ float layers_power(float x, float peak) {
+  return x == -INFINITY ? 0.0f : exp2_approx(x - peak);
+}
+
+/* Returns the largest value of the warp, by one instruction: as integers that have the order of the numbers. A NaN may
+ * be the largest. */
+__device__ __forceinline__ float layers_highest(float x) {
+  const int32_t bits = static_cast<int32_t>(bits_of(x)), order = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  const int32_t most = __reduce_max_sync(layers_all, order);
+  return float_of(static_cast<uint32_t>(most ^ (most >> 31 & 0x7FFFFFFF)));
+}
+
+/* The row and kv head that unit u of a launch is about. */
+struct layers_unit_of {
+  int row, kv_head, earlier; /* earlier: tokens before the new one; -1: the row has no request */
+};
+template <class S> __device__ __forceinline__ layers_unit_of layers_row(const layers_params &p, int u) {
+  const int row = u / S::kv_heads;
+  return {row, u % S::kv_heads, row < p.M ? p.kv_len[row] - 1 : -1};
+}
+
+/* Prepares one head of the row: number 0 and 1 of q, then k, then v. */
+template <class S, class M>
+__device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 *units, const layers_unit_of &of,
+                                            int64_t layer, int number, int lane) {
+  constexpr int D = S::channels, used = D / 4;
+  const int head = number < S::group    ? of.kv_head * S::group + number
+                   : number == S::group ? S::heads + of.kv_head
+                                        : S::heads + S::kv_heads + of.kv_head;
+  const bool on = lane<used, is_value = number> S::group;
+  const int channel = (on ? lane : 0) * 4, angle = channel % (D / 2);
+  /* These loads do not wait for the words. */
+  const bf16 *const norm = p.norms + layer * S::norms + 2 * S::hidden + (number < S::group ? 0 : D);
+  const uint2 g = *reinterpret_cast<const uint2 *>(norm + channel);
+  const int64_t turn = static_cast<int64_t>(p.positions[of.row]) * (D / 2) + angle, slot = p.slots[of.row];
+  const float4 c = *reinterpret_cast<const float4 *>(p.cosine + turn);
+  const float4 s = *reinterpret_cast<const float4 *>(p.sine + turn);
+
+  const uint2 *const from =
+      reinterpret_cast<const uint2 *>(units + S::at_qkv) + (of.row * S::qkv + head * D + channel) / 4;
+  uint32_t asked = 0;
+  uint2 word = load_words_8(from);
+  while (has_empty(word)) {
+    ask_again(&asked);
+    word = load_words_8(from);
+  }
+  __syncwarp();
+  if (!is_value) {
+    float x[4], weight[4];
+    unpack_pair<bf16>(word.x, x[0], x[1]);
+    unpack_pair<bf16>(word.y, x[2], x[3]);
+    unpack_pair<bf16>(g.x, weight[0], weight[1]);
+    unpack_pair<bf16>(g.y, weight[2], weight[3]);
+    const float squares = (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3]);
+    const float factor = 1.0f / sqrtf(groups_sum<32>(on ? squares : 0.0f) / static_cast<float>(D) + p.eps);
+    const float cosines[4] = {c.x, c.y, c.z, c.w}, sines[4] = {s.x, s.y, s.z, s.w};
+    float turned[4];
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float y = to_float(from_float<bf16>(x[i] * factor * weight[i]));
+      const float other = __shfl_xor_sync(layers_all, y, used / 2);
+      turned[i] = channel < D / 2 ? y * cosines[i] - other * sines[i] : y * cosines[i] + other * sines[i];
+    }
+    word = make_uint2(pack_pair<bf16>(turned[0], turned[1]), pack_pair<bf16>(turned[2], turned[3]));
+  }
+  if (!on) return;
+  *reinterpret_cast<uint2 *>(&m.head[number][channel / 2]) = word;
+  if (number < S::group || slot < 0) return;
+  bf16 *const pool = (is_value ? p.v_pool : p.k_pool) + layer * p.pool_layer;
+  *reinterpret_cast<uint2 *>(pool + (slot * S::kv_heads + of.kv_head) * D + channel) = word;
+}
+
+/* A warp's online softmax. Lanes hold sums of channels lane / 4 and + 8 of each sixteen, for columns 2 (lane % 4) and
+ * + 1. */
+template <class S> struct layers_softmax {
+  float peak[S::group], total[S::group]; /* total: this lane's part */
+  float sum[S::channels / 16][4];
+};
+
+/* Takes 16 keys in shared memory, of which the first `count` count. q: the heads as columns of an mma. b: becomes the
+ * weights of these keys as the columns of another one. */
+template <class S, class M>
+__device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, const unsigned char *keys,
+                                                 const uint32_t (&q)[S::channels / 16][2], float scale, int count,
+                                                 int warp, int lane, uint32_t (&b)[2]) {
+  constexpr int steps = S::channels / 16;
+  float score[2][4] = {};
+  const unsigned char *const at = keys + (lane % 16) * S::key_stride + lane / 16 * 16;
+  ASSAY_UNROLL
+  for (int s = 0; s < steps; ++s) {
+    uint32_t k[4];
+    ldmatrix_x4(k, at + 32 * s);
+    mma_m16n8k16<bf16>(score[s % 2], k, q[s]);
+  }
+  /* Lanes of column 0 have both heads' scores of keys lane / 4 and + 8. */
+  const bool owns = lane % 4 == 0, first_there = owns && lane / 4 < count, second_there = owns && lane / 4 + 8 < count;
+  uint16_t *const weight = m.weight[warp][0] + lane / 4;
+  ASSAY_UNROLL
+  for (int h = 0; h < S::group; ++h) {
+    const float first = first_there ? (score[0][h] + score[1][h]) * scale : -INFINITY;
+    const float second = second_there ? (score[0][2 + h] + score[1][2 + h]) * scale : -INFINITY;
+    const float peak = fmaxf(all.peak[h], layers_highest(fmaxf(first, second)));
+    const float shrink = layers_power(all.peak[h], peak);
+    const float weights[2] = {layers_power(first, peak), layers_power(second, peak)};
+    all.peak[h] = peak;
+    all.total[h] = all.total[h] * shrink + (weights[0] + weights[1]);
+    ASSAY_UNROLL
+    for (int s = 0; s < steps; ++s) {
+      all.sum[s][h] *= shrink;
+      all.sum[s][2 + h] *= shrink;
+    }
+    float rounded[2];
+    const uint32_t high = pack_pair<bf16>(weights[0], weights[1]);
+    unpack_pair<bf16>(high, rounded[0], rounded[1]);
+    const uint32_t rest = pack_pair<bf16>(weights[0] - rounded[0], weights[1] - rounded[1]);
+    if (owns) {
+      weight[h * 16] = static_cast<uint16_t>(high);
+      weight[h * 16 + 8] = static_cast<uint16_t>(high >> 16);
+      weight[(S::group + h) * 16] = static_cast<uint16_t>(rest);
+      weight[(S::group + h) * 16 + 8] = static_cast<uint16_t>(rest >> 16);
+    }
+  }
+  __syncwarp();
+  b[0] = b[1] = 0u;
+  if (lane < 16) {
+    memcpy(&b[0], &m.weight[warp][lane / 4][lane % 4 * 2], sizeof b[0]);
+    memcpy(&b[1], &m.weight[warp][lane / 4][lane % 4 * 2 + 8], sizeof b[1]);
+  }
+  __syncwarp(); /* the weights are read before the next keys' are written */
+}
+
+/* Adds weights times values of the same 16 keys. */
+template <class S>
+__device__ __forceinline__ void layers_take_values(layers_softmax<S> &all, const unsigned char *values,
+                                                   const uint32_t (&b)[2], int lane) {
+  const unsigned char *const at = values + (lane % 8 + lane / 16 * 8) * S::key_stride + lane / 8 % 2 * 16;
+  ASSAY_UNROLL
+  for (int s = 0; s < S::channels / 16; ++s) {
+    uint32_t v[4];
+    ldmatrix_x4_trans(v, at + 32 * s);
+    mma_m16n8k16<bf16>(all.sum[s], v, b);
+  }
+}
+
+/* Walks over the keys of earlier tokens, as the ring has them. */
+template <class S, class M>
+__device__ __forceinline__ void layers_walk(const layers_params &p, M &m, layers_softmax<S> &all,
+                                            layers_place<S> &place, int earlier, int warp, int lane) {
+  uint32_t q[S::channels / 16][2];
+  ASSAY_UNROLL
+  for (int s = 0; s < S::channels / 16; ++s)
+    ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i)
+    q[s][i] = lane < 8 ? m.head[lane / 4][8 * s + 4 * i + lane % 4] : 0u;
+  const int tile = warp * 16;
+  for (int first = 0; first < earlier; first += S::chunk_keys) {
+    const int left = earlier - first, slots = left > S::slot_keys ? 2 : 1;
+    const bool on = tile < left;
+    const int slot = tile / S::slot_keys, offset = tile % S::slot_keys * S::key_stride;
+    uint32_t b[2];
+    layers_await<S>(m, place, slots);
+    if (on) layers_take_keys<S>(m, all, m.ring[place.ahead(slot).at] + offset, q, p.scale, left - tile, warp, lane, b);
+    layers_give_back<S>(m, place, slots, lane);
+    layers_await<S>(m, place, slots);
+    if (on) layers_take_values<S>(all, m.ring[place.ahead(slot).at] + offset, b, lane);
+    layers_give_back<S>(m, place, slots, lane);
+  }
+}
+
+/* Stores the warp's run where products have their sums. */
+template <class S, class M>
+__device__ __forceinline__ void layers_put_run(M &m, const layers_softmax<S> &all, int warp, int lane) {
+  layers_run<S> &to = reinterpret_cast<layers_run<S> *>(m.sum)[warp];
+  ASSAY_UNROLL
+  for (int h = 0; h < S::group; ++h) {
+    const float total = groups_sum<32>(all.total[h]);
+    if (lane == 0) to.peak[h] = all.peak[h];
+    if (lane == 0) to.total[h] = total;
+    ASSAY_UNROLL
+    for (int s = 0; s < S::channels / 16; ++s) {
+      /* Columns 2 and 3 have the rest of the weights. */
+      const float first = all.sum[s][h] + __shfl_xor_sync(layers_all, all.sum[s][h], 1);
+      const float second = all.sum[s][2 + h] + __shfl_xor_sync(layers_all, all.sum[s][2 + h], 1);
+      if (lane % 4 != 0) continue;
+      to.sum[h][16 * s + lane / 4] = first;
+      to.sum[h][16 * s + lane / 4 + 8] = second;
+    }
+  }
+}
+
+/* Merges the runs of all warps and the new token, for two channels of a head. */
+template <class S, class M> __device__ __forceinline__ uint32_t layers_merged(const M &m, int head, int channel) {
+  const layers_run<S> *const run = reinterpret_cast<const layers_run<S> *>(m.sum);
+  const float own = m.score[head];
+  float peak = own, first, second;
+  ASSAY_UNROLL
+  for (int w = 0; w < S::warps; ++w)
+    peak = fmaxf(peak, run[w].peak[head]);
+  float total = layers_power(own, peak);
+  unpack_pair<bf16>(m.head[S::group + 1][channel / 2], first, second);
+  first *= total;
+  second *= total;
+  ASSAY_UNROLL
+  for (int w = 0; w < S::warps; ++w) {
+    const float by = layers_power(run[w].peak[head], peak);
+    total += by * run[w].total[head];
+    first += by * run[w].sum[head][channel];
+    second += by * run[w].sum[head][channel + 1];
+  }
+  return pack_pair<bf16>(first / total, second / total);
+}
+
+/* Computes the score of the new key for one head. */
+template <class S, class M>
+__device__ __forceinline__ void layers_new_score(const layers_params &p, M &m, int head, int lane) {
+  float sum = 0.0f;
+  for (int i = lane; i < S::channels / 2; i += 32) {
+    float q[2], k[2];
+    unpack_pair<bf16>(m.head[head][i], q[0], q[1]);
+    unpack_pair<bf16>(m.head[S::group][i], k[0], k[1]);
+    sum += q[0] * k[0] + q[1] * k[1];
+  }
+  sum = groups_sum<32>(sum);
+  if (lane == 0) m.score[head] = sum * p.scale;
+}
+
+/* Computes the stage for one unit. stage: counts the uses of the sums. */
+template <class S, class M>
+__device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint4 *units, int u, int64_t layer,
+                                              layers_place<S> &place, int warp, int lane, uint32_t &stage) {
+  constexpr int pairs = S::channels / 2;
+  const layers_unit_of of = layers_row<S>(p, u);
+  uint4 *const to = units + S::at_attended;
+  const int first_head = of.kv_head * S::group;
+  if (of.earlier < 0) { /* the row has no result, but all words are asked for */
+    for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers)
+      store_word(layers_pair<S::attended>(to, of.row, first_head * S::channels + 2 * i), 0u);
+    return;
+  }
+  layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the heads and the sums before are read */
+  LAYERS_MARK(stage, 0);
+  for (int number = warp; number < S::group + 2; number += S::warps)
+    layers_head<S>(p, m, units, of, layer, number, lane);
+  layers_meet<S>(); /* the row's heads are written */
+  LAYERS_MARK(stage, 1);
+  for (int h = S::warps - 1 - warp; h < S::group; h += S::warps)
+    layers_new_score<S>(p, m, h, lane);
+  layers_softmax<S> all = {};
+  ASSAY_UNROLL
+  for (int h = 0; h < S::group; ++h)
+    all.peak[h] = -INFINITY;
+  layers_walk<S>(p, m, all, place, of.earlier, warp, lane);
+  LAYERS_MARK(stage, 2);
+  layers_put_run<S>(m, all, warp, lane);
+  layers_meet<S>(); /* the runs are written */
+  LAYERS_MARK(stage, 3);
+  ++stage;
+  for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
+    const int head = i / pairs, channel = i % pairs * 2;
+    store_word(layers_pair<S::attended>(to, of.row, (first_head + head) * S::channels + channel),
+               layers_merged<S>(m, head, channel));
+  }
+  layers_free_sums(m, lane, stage);
+}
+
+} // namespace ASSAY_NS
+#endif
