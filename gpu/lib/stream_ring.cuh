@@ -56,46 +56,56 @@ __host__ __device__ constexpr int ring_least(int D) {
   return D == 256 ? 208 : D == 192 ? 144 : D == 112 || D == 96 ? 96 : 16;
 }
 
+/* Whether a lane's 16 bytes are those of a run through all channels of all keys. If not, eight lanes copy 128 bytes of
+ * a key, and rows whose channels are no multiple of 64 take more requests. */
+template <int D> constexpr bool ring_in_turn = D == 80 || D == 96 || D == 112;
+
 /* Copies of K or of V of a block. A lane copies 16 bytes of some channels of some keys. */
 template <class T, int D> struct ring_reader {
-  static constexpr int lines = D / 64, rest = D % 64, lanes = rest == 16 ? 2 : rest == 32 ? 4 : 8; /* lanes per key */
-  static constexpr int least = ring_least(D);
-  int32_t lane, channels, slots; /* slots: of a physical block, minus one */
+  static constexpr int lines = D / 64, least = ring_least(D);
+  static constexpr int passes = ring_in_turn<D> ? D / 16 : 1; /* of 32 lanes */
+  int32_t lane, channels, slots;                              /* slots: of a physical block, minus one */
+  int32_t place[passes]; /* in turn: the key of each pass, and 16 bits on its channel */
 
   __device__ __forceinline__ void begin(const attention_params &a) {
     lane = static_cast<int32_t>(threadIdx.x % 32);
     channels = a.D;
     slots = (1 << a.cache.block_shift) - 1;
+    if constexpr (ring_in_turn<D>) {
+      const int32_t chunks = a.D / 8;
+      ASSAY_UNROLL
+      for (int i = 0; i < passes; ++i) {
+        const int32_t key = (lane + 32 * i) / chunks;
+        place[i] = key | (lane + 32 * i - key * chunks) << 19;
+      }
+    }
   }
 
   /* Copies keys `from_key` to `last` of a block to the ring. at: the block's first key in the pool. */
   __device__ __forceinline__ void copy(const void *pool, int64_t at, int64_t token, int32_t from_key, int32_t last,
                                        char *to) const {
     const auto bytes = [&](int32_t key) { return key >= from_key && key <= last ? 16 : 0; };
-    {
+    if constexpr (ring_in_turn<D>) {
+      ASSAY_UNROLL
+      for (int i = 0; i < passes; ++i) {
+        const int32_t key = place[i] & 0xFFFF, channel = place[i] >> 16;
+        if (key < stream_keys)
+          cp_async_16(to + key * ring_row<D> + 2 * channel, element_at<T>(pool, at + key * token + channel),
+                      bytes(key));
+      }
+    } else {
       const int32_t key = lane / 8, channel = 8 * (lane % 8);
       const T *from = element_at<T>(pool, at + key * token + channel);
       char *const here = to + key * ring_row<D> + 2 * channel;
       ring_times<4>([&](auto row) {
         constexpr int i = decltype(row)::value;
         const int count = bytes(key + 4 * i);
-        ring_times<lines + (lanes == 8 && rest != 0 ? 1 : 0)>([&](auto line) {
+        ring_times<lines>([&](auto line) {
           constexpr int c = decltype(line)::value;
           if (64 * c + 64 <= least || 64 * c + channel < channels)
             cp_async_16_beside<4 * i * ring_row<D> + 128 * c, 128 * c>(here, from, count);
         });
         from = element_at<T>(from, 4 * token);
-      });
-    }
-    if constexpr (rest != 0 && lanes < 8) {
-      const int32_t key = lane / lanes, channel = 64 * lines + 8 * (lane % lanes);
-      const T *from = element_at<T>(pool, at + key * token + channel);
-      char *const here = to + key * ring_row<D> + 2 * channel;
-      ring_times<lanes / 2>([&](auto row) {
-        constexpr int i = decltype(row)::value;
-        if (channel < channels)
-          cp_async_16_beside<32 / lanes * i * ring_row<D>, 0>(here, from, bytes(key + 32 / lanes * i));
-        from = element_at<T>(from, 32 / lanes * token);
       });
     }
   }
