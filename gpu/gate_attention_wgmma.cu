@@ -6,6 +6,7 @@
  * The scale is part of the taps, gamma a factor of the sum. P is rounded to the storage type. */
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/gate_rows.cuh"
+#include "gpu/lib/prefill_step.cuh"
 #include "gpu/lib/prefill_wgmma.cuh"
 
 namespace ASSAY_NS {
@@ -110,24 +111,21 @@ struct gate_wgmma : gate_operator {
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d, allowed 1 to %d", p.F, wgmma_taps);
     return gate_expect_bounds(p, dtype, error);
   }
-  /* Returns whether the call has no more rows than requests, a step of single tokens, and few of them or few keys. With
-   * 128 heads of keys and 1,024 keys a prompt's tiles are faster (docs/log/2026-11-28-h200-invariant-rows.md). The bits
-   * are the same. */
+  /* Returns whether the call has no more rows than requests, a step of single tokens, which has kernels of its own. The
+   * bits are the same. */
   static bool is_single(const gate_params &p) {
-    return is_plain(p) && p.a.N <= p.a.B && (p.a.N * p.a.H_kv <= 64 || p.a.capacity <= 512) &&
-           p.a.N * p.a.H <= INT32_MAX / 2;
+    return is_plain(p) && p.a.N <= p.a.B && step_is_faster(p.a) && p.a.N * p.a.H <= INT32_MAX / 2;
   }
   static void path(const gate_params &p, assay_env *env) {
     if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
-    single_path<gate_rule>(p, env);
+    step_path<gate_rule>(p, env);
   }
 };
 
 struct gate_wgmma_schedule : wgmma_schedule {
   template <class T, class Weights>
   static assay_status start(const gate_params &p, assay_env *env, assay_error *error) {
-    if (gate_wgmma::is_single(p))
-      return single_start<T, gate_rule>(single_shape<gate_rule>(p, env->multiprocessors), env, error);
+    if (gate_wgmma::is_single(p)) return step_start<T, gate_rule>(p, env, error);
     return wgmma_schedule::start<T, Weights>(p, env, error);
   }
 };

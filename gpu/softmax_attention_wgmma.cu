@@ -3,6 +3,7 @@
  *
  * The softmax is online, in base 2, over the fragment that holds S; four lanes share a row. P is rounded to the storage
  * type, its sum is not. O is rescaled only after a tile that raised some maximum of the warp's rows. */
+#include "gpu/lib/prefill_step.cuh"
 #include "gpu/lib/prefill_wgmma.cuh"
 #include "gpu/lib/softmax_call.h"
 #include "gpu/lib/softmax_rows.cuh"
@@ -134,24 +135,21 @@ struct softmax_wgmma : softmax_operator {
                         static_cast<double>(p.softcap));
     return softmax_expect_dense(p, error);
   }
-  /* Returns whether the call has no more rows than requests, a step of single tokens, and few of them or few keys. With
-   * 128 heads of keys and 1,024 keys a prompt's tiles are faster (docs/log/2026-11-28-h200-invariant-rows.md). The bits
-   * are the same. */
+  /* Returns whether the call has no more rows than requests, a step of single tokens, which has kernels of its own. The
+   * bits are the same. */
   static bool is_single(const softmax_params &p) {
-    return is_plain(p) && p.a.N <= p.a.B && (p.a.N * p.a.H_kv <= 64 || p.a.capacity <= 512) &&
-           p.a.N * p.a.H <= INT32_MAX / 2;
+    return is_plain(p) && p.a.N <= p.a.B && step_is_faster(p.a) && p.a.N * p.a.H <= INT32_MAX / 2;
   }
   static void path(const softmax_params &p, assay_env *env) {
     if (!is_single(p)) return wgmma_path(p.a, is_plain(p), env);
-    single_path<softmax_rule>(p, env);
+    step_path<softmax_rule>(p, env);
   }
 };
 
 struct softmax_wgmma_schedule : wgmma_schedule {
   template <class T, class Weights>
   static assay_status start(const softmax_params &p, assay_env *env, assay_error *error) {
-    if (softmax_wgmma::is_single(p))
-      return single_start<T, softmax_rule>(single_shape<softmax_rule>(p, env->multiprocessors), env, error);
+    if (softmax_wgmma::is_single(p)) return step_start<T, softmax_rule>(p, env, error);
     return wgmma_schedule::start<T, Weights>(p, env, error);
   }
 };

@@ -4,14 +4,14 @@
 #define ASSAY_GPU_LIB_GATE_ROWS_CUH
 
 #include "gpu/lib/gate_call.h"
-#include "gpu/lib/prefill_rows.cuh"
+#include "gpu/lib/prefill_single.cuh"
 
 namespace ASSAY_NS {
 
 /* lo = 0, hi = 1, relu_pre, no window, at most three taps. */
 struct gate_rule {
   using params = gate_params;
-  static constexpr bool shrinks = false;
+  static constexpr bool shrinks = false, has_peak = false;
 
   float tap[3];       /* times the scale */
   float left2, left1; /* the lane's last two scores in the 64 keys before */
@@ -45,6 +45,14 @@ struct gate_rule {
       }
     }
     return {0.0f, 1.0f, 0.0f, 0.0f};
+  }
+
+  __device__ __forceinline__ single_note weigh(float (&w)[32], int32_t stop, const float *) { return weigh(w, stop); }
+
+  /* Takes notice of a tile whose weights are made elsewhere. last: the scores of its last 16 keys. */
+  __device__ __forceinline__ void pass(const float *last, const float *) {
+    left2 = fmaxf(last[14], 0.0f);
+    left1 = fmaxf(last[15], 0.0f);
   }
 
   struct sum {

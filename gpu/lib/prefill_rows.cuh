@@ -1,36 +1,29 @@
-/* prefill_rows.cuh: single rows of a ragged prefill, with the bits that prefill_wgmma.cuh gives them in a prompt. A
- * prompt's row is one chain over its tiles of 128 keys: running sums by steps of 16 keys. The chain is kept here, and
- * each kind of work has warps of its own, so that nothing waits for what it does not need.
+/* prefill_rows.cuh: single rows of a ragged prefill, with the bits that prefill_wgmma.cuh gives them in a prompt, where
+ * there are more rows than clusters find multiprocessors (prefill_few.cuh). A prompt's row is one chain over tiles of
+ * 128 keys: running sums by steps of 16 keys. The chain is kept here, and each kind of work has warps of its own, so
+ * that nothing waits for what it does not need.
  *
  *   loaders   2 warps for a ring of keys, and 2 for a ring of values
- *   scores    4 warps, 16 keys each. The blocks of a cluster take tiles in turn, and send scores to all blocks.
- *   weights   1 warp makes the weights of all tiles in order. Every block does so for itself.
- *   values    4 warps. Each block has an equal share of the channels, with one chain per channel over all keys.
+ *   scores    4 warps, 16 keys each
+ *   weights   1 warp makes the weights of all tiles in order.
+ *   values    4 warps with equal shares of the channels, with one chain per channel over all keys
  *
- * A cluster has one row and group of heads after the other, and its loaders run ahead into the next ones.
- *
- * Nothing here changes a bit: neither the number of blocks nor the stages.
- *
- * A step of 16 keys within 64 holds tokens 16 j + 4 s + e, with j and e from 0 to 3, as in a prompt's tile.
+ * A block has one row and group of heads after the other, and its loaders run ahead into the next ones. The number of
+ * stages changes no bit.
  *
  * Row r of a stage lies at r * pitch + r / 16 * 32. The pitch is 16 bytes more than a row, so that eight rows
  * that ldmatrix reads lie in different banks. */
 #ifndef ASSAY_GPU_LIB_PREFILL_ROWS_CUH
 #define ASSAY_GPU_LIB_PREFILL_ROWS_CUH
 
-#include "gpu/lib/paged.cuh"
-#include "gpu/lib/ptx_cluster.cuh"
-#include "gpu/lib/ptx_mma.cuh"
-#include "gpu/lib/rows.cuh"
+#include "gpu/lib/prefill_single.cuh"
 
 namespace ASSAY_NS {
 
-constexpr int32_t single_tile = 128, single_half = 64; /* keys */
-constexpr int32_t single_heads = 8, single_most_stages = 12, single_most_slots = 16;
+constexpr int32_t single_most_stages = 12, single_slots = 4; /* slots: tiles whose scores and weights have room */
 
 template <class Params> struct single_params {
   Params s;
-  int32_t blocks, slots;      /* blocks per cluster; tiles whose scores and weights have room, a multiple of blocks */
   int32_t k_stages, v_stages; /* stages of the rings */
   int32_t sets, heads;        /* blocks side by side that share a kv head's group; most heads of one */
 };
@@ -39,44 +32,19 @@ __host__ __device__ constexpr int32_t single_row(int32_t row, int32_t pitch) {
   return row * pitch + (row >> 4) * 32;
 }
 
-/* Returns the token, counted from a lane's first, of its score number i of a tile. */
-__host__ __device__ constexpr int32_t single_token(int32_t i) {
-  return i / 16 * single_half + i % 16;
-}
-
 /* Places in shared memory, in bytes. A score of token t of a tile lies at t + t / 16 * 4. */
 struct single_layout {
   static constexpr int32_t scores_row = (single_tile / 16 * 20 + 4) * 4, weights_row = single_tile * 2 + 16;
-  int32_t width, k_pitch, v_pitch, v_keys, k_bytes, v_bytes, v_at, scores, weights, notes, barriers, bytes;
+  int32_t pitch, stage_bytes, v_at, scores, weights, notes, barriers, bytes;
   template <class Params> __host__ __device__ single_layout(const single_params<Params> &p, int32_t D) {
-    width = D / p.blocks;
-    k_pitch = 2 * D + 16;
-    v_pitch = 2 * width + 16;
-    v_keys = single_half * p.blocks;
-    k_bytes = single_row(single_half, k_pitch);
-    v_bytes = single_row(v_keys, v_pitch);
-    v_at = p.k_stages * k_bytes;
-    scores = v_at + p.v_stages * v_bytes;
-    weights = scores + p.slots * p.heads * scores_row;
-    notes = weights + p.slots * p.heads * weights_row;
-    barriers = notes + p.slots * 32 * 16;
-    bytes = barriers + 8 * (4 * single_most_stages + 4 * single_most_slots);
-  }
-};
-
-/* A lane's report on its weights of a tile: their sum, the factor by which earlier sums shrink, and the peak. */
-struct alignas(16) single_note {
-  float sum, shrink, peak, none;
-};
-
-/* A stage of a ring, and the parity of the phase that fills it. */
-struct single_ring {
-  int32_t stage;
-  uint32_t parity;
-  __device__ __forceinline__ void next(int32_t stages) {
-    if (++stage < stages) return;
-    stage = 0;
-    parity ^= 1;
+    pitch = 2 * D + 16;
+    stage_bytes = single_row(single_half, pitch);
+    v_at = p.k_stages * stage_bytes;
+    scores = v_at + p.v_stages * stage_bytes;
+    weights = scores + single_slots * p.heads * scores_row;
+    notes = weights + single_slots * p.heads * weights_row;
+    barriers = notes + single_slots * 32 * 16;
+    bytes = barriers + 8 * (4 * single_most_stages + 4 * single_slots);
   }
 };
 
@@ -84,15 +52,13 @@ struct single_ring {
 struct single_control {
   uint64_t k_full[single_most_stages], k_free[single_most_stages], v_full[single_most_stages],
       v_free[single_most_stages];
-  uint64_t scored[single_most_slots], unscored[single_most_slots], weighed[single_most_slots],
-      unweighed[single_most_slots];
+  uint64_t scored[single_slots], unscored[single_slots], weighed[single_slots], unweighed[single_slots];
 };
 
 constexpr int32_t single_scorers = 4, single_adders = 4, single_loaders = 2; /* warps; loaders: per ring */
 constexpr int32_t single_threads = 32 * (single_scorers + single_adders + 1 + 2 * single_loaders);
 
-/* many: there are more rows than blocks. Each block then has one after the other, and clusters have one block. */
-template <class T, int D, class Rule, bool many> struct single_block {
+template <class T, int D, class Rule> struct single_block {
   using params = single_params<typename Rule::params>;
   const params &p;
   const attention_params &a;
@@ -100,41 +66,37 @@ template <class T, int D, class Rule, bool many> struct single_block {
   const single_layout at;
   single_control *const control;
   const int32_t warp, lane;
-  const int32_t rank;
   int32_t kv_head, head, G, request, keys, tiles;
   int32_t row, before; /* before: tiles of the rows before */
 
   __device__ __forceinline__ single_block(const params &p_, unsigned char *shared_)
       : p(p_), a(p_.s.a), shared(shared_), at(p_, D),
         control(reinterpret_cast<single_control *>(shared_ + at.barriers)),
-        warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32),
-        rank(many ? 0 : static_cast<int32_t>(blockIdx.x) % p_.blocks), before(0) {}
+        warp(static_cast<int32_t>(threadIdx.x) / 32), lane(static_cast<int32_t>(threadIdx.x) % 32), before(0) {}
 
   template <class X> __device__ __forceinline__ X *place(int32_t offset) const {
     return reinterpret_cast<X *>(shared + offset);
   }
 
-  __device__ __forceinline__ int32_t blocks() const { return many ? 1 : p.blocks; }
-  __device__ __forceinline__ int32_t width() const { return many ? D : at.width; }
-  /* Returns the number of a tile among those of all rows so far. */
-  __device__ __forceinline__ int32_t number_of(int32_t tile) const { return many ? before + tile : tile; }
+  /* Returns the slot of a tile, and the slot's turns before, by the tile's number among those of all rows so far. */
+  __device__ __forceinline__ int32_t slot_of_tile(int32_t tile) const { return (before + tile) % single_slots; }
+  __device__ __forceinline__ int32_t turn_of_tile(int32_t tile) const { return (before + tile) / single_slots; }
 
   __device__ __forceinline__ void make_barriers() const {
     constexpr uint32_t loading = 32 * single_loaders;
-    const uint32_t adders = static_cast<uint32_t>(min(single_adders, width() / 16));
     for (int32_t i = 0; i < p.k_stages; ++i) {
       mbarrier_init(&control->k_full[i], loading);
       mbarrier_init(&control->k_free[i], single_scorers);
     }
     for (int32_t i = 0; i < p.v_stages; ++i) {
       mbarrier_init(&control->v_full[i], loading);
-      mbarrier_init(&control->v_free[i], adders);
+      mbarrier_init(&control->v_free[i], single_adders);
     }
-    for (int32_t i = 0; i < p.slots; ++i) {
+    for (int32_t i = 0; i < single_slots; ++i) {
       mbarrier_init(&control->scored[i], single_scorers);
-      mbarrier_init(&control->unscored[i], static_cast<uint32_t>(blocks()));
+      mbarrier_init(&control->unscored[i], 1);
       mbarrier_init(&control->weighed[i], 1);
-      mbarrier_init(&control->unweighed[i], adders);
+      mbarrier_init(&control->unweighed[i], single_adders);
     }
     mbarrier_fence_init();
   }
@@ -154,41 +116,38 @@ template <class T, int D, class Rule, bool many> struct single_block {
     tiles = (keys + single_tile - 1) / single_tile;
   }
 
-  /* Calls use() for each row and group of heads that the cluster has. */
+  /* Calls use() for each row and group of heads that the block has. */
   template <class Use> __device__ __forceinline__ void each_row(Use use) {
     const int32_t in_row = a.H_kv * p.sets;
-    for (int32_t unit = static_cast<int32_t>(blockIdx.x) / blocks();; unit += static_cast<int32_t>(gridDim.x)) {
+    for (int32_t unit = static_cast<int32_t>(blockIdx.x);; unit += static_cast<int32_t>(gridDim.x)) {
       row = unit / in_row;
-      if (many && row >= a.N) break;
+      if (row >= a.N) break;
       const int32_t in = unit - row * in_row, set = in % p.sets;
       kv_head = in / p.sets;
       head = kv_head * a.G + set * p.heads;
       G = min(p.heads, a.G - set * p.heads);
       find();
       use();
-      if (!many) break;
       before += tiles;
     }
   }
 
   /* ---- loaders  */
 
-  /* Calls fill(first, block_of) for each piece of keys that a loader has. `first` is a key, and block_of(token) returns
-   * the block of one of the piece's tokens. A look-up between copies would wait for all copies before it. Each lane of
-   * a warp therefore holds an entry of the table. The next 32 are asked for before those in use are used up. A
-   * piece has `size` keys, a power of two, and no more than 32 entries. A loader has every `apart`-th piece. */
-  template <class Fill>
-  __device__ __forceinline__ void each_piece(int32_t from, int32_t size, int32_t apart, Fill fill) const {
-    const int32_t shift = a.cache.block_shift, each = max(1, size >> shift), held = 32 / each;
+  /* Calls fill(first, block_of) for each 64 keys. `first` is a key, and block_of(token) returns the block of one of
+   * these tokens. A look-up between copies would wait for all copies before it. Each lane of a warp therefore holds an
+   * entry of the table. The next 32 are asked for before those in use are used up. */
+  template <class Fill> __device__ __forceinline__ void each_piece(Fill fill) const {
+    const int32_t shift = a.cache.block_shift, each = max(1, single_half >> shift), held = 32 / each;
     const int32_t *const table = a.cache.table + request * a.cache.table_row;
     const auto entry = [&](int32_t piece) {
-      const int32_t first = (from + (piece + lane / each) * apart) * size;
+      const int32_t first = (piece + lane / each) * single_half;
       const int32_t at_entry = (first >> shift) + lane % each;
       return lane / each < held && first < keys && at_entry <= (keys - 1) >> shift ? table[at_entry] : 0;
     };
     int32_t now = 0, later = entry(0);
     for (int32_t piece = 0;; ++piece) {
-      const int32_t first = (from + piece * apart) * size;
+      const int32_t first = piece * single_half;
       if (first >= keys) break;
       if (piece % held == 0) {
         now = later;
@@ -200,75 +159,49 @@ template <class T, int D, class Rule, bool many> struct single_block {
     }
   }
 
-  /* Copies a stage of `rows` keys or values from key `first` on, and zeros from the row's end on. Weights of what is
-   * not there are 0, and it must be numbers. */
-  template <bool values, int32_t row_bytes, class BlockOf>
-  __device__ __forceinline__ void copy(unsigned char *stage, uint64_t *full, int32_t first, int32_t rows,
-                                       BlockOf block_of) const {
-    constexpr int32_t pitch = row_bytes + 16, chunks = row_bytes / 16, threads = 32 * single_loaders;
+  /* Copies 64 keys or values from key `first` on, and zeros from the row's end on. Weights of what is not there are 0,
+   * and it must be numbers. */
+  template <bool values, class BlockOf>
+  __device__ __forceinline__ void copy(unsigned char *stage, int32_t first, BlockOf block_of) const {
+    constexpr int32_t pitch = 2 * D + 16, chunks = D / 8, threads = 32 * single_loaders;
     constexpr int32_t rows_a_pass = threads / chunks, passes = 4;
     const paged_cache &cache = a.cache;
     const int64_t block_stride = values ? cache.v_block : cache.k_block;
     const int64_t token_stride = values ? cache.v_token : cache.k_token;
     const int32_t thread = static_cast<int32_t>(threadIdx.x) % threads, chunk = thread % chunks;
-    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + rank * width() + 8 * chunk)
+    const T *const base = values ? element_at<T>(cache.v, kv_head * cache.v_head + 8 * chunk)
                                  : element_at<T>(cache.k, kv_head * cache.k_head + 8 * chunk);
-    const int32_t until = (min(keys - first, rows) + single_half - 1) / single_half * single_half;
-    for (int32_t row = 0; row < until; row += passes * rows_a_pass) {
+    for (int32_t from_row = 0; from_row < single_half; from_row += passes * rows_a_pass) {
       const T *from[passes];
       ASSAY_UNROLL
       for (int32_t i = 0; i < passes; ++i) {
-        const int32_t token = min(first + row + i * rows_a_pass + thread / chunks, keys - 1);
+        const int32_t token = min(first + from_row + i * rows_a_pass + thread / chunks, keys - 1);
         from[i] = element_at<T>(base, block_of(token) * block_stride + slot_of(cache, token) * token_stride);
       }
       ASSAY_UNROLL
       for (int32_t i = 0; i < passes; ++i) {
-        const int32_t to = row + i * rows_a_pass + thread / chunks;
-        if (to < until) cp_async_16(stage + single_row(to, pitch) + 16 * chunk, from[i], first + to < keys ? 16 : 0);
+        const int32_t to = from_row + i * rows_a_pass + thread / chunks;
+        cp_async_16(stage + single_row(to, pitch) + 16 * chunk, from[i], first + to < keys ? 16 : 0);
       }
     }
-    cp_async_arrive_noinc(full);
   }
 
-  __device__ __forceinline__ void load_keys() {
+  /* Fills a ring of `stages` stages, with keys or values. */
+  template <bool values>
+  __device__ __forceinline__ void fill(unsigned char *stage, int32_t stages, uint64_t *full, uint64_t *free) {
     single_ring ring = {0, 0};
     int32_t used = 0;
     each_row([&] {
-      each_piece(rank, single_tile, blocks(), [&](int32_t tile, auto block_of) {
-        for (int32_t first = tile; first < min(keys, tile + single_tile); first += single_half, ++used) {
-          if (used >= p.k_stages) mbarrier_wait(&control->k_free[ring.stage], ring.parity ^ 1);
-          copy<false, 2 * D>(shared + ring.stage * at.k_bytes, &control->k_full[ring.stage], first, single_half,
-                             block_of);
-          ring.next(p.k_stages);
-        }
-      });
-    });
-  }
-
-  template <int32_t width> __device__ __forceinline__ void load_values() {
-    single_ring ring = {0, 0};
-    int32_t used = 0;
-    each_row([&] {
-      each_piece(0, at.v_keys, 1, [&](int32_t first, auto block_of) {
-        if (used++ >= p.v_stages) mbarrier_wait(&control->v_free[ring.stage], ring.parity ^ 1);
-        copy<true, 2 * width>(shared + at.v_at + ring.stage * at.v_bytes, &control->v_full[ring.stage], first,
-                              at.v_keys, block_of);
-        ring.next(p.v_stages);
+      each_piece([&](int32_t first, auto block_of) {
+        if (used++ >= stages) mbarrier_wait(free + ring.stage, ring.parity ^ 1);
+        copy<values>(stage + ring.stage * at.stage_bytes, first, block_of);
+        cp_async_arrive_noinc(full + ring.stage);
+        ring.next(stages);
       });
     });
   }
 
   /* ---- scores  */
-
-  template <class X> __device__ __forceinline__ void send(X *to, X value) const {
-    if (blocks() == 1) {
-      *to = value;
-      return;
-    }
-    ASSAY_ROLLED
-    for (int32_t other = 0; other < blocks(); ++other)
-      *cluster_shared(to, static_cast<uint32_t>(other)) = value;
-  }
 
   __device__ __forceinline__ float *score(int32_t slot, int32_t of, int32_t token) const {
     return place<float>(at.scores + (slot * p.heads + of) * single_layout::scores_row) + token + token / 16 * 4;
@@ -284,15 +217,15 @@ template <class T, int D, class Rule, bool many> struct single_block {
     for (int i = 0; i < 2; ++i)
       Q[step][i] = mine < G ? *reinterpret_cast<const uint32_t *>(q + 16 * step + 8 * i + 2 * (lane % 4)) : 0u;
     const int32_t of = 2 * (lane % 4), in_stage = warp * 16 + lane % 16;
-    for (int32_t tile = rank; tile < tiles; tile += blocks()) {
-      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      const int32_t slot = slot_of_tile(tile), turn = turn_of_tile(tile);
       for (int32_t half = 0; half < 2; ++half) {
         const int32_t first = tile * single_tile + half * single_half;
         if (first >= keys) break;
         float S[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         mbarrier_wait(&control->k_full[ring.stage], ring.parity);
         const unsigned char *const from =
-            shared + ring.stage * at.k_bytes + single_row(in_stage, 2 * D + 16) + lane / 16 * 16;
+            shared + ring.stage * at.stage_bytes + single_row(in_stage, 2 * D + 16) + lane / 16 * 16;
         uint32_t k[D / 16][4];
         ASSAY_UNROLL
         for (int step = 0; step < D / 16; ++step)
@@ -302,14 +235,14 @@ template <class T, int D, class Rule, bool many> struct single_block {
           mma_m16n8k16<T>(S, k[step], Q[step]);
         if (lane == 0) mbarrier_arrive(&control->k_free[ring.stage]);
         ring.next(p.k_stages);
-        if (half == 0 && turn > 0) mbarrier_wait_cluster(&control->unscored[slot], (turn & 1) ^ 1);
+        if (half == 0 && turn > 0) mbarrier_wait(&control->unscored[slot], (turn & 1) ^ 1);
         const int32_t token = half * single_half + warp * 16 + lane / 4;
         ASSAY_UNROLL
         for (int i = 0; i < 4; ++i)
-          if (of + i % 2 < G) send(score(slot, of + i % 2, token + i / 2 * 8), S[i]);
+          if (of + i % 2 < G) *score(slot, of + i % 2, token + i / 2 * 8) = S[i];
       }
       __syncwarp();
-      if (lane < blocks()) mbarrier_arrive_at(&control->scored[slot], static_cast<uint32_t>(lane));
+      if (lane == 0) mbarrier_arrive(&control->scored[slot]);
     }
   }
 
@@ -324,8 +257,8 @@ template <class T, int D, class Rule, bool many> struct single_block {
     const int32_t of = lane / 4, j = lane % 4, head_of = of < G ? of : 0; /* lanes without a head do as the first */
     Rule rule(*this);
     for (int32_t tile = 0; tile < tiles; ++tile) {
-      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
-      mbarrier_wait_cluster(&control->scored[slot], turn & 1);
+      const int32_t slot = slot_of_tile(tile), turn = turn_of_tile(tile);
+      mbarrier_wait(&control->scored[slot], turn & 1);
       if (turn > 0) mbarrier_wait(&control->unweighed[slot], (turn & 1) ^ 1);
       float w[32];
       ASSAY_UNROLL
@@ -347,8 +280,7 @@ template <class T, int D, class Rule, bool many> struct single_block {
                          pack_pair<T>(w[8 * i + 4], w[8 * i + 5]), pack_pair<T>(w[8 * i + 6], w[8 * i + 7]));
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&control->weighed[slot]);
-      if ((many || tile + p.slots < tiles) && lane == 0)
-        mbarrier_arrive_at(&control->unscored[slot], static_cast<uint32_t>(tile % blocks()));
+      if (lane == 0) mbarrier_arrive(&control->unscored[slot]);
     }
   }
 
@@ -363,12 +295,11 @@ template <class T, int D, class Rule, bool many> struct single_block {
       ASSAY_UNROLL
     for (int i = 0; i < 4; ++i)
       O[m][i] = 0.0f;
-    int32_t in_unit = 0;
     /* Key positions 2 j, 2 j + 1, 2 j + 8, 2 j + 9 of a step are tokens 16 j + 4 s + e. A lane's row for ldmatrix: */
     const int32_t k = lane % 8, matrix = lane / 8;
     const int32_t tokens = k / 2 * 16 + k % 2 + matrix / 2 * 2, channel = matrix % 2 * 8;
     for (int32_t tile = 0; tile < tiles; ++tile) {
-      const int32_t slot = number_of(tile) % p.slots, turn = number_of(tile) / p.slots;
+      const int32_t slot = slot_of_tile(tile), turn = turn_of_tile(tile);
       mbarrier_wait(&control->weighed[slot], turn & 1);
       uint4 w[2][2];
       ASSAY_UNROLL
@@ -395,16 +326,15 @@ template <class T, int D, class Rule, bool many> struct single_block {
       ASSAY_UNROLL
       for (int half = 0; half < 2; ++half) {
         if (tile * single_tile + half * single_half >= keys) break;
-        if (in_unit == 0) mbarrier_wait(&control->v_full[ring.stage], ring.parity);
-        const unsigned char *const from = shared + at.v_at + ring.stage * at.v_bytes +
-                                          single_row(in_unit * single_half + tokens, at.v_pitch) +
-                                          2 * (number * 16 * parts + channel);
+        mbarrier_wait(&control->v_full[ring.stage], ring.parity);
+        const unsigned char *const from = shared + at.v_at + ring.stage * at.stage_bytes +
+                                          single_row(tokens, at.pitch) + 2 * (number * 16 * parts + channel);
         uint32_t v[4][parts][4];
         ASSAY_UNROLL
         for (int s = 0; s < 4; ++s)
           ASSAY_UNROLL
         for (int m = 0; m < parts; ++m)
-          ldmatrix_x4_trans(v[s][m], from + 4 * s * at.v_pitch + 32 * m);
+          ldmatrix_x4_trans(v[s][m], from + 4 * s * at.pitch + 32 * m);
         ASSAY_UNROLL
         for (int s = 0; s < 4; ++s) {
           const uint4 &four = w[half][s / 2];
@@ -413,16 +343,13 @@ template <class T, int D, class Rule, bool many> struct single_block {
           for (int m = 0; m < parts; ++m)
             mma_m16n8k16<T>(O[m], v[s][m], weights);
         }
-        if (++in_unit == blocks()) {
-          in_unit = 0;
-          if (lane == 0) mbarrier_arrive(&control->v_free[ring.stage]);
-          ring.next(p.v_stages);
-        }
+        if (lane == 0) mbarrier_arrive(&control->v_free[ring.stage]);
+        ring.next(p.v_stages);
       }
     }
-    const float factor = total.factor(*this, row, of < G ? of : 0, number == 0 && rank == 0 && of < G && j == 0);
+    const float factor = total.factor(*this, row, of < G ? of : 0, number == 0 && of < G && j == 0);
     const float factors[2] = {__shfl_sync(0xffffffffu, factor, 8 * j), __shfl_sync(0xffffffffu, factor, 8 * j + 4)};
-    T *const to = static_cast<T *>(a.out) + (static_cast<int64_t>(row) * a.H + head) * D + rank * width();
+    T *const to = static_cast<T *>(a.out) + (static_cast<int64_t>(row) * a.H + head) * D;
     ASSAY_UNROLL
     for (int m = 0; m < parts; ++m)
       ASSAY_UNROLL
@@ -434,86 +361,47 @@ template <class T, int D, class Rule, bool many> struct single_block {
     }
   }
 
-  __device__ __forceinline__ void load() {
-    if (warp < first_loader + single_loaders)
-      load_keys();
-    else if (width() >= 128)
-      load_values<128>();
-    else if (width() == 64)
-      load_values<64>();
-    else if (width() == 32)
-      load_values<32>();
-    else
-      load_values<16>();
-  }
-
   __device__ __forceinline__ void run() {
     single_ring ring = {0, 0};
-    if (warp < single_scorers)
-      each_row([&] { score_row(ring); });
-    else if (warp >= first_adder + single_adders)
+    if (warp >= first_loader + single_loaders)
+      fill<true>(shared + at.v_at, p.v_stages, control->v_full, control->v_free);
+    else if (warp >= first_loader)
+      fill<false>(shared, p.k_stages, control->k_full, control->k_free);
+    else if (warp == weigher)
       each_row([&] { weigh_row(); });
-    else if (D == 128 && blocks() == 1)
+    else if (warp >= first_adder)
       each_row([&] { add_row<D / 64>(ring); });
-    else if (warp - first_adder < width() / 16)
-      each_row([&] { add_row<1>(ring); });
+    else
+      each_row([&] { score_row(ring); });
   }
 
   static constexpr int32_t first_adder = single_scorers, weigher = first_adder + single_adders;
   static constexpr int32_t first_loader = weigher + 1;
 };
 
-/* Prefetches what a row needs first; it reads nothing. */
-__device__ __forceinline__ void single_ask(const attention_params &a, int64_t row) {
-  constexpr int32_t entries = 32;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  if (row >= a.B) return;
-  if (thread == 0) prefetch_l2(a.cu_q + row);
-  if (thread == 1) prefetch_l2(a.length + row);
-  if (thread >= 2 && (thread - 2) * entries < a.capacity >> a.cache.block_shift)
-    prefetch_l2(a.cache.table + row * a.cache.table_row + (thread - 2) * entries);
-}
-
-/* single_rows: handles a row and a kv head's group of heads per cluster, one after the other.
- * Grid:   clusters, no more than there are rows times groups. Cluster: `blocks`, 1 to 8, with at least 16 channels
- * each. Shared: single_layout. */
-template <class T, int D, class Rule, bool many>
+/* single_rows: handles a row and a kv head's group of heads per block, one after the other.
+ * Grid:   no more blocks than there are rows times groups. Shared: single_layout. */
+template <class T, int D, class Rule>
 __global__ void __launch_bounds__(single_threads, 2) single_rows(single_params<typename Rule::params> p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   dependents_launch();
-  single_block<T, D, Rule, many> block(p, shared);
+  single_block<T, D, Rule> block(p, shared);
   if (threadIdx.x == 0) block.make_barriers();
-  single_ask(p.s.a, static_cast<int32_t>(blockIdx.x) / p.blocks / (p.s.a.H_kv * p.sets));
+  single_ask(p.s.a, static_cast<int32_t>(blockIdx.x) / (p.s.a.H_kv * p.sets));
   __syncthreads();
-  if (p.blocks > 1) cluster_arrive();
   dependency_wait();
-  const bool loads = block.warp >= block.first_loader;
-  if (loads) block.load();
-  if (p.blocks > 1) cluster_wait(); /* all blocks have made their barriers */
-  if (!loads) block.run();
+  block.run();
 }
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
 
-/* Returns how a call is spread. Two blocks are on a multiprocessor, since clusters of four with one block on each do
- * not all run at once. Clusters of eight are for calls that fill no more than half of these places. */
-template <class Rule>
-single_params<typename Rule::params> single_shape(const typename Rule::params &s, int64_t multiprocessors) {
+/* Returns how a call is spread. Two blocks are on a multiprocessor. */
+template <class Rule> single_params<typename Rule::params> single_shape(const typename Rule::params &s) {
   constexpr int64_t room = INT64_C(226) * 1024 / 2;
   single_params<typename Rule::params> p = {};
   p.s = s;
-  p.sets = (s.a.G + single_heads - 1) / single_heads;
+  p.sets = single_sets(s.a);
   p.heads = s.a.G < single_heads ? s.a.G : single_heads;
-  const int64_t rows = s.a.N * s.a.H_kv * p.sets;
-  const int32_t most = s.a.D / 16;
-  const auto places = [&](int32_t blocks) { return blocks > 4 ? multiprocessors : 2 * multiprocessors; };
-  p.blocks = 1;
-  while (2 * p.blocks <= most && 2 * p.blocks * single_tile <= s.a.capacity &&
-         2 * p.blocks * rows <= places(2 * p.blocks))
-    p.blocks *= 2;
-  p.slots = p.blocks == 1 ? 4 : 2 * p.blocks;
-  while (p.slots > p.blocks && single_layout(p, s.a.D).bytes * 3 > room)
-    p.slots /= 2;
   const auto fits = [&](int32_t k_stages, int32_t v_stages) {
     single_params<typename Rule::params> other = p;
     other.k_stages = k_stages;
@@ -530,26 +418,18 @@ single_params<typename Rule::params> single_shape(const typename Rule::params &s
 
 template <class T, class Rule>
 assay_status single_start(const single_params<typename Rule::params> &p, assay_env *env, assay_error *error) {
-  launch_options options = in_turn();
-  options.cluster = p.blocks;
   const attention_params &a = p.s.a;
   const int64_t rows = a.N * a.H_kv * p.sets, places = 2 * env->multiprocessors;
-  const int64_t bytes = single_layout(p, a.D).bytes, grid = rows > places ? places : rows * p.blocks;
-  const auto launch = [&](auto channels, auto many) {
-    return ASSAY_LAUNCH_WITH(error, (single_rows<T, decltype(channels)::value, Rule, decltype(many)::value>), grid,
-                             single_threads, bytes, options, env->stream, p);
+  const int64_t bytes = single_layout(p, a.D).bytes, grid = rows > places ? places : rows;
+  const auto launch = [&](auto channels) {
+    return ASSAY_LAUNCH_WITH(error, (single_rows<T, decltype(channels)::value, Rule>), grid, single_threads, bytes,
+                             in_turn(), env->stream, p);
   };
-  const auto of_channels = [&](auto channels) {
-    return rows > places ? launch(channels, std::true_type()) : launch(channels, std::false_type());
-  };
-  if (a.D == 64) return of_channels(std::integral_constant<int, 64>());
-  return of_channels(std::integral_constant<int, 128>());
+  return a.D == 64 ? launch(std::integral_constant<int, 64>()) : launch(std::integral_constant<int, 128>());
 }
 
 template <class Rule> void single_path(const typename Rule::params &s, assay_env *env) {
-  const auto shape = single_shape<Rule>(s, env->multiprocessors);
-  (void)snprintf(env->path, sizeof env->path, "wgmma rows blocks=%d sets=%d D=%d%s", shape.blocks, shape.sets, s.a.D,
-                 cache_word(s.a));
+  (void)snprintf(env->path, sizeof env->path, "wgmma rows sets=%d D=%d%s", single_sets(s.a), s.a.D, cache_word(s.a));
 }
 
 } // namespace ASSAY_NS
