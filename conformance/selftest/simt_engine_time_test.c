@@ -134,11 +134,11 @@ static void step(int64_t rows) {
   cr_assert_eq(assay_engine_step(e, part, rows, &error), ASSAY_OK, "%s", error.text);
 }
 
-static bool one_launch; /* engines have all layers in one launch */
+static bool one_launch; /* engines have all layers in one launch, and graphs of one kind */
 
 static void open_engine(int number, bool eager) {
-  static const char *const form[] = {"one_launch=on"};
-  static const assay_model_options model = {.form = form, .forms = 1};
+  static const char *const form[] = {"one_launch=on", "lm_head_argmax=off"};
+  static const assay_model_options model = {.form = form, .forms = 2};
   const assay_engine_options options = {.device = "simt",
                                         .num_blocks = 32,
                                         .max_batch = BATCH,
