@@ -1,5 +1,6 @@
 /* traffic.h: one engine under drawn traffic. Requests come with prefixes that are present, run in chunks and beside
- * each other, pause, fork, leave and return. What the engine gave for each text is kept for the reference. */
+ * each other, pause, fork, leave and return. It keeps for the reference what the engine
+ * gave for each text. */
 #ifndef ASSAY_CONFORMANCE_MODELS_TRAFFIC_H
 #define ASSAY_CONFORMANCE_MODELS_TRAFFIC_H
 
@@ -10,7 +11,7 @@ enum { TRAFFIC_TEXTS = 20, TRAFFIC_LENGTH = 256, TRAFFIC_BATCH = 6 };
 /* One text: a prompt, then ids that were given or that the engine chose. Place p is that of the id ids[p]. */
 typedef struct traffic_text {
   int32_t ids[TRAFFIC_LENGTH];
-  int64_t prompt, known, own;     /* ids of the prompt as it was drawn; ids in all; the first place of a fork's own */
+  int64_t prompt, known, own;     /* ids of the drawn prompt, all ids, ids before a fork's own */
   int32_t chosen[TRAFFIC_LENGTH]; /* by the row of place p; -1: the row was not asked for */
   float *row[TRAFFIC_LENGTH];     /* the logits of place p, [V]; NULL: they were not fetched */
   bool given;                     /* the ids after the prompt were given, whatever was chosen */
@@ -24,7 +25,7 @@ typedef struct traffic_plan {
   const assay_model_weights *weights;
   const assay_model_options *model;
   uint64_t seed;
-  int64_t prompt, steps, batch; /* the longest drawn prompt; steps of the engine; most open requests, 2 at least */
+  int64_t prompt, steps, batch; /* longest drawn prompt, steps, and most open requests: 2 at least */
 } traffic_plan;
 
 typedef struct traffic {

@@ -52,8 +52,8 @@ enum {
   ENGINE_LOGITS_NOT_GIVEN,       /* the tap of logits is left out */
   ENGINE_INVARIANT_BUT_FOR_FIVE, /* an invariant step of four to six rows takes variants that depend on the batch */
   /* Those that drawn traffic alone shows (days_of_traffic_show_them). */
-  ENGINE_COPIES_APART,          /* of two shared blocks in one step, the second one's pair is written elsewhere */
-  ENGINE_ONE_COPY,              /* of the pairs of a step one is copied */
+  ENGINE_COPIES_APART,          /* the second pair of two shared blocks in one step is written elsewhere */
+  ENGINE_ONE_COPY,              /* one of a step's pairs is copied */
   ENGINE_SAMPLING_OF_PART,      /* beside a prompt that goes on, rows draw by another request's parameters */
   ENGINE_GIVEN_IDS_LOST,        /* an id that is given is not taken where the chosen one is in place */
   ENGINE_FORK_KEEPS_SAMPLING,   /* a fork draws as its parent */

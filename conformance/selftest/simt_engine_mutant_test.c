@@ -167,8 +167,8 @@ Test(engine_mutants, a_model_suite_sees_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
-/* Drawn traffic shows mistakes that no other way of a suite shows, because no other one has forks, pauses, requests
- * that return, draws, or chosen ids beside given ones. One of some days shows each. */
+/* Drawn traffic shows mistakes that no other way of a suite shows. No other one has forks, pauses, requests that
+ * return, draws, or chosen ids beside given ones. One of some days shows each. */
 Test(engine_mutants, days_of_traffic_show_them) {
   enum { DAYS = 6 };
   static const struct {

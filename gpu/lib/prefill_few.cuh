@@ -4,7 +4,7 @@
  *
  *   scorers   4 warps that copy 16 keys twice per tile and score them. The blocks of a cluster take tiles in turn, and
  *             send scores and their peaks to all blocks.
- *   weighers  2 warps that make the weights of tiles in turn. Of the tiles between they need the peaks alone. Every
+ *   weighers  2 warps that make the weights of tiles in turn. They need only the peaks of the tiles between. Every
  *             block makes all weights for itself.
  *   loaders   4 warps that copy 16 of every 64 values of the block's channels
  *   adders    4 warps with equal shares of these channels, with one chain per channel over all keys
@@ -403,7 +403,7 @@ template <class T, int D, class Rule> struct few_block {
     typename Rule::sum total;
     single_ring stage = {0, 0}, slot = {0, 0};
     operands lower, upper;
-    float shrinks[2] = {}; /* of a tile's two heads of this lane */
+    float shrinks[2] = {}; /* this lane's, of a tile's two heads */
     const auto begin = [&] {
       mbarrier_wait(weighed(slot.stage), slot.parity);
       const single_note note = place<single_note>(at.notes)[slot.stage * 32 + lane];
@@ -487,16 +487,16 @@ __global__ void __launch_bounds__(few_threads, 2) few_rows(few_params<typename R
 
 /* ---- launch ------------------------------------------------------------------------------------------ */
 
-/* Returns the blocks per cluster: as many as find a multiprocessor each. 1: there are more rows than that. Clusters of
- * eight lose to clusters of four, and clusters of four that need two places of every multiprocessor do not all run at
- * once (docs/log/2026-11-29-h200-invariant-few.md). */
+/* Returns how many blocks a cluster has: as many as find a multiprocessor of their own. 1: there are more rows.
+ * Clusters of eight lose to clusters of four. Clusters of four do not all run at once where they need two places of
+ * every multiprocessor (docs/log/2026-11-29-h200-invariant-few.md). */
 inline int32_t few_blocks(const attention_params &a, int64_t multiprocessors) {
   const int64_t rows = a.N * a.H_kv * single_sets(a);
   return 4 * rows <= multiprocessors ? 4 : 2 * rows <= multiprocessors ? 2 : 1;
 }
 
-/* Returns how a call is spread. Clusters of two have a multiprocessor for each block, and clusters of four half of it,
- * since they do not always find four multiprocessors that are side by side. */
+/* Returns how a call is spread. A block has a whole multiprocessor in clusters of two, and half of one in clusters of
+ * four. Four multiprocessors side by side are not always found. */
 template <class Rule>
 few_params<typename Rule::params> few_shape(const typename Rule::params &s, int64_t multiprocessors) {
   few_params<typename Rule::params> p = {};

@@ -1,5 +1,5 @@
-/* prefill_rows.cuh: single rows of a ragged prefill, with the bits that prefill_wgmma.cuh gives them in a prompt, where
- * there are more rows than clusters find multiprocessors (prefill_few.cuh). A prompt's row is one chain over tiles of
+/* prefill_rows.cuh: single rows of a ragged prefill, with the bits that prefill_wgmma.cuh gives them in a prompt. It is
+ * for more rows than clusters find multiprocessors (prefill_few.cuh). A prompt's row is one chain over tiles of
  * 128 keys: running sums by steps of 16 keys. The chain is kept here, and each kind of work has warps of its own, so
  * that nothing waits for what it does not need.
  *

@@ -63,7 +63,7 @@ template <int D> constexpr bool ring_in_turn = D == 80 || D == 96 || D == 112;
 /* Copies of K or of V of a block. A lane copies 16 bytes of some channels of some keys. */
 template <class T, int D> struct ring_reader {
   static constexpr int lines = D / 64, least = ring_least(D);
-  static constexpr int passes = ring_in_turn<D> ? D / 16 : 1; /* of 32 lanes */
+  static constexpr int passes = ring_in_turn<D> ? D / 16 : 1; /* each has 32 lanes */
   int32_t lane, channels, slots;                              /* slots: of a physical block, minus one */
   int32_t place[passes]; /* in turn: the key of each pass, and 16 bits on its channel */
 
