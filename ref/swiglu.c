@@ -223,18 +223,25 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, index, &values, error);
 }
 
-/* Tells whether NaN may stand for the result of a gate of -Inf: where every parameter has its default. */
+/* Tells whether f32 has no number for what the row's weight multiplies. No weight makes it finite again. */
+static bool beyond_f32(const form *f, double gate, double up) {
+  return !(fabs(swiglu(f, gate, up, 1)) < 0x1p128);
+}
+
+/* Tells whether NaN may stand for the result of a gate of -Inf: where every parameter has its default. With w, ±Inf and
+ * NaN may stand for a result whose product before w is beyond f32. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
   (void)contract;
   (void)output;
   const form f = form_of(call);
-  if (!isnan(got) || f.limit != 0 || f.alpha != 1 || f.beta != 0 || f.interleaved || f.weighted || f.sigmoid ||
-      f.cubic != 0)
-    return false;
   const assay_tensor *x = &call->arg[ARG_X];
-  const int64_t row = element / f.I, apart = x->shape[0] > 1 ? x->stride[0] : 0;
-  return assay_load_f64(x->data, x->dtype, row * apart + element % f.I) == -(double)INFINITY;
+  const int64_t row = element / f.I * (x->shape[0] > 1 ? x->stride[0] : 0), channel = element % f.I;
+  const double gate = assay_load_f64(x->data, x->dtype, row + gate_place(&f, channel));
+  if (f.weighted)
+    return !isfinite(got) && beyond_f32(&f, gate, assay_load_f64(x->data, x->dtype, row + up_place(&f, channel)));
+  return isnan(got) && f.limit == 0 && f.alpha == 1 && f.beta == 0 && !f.interleaved && !f.sigmoid && f.cubic == 0 &&
+         gate == -(double)INFINITY;
 }
 
 /* Counts exp, addition, division and two products, and what the parameters add; exp counts as one. */
