@@ -293,20 +293,41 @@ static void free_given(given *g) {
   free(g->chosen);
 }
 
-/* Keeps the logits of one step. The second time, compares their bits instead. */
-static bool keep_logits(given *g, int64_t step, const double *logits, bool compare) {
-  bool same = true;
+/* The first step whose logits have other bits the second time. */
+typedef struct other_bits {
+  int64_t step;             /* -1: none has */
+  int64_t requests, logits; /* how many differ */
+  int64_t request, id;      /* the first */
+  float before, now;
+} other_bits;
+
+/* Keeps the logits of one step. */
+static void keep_logits(const given *g, int64_t step, const double *logits) {
   for (int64_t i = 0; i < g->judged; ++i)
-    for (int64_t v = 0; v < g->V; ++v) {
-      const float value = (float)logits[i * g->V + v];
-      same = same && (!compare || memcmp(&value, logits_at(g, i, step) + v, sizeof value) == 0);
-      if (!compare) logits_at(g, i, step)[v] = value;
-    }
-  return same;
+    for (int64_t v = 0; v < g->V; ++v)
+      logits_at(g, i, step)[v] = (float)logits[i * g->V + v];
 }
 
-/* Runs all prompts in one step, then one given id per step. differs: the first step with other bits; -1: none. */
-static assay_status run_given(judging *j, given *g, bool eager, bool compare, int64_t *differs) {
+/* Compares the bits of a step's logits with those that were kept, unless an earlier step had other ones. */
+static void compare_logits(const given *g, int64_t step, const double *logits, other_bits *other) {
+  if (other->step >= 0) return;
+  for (int64_t i = 0; i < g->judged; ++i) {
+    const int64_t before = other->logits;
+    for (int64_t v = 0; v < g->V; ++v) {
+      const float value = (float)logits[i * g->V + v], kept = logits_at(g, i, step)[v];
+      if (memcmp(&value, &kept, sizeof value) == 0 || other->logits++ > 0) continue;
+      other->request = i;
+      other->id = v;
+      other->before = kept;
+      other->now = value;
+    }
+    other->requests += other->logits > before;
+  }
+  if (other->logits > 0) other->step = step;
+}
+
+/* Runs all prompts in one step, then one given id per step. Keeps the logits if `other` is NULL, else compares them. */
+static assay_status run_given(judging *j, given *g, bool eager, other_bits *other) {
   const assay_model_config *c = j->device_config;
   int64_t tokens = 0, blocks = 0, longest = 0;
   for (int64_t i = 0; i < g->batch; ++i) {
@@ -333,7 +354,6 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
     status = assay_engine_request(e, g->ids[i], g->prompt[i], NULL, &part[i].request, NULL, &j->error);
     part[i].tokens = g->prompt[i];
   }
-  *differs = -1;
   for (int64_t t = 0; t <= g->steps && status == ASSAY_OK; ++t) {
     for (int64_t i = 0; i < g->batch && t > 0; ++i) {
       part[i].tokens = 1;
@@ -341,7 +361,8 @@ static assay_status run_given(judging *j, given *g, bool eager, bool compare, in
     }
     status = assay_engine_step(e, part, g->batch, &j->error);
     if (status == ASSAY_OK) status = assay_engine_logits(e, g->batch, logits, &j->error);
-    if (status == ASSAY_OK && !keep_logits(g, t, logits, compare) && *differs < 0) *differs = t;
+    if (status == ASSAY_OK && other == NULL) keep_logits(g, t, logits);
+    if (status == ASSAY_OK && other != NULL) compare_logits(g, t, logits, other);
   }
   for (int64_t i = 0; i < g->judged && status == ASSAY_OK; ++i) {
     const int32_t *ids = NULL;
@@ -417,21 +438,24 @@ static void judge_request(judging *j, const given *g, int64_t i, double *exact, 
 
 static void judge_given(judging *j) {
   given g;
-  char message[160];
-  int64_t differs = -1;
+  char message[240];
+  other_bits other = {.step = -1};
   assay_status status = make_given(j, &g);
   const double begun = device_now_ms();
-  if (status == ASSAY_OK) status = run_given(j, &g, true, false, &differs);
-  if (status == ASSAY_OK && j->mc->way == WAY_GRAPH) status = run_given(j, &g, false, true, &differs);
+  if (status == ASSAY_OK) status = run_given(j, &g, true, NULL);
+  if (status == ASSAY_OK && j->mc->way == WAY_GRAPH) status = run_given(j, &g, false, &other);
   const double between = device_now_ms();
   const size_t count = (size_t)((g.steps + 1) * g.V);
   double *value = status == ASSAY_OK ? malloc(3 * count * sizeof *value) : NULL;
   if (status == ASSAY_OK && value == NULL) status = assay_fail(&j->error, ASSAY_ERR_MEMORY, "model: out of memory");
   if (status != ASSAY_OK) {
     fail_status(j, status);
-  } else if (differs >= 0) {
-    (void)snprintf(message, sizeof message, "step %lld: logits of the graph are not the bits of its calls",
-                   (ll)differs);
+  } else if (other.step >= 0) {
+    (void)snprintf(message, sizeof message,
+                   "step %lld: logits of the graph are not the bits of its calls: %lld of %lld requests, %lld logits; "
+                   "first request %lld, id %lld: calls %a, graph %a",
+                   (ll)other.step, (ll)other.requests, (ll)g.judged, (ll)other.logits, (ll)other.request, (ll)other.id,
+                   (double)other.before, (double)other.now);
     fail(j, "graph", message);
   }
   for (int64_t i = 0; i < g.judged && j->result->verdict == VERDICT_PASS; ++i)

@@ -34,8 +34,7 @@
  *      launch, in its first layer. Memory that was filled with ones is a state after a launch: no layer is done.
  *
  * The lanes of a warp leave a loop of questions one by one. They come together again before a product or a barrier of
- * whole warps (layers_wait). Without this, repeated launches had other bits on a GPU
- * (docs/log/2026-11-29-h200-one-launch-form.md).
+ * whole warps (layers_wait).
  *
  * Grid:   (blocks), all resident. Block: warps + 2 warps, or + 4.
  * Shared: slots of the ring, the sums of warps, one row's heads.
@@ -97,9 +96,12 @@ template <class S> struct layers_place {
   }
 };
 
-/* Gives `count` slots back, for the whole warp. Each was full. */
+/* Gives `count` slots back, for the whole warp. Each was full. Loads from shared memory may still be under way, and an
+ * arrival can overtake them. The copy engine would then write what they have not read yet. The fence orders both
+ * (docs/log/2026-11-29-h200-overtaken-loads.md). */
 template <class S, class M>
 __device__ __forceinline__ void layers_give_back(M &m, layers_place<S> &place, int count, int lane) {
+  fence_proxy_async();
   __syncwarp();
   if (lane == 0)
     for (int i = 0; i < count; ++i)
