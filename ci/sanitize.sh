@@ -10,7 +10,8 @@
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
 #   races_all as tsan, and every __syncthreads(), __syncwarp() and __threadfence() of the operators' .cu and of gpu/lib
 #             removed in turn. Each is a race with two source lines, the same in a second run; not luck
-#   races     every twelfth of these barriers and fences
+#             The kernel of all layers without its proxy fence, by bench/probe_layers.cu
+#   races     every twelfth of these barriers and fences, and that proxy fence
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
@@ -193,6 +194,38 @@ races() {
   [ "${#ids[@]}" -gt 0 ] && [ "$failed" -eq 0 ]
 }
 
+# probe ID: bench/probe_layers.cu with the small model, over $work/ID/gpu.
+probe() {
+  clang++ -std=c++20 -O1 -g1 -fno-omit-frame-pointer -ffp-contract=off -fsanitize=thread -w -DASSAY_FEW_TYPES -I "$work/$1" \
+    -I "$work/$1/gpu" -I include -I . -include "$work/$1/gpu/simt/cuda.h" -x c++ bench/probe_layers.cu -x none \
+    "$build/gpu/libassay_simt.a" "$build/core/libassay_core.a" -lboost_context -lyaml -lpthread -o "$work/$1.probe" || return 1
+  "$work/$1.probe" check >"$work/$1.out" 2>"$work/$1.err"
+}
+
+# A worker's loads may be under way when it gives its slot back. Without the proxy fence the copy engine may then write
+# what they have not read yet. An mbarrier does not tell the engine of them.
+slots() {
+  local id
+  for id in layers_fenced layers_unfenced; do
+    rm -rf "${work:?}/$id"
+    mkdir -p "$work/$id"
+    cp -r gpu "$work/$id/gpu"
+  done
+  awk '/layers_give_back\(M/ { inside = 1 } inside && sub(/fence_proxy_async\(\);/, "") { inside = 0 } { print }' gpu/lib/layers.cuh \
+    >"$work/layers_unfenced/gpu/lib/layers.cuh"
+  if cmp -s gpu/lib/layers.cuh "$work/layers_unfenced/gpu/lib/layers.cuh"; then echo 'races: lib/layers.cuh: no fence found in layers_give_back' && return 1; fi
+  if ! probe layers_fenced; then
+    tail -n 5 "$work/layers_fenced.out"
+    echo 'races: bench/probe_layers.cu: fails with the fence'
+    return 1
+  fi
+  if probe layers_unfenced || ! grep -m 1 -oE 'race: .*: write by the copy engine .*, and before it read by .*' "$work/layers_unfenced.out"; then
+    tail -n 5 "$work/layers_unfenced.out"
+    echo 'races: lib/layers.cuh: no race reported without the fence of layers_give_back'
+    return 1
+  fi
+}
+
 # Without the first barrier, some thread reads what no thread has written yet.
 uninit() {
   local op id
@@ -212,8 +245,8 @@ uninit() {
 
 case $kind in
   sample) clean sample conformance/suites --section check --shard "${SHARD:-1/20}" --power off ;;
-  races) races 12 ;;
-  races_all) races 1 ;;
+  races) slots && races 12 ;;
+  races_all) slots && races 1 ;;
   uninit) uninit ;;
   *)
     status=0

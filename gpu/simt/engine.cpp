@@ -171,6 +171,7 @@ void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line) {
   } else {
     fetch(item->data, copy->global, bytes);
   }
+  race_engine(copy->shared, bytes, copy->barrier, file, line);
   proxy_poison(shared_offset(copy->shared, bytes), bytes);
   race_release(copy->barrier);
   start(item);

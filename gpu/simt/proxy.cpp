@@ -210,6 +210,7 @@ static void end_round(Proxy *p) {
 
 void proxy_fence() {
   const void *const caller = __builtin_return_address(0);
+  race_proxy();
   proxy_watch();
   Proxy *p = own();
   const Thread *const self = current();

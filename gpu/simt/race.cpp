@@ -22,6 +22,7 @@ void __tsan_atomic32_store(volatile int *address, int value, int order);
 int64_t __tsan_atomic64_load(const volatile int64_t *address, int order);
 void __tsan_write8(void *address);
 void __tsan_read_range(void *address, uintptr_t bytes);
+void __tsan_write_range(void *address, uintptr_t bytes);
 int __tsan_get_report_data(void *report, const char **description, int *count, int *stacks, int *accesses,
                            int *locations, int *mutexes, int *threads, int *unique_tids, void **sleep_trace,
                            uintptr_t trace_size);
@@ -60,6 +61,16 @@ static uint32_t fibers[max_places];
 static uint32_t sharing[max_places];
 static bool by_warps;
 static int meeting, ending;
+/* The copy engine of each block that is under way, and what proxy fences of the block's threads have told it. */
+static const char engine_name[] = "the copy engine";
+static void *engine[max_places];
+static int told[max_places];
+/* The last copy that was started; now: its writes are being told to TSan. */
+static struct {
+  const char *file;
+  int32_t line;
+  bool now;
+} copying;
 static bool found;
 static char text[1200];
 
@@ -75,6 +86,7 @@ void race_turn(const Thread *thread) {
 static void destroy_fibers(uint32_t place) {
   for (uint32_t i = 0; i < fibers[place]; i += sharing[place])
     __tsan_destroy_fiber(track[place * max_threads + i].fiber);
+  if (fibers[place] > 0) __tsan_destroy_fiber(engine[place]);
   fibers[place] = 0;
 }
 
@@ -108,6 +120,11 @@ void race_begin_block() {
     t->fiber = __tsan_create_fiber(0);
     __tsan_set_fiber_name(t->fiber, name);
   }
+  char name[64];
+  (void)snprintf(name, sizeof name, "%s of block (%u,%u,%u)", engine_name, now.block_index.x, now.block_index.y,
+                 now.block_index.z);
+  engine[here->place] = __tsan_create_fiber(0);
+  __tsan_set_fiber_name(engine[here->place], name);
   fibers[here->place] = run.threads;
   sharing[here->place] = share;
 }
@@ -197,6 +214,27 @@ void race_used(const uint64_t *word) {
   (void)__tsan_atomic64_load(reinterpret_cast<const int64_t *>(word), 0);
 }
 
+void race_proxy() {
+  __tsan_release(&told[here->place]);
+}
+
+void race_engine(void *to, size_t bytes, void *barrier, const char *file, int32_t line) {
+  copying = {file, line, true};
+  __tsan_switch_to_fiber(engine[here->place], no_order);
+  __tsan_acquire(&told[here->place]);
+  __tsan_write_range(to, bytes);
+  __tsan_release(barrier);
+  back_to_running();
+  copying.now = false;
+  if (found && !own()->ignoring) {
+    own()->ignoring = true;
+    race_quiet(true);
+  }
+  race_quiet(true);
+  memset(to, 0xFF, bytes);
+  race_quiet(false);
+}
+
 /* Orders an atomic with fences. A fence followed by an atomic: the address passes on what the thread did. An atomic
  * followed by a fence: the thread has seen what the address passed on. */
 void race_atomic(const void *address) {
@@ -278,9 +316,14 @@ static void describe(void *report) {
     void *trace[16] = {nullptr};
     (void)__tsan_get_report_mop(report, static_cast<uintptr_t>(i), &tid, &address, &size, &write, &atomic, trace, 16);
     if (i == 0) append(" %s, %d bytes:", shared_name(address), size);
+    const char *const name = name_of(report, threads, tid);
     append("%s %s%s by %s at ", i == 0 ? "" : ", and before it", atomic != 0 ? "atomic " : "",
-           write != 0 ? "write" : "read", name_of(report, threads, tid));
-    append_lines(trace, by_warps ? 2 : 16); /* further callers may belong to any thread of the warp */
+           write != 0 ? "write" : "read", name);
+    if (strncmp(name, engine_name, strlen(engine_name)) == 0)
+      append("%s:%d%s", base_name(copying.file), copying.line,
+             copying.now ? ", without a proxy fence after what was before" : " or an earlier copy");
+    else
+      append_lines(trace, by_warps ? 2 : 16); /* further callers may belong to any thread of the warp */
   }
 }
 
@@ -291,9 +334,10 @@ void __tsan_on_report(void *report) {
   using namespace assay_simt_host;
   if (running == nullptr || found) return;
   found = true;
+  describe(report);
+  if (copying.now) return; /* race_engine goes on */
   own()->ignoring = true;
   race_quiet(true);
-  describe(report);
 }
 
 /* Returns options with which every launch reports its races anew. Races are results, so the process ends as it would

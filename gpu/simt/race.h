@@ -1,7 +1,10 @@
 /* race.h: what ThreadSanitizer is told when kernels are compiled with it (ASSAY_SANITIZE=thread). Every CUDA thread, or
  * every warp, is a TSan fiber of its own, whatever stacks it runs on. A switch from one to another orders nothing.
  * Order comes from what gives order on a GPU: a rendezvous, among its participants; fences with atomics; the boundaries
- * of a launch. The scheduler itself is not instrumented. Without TSan these functions do nothing. */
+ * of a launch. The scheduler itself is not instrumented. Without TSan these functions do nothing.
+ *
+ * The copy engine of a block is a fiber too. It has seen what threads did only through proxy fences. A fence passes on
+ * what its thread has seen, be it of other threads. An mbarrier passes on what threads did to threads alone. */
 #ifndef ASSAY_SIMT_RACE_H
 #define ASSAY_SIMT_RACE_H
 
@@ -33,6 +36,10 @@ void race_fence();
 void race_read(const void *from, size_t bytes); /* the running thread reads, through the copy engine */
 void race_made(uint64_t *word);                 /* the running thread writes a word that is a barrier's from then on */
 void race_used(const uint64_t *word);           /* the running thread touches it as a barrier: atomically */
+void race_proxy();                              /* the running thread calls the proxy fence */
+/* The block's copy engine may write from here on, and the bytes are undefined. Threads that wait for the barrier see
+ * what it wrote. file, line: where the kernel starts the copy. */
+void race_engine(void *to, size_t bytes, void *barrier, const char *file, int32_t line);
 
 #else
 
@@ -54,6 +61,8 @@ inline void race_fence() {}
 inline void race_read(const void *, size_t) {}
 inline void race_made(uint64_t *) {}
 inline void race_used(const uint64_t *) {}
+inline void race_proxy() {}
+inline void race_engine(void *, size_t, void *, const char *, int32_t) {}
 
 #endif
 
