@@ -22,9 +22,9 @@ few=()
 case $kind in
   asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES -DCMAKE_C_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
-# Optimised, the kernels take eight times as long to compile as they then save. ThreadSanitizer watches every access to
-# the stack at -O0.
-[ "$kind" != asan ] || few+=(-DASSAY_KERNEL_FLAGS=-O0)
+# Optimised, the kernels take eight times as long to compile as they then save, and what is written in C takes longer too.
+# ThreadSanitizer watches every access to the stack at -O0.
+[ "$kind" != asan ] || few+=(-DASSAY_KERNEL_FLAGS=-O0 -DASSAY_C_FLAGS=-O0)
 case $kind in tsan | races | races_all) few+=(-DASSAY_KERNEL_FLAGS=-O1) ;; esac
 case $kind in
   races | races_all | sample) preset=tsan ;;

@@ -10,8 +10,10 @@ endif()
 
 # ASSAY_SANITIZE: address (or ON; with UBSan), memory, thread. thread is for the kernels: they alone are
 # instrumented (assay_kernel_flags), the program is linked with TSan's runtime, whose fibers clang 14 has.
-# ASSAY_KERNEL_FLAGS: further flags of the kernels on a CPU, after those of the build type.
+# ASSAY_KERNEL_FLAGS, ASSAY_C_FLAGS: further flags of the kernels on a CPU, and of C, after those of the build type.
 set(ASSAY_KERNEL_FLAGS "" CACHE STRING "further flags of the kernels on a CPU")
+set(ASSAY_C_FLAGS "" CACHE STRING "further flags of what is written in C")
+target_compile_options(assay_strict INTERFACE "$<$<COMPILE_LANGUAGE:C>:${ASSAY_C_FLAGS}>")
 add_library(assay_kernel_flags INTERFACE)
 target_compile_options(assay_kernel_flags INTERFACE ${ASSAY_KERNEL_FLAGS})
 if(ASSAY_SANITIZE STREQUAL "thread" OR ASSAY_SANITIZE STREQUAL "memory")
