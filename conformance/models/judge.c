@@ -635,6 +635,19 @@ static void judge_texts(judging *j, const traffic *t) {
     free(exact[i]);
 }
 
+/* Compares the rows of a day of invariant steps with those of each text alone. */
+static void judge_alone(judging *j, const traffic_plan *plan, const traffic *t) {
+  char differs[200];
+  int64_t rows = 0;
+  const assay_status status = traffic_alone(plan, t, differs, sizeof differs, &rows, &j->error);
+  if (status != ASSAY_OK)
+    fail_status(j, status);
+  else if (differs[0] != '\0')
+    fail(j, "invariant", differs);
+  else if (rows == 0)
+    fail(j, "invariant", "no row of the day was kept");
+}
+
 /* Runs and judges the day. Each model and type has a day of its own. */
 static void judge_traffic(judging *j) {
   const uint64_t day = hash_text(hash_text(HASH_START, j->mc->model), j->mc->name);
@@ -655,6 +668,7 @@ static void judge_traffic(judging *j) {
     fail_status(j, status);
   else
     judge_texts(j, t);
+  if (j->mc->invariant && j->result->verdict == VERDICT_PASS) judge_alone(j, &plan, t);
   if (t != NULL) {
     (void)snprintf(j->result->path, sizeof j->result->path, "texts=%lld hits=%lld forks=%lld preempted=%lld ended=%lld",
                    (ll)t->texts, (ll)t->hits, (ll)t->forks, (ll)t->preempted, (ll)t->ended);
@@ -719,8 +733,10 @@ void model_judge(const model_case *mc, const char *device, model_forced *forced,
                                             : "stages");
   j.result = result;
   const int32_t forms = read_forms(&j);
-  j.options = (assay_model_options){
-      .form = j.form, .forms = forms, .short_tail = mc->short_tail, .invariant = mc->way == WAY_INVARIANT};
+  j.options = (assay_model_options){.form = j.form,
+                                    .forms = forms,
+                                    .short_tail = mc->short_tail,
+                                    .invariant = mc->invariant || mc->way == WAY_INVARIANT};
   if (forced != NULL) {
     j.options.variant = forced->word;
     j.options.variants = forced->count;

@@ -34,7 +34,7 @@ typedef struct words {
 typedef struct model_item {
   words name, model, dtype, run, form, devices;
   int64_t batch, steps, judged, prompt, short_tail;
-  bool nightly;
+  bool nightly, invariant;
 } model_item;
 
 typedef struct model_file_reader {
@@ -68,10 +68,9 @@ static assay_status take_number(void *context, const yaml_field *field, yaml_nod
 }
 
 static assay_status take_flag(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
-  model_item *item = context;
   if (strcmp(yaml_text(value), "true") != 0 && strcmp(yaml_text(value), "false") != 0)
     return yaml_fail(value, error, "%s: found '%.40s', allowed true, false", field->key, yaml_text(value));
-  item->nightly = strcmp(yaml_text(value), "true") == 0;
+  *(bool *)(void *)((char *)context + *(const size_t *)field->about) = strcmp(yaml_text(value), "true") == 0;
   return ASSAY_OK;
 }
 
@@ -108,6 +107,7 @@ static assay_status add_case(model_file_reader *f, yaml_node at, const model_ite
                      .way = way,
                      .devices = item->devices.count == 0 ? CASE_ON_ANY : 0,
                      .nightly = item->nightly,
+                     .invariant = item->invariant,
                      .batch = item->batch,
                      .steps = item->steps,
                      .judged = item->judged,
@@ -179,7 +179,8 @@ static assay_status take_check(void *context, const yaml_field *field, yaml_node
                                {"judged", NODE_SCALAR, false, take_number, AT(judged)},
                                {"prompt", NODE_SCALAR, false, take_number, AT(prompt)},
                                {"short_tail", NODE_SCALAR, false, take_number, AT(short_tail)},
-                               {"nightly", NODE_SCALAR, false, take_flag, NULL}};
+                               {"invariant", NODE_SCALAR, false, take_flag, AT(invariant)},
+                               {"nightly", NODE_SCALAR, false, take_flag, AT(nightly)}};
 #undef AT
   for (int32_t i = 0; i < yaml_count(value); ++i) {
     model_item item = {.batch = 3, .steps = 12, .judged = 4096, .prompt = 20};

@@ -29,6 +29,7 @@ typedef struct model_case {
   bool nightly;                         /* runs only where a filter names it */
   int64_t batch, steps, judged, prompt; /* for engines; judged: requests that are compared with the reference */
   int32_t short_tail;                   /* as assay_model_options has it */
+  bool invariant;                       /* steps are invariant; a day of traffic is compared with texts alone */
 } model_case;
 
 typedef struct model_cases {

@@ -41,4 +41,9 @@ assay_status traffic_run(const traffic_plan *plan, traffic *t,
                          assay_error *error);
 void traffic_free(traffic *t);
 
+/* Runs each text of the day alone, id after id, and compares the bits of the rows that were kept. The plan's model is
+ * `invariant`. `differs` becomes "" or names the first logit with other bits. *rows: how many were compared. */
+assay_status traffic_alone(const traffic_plan *plan, const traffic *t, char *differs, size_t size, int64_t *rows,
+                           assay_error *error);
+
 #endif

@@ -207,6 +207,35 @@ Test(engine_mutants, days_of_traffic_show_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
+/* A day of drawn traffic compares invariant rows with those of its texts alone. */
+Test(engine_mutants, days_of_traffic_show_rows_that_depend_on_company) {
+  enum { DAYS = 3 };
+  static const int mistakes[] = {ENGINE_INVARIANT_BY_DECODE, ENGINE_INVARIANT_BY_FORM};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
+    case_result result = {.verdict = VERDICT_PASS};
+    for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
+      model_case mc = {.name = "planted",
+                       .model = "small",
+                       .config = scenario_model(1),
+                       .seed = day,
+                       .way = WAY_TRAFFIC,
+                       .batch = 5,
+                       .steps = 48,
+                       .prompt = 36,
+                       .invariant = true};
+      engine_mutant = ENGINE_NO_MISTAKE;
+      model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
+      engine_mutant = mistakes[i];
+      model_judge(&mc, "simt", NULL, NULL, &result);
+    }
+    cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "invariant") == 0, "mistake %d: %s: %s",
+              mistakes[i], result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
 /* An invariant engine takes any variant, lets single tokens attend as decode does, or fuses products of few rows. The
  * suite names the company in which the bits change. */
 Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
