@@ -10,14 +10,9 @@ namespace ASSAY_NS {
 
 #ifdef ASSAY_SIMT
 /* Starts a load. Its destination is undefined from here until the barrier. The thread itself overwrites it, so that
- * sanitizers can see it. ThreadSanitizer knows the copy engine, and sees that it writes. */
+ * sanitizers can see it. */
 inline void simt_load(const assay_simt_bulk &copy, const char *file, int32_t line) {
-  const uint32_t bytes = assay_simt->hopper->bulk_check(&copy, file, line);
-#ifndef ASSAY_SIMT_TSAN_KERNEL
-  memset(copy.shared, 0xFF, bytes);
-#else
-  (void)bytes;
-#endif
+  memset(copy.shared, 0xFF, assay_simt->hopper->bulk_check(&copy, file, line));
   assay_simt->hopper->bulk_load(&copy, file, line);
 }
 inline void simt_tma_load(void *shared, const tensor_map *map, uint64_t *barrier, int32_t rank, const int32_t (&at)[5],

@@ -57,7 +57,7 @@ typedef struct assay_simt_hopper {
   void (*mbarrier_init)(uint64_t *barrier, uint32_t count, const char *file, int32_t line);
   void (*mbarrier_arrive)(uint64_t *barrier, bool expect, uint32_t bytes, const char *file, int32_t line);
   void (*mbarrier_wait)(uint64_t *barrier, uint32_t parity, const char *file, int32_t line);
-  /* The copy engine and its view of shared memory. bulk_check returns the bytes of a copy. */
+  /* The copy engine and its view of shared memory. bulk_check comes before bulk_load, and returns the bytes. */
   uint32_t (*bulk_check)(const assay_simt_bulk *copy, const char *file, int32_t line);
   void (*bulk_load)(const assay_simt_bulk *copy, const char *file, int32_t line);
   void (*bulk_store)(const assay_simt_bulk *copy, const char *file, int32_t line);

@@ -274,6 +274,7 @@ void mbarrier_describe(const uint64_t *barrier, char *text, size_t size);
 
 /* engine.cpp: the copy engine */
 uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line);
+uint32_t load_check(const assay_simt_bulk *copy, const char *file, int32_t line); /* then bulk_load comes */
 void bulk_load(const assay_simt_bulk *copy, const char *file, int32_t line);
 void bulk_store(const assay_simt_bulk *copy, const char *file, int32_t line);
 void bulk_commit();
