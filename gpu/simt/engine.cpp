@@ -95,8 +95,8 @@ uint32_t bulk_check(const assay_simt_bulk *copy, const char *file, int32_t line)
   return static_cast<uint32_t>(bytes);
 }
 
-/* Checks a load that is about to start. What the thread overwrites from here to bulk_load is no access of its own:
- * ThreadSanitizer knows the copy engine. */
+/* Checks a load that is about to start. The thread then overwrites the destination, up to bulk_load. That is no access
+ * of its own, since ThreadSanitizer knows the copy engine. */
 uint32_t load_check(const assay_simt_bulk *copy, const char *file, int32_t line) {
   const uint32_t bytes = bulk_check(copy, file, line);
   race_quiet(true);
