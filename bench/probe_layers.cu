@@ -1,10 +1,11 @@
 /* probe_layers.cu: all layers of a decode step in one launch (gpu/lib/layers.cuh), against plain loops, and its time.
  *
- *   probe_layers [check | time | all]
+ *   probe_layers [check | repeat | time | all]
  *
  * `check` runs some batches and compares the rows, and the new keys and values, with plain sums that round at the same
- * places. Each batch is launched again after other ones: the bits must be the same. `time` prints a line per batch: the
- * median of 30 launches whose caches were overwritten. Status 1: something differs. Status 77: no GPU.
+ * places. Each batch is launched again after other ones: the bits must be the same. `repeat` launches batches again and
+ * again, and says where bits differ. `time` prints a line per batch: the median of 30 launches whose caches were
+ * overwritten. Status 1: something differs. Status 77: no GPU.
  *
  * nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -I . -I include -I gpu bench/probe_layers.cu
  * With simt's header forced in and -DASSAY_SIMT it runs on the CPU, with a small model. */

@@ -22,7 +22,7 @@ few=()
 case $kind in
   asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES -DCMAKE_C_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
-# Optimised, the kernels take eight times as long to compile as they then save, and what is written in C takes longer too.
+# Optimised, the kernels take eight times as long to compile as they then save. Files in C lose time by it too.
 # ThreadSanitizer watches every access to the stack at -O0.
 [ "$kind" != asan ] || few+=(-DASSAY_KERNEL_FLAGS=-O0 -DASSAY_C_FLAGS=-O0)
 case $kind in tsan | races | races_all) few+=(-DASSAY_KERNEL_FLAGS=-O1) ;; esac
@@ -207,13 +207,16 @@ probe() {
 slots() {
   local id
   for id in layers_fenced layers_unfenced; do
-    rm -rf "${work:?}/$id"
+    rm -rf "${work:?}/$id" "$work/$id".*
     mkdir -p "$work/$id"
     cp -r gpu "$work/$id/gpu"
   done
   awk '/layers_give_back\(M/ { inside = 1 } inside && sub(/fence_proxy_async\(\);/, "") { inside = 0 } { print }' gpu/lib/layers.cuh \
     >"$work/layers_unfenced/gpu/lib/layers.cuh"
-  if cmp -s gpu/lib/layers.cuh "$work/layers_unfenced/gpu/lib/layers.cuh"; then echo 'races: lib/layers.cuh: no fence found in layers_give_back' && return 1; fi
+  if cmp -s gpu/lib/layers.cuh "$work/layers_unfenced/gpu/lib/layers.cuh"; then
+    echo 'races: lib/layers.cuh: no fence found in layers_give_back'
+    return 1
+  fi
   if ! probe layers_fenced; then
     tail -n 5 "$work/layers_fenced.out"
     echo 'races: bench/probe_layers.cu: fails with the fence'

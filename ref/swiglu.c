@@ -223,13 +223,16 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, index, &values, error);
 }
 
-/* Tells whether f32 has no number for what the row's weight multiplies. No weight makes it finite again. */
-static bool beyond_f32(const form *f, double gate, double up) {
-  return !(fabs(swiglu(f, gate, up, 1)) < 0x1p128);
+/* Tells whether `got` is what an infinite product times w gives, where finite numbers make a product beyond f32. No
+ * weight makes it finite again: its sign stays, and a weight of 0 makes NaN of it. */
+static bool overflowed(const form *f, double gate, double up, double w, double got) {
+  const double product = swiglu(f, gate, up, 1);
+  if (!isfinite(product) || !isfinite(w) || fabs(product) < 0x1p128) return false;
+  return w == 0 ? isnan(got) : got == copysign(INFINITY, product) * w;
 }
 
-/* Tells whether NaN may stand for the result of a gate of -Inf: where every parameter has its default. With w, ±Inf and
- * NaN may stand for a result whose product before w is beyond f32. */
+/* Tells whether `got` may stand for the expected value. NaN may for a gate of -Inf, where every parameter has its
+ * default. Where the row has a weight, an overflowed product may. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
   (void)contract;
@@ -238,8 +241,11 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   const assay_tensor *x = &call->arg[ARG_X];
   const int64_t row = element / f.I * (x->shape[0] > 1 ? x->stride[0] : 0), channel = element % f.I;
   const double gate = assay_load_f64(x->data, x->dtype, row + gate_place(&f, channel));
-  if (f.weighted)
-    return !isfinite(got) && beyond_f32(&f, gate, assay_load_f64(x->data, x->dtype, row + up_place(&f, channel)));
+  if (f.weighted) {
+    double w;
+    plain_load_row(&call->arg[ARG_W], element / f.I, &w);
+    return overflowed(&f, gate, assay_load_f64(x->data, x->dtype, row + up_place(&f, channel)), w, got);
+  }
   return isnan(got) && f.limit == 0 && f.alpha == 1 && f.beta == 0 && !f.interleaved && !f.sigmoid && f.cubic == 0 &&
          gate == -(double)INFINITY;
 }

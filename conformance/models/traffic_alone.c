@@ -1,5 +1,6 @@
 /* traffic_alone.c: the texts of a day again, each alone in an engine, id after id. Invariant steps give the rows that
  * were kept the same bits. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -167,6 +167,17 @@ Test(engine_mutants, a_model_suite_sees_them) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
+static model_case day_of_traffic(uint64_t seed) {
+  return (model_case){.name = "planted",
+                      .model = "small",
+                      .config = scenario_model(1),
+                      .seed = seed,
+                      .way = WAY_TRAFFIC,
+                      .batch = 5,
+                      .steps = 64,
+                      .prompt = 36};
+}
+
 /* Drawn traffic shows mistakes that no other way of a suite shows. No other one has forks, pauses, requests that
  * return, draws, or chosen ids beside given ones. One of some days shows each. */
 Test(engine_mutants, days_of_traffic_show_them) {
@@ -186,14 +197,7 @@ Test(engine_mutants, days_of_traffic_show_them) {
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     case_result result = {.verdict = VERDICT_PASS};
     for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
-      const model_case mc = {.name = "planted",
-                             .model = "small",
-                             .config = scenario_model(1),
-                             .seed = day,
-                             .way = WAY_TRAFFIC,
-                             .batch = 5,
-                             .steps = 64,
-                             .prompt = 36};
+      const model_case mc = day_of_traffic(day);
       engine_mutant = ENGINE_NO_MISTAKE;
       if (!clean[day]) model_judge(&mc, "simt", NULL, NULL, &result);
       cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
@@ -215,15 +219,8 @@ Test(engine_mutants, days_of_traffic_show_rows_that_depend_on_company) {
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
     case_result result = {.verdict = VERDICT_PASS};
     for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
-      model_case mc = {.name = "planted",
-                       .model = "small",
-                       .config = scenario_model(1),
-                       .seed = day,
-                       .way = WAY_TRAFFIC,
-                       .batch = 5,
-                       .steps = 48,
-                       .prompt = 36,
-                       .invariant = true};
+      model_case mc = day_of_traffic(day);
+      mc.invariant = true;
       engine_mutant = ENGINE_NO_MISTAKE;
       model_judge(&mc, "simt", NULL, NULL, &result);
       cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);

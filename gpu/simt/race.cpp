@@ -61,8 +61,8 @@ static uint32_t fibers[max_places];
 static uint32_t sharing[max_places];
 static bool by_warps;
 static int meeting, ending;
-/* The copy engine of each block that is under way, and what proxy fences of the block's threads have told it. */
 static const char engine_name[] = "the copy engine";
+/* The copy engine of each block that is under way, and what proxy fences of the block's threads have told it. */
 static void *engine[max_places];
 static int told[max_places];
 /* The last copy that was started; now: its writes are being told to TSan. */
@@ -226,13 +226,9 @@ void race_engine(void *to, size_t bytes, void *barrier, const char *file, int32_
   __tsan_release(barrier);
   back_to_running();
   copying.now = false;
-  if (found && !own()->ignoring) {
-    own()->ignoring = true;
-    race_quiet(true);
-  }
+  if (!found || own()->ignoring) return;
+  own()->ignoring = true;
   race_quiet(true);
-  memset(to, 0xFF, bytes);
-  race_quiet(false);
 }
 
 /* Orders an atomic with fences. A fence followed by an atomic: the address passes on what the thread did. An atomic
@@ -334,10 +330,12 @@ void __tsan_on_report(void *report) {
   using namespace assay_simt_host;
   if (running == nullptr || found) return;
   found = true;
-  describe(report);
-  if (copying.now) return; /* race_engine goes on */
-  own()->ignoring = true;
   race_quiet(true);
+  describe(report);
+  if (copying.now)
+    race_quiet(false); /* race_engine does the rest */
+  else
+    own()->ignoring = true;
 }
 
 /* Returns options with which every launch reports its races anew. Races are results, so the process ends as it would

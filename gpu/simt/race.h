@@ -37,8 +37,8 @@ void race_read(const void *from, size_t bytes); /* the running thread reads, thr
 void race_made(uint64_t *word);                 /* the running thread writes a word that is a barrier's from then on */
 void race_used(const uint64_t *word);           /* the running thread touches it as a barrier: atomically */
 void race_proxy();                              /* the running thread calls the proxy fence */
-/* The block's copy engine may write from here on, and the bytes are undefined. Threads that wait for the barrier see
- * what it wrote. file, line: where the kernel starts the copy. */
+/* Tells TSan that the block's copy engine may write from here on. Threads that wait for the barrier see what it wrote.
+ * file, line: where the kernel starts the copy. */
 void race_engine(void *to, size_t bytes, void *barrier, const char *file, int32_t line);
 
 #else
