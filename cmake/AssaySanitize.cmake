@@ -1,5 +1,5 @@
 # Label sanitize: the suites' corners under sanitizers, each in a build of its own below build/ (ci/sanitize.sh);
-# skipped where clang is missing. asan and tsan (few types, a part of the edge cases) and races (every twelfth barrier)
+# skipped where clang is missing. asan and tsan (few types, a part of the edge cases) and races (one of twelve barriers)
 # are for every change. The rest, and the _all forms with every type, case and barrier, is nightly.
 foreach(kind asan tsan races asan_all tsan_all races_all sample msan uninit)
   add_test(NAME sanitize.${kind} COMMAND ${PROJECT_SOURCE_DIR}/ci/sanitize.sh ${kind} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

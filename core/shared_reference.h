@@ -12,10 +12,7 @@ typedef struct assay_shared_reference {
                             bool exact, assay_expected *expected, assay_error *error);
 } assay_shared_reference;
 
-/* Returns the parts of an operator's reference; NULL if it has none. The table lives as long as the program. */
-const assay_shared_reference *assay_shared_reference_of(const assay_op *op);
-
-/* The table's rows, each beside its reference in ref/. */
+/* Each stands beside its reference in ref/. trial_shared_reference() has the table of them. */
 extern const assay_shared_reference assay_shared_gated_delta_rule;
 
 #endif

@@ -6,7 +6,6 @@
 #include "conformance/case/case.h"
 #include "conformance/text/threads.h"
 #include "conformance/trial/trial.h"
-#include "core/shared_reference.h"
 
 static assay_error error;
 
@@ -69,7 +68,7 @@ Test(shared_reference, computes_its_own_parts_alone) {
   assay_case one;
   cr_assert_eq(case_parse(lines[0], &one, &error), ASSAY_OK, "%s", error.text);
   const assay_variant variant = variant_of(one.op);
-  const assay_shared_reference *shared = assay_shared_reference_of(one.op);
+  const assay_shared_reference *shared = trial_shared_reference(one.op);
   trial whole, part;
   ask(&one, &variant, 1, &whole);
   ask(&one, &variant, 1, &part);

@@ -8,7 +8,6 @@
 #include "conformance/text/text.h"
 #include "core/dtype.h"
 #include "core/rng.h"
-#include "core/shared_reference.h"
 #include "flush.h"
 
 static int compare_rows(const void *a, const void *b) {
@@ -144,7 +143,7 @@ static void reference_parts(void *context, int64_t begin, int64_t end) {
   assay_error error = {""};
   const trial *t = p->t;
   const assay_status status =
-      assay_shared_reference_of(t->one->op)
+      trial_shared_reference(t->one->op)
           ->reference(&t->first.call, &t->variant->contract, begin, end, p->exact, p->expected, &error);
   (void)pthread_mutex_lock(&p->lock);
   if (status != ASSAY_OK && p->status == ASSAY_OK) {
@@ -158,7 +157,7 @@ static void reference_parts(void *context, int64_t begin, int64_t end) {
 static assay_status ask_parts(trial *t, bool exact, assay_expected *expected, assay_error *error) {
   rows_part p = {.t = t, .exact = exact, .expected = expected};
   (void)pthread_mutex_init(&p.lock, NULL);
-  threads_for(assay_shared_reference_of(t->one->op)->parts(&t->first.call), 1, reference_parts, &p);
+  threads_for(trial_shared_reference(t->one->op)->parts(&t->first.call), 1, reference_parts, &p);
   (void)pthread_mutex_destroy(&p.lock);
   if (p.status != ASSAY_OK && error != NULL) *error = p.error;
   return p.status;
@@ -168,7 +167,7 @@ static assay_status ask_parts(trial *t, bool exact, assay_expected *expected, as
 static assay_status ask_rows(trial *t, const assay_call *call, bool exact, assay_expected *expected, assay_seen *seen,
                              assay_error *error) {
   const assay_op *op = t->one->op;
-  if (threads_used() > 1 && call == &t->first.call && assay_shared_reference_of(op) != NULL)
+  if (threads_used() > 1 && call == &t->first.call && trial_shared_reference(op) != NULL)
     return ask_parts(t, exact, expected, error);
   bool parts = threads_used() > 1 && call == &t->first.call && (op->form == ASSAY_PAGED || op->row_dim != NULL) &&
                t->rows.count > 1;

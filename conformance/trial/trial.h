@@ -7,6 +7,7 @@
 #include "assay/device.h"
 #include "core/calls.h"
 #include "core/modes.h"
+#include "core/shared_reference.h"
 #include "conformance/generate/generate.h"
 #include "foreign.h"
 #include "kappa.h"
@@ -79,6 +80,11 @@ bool verdict_take_host(case_result *result, const case_result *unused);
 void verdict_note_state(case_result *result, const char *change);
 /* Appends a law to the list of laws that the case was asked. */
 void result_add_law(case_result *result, const char *law);
+
+/* ---- shared_reference.c ---- */
+
+/* Returns the parts of an operator's reference; NULL if it has none. The table lives as long as the program. */
+const assay_shared_reference *trial_shared_reference(const assay_op *op);
 
 /* ---- trial.c: what is known of a case before any run ---- */
 

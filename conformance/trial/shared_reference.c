@@ -1,9 +1,9 @@
 /* shared_reference.c: the operators whose references have parts. */
-#include "core/shared_reference.h"
-
 #include <string.h>
 
-const assay_shared_reference *assay_shared_reference_of(const assay_op *op) {
+#include "trial.h"
+
+const assay_shared_reference *trial_shared_reference(const assay_op *op) {
   static const struct {
     const char *op;
     const assay_shared_reference *shared;
