@@ -57,6 +57,10 @@ expect 'chosen' 0 '^1 timed, 0 without a figure because they are wrong, 0 unsupp
 expect 'chosen, after one that declines' 0 'gate_attention/decode_rows .*host' \
   "${chosen[@]}" --variant gate_attention=wgmma,decode_rows --jsonl "$work/chosen.jsonl"
 never 'chosen, what declined' UNSUPPORTED "$work/said"
+# Decode of ragged lengths is shared out evenly, as in a forward pass.
+printf 'op: gate_attention\nbench:\n  - {name: ragged, mode: decode, dtype: bf16, D: 64, H: 2, H_kv: 1, batch: 4, kv_len: {uniform: [1, 1600]}}\n' >"$work/ragged.yaml"
+expect 'chosen, ragged' 0 'gate_attention/stream_k .*host' \
+  "$assay" bench "$work/ragged.yaml" --device simt --chosen --variant gate_attention=stream,stream_k --seed 1 --budget 0.05s
 expect 'chosen, one line' 0 '^1$' grep -c '"bench":"case"' "$work/chosen.jsonl"
 expect 'chosen, nobody' 3 '^0 timed, .* 1 unsupported' "${chosen[@]}" --variant gate_attention=wgmma,wgmma_f16
 # A file that was cut short: its last case is timed again, and a head of another run is refused.

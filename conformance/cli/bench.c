@@ -14,6 +14,7 @@
 #include "conformance/planted/planted.h"
 #include "conformance/report/report.h"
 #include "conformance/text/text.h"
+#include "core/prefer.h"
 #include "core/registry.h"
 
 typedef struct bench_state {
@@ -182,12 +183,48 @@ static assay_status push(bench_pairs *made, int64_t group, const assay_case *one
   return ASSAY_OK;
 }
 
+static bool has_window(const assay_case *one) {
+  for (int32_t i = 0; i < one->op->param_count; ++i)
+    if (strcmp(one->op->params[i].name, "window") == 0) return one->param[i] > 0;
+  return false;
+}
+
+static int64_t dim_of(const assay_case *one, const char *name) {
+  for (int32_t i = 0; i < one->op->dim_count; ++i)
+    if (strcmp(one->op->dims[i].name, name) == 0) return one->dim[i];
+  return 0;
+}
+
+/* Tells whether a forward pass prefers the variant to those before it, for the lengths of this case. */
+static bool preferred(const assay_case *one) {
+  int64_t tokens = 0;
+  if (one->op->form != ASSAY_PAGED || has_window(one)) return false;
+  if (strncmp(one->variant, "stream_k", 8) == 0)
+    return one->mode == MODE_DECODE && prefer_even_shares(one->kv_len, one->batch);
+  if (strncmp(one->variant, "packed_wgmma", 12) != 0 || one->mode != MODE_PREFILL) return false;
+  for (int32_t i = 0; i < one->batch; ++i)
+    tokens += one->new_len[i];
+  return prefer_packed(dim_of(one, "D"), dim_of(one, "H"), dim_of(one, "H_kv"), tokens, one->batch);
+}
+
+/* Moves the preferred pairs of the last case, from `first` on, to its front. */
+static void prefer(bench_pairs *made, int64_t first) {
+  int64_t front = first;
+  for (int64_t i = first; i < made->count; ++i) {
+    if (!preferred(&made->cases[i])) continue;
+    const assay_case moved = made->cases[i];
+    memmove(&made->cases[front + 1], &made->cases[front], (size_t)(i - front) * sizeof moved);
+    made->cases[front++] = moved;
+  }
+}
+
 /* Makes a case for each pair of a case and a variant. The reference has one variant, the definition. */
 static assay_status cross(const cli_options *options, bool reference, const case_list *list, bench_pairs *made,
                           assay_error *error) {
   assay_status status = ASSAY_OK;
   for (int64_t i = 0; i < list->count && status == ASSAY_OK; ++i) {
     const assay_case *one = &list->cases[i];
+    const int64_t first = made->count;
     if (!chosen(options, one, reference)) continue;
     if (reference) status = push(made, i, one, "definition", "ref", error);
     for (int32_t v = 0; v < assay_variant_count() && !reference && status == ASSAY_OK; ++v) {
@@ -196,6 +233,7 @@ static assay_status cross(const cli_options *options, bool reference, const case
       status = cli_check_contract(variant, error);
       if (status == ASSAY_OK) status = push(made, i, one, variant->name, variant->device, error);
     }
+    if (options->chosen && status == ASSAY_OK) prefer(made, first);
   }
   return status;
 }

@@ -1,4 +1,5 @@
-/* prefer.c: variants that come before the first of the table, by the lengths of a step, which no launcher knows.
+/* prefer.c: variants that come before the first of the table, by the lengths of a step, which no launcher knows
+ * (core/prefer.h), and by its rows.
  *
  * Decode whose lengths differ much: a kernel with a row for each block ends when its longest row does. One that divides
  * all keys evenly (stream_k) ends at once, and costs more where all rows are equal. It reads the lengths on the device,
@@ -12,23 +13,11 @@
  * step `chain` takes them from 9 rows on, since more rows than it takes go to gemm and the activation. */
 #include <string.h>
 
+#include "core/prefer.h"
 #include "gpu/models/pass.h"
 
-/* Batches with such lengths gained 18 to 62 % by even shares, and shorter or more even ones gained nothing
- * (docs/log/2026-11-28-h200-even-shares.md). */
-enum { RAGGED_LENGTH = 1024, RAGGED_RATIO = 2 };
-
-/* Prompts of 2,048 and 8,192 tokens took 0.83 and 0.81 of wgmma's time, of 1,024 the same, and of 256 1.11 (the same
- * log). */
-enum { PACKED_TOKENS = 2048, PACKED_GROUP = 8, PACKED_CHANNELS = 64 };
-
 bool pass_ragged(const int32_t *kv_len, int64_t requests) {
-  int64_t longest = 0, sum = 0;
-  for (int64_t i = 0; i < requests; ++i) {
-    longest = kv_len[i] > longest ? kv_len[i] : longest;
-    sum += kv_len[i];
-  }
-  return longest >= RAGGED_LENGTH && longest * requests >= RAGGED_RATIO * sum;
+  return prefer_even_shares(kv_len, requests);
 }
 
 bool pass_shares_evenly(const assay_variant *variant) {
@@ -53,8 +42,7 @@ static bool wants_packed(const pass *m, const assay_call *call) {
   const assay_model_config *c = &m->config;
   const int64_t requests = m->cu_q.shape[0] - 1;
   if (m->decode || m->tails || m->invariant || strcmp(call->op->name, "softmax_attention") != 0) return false;
-  return c->head_size == PACKED_CHANNELS && c->heads >= PACKED_GROUP * c->kv_heads && !has_window(call) &&
-         requests > 0 && m->x.shape[0] >= PACKED_TOKENS * requests;
+  return !has_window(call) && prefer_packed(c->head_size, c->heads, c->kv_heads, m->x.shape[0], requests);
 }
 
 /* With 128 rows the products of a step took 321 us by wgmma and 404 by parts
