@@ -13,11 +13,50 @@
 #             The kernel of all layers without its proxy fence, by bench/probe_layers.cu
 #             races.tsv in the work folder has, for each, the kernel file and the edge item that showed it
 #   races     those of these barriers and fences that ci/races.tsv lists, one of twelve at least, and that proxy fence
+#   races_list  no build: ci/races.tsv lists enough, and lists that do not are refused
 #   uninit    as msan, with a kernel that reads shared memory before it is written
 # Status 77 where clang is missing. With SECTIONS="check edge" more is run.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
-kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races, races_all or uninit}
+kind=${1:?asan, asan_all, tsan, tsan_all, msan, sample, races, races_all, races_list or uninit}
+# barriers: FILE NTH of each barrier and fence of the operators' files and of gpu/lib.
+barriers() {
+  local file
+  for file in $(cd gpu && grep -lE '__(syncthreads|syncwarp|threadfence)\(\);' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
+    # The kernel of all layers is no operator. simt_layers_mutant_test judges it.
+    [[ $file != lib/layers*.cuh ]] || continue
+    awk -v file="$file" '/__(syncthreads|syncwarp|threadfence)\(\);/ { print file, ++n }' "gpu/$file"
+  done
+}
+
+# listed FILE: the rows of a list like ci/races.tsv. Status 1 where they name fewer than one of twelve barriers and fences.
+listed() {
+  local rows all
+  rows=$(grep -v '^#' "$1" | cut -f 1,2 | sort -u | wc -l)
+  all=$(barriers | wc -l)
+  grep -v '^#' "$1"
+  ((all > 0 && rows * 12 >= all)) && return 0
+  printf 'races: %s lists %d of %d barriers and fences, allowed one of 12 and more\n' "$1" "$rows" "$all" >&2
+  return 1
+}
+
+# The list holds; it does not with one row, with one row many times, or without rows.
+if [ "$kind" = races_list ]; then
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  listed ci/races.tsv >/dev/null || exit 1
+  grep -v '^#' ci/races.tsv | head -n 1 >"$scratch/one"
+  for _ in $(seq 100); do cat "$scratch/one"; done >"$scratch/many"
+  : >"$scratch/none"
+  for wrong in one many none; do
+    if listed "$scratch/$wrong" >/dev/null 2>&1; then
+      echo "races_list: a list of $wrong passes"
+      exit 1
+    fi
+  done
+  exit 0
+fi
+
 preset=${kind%_all}
 few=()
 case $kind in
@@ -174,16 +213,6 @@ removed() {
   printf 'races: %s:%s removed, %s by %s: %s\n' "$file" "$(cat "$work/$id/line")" "$stem" "${name:-the launch}" "$what"
 }
 
-# barriers: FILE NTH of each barrier and fence of the operators' files and of gpu/lib.
-barriers() {
-  local file
-  for file in $(cd gpu && grep -lE '__(syncthreads|syncwarp|threadfence)\(\);' ./*.cu lib/*.cuh | sed 's,^\./,,'); do
-    # The kernel of all layers is no operator. simt_layers_mutant_test judges it.
-    [[ $file != lib/layers*.cuh ]] || continue
-    awk -v file="$file" '/__(syncthreads|syncwarp|threadfence)\(\);/ { print file, ++n }' "gpu/$file"
-  done
-}
-
 # races: removes the barriers and fences that standard input lists, FILE NTH, and after them a kernel file and an edge item
 # to begin with, if these are known. As many at once as there are cores; said in their order.
 races() {
@@ -209,18 +238,6 @@ races() {
   for id in "${ids[@]}"; do cat "$work/$id.row" 2>/dev/null; done >"$work/races.tsv"
   printf 'races: %d of %d barriers and fences\n' "${#ids[@]}" "$(barriers | wc -l)"
   [ "${#ids[@]}" -gt 0 ] && [ "$failed" -eq 0 ]
-}
-
-# races_by_day: the rows of ci/races.tsv. Status 1 where they are fewer than one of twelve barriers and fences.
-races_by_day() {
-  local rows all
-  rows=$(grep -cv '^#' ci/races.tsv)
-  all=$(barriers | wc -l)
-  if ((rows * 12 < all)); then
-    printf 'races: ci/races.tsv lists %d of %d barriers and fences, allowed one of 12 and more\n' "$rows" "$all"
-    return 1
-  fi
-  races < <(grep -v '^#' ci/races.tsv)
 }
 
 # probe ID: bench/probe_layers.cu with the small model, over $work/ID/gpu.
@@ -277,7 +294,7 @@ uninit() {
 
 case $kind in
   sample) clean sample conformance/suites --section check --shard "${SHARD:-1/20}" --power off ;;
-  races) slots && races_by_day ;;
+  races) rows=$(listed ci/races.tsv) && slots && races <<<"$rows" ;;
   races_all) slots && races < <(barriers) ;;
   uninit) uninit ;;
   *)

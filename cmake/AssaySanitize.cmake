@@ -9,3 +9,6 @@ foreach(kind asan tsan races asan_all tsan_all races_all sample msan uninit)
   endif()
   set_tests_properties(sanitize.${kind} PROPERTIES LABELS "${labels}" TIMEOUT 1800 SKIP_RETURN_CODE 77 RESOURCE_LOCK sanitize COST 1000)
 endforeach()
+# Builds nothing.
+add_test(NAME house.races_list COMMAND ${PROJECT_SOURCE_DIR}/ci/sanitize.sh races_list WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(house.races_list PROPERTIES LABELS house TIMEOUT 60)
