@@ -112,6 +112,18 @@ static void add_seen(assay_seen *all, const assay_seen *part, int64_t bytes) {
     all->v_needed[i] |= part->v_needed[i];
 }
 
+/* Notes how a thread's part ended, and what its reference saw (NULL: nothing). The first failure stays. */
+static void note_part(rows_part *p, assay_status status, const assay_error *error, const assay_seen *seen,
+                      int64_t bytes) {
+  (void)pthread_mutex_lock(&p->lock);
+  if (status == ASSAY_OK && seen != NULL) add_seen(&p->seen, seen, bytes);
+  if (status != ASSAY_OK && p->status == ASSAY_OK) {
+    p->status = status;
+    p->error = *error;
+  }
+  (void)pthread_mutex_unlock(&p->lock);
+}
+
 static void reference_rows(void *context, int64_t begin, int64_t end) {
   rows_part *p = context;
   trial *t = p->t;
@@ -128,13 +140,7 @@ static void reference_rows(void *context, int64_t begin, int64_t end) {
   assay_status status = p->seen.v_needed != NULL && seen.v_needed == NULL
                             ? assay_fail(&error, ASSAY_ERR_MEMORY, "judge: out of memory")
                             : op->reference(&t->first.call, &t->variant->contract, &rows, p->exact, own, &seen, &error);
-  (void)pthread_mutex_lock(&p->lock);
-  if (status == ASSAY_OK) add_seen(&p->seen, &seen, bytes);
-  if (status != ASSAY_OK && p->status == ASSAY_OK) {
-    p->status = status;
-    p->error = error;
-  }
-  (void)pthread_mutex_unlock(&p->lock);
+  note_part(p, status, &error, &seen, bytes);
   free(seen.v_needed);
 }
 
@@ -145,12 +151,7 @@ static void reference_parts(void *context, int64_t begin, int64_t end) {
   const assay_status status =
       trial_shared_reference(t->one->op)
           ->reference(&t->first.call, &t->variant->contract, begin, end, p->exact, p->expected, &error);
-  (void)pthread_mutex_lock(&p->lock);
-  if (status != ASSAY_OK && p->status == ASSAY_OK) {
-    p->status = status;
-    p->error = error;
-  }
-  (void)pthread_mutex_unlock(&p->lock);
+  note_part(p, status, &error, NULL, 0);
 }
 
 /* Asks the reference for the parts of all outputs, which threads share. */
