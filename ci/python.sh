@@ -26,6 +26,10 @@ say 'what builds the wheel'
 
 # The objects of the build are used: what is left is one link and the plug-in.
 cmake --build "$build" --target assay_portable python_door >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+# Bytes beside an argument may be the worker's own.
+cc -std=c17 -O1 -I "$root/include" -I "$root" "$root/python/tests/around_test.c" "$root/python/door/memory.c" -o "$work/around" \
+  >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/around" || die 1 'the door writes beside an argument'
 say 'program and plug-in'
 "$work/make/bin/pip" wheel -q "$root/python" --no-deps --no-build-isolation -w "$work/wheel" -C cmake.define.ASSAY_BUILD="$build" \
   -C build-dir="$work/wheel-build" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

@@ -67,14 +67,18 @@ typedef struct door_image {
   int64_t bytes;
   door_range *copied;
   int64_t copies, room;
+  door_range *own; /* the arguments without what lies around them, sorted and joined */
+  int64_t owns;
+  unsigned char *before; /* the bytes that were copied around the arguments, in the order of addresses */
 } door_image;
 
 /* Copies what the call may reach, with the bytes around it, into the file. Addresses that are no memory are left out.
  * The arguments lie there as they lie in memory: strides, gaps and shared bytes are the same. */
 assay_status door_copy_in(const assay_call *call, int file, door_image *image, assay_error *error);
-/* Copies back what has changed. */
+/* Copies back what has changed. Bytes around an argument may be somebody else's, and change during a call. They are
+ * compared with what was copied in, not with what is there now. */
 assay_status door_copy_out(const door_image *image, int file, assay_error *error);
-/* Frees the list, and gives back the file's memory where it is large. */
+/* Frees the lists, and gives back the file's memory where it is large. */
 void door_image_end(door_image *image, int file);
 
 /* ---- describe.c ---- */

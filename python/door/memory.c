@@ -146,6 +146,16 @@ static bool add_blocks(const assay_call *call, int32_t arg, door_image *image) {
   return good;
 }
 
+/* Lists the arguments themselves, from ranges that are not joined yet. */
+static bool list_own(door_image *image) {
+  image->own = malloc((size_t)(image->copies + 1) * sizeof *image->own);
+  if (image->own == NULL) return false;
+  for (int64_t i = 0; i < image->copies; ++i)
+    image->own[i] = (door_range){image->copied[i].from + AROUND, image->copied[i].to - AROUND};
+  image->owns = join(image->own, image->copies);
+  return true;
+}
+
 static assay_status reach(const assay_call *call, door_image *image, assay_error *error) {
   bool good = true;
   for (int32_t i = 0; i < call->op->arg_count && good; ++i) {
@@ -168,6 +178,7 @@ static assay_status reach(const assay_call *call, door_image *image, assay_error
       for (int64_t row = 0; row < t->shape[0] && good; ++row)
         good = add_row(image, t, row);
   }
+  if (good) good = list_own(image);
   if (!good) return assay_fail(error, ASSAY_ERR_MEMORY, "python door: out of memory");
   image->copies = join(image->copied, image->copies);
   return ASSAY_OK;
@@ -184,6 +195,55 @@ static uintptr_t write_some(const door_segment *s, uintptr_t from, uintptr_t to,
   while (put < 0 && errno == EINTR);
   *done = (door_range){from, from + (uintptr_t)(put > 0 ? put : 0)};
   return put > 0 ? from + (uintptr_t)put : (from / PAGE + 1) * PAGE;
+}
+
+/* Returns the piece of a copied range that begins at `at`, and whether it is inside an argument or around one. `own` is
+ * the argument that comes next, and goes on. */
+static door_range piece_of(const door_image *image, uintptr_t at, uintptr_t end, int64_t *own, bool *inside) {
+  while (*own < image->owns && image->own[*own].to <= at)
+    ++*own;
+  const door_range *next = *own < image->owns ? &image->own[*own] : NULL;
+  *inside = next != NULL && next->from <= at;
+  const uintptr_t stop = next == NULL ? end : *inside ? next->to : next->from;
+  return (door_range){at, stop < end ? stop : end};
+}
+
+static bool read_all(int file, unsigned char *to, size_t bytes, off_t at) {
+  while (bytes > 0) {
+    const ssize_t got = pread(file, to, bytes, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    to += got;
+    at += got;
+    bytes -= (size_t)got;
+  }
+  return true;
+}
+
+/* Keeps what the file has of the bytes around the arguments. */
+static assay_status keep_around(door_image *image, int file, assay_error *error) {
+  size_t bytes = 0, room = 1;
+  for (int pass = 0; pass < 2; ++pass) {
+    int64_t own = 0;
+    bytes = 0;
+    for (int64_t i = 0; i < image->copies; ++i) {
+      const door_segment *s = segment_of(image, image->copied[i].from);
+      for (uintptr_t at = image->copied[i].from; s != NULL && at < image->copied[i].to;) {
+        bool inside = false;
+        const door_range piece = piece_of(image, at, image->copied[i].to, &own, &inside);
+        const size_t n = piece.to - piece.from;
+        if (!inside && pass > 0 &&
+            !read_all(file, image->before + bytes, n, (off_t)(s->offset + (int64_t)(at - s->range.from))))
+          return assay_fail(error, ASSAY_ERR_IO, "python door: shared memory: %s", strerror(errno));
+        if (!inside) bytes += n;
+        at = piece.to;
+      }
+    }
+    room += bytes;
+    if (pass == 0 && (image->before = malloc(room)) == NULL)
+      return assay_fail(error, ASSAY_ERR_MEMORY, "python door: out of memory");
+  }
+  return ASSAY_OK;
 }
 
 assay_status door_copy_in(const assay_call *call, int file, door_image *image, assay_error *error) {
@@ -212,7 +272,15 @@ assay_status door_copy_in(const assay_call *call, int file, door_image *image, a
     }
   }
   free(wanted);
-  return status;
+  return status == ASSAY_OK ? keep_around(image, file, error) : status;
+}
+
+/* Memory that has not changed is not written: it may be read-only. */
+static void put_back(unsigned char *to, const unsigned char *made, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += PAGE) {
+    const size_t n = bytes - at < PAGE ? bytes - at : PAGE;
+    if (memcmp(to + at, made + at, n) != 0) memcpy(to + at, made + at, n);
+  }
 }
 
 assay_status door_copy_out(const door_image *image, int file, assay_error *error) {
@@ -221,14 +289,20 @@ assay_status door_copy_out(const door_image *image, int file, assay_error *error
   if (shared == MAP_FAILED)
     return assay_fail(error, ASSAY_ERR_MEMORY, "python door: no mapping of %lld bytes: %s", (long long)image->bytes,
                       strerror(errno));
+  const unsigned char *before = image->before;
+  int64_t own = 0;
   for (int64_t i = 0; i < image->copies; ++i) {
     const door_segment *s = segment_of(image, image->copied[i].from);
     for (uintptr_t at = image->copied[i].from; s != NULL && at < image->copied[i].to;) {
-      const uintptr_t left = image->copied[i].to - at, n = left < PAGE ? left : PAGE;
+      bool inside = false;
+      const door_range piece = piece_of(image, at, image->copied[i].to, &own, &inside);
       const unsigned char *made = shared + s->offset + (at - s->range.from);
-      /* Memory that has not changed is not written: it may be read-only. */
-      if (memcmp((const void *)at, made, n) != 0) memcpy((void *)at, made, n);
-      at += n;
+      const size_t n = piece.to - piece.from;
+      if (inside) put_back((unsigned char *)at, made, n);
+      for (size_t j = 0; j < n && !inside; ++j)
+        if (made[j] != before[j]) ((unsigned char *)at)[j] = made[j];
+      before += inside ? 0 : n;
+      at = piece.to;
     }
   }
   (void)munmap(shared, (size_t)image->bytes);
@@ -238,5 +312,8 @@ assay_status door_copy_out(const door_image *image, int file, assay_error *error
 void door_image_end(door_image *image, int file) {
   if (image->bytes > KEPT) (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)image->bytes);
   free(image->copied);
-  image->copied = NULL;
+  free(image->own);
+  free(image->before);
+  image->copied = image->own = NULL;
+  image->before = NULL;
 }
