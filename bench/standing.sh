@@ -7,9 +7,11 @@
 #   STANDING_SECONDS    the most that a kernel may take (90)
 #   STANDING_WORKERS    cases under way at once, of a kernel (8)
 #   STANDING_AT_ONCE    kernels under way at once (1)
-# A kernel of torch needs python3 with torch and the wheel assay-kernels. Status 1 if nothing was judged.
+# A kernel of torch needs python3 with torch and the wheel assay-kernels, and what the last column of its row names:
+# modules of Python, and files in FLASHINFER_MODULES. Where one does not load, the kernel is NOT JUDGED. Status 1 if
+# nothing was judged.
 set -uo pipefail
-[ "$#" -eq 2 ] || { sed -n 2,10p "$0" >&2; exit 2; }
+[ "$#" -eq 2 ] || { sed -n 2,12p "$0" >&2; exit 2; }
 assay=$1 out=$2
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/bench/standing
@@ -30,6 +32,18 @@ judge() {
   printf '%s: %s\n' "$2" "$(tail -n 1 "$out/$1.txt")"
 }
 
+# needed NAME,...: prints the first module that does not load, and why, or the first file that is not there.
+needed() {
+  local name why
+  for name in ${1//,/ }; do
+    case $name in
+      -) ;;
+      *.so) [ -e "${FLASHINFER_MODULES:-}/$name" ] || { printf 'no %s' "$name"; return; } ;;
+      *) why=$(python3 -W ignore -c "import $name" 2>&1 </dev/null) || { printf 'no %s: %s' "$name" "${why##*$'\n'}"; return; } ;;
+    esac
+  done
+}
+
 index=0 judged=0
 while IFS=$'\t' read -r name _ door op variant file bind; do
   index=$((index + 1))
@@ -37,7 +51,11 @@ while IFS=$'\t' read -r name _ door op variant file bind; do
   rm -f "$out/$index.jsonl" "$out/$index.jsonl.partial"
   case $door in
     ffi) [ -e "${FLASHINFER_MODULES:-}/$file" ] || { printf '%s: NOT JUDGED: no %s\n' "$name" "$file"; continue; } ;;
-    python | own) ;;
+    python)
+      missing=$(needed "$bind")
+      [ -z "$missing" ] || { printf '%s: NOT JUDGED: %s\n' "$name" "$missing"; continue; }
+      ;;
+    own) ;;
     *) printf 'standing: door: found %s, allowed ffi, python, own\n' "$door" >&2; exit 2 ;;
   esac
   while [ "$(jobs -rp | wc -l)" -ge "${STANDING_AT_ONCE:-1}" ]; do wait -n || true; done

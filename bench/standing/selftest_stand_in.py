@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""selftest_stand_in.py [KERNELS...]: runs kernels_fa3.py and kernels_sampling.py over stand-ins on the CPU, without a
-mistake and with each that the stand-ins know. Needs torch and the wheel assay-kernels. A clean run must pass, and each
+"""selftest_stand_in.py [KERNELS...]: runs kernels_fa3.py, kernels_sampling.py, kernels_delta.py and kernels_conv.py over
+stand-ins on the CPU, without a mistake and with each that the stand-ins know. Needs torch and the wheel assay-kernels. A clean run must pass, and each
 mistake must fail a case. Status 77: torch or the wheel is missing."""
 import importlib
 import os
@@ -9,10 +9,14 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PLACE = os.path.join(HERE, "stand_in")
+DRAWN_FOR = "10s"
 ATTENTION, CAPPED = ("types_ragged_calibrated", "contiguous"), ("soft_caps",)
+RULE, CONV = ("prefill_and_decode", "values"), ("prefill_and_decode", "weights_of_f32")
+# The suite has few heads of 128 × 128, so that cases are drawn, as FlashInfer takes them.
+WHOLE = "D_k=128 D_v=128 H_k=1 H_v=2 dtype=bf16 tier=exact"
 BOTH, LEAST, DRAWS = ("top_k_ties", "top_k_then_top_p"), ("min_p",), ("draws", "greedy")
 # Of each file: operator, stand-in, prefix of its variables, callables with the cases for them, and the callable in
-# whose calls a mistake shows.
+# whose calls a mistake shows. Cases are those of an item of the suite, or drawn ones with these keys.
 KERNELS = {
     "fa3": ("softmax_attention", "fa3_on_cpu", "FA3",
             {"fa3": ATTENTION, "fa3_ragged": ATTENTION, "fa3_splits": ATTENTION, "fa3_capped": CAPPED},
@@ -23,6 +27,16 @@ KERNELS = {
                  {"top_k_one_more": "flashinfer_top_k_top_p", "top_p_drops_crossing": "flashinfer_top_k_top_p",
                   "min_p_of_one": "flashinfer_min_p", "flattened": "flashinfer_plain",
                   "first_id_never": "flashinfer_plain"}),
+    "delta": ("gated_delta_rule", "delta_on_cpu", "DELTA",
+              {"fla_chunk": RULE, "fla_recurrent": RULE, "flashinfer_prefill": ("pieces_of_64", WHOLE),
+               "flashinfer_decode": (WHOLE,)},
+              {"gates_taken_as_factors": "fla_recurrent", "heads_tiled": "fla_chunk",
+               "state_of_request_before": "fla_recurrent", "last_state_of_row_before": "fla_recurrent",
+               "length_of_mean": "fla_chunk", "alpha_floor": "flashinfer_prefill",
+               "states_not_transposed": "flashinfer_prefill", "logits_without_sigmoid": "flashinfer_decode"}),
+    "conv": ("causal_conv1d", "conv_on_cpu", "CONV", {"fla": CONV},
+             {"taps_reversed": "fla", "first_row_of_state_used": "fla", "short_request_forgets": "fla",
+              "request_before_seen": "fla"}),
 }
 
 
@@ -34,9 +48,12 @@ def run(name, variant, mistake):
         environment = dict(os.environ, **{f"{prefix}_INTERFACE": stand_in, f"{prefix}_MISTAKE": mistake},
                            OMP_NUM_THREADS="1",
                            PYTHONPATH=os.pathsep.join(filter(None, [PLACE, os.environ.get("PYTHONPATH")])))
-        done = subprocess.run([sys.executable, "-W", "ignore", "-m", "assay", "run", op, "--section", "check", "--filter",
-                               item, "--workers", "2", "--power", "off", "--variant", f"{op}={variant}", "--callable",
-                               os.path.join(HERE, f"kernels_{name}.py")],
+        which = ["run", op, "--section", "check", "--filter", item, "--power", "off"]
+        if "=" in item:
+            keys = [word for key in item.split() for word in ("--where", key)]
+            which = ["fuzz", op, "--budget", DRAWN_FOR, "--seed", "1", *keys]
+        done = subprocess.run([sys.executable, "-W", "ignore", "-m", "assay", *which, "--workers", "2", "--variant",
+                               f"{op}={variant}", "--callable", os.path.join(HERE, f"kernels_{name}.py")],
                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         last = [line for line in done.stdout.splitlines() if " PASS, " in line]
         if not last:
