@@ -1,11 +1,12 @@
-/* simt_stream_test.cpp: fp8 on its way into the streamed decode. Every pair of codes is compared with the reference's
- * decoding, and the factor of a score with wider arithmetic. */
+/* simt_stream_test.cpp: fp8 on its way into the streamed decode, and results on their way out. Every pair of codes is
+ * compared with the reference's decoding, and the factor of a score with wider arithmetic. */
 #include <criterion/criterion.h>
 
 #include <math.h>
 
 #include "simt/cuda.h"
 
+#include "gpu/lib/softmax_stream_end.cuh"
 #include "gpu/lib/stream.cuh"
 
 extern "C" {
@@ -65,5 +66,18 @@ Test(simt_stream, the_factor_of_a_score_keeps_infinities) {
     factor.begin(base, a, 0);
     cr_assert_eq(factor.times(INFINITY), INFINITY);
     cr_assert_eq(factor.times(-INFINITY), -INFINITY);
+  }
+}
+
+/* Results go to out one by one where it is no multiple of 8 bytes, and together elsewhere. */
+Test(simt_stream, four_results_are_written_at_any_place) {
+  for (int32_t place = 0; place < 4; ++place) {
+    alignas(8) bf16 out[12] = {};
+    softmax_put_four(out + 4 + place, make_float4(1.0f, 2.0f, 3.0f, 4.0f), place == 0);
+    for (int32_t i = 0; i < 12; ++i) {
+      const int32_t number = i - 4 - place + 1;
+      cr_assert_eq(to_float(out[i]), number >= 1 && number <= 4 ? static_cast<float>(number) : 0.0f, "place %d, %d",
+                   place, i);
+    }
   }
 }

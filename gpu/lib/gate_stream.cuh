@@ -11,6 +11,7 @@
 #include "gpu/lib/gate_call.h"
 #include "gpu/lib/launch.h"
 #include "gpu/lib/stream.cuh"
+#include "gpu/lib/stream_merge.cuh"
 #include "gpu/lib/stream_plan.h"
 #include "gpu/lib/stream_walk.cuh"
 

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(32 * stream_any_warps, 1) softmax_stream_any(s
   stream_put_sums<T, KV, D, heads>(sum, own, a.D);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are written */
-  softmax_stream_end<T, KV, D, heads, stream_any_warps>(p, at, shared);
+  softmax_stream_end<T, KV, D, heads>(p, at, shared, floats);
 }
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */

@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(32 * softmax_ring_warps(D, heads), 1) softmax_
   const attention_params &a = p.a;
   const stream_place at = stream_place_of(a, p.cluster);
   if (p.cluster > 1) cluster_arrive();
-  stream_ask(a, at);
+  const bool early = stream_is_first();
+  if (early) stream_ask(a, at);
   dependents_launch();
-  stream_ask_first<T, D, true>(a, at);
+  if (early) stream_ask_first<T, D, true>(a, at);
   if (p.block_ns > 0.0f && threadIdx.x < 32) {
     const int32_t blocks = stream_all_blocks(a, at);
     if (threadIdx.x == 0) all_blocks[0] = blocks;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(32 * softmax_ring_warps(D, heads), 1) softmax_
   ring_put_sums<T, D, heads>(sum, own, a.D);
   weigher.put(own + stream_shared_floats<D, heads>);
   __syncthreads(); /* the warps' sums are written */
-  softmax_stream_end<T, T, D, heads, softmax_ring_warps(D, heads)>(p, at, shared, floats);
+  softmax_stream_end<T, T, D, heads>(p, at, shared, floats);
 }
 
 /* ---- launcher ---------------------------------------------------------------------------------------- */

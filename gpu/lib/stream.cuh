@@ -52,6 +52,7 @@ namespace ASSAY_NS {
 
 constexpr int stream_keys = 16; /* keys per block of the walk */
 constexpr unsigned all_lanes = 0xffffffffu;
+constexpr int64_t stream_multiprocessors = 132; /* as on an H200; elsewhere the plan is correct but not as fast */
 
 /* Kernels for D = 64, 96 and 128 know the channels of a head when they are compiled. The others are compiled for the
  * most channels that they take, and take every multiple of 16 up to that number (stream_any.cuh). stream_size: the
@@ -114,6 +115,12 @@ __device__ __forceinline__ stream_run stream_run_of(const row_keys &keys, const 
 }
 
 /* ---- before it is this launch's turn ------------------------------------------------------------------ */
+
+/* Returns whether this thread block may be among the first of its launch, at most four per multiprocessor. The others
+ * begin when one of these has ended. It is then their turn, and what comes before dependency_wait() would cost time. */
+__device__ __forceinline__ bool stream_is_first() {
+  return blockIdx.x < 4 * stream_multiprocessors;
+}
 
 /* Prefetches the lines that hold this row's length and table, so that neither has to wait for the other. It reads
  * nothing, so it may come before dependency_wait(). A run uses few lines of a long table. */
@@ -723,12 +730,43 @@ __device__ __forceinline__ void stream_add_half(float (&sum)[most][4], int32_t l
   }
 }
 
+/* Writes the sums of eight or sixteen heads to shared memory as [heads][channels], over the walk's weights. The steps
+ * of a lane have eight adjacent channels, or four, which go four at a time. */
+template <class T, class KV, int D, int heads>
+__device__ __forceinline__ void stream_put_quads(const stream_sums<D, heads> &sum, float *shared) {
+  constexpr int each = D / 16, paired = stream_paired<KV, D>;
+  constexpr float by = 1.0f / stream_unit<T>;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
+  __syncwarp(); /* all lanes are done with the weights */
+  ASSAY_UNROLL
+  for (int of_lane = 0; of_lane < 2 * stream_column_sets<heads>; ++of_lane) {
+    const int set = of_lane / 2, e = of_lane % 2;
+    float *const head = shared + (heads == 16 ? 4 * j + of_lane : 2 * j + of_lane) * D;
+    const auto put = [&](int channel, float x, float y, float z, float w) {
+      *reinterpret_cast<float4 *>(head + channel) = make_float4(by * x, by * y, by * z, by * w);
+    };
+    ASSAY_UNROLL
+    for (int i = set * each; i < set * each + paired; i += 4) {
+      put(stream_channel<KV, D>(g, i - set * each, 0), sum[i][e], sum[i + 1][e], sum[i + 2][e], sum[i + 3][e]);
+      put(stream_channel<KV, D>(g, i - set * each, 1), sum[i][2 + e], sum[i + 1][2 + e], sum[i + 2][2 + e],
+          sum[i + 3][2 + e]);
+    }
+    ASSAY_UNROLL
+    for (int i = set * each + paired; i < (set + 1) * each; i += 2)
+      put(stream_channel<KV, D>(g, i - set * each, 0), sum[i][e], sum[i][2 + e], sum[i + 1][e], sum[i + 1][2 + e]);
+  }
+}
+
 /* Adds the parts and writes the sums to shared memory as [heads][channels], over the walk's weights. */
 template <class T, class KV, int D, int heads>
 __device__ __forceinline__ void stream_put_sums(stream_sums<D, heads> &sum, float *shared, int32_t channels) {
   /* Lanes with the same heads; steps of a set that a lane writes. */
   constexpr int copies = heads < 8 ? 8 / heads : 1, each = stream_size<D> / 16 / copies;
   static_assert(copies * each * 16 == stream_size<D>, "the lanes with the same heads write equally many steps");
+  if constexpr (heads >= 8 && !stream_any<D>) {
+    stream_put_quads<T, KV, D, heads>(sum, shared);
+    return;
+  }
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), g = lane / 4, j = lane % 4;
   if constexpr (heads < 8) stream_add_half<2, stream_size<D> / 16>(sum, lane);
   if constexpr (heads < 4) stream_add_half<1, D / 32>(sum, lane);
@@ -750,34 +788,6 @@ __device__ __forceinline__ void stream_put_sums(stream_sums<D, heads> &sum, floa
 /* Shared memory of a warp: the weights of two blocks, and later the sums in their place. */
 template <int D, int heads> constexpr int stream_shared_floats = heads *stream_size<D>;
 static_assert(stream_shared_floats<64, 2> >= 2 * stream_keys * 2, "the weights of two blocks fit");
-
-/* ---- merging splits ---------------------------------------------------------------------------------- */
-
-/* Sizes of the merge kernel. A block has groups of threads, and each group covers all elements of the block. Group g
- * has splits g, g + groups, ... */
-constexpr int stream_merge_threads = 128, stream_merge_groups = 8;
-constexpr int stream_batch = 6; /* splits of a group whose sums are loaded at the same time */
-
-/* Loads the sums of splits b, b + step, ..., which are `pitch` floats apart. Returns 0 for splits after the last
- * one. */
-__device__ __forceinline__ void stream_load_splits(const float *from, int32_t pitch, int32_t b, int32_t step,
-                                                   int32_t splits, float (&sum)[stream_batch]) {
-  ASSAY_UNROLL
-  for (int32_t k = 0; k < stream_batch; ++k)
-    sum[k] = b + k * step < splits ? from[static_cast<int64_t>(b + k * step) * pitch] : 0.0f;
-}
-
-/* Returns the sum over the groups' threads of an element, added in the order of the groups. It is complete in group 0
- * only. shared: [groups][threads]. The whole block must call it; it has a barrier. */
-__device__ __forceinline__ float stream_add_groups(float own, float *shared) {
-  const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
-  shared[thread] = own;
-  __syncthreads(); /* the sums of all groups are written */
-  if (thread < stream_merge_threads)
-    for (int32_t at = thread + stream_merge_threads; at < threads; at += stream_merge_threads)
-      own += shared[at];
-  return own;
-}
 
 } // namespace ASSAY_NS
 #endif

@@ -7,11 +7,10 @@
 #include "gpu/lib/attention.h"
 #include "gpu/lib/schedules.cuh"
 #include "gpu/lib/stream.cuh"
+#include "gpu/lib/stream_merge.cuh"
 #include "gpu/lib/stream_pace.cuh"
 
 namespace ASSAY_NS {
-
-constexpr int64_t stream_multiprocessors = 132; /* as on an H200; elsewhere the plan is correct but not as fast */
 
 /* Percentage of a multiprocessor's memory that is shared memory. It is 64 KB, which hold the thread blocks of every
  * shape of up to eight heads and 128 channels (up to 33 KB). Larger ones ask for more. The other 192 KB are L1 and hold
@@ -109,8 +108,8 @@ inline stream_shape stream_together(int64_t segments, int64_t keys, int32_t most
   return best;
 }
 
-/* Returns the shape of a call, with at most `most` warps per multiprocessor; `most` is 12 or 8. Few segments are split
- * so that each multiprocessor has a split. A split of a row of planned length still has a block of 16 keys for every
+/* Returns the shape of a call, with at most `most` warps per multiprocessor: 16, 12 or 8. Few segments are split so
+ * that each multiprocessor has a split. A split of a row of planned length still has a block of 16 keys for every
  * warp. More than two splits are merged by another launch. */
 inline stream_shape stream_shape_of(const attention_params &a, int32_t most) {
   const int64_t segments = a.N * a.H_kv, mp = stream_multiprocessors, planned = stream_planned(a);
