@@ -1,5 +1,5 @@
-"""confirm.py MODULES [FINDING...]: says of findings in FlashInfer, FlashAttention 3 and torch what a few lines of torch
-in f64 say, without this project.
+"""confirm.py MODULES [FINDING...]: says of findings in FlashInfer, FlashAttention 3, flash-linear-attention and torch
+what a few lines of torch in f64 say, without this project.
 
 MODULES is the folder of flashinfer_modules.py. Each finding runs in a process of its own, which may take CONFIRM_SECONDS
 (60). A process that takes longer is killed, and its place in the code is printed. The last line counts findings that
@@ -416,6 +416,19 @@ def cudnn_flushes_subnormals():
     return got[0] == 0 and got[1] > 0, f"cuDNN gives {got[0]:.3g}, FlashAttention 2 {got[1]:.3g}, f64 {2.0**-130:.3g}"
 
 
+def conv_state_loses_minus_zero():
+    """A state of 4 rows, all -0. A request of 4 rows of -0 leaves -0 everywhere, and so does one of 1 row. Without a GPU
+    and with TRITON_INTERPRET=1, Triton runs the kernel on the CPU."""
+    ops = importlib.import_module("fla.modules.causal_conv1d.ops")
+    device, kept = "cuda" if torch.cuda.is_available() else "cpu", []
+    for count in (4, 1):
+        x, state = (torch.full(shape, -0.0, dtype=torch.bfloat16, device=device) for shape in ((1, count, 16), (1, 16, 4)))
+        last = ops.causal_conv1d_update_states(x=x, state_len=4, initial_state=state,
+                                               cu_seqlens=torch.tensor([0, count], device=device))
+        kept.append(int(torch.signbit(last).sum().item()))
+    return kept == [64, 0], f"of 64 elements {kept[0]} are -0 after 4 rows, {kept[1]} after 1"
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
             top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
@@ -423,7 +436,7 @@ FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flu
             prefill_rows_of_q_far_apart, append_of_no_rows, mla_fa2_counts_masked_keys, mla_fa3_counts_masked_keys,
             mla_rows_of_q_far_apart, mla_append_to_pages_far_apart, decode_stores_pieces_in_bf16,
             mla_stores_pieces_in_bf16, mla_lse_is_of_rounded_weights, rope_drops_small_products,
-            silu_of_infinity_times_a_subnormal, cudnn_flushes_subnormals]
+            silu_of_infinity_times_a_subnormal, cudnn_flushes_subnormals, conv_state_loses_minus_zero]
 
 
 def run(finding):
