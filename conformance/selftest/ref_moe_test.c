@@ -252,8 +252,8 @@ Test(moe_permute, drawn_places_are_an_order) {
   cr_assert(moved);
 }
 
-/* The result of the shared expert may be added first or last. Both are within the limit in f32, and an error of half an
- * ulp per rounding of the order that has larger sums is beyond it. */
+/* The result of the shared expert may be added first or last. Both are within the limit in f32. Half an ulp per
+ * rounding, in the order that has larger sums, is beyond it. */
 Test(moe_combine, limit_knows_both_places_of_shared) {
   enum { SLOTS = 32, WIDTH = 2000 };
   linear_call c;
