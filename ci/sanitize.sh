@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
 #   asan      AddressSanitizer and UBSan. Compiled by clang, which is several times as fast, or else the host compiler.
-#             The types of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases that a thinned run has
+#             The types and shapes of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases that a thinned run has
 #             (docs/suites.md). Every change waits for it.
 #   asan_all  as asan, with every type, as the preset compiles it, and every edge case
 #   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 40 edge cases that a thinned run has
