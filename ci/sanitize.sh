@@ -312,6 +312,8 @@ case $kind in
         mkdir -p "$suites"
         cp conformance/suites/*.yaml "$suites"
         sed -i '/name: rows_beyond_16_bits/d' "$suites"/*.yaml
+        # One case of 561 blocks would take two fifths of the time.
+        if [ "$kind" = tsan ]; then sed -i '/name: more_ids_than_blocks/d' "$suites"/*.yaml; fi
       fi
       case $kind/$section in
         */refuse) ;;
