@@ -90,17 +90,19 @@ static double activated(const conv *v, double sum) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Returns the variance of an element. Each product is rounded, and each running sum, at the largest of them at most.
- * silu follows the sum by its slope, and has exp, an addition, a quotient of its own. Under `partial` the sum is
- * rounded to that type before. */
+/* Returns the variance of an element. Each product is rounded, and so is each running sum. Terms come in any order, the
+ * bias first or last. No running sum is then beyond the sum of the terms of one sign, which may come first. silu
+ * follows the sum by its slope, and has exp, an addition, a quotient of its own. Under `partial` the sum is rounded to
+ * that type before. */
 static double variance(const conv *v, const double *term, int32_t count, assay_dtype out) {
-  double sum = 0, most = 0, size = 0, inner = 0;
+  double sum = 0, above = 0, below = 0, inner = 0;
   for (int32_t i = 0; i < count; ++i) {
     sum += term[i];
-    size += fabs(term[i]);
-    most = fmax(most, fmax(fabs(sum), fabs(term[i])));
+    above += fmax(term[i], 0);
+    below += fmax(-term[i], 0);
     inner += rounding_variance(term[i], ASSAY_F32);
   }
+  const double most = fmax(above, below), size = above + below;
   const bool exact = lattice_admits(size, lattice_low_row(term, count), 24) != 0;
   inner = exact ? 0 : inner + count * storing_variance(most, ASSAY_F32);
   if (v->contract->partial != ASSAY_NONE) inner += storing_variance(sum, v->contract->partial);

@@ -323,6 +323,27 @@ static void spread_row(rule *r, double beta) {
     r->spread[i * r->D_k + i] += d_share * (f32_variance * r->k[i] * r->k[i] + r->k_low[i]);
 }
 
+/* Puts into variance[j] what rounding products of scale, S_ij and q_i below the normal numbers of f32 adds. They are
+ * multiplied in any order. Two of them may give such a product, times the third, and all three may; scale may also
+ * follow the sum. */
+static void product_variance(const rule *r, double *variance) {
+  const double least = 0x1p-126, scale = r->scale;
+  memset(variance, 0, (size_t)r->D_v * sizeof *variance);
+  for (int64_t i = 0; i < r->D_k; ++i) {
+    const double q = r->q[i], first = scale * q;
+    for (int64_t j = 0; j < r->D_v; ++j) {
+      const double s = r->state[i * r->D_v + j];
+      double most = scale * scale;
+      if (scale != 1 && q != 0 && s != 0) {
+        if (fabs(first) < least) most = fmax(most, s * s);
+        if (fabs(scale * s) < least) most = fmax(most, q * q);
+        if (fabs(first * s) < least) most += 1;
+      }
+      variance[j] += most * underflow;
+    }
+  }
+}
+
 /* Puts the standard deviations of a row's result into sigma. */
 static void output_sigma(const rule *r, double *sigma) {
   const assay_dtype out = r->call->arg[DELTA_O].dtype;
@@ -331,11 +352,11 @@ static void output_sigma(const rule *r, double *sigma) {
   double faint = 0;
   if (low > 0) faint = fmax(spread_times(r, r->faint, r->q) + spread_times(r, r->late, r->q), 0) + low * square;
   read_variance(r, r->q, r->q_low, r->q_factor, r->next);
+  product_variance(r, r->sums);
   for (int64_t j = 0; j < r->D_v; ++j) {
     const double sum = r->scale != 0 ? r->o[j] / r->scale : 0, size = r->size[j] * r->size[j];
-    const double inner =
-        spread * size + r->next[j] + 2 * f32_variance * sum * sum + square * r->tiny + (double)r->D_k * underflow;
-    sigma[j] = sqrt(r->scale * r->scale * (inner + faint + 2 * chunk * square * size) + low * r->taken[j] +
+    const double inner = spread * size + r->next[j] + 2 * f32_variance * sum * sum + square * r->tiny;
+    sigma[j] = sqrt(r->scale * r->scale * (inner + faint + 2 * chunk * square * size) + low * r->taken[j] + r->sums[j] +
                     storing_variance(r->o[j], out));
   }
 }

@@ -85,8 +85,19 @@ static double equal_variance(const token *t, const double *term, int32_t n, cons
   return wider * (equal_terms_additions(&equal) + f32_variance * equal_terms_shared(&equal));
 }
 
+/* Returns the variance of the running sums: those of the terms as they are listed, or with the last one first. */
+static double running_variance(const double *term, int32_t n, bool last_first, assay_dtype partial) {
+  double sum = last_first ? term[n - 1] : term[0], variance = 0;
+  for (int32_t i = last_first ? 0 : 1; i < (last_first ? n - 1 : n); ++i) {
+    sum += term[i];
+    variance += storing_variance(sum, ASSAY_F32);
+    if (partial != ASSAY_NONE) variance += storing_variance(sum, partial);
+  }
+  return variance;
+}
+
 /* Returns the variance of an element: each product is rounded (or fused), each addition is, and the result is stored.
- * Under `partial` each term and each running sum is rounded to that type too. */
+ * shared may be the first term or the last. Under `partial` each term and running sum is rounded to that type too. */
 static double variance(const token *t, int64_t c, const assay_contract *contract, assay_dtype out) {
   double term[MOST_SLOTS + 1], sum = 0, inner = 0;
   const int32_t n = terms_of(t, c, term);
@@ -94,15 +105,12 @@ static double variance(const token *t, int64_t c, const assay_contract *contract
     sum += term[i];
   if (is_exact(term, n, contract->partial)) return rounding_variance(sum, out);
   const double stored = storing_variance(sum, out);
-  sum = 0;
   for (int32_t i = 0; i < n; ++i) {
-    sum += term[i];
     if (i < t->count) inner += rounding_variance(term[i], ASSAY_F32);
-    if (i > 0) inner += storing_variance(sum, ASSAY_F32);
-    if (contract->partial == ASSAY_NONE) continue;
-    inner += storing_variance(term[i], contract->partial);
-    if (i > 0) inner += storing_variance(sum, contract->partial);
+    if (contract->partial != ASSAY_NONE) inner += storing_variance(term[i], contract->partial);
   }
+  const double after = running_variance(term, n, false, contract->partial);
+  inner += t->shared != NULL ? fmax(after, running_variance(term, n, true, contract->partial)) : after;
   return inner + equal_variance(t, term, n, contract) + stored;
 }
 

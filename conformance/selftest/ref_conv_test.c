@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "core/dtype.h"
 #include "linear_fixture.h"
 
 const assay_op *assay_op_causal_conv1d(void);
@@ -101,4 +102,95 @@ Test(causal_conv1d, refuses_rows_and_slots) {
     cr_assert(strncmp(error.text, wrong[i].name, strlen(wrong[i].name)) == 0, "%s", error.text);
     linear_close(&c);
   }
+}
+
+enum { DRAWN = 2000, TERMS = J + 2, ORDERS = 120 };
+
+/* Opens a call of one row and DRAWN channels, without silu. */
+static void open_drawn(linear_call *c) {
+  linear_open(c, assay_op_causal_conv1d());
+  linear_tensor(c, "x", ASSAY_F32, 0, 1, DRAWN, 0);
+  linear_tensor(c, "w", ASSAY_F32, 0, DRAWN, J + 1, 0);
+  linear_tensor(c, "bias", ASSAY_F32, 0, DRAWN, 0, 0);
+  linear_tensor(c, "cu", ASSAY_I32, 0, 2, 0, 0);
+  linear_tensor(c, "slots", ASSAY_I32, 0, 1, 0, 0);
+  linear_tensor(c, "fresh", ASSAY_I32, 0, 1, 0, 0);
+  linear_tensor(c, "state", ASSAY_F32, 0, 1, J, DRAWN);
+  linear_tensor(c, "y", ASSAY_F32, 0, 1, DRAWN, 0);
+  linear_param(c, "silu", 0);
+  linear_set(c, "cu", 1, 1);
+  linear_normals(c, "x", 1);
+  linear_normals(c, "w", 2);
+  linear_normals(c, "bias", 3);
+  linear_normals(c, "state", 4);
+  linear_run(c, &contract, false);
+}
+
+/* Writes the terms of channel i as they are before any rounding: those of the taps, then the bias. */
+static void drawn_terms(linear_call *c, int i, double *term) {
+  for (int j = 0; j <= J; ++j)
+    term[j] =
+        linear_get(c, "w", i * (J + 1) + j) * (j < J ? linear_get(c, "state", j * DRAWN + i) : linear_get(c, "x", i));
+  term[J + 1] = linear_get(c, "bias", i);
+}
+
+/* Writes the order with this number: each digit, in mixed radix, picks one of the terms that are left. */
+static void order_of(int number_of_order, int *order) {
+  int left[TERMS];
+  for (int i = 0; i < TERMS; ++i)
+    left[i] = i;
+  for (int i = 0; i < TERMS; ++i) {
+    const int radix = TERMS - i, at = number_of_order % radix;
+    number_of_order /= radix;
+    order[i] = left[at];
+    left[at] = left[radix - 1];
+  }
+}
+
+/* Adds in f32. fused: a product is rounded with its addition alone. */
+static double added(const double *term, const int *order, bool fused) {
+  float sum = 0;
+  for (int i = 0; i < TERMS; ++i)
+    sum = (float)(fused ? (double)sum + term[order[i]] : (double)(sum + (float)term[order[i]]));
+  return sum;
+}
+
+/* The bias may come first, last or between: every order in f32 is within the limit. */
+Test(causal_conv1d, limit_knows_every_order) {
+  linear_call c;
+  open_drawn(&c);
+  const double kappa = c.op->kappa_element;
+  for (int i = 0; i < DRAWN; ++i) {
+    double term[TERMS];
+    const double value = linear_result(&c, "y")->value[i], limit = kappa * linear_result(&c, "y")->sigma[i];
+    drawn_terms(&c, i, term);
+    for (int n = 0; n < 2 * ORDERS; ++n) {
+      int order[TERMS];
+      order_of(n / 2, order);
+      const double error = fabs(added(term, order, n % 2 != 0) - value);
+      cr_assert(error <= limit, "channel %d, order %d: %.3g of the limit", i, n, error / limit);
+    }
+  }
+  linear_close(&c);
+}
+
+/* No order errs by more than half an ulp per rounding, with running sums of the terms of one sign. An error beyond that
+ * is beyond the limit. */
+Test(causal_conv1d, limit_is_no_wider_than_the_roundings) {
+  linear_call c;
+  open_drawn(&c);
+  for (int i = 0; i < DRAWN; ++i) {
+    double term[TERMS], above = 0, below = 0, bound = 0;
+    const double limit = c.op->kappa_element * linear_result(&c, "y")->sigma[i];
+    drawn_terms(&c, i, term);
+    for (int j = 0; j < TERMS; ++j) {
+      above += fmax(term[j], 0);
+      below += fmax(-term[j], 0);
+      bound += j <= J ? assay_ulp(term[j], ASSAY_F32) / 2 : 0;
+    }
+    bound += TERMS * assay_ulp(fmax(above, below), ASSAY_F32) / 2;
+    bound += assay_ulp(linear_result(&c, "y")->value[i], ASSAY_F32) / 2;
+    cr_assert(limit < bound, "channel %d: limit %.3g, roundings %.3g", i, limit, bound);
+  }
+  linear_close(&c);
 }

@@ -198,6 +198,64 @@ Test(gated_delta_rule, is_a_memory) {
   linear_close(&c);
 }
 
+/* One row that leaves S as it is: S holds `state`, and q holds `query`, in every element. */
+static void open_constant(linear_call *c, double state, double query, double scale) {
+  open_rule(c, 0, 1, false, NULL);
+  linear_param(c, "l2", 0);
+  linear_param(c, "scale", scale);
+  linear_all(c, "g", 0);
+  linear_all(c, "beta", 0);
+  linear_all(c, "v", 0);
+  linear_all(c, "state", state);
+  linear_all(c, "q", query);
+  linear_run(c, &contract, false);
+}
+
+typedef enum scale_place { SCALE_ON_Q, SCALE_ON_STATE, SCALE_ON_PRODUCT, SCALE_ON_SUM, SCALE_PLACES } scale_place;
+
+/* Returns the row's result in f32, with scale multiplied in at a place. */
+static float result_of(float state, float query, float scale, scale_place place) {
+  float sum = 0;
+  for (int64_t i = 0; i < D_K; ++i) {
+    float product = state * query;
+    if (place == SCALE_ON_Q) product = state * (scale * query);
+    if (place == SCALE_ON_STATE) product = scale * state * query;
+    if (place == SCALE_ON_PRODUCT) product *= scale;
+    sum += product;
+  }
+  return place == SCALE_ON_SUM ? scale * sum : sum;
+}
+
+/* scale may be multiplied into q, S, a product or the sum. Below 2^-126 each place rounds other numbers. In every row
+ * one place errs by nearly half a step per term. A whole step per term, and one more, is beyond the limit. */
+Test(gated_delta_rule, limit_knows_every_place_of_scale) {
+  static const struct {
+    double state, query, scale, step; /* step: 2^-149 times the largest factor that a rounding is multiplied by */
+    scale_place worst;
+  } row[] = {
+      {0x1p-60, 98.46875 * 0x1p-85, 0x1p-4, 0x1p-149, SCALE_ON_Q},
+      {0x1p-60, 98.46875 * 0x1p-85, 0x1p-4, 0x1p-149, SCALE_ON_PRODUCT},
+      {0x1p-60, 98.46875 * 0x1p-89, 0x1p10, 0x1p-139, SCALE_ON_SUM},
+      {0x1p30, 98.46875 * 0x1p-109, 0x1p-40, 0x1p-119, SCALE_ON_Q},
+      {98.46875 * 0x1p-109, 0x1p30, 0x1p-40, 0x1p-119, SCALE_ON_STATE},
+  };
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; ++i) {
+    linear_call c;
+    open_constant(&c, row[i].state, row[i].query, row[i].scale);
+    const double value = linear_result(&c, "o")->value[0];
+    const double limit = c.op->kappa_element * linear_result(&c, "o")->sigma[0];
+    for (scale_place place = 0; place < SCALE_PLACES; ++place) {
+      const float found = result_of((float)row[i].state, (float)row[i].query, (float)row[i].scale, place);
+      const double error = fabs(found - value);
+      cr_assert(error <= limit, "row %zu, place %d: %.3g of the limit", i, (int)place, error / limit);
+      if (place == row[i].worst)
+        cr_assert(error > 0.4 * D_K * row[i].step, "row %zu: %.3g steps", i, error / row[i].step);
+    }
+    cr_assert(limit < (D_K + 1) * row[i].step, "row %zu: limit of %.3g steps", i, limit / row[i].step);
+    linear_close(&c);
+  }
+}
+
 Test(gated_delta_rule, refuses_gates_and_slots) {
   static const struct {
     const char *name;

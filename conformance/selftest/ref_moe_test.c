@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/rng.h"
 #include "linear_fixture.h"
 #include "ref/lib/plain.h"
@@ -249,4 +250,45 @@ Test(moe_permute, drawn_places_are_an_order) {
       }
     }
   cr_assert(moved);
+}
+
+/* The result of the shared expert may be added first or last. Both are within the limit in f32, and an error of half an
+ * ulp per rounding of the order that has larger sums is beyond it. */
+Test(moe_combine, limit_knows_both_places_of_shared) {
+  enum { SLOTS = 32, WIDTH = 2000 };
+  linear_call c;
+  linear_open(&c, assay_op_moe_combine());
+  linear_tensor(&c, "z", ASSAY_F32, 0, SLOTS, WIDTH, 0);
+  linear_tensor(&c, "pos", ASSAY_I32, 0, 1, SLOTS, 0);
+  linear_tensor(&c, "w", ASSAY_F32, 0, 1, SLOTS, 0);
+  linear_tensor(&c, "shared", ASSAY_F32, 0, 1, WIDTH, 0);
+  linear_tensor(&c, "y", ASSAY_F32, 0, 1, WIDTH, 0);
+  linear_normals(&c, "z", 1);
+  linear_normals(&c, "w", 2);
+  linear_normals(&c, "shared", 3);
+  for (int i = 0; i < SLOTS; ++i)
+    linear_set(&c, "pos", i, i);
+  for (int i = 0; i < WIDTH; ++i)
+    linear_set(&c, "shared", i, 8 * linear_get(&c, "shared", i));
+  linear_run(&c, &contract, false);
+  for (int i = 0; i < WIDTH; ++i) {
+    const double shared = linear_get(&c, "shared", i), value = linear_result(&c, "y")->value[i];
+    const double limit = c.op->kappa_element * linear_result(&c, "y")->sigma[i];
+    double bound[2] = {assay_ulp(value, ASSAY_F32) / 2, assay_ulp(value, ASSAY_F32) / 2}, sum[2] = {shared, 0};
+    float first = (float)shared, last = 0;
+    for (int j = 0; j < SLOTS; ++j) {
+      const double term = linear_get(&c, "w", j) * linear_get(&c, "z", j * WIDTH + i);
+      first += (float)term;
+      last += (float)term;
+      for (int order = 0; order < 2; ++order) {
+        sum[order] += term;
+        bound[order] += (assay_ulp(term, ASSAY_F32) + assay_ulp(sum[order], ASSAY_F32)) / 2;
+      }
+    }
+    last += (float)shared;
+    cr_assert(fabs(first - value) <= limit, "channel %d: %.3g of the limit", i, fabs(first - value) / limit);
+    cr_assert(fabs(last - value) <= limit, "channel %d: %.3g of the limit", i, fabs(last - value) / limit);
+    cr_assert(limit < fmax(bound[0], bound[1]), "channel %d: limit %.3g", i, limit);
+  }
+  linear_close(&c);
 }
