@@ -13,7 +13,7 @@ namespace ASSAY_NS {
  * leave room for three warps each. */
 __host__ __device__ constexpr int stream_k_warps(int D, int heads) {
   if (D == 80 || D == 112) return heads == 16 ? 3 : softmax_ring_warps(D, heads) / 2;
-  return softmax_stream_warps(D, heads) / 2;
+  return D == 128 && heads >= 8 ? 4 : 6;
 }
 
 /* A walker (stream_k_body) that has K and V of a block in registers of their own. */

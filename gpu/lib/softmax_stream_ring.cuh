@@ -85,19 +85,26 @@ __global__ void __launch_bounds__(32 * softmax_ring_warps(D, heads), 1) softmax_
 inline int32_t softmax_ring_size(int32_t D) {
   return D <= 80 ? 80 : D <= 112 ? 112 : D <= 192 ? 192 : 256;
 }
-inline int32_t softmax_ring_heads(int32_t G) {
+inline int32_t softmax_ring_heads(int32_t G, int32_t size) {
+  if (stream_few_shapes && (size == 80 || size == 256)) return G <= 2 ? 2 : 16;
+  if (stream_few_shapes) return G <= 8 ? 8 : 16;
   return G <= 2 ? 2 : G <= 8 ? 8 : 16;
 }
 
 inline stream_shape softmax_ring_shape(const softmax_params &p) {
-  return stream_shape_of(p.a, softmax_ring_warps(softmax_ring_size(p.a.D), softmax_ring_heads(p.a.G)));
+  const int32_t size = softmax_ring_size(p.a.D);
+  return stream_shape_of(p.a, softmax_ring_warps(size, softmax_ring_heads(p.a.G, size)));
 }
 
 /* Calls use(size, heads), with both as `number`. */
 template <class Size, class Use> assay_status softmax_ring_columns(Size size, int32_t G, Use use) {
-  const int32_t heads = softmax_ring_heads(G);
-  if (heads == 2) return use(size, number<2>());
-  return heads == 8 ? use(size, number<8>()) : use(size, number<16>());
+  constexpr int of = Size::is;
+  const int32_t heads = softmax_ring_heads(G, of);
+  if constexpr (!stream_few_shapes || of == 80 || of == 256)
+    if (heads == 2) return use(size, number<2>());
+  if constexpr (!stream_few_shapes || of == 112 || of == 192)
+    if (heads == 8) return use(size, number<8>());
+  return use(size, number<16>());
 }
 
 /* The same for heads of D channels, and for heads of up to 112 channels. */

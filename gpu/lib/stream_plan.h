@@ -218,9 +218,19 @@ inline bool stream_leaves_idle(const attention_params &a, int32_t most, int64_t 
   return 0.5 * (1.0 / fill - 1.0) * bytes / rate > (paced ? costs_pace : costs);
 }
 
+/* Whether the program has fewer shapes, to compile faster. A call of another shape then takes more columns than it
+ * needs, so that every call still runs. Kernels of 2, 4, 8 and 16 heads remain, and K in halves and whole. */
+#ifdef ASSAY_FEW_TYPES
+constexpr bool stream_few_shapes = true;
+#else
+constexpr bool stream_few_shapes = false;
+#endif
+
 /* Returns how many heads the columns of the mma are compiled for. Groups of other sizes take the next larger number.
  * Few heads of 96 channels take four. */
 inline int32_t stream_heads(int32_t G, int32_t D) {
+  if (stream_few_shapes && D == 64) return G <= 4 ? 4 : 16;
+  if (stream_few_shapes && D == 128) return G <= 2 ? 2 : G <= 8 ? 8 : 16;
   if (G <= 2 && (D == 64 || D == 128)) return 2;
   return G <= 4 ? 4 : G <= 8 ? 8 : 16;
 }
@@ -376,10 +386,11 @@ assay_status stream_with(const attention_types &types, int32_t D, int32_t G, Use
     const int32_t heads = stream_heads(G, D);
     if constexpr (of == 64 || of == 128)
       if (heads == 16) return use(type, cached, channels, number<16>());
-    if constexpr (of == 64 || of == 128)
+    if constexpr (of == 128 || (of == 64 && !stream_few_shapes))
       if (heads == 2) return use(type, cached, channels, number<2>());
-    if (heads == 4) return use(type, cached, channels, number<4>());
-    return use(type, cached, channels, number<8>());
+    if constexpr (of != 128 || !stream_few_shapes)
+      if (heads == 4) return use(type, cached, channels, number<4>());
+    return use(type, cached, channels, number < (of == 64 && stream_few_shapes) ? 4 : 8 > ());
   };
   return Types::of(types, [&](auto type, auto cached) {
     if constexpr (!is_fp8<typename decltype(cached)::type>::value) {
