@@ -71,9 +71,14 @@ Test(engine_mutants, every_mistake_shows) {
   scenario_alone(&config, &weights, "simt", &right);
   cr_assert_eq(right.status, ASSAY_OK, "%s", right.error.text);
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
+    bool clean = false; /* an earlier mistake had the same order of lanes and the same tails */
+    for (size_t j = 0; j < i; ++j)
+      clean = clean || (mistakes[j].lag == mistakes[i].lag && mistakes[j].short_tail == mistakes[i].short_tail);
     engine_mutant = ENGINE_NO_MISTAKE;
-    scenario_run(&config, &weights, "simt", false, mistakes[i].lag, mistakes[i].short_tail, &wrong);
-    cr_assert(!scenario_differs(&wrong, &right, text, sizeof text), "%s", text);
+    if (!clean) {
+      scenario_run(&config, &weights, "simt", false, mistakes[i].lag, mistakes[i].short_tail, &wrong);
+      cr_assert(!scenario_differs(&wrong, &right, text, sizeof text), "%s", text);
+    }
     engine_mutant = mistakes[i].mistake;
     scenario_run(&config, &weights, "simt", false, mistakes[i].lag, mistakes[i].short_tail, &wrong);
     cr_expect(scenario_differs(&wrong, &right, text, sizeof text), "not seen: %s", mistakes[i].name);
@@ -140,6 +145,7 @@ Test(engine_mutants, a_model_suite_sees_them) {
       {ENGINE_DIVISION_LOST, WAY_PREFILL, "stages", "layers.0.mlp.up of gemm is the first"},
       {ENGINE_LOGITS_NOT_GIVEN, WAY_DECODE, "stages", "logits: the device gave 0 of 13 stages"},
       {ENGINE_ONE_COPY, WAY_SHARED, "stages", "layers.0.attn.out of kv_append, softmax_attention is the first"}};
+  static model_case asked[sizeof seen / sizeof *seen];
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
     model_case mc = {.name = "planted",
@@ -152,12 +158,19 @@ Test(engine_mutants, a_model_suite_sees_them) {
                      .judged = 3,
                      .prompt = 20};
     case_result result;
+    bool clean = false; /* an earlier mistake had the same case */
     if (seen[i].mistake == ENGINE_OTHER_ACTIVATION) (void)snprintf(mc.form, sizeof mc.form, "gemm_glu=on");
     if (seen[i].mistake == ENGINE_OFFSET_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_seam=on");
     if (seen[i].mistake == ENGINE_DIVISION_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_norm=on");
+    for (size_t j = 0; j < i; ++j)
+      clean = clean ||
+              (asked[j].way == mc.way && asked[j].config.arch == mc.config.arch && strcmp(asked[j].form, mc.form) == 0);
+    asked[i] = mc;
     engine_mutant = ENGINE_NO_MISTAKE;
-    model_judge(&mc, "simt", NULL, NULL, &result);
-    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    if (!clean) {
+      model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    }
     engine_mutant = seen[i].mistake;
     model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, seen[i].check) == 0 &&
@@ -216,14 +229,16 @@ Test(engine_mutants, days_of_traffic_show_rows_that_depend_on_company) {
   enum { DAYS = 3 };
   static const int mistakes[] = {ENGINE_INVARIANT_BY_DECODE, ENGINE_INVARIANT_BY_FORM};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  bool clean[DAYS + 1] = {false};
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
     case_result result = {.verdict = VERDICT_PASS};
     for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
       model_case mc = day_of_traffic(day);
       mc.invariant = true;
       engine_mutant = ENGINE_NO_MISTAKE;
-      model_judge(&mc, "simt", NULL, NULL, &result);
+      if (!clean[day]) model_judge(&mc, "simt", NULL, NULL, &result);
       cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
+      clean[day] = true;
       engine_mutant = mistakes[i];
       model_judge(&mc, "simt", NULL, NULL, &result);
     }
@@ -256,8 +271,10 @@ Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
     mc.config.max_pos = 1024;
     case_result result;
     engine_mutant = ENGINE_NO_MISTAKE;
-    model_judge(&mc, "simt", NULL, NULL, &result);
-    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    if (i == 0 || seen[i].mistake == ENGINE_INVARIANT_BUT_FOR_FIVE) { /* the others have the first one's case */
+      model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    }
     engine_mutant = seen[i].mistake;
     model_judge(&mc, "simt", NULL, NULL, &result);
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "invariant") == 0 &&
