@@ -5,13 +5,14 @@
 #   ASSAY_FFI_RUNTIME   libtvm_ffi.so
 #   STANDING_ONLY       a pattern: only kernels whose name matches
 #   STANDING_SECONDS    the most that a kernel may take (90)
+#   STANDING_DEADLINE   seconds of its own after which a case is a HANG (30)
 #   STANDING_WORKERS    cases under way at once, of a kernel (8)
 #   STANDING_AT_ONCE    kernels under way at once (1)
 # A kernel of torch needs python3 with torch and the wheel assay-kernels, and what the last column of its row names:
 # modules of Python, and files in FLASHINFER_MODULES. Where one does not load, the kernel is NOT JUDGED. Status 1 if
 # nothing was judged.
 set -uo pipefail
-[ "$#" -eq 2 ] || { sed -n 2,12p "$0" >&2; exit 2; }
+[ "$#" -eq 2 ] || { sed -n 2,13p "$0" >&2; exit 2; }
 assay=$1 out=$2
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$root/bench/standing
@@ -20,7 +21,7 @@ mkdir -p "$out"
 # judge INDEX NAME DOOR OPERATOR VARIANT FILE BIND: one kernel, its results in FOLDER/INDEX.jsonl.
 judge() {
   local results=$out/$1.jsonl common
-  common=("$4" --workers "${STANDING_WORKERS:-8}" --variant "$4=$5" --power off --all --jsonl "$results")
+  common=("$4" --workers "${STANDING_WORKERS:-8}" --deadline "${STANDING_DEADLINE:-30}" --variant "$4=$5" --power off --all --jsonl "$results")
   case $3 in
     ffi)
       timeout -s INT "${STANDING_SECONDS:-90}" "$assay" run "${common[@]}" --device cuda --ffi "$FLASHINFER_MODULES/$6" \

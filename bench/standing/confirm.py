@@ -429,6 +429,25 @@ def conv_state_loses_minus_zero():
     return kept == [64, 0], f"of 64 elements {kept[0]} are -0 after 4 rows, {kept[1]} after 1"
 
 
+def gdn_prefill_waits_for_ever_for_an_empty_request():
+    """Requests of 5, 0 and 64 rows. Without the empty one the same call returns at once."""
+    call, answers = module("gdn_prefill").gdn_prefill, []
+    space = torch.empty(torch.cuda.get_device_properties(0).multi_processor_count * 128, dtype=torch.uint8, device="cuda")
+    for lengths in ((5, 64), (5, 0, 64)):
+        count = sum(lengths)
+        q, k, v = (rows(count * heads, 128).view(count, heads, 128) / 16 for heads in (2, 2, 4))
+        gates, first = torch.full((count, 4), 0.5, device="cuda"), torch.zeros(len(lengths), 4, 128, 128, device="cuda")
+        cu = torch.tensor((0, *lengths), device="cuda").cumsum(0)
+        torch.cuda.synchronize()
+        begin, end = time.time(), torch.cuda.Event()
+        call(torch.empty_like(v), torch.empty_like(first), q, k, v, cu, first, gates, gates, 128**-0.5, space, None, None, 0)
+        end.record()
+        while not end.query() and time.time() - begin < 10:
+            time.sleep(0.01)
+        answers.append(end.query())
+    return answers == [True, False], f"answers within 10 s: {answers[0]} without an empty request, {answers[1]} with one"
+
+
 FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flushed, silu_and_mul_of_12_channels,
             rope_of_72_channels, merge_of_two_empty_states, cublas_adds_in_bf16, silu_rounded_before_the_product,
             top_k_keeps_all_ties, fa3_faults_on_the_stride_of_an_axis_of_one_element,
@@ -436,7 +455,8 @@ FINDINGS = [rmsnorm_beyond_2_32_elements, rmsnorm_rows_far_apart, subnormals_flu
             prefill_rows_of_q_far_apart, append_of_no_rows, mla_fa2_counts_masked_keys, mla_fa3_counts_masked_keys,
             mla_rows_of_q_far_apart, mla_append_to_pages_far_apart, decode_stores_pieces_in_bf16,
             mla_stores_pieces_in_bf16, mla_lse_is_of_rounded_weights, rope_drops_small_products,
-            silu_of_infinity_times_a_subnormal, cudnn_flushes_subnormals, conv_state_loses_minus_zero]
+            silu_of_infinity_times_a_subnormal, cudnn_flushes_subnormals, conv_state_loses_minus_zero,
+            gdn_prefill_waits_for_ever_for_an_empty_request]
 
 
 def run(finding):
