@@ -59,6 +59,7 @@ fi
 
 preset=${kind%_all}
 few=()
+compilers=()
 case $kind in
   asan | tsan | races | races_all) few=(-DCMAKE_CXX_FLAGS=-DASSAY_FEW_TYPES -DCMAKE_C_FLAGS=-DASSAY_FEW_TYPES) ;;
 esac
@@ -72,7 +73,13 @@ if [ "$kind" = asan ]; then
   if command -v clang++ >/dev/null; then quick+=';-fno-sanitize=function,null'; fi
   few+=(-DASSAY_C_FLAGS=-O0 "-DASSAY_KERNEL_FLAGS=$quick")
 fi
-case $kind in tsan | races | races_all) few+=('-DASSAY_KERNEL_FLAGS=-O1;-DASSAY_CALL_ALL;-finline-hint-functions') ;; esac
+# gcc at -Og compiles for ThreadSanitizer in half of the time that clang takes at -O1, and the cases take as long.
+case $kind in
+  tsan | races | races_all)
+    few+=('-DASSAY_KERNEL_FLAGS=-Og;-DASSAY_CALL_ALL')
+    if command -v g++ >/dev/null; then compilers=(-DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++); fi
+    ;;
+esac
 case $kind in
   races | races_all | sample) preset=tsan ;;
   uninit) preset=msan ;;
@@ -85,7 +92,6 @@ if [ "$preset" != asan ] && ! command -v clang++ >/dev/null; then
 fi
 log=$build.log
 mkdir -p "$(dirname "$build")"
-compilers=()
 if [ "$preset" = asan ] && command -v clang++ >/dev/null; then compilers=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++); fi
 if ! { cmake --preset "$preset" -B "$build" -DASSAY_TESTS=OFF "${compilers[@]}" "${few[@]}" && cmake --build "$build" --target assay -j "$jobs"; } >"$log" 2>&1; then
   tail -n 40 "$log"
