@@ -75,12 +75,16 @@ void pass_one_launch_close(pass *m) {
   m->layers_bytes = 0;
 }
 
-/* Tells whether the step is one that the form is for. A step whose lengths differ much is left to the even shares of
- * attention, where both are auto. */
+/* Tells whether the step is one that the form is for. With auto, steps with a long row are left to the calls, and those
+ * whose lengths differ much to the even shares of attention. */
 static bool takes(const pass *m) {
-  const bool even = m->ragged && m->choices.form[PASS_ONE_LAUNCH] == PASS_AUTO;
+  const bool slower = (m->ragged || m->lengthy) && m->choices.form[PASS_ONE_LAUNCH] == PASS_AUTO;
   return m->layers_memory != NULL && m->decode && m->taps == NULL && m->x.shape[0] >= 1 &&
-         m->x.shape[0] <= ASSAY_LAYERS_ROWS && !even;
+         m->x.shape[0] <= ASSAY_LAYERS_ROWS && !slower;
+}
+
+bool pass_one_launch_by_length(const pass *m, int64_t rows) {
+  return m->layers_memory != NULL && rows <= ASSAY_LAYERS_ROWS && m->choices.form[PASS_ONE_LAUNCH] == PASS_AUTO;
 }
 
 /* Launches, or only tells hooks and counts what it would. */
