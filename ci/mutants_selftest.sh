@@ -28,6 +28,13 @@ row gate_last_key >"$work/m"
 expect 'killed' 0 '^mutants: 1 of 1 killed'
 expect 'killed: as an object' 0 '^[{]"mutant":"gate_last_key".*"killed":true,"good":true,"check":"exact".*"replay":"assay replay .*"vllm":true'
 expect 'killed: its line names the plug-in' 0 '"replay":"assay replay [^"]* --plugin [^" ]*gate_last_key[^" ]*"'
+# Of two mutants the first is run again, and compared by tolerance; the second is not.
+{ row gate_last_key; row gate_block_offset; } >"$work/m"
+more=(--again 2)
+expect 'one of two is run again' 0 '^mutants: 2 of 2 killed .*; plain allclose, asked of 1, catches'
+expect 'one of two is run again: the other' 0 '^gate_block_offset .* [?]  *[?]  *[?]'
+more=()
+expect 'both are run again' 0 '^mutants: 2 of 2 killed .*; plain allclose, asked of 2, catches'
 row gate_last_key 9 guard >"$work/m"
 expect 'killed by another check' 1 'it was made for: guard'
 expect 'killed by another check: its line' 1 "^  assay replay '[^']*' --plugin [^ ]*gate_last_key"

@@ -37,6 +37,7 @@ typedef struct cli_options {
   bool all;            /* --all: every failure is printed */
   int64_t maxfail;     /* --maxfail; 0: not given */
   int32_t controls;    /* --controls; 0: not given */
+  int32_t again;       /* --again; 0: not given */
   int color;           /* --color auto|always|never: 0, 1, 2 */
   uint64_t seed;
   int32_t workers, threads;

@@ -83,7 +83,7 @@ static const cli_command rows[] = {
      "and --cases the draws end after a minute.",
      "assay fuzz rope gemm --cases 500\nassay fuzz gate_attention --where D=128 --budget 5m", JUDGE},
     {"mutants", cli_mutants_command, "[MANIFEST]", "Judges kernels that are wrong on purpose",
-     "filter:mutants controls thin shard:mutants list:mutants kills device jobs deadline jsonl", "@file",
+     "filter:mutants controls again thin shard:mutants list:mutants kills device jobs deadline jsonl", "@file",
      "The table says what kills each kernel. Without a manifest the mutants are those of this build for the device.",
      "assay mutants --filter gate_stale", JUDGE},
 

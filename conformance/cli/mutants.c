@@ -20,7 +20,7 @@ enum { LEAST_SHARE = 95 };
 
 typedef struct matrix {
   text_file jsonl;
-  int64_t mutants, killed, controls, clean, absent, cases;
+  int64_t mutants, killed, controls, clean, absent, cases, compared;
   const char *list;  /* --list; NULL: none */
   const char *kills; /* --kills; NULL: none */
   const case_list *listed;
@@ -55,7 +55,7 @@ static bool is_good(const mutant *m, const mutant_result *r) {
   if (r->status != ASSAY_OK) return false;
   if (m->by_list) return r->listed;
   if (mutant_is_control(m)) return !r->killed && !r->listed && r->passes > 0;
-  return r->killed && r->expected && r->replayed && !r->seen_otherwise;
+  return r->killed && r->expected && (r->replayed || m->brief) && !r->seen_otherwise;
 }
 
 /* Returns the command that runs the kill again, which the caller frees; NULL if there is no kill, or no memory. */
@@ -90,7 +90,7 @@ static void print_row(const mutant *m, const mutant_result *r, const char *line,
   printf("  %s\n", text_shown(m->why));
   if (r->status != ASSAY_OK || r->killed) printf("  %s\n", text_shown(r->message));
   if (r->killed && !r->expected && !mutant_is_control(m)) printf("  it was made for: %s\n", text_shown(m->expect));
-  if (r->killed && r->expected && !r->replayed && !m->by_list)
+  if (r->killed && r->expected && !r->replayed && !m->by_list && !m->brief)
     printf("  its replay is not decided by %s again\n", r->check);
   if (r->seen_otherwise) printf("  it was made for predicted alone, and is seen without it\n");
   if (line != NULL) printf("  %s\n", line);
@@ -170,6 +170,7 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
   }
   if (!control && r->compared) {
     bool any = false;
+    ++all->compared;
     for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j) {
       all->caught[j] += r->allclose.caught[j];
       any = any || r->allclose.caught[j];
@@ -185,17 +186,17 @@ static void on_done(void *context, int32_t index, const mutant *m, const mutant_
 
 static void print_sum(const matrix *all, FILE *jsonl) {
   printf("mutants: %lld of %lld killed by the check they were made for, %lld of %lld controls pass, %lld cases;"
-         " %lld not shown here; plain allclose catches",
+         " %lld not shown here; plain allclose, asked of %lld, catches",
          (long long)all->killed, (long long)all->mutants, (long long)all->clean, (long long)all->controls,
-         (long long)all->cases, (long long)all->absent);
+         (long long)all->cases, (long long)all->absent, (long long)all->compared);
   for (int32_t j = 0; j < ALLCLOSE_COUNT; ++j)
     printf("%s %s %lld", j > 0 ? "," : "", allclose_name(j), (long long)all->caught[j]);
   printf("; %lld are caught by none of these\n", (long long)all->unseen);
   if (jsonl == NULL) return;
   (void)fprintf(jsonl, "{\"summary\":\"mutants\",\"mutants\":%lld,\"killed\":%lld,\"controls\":%lld,\"clean\":%lld",
                 (long long)all->mutants, (long long)all->killed, (long long)all->controls, (long long)all->clean);
-  (void)fprintf(jsonl, ",\"not_shown\":%lld,\"cases\":%lld,\"caught_by_none\":%lld", (long long)all->absent,
-                (long long)all->cases, (long long)all->unseen);
+  (void)fprintf(jsonl, ",\"not_shown\":%lld,\"cases\":%lld,\"compared\":%lld,\"caught_by_none\":%lld",
+                (long long)all->absent, (long long)all->cases, (long long)all->compared, (long long)all->unseen);
   json_allclose(jsonl, NULL, all->caught);
   (void)fputs("}\n", jsonl);
 }
@@ -233,6 +234,7 @@ static assay_status choose(const cli_options *options, const mutant_list *list, 
     mutant *m = &list->items[i];
     m->every = options->controls;
     m->thin = options->thin;
+    m->brief = options->again > 1 && i % options->again != 0;
     chosen[i] = options->shards == 0 || i % options->shards == options->shard - 1;
     if (options->kills != NULL && !m->by_list) chosen[i] = false;
     for (int32_t f = 0; f < options->filters.count; ++f)

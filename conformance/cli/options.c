@@ -377,6 +377,8 @@ static const cli_option rows[] = {
      NULL},
     {"controls", "N", TOPIC_CASES, TAKES_I32, AT(controls), 1, 1000, NULL,
      "controls, which are unchanged copies, judge every N-th of their cases (1)", NULL},
+    {"again", "N", TOPIC_CASES, TAKES_I32, AT(again), 1, 1000, NULL,
+     "runs the kill of every N-th mutant again, and asks tests by tolerance about it (1)", NULL},
     {"threads", "N", TOPIC_LIMITS, TAKES_I32, AT(threads), 1, 32, NULL,
      "cases under way at once in one process, from 1 to 32 (8 on cuda; 1 on simt, which can do no more)", NULL},
     {"deadline", "S", TOPIC_LIMITS, TAKES_REAL, AT(deadline_s), 0.1, 86400, NULL,

@@ -14,6 +14,7 @@ typedef struct mutant {
   const char *id, *plugin, *op, *variants, *suite, *section, *seed, *filters, *expect, *ids, *why, *device, *absent;
   int32_t every; /* a control judges every such case; 0 and 1: all. Not in a manifest */
   bool thin;     /* its suite is thinned. Not in a manifest */
+  bool brief;    /* its kill is not run again, and allclose is not asked. Not in a manifest */
   bool by_list;  /* a file names it as one that a list kills: the list alone judges it. Not in a manifest */
 } mutant;
 
@@ -39,7 +40,8 @@ typedef struct mutant_result {
   assay_status status; /* not OK: the mutant could not be run; message says why */
   bool killed;         /* a case is not good */
   bool expected;       /* killed by a check it was made for */
-  /* the kill's descriptor, parsed and run again, was decided by the same check; on a GPU any expected check counts */
+  /* the kill's descriptor, parsed and run again, was decided by the same check; on a GPU any expected check counts. A
+   * brief mutant's is not run again */
   bool replayed;
   bool seen_otherwise; /* made for `predicted` alone, and without this check a case of it is not good */
   verdict verdict;     /* the one of the kill */
