@@ -107,7 +107,7 @@ start() { # start ARGUMENTS...: a run in a session of its own, pid
   pid=$!
 }
 lines() { wc -l 2>/dev/null <"$work/g.jsonl.partial" || echo 0; }
-wait_lines() { for _ in $(seq 500); do [ "$(lines)" -ge "$1" ] && return; sleep 0.01; done; bad "$2: no results after 5 s"; }
+wait_lines() { for _ in $(seq 3000); do [ "$(lines)" -ge "$1" ] && return; sleep 0.01; done; bad "$2: no results after 30 s"; }
 for signal in TERM TERM TERM HUP INT; do
   start "$work/long.yaml" --power off --workers 8 --jsonl "$work/g.jsonl" --junit "$work/g.xml"
   wait_lines 40 "SIG$signal"
