@@ -323,8 +323,8 @@ case $kind in
       fi
       case $kind/$section in
         */refuse) ;;
-        asan/*) parts=32 step=32 thin=(--thin) ;;
-        tsan/*) parts=40 step=40 power=off thin=(--thin) ;;
+        asan/*) parts=64 step=64 thin=(--thin) ;;
+        tsan/*) parts=80 step=80 power=off thin=(--thin) ;;
         tsan_all/*) parts=40 power=off ;;
       esac
       for ((part = 1; part <= parts; part += step)); do
