@@ -84,7 +84,8 @@ case $kind in
   races | races_all | sample) preset=tsan ;;
   uninit) preset=msan ;;
 esac
-build=${2:-build/$preset${few:+_few}}
+# A folder is of one compiler: CMake forgets its settings when another comes.
+build=${2:-build/$preset${few:+_few}${compilers:+_gcc}}
 jobs=${ASSAY_JOBS:-$(nproc 2>/dev/null || echo 2)}
 if [ "$preset" != asan ] && ! command -v clang++ >/dev/null; then
   echo "sanitize: $kind: no clang++ here (Debian: clang libclang-rt-14-dev)"
