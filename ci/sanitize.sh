@@ -73,7 +73,7 @@ if [ "$kind" = asan ]; then
   if command -v clang++ >/dev/null; then quick+=';-fno-sanitize=function,null'; fi
   few+=(-DASSAY_C_FLAGS=-O0 "-DASSAY_KERNEL_FLAGS=$quick")
 fi
-# gcc at -Og compiles for ThreadSanitizer in half of the time that clang takes at -O1, and the cases take as long.
+# gcc at -Og compiles for ThreadSanitizer in half of the time that clang takes at -O1.
 case $kind in
   tsan | races | races_all)
     few+=('-DASSAY_KERNEL_FLAGS=-Og;-DASSAY_CALL_ALL')

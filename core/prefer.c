@@ -15,8 +15,8 @@ bool prefer_even_shares(const int32_t *kv_len, int64_t requests) {
 }
 
 /* A block has all keys of its row, so that the longest row decides. 32 rows of 64 to 320 keys took 0.91 of the calls'
- * time, and rows of 512 to 640 keys 1.06 (docs/log/2026-11-29-h200-overtaken-loads.md). */
-enum { ONE_LAUNCH_KEYS = 384 };
+ * time, and rows of 256 to 384 keys 1.06 (docs/log/2026-11-29-h200-overtaken-loads.md). */
+enum { ONE_LAUNCH_KEYS = 256 };
 
 bool prefer_one_launch(const int32_t *kv_len, int64_t requests) {
   for (int64_t i = 0; i < requests; ++i)

@@ -13,7 +13,7 @@
 #include "conformance/builtin.h"
 #include "model_small.h"
 
-enum { ONE_LAUNCH = 384, STEPS = 4, ROWS = 2, SHORT = 5 }; /* ONE_LAUNCH: keys of a row (core/prefer.c) */
+enum { ONE_LAUNCH = 256, STEPS = 4, ROWS = 2, SHORT = 5 }; /* ONE_LAUNCH: keys of a row (core/prefer.c) */
 
 static assay_error test_error;
 
