@@ -320,6 +320,7 @@ __device__ __forceinline__ void block_let_pass(int32_t pieces, block_ring<tile::
                                                uint64_t *free) {
   for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
     mbarrier_wait(&full[ring.stage], ring.parity);
+    __syncwarp(); /* all lanes have seen the phase, before the loader may begin the next one */
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&free[ring.stage]);
   }
 }
