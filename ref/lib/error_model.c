@@ -52,14 +52,17 @@ int cut_bits(assay_dtype dtype) {
  * at random, which is u^2 / 3 per term. A loss has the sign of the term that loses it. Terms of one sign thus add up
  * their losses, u / 2 per term, unless a product has no bits below u. A product of two numbers of b bits ends 2 (b - 1)
  * bits below its first bit; a usual term ends at 2^(-2 (b - 1)) sum |x| / (2 n). |sum x| / sum |x| tells how far terms
- * have one sign. The sum itself loses half its ulp per step, over a running sum that grows from 0. */
+ * have one sign. The sum itself loses half its ulp per step, over a running sum that grows from 0. A running sum of
+ * terms of both signs can be far from 0 and end near it. Its drift then says what it loses in the order of the terms.
+ */
 double cut_variance(const assay_contract *contract, const product_sum *s) {
   if (contract->cut <= 0 || s->bits == 0 || !(s->abs > 0)) return 0;
   const double sum = fabs(s->whole), steps = s->terms / s->lanes / contract->cut;
   const double largest = fmax(fmax(s->top, sqrt(s->square)), sum / s->lanes), unit = 0x1p-25 * largest;
   const double ends = ldexp(s->abs / (2 * s->terms), -2 * (s->bits - 1));
   const double of_terms = unit > ends ? s->terms * unit / 2 * (sum / s->abs) : 0;
-  const double of_sums = ceil(steps) * 0x1p-24 * sum / 2;
+  const double of_drift = fabs(s->drift) * 0x1p-24 / (s->lanes * contract->cut);
+  const double of_sums = fmax(ceil(steps) * 0x1p-24 * sum / 2, of_drift);
   return (s->terms + ceil(steps) * s->lanes) * unit * unit / 3 + (of_terms + of_sums) * (of_terms + of_sums);
 }
 
@@ -186,7 +189,7 @@ void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
     const double shuffled = f32_variance * (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
     const double own = (standing > shuffled ? standing : shuffled) + f32_variance * (Q + 2 * (S > Q ? S : Q));
     const double formula = alike * sum->abs[d] * sum->abs[d];
-    const product_sum products = {whole, sum->abs[d], Q, 0, (double)sum->terms, lanes, sum->bits};
+    const product_sum products = {whole, sum->abs[d], Q, 0, (double)sum->terms, lanes, sum->bits, 0};
     const double cut = cut_variance(sum->contract, &products);
     const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal + cut;
     variance[d] += added / (sum->factor * sum->factor);

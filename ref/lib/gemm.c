@@ -21,22 +21,24 @@ double gemm_dot(const double *a, const double *b, int64_t K) {
   return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7])) + rest;
 }
 
-/* Returns the square of the largest power of two that is at most |value|; 0 for 0. */
-static double binade_square(double value) {
+/* Returns the largest power of two that is at most |value|, with the sign of value; 0 for 0. */
+static double signed_binade(double value) {
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
-  bits &= 0x7FF0000000000000u;
-  memcpy(&value, &bits, sizeof bits);
-  return value * value;
+  bits &= 0xFFF0000000000000u;
+  memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
 gemm_sum gemm_walk(const double *a, const double *b, int64_t K) {
-  gemm_sum s = {0, 0, 0, 0, 0, 0};
+  gemm_sum s = {0};
   for (int64_t k = 0; k < K; ++k) {
     const double x = a[k] * b[k], square = x * x;
     s.sum += x;
     s.abs += fabs(x);
-    s.walk += binade_square(s.sum);
+    const double binade = signed_binade(s.sum);
+    s.walk += binade * binade;
+    s.drift += binade;
     s.square += square;
     if (square > s.largest) s.largest = square;
     if ((double)(float)x != x) s.rounded += square;
@@ -51,6 +53,35 @@ static double largest_rounded(const gemm_sum *s) {
   const double ulp = assay_ulp(sqrt(s->largest), ASSAY_F32), whole = assay_ulp(s->sum, ASSAY_F32);
   const double coarse = s->sum * s->sum < 4 * s->largest && whole > ulp ? whole : ulp;
   return fmax(f32_variance * s->largest, coarse * coarse / 12);
+}
+
+/* Returns the sum of the terms of less than half an ulp of `size`. A running sum of that size does not change by them.
+ * Those of one sign are lost together, so that chance does not cancel them. */
+static double lost_beside(double size, const double *a, const double *b, int64_t K) {
+  enum { LANES = 8 };
+  const double half = assay_ulp(size, ASSAY_F32) / 2;
+  double lane[LANES] = {0}, rest = 0;
+  int64_t k = 0;
+  for (; k + LANES <= K; k += LANES)
+    for (int i = 0; i < LANES; ++i) {
+      const double x = a[k + i] * b[k + i];
+      lane[i] += fabs(x) < half ? x : 0;
+    }
+  for (; k < K; ++k) {
+    const double x = a[k] * b[k];
+    rest += fabs(x) < half ? x : 0;
+  }
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7])) + rest;
+}
+
+/* Returns the variance of what running sums lose of small terms. Each of them ends at S / l, and one of them has the
+ * largest term. The loss is uniform between nothing and all of it. */
+static double lost_variance(const gemm_sum *s, double lanes, const double *a, const double *b, int64_t K) {
+  const double end = fabs(s->sum) / lanes, largest = sqrt(s->largest);
+  const double of_all = lost_beside(end, a, b, K);
+  const double of_one = largest > end ? (lost_beside(largest, a, b, K) - of_all) / lanes : 0;
+  const double lost = fabs(of_all) + fabs(of_one);
+  return lost * lost / 3;
 }
 
 /* Returns the variance of an accumulation. Every addition rounds a running sum. On one lane, in the order of the terms,
@@ -68,12 +99,13 @@ double gemm_variance(const gemm_sum *s, const assay_contract *contract, const do
   const double level =
       s->sum * s->sum > Q ? fmax(f32_variance, storing_variance(s->sum, ASSAY_F32) / (s->sum * s->sum)) : 0;
   const double combined = lanes > 1 ? ceil(log2(lanes)) * terms + 2 * level * beyond : 0;
-  double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined;
+  double f32 = (standing > shuffled ? standing : shuffled) + f32_variance * s->rounded + combined +
+               lost_variance(s, lanes, a, b, K);
   /* Products and sums below the normal numbers round at 2^-149. */
   if (s->largest > 0 && s->largest < 0x1p-200) f32 += 2 * (double)K * storing_variance(0, ASSAY_F32);
   if (contract->cut > 0 && cut_bits(dtype) > 0) {
     const double top = cut_top(a, b, K, dtype, s->abs);
-    const product_sum products = {s->sum, s->abs, s->square, top, (double)K, lanes, cut_bits(dtype)};
+    const product_sum products = {s->sum, s->abs, s->square, top, (double)K, lanes, cut_bits(dtype), s->drift};
     f32 += cut_variance(contract, &products);
   }
   const bool narrow = contract->partial != ASSAY_NONE && contract->partial != ASSAY_F32;

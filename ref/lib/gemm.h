@@ -12,6 +12,7 @@ double gemm_dot(const double *a, const double *b, int64_t K);
 typedef struct gemm_sum {
   double sum, abs;        /* S, sum |x| */
   double walk;            /* sum_k 2^(2 e_k), e_k the exponent of S_k */
+  double drift;           /* sum_k +-2^e_k, with the sign of S_k */
   double square, largest; /* sum x^2, max x^2 */
   double rounded;         /* sum x^2 over the products that f32 does not hold exactly */
 } gemm_sum;

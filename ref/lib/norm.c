@@ -99,15 +99,10 @@ static double square_of(double x, double mean, double scale) {
   return distance * distance;
 }
 
-/* Returns the drift of a running sum. Its roundings depend on its terms where these are as small as its spacing, or all
- * alike: each term loses, or gains, the same again. The drift is the sum of (term rounded to the spacing) - term. It is
- * taken for the spacing of a lane's complete sum, and for half and twice that spacing; the largest counts as a
- * deviation. square: the terms are squares about `mean`. */
-static double drift(const norm *f, const double *x, double mean, double scale, bool square, double lanes) {
-  double most = 0, size = 0;
-  for (int64_t c = 0; c < f->C; ++c)
-    size += square ? square_of(x[c], mean, scale) : fabs(x[c] * scale);
-  const double spacing = assay_ulp(size / lanes, ASSAY_F32);
+/* Returns the drift of running sums whose spacing is `spacing`, or half or twice of that; the largest counts. square:
+ * the terms are squares about `mean`. */
+static double drift_by(const norm *f, const double *x, double mean, double scale, bool square, double spacing) {
+  double most = 0;
   for (int part = -1; part <= 1; ++part) {
     const double magic = 0x1.8p52 * ldexp(spacing, part);
     double sum = 0;
@@ -118,6 +113,22 @@ static double drift(const norm *f, const double *x, double mean, double scale, b
     most = larger(most, fabs(sum));
   }
   return most;
+}
+
+/* Returns the drift of a row's running sums. Roundings depend on the terms where these are as small as a sum's spacing,
+ * or all alike: each term loses, or gains, the same again. The drift is the sum of (term rounded to the spacing) -
+ * term, for the spacing of a lane's complete sum. One lane has the row's largest term, and the spacing of that one if
+ * it is larger. The drift counts as a deviation. */
+static double drift(const norm *f, const double *x, double mean, double scale, bool square, double lanes) {
+  double size = 0, largest = 0;
+  for (int64_t c = 0; c < f->C; ++c) {
+    const double term = square ? square_of(x[c], mean, scale) : fabs(x[c] * scale);
+    size += term;
+    largest = larger(largest, term);
+  }
+  const double of_all = drift_by(f, x, mean, scale, square, assay_ulp(size / lanes, ASSAY_F32));
+  if (!(largest > size / lanes)) return of_all;
+  return of_all + drift_by(f, x, mean, scale, square, assay_ulp(largest, ASSAY_F32)) / lanes;
 }
 
 /* Returns the variance of rounding `value` to f32, relative to its square. A rounding that a row's channels share is
