@@ -447,3 +447,37 @@ Test(sampler_bounds, a_tie_that_rounding_makes) {
   }
   sampler_scratch_free(&scratch);
 }
+
+/* 12 / 0.8 - 3 is 12 in f32, and below it by 2e-7 otherwise. Thirty other tokens have 12. The token that rounding
+ * decides about has no mass or an equal one, and moves the borders of those after it. */
+Test(sampler_bounds, a_tie_that_rounding_makes_moves_the_tokens_after_it) {
+  double twelve[31];
+  const int32_t seen[2] = {2, 2};
+  unsigned char possible[31];
+  sampler_scratch scratch;
+  assay_error error = {0};
+  cr_assert(sampler_scratch_make(31, &scratch, &error) == ASSAY_OK);
+  for (int i = 0; i < 31; ++i)
+    twelve[i] = 12;
+  for (uint32_t step = 0; step < 64; ++step) {
+    sampler_row row = sampler_row_neutral;
+    row.V = 31;
+    row.logit = twelve;
+    row.output = seen;
+    row.output_count = 2;
+    row.repetition = (double)0.8f;
+    row.frequency = 1.5;
+    row.temperature = 0x1p-126;
+    row.step = step;
+    int32_t token, tokens = 0;
+    cr_assert(sampler_token(&row, &scratch, &token) == SAMPLER_OK);
+    cr_assert(sampler_possible(&row, &scratch, &careful, possible, &error) == ASSAY_OK);
+    const double u = sampler_uniform(row.seed, row.step, row.request);
+    for (int i = 0; i < 31; ++i)
+      tokens += possible[i];
+    cr_expect(possible[token] == 1 && possible[2] == 1, "step %u: without the tie", step);
+    cr_expect(possible[(int)(u * 31)] == 1, "step %u: with it", step);
+    cr_expect(tokens <= 5, "step %u: %d tokens", step, tokens); /* these three, and the largest */
+  }
+  sampler_scratch_free(&scratch);
+}

@@ -404,6 +404,17 @@ static bool is_rival(const bound *b, int32_t i, int32_t best, const double *key)
          key[i] + b->half_width[i] + b->half_width[best] >= 0;
 }
 
+/* Opens the rivals for the draw. One that ties with the largest has its mass, and moves the border of every token after
+ * it; one that stays below has none. */
+static void open_rivals(bound *b, int32_t best, const double *key) {
+  for (int32_t i = 0; i < b->V; ++i) {
+    if (b->state[i] == OUT || !is_rival(b, i, best, key)) continue;
+    b->state[i] = OPEN;
+    b->mass[i] = 1;
+    b->common[i] = b->own2[i] = 0; /* both ends are followed */
+  }
+}
+
 /* Unmarks tokens that have no mass in f32 and f64, since the largest is always kept and has some. Marks the largest and
  * its rivals, if it has any, and tells so. */
 static bool mark_rivals(const bound *b, int32_t best, const double *key, unsigned char *marked) {
@@ -438,7 +449,10 @@ static assay_status mark(const sampler_row *row, const sampler_scratch *scratch,
     weigh_masses(&b, best, key);
     top_p(&b, key);
     min_p(&b, best, key);
-    if (drawn) draw(&b, marked);
+    if (drawn) {
+      open_rivals(&b, best, key);
+      draw(&b, marked);
+    }
     for (int32_t i = 0; i < b.V && !drawn; ++i) {
       marked[i] = b.state[i] != OUT && b.mass[i] > 0;
       open = open || (b.state[i] == OPEN && b.mass[i] > 0);
