@@ -23,6 +23,7 @@ static const char *plugin_of(const assay_case *one) {
 static shrink_options options_of(const cli_options *options) {
   const double deadline = options->deadline_s < CANDIDATE_DEADLINE_S ? options->deadline_s : CANDIDATE_DEADLINE_S;
   return (shrink_options){.execution = {.workers = options->workers, .deadline_s = deadline},
+                          .whole_deadline_s = options->deadline_s,
                           .seconds = options->shrink_budget_s};
 }
 

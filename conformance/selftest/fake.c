@@ -229,7 +229,7 @@ static void sum_row(const fake_view *w, fake_fault fault, int64_t row, int64_t h
   for (int64_t d = 0; d < w->D; ++d) {
     float sum = 0;
     count = 0;
-    for (int64_t t = 0; t <= at.last - (fault == FAULT_LAST_KEY); ++t) {
+    for (int64_t t = 0; t <= at.last - (fault == FAULT_LAST_KEY || fault == FAULT_SLOW_LAST_KEY); ++t) {
       const int64_t block = block_at(w, at.slot, t), off = t % w->block_size;
       const bool live = cache_at(w, true, block, off, kv, 0) > 0;
       if (live || fault == FAULT_ZERO_P) sum += (live ? 1.0f : 0.0f) * (float)cache_at(w, false, block, off, kv, d);
@@ -272,6 +272,7 @@ static assay_status launch(const assay_call *call, assay_env *env, assay_error *
   if (fault == FAULT_HANG) return assay_fail(error, ASSAY_ERR_HANG, "all threads wait");
   if (fault == FAULT_LAUNCH) return assay_fail(error, ASSAY_ERR_DEVICE, "grid: too large");
   if (fault == FAULT_SPIN) wait_ms(1e6);
+  if (fault == FAULT_SLOW_LAST_KEY) wait_ms(500);
   if (fault == FAULT_SEGV) {
     (void)signal(SIGSEGV, SIG_DFL); /* sanitizers have a handler of their own */
     (void)raise(SIGSEGV);

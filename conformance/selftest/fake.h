@@ -29,6 +29,7 @@ typedef enum fake_fault {
   FAULT_LAUNCH,          /* the launch fails */
   FAULT_DEVICE,          /* the device faults */
   FAULT_SPIN,            /* never returns */
+  FAULT_SLOW_LAST_KEY,   /* takes 500 ms, and drops the last key */
   FAULT_SEGV,
   FAULT_EXIT,    /* ends the process */
   FAULT_ACCEPTS, /* runs what it must refuse */

@@ -7,7 +7,8 @@
 #include "conformance/run/run.h"
 
 typedef struct shrink_options {
-  execute_options execution; /* deadline_s: per candidate */
+  execute_options execution; /* deadline_s: per candidate, or more where the original needs more */
+  double whole_deadline_s;   /* the original's; 0: as the candidates' */
   int64_t cases;             /* most cases to run; 0: 2000 */
   double seconds;            /* 0: 60 */
 } shrink_options;
