@@ -142,6 +142,12 @@ bind append kv_append append '[k, v, row_numbers, row_offsets, k_cache, v_cache,
   'claims: f32|same|nhd,hnd|decode,prefill' 'only: {k: f32, k_cache: f32}' 'contract: {run_to_run: true, renumbering: true, permutation: true, alone: true}'
 few=(--section check --filter decode)
 expect 'decode with a plan' 0 '^[1-9][0-9]* PASS, 0 FAIL' run softmax_attention decode "${few[@]}"
+# A bench plans its copies of a call before it launches them. What they hold together is more than is kept of plans that
+# were launched.
+bind much softmax_attention decode "[$args, {tensor: lse, base: 2}, layout_code, window_left, scale_or_usual]" "${attention[@]/bytes: 64/bytes: 1073741824}" "${planned[@]}"
+printf 'op: softmax_attention\nbench:\n  - {name: small, mode: decode, dtype: f32, D: 64, H: 2, H_kv: 1, batch: 2, kv_len: 32}\n' >much_bench.yaml
+expect 'a bench whose plans hold much' 0 '^1 timed, 0 without a figure' "$assay" bench much_bench.yaml --ffi ./library.so --bind much.yaml \
+  --ffi-runtime "$runtime" --variant softmax_attention=much --budget 0.05s
 expect 'an lse of base 2 taken for one of base e' 1 '^FAIL softmax_attention/base_e' run softmax_attention base_e --section check --filter lse
 expect 'a refusal that names the broken argument' 0 ', 0 FAIL, .* [1-9][0-9]* REFUSED' run softmax_attention decode --section refuse --filter block_table_too_short
 expect 'a window one too long' 1 '^FAIL softmax_attention/window' run softmax_attention window --section check --filter window

@@ -329,20 +329,23 @@ assay_status call_plan(const ffi_function *f, const assay_device *device, const 
   ffi_plan *p = plans_find(f->b, f->runtime, device, call, true);
   if (p == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "ffi: no memory for a plan");
   status = plan_fill(p, call, error);
+  p->waits = status == ASSAY_OK;
   if (status != ASSAY_OK || f->plan == NULL) return status;
   staged s;
   runtime_drop(f->runtime, &p->result);
   status = stage(&s, &f->b->plan, p, PLAN_OF_PLAN, call, error);
   if (status == ASSAY_OK) status = call_in(f, &f->b->plan, f->plan, &s, device, device->stream(), &p->result, error);
+  p->waits = status == ASSAY_OK;
   return status == ASSAY_OK ? device->synchronize(error) : status;
 }
 
 assay_status call_launch(const ffi_function *f, const assay_device *device, const assay_call *call, assay_env *env,
                          assay_error *error) {
-  const ffi_plan *p = plans_find(f->b, f->runtime, device, call, false);
+  ffi_plan *p = plans_find(f->b, f->runtime, device, call, false);
   staged s;
   abi_value result = {.type = ABI_NONE};
   if (p == NULL) return assay_fail(error, ASSAY_ERR_INTERNAL, "ffi: a launch without a plan");
+  p->waits = false;
   (void)snprintf(env->path, sizeof env->path, "tvm-ffi %.80s", f->b->call.symbol);
   assay_status status = stage(&s, &f->b->call, p, PLAN_OF_CALL, call, error);
   if (status == ASSAY_OK) status = around_before(p, call, env->stream, error);

@@ -33,7 +33,8 @@ static void drop_plan(ffi_plan *p) {
   free(p);
 }
 
-/* Drops the oldest plans while there are too many, or they hold too much. */
+/* Drops the oldest plans while there are too many, or they hold too much. Those that wait for their launch stay: a
+ * bench plans all copies of a call before it launches the first. */
 static void keep_few(void) {
   int32_t count = 0;
   int64_t bytes = 0;
@@ -41,7 +42,7 @@ static void keep_few(void) {
     ffi_plan *p = *at;
     ++count;
     bytes += bytes_of(p);
-    if (p == plans || (count <= MOST_PLANS && bytes <= MOST_BYTES)) {
+    if (p == plans || (count <= MOST_PLANS && (p->waits || bytes <= MOST_BYTES))) {
       at = &p->next;
       continue;
     }

@@ -28,10 +28,11 @@ typedef struct ffi_plan {
   const void *key[ASSAY_MAX_ARGS]; /* addresses of the call */
   plan_buffer buffer[PLAN_BUFFERS];
   abi_value result; /* result of the plan call */
+  bool waits;       /* planned, and not launched since */
 } ffi_plan;
 
-/* Finds the plan of a call in this thread. `make`: an unknown one is made; the oldest ones go where memory is short.
- * Returns NULL if there is none, or no memory. */
+/* Finds the plan of a call in this thread. `make`: an unknown one is made. The oldest ones that were launched go where
+ * there are too many, or they hold too much. Returns NULL if there is none, or no memory. */
 ffi_plan *plans_find(const binding *b, const ffi_runtime *r, const assay_device *device, const assay_call *call,
                      bool make);
 /* Makes a buffer at least that long. Its address stays as long as the size does. */
