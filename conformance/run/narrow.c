@@ -26,6 +26,7 @@ static const ladder ladders[NARROW_FIELDS] = {
     {"pv_lanes", {"1024", "32", "8", "1"}},
     {"cut", {"0", "16"}},
     {"ftz", {"false", "true"}},
+    {"start", {"zero", "bias"}},
 };
 
 enum { FIELDS = NARROW_FIELDS, MOST_STEPS = 40, ROUNDS = 2 * FIELDS };

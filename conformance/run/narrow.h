@@ -13,7 +13,7 @@ typedef struct narrow_seen {
 typedef assay_status (*narrow_ask)(void *context, const assay_contract *list, int32_t count, narrow_seen *seen,
                                    assay_error *error);
 
-enum { NARROW_OTHERS = 6, NARROW_FIELDS = 12 };
+enum { NARROW_OTHERS = 6, NARROW_FIELDS = 13 };
 
 typedef struct narrow_result {
   narrow_seen declared;
