@@ -40,6 +40,11 @@ def read_speed(folder):
     return speed
 
 
+def short(us):
+    """Returns microseconds with a decimal below 100."""
+    return f"{float(us):.{1 if float(us) < 100 else 0}f}"
+
+
 def matrix(kernels, speed):
     more = (" us (ours) |", " ---: |") if speed else ("", "")
     said = ["| kernel | operator | types | verdict | pass | fail | declined | finding |" + more[0],
@@ -48,7 +53,7 @@ def matrix(kernels, speed):
         line = (f"| {k['name']} | `{k['op']}` | {k['types']} | {k['verdict']} | {k['pass']} | {k['fail']} | {k['declined']} | "
                 f"{k['finding']} |")
         if speed:
-            line += " " + ", ".join(f"{float(us):.1f} ({float(ours):.1f})" for _, us, ours, _ in speed.get(k["name"], ())) + " |"
+            line += " " + ", ".join(f"{short(us)} ({short(ours)})" for _, us, ours, _ in speed.get(k["name"], ())) + " |"
         said.append(re.sub(r" {2,}\|", " |", line))
     return "\n".join(said) + "\n"
 

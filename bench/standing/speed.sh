@@ -19,7 +19,13 @@ while IFS=$'\t' read -r name _ door op variant file bind; do
   index=$((index + 1))
   [ "$door" = ffi ] || continue
   run=$out/speed_$index.jsonl
-  "$assay" bench "$here/speed/$op.yaml" --device cuda --ffi "${FLASHINFER_MODULES:-}/$file" --bind "$root/conformance/binds/flashinfer-0.6/$bind.yaml" \
+  # Simple variants of attention take seconds per launch.
+  case $op in
+    softmax_attention) ours=stream_k,stream_any,stream_k_any,wgmma,packed_wgmma ;;
+    mla_attention) ours=wgmma ;;
+    *) ours= ;;
+  esac
+  "$assay" bench "$here/speed/$op.yaml" --device cuda ${ours:+--variant "$op=$variant,$ours"} --ffi "${FLASHINFER_MODULES:-}/$file" --bind "$root/conformance/binds/flashinfer-0.6/$bind.yaml" \
     --budget "${SPEED_BUDGET:-0.3s}" --jsonl "$run" >"$out/speed_$index.txt" 2>&1
   [ ! -e "$run" ] || awk -v kernel="$name" -v theirs="$variant" '
     function field(key,    at, rest) {
