@@ -20,6 +20,9 @@ typedef struct draw {
   bool paged;         /* a contiguous case too gets a block table */
   uint64_t order;     /* order of requests in the batch; 0: as in the case */
   uint8_t poison;     /* byte pattern of outputs and guards */
+  /* 0: each argument begins at a multiple of DEVICE_ALIGNMENT. Else it draws up to 15 elements after that, for one
+   * argument or for all */
+  uint64_t bases;
 } draw;
 
 typedef struct span {

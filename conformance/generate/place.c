@@ -349,6 +349,21 @@ static void set_strides_of_one(image *img) {
     }
 }
 
+/* Returns by how many bytes argument i begins after a multiple of DEVICE_ALIGNMENT. Guards are larger than that. */
+static int64_t base_shift(const image *img, int32_t i) {
+  const uint64_t random = img->chosen.bases;
+  int32_t given = 0, before = 0;
+  if (random == 0) return 0;
+  for (int32_t a = 0; a < img->origin->op->arg_count; ++a) {
+    if (img->arg[a].dtype == ASSAY_NONE) continue;
+    before += a < i;
+    ++given;
+  }
+  assay_rng rng = {random, (uint64_t)i, 0};
+  const bool alone = (random & 1) != 0, moved = !alone || (random >> 1) % (uint64_t)given == (uint64_t)before;
+  return moved ? assay_rng_range(&rng, 1, 15) * assay_dtype_size(img->arg[i].dtype) : 0;
+}
+
 assay_status place_image(image *img, assay_error *error) {
   const assay_case *one = img->origin;
   const assay_op *op = one->op;
@@ -381,8 +396,8 @@ assay_status place_image(image *img, assay_error *error) {
       img->extent[v] = img->extent[k];
       img->bias[v] = block_elements(&img->arg[k]) * element;
     } else {
-      img->extent[i] = (span){offset, extent_bytes(img, i, k, v)};
-      offset = align_up(offset + img->extent[i].bytes + GUARD_BYTES);
+      img->extent[i] = (span){offset + base_shift(img, i), extent_bytes(img, i, k, v)};
+      offset = align_up(img->extent[i].offset + img->extent[i].bytes + GUARD_BYTES);
     }
     if (i == k || i == v) img->bias[i] -= img->first_block * img->arg[i].stride[0] * element;
   }

@@ -39,6 +39,7 @@ enum {
   STREAM_DISTRIBUTION = 0x6746,
   STREAM_SLOTS = 0x6746,
   STREAM_CUT = 0x6747,
+  STREAM_BASES = 0x6748,
   /* Planted errors. */
   STREAM_POWER = 0x6741, /* + spoil << 16 */
   STREAM_TWIN = 0x6742,  /* + round << 16 */
