@@ -85,7 +85,8 @@ static assay_status check(const assay_call *call, assay_error *error) {
   static const char *const needed[] = {"q", "k_cache", "v_cache", "kv_len", "out"};
   for (size_t i = 0; i < sizeof needed / sizeof needed[0]; ++i)
     if (assay_find_arg(call, needed[i]) == NULL) return assay_fail(error, ASSAY_ERR_INPUT, "%s: is NULL", needed[i]);
-  if ((uintptr_t)w.q->data % 4 != 0) return assay_fail(error, ASSAY_ERR_INPUT, "q: misaligned");
+  if ((uintptr_t)w.q->data % (uintptr_t)assay_dtype_size(w.q->dtype) != 0)
+    return assay_fail(error, ASSAY_ERR_INPUT, "q: misaligned");
   if (w.q->stride[2] != 1) return assay_fail(error, ASSAY_ERR_INPUT, "q: stride of the last axis");
   if (w.k->dtype == ASSAY_I32) return assay_fail(error, ASSAY_ERR_INPUT, "k_cache: dtype i32");
   if (w.out->shape[0] != w.N) return assay_fail(error, ASSAY_ERR_INPUT, "out: shape");

@@ -71,7 +71,8 @@ Test(judge, right_passes_exactly) {
   cr_assert_eq(r.elements_judged, 4 * 4 * (16 + 1));
   cr_assert_gt(r.visible_keys, r.live_keys);
   cr_assert_str_eq(r.path, "rows 4");
-  cr_assert_str_eq(r.laws, "guard,input,unwritten,dead_bytes,zero_p_v,run_to_run,renumbering,permutation,workspace");
+  cr_assert_str_eq(r.laws,
+                   "guard,input,unwritten,dead_bytes,zero_p_v,run_to_run,renumbering,permutation,workspace,bases");
   case_free(&one);
 }
 
