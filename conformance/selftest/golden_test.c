@@ -141,7 +141,8 @@ Test(golden, nothing_to_shrink) {
   shrink_free(&outcome);
   /* A case that does not end in a candidate's deadline is no HANG. */
   fake_broken = FAULT_SLOW_LAST_KEY;
-  options = (shrink_options){.execution = {.workers = 1, .deadline_s = 0.1}, .whole_deadline_s = 20, .cases = 2};
+  options = (shrink_options){
+      .execution = {.workers = 1, .deadline_s = 0.1}, .whole_deadline_s = 20, .cases = 2, .seconds = 1};
   cr_assert_eq(shrink_case(&one, NULL, &options, &outcome, &error), ASSAY_OK);
   cr_assert(outcome.reproduced);
   cr_assert_eq(outcome.failure.verdict, VERDICT_FAIL, "%s", outcome.failure.check);
