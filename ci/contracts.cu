@@ -7,7 +7,9 @@
  *   returns   gives another contract each time it is loaded, if ODD says so
  *   asks      calls the reference of its operator
  *   flushes   flushes subnormal numbers, as it says
- *   flushes2  does the same and does not say so */
+ *   flushes2  does the same and does not say so
+ *   starts    gemm whose sums start from beta c + bias where alpha is 1, as it says
+ *   starts2   does the same and does not say so */
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +117,61 @@ static assay_status gelu(const assay_call *call, assay_env *env, assay_error *er
   return ASSAY_LAUNCH(error, gelu_row, p.N, 1, 0, env->stream, p);
 }
 
+struct product {
+  const float *a, *b, *bias;
+  float *c;
+  int64_t a_row, M, N, K;
+  float alpha, beta;
+};
+
+__global__ void product_row(product p) {
+  for (int64_t n = 0; n < p.N; ++n) {
+    float *const c = p.c + blockIdx.x * p.N + n;
+    const float old = p.beta != 0.0f ? p.beta * *c : 0.0f, added = old + (p.bias != nullptr ? p.bias[n] : 0.0f);
+    float sum = p.alpha == 1.0f ? added : 0.0f;
+    for (int64_t k = 0; k < p.K; ++k)
+      sum += p.a[blockIdx.x * p.a_row + k] * p.b[n * p.K + k];
+    *c = p.alpha == 1.0f ? sum : p.alpha * sum + added;
+  }
+}
+
+static assay_status multiplies(const assay_call *call, assay_env *env, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  const product p = {c.data<const float>("a"),
+                     c.data<const float>("b"),
+                     c.data<const float>("bias"),
+                     c.data<float>("c"),
+                     c.row("a"),
+                     c.dim("M"),
+                     c.dim("N"),
+                     c.dim("K"),
+                     c.real("alpha"),
+                     c.real("beta")};
+  if (p.M == 0) return ASSAY_OK;
+  return ASSAY_LAUNCH(error, product_row, p.M, 1, 0, env->stream, p);
+}
+
+static assay_status supports_product(const assay_call *call, assay_error *error) {
+  plain_call c;
+  ASSAY_TRY(plain_read(call, &c, error));
+  if (c.type("a") == ASSAY_F32) return ASSAY_OK;
+  (void)snprintf(error->text, sizeof error->text, "dtype: f32 alone");
+  return ASSAY_ERR_UNSUPPORTED;
+}
+
+static assay_status workspace_of_product(const assay_call *call, int64_t *bytes, assay_error *error) {
+  *bytes = 0;
+  return supports_product(call, error);
+}
+
+constexpr assay_contract starting(assay_start start) {
+  assay_contract c = {.run_to_run = true, .renumbering = true, .permutation = true, .lanes = 1};
+  c.alone = true;
+  c.start = start;
+  return c;
+}
+
 constexpr assay_contract with(double exp_ulp, bool ftz) {
   assay_contract c = {.exp_ulp = exp_ulp, .run_to_run = true, .renumbering = true, .permutation = true, .lanes = 1};
   c.alone = true;
@@ -127,12 +184,18 @@ constexpr assay_contract with(double exp_ulp, bool ftz) {
     sizeof(assay_variant), op, name, "a test", ASSAY_DEVICE_NAME, "any", "f32", with(ulp, ftz), supports, workspace,   \
         launch                                                                                                         \
   }
+#define PRODUCT(name, start)                                                                                           \
+  {                                                                                                                    \
+    sizeof(assay_variant), "gemm", name, "a test", ASSAY_DEVICE_NAME, "any", "f32", starting(start), supports_product, \
+        workspace_of_product, multiplies                                                                               \
+  }
 #define NORM "rms_norm"
 static assay_variant rows[] = {
     ROW(NORM, "honest", 2, false, honest),    ROW(NORM, "wild", 1e9, false, honest),
     ROW(NORM, "widens", 2, false, widens),    ROW(NORM, "returns", 2, false, honest),
     ROW(NORM, "asks", 2, false, asks),        ROW(NORM, "flushes", 2, true, flushes),
-    ROW(NORM, "flushes2", 2, false, flushes), ROW("bias_gelu_new", "wide", 0x1p16, false, gelu)};
+    ROW(NORM, "flushes2", 2, false, flushes), ROW("bias_gelu_new", "wide", 0x1p16, false, gelu),
+    PRODUCT("starts", ASSAY_START_BIAS),      PRODUCT("starts2", ASSAY_START_ZERO)};
 static const assay_plugin_table table = {ASSAY_ABI, sizeof table, "contracts", rows, sizeof rows / sizeof rows[0]};
 
 static assay_status widens(const assay_call *call, assay_env *env, assay_error *error) {

@@ -18,6 +18,9 @@ printf 'op: rms_norm\ncheck:\n  - {name: few, cases: 24, dtype: f32, N: {uniform
 printf 'op: bias_gelu_new\ncheck:\n  - {name: few, cases: 24, dtype: f32, N: {uniform: [1, 6]}, C: {uniform: [8, 80]}, tier: calibrated, values: normal}\n' >"$work/bias_gelu_new.yaml"
 printf 'op: rms_norm\ncheck:\n  - {name: small, cases: 8, dtype: f32, N: 4, C: 40, tier: calibrated, magnitude: small}\n' >"$work/small.yaml"
 
+# Needles: most products are far smaller than some biases.
+printf 'op: gemm\ncheck:\n  - {name: starts, cases: 12, dtype: f32, M: 4, N: 40, K: 256, bias: true, tier: calibrated, values: needles, beta: {one_of: [0, 0.7]}}\n' >"$work/starts.yaml"
+
 # try VARIANT SUITE ARGUMENTS...: status and text of a run.
 try() {
   local variant=$1 suite=$2
@@ -40,6 +43,8 @@ expect widens rms_norm 1 '^FAIL rms_norm/widens .*element'
 expect asks rms_norm 0 '24 PASS'
 expect flushes small 0 '8 PASS'
 expect flushes2 small 1 '^FAIL rms_norm/flushes2'
+expect starts starts 0 '^contract gemm/starts: run_to_run, .*, start bias; showed at most 0\.[0-9]* of an element'
+expect starts2 starts 1 '^FAIL gemm/starts2 .*element'
 # Another contract when the object is loaded again.
 COUNT=$work/count expect returns rms_norm 1 'gives another table each time it is loaded'
 [ "$(wc -c <"$work/count")" -gt 1 ] || bad 'returns: it was entered once'
@@ -67,6 +72,13 @@ again "rms_norm variant=flushes device=simt dtype=f32 tier=calibrated values=nor
 "$assay" judge "$work/dump" >/dev/null || bad 'a contract that says ftz'
 sed -i 's/"ftz": 1/"ftz": 0/' "$work/dump/manifest.json"
 "$assay" judge "$work/dump" >/dev/null && bad 'a contract that does not say ftz'
+again "gemm variant=starts device=simt dtype=f32 tier=calibrated values=needles M=4 N=40 K=256 bias=true seed=3" --plugin "$so"
+"$assay" judge "$work/dump" >/dev/null || bad 'a contract that says start bias'
+sed -i 's/"start": "bias"/"start": "zero"/' "$work/dump/manifest.json"
+"$assay" judge "$work/dump" >/dev/null && bad 'a contract that says start zero'
+sed -i 's/"start": "zero"/"start": "scale"/' "$work/dump/manifest.json"
+"$assay" judge "$work/dump" >"$work/out" 2>"$work/err" && bad 'a manifest with start scale'
+grep -q "contract: start: found 'scale', allowed zero, bias" "$work/err" || bad "a manifest with start scale: $(cat "$work/err")"
 again "gemm variant=skinny device=simt dtype=bf16 tier=calibrated values=normal M=5 N=64 K=512 seed=4"
 grep -q '"cut": 16' "$work/dump/manifest.json" || bad 'a contract with cut'
 again "softmax_attention variant=mma device=simt dtype=bf16 kv_dtype=same tier=calibrated mode=prefill values=normal H=4 H_kv=2 D=64 block_size=16 kv_len=40,70 lse=true seed=5"

@@ -46,6 +46,7 @@ static const contract_field fields[] = {
     FIELD(quotient, CHOICE, ASSAY_QUOTIENT_ANY, "divide,reciprocal,inverse_amax,any", "the last choice"),
     FIELD(stored_scale, CHOICE, ASSAY_STORED_INVERSE, "quotient,product,inverse", "the last choice"),
     FIELD(generator, CHOICE, ASSAY_GENERATOR_OWN, "philox,own", "the last choice"),
+    FIELD(start, CHOICE, ASSAY_START_BIAS, "zero,bias", "the last choice"),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };

@@ -59,7 +59,8 @@ static double factor_variance(double alpha, const double *factor, const double *
 }
 
 /* Returns the variance of the element. alpha and beta are rounded to f32, and so are their products and the two
- * additions. Nothing is rounded where a factor is a power of two or a term is 0. */
+ * additions. Nothing is rounded where a factor is a power of two or a term is 0. A sum that starts from both others has
+ * one addition before it and none after it. */
 static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype in,
                        assay_dtype out) {
   const double product = e->alpha * s->sum, old = e->beta * e->c, y = product + old + e->bias;
@@ -68,7 +69,9 @@ static double variance(const element *e, const gemm_sum *s, const assay_contract
     rounded += rounding_variance(e->alpha, ASSAY_F32) * s->sum * s->sum + storing_variance(product, ASSAY_F32);
   if (old != 0 && lattice_bits(e->beta) > 1)
     rounded += rounding_variance(e->beta, ASSAY_F32) * e->c * e->c + storing_variance(old, ASSAY_F32);
-  if (old != 0 || e->bias != 0) {
+  if (s->start != 0) {
+    if (old != 0 && e->bias != 0) rounded += storing_variance(s->start, ASSAY_F32);
+  } else if (old != 0 || e->bias != 0) {
     const double first = fmax(fabs(product + old), fmax(fabs(product + e->bias), fabs(old + e->bias)));
     rounded += storing_variance(first, ASSAY_F32) + storing_variance(y, ASSAY_F32);
   }
@@ -82,8 +85,8 @@ static double variance(const element *e, const gemm_sum *s, const assay_contract
 static assay_status admit(const assay_call *call, int64_t m, int64_t n, const element *e, const gemm_sum *s,
                           const assay_contract *contract, int low_a, int low_b, assay_error *error) {
   if (!gemm_admits(s, contract, low_a, low_b))
-    return rowwise_refuse(call, m, n, "sum |a b|", s->abs, ldexp(1, lattice_width(contract->partial) + low_a + low_b),
-                          error);
+    return rowwise_refuse(call, m, n, "sum |a b|", s->abs + fabs(s->start),
+                          ldexp(1, lattice_width(contract->partial) + low_a + low_b), error);
   if (assay_round_f64(e->alpha, ASSAY_F32) != e->alpha || assay_round_f64(e->beta, ASSAY_F32) != e->beta)
     return rowwise_refuse(call, m, n, "alpha, beta: significant bits", 53, 24, error);
   const double old = e->beta * e->c, size = fabs(e->alpha) * s->abs + fabs(old) + fabs(e->bias);
@@ -134,7 +137,8 @@ static assay_status column(const gemm_run *run, int64_t n, assay_error *error) {
     double *value = run->value + i * run->N + n;
     *value = run->spoil == SPOIL_NONE ? gemm(&e) : spoiled(&e, run->spoil, run->bias[next]);
     if (run->sigma == NULL && !run->exact) continue;
-    const gemm_sum s = gemm_walk(e.a, e.b, K);
+    const double start = gemm_start(run->contract, run->alpha, run->beta * old + e.bias);
+    const gemm_sum s = gemm_walk_from(start, e.a, e.b, K);
     if (run->sigma != NULL) run->sigma[i * run->N + n] = sqrt(variance(&e, &s, run->contract, B->dtype, C->dtype));
     if (!run->exact) continue;
     const assay_status status = admit(run->call, m, n, &e, &s, run->contract, (int)run->low_a[i], low_b, error);

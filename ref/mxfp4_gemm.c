@@ -62,13 +62,13 @@ static double mxfp4_gemm(const element *e) {
 
 /* ---- the error model and the exact tier -------------------------------------------------------------- */
 
-/* Returns the variance of an element: of its f32 sum, of the addition of the bias, and of the result. Results that are
- * not finite have none. */
+/* Returns the variance of an element: of its f32 sum, of the addition of the bias, and of the result. A sum that starts
+ * from the bias adds it nowhere else. Results that are not finite have none. */
 static double variance(const element *e, const gemm_sum *s, const assay_contract *contract, assay_dtype out) {
   const double y = s->sum + e->bias;
   if (!isfinite(y)) return 0;
   double total = gemm_variance(s, contract, e->a, e->w, e->K, ASSAY_BF16) + storing_variance(y, out);
-  if (e->bias != 0) total += storing_variance(y, ASSAY_F32);
+  if (e->bias != 0 && s->start == 0) total += storing_variance(y, ASSAY_F32);
   return total;
 }
 
@@ -129,7 +129,7 @@ static assay_status compute(const assay_call *call, const assay_contract *given,
       const element e = {a + i * K, w, K, added ? assay_load_f64(bias->data, bias->dtype, n) : 0};
       expected->value[i * N + n] = mxfp4_gemm(&e);
       if (expected->sigma == NULL && !exact) continue;
-      const gemm_sum s = gemm_walk(e.a, e.w, K);
+      const gemm_sum s = gemm_walk_from(gemm_start(contract, 1, e.bias), e.a, e.w, K);
       if (expected->sigma != NULL)
         expected->sigma[i * N + n] = sqrt(variance(&e, &s, contract, call->arg[ARG_C].dtype));
       if (exact) status = admit(call, rowwise_index(rows, i), n, &e, &s, error);

@@ -13,7 +13,7 @@ typedef struct narrow_seen {
 typedef assay_status (*narrow_ask)(void *context, const assay_contract *list, int32_t count, narrow_seen *seen,
                                    assay_error *error);
 
-enum { NARROW_OTHERS = 6, NARROW_FIELDS = 12 };
+enum { NARROW_OTHERS = 6, NARROW_FIELDS = 13 };
 
 typedef struct narrow_result {
   narrow_seen declared;
@@ -31,7 +31,8 @@ typedef struct narrow_result {
 
 /* Searches. The plainest contract rounds nothing beyond f32 and sums in many lanes. Fields that are no limits of
  * rounding (promises, splits, what is added to the denominator) stay as declared. While no contract holds, one field is
- * widened at a time. Then fields are narrowed as far as the contract still holds, and exchanged for others. If several
+ * widened at a time. Then fields are narrowed as far as the contract still holds, and exchanged for others. If `start`
+ * changes a ratio, the same is done once more from the plainest contract whose sums start from the bias. If several
  * contracts hold, the one with the largest mean ratio is the narrowest. The errors are the same, so that its limits are
  * the smallest. Fails only if `ask` fails. */
 assay_status narrow_search(const assay_contract *declared, narrow_ask ask, void *context, narrow_result *result,

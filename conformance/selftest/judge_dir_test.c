@@ -148,6 +148,39 @@ Test(judge_dir, right_and_wrong) {
   y[77] = kept;
 }
 
+#define PRODUCT                                                                                                        \
+  "{\"operator\": \"gemm\", \"contract\": {\"lanes\": 1, \"start\": \"zero\"}, \"inputs\": {\"a\": \"x.npy\", "        \
+  "\"b\": \"b.npy\", \"bias\": \"g.npy\", \"c\": \"y.npy\"}, \"outputs\": {\"c\": \"y.npy\"}}"
+
+/* One sum starts from a bias that is far larger than its terms. The contract's start is read: it decides. */
+Test(judge_dir, start_of_a_sum) {
+  enum { K = 512 };
+  static float a[K], b[K * C];
+  const int64_t wide[2] = {1, K}, weights[2] = {C, K}, out[2] = {1, C}, width = C;
+  for (int k = 0; k < K; ++k)
+    a[k] = (float)((k * 37 % 101) - 50) / 37;
+  for (int n = 0; n < C; ++n) {
+    g[n] = 1000 + 71 * (float)n;
+    y[n] = g[n];
+    for (int k = 0; k < K; ++k) {
+      b[n * K + k] = (float)(((k + 7 * n) * 41 % 103) - 50) / 41;
+      y[n] += a[k] * b[n * K + k];
+    }
+  }
+  put_npy("x.npy", ASSAY_F32, 2, wide, a);
+  put_npy("b.npy", ASSAY_F32, 2, weights, b);
+  put_npy("g.npy", ASSAY_F32, 1, &width, g);
+  put_npy("y.npy", ASSAY_F32, 2, out, y);
+  put_text("manifest.json", PRODUCT);
+  expect(0, 1, NULL);
+  test_bytes text = {malloc(sizeof PRODUCT), sizeof PRODUCT - 1};
+  memcpy(text.at, PRODUCT, sizeof PRODUCT);
+  cr_assert(files_replace(&text, "zero", "bias"));
+  (void)files_put("manifest.json", text.at, text.size);
+  files_free(&text);
+  expect(1, 0, "PASS");
+}
+
 /* Raw bytes, types by name. */
 Test(judge_dir, raw_bytes) {
   make_norm();
@@ -213,6 +246,9 @@ Test(judge_dir, manifest_that_lies) {
       {"\"inputs\"", "\"contract\": {\"cut\": 1.5}, \"inputs\"", "contract: cut: found 1.5"},
       {"\"inputs\"", "\"contract\": {\"ftz\": 2}, \"inputs\"", "contract: ftz: found 2"},
       {"\"inputs\"", "\"contract\": {\"partial\": \"e4m3\"}, \"inputs\"", "contract: partial: found 'e4m3'"},
+      {"\"inputs\"", "\"contract\": {\"start\": \"scale\"}, \"inputs\"",
+       "contract: start: found 'scale', allowed zero, bias"},
+      {"\"inputs\"", "\"contract\": {\"start\": 2}, \"inputs\"", "contract: start: found '2', allowed zero, bias"},
       {"\"inputs\"", "\"contract\": 1, \"inputs\"", "contract: found no object"},
       {"{\"name\"", "{\"cases\": 4, \"name\"", "cases: found no list"},
       {"}}", "}", "JSON: column"},

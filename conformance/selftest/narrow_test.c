@@ -5,9 +5,10 @@
 #include "conformance/run/narrow.h"
 #include "core/dtype.h"
 
-/* A kernel: its own error, and limits that follow from a contract by a rule. A second case sees the score alone. */
+/* A kernel: its own error, and limits that follow from a contract by a rule. A second case sees the score alone, and a
+ * third one where sums start. */
 typedef struct kernel {
-  double error, score_error;
+  double error, score_error, start_error;
   bool nan;
   int32_t calls;
 } kernel;
@@ -28,7 +29,9 @@ static assay_status ask(void *context, const assay_contract *list, int32_t count
   for (int32_t i = 0; i < count; ++i) {
     const double first = k->nan ? (double)INFINITY : k->error / limit_of(&list[i]);
     const double second = k->score_error / (1e-7 + 2 * weight(list[i].score));
-    seen[i] = (narrow_seen){first > second ? first : second, (first + second) / 2};
+    const double started = list[i].start == ASSAY_START_BIAS ? 1e-6 / list[i].lanes : 1e-10;
+    const double third = k->start_error / (started + weight(list[i].partial));
+    seen[i] = (narrow_seen){fmax(fmax(first, second), third), (first + second + third) / 2};
   }
   return ASSAY_OK;
 }
@@ -73,6 +76,17 @@ Test(narrow, two_roundings_are_found) {
   cr_expect_eq(r.contract.score, ASSAY_F16);
   cr_expect_neq(r.contract.p, ASSAY_NONE);
   cr_expect_leq(r.seen.largest, 1);
+}
+
+/* A rounding of partial sums would do as well, with far wider limits. */
+Test(narrow, a_sum_that_starts_from_the_bias_is_found) {
+  const narrow_result r = search((kernel){.error = 1e-9, .start_error = 0.9e-6}, &plain);
+  cr_expect_gt(r.declared.largest, 1);
+  cr_expect(r.found);
+  cr_expect_eq(r.contract.start, ASSAY_START_BIAS);
+  cr_expect_eq(r.contract.lanes, 1);
+  cr_expect_eq(r.contract.partial, ASSAY_NONE);
+  cr_expect(r.seen.largest > 0.85 && r.seen.largest <= 1);
 }
 
 Test(narrow, a_declared_contract_that_is_too_wide_is_narrowed) {

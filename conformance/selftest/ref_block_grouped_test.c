@@ -8,7 +8,7 @@ const assay_op *assay_op_fp8_block_gemm(void);
 const assay_op *assay_op_fp8_grouped_gemm(void);
 const assay_op *assay_op_fp8_grouped_gemm_masked(void);
 
-static const assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .lanes = 1};
+static assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .lanes = 1};
 
 enum { E = 3, R = 4, N = 150, K = 300, PIECES = 3, BLOCKS = 2 };
 
@@ -88,6 +88,23 @@ Test(fp8_grouped_gemm, rows_are_products_of_their_group) {
       }
       linear_close(&c);
     }
+}
+
+/* A sum that starts from the bias has the limits of fp8_block_gemm's. */
+Test(fp8_grouped_gemm, starts_from_the_bias_as_fp8_block_gemm_does) {
+  double zero[ROWS * N];
+  linear_call c;
+  open_rows(&c, false, 0);
+  linear_run(&c, &contract, false);
+  memcpy(zero, linear_result(&c, "c")->sigma, sizeof zero);
+  contract.start = ASSAY_START_BIAS;
+  linear_run(&c, &contract, false);
+  for (int m = 0; m < ROWS; ++m) {
+    if (group_of[m] < 0) continue;
+    expect_alone(&c, m, group_of[m], "sfa", m * PIECES, 1);
+    cr_assert(memcmp(&zero[m * N], &linear_result(&c, "c")->sigma[m * N], N * sizeof *zero) != 0, "row %d", m);
+  }
+  linear_close(&c);
 }
 
 static void open_masked(linear_call *c, bool turned) {

@@ -7,7 +7,7 @@ const assay_op *assay_op_gemm(void);
 const assay_op *assay_op_grouped_gemm(void);
 const assay_op *assay_op_grouped_gemm_masked(void);
 
-static const assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .lanes = 1};
+static assay_contract contract = {.qk_lanes = 1, .pv_lanes = 1, .lanes = 1};
 
 enum { E = 3, R = 4, N = 5, K = 7 };
 
@@ -36,6 +36,7 @@ static void expect_alone(linear_call *c, int row, int group) {
     /* gemm has an addition more: that of the old c. */
     const double sigma = linear_result(c, "c")->sigma[row * N + n];
     cr_assert(sigma > 0 && sigma <= linear_result(&alone, "c")->sigma[n], "sigma of row %d, channel %d", row, n);
+    if (contract.start == ASSAY_START_BIAS) cr_assert_eq(sigma, linear_result(&alone, "c")->sigma[n]);
   }
   linear_close(&alone);
 }
@@ -77,6 +78,24 @@ Test(grouped_gemm, rows_are_gemm_of_their_group) {
     }
     linear_close(&c);
   }
+}
+
+/* A sum that starts from the bias has the limits of gemm's. */
+Test(grouped_gemm, starts_from_the_bias_as_gemm_does) {
+  double zero[ROWS * N];
+  linear_call c;
+  open_rows(&c, 0);
+  linear_run(&c, &contract, false);
+  memcpy(zero, linear_result(&c, "c")->sigma, sizeof zero);
+  contract.start = ASSAY_START_BIAS;
+  linear_run(&c, &contract, false);
+  for (int m = 0; m < ROWS; ++m) {
+    if (group_of[m] < 0) continue;
+    expect_alone(&c, m, group_of[m]);
+    for (int n = 0; n < N; ++n)
+      cr_assert(linear_result(&c, "c")->sigma[m * N + n] != zero[m * N + n], "row %d, channel %d", m, n);
+  }
+  linear_close(&c);
 }
 
 static void open_masked(linear_call *c) {

@@ -34,8 +34,8 @@ template <class T> __device__ __forceinline__ void expect_quad(const T *address,
 /* aligned: `from` is a multiple of 4 elements (uniform over the launch); else four scalar loads. */
 template <class T> __device__ __forceinline__ quad<T> load_quad(const T *from, bool aligned) {
   quad<T> to;
+  expect_quad(from, aligned);
 #ifdef ASSAY_SIMT
-  (void)aligned;
   memcpy(to.element, from, sizeof to.element);
 #else
   if (aligned) {

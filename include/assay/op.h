@@ -125,6 +125,10 @@ typedef enum assay_stored_scale {
  * judged by the kept set and, over many rows, by their distribution. */
 typedef enum assay_generator { ASSAY_GENERATOR_PHILOX, ASSAY_GENERATOR_OWN } assay_generator;
 
+/* Where a product's bias comes. ZERO: running sums start from zero, and bias and beta · c are added to the sum. BIAS:
+ * one running sum starts from beta · c + bias. Each addition to it then rounds at a sum that holds the bias. */
+typedef enum assay_start { ASSAY_START_ZERO, ASSAY_START_BIAS } assay_start;
+
 /* The contract of an implementation. Rounding fields are the dtype that a value is rounded to. */
 typedef struct assay_contract {
   assay_dtype k, v;        /* rounding of K and V after dequantisation (fp8 caches only); NONE: exact */
@@ -163,6 +167,7 @@ typedef struct assay_contract {
   assay_quotient quotient;
   assay_stored_scale stored_scale;
   assay_generator generator;
+  assay_start start; /* gemm, grouped, mxfp4 and fp8 products; with another alpha than 1 a call counts as ZERO */
 } assay_contract;
 
 /* ---- reference -------------------------------------------------------------------------------------- */

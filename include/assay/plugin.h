@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ASSAY_ABI = 5 };
+enum { ASSAY_ABI = 6 };
 
 struct assay_simt_api; /* the scheduler of simt: <assay/simt/cuda.h> */
 

@@ -42,7 +42,8 @@ static const struct {
                {"lse_sink", offsetof(assay_contract, lse_sink), "without,with"},
                {"quotient", offsetof(assay_contract, quotient), "divide,reciprocal,inverse_amax,any"},
                {"stored_scale", offsetof(assay_contract, stored_scale), "quotient,product,inverse"},
-               {"generator", offsetof(assay_contract, generator), "philox,own"}};
+               {"generator", offsetof(assay_contract, generator), "philox,own"},
+               {"start", offsetof(assay_contract, start), "zero,bias"}};
 _Static_assert(sizeof(assay_generator) == sizeof(int32_t), "take_choice writes an enumeration as 32 bits");
 
 #define FIND(list)                                                                                                     \

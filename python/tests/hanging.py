@@ -39,7 +39,7 @@ def never_asked(**_):
 
 
 CHOICES = {"zero_p_v": "skipped", "lse_base": "2", "lse_empty": "+inf", "lse_sink": "with", "quotient": "any",
-           "stored_scale": "inverse", "generator": "own"}
+           "stored_scale": "inverse", "generator": "own", "start": "bias"}
 
 
 @assay.variant("sampler", contract=CHOICES)

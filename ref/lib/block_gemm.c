@@ -73,7 +73,8 @@ static cut_loss eight_bit_loss(const double *a, const double *b, int64_t count, 
 }
 
 double block_variance(const block_element *e, const assay_contract *contract, assay_dtype out) {
-  double sum = 0, total = 0, loss = 0;
+  const double start = gemm_start(contract, 1, e->bias);
+  double sum = start, total = 0, loss = 0;
   for (int64_t p = 0; p < block_pieces(e->K); ++p) {
     const double *a = e->a + p * BLOCK_PIECE, *b = e->b + p * BLOCK_PIECE, scale = e->sfa[p] * e->sfb[p];
     const int64_t count = piece_size(e->K, p);
@@ -90,8 +91,9 @@ double block_variance(const block_element *e, const assay_contract *contract, as
     total += scale * scale * of_piece + rounding_variance(scale, ASSAY_F32) * s.sum * s.sum;
     total += rounding_variance(scale * s.sum, ASSAY_F32) + storing_variance(sum, ASSAY_F32);
   }
-  if (e->bias != 0) total += storing_variance(sum + e->bias, ASSAY_F32);
-  return total + loss * loss + storing_variance(sum + e->bias, out);
+  const double y = start != 0 ? sum : sum + e->bias;
+  if (e->bias != 0 && start == 0) total += storing_variance(y, ASSAY_F32);
+  return total + loss * loss + storing_variance(y, out);
 }
 
 /* ---- the exact tier ---------------------------------------------------------------------------------- */

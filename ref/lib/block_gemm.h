@@ -22,7 +22,8 @@ int64_t block_pieces(int64_t K);
 
 double block_gemm(const block_element *e);
 
-/* Returns the variance of an element that is stored as `out`. */
+/* Returns the variance of an element that is stored as `out`. The sum over pieces starts from the bias if the contract
+ * says so; the sum of a piece never does. */
 double block_variance(const block_element *e, const assay_contract *contract, assay_dtype out);
 
 /* Admits element (m, n): the sum of each piece in 14 bits if tensor cores add it, and all scaled sums with the bias. */

@@ -54,16 +54,22 @@ int cut_bits(assay_dtype dtype) {
  * bits below its first bit; a usual term ends at 2^(-2 (b - 1)) sum |x| / (2 n). |sum x| / sum |x| tells how far terms
  * have one sign. The sum itself loses half its ulp per step, over a running sum that grows from 0. A running sum of
  * terms of both signs can be far from 0 and end near it. Its drift then says what it loses in the order of the terms.
+ * A start c is the largest for the terms of its running sum alone, and those lose at its u once more.
  */
 double cut_variance(const assay_contract *contract, const product_sum *s) {
   if (contract->cut <= 0 || s->bits == 0 || !(s->abs > 0)) return 0;
   const double sum = fabs(s->whole), steps = s->terms / s->lanes / contract->cut;
   const double largest = fmax(fmax(s->top, sqrt(s->square)), sum / s->lanes), unit = 0x1p-25 * largest;
   const double ends = ldexp(s->abs / (2 * s->terms), -2 * (s->bits - 1));
-  const double of_terms = unit > ends ? s->terms * unit / 2 * (sum / s->abs) : 0;
+  double of_terms = unit > ends ? s->terms * unit / 2 * (sum / s->abs) : 0, of_start = 0;
+  if (s->start != 0) {
+    const double coarse = 0x1p-25 * fmax(fabs(s->start), fabs(s->start + s->whole / s->lanes));
+    of_start = (s->terms / s->lanes + ceil(steps)) * coarse * coarse / 3;
+    if (coarse > ends) of_terms += s->terms / s->lanes * coarse / 2 * (sum / s->abs);
+  }
   const double of_drift = fabs(s->drift) * 0x1p-24 / (s->lanes * contract->cut);
-  const double of_sums = fmax(ceil(steps) * 0x1p-24 * sum / 2, of_drift);
-  return (s->terms + ceil(steps) * s->lanes) * unit * unit / 3 + (of_terms + of_sums) * (of_terms + of_sums);
+  const double of_sums = fmax(ceil(steps) * 0x1p-24 * fabs(2 * s->start + s->whole) / 2, of_drift);
+  return (s->terms + ceil(steps) * s->lanes) * unit * unit / 3 + of_start + (of_terms + of_sums) * (of_terms + of_sums);
 }
 
 /* Returns 2^e with 2^e <= |x| < 2^(e + 1) for normal x; 0 for 0. */

@@ -108,6 +108,7 @@ typedef struct product_sum {
   double terms, lanes;
   int bits;
   double drift; /* sum over k of +-2^e(S_k), with the sign of the running sum S_k; 0 where it is not followed */
+  double start; /* one running sum starts from it; drift holds it, the numbers before do not */
 } product_sum;
 
 /* Returns the variance that tensor cores add to a sum by cutting (contract->cut; docs/judging.md, "Sums of tensor

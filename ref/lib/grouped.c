@@ -23,11 +23,12 @@ int64_t grouped_offset(const assay_tensor *t, int64_t row) {
 
 /* ---- the error model --------------------------------------------------------------------------------- */
 
-/* Returns the variance of an element: that of its sum, of the addition of the bias, and of storing. */
+/* Returns the variance of an element: that of its sum, of the addition of the bias, and of storing. A sum that starts
+ * from the bias adds it nowhere else. */
 static double variance(const gemm_sum *s, const grouped_run *run, const double *a, const double *b, int64_t K,
                        double bias) {
   const assay_dtype in = run->call->arg[GROUPED_B].dtype, out = run->call->arg[GROUPED_C].dtype;
-  const double y = s->sum + bias, added = bias != 0 ? storing_variance(y, ASSAY_F32) : 0;
+  const double y = s->sum + bias, added = bias != 0 && s->start == 0 ? storing_variance(y, ASSAY_F32) : 0;
   return gemm_variance(s, run->contract, a, b, K, in) + added + storing_variance(y, out);
 }
 
@@ -36,7 +37,8 @@ static assay_status admit(const grouped_run *run, int64_t row, int64_t n, const 
                           double bias, assay_error *error) {
   const int bits = lattice_width(run->contract->partial);
   if (!gemm_admits(s, run->contract, low_a, low_b))
-    return rowwise_refuse(run->call, row, n, "sum |a b|", s->abs, ldexp(1, bits + low_a + low_b), error);
+    return rowwise_refuse(run->call, row, n, "sum |a b|", s->abs + fabs(s->start), ldexp(1, bits + low_a + low_b),
+                          error);
   const double size = s->abs + fabs(bias);
   int low = s->abs != 0 ? low_a + low_b : LATTICE_ZERO;
   if (lattice_low(bias) < low) low = lattice_low(bias);
@@ -80,7 +82,7 @@ static assay_status channel(const grouped_run *run, const buffers *at, int64_t g
     const double *a = at->a + i * K, bias = bias_of(run, run->row[i].bias, n);
     to->value[i * N + n] = gemm_dot(a, at->b, terms) + bias;
     if (to->sigma == NULL && !run->exact) continue;
-    const gemm_sum s = gemm_walk(a, at->b, K);
+    const gemm_sum s = gemm_walk_from(gemm_start(run->contract, 1, bias), a, at->b, K);
     if (to->sigma != NULL) to->sigma[i * N + n] = sqrt(variance(&s, run, a, at->b, K, bias));
     if (!run->exact) continue;
     const assay_status status = admit(run, i, n, &s, (int)at->low[i], low_b, bias, error);

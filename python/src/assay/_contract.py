@@ -10,7 +10,8 @@ CHOICES = {"zero_p_v": ("multiplied", "skipped", "skipped_for_group"), "lse_base
            "lse_empty": ("-inf", "+inf"), "lse_sink": ("without", "with"),
            "quotient": ("divide", "reciprocal", "inverse_amax", "any"),
            "stored_scale": ("quotient", "product", "inverse"),
-           "generator": ("philox", "own")}
+           "generator": ("philox", "own"),
+           "start": ("zero", "bias")}
 NAMES = ("none", "f32", "f16", "bf16", "e4m3", "e5m2")
 
 # f32 throughout, plain sums, a good exp; the same bits from run to run.
