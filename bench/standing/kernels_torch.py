@@ -2,10 +2,16 @@
 
 The judge's tensors lie on the CPU. Each callable copies them to the GPU and its result back, so what is judged is the
 arithmetic, and not what the kernel writes beside its output."""
+import os
+import sys
+
 import assay
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers"))
+import compiled  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS = {"run_to_run": True, "lanes": 32, "exp_ulp": 4}
@@ -53,54 +59,25 @@ def swiglu(x):
     return back(F.silu(gate) * up, x)
 
 
-def compiled_rms(x, g, eps):
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps) * g.float()).to(x.dtype)
-
-
-def compiled_layer(x, g, b, eps):
-    wide = [None if factor is None else factor.float() for factor in (g, b)]
-    return F.layer_norm(x.float(), (x.shape[-1],), *wide, eps).to(x.dtype)
-
-
-def compiled_gates(x):
-    gate, up = x.float().chunk(2, dim=-1)
-    return (F.silu(gate) * up).to(x.dtype)
-
-
-def compiled_gelu(x, b):
-    return F.gelu(x.float() + b.float(), approximate="tanh").to(x.dtype)
-
-
-compiled = {}
-
-
-def by_inductor(function, *tensors):
-    """Compiles a function at its first call, and calls it."""
-    if function not in compiled:
-        compiled[function] = torch.compile(function, dynamic=True)
-    return compiled[function](*tensors)
-
-
 @assay.variant("rms_norm", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS,
                supports=no_inner_rounding)
 def rms_norm_inductor(x, g, eps):
-    return back(by_inductor(compiled_rms, on(x), on(g), eps), x)
+    return back(compiled.by_inductor(compiled.rms_norm, on(x), on(g), eps), x)
 
 
 @assay.variant("layer_norm", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
 def layer_norm_inductor(x, g, b, eps):
-    return back(by_inductor(compiled_layer, on(x), on(g), on(b), eps), x)
+    return back(compiled.by_inductor(compiled.layer_norm, on(x), on(g), on(b), eps), x)
 
 
 @assay.variant("swiglu", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS, supports=plain_gates)
 def swiglu_inductor(x):
-    return back(by_inductor(compiled_gates, on(x)), x)
+    return back(compiled.by_inductor(compiled.swiglu, on(x)), x)
 
 
 @assay.variant("bias_gelu_new", name="inductor", claims="f32,f16,bf16", tensors="torch", contract=ROWS)
 def bias_gelu_inductor(x, b, x_out):
-    made = back(by_inductor(compiled_gelu, on(x), on(b)), x)
+    made = back(compiled.by_inductor(compiled.bias_gelu_new, on(x), on(b)), x)
     (x if x_out is None else x_out)[...] = made
 
 
