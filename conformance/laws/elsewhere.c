@@ -5,6 +5,7 @@
  * the tier's limits. */
 #include "conformance/generate/generate.h"
 #include "conformance/trial/trial.h"
+#include "core/registry.h"
 #include "laws_internal.h"
 
 /* Constants of devices: of none that is usual, of H20, H100 and H200, and of larger ones. */

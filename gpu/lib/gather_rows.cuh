@@ -23,7 +23,7 @@ constexpr int gather_threads = 128;
  * Align:  16 bytes.
  * Arch:   any.
  * Limit:  bytes: 2 R C sizeof(T). */
-static __global__ void __launch_bounds__(gather_threads) gather_rows(gather_params p) {
+[[maybe_unused]] static __global__ void __launch_bounds__(gather_threads) gather_rows(gather_params p) {
   take_turn();
   const int64_t r = blockIdx.x, row = p.select[r];
   const bool there = row >= 0 && row < p.x_rows;

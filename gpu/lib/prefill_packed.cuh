@@ -129,10 +129,10 @@ template <class T, class Shape, class Weights> struct packed_warpgroup {
     const packed_item &item = control->item[turn % packed_slots];
     const int32_t skip = of_warp(item.skip), place = of_warp(item.position);
     const int32_t own = 64 * of_warp(static_cast<int32_t>(threadIdx.x) / 128 - 1); /* the warpgroup's first line */
-    const int32_t low = place + row_of(skip + own);
+    const int32_t least = place + row_of(skip + own);
     const int32_t high = place + row_of(skip + min(own + 63, max(of_warp(item.rows) - 1, 0)));
     open_begin = (Weights::first_key(p, high) + keys - 1) / keys;
-    open_end = max(low + 1, 0) / keys;
+    open_end = max(least + 1, 0) / keys;
   }
 
   PREFILL_FUNCTION void await_queries() const {

@@ -195,7 +195,12 @@ void key_sum_finish(const key_sum *sum, int64_t keys, double *variance) {
     const double shuffled = f32_variance * (chain + 1) * ((S > Q ? (S - Q) / (3 * lanes) : 0) + Q / 2);
     const double own = (standing > shuffled ? standing : shuffled) + f32_variance * (Q + 2 * (S > Q ? S : Q));
     const double formula = alike * sum->abs[d] * sum->abs[d];
-    const product_sum products = {whole, sum->abs[d], Q, 0, (double)sum->terms, lanes, sum->bits, 0};
+    const product_sum products = {.whole = whole,
+                                  .abs = sum->abs[d],
+                                  .square = Q,
+                                  .terms = (double)sum->terms,
+                                  .lanes = lanes,
+                                  .bits = sum->bits};
     const double cut = cut_variance(sum->contract, &products);
     const double added = (own > formula ? own : formula) + lost * lost / 3 + subnormal + cut;
     variance[d] += added / (sum->factor * sum->factor);
@@ -277,7 +282,13 @@ ASSAY_WIDE double dot_variance(const assay_contract *contract, int64_t D, const 
   }
   if (contract->cut > 0 && cut_bits(dtype) > 0) {
     const double top = cut_top(q, k, D, dtype, abs_dot);
-    const product_sum products = {vector_dot(q, k, D), abs_dot, square_dot, top, (double)D, lanes, cut_bits(dtype)};
+    const product_sum products = {.whole = vector_dot(q, k, D),
+                                  .abs = abs_dot,
+                                  .square = square_dot,
+                                  .top = top,
+                                  .terms = (double)D,
+                                  .lanes = lanes,
+                                  .bits = cut_bits(dtype)};
     variance += cut_variance(contract, &products);
   }
   return variance;
