@@ -360,7 +360,7 @@ static int64_t base_shift(const image *img, int32_t i) {
     ++given;
   }
   assay_rng rng = {random, (uint64_t)i, 0};
-  const bool alone = (random & 1) != 0, moved = !alone || (random >> 1) % (uint64_t)given == (uint64_t)before;
+  const bool alone = (random & 1) != 0, moved = !alone || (random >> 1 & 0xFF) % (uint64_t)given == (uint64_t)before;
   return moved ? assay_rng_range(&rng, 1, 15) * assay_dtype_size(img->arg[i].dtype) : 0;
 }
 
