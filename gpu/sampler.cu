@@ -97,7 +97,7 @@ template <class T> __global__ void __launch_bounds__(max_threads) sample_row(sam
     return;
   }
 
-  finish(p, draw_row(p, r, row, key_of, best, words, shared, sums), status_ok);
+  finish(p, draw_row(p, r, row, key_of, best, words, shared, shared_sums{sums}), status_ok);
 }
 
 /* ---- launcher --------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *   weigh    rows with top-p and without top-k: masses in 1024 bins by distance from the largest logit
  *   choose   every chunk: keys at or above a bound go to the row's list (top-k: the k-th largest group maximum; top-p:
  *            those of the bin in which the mass reaches p); masses above it are summed. The last block of a row to
- *            arrive ranks the list, cuts it and draws. A list that is too short falls back on draw_row.
+ *            arrive ranks the list, cuts it and draws. With a list that is too short it does the row by draw_row.
  *
  * docs/kernels/sampler.md has the arithmetic. */
 #include "gpu/lib/sampler_scan.cuh"
@@ -239,6 +239,42 @@ template <class T> struct source_words {
   __device__ __forceinline__ uint32_t operator[](int32_t i) const { return bits_of(to_float(row[i]) + 0.0f); }
 };
 
+/* Sums of a pass that every thread has to itself: 16 digits of four bits. Thousands of equal logits have one digit, and
+ * would wait for each other at one sum of the block. */
+struct own_sums {
+  static constexpr int bits = 4;
+  static_assert(8 * scan_threads <= list_capacity, "a list holds the sums of eight digits");
+  wide *low, *high; /* [8, threads] each: digits below 8, and the others */
+  wide *whole;      /* [16] */
+
+  __device__ __forceinline__ wide *of_digit(int digit) const {
+    return (digit < 8 ? low : high) + digit % 8 * scan_threads;
+  }
+  __device__ __forceinline__ void clear() const {
+    ASSAY_UNROLL
+    for (int digit = 0; digit < 1 << bits; ++digit)
+      of_digit(digit)[threadIdx.x] = 0;
+  }
+  __device__ __forceinline__ void add(int digit, wide weight) const { of_digit(digit)[threadIdx.x] += weight; }
+
+  /* Adds up two digits by each warp. It ends with a barrier. */
+  __device__ __forceinline__ void finish() const {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+    ASSAY_UNROLL
+    for (int digit = 2 * warp; digit < 2 * warp + 2; ++digit) {
+      wide sum = 0;
+      for (int32_t i = lane; i < scan_threads; i += 32)
+        sum += of_digit(digit)[i];
+      ASSAY_UNROLL
+      for (int step = 16; step > 0; step /= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+      if (lane == 0) whole[digit] = sum;
+    }
+    __syncthreads(); /* the digits' sums are written */
+  }
+  __device__ __forceinline__ wide of(int digit) const { return whole[digit]; }
+};
+
 /* Returns a lower bound of the k-th largest of the ordered bits, by their upper 16; 0 if there are fewer than k. */
 __device__ uint32_t kth_group(const uint32_t *groups, int32_t count, int32_t k, choose_shared *shared) {
   if (k > count) return 0;
@@ -270,7 +306,8 @@ __device__ int32_t finish_row(const scan_params &p, int64_t row, const row_view 
   const T *const source = static_cast<const T *>(p.source) + row * p.source_row;
   const int32_t listed = static_cast<int32_t>(min(work->listed, static_cast<uint32_t>(list_capacity) + 1u));
   if (listed > list_capacity)
-    return draw_row(p.s, view.r, row, key_of, view.best, source_words<T>{source}, &shared->row, shared->sums);
+    return draw_row(p.s, view.r, row, key_of, view.best, source_words<T>{source}, &shared->row,
+                    own_sums{list, ranked, shared->sums});
 
   for (int32_t i = thread; i < listed; i += scan_threads)
     list[i] = work->list[i];

@@ -1,7 +1,7 @@
 /* sampler.cuh: what the kernels of sampler share: a row's parameters, penalties, keys, masses, and the plainest draw.
  * One routine finds the k-th key, the key at which the mass reaches p, and the id at which the running mass exceeds u.
- * It fixes eight bits of the answer per pass. Masses are integers, multiples of 2^-43, so the order of additions does
- * not show. docs/kernels/sampler.md has the arithmetic. */
+ * It fixes eight bits of the answer per pass, or four where every thread has sums of its own. Masses are integers,
+ * multiples of 2^-43, so the order of additions does not show. docs/kernels/sampler.md has the arithmetic. */
 #ifndef ASSAY_GPU_LIB_SAMPLER_CUH
 #define ASSAY_GPU_LIB_SAMPLER_CUH
 
@@ -116,29 +116,51 @@ __device__ __forceinline__ wide draw_target(const sampler_params &p, int64_t row
 
 /* ---- the k-th key, a share of the mass, the drawn id ------------------------------------------------- */
 
+/* The sums of a pass that the threads of a block share: one for each digit of eight bits. */
+struct shared_sums {
+  static constexpr int bits = digit_bits;
+  wide *sums; /* [digits] */
+
+  __device__ __forceinline__ void clear() const {
+    for (int32_t digit = static_cast<int32_t>(threadIdx.x); digit < digits; digit += static_cast<int32_t>(blockDim.x))
+      sums[digit] = 0;
+  }
+  __device__ __forceinline__ void add(int digit, wide weight) const { atomicAdd(&sums[digit], weight); }
+  __device__ __forceinline__ void finish() const {}
+  __device__ __forceinline__ wide of(int digit) const { return sums[digit]; }
+};
+
 /* Returns the largest key for which the weights of all elements whose key is not smaller add up to shared->target or
  * more. weigh(id, &key) returns the element's weight and sets its key, which has `bits` bits. All threads call it; it
- * begins and ends with a barrier. Thread 0 goes through the sums of the 256 digits from the top. */
-template <class Weigh> __device__ wide reach(row_shared *shared, wide *sums, int32_t V, int bits, Weigh weigh) {
+ * begins and ends with a barrier. Thread 0 goes through the sums of a digit from the top. A thread weighs four elements
+ * before it adds the first, so that their loads are under way together. */
+template <class Sums, class Weigh>
+__device__ wide reach(row_shared *shared, const Sums &sums, int32_t V, int bits, Weigh weigh) {
+  constexpr int size = Sums::bits, count = 1 << size, ahead = 4;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), threads = static_cast<int32_t>(blockDim.x);
   wide prefix = 0;
-  for (int shift = (bits + digit_bits - 1) / digit_bits * digit_bits - digit_bits; shift >= 0; shift -= digit_bits) {
-    for (int digit = thread; digit < digits; digit += threads)
-      sums[digit] = 0;
+  for (int shift = (bits + size - 1) / size * size - size; shift >= 0; shift -= size) {
+    sums.clear();
     __syncthreads(); /* sums are 0, the target is written */
-    for (int32_t i = thread; i < V; i += threads) {
-      wide key;
-      const wide weight = weigh(i, &key);
-      if (weight != 0 && key >> shift >> digit_bits == prefix) atomicAdd(&sums[(key >> shift) & (digits - 1)], weight);
+    for (int32_t i = thread; i < V; i += ahead * threads) {
+      wide key[ahead] = {}, weight[ahead] = {};
+      ASSAY_UNROLL
+      for (int u = 0; u < ahead; ++u)
+        if (i + u * threads < V) weight[u] = weigh(i + u * threads, &key[u]);
+      ASSAY_UNROLL
+      for (int u = 0; u < ahead; ++u)
+        if (weight[u] != 0 && key[u] >> shift >> size == prefix)
+          sums.add(static_cast<int>(key[u] >> shift & (count - 1)), weight[u]);
     }
     __syncthreads(); /* sums are complete */
+    sums.finish();
     if (thread == 0) {
       wide left = shared->target;
-      int digit = digits - 1;
-      for (; digit > 0 && sums[digit] < left; --digit)
-        left -= sums[digit];
+      int digit = count - 1;
+      for (; digit > 0 && sums.of(digit) < left; --digit)
+        left -= sums.of(digit);
       shared->target = left;
-      shared->prefix = prefix << digit_bits | static_cast<wide>(digit);
+      shared->prefix = prefix << size | static_cast<wide>(digit);
     }
     __syncthreads(); /* the digit is written, the sums have been read */
     prefix = shared->prefix;
@@ -169,9 +191,9 @@ __device__ __forceinline__ wide mass_of_value(float value, float largest, float 
 
 /* Returns the token of a row that draws. words[id]: bits of the penalised logit. best: the largest key. All threads of
  * the block call it. Everything that it reads of `shared` and `sums` must have been written before a barrier. */
-template <class Words>
+template <class Words, class Sums>
 __device__ int32_t draw_row(const sampler_params &p, const row_params &r, int64_t row, const key_order &key_of,
-                            wide best, const Words &words, row_shared *shared, wide *sums) {
+                            wide best, const Words &words, row_shared *shared, const Sums &sums) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), V = p.V;
   const int id_bits = key_of.id_bits;
   const wide id_mask = key_of.id_mask;
