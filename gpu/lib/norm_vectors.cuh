@@ -267,14 +267,17 @@ inline assay_status read_norm_vectors(const assay_call *call, norm_params *p, as
   return expect_vectors(call, "C", p->C, p->type, error);
 }
 
-/* Launches one warp per row of up to 128 vectors if there are enough rows. Otherwise it launches one block per row: one
- * vector per thread up to 512 vectors, then two, then four. */
+/* Vectors of a row that a lane keeps at most, where a warp has a row. With an addition it keeps two tensors of them. */
+template <bool add> constexpr int norm_many_parts = add ? 8 : 16;
+
+/* Launches one warp per row of up to 512 vectors, or 256 with an addition, if there are enough rows. Otherwise it
+ * launches one block per row: one vector per thread up to 512 vectors, then two, then four. */
 template <bool centred, bool add>
 assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   norm_params p;
   ASSAY_TRY(read_norm_vectors(call, &p, error));
   const int32_t vectors = p.C / static_cast<int32_t>(16 / assay_dtype_size(p.type));
-  const bool many = vectors <= 128 && several_rows(p.N, vectors);
+  const bool many = vectors <= 32 * norm_many_parts<add> && several_rows(p.N, vectors);
   const int32_t parts = many ? (vectors + 31) / 32 : (vectors + norm_threads - 1) / norm_threads;
   const int32_t threads = ((vectors + parts - 1) / parts + 31) / 32 * 32;
   p.early = !many && is_settled(call, *env, "g") && (p.b == nullptr || is_settled(call, *env, "b"));
@@ -286,7 +289,12 @@ assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_e
       return ASSAY_LAUNCH_WITH(error, kernel, many ? (p.N + 3) / 4 : p.N, many ? 128 : threads, 0, in_turn(),
                                env->stream, p);
     };
-    if (many) return parts == 1 ? start(norm_many<T, centred, add, 1>) : start(norm_many<T, centred, add, 4>);
+    if (many) {
+      if (parts == 1) return start(norm_many<T, centred, add, 1>);
+      if (parts <= 4) return start(norm_many<T, centred, add, 4>);
+      if (add || parts <= 8) return start(norm_many<T, centred, add, 8>);
+      return start(norm_many<T, centred, add, norm_many_parts<add>>);
+    }
     if (parts == 1) return start(norm_vectors<T, centred, add, 1>);
     if (parts == 2) return start(norm_vectors<T, centred, add, 2>);
     return start(norm_vectors<T, centred, add, 4>);
