@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # sanitize.sh KIND [BUILD]: the suites' corners on simt under a sanitizer, built in BUILD (build/PRESET, build/PRESET_few). KIND:
 #   asan      AddressSanitizer and UBSan. Compiled by clang, which is several times as fast, or else the host compiler.
-#             The types and shapes of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 32 edge cases that a thinned run has
+#             The types and shapes of ASSAY_FEW_TYPES alone (no f16, no e5m2), and 1 of 64 edge cases that a thinned run has
 #             (docs/suites.md). Every change waits for it.
 #   asan_all  as asan, with every type, as the preset compiles it, and every edge case
-#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 40 edge cases that a thinned run has
+#   tsan      ThreadSanitizer over the kernels, clang; the types of asan, and 1 of 80 edge cases that a thinned run has
 #   tsan_all  as tsan, with every type and every edge case
 #   msan      MemorySanitizer, clang
 #   sample    as tsan_all, and every twentieth case of section check, another twentieth with each SHARD=i/20 (1/20)
@@ -308,7 +308,9 @@ case $kind in
   uninit) uninit ;;
   *)
     status=0
-    for section in ${SECTIONS:-edge refuse}; do
+    # Refused calls run no kernel, and ThreadSanitizer watches kernels alone.
+    if [ "$kind" = tsan ]; then sections=edge; else sections='edge refuse'; fi
+    for section in ${SECTIONS:-$sections}; do
       # ThreadSanitizer grows slower with every fiber that a process has had: several processes, one after the other.
       # A refused call launches nothing. Planted errors, a third of the time, are no work of the kernels, which alone
       # ThreadSanitizer watches; the others see a quarter of them.
