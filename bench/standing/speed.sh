@@ -62,9 +62,9 @@ rows() {
   ' "$6"
 }
 
-# told KERNEL TEXT: the kernel must have a row by now.
+# told KERNEL SHAPE TEXT: the kernel must have a row of the shape by now, or any row where SHAPE is empty.
 told() {
-  grep -q "^$1	" "$out/speed.tsv" || { printf '%s: NO FIGURE: %s\n' "$1" "$2"; missing=$((missing + 1)); }
+  grep -q "^$1	${2:+$2	}" "$out/speed.tsv" || { printf '%s: NO FIGURE%s: %s\n' "$1" "${2:+ of $2}" "$3"; missing=$((missing + 1)); }
 }
 
 while IFS=$'\t' read -r name _ door op variant file bind; do
@@ -75,7 +75,7 @@ while IFS=$'\t' read -r name _ door op variant file bind; do
   "$assay" bench "$here/speed/$op.yaml" --device cuda ${ours:+--variant "$op=$variant,$ours"} --ffi "${FLASHINFER_MODULES:-}/$file" --bind "$root/conformance/binds/flashinfer-0.6/$bind.yaml" \
     --budget "${SPEED_BUDGET:-0.3s}" --jsonl "$run" >"$out/speed_$index.txt" 2>&1
   [ ! -e "$run" ] || rows "$name" "$variant" '' '' '' "$run" >>"$out/speed.tsv"
-  told "$name" "$(tail -n 1 "$out/speed_$index.txt")"
+  told "$name" '' "$(tail -n 1 "$out/speed_$index.txt")"
 done < <(grep -v '^#' "$here/kernels.tsv")
 
 # Ours first: peers add their lines to the same file, after it.
@@ -97,7 +97,7 @@ while IFS=$'\t' read -r name op shape script peer fields; do
     python3 "$root/bench/peers/$script" "$run" "${more[@]}" >>"$out/speed_$op.txt" 2>&1
   fi
   [ ! -e "$run" ] || rows "$name" '' "$peer" "$shape" "$fields" "$run" >>"$out/speed.tsv"
-  told "$name" "$(grep -s "\"peer\": *\"$peer\"" "$run" | tail -n 1 | cut -c1-200)"
+  told "$name" "$shape" "$(grep -s "\"peer\": *\"$peer\"" "$run" | tail -n 1 | cut -c1-200)"
 done < <(grep -v '^#' "$here/peers.tsv")
 cat "$out/speed.tsv"
 [ "$missing" -eq 0 ]

@@ -98,7 +98,8 @@ static double error_of(const batch &rows, int32_t C, bool centred, bool add) {
           (v[of] - mean) / sqrt(square + static_cast<double>(eps)) * static_cast<double>(to_float(rows.g[of]));
       if (centred) want += static_cast<double>(to_float(rows.b[of]));
       most = fmax(most, fabs(want));
-      off = fmax(off, fabs(static_cast<double>(to_float(rows.y[at])) - want));
+      const double error = fabs(static_cast<double>(to_float(rows.y[at])) - want);
+      if (!(error <= off)) off = isnan(error) ? static_cast<double>(INFINITY) : error; /* NaN is never near */
     }
     worst = fmax(worst, off / most);
   }
