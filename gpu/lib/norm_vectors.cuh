@@ -9,6 +9,9 @@
 namespace ASSAY_NS {
 
 constexpr int norm_threads = 512, norm_warps = norm_threads / 32;
+/* Where there are many rows, a block of few threads has a row of some vectors per thread: eight such rows and more are
+ * under way in each multiprocessor. */
+constexpr int norm_small_threads = 128, norm_small_blocks = 6, norm_many_vectors = 128;
 
 /* Returns x + res rounded to the type. v becomes the rounded values. */
 template <class T>
@@ -104,19 +107,28 @@ template <class T, bool centred, bool add> __device__ void norm_rescaled_row(con
   }
 }
 
-/* Returns the sum over the threads of the block to every thread. Each warp's sum is a butterfly, and the warps are
- * added in order. There is one barrier; `partial` is used once. */
-__device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float value) {
+/* Returns the sum over the threads of the block to every thread, of `parts` values per thread. A part of a warp is one
+ * butterfly. These sums are added in order, all warps of a part first. There is one barrier; `partial` is used once. */
+template <int parts> __device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float (&value)[parts]) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, warps = static_cast<int32_t>(blockDim.x) / 32;
-  value = warp_sum(value);
-  if (warps == 1) return value;
-  if (threadIdx.x % 32 == 0) partial[warp] = value;
-  __syncthreads(); /* every warp's sum is written */
-  value = 0.0f;
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part)
+    value[part] = warp_sum(value[part]);
+  float sum = 0.0f;
+  if (warps == 1) {
+    ASSAY_UNROLL
+    for (int part = 0; part < parts; ++part)
+      sum += value[part];
+    return sum;
+  }
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part)
+    if (threadIdx.x % 32 == 0) partial[part * warps + warp] = value[part];
+  __syncthreads(); /* every warp's sums are written */
   ASSAY_UNROLL
   for (int i = 0; i < norm_warps; ++i)
-    if (i < warps) value += partial[i];
-  return value;
+    if (i < parts * warps) sum += partial[i];
+  return sum;
 }
 
 /* norm_vectors: normalises one row per block. A thread keeps `parts` vectors of it, blockDim.x apart, from the first
@@ -124,9 +136,11 @@ __device__ __forceinline__ float block_sum(float (&partial)[norm_warps], float v
  * summed follows from C alone. Grid:   (N). Block: 32 to 512 threads, one vector per thread while C allows it. Shared:
  * 64 bytes, 128 with a mean. Align:  every base and row distance is a multiple of 16 bytes; C consists of whole
  * vectors. Arch:   any. Limit:  bytes: 2 C sizeof(T) per row, 4 C with the addition. */
-template <class T, bool centred, bool add, int parts>
-__global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
-  constexpr int width = vector_width<T>;
+template <class T, bool centred, bool add, int parts, bool small>
+__global__ void __launch_bounds__(small ? norm_small_threads : norm_threads, small ? norm_small_blocks : 1)
+    norm_vectors(norm_params p) {
+  constexpr int width = vector_width<T>, sums_of_thread = small ? parts : 1;
+  constexpr bool late = small && centred; /* registers for two weights would cost rows */
   ASSAY_SHARED(float, sums, norm_warps);
   dependents_launch();
   const int32_t vectors = p.C / width, thread = static_cast<int32_t>(threadIdx.x);
@@ -135,13 +149,15 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
   uint4 x[parts] = {}, res[parts] = {}, g[parts] = {}, b[parts] = {};
   const auto mine = [&](int part) { return thread + part * static_cast<int32_t>(blockDim.x) < vectors; };
   const auto channel = [&](int part) { return width * (thread + part * static_cast<int32_t>(blockDim.x)); };
-  if (!p.early) dependency_wait();
-  ASSAY_UNROLL
-  for (int part = 0; part < parts; ++part) {
-    if (!mine(part)) continue;
+  const auto load_weights = [&](int part) {
+    if (!mine(part)) return;
     g[part] = load_vector(static_cast<const T *>(p.g) + channel(part));
     if (p.b != nullptr) b[part] = load_vector(static_cast<const T *>(p.b) + channel(part));
-  }
+  };
+  if (!p.early) dependency_wait();
+  ASSAY_UNROLL
+  for (int part = 0; part < parts; ++part)
+    if (!late) load_weights(part);
   if (p.early) dependency_wait();
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
@@ -150,7 +166,7 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
     if constexpr (add) res[part] = load_vector(static_cast<const T *>(p.res) + row * p.res_row + channel(part));
   }
 
-  float v[width], sum = 0.0f, mean = 0.0f;
+  float v[width], sum[sums_of_thread] = {}, mean = 0.0f;
   ASSAY_UNROLL
   for (int part = 0; part < parts; ++part) {
     if constexpr (add) {
@@ -159,17 +175,19 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
     } else {
       split_vector<T>(x[part], v);
     }
-    sum += first_sum<centred>(v);
+    sum[small ? part : 0] += first_sum<centred>(v);
   }
   float square = block_sum(sums, sum);
   if constexpr (centred) {
     ASSAY_SHARED(float, squares, norm_warps);
     mean = square / C;
-    sum = 0.0f;
+    ASSAY_UNROLL
+    for (int part = 0; part < sums_of_thread; ++part)
+      sum[part] = 0.0f;
     ASSAY_UNROLL
     for (int part = 0; part < parts; ++part) {
       split_vector<T>(x[part], v);
-      if (mine(part)) sum += second_sum(v, mean);
+      if (mine(part)) sum[small ? part : 0] += second_sum(v, mean);
     }
     square = block_sum(squares, sum);
   }
@@ -181,10 +199,12 @@ __global__ void __launch_bounds__(norm_threads) norm_vectors(norm_params p) {
     return;
   }
   ASSAY_UNROLL
-  for (int part = 0; part < parts; ++part)
-    if (mine(part))
-      store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
-                   normed_vector<T, centred, false>(p, x[part], g[part], b[part], mean, factor));
+  for (int part = 0; part < parts; ++part) {
+    if (!mine(part)) continue;
+    if (late) load_weights(part);
+    store_vector(static_cast<T *>(p.y) + row * p.y_row + channel(part),
+                 normed_vector<T, centred, false>(p, x[part], g[part], b[part], mean, factor));
+  }
 }
 
 /* norm_many: normalises one row per warp, of at most 32 * parts vectors, when there are many rows. There is no barrier,
@@ -267,22 +287,25 @@ inline assay_status read_norm_vectors(const assay_call *call, norm_params *p, as
   return expect_vectors(call, "C", p->C, p->type, error);
 }
 
-/* Vectors of a row that a lane keeps at most, where a warp has a row. With an addition it keeps two tensors of them. */
-template <bool add> constexpr int norm_many_parts = add ? 8 : 16;
-
-/* Launches one warp per row of up to 512 vectors, or 256 with an addition, if there are enough rows. Otherwise it
- * launches one block per row: one vector per thread up to 512 vectors, then two, then four. */
+/* Launches one warp per row of up to 128 vectors, or a small block per row of up to 512, if there are enough rows.
+ * Otherwise it launches one block per row: one vector per thread up to 512 vectors, then two, then four. */
 template <bool centred, bool add>
 assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_error *error) {
   norm_params p;
   ASSAY_TRY(read_norm_vectors(call, &p, error));
   const int32_t vectors = p.C / static_cast<int32_t>(16 / assay_dtype_size(p.type));
-  const bool many = vectors <= 32 * norm_many_parts<add> && several_rows(p.N, vectors);
-  const int32_t parts = many ? (vectors + 31) / 32 : (vectors + norm_threads - 1) / norm_threads;
+  const bool several = several_rows(p.N, vectors);
+  const bool small = several && vectors > norm_many_vectors && vectors <= norm_threads;
+  const bool many = several && vectors <= norm_many_vectors;
+  const int32_t most = small ? norm_small_threads : norm_threads;
+  const int32_t parts = many ? (vectors + 31) / 32 : (vectors + most - 1) / most;
   const int32_t threads = ((vectors + parts - 1) / parts + 31) / 32 * 32;
   p.early = !many && is_settled(call, *env, "g") && (p.b == nullptr || is_settled(call, *env, "b"));
-  (void)snprintf(env->path, sizeof env->path, "%s parts=%d%s", many ? "many" : "vectors", parts,
-                 p.early ? " early" : "");
+  (void)snprintf(env->path, sizeof env->path, "%s parts=%d%s",
+                 many    ? "many"
+                 : small ? "small"
+                         : "vectors",
+                 parts, p.early ? " early" : "");
   return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
     const auto start = [&](auto kernel) {
@@ -291,13 +314,13 @@ assay_status launch_norm_vectors(const assay_call *call, assay_env *env, assay_e
     };
     if (many) {
       if (parts == 1) return start(norm_many<T, centred, add, 1>);
-      if (parts <= 4) return start(norm_many<T, centred, add, 4>);
-      if (add || parts <= 8) return start(norm_many<T, centred, add, 8>);
-      return start(norm_many<T, centred, add, norm_many_parts<add>>);
+      return start(norm_many<T, centred, add, norm_many_vectors / 32>);
     }
-    if (parts == 1) return start(norm_vectors<T, centred, add, 1>);
-    if (parts == 2) return start(norm_vectors<T, centred, add, 2>);
-    return start(norm_vectors<T, centred, add, 4>);
+    if (parts == 1) return start(norm_vectors<T, centred, add, 1, false>);
+    if (small && parts == 2) return start(norm_vectors<T, centred, add, 2, true>);
+    if (small) return start(norm_vectors<T, centred, add, 4, true>);
+    if (parts == 2) return start(norm_vectors<T, centred, add, 2, false>);
+    return start(norm_vectors<T, centred, add, 4, false>);
   });
 }
 
