@@ -1,20 +1,23 @@
 /* causal_conv1d.cu: a short causal convolution along the rows of requests. The definition is in ref/causal_conv1d.c's
  * head and in docs/definitions.md, section 12.
  *
- * vectors: a thread walks down rows in 16 bytes of channels, and keeps the rows before in registers.
- * rows:    a thread per row and channel makes y.
+ * vectors: a thread walks down rows in four channels, and keeps the rows before in registers.
+ * rows:    a thread per row and channel makes y. A second launch moves the states.
  *
- * In both a second launch moves the states. docs/kernels/causal_conv1d.md has the arithmetic. */
+ * docs/kernels/causal_conv1d.md has the arithmetic. */
 #include "gpu/lib/launch.h"
 #include "gpu/lib/plain.h"
+#include "gpu/lib/vec.cuh"
 #include "gpu/lib/vectors.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
 constexpr int conv_threads = 256, conv_most_past = 3;
-constexpr int walk_threads = 128, walk_ahead = 4; /* rows that a thread loads before it needs them */
-constexpr int64_t walk_blocks = 12 * 132, walk_most_rows = 32;
+constexpr int walk_threads = 128, walk_width = 4; /* channels of a thread */
+constexpr int walk_ahead = 4;                     /* rows that a thread asks for before it needs them */
+constexpr int walk_resident = 6;                  /* blocks of a multiprocessor */
+constexpr int64_t walk_blocks = 2 * walk_resident * 132, walk_most_rows = 32;
 
 struct conv_params {
   const void *x, *w, *bias; /* bias NULL: none */
@@ -28,6 +31,7 @@ struct conv_params {
 
 /* Returns the request of a row: the last one that begins at the row or before it, and has rows. */
 __device__ __forceinline__ int32_t request_of(const conv_params &p, int64_t row) {
+  if (row < p.B && p.cu[row] == row && p.cu[row + 1] > row) return static_cast<int32_t>(row); /* all have one row */
   int32_t low = 0, high = p.B; /* cu[low] <= row < cu[high] */
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
@@ -78,107 +82,148 @@ template <class T, class W> __global__ void __launch_bounds__(conv_threads) conv
   static_cast<T *>(p.y)[row * p.y_row + c] = from_float<T>(sum);
 }
 
-/* Loads the rows before `row` of its request: of x, of the state, or zeros. */
-template <class T, int past>
-__device__ __forceinline__ void load_past(const conv_params &p, int32_t request, int64_t row, int32_t c,
-                                          float (&before)[past][vector_width<T>]) {
-  const int64_t first = begin_of(p, request);
-  const int64_t slot = p.fresh[request] != 0 ? -1 : slot_of(p, request);
-  ASSAY_UNROLL
-  for (int k = 0; k < past; ++k) {
+/* ---- vectors ----------------------------------------------------------------------------------------- */
+
+/* A walk: the channels of a thread, the request it is at, and rows first to last - 1 of it. */
+template <class T, class W, int past> struct conv_walker {
+  static constexpr int width = walk_width, taps = past + 1;
+  const conv_params &p;
+  int32_t c, request;
+  int64_t first, last, slot;
+  bool fresh;
+  float w[width][taps], bias[width];
+
+  /* Loads the weights, which lie one channel after the other, and the bias. */
+  __device__ __forceinline__ void load_weights() {
+    ASSAY_UNROLL
+    for (int i = 0; i < taps; ++i) {
+      const quad<W> some = load_quad(static_cast<const W *>(p.w) + static_cast<int64_t>(c) * taps + i * width, true);
+      ASSAY_UNROLL
+      for (int e = 0; e < width; ++e)
+        w[(i * width + e) / taps][(i * width + e) % taps] = to_float(some.element[e]);
+    }
+    quad<W> some = {};
+    if (p.bias != nullptr) some = load_quad(static_cast<const W *>(p.bias) + c, true);
+    ASSAY_UNROLL
+    for (int e = 0; e < width; ++e)
+      bias[e] = p.bias != nullptr ? to_float(some.element[e]) : 0.0f;
+  }
+
+  /* Goes to the request of a row, which ends after the row, whatever cu says. */
+  __device__ __forceinline__ void enter(int64_t row) {
+    request = request_of(p, row);
+    first = begin_of(p, request);
+    last = max(begin_of(p, request + 1), row + 1);
+    slot = slot_of(p, request);
+    fresh = p.fresh[request] != 0;
+  }
+
+  __device__ __forceinline__ const T *state_row(int64_t k) const {
+    return static_cast<const T *>(p.state) + slot * p.state_row + k * p.C + c;
+  }
+
+  /* Returns the row `past - k` rows before `row` as it is stored: of x, of the state, or zeros. */
+  __device__ __forceinline__ quad<T> row_before(int64_t row, int k) const {
     const int64_t from = row - past + k, old = from - first + past; /* old: its row in the state */
-    uint4 vector = make_uint4(0u, 0u, 0u, 0u);
-    if (from >= first)
-      vector = load_vector(static_cast<const T *>(p.x) + from * p.x_row + c);
-    else if (slot >= 0)
-      vector = load_vector(static_cast<const T *>(p.state) + slot * p.state_row + old * p.C + c);
-    split_vector<T>(vector, before[k]);
+    if (from >= first) return load_quad(static_cast<const T *>(p.x) + from * p.x_row + c, true);
+    if (!fresh && slot >= 0) return load_quad(state_row(old), true);
+    return quad<T>();
   }
-}
 
-/* Loads the weights of a vector of channels, which lie one channel after the other, and the bias. */
-template <class T, class W, int past>
-__device__ __forceinline__ void load_taps(const conv_params &p, int32_t c, float (&w)[vector_width<T>][past + 1],
-                                          float (&bias)[vector_width<T>]) {
-  constexpr int width = vector_width<T>, of_weights = vector_width<W>, taps = past + 1;
-  static_assert(width * taps % of_weights == 0, "the weights of a vector of channels are whole vectors");
-  ASSAY_UNROLL
-  for (int i = 0; i < width * taps; i += of_weights) {
-    float some[of_weights];
-    split_vector<W>(load_vector(static_cast<const W *>(p.w) + static_cast<int64_t>(c) * taps + i), some);
+  /* Makes y in rows `row` to `until` - 1 of the request. Four rows of x are asked for before the four before them are
+   * used. */
+  __device__ __forceinline__ void walk(int64_t row, int64_t until) const {
+    float before[past][width];
+    quad<T> next[walk_ahead];
+    const T *x = static_cast<const T *>(p.x) + row * p.x_row + c;
+    T *y = static_cast<T *>(p.y) + row * p.y_row + c;
     ASSAY_UNROLL
-    for (int e = 0; e < of_weights; ++e)
-      w[(i + e) / taps][(i + e) % taps] = some[e];
-  }
-  ASSAY_UNROLL
-  for (int e = 0; e < width; ++e)
-    bias[e] = 0.0f;
-  if (p.bias == nullptr) return;
-  ASSAY_UNROLL
-  for (int i = 0; i < width; i += of_weights) {
-    float some[of_weights];
-    split_vector<W>(load_vector(static_cast<const W *>(p.bias) + c + i), some);
+    for (int i = 0; i < walk_ahead; ++i)
+      if (row + i < until) next[i] = load_quad(x + i * p.x_row, true);
     ASSAY_UNROLL
-    for (int e = 0; e < of_weights; ++e)
-      bias[i + e] = some[e];
+    for (int k = 0; k < past; ++k) {
+      const quad<T> old = row_before(row, k);
+      ASSAY_UNROLL
+      for (int e = 0; e < width; ++e)
+        before[k][e] = to_float(old.element[e]);
+    }
+    ASSAY_ROLLED
+    for (; row < until; row += walk_ahead) {
+      quad<T> now[walk_ahead];
+      x += walk_ahead * p.x_row;
+      ASSAY_UNROLL
+      for (int i = 0; i < walk_ahead; ++i) {
+        now[i] = next[i];
+        if (row + walk_ahead + i < until) next[i] = load_quad(x + i * p.x_row, true);
+      }
+      ASSAY_UNROLL
+      for (int i = 0; i < walk_ahead; ++i) {
+        if (row + i >= until) continue;
+        float own[width], sum[width];
+        ASSAY_UNROLL
+        for (int e = 0; e < width; ++e) {
+          own[e] = to_float(now[i].element[e]);
+          sum[e] = bias[e];
+          ASSAY_UNROLL
+          for (int j = 0; j < past; ++j)
+            sum[e] += w[e][j] * before[j][e];
+          sum[e] += w[e][past] * own[e];
+          if (p.silu) sum[e] = __fdividef(sum[e], 1.0f + expf(-sum[e]));
+          ASSAY_UNROLL
+          for (int j = 0; j + 1 < past; ++j)
+            before[j][e] = before[j + 1][e];
+          before[past - 1][e] = own[e];
+        }
+        store_rounded(y + i * p.y_row, sum);
+      }
+      y += walk_ahead * p.y_row;
+    }
   }
-}
 
-/* conv_walk: a vector of channels per thread, in `rows` rows one after the other.
- * Grid:   (ceil(N / rows) * pieces): rows, in pieces of 128 vectors. Block: 128 threads.
+  /* Moves the request's state by its rows, as bits. All of it is read before the first row is written. */
+  __device__ __forceinline__ void move_state() const {
+    if (slot < 0 || last <= first) return;
+    quad<T> moved[past];
+    ASSAY_UNROLL
+    for (int k = 0; k < past; ++k)
+      moved[k] = row_before(last, k);
+    ASSAY_UNROLL
+    for (int k = 0; k < past; ++k)
+      store_quad(const_cast<T *>(state_row(k)), moved[k], true);
+  }
+};
+
+/* conv_walk: four channels per thread, in `rows` rows one after the other. The walk in which a request begins also has
+ * its next `past - 1` rows, and moves its state. Thus one thread alone reads and writes a slot's channels.
+ * Grid:   (ceil(N / rows) * pieces): rows, in pieces of 128 quads. Block: 128 threads.
  * Shared: none.
- * Align:  16 bytes: rows of x, y and the state; w, bias.
+ * Align:  quads: rows of x, y and the state; w, bias.
  * Arch:   any.
  * Limit:  bytes: x read once and y written. */
 template <class T, class W, int past>
-__global__ void __launch_bounds__(walk_threads, 4) conv_walk(conv_params p, int32_t rows) {
-  constexpr int width = vector_width<T>;
+__global__ void __launch_bounds__(walk_threads, walk_resident) conv_walk(conv_params p, int32_t rows) {
+  take_turn();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) / p.pieces * rows, end = min(begin + rows, p.N);
   const int32_t piece = static_cast<int32_t>(static_cast<int64_t>(blockIdx.x) % p.pieces);
-  const int32_t c = (piece * walk_threads + static_cast<int32_t>(threadIdx.x)) * width;
-  if (c >= p.C) return;
-  float w[width][past + 1], bias[width], before[past][width];
-  load_taps<T, W, past>(p, c, w, bias);
-  int32_t request = request_of(p, begin);
-  load_past<T, past>(p, request, begin, c, before);
-  const T *const x = static_cast<const T *>(p.x) + c;
-  T *const y = static_cast<T *>(p.y) + c;
-  ASSAY_ROLLED
-  for (int64_t first = begin; first < end; first += walk_ahead) {
-    uint4 ahead[walk_ahead];
-    ASSAY_UNROLL
-    for (int i = 0; i < walk_ahead; ++i)
-      if (first + i < end) ahead[i] = load_vector(x + (first + i) * p.x_row);
-    ASSAY_UNROLL
-    for (int i = 0; i < walk_ahead; ++i) {
-      const int64_t row = first + i;
-      if (row >= end) continue;
-      if (request + 1 < p.B && p.cu[request + 1] <= row) { /* the row is a request's first */
-        request = request_of(p, row);
-        load_past<T, past>(p, request, row, c, before);
-      }
-      float own[width], sum[width];
-      split_vector<T>(ahead[i], own);
-      ASSAY_UNROLL
-      for (int e = 0; e < width; ++e) {
-        sum[e] = bias[e];
-        ASSAY_UNROLL
-        for (int j = 0; j < past; ++j)
-          sum[e] += w[e][j] * before[j][e];
-        sum[e] += w[e][past] * own[e];
-        if (p.silu) sum[e] = __fdividef(sum[e], 1.0f + expf(-sum[e]));
-        ASSAY_UNROLL
-        for (int j = 0; j + 1 < past; ++j)
-          before[j][e] = before[j + 1][e];
-        before[past - 1][e] = own[e];
-      }
-      store_rounded(y + row * p.y_row, sum);
-    }
+  conv_walker<T, W, past> walker{p, (piece * walk_threads + static_cast<int32_t>(threadIdx.x)) * walk_width};
+  if (walker.c >= p.C) return;
+  walker.load_weights();
+  walker.enter(begin);
+  int64_t row = begin;
+  bool own = walker.first == begin;
+  if (!own && row < walker.first + past) row = min(walker.first + past, walker.last); /* the walk before has these */
+  for (;;) {
+    walker.walk(row, min(walker.last, own ? max(end, walker.first + past) : end));
+    if (own) walker.move_state();
+    if (walker.last >= end) return;
+    row = walker.last;
+    own = true;
+    walker.enter(row);
   }
 }
 
-/* conv_state: the new state of a request, in one channel per thread, or in one vector of them. Bits are moved as
- * integers of that size; all are read before the first is written.
+/* conv_state: the new state of a request, in one channel per thread. Bits are moved as integers of the type's size; all
+ * are read before the first is written.
  * Grid:   (B * pieces). Block: 256 threads.
  * Shared: none.
  * Align:  by element.
@@ -238,20 +283,23 @@ assay_status read_call(const assay_call *call, conv_params *p, assay_error *erro
   return ASSAY_OK;
 }
 
-/* Reads a call of whole vectors. Weights lie close together, so that only their base matters. */
+/* Reads a call of whole quads. Weights lie close together, so that only their base matters. */
 assay_status read_vectors(const assay_call *call, conv_params *p, assay_error *error) {
   ASSAY_TRY(read_call(call, p, error));
-  const int32_t width = static_cast<int32_t>(16 / assay_dtype_size(p->type));
-  if (p->C % width != 0)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "C: found %d, taken here: multiples of %d", p->C, width);
-  const uintptr_t bases = reinterpret_cast<uintptr_t>(p->x) | reinterpret_cast<uintptr_t>(p->w) |
-                          reinterpret_cast<uintptr_t>(p->bias) | reinterpret_cast<uintptr_t>(p->state) |
-                          reinterpret_cast<uintptr_t>(p->y);
-  if (bases % 16 != 0 || (p->x_row | p->state_row | p->y_row) % width != 0)
-    return assay_fail(
-        error, ASSAY_ERR_UNSUPPORTED,
-        "call: found a base or a distance of rows that is no multiple of 16 bytes, taken here: multiples");
-  p->pieces = (p->C / width + walk_threads - 1) / walk_threads;
+  if (p->C % walk_width != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "C: found %d, taken here: multiples of %d", p->C, walk_width);
+  const uintptr_t numbers =
+      reinterpret_cast<uintptr_t>(p->x) | reinterpret_cast<uintptr_t>(p->state) | reinterpret_cast<uintptr_t>(p->y);
+  const uintptr_t weights = reinterpret_cast<uintptr_t>(p->w) | reinterpret_cast<uintptr_t>(p->bias);
+  const uintptr_t quad_bytes = walk_width * static_cast<uintptr_t>(assay_dtype_size(p->type));
+  const uintptr_t weight_bytes = walk_width * static_cast<uintptr_t>(assay_dtype_size(p->weight_type));
+  if (numbers % quad_bytes != 0 || weights % weight_bytes != 0 ||
+      (p->x_row | p->state_row | p->y_row) % walk_width != 0)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED,
+                      "call: found a base or a distance of rows that is no multiple of %d elements, taken here: "
+                      "multiples",
+                      walk_width);
+  p->pieces = (p->C / walk_width + walk_threads - 1) / walk_threads;
   return ASSAY_OK;
 }
 
@@ -264,9 +312,10 @@ int32_t rows_of_walk(const conv_params &p) {
 template <class T, class W> assay_status walk(const conv_params &p, assay_env *env, assay_error *error) {
   const int32_t rows = rows_of_walk(p);
   const int64_t blocks = (p.N + rows - 1) / rows * p.pieces;
-  if (p.past == 1) return ASSAY_LAUNCH(error, (conv_walk<T, W, 1>), blocks, walk_threads, 0, env->stream, p, rows);
-  if (p.past == 2) return ASSAY_LAUNCH(error, (conv_walk<T, W, 2>), blocks, walk_threads, 0, env->stream, p, rows);
-  return ASSAY_LAUNCH(error, (conv_walk<T, W, 3>), blocks, walk_threads, 0, env->stream, p, rows);
+  const auto start = [&](auto kernel) {
+    return ASSAY_LAUNCH_WITH(error, kernel, blocks, walk_threads, 0, in_turn(), env->stream, p, rows);
+  };
+  return p.past == 1 ? start(conv_walk<T, W, 1>) : p.past == 2 ? start(conv_walk<T, W, 2>) : start(conv_walk<T, W, 3>);
 }
 
 assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error *error) {
@@ -275,18 +324,10 @@ assay_status launch_vectors(const assay_call *call, assay_env *env, assay_error 
   (void)snprintf(env->path, sizeof env->path, "vectors taps=%d rows=%s", p.past + 1,
                  rows_of_walk(p) > 1 ? "several" : "1");
   if (p.N == 0) return ASSAY_OK;
-  ASSAY_TRY(with_type(p.type, [&](auto type) {
+  return with_type(p.type, [&](auto type) {
     using T = typename decltype(type)::type;
     return p.weight_type == ASSAY_F32 ? walk<T, float>(p, env, error) : walk<T, T>(p, env, error);
-  }));
-  conv_params of_vectors = p; /* a vector stands for a channel */
-  const int32_t width = static_cast<int32_t>(16 / assay_dtype_size(p.type));
-  of_vectors.C /= width;
-  of_vectors.x_row /= width;
-  of_vectors.state_row /= width;
-  of_vectors.pieces = (of_vectors.C + conv_threads - 1) / conv_threads;
-  return ASSAY_LAUNCH(error, conv_state<uint4>, static_cast<int64_t>(p.B) * of_vectors.pieces, conv_threads, 0,
-                      env->stream, of_vectors);
+  });
 }
 
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
@@ -322,8 +363,8 @@ constexpr assay_contract contract = contract_of(2.0), fast_contract = contract_o
 } // namespace ASSAY_NS
 
 #define VECTORS                                                                                                        \
-  PLAIN_VARIANT("causal_conv1d", "vectors", "16 bytes of channels a thread, rows one after the other",                 \
-                PLAIN_TYPE_CLAIMS, fast_contract, conv_params, read_vectors, launch_vectors)
+  PLAIN_VARIANT("causal_conv1d", "vectors", "four channels a thread, rows one after the other", PLAIN_TYPE_CLAIMS,     \
+                fast_contract, conv_params, read_vectors, launch_vectors)
 #define ROWS                                                                                                           \
   PLAIN_VARIANT("causal_conv1d", "rows", "a thread per row and channel", PLAIN_TYPE_CLAIMS, contract, conv_params,     \
                 read_call, launch)
