@@ -69,6 +69,16 @@ static void draw_identity(assay_rng *rng, sampler_row *row) {
   row->step = (uint32_t)(draw(rng, 0, 7) == 0 ? 0x7FFFFFFF : draw(rng, 0, 100000));
 }
 
+/* Draws what engines are asked for by default, over logits of which one in 16 stands out. */
+static void draw_served(assay_rng *rng, recipe *r) {
+  r->look = LOOK_BY_VALUES;
+  r->spread = 2;
+  r->row.temperature = PICK(rng, 0.6, 0.7, 0.8, 1);
+  r->row.top_k = (int64_t)PICK(rng, 20, 40, 50, 64);
+  r->row.top_p = PICK(rng, 0.8, 0.9, 0.95);
+  r->row.min_p = PICK(rng, 0.02, 0.05, 0.1);
+}
+
 static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, recipe *r) {
   static const look common[] = {LOOK_BY_VALUES,  LOOK_BY_VALUES, LOOK_BY_VALUES,   LOOK_TIES,
                                 LOOK_TWO_VALUES, LOOK_ALL_EQUAL, LOOK_HALF_BANNED, LOOK_FEW_LEFT};
@@ -108,6 +118,7 @@ static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, r
   row->repetition = PICK(rng, 1, 1.1, 1.3, 2, 0.8);
   row->frequency = PICK(rng, 0, 0.25, 0.6, -0.3, 1.5);
   row->presence = PICK(rng, 0, 0.5, 1.2, -0.4, 2);
+  if (fill->values == ASSAY_NEEDLES) draw_served(rng, r);
 }
 
 /* Draws exact rows: greedy rows of eighths, and rows of 2^bits equal logits, of which powers of two are kept. In some
