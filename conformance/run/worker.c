@@ -92,9 +92,10 @@ void worker_judge(const assay_case *one, case_result *result) {
     cannot_run(result, "device: found '%s', there are %s", one->device, assay_device_names());
   else if (variant == NULL)
     cannot_run(result, "variant: no '%s' on device %s", one->variant, one->device);
-  else if (open_once(device, &error) != ASSAY_OK)
+  else if (open_once(device, &error) != ASSAY_OK) {
     cannot_run(result, "device %s: %s", one->device, error.text);
-  else if (!load_plugin(variant, result))
+    verdict_blame_host(result, ASSAY_ERR_MEMORY); /* no kernel has been asked */
+  } else if (!load_plugin(variant, result))
     return;
   else if (assay_plugin_origin(variant) != NULL)
     judge_outside(one, variant, device, result);

@@ -10,6 +10,11 @@ extern "C" const assay_device *assay_device_cuda(void);
 
 namespace assay_cuda_host {
 
+/* Returns what a failure means. Memory that the device lacks is no error of a kernel: other processes have it. */
+inline assay_status status_of(cudaError_t code) {
+  return code == cudaErrorMemoryAllocation ? ASSAY_ERR_MEMORY : ASSAY_ERR_DEVICE;
+}
+
 /* device_cuda_compare.cu. Sets *differ to 1 if a piece has other bytes in `a` than in `b`, and leaves it alone else.
  * `differ` is host memory that the device can write. The work is queued into `stream`. */
 assay_status compare_pieces(const void *a, const void *b, const assay_piece *piece, int32_t count, int32_t *differ,

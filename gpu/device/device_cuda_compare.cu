@@ -52,7 +52,7 @@ assay_status compare_pieces(const void *a, const void *b, const assay_piece *pie
                                                                 static_cast<const unsigned char *>(b), list, differ);
   const cudaError_t code = cudaGetLastError();
   if (code == cudaSuccess) return ASSAY_OK;
-  return assay_fail(error, ASSAY_ERR_DEVICE, "cuda: comparing: %s (%s)", cudaGetErrorName(code),
+  return assay_fail(error, status_of(code), "cuda: comparing: %s (%s)", cudaGetErrorName(code),
                     cudaGetErrorString(code));
 }
 

@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(scale_threads)
 static assay_status answer(cudaError_t code, const char *doing, assay_error *error) {
   if (code == cudaSuccess) return ASSAY_OK;
   (void)cudaGetLastError(); /* else the next launch on this thread seems to fail */
-  return assay_fail(error, ASSAY_ERR_DEVICE, "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
+  return assay_fail(error, status_of(code), "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
                     cudaGetErrorString(code));
 }
 

@@ -10,7 +10,7 @@ static thread_local cudaEvent_t event[ASSAY_MARKS];
 
 static assay_status fail_with(cudaError_t code, const char *doing, assay_error *error) {
   (void)cudaGetLastError();
-  return assay_fail(error, ASSAY_ERR_DEVICE, "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
+  return assay_fail(error, status_of(code), "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
                     cudaGetErrorString(code));
 }
 

@@ -93,11 +93,11 @@ assay_status open_device(assay_error *error) {
                       "cuda: device 0 is %s with compute capability %d.%d; the kernels are built for 9.0",
                       properties.name, properties.major, properties.minor);
   code = cudaSetDevice(0);
-  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_DEVICE, "setting device 0", error);
+  if (code != cudaSuccess) return fail_with(code, status_of(code), "setting device 0", error);
   code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (code != cudaSuccess) {
     stream = nullptr;
-    return fail_with(code, ASSAY_ERR_DEVICE, "creating a stream", error);
+    return fail_with(code, status_of(code), "creating a stream", error);
   }
   void *memory = nullptr;
   if (cudaHostAlloc(&memory, STAGING_BYTES, cudaHostAllocDefault) != cudaSuccess) (void)cudaGetLastError();
@@ -119,7 +119,7 @@ assay_status describe(assay_device_info *info, assay_error *error) {
   if (status != ASSAY_OK) return status;
   int driver = 0;
   const cudaError_t code = cudaDriverGetVersion(&driver);
-  if (code != cudaSuccess) return fail_with(code, ASSAY_ERR_DEVICE, "asking for the driver's version", error);
+  if (code != cudaSuccess) return fail_with(code, status_of(code), "asking for the driver's version", error);
   (void)snprintf(info->name, sizeof info->name, "%.127s", properties.name);
   (void)snprintf(info->driver, sizeof info->driver, "CUDA %d.%d", driver / 1000, driver % 1000 / 10);
   (void)snprintf(info->toolkit, sizeof info->toolkit, "%d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
@@ -151,7 +151,7 @@ assay_status allocate(int64_t bytes, void **memory, assay_error *error) {
   *memory = nullptr;
   char doing[64];
   (void)snprintf(doing, sizeof doing, "alloc of %lld bytes", static_cast<long long>(bytes));
-  return fail_with(code, code == cudaErrorMemoryAllocation ? ASSAY_ERR_MEMORY : ASSAY_ERR_DEVICE, doing, error);
+  return fail_with(code, status_of(code), doing, error);
 }
 
 void release(void *memory) {
@@ -166,12 +166,12 @@ assay_status synchronize(assay_error *error) {
   for (int i = 0; i < download_count && code == cudaSuccess; ++i)
     memcpy(downloads[i].to, downloads[i].from, downloads[i].bytes);
   forget_stage();
-  return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "running kernels", error);
+  return code == cudaSuccess ? ASSAY_OK : fail_with(code, status_of(code), "running kernels", error);
 }
 
 static assay_status copy(void *to, const void *from, int64_t bytes, cudaMemcpyKind kind, assay_error *error) {
   const cudaError_t code = cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream);
-  return code == cudaSuccess ? ASSAY_OK : fail_with(code, ASSAY_ERR_DEVICE, "copying", error);
+  return code == cudaSuccess ? ASSAY_OK : fail_with(code, status_of(code), "copying", error);
 }
 
 assay_status upload(void *to, const void *from, int64_t bytes, assay_error *error) {

@@ -16,7 +16,7 @@ static thread_local int32_t busy_blocks, clock_khz = 0; /* busy_blocks: the bloc
 
 static assay_status fail_with(cudaError_t code, const char *doing, assay_error *error) {
   (void)cudaGetLastError();
-  return assay_fail(error, ASSAY_ERR_DEVICE, "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
+  return assay_fail(error, status_of(code), "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
                     cudaGetErrorString(code));
 }
 

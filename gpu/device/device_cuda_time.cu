@@ -27,8 +27,8 @@ static thread_local int64_t sweep_bytes;
 
 static assay_status fail_with(cudaError_t code, const char *doing, assay_error *error) {
   (void)cudaGetLastError();
-  return assay_fail(error, code == cudaErrorMemoryAllocation ? ASSAY_ERR_MEMORY : ASSAY_ERR_DEVICE, "cuda: %s: %s (%s)",
-                    doing, cudaGetErrorName(code), cudaGetErrorString(code));
+  return assay_fail(error, status_of(code), "cuda: %s: %s (%s)", doing, cudaGetErrorName(code),
+                    cudaGetErrorString(code));
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------------- */
