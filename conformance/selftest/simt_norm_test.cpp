@@ -106,35 +106,52 @@ static double error_of(const batch &rows, int32_t C, bool centred, bool add) {
   return worst;
 }
 
-/* Runs a batch by blocks and by warps with `parts` vectors per lane. Returns whether both have the same bits. */
-template <bool centred, bool add, int parts> static bool same(int32_t C) {
-  batch by_block = drawn_batch(C), by_warp = drawn_batch(C);
+/* Runs a batch by blocks of a thread per vector, and by another kernel. Returns whether both have the same bits. */
+template <bool centred, bool add, class Other> static bool same(int32_t C, const Other &other) {
+  batch by_block = drawn_batch(C), by_other = drawn_batch(C);
   assay_error error = {""};
   const int32_t vectors = C / vector_width<bf16>, threads = (vectors + 31) / 32 * 32;
-  cr_assert_eq(ASSAY_LAUNCH(&error, (norm_vectors<bf16, centred, add, 1>), N, threads, 0, nullptr,
+  cr_assert_eq(ASSAY_LAUNCH(&error, (norm_vectors<bf16, centred, add, 1, false>), N, threads, 0, nullptr,
                             params_of(by_block, C, centred, add)),
                ASSAY_OK, "%s", error.text);
-  cr_assert_eq(ASSAY_LAUNCH(&error, (norm_many<bf16, centred, add, parts>), (N + 3) / 4, 128, 0, nullptr,
-                            params_of(by_warp, C, centred, add)),
-               ASSAY_OK, "%s", error.text);
+  cr_assert_eq(other(&error, params_of(by_other, C, centred, add)), ASSAY_OK, "%s", error.text);
   const double error_of_block = error_of(by_block, C, centred, add);
   cr_assert(error_of_block <= 0x1p-8, "C=%d: a block's row is off by %g", C, error_of_block);
-  return alike(by_block.y, by_warp.y) && alike(by_block.sum, by_warp.sum);
+  return alike(by_block.y, by_other.y) && alike(by_block.sum, by_other.sum);
+}
+
+/* A warp per row, `parts` vectors per lane. */
+template <bool centred, bool add, int parts> static bool same_by_warps(int32_t C) {
+  return same<centred, add>(C, [](assay_error *error, const norm_params &p) {
+    return ASSAY_LAUNCH(error, (norm_many<bf16, centred, add, parts>), (N + 3) / 4, 128, 0, nullptr, p);
+  });
+}
+
+/* A small block per row, `parts` vectors per thread. */
+template <bool centred, bool add, int parts> static bool same_by_small_blocks(int32_t C, int32_t threads) {
+  return same<centred, add>(C, [threads](assay_error *error, const norm_params &p) {
+    return ASSAY_LAUNCH(error, (norm_vectors<bf16, centred, add, parts, true>), N, threads, 0, nullptr, p);
+  });
 }
 
 Test(simt_norm, rows_of_a_warp_have_the_bits_of_a_block) {
-  cr_expect((same<false, false, 16>(4096)));
-  cr_expect((same<false, false, 16>(2056)));
-  cr_expect((same<false, false, 8>(2048)));
-  cr_expect((same<true, false, 16>(4096)));
-  cr_expect((same<true, false, 16>(3208)));
-  cr_expect((same<true, false, 8>(1032)));
-  cr_expect((same<false, true, 8>(2048)));
-  cr_expect((same<true, true, 8>(1800)));
-  cr_expect((same<true, true, 4>(1024)));
+  cr_expect((same_by_warps<false, false, 4>(1024)));
+  cr_expect((same_by_warps<true, false, 4>(520)));
+  cr_expect((same_by_warps<true, true, 4>(1024)));
+  cr_expect((same_by_warps<false, true, 1>(256)));
 }
 
-Test(simt_norm, a_row_of_more_vectors_than_lanes_hold_differs) {
-  cr_expect_not((same<false, false, 8>(4096)));
-  cr_expect_not((same<true, true, 8>(2056)));
+Test(simt_norm, rows_of_a_small_block_have_the_bits_of_a_block) {
+  cr_expect((same_by_small_blocks<false, false, 4>(4096, 128)));
+  cr_expect((same_by_small_blocks<true, false, 4>(4096, 128)));
+  cr_expect((same_by_small_blocks<true, false, 4>(2056, 96)));
+  cr_expect((same_by_small_blocks<false, true, 2>(2048, 128)));
+  cr_expect((same_by_small_blocks<true, true, 2>(1032, 96)));
+  cr_expect((same_by_small_blocks<true, true, 4>(3208, 128)));
+}
+
+Test(simt_norm, a_row_of_more_vectors_than_are_held_differs) {
+  cr_expect_not((same_by_warps<false, false, 1>(1024)));
+  cr_expect_not((same_by_small_blocks<false, false, 2>(4096, 128)));
+  cr_expect_not((same_by_small_blocks<true, true, 2>(2056, 96)));
 }
