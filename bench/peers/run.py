@@ -16,15 +16,17 @@ MODULES = ["sdpa", "fa3", "flex", "flashinfer_paged"]
 
 
 def peers(only):
-    """Returns the peers that are present, and lines about those that are not."""
-    here, lines = [], []
+    """Returns the peers that are present, and lines about those that are not. Every name asked for is one of them."""
+    here, lines, known, loaded = [], [], set(), True
     for name in MODULES:
         try:
             found = importlib.import_module(name).PEERS
         except Exception as why:
             lines.append({"bench": "peer", "peer": name, "missing": str(why).strip().split("\n")[0][:200]})
+            loaded = False
             continue
         for peer in found:
+            known.add(peer.name)
             if only and peer.name not in only:
                 continue
             why = peer.missing()
@@ -32,6 +34,12 @@ def peers(only):
                 here.append(peer)
             else:
                 lines.append({"bench": "peer", "peer": peer.name, "missing": why})
+    for name in only or []:
+        if name in known:
+            continue
+        if loaded:
+            sys.exit(f"--only: found '{name}', allowed {', '.join(sorted(known))}")
+        lines.append({"bench": "peer", "peer": name, "missing": "no module that loads has a peer of this name"})
     return here, lines
 
 
