@@ -9,8 +9,8 @@
 namespace ASSAY_NS {
 
 constexpr int norm_threads = 512, norm_warps = norm_threads / 32;
-/* Where there are many rows, a block has few threads, and each thread has some vectors of the block's row. More rows are
- * then under way in a multiprocessor. */
+/* Where there are many rows, a block has few threads, and each thread has some vectors of the block's row. More rows
+ * are then under way in a multiprocessor. */
 constexpr int norm_small_threads = 128, norm_small_blocks = 6, norm_many_vectors = 128;
 
 /* Returns x + res rounded to the type. v becomes the rounded values. */
