@@ -118,7 +118,7 @@ static void draw_calibrated(assay_rng *rng, const assay_fill *fill, int64_t V, r
   row->repetition = PICK(rng, 1, 1.1, 1.3, 2, 0.8);
   row->frequency = PICK(rng, 0, 0.25, 0.6, -0.3, 1.5);
   row->presence = PICK(rng, 0, 0.5, 1.2, -0.4, 2);
-  if (fill->values == ASSAY_NEEDLES) draw_served(rng, r);
+  if (fill->values == ASSAY_NEEDLES && V > 1 << 16) draw_served(rng, r); /* smaller rows stay as lists have them */
 }
 
 /* Draws exact rows: greedy rows of eighths, and rows of 2^bits equal logits, of which powers of two are kept. In some
