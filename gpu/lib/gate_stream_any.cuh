@@ -54,8 +54,10 @@ __global__ void __launch_bounds__(32 * stream_any_warps, 1) gate_stream_any(gate
 inline assay_status gate_expect_any(const gate_params &p, assay_error *error) {
   if (p.a.G > 8 && stream_any_size(p.a.D) == 256)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "G: found %d, allowed up to 8 with D %d", p.a.G, p.a.D);
-  if (p.a.G > 8 && p.F > 3)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d taps, allowed 3 with more than 8 heads a group", p.F);
+  const int32_t heads = stream_any_heads(p.a.G, p.a.D);
+  if (heads > 8 && p.F > 3)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "F: found %d taps, allowed 3 with the columns of %d heads", p.F,
+                      heads);
   return ASSAY_OK;
 }
 
