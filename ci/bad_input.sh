@@ -111,7 +111,7 @@ judge 'replay: all that is missing' 2 'device, variant: missing in the descripto
 judge 'replay: two words' 2 'one descriptor' "$assay" replay gate_attention variant=split_keys
 
 # Lists of cases.
-judge 'list of no name' 2 "--list: found 'mustpas-3' .did you mean 'mustpass-3'.., allowed: a file, mustpass-1" "$assay" run --list mustpas-3
+judge 'list of no name' 2 "--list: found 'mustpas-4' .did you mean 'mustpass-4'.., allowed: a file, mustpass-1" "$assay" run --list mustpas-4
 judge 'list of no file' 2 "--list: found '.*/nowhere', allowed: a file, mustpass-1" "$assay" run --list "$work/nowhere"
 printf 'gate_attention suite=x seed=1\n' >"$work/strange.txt"
 : >"$work/nothing.txt"

@@ -64,7 +64,7 @@ static const cli_command rows[] = {
      JUDGE},
     {"statement", cli_statement_command, "-o FILE", "Judges variants by a must-pass list, and writes a statement",
      "list device variant plugin ffi bind ffi-runtime workers threads deadline o color", "",
-     "The list is mustpass-3 if --list names none. The statement has the hashes of the program, the list and the files "
+     "The list is mustpass-4 if --list names none. The statement has the hashes of the program, the list and the files "
      "under judgement, the device, every result, counts and a digest. assay verify checks it. docs/conformance.md "
      "describes both.",
      "assay statement --plugin ./outside.so --variant gate_attention=one_thread -o statement.json", JUDGE},

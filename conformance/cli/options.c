@@ -277,7 +277,7 @@ static const cli_option rows[] = {
     {"only", "FILE", TOPIC_CASES, TAKES_TEXT, AT(only), 0, 0, "@file",
      "only the cases whose descriptors are lines of FILE, as assay list cases and failures print them", NULL},
     {"list", "NAME|FILE", TOPIC_CASES, TAKES_TEXT, AT(list), 0, 0, "@file",
-     "the cases of a list of descriptors, instead of suites: mustpass-3, or a file (docs/conformance.md)", NULL},
+     "the cases of a list of descriptors, instead of suites: mustpass-4, or a file (docs/conformance.md)", NULL},
     {"list:mutants", "NAME|FILE", TOPIC_CASES, TAKES_TEXT, AT(list), 0, 0, "@file",
      "tries the cases of a list first, and prints what share of the mutants they kill (docs/conformance.md)", NULL},
     {"kills", "FILE", TOPIC_CASES, TAKES_TEXT, AT(kills), 0, 0, "@file",

@@ -9,7 +9,7 @@
 #include "conformance/text/text.h"
 #include "core/registry.h"
 
-static const char usual_list[] = "mustpass-3";
+static const char usual_list[] = "mustpass-4";
 
 typedef struct stating {
   report *out;
