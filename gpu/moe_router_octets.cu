@@ -3,6 +3,7 @@
  * Eight lanes have a row, and a lane has an eighth of its experts in registers. A shuffle then serves four rows at
  * once. docs/kernels/moe_router.md has the arithmetic. */
 #include "gpu/lib/channels.cuh"
+#include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/ptx_edge.cuh"
 #include "gpu/lib/router.cuh"
 #include "gpu/lib/vectors.cuh"
@@ -49,9 +50,30 @@ template <int count> __device__ __forceinline__ void sort_bitonic(float *v) {
   }
 }
 
+/* Orders eight numbers of a pair of lanes, which have four each. The even lane gets the four largest, the greatest
+ * first. The odd lane gets the others, the least first. Before, `v` falls and then rises through both lanes, or rises
+ * and then falls. `sign` is -1 in odd lanes: their numbers are turned, so that both lanes keep what is greater. */
+__device__ __forceinline__ void octet_pair(float (&v)[4], float sign) {
+  float other[4];
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    v[i] *= sign;
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    other[i] = -__shfl_xor_sync(0xffffffffu, v[3 - i], 1); /* as this lane would have turned it */
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    v[i] = fmaxf(v[i], other[i]);
+  sort_bitonic<4>(v);
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    v[i] *= sign;
+}
+
 /* Returns the k-th largest of the four numbers of all eight lanes, k up to 8. */
-__device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t k) {
-  float v[8], other[8];
+__device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane, int32_t k) {
+  const float sign = lane % 2 == 0 ? 1.0f : -1.0f;
+  float v[4];
   ASSAY_UNROLL
   for (int i = 0; i < 4; ++i)
     v[i] = own[i];
@@ -60,36 +82,32 @@ __device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t k) {
   in_order(v[0], v[2]);
   in_order(v[1], v[3]);
   in_order(v[1], v[2]);
+  octet_pair(v, sign);
   ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    v[7 - i] = __shfl_xor_sync(0xffffffffu, v[i], 1);
-  sort_bitonic<8>(v);
-  ASSAY_UNROLL
-  for (int lanes = 2; lanes < 8; lanes *= 2) {
+  for (int lanes = 3; lanes <= 5; lanes += 2) { /* the lane whose numbers stand at the other end */
     ASSAY_UNROLL
-    for (int i = 0; i < 8; ++i)
-      other[i] = __shfl_xor_sync(0xffffffffu, v[7 - i], lanes);
-    ASSAY_UNROLL
-    for (int i = 0; i < 8; ++i)
-      v[i] = fmaxf(v[i], other[i]);
-    if (lanes == 2) sort_bitonic<8>(v);
+    for (int i = 0; i < 4; ++i)
+      v[i] = fmaxf(v[i], __shfl_xor_sync(0xffffffffu, v[i], lanes));
+    if (lanes == 3 || k < 8) octet_pair(v, sign);
   }
-  if (k == 8) return fminf(fminf(fminf(v[0], v[1]), fminf(v[2], v[3])), fminf(fminf(v[4], v[5]), fminf(v[6], v[7])));
-  sort_bitonic<8>(v);
-  float bound = v[0];
-  ASSAY_UNROLL
-  for (int i = 1; i < 8; ++i)
-    bound = i < k ? v[i] : bound;
-  return bound;
+  if (k == 8) {
+    const float least = fminf(fminf(v[0], v[1]), fminf(v[2], v[3]));
+    return fminf(least, __shfl_xor_sync(0xffffffffu, least, 1));
+  }
+  const int32_t at = (k - 1) % 4, from = k > 4 ? 3 - at : at; /* an odd lane has the least first */
+  const float bound = from < 2 ? (from == 0 ? v[0] : v[1]) : from == 2 ? v[2] : v[3];
+  return __shfl_sync(0xffffffffu, bound, lane / 2 * 2 + (k - 1) / 4);
 }
 
 /* Tells whether the lane's group stays. The lane's experts are its group. */
 __device__ __forceinline__ bool octet_stays(const router_params &r, int32_t lane, float own) {
+  const int32_t key = key_of(own), as_great = key - 1; /* greater: at least as great as `own` */
   int32_t before = 0;
   ASSAY_UNROLL
-  for (int other = 0; other < 8; ++other) {
-    const float value = __shfl_sync(0xffffffffu, own, lane / 8 * 8 + other);
-    before += value > own || (value == own && other < lane % 8) ? 1 : 0;
+  for (int step = 1; step < 8; ++step) { /* the highest bit of the step tells which lane is the lower one */
+    const int highest = step < 2 ? 1 : step < 4 ? 2 : 4;
+    const int32_t other = __shfl_xor_sync(0xffffffffu, key, step);
+    before += other > ((lane & highest) != 0 ? as_great : key) ? 1 : 0;
   }
   return before < r.topk_groups;
 }
@@ -146,97 +164,168 @@ __device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t cou
   }
 }
 
+/* Returns the number before `value`, which is not -inf: whatever is greater is at least as great as `value`. */
+__device__ __forceinline__ float octet_before(float value) {
+  const int32_t bits = __float_as_int(value);
+  return __int_as_float(bits > 0 ? bits - 1 : (bits | INT32_MIN) + 1);
+}
+
+/* Returns 1 if a > b, else 0: the sign of a difference, which the sum of several takes in one instruction. Neither is
+ * NaN or -0, and they are not the same infinity. */
+__device__ __forceinline__ int32_t octet_greater(float a, float b) {
+  return static_cast<int32_t>(bits_of(b - a) >> 31);
+}
+
+/* Does the same for rows of 16 places. A lane has the values of places `eighth` and `eighth + 8`. */
+__device__ __forceinline__ void octet_ranks_of_16(int32_t k, int32_t eighth, int32_t count, const float *values,
+                                                  const float (&own)[2], const int32_t (&ids)[2],
+                                                  const float (&logits)[2], int32_t *chosen, float *chosen_logits) {
+  const float as_great[2] = {octet_before(own[0]), octet_before(own[1])};
+  int32_t rank[2] = {0, 0};
+  ASSAY_UNROLL
+  for (int begin = 0; begin < 16; begin += 4) {
+    const quad<float> four = load_quad(values + begin, true);
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      const int j = begin + e;
+      const bool lower = j % 8 < eighth;
+      rank[0] += octet_greater(four.element[e], j < 8 && lower ? as_great[0] : own[0]);
+      rank[1] += octet_greater(four.element[e], j < 8 || lower ? as_great[1] : own[1]);
+    }
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i)
+    if (eighth + 8 * i < count && rank[i] < k) {
+      chosen[rank[i]] = ids[i];
+      chosen_logits[rank[i]] = logits[i];
+    }
+}
+
+template <int U> constexpr uint32_t octet_all = U == 32 ? 0xffffffffu : (1u << (U % 32)) - 1; /* a bit per expert */
+
+/* Shared memory of a row: values and ids of its candidates, choices with their logits, all logits. Lanes' parts of x
+ * lie `apart` elements apart, so that eight lanes read 16 bytes from different banks. */
+template <class T, int U> struct octet_room {
+  static constexpr int apart = U + vector_width<T>;
+  float values[octet_pitch];
+  int32_t ids[octet_places];
+  int32_t chosen[octet_most];
+  float logits[octet_most];
+  T x[8 * apart];
+
+  __device__ __forceinline__ float logit(int32_t id) const { return to_float(x[id / U * apart + id % U]); }
+};
+
+/* Asks for the logits of a warp's four rows, a whole row after the other. Rows past the last one become 0. */
+template <class T, int U>
+__device__ __forceinline__ void octet_ask(const router_params &r, int64_t first, int32_t lane,
+                                          octet_room<T, U> *rooms) {
+  constexpr int width = vector_width<T>, per_lane = U / width, per_row = 8 * per_lane; /* vectors of 16 bytes */
+  const int32_t row = lane / per_row, vector = lane % per_row;                         /* where the first copy is */
+  const T *const from = static_cast<const T *>(r.x) + (first + row) * r.x_row + vector * width;
+  T *const to = rooms[row].x + vector / per_lane * rooms->apart + vector % per_lane * width;
+  const int64_t left = r.T - first;
+  const int32_t rows = left < octet_rows ? static_cast<int32_t>(left) : octet_rows;
+  ASSAY_UNROLL
+  for (int i = 0; i < per_lane; ++i) {
+    const int rows_on = 32 * i / per_row, vectors_on = 32 * i % per_row;
+    cp_async_16(to + rows_on * static_cast<int>(sizeof *rooms / sizeof(T)) + vectors_on / per_lane * rooms->apart,
+                from + rows_on * r.x_row + vectors_on * width, row + rows_on < rows ? 16 : 0);
+  }
+  cp_async_commit();
+}
+
 /* router_octets: eight lanes per row, an eighth of its experts each.
  * Grid:   ceil(T / 16). Block: 128 threads.
- * Shared: 6.3 KB: candidates and choices of 16 rows, and the bias.
+ * Shared: 16 rows of logits, candidates and choices, and the bias: 17 KB for 256 experts of 16 bits.
  * Align:  16 bytes: rows of logits, bias.
  * Arch:   any.
  * Limit:  bytes: E sizeof(T) + 8 k per token. */
 template <class T, int U, bool sigmoid, bool grouped>
 __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
+  using room_of_row = octet_room<T, U>;
   constexpr int width = vector_width<T>, part = U / 4;
   constexpr int apart = U + 4; /* floats of bias per lane: eight lanes read 16 bytes from different banks */
-  ASSAY_SHARED(float4, lists, octet_warps * octet_rows * octet_pitch / 4);
+  ASSAY_SHARED(room_of_row, rooms, octet_warps * octet_rows);
   ASSAY_SHARED(float4, biases, 2 * apart);
-  ASSAY_SHARED(int32_t, numbers, octet_warps * octet_rows * octet_places);
-  ASSAY_SHARED(int32_t, choices, octet_warps * octet_rows * octet_most);
   take_turn();
   const router_params &r = p.r;
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const bool with_bias = r.bias != nullptr;
+  float *const all_biases = reinterpret_cast<float *>(biases);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
   const int32_t eighth = lane % 8, local = warp * octet_rows + lane / 8;
-  const int64_t wanted = static_cast<int64_t>(blockIdx.x) * octet_warps * octet_rows + local;
-  const int64_t row = min(wanted, r.T - 1);
-  float *const list = reinterpret_cast<float *>(lists) + local * octet_pitch;
-  float *const all_biases = reinterpret_cast<float *>(biases), *const bias = all_biases + eighth * apart;
-  int32_t *const ids = numbers + local * octet_places;
-  int32_t *const chosen = choices + local * octet_most;
-  const T *const x = static_cast<const T *>(r.x) + row * r.x_row, *const own = x + eighth * U;
-  float b[U];
-  uint4 logits[U / width];
-  ASSAY_UNROLL
-  for (int i = 0; i < U / width; ++i)
-    logits[i] = load_vector(own + i * width);
-  if (r.bias != nullptr) { /* while the logits are on their way */
-    ASSAY_ROLLED
-    for (int32_t e = static_cast<int32_t>(threadIdx.x); e < 8 * U; e += 32 * octet_warps)
-      all_biases[e / U * apart + e % U] = r.bias[e];
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * octet_warps * octet_rows, row = first_row + local;
+  room_of_row &room = rooms[local];
+  octet_ask<T, U>(r, first_row + warp * octet_rows, lane, rooms + warp * octet_rows);
+  if (with_bias) { /* while the logits are on their way */
+    const uint32_t e = threadIdx.x * 4;
+    if (e < 8 * U) store_quad(all_biases + e / U * apart + e % U, load_quad(r.bias + e, true), true);
     __syncthreads();
   }
+  const float *const bias = all_biases + eighth * apart;
+  float b[U];
+  bool bad = row >= r.T || (r.valid != nullptr && r.valid[row] == 0);
+  cp_async_wait<0>();
+  __syncwarp(); /* the logits are here */
   ASSAY_UNROLL
   for (int at = 0; at < U; at += width) {
     float value[width];
-    split_vector<T>(logits[at / width], value);
+    split_vector<T>(load_vector(room.x + eighth * room.apart + at), value);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i)
       b[at + i] = value[i];
   }
-  bool bad = r.valid != nullptr && r.valid[row] == 0;
   float largest = 0.0f, total = 1.0f;
-  if (sigmoid || r.score == score_sigmoid) {
-    ASSAY_UNROLL
-    for (int i = 0; i < U; ++i)
-      bad = bad || b[i] != b[i];
-  } else {
-    ASSAY_UNROLL
-    for (int i = 0; i < U; ++i)
-      bad = bad || !(b[i] <= octet_largest);
-  }
-  if (!sigmoid && r.score == score_softmax) { /* a softmax of scores needs the largest */
-    largest = b[0];
-    ASSAY_UNROLL
-    for (int i = 1; i < U; ++i)
-      largest = fmaxf(largest, b[i]);
-    largest = groups_max<8>(largest);
-    bad = bad || largest == -INFINITY;
-    if (p.total) {
-      total = 0.0f;
+  if (!sigmoid) {
+    if (r.score == score_sigmoid) {
       ASSAY_UNROLL
       for (int i = 0; i < U; ++i)
-        total += expf(b[i] - largest);
-      total = groups_sum<8>(total);
+        bad = bad || b[i] != b[i];
+    } else {
+      ASSAY_UNROLL
+      for (int i = 0; i < U; ++i)
+        bad = bad || !(b[i] <= octet_largest);
+    }
+    if (r.score == score_softmax) { /* a softmax of scores needs the largest */
+      largest = b[0];
+      ASSAY_UNROLL
+      for (int i = 1; i < U; ++i)
+        largest = fmaxf(largest, b[i]);
+      largest = groups_max<8>(largest);
+      bad = bad || largest == -INFINITY;
+      if (p.total) {
+        total = 0.0f;
+        ASSAY_UNROLL
+        for (int i = 0; i < U; ++i)
+          total += expf(b[i] - largest);
+        total = groups_sum<8>(total);
+      }
     }
   }
   const float least = least_logit(r, largest);
-  bad = (__ballot_sync(0xffffffffu, bad) >> (lane / 8 * 8) & 0xffu) != 0;
   float first[4], second = -INFINITY; /* the largest of each quarter, and the second of all */
   ASSAY_UNROLL
-  for (int i = 0; i < U; i += 4) {
+  for (int begin = 0; begin < U; begin += 4) {
     quad<float> four = {{0.0f, 0.0f, 0.0f, 0.0f}}; /* adding 0 makes one zero of both */
-    if (r.bias != nullptr) four = load_quad(bias + i, true);
+    if (with_bias) four = load_quad(bias + begin, true);
     ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e)
-      b[i + e] = octet_b<sigmoid>(b[i + e], least) + four.element[e];
-  }
-  ASSAY_UNROLL
-  for (int q = 0; q < 4; ++q) {
-    first[q] = b[part * q];
-    ASSAY_UNROLL
-    for (int i = 1; i < part; ++i) {
-      const float value = b[part * q + i];
+    for (int e = 0; e < 4; ++e) {
+      const int i = begin + e, q = i / part;
+      const float value = octet_b<sigmoid>(b[i], least) + four.element[e];
+      b[i] = value;
+      if (i % part == 0) {
+        first[q] = value;
+        continue;
+      }
       if (grouped) second = fmaxf(second, fminf(first[q], value));
-      first[q] = fmaxf(first[q], value);
+      first[q] = sigmoid ? max_or_nan(first[q], value) : fmaxf(first[q], value);
     }
   }
+  if (sigmoid) { /* the score of NaN is NaN */
+    const float any = max_or_nan(max_or_nan(first[0], first[1]), max_or_nan(first[2], first[3]));
+    bad = bad || any != any;
+  }
+  bad = (__ballot_sync(0xffffffffu, bad) >> (lane / 8 * 8) & 0xffu) != 0;
   bool stays = true;
   if (grouped) {
     float most = fmaxf(first[0], first[1]), rest = fminf(first[0], first[1]);
@@ -246,17 +335,17 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
       most = fmaxf(most, first[q]);
     }
     second = fmaxf(second, rest);
-    stays = octet_stays(r, lane, r.bias != nullptr ? most + second : most);
+    stays = octet_stays(r, lane, with_bias ? most + second : most);
     ASSAY_UNROLL
     for (int q = 0; q < 4; ++q)
       first[q] = stays ? first[q] : -INFINITY;
   }
-  const float bound = octet_bound(first, r.k);
-  uint32_t below = 0; /* a bit for each expert: the last one is bit 0 */
+  const float bound = octet_bound(first, lane, r.k);
+  uint32_t below = 0; /* a bit for each expert: the first one is bit 0 */
   ASSAY_UNROLL
-  for (int i = 0; i < U; ++i)
+  for (int i = U - 1; i >= 0; --i)
     below = below << 1 | bits_of(b[i] - bound) >> 31;
-  uint32_t above = stays ? ~below << (32 - U) : 0u; /* the first expert is bit 31 */
+  uint32_t above = stays ? ~below & octet_all<U> : 0u;
   const int32_t mine = __popc(above);
   int32_t place = mine;
   ASSAY_UNROLL
@@ -265,40 +354,68 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     if (eighth >= step) place += other;
   }
   const int32_t count = __shfl_sync(0xffffffffu, place, lane | 7);
-  place -= mine;
   const bool many = !bad && (count > octet_places || bound == -INFINITY);
-  if (__any_sync(0xffffffffu, many) != 0) {
-    octet_rounds<U>(r.k, lane, !stays ? 0u : U == 32 ? 0xffffffffu : (1u << (U % 32)) - 1, b, chosen);
+  const bool by_rounds = __any_sync(0xffffffffu, many) != 0;
+  if (by_rounds) {
+    octet_rounds<U>(r.k, lane, !stays ? 0u : octet_all<U>, b, room.chosen);
+    __syncwarp(); /* the choice is written */
+    if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
   } else {
-    ASSAY_UNROLL
-    for (int i = 0; i < octet_places; i += 8)
-      if (eighth + i >= count) list[eighth + i] = -INFINITY;
-    for (; above != 0 && !bad; ++place) {
-      const int32_t i = __clz(static_cast<int>(above));
-      above &= ~(0x80000000u >> i);
-      float value = octet_b<sigmoid>(to_float(own[i]), least);
-      if (r.bias != nullptr) value += r.bias[eighth * U + i];
-      list[place] = value;
-      ids[place] = eighth * U + i;
+    const int32_t live = bad ? 0 : count;
+    for (int32_t *to = room.ids + place; above != 0 && !bad;) { /* the last one first */
+      const int32_t i = 31 - __clz(static_cast<int>(above));
+      above ^= 1u << i;
+      *--to = eighth * U + i;
     }
-    int32_t most = bad ? 0 : count;
+    int32_t most = live;
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
-    __syncwarp(); /* the candidates are written */
-    octet_ranks(r.k, lane, bad ? 0 : count, most, list, ids, chosen);
+    __syncwarp(); /* the numbers of candidates are written */
+    float value[2], logit[2];
+    int32_t id[2];
+    ASSAY_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int32_t at = eighth + 8 * i;
+      id[i] = at < live ? room.ids[at] : 0;
+      logit[i] = room.logit(id[i]);
+      const float beside = with_bias ? all_biases[id[i] / U * apart + id[i] % U] : 0.0f;
+      value[i] = octet_b<sigmoid>(logit[i], least) + beside; /* no -0 */
+      room.values[at] = at < live ? value[i] : -INFINITY;
+    }
+    if (most > 16) {
+      ASSAY_ROLLED
+      for (int32_t at = eighth + 16; at < octet_places; at += 8) {
+        float other = -INFINITY;
+        if (at < live) {
+          other = octet_b<sigmoid>(room.logit(room.ids[at]), least);
+          if (with_bias) other += all_biases[room.ids[at] / U * apart + room.ids[at] % U];
+        }
+        room.values[at] = other;
+      }
+      __syncwarp(); /* the candidates are written */
+      octet_ranks(r.k, lane, live, most, room.values, room.ids, room.chosen);
+      __syncwarp(); /* the choice is written */
+      if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
+    } else {
+      __syncwarp(); /* the candidates are written */
+      octet_ranks_of_16(r.k, eighth, live, room.values, value, id, logit, room.chosen, room.logits);
+    }
   }
-  __syncwarp(); /* the choice is written */
+  __syncwarp(); /* the choice and its logits are written */
   const bool here = eighth < r.k && !bad;
-  const int32_t id = here ? chosen[eighth] : -1;
-  const float logit = here ? to_float(x[id]) : 0.0f;
-  float weight = router_weight(r, 8, logit, here, largest, total);
+  const int32_t id = here ? room.chosen[eighth] : -1;
+  const float logit = here ? room.logits[eighth] : 0.0f;
+  float weight = 0.0f;
+  if (!sigmoid) weight = router_weight(r, 8, logit, here, largest, total);
+  if (sigmoid && here) weight = 1.0f / (1.0f + expf(-logit));
   if (r.renormalise) {
     const float sum = groups_sum<8>(weight);
     if (here) weight = weight / fmaxf(sum, r.floor); /* a row without choice has weights 0, with floor 0 too */
   }
-  if (wanted >= r.T || eighth >= r.k) return;
-  r.ids[row * r.k + eighth] = id;
-  r.weights[row * r.k + eighth] = weight * r.route_scale;
+  if (row < r.T && eighth < r.k) {
+    r.ids[(row)*r.k + eighth] = id;
+    r.weights[(row)*r.k + eighth] = weight * r.route_scale;
+  }
 }
 
 assay_status read_octets(const assay_call *call, octet_params *p, assay_error *error) {
@@ -330,9 +447,9 @@ assay_status read_octets(const assay_call *call, octet_params *p, assay_error *e
 
 template <class T, int U> assay_status launch_eighth(const octet_params &p, assay_env *env, assay_error *error) {
   const router_params &r = p.r;
+  const bool by_score = !r.on_logits && (r.bias != NULL || r.groups > 1);
   const int64_t blocks = (r.T + octet_warps * octet_rows - 1) / (octet_warps * octet_rows);
   const int32_t threads = 32 * octet_warps;
-  const bool by_score = !r.on_logits && (r.bias != NULL || r.groups > 1);
   if (by_score && r.groups > 1)
     return ASSAY_LAUNCH_WITH(error, (router_octets<T, U, true, true>), blocks, threads, 0, in_turn(), env->stream, p);
   if (by_score)

@@ -20,6 +20,17 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
 #endif
 }
 
+/* Returns the greater number, or NaN if either is NaN. */
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+#ifdef ASSAY_SIMT
+  return a != a || b != b ? a + b : fmaxf(a, b);
+#else
+  float greater;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(a), "f"(b));
+  return greater;
+#endif
+}
+
 /* Stores 16 bytes that this launch does not read again. The cache gives them up first. The address must be a multiple
  * of 16. */
 __device__ __forceinline__ void store_stream_16(void *address, const uint4 &v) {
