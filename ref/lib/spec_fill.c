@@ -7,8 +7,8 @@
 #include "ref/lib/plain.h"
 #include "ref/lib/spec.h"
 
-enum { STREAM_PLAN = 0x73706563, STREAM_COIN, STREAM_TOKEN, STREAM_ROW, STREAM_SPREAD };
-enum { UNITS = 1024, SPREAD = 24 };
+enum { STREAM_PLAN = 0x73706563, STREAM_COIN, STREAM_TOKEN, STREAM_ROW, STREAM_SPREAD, STREAM_EVEN };
+enum { UNITS = 1024, SPREAD = 24, EVEN = 8 };
 
 /* Names what is special about a request. */
 typedef enum spec_kind {
@@ -17,13 +17,14 @@ typedef enum spec_kind {
   KIND_RESIDUAL_ZERO, /* p is q but at the rejected draft: nothing of p - q is positive */
   KIND_NAN,           /* in the row that is drawn from */
   KIND_NEGATIVE,
-  KIND_NOTHING,  /* that row of p is 0 */
-  KIND_OUTSIDE,  /* the draft at the end of the accepted ones is no id */
-  KIND_NEAR,     /* coin q is one step of f32 below p at accepted drafts, and above it at the rejected one */
-  KIND_ZERO,     /* q is 0 at accepted drafts; p and q are 0 at the rejected one */
-  KIND_HEAVY,    /* p sums to more than 1, and has numbers beyond it */
-  KIND_LIGHT,    /* the row that is drawn from has 2^-90 of the mass */
-  KIND_BAD_DRAFT /* NaN, -0.25 or Inf in the row of q after a rejection */
+  KIND_NOTHING,   /* that row of p is 0 */
+  KIND_OUTSIDE,   /* the draft at the end of the accepted ones is no id */
+  KIND_NEAR,      /* coin q is one step of f32 below p at accepted drafts, and above it at the rejected one */
+  KIND_ZERO,      /* q is 0 at accepted drafts; p and q are 0 at the rejected one */
+  KIND_HEAVY,     /* p sums to more than 1, and has numbers beyond it */
+  KIND_LIGHT,     /* the row that is drawn from has 2^-90 of the mass */
+  KIND_BAD_DRAFT, /* NaN, -0.25 or Inf in the row of q after a rejection */
+  KIND_EVEN       /* a running mass is the target itself: coin and masses of the last row are eighths */
 } spec_kind;
 
 typedef struct plan {
@@ -49,6 +50,11 @@ static plan plan_of(const assay_fill *fill, int64_t b) {
   r.lattice = fill->values == ASSAY_LATTICE;
   r.one_hot = call->arg[SPEC_Q].data == NULL;
   r.greedy = call->param[0] == SPEC_GREEDY;
+  assay_rng even = {fill->seed, STREAM_EVEN, 16 * (uint64_t)b};
+  if (r.kind != KIND_USUAL || r.greedy || call->arg[SPEC_COINS].data == NULL) return r;
+  if (assay_rng_range(&even, 0, 1) == 0) return r;
+  r.kind = KIND_EVEN;
+  r.accepted = r.drafts;
   return r;
 }
 
@@ -79,6 +85,7 @@ static double coin_of(const plan *r, int64_t i) {
                        (uint64_t)word_of(fill, SPEC_REQUEST, r->b));
   if ((r->kind == KIND_EQUAL && i == r->accepted) || (r->kind == KIND_NEAR && i < r->drafts))
     return 0.125 * (double)assay_rng_range(&rng, 1, 7);
+  if (r->kind == KIND_EVEN && i == r->drafts) return (double)assay_rng_range(&rng, 1, EVEN - 1) / EVEN;
   const int64_t end =
       assay_rng_range(&rng, 0, 15); /* the first and the last coin are as likely as all others are rare */
   if (end == 0) return 0;
@@ -144,6 +151,13 @@ static void spread(const plan *r, int64_t i, uint64_t which, double whole, int64
     row[v] *= whole / sum;
 }
 
+/* Puts eighths at ids that may be the same. */
+static void spread_evenly(const plan *r, int64_t i, double *row) {
+  assay_rng rng = {r->fill->seed, STREAM_EVEN + ((uint64_t)r->b << 32), 16 * (uint64_t)(i + 1)};
+  for (int64_t k = 0; k < EVEN; ++k)
+    row[assay_rng_range(&rng, 0, r->V - 1)] += 1.0 / EVEN;
+}
+
 /* Makes the row of p that the greedy rule reads: its largest number stands at the draft where that is accepted, else at
  * another id. A second id has the same number in half of the rows, and comes later where the draft is accepted. */
 static void greedy_row(const plan *r, int64_t i, int64_t x, double *row) {
@@ -189,6 +203,8 @@ static void fill_row(const plan *r, int64_t i, bool of_q, double *row) {
   if (!read || (!legal && !last)) return;
   if (r->greedy) {
     greedy_row(r, i, last ? -1 : x, row);
+  } else if (last && r->kind == KIND_EVEN) {
+    spread_evenly(r, i, row);
   } else if (last) {
     spread(r, i, 0, r->kind == KIND_HEAVY ? 4 : 1, -1, row);
   } else {
