@@ -31,13 +31,6 @@ __device__ __forceinline__ float sqrt_softplus(float x) {
   return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))));
 }
 
-/* Returns the least logit that can be told from others by its score: scores of lower ones are 0. */
-__device__ __forceinline__ float least_logit(const router_params &r, float largest) {
-  if (r.on_logits) return -INFINITY;
-  if (r.score == score_softmax) return largest + least_exponent;
-  return r.score == score_sigmoid ? least_exponent : 2.0f * least_exponent;
-}
-
 /* Returns a number that is greater where `value` is, and the same for both zeros. */
 __device__ __forceinline__ int32_t key_of(float value) {
   const int32_t bits = __float_as_int(value + 0.0f);
@@ -46,6 +39,14 @@ __device__ __forceinline__ int32_t key_of(float value) {
 
 __device__ __forceinline__ float value_of(int32_t key) {
   return __int_as_float(key ^ ((key >> 31) & 0x7fffffff));
+}
+
+/* Returns the least logit that can be told from others by its score: scores of lower ones are 0. For a softmax it is
+ * below the largest one, also where f32 rounds the sum to that. */
+__device__ __forceinline__ float least_logit(const router_params &r, float largest) {
+  if (r.on_logits) return -INFINITY;
+  if (r.score == score_softmax) return fminf(largest + least_exponent, value_of(key_of(largest) - 1));
+  return r.score == score_sigmoid ? least_exponent : 2.0f * least_exponent;
 }
 
 /* Returns the score of a chosen logit, or its part of the softmax over the chosen ones. Those of a row are in `width`

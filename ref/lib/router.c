@@ -198,7 +198,7 @@ static void fill_row(const assay_fill *fill, int64_t row, assay_dtype dtype, dra
 
 /* Puts numbers without a rank into some rows: NaN, infinities of either sign, minus infinity alone. Zeros of both signs
  * are a tie, and so are scores of 0. */
-static void make_special(const assay_fill *fill, const router *r, int64_t row, double *x) {
+static void make_special(const assay_fill *fill, const router *r, int64_t row, assay_dtype dtype, double *x) {
   assay_rng rng = {fill->seed, 0x737065636961u, 16 * (uint64_t)row};
   const int64_t way = assay_rng_range(&rng, 0, 5), at = assay_rng_range(&rng, 0, r->E - 1);
   if (way == 0) x[at] = (double)NAN;
@@ -214,6 +214,13 @@ static void make_special(const assay_fill *fill, const router *r, int64_t row, d
   for (int64_t e = 0; e < r->E && way == 5 && at % 2 == 0; ++e) {
     const double step = (double)(e * 7 % 16), low = roots ? -110 - step : -200 - step;
     x[e] = e == at ? 1 : halved && !roots ? 2 * low : low;
+  }
+  if (way != 5 || at % 2 == 0) return;
+  /* The largest number and the lowest, which are finite; or nothing but -Inf beside three experts. */
+  const double most = dtype == ASSAY_F32 ? 0x1.FFFFFEp127 : dtype == ASSAY_F16 ? 65504 : 0x1.FEp127;
+  for (int64_t e = 0; e < r->E; ++e) {
+    if (at % 4 == 3 && e != at && e != at / 2 && e != at / 3) x[e] = -(double)INFINITY;
+    if (at % 4 == 1 && e % 8 == at % 8) x[e] = e == at ? most : -most;
   }
 }
 
@@ -271,7 +278,7 @@ void router_fill(const assay_fill *fill, const router *r, const double *bias, do
       fill_levels(fill, t, &d);
     else
       fill_row(fill, t, dtype, &d);
-    if (fill->values == ASSAY_SPECIAL) make_special(fill, r, t, d.x);
+    if (fill->values == ASSAY_SPECIAL) make_special(fill, r, t, dtype, d.x);
     for (int64_t e = 0; e < r->E; ++e)
       x[t * r->E + e] = d.x[e];
   }

@@ -8,10 +8,9 @@
 #include "ref/lib/sampler_call.h"
 
 enum { STREAM_RECIPE = 0x736D70, STREAM_HISTORY = 0x736D71, STREAM_LOGITS = 0x736D72 };
-enum { STREAM_MAGNITUDE = 0x736D73, STREAM_ENDS = 0x736D74, STREAM_BORDER = 0x736D75 };
+enum { STREAM_MAGNITUDE = 0x736D73, STREAM_ENDS = 0x736D74, STREAM_BORDER = 0x736D75, STREAM_MOST = 0x736D76 };
 enum { POOL = 6, SHORT_HISTORY = 24, LONG_HISTORY = 2048, ALIGNED_TRIES = 1 << 14 };
 
-static const double banned = -(double)INFINITY;
 static const double far_below = -8000; /* in f16 too; also after any penalty and temperature of the exact tier */
 
 /* The shape of a row's logits. */
@@ -26,7 +25,7 @@ typedef enum look {
   LOOK_NAN_AMONG_BANNED,
   LOOK_INFINITE, /* one +Inf */
   LOOK_ALL_BANNED,
-  LOOK_HUGE,    /* +-1e38 */
+  LOOK_HUGE,    /* +-1e38, or the largest number and the lowest */
   LOOK_ZEROS,   /* zeros of both signs */
   LOOK_TINY,    /* subnormals */
   LOOK_LATTICE, /* exact tier, greedy: eighths */
@@ -37,6 +36,7 @@ typedef enum look {
 typedef struct recipe {
   look look;
   double offset, spread, boost; /* boost: for tokens of the history */
+  double banned, huge;          /* logits of banned tokens, and of LOOK_HUGE */
   int bits;                     /* LOOK_DYADIC */
   int32_t pool[POOL];           /* tokens of the history */
   sampler_row row;
@@ -206,6 +206,17 @@ static void draw_borders(const assay_fill *fill, int64_t b, int64_t V, recipe *r
   if (V > 1025 && draw(&rng, 0, 1) == 0) r->row.top_k = draw(&rng, 1025, V);
 }
 
+/* Draws what bans a token: -Inf, or the lowest number of the type, as engines have both. Huge logits are 1e38 or the
+ * largest number. Repetition must leave them in f32. */
+static void draw_ends(const assay_fill *fill, int64_t b, recipe *r) {
+  assay_rng rng = {fill->seed, STREAM_MOST + ((uint64_t)b << 24), 0};
+  const assay_dtype type = fill->call->arg[ARG_LOGITS].dtype;
+  const double most = type == ASSAY_F32 ? 0x1.FFFFFEp127 : type == ASSAY_F16 ? 65504 : 0x1.FEp127;
+  const bool lowest = draw(&rng, 0, 1) == 1, largest = draw(&rng, 0, 1) == 1;
+  r->banned = lowest && fill->values != ASSAY_LATTICE && r->row.repetition <= 1 ? -most : -(double)INFINITY;
+  r->huge = largest && r->row.repetition == 1 ? most : 1e38;
+}
+
 static recipe recipe_of(const assay_fill *fill, int64_t b) {
   const int64_t V = fill->call->arg[ARG_LOGITS].shape[1];
   assay_rng rng = {fill->seed, STREAM_RECIPE + ((uint64_t)b << 24), 0};
@@ -227,6 +238,7 @@ static recipe recipe_of(const assay_fill *fill, int64_t b) {
   if (!has(fill, ARG_REPETITION)) r.row.repetition = 1;
   if (!has(fill, ARG_FREQUENCY)) r.row.frequency = 0;
   if (!has(fill, ARG_PRESENCE)) r.row.presence = 0;
+  draw_ends(fill, b, &r);
   return r;
 }
 
@@ -291,13 +303,14 @@ static double looked(const recipe *r, assay_rng *rng, double value) {
   case LOOK_TAIL:
     return r->offset - r->spread;
   case LOOK_HALF_BANNED:
-    return word % 2 == 0 ? spread : banned;
+    return word % 2 == 0 ? spread : r->banned;
   case LOOK_FEW_LEFT:
+    return r->banned;
   case LOOK_NAN_AMONG_BANNED:
   case LOOK_ALL_BANNED:
-    return banned;
+    return -(double)INFINITY;
   case LOOK_HUGE:
-    return word % 3 == 0 ? spread : word % 3 == 1 ? 1e38 : -1e38;
+    return word % 3 == 0 ? spread : word % 3 == 1 ? r->huge : -r->huge;
   case LOOK_ZEROS:
     return word % 2 == 0 ? 0.0 : -0.0;
   case LOOK_TINY:
@@ -305,7 +318,7 @@ static double looked(const recipe *r, assay_rng *rng, double value) {
   case LOOK_LATTICE:
     return value == 0 && word % 2 == 0 ? -0.0 : value;
   case LOOK_DYADIC:
-    return word % 8 == 0 ? banned : far_below - (double)(word / 8 % 8) * 64;
+    return word % 8 == 0 ? r->banned : far_below - (double)(word / 8 % 8) * 64;
   case LOOK_BY_VALUES:
   case LOOK_NAN:
   case LOOK_INFINITE:
