@@ -130,7 +130,7 @@ static void weigh(route *t) {
 static double score_variance(const route *t, int64_t e, const assay_contract *c) {
   const double x = fmax(fmin(t->x[e], 200), -200), function = function_variance(c->exp_ulp) + f32_variance;
   if (t->r.score == ROUTER_SOFTMAX) {
-    const double argument = x - t->largest, lanes = c->lanes > 0 ? c->lanes : 1;
+    const double argument = fmax(t->x[e] - t->largest, -200), lanes = c->lanes > 0 ? c->lanes : 1;
     return 2 * function + f32_variance * argument * argument + accumulation_variance((double)t->r.E, lanes);
   }
   if (t->r.score == ROUTER_SIGMOID) {
@@ -306,6 +306,142 @@ static assay_status spoil(const assay_call *call, const assay_contract *contract
   return compute(call, contract, rows, false, (router_spoil)index, values, error);
 }
 
+/* ---- choices that rounding moves ------------------------------------------------------------------------ */
+
+/* Returns what b of an expert may be off under the contract. Logits without a bias are exact. */
+static double reach_of(const route *t, const assay_contract *c, int64_t e) {
+  if (!assay_is_finite(t->b[e])) return 0;
+  const double sum = t->r.biased ? 0x1p-23 * fabs(t->b[e]) : 0;
+  return (t->r.on_logits ? 0 : 4 * t->s[e] * sqrt(score_variance(t, e, c))) + sum;
+}
+
+/* Tells whether two experts have the same b in any arithmetic: the lower id then comes first. */
+static bool same_b(const route *t, int64_t e, int64_t f) {
+  const bool zeros = !t->r.on_logits && t->s[e] == 0 && t->s[f] == 0;
+  if (!assay_is_finite(t->b[e]) && t->b[e] == t->b[f]) return true;
+  return (t->x[e] == t->x[f] || zeros) && t->bias[e] == t->bias[f];
+}
+
+/* How far a thing lies before another one of its kind. */
+typedef enum order { ORDER_AFTER, ORDER_EITHER, ORDER_BEFORE } order;
+
+static order order_of(double b, double reach, double other, double other_reach) {
+  if (b - reach > other + other_reach) return ORDER_BEFORE;
+  return b + reach < other - other_reach ? ORDER_AFTER : ORDER_EITHER;
+}
+
+/* Orders group h and group g by their scores. Equal ones are a tie, which the lower group wins. */
+static order order_of_groups(const route *t, const double *reach, int64_t h, int64_t g) {
+  const int64_t size = t->r.E / t->r.groups;
+  const double score = router_group_score(&t->r, t->b, h), other = router_group_score(&t->r, t->b, g);
+  double off[2] = {0};
+  for (int64_t e = 0; e < size; ++e) {
+    off[0] = fmax(off[0], reach[h * size + e]);
+    off[1] = fmax(off[1], reach[g * size + e]);
+  }
+  if (score == other) return h < g ? ORDER_BEFORE : ORDER_AFTER;
+  return order_of(score, 2 * off[0], other, 2 * off[1]);
+}
+
+/* Tells which groups stay (ORDER_BEFORE), which do not, and which may. */
+static void stay_of_groups(const route *t, const double *reach, order *stay) {
+  for (int64_t g = 0; g < t->r.groups; ++g) {
+    int64_t surely = 0, maybe = 0;
+    for (int64_t h = 0; h < t->r.groups; ++h) {
+      const order one = h != g ? order_of_groups(t, reach, h, g) : ORDER_AFTER;
+      surely += one == ORDER_BEFORE;
+      maybe += one != ORDER_AFTER;
+    }
+    stay[g] = surely >= t->r.topk_groups ? ORDER_AFTER : maybe < t->r.topk_groups ? ORDER_BEFORE : ORDER_EITHER;
+  }
+}
+
+/* Tells whether rounding may put expert e into place j. */
+static bool may_stand(const route *t, const double *reach, const order *stay, int64_t e, int64_t j) {
+  const int64_t size = t->r.E / t->r.groups;
+  int64_t surely = 0, maybe = 0;
+  if (stay[e / size] == ORDER_AFTER) return false;
+  for (int64_t f = 0; f < t->r.E; ++f) {
+    if (f == e || stay[f / size] == ORDER_AFTER) continue;
+    const order one =
+        same_b(t, e, f) ? (f < e ? ORDER_BEFORE : ORDER_AFTER) : order_of(t->b[f], reach[f], t->b[e], reach[e]);
+    surely += one == ORDER_BEFORE && stay[f / size] == ORDER_BEFORE;
+    maybe += one != ORDER_AFTER;
+  }
+  return surely <= j && j <= maybe;
+}
+
+/* Lists the experts that rounding may put into place j, and returns how many there are. Without groups that rounding
+ * moves, b of each is near that of the expert chosen for the place. */
+static int64_t list_of_place(const route *t, const double *reach, const order *stay, int64_t j, int64_t *list) {
+  bool groups_move = false;
+  double most = 0;
+  int64_t count = 0;
+  for (int64_t g = 0; g < t->r.groups; ++g)
+    groups_move = groups_move || stay[g] == ORDER_EITHER;
+  for (int64_t e = 0; e < t->r.E; ++e)
+    most = fmax(most, reach[e]);
+  for (int64_t e = 0; e < t->r.E; ++e) {
+    const double off = fabs(t->b[e] - t->b[t->ids[j]]);
+    if (!groups_move && off > 2 * most) continue;
+    if (may_stand(t, reach, stay, e, j)) list[count++] = e;
+  }
+  return count;
+}
+
+/* Tells whether a weight belongs to place j where an expert stands there that may, and one that may at the end. */
+static bool may_weigh(route *t, const assay_contract *c, const double *reach, const order *stay, int64_t j,
+                      double got) {
+  const int64_t last = t->r.k - 1, chosen_here = t->ids[j], chosen_last = t->ids[last];
+  int64_t here[ROUTER_MOST_EXPERTS], end[ROUTER_MOST_EXPERTS];
+  const int64_t count = list_of_place(t, reach, stay, j, here), ends = list_of_place(t, reach, stay, last, end);
+  if (count <= 1 && ends <= 1) return false;
+  for (int64_t i = 0; i < count * ends; ++i) {
+    double sigma[ROUTER_MOST_CHOSEN];
+    t->ids[last] = end[i % ends];
+    t->ids[j] = here[i / ends];
+    weigh(t);
+    weight_sigma(t, c, sigma);
+    t->ids[last] = chosen_last;
+    t->ids[j] = chosen_here;
+    if (fabs(got - t->weight[j]) <= 4 * sigma[j]) return true;
+  }
+  return false;
+}
+
+/* Accepts experts whose b rounding may exchange, and the weights that go with them. That all ids of a row differ is
+ * not seen here where two of them may stand in the same places. */
+static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
+                    double got) {
+  const assay_tensor *valid = &call->arg[ARG_VALID];
+  route *t = malloc(sizeof *t);
+  double *reach = calloc(ROUTER_MOST_EXPERTS, sizeof *reach);
+  order *stay = calloc(ROUTER_MOST_EXPERTS, sizeof *stay);
+  bool accepted = false;
+  if (t != NULL && reach != NULL && stay != NULL) {
+    t->r = read_router(call);
+    const int64_t row = element / t->r.k, j = element % t->r.k;
+    for (int64_t e = 0; e < t->r.E; ++e)
+      t->bias[e] = t->r.biased ? assay_load_f64(call->arg[ARG_BIAS].data, ASSAY_F32, e) : 0;
+    plain_load_row(&call->arg[ARG_X], row, t->x);
+    if ((valid->data == NULL || plain_integer(valid, row) != 0) && has_choice(t)) {
+      score(t);
+      choose(t, SPOIL_NONE);
+      for (int64_t e = 0; e < t->r.E; ++e)
+        reach[e] = reach_of(t, contract, e);
+      stay_of_groups(t, reach, stay);
+      if (output == 0)
+        accepted = got >= 0 && got < (double)t->r.E && may_stand(t, reach, stay, (int64_t)got, j);
+      else
+        accepted = may_weigh(t, contract, reach, stay, j, got);
+    }
+  }
+  free(t);
+  free(reach);
+  free(stay);
+  return accepted;
+}
+
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;
   const assay_tensor *x = &call->arg[ARG_X];
@@ -394,6 +530,7 @@ static const assay_op op = {
     .reference = reference,
     .cost = cost,
     .fill = fill,
+    .accepts = accepts,
     .spoil = spoil,
 };
 

@@ -98,6 +98,33 @@ Test(moe_router, choices_are_those_of_a_sort) {
   linear_close(&c);
 }
 
+/* b of experts 0 and 1 is 0.75 up to rounding: 0.5 + 0.25, and the sigmoid of ln 3. Expert 2 has 0.5. */
+Test(moe_router, rounding_may_exchange_experts) {
+  linear_call c;
+  open_router(&c, 1, 3, 1);
+  const assay_op *const op = c.call.op;
+  linear_param(&c, "score", 1);
+  linear_param(&c, "renormalise", 0);
+  linear_tensor(&c, "bias", ASSAY_F32, 0, 3, 0, 0);
+  const double x[] = {0, (double)logf(3), 0}, b[] = {0.25, 0, 0};
+  for (int64_t e = 0; e < 3; ++e) {
+    linear_set(&c, "x", e, x[e]);
+    linear_set(&c, "bias", e, b[e]);
+  }
+  linear_run(&c, &contract, false);
+  cr_expect(op->accepts(&c.call, &contract, 0, 0, 0) && op->accepts(&c.call, &contract, 0, 0, 1));
+  cr_expect(!op->accepts(&c.call, &contract, 0, 0, 2) && !op->accepts(&c.call, &contract, 0, 0, 3));
+  cr_expect(!op->accepts(&c.call, &contract, 0, 0, -1) && !op->accepts(&c.call, &contract, 0, 0, (double)NAN));
+  cr_expect(op->accepts(&c.call, &contract, 1, 0, 0.5) && op->accepts(&c.call, &contract, 1, 0, 0.75));
+  cr_expect(!op->accepts(&c.call, &contract, 1, 0, 0.625) && !op->accepts(&c.call, &contract, 1, 0, (double)NAN));
+  linear_set(&c, "x", 1, 0); /* the same bits as expert 0: the lower id comes first */
+  linear_set(&c, "bias", 1, 0.25);
+  cr_expect(op->accepts(&c.call, &contract, 0, 0, 0) && !op->accepts(&c.call, &contract, 0, 0, 1));
+  linear_set(&c, "x", 1, 0x1p-18); /* b is 2^-20 more */
+  cr_expect(!op->accepts(&c.call, &contract, 0, 0, 0) && op->accepts(&c.call, &contract, 0, 0, 1));
+  linear_close(&c);
+}
+
 Test(moe_router, rows_without_a_choice_and_refusals) {
   linear_call c;
   assay_error error = {""};

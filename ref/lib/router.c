@@ -15,7 +15,7 @@
 /* ---- choosing ---------------------------------------------------------------------------------------- */
 
 /* Returns the score of a group: the sum of its two largest b with bias, else its largest. */
-static double group_score(const router *r, const double *b, int64_t group) {
+double router_group_score(const router *r, const double *b, int64_t group) {
   const int64_t size = r->E / r->groups;
   double first = -(double)INFINITY, second = -(double)INFINITY;
   for (int64_t e = group * size; e < (group + 1) * size; ++e) {
@@ -31,10 +31,10 @@ static double group_score(const router *r, const double *b, int64_t group) {
 
 static void keep_groups(const router *r, const double *b, bool *kept) {
   for (int64_t g = 0; g < r->groups; ++g) {
-    const double own = group_score(r, b, g);
+    const double own = router_group_score(r, b, g);
     int64_t before = 0;
     for (int64_t h = 0; h < r->groups; ++h) {
-      const double other = group_score(r, b, h);
+      const double other = router_group_score(r, b, h);
       before += other > own || (other == own && h < g);
     }
     kept[g] = before < r->topk_groups;
@@ -147,7 +147,7 @@ static bool groups_apart(const drawn *d, const bool *kept) {
   for (int64_t e = 0; e < r->E; ++e)
     off = reach(d, e) > off ? reach(d, e) : off;
   for (int64_t g = 0; g < r->groups; ++g) {
-    const double own = group_score(r, d->b, g);
+    const double own = router_group_score(r, d->b, g);
     if (kept[g] && own < least) least = own;
     if (!kept[g] && own > most) most = own;
   }

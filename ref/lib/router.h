@@ -22,6 +22,9 @@ typedef struct router {
  * kept [groups] tells which groups stay. */
 void router_choose(const router *r, const double *b, bool *kept, int64_t *ids);
 
+/* Returns the score of a group: the sum of its two largest b, or without bias its largest b. */
+double router_group_score(const router *r, const double *b, int64_t group);
+
 /* Fills the logits of `rows` rows: numbers that the type of x holds. bias [E] may be NULL. */
 void router_fill(const assay_fill *fill, const router *r, const double *bias, double *x, int64_t rows,
                  assay_dtype dtype);
