@@ -176,7 +176,7 @@ __device__ __forceinline__ int32_t octet_greater(float a, float b) {
   return static_cast<int32_t>(bits_of(b - a) >> 31);
 }
 
-/* Does the same for rows of 16 places. A lane has the values of places `eighth` and `eighth + 8`. */
+/* Ranks candidates as octet_ranks does, in rows of 16 places. A lane has places `eighth` and `eighth + 8`. */
 __device__ __forceinline__ void octet_ranks_of_16(int32_t k, int32_t eighth, int32_t count, const float *values,
                                                   const float (&own)[2], const int32_t (&ids)[2],
                                                   const float (&logits)[2], int32_t *chosen, float *chosen_logits) {
@@ -413,8 +413,8 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     if (here) weight = weight / fmaxf(sum, r.floor); /* a row without choice has weights 0, with floor 0 too */
   }
   if (row < r.T && eighth < r.k) {
-    r.ids[(row)*r.k + eighth] = id;
-    r.weights[(row)*r.k + eighth] = weight * r.route_scale;
+    r.ids[row * r.k + eighth] = id;
+    r.weights[row * r.k + eighth] = weight * r.route_scale;
   }
 }
 
