@@ -27,6 +27,7 @@ __device__ long long *probe_clocks;
       probe_clocks[(((stage)*5 + (place)) * 2 + mark_warp / 7) * 128 + blockIdx.x] = clock64();                        \
   } while (0)
 #endif
+#include "gpu/lib/launch_together.h"
 #include "gpu/lib/layers_kernel.cuh"
 
 using namespace ASSAY_NS;
@@ -46,7 +47,7 @@ constexpr int most_layers = PROBE_LAYERS;
 constexpr int most_layers = 28;
 #endif
 using shape = layers_shape<PROBE_SHAPE>;
-constexpr int block_size = 16, most_keys = shape::blocks == 128 ? 1120 : 320;
+constexpr int block_size = 16, most_keys = shape::blocks == 128 ? 2112 : 320;
 
 /* ---- the device ---------------------------------------------------------------------------------------- */
 
@@ -119,6 +120,16 @@ std::vector<bf16> draw(size_t count, float size, float middle = 0.0f) {
   std::vector<bf16> v(count);
   for (bf16 &x : v)
     x = rounded(middle + size * uniform());
+  return v;
+}
+
+/* Draws up to 2^22 + 1 values, and repeats them. */
+std::vector<bf16> draw_often(size_t count, float size) {
+  std::vector<bf16> v = draw(std::min(count, (size_t{1} << 22) + 1), size);
+  const size_t drawn = v.size();
+  v.resize(count);
+  for (size_t at = drawn; at < count; at += drawn)
+    std::copy_n(v.begin(), std::min(drawn, count - at), v.begin() + static_cast<std::ptrdiff_t>(at));
   return v;
 }
 
@@ -221,8 +232,8 @@ void make(model &m, int layers) {
   to_device(m.sin_on, m.sine.data(), angles * 4);
   fill_device(m.words, 0xFF, static_cast<size_t>(layers_sets) * shape::set_units * 16);
   fill_device(m.done, 0xFF, shape::blocks * 4);
-  m.k_host = draw(pool, 2.0f);
-  m.v_host = draw(pool, 1.0f);
+  m.k_host = draw_often(pool, 2.0f);
+  m.v_host = draw_often(pool, 1.0f);
   bf16 *raw = device_memory<bf16>(static_cast<size_t>(QKV) * hidden + static_cast<size_t>(hidden) * A +
                                   3 * static_cast<size_t>(I) * hidden + 2 * hidden + 2 * D);
   assay_error error = {""};
@@ -336,13 +347,15 @@ void upload(const model &m, const batch &b) {
 
 void start(const layers_params &p, void *stream) {
   assay_error error = {""};
-  launch_options options;
-  options.resident = shape::blocks;
+  layers_maps maps;
+  if (layers_map<shape>(&maps.k, p.k_pool, p.pool_layer, p.layers, &error) != ASSAY_OK ||
+      layers_map<shape>(&maps.v, p.v_pool, p.pool_layer, p.layers, &error) != ASSAY_OK)
+    fail("maps", error.text);
   const assay_status status =
-      p.M <= 16 ? ASSAY_LAUNCH_WITH(&error, (all_layers<shape, 1>), shape::blocks, shape::threads,
-                                    static_cast<int64_t>(sizeof(layers_memory<shape, 1>)), options, stream, p)
-                : ASSAY_LAUNCH_WITH(&error, (all_layers<shape, 2>), shape::blocks, shape::threads,
-                                    static_cast<int64_t>(sizeof(layers_memory<shape, 2>)), options, stream, p);
+      p.M <= 16 ? launch_together(&error, "all_layers", &all_layers<shape, 1>, shape::blocks, shape::threads,
+                                  static_cast<int64_t>(sizeof(layers_memory<shape, 1>)), stream, maps, p)
+                : launch_together(&error, "all_layers", &all_layers<shape, 2>, shape::blocks, shape::threads,
+                                  static_cast<int64_t>(sizeof(layers_memory<shape, 2>)), stream, maps, p);
   if (status != ASSAY_OK) fail("launch", error.text);
 }
 
@@ -684,16 +697,17 @@ void time_batch(const model &m, int M, int keys, int layers) {
   std::fflush(stdout);
 }
 
-/* Prints where the clocks of a layer go: means over blocks and layers but the first. */
-void print_clocks(const model &m) {
+/* Prints where the clocks of a layer go: means over blocks and layers except the first. In brackets: means over layers
+ * of the slowest block's. */
+void print_clocks(const model &m, int keys) {
   static const char *const stage_name[] = {"qkv", "attention", "proj", "up", "down"};
-  static const char *const product_place[] = {"begin to weights", "words", "product", "barrier", "sums"};
+  static const char *const product_place[] = {"begin to weights", "words and product", "squares", "barrier", "sums"};
   static const char *const attention_place[] = {"begin", "heads", "keys", "barrier", "merge"};
   const size_t count = static_cast<size_t>(most_layers) * 5 * 5 * 2 * 128;
   long long *const on = device_memory<long long>(count);
   std::vector<long long> clocks(count);
   cuda(cudaMemcpyToSymbol(probe_clocks, &on, sizeof on), "clocks");
-  const batch b = draw_batch(m, 32, most_layers, 192);
+  const batch b = draw_batch(m, 32, most_layers, keys);
   for (int i = 0; i < 2; ++i)
     (void)run_batch(m, b);
   from_device(clocks.data(), on, count * sizeof clocks[0]);
@@ -702,34 +716,40 @@ void print_clocks(const model &m) {
   for (int w = 0; w < 2; ++w) {
     double whole = 0;
     for (int s = 0; s < 5; ++s) {
-      double part[5] = {};
+      double part[5] = {}, most[5] = {};
       for (int l = 1; l < most_layers; ++l)
-        for (int place = 0; place < 5; ++place)
+        for (int place = 0; place < 5; ++place) {
+          long long slowest = 0;
           for (int block = 0; block < 128; ++block) {
             const size_t at = (((static_cast<size_t>(l) * 5 + s) * 5 + place) * 2 + w) * 128 + block;
             part[place] += static_cast<double>(clocks[at] - clocks[at - 256]);
+            slowest = std::max(slowest, clocks[at] - clocks[at - 256]);
           }
-      std::printf("clocks warp %d %s:", 7 * w, stage_name[s]);
+          most[place] += static_cast<double>(slowest) / (most_layers - 1);
+        }
+      std::printf("clocks keys %d warp %d %s:", keys, 7 * w, stage_name[s]);
       double all = 0;
       for (int place = 0; place < 5; ++place) {
         part[place] /= 128.0 * (most_layers - 1);
         all += part[place];
-        std::printf(" %s %.0f", s == 1 ? attention_place[place] : product_place[place], part[place]);
+        std::printf(" %s %.0f (%.0f)", s == 1 ? attention_place[place] : product_place[place], part[place],
+                    most[place]);
       }
       std::printf(", all %.0f\n", all);
       whole += all;
     }
-    std::printf("clocks warp %d layer: %.0f\n", 7 * w, whole);
+    std::printf("clocks keys %d warp %d layer: %.0f\n", keys, 7 * w, whole);
   }
 }
 
 void time_all(const model &m) {
-  print_clocks(m);
-  for (const int M : {1, 8, 16, 32})
-    time_batch(m, M, 192, most_layers);
-  for (const int keys : {96, 320, 1100, -700})
-    time_batch(m, 32, keys, most_layers);
-  time_batch(m, 32, 1, most_layers);
+  for (const int keys : {1, 192, 193, 1100})
+    print_clocks(m, keys);
+  const int list[][2] = {{32, 1},    {32, 96},   {32, 192},   {32, 320},   {32, 600}, {32, 1100}, {32, 2048},
+                         {32, -128}, {32, -576}, {32, -2048}, {1, 192},    {8, 192},  {16, 192},  {1, 2048},
+                         {4, 2052},  {8, 1100},  {16, 1040},  {16, -1040}, {24, 600}};
+  for (const auto &of : list)
+    time_batch(m, of[0], of[1], most_layers);
   time_batch(m, 32, 192, 1);
 }
 #endif

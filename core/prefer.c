@@ -14,16 +14,6 @@ bool prefer_even_shares(const int32_t *kv_len, int64_t requests) {
   return longest >= RAGGED_LENGTH && longest * requests >= RAGGED_RATIO * sum;
 }
 
-/* A block has all keys of its row, so that the longest row decides. 32 rows of 64 to 320 keys took 0.91 of the calls'
- * time, and rows of 256 to 384 keys 1.06 (docs/log/2026-11-29-h200-overtaken-loads.md). */
-enum { ONE_LAUNCH_KEYS = 256 };
-
-bool prefer_one_launch(const int32_t *kv_len, int64_t requests) {
-  for (int64_t i = 0; i < requests; ++i)
-    if (kv_len[i] > ONE_LAUNCH_KEYS) return false;
-  return true;
-}
-
 /* Prompts of 2,048 and 8,192 tokens took 0.83 and 0.81 of wgmma's time, of 1,024 the same, and of 256 1.11 (the same
  * log). */
 enum { PACKED_TOKENS = 2048, PACKED_GROUP = 8, PACKED_CHANNELS = 64 };

@@ -9,9 +9,6 @@
 /* Decode without a window, over kv_len keys each [requests]: do stream_k and its kin win by their even shares? */
 bool prefer_even_shares(const int32_t *kv_len, int64_t requests);
 
-/* A decode step over kv_len keys each [requests]: does one launch for all layers win over a launch for each call? */
-bool prefer_one_launch(const int32_t *kv_len, int64_t requests);
-
 /* Prompts without a window: does packed_wgmma win over wgmma? H and H_kv: heads of q and of the cache. tokens: new ones
  * of all requests. */
 bool prefer_packed(int64_t D, int64_t H, int64_t H_kv, int64_t tokens, int64_t requests);

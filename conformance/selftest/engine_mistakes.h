@@ -46,7 +46,6 @@ enum {
   ENGINE_LOGITS_UNCAPPED,        /* logits of gemma2 have no cap */
   ENGINE_SETTLED_LOST,           /* calls do not learn what of theirs is settled */
   ENGINE_NEVER_EVEN,             /* no step attends in even shares */
-  ENGINE_NEVER_LONG,             /* no step is too long for one launch of all layers */
   ENGINE_ALWAYS_GREEDY,          /* rows that draw take the largest logit beside rows that do not */
   ENGINE_GREEDY_STAYS,           /* tokens of a greedy step go to its own half's ids */
   ENGINE_LOGITS_OLD,             /* the logits of a step that wrote none are those of an earlier one */

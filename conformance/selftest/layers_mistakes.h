@@ -15,6 +15,11 @@ enum {
   LAYERS_NORM_OF_LAST_LAYER,  /* the norm before attention has the weights of the layer before */
   LAYERS_KEY_NOT_APPENDED,    /* the new key is not written to the cache */
   LAYERS_NEW_KEY_LOST,        /* the new token is not attended to */
+  LAYERS_NEW_KEY_OFTEN,       /* each piece of a row has the block's last new key */
+  LAYERS_PIECE_LOST,          /* the last piece of a row's keys is not joined */
+  LAYERS_PIECES_STAY,         /* the words of pieces stay from layer to layer */
+  LAYERS_SPAN_FROM_START,     /* each piece has a row's first keys */
+  LAYERS_REST_OF_BOX,         /* what lies in the cache beyond the last key counts, with a weight of 0 */
   LAYERS_PART_LOST,           /* the sums of the second part of k are not added */
   LAYERS_PACKED_OTHERWISE,    /* two octets of packed weights have changed places */
   LAYERS_MISTAKES

@@ -1,19 +1,13 @@
-/* simt_engine_long_test.c: with one_launch=auto a decode step has all layers in one launch until a row is long. Steps
- * go by calls and by graph, and rows are greedy or draw. An engine that does not look at lengths shows. The engine's
- * sources are compiled in here, in place of the library's. */
-#include "engine_mistakes.h"
-
-#include "gpu/models/engine.c"
-#include "gpu/models/engine_graph.c"
-#include "gpu/models/engine_step.c"
-#include "gpu/models/engine_tokens.c"
-
+/* simt_engine_long_test.c: with one_launch=auto, which is the default, a decode step has all layers in one launch,
+ * whatever its lengths are. Steps go by calls and by graph, and rows are greedy or draw. Who says how a layer is to be
+ * computed gets the operators of the layers. */
 #include <criterion/criterion.h>
 
+#include "assay/engine.h"
 #include "conformance/builtin.h"
 #include "model_small.h"
 
-enum { ONE_LAUNCH = 256, STEPS = 4, ROWS = 2, SHORT = 5 }; /* ONE_LAUNCH: keys of a row (core/prefer.c) */
+enum { LONG = 256, STEPS = 4, ROWS = 2, SHORT = 5 };
 
 static assay_error test_error;
 
@@ -27,17 +21,28 @@ static assay_model_config config_of(void) {
   return c;
 }
 
-/* Decodes STEPS tokens after prompts of `longest` and SHORT tokens. Returns the steps in one launch. */
-static int64_t steps_in_one(const assay_model_config *config, const assay_model_weights *weights, const char *form,
+/* What the model's options say. */
+typedef struct {
+  const char *form, *variant;
+  bool invariant;
+} choices;
+
+/* Decodes STEPS tokens after prompts of `longest` and SHORT tokens. choice: NULL: there are no options. Returns the
+ * steps in one launch. */
+static int64_t steps_in_one(const assay_model_config *config, const assay_model_weights *weights, const choices *choice,
                             bool eager, double temperature, int64_t longest) {
-  const assay_model_options model = {.form = &form, .forms = 1};
+  const assay_model_options model = {.form = choice != NULL ? &choice->form : NULL,
+                                     .forms = choice != NULL && choice->form != NULL,
+                                     .variant = choice != NULL ? &choice->variant : NULL,
+                                     .variants = choice != NULL && choice->variant != NULL,
+                                     .invariant = choice != NULL && choice->invariant};
   const assay_engine_options options = {.device = "simt",
                                         .num_blocks = 120,
                                         .max_batch = ROWS,
                                         .max_tokens = 512,
                                         .max_length = 400,
                                         .eager = eager,
-                                        .model = &model};
+                                        .model = choice != NULL ? &model : NULL};
   const assay_engine_sampling sampling = {temperature, 1, 0, 0, 5, 1};
   static int32_t prompt[512];
   assay_engine *e = NULL;
@@ -61,17 +66,33 @@ static int64_t steps_in_one(const assay_model_config *config, const assay_model_
   return calls;
 }
 
-Test(engine_long, one_launch_ends_where_a_row_is_long) {
+Test(engine_long, one_launch_takes_steps_of_all_lengths) {
+  static const choices on = {.form = "one_launch=on"}, automatic = {.form = "one_launch=auto"},
+                       off = {.form = "one_launch=off"}, none = {.form = NULL};
+  static const choices greedy = {.form = "lm_head_argmax=off"}, head = {.variant = "lm_head=skinny"};
+  static const choices form = {.form = "gemm_glu=off"}, variant = {.variant = "swiglu=vectors"},
+                       invariant = {.invariant = true};
   static const struct {
-    const char *form;
+    const choices *choice;
     bool eager;
     double temperature;
     int64_t longest, in_one;
   } asked[] = {
-      {"one_launch=auto", false, 0, ONE_LAUNCH - 2, 2}, {"one_launch=auto", true, 0, ONE_LAUNCH - 2, 2},
-      {"one_launch=auto", false, 2, ONE_LAUNCH - 2, 2}, {"one_launch=auto", false, 0, ONE_LAUNCH, 0},
-      {"one_launch=auto", false, 0, SHORT, STEPS},      {"one_launch=on", false, 0, ONE_LAUNCH - 2, STEPS},
-      {"one_launch=on", true, 0, ONE_LAUNCH, STEPS},    {"one_launch=off", false, 0, SHORT, 0},
+      {&automatic, false, 0, LONG - 2, STEPS},
+      {&automatic, true, 0, LONG - 2, STEPS},
+      {&automatic, false, 2, LONG, STEPS},
+      {&automatic, false, 0, SHORT, STEPS},
+      {&on, false, 0, LONG - 2, STEPS},
+      {&on, true, 0, LONG, STEPS},
+      {&off, false, 0, SHORT, 0},
+      {NULL, false, 0, LONG, STEPS},
+      {NULL, true, 0, SHORT, STEPS},
+      {&none, false, 0, SHORT, STEPS},
+      {&greedy, false, 0, SHORT, STEPS},
+      {&head, true, 0, SHORT, STEPS},
+      {&form, false, 0, SHORT, 0},
+      {&variant, false, 0, SHORT, 0},
+      {&invariant, false, 0, SHORT, 0},
   };
   const assay_model_config config = config_of();
   assay_model_weights weights;
@@ -79,11 +100,8 @@ Test(engine_long, one_launch_ends_where_a_row_is_long) {
   cr_assert_eq(assay_model_weights_alloc(&config, &weights, &test_error), ASSAY_OK);
   cr_assert_eq(assay_model_seed(&config, 7, &weights, &test_error), ASSAY_OK, "%s", test_error.text);
   for (size_t i = 0; i < sizeof asked / sizeof *asked; ++i)
-    cr_expect_eq(steps_in_one(&config, &weights, asked[i].form, asked[i].eager, asked[i].temperature, asked[i].longest),
-                 asked[i].in_one, "row %zu", i);
-  engine_mutant = ENGINE_NEVER_LONG;
-  cr_expect_eq(steps_in_one(&config, &weights, "one_launch=auto", false, 0, ONE_LAUNCH), STEPS,
-               "the mistake is not seen");
-  engine_mutant = ENGINE_NO_MISTAKE;
+    cr_expect_eq(
+        steps_in_one(&config, &weights, asked[i].choice, asked[i].eager, asked[i].temperature, asked[i].longest),
+        asked[i].in_one, "row %zu", i);
   assay_model_weights_free(&weights);
 }

@@ -37,7 +37,8 @@ static assay_model_config config_of(void) {
   return c;
 }
 
-static model_case engine_case(void) {
+/* prompt: the longest. With 20 tokens each block has a whole row and head, with 150 it may have a piece. */
+static model_case engine_case(int64_t prompt) {
   model_case mc = {.name = "planted",
                    .model = "small",
                    .config = config_of(),
@@ -45,17 +46,20 @@ static model_case engine_case(void) {
                    .way = WAY_GRAPH,
                    .batch = 3,
                    .judged = 3,
-                   .prompt = 20,
+                   .prompt = prompt,
                    .steps = 5};
   (void)snprintf(mc.form, sizeof mc.form, "one_launch=on");
   return mc;
 }
 
 Test(layers_mutants, are_found) {
-  const model_case mc = engine_case();
+  const model_case brief = engine_case(20), more = engine_case(150);
   case_result result;
   for (layers_mistake = LAYERS_NO_MISTAKE; layers_mistake < LAYERS_MISTAKES; ++layers_mistake) {
-    model_judge(&mc, "simt", NULL, NULL, &result);
+    model_judge(&brief, "simt", NULL, NULL, &result);
+    if (layers_mistake == LAYERS_NO_MISTAKE) cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    if (layers_mistake == LAYERS_NO_MISTAKE || result.verdict == VERDICT_PASS)
+      model_judge(&more, "simt", NULL, NULL, &result);
     if (layers_mistake == LAYERS_NO_MISTAKE)
       cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
     else
@@ -177,4 +181,9 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
     cr_expect_eq(kernel->launch(&c, NULL, &step, &env, &error), ASSAY_ERR_UNSUPPORTED);
     cr_expect_not_null(strstr(error.text, "allowed 1 to 32"), "%s", error.text);
   }
+  const assay_layers_step large = {.rows = 1, .pool_layer = (INT64_C(1) << 31) * 2 * 16};
+  assay_env env = {.stream = NULL};
+  error.text[0] = 0;
+  cr_expect_eq(kernel->launch(&c, NULL, &large, &env, &error), ASSAY_ERR_UNSUPPORTED);
+  cr_expect_not_null(strstr(error.text, "tokens of the cache: found 2147483648, allowed"), "%s", error.text);
 }

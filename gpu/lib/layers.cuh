@@ -4,16 +4,18 @@
  * of a stage lie in global memory, in words, where the next one finds them:
  *
  *   qkv        products of the rows times the norm's weight. The norm's factor multiplies the sums.
- *   attention  A block has a row and a kv head: norms, rotation, append, then online softmax by warps.
+ *   attention  A block has a row and a kv head, or a part of its keys (layers_plan.cuh): norms, rotation, append, then
+ *              online softmax by warps. Blocks that share a row's keys exchange pieces of its sums.
  *   proj       product, residual. The block keeps its octet of the stream in shared memory.
  *   up         gates and ups of the same channels, with the norm as in qkv, then SwiGLU.
  *   down       product over a part of k. Neighbouring blocks exchange sums. Then the residual.
  *
  * The warps of a block:
  *
- *   workers    the stages; they share k in each product
- *   the ring   copies the block's weights, keys and values of all layers to shared memory, in the order of use
- *   the keeper empties words
+ *   workers    the stages. They share k in each product.
+ *   loaders    Two warps copy to a ring of slots in shared memory, in the order of use: the block's weights, keys and
+ *              values of all layers.
+ *   the keeper It empties words.
  *
  * Words. An empty word has all bits set, and no result is that word: bf16 and f32 have one NaN each (word_of). A reader
  * asks for its words until none is empty. The word itself is all that is read. No order with other memory is needed:
@@ -36,15 +38,16 @@
  * The lanes of a warp leave a loop of questions one by one. They come together again before a product or a barrier of
  * whole warps (layers_wait).
  *
- * Grid:   (blocks), all resident. Block: warps + 2 warps, or + 4.
+ * Grid:   (blocks), all resident. Block: warps + 3 warps, or + 4.
  * Shared: slots of the ring, the sums of warps, one row's heads.
  * Align:  16 bytes for all rows. Arch: sm_90a.
  * Limit:  bytes of the weights; between stages the time for words to travel. */
 #ifndef ASSAY_GPU_LIB_LAYERS_CUH
 #define ASSAY_GPU_LIB_LAYERS_CUH
 
-#include "gpu/lib/layers_shape.cuh"
+#include "gpu/lib/layers_plan.cuh"
 #include "gpu/lib/ptx_async.cuh"
+#include "gpu/lib/ptx_edge.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/ptx_words.cuh"
 #include "gpu/lib/warp.cuh"
@@ -65,18 +68,21 @@ template <class S, int tiles> struct layers_memory {
   static constexpr int sums = S::warps * tiles * 32; /* in units of four f32, for one tile of columns */
   static constexpr int most_tiles = S::up_tiles > S::qkv_tiles ? (S::up_tiles > S::parts ? S::up_tiles : S::parts)
                                                                : (S::qkv_tiles > S::parts ? S::qkv_tiles : S::parts);
-  alignas(128) unsigned char ring[S::slots][S::slot_bytes];
+  alignas(1024) unsigned char ring[S::slots][S::slot_bytes];
   float4 sum[most_tiles * sums];
   uint2 stream[tiles * 32];                                 /* the block's octet of the residual stream */
   float square[S::warps][layers_rows];                      /* sums of squares, over a part of the blocks */
   alignas(16) uint32_t head[S::group + 2][S::channels / 2]; /* the row's heads of q, its key, its value */
   alignas(16) uint16_t weight[S::warps][4][16];             /* two heads' weights of 16 keys: rounded, then the rest */
   float score[S::group];                                    /* each head's, of the new key */
+  layers_plan plan;
+  uint32_t begin; /* the number of the launch's first layer */
   uint64_t full[S::slots], drained[S::slots], read, clean, freed;
 };
 
-/* One head's sums of a warp: peak, total, channels. They lie where products have their sums. */
-template <class S> struct layers_run { float peak[S::group], total[S::group], sum[S::group][S::channels]; };
+/* A warp's run: for each head peak, total, and sums of channels, of rounded weights and of what was rounded off. Runs
+ * lie where products have their sums. */
+template <class S> struct layers_run { float peak[S::group], total[S::group], sum[S::group][2][S::channels]; };
 
 /* A place in the ring, and its phase. */
 template <class S> struct layers_place {
@@ -103,9 +109,7 @@ template <class S, class M>
 __device__ __forceinline__ void layers_give_back(M &m, layers_place<S> &place, int count, int lane) {
   fence_proxy_async();
   __syncwarp();
-  if (lane == 0)
-    for (int i = 0; i < count; ++i)
-      mbarrier_arrive(&m.drained[place.ahead(i).at]);
+  if (lane < count) mbarrier_arrive(&m.drained[place.ahead(lane).at]);
   place.advance(count);
 }
 
@@ -115,66 +119,62 @@ __device__ __forceinline__ void layers_wait(uint64_t *barrier, uint32_t parity) 
   __syncwarp();
 }
 
+/* Waits until `count` slots are full, a lane for each: a wait takes long even where nothing is missing. */
+template <class S, class M>
+__device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place, int count, int lane) {
+  const layers_place<S> there = place.ahead(lane < count ? lane : 0);
+  if (lane < count) mbarrier_wait(&m.full[there.at], there.phase);
+  __syncwarp();
+}
+
+/* Waits at the beginning of a product: for the slots of its weights, and until no warp reads earlier sums. With a
+ * `layer` of 0 and more it also waits until the keeper has emptied what the layer needs. */
+template <class S, int slots, class M>
+__device__ __forceinline__ void layers_await_stage(M &m, const layers_place<S> &place, uint32_t stage, int layer,
+                                                   int lane) {
+  static_assert(slots <= 30, "two lanes wait for something else");
+  const layers_place<S> there = place.ahead(lane < slots ? lane : 0);
+  uint64_t *const barrier = lane < slots ? &m.full[there.at] : lane == 31 ? &m.freed : &m.clean;
+  const uint32_t parity = lane < slots ? there.phase
+                          : lane == 31 ? (stage & 1u) ^ 1u
+                                       : static_cast<uint32_t>(layer) & 1u;
+  if (lane < slots || lane == 31 || (lane == 30 && layer >= 0)) mbarrier_wait(barrier, parity);
+  __syncwarp();
+}
+
 /* Has the workers meet. */
 template <class S> __device__ __forceinline__ void layers_meet() {
   __syncwarp();
   named_barrier_sync(layers_barrier, S::workers);
 }
 
-template <class S, class M>
-__device__ __forceinline__ void layers_await(M &m, const layers_place<S> &place, int count) {
-  for (int i = 0; i < count; ++i) {
-    const layers_place<S> there = place.ahead(i);
-    layers_wait(&m.full[there.at], there.phase);
+/* ---- words ----------------------------------------------------------------------------------------------- */
+
+/* Asks for `steps` steps of rows, of all tiles. With `norm` it also asks for the warp's share of the sums of squares,
+ * which follow the stream. Words may be empty. */
+template <class S, int width, int tiles, int steps, bool norm, int each>
+__device__ __forceinline__ void layers_ask(const uint4 *units, int first, int warp, int lane,
+                                           uint4 (&row)[steps][tiles], uint4 (&square)[each]) {
+  ASSAY_UNROLL
+  for (int s = 0; s < steps; ++s)
+    ASSAY_UNROLL
+  for (int i = 0; i < tiles; ++i)
+    row[s][i] = load_words_16(units + layers_unit<width>(i, first + s, lane));
+  ASSAY_UNROLL
+  for (int i = 0; i < each && norm; ++i) {
+    const int four = warp * each + i;
+    const bool on = four < S::blocks / 4 && lane < 16 * tiles;
+    square[i] = on ? load_words_16(units + S::stream_units + four * layers_rows + lane) : make_uint4(0u, 0u, 0u, 0u);
   }
 }
 
-/* ---- words ----------------------------------------------------------------------------------------------- */
-
-/* Asks for `steps` steps of rows, of all tiles, until all words have come. With `norm` it also asks for the warp's
- * share of the sums of squares, which follow the stream, and adds them for row `lane`. A first question is for one unit
- * of each step: rows are many bytes, and asking for them again takes long. */
-template <class S, int width, int tiles, int steps, bool norm>
-__device__ __forceinline__ void layers_ask(const uint4 *units, int first, int warp, int lane,
-                                           uint4 (&row)[steps][tiles], float *squares) {
-  constexpr int fours = S::blocks / 4, each = norm ? (fours + S::warps - 1) / S::warps : 1;
-  uint4 square[each];
-  uint32_t asked = 0;
-  while (has_empty(load_words_16(units + layers_unit<width>(tiles - 1, first + lane % steps, lane))))
+/* Waits until one unit of each step has words. Rows are many bytes, and asking for all again and again takes long. */
+template <class S, int width, int tiles, int steps>
+__device__ __forceinline__ void layers_ask_for_some(const uint4 *units, int first, int lane, uint32_t &asked) {
+  do
     ask_again(&asked);
+  while (has_empty(load_words_16(units + layers_unit<width>(tiles - 1, first + lane % steps, lane))));
   __syncwarp();
-  for (;;) {
-    bool empty = false;
-    ASSAY_UNROLL
-    for (int s = 0; s < steps; ++s)
-      ASSAY_UNROLL
-    for (int i = 0; i < tiles; ++i)
-      row[s][i] = load_words_16(units + layers_unit<width>(i, first + s, lane));
-    ASSAY_UNROLL
-    for (int i = 0; i < each && norm; ++i) {
-      const int four = warp * each + i;
-      const bool on = four < fours && lane < 16 * tiles;
-      square[i] = on ? load_words_16(units + S::stream_units + four * layers_rows + lane) : make_uint4(0u, 0u, 0u, 0u);
-    }
-    ASSAY_UNROLL
-    for (int s = 0; s < steps; ++s)
-      ASSAY_UNROLL
-    for (int i = 0; i < tiles; ++i)
-      empty = empty || has_empty(row[s][i]);
-    ASSAY_UNROLL
-    for (int i = 0; i < each && norm; ++i)
-      empty = empty || has_empty(square[i]);
-    if (!empty) break;
-    ask_again(&asked);
-  }
-  __syncwarp();
-  if constexpr (norm) {
-    float sum = 0.0f;
-    ASSAY_UNROLL
-    for (int i = 0; i < each; ++i)
-      sum += (float_of(square[i].x) + float_of(square[i].y)) + (float_of(square[i].z) + float_of(square[i].w));
-    *squares = sum;
-  }
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
@@ -209,13 +209,12 @@ __device__ __forceinline__ void layers_multiply(float (&sum)[columns][tiles][4],
   }
 }
 
-/* Stores the warp's sums, [warp][column tile][row tile][lane], when no warp reads earlier ones, and meets the other
- * workers. `stage` counts the products of the launch. */
+/* Stores the warp's sums, [warp][column tile][row tile][lane], and meets the other workers. No warp reads earlier ones
+ * any more. `stage` counts the products of the launch. */
 template <class S, int tiles, int columns, class M>
 __device__ __forceinline__ void layers_put_sums(M &m, const float (&sum)[columns][tiles][4], int warp, int lane,
                                                 uint32_t &stage) {
   LAYERS_MARK(stage, 2);
-  layers_wait(&m.freed, (stage & 1u) ^ 1u);
   float4 *const to = m.sum + warp * (columns * tiles * 32) + lane;
   ASSAY_UNROLL
   for (int n = 0; n < columns; ++n)
@@ -249,44 +248,75 @@ __device__ __forceinline__ float4 layers_sum_of(const M &m, int unit) {
   return sum;
 }
 
-/* A product whose rows are words: `pairs` pairs of steps of each warp, from step `first` on. With `early` the weights
- * are in registers before the rows come, and their slots are free. slots: those of the stage. norm: the rows have one,
- * and *squares becomes the warp's share of their squares. */
+/* A product whose rows are words: `pairs` pairs of steps of each warp, from step `first` on. Most often all words
+ * have come, and the first steps are multiplied while the last come. Where some were empty, all is done again.
+ *
+ * With `early` the weights are in registers before the rows come, and their slots are free. slots: those of the stage.
+ * norm: the rows have one, and *squares becomes the warp's share of their squares, of row `lane`. layer: -1, or the
+ * layer that the product begins. */
 template <class S, int width, int tiles, int columns, int pairs, bool early, bool norm, int slots, class M>
 __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int first, layers_place<S> &place, int warp,
                                                int lane, uint32_t stage, float (&sum)[columns][tiles][4],
-                                               float *squares) {
+                                               float *squares, int layer = -1) {
   constexpr bool few = columns * tiles <= 4; /* few: each step has sums of its own */
   constexpr int ahead = early ? pairs : 2;   /* pairs of weights that are in registers */
-  uint4 row[2 * pairs][tiles], w[ahead][columns];
+  constexpr int each = norm ? (S::blocks / 4 + S::warps - 1) / S::warps : 1;
+  uint4 row[2 * pairs][tiles], square[each], w[ahead][columns];
   const int at = warp * pairs;
+  uint32_t asked = 0;
   const auto load = [&](uint4(&to)[columns], int k) {
     ASSAY_UNROLL
     for (int n = 0; n < columns; ++n)
       to[n] = *layers_weights<S>(m, place, (at + k) * columns + n, lane);
   };
-  layers_await<S>(m, place, slots);
+  layers_await_stage<S, slots>(m, place, stage, layer, lane);
   ASSAY_UNROLL
-  for (int k = 0; k < (early ? pairs : 1); ++k)
+  for (int k = 0; k < pairs && early; ++k)
     load(w[k % ahead], k);
   if constexpr (early) layers_give_back<S>(m, place, slots, lane);
   LAYERS_MARK(stage, 0);
-  layers_ask<S, width, tiles, 2 * pairs, norm>(units, first + 2 * at, warp, lane, row, squares);
-  LAYERS_MARK(stage, 1);
-  float other[columns][tiles][4] = {};
-  ASSAY_UNROLL
-  for (int k = 0; k < pairs; ++k) {
-    if (!early && k + 1 < pairs) load(w[(k + 1) % ahead], k + 1);
-    layers_multiply<tiles, columns>(sum, few ? other : sum, row[2 * k], row[2 * k + 1], w[k % ahead]);
+  for (;;) {
+    float other[columns][tiles][4] = {};
+    bool empty = false;
+    layers_ask<S, width, tiles, 2 * pairs, norm, each>(units, first + 2 * at, warp, lane, row, square);
+    if constexpr (!early) load(w[0], 0);
+    ASSAY_UNROLL
+    for (int k = 0; k < pairs; ++k) {
+      if (!early && k + 1 < pairs) load(w[(k + 1) % ahead], k + 1);
+      layers_multiply<tiles, columns>(sum, few ? other : sum, row[2 * k], row[2 * k + 1], w[k % ahead]);
+      ASSAY_UNROLL
+      for (int i = 0; i < tiles; ++i)
+        empty = empty || has_empty(row[2 * k][i]) || has_empty(row[2 * k + 1][i]);
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < each && norm; ++i)
+      empty = empty || has_empty(square[i]);
+    ASSAY_UNROLL
+    for (int n = 0; n < columns && few; ++n)
+      ASSAY_UNROLL
+    for (int i = 0; i < tiles; ++i)
+      ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c)
+      sum[n][i][c] += other[n][i][c];
+    if (!__any_sync(layers_all, empty)) break;
+    layers_ask_for_some<S, width, tiles, 2 * pairs>(units, first + 2 * at, lane, asked);
+    ASSAY_UNROLL
+    for (int n = 0; n < columns; ++n)
+      ASSAY_UNROLL
+    for (int i = 0; i < tiles; ++i)
+      ASSAY_UNROLL
+    for (int c = 0; c < 4; ++c)
+      sum[n][i][c] = 0.0f;
   }
+  LAYERS_MARK(stage, 1);
   if constexpr (!early) layers_give_back<S>(m, place, slots, lane);
-  ASSAY_UNROLL
-  for (int n = 0; n < columns && few; ++n)
+  if constexpr (norm) {
+    float of_row = 0.0f;
     ASSAY_UNROLL
-  for (int i = 0; i < tiles; ++i)
-    ASSAY_UNROLL
-  for (int c = 0; c < 4; ++c)
-    sum[n][i][c] += other[n][i][c];
+    for (int i = 0; i < each; ++i)
+      of_row += (float_of(square[i].x) + float_of(square[i].y)) + (float_of(square[i].z) + float_of(square[i].w));
+    *squares = of_row;
+  }
 }
 
 /* Returns the factor of the norm of a row: 1 / sqrt(mean of squares + eps). */
@@ -295,7 +325,7 @@ template <class S, class M> __device__ __forceinline__ float layers_factor(const
   ASSAY_UNROLL
   for (int w = 0; w < S::warps; ++w)
     sum += m.square[w][row];
-  return 1.0f / sqrtf(sum / static_cast<float>(S::hidden) + eps);
+  return rsqrt_approx(sum / static_cast<float>(S::hidden) + eps);
 }
 
 /* ---- the residual stream ------------------------------------------------------------------------------------ */

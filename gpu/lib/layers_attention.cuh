@@ -1,5 +1,5 @@
-/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head: norms, rotation, append, and
- * attention over the row's keys.
+/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head. It has norms, rotation, append, and
+ * attention over the row's keys or over a span of them (layers_plan.cuh).
  *
  * The keys of earlier tokens come from the ring, in chunks: slots of keys, then slots of values. A warp takes 16 keys
  * of a chunk and has an online softmax of its own. Keys are the rows of an mma, and the heads of the group its columns.
@@ -25,18 +25,15 @@ __device__ __forceinline__ float layers_highest(float x) {
   return float_of(static_cast<uint32_t>(most ^ (most >> 31 & 0x7FFFFFFF)));
 }
 
-/* The row and kv head that unit u of a launch is about. */
-struct layers_unit_of {
-  int row, kv_head, earlier; /* earlier: tokens before the new one; -1: the row has no request */
-};
-template <class S> __device__ __forceinline__ layers_unit_of layers_row(const layers_params &p, int u) {
-  const int row = u / S::kv_heads;
-  return {row, u % S::kv_heads, row < p.M ? p.kv_len[row] - 1 : -1};
+/* Returns where a chunk of 16 bytes of a key lies in its sixteen keys, which are two boxes. row: the key's. */
+template <class S> __device__ __forceinline__ int layers_key_at(int row, int span, int chunk) {
+  const int at = row % 8 * S::span_bytes + chunk * 16;
+  return (row / 8 * S::spans + span) * (8 * S::span_bytes) + (at ^ (at >> 3 & (S::span_bytes - 16)));
 }
 
 /* Prepares one head of the row: number 0 and 1 of q, then k, then v. */
 template <class S, class M>
-__device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 *units, const layers_unit_of &of,
+__device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 *units, const layers_span &of,
                                             int64_t layer, int number, int lane) {
   constexpr int D = S::channels, used = D / 4;
   const int head = number < S::group    ? of.kv_head * S::group + number
@@ -67,7 +64,7 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
     unpack_pair<bf16>(g.x, weight[0], weight[1]);
     unpack_pair<bf16>(g.y, weight[2], weight[3]);
     const float squares = (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3]);
-    const float factor = 1.0f / sqrtf(groups_sum<32>(on ? squares : 0.0f) / static_cast<float>(D) + p.eps);
+    const float factor = rsqrt_approx(groups_sum<32>(on ? squares : 0.0f) / static_cast<float>(D) + p.eps);
     const float cosines[4] = {c.x, c.y, c.z, c.w}, sines[4] = {s.x, s.y, s.z, s.w};
     float turned[4];
     ASSAY_UNROLL
@@ -100,11 +97,11 @@ __device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, c
                                                  int warp, int lane, uint32_t (&b)[2]) {
   constexpr int steps = S::channels / 16;
   float score[2][4] = {};
-  const unsigned char *const at = keys + (lane % 16) * S::key_stride + lane / 16 * 16;
+  constexpr int per_span = S::span_bytes / 32; /* steps */
   ASSAY_UNROLL
   for (int s = 0; s < steps; ++s) {
     uint32_t k[4];
-    ldmatrix_x4(k, at + 32 * s);
+    ldmatrix_x4(k, keys + layers_key_at<S>(lane % 16, s / per_span, s % per_span * 2 + lane / 16));
     mma_m16n8k16<bf16>(score[s % 2], k, q[s]);
   }
   /* Lanes of column 0 have both heads' scores of keys lane / 4 and + 8. */
@@ -144,23 +141,42 @@ __device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, c
   __syncwarp(); /* the weights are read before the next keys' are written */
 }
 
-/* Adds weights times values of the same 16 keys. */
-template <class S>
-__device__ __forceinline__ void layers_take_values(layers_softmax<S> &all, const unsigned char *values,
-                                                   const uint32_t (&b)[2], int lane) {
-  const unsigned char *const at = values + (lane % 8 + lane / 16 * 8) * S::key_stride + lane / 8 % 2 * 16;
+/* Adds weights times values of the same 16 keys. With `some`, those beyond `count` may be anything, NaN too, and count
+ * as 0. */
+template <class S, bool some>
+__device__ __forceinline__ void layers_add_values(layers_softmax<S> &all, const unsigned char *values,
+                                                  const uint32_t (&b)[2], int count, int lane) {
+  constexpr int per_span = S::span_bytes / 32;
+  const auto kept = [&](int key) { return (key < count ? 0xFFFFu : 0u) | (key + 1 < count ? 0xFFFF0000u : 0u); };
+  const uint32_t low = kept(lane % 4 * 2), high = kept(lane % 4 * 2 + 8); /* the lane's pairs of keys */
   ASSAY_UNROLL
   for (int s = 0; s < S::channels / 16; ++s) {
     uint32_t v[4];
-    ldmatrix_x4_trans(v, at + 32 * s);
+    ldmatrix_x4_trans(v, values +
+                             layers_key_at<S>(lane % 8 + lane / 16 * 8, s / per_span, s % per_span * 2 + lane / 8 % 2));
+    if constexpr (some) {
+      v[0] &= low;
+      v[1] &= low;
+      v[2] &= high;
+      v[3] &= high;
+    }
     mma_m16n8k16<bf16>(all.sum[s], v, b);
   }
 }
 
-/* Walks over the keys of earlier tokens, as the ring has them. */
+template <class S>
+__device__ __forceinline__ void layers_take_values(layers_softmax<S> &all, const unsigned char *values,
+                                                   const uint32_t (&b)[2], int count, int lane) {
+  if (count < 16)
+    layers_add_values<S, true>(all, values, b, count, lane);
+  else
+    layers_add_values<S, false>(all, values, b, count, lane);
+}
+
+/* Walks over the keys of a span, as the ring has them. */
 template <class S, class M>
 __device__ __forceinline__ void layers_walk(const layers_params &p, M &m, layers_softmax<S> &all,
-                                            layers_place<S> &place, int earlier, int warp, int lane) {
+                                            layers_place<S> &place, int count, int warp, int lane) {
   uint32_t q[S::channels / 16][2];
   ASSAY_UNROLL
   for (int s = 0; s < S::channels / 16; ++s)
@@ -168,17 +184,19 @@ __device__ __forceinline__ void layers_walk(const layers_params &p, M &m, layers
   for (int i = 0; i < 2; ++i)
     q[s][i] = lane < 8 ? m.head[lane / 4][8 * s + 4 * i + lane % 4] : 0u;
   const int tile = warp * 16;
-  for (int first = 0; first < earlier; first += S::chunk_keys) {
-    const int left = earlier - first, slots = left > S::slot_keys ? 2 : 1;
+  ASSAY_ROLLED
+  for (int first = 0; first < count; first += S::chunk_keys) {
+    const int left = count - first, slots = left > S::slot_keys ? 2 : 1;
     const bool on = tile < left;
-    const int slot = tile / S::slot_keys, offset = tile % S::slot_keys * S::key_stride;
+    const int slot = tile / S::slot_keys, offset = tile % S::slot_keys * S::key_bytes;
     uint32_t b[2];
-    layers_await<S>(m, place, slots);
-    if (on) layers_take_keys<S>(m, all, m.ring[place.ahead(slot).at] + offset, q, p.scale, left - tile, warp, lane, b);
-    layers_give_back<S>(m, place, slots, lane);
-    layers_await<S>(m, place, slots);
-    if (on) layers_take_values<S>(all, m.ring[place.ahead(slot).at] + offset, b, lane);
-    layers_give_back<S>(m, place, slots, lane);
+    layers_await<S>(m, place, 2 * slots, lane);
+    if (on) {
+      const unsigned char *const values = m.ring[place.ahead(slots + slot).at] + offset;
+      layers_take_keys<S>(m, all, m.ring[place.ahead(slot).at] + offset, q, p.scale, left - tile, warp, lane, b);
+      layers_take_values<S>(all, values, b, left - tile, lane);
+    }
+    layers_give_back<S>(m, place, 2 * slots, lane);
   }
 }
 
@@ -188,41 +206,89 @@ __device__ __forceinline__ void layers_put_run(M &m, const layers_softmax<S> &al
   layers_run<S> &to = reinterpret_cast<layers_run<S> *>(m.sum)[warp];
   ASSAY_UNROLL
   for (int h = 0; h < S::group; ++h) {
-    const float total = groups_sum<32>(all.total[h]);
+    float total = all.total[h]; /* lanes of column 0 have parts */
+    ASSAY_UNROLL
+    for (int apart = 4; apart < 32; apart *= 2)
+      total += __shfl_xor_sync(layers_all, total, apart);
     if (lane == 0) to.peak[h] = all.peak[h];
     if (lane == 0) to.total[h] = total;
     ASSAY_UNROLL
     for (int s = 0; s < S::channels / 16; ++s) {
-      /* Columns 2 and 3 have the rest of the weights. */
-      const float first = all.sum[s][h] + __shfl_xor_sync(layers_all, all.sum[s][h], 1);
-      const float second = all.sum[s][2 + h] + __shfl_xor_sync(layers_all, all.sum[s][2 + h], 1);
-      if (lane % 4 != 0) continue;
-      to.sum[h][16 * s + lane / 4] = first;
-      to.sum[h][16 * s + lane / 4 + 8] = second;
+      if (lane % 4 > 1) continue;
+      float *const sum = &to.sum[h][lane % 4][16 * s + lane / 4]; /* columns 2 and 3 have the rest of the weights */
+      sum[0] = all.sum[s][h];
+      sum[8] = all.sum[s][2 + h];
     }
   }
 }
 
-/* Merges the runs of all warps and the new token, for two channels of a head. */
-template <class S, class M> __device__ __forceinline__ uint32_t layers_merged(const M &m, int head, int channel) {
+/* A part of a head's result: the peak, the total of the weights, and sums of two channels. */
+struct layers_part {
+  float peak, total, first, second;
+};
+
+__device__ __forceinline__ layers_part layers_join(const layers_part &a, const layers_part &b) {
+  const float peak = fmaxf(a.peak, b.peak), of_a = layers_power(a.peak, peak), of_b = layers_power(b.peak, peak);
+  return {peak, of_a * a.total + of_b * b.total, of_a * a.first + of_b * b.first, of_a * a.second + of_b * b.second};
+}
+
+/* Merges the runs of all warps, and the new token's where the block owns the unit, for two channels of a head. */
+template <class S, class M>
+__device__ __forceinline__ layers_part layers_merged(const M &m, int head, int channel, bool owns) {
   const layers_run<S> *const run = reinterpret_cast<const layers_run<S> *>(m.sum);
-  const float own = m.score[head];
+  const float own = owns ? m.score[head] : -INFINITY;
   float peak = own, first, second;
   ASSAY_UNROLL
   for (int w = 0; w < S::warps; ++w)
     peak = fmaxf(peak, run[w].peak[head]);
   float total = layers_power(own, peak);
-  unpack_pair<bf16>(m.head[S::group + 1][channel / 2], first, second);
+  unpack_pair<bf16>(owns ? m.head[S::group + 1][channel / 2] : 0u, first, second);
   first *= total;
   second *= total;
   ASSAY_UNROLL
   for (int w = 0; w < S::warps; ++w) {
     const float by = layers_power(run[w].peak[head], peak);
     total += by * run[w].total[head];
-    first += by * run[w].sum[head][channel];
-    second += by * run[w].sum[head][channel + 1];
+    first += by * (run[w].sum[head][0][channel] + run[w].sum[head][1][channel]);
+    second += by * (run[w].sum[head][0][channel + 1] + run[w].sum[head][1][channel + 1]);
   }
-  return pack_pair<bf16>(first / total, second / total);
+  return {peak, total, first, second};
+}
+
+/* Returns where the words of a block's piece are: of a head the peak and the total, then pairs of sums. */
+template <class S> __device__ __forceinline__ uint2 *layers_piece(uint4 *units, int block, int head) {
+  return reinterpret_cast<uint2 *>(units + S::at_pieces + block * S::piece_units) + head * (S::channels + 2) / 2;
+}
+
+/* Asks for the pieces of `count` blocks from `block` on, and joins them to `part` in their order. Questions for some of
+ * them are under way at once. */
+template <class S>
+__device__ __forceinline__ void layers_join_pieces(layers_part &part, uint4 *units, int block, int count, int head,
+                                                   int channel) {
+  constexpr int at_once = 4;
+  ASSAY_ROLLED
+  for (int k = 0; k < count; k += at_once) {
+    uint2 most[at_once], sums[at_once];
+    uint32_t asked = 0;
+    for (;;) {
+      bool empty = false;
+      ASSAY_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const uint2 *const from = layers_piece<S>(units, min(block + k + i, block + count - 1), head);
+        most[i] = load_words_8(from);
+        sums[i] = load_words_8(from + 1 + channel / 2);
+      }
+      ASSAY_UNROLL
+      for (int i = 0; i < at_once; ++i)
+        empty = empty || has_empty(most[i]) || has_empty(sums[i]);
+      if (!empty) break;
+      ask_again(&asked);
+    }
+    ASSAY_UNROLL
+    for (int i = 0; i < at_once; ++i)
+      if (k + i < count)
+        part = layers_join(part, {float_of(most[i].x), float_of(most[i].y), float_of(sums[i].x), float_of(sums[i].y)});
+  }
 }
 
 /* Computes the score of the new key for one head. */
@@ -239,43 +305,59 @@ __device__ __forceinline__ void layers_new_score(const layers_params &p, M &m, i
   if (lane == 0) m.score[head] = sum * p.scale;
 }
 
-/* Computes the stage for one unit. stage: counts the uses of the sums. */
+/* Computes the stage for one span. again: the block has had another span in this layer. Else the workers have read the
+ * sums of qkv when they meet. stage: counts the uses of the sums. */
 template <class S, class M>
-__device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint4 *units, int u, int64_t layer,
-                                              layers_place<S> &place, int warp, int lane, uint32_t &stage) {
+__device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint4 *units, const layers_span &of,
+                                              bool again, int64_t layer, layers_place<S> &place, int warp, int lane,
+                                              uint32_t &stage) {
   constexpr int pairs = S::channels / 2;
-  const layers_unit_of of = layers_row<S>(p, u);
-  uint4 *const to = units + S::at_attended;
-  const int first_head = of.kv_head * S::group;
-  if (of.earlier < 0) { /* the row has no result, but all words are asked for */
-    for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers)
-      store_word(layers_pair<S::attended>(to, of.row, first_head * S::channels + 2 * i), 0u);
-    return;
-  }
-  layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the heads and the sums before are read */
+  const int heads = of.owns ? S::group + 2 : S::group, first_head = of.kv_head * S::group;
+  if (again) layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the last span's heads and runs are read */
   LAYERS_MARK(stage, 0);
-  for (int number = warp; number < S::group + 2; number += S::warps)
+  for (int number = warp; number < heads; number += S::warps)
     layers_head<S>(p, m, units, of, layer, number, lane);
   layers_meet<S>(); /* the row's heads are written */
   LAYERS_MARK(stage, 1);
-  for (int h = S::warps - 1 - warp; h < S::group; h += S::warps)
+  for (int h = S::warps - 1 - warp; h < S::group && of.owns; h += S::warps)
     layers_new_score<S>(p, m, h, lane);
   layers_softmax<S> all = {};
   ASSAY_UNROLL
   for (int h = 0; h < S::group; ++h)
     all.peak[h] = -INFINITY;
-  layers_walk<S>(p, m, all, place, of.earlier, warp, lane);
+  layers_walk<S>(p, m, all, place, of.last - of.first, warp, lane);
   LAYERS_MARK(stage, 2);
   layers_put_run<S>(m, all, warp, lane);
   layers_meet<S>(); /* the runs are written */
   LAYERS_MARK(stage, 3);
   ++stage;
   for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
-    const int head = i / pairs, channel = i % pairs * 2;
-    store_word(layers_pair<S::attended>(to, of.row, (first_head + head) * S::channels + channel),
-               layers_merged<S>(m, head, channel));
+    const int head = i / pairs, channel = i % pairs * 2, block = static_cast<int>(blockIdx.x);
+    layers_part part = layers_merged<S>(m, head, channel, of.owns);
+    if (of.owns) {
+      layers_join_pieces<S>(part, units, block + 1, of.others, head, channel);
+      const float by = reciprocal_approx(part.total);
+      store_word(layers_pair<S::attended>(units + S::at_attended, of.row, (first_head + head) * S::channels + channel),
+                 pack_pair<bf16>(part.first * by, part.second * by));
+    } else {
+      uint2 *const to = layers_piece<S>(units, block, head);
+      if (channel == 0) store_words_8(to, make_uint2(word_of(part.peak), word_of(part.total)));
+      store_words_8(to + 1 + channel / 2, make_uint2(word_of(part.first), word_of(part.second)));
+    }
   }
   layers_free_sums(m, lane, stage);
+}
+
+/* Writes the results of rows without a request. They have none, but all words are asked for. */
+template <class S, int tiles, class M>
+__device__ __forceinline__ void layers_attend_none(const M &m, uint4 *units, int thread) {
+  constexpr int pairs = S::channels / 2;
+  for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks) {
+    const int row = u / S::kv_heads, first_channel = u % S::kv_heads * S::group * S::channels;
+    if (m.plan.earlier[row] >= 0) continue;
+    for (int i = thread; i < S::group * pairs; i += S::workers)
+      store_word(layers_pair<S::attended>(units + S::at_attended, row, first_channel + 2 * i), 0u);
+  }
 }
 
 } // namespace ASSAY_NS

@@ -1,90 +1,136 @@
-/* layers_kernel.cuh: the kernel of layers.cuh, what its two other warps do, and the packing of weights. */
+/* layers_kernel.cuh: the kernel of layers.cuh, what its three other warps do, and the packing of weights. */
 #ifndef ASSAY_GPU_LIB_LAYERS_KERNEL_CUH
 #define ASSAY_GPU_LIB_LAYERS_KERNEL_CUH
 
 #include "gpu/lib/layers_attention.cuh"
-#include "gpu/lib/ptx_edge.cuh"
 
 namespace ASSAY_NS {
 
-/* ---- the ring's warp --------------------------------------------------------------------------------------- */
+/* ---- the loaders --------------------------------------------------------------------------------------------- */
 
-/* All lanes arrive at a slot's `full`. For weights they do so at once, and lane 0 announces bytes. For keys each lane
- * arrives when its own copies are complete. */
+/* A pace for the copies. A block that copies as fast as it can fills its ring in a few microseconds, and then waits.
+ * While all blocks do so, words take up to three times as long, and some blocks get their keys late. With few slots per
+ * layer the copies are therefore spread over the layer. With many, memory is what all wait for, and there is no pace
+ * (docs/log/2026-11-30-h200-one-launch-keys.md). */
+#ifndef LAYERS_PACE
+#define LAYERS_PACE 24, 1400
+#endif
+struct layers_pace {
+  int slots, clocks;
+}; /* up to so many slots per layer: clocks between two copies */
+
+/* The copies of one loader. Two warps copy: one all slots of even number, the other those of odd number. Both count all
+ * slots. One warp issues too slowly for all. Where there is a pace, the first has all of them. */
+template <class S> struct layers_loader {
+  static constexpr layers_pace pace = {LAYERS_PACE};
+#ifdef ASSAY_SIMT
+  static constexpr bool paced = false;
+#else
+  static constexpr bool paced = true;
+#endif
+  layers_place<S> place;
+  uint32_t last = 0; /* when the last copy began */
+  int number, lane;
+  bool mine, apart; /* apart: copies have a pace */
+
+  /* number: the loader's, 0 or 1. */
+  __device__ __forceinline__ layers_loader(const layers_plan &plan, int number_, int lane_)
+      : number(number_), lane(lane_), mine(number_ == 0) {
+    int slots = layers_slots<S>(S::qkv_bytes) + layers_slots<S>(S::proj_bytes) + layers_slots<S>(S::up_bytes) +
+                layers_slots<S>(S::down_bytes);
+    layers_span of;
+    for (layers_spans<S> spans(plan); spans.next(plan, lane, of);)
+      slots += 2 * ((of.last - of.first + S::slot_keys - 1) / S::slot_keys);
+    apart = paced && slots <= pace.slots;
+  }
+
+  /* Waits until the next slot is empty, and until its time has come. Returns false if the other loader has it. */
+  template <class M> __device__ __forceinline__ bool begin(M &m) {
+    if (!mine) return false;
+    layers_wait(&m.drained[place.at], place.phase ^ 1u);
+    if (!apart) return true;
+    while (clock_cycles() - last < static_cast<uint32_t>(pace.clocks))
+      ;
+    last = clock_cycles();
+    return true;
+  }
+  __device__ __forceinline__ void end() {
+    place.advance(1);
+    if (!apart) mine = !mine;
+  }
+};
+
+/* Lane 0 announces a slot's bytes at its `full`, and copies. */
 template <class S, class M>
-__device__ __forceinline__ void layers_fill_weights(M &m, layers_place<S> &place, const unsigned char *&from, int bytes,
-                                                    int lane) {
+__device__ __forceinline__ void layers_fill_weights(M &m, layers_loader<S> &loader, const unsigned char *&from,
+                                                    int bytes) {
   ASSAY_ROLLED
   for (int at = 0; at < bytes; at += S::slot_weights) {
     const uint32_t count = static_cast<uint32_t>(bytes - at < S::slot_weights ? bytes - at : S::slot_weights);
-    uint64_t *const full = &m.full[place.at];
-    layers_wait(&m.drained[place.at], place.phase ^ 1u);
-    if (lane == 0) {
+    if (loader.begin(m) && loader.lane == 0) {
+      uint64_t *const full = &m.full[loader.place.at];
       mbarrier_expect(full, count);
-      bulk_load(m.ring[place.at], from, count, full);
-    } else {
-      mbarrier_arrive(full);
+      bulk_load(m.ring[loader.place.at], from, count, full);
     }
-    place.advance(1);
+    loader.end();
     from += count;
   }
 }
 
-/* Copies the keys or the values of up to slot_keys tokens from `first` on. There are always whole sixteens of them: the
- * last token comes again, so that its values times 0 are as good as its own. */
+/* Copies the boxes of up to slot_keys keys or values. token: of lane i, the place in the cache of box i of those that
+ * are looked up together. first, left: the slot's first box among these, and the keys that remain from there on. The
+ * last box has the rest of its tokens too, which may be anything. */
 template <class S, class M>
-__device__ __forceinline__ void layers_fill_keys(const layers_params &p, M &m, layers_place<S> &place, const bf16 *pool,
-                                                 const layers_unit_of &of, int first, int lane) {
-  const int left = of.earlier - first, wanted = (left + 15) / 16 * 16;
-  const int count = wanted < S::slot_keys ? wanted : S::slot_keys;
-  const int32_t *const table = p.table + of.row * p.table_stride;
-  constexpr int pieces = S::key_bytes / 16, at_once = 32 / pieces; /* a key's pieces of 16 bytes; keys copied at once */
-  constexpr int each = (S::slot_keys + 31) / 32;
-  int32_t slot[each]; /* where keys lane, lane + 32 are in the pool */
-  ASSAY_UNROLL
-  for (int i = 0; i < each; ++i) {
-    const int token = min(first + lane + 32 * i, of.earlier - 1);
-    slot[i] = table[token / p.block_size] * p.block_size + token % p.block_size;
+__device__ __forceinline__ void layers_fill_keys(M &m, layers_loader<S> &loader, const tensor_map *map, int32_t token,
+                                                 int first, int left, int kv_head, int layer) {
+  if (loader.begin(m)) {
+    const int boxes = min((left + S::box_keys - 1) / S::box_keys, S::slot_boxes), lane = loader.lane;
+    const int32_t at = __shfl_sync(layers_all, token, (first + lane) % 32);
+    uint64_t *const full = &m.full[loader.place.at];
+    if (lane == 0) mbarrier_expect(full, static_cast<uint32_t>(boxes * S::box_bytes));
+    __syncwarp();
+    if (lane < boxes) tma_load(m.ring[loader.place.at] + lane * S::box_bytes, map, full, 0, at, 0, kv_head, layer);
   }
-  layers_wait(&m.drained[place.at], place.phase ^ 1u);
-  const bf16 *const from = pool + of.kv_head * S::channels + lane % pieces * 8;
-  unsigned char *const to = m.ring[place.at] + lane % pieces * 16;
-  constexpr int step = 4 * at_once < S::slot_keys ? 4 * at_once : S::slot_keys;
-  ASSAY_ROLLED
-  for (int i = 0; i < S::slot_keys; i += step)
-    ASSAY_UNROLL
-  for (int j = 0; j < step; j += at_once) {
-    const int key = i + j + lane / pieces;
-    const int32_t of_key = __shfl_sync(layers_all, each > 1 && key >= 32 ? slot[each - 1] : slot[0], key % 32);
-    if (key < count)
-      cp_async_16(to + key * S::key_stride, from + static_cast<int64_t>(of_key) * (S::kv_heads * S::channels), 16);
-  }
-  cp_async_arrive_noinc(&m.full[place.at]);
-  place.advance(1);
+  loader.end();
 }
 
-template <class S, int tiles, class M>
-__device__ __forceinline__ void layers_ring(const layers_params &p, M &m, int lane) {
-  layers_place<S> place;
+/* Copies the keys and values of a span: a chunk of keys, then its values. */
+template <class S, class M>
+__device__ __forceinline__ void layers_fill_span(const layers_params &p, const layers_maps &maps, M &m,
+                                                 layers_loader<S> &loader, const layers_span &of, int layer) {
+  constexpr int known = 32 * S::box_keys; /* tokens of a look into the table */
+  const int32_t *const table = p.table + of.row * p.table_stride;
+  ASSAY_ROLLED
+  for (int looked = of.first; looked < of.last; looked += known) {
+    const int mine = min(looked + loader.lane * S::box_keys, of.last - 1) / S::box_keys * S::box_keys;
+    const int32_t token = table[mine / p.block_size] * p.block_size + mine % p.block_size;
+    const int end = min(looked + known, of.last);
+    ASSAY_ROLLED
+    for (int first = looked; first < end; first += S::chunk_keys)
+      ASSAY_ROLLED
+    for (int half = 0; half < 2; ++half)
+      ASSAY_ROLLED
+    for (int at = first; at < min(first + S::chunk_keys, end); at += S::slot_keys)
+      layers_fill_keys<S>(m, loader, half == 0 ? &maps.k : &maps.v, token, (at - looked) / S::box_keys, of.last - at,
+                          of.kv_head, layer);
+  }
+}
+
+template <class S, class M>
+__device__ __forceinline__ void layers_load(const layers_params &p, const layers_maps &maps, M &m, int number,
+                                            int lane) {
+  layers_loader<S> loader(m.plan, number, lane);
   ASSAY_ROLLED
   for (int layer = 0; layer < p.layers; ++layer) {
     const unsigned char *from = reinterpret_cast<const unsigned char *>(p.packed) +
                                 (static_cast<int64_t>(layer) * S::blocks + blockIdx.x) * S::block_bytes;
-    layers_fill_weights<S>(m, place, from, S::qkv_bytes, lane);
-    for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks) {
-      const layers_unit_of of = layers_row<S>(p, u);
-      ASSAY_ROLLED
-      for (int first = 0; first < of.earlier; first += S::chunk_keys)
-        ASSAY_ROLLED
-      for (int half = 0; half < 2; ++half) {
-        const bf16 *const pool = (half == 0 ? p.k_pool : p.v_pool) + layer * p.pool_layer;
-        layers_fill_keys<S>(p, m, place, pool, of, first, lane);
-        if (first + S::slot_keys < of.earlier) layers_fill_keys<S>(p, m, place, pool, of, first + S::slot_keys, lane);
-      }
-    }
-    layers_fill_weights<S>(m, place, from, S::proj_bytes, lane);
-    layers_fill_weights<S>(m, place, from, S::up_bytes, lane);
-    layers_fill_weights<S>(m, place, from, S::down_bytes, lane);
+    layers_fill_weights<S>(m, loader, from, S::qkv_bytes);
+    layers_span of;
+    for (layers_spans<S> spans(m.plan); spans.next(m.plan, lane, of);)
+      layers_fill_span<S>(p, maps, m, loader, of, layer);
+    layers_fill_weights<S>(m, loader, from, S::proj_bytes);
+    layers_fill_weights<S>(m, loader, from, S::up_bytes);
+    layers_fill_weights<S>(m, loader, from, S::down_bytes);
   }
 }
 
@@ -97,8 +143,18 @@ template <int width> __device__ __forceinline__ void layers_empty_octet(uint4 *u
     store_words_8(layers_octet<width>(units, tile, octet, lane), make_uint2(empty_word, empty_word));
 }
 
-/* Empties the words that this block writes in a layer, whatever the number of rows. */
-template <class S> __device__ __forceinline__ void layers_empty(uint4 *units, int lane) {
+/* Empties the words of attention's results for a row and a kv head. */
+template <class S> __device__ __forceinline__ void layers_empty_unit(uint4 *units, int row, int kv_head, int lane) {
+  ASSAY_ROLLED
+  for (int i = lane; i < S::group * S::channels / 2; i += 32)
+    store_word(layers_pair<S::attended>(units + S::at_attended, row, kv_head * S::group * S::channels + 2 * i),
+               empty_word);
+}
+
+/* Empties the words that this block writes in a layer, whatever the number of rows. planned: they are of this launch,
+ * whose plan says who has written the results of a unit. Else the units are divided evenly. */
+template <class S>
+__device__ __forceinline__ void layers_empty(uint4 *units, const layers_plan &plan, bool planned, int lane) {
   const int block = static_cast<int>(blockIdx.x), first = block / S::parts * S::parts, part = block % S::parts;
   const uint4 empty = make_uint4(empty_word, empty_word, empty_word, empty_word);
   ASSAY_ROLLED
@@ -112,11 +168,14 @@ template <class S> __device__ __forceinline__ void layers_empty(uint4 *units, in
                    empty);
   ASSAY_ROLLED
   for (int u = block; u < layers_rows * S::kv_heads; u += S::blocks)
-    ASSAY_ROLLED
-  for (int i = lane; i < S::group * S::channels / 2; i += 32) {
-    const int channel = u % S::kv_heads * S::group * S::channels + 2 * i;
-    store_word(layers_pair<S::attended>(units + S::at_attended, u / S::kv_heads, channel), empty_word);
-  }
+    if (!planned || plan.earlier[u / S::kv_heads] < 0)
+      layers_empty_unit<S>(units, u / S::kv_heads, u % S::kv_heads, lane);
+  layers_span of;
+  for (layers_spans<S> spans(plan); planned && spans.next(plan, lane, of);)
+    if (of.owns) layers_empty_unit<S>(units, of.row, of.kv_head, lane);
+  ASSAY_ROLLED
+  for (int i = lane; i < S::piece_units; i += 32)
+    store_words_16(units + S::at_pieces + block * S::piece_units + i, empty);
   ASSAY_ROLLED
   for (int i = 0; i < S::act_tiles; ++i)
     layers_empty_octet<S::intermediate>(units + S::at_act, block * S::act_tiles + i, lane);
@@ -146,7 +205,7 @@ __device__ __forceinline__ void layers_keep(const layers_params &p, M &m, uint32
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&m.clean);
     layers_wait(&m.read, static_cast<uint32_t>(layer) & 1u);
-    layers_empty<S>(layers_set<S>(p, number - 1u), lane);
+    layers_empty<S>(layers_set<S>(p, number - 1u), m.plan, layer > 0, lane);
     __threadfence();
     __syncwarp();
     if (lane == 0) store_release(p.done + blockIdx.x, number);
@@ -157,12 +216,12 @@ __device__ __forceinline__ void layers_keep(const layers_params &p, M &m, uint32
 
 /* qkv: the block's columns of q, k and v. */
 template <class S, int tiles, class M>
-__device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *units, layers_place<S> &place, int warp,
-                                           int lane, uint32_t &stage) {
+__device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *units, int layer,
+                                           layers_place<S> &place, int warp, int lane, uint32_t &stage) {
   constexpr int columns = S::qkv_tiles;
   float sum[columns][tiles][4] = {}, squares = 0.0f;
   layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, true, layers_slots<S>(S::qkv_bytes)>(
-      m, units + S::at_in, 0, place, warp, lane, stage, sum, &squares);
+      m, units + S::at_in, 0, place, warp, lane, stage, sum, &squares, layer);
   if (lane == 0) mbarrier_arrive(&m.read); /* the warp has all its words of the stream */
   m.square[warp][lane] = squares;
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
@@ -286,10 +345,12 @@ __device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32
     const uint32_t number = begin + static_cast<uint32_t>(layer);
     const int lane = computed_anew(first_lane), warp = computed_anew(first_warp);
     uint4 *const units = layers_set<S>(p, number);
-    layers_wait(&m.clean, static_cast<uint32_t>(layer) & 1u);
-    layers_qkv<S, tiles>(p, m, units, place, warp, lane, stage);
-    for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks)
-      layers_attend<S>(p, m, units, u, layer, place, warp, lane, stage);
+    layers_qkv<S, tiles>(p, m, units, layer, place, warp, lane, stage);
+    layers_attend_none<S, tiles>(m, units, warp * 32 + lane);
+    layers_span of;
+    bool again = false;
+    for (layers_spans<S> spans(m.plan); spans.next(m.plan, lane, of); again = true)
+      layers_attend<S>(p, m, units, of, again, layer, place, warp, lane, stage);
     layers_proj<S, tiles>(p, m, units, layer, place, warp, lane, stage);
     layers_up<S, tiles>(p, m, units, place, warp, lane, stage);
     uint4 *const next = layer + 1 < p.layers ? layers_set<S>(p, number + 1u) + S::at_in : nullptr;
@@ -298,31 +359,55 @@ __device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32
 }
 
 /* all_layers: layers.cuh describes it. tiles: of 16 rows. */
-template <class S, int tiles> __global__ void __launch_bounds__(S::threads, 1) all_layers(layers_params p) {
+template <class S, int tiles>
+__global__ void __launch_bounds__(S::threads, 1) all_layers(const __grid_constant__ layers_maps maps, layers_params p) {
   using memory = layers_memory<S, tiles>;
-  ASSAY_DYNAMIC_SHARED(unsigned char, dynamic);
+  ASSAY_DYNAMIC_SHARED_1024(unsigned char, dynamic);
   memory &m = *reinterpret_cast<memory *>(dynamic);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const uint32_t begin = p.done[blockIdx.x] + 1u;
   if (thread == 0) {
+    m.begin = p.done[blockIdx.x] + 1u;
     for (int i = 0; i < S::slots; ++i) {
-      mbarrier_init(&m.full[i], 32);
+      mbarrier_init(&m.full[i], 1);
       mbarrier_init(&m.drained[i], S::warps);
     }
     mbarrier_init(&m.read, S::warps);
     mbarrier_init(&m.clean, 1);
     mbarrier_init(&m.freed, S::warps);
     mbarrier_fence_init();
+    tensor_map_prefetch(&maps.k);
+    tensor_map_prefetch(&maps.v);
   }
+  if (warp == 1) layers_make_plan<S>(p, m.plan, lane);
   __syncthreads();
   if (warp < S::warps) {
     if constexpr (S::moves_registers) registers_more<layers_more>();
-    layers_work<S, tiles>(p, m, begin, warp, lane);
+    layers_work<S, tiles>(p, m, m.begin, warp, lane);
     return;
   }
   if constexpr (S::moves_registers) registers_fewer<layers_fewer>();
-  if (warp == S::warps) layers_ring<S, tiles>(p, m, lane);
-  if (warp == S::warps + 1) layers_keep<S>(p, m, begin, lane);
+  if (warp < S::warps + 2) layers_load<S>(p, maps, m, warp - S::warps, lane);
+  if (warp == S::warps + 2) layers_keep<S>(p, m, m.begin, lane);
+}
+
+/* Makes the map of a cache, [layers][tokens, kv_heads, channels], whose layers are `pool_layer` elements apart. */
+template <class S>
+assay_status layers_map(tensor_map *map, bf16 *pool, int64_t pool_layer, int64_t layers, assay_error *error) {
+  constexpr int token_bytes = S::kv_heads * S::key_bytes;
+  tensor_shape shape = {};
+  shape.rank = 5;
+  shape.element_bytes = 2;
+  const int64_t extent[5] = {S::span_bytes / 2, pool_layer / (S::kv_heads * S::channels), S::spans, S::kv_heads,
+                             layers};
+  const int64_t stride[5] = {2, token_bytes, S::span_bytes, S::key_bytes, 2 * pool_layer};
+  const int32_t box[5] = {S::span_bytes / 2, S::box_keys, S::spans, 1, 1};
+  for (int i = 0; i < 5; ++i) {
+    shape.extent[i] = extent[i];
+    shape.stride[i] = stride[i];
+    shape.box[i] = box[i];
+  }
+  shape.swizzle = S::span_bytes == 128 ? swizzle_128 : S::span_bytes == 64 ? swizzle_64 : swizzle_32;
+  return tensor_map_make(map, pool, shape, error);
 }
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */

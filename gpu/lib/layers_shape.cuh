@@ -10,6 +10,7 @@
 #define ASSAY_GPU_LIB_LAYERS_SHAPE_CUH
 
 #include "gpu/lib/launch.h"
+#include "gpu/lib/tensor_map.h"
 #include "gpu/lib/types.cuh"
 
 namespace ASSAY_NS {
@@ -27,10 +28,10 @@ struct layers_shape {
   static constexpr int intermediate = intermediate_, blocks = blocks_, warps = warps_, parts = parts_;
   static constexpr int group = heads / kv_heads, attended = heads * channels;
   static constexpr int qkv = (heads + 2 * kv_heads) * channels;
-  /* After the workers come the ring's warp and the keeper. Where workers are whole warpgroups, these two are one too,
-   * and give registers to the workers. */
+  /* After the workers come two loaders and the keeper. Where workers are whole warpgroups, these are one too, and give
+   * registers to the workers. */
   static constexpr bool moves_registers = warps % 8 == 0;
-  static constexpr int workers = 32 * warps, threads = workers + (moves_registers ? 128 : 64);
+  static constexpr int workers = 32 * warps, threads = workers + (moves_registers ? 128 : 96);
 
   /* Tiles of 8 columns that a block has in each product, and pairs of steps of each warp. */
   static constexpr int qkv_tiles = qkv / blocks / 8, act_tiles = intermediate / blocks / 8, up_tiles = 2 * act_tiles;
@@ -43,12 +44,14 @@ struct layers_shape {
   static constexpr int block_bytes = qkv_bytes + proj_bytes + up_bytes + down_bytes;
   static constexpr int norms = 2 * hidden + 2 * channels; /* weights of a layer's four norms */
 
-  /* The ring. A slot has weights, or the keys or values of slot_keys tokens. Rows of keys have 16 bytes between them,
-   * so that the rows of a matrix are in different banks. */
+  /* The ring. A slot has weights, or the keys or values of slot_keys tokens, as boxes of 8 tokens. A box has spans of
+   * at most 128 bytes: the first of all tokens, then the second. The copy engine permutes their 16-byte chunks. */
   static constexpr int slot_weights = slot_weights_, slots = slots_;
-  static constexpr int key_bytes = 2 * channels, key_stride = key_bytes + 16;
-  static constexpr int slot_keys = 8 * warps, chunk_keys = 2 * slot_keys;
-  static constexpr int slot_bytes = slot_keys * key_stride > slot_weights ? slot_keys *key_stride : slot_weights;
+  static constexpr int key_bytes = 2 * channels, span_bytes = key_bytes < 128 ? key_bytes : 128;
+  static constexpr int spans = key_bytes / span_bytes, box_keys = 8, box_bytes = box_keys * key_bytes;
+  static constexpr int slot_keys = 8 * warps, slot_boxes = slot_keys / box_keys, chunk_slots = 2;
+  static constexpr int chunk_keys = chunk_slots * slot_keys; /* sixteen of each warp */
+  static constexpr int slot_bytes = slot_keys * key_bytes > slot_weights ? slot_keys *key_bytes : slot_weights;
 
   /* Words of a set, in units of four. */
   static constexpr int stream_units = 2 * (hidden / 16) * 32, square_units = layers_rows * blocks / 4;
@@ -56,15 +59,20 @@ struct layers_shape {
   static constexpr int at_attended = at_qkv + layers_rows * qkv / 8;
   static constexpr int at_act = at_attended + 2 * (attended / 16) * 32;
   static constexpr int at_parts = at_act + 2 * (intermediate / 16) * 32;
-  static constexpr int set_units = at_parts + blocks * parts * 64;
+  static constexpr int at_pieces = at_parts + blocks * parts * 64;
+  static constexpr int piece_units = group * (channels + 2) / 4; /* each head has peak, total, sums of channels */
+  static constexpr int set_units = at_pieces + blocks * piece_units;
 
   static_assert(hidden == 8 * blocks, "a block has one octet of the stream");
   static_assert(group == 2, "the four used columns of a product of attention are two heads, in two parts");
-  static_assert(channels % 16 == 0 && channels <= 128, "heads of up to 128 channels");
+  static_assert(span_bytes >= 32 && (span_bytes & (span_bytes - 1)) == 0 && channels <= 128, "what a box takes");
+  static_assert(slot_bytes % (8 * span_bytes) == 0, "boxes begin where the permutation does");
+  static_assert(blocks <= layers_rows * kv_heads, "no block is beyond the units of all rows");
   static_assert(warps >= 2 && warps % 2 == 0 && blocks % parts == 0 && blocks % 4 == 0, "whole groups");
   static_assert(qkv % (8 * blocks) == 0 && intermediate % (8 * blocks) == 0, "whole tiles");
   static_assert(hidden % (32 * warps) == 0 && attended % (32 * warps) == 0 && part_terms % (32 * warps) == 0,
                 "whole pairs of steps");
+  static_assert(slots >= 2 * chunk_slots, "a chunk is in the ring at once");
   static_assert(slot_weights % 512 == 0, "a tile of a pair of steps is in one slot");
 };
 
@@ -88,6 +96,11 @@ struct layers_params {
   int64_t pool_layer, table_stride;
   int32_t block_size, M, layers;
   float eps, scale; /* scale: of scores, times log2(e) */
+};
+
+/* The caches as the copy engine sees them: channels of a span, tokens, spans, kv heads, layers. */
+struct layers_maps {
+  tensor_map k, v;
 };
 
 /* ---- places of words ------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef ASSAY_GPU_LIB_PTX_EDGE_CUH
 #define ASSAY_GPU_LIB_PTX_EDGE_CUH
 
-#include "gpu/lib/ptx.cuh"
+#include "gpu/lib/ptx_async.cuh"
 
 namespace ASSAY_NS {
 
@@ -17,6 +17,28 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+#endif
+}
+
+/* Returns 1 / sqrt(x), with a relative error of at most 2^-22. It is infinite for 0, and 0 for infinity. */
+__device__ __forceinline__ float rsqrt_approx(float x) {
+#ifdef ASSAY_SIMT
+  return 1.0f / sqrtf(x);
+#else
+  float y;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+/* Returns the lower bits of the multiprocessor's clock. */
+__device__ __forceinline__ uint32_t clock_cycles() {
+#ifdef ASSAY_SIMT
+  return unjudged_clock();
+#else
+  uint32_t now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+  return now;
 #endif
 }
 

@@ -28,7 +28,7 @@ static const struct {
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
     [PASS_EVEN_SHARES] = {"even_shares", NULL, PASS_AUTO},
     [PASS_LM_HEAD_ARGMAX] = {"lm_head_argmax", "lm_head_argmax", PASS_AUTO},
-    [PASS_ONE_LAUNCH] = {"one_launch", "one_launch", PASS_OFF},
+    [PASS_ONE_LAUNCH] = {"one_launch", "one_launch", PASS_AUTO},
 };
 static const char *const switch_words[] = {[PASS_OFF] = "off", [PASS_ON] = "on", [PASS_AUTO] = "auto"};
 /* Pairs of forms that take the same calls. If the first is on, an `auto` second is switched off; asking for both is an
@@ -273,10 +273,26 @@ static assay_status settle_forms(pass *m, assay_error *error) {
   return ASSAY_OK;
 }
 
+/* Tells whether the caller has said how a layer is to be computed: a form of layers, or a variant of an operator in
+ * them. */
+static bool layers_are_chosen(const pass *m, const assay_model_options *options) {
+  static const char *const outside[] = {"embedding", "lm_head", "lm_head_argmax", "sampler"};
+  for (int32_t i = 0; i < options->forms; ++i)
+    if (strncmp(options->form[i], "one_launch=", 11) != 0 && strncmp(options->form[i], "lm_head_argmax=", 15) != 0)
+      return true;
+  for (int32_t o = 0; o < assay_op_count(); ++o) {
+    bool inside = m->choices.wanted[o] > 0;
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; ++i)
+      inside = inside && strcmp(assay_op_at(o)->name, outside[i]) != 0;
+    if (inside) return true;
+  }
+  return false;
+}
+
 assay_status pass_choices_set(pass *m, const assay_model_options *options, assay_error *error) {
   pass_choices *c = &m->choices;
   assay_status status = ASSAY_OK;
-  if (options == NULL) return ASSAY_OK;
+  if (options == NULL) return pass_one_launch_open(m, error);
   set_presets(m);
   memset(c->wanted, 0, (size_t)assay_op_count() * sizeof *c->wanted);
   for (int32_t i = 0; i < options->forms && status == ASSAY_OK; ++i)
@@ -284,6 +300,8 @@ assay_status pass_choices_set(pass *m, const assay_model_options *options, assay
   for (int32_t i = 0; i < options->variants && status == ASSAY_OK; ++i)
     status = set_variant(m, options->variant[i], error);
   if (status == ASSAY_OK) status = settle_forms(m, error);
+  if (status == ASSAY_OK && c->form[PASS_ONE_LAUNCH] == PASS_AUTO && layers_are_chosen(m, options))
+    c->form[PASS_ONE_LAUNCH] = PASS_OFF;
   if (status == ASSAY_OK) status = pass_invariant_open(m, options, error);
   if (status == ASSAY_OK) status = pass_expand_open(m, error);
   if (status == ASSAY_OK) status = pass_one_launch_open(m, error);

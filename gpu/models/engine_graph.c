@@ -29,7 +29,7 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->table.shape[0] = requests;
   m->table.shape[1] = m->table.stride[0] = e->W;
   m->decode = !wide;
-  m->tails = m->ragged = m->lengthy = m->greedy = m->argmax = false;
+  m->tails = m->ragged = m->greedy = m->argmax = false;
   if (!MISTAKE(ENGINE_RUNS_STAY)) m->runs = 0;
   m->layer = -1;
   m->status = ASSAY_OK;
@@ -80,7 +80,6 @@ static assay_status decode_step(assay_engine *e, int64_t rows, int half, int kin
   engine_aim(e, half, rows, rows, rows, false, half * e->N, error);
   e->m->ragged = (kind & ENGINE_EVEN) != 0;
   e->m->greedy = (kind & ENGINE_GREEDY) != 0;
-  e->m->lengthy = (kind & ENGINE_LONG) != 0;
   return engine_compute(e, half);
 }
 
@@ -165,10 +164,6 @@ assay_status engine_capture(assay_engine *e, assay_error *error) {
     if (m->evenly && m->choices.form[PASS_EVEN_SHARES] == PASS_AUTO) bucket->kinds |= ENGINE_EVEN;
     if (status == ASSAY_OK) status = decode_step(e, bucket->rows, 0, ENGINE_GREEDY, error);
     if (m->argmax) bucket->kinds |= ENGINE_GREEDY;
-    if (pass_one_launch_by_length(m, bucket->rows)) {
-      if (status == ASSAY_OK) status = decode_step(e, bucket->rows, 0, ENGINE_LONG, error);
-      bucket->kinds |= ENGINE_LONG;
-    }
   }
   m->measuring = false;
   e->workspace_bytes = m->measured_bytes;

@@ -67,8 +67,7 @@ typedef struct engine_graph {
 enum {
   ENGINE_EVEN = 1,   /* lengths differ much: attention in even shares */
   ENGINE_GREEDY = 2, /* every row takes the largest logit: no logits are written */
-  ENGINE_LONG = 4,   /* a row is long: no launch of all layers */
-  ENGINE_KINDS = 8
+  ENGINE_KINDS = 4
 };
 
 typedef struct engine_bucket {

@@ -353,7 +353,6 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
   if (m->status != ASSAY_OK) return m->status;
   m->ragged = (p->kind & ENGINE_EVEN) != 0;
   m->greedy = (p->kind & ENGINE_GREEDY) != 0;
-  m->lengthy = (p->kind & ENGINE_LONG) != 0;
   if (p->bucket != NULL) {
     e->no_logits = (p->kind & p->bucket->kinds & ENGINE_GREEDY) != 0;
     return engine_replay(e, engine_graph_of(p->bucket, p->half, p->kind), error);
@@ -404,8 +403,6 @@ static assay_status run_step(assay_engine *e, step_plan *p, assay_error *error) 
   if (!MISTAKE(ENGINE_PINNED_TOO_EARLY)) TRY(e->flow->reached(MARK_UP + p->half, true, &reached, error));
   TRY(put_inputs(e, p, &low, &high, error));
   if (p->decode && pass_ragged(e->host[p->half].kv_len, p->parts)) p->kind |= ENGINE_EVEN;
-  if (p->decode && !prefer_one_launch(e->host[p->half].kv_len, p->parts) && !MISTAKE(ENGINE_NEVER_LONG))
-    p->kind |= ENGINE_LONG;
   p->arranged = !in_place(e, p);
   if (p->arranged) {
     gathered = put_index(e, p);

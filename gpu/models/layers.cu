@@ -5,6 +5,7 @@
 extern "C" {
 #include "core/layers.h"
 }
+#include "gpu/lib/launch_together.h"
 #include "gpu/lib/layers_kernel.cuh"
 
 namespace ASSAY_NS {
@@ -145,11 +146,9 @@ assay_status pack(const assay_model_config *c, int64_t layer, const assay_layers
 }
 
 template <class S, int tiles>
-assay_status launch_tiles(const layers_params &p, const assay_env *env, assay_error *error) {
-  launch_options options;
-  options.resident = S::blocks;
-  return ASSAY_LAUNCH_WITH(error, (all_layers<S, tiles>), S::blocks, S::threads,
-                           static_cast<int64_t>(sizeof(layers_memory<S, tiles>)), options, env->stream, p);
+assay_status launch_tiles(const layers_maps &maps, const layers_params &p, const assay_env *env, assay_error *error) {
+  return launch_together(error, "all_layers", &all_layers<S, tiles>, S::blocks, S::threads,
+                         static_cast<int64_t>(sizeof(layers_memory<S, tiles>)), env->stream, maps, p);
 }
 
 assay_status launch(const assay_model_config *c, void *memory, const assay_layers_step *step, assay_env *env,
@@ -176,6 +175,10 @@ assay_status launch(const assay_model_config *c, void *memory, const assay_layer
     p.k_pool = static_cast<bf16 *>(step->k_pool);
     p.v_pool = static_cast<bf16 *>(step->v_pool);
     p.pool_layer = step->pool_layer;
+    const int64_t tokens = step->pool_layer / (S::kv_heads * S::channels);
+    if (tokens > INT32_MAX)
+      return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "tokens of the cache: found %lld, allowed 2^31 - 1",
+                        static_cast<long long>(tokens));
     p.table_stride = step->table_stride;
     p.block_size = static_cast<int32_t>(c->block_size);
     p.M = static_cast<int32_t>(step->rows);
@@ -184,7 +187,11 @@ assay_status launch(const assay_model_config *c, void *memory, const assay_layer
     p.scale = static_cast<float>(1.4426950408889634 / sqrt(static_cast<double>(c->head_size)));
     const bool one = step->rows <= 16;
     (void)snprintf(env->path, sizeof env->path, "%d rows", one ? 16 : layers_rows);
-    return one ? launch_tiles<S, 1>(p, env, error) : launch_tiles<S, 2>(p, env, error);
+    layers_maps maps; /* a box of 8 tokens is in one block: block_size is a multiple of 8 */
+    assay_status status = layers_map<S>(&maps.k, p.k_pool, p.pool_layer, p.layers, error);
+    if (status == ASSAY_OK) status = layers_map<S>(&maps.v, p.v_pool, p.pool_layer, p.layers, error);
+    if (status != ASSAY_OK) return status;
+    return one ? launch_tiles<S, 1>(maps, p, env, error) : launch_tiles<S, 2>(maps, p, env, error);
   });
 }
 

@@ -75,16 +75,10 @@ void pass_one_launch_close(pass *m) {
   m->layers_bytes = 0;
 }
 
-/* Tells whether the step is one that the form is for. With auto, steps with a long row are left to the calls, and those
- * whose lengths differ much to the even shares of attention. */
+/* Tells whether the step is one that the form is for. */
 static bool takes(const pass *m) {
-  const bool slower = (m->ragged || m->lengthy) && m->choices.form[PASS_ONE_LAUNCH] == PASS_AUTO;
   return m->layers_memory != NULL && m->decode && m->taps == NULL && m->x.shape[0] >= 1 &&
-         m->x.shape[0] <= ASSAY_LAYERS_ROWS && !slower;
-}
-
-bool pass_one_launch_by_length(const pass *m, int64_t rows) {
-  return m->layers_memory != NULL && rows <= ASSAY_LAYERS_ROWS && m->choices.form[PASS_ONE_LAUNCH] == PASS_AUTO;
+         m->x.shape[0] <= ASSAY_LAYERS_ROWS;
 }
 
 /* Launches, or only tells hooks and counts what it would. */

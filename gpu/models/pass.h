@@ -170,7 +170,6 @@ typedef struct pass {
   bool invariant;                   /* a row's bits do not depend on the batch (invariant.c) */
   bool decode;                      /* every request has one new token */
   bool ragged;                      /* lengths of this step differ much (pass_ragged) */
-  bool lengthy;                     /* a row of this step has more keys than one launch is faster for */
   bool evenly;                      /* a call went to even shares of the keys, and would have gone to another variant */
   bool greedy;                      /* every row that wants logits takes the largest, and its id goes to `token` */
   bool argmax;                      /* the product has chosen the tokens: there are no logits */
@@ -338,8 +337,6 @@ void pass_one_launch_close(pass *m);
 bool pass_one_launch(pass *m);
 /* Tells whether calls are counted under this name because all layers are one launch. */
 bool pass_one_launch_named(const pass *m, const char *op);
-/* Says whether steps of so many rows take one launch or not by their lengths: the form is auto. */
-bool pass_one_launch_by_length(const pass *m, int64_t rows);
 
 /* ---- invariant.c ---- */
 

@@ -1,0 +1,97 @@
+/* layers_plan.cuh: which blocks attend to which keys, in the kernel that has all layers of a decode step (layers.cuh).
+ *
+ * A unit is a row and a kv head. It costs its tiles of slot_keys keys, and what a unit costs before its first key.
+ * Where the longest unit costs little more than an even share, each block has one whole unit. Otherwise all units stand
+ * in a line, the line is cut into equal shares, and block b has the b-th. A block's part of a unit is a span. The block
+ * where a unit begins owns it: it has the new token, joins the other blocks' pieces, and writes the result. A block has
+ * at most one piece that it does not own, its first span. Every block computes the plan from the lengths, once per
+ * launch. */
+#ifndef ASSAY_GPU_LIB_LAYERS_PLAN_CUH
+#define ASSAY_GPU_LIB_LAYERS_PLAN_CUH
+
+#include "gpu/lib/layers_shape.cuh"
+#include "gpu/lib/warp.cuh"
+
+namespace ASSAY_NS {
+
+#ifndef LAYERS_COSTS
+#define LAYERS_COSTS 1, 3, 2
+#endif
+/* In tiles: what a unit costs before its first key, the least piece, and what joining pieces costs. */
+struct layers_costs {
+  int unit, least, join;
+};
+constexpr layers_costs layers_cost = {LAYERS_COSTS};
+
+struct layers_plan {
+  int begin[layers_rows + 1]; /* where the units of a row begin in the line; the last: its end */
+  int earlier[layers_rows];   /* a row's tokens before the new one; -1: it has no request */
+  int share;                  /* 0: block u has unit u, whole */
+};
+
+/* A block's part of a unit: keys `first` to `last` - 1. */
+struct layers_span {
+  int row, kv_head, first, last;
+  int others; /* blocks after this one that have pieces of the unit; 0 unless `owns` */
+  bool owns, whole;
+};
+
+/* Computes the plan, by one warp. */
+template <class S>
+__device__ __forceinline__ void layers_make_plan(const layers_params &p, layers_plan &plan, int lane) {
+  const int earlier = lane < p.M ? p.kv_len[lane] - 1 : -1;
+  const int cost = earlier < 0 ? 0 : layers_cost.unit + (earlier + S::slot_keys - 1) / S::slot_keys;
+  int end = cost * S::kv_heads;
+  ASSAY_UNROLL
+  for (int apart = 1; apart < 32; apart *= 2) {
+    const int before = __shfl_up_sync(0xFFFFFFFFu, end, apart);
+    if (lane >= apart) end += before;
+  }
+  const int most = __reduce_max_sync(0xFFFFFFFFu, cost), all = __shfl_sync(0xFFFFFFFFu, end, 31);
+  const int even = max((all + S::blocks - 1) / S::blocks, layers_cost.unit + layers_cost.least);
+  const bool whole = most <= even + layers_cost.join && p.M * S::kv_heads <= S::blocks;
+  plan.begin[lane + 1] = end;
+  plan.earlier[lane] = earlier;
+  if (lane == 0) {
+    plan.begin[0] = 0;
+    plan.share = whole ? 0 : even;
+  }
+}
+
+/* Walks over the spans of this block. All lanes of a warp call it together. */
+template <class S> struct layers_spans {
+  int at, end;
+
+  __device__ __forceinline__ explicit layers_spans(const layers_plan &plan) {
+    const int block = static_cast<int>(blockIdx.x);
+    at = plan.share == 0 ? 0 : block * plan.share;
+    end = plan.share == 0 ? 1 : min(at + plan.share, plan.begin[layers_rows]);
+  }
+
+  /* Tells whether there is another span, and which. */
+  __device__ __forceinline__ bool next(const layers_plan &plan, int lane, layers_span &span) {
+    if (at >= end) return false;
+    if (plan.share == 0) {
+      const int unit = static_cast<int>(blockIdx.x), row = unit / S::kv_heads;
+      at = end;
+      if (plan.earlier[row] < 0) return false;
+      span = {row, unit % S::kv_heads, 0, plan.earlier[row], 0, true, true};
+      return true;
+    }
+    const int row = __popc(__ballot_sync(0xFFFFFFFFu, plan.begin[lane + 1] <= at)), begin = plan.begin[row];
+    const int cost = (plan.begin[row + 1] - begin) / S::kv_heads, kv_head = (at - begin) / cost;
+    const int unit = begin + kv_head * cost, from = at - unit, to = min(cost, end - unit);
+    span.row = row;
+    span.kv_head = kv_head;
+    span.first = max(from - layers_cost.unit, 0) * S::slot_keys;
+    span.last = min(max(to - layers_cost.unit, 0) * S::slot_keys, plan.earlier[row]);
+    span.owns = from == 0;
+    span.others = span.owns ? (unit + cost - 1) / plan.share - static_cast<int>(blockIdx.x) : 0;
+    span.whole = span.owns && span.others == 0;
+    at = unit + to;
+    return true;
+  }
+};
+
+} // namespace ASSAY_NS
+#endif
