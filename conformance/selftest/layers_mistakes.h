@@ -19,7 +19,7 @@ enum {
   LAYERS_PIECE_LOST,          /* the last piece of a row's keys is not joined */
   LAYERS_PIECES_STAY,         /* the words of pieces stay from layer to layer */
   LAYERS_SPAN_FROM_START,     /* each piece has a row's first keys */
-  LAYERS_REST_OF_BOX,         /* what lies in the cache beyond the last key counts, with a weight of 0 */
+  LAYERS_REST_OF_BOX,         /* values in the cache beyond the last key count, with a weight of 0 */
   LAYERS_PART_LOST,           /* the sums of the second part of k are not added */
   LAYERS_PACKED_OTHERWISE,    /* two octets of packed weights have changed places */
   LAYERS_MISTAKES

@@ -1,6 +1,6 @@
 /* simt_engine_long_test.c: with one_launch=auto, which is the default, a decode step has all layers in one launch,
- * whatever its lengths are. Steps go by calls and by graph, and rows are greedy or draw. Who says how a layer is to be
- * computed gets the operators of the layers. */
+ * whatever its lengths are. Steps go by calls and by graph, and rows are greedy or draw. A caller that
+ * chooses how a layer is computed gets the operators of the layers. */
 #include <criterion/criterion.h>
 
 #include "assay/engine.h"
@@ -21,7 +21,7 @@ static assay_model_config config_of(void) {
   return c;
 }
 
-/* What the model's options say. */
+/* The model's options. */
 typedef struct {
   const char *form, *variant;
   bool invariant;
