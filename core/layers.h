@@ -8,10 +8,19 @@
 
 #define ASSAY_LAYERS_ROWS 32 /* most rows of a step */
 
+/* Weights of a norm that clips, one number or one per channel (assay_model_config). */
+typedef struct assay_layers_clip {
+  const void *alpha, *gamma, *beta; /* beta: NULL where the model has none */
+} assay_layers_clip;
+
 /* One layer's weights in device memory, as the model names them. */
 typedef struct assay_layers_weights {
-  const void *qkv, *proj, *up, *down;       /* [out, in] */
-  const void *pre, *post, *q_norm, *k_norm; /* attn.pre, mlp.pre, attn.q_norm, attn.k_norm */
+  const void *qkv, *proj, *up, *down; /* [out, in] */
+  const void *q_norm, *k_norm;        /* g, of asynct alpha: [head_size] */
+  const void *pre, *post;             /* qwen3: g of attn.pre and mlp.pre, [hidden] */
+  assay_layers_clip clip[4];          /* asynct: attn.pre, attn.post, mlp.pre, mlp.post */
+  const void *q_gamma, *k_gamma;      /* asynct: one number each */
+  const void *taps, *gate;            /* asynct: f32, [gate_taps] and [heads] */
 } assay_layers_weights;
 
 /* A step of one token per request, all in device memory. */

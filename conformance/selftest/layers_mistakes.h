@@ -22,6 +22,15 @@ enum {
   LAYERS_REST_OF_BOX,         /* values in the cache beyond the last key count, with a weight of 0 */
   LAYERS_PART_LOST,           /* the sums of the second part of k are not added */
   LAYERS_PACKED_OTHERWISE,    /* two octets of packed weights have changed places */
+  LAYERS_HISTORY_LOST,        /* gate: a chunk of keys begins as if there were none before it */
+  LAYERS_NOTHING_BEFORE,      /* gate: so does a piece of a row's keys */
+  LAYERS_TAPS_EXCHANGED,      /* gate: the first and the second tap have changed places */
+  LAYERS_NOT_CLIPPED,         /* gate: weights may be above the upper limit */
+  LAYERS_NEW_KEY_ALONE,       /* gate: the new key's weight has its own score alone */
+  LAYERS_NORM_AFTER_LOST,     /* gate: the norms after the two halves of a layer are left out */
+  LAYERS_GATE_OF_NEXT_HEAD,   /* gate: a head has the factor of its neighbour */
+  LAYERS_ALPHA_OF_OTHER,      /* gate: q has the alphas of k's norm, and k those of q's */
+  LAYERS_GAMMA_LOST,          /* gate: the norms of heads have no gamma */
   LAYERS_MISTAKES
 };
 

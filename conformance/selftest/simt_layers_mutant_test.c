@@ -29,19 +29,23 @@ static void setup(void) {
 TestSuite(layers_mutants, .init = setup, .timeout = 250);
 
 /* The sizes of the kernel's small instance, with more layers than words lie beside each other. */
-static assay_model_config config_of(void) {
-  assay_model_config c = small_model(1);
+static assay_model_config config_for(assay_model_arch arch) {
+  assay_model_config c = small_model(arch == ASSAY_QWEN3 ? 1 : 2);
   c.layers = 6;
   c.intermediate = 128;
   c.weight_dtype = c.act_dtype = c.kv_dtype = ASSAY_BF16;
   return c;
 }
 
+static assay_model_config config_of(void) {
+  return config_for(ASSAY_QWEN3);
+}
+
 /* prompt: the longest. With 20 tokens each block has a whole row and head, with 150 it may have a piece. */
-static model_case engine_case(int64_t prompt) {
+static model_case engine_case(assay_model_arch arch, int64_t prompt) {
   model_case mc = {.name = "planted",
                    .model = "small",
-                   .config = config_of(),
+                   .config = config_for(arch),
                    .seed = 7,
                    .way = WAY_GRAPH,
                    .batch = 3,
@@ -53,16 +57,17 @@ static model_case engine_case(int64_t prompt) {
 }
 
 Test(layers_mutants, are_found) {
-  const model_case brief = engine_case(20), more = engine_case(150);
-  case_result result;
+  const model_case cases[] = {engine_case(ASSAY_QWEN3, 20), engine_case(ASSAY_QWEN3, 150),
+                              engine_case(ASSAY_ASYNCT, 20), engine_case(ASSAY_ASYNCT, 150)};
   for (layers_mistake = LAYERS_NO_MISTAKE; layers_mistake < LAYERS_MISTAKES; ++layers_mistake) {
-    model_judge(&brief, "simt", NULL, NULL, &result);
-    if (layers_mistake == LAYERS_NO_MISTAKE) cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
-    if (layers_mistake == LAYERS_NO_MISTAKE || result.verdict == VERDICT_PASS)
-      model_judge(&more, "simt", NULL, NULL, &result);
-    if (layers_mistake == LAYERS_NO_MISTAKE)
-      cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
-    else
+    const bool of_gate = layers_mistake >= LAYERS_HISTORY_LOST;
+    case_result result = {.verdict = VERDICT_PASS};
+    for (size_t i = of_gate ? 2 : 0; i < sizeof cases / sizeof *cases && result.verdict == VERDICT_PASS; ++i) {
+      model_judge(&cases[i], "simt", NULL, NULL, &result);
+      if (layers_mistake == LAYERS_NO_MISTAKE)
+        cr_expect_eq(result.verdict, VERDICT_PASS, "case %zu: %s", i, result.message);
+    }
+    if (layers_mistake != LAYERS_NO_MISTAKE)
       cr_expect_neq(result.verdict, VERDICT_PASS, "mistake %d: %s", layers_mistake, result.message);
   }
 }
@@ -139,7 +144,7 @@ Test(layers_mutants, weights_are_packed_bit_for_bit) {
 
 Test(layers_mutants, what_it_does_not_take_is_refused) {
   const assay_layers *const kernel = planted_layers_simt();
-  const char *const says[] = {"arch: found asynct, allowed qwen3",
+  const char *const says[] = {"arch: found gpt2, allowed qwen3, asynct",
                               "qk_norm: found false, allowed true",
                               "qkv_bias: found true, allowed false",
                               "proj_bias: found true, allowed false",
@@ -156,7 +161,7 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
   cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_OK, "%s", error.text);
   for (size_t i = 0; i < sizeof says / sizeof *says; ++i) {
     c = config_of();
-    if (i == 0) c.arch = ASSAY_ASYNCT;
+    if (i == 0) c.arch = ASSAY_GPT2;
     c.qk_norm = i != 1;
     c.qkv_bias = i == 2;
     c.proj_bias = i == 3;
@@ -172,6 +177,15 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
     error.text[0] = 0;
     cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_ERR_UNSUPPORTED, "%s", says[i]);
     cr_expect_not_null(strstr(error.text, says[i]), "found '%s', expected '%s'", error.text, says[i]);
+  }
+  c = config_for(ASSAY_ASYNCT);
+  cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_OK, "%s", error.text);
+  for (int i = 0; i < 2; ++i) {
+    c.gate_taps = i == 0 ? 4 : 3;
+    c.gate_relu_pre = i == 0;
+    error.text[0] = 0;
+    cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_ERR_UNSUPPORTED);
+    cr_expect_not_null(strstr(error.text, "allowed up to 3, true"), "%s", error.text);
   }
   c = config_of();
   for (int64_t rows = 0; rows <= ASSAY_LAYERS_ROWS + 1; rows += ASSAY_LAYERS_ROWS + 1) {

@@ -73,8 +73,9 @@ template <class S, int tiles> struct layers_memory {
   uint2 stream[tiles * 32];                                 /* the block's octet of the residual stream */
   float square[S::warps][layers_rows];                      /* sums of squares, over a part of the blocks */
   alignas(16) uint32_t head[S::group + 2][S::channels / 2]; /* the row's heads of q, its key, its value */
-  alignas(16) uint16_t weight[S::warps][4][16];             /* two heads' weights of 16 keys: rounded, then the rest */
-  float score[S::group];                                    /* each head's, of the new key */
+  float rect[2][S::group][2 + S::chunk_keys];   /* gate: rectified scores of a chunk and of two keys before */
+  alignas(16) uint16_t weight[S::warps][4][16]; /* two heads' weights of 16 keys: rounded, then the rest */
+  float score[S::group];                        /* each head's, of the new key */
   layers_plan plan;
   uint32_t begin; /* the number of the launch's first layer */
   uint64_t full[S::slots], drained[S::slots], read, clean, freed;
@@ -319,8 +320,9 @@ __device__ __forceinline__ void layers_product(M &m, const uint4 *units, int fir
   }
 }
 
-/* Returns the factor of the norm of a row: 1 / sqrt(mean of squares + eps). */
+/* Returns the factor of the norm of a row: 1 / sqrt(mean of squares + eps). Norms that clip have none. */
 template <class S, class M> __device__ __forceinline__ float layers_factor(const M &m, int row, float eps) {
+  if constexpr (S::gate) return 1.0f;
   float sum = 0.0f;
   ASSAY_UNROLL
   for (int w = 0; w < S::warps; ++w)
@@ -330,40 +332,89 @@ template <class S, class M> __device__ __forceinline__ float layers_factor(const
 
 /* ---- the residual stream ------------------------------------------------------------------------------------ */
 
-/* Adds sums to the block's octet of the stream, and gives it to the next stage: squares, and rows times the norm's
- * weights. g: those of the lane's two channels. units: where the words go; NULL: the stream is the result, and goes to
- * p.y. */
-template <class S, class M>
-__device__ __forceinline__ void layers_add(const layers_params &p, M &m, uint4 *units, uint32_t g, int tile, int lane,
-                                           const float4 &sum) {
+/* The weights of the lane's two channels in the norms between two products. qwen3: pre[0] is g. asynct: alpha, gamma,
+ * beta of the norm after the first product, and of the one before the second. */
+template <class S> struct layers_seam { uint32_t post[3], pre[S::gate ? 3 : 1]; };
+
+/* Returns those of the norms with these numbers, in the order in which a layer has them. post: of asynct. Either may be
+ * NULL. */
+template <class S>
+__device__ __forceinline__ layers_seam<S> layers_seam_of(const bf16 *post, const bf16 *pre, int lane) {
+  layers_seam<S> seam = {};
+  const int at = static_cast<int>(blockIdx.x) * 4 + lane % 4;
+  ASSAY_UNROLL
+  for (int i = 0; i < (S::gate ? 3 : 1); ++i)
+    if (pre != nullptr) seam.pre[i] = reinterpret_cast<const uint32_t *>(pre + i * S::hidden)[at];
+  ASSAY_UNROLL
+  for (int i = 0; i < 3 && S::gate; ++i)
+    if (post != nullptr) seam.post[i] = reinterpret_cast<const uint32_t *>(post + i * S::hidden)[at];
+  return seam;
+}
+
+/* Returns where norm `number` of a layer begins. */
+template <class S>
+__device__ __forceinline__ const bf16 *layers_norm(const layers_params &p, int64_t layer, int number) {
+  return p.norms + layer * S::norms + number * (S::gate ? 3 : 1) * S::hidden;
+}
+
+/* Returns x, at least -1 and at most 1. NaN stays. */
+__device__ __forceinline__ float layers_clip(float x) {
+  return x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
+}
+
+/* Clips two channels of two rows: gamma * clip(alpha * x, -1, 1) + beta. x: row, row + 8. */
+__device__ __forceinline__ void layers_clip(float (&x)[4], const uint32_t (&weights)[3]) {
+  float alpha[2], gamma[2], beta[2];
+  unpack_pair<bf16>(weights[0], alpha[0], alpha[1]);
+  unpack_pair<bf16>(weights[1], gamma[0], gamma[1]);
+  unpack_pair<bf16>(weights[2], beta[0], beta[1]);
+  ASSAY_UNROLL
+  for (int i = 0; i < 4; ++i)
+    x[i] = gamma[i % 2] * layers_clip(alpha[i % 2] * x[i]) + beta[i % 2];
+}
+
+/* Gives the block's octet of the stream to the next stage. qwen3: squares, and rows times the norm's weights. asynct:
+ * rows after the norm. units: where the words go; NULL: the stream is the result, and goes to p.y. */
+template <class S>
+__device__ __forceinline__ void layers_give(const layers_params &p, uint4 *units, const layers_seam<S> &seam, int tile,
+                                            int lane, const uint2 &stream) {
   const int block = static_cast<int>(blockIdx.x), row = 16 * tile + lane / 4;
-  uint2 &kept = m.stream[tile * 32 + lane];
-  float x[4], weight[2];
-  unpack_pair<bf16>(kept.x, x[0], x[1]);
-  unpack_pair<bf16>(kept.y, x[2], x[3]);
-  const uint2 stream =
-      make_uint2(pack_pair<bf16>(x[0] + sum.x, x[1] + sum.y), pack_pair<bf16>(x[2] + sum.z, x[3] + sum.w));
-  kept = stream;
   if (units == nullptr) {
     uint32_t *const to = reinterpret_cast<uint32_t *>(p.y) + block * 4 + lane % 4;
     if (row < p.M) to[row * (S::hidden / 2)] = stream.x;
     if (row + 8 < p.M) to[(row + 8) * (S::hidden / 2)] = stream.y;
     return;
   }
+  float x[4];
   unpack_pair<bf16>(stream.x, x[0], x[1]);
   unpack_pair<bf16>(stream.y, x[2], x[3]);
-  unpack_pair<bf16>(g, weight[0], weight[1]);
-  store_words_8(layers_octet<S::hidden>(units, tile, block, lane),
-                make_uint2(pack_pair<bf16>(x[0] * weight[0], x[1] * weight[1]),
-                           pack_pair<bf16>(x[2] * weight[0], x[3] * weight[1])));
-  const float first = groups_sum<4>(x[0] * x[0] + x[1] * x[1]), second = groups_sum<4>(x[2] * x[2] + x[3] * x[3]);
-  if (lane % 4 == 0) store_word(layers_square(units + S::stream_units, row, block), word_of(first));
-  if (lane % 4 == 1) store_word(layers_square(units + S::stream_units, row + 8, block), word_of(second));
+  uint2 *const to = layers_octet<S::hidden>(units, tile, block, lane);
+  if constexpr (S::gate) {
+    layers_clip(x, seam.pre);
+    store_words_8(to, make_uint2(pack_pair<bf16>(x[0], x[1]), pack_pair<bf16>(x[2], x[3])));
+  } else {
+    float weight[2];
+    unpack_pair<bf16>(seam.pre[0], weight[0], weight[1]);
+    store_words_8(to, make_uint2(pack_pair<bf16>(x[0] * weight[0], x[1] * weight[1]),
+                                 pack_pair<bf16>(x[2] * weight[0], x[3] * weight[1])));
+    const float first = groups_sum<4>(x[0] * x[0] + x[1] * x[1]), second = groups_sum<4>(x[2] * x[2] + x[3] * x[3]);
+    if (lane % 4 == 0) store_word(layers_square(units + S::stream_units, row, block), word_of(first));
+    if (lane % 4 == 1) store_word(layers_square(units + S::stream_units, row + 8, block), word_of(second));
+  }
 }
 
-/* Returns the weights of the lane's two channels of the norm that begins at `norm`. */
-__device__ __forceinline__ uint32_t layers_norm_pair(const bf16 *norm, int lane) {
-  return reinterpret_cast<const uint32_t *>(norm)[static_cast<int>(blockIdx.x) * 4 + lane % 4];
+/* Adds a product's sums to the block's octet of the stream, and gives it to the next stage. asynct has a norm of the
+ * sums before. */
+template <class S, class M>
+__device__ __forceinline__ void layers_add(const layers_params &p, M &m, uint4 *units, const layers_seam<S> &seam,
+                                           int tile, int lane, const float4 &sum) {
+  uint2 &kept = m.stream[tile * 32 + lane];
+  float x[4], more[4] = {sum.x, sum.y, sum.z, sum.w};
+  unpack_pair<bf16>(kept.x, x[0], x[1]);
+  unpack_pair<bf16>(kept.y, x[2], x[3]);
+  if constexpr (S::gate) layers_clip(more, seam.post);
+  kept = make_uint2(pack_pair<bf16>(x[0] + more[0], x[1] + more[1]), pack_pair<bf16>(x[2] + more[2], x[3] + more[3]));
+  layers_give<S>(p, units, seam, tile, lane, kept);
 }
 
 /* Takes the rows that the launch begins with, and gives them to the first layer. */
@@ -375,7 +426,7 @@ __device__ __forceinline__ void layers_begin(const layers_params &p, M &m, uint4
     const uint32_t *const from = reinterpret_cast<const uint32_t *>(p.x) + block * 4 + lane % 4;
     m.stream[i] = make_uint2(row < p.M ? from[row * (S::hidden / 2)] : 0u,
                              row + 8 < p.M ? from[(row + 8) * (S::hidden / 2)] : 0u);
-    layers_add<S>(p, m, units, layers_norm_pair(p.norms, lane), tile, lane, make_float4(0.0f, 0.0f, 0.0f, 0.0f));
+    layers_give<S>(p, units, layers_seam_of<S>(nullptr, layers_norm<S>(p, 0, 0), lane), tile, lane, m.stream[i]);
   }
 }
 

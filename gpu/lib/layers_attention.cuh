@@ -1,5 +1,5 @@
-/* layers_attention.cuh: the stage of layers.cuh that has one row and one kv head. It has norms, rotation, append, and
- * attention over the row's keys or over a span of them (layers_plan.cuh).
+/* layers_attention.cuh: parts of the stage of layers.cuh that has one row and one kv head (layers_attend.cuh). They are
+ * norms, rotation and append of its heads, and softmax attention over a span of the row's keys.
  *
  * The keys of earlier tokens come from the ring, in chunks: slots of keys, then slots of values. A warp takes 16 keys
  * of a chunk and has an online softmax of its own. Keys are the rows of an mma, and the heads of the group its columns.
@@ -42,8 +42,9 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
   const bool on = lane<used, is_value = number> S::group;
   const int channel = (on ? lane : 0) * 4, angle = channel % (D / 2);
   /* These loads do not wait for the words. */
-  const bf16 *const norm = p.norms + layer * S::norms + 2 * S::hidden + (number < S::group ? 0 : D);
-  const uint2 g = *reinterpret_cast<const uint2 *>(norm + channel);
+  const bf16 *const norm = p.norms + layer * S::norms + S::at_heads;
+  const uint2 g = *reinterpret_cast<const uint2 *>(norm + (number < S::group ? 0 : D) + channel);
+  const float gamma = S::gate ? to_float(norm[2 * D + (number < S::group ? 0 : 1)]) : 1.0f;
   const int64_t turn = static_cast<int64_t>(p.positions[of.row]) * (D / 2) + angle, slot = p.slots[of.row];
   const float4 c = *reinterpret_cast<const float4 *>(p.cosine + turn);
   const float4 s = *reinterpret_cast<const float4 *>(p.sine + turn);
@@ -63,13 +64,22 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
     unpack_pair<bf16>(word.y, x[2], x[3]);
     unpack_pair<bf16>(g.x, weight[0], weight[1]);
     unpack_pair<bf16>(g.y, weight[2], weight[3]);
-    const float squares = (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3]);
-    const float factor = rsqrt_approx(groups_sum<32>(on ? squares : 0.0f) / static_cast<float>(D) + p.eps);
+    if constexpr (S::gate) {
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        x[i] = gamma * layers_clip(x[i] * weight[i]);
+    } else {
+      const float squares = (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3]);
+      const float factor = rsqrt_approx(groups_sum<32>(on ? squares : 0.0f) / static_cast<float>(D) + p.eps);
+      ASSAY_UNROLL
+      for (int i = 0; i < 4; ++i)
+        x[i] = x[i] * factor * weight[i];
+    }
     const float cosines[4] = {c.x, c.y, c.z, c.w}, sines[4] = {s.x, s.y, s.z, s.w};
     float turned[4];
     ASSAY_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const float y = to_float(from_float<bf16>(x[i] * factor * weight[i]));
+      const float y = to_float(from_float<bf16>(x[i]));
       const float other = __shfl_xor_sync(layers_all, y, used / 2);
       turned[i] = channel < D / 2 ? y * cosines[i] - other * sines[i] : y * cosines[i] + other * sines[i];
     }
@@ -89,48 +99,37 @@ template <class S> struct layers_softmax {
   float sum[S::channels / 16][4];
 };
 
-/* Takes 16 keys in shared memory, of which the first `count` count. q: the heads as columns of an mma. b: becomes the
- * weights of these keys as the columns of another one. */
-template <class S, class M>
-__device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, const unsigned char *keys,
-                                                 const uint32_t (&q)[S::channels / 16][2], float scale, int count,
-                                                 int warp, int lane, uint32_t (&b)[2]) {
-  constexpr int steps = S::channels / 16;
-  float score[2][4] = {};
+/* Multiplies 16 keys in shared memory by the heads, which are columns of an mma. Lanes of column 0 then have both
+ * heads' scores of keys lane / 4 and + 8, in two sums. */
+template <class S>
+__device__ __forceinline__ void layers_scores(float (&score)[2][4], const unsigned char *keys,
+                                              const uint32_t (&q)[S::channels / 16][2], int lane) {
   constexpr int per_span = S::span_bytes / 32; /* steps */
   ASSAY_UNROLL
-  for (int s = 0; s < steps; ++s) {
+  for (int s = 0; s < S::channels / 16; ++s) {
     uint32_t k[4];
     ldmatrix_x4(k, keys + layers_key_at<S>(lane % 16, s / per_span, s % per_span * 2 + lane / 16));
     mma_m16n8k16<bf16>(score[s % 2], k, q[s]);
   }
-  /* Lanes of column 0 have both heads' scores of keys lane / 4 and + 8. */
-  const bool owns = lane % 4 == 0, first_there = owns && lane / 4 < count, second_there = owns && lane / 4 + 8 < count;
-  uint16_t *const weight = m.weight[warp][0] + lane / 4;
+}
+
+/* Rounds both heads' weights of 16 keys, and gives them to the warp as the columns of an mma. weights: of keys lane / 4
+ * and + 8, in lanes of column 0. */
+template <class S, class M>
+__device__ __forceinline__ void layers_put_weights(M &m, const float (&weights)[S::group][2], int warp, int lane,
+                                                   uint32_t (&b)[2]) {
+  uint16_t *const to = m.weight[warp][0] + lane / 4;
   ASSAY_UNROLL
   for (int h = 0; h < S::group; ++h) {
-    const float first = first_there ? (score[0][h] + score[1][h]) * scale : -INFINITY;
-    const float second = second_there ? (score[0][2 + h] + score[1][2 + h]) * scale : -INFINITY;
-    const float peak = fmaxf(all.peak[h], layers_highest(fmaxf(first, second)));
-    const float shrink = layers_power(all.peak[h], peak);
-    const float weights[2] = {layers_power(first, peak), layers_power(second, peak)};
-    all.peak[h] = peak;
-    all.total[h] = all.total[h] * shrink + (weights[0] + weights[1]);
-    ASSAY_UNROLL
-    for (int s = 0; s < steps; ++s) {
-      all.sum[s][h] *= shrink;
-      all.sum[s][2 + h] *= shrink;
-    }
     float rounded[2];
-    const uint32_t high = pack_pair<bf16>(weights[0], weights[1]);
+    const uint32_t high = pack_pair<bf16>(weights[h][0], weights[h][1]);
     unpack_pair<bf16>(high, rounded[0], rounded[1]);
-    const uint32_t rest = pack_pair<bf16>(weights[0] - rounded[0], weights[1] - rounded[1]);
-    if (owns) {
-      weight[h * 16] = static_cast<uint16_t>(high);
-      weight[h * 16 + 8] = static_cast<uint16_t>(high >> 16);
-      weight[(S::group + h) * 16] = static_cast<uint16_t>(rest);
-      weight[(S::group + h) * 16 + 8] = static_cast<uint16_t>(rest >> 16);
-    }
+    const uint32_t rest = pack_pair<bf16>(weights[h][0] - rounded[0], weights[h][1] - rounded[1]);
+    if (lane % 4 != 0) continue;
+    to[h * 16] = static_cast<uint16_t>(high);
+    to[h * 16 + 8] = static_cast<uint16_t>(high >> 16);
+    to[(S::group + h) * 16] = static_cast<uint16_t>(rest);
+    to[(S::group + h) * 16 + 8] = static_cast<uint16_t>(rest >> 16);
   }
   __syncwarp();
   b[0] = b[1] = 0u;
@@ -139,6 +138,34 @@ __device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, c
     memcpy(&b[1], &m.weight[warp][lane / 4][lane % 4 * 2 + 8], sizeof b[1]);
   }
   __syncwarp(); /* the weights are read before the next keys' are written */
+}
+
+/* Takes 16 keys in shared memory, of which the first `count` count. q: the heads as columns of an mma. b: becomes the
+ * weights of these keys as the columns of another one. */
+template <class S, class M>
+__device__ __forceinline__ void layers_take_keys(M &m, layers_softmax<S> &all, const unsigned char *keys,
+                                                 const uint32_t (&q)[S::channels / 16][2], float scale, int count,
+                                                 int warp, int lane, uint32_t (&b)[2]) {
+  float score[2][4] = {}, weights[S::group][2];
+  layers_scores<S>(score, keys, q, lane);
+  const bool owns = lane % 4 == 0, first_there = owns && lane / 4 < count, second_there = owns && lane / 4 + 8 < count;
+  ASSAY_UNROLL
+  for (int h = 0; h < S::group; ++h) {
+    const float first = first_there ? (score[0][h] + score[1][h]) * scale : -INFINITY;
+    const float second = second_there ? (score[0][2 + h] + score[1][2 + h]) * scale : -INFINITY;
+    const float peak = fmaxf(all.peak[h], layers_highest(fmaxf(first, second)));
+    const float shrink = layers_power(all.peak[h], peak);
+    weights[h][0] = layers_power(first, peak);
+    weights[h][1] = layers_power(second, peak);
+    all.peak[h] = peak;
+    all.total[h] = all.total[h] * shrink + (weights[h][0] + weights[h][1]);
+    ASSAY_UNROLL
+    for (int s = 0; s < S::channels / 16; ++s) {
+      all.sum[s][h] *= shrink;
+      all.sum[s][2 + h] *= shrink;
+    }
+  }
+  layers_put_weights<S>(m, weights, warp, lane, b);
 }
 
 /* Adds weights times values of the same 16 keys. With `some`, those beyond `count` may be anything, NaN too, and count
@@ -173,16 +200,22 @@ __device__ __forceinline__ void layers_take_values(layers_softmax<S> &all, const
     layers_add_values<S, false>(all, values, b, count, lane);
 }
 
-/* Walks over the keys of a span, as the ring has them. */
+/* Loads the row's heads as columns of an mma. */
 template <class S, class M>
-__device__ __forceinline__ void layers_walk(const layers_params &p, M &m, layers_softmax<S> &all,
-                                            layers_place<S> &place, int count, int warp, int lane) {
-  uint32_t q[S::channels / 16][2];
+__device__ __forceinline__ void layers_load_heads(const M &m, uint32_t (&q)[S::channels / 16][2], int lane) {
   ASSAY_UNROLL
   for (int s = 0; s < S::channels / 16; ++s)
     ASSAY_UNROLL
   for (int i = 0; i < 2; ++i)
     q[s][i] = lane < 8 ? m.head[lane / 4][8 * s + 4 * i + lane % 4] : 0u;
+}
+
+/* Walks over `count` keys of a span, as the ring has them. */
+template <class S, class M>
+__device__ __forceinline__ void layers_walk(const layers_params &p, M &m, layers_softmax<S> &all,
+                                            layers_place<S> &place, int count, int warp, int lane) {
+  uint32_t q[S::channels / 16][2];
+  layers_load_heads<S>(m, q, lane);
   const int tile = warp * 16;
   ASSAY_ROLLED
   for (int first = 0; first < count; first += S::chunk_keys) {
@@ -219,144 +252,6 @@ __device__ __forceinline__ void layers_put_run(M &m, const layers_softmax<S> &al
       sum[0] = all.sum[s][h];
       sum[8] = all.sum[s][2 + h];
     }
-  }
-}
-
-/* A part of a head's result: the peak, the total of the weights, and sums of two channels. */
-struct layers_part {
-  float peak, total, first, second;
-};
-
-__device__ __forceinline__ layers_part layers_join(const layers_part &a, const layers_part &b) {
-  const float peak = fmaxf(a.peak, b.peak), of_a = layers_power(a.peak, peak), of_b = layers_power(b.peak, peak);
-  return {peak, of_a * a.total + of_b * b.total, of_a * a.first + of_b * b.first, of_a * a.second + of_b * b.second};
-}
-
-/* Merges the runs of all warps, and the new token's where the block owns the unit, for two channels of a head. */
-template <class S, class M>
-__device__ __forceinline__ layers_part layers_merged(const M &m, int head, int channel, bool owns) {
-  const layers_run<S> *const run = reinterpret_cast<const layers_run<S> *>(m.sum);
-  const float own = owns ? m.score[head] : -INFINITY;
-  float peak = own, first, second;
-  ASSAY_UNROLL
-  for (int w = 0; w < S::warps; ++w)
-    peak = fmaxf(peak, run[w].peak[head]);
-  float total = layers_power(own, peak);
-  unpack_pair<bf16>(owns ? m.head[S::group + 1][channel / 2] : 0u, first, second);
-  first *= total;
-  second *= total;
-  ASSAY_UNROLL
-  for (int w = 0; w < S::warps; ++w) {
-    const float by = layers_power(run[w].peak[head], peak);
-    total += by * run[w].total[head];
-    first += by * (run[w].sum[head][0][channel] + run[w].sum[head][1][channel]);
-    second += by * (run[w].sum[head][0][channel + 1] + run[w].sum[head][1][channel + 1]);
-  }
-  return {peak, total, first, second};
-}
-
-/* Returns where the words of a block's piece are: of a head the peak and the total, then pairs of sums. */
-template <class S> __device__ __forceinline__ uint2 *layers_piece(uint4 *units, int block, int head) {
-  return reinterpret_cast<uint2 *>(units + S::at_pieces + block * S::piece_units) + head * (S::channels + 2) / 2;
-}
-
-/* Asks for the pieces of `count` blocks from `block` on, and joins them to `part` in their order. Questions for some of
- * them are under way at once. */
-template <class S>
-__device__ __forceinline__ void layers_join_pieces(layers_part &part, uint4 *units, int block, int count, int head,
-                                                   int channel) {
-  constexpr int at_once = 4;
-  ASSAY_ROLLED
-  for (int k = 0; k < count; k += at_once) {
-    uint2 most[at_once], sums[at_once];
-    uint32_t asked = 0;
-    for (;;) {
-      bool empty = false;
-      ASSAY_UNROLL
-      for (int i = 0; i < at_once; ++i) {
-        const uint2 *const from = layers_piece<S>(units, min(block + k + i, block + count - 1), head);
-        most[i] = load_words_8(from);
-        sums[i] = load_words_8(from + 1 + channel / 2);
-      }
-      ASSAY_UNROLL
-      for (int i = 0; i < at_once; ++i)
-        empty = empty || has_empty(most[i]) || has_empty(sums[i]);
-      if (!empty) break;
-      ask_again(&asked);
-    }
-    ASSAY_UNROLL
-    for (int i = 0; i < at_once; ++i)
-      if (k + i < count)
-        part = layers_join(part, {float_of(most[i].x), float_of(most[i].y), float_of(sums[i].x), float_of(sums[i].y)});
-  }
-}
-
-/* Computes the score of the new key for one head. */
-template <class S, class M>
-__device__ __forceinline__ void layers_new_score(const layers_params &p, M &m, int head, int lane) {
-  float sum = 0.0f;
-  for (int i = lane; i < S::channels / 2; i += 32) {
-    float q[2], k[2];
-    unpack_pair<bf16>(m.head[head][i], q[0], q[1]);
-    unpack_pair<bf16>(m.head[S::group][i], k[0], k[1]);
-    sum += q[0] * k[0] + q[1] * k[1];
-  }
-  sum = groups_sum<32>(sum);
-  if (lane == 0) m.score[head] = sum * p.scale;
-}
-
-/* Computes the stage for one span. again: the block has had another span in this layer. Else the workers have read the
- * sums of qkv when they meet. stage: counts the uses of the sums. */
-template <class S, class M>
-__device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint4 *units, const layers_span &of,
-                                              bool again, int64_t layer, layers_place<S> &place, int warp, int lane,
-                                              uint32_t &stage) {
-  constexpr int pairs = S::channels / 2;
-  const int heads = of.owns ? S::group + 2 : S::group, first_head = of.kv_head * S::group;
-  if (again) layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the last span's heads and runs are read */
-  LAYERS_MARK(stage, 0);
-  for (int number = warp; number < heads; number += S::warps)
-    layers_head<S>(p, m, units, of, layer, number, lane);
-  layers_meet<S>(); /* the row's heads are written */
-  LAYERS_MARK(stage, 1);
-  for (int h = S::warps - 1 - warp; h < S::group && of.owns; h += S::warps)
-    layers_new_score<S>(p, m, h, lane);
-  layers_softmax<S> all = {};
-  ASSAY_UNROLL
-  for (int h = 0; h < S::group; ++h)
-    all.peak[h] = -INFINITY;
-  layers_walk<S>(p, m, all, place, of.last - of.first, warp, lane);
-  LAYERS_MARK(stage, 2);
-  layers_put_run<S>(m, all, warp, lane);
-  layers_meet<S>(); /* the runs are written */
-  LAYERS_MARK(stage, 3);
-  ++stage;
-  for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
-    const int head = i / pairs, channel = i % pairs * 2, block = static_cast<int>(blockIdx.x);
-    layers_part part = layers_merged<S>(m, head, channel, of.owns);
-    if (of.owns) {
-      layers_join_pieces<S>(part, units, block + 1, of.others, head, channel);
-      const float by = reciprocal_approx(part.total);
-      store_word(layers_pair<S::attended>(units + S::at_attended, of.row, (first_head + head) * S::channels + channel),
-                 pack_pair<bf16>(part.first * by, part.second * by));
-    } else {
-      uint2 *const to = layers_piece<S>(units, block, head);
-      if (channel == 0) store_words_8(to, make_uint2(word_of(part.peak), word_of(part.total)));
-      store_words_8(to + 1 + channel / 2, make_uint2(word_of(part.first), word_of(part.second)));
-    }
-  }
-  layers_free_sums(m, lane, stage);
-}
-
-/* Writes the results of rows without a request. They have none, but all words are asked for. */
-template <class S, int tiles, class M>
-__device__ __forceinline__ void layers_attend_none(const M &m, uint4 *units, int thread) {
-  constexpr int pairs = S::channels / 2;
-  for (int u = static_cast<int>(blockIdx.x); u < 16 * tiles * S::kv_heads; u += S::blocks) {
-    const int row = u / S::kv_heads, first_channel = u % S::kv_heads * S::group * S::channels;
-    if (m.plan.earlier[row] >= 0) continue;
-    for (int i = thread; i < S::group * pairs; i += S::workers)
-      store_word(layers_pair<S::attended>(units + S::at_attended, row, first_channel + 2 * i), 0u);
   }
 }
 

@@ -2,7 +2,7 @@
 #ifndef ASSAY_GPU_LIB_LAYERS_KERNEL_CUH
 #define ASSAY_GPU_LIB_LAYERS_KERNEL_CUH
 
-#include "gpu/lib/layers_attention.cuh"
+#include "gpu/lib/layers_attend.cuh"
 
 namespace ASSAY_NS {
 
@@ -40,7 +40,7 @@ template <class S> struct layers_loader {
                 layers_slots<S>(S::down_bytes);
     layers_span of;
     for (layers_spans<S> spans(plan); spans.next(plan, lane, of);)
-      slots += 2 * ((of.last - of.first + S::slot_keys - 1) / S::slot_keys);
+      slots += 2 * ((of.last - of.first + S::slot_keys - 1) / S::slot_keys) + layers_looks_back<S>(of);
     apart = paced && slots <= pace.slots;
   }
 
@@ -100,6 +100,11 @@ __device__ __forceinline__ void layers_fill_span(const layers_params &p, const l
                                                  layers_loader<S> &loader, const layers_span &of, int layer) {
   constexpr int known = 32 * S::box_keys; /* tokens of a look into the table */
   const int32_t *const table = p.table + of.row * p.table_stride;
+  if (layers_looks_back<S>(of)) { /* the box before the span, whose last two keys are asked for */
+    const int before = of.first - S::box_keys;
+    const int32_t token = table[before / p.block_size] * p.block_size + before % p.block_size;
+    layers_fill_keys<S>(m, loader, &maps.k, token, 0, S::box_keys, of.kv_head, layer);
+  }
   ASSAY_ROLLED
   for (int looked = of.first; looked < of.last; looked += known) {
     const int mine = min(looked + loader.lane * S::box_keys, of.last - 1) / S::box_keys * S::box_keys;
@@ -220,7 +225,7 @@ __device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *
                                            layers_place<S> &place, int warp, int lane, uint32_t &stage) {
   constexpr int columns = S::qkv_tiles;
   float sum[columns][tiles][4] = {}, squares = 0.0f;
-  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, true, layers_slots<S>(S::qkv_bytes)>(
+  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, true, !S::gate, layers_slots<S>(S::qkv_bytes)>(
       m, units + S::at_in, 0, place, warp, lane, stage, sum, &squares, layer);
   if (lane == 0) mbarrier_arrive(&m.read); /* the warp has all its words of the stream */
   m.square[warp][lane] = squares;
@@ -241,18 +246,20 @@ __device__ __forceinline__ void layers_qkv(const layers_params &p, M &m, uint4 *
 template <class S, int tiles, class M>
 __device__ __forceinline__ void layers_proj(const layers_params &p, M &m, uint4 *units, int64_t layer,
                                             layers_place<S> &place, int warp, int lane, uint32_t &stage) {
-  const uint32_t g = layers_norm_pair(p.norms + layer * S::norms + S::hidden, lane);
+  const layers_seam<S> seam =
+      layers_seam_of<S>(layers_norm<S>(p, layer, 1), layers_norm<S>(p, layer, S::gate ? 2 : 1), lane);
   float sum[1][tiles][4] = {};
   layers_product<S, S::attended, tiles, 1, S::proj_pairs, true, false, layers_slots<S>(S::proj_bytes)>(
       m, units + S::at_attended, 0, place, warp, lane, stage, sum, nullptr);
   layers_put_sums<S, tiles, 1>(m, sum, warp, lane, stage);
   for (int i = warp; i < tiles; i += S::warps)
-    layers_add<S>(p, m, units + S::at_mid, g, i, lane, layers_sum_of<S, tiles, 1>(m, i * 32 + lane));
+    layers_add<S>(p, m, units + S::at_mid, seam, i, lane, layers_sum_of<S, tiles, 1>(m, i * 32 + lane));
   layers_free_sums(m, lane, stage);
 }
 
-/* Returns gate * sigmoid(gate) * up. */
-__device__ __forceinline__ float layers_swiglu(float gate, float up) {
+/* Returns gate * sigmoid(gate) * up, or of asynct max(gate, 0) * up. */
+template <class S> __device__ __forceinline__ float layers_act(float gate, float up) {
+  if constexpr (S::gate) return (gate < 0.0f ? 0.0f : gate) * up;
   return gate * reciprocal_approx(1.0f + exp2_approx(-1.44269504f * gate)) * up;
 }
 
@@ -262,7 +269,7 @@ __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *u
                                           int lane, uint32_t &stage) {
   constexpr int columns = S::up_tiles, acts = S::act_tiles;
   float sum[columns][tiles][4] = {}, squares = 0.0f;
-  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, false, true, layers_slots<S>(S::up_bytes)>(
+  layers_product<S, S::hidden, tiles, columns, S::hidden_pairs, false, !S::gate, layers_slots<S>(S::up_bytes)>(
       m, units + S::at_mid, 0, place, warp, lane, stage, sum, &squares);
   m.square[warp][lane] = squares;
   layers_put_sums<S, tiles, columns>(m, sum, warp, lane, stage);
@@ -272,8 +279,8 @@ __device__ __forceinline__ void layers_up(const layers_params &p, M &m, uint4 *u
     const float4 up = layers_sum_of<S, tiles, columns>(m, i + acts * tiles * 32);
     const float first = layers_factor<S>(m, row, p.eps), second = layers_factor<S>(m, row + 8, p.eps);
     const uint2 act = make_uint2(
-        pack_pair<bf16>(layers_swiglu(gate.x * first, up.x * first), layers_swiglu(gate.y * first, up.y * first)),
-        pack_pair<bf16>(layers_swiglu(gate.z * second, up.z * second), layers_swiglu(gate.w * second, up.w * second)));
+        pack_pair<bf16>(layers_act<S>(gate.x * first, up.x * first), layers_act<S>(gate.y * first, up.y * first)),
+        pack_pair<bf16>(layers_act<S>(gate.z * second, up.z * second), layers_act<S>(gate.w * second, up.w * second)));
     const int octet = static_cast<int>(blockIdx.x) * acts + i / (32 * tiles);
     store_words_8(layers_octet<S::intermediate>(units + S::at_act, tile, octet, lane), act);
   }
@@ -316,7 +323,8 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
                                             layers_place<S> &place, int warp, int lane, uint32_t &stage) {
   constexpr int columns = S::parts;
   const int block = static_cast<int>(blockIdx.x), part = block % S::parts, group = block - part;
-  const uint32_t g = next != nullptr ? layers_norm_pair(p.norms + (layer + 1) * S::norms, lane) : 0u;
+  const layers_seam<S> seam =
+      layers_seam_of<S>(layers_norm<S>(p, layer, 3), next != nullptr ? layers_norm<S>(p, layer + 1, 0) : nullptr, lane);
   float sum[columns][tiles][4] = {};
   layers_product<S, S::intermediate, tiles, columns, S::down_pairs, true, false, layers_slots<S>(S::down_bytes)>(
       m, units + S::at_act, part * (S::part_terms / 16), place, warp, lane, stage, sum, nullptr);
@@ -329,7 +337,7 @@ __device__ __forceinline__ void layers_down(const layers_params &p, M &m, uint4 
       store_words_16(parts + part * 64 + unit, make_uint4(word_of(of.x), word_of(of.y), word_of(of.z), word_of(of.w)));
       continue;
     }
-    layers_add<S>(p, m, next, g, tile, lane, layers_joined<S, tiles>(parts, part, unit, of));
+    layers_add<S>(p, m, next, seam, tile, lane, layers_joined<S, tiles>(parts, part, unit, of));
   }
   layers_free_sums(m, lane, stage);
 }
@@ -412,12 +420,42 @@ assay_status layers_map(tensor_map *map, bf16 *pool, int64_t pool_layer, int64_t
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* One layer's weights, [out, in], and its norms. */
+/* One layer's weights, [out, in], and its others. */
 struct layers_pack_params {
-  const bf16 *qkv, *proj, *up, *down, *pre, *post, *q, *k;
+  const bf16 *qkv, *proj, *up, *down;
+  const bf16 *pre, *post, *q, *k; /* qwen3: of its four norms */
+  /* asynct: alpha, gamma and beta of four norms; beta may be NULL. Alphas of q and k, and their gammas. */
+  const bf16 *clip[12], *q_gamma, *k_gamma;
+  bool per_channel[3];      /* alpha, gamma, beta: one number per channel */
+  const float *taps, *gate; /* asynct: of the filter, and of each head */
+  int32_t taps_count;
   uint4 *packed; /* the layer's */
   bf16 *norms;
 };
+
+/* Returns place i of a layer's other weights, asynct's as far as they are bf16. */
+template <class S> __device__ __forceinline__ bf16 layers_other(const layers_pack_params &p, int64_t i) {
+  constexpr int heads = S::at_heads, D = S::channels;
+  const bf16 zero = from_float<bf16>(0.0f);
+  if (i >= heads + 2 * D) return i == heads + 2 * D ? *p.q_gamma : i == heads + 2 * D + 1 ? *p.k_gamma : zero;
+  if (i >= heads) return i < heads + D ? p.q[i - heads] : p.k[i - heads - D];
+  if constexpr (!S::gate) return i < S::hidden ? p.pre[i] : p.post[i - S::hidden];
+  const int number = static_cast<int>(i / S::hidden);
+  const bf16 *const from = p.clip[number];
+  return from == nullptr ? zero : from[p.per_channel[number % 3] ? i % S::hidden : 0];
+}
+
+/* Copies a layer's other weights, by all threads of the grid. */
+template <class S>
+__device__ __forceinline__ void layers_pack_others(const layers_pack_params &p, int64_t thread, int64_t threads) {
+  for (int64_t i = thread; i < (S::gate ? S::at_gate : S::norms); i += threads)
+    p.norms[i] = layers_other<S>(p, i);
+  if constexpr (S::gate) {
+    float *const to = reinterpret_cast<float *>(p.norms + S::at_gate);
+    for (int64_t i = thread; i < 4 + S::heads; i += threads)
+      to[i] = i >= 4 ? p.gate[i - 4] : i < p.taps_count ? p.taps[i] : 0.0f;
+  }
+}
 
 /* Returns the first word of 16 bytes of a tile's weights: column `row` of w, [.., width], terms from `first` on. */
 __device__ __forceinline__ uint4 layers_packed(const bf16 *w, int64_t width, int64_t row, int64_t first, int lane) {
@@ -429,11 +467,7 @@ __device__ __forceinline__ uint4 layers_packed(const bf16 *w, int64_t width, int
  * Grid: (ceil(blocks * block_bytes / 16 / 256)). Block: 256 threads, 16 bytes each. */
 template <class S> __global__ void __launch_bounds__(256) layers_pack(layers_pack_params p) {
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, of_block = S::block_bytes / 16;
-  for (int64_t i = unit; i < S::norms; i += static_cast<int64_t>(gridDim.x) * 256)
-    p.norms[i] = i < S::hidden                     ? p.pre[i]
-                 : i < 2 * S::hidden               ? p.post[i - S::hidden]
-                 : i < 2 * S::hidden + S::channels ? p.q[i - 2 * S::hidden]
-                                                   : p.k[i - 2 * S::hidden - S::channels];
+  layers_pack_others<S>(p, unit, static_cast<int64_t>(gridDim.x) * 256);
   if (unit >= S::blocks * of_block) return;
   const int block = static_cast<int>(unit / of_block), lane = static_cast<int>(unit % 32), r = lane / 4;
   int at = static_cast<int>(unit % of_block) / 32; /* counts tiles of a pair of steps */

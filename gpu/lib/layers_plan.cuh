@@ -3,9 +3,9 @@
  * A unit is a row and a kv head. It costs its tiles of slot_keys keys, and what a unit costs before its first key.
  * Where the longest unit costs little more than an even share, each block has one whole unit. Otherwise all units stand
  * in a line, the line is cut into equal shares, and block b has the b-th. A block's part of a unit is a span. The block
- * where a unit begins owns it: it has the new token, joins the other blocks' pieces, and writes the result. A block has
- * at most one piece that it does not own, its first span. Every block computes the plan from the lengths, once per
- * launch. */
+ * where a unit begins owns it: it joins the other blocks' pieces, and writes the result. The one where it ends has the
+ * new token. A block has at most one piece that it does not own, its first span. Every block computes the plan from the
+ * lengths, once per launch. */
 #ifndef ASSAY_GPU_LIB_LAYERS_PLAN_CUH
 #define ASSAY_GPU_LIB_LAYERS_PLAN_CUH
 
@@ -32,9 +32,14 @@ struct layers_plan {
 /* A block's part of a unit: keys `first` to `last` - 1. */
 struct layers_span {
   int row, kv_head, first, last;
-  int others; /* blocks after this one that have pieces of the unit; 0 unless `owns` */
-  bool owns, whole;
+  int others;      /* blocks after this one that have pieces of the unit; 0 unless `owns` */
+  bool owns, ends; /* has the unit's first keys, or no piece before it; its last keys, and the new token */
 };
+
+/* Tells whether a span needs the two keys before it: the filter of the gate looks back. */
+template <class S> __device__ __forceinline__ bool layers_looks_back(const layers_span &of) {
+  return S::gate && of.first > 0;
+}
 
 /* Computes the plan, by one warp. */
 template <class S>
@@ -87,7 +92,7 @@ template <class S> struct layers_spans {
     span.last = min(max(to - layers_cost.unit, 0) * S::slot_keys, plan.earlier[row]);
     span.owns = from == 0;
     span.others = span.owns ? (unit + cost - 1) / plan.share - static_cast<int>(blockIdx.x) : 0;
-    span.whole = span.owns && span.others == 0;
+    span.ends = to == cost;
     at = unit + to;
     return true;
   }

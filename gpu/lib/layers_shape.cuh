@@ -22,8 +22,10 @@ constexpr int layers_more = 224, layers_fewer = 56; /* registers of a worker; of
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
  * each product. The product mlp.down is also divided along k among `parts` neighbouring blocks. */
 template <int hidden_, int heads_, int kv_heads_, int channels_, int intermediate_, int blocks_, int warps_, int parts_,
-          int slot_weights_, int slots_>
+          int slot_weights_, int slots_, bool gate_ = false>
 struct layers_shape {
+  /* gate: layers of asynct: norms that clip, before and after each half, gate_attention, reglu. Else those of qwen3. */
+  static constexpr bool gate = gate_;
   static constexpr int hidden = hidden_, heads = heads_, kv_heads = kv_heads_, channels = channels_;
   static constexpr int intermediate = intermediate_, blocks = blocks_, warps = warps_, parts = parts_;
   static constexpr int group = heads / kv_heads, attended = heads * channels;
@@ -42,7 +44,12 @@ struct layers_shape {
   static constexpr int qkv_bytes = qkv_tiles * 16 * hidden, proj_bytes = 16 * attended;
   static constexpr int up_bytes = up_tiles * 16 * hidden, down_bytes = parts * 16 * part_terms;
   static constexpr int block_bytes = qkv_bytes + proj_bytes + up_bytes + down_bytes;
-  static constexpr int norms = 2 * hidden + 2 * channels; /* weights of a layer's four norms */
+
+  /* A layer's other weights. qwen3: attn.pre, mlp.pre, q, k. asynct: alpha, gamma and beta per channel of attn.pre,
+   * attn.post, mlp.pre and mlp.post; alphas of q and k, their gammas in 8 places; then f32: the taps of the filter in 4
+   * places, and gamma of each head. */
+  static constexpr int at_heads = (gate ? 12 : 2) * hidden, at_gate = at_heads + 2 * channels + 8;
+  static constexpr int norms = gate ? at_gate + 2 * (4 + (heads + 3) / 4 * 4) : at_heads + 2 * channels;
 
   /* The ring. A slot has weights, or the keys or values of slot_keys tokens, as boxes of 8 tokens. A box has spans of
    * at most 128 bytes: the first of all tokens, then the second. The copy engine permutes their 16-byte chunks. */
@@ -63,6 +70,7 @@ struct layers_shape {
   static constexpr int piece_units = group * (channels + 2) / 4; /* each head has peak, total, sums of channels */
   static constexpr int set_units = at_pieces + blocks * piece_units;
 
+  static_assert(norms % 8 == 0 && at_gate % 8 == 0, "16 bytes");
   static_assert(hidden == 8 * blocks, "a block has one octet of the stream");
   static_assert(group == 2, "the four used columns of a product of attention are two heads, in two parts");
   static_assert(span_bytes >= 32 && (span_bytes & (span_bytes - 1)) == 0 && channels <= 128, "what a box takes");
@@ -84,7 +92,7 @@ template <class S> __host__ __device__ constexpr int layers_slots(int bytes) {
 /* The arguments of a launch. */
 struct layers_params {
   const uint4 *packed; /* [layers][blocks][block_bytes] */
-  const bf16 *norms;   /* [layers][norms]: attn.pre, mlp.pre, q, k */
+  const bf16 *norms;   /* [layers][norms] */
   uint4 *words;        /* [layers_sets][set_units] */
   uint32_t *done;      /* [blocks]: the last layer whose words the block has emptied, counted over all launches */
   const bf16 *x;       /* [M, hidden] */
@@ -95,7 +103,8 @@ struct layers_params {
   bf16 *k_pool, *v_pool;                     /* [layers][blocks, block_size, kv_heads, channels] */
   int64_t pool_layer, table_stride;
   int32_t block_size, M, layers;
-  float eps, scale; /* scale: of scores, times log2(e) */
+  float eps, scale; /* scale: of scores, times log2(e) before a softmax */
+  float low, high;  /* gate: where weights are cut off */
 };
 
 /* The caches as the copy engine sees them: channels of a span, tokens, spans, kv heads, layers. */

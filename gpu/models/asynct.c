@@ -23,7 +23,8 @@ static void asynct_layer(pass *m) {
 
 void pass_asynct(pass *m) {
   pass_embed(m, &m->x);
-  for (m->layer = 0; m->layer < m->config.layers; ++m->layer)
+  const bool done = pass_one_launch(m);
+  for (m->layer = 0; m->layer < m->config.layers && !done; ++m->layer)
     asynct_layer(m);
   m->layer = -1;
   pass_head(m, &m->x, &m->h);

@@ -85,7 +85,8 @@ static bool model_has(const assay_model_config *c, pass_form form) {
   case PASS_GEMM_NORM:
     return c->arch == ASSAY_QWEN3 && !c->proj_bias && !c->mlp_bias;
   case PASS_ONE_LAUNCH:
-    return c->arch == ASSAY_QWEN3 && c->qk_norm && !c->qkv_bias && !c->proj_bias && !c->mlp_bias && !c->fp8_weights;
+    return (c->arch == ASSAY_QWEN3 || c->arch == ASSAY_ASYNCT) && c->qk_norm && !c->qkv_bias && !c->proj_bias &&
+           !c->mlp_bias && !c->fp8_weights;
   case PASS_GROUPED_GEMM:
     return has_experts(c);
   case PASS_MLA_EXPAND:

@@ -1,5 +1,5 @@
-/* layers.cu: all layers of a decode step of qwen3 in one launch (gpu/lib/layers.cuh), as core/layers.h has it. There is
- * an instance for each model that it takes: the production width, and small ones for tests. */
+/* layers.cu: all layers of a decode step of qwen3 or asynct in one launch (gpu/lib/layers.cuh), as core/layers.h has
+ * it. There is an instance for each model that it takes: the production width, and small ones for tests. */
 #include <math.h>
 
 extern "C" {
@@ -12,18 +12,22 @@ namespace ASSAY_NS {
 namespace {
 
 using production = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10>;
+using production_gate = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10, true>;
 using small = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6>;
+using small_gate = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6, true>;
 
 template <class S> bool is_of(const assay_model_config *c) {
-  return c->hidden == S::hidden && c->heads == S::heads && c->kv_heads == S::kv_heads && c->head_size == S::channels &&
-         c->intermediate == S::intermediate;
+  return c->arch == (S::gate ? ASSAY_ASYNCT : ASSAY_QWEN3) && c->hidden == S::hidden && c->heads == S::heads &&
+         c->kv_heads == S::kv_heads && c->head_size == S::channels && c->intermediate == S::intermediate;
 }
 
 /* Calls f with the instance for the model. */
 template <class F> assay_status with_shape(const assay_model_config *c, assay_error *error, F f) {
   if (is_of<small>(c)) return f(small());
+  if (is_of<small_gate>(c)) return f(small_gate());
 #ifndef ASSAY_SIMT /* simt has no room for so many blocks at once */
   if (is_of<production>(c)) return f(production());
+  if (is_of<production_gate>(c)) return f(production_gate());
 #endif
   return assay_fail(
       error, ASSAY_ERR_UNSUPPORTED,
@@ -43,8 +47,9 @@ assay_status expect_layers(const assay_model_config *c, assay_error *error) {
                {"proj_bias", c->proj_bias, false},
                {"mlp_bias", c->mlp_bias, false},
                {"fp8_weights", c->fp8_weights, false}};
-  if (c->arch != ASSAY_QWEN3)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "arch: found %s, allowed qwen3", assay_model_arch_name(c->arch));
+  if (c->arch != ASSAY_QWEN3 && c->arch != ASSAY_ASYNCT)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "arch: found %s, allowed qwen3, asynct",
+                      assay_model_arch_name(c->arch));
   for (const auto &flag : flags)
     if (flag.found != flag.allowed)
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "%s: found %s, allowed %s", flag.name,
@@ -57,6 +62,9 @@ assay_status expect_layers(const assay_model_config *c, assay_error *error) {
                       "rope_style, rotated: found %s, %lld, allowed neox and head_size's %lld",
                       c->rope_style == ASSAY_ROPE_NEOX ? "neox" : "interleaved", static_cast<long long>(c->rotated),
                       static_cast<long long>(c->head_size));
+  if (c->arch == ASSAY_ASYNCT && (c->gate_taps > 3 || !c->gate_relu_pre))
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "gate_taps, gate_relu_pre: found %lld, %s, allowed up to 3, true",
+                      static_cast<long long>(c->gate_taps), c->gate_relu_pre ? "true" : "false");
   if (c->score_scale != 0 || c->score_cap != 0)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "score_scale, score_cap: found %g, %g, allowed 0", c->score_scale,
                       c->score_cap);
@@ -130,16 +138,30 @@ assay_status pack(const assay_model_config *c, int64_t layer, const assay_layers
     const parts at = parts_of<S>(c);
     unsigned char *const base = static_cast<unsigned char *>(memory);
     const auto as_bf16 = [](const void *from) { return static_cast<const bf16 *>(from); };
-    const layers_pack_params p = {as_bf16(w->qkv),
-                                  as_bf16(w->proj),
-                                  as_bf16(w->up),
-                                  as_bf16(w->down),
-                                  as_bf16(w->pre),
-                                  as_bf16(w->post),
-                                  as_bf16(w->q_norm),
-                                  as_bf16(w->k_norm),
-                                  reinterpret_cast<uint4 *>(base + at.packed + layer * at.packed_layer),
-                                  reinterpret_cast<bf16 *>(base + at.norms) + layer * S::norms};
+    layers_pack_params p = {};
+    p.qkv = as_bf16(w->qkv);
+    p.proj = as_bf16(w->proj);
+    p.up = as_bf16(w->up);
+    p.down = as_bf16(w->down);
+    p.pre = as_bf16(w->pre);
+    p.post = as_bf16(w->post);
+    p.q = as_bf16(w->q_norm);
+    p.k = as_bf16(w->k_norm);
+    for (int i = 0; i < 4; ++i) {
+      p.clip[3 * i] = as_bf16(w->clip[i].alpha);
+      p.clip[3 * i + 1] = as_bf16(w->clip[i].gamma);
+      p.clip[3 * i + 2] = as_bf16(w->clip[i].beta);
+    }
+    p.per_channel[0] = c->alpha_per_channel;
+    p.per_channel[1] = c->gamma_per_channel;
+    p.per_channel[2] = true;
+    p.q_gamma = as_bf16(w->q_gamma);
+    p.k_gamma = as_bf16(w->k_gamma);
+    p.taps = static_cast<const float *>(w->taps);
+    p.gate = static_cast<const float *>(w->gate);
+    p.taps_count = static_cast<int32_t>(c->gate_taps);
+    p.packed = reinterpret_cast<uint4 *>(base + at.packed + layer * at.packed_layer);
+    p.norms = reinterpret_cast<bf16 *>(base + at.norms) + layer * S::norms;
     const int64_t units = at.packed_layer / 16;
     return ASSAY_LAUNCH(error, (layers_pack<S>), (units + 255) / 256, 256, 0, stream, p);
   });
@@ -184,7 +206,9 @@ assay_status launch(const assay_model_config *c, void *memory, const assay_layer
     p.M = static_cast<int32_t>(step->rows);
     p.layers = static_cast<int32_t>(c->layers);
     p.eps = static_cast<float>(c->eps);
-    p.scale = static_cast<float>(1.4426950408889634 / sqrt(static_cast<double>(c->head_size)));
+    p.scale = static_cast<float>((S::gate ? 1.0 : 1.4426950408889634) / sqrt(static_cast<double>(c->head_size)));
+    p.low = static_cast<float>(c->gate_lo);
+    p.high = static_cast<float>(c->gate_hi);
     const bool one = step->rows <= 16;
     (void)snprintf(env->path, sizeof env->path, "%d rows", one ? 16 : layers_rows);
     layers_maps maps; /* a box of 8 tokens is in one block: block_size is a multiple of 8 */

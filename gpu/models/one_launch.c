@@ -10,14 +10,29 @@
 #include "gpu/models/pass.h"
 
 static assay_layers_weights weights_of(const pass *m) {
-  return (assay_layers_weights){.qkv = pass_weight(m, "attn.qkv", "w").data,
-                                .proj = pass_weight(m, "attn.proj", "w").data,
-                                .up = pass_weight(m, "mlp.up", "w").data,
-                                .down = pass_weight(m, "mlp.down", "w").data,
-                                .pre = pass_weight(m, "attn.pre", "g").data,
-                                .post = pass_weight(m, "mlp.pre", "g").data,
-                                .q_norm = pass_weight(m, "attn.q_norm", "g").data,
-                                .k_norm = pass_weight(m, "attn.k_norm", "g").data};
+  static const char *const clip[] = {"attn.pre", "attn.post", "mlp.pre", "mlp.post"};
+  assay_layers_weights w = {.qkv = pass_weight(m, "attn.qkv", "w").data,
+                            .proj = pass_weight(m, "attn.proj", "w").data,
+                            .up = pass_weight(m, "mlp.up", "w").data,
+                            .down = pass_weight(m, "mlp.down", "w").data};
+  if (m->config.arch == ASSAY_QWEN3) {
+    w.pre = pass_weight(m, "attn.pre", "g").data;
+    w.post = pass_weight(m, "mlp.pre", "g").data;
+    w.q_norm = pass_weight(m, "attn.q_norm", "g").data;
+    w.k_norm = pass_weight(m, "attn.k_norm", "g").data;
+    return w;
+  }
+  for (int i = 0; i < 4; ++i)
+    w.clip[i] = (assay_layers_clip){.alpha = pass_weight(m, clip[i], "alpha").data,
+                                    .gamma = pass_weight(m, clip[i], "gamma").data,
+                                    .beta = m->config.norm_bias ? pass_weight(m, clip[i], "beta").data : NULL};
+  w.q_norm = pass_weight(m, "attn.q_norm", "alpha").data;
+  w.k_norm = pass_weight(m, "attn.k_norm", "alpha").data;
+  w.q_gamma = pass_weight(m, "attn.q_norm", "gamma").data;
+  w.k_gamma = pass_weight(m, "attn.k_norm", "gamma").data;
+  w.taps = pass_weight(m, "attn", "taps").data;
+  w.gate = pass_weight(m, "attn", "gamma").data;
+  return w;
 }
 
 /* Fills the memory with ones: all words are empty. It goes up in pieces of the host's memory. */
