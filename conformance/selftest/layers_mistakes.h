@@ -13,7 +13,7 @@ enum {
   LAYERS_RESIDUAL_TWICE,      /* the stream is added twice */
   LAYERS_NORM_OF_NEXT_ROW,    /* a row has the factor of its neighbour's norm */
   LAYERS_NORM_OF_LAST_LAYER,  /* the norm before attention has the weights of the layer before */
-  LAYERS_KEY_NOT_APPENDED,    /* the new key is not written to the cache */
+  LAYERS_KEY_IS_VALUE,        /* the new value is written to the cache as its key */
   LAYERS_NEW_KEY_LOST,        /* the new token is not attended to */
   LAYERS_NEW_KEY_OFTEN,       /* each piece of a row has the block's last new key */
   LAYERS_PIECE_LOST,          /* the last piece of a row's keys is not joined */

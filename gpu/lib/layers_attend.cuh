@@ -139,6 +139,7 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   layers_meet<S>(); /* the runs are written */
   LAYERS_MARK(stage, 3);
   ++stage;
+  if (of.ends) layers_append<S>(p, m, of, layer, warp * 32 + lane);
   for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
     const int head = i / pairs, channel = i % pairs * 2, block = static_cast<int>(blockIdx.x);
     layers_part part = layers_merged<S>(m, head, channel, of.ends);

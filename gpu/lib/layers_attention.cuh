@@ -45,7 +45,7 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
   const bf16 *const norm = p.norms + layer * S::norms + S::at_heads;
   const uint2 g = *reinterpret_cast<const uint2 *>(norm + (number < S::group ? 0 : D) + channel);
   const float gamma = S::gate ? to_float(norm[2 * D + (number < S::group ? 0 : 1)]) : 1.0f;
-  const int64_t turn = static_cast<int64_t>(p.positions[of.row]) * (D / 2) + angle, slot = p.slots[of.row];
+  const int64_t turn = static_cast<int64_t>(p.positions[of.row]) * (D / 2) + angle;
   const float4 c = *reinterpret_cast<const float4 *>(p.cosine + turn);
   const float4 s = *reinterpret_cast<const float4 *>(p.sine + turn);
 
@@ -85,11 +85,21 @@ __device__ __forceinline__ void layers_head(const layers_params &p, M &m, uint4 
     }
     word = make_uint2(pack_pair<bf16>(turned[0], turned[1]), pack_pair<bf16>(turned[2], turned[3]));
   }
-  if (!on) return;
-  *reinterpret_cast<uint2 *>(&m.head[number][channel / 2]) = word;
-  if (number < S::group || slot < 0) return;
-  bf16 *const pool = (is_value ? p.v_pool : p.k_pool) + layer * p.pool_layer;
-  *reinterpret_cast<uint2 *>(pool + (slot * S::kv_heads + of.kv_head) * D + channel) = word;
+  if (on) *reinterpret_cast<uint2 *>(&m.head[number][channel / 2]) = word;
+}
+
+/* Writes the new token's key and value to the caches, by the workers. The last box of the row's keys may have the
+ * token's place, and has been copied by then. */
+template <class S, class M>
+__device__ __forceinline__ void layers_append(const layers_params &p, const M &m, const layers_span &of, int64_t layer,
+                                              int thread) {
+  constexpr int pairs = S::channels / 2;
+  const int64_t slot = p.slots[of.row];
+  for (int i = S::workers - 1 - thread; i < 2 * pairs && slot >= 0; i += S::workers) {
+    bf16 *const pool = (i < pairs ? p.k_pool : p.v_pool) + layer * p.pool_layer;
+    reinterpret_cast<uint32_t *>(pool + (slot * S::kv_heads + of.kv_head) * S::channels)[i % pairs] =
+        m.head[S::group + i / pairs][i % pairs];
+  }
 }
 
 /* A warp's online softmax. Lanes hold sums of channels lane / 4 and + 8 of each sixteen, for columns 2 (lane % 4) and
