@@ -12,17 +12,12 @@ namespace ASSAY_NS {
  * While all blocks do so, words take up to three times as long, and some blocks get their keys late. With few slots per
  * layer the copies are therefore spread over the layer. With many, memory is what all wait for, and there is no pace
  * (docs/log/2026-11-30-h200-one-launch-keys.md). */
-#ifndef LAYERS_PACE
-#define LAYERS_PACE 24, 1400
-#endif
-struct layers_pace {
-  int slots, clocks;
-}; /* up to so many slots per layer: clocks between two copies */
+constexpr int layers_paced_slots = 24;        /* most slots per layer that have a pace */
+constexpr uint32_t layers_pace_clocks = 1400; /* between two copies of 16 KB */
 
 /* The copies of one loader. Two warps copy: one all slots of even number, the other those of odd number. Both count all
  * slots. One warp issues too slowly for all. Where there is a pace, the first has all of them. */
 template <class S> struct layers_loader {
-  static constexpr layers_pace pace = {LAYERS_PACE};
 #ifdef ASSAY_SIMT
   static constexpr bool paced = false;
 #else
@@ -41,7 +36,7 @@ template <class S> struct layers_loader {
     layers_span of;
     for (layers_spans<S> spans(plan); spans.next(plan, lane, of);)
       slots += 2 * ((of.last - of.first + S::slot_keys - 1) / S::slot_keys) + layers_looks_back<S>(of);
-    apart = paced && slots <= pace.slots;
+    apart = paced && slots <= layers_paced_slots;
   }
 
   /* Waits until the next slot is empty, and until its time has come. Returns false if the other loader has it. */
@@ -49,7 +44,7 @@ template <class S> struct layers_loader {
     if (!mine) return false;
     layers_wait(&m.drained[place.at], place.phase ^ 1u);
     if (!apart) return true;
-    while (clock_cycles() - last < static_cast<uint32_t>(pace.clocks))
+    while (clock_cycles() - last < layers_pace_clocks)
       ;
     last = clock_cycles();
     return true;

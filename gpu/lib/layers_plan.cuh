@@ -14,14 +14,9 @@
 
 namespace ASSAY_NS {
 
-#ifndef LAYERS_COSTS
-#define LAYERS_COSTS 1, 3, 2
-#endif
-/* In tiles: what a unit costs before its first key, the least piece, and what joining pieces costs. */
-struct layers_costs {
-  int unit, least, join;
-};
-constexpr layers_costs layers_cost = {LAYERS_COSTS};
+/* Costs in tiles: of a unit before its first key, of the least piece, and of joining pieces
+ * (docs/log/2026-11-30-h200-one-launch-keys.md). */
+constexpr int layers_unit_cost = 1, layers_least_cost = 3, layers_join_cost = 2;
 
 struct layers_plan {
   int begin[layers_rows + 1]; /* where the units of a row begin in the line; the last: its end */
@@ -45,7 +40,7 @@ template <class S> __device__ __forceinline__ bool layers_looks_back(const layer
 template <class S>
 __device__ __forceinline__ void layers_make_plan(const layers_params &p, layers_plan &plan, int lane) {
   const int earlier = lane < p.M ? p.kv_len[lane] - 1 : -1;
-  const int cost = earlier < 0 ? 0 : layers_cost.unit + (earlier + S::slot_keys - 1) / S::slot_keys;
+  const int cost = earlier < 0 ? 0 : layers_unit_cost + (earlier + S::slot_keys - 1) / S::slot_keys;
   int end = cost * S::kv_heads;
   ASSAY_UNROLL
   for (int apart = 1; apart < 32; apart *= 2) {
@@ -53,8 +48,8 @@ __device__ __forceinline__ void layers_make_plan(const layers_params &p, layers_
     if (lane >= apart) end += before;
   }
   const int most = __reduce_max_sync(0xFFFFFFFFu, cost), all = __shfl_sync(0xFFFFFFFFu, end, 31);
-  const int even = max((all + S::blocks - 1) / S::blocks, layers_cost.unit + layers_cost.least);
-  const bool whole = most <= even + layers_cost.join && p.M * S::kv_heads <= S::blocks;
+  const int even = max((all + S::blocks - 1) / S::blocks, layers_unit_cost + layers_least_cost);
+  const bool whole = most <= even + layers_join_cost && p.M * S::kv_heads <= S::blocks;
   plan.begin[lane + 1] = end;
   plan.earlier[lane] = earlier;
   if (lane == 0) {
@@ -88,8 +83,8 @@ template <class S> struct layers_spans {
     const int unit = begin + kv_head * cost, from = at - unit, to = min(cost, end - unit);
     span.row = row;
     span.kv_head = kv_head;
-    span.first = max(from - layers_cost.unit, 0) * S::slot_keys;
-    span.last = min(max(to - layers_cost.unit, 0) * S::slot_keys, plan.earlier[row]);
+    span.first = max(from - layers_unit_cost, 0) * S::slot_keys;
+    span.last = min(max(to - layers_unit_cost, 0) * S::slot_keys, plan.earlier[row]);
     span.owns = from == 0;
     span.others = span.owns ? (unit + cost - 1) / plan.share - static_cast<int>(blockIdx.x) : 0;
     span.ends = to == cost;
