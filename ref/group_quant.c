@@ -265,14 +265,26 @@ static void move_to_border(assay_rng *rng, int64_t count, double *value) {
   value[largest] = value[largest] < 0 ? -size : size;
 }
 
+/* Makes one row of special numbers in two small, beside its NaN and infinities. */
+static void fill_special(const assay_fill *from, int64_t rows, int64_t C, double *value) {
+  for (int64_t m = 0; m < rows; ++m) {
+    assay_rng rng = {from->seed, 0x6771756E, 1024 * (uint64_t)m + 512};
+    if (assay_rng_range(&rng, 0, 1) != 0) plain_make_small(value + m * C, C);
+  }
+}
+
 /* Fills x by groups. One group in twelve is zero, and one in twelve lies below eps. With ue8m0 one in four lies at the
  * border of two scales. */
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   plain_fill(from, (uint64_t)arg, value, count);
-  if (arg != ARG_X || from->values == ASSAY_SPECIAL) return ASSAY_OK;
+  if (arg != ARG_X) return ASSAY_OK;
   const assay_tensor *x = &from->call->arg[ARG_X];
   const int64_t C = x->shape[1], rows = C > 0 ? count / C : 0, S = (C + GROUP - 1) / GROUP;
+  if (from->values == ASSAY_SPECIAL) {
+    fill_special(from, rows, C, value);
+    return ASSAY_OK;
+  }
   const double below = from->call->param[PARAM_EPS] / 64;
   const bool borders = from->call->param[PARAM_UE8M0] != 0 && x->dtype != ASSAY_F16;
   for (int64_t g = 0; g < rows * S; ++g) {

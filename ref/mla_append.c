@@ -223,6 +223,14 @@ static void fill_latent(const assay_fill *from, double *value, int64_t count) {
   }
 }
 
+/* Makes one tile of special numbers in two small, beside its NaN and infinities. */
+static void fill_special(const assay_fill *from, double *value, int64_t count) {
+  for (int64_t g = 0; g < count / MLA_TILE; ++g) {
+    assay_rng rng = {from->seed, 0x6D6C6173, 1024 * (uint64_t)g + 512};
+    if (assay_rng_range(&rng, 0, 1) != 0) plain_make_small(value + g * MLA_TILE, MLA_TILE);
+  }
+}
+
 static assay_status fill(const assay_fill *from, int32_t arg, double *value, int64_t count, assay_error *error) {
   (void)error;
   assay_rng rng = {from->seed, 0x6D6C6177, 0};
@@ -232,6 +240,7 @@ static assay_status fill(const assay_fill *from, int32_t arg, double *value, int
     return ASSAY_OK;
   }
   plain_fill(from, (uint64_t)arg, value, count);
+  if (arg == ARG_C && from->values == ASSAY_SPECIAL) fill_special(from, value, count);
   if (arg == ARG_C && from->values != ASSAY_SPECIAL) fill_latent(from, value, count);
   return ASSAY_OK;
 }

@@ -23,6 +23,8 @@ typedef struct draw {
   /* 0: each argument begins at a multiple of DEVICE_ALIGNMENT. Else it draws up to 15 elements after that, for one
    * argument or for all */
   uint64_t bases;
+  /* Elements added between rows, or blocks, of argument apart_argument alone; 0: none. */
+  int32_t apart, apart_argument;
 } draw;
 
 typedef struct span {

@@ -384,8 +384,9 @@ assay_status place_image(image *img, assay_error *error) {
     if (op->args[i].strided && img->arg[i].rank > 1)
       img->arg[i].stride[0] += (one->q_pad + one->row_pad) * (1 + strided++);
   }
+  if (k >= 0 && v >= 0) set_block_strides(img, k, v);
+  if (img->chosen.apart > 0) img->arg[img->chosen.apart_argument].stride[0] += img->chosen.apart;
   if (k >= 0 && v >= 0) {
-    set_block_strides(img, k, v);
     set_first_block(img, k);
     img->arg[k].shape[0] = img->arg[v].shape[0] = img->first_block + img->pool_blocks;
   }

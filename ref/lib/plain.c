@@ -299,6 +299,14 @@ void plain_fill(const assay_fill *fill, uint64_t stream, double *value, int64_t 
   }
 }
 
+void plain_make_small(double *value, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    int exponent = 0;
+    const double part = frexp(value[i], &exponent);
+    if (isfinite(value[i]) && exponent > -8) value[i] = ldexp(part, -8);
+  }
+}
+
 void plain_fill_integers(const assay_fill *fill, uint64_t stream, int64_t bound, double *value, int64_t count) {
   assay_rng rng = {fill->seed, STREAM_KIND + (stream << 24), 0};
   for (int64_t i = 0; i < count; ++i)

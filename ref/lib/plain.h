@@ -40,6 +40,8 @@ static inline int64_t plain_row(const assay_rows *rows, int64_t i) {
 /* Fills values of the distribution that the case asks for: `count` numbers of the stream `stream` (usually an
  * argument's index). Lattice: multiples of 2^-3, at most 4 in size. */
 void plain_fill(const assay_fill *fill, uint64_t stream, double *value, int64_t count);
+/* Brings finite numbers below 2^-8 in size, and keeps NaN and infinities: what replaces one of these cannot hide. */
+void plain_make_small(double *value, int64_t count);
 /* Fills uniform integers in [0, bound). */
 void plain_fill_integers(const assay_fill *fill, uint64_t stream, int64_t bound, double *value, int64_t count);
 /* Returns a flag of an argument in which every number except 0 means yes: 0, or 1, or another number of 32 bits. Low
