@@ -80,7 +80,11 @@ assay_status pass_one_launch_open(pass *m, assay_error *error) {
     *form = PASS_OFF;
     return ASSAY_OK;
   }
-  return take(m, kernel, error);
+  const assay_status status = take(m, kernel, error);
+  if (m->layers_memory != NULL || *form == PASS_ON) return status;
+  *form = PASS_OFF; /* auto: there is no room for a copy of the weights */
+  if (error != NULL) error->text[0] = '\0';
+  return ASSAY_OK;
 }
 
 void pass_one_launch_close(pass *m) {

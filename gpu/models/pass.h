@@ -330,7 +330,7 @@ bool pass_wants_chain(const pass *m);
 /* ---- one_launch.c ---- */
 
 /* Takes memory and packs weights where the form one_launch is not off. A form `auto` becomes off where the device has
- * no kernel for the model, and `on` is refused. */
+ * no kernel for the model or no memory for the copy, and `on` is refused. */
 assay_status pass_one_launch_open(pass *m, assay_error *error);
 void pass_one_launch_close(pass *m);
 /* Computes all layers of the step, from m->x to m->x, if the form takes it. Returns false if nothing was done. */
