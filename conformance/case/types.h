@@ -42,6 +42,7 @@ typedef struct assay_case {
   case_tier tier;
   char variant[64], device[16];
   bool thinned;     /* the suite leaves it out of a thinned run (run --thin) */
+  bool whole;       /* a thinned run asks it all that a whole run asks it */
   char night[96];   /* variants that a thinned run does not ask, separated by commas */
   uint32_t devices; /* where the suite lets it run; a descriptor names one device instead */
   case_mode mode;

@@ -11,6 +11,7 @@
 #include "conformance/ffi/ffi.h"
 #include "conformance/run/run.h"
 #include "conformance/text/text.h"
+#include "conformance/trial/trial.h"
 #include "conformance/models/models.h"
 #include "conformance/report/report.h"
 #include "core/registry.h"
@@ -217,6 +218,7 @@ static assay_status choose_cases(run_job *j, assay_error *error) {
     status = expand_suite(options->words.item[i], options->seed, &j->list, error);
   if (status == ASSAY_OK && options->thin) status = case_list_check_night(&j->list, error);
   if (status == ASSAY_OK && options->thin) case_list_thin(&j->list);
+  thinned_use(options->thin);
   if (status == ASSAY_OK && options->list != NULL)
     status = cli_read_list(options->list, list_path, sizeof list_path, &j->list, error);
   if (status == ASSAY_OK) status = cli_cross(options, &j->list, &j->cases, &j->count, error);

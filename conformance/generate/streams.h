@@ -27,6 +27,7 @@ enum {
   STREAM_ROWS = 0x6731,
   STREAM_SCHEDULE = 0x6732, /* + run << 16 */
   STREAM_SETTLED = 0x6733,
+  STREAM_THINNED = 0x6734, /* which of the two further runs a thinned run keeps */
   /* Laws. Three purposes share 0x6741 and two share 0x6742, since before this table. They keep their values, because a
    * new value would move the cases that are asked. Sharing costs little. Law i and planted error i are drawn from one
    * hash, but the variant's name shifts the error's. STREAM_CONTENT and STREAM_TWIN only make seeds of other contents.

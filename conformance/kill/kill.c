@@ -402,7 +402,9 @@ void mutant_run(const mutant *m, const char *suites, const case_list *listed, do
   const execute_options options = {.workers = 1, .deadline_s = deadline_s};
   h.cases = cases;
   h.count = count;
+  thinned_use(m->thin); /* not for the list before, and not for the replay */
   if (status == ASSAY_OK) status = execute_stream(next_case, m->device, &options, on_result, &h, &error);
+  thinned_use(false);
   if (status == ASSAY_OK && h.host[0] != '\0') status = assay_fail(&error, ASSAY_ERR_IO, "host: %s", h.host);
   result->seconds = (device_now_ms() - start) * 1e-3;
   if (status == ASSAY_OK && result->killed && result->replay[0] != '\0' && !m->brief)

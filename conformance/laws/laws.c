@@ -34,7 +34,9 @@ const law *law_find(const char *name) {
 static bool is_drawn(const trial *t, const law *l) {
   const bool padded = l->check == far_check && t->one->q_pad + t->one->row_pad >= FAR_PAD;
   const bool small = l->check == vast_check && t->first.arena_bytes <= VAST_BYTES;
-  return padded || small || logical_hash(t->one, STREAM_LAWS + ((uint64_t)l->id << 16)) % l->share == 0;
+  const uint64_t hash = logical_hash(t->one, STREAM_LAWS + ((uint64_t)l->id << 16));
+  const uint64_t halves = thinned_case(t->one) && l->owed != OWED_LISTED ? 2 : 1;
+  return hash % ((padded || small ? 1 : l->share) * halves) == 0;
 }
 
 /* A law may run other calls, whose paths replace the result's. Each law finds the first run's path there, and so does

@@ -43,9 +43,10 @@ static const bad_suite bad_suites[] = {
     {ITEM "  - name: a\n    kv_len: 4\n", ":5:11: name: found 'a' twice, allowed once in a section"},
     {ITEM "    lenght: 3\n",
      ":5:5: lenght: found an unknown key (nearest: night), allowed are name, cases, devices, expect, seed, own_draws, "
-     "thin, night, tier,"},
+     "thin, night, whole, tier,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
+    {ITEM "    whole: some\n", ":5:12: whole: found 'some', allowed false, true"},
     {ITEM "    thin: 0\n", ":5:11: thin: found '0', allowed 1 to 64"},
     {ITEM "    thin: '2'\n", ":5:11: thin: found the text \"2\", allowed 1 to 64"},
     {ITEM "    night: split_keys\n", ":5:12: night: found a value, allowed a list"},

@@ -39,6 +39,7 @@ typedef struct item {
   yaml_node map;
   char name[64], expect[32], night[96]; /* night: variants that a thinned run does not ask, separated by commas */
   bool own_draws;                       /* drawn from streams of its own; indices of other items do not count it */
+  bool whole;                           /* a thinned run asks its cases all that a whole run asks them */
   bool seeded;                          /* the item gives the seed of the values; it is not drawn */
   uint64_t seed;
   int64_t cases, drawn;
@@ -152,16 +153,23 @@ static assay_status take_seed(void *context, const yaml_field *field, yaml_node 
   return status == ASSAY_OK ? ASSAY_OK : yaml_fail_with(value, &inner, status, error);
 }
 
-/* Takes own_draws: the item's cases are drawn from streams of its own, so that it moves no other item's draws. */
-static assay_status take_own_draws(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
-  static const case_key key = {.name = "own_draws", .kind = KEY_BOOL, .max = 1, .multiple = 1, .store = STORE_F64};
+static assay_status take_bool(const yaml_field *field, yaml_node value, bool *to, assay_error *error) {
+  const case_key key = {.name = field->key, .kind = KEY_BOOL, .max = 1, .multiple = 1, .store = STORE_F64};
   assay_error inner = {""};
   double number = 0;
-  (void)field;
   const assay_status status = key_from_text(&key, yaml_text(value), false, &number, &inner);
   if (status != ASSAY_OK) return yaml_fail_with(value, &inner, status, error);
-  ((item *)context)->own_draws = number != 0;
+  *to = number != 0;
   return ASSAY_OK;
+}
+
+/* Takes own_draws: the item's cases are drawn from streams of its own, so that it moves no other item's draws. */
+static assay_status take_own_draws(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  return take_bool(field, value, &((item *)context)->own_draws, error);
+}
+
+static assay_status take_whole(void *context, const yaml_field *field, yaml_node value, assay_error *error) {
+  return take_bool(field, value, &((item *)context)->whole, error);
 }
 
 static int32_t forms_of(const case_key *key) {
@@ -206,15 +214,16 @@ static assay_status check_item(item *it, assay_error *error) {
 }
 
 static assay_status read_item(item *it, assay_error *error) {
-  yaml_field fields[ITEM_MAX_KEYS + 8] = {{"name", NODE_SCALAR, true, take_name, NULL},
+  yaml_field fields[ITEM_MAX_KEYS + 9] = {{"name", NODE_SCALAR, true, take_name, NULL},
                                           {"cases", NODE_SCALAR, false, take_cases, NULL},
                                           {"devices", NODE_SCALAR | NODE_LIST, false, take_devices, NULL},
                                           {"expect", NODE_SCALAR, false, take_expect, NULL},
                                           {"seed", NODE_SCALAR, false, take_seed, NULL},
                                           {"own_draws", NODE_SCALAR, false, take_own_draws, NULL},
                                           {"thin", NODE_SCALAR, false, take_thin, NULL},
-                                          {"night", NODE_LIST, false, take_night, NULL}};
-  int32_t fields_used = 8;
+                                          {"night", NODE_LIST, false, take_night, NULL},
+                                          {"whole", NODE_SCALAR, false, take_whole, NULL}};
+  int32_t fields_used = 9;
   const int32_t keys = key_count(it->op);
   for (int32_t i = 0; i < keys + EXTRAS && it->count < ITEM_MAX_KEYS; ++i) {
     const case_key key = i < keys ? key_at(it->op, i) : extra_keys[i - keys];
@@ -352,6 +361,7 @@ static assay_status append(item *it, assay_error *error) {
     return status;
   }
   one->thinned = !stays(it);
+  one->whole = it->whole;
   memcpy(one->night, it->night, sizeof one->night);
   ++it->drawn;
   if (!it->own_draws) ++s->next;

@@ -13,6 +13,7 @@
 #include "kappa.h"
 #include "predicted.h"
 #include "result.h"
+#include "thinned.h"
 #include "tier2.h"
 
 /* Outputs of a run: every row of every output, dense, in the case's own order. */
@@ -214,6 +215,7 @@ typedef struct draw_run {
   draw choice;
   uint64_t schedule;
   bool same_bits; /* must have the bits of the first run */
+  bool left_out;  /* a thinned run has the other one alone */
   bool tried, begun;
   image img;
   device_call on;
