@@ -201,3 +201,42 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
   cr_expect_eq(kernel->launch(&c, NULL, &large, &env, &error), ASSAY_ERR_UNSUPPORTED);
   cr_expect_not_null(strstr(error.text, "tokens of the cache: found 2147483648, allowed"), "%s", error.text);
 }
+
+/* ---- memory ------------------------------------------------------------------------------------------------ */
+
+static int64_t more_than_there_is(const assay_model_config *config) {
+  (void)config;
+  return INT64_C(1) << 60;
+}
+
+static assay_status packs_no_more(const assay_model_config *config, int64_t layer, const assay_layers_weights *weights,
+                                  void *memory, void *stream, assay_error *out) {
+  (void)config, (void)layer, (void)weights, (void)memory, (void)stream;
+  return assay_fail(out, ASSAY_ERR_DEVICE, "the device is lost");
+}
+
+static case_result judged_with(const assay_layers *kernel, const char *form) {
+  model_case mc = engine_case(ASSAY_QWEN3, 20);
+  case_result result = {.verdict = VERDICT_PASS};
+  (void)snprintf(mc.form, sizeof mc.form, "%s", form);
+  assay_registry_add_layers(kernel);
+  model_judge(&mc, "simt", NULL, NULL, &result);
+  return result;
+}
+
+/* auto goes operator by operator where the copy of the weights has no room. Nothing else may turn it off. */
+Test(layers_mutants, without_room_for_the_copy_auto_is_off) {
+  static assay_layers large, lost;
+  layers_mistake = LAYERS_NO_MISTAKE;
+  large = lost = *planted_layers_simt();
+  large.bytes = more_than_there_is;
+  lost.pack = packs_no_more;
+  case_result result = judged_with(&large, "one_launch=auto");
+  cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+  result = judged_with(&large, "one_launch=on");
+  cr_expect_neq(result.verdict, VERDICT_PASS);
+  cr_expect_not_null(strstr(result.message, "alloc of 1152921504606846976 bytes"), "%s", result.message);
+  result = judged_with(&lost, "one_launch=auto");
+  cr_expect_neq(result.verdict, VERDICT_PASS);
+  cr_expect_not_null(strstr(result.message, "the device is lost"), "%s", result.message);
+}

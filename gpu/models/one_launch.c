@@ -81,7 +81,8 @@ assay_status pass_one_launch_open(pass *m, assay_error *error) {
     return ASSAY_OK;
   }
   const assay_status status = take(m, kernel, error);
-  if (m->layers_memory != NULL || *form == PASS_ON) return status;
+  if (status != ASSAY_ERR_MEMORY || *form == PASS_ON) return status;
+  pass_one_launch_close(m);
   *form = PASS_OFF; /* auto: there is no room for a copy of the weights */
   if (error != NULL) error->text[0] = '\0';
   return ASSAY_OK;
