@@ -147,7 +147,15 @@ static double forward(const assay_model_config *c, int64_t n, assay_model_taps *
   }
   assay_model_prompt(c, 1, 0, n, ids);
   const int32_t cu_q[2] = {0, (int32_t)n}, kv_len[1] = {(int32_t)n};
-  const assay_model_batch batch = {1, cu_q, ids, kv_len, slots, table, blocks, NULL, 0, rows, n};
+  const assay_model_batch batch = {.requests = 1,
+                                   .cu_q = cu_q,
+                                   .ids = ids,
+                                   .kv_len = kv_len,
+                                   .slots = slots,
+                                   .block_table = table,
+                                   .max_blocks = blocks,
+                                   .logit_rows = rows,
+                                   .logit_count = n};
   start = now();
   must(assay_model_ref()->open(c, &w, &limits, ASSAY_MODEL_EXACT, &session, &error));
   must(assay_model_ref()->forward(session, &batch, logits, taps, &error));

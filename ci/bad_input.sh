@@ -363,7 +363,7 @@ run 'plug-in missing' 'nowhere\.so: cannot be loaded' "$good" --plugin "$work/no
 run 'plug-in that is no object' 's\.yaml: cannot be loaded' "$good" --plugin "$work/s.yaml"
 
 # No such device is a status of its own, which CTest takes for a skip. No fault of the call may end with it.
-if ! "$assay" list variants | grep -q ' cuda '; then
+if ! grep -q ' cuda ' < <("$assay" list variants); then
   stories=$root/fixtures/models/stories260K
   for words in "run $good" "bench $root/bench/tables/rope.yaml" "generate --model $stories/stories260K.bin --steps 2 --ids 1" \
     'fuzz rope --budget 1s' mutants "truth llama2c $stories/stories260K.bin $stories/golden_greedy_f32.json"; do

@@ -36,7 +36,7 @@ header() {
 expect() {
   local out status=0
   out=$(ASSAY_CIRCLES_ROOT=$scratch "$here/circles.sh" "$scratch/build" 2>&1) || status=$?
-  if [ "$status" -ne "$2" ] || ! printf '%s\n' "$out" | grep -qF -e "$3"; then
+  if [ "$status" -ne "$2" ] || ! grep -qF -e "$3" <<<"$out"; then
     printf 'circles: selftest: %s: status %d, expected %d and "%s":\n%s\n' "$1" "$status" "$2" "$3" "$out" >&2
     exit 1
   fi

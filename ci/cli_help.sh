@@ -32,7 +32,7 @@ options() { "$assay" "$@" --no-such-option 2>&1 | sed 's/.*allowed: //' | tr -s 
 check_help() {
   local file=$1 option
   shift
-  head -n 1 "$file" | grep -q '^Usage: assay ' || { echo 'no usage line'; return 1; }
+  grep -q '^Usage: assay ' < <(head -n 1 "$file") || { echo 'no usage line'; return 1; }
   awk 'length > 80 { bad = 1 } END { exit bad }' "$file" || { echo 'a line of more than 80 columns'; return 1; }
   for option in "$@"; do
     grep -qE -- "(^| )$option([= ,]|\$)" "$file" || { echo "does not name $option"; return 1; }
@@ -60,7 +60,7 @@ while IFS= read -r command; do
   said=$(check_help "$work/help" "${known[@]}" --help) || bad "$command --help: $said"
   said=$(check_page "$work/man1/assay-${command// /-}.1" "${known[@]}" --help) || bad "$command: $said"
   grep -qF "assay-${command// /-}" <(sed 's/\\-/-/g' "$work/man1/assay.1") || bad "$command: assay.1 does not name it"
-  "$assay" --help | grep -qE "^  $command( |\$)" || bad "$command: assay --help does not list it"
+  grep -qE "^  $command( |\$)" < <("$assay" --help) || bad "$command: assay --help does not list it"
 done < <(tr ' ' '\n' <<<"$commands"; printf '%s\n' "${two[@]}")
 [ "$checked" -ge 21 ] || bad "$checked commands, 21 are known"
 cmp -s <("$assay" help) <("$assay" --help) || bad 'assay help is not assay --help'

@@ -31,7 +31,7 @@ try() {
 # expect VARIANT SUITE STATUS TEXT
 expect() {
   try "$1" "$2"
-  [ "$status" -eq "$3" ] && cat "$work/out" "$work/err" | grep -q -- "$4" || bad "$1, $2: status $status, wanted $3 and '$4': $(tail -n 2 "$work/out") $(head -n 1 "$work/err")"
+  [ "$status" -eq "$3" ] && grep -q -- "$4" "$work/out" "$work/err" || bad "$1, $2: status $status, wanted $3 and '$4': $(tail -n 2 "$work/out") $(head -n 1 "$work/err")"
 }
 
 expect honest rms_norm 0 '^contract rms_norm/honest: exp_ulp 2, run_to_run, renumbering, permutation, lanes 1, alone; showed at most 0\.[0-9]* of an element'

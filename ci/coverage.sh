@@ -15,7 +15,7 @@ jobs=${ASSAY_JOBS:-$(nproc 2>/dev/null || echo 2)}
 cc=${CC:-gcc}
 cxx=${CXX:-g++}
 gcov=${GCOV:-gcov}
-if ! command -v "$gcov" >/dev/null || ! "$cc" --version 2>/dev/null | grep -q 'Free Software'; then
+if ! command -v "$gcov" >/dev/null || ! grep -q 'Free Software' < <("$cc" --version 2>/dev/null); then
   echo "coverage: needs gcc and its gcov: skipped"
   exit 77
 fi

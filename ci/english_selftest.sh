@@ -52,7 +52,7 @@ plant() {
   fresh
   printf '%s\n' "$text" >>"$work/tree/$file"
   out=$(english "$file")
-  if printf '%s\n' "$out" | grep -q "^english: $rule: $file:$(wc -l <"$work/tree/$file"): "; then ok "$rule $file: ${text:0:60}"
+  if grep -q "^english: $rule: $file:$(wc -l <"$work/tree/$file"): " <<<"$out"; then ok "$rule $file: ${text:0:60}"
   else bad "$rule does not see in $file: $text: $out"; fi
   if english >"$work/out"; then bad "$rule: the counts do not see: $text"
   elif grep -q "^english: $rule: ${file%%/*}: found 1, allowed 0" "$work/out"; then ok "$rule is counted in ${file%%/*}"

@@ -41,7 +41,7 @@ while [ -e "$work/$((number += 1)).sh" ]; do
       tool=${rest%%\`*}
       says=${rest#*\`, }
       # A debugger must be allowed to start a program.
-      if ! command -v "$tool" >/dev/null || { [ "$tool" = gdb ] && ! gdb --batch -ex run /bin/true 2>&1 | grep -q 'exited normally'; }; then
+      if ! command -v "$tool" >/dev/null || { [ "$tool" = gdb ] && ! grep -q 'exited normally' < <(gdb --batch -ex run /bin/true 2>&1); }; then
         printf 'first_hour: left out, no %s here: %s\n' "$tool" "$first"
         left=$((left + 1))
         continue

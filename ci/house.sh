@@ -4,7 +4,7 @@
 # ci/house_selftest.sh plants a violation of every rule and sees it found.
 set -uo pipefail
 
-rules="rooms strangers includes floors length headers marks flags asm contracts quiet commands citations format"
+rules="rooms strangers includes floors length headers marks flags asm contracts quiet commands citations pipes format"
 root=$(cd "$(dirname "$0")/.." && pwd)
 wanted=""
 while [ $# -gt 0 ]; do
@@ -41,9 +41,9 @@ not_self() { local name; while IFS= read -r name; do case " $self " in *" $name 
 search() { xargs -r -d '\n' grep -nHE -e "$1" 2>/dev/null; }
 ops() { sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def; }
 sources() { files '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'; }
-is_op() { ops | grep -qx -- "$1"; }
+is_op() { grep -qx -- "$1" < <(ops); }
 strategies() { [ ! -e include/assay/strategies.def ] || sed -n 's/^ASSAY_STRATEGY(\([a-z0-9_]*\), *\([a-z0-9_]*\)).*/\1_\2/p' include/assay/strategies.def; }
-is_strategy() { strategies | grep -qx -- "$1"; }
+is_strategy() { grep -qx -- "$1" < <(strategies); }
 
 # Every operator has its room in four places.
 rule_rooms() {
@@ -258,6 +258,12 @@ rule_quiet() {
   hits quiet "no exit, no printing below main.c" <"$scratch"
 }
 
+# grep -q ends at its first match. Under pipefail whatever still writes into the pipe then fails, and so does the line.
+rule_pipes() {
+  files '*.sh' | search '(^|[^|])\|[[:space:]]*grep[[:space:]]+(-[A-Za-z]+[[:space:]]+)*-[A-Za-z]*q' | grep -vE '^[^:]*:[0-9]+:[[:space:]]*#' >"$scratch" || true
+  hits pipes "grep -q reads a pipe; allowed a file, <<< or < <(...)" <"$scratch"
+}
+
 # Scripts and pages that the documentation names exist; scripts can be run.
 rule_commands() {
   local page name target
@@ -379,7 +385,7 @@ rule_citations() {
 rule_format() {
   local tool path
   tool=$(command -v clang-format-14 || command -v clang-format) || return 0
-  "$tool" --version | grep -q 'version 14\.' || return 0
+  grep -q 'version 14\.' < <("$tool" --version) || return 0
   # One process for many files takes a sixth of the time. Where it finds something, each file is asked alone.
   sources | grep -v -e '^fixtures/' | xargs -r -d '\n' -n 100 "$tool" --dry-run -Werror >/dev/null 2>&1 && return 0
   while IFS= read -r path; do

@@ -53,7 +53,7 @@ plant() {
   if out=$(ci/house.sh "$rule" 2>&1); then
     printf 'FAIL %-9s does not see: %s\n' "$rule" "$command"
     failed=$((failed + 1))
-  elif ! printf '%s\n' "$out" | grep -q "^house: $rule: $file"; then
+  elif ! grep -q "^house: $rule: $file" <<<"$out"; then
     printf 'FAIL %-9s does not name %s: %s\n' "$rule" "$file" "$out"
     failed=$((failed + 1))
   else
@@ -107,6 +107,7 @@ plant floors fuzz/target.c 'echo "#include \"conformance/cli/cli.h\"" >fuzz/targ
 plant floors conformance/CMakeLists.txt ': >conformance/CMakeLists.txt'
 plant includes bench/times.c 'echo "#include \"ref/lib/paged.h\"" >bench/times.c'
 plant includes fuzz/target.c 'echo "#include \"gpu/lib/paged.h\"" >fuzz/target.c'
+plant pipes ci/test.sh 'printf "%s | %s\n" "ls docs" "grep -vq x" >>ci/test.sh'
 plant quiet conformance/judge/judge.c 'printf "#include <stdio.h>\nvoid f(void) { printf(\"x\"); }\n" >>conformance/judge/judge.c'
 plant commands README.md 'echo "and \`ci/lost.sh\`" >>README.md'
 plant commands CONTRIBUTING.md 'echo "and \`ci/lost.sh\`" >CONTRIBUTING.md'
@@ -123,7 +124,7 @@ plant citations ref/gate_attention.c 'echo "/* operator definitions, section 2. 
 plant citations ref/gate_attention.c 'echo "/* See docs/rules.md, \"Lost\". */" >>ref/gate_attention.c'
 plant citations ci/test.sh 'echo "# See ci/lost.sh." >>ci/test.sh'
 plant citations docs/rules.md 'echo "Limits are in \`kappa_of_none.h\`." >>docs/rules.md'
-if command -v clang-format >/dev/null && clang-format --version | grep -q 'version 14\.'; then
+if command -v clang-format >/dev/null && grep -q 'version 14\.' < <(clang-format --version); then
   plant format core/registry.c 'echo "int   x  ;" >>core/registry.c'
 fi
 

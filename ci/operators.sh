@@ -33,7 +33,7 @@ if ! diff -u docs/operators.md "$work/pages/operators.md" || ! diff -ur docs/ope
 fi
 for op in $(sed -n 's/^ASSAY_OP(\([a-z0-9_]*\)).*/\1/p' include/assay/ops.def); do
   grep -qx "## $op" "$said" || { echo "operators.sh: $op: not among the operators listed"; bad=1; }
-  if sed -n "/^## $op\$/,/^## /p" "$said" | grep -q 'Confirmed by: nothing\.'; then
+  if grep -q 'Confirmed by: nothing\.' < <(sed -n "/^## $op\$/,/^## /p" "$said"); then
     echo "operators.sh: $op: confirmed_by is NULL: what confirms its reference without sharing code with it?"
     bad=1
   fi

@@ -67,7 +67,7 @@ judge 'greedy ids' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}
 judge 'in chunks' 0 '^432,383,286,261,376,298,315,421,395,317$' "${generate[@]}" --ids '1, 403 407,261,378' --chunk 2
 judge 'mirror' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --mode mirror
 judge 'temperature 0' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --sampler temperature=0,top_k=5
-if "$assay" list variants | grep -q "^rms_gemm .* simt"; then
+if grep -q "^rms_gemm .* simt" < <("$assay" list variants); then
   judge 'norms in products' 0 '^403,407,261,378,432,383,286,261,376,298$' "${generate[@]}" --ids 1 --device simt --form gemm_norm=on --form gemm_glu=on
 fi
 printf '1\n\n1,403\n' >"$work/prompts"

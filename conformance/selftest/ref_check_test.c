@@ -292,7 +292,7 @@ Test(ref_check, cost_does_not_depend_on_which_rows_were_seen) {
     cr_assert(fixture_reference(&f, NULL, false, &error) == ASSAY_OK, "%s", error.text);
     assay_seen some = f.seen;
     const assay_cost whole = spec.op->cost(&f.call, &f.seen);
-    cr_assert(whole.flops > 4.0 * spec.D * (double)f.seen.live_keys, "%g", whole.flops);
+    cr_assert(whole.flops > 4.0 * (double)spec.D * (double)f.seen.live_keys, "%g", whole.flops);
     some.visible_keys = 2 * f.seen.visible_keys, some.live_keys = 2 * f.seen.live_keys;
     cr_assert_float_eq(spec.op->cost(&f.call, &some).flops, whole.flops, 1e-9 * whole.flops);
     fixture_free(&f);

@@ -227,10 +227,10 @@ Test(engine_mutants, days_of_traffic_show_them) {
 /* A day of drawn traffic compares invariant rows with those of its texts alone. */
 Test(engine_mutants, days_of_traffic_show_rows_that_depend_on_company) {
   enum { DAYS = 3 };
-  static const int mistakes[] = {ENGINE_INVARIANT_BY_DECODE, ENGINE_INVARIANT_BY_FORM};
+  static const int of_invariance[] = {ENGINE_INVARIANT_BY_DECODE, ENGINE_INVARIANT_BY_FORM};
   cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
   bool clean[DAYS + 1] = {false};
-  for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; ++i) {
+  for (size_t i = 0; i < sizeof of_invariance / sizeof *of_invariance; ++i) {
     case_result result = {.verdict = VERDICT_PASS};
     for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
       model_case mc = day_of_traffic(day);
@@ -239,11 +239,11 @@ Test(engine_mutants, days_of_traffic_show_rows_that_depend_on_company) {
       if (!clean[day]) model_judge(&mc, "simt", NULL, NULL, &result);
       cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
       clean[day] = true;
-      engine_mutant = mistakes[i];
+      engine_mutant = of_invariance[i];
       model_judge(&mc, "simt", NULL, NULL, &result);
     }
     cr_expect(result.verdict == VERDICT_FAIL && strcmp(result.check, "invariant") == 0, "mistake %d: %s: %s",
-              mistakes[i], result.check, result.message);
+              of_invariance[i], result.check, result.message);
   }
   engine_mutant = ENGINE_NO_MISTAKE;
 }

@@ -212,7 +212,7 @@ Test(simt_stream_pace, blocks_of_all_rows) {
 /* Rows 1 and 2 begin with the same block: row 1 finds it in the next row. The last row looks at the first. */
 Test(simt_stream_pace, rows_that_share_their_first_block) {
   stream_problem batch({100, 100, 100});
-  batch.table[2 * entries] = batch.table[entries];
+  batch.table[2 * row_entries] = batch.table[row_entries];
   const ints blocks = counted(batch);
   for (int32_t head = 0; head < H_kv; ++head) {
     const size_t at = static_cast<size_t>(head);
@@ -220,7 +220,7 @@ Test(simt_stream_pace, rows_that_share_their_first_block) {
     cr_expect_eq(blocks[at + H_kv], 0);
     cr_expect_gt(blocks[at + 2 * H_kv], 0);
   }
-  batch.table[2 * entries] = batch.table[0];
+  batch.table[2 * row_entries] = batch.table[0];
   cr_expect_eq(counted(batch)[2 * H_kv], 0);
 }
 

@@ -8,7 +8,7 @@
 
 #include "gpu/lib/softmax_call.h"
 
-constexpr int32_t D = 128, G = 2, H_kv = 2, capacity = 400, block = 16, entries = capacity / block;
+constexpr int32_t D = 128, G = 2, H_kv = 2, capacity = 400, block = 16, row_entries = capacity / block;
 
 /* Whole numbers from -8 to 7, no block like another. */
 static std::vector<bf16> values(size_t count, uint64_t salt) {
@@ -28,7 +28,7 @@ struct stream_problem {
   stream_problem(const stream_problem &) = delete;
   explicit stream_problem(std::vector<int32_t> lengths) : length(lengths) {
     const size_t N = length.size();
-    table.resize(N * entries);
+    table.resize(N * row_entries);
     for (size_t i = 0; i < table.size(); ++i)
       table[i] = static_cast<int32_t>(i * 7 % table.size());
     q = values(N * H_kv * G * D, 1);
@@ -44,7 +44,7 @@ struct stream_problem {
     cache.k_token = cache.v_token = H_kv * D;
     cache.v_channel = 1;
     cache.table = table.data();
-    cache.table_row = entries;
+    cache.table_row = row_entries;
     cache.blocks = static_cast<int64_t>(table.size());
     cache.block_shift = 4;
     a.q = q.data();
@@ -76,7 +76,7 @@ struct stream_problem {
         for (const bool second : {false, true})
           for (int32_t t = 0; t < length[static_cast<size_t>(row)]; ++t) {
             const size_t slot =
-                static_cast<size_t>(table[static_cast<size_t>(row * entries + t / block)] * block + t % block);
+                static_cast<size_t>(table[static_cast<size_t>(row * row_entries + t / block)] * block + t % block);
             const size_t key = (slot * H_kv + static_cast<size_t>(head / G)) * D;
             double s = 0.0;
             for (size_t d = 0; d < D; ++d)
