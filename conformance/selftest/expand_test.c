@@ -46,7 +46,7 @@ static const bad_suite bad_suites[] = {
      "thin, night, whole, tier,"},
     {ITEM "    widnow: 3\n", ":5:5: widnow: found an unknown key (nearest: window), allowed are name, cases"},
     {ITEM "    softcap: 3\n", ":5:5: softcap: found an unknown key, allowed are name, cases"},
-    {ITEM "    whole: some\n", ":5:12: whole: found 'some', allowed false, true"},
+    {ITEM "    whole: some\n", ":5:12: whole: found 'some', allowed true, false"},
     {ITEM "    thin: 0\n", ":5:11: thin: found '0', allowed 1 to 64"},
     {ITEM "    thin: '2'\n", ":5:11: thin: found the text \"2\", allowed 1 to 64"},
     {ITEM "    night: split_keys\n", ":5:12: night: found a value, allowed a list"},

@@ -36,6 +36,11 @@ template <class T> __global__ void shuffle(int kind, int operand, int width, con
   out[threadIdx.x] = v;
 }
 
+/* Stores a vector of zeros at an address of any alignment. */
+template <class V> __global__ void store_vector_at(unsigned char *to) {
+  *reinterpret_cast<V *>(to) = V{};
+}
+
 __global__ void votes(const int *in, unsigned *ballot, int *any, int *all) {
   const int p = in[threadIdx.x];
   ballot[threadIdx.x] = __ballot_sync(all_lanes, p);

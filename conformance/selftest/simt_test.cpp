@@ -117,6 +117,16 @@ Test(simt, illegal_shuffle_width) {
   expect_text("width");
 }
 
+/* A store beside a multiple of the vector's size is a fault, wherever its parts come from. */
+Test(simt, vectors_are_stored_at_multiples_of_their_size) {
+  alignas(16) static unsigned char to[64];
+  for (int beside = 0; beside <= 32; beside += 4) {
+    cr_expect_eq(LAUNCH(store_vector_at<uint4>, 1, 1, 0, to + beside), beside % 16 == 0 ? ASSAY_OK : ASSAY_ERR_DEVICE);
+    if (beside % 16 != 0) expect_text("thread 0: a vector is stored beside a multiple of its size");
+    cr_expect_eq(LAUNCH(store_vector_at<float2>, 1, 1, 0, to + beside), beside % 8 == 0 ? ASSAY_OK : ASSAY_ERR_DEVICE);
+  }
+}
+
 Test(simt, votes_of_a_warp) {
   for (unsigned pattern : {0u, 1u, 0x80000000u, 0x12345678u, all_lanes}) {
     ints in(32), any(32), all(32);

@@ -15,6 +15,13 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
+/* Vectors have an assignment of their own, and are copied and filled as plain data (vectors.h). */
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wdeprecated-copy"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wclass-memaccess"
+#endif
+#endif
 
 #if defined(__SANITIZE_THREAD__)
 #define ASSAY_SIMT_TSAN_KERNEL 1
@@ -145,6 +152,14 @@ typedef struct assay_simt_api {
 inline __attribute__((visibility("hidden"))) const assay_simt_api *assay_simt = nullptr;
 
 extern "C" const assay_simt_api *assay_simt_host_api(void);
+
+inline void assay_simt_expect_aligned(const void *at, size_t size) {
+#if defined(__GNUC__)
+  asm("" : "+r"(at)); /* the compiler takes the address for a multiple, because the type says so */
+#endif
+  if (reinterpret_cast<uintptr_t>(at) % size != 0)
+    assay_simt->fault("a vector is stored beside a multiple of its size", __FILE__, __LINE__);
+}
 
 #define threadIdx (assay_simt->now->thread->index)
 #define blockIdx  (assay_simt->now->block_index)

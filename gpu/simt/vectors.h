@@ -2,9 +2,19 @@
 #ifndef ASSAY_SIMT_VECTORS_H
 #define ASSAY_SIMT_VECTORS_H
 
+/* A GPU faults where a vector is stored beside a multiple of its size, and the host mostly does not. An assignment
+ * therefore looks at its address (cuda.h). The types stay aggregates, as CUDA's are, so a copy is made without a look.
+ */
+inline void assay_simt_expect_aligned(const void *at, size_t size);
+
 #define ASSAY_SIMT_VECTOR2(type, name, align)                                                                          \
   struct alignas(align) name##2 {                                                                                      \
     type x, y;                                                                                                         \
+    name##2 &operator=(const name##2 & from) {                                                                         \
+      assay_simt_expect_aligned(this, align);                                                                          \
+      x = from.x, y = from.y;                                                                                          \
+      return *this;                                                                                                    \
+    }                                                                                                                  \
   };                                                                                                                   \
   inline name##2 make_##name##2(type x, type y) {                                                                      \
     return {x, y};                                                                                                     \
@@ -19,6 +29,11 @@
 #define ASSAY_SIMT_VECTOR4(type, name, align)                                                                          \
   struct alignas(align) name##4 {                                                                                      \
     type x, y, z, w;                                                                                                   \
+    name##4 &operator=(const name##4 & from) {                                                                         \
+      assay_simt_expect_aligned(this, align);                                                                          \
+      x = from.x, y = from.y, z = from.z, w = from.w;                                                                  \
+      return *this;                                                                                                    \
+    }                                                                                                                  \
   };                                                                                                                   \
   inline name##4 make_##name##4(type x, type y, type z, type w) {                                                      \
     return {x, y, z, w};                                                                                               \
