@@ -1,6 +1,8 @@
 /* judge_test.c: every way to be wrong that fake.h knows gets its name; right calls pass in every layout. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "conformance/judge/judge.h"
 #include "conformance/trial/trial.h"
@@ -158,6 +160,62 @@ Test(judge, laws_are_told_apart) {
   expect(FAULT_RUN_TO_RUN, TIER_CALIBRATED, VERDICT_FAIL, "run_to_run", "called again");
   expect(FAULT_RENUMBERING, TIER_CALIBRATED, VERDICT_FAIL, "renumbering", "block numbers");
   expect(FAULT_PERMUTATION, TIER_CALIBRATED, VERDICT_FAIL, "permutation", "another order");
+}
+
+static int32_t words_of(const char *laws) {
+  int32_t words = laws[0] != '\0';
+  for (const char *at = laws; *at != '\0'; ++at)
+    words += *at == ',';
+  return words;
+}
+
+/* Tells whether each word of `part` is one of `all`. */
+static bool are_among(const char *part, const char *all) {
+  char found[sizeof(((case_result *)NULL)->laws) + 2], wanted[80];
+  (void)snprintf(found, sizeof found, ",%s,", all);
+  for (const char *at = part; *at != '\0'; at += at[0] == ',') {
+    const int length = (int)strcspn(at, ",");
+    (void)snprintf(wanted, sizeof wanted, ",%.*s,", length, at);
+    if (strstr(found, wanted) == NULL) return false;
+    at += length;
+  }
+  return true;
+}
+
+static verdict verdict_with(fake_fault fault, const assay_case *one) {
+  fake_broken = fault;
+  const verdict found = judged(one).verdict;
+  fake_broken = FAULT_NONE;
+  return found;
+}
+
+/* A thinned case has one of its two further runs. One moves blocks and requests, and sees what depends on these. The
+ * other has NaN in V. All that a thinned case is asked is part of what a whole run asks it. */
+Test(judge, thinned_cases_are_asked_a_part) {
+  enum { CASES = 64 };
+  int32_t moved = 0, asked = 0, asked_thinned = 0;
+  for (uint64_t seed = 1; seed <= CASES; ++seed) {
+    assay_case one = fake_case(TIER_CALIBRATED);
+    one.seed = seed;
+    const case_result whole = judged(&one);
+    thinned_use(true);
+    const case_result thinned = judged(&one);
+    const bool moves = strstr(thinned.laws, "permutation") != NULL;
+    cr_expect_eq(thinned.verdict, VERDICT_PASS, "%s", thinned.message);
+    cr_expect_neq(strstr(thinned.laws, "zero_p_v") != NULL, moves, "seed %d: %s", (int)seed, thinned.laws);
+    cr_expect(are_among(thinned.laws, whole.laws), "%s, of %s", thinned.laws, whole.laws);
+    cr_expect_eq(verdict_with(FAULT_PERMUTATION, &one), moves ? VERDICT_FAIL : VERDICT_PASS);
+    cr_expect_eq(verdict_with(FAULT_ZERO_P, &one), moves ? VERDICT_PASS : VERDICT_FAIL);
+    one.whole = true;
+    cr_expect_str_eq(judged(&one).laws, whole.laws);
+    thinned_use(false);
+    moved += moves;
+    asked += words_of(whole.laws) - 8; /* without those of the two further runs */
+    asked_thinned += words_of(thinned.laws) - (moves ? 7 : 6);
+    case_free(&one);
+  }
+  cr_expect(moved > CASES / 4 && moved < 3 * CASES / 4, "%d of %d", moved, CASES);
+  cr_expect(asked_thinned > asked / 4 && asked_thinned < 3 * asked / 4, "%d of %d", asked_thinned, asked);
 }
 
 Test(judge, launches_that_fail) {
