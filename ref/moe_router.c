@@ -13,10 +13,12 @@
  * with valid 0, with NaN, with +Inf (sigmoid takes it) or, for softmax, with nothing but -Inf has ids -1 and weights 0.
  * Source: docs/definitions.md, section 10. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
 #include "core/rng.h"
+#include "core/row_rule.h"
 #include "ref/lib/error_model.h"
 #include "ref/lib/lattice.h"
 #include "ref/lib/plain.h"
@@ -409,23 +411,29 @@ static bool may_weigh(route *t, const assay_contract *c, const double *reach, co
   return false;
 }
 
-/* Accepts experts whose b rounding may exchange, and the weights that go with them. That all ids of a row differ is
- * not seen here where two of them may stand in the same places. */
+/* Loads a row and makes its scores. Returns false if the row chooses no expert. */
+static bool load_route(const assay_call *call, int64_t row, route *t) {
+  const assay_tensor *valid = &call->arg[ARG_VALID];
+  t->r = read_router(call);
+  for (int64_t e = 0; e < t->r.E; ++e)
+    t->bias[e] = t->r.biased ? assay_load_f64(call->arg[ARG_BIAS].data, ASSAY_F32, e) : 0;
+  plain_load_row(&call->arg[ARG_X], row, t->x);
+  if ((valid->data != NULL && plain_integer(valid, row) == 0) || !has_choice(t)) return false;
+  score(t);
+  return true;
+}
+
+/* Accepts experts whose b rounding may exchange, and the weights that go with them. The rule of a row (below) sees to
+ * it that they belong to each other. */
 static bool accepts(const assay_call *call, const assay_contract *contract, int32_t output, int64_t element,
                     double got) {
-  const assay_tensor *valid = &call->arg[ARG_VALID];
   route *t = malloc(sizeof *t);
   double *reach = calloc(ROUTER_MOST_EXPERTS, sizeof *reach);
   order *stay = calloc(ROUTER_MOST_EXPERTS, sizeof *stay);
   bool accepted = false;
   if (t != NULL && reach != NULL && stay != NULL) {
-    t->r = read_router(call);
-    const int64_t row = element / t->r.k, j = element % t->r.k;
-    for (int64_t e = 0; e < t->r.E; ++e)
-      t->bias[e] = t->r.biased ? assay_load_f64(call->arg[ARG_BIAS].data, ASSAY_F32, e) : 0;
-    plain_load_row(&call->arg[ARG_X], row, t->x);
-    if ((valid->data == NULL || plain_integer(valid, row) != 0) && has_choice(t)) {
-      score(t);
+    const int64_t k = read_router(call).k, row = element / k, j = element % k;
+    if (load_route(call, row, t)) {
       choose(t, SPOIL_NONE);
       for (int64_t e = 0; e < t->r.E; ++e)
         reach[e] = reach_of(t, contract, e);
@@ -441,6 +449,43 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   free(stay);
   return accepted;
 }
+
+/* The ids of a row differ, and each weight is that of the id beside it, among the ids that were returned. */
+static bool fits(const assay_call *call, const assay_contract *contract, int64_t row, const double *const *got,
+                 char *why, size_t size) {
+  route *t = malloc(sizeof *t);
+  double sigma[ROUTER_MOST_CHOSEN];
+  bool good = true;
+  if (t == NULL) {
+    (void)snprintf(why, size, "there is no memory to look at it");
+    return false;
+  }
+  if (load_route(call, row, t)) {
+    for (int64_t j = 0; j < t->r.k && good; ++j) {
+      t->ids[j] = (int64_t)got[0][j];
+      for (int64_t i = 0; i < j && good; ++i)
+        if (t->ids[i] == t->ids[j]) {
+          (void)snprintf(why, size, "expert %lld stands in places %lld and %lld", (long long)t->ids[j], (long long)i,
+                         (long long)j);
+          good = false;
+        }
+    }
+    if (good) {
+      weigh(t);
+      weight_sigma(t, contract, sigma);
+    }
+    for (int64_t j = 0; j < t->r.k && good; ++j)
+      if (!(fabs(got[1][j] - t->weight[j]) <= 4 * sigma[j] + 0x1p-149)) {
+        (void)snprintf(why, size, "place %lld has expert %lld, whose weight is %.9g, and weight %.9g", (long long)j,
+                       (long long)t->ids[j], t->weight[j], got[1][j]);
+        good = false;
+      }
+  }
+  free(t);
+  return good;
+}
+
+const assay_row_rule assay_row_rule_moe_router = {fits};
 
 static assay_cost cost(const assay_call *call, const assay_seen *seen) {
   (void)seen;

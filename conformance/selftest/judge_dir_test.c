@@ -500,3 +500,21 @@ Test(judge_dir, folders) {
   cr_expect_not_null(strstr(error.text, "/nowhere/manifest.json: cannot be read"), "%s", error.text);
   output_free(&lines);
 }
+
+/* Experts 0 and 1 have the same b up to rounding. Each id may stand in both places, and not in both at once. */
+Test(judge_dir, results_of_a_row_fit_together) {
+  const int64_t experts = 3, wide[2] = {1, 3}, narrow[2] = {1, 2};
+  const float logits[] = {0, logf(3), 0}, bias[] = {0.25f, 0, 0}, weights[] = {0.5f, 0.75f}, same[] = {0.5f, 0.5f};
+  const int32_t ids[] = {0, 1}, twice[] = {0, 0};
+  put_text("manifest.json", "{\"name\": \"route\", \"operator\": \"moe_router\", \"params\": {\"score\": \"sigmoid\", "
+                            "\"renormalise\": 0}, \"inputs\": {\"x\": \"x.npy\", \"bias\": \"b.npy\"}, "
+                            "\"outputs\": {\"ids\": \"i.npy\", \"weights\": \"w.npy\"}}");
+  put_npy("x.npy", ASSAY_F32, 2, wide, logits);
+  put_npy("b.npy", ASSAY_F32, 1, &experts, bias);
+  put_npy("i.npy", ASSAY_I32, 2, narrow, ids);
+  put_npy("w.npy", ASSAY_F32, 2, narrow, weights);
+  expect(2, 0, NULL);
+  put_npy("i.npy", ASSAY_I32, 2, narrow, twice);
+  put_npy("w.npy", ASSAY_F32, 2, narrow, same);
+  expect(2, 1, "row 0: each result may stand there, but not all together: expert 0 stands in places 0 and 1");
+}

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/rng.h"
+#include "core/row_rule.h"
 #include "linear_fixture.h"
 #include "ref/lib/plain.h"
 
@@ -122,6 +123,39 @@ Test(moe_router, rounding_may_exchange_experts) {
   cr_expect(op->accepts(&c.call, &contract, 0, 0, 0) && !op->accepts(&c.call, &contract, 0, 0, 1));
   linear_set(&c, "x", 1, 0x1p-18); /* b is 2^-20 more */
   cr_expect(!op->accepts(&c.call, &contract, 0, 0, 0) && op->accepts(&c.call, &contract, 0, 0, 1));
+  linear_close(&c);
+}
+
+/* b of experts 0 and 1 is 0.75 up to rounding, and their scores are 0.5 and 0.75. Either may come first, each with its
+ * own weight, and none may come twice. */
+Test(moe_router, what_is_exchanged_fits_together) {
+  linear_call c;
+  open_router(&c, 1, 3, 2);
+  linear_param(&c, "score", 1);
+  linear_param(&c, "renormalise", 0);
+  linear_tensor(&c, "bias", ASSAY_F32, 0, 3, 0, 0);
+  const double x[] = {0, (double)logf(3), 0}, b[] = {0.25, 0, 0};
+  for (int64_t e = 0; e < 3; ++e) {
+    linear_set(&c, "x", e, x[e]);
+    linear_set(&c, "bias", e, b[e]);
+  }
+  linear_run(&c, &contract, false);
+  const struct {
+    double ids[2], weights[2];
+    const char *why; /* NULL: it fits */
+  } rows[] = {{{0, 1}, {0.5, 0.75}, NULL},
+              {{1, 0}, {0.75, 0.5}, NULL},
+              {{0, 0}, {0.5, 0.5}, "expert 0 stands in places 0 and 1"},
+              {{1, 1}, {0.75, 0.75}, "expert 1 stands in places 0 and 1"},
+              {{1, 0}, {0.5, 0.75}, "place 0 has expert 1, whose weight is 0.75"},
+              {{0, 1}, {0.5, (double)NAN}, "place 1 has expert 1, whose weight is 0.75"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    char why[200] = "";
+    const double *const got[] = {rows[i].ids, rows[i].weights};
+    const bool fits = assay_row_rule_moe_router.fits(&c.call, &contract, 0, got, why, sizeof why);
+    cr_expect_eq(fits, rows[i].why == NULL, "row %zu: %s", i, why);
+    cr_expect(rows[i].why == NULL || strstr(why, rows[i].why) != NULL, "row %zu: %s", i, why);
+  }
   linear_close(&c);
 }
 

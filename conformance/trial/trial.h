@@ -7,6 +7,7 @@
 #include "assay/device.h"
 #include "core/calls.h"
 #include "core/modes.h"
+#include "core/row_rule.h"
 #include "core/shared_reference.h"
 #include "conformance/generate/generate.h"
 #include "foreign.h"
@@ -86,6 +87,11 @@ void result_add_law(case_result *result, const char *law);
 
 /* Returns the parts of an operator's reference; NULL if it has none. The table lives as long as the program. */
 const assay_shared_reference *trial_shared_reference(const assay_op *op);
+
+/* ---- row_rule.c ---- */
+
+/* Returns what results of a row must have in common; NULL if nothing. The table lives as long as the program. */
+const assay_row_rule *trial_row_rule(const assay_op *op);
 
 /* ---- trial.c: what is known of a case before any run ---- */
 

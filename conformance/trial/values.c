@@ -107,6 +107,8 @@ typedef struct judging {
   tier2_sums *request;           /* [B] */
   double *share;                 /* [B, H_kv] sum of sigma^2 of a request's outputs of that kv head */
   double *row;                   /* [the widest output] one row of the run's output */
+  unsigned char *accepted;       /* [judged rows] 1: the operator accepted a result there; NULL: no rule of rows */
+  int64_t at;                    /* the judged row */
   double got, expected, allowed; /* at the first wrong element */
 } judging;
 
@@ -147,8 +149,11 @@ static void raise_ratio(double *ratio, double value) {
 /* Tells whether the operator itself accepts another value than the expected one. */
 static bool is_accepted(const judging *j, output_place where, double got) {
   const trial *t = j->t;
-  return t->one->op->accepts != NULL && t->one->op->accepts(&t->first.call, &t->variant->contract, j->o,
-                                                            where.row * t->output[j->o].width + where.element, got);
+  const int64_t at = where.row * t->output[j->o].width + where.element;
+  if (t->one->op->accepts == NULL || !t->one->op->accepts(&t->first.call, &t->variant->contract, j->o, at, got))
+    return false;
+  if (j->accepted != NULL) j->accepted[j->at] = 1;
+  return true;
 }
 
 /* Checks the bits of an element of an in-out argument against those before the call of dense element `from`. */
@@ -260,6 +265,7 @@ static void judge_row(judging *j, int64_t r) {
   assay_load_f64_row(j->outputs->bits[j->o], out->dtype, row * out->width, 1, out->width, j->row);
   const logical *l = t->first.logical;
   const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
+  j->at = r;
   tier2_sums *request = &j->request[b];
   for (int64_t first = 0; first < out->width; first += out->group) {
     tier2_sums group = {0};
@@ -306,19 +312,57 @@ static void judge_output(judging *j) {
                 rms_ratio(j, &j->request[b], independent_in(j, b)), &j->found->ratio_request);
 }
 
+/* Loads a row of all outputs one after the other. `from`: where each begins. */
+static void load_outputs(const judging *j, int64_t row, double *values, const double **from) {
+  for (int32_t o = 0; o < j->t->count; ++o) {
+    const trial_output *out = &j->t->output[o];
+    assay_load_f64_row(j->outputs->bits[o], out->dtype, row * out->width, 1, out->width, values);
+    from[o] = values;
+    values += out->width;
+  }
+}
+
+/* Asks the rule of rows of each row in which the operator accepted a result: is what was accepted there one answer? */
+static void judge_accepted(judging *j, int64_t rows, double *values) {
+  const trial *t = j->t;
+  const assay_row_rule *const rule = trial_row_rule(t->one->op);
+  const double *from[ASSAY_MAX_OUTPUTS];
+  char why[200], at[400];
+  for (int64_t r = 0; r < rows && !j->found->wrong; ++r) {
+    if (!j->accepted[r]) continue;
+    const output_place where = {0, outputs_row(t, 0, r), 0};
+    load_outputs(j, where.row, values, from);
+    if (rule->fits(&t->first.call, &t->variant->contract, where.row, from, why, sizeof why)) continue;
+    j->found->wrong = true;
+    j->found->check = "exact";
+    j->found->first = where;
+    ++j->found->wrong_elements;
+    raise_ratio(&j->found->ratio_element, (double)INFINITY);
+    values_describe(t, where, at, sizeof at);
+    (void)snprintf(j->found->message, sizeof j->found->message,
+                   "%s: each result may stand there, but not all together: %s", at, why);
+  }
+}
+
 static void judge_values(const trial *t, const outputs *got, bool only_whether, finding *found) {
   *found = (finding){.check = ""};
   judging j = {.t = t, .outputs = got, .found = found, .only_whether = only_whether};
-  int64_t widest = 1;
-  for (int32_t o = 0; o < t->count; ++o)
+  const bool ruled = trial_row_rule(t->one->op) != NULL;
+  const int64_t rows = outputs_judged(t, 0);
+  int64_t widest = 1, all = 1;
+  for (int32_t o = 0; o < t->count; ++o) {
     if (t->output[o].width > widest) widest = t->output[o].width;
+    all += t->output[o].width;
+  }
   j.request = calloc((size_t)t->first.logical->B + 1, sizeof *j.request);
   j.share = calloc((size_t)(t->first.logical->B * t->first.logical->H_kv) + 1, sizeof *j.share);
-  j.row = malloc((size_t)widest * sizeof *j.row);
-  if (j.request == NULL || j.share == NULL || j.row == NULL) {
+  j.row = malloc((size_t)(ruled ? all : widest) * sizeof *j.row);
+  if (ruled) j.accepted = calloc((size_t)rows + 1, 1);
+  if (j.request == NULL || j.share == NULL || j.row == NULL || (ruled && j.accepted == NULL)) {
     free(j.request);
     free(j.share);
     free(j.row);
+    free(j.accepted);
     found->wrong = found->no_memory = true;
     found->check = "host";
     (void)snprintf(found->message, sizeof found->message, "judge: out of memory");
@@ -326,9 +370,11 @@ static void judge_values(const trial *t, const outputs *got, bool only_whether, 
   }
   for (j.o = 0; j.o < t->count && !(only_whether && found->wrong); ++j.o)
     judge_output(&j);
+  if (ruled) judge_accepted(&j, rows, j.row);
   free(j.request);
   free(j.share);
   free(j.row);
+  free(j.accepted);
   if (!found->wrong || found->message[0] != '\0' || only_whether) return;
 
   char at[400], wrong[240];

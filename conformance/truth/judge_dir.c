@@ -456,6 +456,8 @@ static assay_status write_expected(const char *folder, int64_t number, const fol
 
 static assay_status judge_case(const folder_case *c, bool shapes_only, truth_log *log, assay_error *error) {
   const foreign_call *f = &c->call;
+  const void *got[ASSAY_MAX_OUTPUTS] = {NULL};
+  bool all_right = !shapes_only;
   for (int32_t r = 0; r < c->results; ++r) {
     char name[200];
     foreign_verdict v;
@@ -475,6 +477,8 @@ static assay_status judge_case(const folder_case *c, bool shapes_only, truth_log
       status = predicted_compare(&(assay_call){f->op, f->arg, f->param}, &f->sums, &f->rows, f->arg[f->output[o]].dtype,
                                  c->result[r].tensor.data, 0, &p, &inner);
     if (status == ASSAY_ERR_MEMORY) return assay_fail(error, status, "%s: %.1800s", c->name, inner.text);
+    got[o] = c->result[r].tensor.data;
+    all_right = all_right && !v.wrong;
     if (v.wrong)
       truth_fail(log, name, "%s; %lld of %lld elements", v.message, (ll)v.wrong_elements, (ll)v.elements);
     else if (status != ASSAY_OK)
@@ -491,6 +495,8 @@ static assay_status judge_case(const folder_case *c, bool shapes_only, truth_log
                  v.ratio_element, v.ratio_row, v.ratio_request);
     log->figures = NULL;
   }
+  char why[400];
+  if (all_right && !foreign_fits(f, got, why, sizeof why)) truth_fail(log, c->name, "%s", why);
   return ASSAY_OK;
 }
 
