@@ -288,7 +288,7 @@ static assay_status k_head(const void *of, int64_t n, int64_t h, int64_t at, ass
     const assay_expected *out = r->to.k_out, *to = r->to.cache[0];
     if (out != NULL && r->spoil != SPOIL_ROWS_EXCHANGED) out->value[at + d] = y[d];
     if (out != NULL && out->sigma != NULL) out->sigma[at + d] = sigma[d];
-    to->value[at + d] = r->to.slot < 0 ? 0 : rope_append_stored_k(r->call, h, y[d], loss_of(r->spoil));
+    to->value[at + d] = r->to.slot < 0 ? 0 : rope_append_expected_k(r->call, h, y[d], loss_of(r->spoil));
     if (to->sigma != NULL)
       to->sigma[at + d] = r->call->arg[ARG_K_CACHE].dtype == ASSAY_F32 && r->to.slot >= 0 ? sigma[d] : 0;
   }

@@ -138,7 +138,7 @@ static assay_status k_head(const void *of, int64_t n, int64_t h, int64_t at, ass
     if (out != NULL && r->spoil != SPOIL_ROWS_EXCHANGED) out->value[at + d] = y[d];
     if (out != NULL && out->sigma != NULL) out->sigma[at + d] = sigma[d];
     const bool dropped = r->spoil == SPOIL_REST_DROPPED && d >= t.head.R;
-    to->value[at + d] = r->to.slot < 0 || dropped ? 0 : rope_append_stored_k(r->call, h, y[d], loss_of(r->spoil));
+    to->value[at + d] = r->to.slot < 0 || dropped ? 0 : rope_append_expected_k(r->call, h, y[d], loss_of(r->spoil));
     if (to->sigma != NULL) to->sigma[at + d] = cache == ASSAY_F32 && r->to.slot >= 0 ? sigma[d] : 0;
   }
   return r->exact ? admit(r->call, n, &t.head, error) : ASSAY_OK;

@@ -8,8 +8,8 @@
 #include "vast_internal.h"
 
 /* STEP: a dimension grows by a multiple of it, so that rows along another axis keep their alignment. PIECES: the most
- * pieces of a range. */
-enum { STEP = 256, PIECES = 8192 };
+ * pieces of a range. TILES: the rows of all tiles and groups divide it. */
+enum { STEP = 256, PIECES = 8192, TILES = 1024 };
 
 static const int64_t most_bytes = (int64_t)1 << 37; /* the largest range */
 
@@ -137,6 +137,14 @@ static bool fits(vast *v, int64_t extent) {
   return true;
 }
 
+/* Gives every tensor its extent, and notes the largest one's elements. */
+static void note_elements(vast *v) {
+  for (int32_t i = 0; i < v->count; ++i) {
+    grow(v, &v->list[i], v->grown);
+    if (reach(&v->list[i].grown) > v->elements) v->elements = reach(&v->list[i].grown);
+  }
+}
+
 /* Chooses a call of at most `most` extent, whose rows lie side by side if `close`. */
 static bool choose(const trial *t, const vast_axis *axis, int64_t elements, int64_t most, bool close, vast *v) {
   const assay_op *op = t->one->op;
@@ -159,10 +167,7 @@ static bool choose(const trial *t, const vast_axis *axis, int64_t elements, int6
     if (extent > most) extent = most;
     if (extent > v->grown && fits(v, extent)) v->grown = extent;
   }
-  for (int32_t i = 0; i < v->count; ++i) {
-    grow(v, &v->list[i], v->grown);
-    if (reach(&v->list[i].grown) > v->elements) v->elements = reach(&v->list[i].grown);
-  }
+  note_elements(v);
   return v->grown > 0;
 }
 
@@ -170,8 +175,16 @@ bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *
   return choose(t, axis, elements, INT64_MAX, false, v);
 }
 
+/* The small call's last tile has as many rows as the large call's, for tiles of any size that divides TILES. As many
+ * rows are then in the blocks at the end of the grid. */
 bool vast_choose_small(const trial *t, const vast_axis *axis, int64_t elements, const vast *large, vast *v) {
-  return choose(t, axis, elements, large->grown, true, v);
+  if (!choose(t, axis, elements, large->grown, true, v)) return false;
+  const int64_t extent = v->grown - ((v->grown - large->grown) % TILES + TILES) % TILES;
+  if (extent <= v->extent || extent == v->grown) return true;
+  v->grown = extent;
+  v->elements = 0;
+  note_elements(v);
+  return true;
 }
 
 bool vast_has(const vast *v, int32_t arg) {

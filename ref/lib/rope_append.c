@@ -133,6 +133,10 @@ double rope_append_stored_k(const assay_call *call, int64_t h, double y, rope_ap
   return stored(call, "k_scale", "k_cache", h, k, loss);
 }
 
+double rope_append_expected_k(const assay_call *call, int64_t h, double y, rope_append_loss loss) {
+  return arg_of(call, "k_cache")->dtype == ASSAY_F32 ? y : rope_append_stored_k(call, h, y, loss);
+}
+
 double rope_append_stored_v(const assay_call *call, int64_t h, double y, rope_append_loss loss) {
   return stored(call, "v_scale", "v_cache", h, y, loss);
 }

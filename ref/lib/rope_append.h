@@ -41,6 +41,9 @@ typedef struct rope_append_loss {
   bool rounding;   /* k: quantised before it is rounded to its type */
 } rope_append_loss;
 
+/* Returns what is expected of the cache for y, a channel of head h of k. In an f32 cache it is the result of the
+ * arithmetic, which sigma is about. Rounded, it could lie half an ulp beside that, and a right number an ulp beside. */
+double rope_append_expected_k(const assay_call *call, int64_t h, double y, rope_append_loss loss);
 /* Return the number that the cache holds for y, a channel of head h of k or of v. */
 double rope_append_stored_k(const assay_call *call, int64_t h, double y, rope_append_loss loss);
 double rope_append_stored_v(const assay_call *call, int64_t h, double y, rope_append_loss loss);
