@@ -362,10 +362,10 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
   } else {
     const int32_t live = bad ? 0 : count;
-    for (int32_t *to = room.ids + place; above != 0 && !bad;) { /* the last one first */
+    for (int32_t at = place; above != 0 && !bad;) { /* the last one first */
       const int32_t i = 31 - __clz(static_cast<int>(above));
       above ^= 1u << i;
-      *--to = eighth * U + i;
+      room.ids[--at] = eighth * U + i;
     }
     int32_t most = live;
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
