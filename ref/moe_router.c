@@ -450,16 +450,12 @@ static bool accepts(const assay_call *call, const assay_contract *contract, int3
   return accepted;
 }
 
-/* The ids of a row differ, and each weight is that of the id beside it, among the ids that were returned. */
+/* Checks that the ids of a row differ, and that each weight is that of the id beside it among the returned ids. */
 static bool fits(const assay_call *call, const assay_contract *contract, int64_t row, const double *const *got,
                  char *why, size_t size) {
-  route *t = malloc(sizeof *t);
+  route row_of, *const t = &row_of;
   double sigma[ROUTER_MOST_CHOSEN];
   bool good = true;
-  if (t == NULL) {
-    (void)snprintf(why, size, "there is no memory to look at it");
-    return false;
-  }
   if (load_route(call, row, t)) {
     for (int64_t j = 0; j < t->r.k && good; ++j) {
       t->ids[j] = (int64_t)got[0][j];
@@ -474,14 +470,15 @@ static bool fits(const assay_call *call, const assay_contract *contract, int64_t
       weigh(t);
       weight_sigma(t, contract, sigma);
     }
-    for (int64_t j = 0; j < t->r.k && good; ++j)
-      if (!(fabs(got[1][j] - t->weight[j]) <= 4 * sigma[j] + 0x1p-149)) {
+    for (int64_t j = 0; j < t->r.k && good; ++j) {
+      const bool nan = assay_is_nan(t->weight[j]) && assay_is_nan(got[1][j]); /* scores of 0 by a floor of 0 */
+      if (!nan && !(fabs(got[1][j] - t->weight[j]) <= 4 * sigma[j] + 0x1p-149)) {
         (void)snprintf(why, size, "place %lld has expert %lld, whose weight is %.9g, and weight %.9g", (long long)j,
                        (long long)t->ids[j], t->weight[j], got[1][j]);
         good = false;
       }
+    }
   }
-  free(t);
   return good;
 }
 

@@ -175,7 +175,7 @@ bool vast_choose(const trial *t, const vast_axis *axis, int64_t elements, vast *
   return choose(t, axis, elements, INT64_MAX, false, v);
 }
 
-/* The small call's last tile has as many rows as the large call's, for tiles of any size that divides TILES. As many
+/* Gives the small call as many rows in its last tile as the large call has, for tiles whose rows divide TILES. As many
  * rows are then in the blocks at the end of the grid. */
 bool vast_choose_small(const trial *t, const vast_axis *axis, int64_t elements, const vast *large, vast *v) {
   if (!choose(t, axis, elements, large->grown, true, v)) return false;

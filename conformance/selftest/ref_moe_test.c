@@ -99,20 +99,25 @@ Test(moe_router, choices_are_those_of_a_sort) {
   linear_close(&c);
 }
 
-/* b of experts 0 and 1 is 0.75 up to rounding: 0.5 + 0.25, and the sigmoid of ln 3. Expert 2 has 0.5. */
+/* Opens a row whose b is 0.75 up to rounding for experts 0 and 1: 0.5 + 0.25, and the sigmoid of ln 3. Expert 2 has
+ * 0.5. */
+static void open_near_tie(linear_call *c, int64_t k) {
+  const double x[] = {0, (double)logf(3), 0}, b[] = {0.25, 0, 0};
+  open_router(c, 1, 3, k);
+  linear_param(c, "score", 1);
+  linear_param(c, "renormalise", 0);
+  linear_tensor(c, "bias", ASSAY_F32, 0, 3, 0, 0);
+  for (int64_t e = 0; e < 3; ++e) {
+    linear_set(c, "x", e, x[e]);
+    linear_set(c, "bias", e, b[e]);
+  }
+  linear_run(c, &contract, false);
+}
+
 Test(moe_router, rounding_may_exchange_experts) {
   linear_call c;
-  open_router(&c, 1, 3, 1);
+  open_near_tie(&c, 1);
   const assay_op *const op = c.call.op;
-  linear_param(&c, "score", 1);
-  linear_param(&c, "renormalise", 0);
-  linear_tensor(&c, "bias", ASSAY_F32, 0, 3, 0, 0);
-  const double x[] = {0, (double)logf(3), 0}, b[] = {0.25, 0, 0};
-  for (int64_t e = 0; e < 3; ++e) {
-    linear_set(&c, "x", e, x[e]);
-    linear_set(&c, "bias", e, b[e]);
-  }
-  linear_run(&c, &contract, false);
   cr_expect(op->accepts(&c.call, &contract, 0, 0, 0) && op->accepts(&c.call, &contract, 0, 0, 1));
   cr_expect(!op->accepts(&c.call, &contract, 0, 0, 2) && !op->accepts(&c.call, &contract, 0, 0, 3));
   cr_expect(!op->accepts(&c.call, &contract, 0, 0, -1) && !op->accepts(&c.call, &contract, 0, 0, (double)NAN));
@@ -130,16 +135,7 @@ Test(moe_router, rounding_may_exchange_experts) {
  * own weight, and none may come twice. */
 Test(moe_router, what_is_exchanged_fits_together) {
   linear_call c;
-  open_router(&c, 1, 3, 2);
-  linear_param(&c, "score", 1);
-  linear_param(&c, "renormalise", 0);
-  linear_tensor(&c, "bias", ASSAY_F32, 0, 3, 0, 0);
-  const double x[] = {0, (double)logf(3), 0}, b[] = {0.25, 0, 0};
-  for (int64_t e = 0; e < 3; ++e) {
-    linear_set(&c, "x", e, x[e]);
-    linear_set(&c, "bias", e, b[e]);
-  }
-  linear_run(&c, &contract, false);
+  open_near_tie(&c, 2);
   const struct {
     double ids[2], weights[2];
     const char *why; /* NULL: it fits */
@@ -156,6 +152,23 @@ Test(moe_router, what_is_exchanged_fits_together) {
     cr_expect_eq(fits, rows[i].why == NULL, "row %zu: %s", i, why);
     cr_expect(rows[i].why == NULL || strstr(why, rows[i].why) != NULL, "row %zu: %s", i, why);
   }
+  linear_close(&c);
+}
+
+/* Scores of 0 divided by a floor of 0 are NaN, and so are right weights. */
+Test(moe_router, weights_without_a_sum_fit) {
+  linear_call c;
+  char why[200] = "";
+  open_router(&c, 1, 2, 1);
+  linear_param(&c, "score", 1);
+  linear_param(&c, "renormalise", 1);
+  linear_param(&c, "floor", 0);
+  linear_set(&c, "x", 0, -500);
+  linear_set(&c, "x", 1, -500);
+  const double id = 0, nan = (double)NAN, none = 0;
+  const double *const right[] = {&id, &nan}, *const wrong[] = {&id, &none};
+  cr_expect(assay_row_rule_moe_router.fits(&c.call, &contract, 0, right, why, sizeof why), "%s", why);
+  cr_expect(!assay_row_rule_moe_router.fits(&c.call, &contract, 0, wrong, why, sizeof why));
   linear_close(&c);
 }
 

@@ -71,9 +71,11 @@ typedef struct foreign_verdict {
  * Fails with ASSAY_ERR_MEMORY; a wrong output is no failure. */
 assay_status foreign_judge(const foreign_call *f, int32_t output, const void *got, bool new_rows,
                            foreign_verdict *verdict, assay_error *error);
-/* Tells whether the results of each row fit together, all of which foreign_judge has taken (core/row_rule.h). `got`: by
- * output, its bits; NULL: it is not given, and nothing is looked at. If they do not, `why` has the first row. */
-bool foreign_fits(const foreign_call *f, const void *const *got, char *why, size_t size);
+/* Sets `fits` to whether the results of each row fit together, all of which foreign_judge has taken (core/row_rule.h).
+ * `got`: by output, its bits; NULL: it is not given, and nothing is looked at. If they do not, `why` has the first row.
+ * Fails with ASSAY_ERR_MEMORY. */
+assay_status foreign_fits(const foreign_call *f, const void *const *got, bool *fits, char *why, size_t size,
+                          assay_error *error);
 /* Tells whether this output is a cache, of which only the new tokens' rows are results. */
 bool foreign_is_cache(const foreign_call *f, int32_t output);
 

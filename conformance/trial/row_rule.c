@@ -9,19 +9,20 @@ const assay_row_rule *trial_row_rule(const assay_op *op) {
   return strcmp(op->name, "moe_router") == 0 ? &assay_row_rule_moe_router : NULL;
 }
 
-bool foreign_fits(const foreign_call *f, const void *const *got, char *why, size_t size) {
+assay_status foreign_fits(const foreign_call *f, const void *const *got, bool *fits, char *why, size_t size,
+                          assay_error *error) {
   const assay_row_rule *const rule = trial_row_rule(f->op);
   const double *from[ASSAY_MAX_OUTPUTS];
   int64_t all = 0;
-  if (rule == NULL) return true;
+  *fits = true;
+  if (rule == NULL) return ASSAY_OK;
   for (int32_t o = 0; o < f->count; ++o) {
-    if (got[o] == NULL) return true; /* the rule is one of all outputs */
+    if (got[o] == NULL) return ASSAY_OK; /* the rule is one of all outputs */
     all += foreign_width(f, o);
   }
   double *const values = malloc((size_t)(all + 1) * sizeof *values);
-  bool good = values != NULL;
-  if (!good) (void)snprintf(why, size, "no memory to look at rows");
-  for (int64_t row = 0; row < foreign_rows(f, 0) && good; ++row) {
+  if (values == NULL) return assay_fail(error, ASSAY_ERR_MEMORY, "judge: out of memory");
+  for (int64_t row = 0; row < foreign_rows(f, 0) && *fits; ++row) {
     char said[200];
     double *at = values;
     for (int32_t o = 0; o < f->count; ++o) {
@@ -30,11 +31,11 @@ bool foreign_fits(const foreign_call *f, const void *const *got, char *why, size
       for (int64_t e = 0; e < width; ++e)
         *at++ = foreign_load(got[o], f->arg[f->output[o]].dtype, row * width + e);
     }
-    good = rule->fits(&(assay_call){f->op, f->arg, f->param}, &f->contract, row, from, said, sizeof said);
-    if (!good)
+    *fits = rule->fits(&(assay_call){f->op, f->arg, f->param}, &f->contract, row, from, said, sizeof said);
+    if (!*fits)
       (void)snprintf(why, size, "row %lld: each result may stand there, but not all together: %s", (long long)row,
                      said);
   }
   free(values);
-  return good;
+  return ASSAY_OK;
 }

@@ -496,8 +496,10 @@ static assay_status judge_case(const folder_case *c, bool shapes_only, truth_log
     log->figures = NULL;
   }
   char why[400];
-  if (all_right && !foreign_fits(f, got, why, sizeof why)) truth_fail(log, c->name, "%s", why);
-  return ASSAY_OK;
+  bool fits = true;
+  const assay_status status = all_right ? foreign_fits(f, got, &fits, why, sizeof why, error) : ASSAY_OK;
+  if (status == ASSAY_OK && !fits) truth_fail(log, c->name, "%s", why);
+  return status;
 }
 
 /* Reads the cases of a folder and, unless shapes_only, judges them. */
