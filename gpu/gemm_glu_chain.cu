@@ -20,7 +20,7 @@ struct activation {
 };
 
 /* Rounds gates and ups to the storage type, then does as parts_gated. */
-struct rounded {
+struct rounded : parts_unscaled {
   template <class T, int quads>
   static __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t n, const float (&sum)[quads][4],
                                                int at) {
@@ -42,6 +42,7 @@ constexpr int64_t half_rows = 64, most_channels = 24 * 132, vector = 8;
 assay_status read_call(const assay_call *call, glu_plan *plan, assay_error *error) {
   ASSAY_TRY(glu_read(call, plan, error));
   const wide_params &p = plan->p;
+  if (plan->p.squares != NULL) return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
   if (plan->type != ASSAY_BF16)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "dtype: found %s, allowed bf16", assay_dtype_name(plan->type));
   if (p.N / 2 > most_channels || p.N / 2 % vector != 0)

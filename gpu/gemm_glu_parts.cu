@@ -1,7 +1,8 @@
 /* gemm_glu_parts.cu: a product with gates and ups of a gated MLP, and its activation, of at most 128 rows.
  *
- *   g = sum_k a_mk b_ik        u = sum_k a_mk b_(I+i)k        y_mi = round(act(g) * u)
+ *   g = f_m sum_k a_mk b_ik        u = f_m sum_k a_mk b_(I+i)k        y_mi = round(act(g) * u)
  *
+ * f_m is 1, or the factor of a row whose rms_norm is deferred.
  * One variant: tiles of all rows on Hopper's tensor cores, a block for each 24 channels (gpu/lib/gemm_parts.cuh).
  * docs/kernels/gemm_glu.md has the arithmetic. */
 #include "gpu/lib/gemm_parts.cuh"
@@ -36,10 +37,16 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   plan.p.early = is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "parts");
   if (plan.p.N == 0) return ASSAY_OK;
+  using usual = parts_gated<activation>;
+  using of_norm = parts_scaled<usual>;
   return wide_with_type(plan.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (plan.p.M <= half_rows) return parts_start<T, half_tile, parts_gated<activation>>(plan.p, env, error);
-    return parts_start<T, whole_tile, parts_gated<activation>>(plan.p, env, error);
+    const bool half = plan.p.M <= half_rows;
+    if (plan.p.squares == NULL)
+      return half ? parts_start<T, half_tile, usual>(plan.p, env, error)
+                  : parts_start<T, whole_tile, usual>(plan.p, env, error);
+    return half ? parts_start<T, half_tile, of_norm>(plan.p, env, error)
+                : parts_start<T, whole_tile, of_norm>(plan.p, env, error);
   });
 }
 
@@ -48,7 +55,7 @@ assay_status declare_sums(const assay_call *call, const assay_env *, assay_sums 
   ASSAY_TRY(read_call(call, &plan, error));
   ASSAY_TRY(glu_expect_reglu(plan, error));
   parts_sums(whole_tile::parts, sums);
-  sums->after[0] = ASSAY_AFTER_RECTIFIED;
+  glu_after_sums(plan, sums);
   return ASSAY_OK;
 }
 

@@ -1,7 +1,8 @@
 /* gemm_glu_wgmma.cu: a product with gates and ups of a gated MLP, and its activation, of many rows.
  *
- *   g = sum_k a_mk b_ik        u = sum_k a_mk b_(I+i)k        y_mi = round(act(g) * u)
+ *   g = f_m sum_k a_mk b_ik        u = f_m sum_k a_mk b_(I+i)k        y_mi = round(act(g) * u)
  *
+ * f_m is 1, or the factor of a row whose rms_norm is deferred.
  * One variant: the tiles of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh), half gates and half ups of the same
  * channels. A thread has both of a channel, so that neither is written. docs/kernels/gemm_glu.md has the arithmetic. */
 #include "gpu/lib/glu_read.cuh"
@@ -15,8 +16,13 @@ template <int channels, int stages> struct glu_tile : wide_tile<128, 2 * channel
 };
 
 /* The use of sums: the activation of gates times their ups is stored. Lanes exchange results as wide_store_all does. */
-struct glu_sums {
-  using params = wide_params;
+template <bool scaled_> struct glu_sums : wide_plain_sums {
+  using params = std::conditional_t<scaled_, wide_scaled_params, wide_params>;
+  static constexpr bool scaled = scaled_;
+  __device__ __forceinline__ void scale(float first, float second) {
+    factor_[0] = first;
+    factor_[1] = second;
+  }
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {
@@ -29,7 +35,7 @@ struct glu_sums {
       ASSAY_UNROLL
       for (int i = 0; i < 2; ++i) {
         const float *const g = sum + 4 * (j + i) + 2 * half, *const u = g + own / 4;
-        pair[i] = pack_pair<T>(glu_activated(p.rectified, g[0], u[0]), glu_activated(p.rectified, g[1], u[1]));
+        pair[i] = pack_pair<T>(activated(p, half, g[0], u[0]), activated(p, half, g[1], u[1]));
       }
       ASSAY_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -43,6 +49,15 @@ struct glu_sums {
   __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 
 private:
+  float factor_[2]; /* of rows m and m + 8 */
+
+  __device__ __forceinline__ float activated(const wide_params &p, int half, float g, float u) const {
+    if constexpr (scaled) {
+      g = __fmul_rn(factor_[half], g);
+      u = __fmul_rn(factor_[half], u);
+    }
+    return glu_activated(p.rectified, g, u);
+  }
   template <class T>
   __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t channel, const uint32_t (&four)[2]) {
     const int64_t I = p.N / 2;
@@ -77,9 +92,12 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
   if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
   return wide_with_type(plan.type, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    if (wide_tiles(plan.p, 128, 128) <= env->multiprocessors)
-      return wide_start<T, glu_tile<64, 6>, glu_sums>(plan.p, env, error);
-    return wide_start<T, glu_tile<96, 5>, glu_sums>(plan.p, env, error);
+    const bool one_wave = wide_tiles(plan.p, 128, 128) <= env->multiprocessors;
+    if (plan.p.squares == NULL)
+      return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<false>>(plan.p, env, error)
+                      : wide_start<T, glu_tile<96, 5>, glu_sums<false>>(plan.p, env, error);
+    return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<true>>(plan.p, env, error)
+                    : wide_start<T, glu_tile<96, 5>, glu_sums<true>>(plan.p, env, error);
   });
 }
 
@@ -88,9 +106,7 @@ assay_status declare_sums(const assay_call *call, const assay_env *env, assay_su
   ASSAY_TRY(read_call(call, &plan, error));
   ASSAY_TRY(glu_expect_reglu(plan, error));
   ASSAY_TRY(wide_sums(call, env, sums, error));
-  for (auto &after : sums->after)
-    after = {};
-  sums->after[0] = ASSAY_AFTER_RECTIFIED;
+  glu_after_sums(plan, sums);
   return ASSAY_OK;
 }
 

@@ -14,7 +14,7 @@ namespace {
 struct seam_wide : wide_params, seam {};
 
 /* The use of sums: all residuals of a thread are loaded before the first one is stored, so that their loads overlap. */
-struct seam_sums {
+struct seam_sums : wide_plain_sums {
   using params = seam_wide;
 
   template <class T, int own>

@@ -13,6 +13,7 @@
 namespace ASSAY_NS {
 
 constexpr int32_t chain_threads = 192, chain_piece = 128; /* k of a stage: two halves of 64, each swizzled */
+constexpr int32_t chain_measurers = 128; /* threads that compute factors of rows, where rows are scaled */
 constexpr int64_t chain_max_rows = 64;
 
 /* A stage has two halves of `rows` rows of x, then two halves of `columns` rows of w. An instruction has 64 rows: with
@@ -22,7 +23,8 @@ template <int rows_, int columns_, int stages_> struct chain_tile {
   static constexpr int rows = rows_, columns = columns_, stages = stages_;
   static constexpr int x_half = 128 * rows, w_half = 128 * columns, x_bytes = 2 * x_half, w_bytes = 2 * w_half;
   static constexpr int stage_bytes = x_bytes + w_bytes;
-  static constexpr int control_at = stages * stage_bytes, bytes = control_at + 2 * stages * 8;
+  static constexpr int control_at = stages * stage_bytes, factors_at = control_at + 2 * stages * 8;
+  static constexpr int bytes = factors_at;            /* without factors of rows */
   static constexpr int eights = rows == 8 ? 0 : 1024; /* bytes between eights of rows */
   static_assert(rows == 8 || rows == 32 || rows == 64, "rows that an instruction can address");
   static_assert(rows != 32 || w_bytes >= 4096, "an instruction reads no more than its stage");
@@ -95,7 +97,7 @@ __device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t m,
 }
 
 /* The use of sums by wide_stores, for chains. */
-struct chain_stores {
+struct chain_stores : wide_plain_sums {
   using params = wide_params;
   template <class T, int columns>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
@@ -104,6 +106,20 @@ struct chain_stores {
   }
   __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
+
+/* Computes the factors of `rows` rows beside the products, by whole warps. `multipliers` threads wait for them. */
+template <int rows, int multipliers>
+__device__ __forceinline__ void chain_measure(const wide_scaled_params &p, int64_t row, int32_t thread,
+                                              float *factors) {
+  const int64_t parts = (p.K + deferred_part - 1) / deferred_part;
+  for (int32_t at = thread / 2; at < rows; at += chain_measurers / 2) {
+    const int64_t m = row + at;
+    const float factor = deferred_factor_by_two<16>(m < p.M ? p.squares + m * parts : nullptr,
+                                                    static_cast<int32_t>(p.K), p.eps, p.quads_of_squares);
+    if (thread % 2 == 0) factors[at] = factor;
+  }
+  named_barrier_arrive(1, multipliers + chain_measurers);
+}
 
 template <class T, class tile, class Sums>
 __device__ __forceinline__ void chain_multiply(const typename Sums::params &p, unsigned char *shared, uint64_t *full,
@@ -125,6 +141,9 @@ __device__ __forceinline__ void chain_multiply(const typename Sums::params &p, u
                                      b + half * (tile::w_half / 16) + 2 * k, more || half > 0 || k > 0);
     wgmma_commit();
   };
+  Sums sums;
+  const int64_t m = row + thread / 32 * 16 + lane / 4;
+  if constexpr (Sums::begins) sums.template begin<T, tile::columns>(p, m, column, lane);
   wgmma_order(sum);
   multiply(false);
   int32_t piece = 1;
@@ -141,8 +160,11 @@ __device__ __forceinline__ void chain_multiply(const typename Sums::params &p, u
   }
   wgmma_wait<0>();
   wgmma_order(sum);
-  Sums sums;
-  const int64_t m = row + thread / 32 * 16 + lane / 4;
+  if constexpr (Sums::scaled) {
+    const float *const factor = reinterpret_cast<const float *>(shared + tile::factors_at) + (m - row);
+    named_barrier_sync(1, 128 + chain_measurers); /* the factors are there */
+    sums.scale(factor[0], factor[8]);
+  }
   sums.template take<T, tile::columns>(p, m, column, lane, sum);
   sums.end(p, m, lane);
 }
@@ -154,7 +176,7 @@ __device__ __forceinline__ void chain_multiply(const typename Sums::params &p, u
  * Arch:   sm_90a.
  * Limit:  bytes: N K sizeof(T). x comes from L2 once per block. */
 template <class T, class tile, class Sums = chain_stores>
-static __global__ void __launch_bounds__(chain_threads, 1)
+static __global__ void __launch_bounds__(chain_threads + (Sums::scaled ? chain_measurers : 0), 1)
     gemm_chain(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w,
                typename Sums::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
@@ -178,6 +200,10 @@ static __global__ void __launch_bounds__(chain_threads, 1)
     if (lane == 0) chain_load<tile, tile::w_bytes>(p.pieces, &map_w, column, shared + tile::x_bytes, full, free);
   } else if (warp == 5) {
     if (lane == 0) chain_load<tile, tile::x_bytes>(p.pieces, &map_x, row, shared, full, free);
+  } else if (Sums::scaled && warp > 5) {
+    if constexpr (Sums::scaled)
+      chain_measure<tile::rows, 128>(p, row, static_cast<int32_t>(threadIdx.x) - chain_threads,
+                                     reinterpret_cast<float *>(shared + tile::factors_at));
   } else {
     chain_multiply<T, tile, Sums>(p, shared, full, free, row, column);
   }
@@ -284,8 +310,10 @@ assay_status chain_start(typename Sums::params p, assay_env *env, assay_error *e
   ASSAY_TRY(wide_map(&map_w, p.w, p.N, p.K, p.K, tile::columns, error));
   (void)snprintf(env->path, sizeof env->path, "wgmma chain rows=%d channels=%d%s", tile::rows, tile::columns,
                  p.early ? " early" : "");
-  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile, Sums>), launch_extent(p.column_tiles, p.row_tiles),
-                           chain_threads, tile::bytes, in_turn(), env->stream, map_x, map_w, p);
+  constexpr int threads = chain_threads + (Sums::scaled ? chain_measurers : 0);
+  constexpr int bytes = tile::bytes + (Sums::scaled ? tile::rows * 4 : 0);
+  return ASSAY_LAUNCH_WITH(error, (gemm_chain<T, tile, Sums>), launch_extent(p.column_tiles, p.row_tiles), threads,
+                           bytes, in_turn(), env->stream, map_x, map_w, p);
 }
 
 template <class T, class tile, class Sums = chain_stores>

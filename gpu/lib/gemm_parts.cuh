@@ -24,7 +24,8 @@ template <int rows_, int columns_, int parts_, int stages_, bool gated_ = false>
   static constexpr int stored = gated ? columns / 2 : columns; /* channels of the result */
   static constexpr int units = stored / 8, most = (units + parts - 1) / parts, quads = gated ? 2 : 1;
   static constexpr int sums_at = stages * stage_bytes, sent_bytes = most * quads * multipliers * 16;
-  static constexpr int control_at = sums_at + (parts - 1) * sent_bytes, bytes = control_at + 2 * stages * 8;
+  static constexpr int control_at = sums_at + (parts - 1) * sent_bytes, factors_at = control_at + 2 * stages * 8;
+  static constexpr int bytes = factors_at; /* without factors of rows */
   static_assert(bytes <= launch_max_shared, "a block's shared memory");
   static_assert(!gated || columns % 16 == 0, "eight gates and eight ups");
 };
@@ -50,8 +51,20 @@ __device__ __forceinline__ void parts_load(const wide_params &p, parts_range par
   }
 }
 
+/* What ends of products have that do not multiply by factors of rows. */
+struct parts_unscaled {
+  using params = wide_params;
+  static constexpr bool scaled = false;
+};
+
+/* Multiplies the sums of each row by the factor of its norm, before `epilogue` has them. */
+template <class epilogue> struct parts_scaled : epilogue {
+  using params = wide_scaled_params;
+  static constexpr bool scaled = true;
+};
+
 /* The end of a product without gates. store() takes the sums of two neighbouring channels n and n + 1. */
-struct parts_plain {
+struct parts_plain : parts_unscaled {
   template <class T, int quads>
   static __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t n, const float (&sum)[quads][4],
                                                int at) {
@@ -63,7 +76,7 @@ struct parts_plain {
 };
 
 /* Multiplies the activation of gates with their ups. `activation::of` computes one element. */
-template <class activation> struct parts_gated {
+template <class activation> struct parts_gated : parts_unscaled {
   template <class T, int quads>
   static __device__ __forceinline__ void store(const wide_params &p, int64_t m, int64_t n, const float (&sum)[quads][4],
                                                int at) {
@@ -133,8 +146,9 @@ struct alignas(16) parts_quad {
  * Arch:   sm_90a.
  * Limit:  bytes: N K sizeof(T). */
 template <class T, class tile, class epilogue>
-static __global__ void __launch_bounds__(tile::threads, 1)
-    gemm_parts(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w, wide_params p) {
+static __global__ void __launch_bounds__(tile::threads + (epilogue::scaled ? chain_measurers : 0), 1)
+    gemm_parts(const __grid_constant__ tensor_map map_x, const __grid_constant__ tensor_map map_w,
+               typename epilogue::params p) {
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   const int32_t thread = static_cast<int32_t>(threadIdx.x), warp = thread / 32, lane = thread % 32;
@@ -157,6 +171,10 @@ static __global__ void __launch_bounds__(tile::threads, 1)
   constexpr int32_t loads_w = tile::multipliers / 32; /* the warp that loads weights; the next one loads rows */
   if (warp != loads_w || !p.early) dependency_wait();
   if (warp >= loads_w) {
+    if constexpr (epilogue::scaled)
+      if (warp > loads_w + 1)
+        chain_measure<tile::rows, tile::multipliers>(p, 0, thread - tile::threads,
+                                                     reinterpret_cast<float *>(shared + tile::factors_at));
     if (warp == loads_w && lane == 0)
       parts_load<tile, true>(p, part, &map_w, static_cast<int32_t>(channel), shared, full, free);
     if (warp == loads_w + 1 && lane == 0) parts_load<tile, false>(p, part, &map_x, 0, shared, full, free);
@@ -167,9 +185,14 @@ static __global__ void __launch_bounds__(tile::threads, 1)
     }
     return;
   }
-  float sum[tile::columns / 2];
-  parts_multiply<T, tile>(part, shared, full, free, sum);
+  float sum[tile::columns / 2], factor[2];
   const int64_t m = thread / 32 * 16 + lane / 4;
+  parts_multiply<T, tile>(part, shared, full, free, sum);
+  if constexpr (epilogue::scaled) {
+    named_barrier_sync(1, tile::multipliers + chain_measurers); /* the factors are there */
+    factor[0] = reinterpret_cast<const float *>(shared + tile::factors_at)[m];
+    factor[1] = reinterpret_cast<const float *>(shared + tile::factors_at)[m + 8];
+  }
   parts_quad *const sums = reinterpret_cast<parts_quad *>(shared + tile::sums_at) + thread;
   constexpr int sent = tile::most * tile::quads * tile::multipliers; /* quads that a block sends another */
   if constexpr (tile::parts > 1) {
@@ -211,6 +234,9 @@ static __global__ void __launch_bounds__(tile::threads, 1)
         for (int i = 0; i < 4; ++i)
           whole[quad][i] = from == 0 ? other.sum[i] : __fadd_rn(whole[quad][i], other.sum[i]);
       }
+      if constexpr (epilogue::scaled)
+        for (int i = 0; i < 4; ++i)
+          whole[quad][i] = __fmul_rn(factor[i / 2], whole[quad][i]);
     }
     const int64_t n = channel + 8 * unit + 2 * (lane % 4);
     ASSAY_UNROLL
@@ -220,7 +246,7 @@ static __global__ void __launch_bounds__(tile::threads, 1)
 }
 
 template <class T, class tile, class epilogue>
-assay_status parts_start(wide_params p, assay_env *env, assay_error *error) {
+assay_status parts_start(typename epilogue::params p, assay_env *env, assay_error *error) {
   p.row_tiles = 1;
   p.column_tiles = static_cast<int32_t>(((tile::gated ? p.N / 2 : p.N) + tile::stored - 1) / tile::stored);
   p.pieces = static_cast<int32_t>((p.K + wide_piece - 1) / wide_piece);
@@ -231,8 +257,10 @@ assay_status parts_start(wide_params p, assay_env *env, assay_error *error) {
   options.cluster = tile::parts;
   (void)snprintf(env->path, sizeof env->path, "parts rows=%d channels=%d parts=%d%s", tile::rows, tile::stored,
                  tile::parts, p.early ? " early" : "");
-  return ASSAY_LAUNCH_WITH(error, (gemm_parts<T, tile, epilogue>), p.column_tiles * tile::parts, tile::threads,
-                           tile::bytes, options, env->stream, map_x, map_w, p);
+  constexpr int threads = tile::threads + (epilogue::scaled ? chain_measurers : 0);
+  constexpr int bytes = tile::bytes + (epilogue::scaled ? tile::rows * 4 : 0);
+  return ASSAY_LAUNCH_WITH(error, (gemm_parts<T, tile, epilogue>), p.column_tiles * tile::parts, threads, bytes,
+                           options, env->stream, map_x, map_w, p);
 }
 
 /* Refuses what the kernels cannot have, beyond what gemm_wgmma.cuh refuses. */

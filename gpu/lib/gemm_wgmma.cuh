@@ -7,6 +7,7 @@
 #ifndef ASSAY_GPU_LIB_GEMM_WGMMA_CUH
 #define ASSAY_GPU_LIB_GEMM_WGMMA_CUH
 
+#include "gpu/lib/deferred.cuh"
 #include "gpu/lib/plain.h"
 #include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
@@ -37,7 +38,8 @@ template <int rows_, int columns_, int groups_, int stages_> struct wide_tile {
   static constexpr int threads = wide_loaders + 128 * groups;
   static constexpr int row_bytes = 2 * wide_piece, a_bytes = rows * row_bytes, b_bytes = columns * row_bytes;
   static constexpr int stage_bytes = a_bytes + b_bytes, control_at = stages * stage_bytes;
-  static constexpr int bytes = control_at + 2 * stages * 8;
+  static constexpr int factors_at = control_at + 2 * stages * 8; /* for sums of rows that are scaled */
+  static constexpr int bytes = factors_at;
   static_assert(!by_rows || groups == 2, "two warpgroups have 64 rows each");
   static_assert(stage_bytes % 1024 == 0, "stages are swizzled in units of 1024 bytes");
 };
@@ -160,9 +162,15 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
+/* What a use of sums does not do, unless it says otherwise: begin() before the first products, by chains alone, and
+ * factors of rows. */
+struct wide_plain_sums {
+  static constexpr bool begins = false, scaled = false;
+};
+
 /* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. `params`
  * begin with wide_params. */
-struct wide_stores {
+struct wide_stores : wide_plain_sums {
   using params = wide_params;
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
@@ -174,6 +182,71 @@ struct wide_stores {
   }
   __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
+
+/* ---- factors of rows --------------------------------------------------------------------------------- */
+
+/* wide_params of rows whose rms_norm is deferred (gpu/lib/deferred.cuh). */
+struct wide_scaled_params : wide_params {
+  const float *squares; /* [M, parts of a row] */
+  float eps;
+  bool quads_of_squares; /* four parts may be loaded at once */
+};
+
+/* The factors of a tile's rows in shared memory, and two barriers. There are two such places, used in turn. */
+class wide_factors {
+public:
+  static constexpr int rows = 128, bytes = 2 * (4 * rows + 2 * 8), loading_warps = 3;
+  __device__ __forceinline__ wide_factors(unsigned char *at, int32_t place)
+      : factor_(reinterpret_cast<float *>(at + 32) + place * rows), ready_(reinterpret_cast<uint64_t *>(at) + place),
+        used_(ready_ + 2) {}
+  __device__ __forceinline__ void init(uint32_t users) const {
+    mbarrier_init(ready_, loading_warps);
+    mbarrier_init(used_, users);
+  }
+  __device__ __forceinline__ void await(uint32_t parity) const { mbarrier_wait(ready_, parity); }
+  __device__ __forceinline__ void await_room(uint32_t parity) const { mbarrier_wait(used_, parity ^ 1); }
+  __device__ __forceinline__ float row(int32_t at) const { return factor_[at]; }
+  __device__ __forceinline__ void put(int32_t at, float factor) const { factor_[at] = factor; }
+  __device__ __forceinline__ void fill(int32_t lane) const {
+    __syncwarp(); /* all lanes have put their factors */
+    if (lane == 0) mbarrier_arrive(ready_);
+  }
+  __device__ __forceinline__ void give_back(int32_t lane) const {
+    __syncwarp(); /* all lanes have read theirs */
+    if (lane == 0) mbarrier_arrive(used_);
+  }
+
+private:
+  float *factor_;
+  uint64_t *ready_, *used_;
+};
+
+/* Computes the factors of the rows of this block's tiles, by the three warps that load nothing. A place that has the
+ * factors of the same rows keeps them. */
+template <class tile> __device__ __forceinline__ void wide_measure(const wide_scaled_params &p, unsigned char *shared) {
+  constexpr int32_t rows_a_warp = 16;
+  const int32_t thread = static_cast<int32_t>(threadIdx.x) - 32, lane = thread % 32;
+  const int32_t tiles = p.row_tiles * p.column_tiles, step = static_cast<int32_t>(gridDim.x);
+  const int64_t parts = (p.K + deferred_part - 1) / deferred_part;
+  int32_t had[2] = {-1, -1};
+  wide_ring<2> ring;
+  for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step, ring.next()) {
+    const int32_t place = wide_place_of(p, at).row;
+    const wide_factors of(shared + tile::factors_at, ring.stage);
+    of.await_room(ring.parity);
+    const bool there = (ring.stage == 0 ? had[0] : had[1]) == place;
+    had[0] = ring.stage == 0 ? place : had[0];
+    had[1] = ring.stage == 1 ? place : had[1];
+    for (int32_t row = thread / 32 * rows_a_warp + lane / 2; row < tile::rows && !there;
+         row += wide_factors::loading_warps * rows_a_warp) {
+      const int64_t m = static_cast<int64_t>(place) * tile::rows + row;
+      const float factor = deferred_factor_by_two<4>(m < p.M ? p.squares + m * parts : nullptr,
+                                                     static_cast<int32_t>(p.K), p.eps, p.quads_of_squares);
+      if (lane % 2 == 0) of.put(row, factor);
+    }
+    of.fill(lane);
+  }
+}
 
 /* ---- the warpgroups that multiply -------------------------------------------------------------------- */
 
@@ -187,7 +260,8 @@ __device__ __forceinline__ void wide_multiply(const typename Sums::params &p, un
   const int32_t own_row = first_row + thread % 128 / 32 * 16 + lane / 4;
   Sums sums;
   wide_ring<tile::stages> ring;
-  for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step) {
+  wide_ring<2> factors;
+  for (int32_t at = static_cast<int32_t>(blockIdx.x); at < tiles; at += step, factors.next()) {
     float sum[own / 2];
     int32_t before = 0; /* the stage whose products may still run */
     for (int32_t piece = 0; piece < p.pieces; ++piece, ring.next()) {
@@ -211,6 +285,12 @@ __device__ __forceinline__ void wide_multiply(const typename Sums::params &p, un
     const wide_place place = wide_place_of(p, at);
     const int64_t m = static_cast<int64_t>(place.row) * tile::rows + own_row;
     const int64_t n = static_cast<int64_t>(place.column) * tile::columns + first_column;
+    if constexpr (Sums::scaled) {
+      wide_factors of(shared + tile::factors_at, factors.stage);
+      of.await(factors.parity);
+      sums.scale(of.row(own_row), of.row(own_row + 8));
+      of.give_back(lane);
+    }
     sums.template take<T, own>(p, m, n, lane, sum);
   }
   sums.end(p, own_row, lane);
@@ -229,10 +309,14 @@ static __global__ void __launch_bounds__(tile::threads, 1)
   ASSAY_DYNAMIC_SHARED_1024(unsigned char, shared);
   uint64_t *const full = reinterpret_cast<uint64_t *>(shared + tile::control_at), *const free = full + tile::stages;
   if (threadIdx.x == 0) {
+    constexpr uint32_t users = 4 * tile::groups; /* the warps that multiply */
     for (int i = 0; i < tile::stages; ++i) {
       mbarrier_init(&full[i], 1);
-      mbarrier_init(&free[i], 4 * tile::groups); /* the warps that multiply */
+      mbarrier_init(&free[i], users);
     }
+    if constexpr (Sums::scaled)
+      for (int i = 0; i < 2; ++i)
+        wide_factors(shared + tile::factors_at, i).init(users);
     mbarrier_fence_init();
     tensor_map_prefetch(&map_x);
     tensor_map_prefetch(&map_w);
@@ -241,13 +325,19 @@ static __global__ void __launch_bounds__(tile::threads, 1)
   dependents_launch();
   if (!p.early) dependency_wait();
   if (threadIdx.x < wide_loaders) {
-    if constexpr (tile::groups == 2) registers_fewer<40>();
+    if constexpr (tile::groups == 2) registers_fewer<Sums::scaled ? 56 : 40>();
+    if constexpr (Sums::scaled)
+      if (threadIdx.x >= 32) {
+        if (p.early) dependency_wait();
+        wide_measure<tile>(p, shared);
+        return;
+      }
     if (threadIdx.x != 0) return;
     const int32_t asked = p.early ? wide_load_early<tile>(p, &map_w, shared, full) : 0;
     if (p.early) dependency_wait();
     wide_load<tile>(p, &map_x, &map_w, shared, full, free, asked);
   } else {
-    if constexpr (tile::groups == 2) registers_more<232>();
+    if constexpr (tile::groups == 2) registers_more<Sums::scaled ? 224 : 232>();
     if (p.early) dependency_wait();
     wide_multiply<T, tile, Sums>(p, shared, full, free);
   }
@@ -341,8 +431,9 @@ assay_status wide_start(typename Sums::params p, assay_env *env, assay_error *er
   (void)snprintf(env->path, sizeof env->path, "wgmma tile=%dx%d quads=%d%s", tile::rows, tile::columns, p.quads ? 1 : 0,
                  p.early ? " early" : "");
   const int64_t blocks = tiles < env->multiprocessors ? tiles : env->multiprocessors;
-  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile, Sums>), blocks, tile::threads, tile::bytes, in_turn(),
-                           env->stream, map_x, map_w, p);
+  constexpr int bytes = tile::bytes + (Sums::scaled ? wide_factors::bytes : 0);
+  return ASSAY_LAUNCH_WITH(error, (gemm_wgmma<T, tile, Sums>), blocks, tile::threads, bytes, in_turn(), env->stream,
+                           map_x, map_w, p);
 }
 
 /* Launches the largest tiles of which there are enough for the multiprocessors. Smaller ones are taken where they need

@@ -12,17 +12,17 @@ __device__ __forceinline__ float glu_activated(bool rectified, float g, float u)
 }
 
 struct glu_plan {
-  wide_params p; /* N: 2 I */
+  wide_scaled_params p; /* N: 2 I; squares NULL: rows are as they are */
   assay_dtype type;
 };
 
-/* Reads a call of `gemm_glu`, and refuses squares. Limits of a variant come after it. */
+/* Reads a call of `gemm_glu`. Limits of a variant come after it. */
 inline assay_status glu_read(const assay_call *call, glu_plan *plan, assay_error *error) {
   plain_call c;
   ASSAY_TRY(plain_read(call, &c, error));
   *plan = glu_plan();
   plan->type = c.type("a");
-  wide_params *const p = &plan->p;
+  wide_scaled_params *const p = &plan->p;
   p->M = c.dim("M");
   p->N = 2 * c.dim("I");
   p->K = c.dim("K");
@@ -33,8 +33,9 @@ inline assay_status glu_read(const assay_call *call, glu_plan *plan, assay_error
   p->c_row = c.row("y");
   p->rectified = c.integer("act") == 1;
   p->quads = wide_quads(p->c, p->c_row, plan->type);
-  if (c.data<const float>("squares") != NULL)
-    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "squares: found a tensor, allowed none");
+  p->squares = c.data<const float>("squares");
+  p->eps = c.real("eps");
+  p->quads_of_squares = deferred_quads(p->squares, p->K);
   return ASSAY_OK;
 }
 
@@ -43,6 +44,17 @@ inline assay_status glu_read(const assay_call *call, glu_plan *plan, assay_error
 inline assay_status glu_expect_reglu(const glu_plan &plan, assay_error *error) {
   if (plan.p.rectified) return ASSAY_OK;
   return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "act: found swiglu, allowed with declared sums: reglu");
+}
+
+/* Declares what follows the sums: the row's factor, if its norm is deferred, and the activation. */
+inline void glu_after_sums(const glu_plan &plan, assay_sums *sums) {
+  for (auto &after : sums->after)
+    after = ASSAY_AFTER_NONE;
+  const bool scaled = plan.p.squares != NULL;
+  sums->after[0] = scaled ? ASSAY_AFTER_FACTOR : ASSAY_AFTER_RECTIFIED;
+  if (!scaled) return;
+  sums->after[1] = ASSAY_AFTER_RECTIFIED;
+  sums->factor_lanes = deferred_lanes;
 }
 
 /* Returns the contract with the activation's bound: expf and the division have 4 ulp. */
