@@ -21,7 +21,8 @@ template <int U, bool sigmoid> constexpr int octet_blocks = U == 32 && !sigmoid 
 
 struct octet_params {
   router_params r;
-  bool total; /* weights need the sum of a softmax */
+  uint32_t rows, row_bytes; /* tokens, and bytes from token to token */
+  bool total;               /* weights need the sum of a softmax */
 };
 
 constexpr float octet_largest = 3.402823466e38f;
@@ -31,6 +32,18 @@ constexpr float octet_largest = 3.402823466e38f;
 template <bool sigmoid> __device__ __forceinline__ float octet_b(float x, float least) {
   if (sigmoid) return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
   return fminf(fmaxf(x, least), octet_largest);
+}
+
+/* Returns 1 / (1 + e^-x) with the errors that weights may have. Scores that an approximation would lose are e^x. */
+__device__ __forceinline__ float octet_sigmoid(float x) {
+  if (x < -80.0f) return expf(x);
+  return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
+}
+
+/* Returns a / b for b >= 0, within 2 ulp. It is exact where b is a power of two. */
+__device__ __forceinline__ float octet_divided(float a, float b) {
+  if (b < 0x1p-100f) return a / b;
+  return a * reciprocal_approx(b);
 }
 
 /* Puts the greater of two numbers into the first. */
@@ -99,15 +112,26 @@ __device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane
   return __shfl_sync(0xffffffffu, bound, lane / 2 * 2 + (k - 1) / 4);
 }
 
+/* Returns the number before `value`, which is not -inf: whatever is greater is at least as great as `value`. */
+__device__ __forceinline__ float octet_before(float value) {
+  const int32_t bits = __float_as_int(value);
+  return __int_as_float(bits > 0 ? bits - 1 : (bits | INT32_MIN) + 1);
+}
+
+/* Returns 1 if a > b, else 0: the sign of a difference, which the sum of several takes in one instruction. Neither is
+ * NaN or -0, and they are not the same infinity. */
+__device__ __forceinline__ int32_t octet_greater(float a, float b) {
+  return static_cast<int32_t>(bits_of(b - a) >> 31);
+}
+
 /* Tells whether the lane's group stays. The lane's experts are its group. */
-__device__ __forceinline__ bool octet_stays(const router_params &r, int32_t lane, float own) {
-  const int32_t key = key_of(own), as_great = key - 1; /* greater: at least as great as `own` */
+__device__ __forceinline__ bool octet_stays(const router_params &r, int32_t lane, float score) {
+  const float own = fminf(fmaxf(score, -octet_largest), octet_largest), as_great = octet_before(own);
   int32_t before = 0;
   ASSAY_UNROLL
   for (int step = 1; step < 8; ++step) { /* the highest bit of the step tells which lane is the lower one */
     const int highest = step < 2 ? 1 : step < 4 ? 2 : 4;
-    const int32_t other = __shfl_xor_sync(0xffffffffu, key, step);
-    before += other > ((lane & highest) != 0 ? as_great : key) ? 1 : 0;
+    before += octet_greater(__shfl_xor_sync(0xffffffffu, own, step), (lane & highest) != 0 ? as_great : own);
   }
   return before < r.topk_groups;
 }
@@ -115,7 +139,7 @@ __device__ __forceinline__ bool octet_stays(const router_params &r, int32_t lane
 /* Chooses in k rounds of the largest among eight lanes. `left` has a bit for each expert of the lane. */
 template <int U>
 __device__ __forceinline__ void octet_rounds(int32_t k, int32_t lane, uint32_t left, const float (&b)[U],
-                                             int32_t *chosen) {
+                                             uint32_t *chosen) {
   ASSAY_ROLLED
   for (int32_t j = 0; j < k; ++j) {
     float best = -INFINITY;
@@ -136,7 +160,7 @@ __device__ __forceinline__ void octet_rounds(int32_t k, int32_t lane, uint32_t l
     }
     if (id / U == lane % 8) {
       left &= ~(1u << (id % U));
-      chosen[j] = id;
+      chosen[j] = static_cast<uint32_t>(id);
     }
   }
 }
@@ -144,7 +168,7 @@ __device__ __forceinline__ void octet_rounds(int32_t k, int32_t lane, uint32_t l
 /* Gives every candidate its rank, which is the number of those before it, and keeps those whose rank is below k. The
  * places of a row from its count on are -inf. */
 __device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t count, int32_t most, const float *values,
-                                            const int32_t *numbers, int32_t *chosen) {
+                                            const uint32_t *numbers, uint32_t *chosen) {
   for (int32_t at = lane % 8; at - lane % 8 < most; at += 16) {
     const float first = values[at], second = values[at + 8];
     int32_t rank = 0, second_rank = 0;
@@ -164,22 +188,10 @@ __device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t cou
   }
 }
 
-/* Returns the number before `value`, which is not -inf: whatever is greater is at least as great as `value`. */
-__device__ __forceinline__ float octet_before(float value) {
-  const int32_t bits = __float_as_int(value);
-  return __int_as_float(bits > 0 ? bits - 1 : (bits | INT32_MIN) + 1);
-}
-
-/* Returns 1 if a > b, else 0: the sign of a difference, which the sum of several takes in one instruction. Neither is
- * NaN or -0, and they are not the same infinity. */
-__device__ __forceinline__ int32_t octet_greater(float a, float b) {
-  return static_cast<int32_t>(bits_of(b - a) >> 31);
-}
-
 /* Ranks candidates as octet_ranks does, in rows of 16 places. A lane has places `eighth` and `eighth + 8`. */
 __device__ __forceinline__ void octet_ranks_of_16(int32_t k, int32_t eighth, int32_t count, const float *values,
-                                                  const float (&own)[2], const int32_t (&ids)[2],
-                                                  const float (&logits)[2], int32_t *chosen, float *chosen_logits) {
+                                                  const float (&own)[2], const uint32_t (&ids)[2],
+                                                  const float (&logits)[2], uint32_t *chosen, float *chosen_logits) {
   const float as_great[2] = {octet_before(own[0]), octet_before(own[1])};
   int32_t rank[2] = {0, 0};
   ASSAY_UNROLL
@@ -208,29 +220,29 @@ template <int U> constexpr uint32_t octet_all = U == 32 ? 0xffffffffu : (1u << (
 template <class T, int U> struct octet_room {
   static constexpr int apart = U + vector_width<T>;
   float values[octet_pitch];
-  int32_t ids[octet_places];
-  int32_t chosen[octet_most];
+  uint32_t ids[octet_places];
+  uint32_t chosen[octet_most];
   float logits[octet_most];
   T x[8 * apart];
 
-  __device__ __forceinline__ float logit(int32_t id) const { return to_float(x[id / U * apart + id % U]); }
+  __device__ __forceinline__ float logit(uint32_t id) const { return to_float(x[id / U * apart + id % U]); }
 };
 
 /* Asks for the logits of a warp's four rows, a whole row after the other. Rows past the last one become 0. */
 template <class T, int U>
-__device__ __forceinline__ void octet_ask(const router_params &r, int64_t first, int32_t lane,
+__device__ __forceinline__ void octet_ask(const octet_params &p, uint32_t first, uint32_t lane,
                                           octet_room<T, U> *rooms) {
-  constexpr int width = vector_width<T>, per_lane = U / width, per_row = 8 * per_lane; /* vectors of 16 bytes */
-  const int32_t row = lane / per_row, vector = lane % per_row;                         /* where the first copy is */
-  const T *const from = static_cast<const T *>(r.x) + (first + row) * r.x_row + vector * width;
-  T *const to = rooms[row].x + vector / per_lane * rooms->apart + vector % per_lane * width;
-  const int64_t left = r.T - first;
-  const int32_t rows = left < octet_rows ? static_cast<int32_t>(left) : octet_rows;
+  constexpr uint32_t width = vector_width<T>, per_lane = U / width, per_row = 8 * per_lane; /* vectors of 16 bytes */
+  const uint32_t vector = lane % per_row, row = first + lane / per_row;                     /* of the first copy */
+  T *const to = rooms[lane / per_row].x + vector / per_lane * rooms->apart + vector % per_lane * width;
+  const char *const from = static_cast<const char *>(p.r.x) + 16 * vector;
   ASSAY_UNROLL
-  for (int i = 0; i < per_lane; ++i) {
-    const int rows_on = 32 * i / per_row, vectors_on = 32 * i % per_row;
-    cp_async_16(to + rows_on * static_cast<int>(sizeof *rooms / sizeof(T)) + vectors_on / per_lane * rooms->apart,
-                from + rows_on * r.x_row + vectors_on * width, row + rows_on < rows ? 16 : 0);
+  for (uint32_t i = 0; i < per_lane; ++i) {
+    const uint32_t rows_on = 32 * i / per_row, vectors_on = 32 * i % per_row;
+    const bool there = row + rows_on < p.rows;
+    const uint64_t bytes = static_cast<uint64_t>(row + rows_on) * p.row_bytes + 16 * vectors_on;
+    cp_async_16(to + rows_on * (sizeof *rooms / sizeof(T)) + vectors_on / per_lane * rooms->apart, from + bytes,
+                there ? 16 : 0);
   }
   cp_async_commit();
 }
@@ -252,11 +264,11 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   const router_params &r = p.r;
   const bool with_bias = r.bias != nullptr;
   float *const all_biases = reinterpret_cast<float *>(biases);
-  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
-  const int32_t eighth = lane % 8, local = warp * octet_rows + lane / 8;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * octet_warps * octet_rows, row = first_row + local;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), eighth = lane % 8;
+  const uint32_t warp_row = threadIdx.x / 32 * octet_rows, local = threadIdx.x / 8;
+  const uint32_t first_row = blockIdx.x * (octet_warps * octet_rows), row = first_row + local;
   room_of_row &room = rooms[local];
-  octet_ask<T, U>(r, first_row + warp * octet_rows, lane, rooms + warp * octet_rows);
+  octet_ask<T, U>(p, first_row + warp_row, threadIdx.x % 32, rooms + warp_row);
   if (with_bias) { /* while the logits are on their way */
     const uint32_t e = threadIdx.x * 4;
     if (e < 8 * U) store_quad(all_biases + e / U * apart + e % U, load_quad(r.bias + e, true), true);
@@ -264,7 +276,8 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   }
   const float *const bias = all_biases + eighth * apart;
   float b[U];
-  bool bad = row >= r.T || (r.valid != nullptr && r.valid[row] == 0);
+  bool bad = row >= p.rows;
+  if (r.valid != nullptr && !bad) bad = r.valid[row] == 0;
   cp_async_wait<0>();
   __syncwarp(); /* the logits are here */
   ASSAY_UNROLL
@@ -362,17 +375,18 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
   } else {
     const int32_t live = bad ? 0 : count;
-    for (int32_t at = place; above != 0 && !bad;) { /* the last one first */
-      const int32_t i = 31 - __clz(static_cast<int>(above));
+    uint32_t *to = room.ids + place;
+    while (above != 0 && !bad) { /* the last one first */
+      const uint32_t i = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
       above ^= 1u << i;
-      room.ids[--at] = eighth * U + i;
+      *--to = static_cast<uint32_t>(eighth * U) + i;
     }
     int32_t most = live;
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
     __syncwarp(); /* the numbers of candidates are written */
     float value[2], logit[2];
-    int32_t id[2];
+    uint32_t id[2];
     ASSAY_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int32_t at = eighth + 8 * i;
@@ -403,18 +417,19 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   }
   __syncwarp(); /* the choice and its logits are written */
   const bool here = eighth < r.k && !bad;
-  const int32_t id = here ? room.chosen[eighth] : -1;
+  const int32_t id = here ? static_cast<int32_t>(room.chosen[eighth]) : -1;
   const float logit = here ? room.logits[eighth] : 0.0f;
   float weight = 0.0f;
   if (!sigmoid) weight = router_weight(r, 8, logit, here, largest, total);
-  if (sigmoid && here) weight = 1.0f / (1.0f + expf(-logit));
+  if (sigmoid && here) weight = octet_sigmoid(logit);
   if (r.renormalise) {
     const float sum = groups_sum<8>(weight);
-    if (here) weight = weight / fmaxf(sum, r.floor); /* a row without choice has weights 0, with floor 0 too */
+    if (here) weight = octet_divided(weight, fmaxf(sum, r.floor)); /* a row without choice has weights 0 */
   }
-  if (row < r.T && eighth < r.k) {
-    r.ids[row * r.k + eighth] = id;
-    r.weights[row * r.k + eighth] = weight * r.route_scale;
+  if (row < p.rows && eighth < r.k) {
+    const uint32_t at = row * static_cast<uint32_t>(r.k) + static_cast<uint32_t>(eighth);
+    r.ids[at] = id;
+    r.weights[at] = weight * r.route_scale;
   }
 }
 
@@ -423,6 +438,9 @@ assay_status read_octets(const assay_call *call, octet_params *p, assay_error *e
   router_params &r = p->r;
   ASSAY_TRY(read_router(call, &r, error));
   const int64_t width = 16 / assay_dtype_size(r.type);
+  if (r.x_row >= 1 << 28)
+    return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "x: found %lld elements from row to row, taken here: below 2^28",
+                      static_cast<long long>(r.x_row));
   if (r.E != 64 && r.E != 128 && r.E != 256)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "E: found %d, taken here: 64, 128, 256", r.E);
   if (r.k > octet_most)
@@ -441,6 +459,8 @@ assay_status read_octets(const assay_call *call, octet_params *p, assay_error *e
   const bool over_chosen = r.on_logits && r.score == score_softmax && r.renormalise;
   /* The largest score of a row is chosen, and is 1 / 256 at least: more than the floor. */
   const bool quotient = !r.on_logits && r.renormalise && r.floor < 0x1p-11f;
+  p->rows = static_cast<uint32_t>(r.T);
+  p->row_bytes = static_cast<uint32_t>(r.x_row * static_cast<int64_t>(assay_dtype_size(r.type)));
   p->total = r.score == score_softmax && !over_chosen && !quotient;
   return ASSAY_OK;
 }
