@@ -5,6 +5,7 @@
 #include "gpu/lib/channels.cuh"
 #include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/ptx_edge.cuh"
+#include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/router.cuh"
 #include "gpu/lib/vectors.cuh"
 #include "gpu/lib/warp.cuh"
@@ -32,12 +33,6 @@ constexpr float octet_largest = 3.402823466e38f;
 template <bool sigmoid> __device__ __forceinline__ float octet_b(float x, float least) {
   if (sigmoid) return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
   return fminf(fmaxf(x, least), octet_largest);
-}
-
-/* Returns 1 / (1 + e^-x) with the errors that weights may have. Scores that an approximation would lose are e^x. */
-__device__ __forceinline__ float octet_sigmoid(float x) {
-  if (x < -80.0f) return expf(x);
-  return reciprocal_approx(1.0f + exp2_approx(-log2_e * x));
 }
 
 /* Returns a / b for b >= 0, within 2 ulp. It is exact where b is a power of two. */
@@ -83,8 +78,8 @@ __device__ __forceinline__ void octet_pair(float (&v)[4], float sign) {
     v[i] *= sign;
 }
 
-/* Returns the k-th largest of the four numbers of all eight lanes, k up to 8. */
-__device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane, int32_t k) {
+/* Returns the k-th largest of the four numbers of all eight lanes, k up to 8, and the lane's greatest. */
+__device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane, int32_t k, float *greatest) {
   const float sign = lane % 2 == 0 ? 1.0f : -1.0f;
   float v[4];
   ASSAY_UNROLL
@@ -95,6 +90,7 @@ __device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane
   in_order(v[0], v[2]);
   in_order(v[1], v[3]);
   in_order(v[1], v[2]);
+  *greatest = v[0];
   octet_pair(v, sign);
   ASSAY_UNROLL
   for (int lanes = 3; lanes <= 5; lanes += 2) { /* the lane whose numbers stand at the other end */
@@ -188,12 +184,32 @@ __device__ __forceinline__ void octet_ranks(int32_t k, int32_t lane, int32_t cou
   }
 }
 
-/* Ranks candidates as octet_ranks does, in rows of 16 places. A lane has places `eighth` and `eighth + 8`. */
-__device__ __forceinline__ void octet_ranks_of_16(int32_t k, int32_t eighth, int32_t count, const float *values,
-                                                  const float (&own)[2], const uint32_t (&ids)[2],
-                                                  const float (&logits)[2], uint32_t *chosen, float *chosen_logits) {
+/* Numbers in a narrow range have differences that, times octet_scale, are 1 at least or 0. A multiplication that clamps
+ * its sum to [0, 1] then compares, and takes no unit of integers. */
+constexpr float octet_scale = 0x1p80f, octet_low = 0x1p-50f, octet_high = 0x1p40f, octet_ones = 0x1p23f;
+
+/* Returns the ranks of a lane's two candidates among 16 places, if no two candidates are equal. */
+__device__ __forceinline__ void octet_ranks_apart(const float *values, const float (&own)[2], int32_t (&rank)[2]) {
+  const float less[2] = {-own[0] * octet_scale, -own[1] * octet_scale};
+  float sum[2] = {octet_ones, octet_ones}; /* the last bits are a count */
+  ASSAY_UNROLL
+  for (int begin = 0; begin < 16; begin += 4) {
+    const quad<float> four = load_quad(values + begin, true);
+    ASSAY_UNROLL
+    for (int e = 0; e < 4; ++e) {
+      sum[0] += fma_saturate(four.element[e], octet_scale, less[0]);
+      sum[1] += fma_saturate(four.element[e], octet_scale, less[1]);
+    }
+  }
+  rank[0] = static_cast<int32_t>(bits_of(sum[0]) & 31u);
+  rank[1] = static_cast<int32_t>(bits_of(sum[1]) & 31u);
+}
+
+/* The same, where of equal candidates the first one comes first. A lane has places `eighth` and `eighth + 8`. */
+__device__ __forceinline__ void octet_ranks_of_16(int32_t eighth, const float *values, const float (&own)[2],
+                                                  int32_t (&rank)[2]) {
   const float as_great[2] = {octet_before(own[0]), octet_before(own[1])};
-  int32_t rank[2] = {0, 0};
+  rank[0] = rank[1] = 0;
   ASSAY_UNROLL
   for (int begin = 0; begin < 16; begin += 4) {
     const quad<float> four = load_quad(values + begin, true);
@@ -205,28 +221,144 @@ __device__ __forceinline__ void octet_ranks_of_16(int32_t k, int32_t eighth, int
       rank[1] += octet_greater(four.element[e], j < 8 || lower ? as_great[1] : own[1]);
     }
   }
-  ASSAY_UNROLL
-  for (int i = 0; i < 2; ++i)
-    if (eighth + 8 * i < count && rank[i] < k) {
-      chosen[rank[i]] = ids[i];
-      chosen_logits[rank[i]] = logits[i];
-    }
 }
 
+/* Floats of bias per lane: eight lanes read 16 bytes from different banks. */
+template <int U> constexpr int octet_apart = U + 4;
 template <int U> constexpr uint32_t octet_all = U == 32 ? 0xffffffffu : (1u << (U % 32)) - 1; /* a bit per expert */
 
-/* Shared memory of a row: values and ids of its candidates, choices with their logits, all logits. Lanes' parts of x
- * lie `apart` elements apart, so that eight lanes read 16 bytes from different banks. */
+/* Returns a bit for each expert that reaches the bound. The first one is bit 0. */
+template <int U> __device__ __forceinline__ uint32_t octet_above(const float (&b)[U], float bound) {
+  uint32_t below = 0;
+  ASSAY_UNROLL
+  for (int i = U - 1; i >= 0; --i)
+    below = below << 1 | bits_of(b[i] - bound) >> 31;
+  return ~below & octet_all<U>;
+}
+
+/* The same for a bound from octet_low to octet_high. */
+template <int U> __device__ __forceinline__ uint32_t octet_above_narrow(const float (&b)[U], float bound) {
+  const float less = -octet_before(bound) * octet_scale;
+  float half[2] = {octet_ones, octet_ones}; /* the last 16 bits of each are those of 16 experts */
+  ASSAY_UNROLL
+  for (int i = 0; i < U; ++i)
+    half[i / 16] = fmaf(fma_saturate(b[i], octet_scale, less), static_cast<float>(1 << i % 16), half[i / 16]);
+  const uint32_t low = bits_of(half[0]);
+  return U == 32 ? byte_permute(low, bits_of(half[1]), 0x5410) : low & octet_all<U>;
+}
+
+/* Adds up `mine` through a row's lanes: up to each lane, and, in `count`, all of them. */
+__device__ __forceinline__ int32_t octet_places_to(int32_t mine, int32_t *count) {
+  int32_t place = mine;
+  ASSAY_UNROLL
+  for (int step = 1; step < 8; step *= 2)
+    place = add_from_below<8>(place, step);
+  *count = __shfl_sync(0xffffffffu, place, 7, 8);
+  return place;
+}
+
+/* Writes the ids of the lane's candidates, ascending, in front of `to`. */
+template <int U> __device__ __forceinline__ void octet_list(uint32_t above, int32_t eighth, uint32_t *to) {
+  const uint32_t first = static_cast<uint32_t>(eighth * U);
+  ASSAY_UNROLL
+  for (int i = 1; i <= 4; ++i) { /* the last one first */
+    const uint32_t at = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
+    store_if(above != 0, to - i, first + at);
+    above ^= bit_or_none(at);
+  }
+  for (to -= 4; above != 0;) { /* few lanes have more */
+    const uint32_t at = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
+    above ^= 1u << at;
+    *--to = first + at;
+  }
+}
+
+/* Shared memory of a row: values and ids of its candidates, choices with their scores or logits, all logits. Lanes'
+ * parts of x lie `apart` elements apart, so that eight lanes read 16 bytes from different banks. */
 template <class T, int U> struct octet_room {
   static constexpr int apart = U + vector_width<T>;
   float values[octet_pitch];
   uint32_t ids[octet_places];
   uint32_t chosen[octet_most];
-  float logits[octet_most];
+  float scores[octet_most];
   T x[8 * apart];
 
-  __device__ __forceinline__ float logit(uint32_t id) const { return to_float(x[id / U * apart + id % U]); }
+  __device__ __forceinline__ float logit(uint32_t id) const { return to_float(x[id + id / U * (apart - U)]); }
 };
+
+/* Returns b of a candidate, and its score without bias: a logit, where those have the order of the scores. */
+template <bool sigmoid, class T, int U>
+__device__ __forceinline__ float octet_value(const octet_room<T, U> &room, uint32_t id, const float *biases,
+                                             bool with_bias, float least, float *score) {
+  const float logit = room.logit(id), b = octet_b<sigmoid>(logit, least);
+  *score = sigmoid ? b : logit;
+  return b + (with_bias ? biases[id + id / U * (octet_apart<U> - U)] : 0.0f); /* no -0 */
+}
+
+/* Chooses among any numbers: up to 32 candidates by comparisons, more by rounds. */
+template <bool sigmoid, class T, int U>
+__device__ __forceinline__ void octet_choose(int32_t k, int32_t lane, bool takes, bool bad, const float (&b)[U],
+                                             float bound, const float *biases, bool with_bias, float least,
+                                             octet_room<T, U> &room) {
+  const int32_t eighth = lane % 8;
+  const uint32_t above = takes && !bad ? octet_above<U>(b, bound) : 0u;
+  int32_t count;
+  const int32_t place = octet_places_to(__popc(above), &count);
+  const bool many = !bad && (count > octet_places || bound == -INFINITY);
+  if (__any_sync(0xffffffffu, many) != 0) {
+    octet_rounds<U>(k, lane, takes ? octet_all<U> : 0u, b, room.chosen);
+  } else {
+    octet_list<U>(above, eighth, room.ids + place);
+    int32_t most = count;
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
+    __syncwarp(); /* the numbers of candidates are written */
+    ASSAY_ROLLED
+    for (int32_t at = eighth; at < octet_places; at += 8) {
+      float score, value = -INFINITY;
+      if (at < count) value = octet_value<sigmoid>(room, room.ids[at], biases, with_bias, least, &score);
+      room.values[at] = value;
+    }
+    __syncwarp(); /* the candidates are written */
+    octet_ranks(k, lane, count, most, room.values, room.ids, room.chosen);
+  }
+  __syncwarp(); /* the choice is written */
+  if (eighth < k && !bad)
+    (void)octet_value<sigmoid>(room, room.chosen[eighth], biases, false, least, room.scores + eighth);
+}
+
+/* Chooses among numbers in a narrow range: up to 16 candidates, whose ids are listed. */
+template <bool sigmoid, class T, int U>
+__device__ __forceinline__ void octet_choose_narrow(int32_t k, int32_t eighth, int32_t count, const float *biases,
+                                                    bool with_bias, float least, octet_room<T, U> &room) {
+  float value[2], score[2];
+  uint32_t id[2];
+  int32_t rank[2];
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int32_t at = eighth + 8 * i;
+    id[i] = at < count ? room.ids[at] : 0;
+    value[i] = octet_value<sigmoid>(room, id[i], biases, with_bias, least, score + i);
+    room.values[at] = at < count ? value[i] : -INFINITY;
+  }
+  __syncwarp(); /* the candidates are written */
+  bool ties = !with_bias;
+  if (!ties) {
+    octet_ranks_apart(room.values, value, rank);
+    int32_t less = 0; /* a pair of equal candidates lacks 1 */
+    ASSAY_UNROLL
+    for (int i = 0; i < 2; ++i)
+      if (eighth + 8 * i < count) less += eighth + 8 * i - rank[i];
+    ties = __reduce_add_sync(0xffffffffu, less) != 0;
+  }
+  if (ties) octet_ranks_of_16(eighth, room.values, value, rank);
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i)
+    if (eighth + 8 * i < count && rank[i] < k) {
+      room.chosen[rank[i]] = id[i];
+      room.scores[rank[i]] = score[i];
+    }
+}
 
 /* Asks for the logits of a warp's four rows, a whole row after the other. Rows past the last one become 0. */
 template <class T, int U>
@@ -257,7 +389,7 @@ template <class T, int U, bool sigmoid, bool grouped>
 __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
   using room_of_row = octet_room<T, U>;
   constexpr int width = vector_width<T>, part = U / 4;
-  constexpr int apart = U + 4; /* floats of bias per lane: eight lanes read 16 bytes from different banks */
+  constexpr int apart = octet_apart<U>;
   ASSAY_SHARED(room_of_row, rooms, octet_warps * octet_rows);
   ASSAY_SHARED(float4, biases, 2 * apart);
   take_turn();
@@ -353,75 +485,26 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     for (int q = 0; q < 4; ++q)
       first[q] = stays ? first[q] : -INFINITY;
   }
-  const float bound = octet_bound(first, lane, r.k);
-  uint32_t below = 0; /* a bit for each expert: the first one is bit 0 */
-  ASSAY_UNROLL
-  for (int i = U - 1; i >= 0; --i)
-    below = below << 1 | bits_of(b[i] - bound) >> 31;
-  uint32_t above = stays ? ~below & octet_all<U> : 0u;
-  const int32_t mine = __popc(above);
-  int32_t place = mine;
-  ASSAY_UNROLL
-  for (int step = 1; step < 8; step *= 2) {
-    const int32_t other = __shfl_up_sync(0xffffffffu, place, static_cast<unsigned>(step));
-    if (eighth >= step) place += other;
-  }
-  const int32_t count = __shfl_sync(0xffffffffu, place, lane | 7);
-  const bool many = !bad && (count > octet_places || bound == -INFINITY);
-  const bool by_rounds = __any_sync(0xffffffffu, many) != 0;
-  if (by_rounds) {
-    octet_rounds<U>(r.k, lane, !stays ? 0u : octet_all<U>, b, room.chosen);
-    __syncwarp(); /* the choice is written */
-    if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
+  float greatest;
+  const float bound = octet_bound(first, lane, r.k, &greatest);
+  const uint32_t above = stays && !bad ? octet_above_narrow<U>(b, bound) : 0u;
+  int32_t count;
+  const int32_t place = octet_places_to(__popc(above), &count);
+  const bool wide = !(bound >= octet_low && greatest < octet_high) || count > 16;
+  if (__any_sync(0xffffffffu, wide && !bad) != 0) {
+    octet_choose<sigmoid>(r.k, lane, stays, bad, b, bound, all_biases, with_bias, least, room);
   } else {
-    const int32_t live = bad ? 0 : count;
-    uint32_t *to = room.ids + place;
-    while (above != 0 && !bad) { /* the last one first */
-      const uint32_t i = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
-      above ^= 1u << i;
-      *--to = static_cast<uint32_t>(eighth * U) + i;
-    }
-    int32_t most = live;
-    most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
-    most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
+    octet_list<U>(above, eighth, room.ids + place);
     __syncwarp(); /* the numbers of candidates are written */
-    float value[2], logit[2];
-    uint32_t id[2];
-    ASSAY_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const int32_t at = eighth + 8 * i;
-      id[i] = at < live ? room.ids[at] : 0;
-      logit[i] = room.logit(id[i]);
-      const float beside = with_bias ? all_biases[id[i] / U * apart + id[i] % U] : 0.0f;
-      value[i] = octet_b<sigmoid>(logit[i], least) + beside; /* no -0 */
-      room.values[at] = at < live ? value[i] : -INFINITY;
-    }
-    if (most > 16) {
-      ASSAY_ROLLED
-      for (int32_t at = eighth + 16; at < octet_places; at += 8) {
-        float other = -INFINITY;
-        if (at < live) {
-          other = octet_b<sigmoid>(room.logit(room.ids[at]), least);
-          if (with_bias) other += all_biases[room.ids[at] / U * apart + room.ids[at] % U];
-        }
-        room.values[at] = other;
-      }
-      __syncwarp(); /* the candidates are written */
-      octet_ranks(r.k, lane, live, most, room.values, room.ids, room.chosen);
-      __syncwarp(); /* the choice is written */
-      if (eighth < r.k && !bad) room.logits[eighth] = room.logit(room.chosen[eighth]);
-    } else {
-      __syncwarp(); /* the candidates are written */
-      octet_ranks_of_16(r.k, eighth, live, room.values, value, id, logit, room.chosen, room.logits);
-    }
+    octet_choose_narrow<sigmoid>(r.k, eighth, count, all_biases, with_bias, least, room);
   }
-  __syncwarp(); /* the choice and its logits are written */
+  __syncwarp(); /* the choice and its scores are written */
   const bool here = eighth < r.k && !bad;
   const int32_t id = here ? static_cast<int32_t>(room.chosen[eighth]) : -1;
-  const float logit = here ? room.logits[eighth] : 0.0f;
-  float weight = 0.0f;
-  if (!sigmoid) weight = router_weight(r, 8, logit, here, largest, total);
-  if (sigmoid && here) weight = octet_sigmoid(logit);
+  float weight = here ? room.scores[eighth] : 0.0f;
+  if (!sigmoid) weight = router_weight(r, 8, weight, here, largest, total);
+  /* The score is good enough as a weight, unless the approximation has lost it: then it is e^x. */
+  if (sigmoid && here && weight < 0x1p-100f) weight = expf(room.logit(room.chosen[eighth]));
   if (r.renormalise) {
     const float sum = groups_sum<8>(weight);
     if (here) weight = octet_divided(weight, fmaxf(sum, r.floor)); /* a row without choice has weights 0 */

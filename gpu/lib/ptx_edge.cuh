@@ -53,6 +53,44 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
 #endif
 }
 
+/* Returns a number whose bit `at` is set, or 0 if there is no such bit. */
+__device__ __forceinline__ uint32_t bit_or_none(uint32_t at) {
+#ifdef ASSAY_SIMT
+  return at < 32 ? 1u << at : 0u;
+#else
+  uint32_t bit;
+  asm("shl.b32 %0, 1, %1;" : "=r"(bit) : "r"(at));
+  return bit;
+#endif
+}
+
+/* Stores to shared memory on a condition, without a branch. */
+__device__ __forceinline__ void store_if(bool condition, uint32_t *shared, uint32_t value) {
+#ifdef ASSAY_SIMT
+  if (condition) *shared = value;
+#else
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %0, 0;\n@p st.shared.u32 [%1], %2;\n}" ::"r"(static_cast<uint32_t>(condition)),
+      "r"(shared_address(shared)), "r"(value)
+      : "memory");
+#endif
+}
+
+/* Returns the value plus that of the lane `step` below, if the latter is one of the same `lanes` lanes. */
+template <int lanes> __device__ __forceinline__ int32_t add_from_below(int32_t value, int step) {
+#ifdef ASSAY_SIMT
+  const int32_t other = __shfl_up_sync(0xffffffffu, value, static_cast<unsigned>(step), lanes);
+  return static_cast<int>(lane_id() % lanes) >= step ? value + other : value;
+#else
+  int32_t sum;
+  asm volatile("{\n.reg .s32 r;\n.reg .pred p;\nshfl.sync.up.b32 r|p, %1, %2, %3, 0xffffffff;\n"
+               "@p add.s32 r, r, %1;\nmov.s32 %0, r;\n}"
+               : "=r"(sum)
+               : "r"(value), "r"(step), "n"((32 - lanes) << 8));
+  return sum;
+#endif
+}
+
 /* Stores 16 bytes that this launch does not read again. The cache gives them up first. The address must be a multiple
  * of 16. */
 __device__ __forceinline__ void store_stream_16(void *address, const uint4 &v) {
