@@ -20,13 +20,14 @@ constexpr int octet_pitch = octet_places + 4;
 /* Blocks per multiprocessor that registers leave room for. With eight, 16,384 rows are one wave. */
 template <int U, bool sigmoid> constexpr int octet_blocks = U == 32 && !sigmoid ? 5 : 8;
 
+constexpr float octet_largest = 3.402823466e38f;
+
 struct octet_params {
   router_params r;
   uint32_t rows, row_bytes; /* tokens, and bytes from token to token */
   bool total;               /* weights need the sum of a softmax */
+  float most, least;        /* no logit may be above, and lower ones count as `least`: -inf for a softmax */
 };
-
-constexpr float octet_largest = 3.402823466e38f;
 
 /* Returns b of a logit, without its bias. Logits stand for their scores where those have the same order. +inf becomes
  * the largest number, so that differences tell the order. */
@@ -286,6 +287,12 @@ template <class T, int U> struct octet_room {
   __device__ __forceinline__ float logit(uint32_t id) const { return to_float(x[id + id / U * (apart - U)]); }
 };
 
+/* Returns a number that is greater for a greater logit, which is bf16 and above 0, and for a lower id of equal ones. It
+ * is from 1 / 2 to 2. */
+__device__ __forceinline__ float octet_key(float logit, uint32_t id) {
+  return float_of((bits_of(logit) >> 8) + (0x3f0000ffu - id));
+}
+
 /* Returns b of a candidate, and its score without bias: a logit, where those have the order of the scores. */
 template <bool sigmoid, class T, int U>
 __device__ __forceinline__ float octet_value(const octet_room<T, U> &room, uint32_t id, const float *biases,
@@ -331,6 +338,7 @@ __device__ __forceinline__ void octet_choose(int32_t k, int32_t lane, bool takes
 template <bool sigmoid, class T, int U>
 __device__ __forceinline__ void octet_choose_narrow(int32_t k, int32_t eighth, int32_t count, const float *biases,
                                                     bool with_bias, float least, octet_room<T, U> &room) {
+  const bool keyed = !sigmoid && std::is_same<T, bf16>::value && !with_bias;
   float value[2], score[2];
   uint32_t id[2];
   int32_t rank[2];
@@ -338,13 +346,18 @@ __device__ __forceinline__ void octet_choose_narrow(int32_t k, int32_t eighth, i
   for (int i = 0; i < 2; ++i) {
     const int32_t at = eighth + 8 * i;
     id[i] = at < count ? room.ids[at] : 0;
-    value[i] = octet_value<sigmoid>(room, id[i], biases, with_bias, least, score + i);
+    if (keyed) {
+      score[i] = room.logit(id[i]);
+      value[i] = octet_key(score[i], id[i]);
+    } else {
+      value[i] = octet_value<sigmoid>(room, id[i], biases, with_bias, least, score + i);
+    }
     room.values[at] = at < count ? value[i] : -INFINITY;
   }
-  __syncwarp(); /* the candidates are written */
-  bool ties = !with_bias;
-  if (!ties) {
-    octet_ranks_apart(room.values, value, rank);
+  __syncwarp();                      /* the candidates are written */
+  bool ties = sigmoid && !with_bias; /* 16 bits have few numbers */
+  if (!ties) octet_ranks_apart(room.values, value, rank);
+  if (!ties && !keyed) {
     int32_t less = 0; /* a pair of equal candidates lacks 1 */
     ASSAY_UNROLL
     for (int i = 0; i < 2; ++i)
@@ -420,24 +433,18 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     for (int i = 0; i < width; ++i)
       b[at + i] = value[i];
   }
-  float largest = 0.0f, total = 1.0f;
+  float first[4], second = -INFINITY; /* the largest of each quarter, and the second of all */
+  float largest = 0.0f, total = 1.0f, least = p.least;
   if (!sigmoid) {
-    if (r.score == score_sigmoid) {
-      ASSAY_UNROLL
-      for (int i = 0; i < U; ++i)
-        bad = bad || b[i] != b[i];
-    } else {
-      ASSAY_UNROLL
-      for (int i = 0; i < U; ++i)
-        bad = bad || !(b[i] <= octet_largest);
-    }
+    ASSAY_UNROLL
+    for (int i = 0; i < U; ++i)
+      first[i / part] = i % part == 0 ? b[i] : max_or_nan(first[i / part], b[i]);
+    const float any = max_or_nan(max_or_nan(first[0], first[1]), max_or_nan(first[2], first[3]));
+    bad = bad || !(any <= p.most);
     if (r.score == score_softmax) { /* a softmax of scores needs the largest */
-      largest = b[0];
-      ASSAY_UNROLL
-      for (int i = 1; i < U; ++i)
-        largest = fmaxf(largest, b[i]);
-      largest = groups_max<8>(largest);
+      largest = groups_max<8>(any);
       bad = bad || largest == -INFINITY;
+      if (!r.on_logits) least = least_logit(r, largest);
       if (p.total) {
         total = 0.0f;
         ASSAY_UNROLL
@@ -447,24 +454,28 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
       }
     }
   }
-  const float least = least_logit(r, largest);
-  float first[4], second = -INFINITY; /* the largest of each quarter, and the second of all */
-  ASSAY_UNROLL
-  for (int begin = 0; begin < U; begin += 4) {
-    quad<float> four = {{0.0f, 0.0f, 0.0f, 0.0f}}; /* adding 0 makes one zero of both */
-    if (with_bias) four = load_quad(bias + begin, true);
+  if (sigmoid || with_bias) {
     ASSAY_UNROLL
-    for (int e = 0; e < 4; ++e) {
-      const int i = begin + e, q = i / part;
-      const float value = octet_b<sigmoid>(b[i], least) + four.element[e];
-      b[i] = value;
-      if (i % part == 0) {
-        first[q] = value;
-        continue;
+    for (int begin = 0; begin < U; begin += 4) {
+      quad<float> four = {{0.0f, 0.0f, 0.0f, 0.0f}}; /* adding 0 makes one zero of both */
+      if (with_bias) four = load_quad(bias + begin, true);
+      ASSAY_UNROLL
+      for (int e = 0; e < 4; ++e) {
+        const int i = begin + e, q = i / part;
+        const float value = octet_b<sigmoid>(b[i], least) + four.element[e];
+        b[i] = value;
+        if (i % part == 0) {
+          first[q] = value;
+          continue;
+        }
+        if (grouped) second = fmaxf(second, fminf(first[q], value));
+        first[q] = sigmoid ? max_or_nan(first[q], value) : fmaxf(first[q], value);
       }
-      if (grouped) second = fmaxf(second, fminf(first[q], value));
-      first[q] = sigmoid ? max_or_nan(first[q], value) : fmaxf(first[q], value);
     }
+  } else { /* the others stay logits: a bound above `least` tells them apart as well */
+    ASSAY_UNROLL
+    for (int q = 0; q < 4; ++q)
+      first[q] = octet_b<sigmoid>(first[q], least) + 0.0f;
   }
   if (sigmoid) { /* the score of NaN is NaN */
     const float any = max_or_nan(max_or_nan(first[0], first[1]), max_or_nan(first[2], first[3]));
@@ -490,8 +501,12 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   const uint32_t above = stays && !bad ? octet_above_narrow<U>(b, bound) : 0u;
   int32_t count;
   const int32_t place = octet_places_to(__popc(above), &count);
-  const bool wide = !(bound >= octet_low && greatest < octet_high) || count > 16;
+  bool wide = !(bound >= octet_low && greatest < octet_high) || count > 16;
+  if (!sigmoid) wide = wide || !(bound > least);
   if (__any_sync(0xffffffffu, wide && !bad) != 0) {
+    ASSAY_UNROLL
+    for (int i = 0; i < U && !sigmoid; ++i)
+      b[i] = with_bias ? b[i] : octet_b<sigmoid>(b[i], least) + 0.0f;
     octet_choose<sigmoid>(r.k, lane, stays, bad, b, bound, all_biases, with_bias, least, room);
   } else {
     octet_list<U>(above, eighth, room.ids + place);
@@ -502,7 +517,8 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   const bool here = eighth < r.k && !bad;
   const int32_t id = here ? static_cast<int32_t>(room.chosen[eighth]) : -1;
   float weight = here ? room.scores[eighth] : 0.0f;
-  if (!sigmoid) weight = router_weight(r, 8, weight, here, largest, total);
+  if (!sigmoid) weight = router_weight(r, 8, weight, here, largest, 1.0f);
+  if (!sigmoid && p.total && here) weight /= total;
   /* The score is good enough as a weight, unless the approximation has lost it: then it is e^x. */
   if (sigmoid && here && weight < 0x1p-100f) weight = expf(room.logit(room.chosen[eighth]));
   if (r.renormalise) {
@@ -544,6 +560,10 @@ assay_status read_octets(const assay_call *call, octet_params *p, assay_error *e
   const bool quotient = !r.on_logits && r.renormalise && r.floor < 0x1p-11f;
   p->rows = static_cast<uint32_t>(r.T);
   p->row_bytes = static_cast<uint32_t>(r.x_row * static_cast<int64_t>(assay_dtype_size(r.type)));
+  p->most = r.score == score_sigmoid ? INFINITY : octet_largest;
+  p->least = r.on_logits || r.score == score_softmax ? -INFINITY
+             : r.score == score_sigmoid              ? least_exponent
+                                                     : 2.0f * least_exponent;
   p->total = r.score == score_softmax && !over_chosen && !quotient;
   return ASSAY_OK;
 }
