@@ -248,6 +248,18 @@ template <int U> __device__ __forceinline__ uint32_t octet_above_narrow(const fl
   return U == 32 ? byte_permute(low, bits_of(half[1]), 0x5410) : low & octet_all<U>;
 }
 
+/* The same for pairs of bf16, the first one in the low half. The bound is a bf16. */
+template <int U> __device__ __forceinline__ uint32_t octet_above_pairs(const uint32_t (&pairs)[U / 2], float bound) {
+  const uint32_t twice = byte_permute(bits_of(bound), 0, 0x3232);
+  uint32_t half[2] = {0, 0}; /* of 16 experts: bits of the even ones, and from bit 16 on of the odd ones */
+  ASSAY_UNROLL
+  for (int i = 0; i < U / 2; ++i)
+    half[i / 8] |= bf16_pair_reaches(pairs[i], twice) & 0x00010001u << 2 * (i % 8);
+  half[0] |= half[0] >> 15;
+  half[1] |= half[1] >> 15;
+  return U == 32 ? byte_permute(half[0], half[1], 0x5410) : half[0] & octet_all<U>;
+}
+
 /* Adds up `mine` through a row's lanes: up to each lane, and, in `count`, all of them. */
 __device__ __forceinline__ int32_t octet_places_to(int32_t mine, int32_t *count) {
   int32_t place = mine;
@@ -402,6 +414,7 @@ template <class T, int U, bool sigmoid, bool grouped>
 __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
   using room_of_row = octet_room<T, U>;
   constexpr int width = vector_width<T>, part = U / 4;
+  constexpr bool in_pairs = !sigmoid && std::is_same<T, bf16>::value; /* logits are compared two at a time */
   constexpr int apart = octet_apart<U>;
   ASSAY_SHARED(room_of_row, rooms, octet_warps * octet_rows);
   ASSAY_SHARED(float4, biases, 2 * apart);
@@ -425,20 +438,35 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   if (r.valid != nullptr && !bad) bad = r.valid[row] == 0;
   cp_async_wait<0>();
   __syncwarp(); /* the logits are here */
+  uint32_t words[U * sizeof(T) / 4];
   ASSAY_UNROLL
   for (int at = 0; at < U; at += width) {
+    const uint4 vector = load_vector(room.x + eighth * room.apart + at);
     float value[width];
-    split_vector<T>(load_vector(room.x + eighth * room.apart + at), value);
+    split_vector<T>(vector, value);
     ASSAY_UNROLL
     for (int i = 0; i < width; ++i)
       b[at + i] = value[i];
+    uint32_t *const word = words + at / width * 4;
+    word[0] = vector.x, word[1] = vector.y, word[2] = vector.z, word[3] = vector.w;
   }
   float first[4], second = -INFINITY; /* the largest of each quarter, and the second of all */
   float largest = 0.0f, total = 1.0f, least = p.least;
   if (!sigmoid) {
-    ASSAY_UNROLL
-    for (int i = 0; i < U; ++i)
-      first[i / part] = i % part == 0 ? b[i] : max_or_nan(first[i / part], b[i]);
+    if constexpr (in_pairs) { /* any quarters do: even or odd experts of a half */
+      uint32_t most[2] = {words[0], words[U / 4]};
+      ASSAY_UNROLL
+      for (int i = 1; i < U / 4; ++i) {
+        most[0] = bf16_pair_max_or_nan(most[0], words[i]);
+        most[1] = bf16_pair_max_or_nan(most[1], words[U / 4 + i]);
+      }
+      split_word<T>(most[0], first);
+      split_word<T>(most[1], first + 2);
+    } else {
+      ASSAY_UNROLL
+      for (int i = 0; i < U; ++i)
+        first[i / part] = i % part == 0 ? b[i] : max_or_nan(first[i / part], b[i]);
+    }
     const float any = max_or_nan(max_or_nan(first[0], first[1]), max_or_nan(first[2], first[3]));
     bad = bad || !(any <= p.most);
     if (r.score == score_softmax) { /* a softmax of scores needs the largest */
@@ -498,7 +526,14 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   }
   float greatest;
   const float bound = octet_bound(first, lane, r.k, &greatest);
-  const uint32_t above = stays && !bad ? octet_above_narrow<U>(b, bound) : 0u;
+  uint32_t above = 0;
+  if constexpr (in_pairs) {
+    if (!with_bias) above = octet_above_pairs<U>(words, bound);
+    if (with_bias) above = octet_above_narrow<U>(b, bound);
+    above = stays && !bad ? above : 0u;
+  } else {
+    above = stays && !bad ? octet_above_narrow<U>(b, bound) : 0u;
+  }
   int32_t count;
   const int32_t place = octet_places_to(__popc(above), &count);
   bool wide = !(bound >= octet_low && greatest < octet_high) || count > 16;

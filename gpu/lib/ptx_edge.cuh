@@ -91,6 +91,29 @@ template <int lanes> __device__ __forceinline__ int32_t add_from_below(int32_t v
 #endif
 }
 
+/* Take two bf16 in a word at once. The first returns the greater ones, or NaN; the second 0xffff where a >= b. */
+__device__ __forceinline__ uint32_t bf16_pair_max_or_nan(uint32_t a, uint32_t b) {
+#if defined(ASSAY_SIMT) || __CUDA_ARCH__ < 900
+  const float low = max_or_nan(float_of(a << 16), float_of(b << 16));
+  const float high = max_or_nan(float_of(a & 0xffff0000u), float_of(b & 0xffff0000u));
+  return bits_of(low) >> 16 | (bits_of(high) & 0xffff0000u);
+#else
+  uint32_t greater;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(greater) : "r"(a), "r"(b));
+  return greater;
+#endif
+}
+__device__ __forceinline__ uint32_t bf16_pair_reaches(uint32_t a, uint32_t b) {
+#if defined(ASSAY_SIMT) || __CUDA_ARCH__ < 900
+  return (float_of(a << 16) >= float_of(b << 16) ? 0xffffu : 0u) |
+         (float_of(a & 0xffff0000u) >= float_of(b & 0xffff0000u) ? 0xffff0000u : 0u);
+#else
+  uint32_t mask;
+  asm("set.ge.u32.bf16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
+  return mask;
+#endif
+}
+
 /* Stores 16 bytes that this launch does not read again. The cache gives them up first. The address must be a multiple
  * of 16. */
 __device__ __forceinline__ void store_stream_16(void *address, const uint4 &v) {
