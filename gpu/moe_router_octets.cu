@@ -251,7 +251,7 @@ template <int U> __device__ __forceinline__ uint32_t octet_above_narrow(const fl
 /* The same for pairs of bf16, the first one in the low half. The bound is a bf16. */
 template <int U> __device__ __forceinline__ uint32_t octet_above_pairs(const uint32_t (&pairs)[U / 2], float bound) {
   const uint32_t twice = byte_permute(bits_of(bound), 0, 0x3232);
-  uint32_t half[2] = {0, 0}; /* of 16 experts: bits of the even ones, and from bit 16 on of the odd ones */
+  uint32_t half[2] = {0, 0}; /* even experts of 16, and from bit 16 on odd ones */
   ASSAY_UNROLL
   for (int i = 0; i < U / 2; ++i)
     half[i / 8] |= bf16_pair_reaches(pairs[i], twice) & 0x00010001u << 2 * (i % 8);
@@ -390,7 +390,7 @@ template <class T, int U>
 __device__ __forceinline__ void octet_ask(const octet_params &p, uint32_t first, uint32_t lane,
                                           octet_room<T, U> *rooms) {
   constexpr uint32_t width = vector_width<T>, per_lane = U / width, per_row = 8 * per_lane; /* vectors of 16 bytes */
-  const uint32_t vector = lane % per_row, row = first + lane / per_row;                     /* of the first copy */
+  const uint32_t vector = lane % per_row, row = first + lane / per_row; /* that the first copy takes */
   T *const to = rooms[lane / per_row].x + vector / per_lane * rooms->apart + vector % per_lane * width;
   const char *const from = static_cast<const char *>(p.r.x) + 16 * vector;
   ASSAY_UNROLL
