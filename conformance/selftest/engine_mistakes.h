@@ -39,7 +39,6 @@ enum {
   ENGINE_READS_BACK,             /* each step fetches something */
   ENGINE_OTHER_ACTIVATION,       /* a product with gates is activated as another family's */
   ENGINE_OFFSET_LOST,            /* the norm in the call of a product and its seam has no offset */
-  ENGINE_SUM_LOST,               /* a product that adds the residual forgets what the stream held */
   ENGINE_DIVISION_LOST,          /* a product takes rows as they are whose norm has yet to be divided */
   ENGINE_EMBED_UNSCALED,         /* the embedding of gemma2 is not scaled */
   ENGINE_ONE_PLUS_LOST,          /* norms of gemma2 and qwen3_next multiply by g, not by 1 + g */

@@ -143,8 +143,6 @@ Test(engine_mutants, a_model_suite_sees_them) {
       {ENGINE_OFFSET_LOST, WAY_PREFILL, "stages", "layers.0.mlp.pre of uclip_norm is the first"},
       {ENGINE_DIVISION_LOST, WAY_GRAPH, "logits", "request"},
       {ENGINE_DIVISION_LOST, WAY_PREFILL, "stages", "layers.0.mlp.up of gemm is the first"},
-      {ENGINE_SUM_LOST, WAY_GRAPH, "logits", "request"},
-      {ENGINE_SUM_LOST, WAY_PREFILL, "stages", "layers.0.attn.residual of bias_residual is the first"},
       {ENGINE_LOGITS_NOT_GIVEN, WAY_DECODE, "stages", "logits: the device gave 0 of 13 stages"},
       {ENGINE_ONE_COPY, WAY_SHARED, "stages", "layers.0.attn.out of kv_append, softmax_attention is the first"}};
   static model_case asked[sizeof seen / sizeof *seen];
@@ -163,7 +161,6 @@ Test(engine_mutants, a_model_suite_sees_them) {
     bool clean = false; /* an earlier mistake had the same case */
     if (seen[i].mistake == ENGINE_OTHER_ACTIVATION) (void)snprintf(mc.form, sizeof mc.form, "gemm_glu=on");
     if (seen[i].mistake == ENGINE_OFFSET_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_seam=on");
-    if (seen[i].mistake == ENGINE_SUM_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_add=on");
     if (seen[i].mistake == ENGINE_DIVISION_LOST) (void)snprintf(mc.form, sizeof mc.form, "gemm_norm=on");
     for (size_t j = 0; j < i; ++j)
       clean = clean ||

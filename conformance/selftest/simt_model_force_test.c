@@ -151,7 +151,6 @@ static const char *const usual_form[] = {NULL,
                                          "gemm_seam=on",
                                          "gemm_seam=off",
                                          "gemm_norm=on+gemm_glu=off",
-                                         "gemm_add=on",
                                          "norm_rope_append=off"};
 enum { FORMS = sizeof usual_form / sizeof *usual_form };
 

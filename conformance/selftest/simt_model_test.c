@@ -204,8 +204,7 @@ static const struct {
              {"bias_residual=on", "bias_residual=off", NULL, 1u << 0},
              {"gemm_glu=on", "gemm_glu=off", "gemm_glu", 1u << 1 | 1u << 2 | 1u << 4},
              {"gemm_seam=on", "gemm_seam=off", "gemm_post_pre_uclip", 1u << 2 | 1u << 4},
-             {"gemm_norm=on", "gemm_norm=off", "gemm_residual", 1u << 1},
-             {"gemm_add=on", "gemm_add=off", NULL, 1u << 1}};
+             {"gemm_norm=on", "gemm_norm=off", "gemm_residual", 1u << 1}};
 
 static void expect_refused(const char *form, int number) {
   const assay_model_options options = {.form = &form, .forms = 1};

@@ -24,7 +24,6 @@ static const struct {
     [PASS_GEMM_GLU] = {"gemm_glu", "gemm_glu", PASS_AUTO},
     [PASS_GEMM_SEAM] = {"gemm_seam", "gemm_post_pre_uclip", PASS_AUTO},
     [PASS_GEMM_NORM] = {"gemm_norm", "gemm_residual", PASS_OFF},
-    [PASS_GEMM_ADD] = {"gemm_add", NULL, PASS_AUTO},
     [PASS_GROUPED_GEMM] = {"grouped_gemm", "grouped_gemm", PASS_OFF},
     [PASS_MLA_EXPAND] = {"mla_expand", "softmax_attention", PASS_OFF},
     [PASS_EVEN_SHARES] = {"even_shares", NULL, PASS_AUTO},
@@ -84,7 +83,6 @@ static bool model_has(const assay_model_config *c, pass_form form) {
   case PASS_GEMM_SEAM:
     return c->arch == ASSAY_ASYNCT && !c->proj_bias && !c->mlp_bias;
   case PASS_GEMM_NORM:
-  case PASS_GEMM_ADD:
     return c->arch == ASSAY_QWEN3 && !c->proj_bias && !c->mlp_bias;
   case PASS_ONE_LAUNCH:
     return (c->arch == ASSAY_QWEN3 || c->arch == ASSAY_ASYNCT) && c->qk_norm && !c->qkv_bias && !c->proj_bias &&

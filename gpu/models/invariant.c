@@ -6,7 +6,7 @@
  *   rows and products   a variant whose contract promises `alone`: no choice inside it follows the number of rows
  *   attention           one variant for prompts, chunks and single tokens, with tiles at fixed places of the keys
  *
- * Forms that `auto` takes for few rows or many alone are off, except gemm_glu, which has a variant with the bits of gemm and
+ * Forms that `auto` takes for few rows alone are off, except gemm_glu, which has a variant with the bits of gemm and
  * the activation. A call goes to the first such variant of the table that takes it. Whether a variant takes a call
  * follows from the model's sizes and types, never from the number of rows. The run `invariant` of
  * conformance/suites/models.yaml compares logits bit for bit. */
@@ -45,8 +45,7 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                 {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"},
                 {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"},
                 {PASS_ONE_LAUNCH, "one_launch", "single tokens and no prompts"}};
-  /* With `auto` they take steps of few rows, or of many. */
-  static const pass_form by_rows[] = {PASS_GEMM_SEAM, PASS_GEMM_NORM, PASS_GEMM_ADD};
+  static const pass_form of_few_rows[] = {PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;
   if (!m->invariant) return ASSAY_OK;
@@ -62,8 +61,8 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
   if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_ON)
     return assay_fail(error, ASSAY_ERR_INPUT,
                       "form lm_head_argmax: found on beside invariant, allowed off, auto: it takes greedy steps alone");
-  for (size_t i = 0; i < sizeof by_rows / sizeof *by_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
-    if (c->form[by_rows[i]] == PASS_AUTO) c->form[by_rows[i]] = PASS_OFF;
+  for (size_t i = 0; i < sizeof of_few_rows / sizeof *of_few_rows && !MISTAKE(ENGINE_INVARIANT_BY_FORM); ++i)
+    if (c->form[of_few_rows[i]] == PASS_AUTO) c->form[of_few_rows[i]] = PASS_OFF;
   if (c->form[PASS_GEMM_GLU] == PASS_AUTO && !MISTAKE(ENGINE_CHAIN_BESIDE_FORCED) &&
       (may_sum_otherwise(c, "gemm") || may_sum_otherwise(c, "swiglu") || may_sum_otherwise(c, "reglu")))
     c->form[PASS_GEMM_GLU] = PASS_OFF;

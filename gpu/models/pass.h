@@ -39,7 +39,6 @@ typedef enum pass_form {
   PASS_GEMM_GLU,
   PASS_GEMM_SEAM,
   PASS_GEMM_NORM,
-  PASS_GEMM_ADD,
   PASS_GROUPED_GEMM,
   PASS_MLA_EXPAND,
   PASS_EVEN_SHARES,
@@ -191,7 +190,6 @@ typedef struct pass {
     const assay_tensor *product; /* input of mlp.up, which waits for its activation; NULL: none */
     const char *last;            /* the last product of a sublayer, which waits for the norm; NULL: none */
     const assay_tensor *last_x, *last_y;
-    bool added; /* the last product has added the residual */
     bool division; /* the rows of h lack their norm's factor, which `squares` give */
   } waiting;
   assay_status status;

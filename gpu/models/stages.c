@@ -6,9 +6,6 @@
 static const pass_param no_params[] = {{NULL, 0}};
 static const assay_tensor absent = {.data = NULL};
 
-enum { FEW_ROWS = 32 };   /* most rows for which forms of products, where they are auto, take one */
-enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts */
-
 /* For gemma2: takes rows of the table times sqrt(C), one term per row. The product is rounded once. */
 static void scaled_embed(pass *m, const assay_tensor *x) {
   const int64_t N = x->shape[0];
@@ -157,37 +154,15 @@ static bool undivided(pass *m, const char *name, const assay_tensor *y, int64_t 
   return m->waiting.division;
 }
 
-/* Tells whether the form gemm_add takes a product of so many rows. With `auto` it takes prompts, whose products the
- * vendor's library computes. */
-static bool adds_rows(const pass *m, int64_t rows) {
-  const pass_switch form = m->choices.form[PASS_GEMM_ADD];
-  return form == PASS_ON || (form == PASS_AUTO && rows > SOME_ROWS);
-}
-
-/* Computes the waiting product into the stream: the residual is what c held. Returns false if the form is off, or if
- * the product's weights have 8 bits. */
-static bool added_product(pass *m) {
-  const char *const last = m->waiting.last;
-  if (!adds_rows(m, m->waiting.last_x->shape[0]) || pass_is_narrow(m, last)) return false;
-  const pass_arg args[] = {
-      {"a", *m->waiting.last_x}, {"b", pass_weight(m, last, "w")}, {"c", *m->waiting.x}, {.name = NULL}};
-  const pass_param params[] = {{"beta", MISTAKE(ENGINE_SUM_LOST) ? 0 : 1}, {NULL, 0}};
-  m->stage = m->waiting.residual;
-  pass_call(m, "gemm", args, params);
-  return true;
-}
-
 /* Computes the product that waits, if there is one, in a call that takes the rest too or alone. Returns whether the
  * call took the rest. */
 static bool waiting_product(pass *m, const char *name, const assay_tensor *y) {
   const int64_t layer = m->layer;
   if (m->waiting.last == NULL) return false;
-  const bool qwen3 = m->config.arch == ASSAY_QWEN3, final = strcmp(name, "final") == 0;
   const bool seamed = m->waiting.post != NULL && seam(m, name, y, layer);
-  const bool through = seamed || (qwen3 && !final && undivided(m, name, y, layer));
+  const bool through = seamed || (m->config.arch == ASSAY_QWEN3 && undivided(m, name, y, layer));
   m->layer = m->waiting.layer;
-  m->waiting.added = !through && qwen3 && added_product(m);
-  if (!through && !m->waiting.added) product(m, m->waiting.last, m->waiting.last_x, m->waiting.last_y, true);
+  if (!through) product(m, m->waiting.last, m->waiting.last_x, m->waiting.last_y, true);
   m->layer = layer;
   m->waiting.last = NULL;
   return through;
@@ -212,11 +187,9 @@ static void norm_of_waiting(pass *m, const char *name, const assay_tensor *y) {
     residual_alone(m);
     m->layer = layer;
   }
-  const bool added = m->waiting.added;
-  m->waiting.added = false;
-  if (!through && !biased && !added) through = call_norm(m, name, m->waiting.y, x, y);
+  if (!through && !biased) through = call_norm(m, name, m->waiting.y, x, y);
   m->layer = m->waiting.layer;
-  if (!through && !added) residual_alone(m);
+  if (!through) residual_alone(m);
   pass_take(m, m->waiting.residual, x, 0, x->shape[1]);
   m->layer = layer;
   m->waiting.post = m->waiting.residual = NULL;
@@ -293,6 +266,9 @@ void pass_logits(pass *m, const assay_tensor *h) {
 
 /* ---- linear layers, activations ------------------------------------------------------------------------ */
 
+enum { FEW_ROWS = 32 };   /* most rows for which forms of products, where they are auto, take one */
+enum { SOME_ROWS = 128 }; /* most rows of gemm_glu/parts */
+
 /* Calls gemm_glu, or with `ask` alone says whether the form would. x: the rows of mlp.up; y: those of mlp.act. With
  * more than FEW_ROWS rows, `auto` takes the variant `parts` alone, and with more than SOME_ROWS `wgmma`: others are
  * slower than two calls. In an invariant step it takes `chain` alone, which has the bits of two calls. */
@@ -321,16 +297,15 @@ static bool waits_for_activation(pass *m, const assay_tensor *x) {
   return glu(m, x, &m->gated, true);
 }
 
-/* Tells whether the product is the last of a sublayer of asynct or qwen3, and waits for what follows it. The norm after
- * the last one of qwen3 is a call of its own: lm_head reads rows that are divided. */
+/* Tells whether the product is the last of a sublayer of asynct or qwen3, and waits for the norms after it. The last
+ * one of qwen3 does not: lm_head reads rows that are divided. */
 static bool waits_for_norms(const pass *m, const char *name, const assay_tensor *x) {
   const bool qwen3 = m->config.arch == ASSAY_QWEN3;
   const pass_switch form = m->choices.form[qwen3 ? PASS_GEMM_NORM : PASS_GEMM_SEAM];
   const bool down = strcmp(name, "mlp.down") == 0, last = down || strcmp(name, "attn.proj") == 0;
-  if (!last || (!qwen3 && m->config.arch != ASSAY_ASYNCT) || pass_weight(m, name, "b").data != NULL) return false;
-  if (qwen3 && adds_rows(m, x->shape[0])) return true;
+  if (form == PASS_OFF || !last || (!qwen3 && m->config.arch != ASSAY_ASYNCT)) return false;
   if (qwen3 && down && m->layer + 1 == m->config.layers) return false;
-  return form == PASS_ON || (form == PASS_AUTO && x->shape[0] <= FEW_ROWS);
+  return pass_weight(m, name, "b").data == NULL && (form == PASS_ON || x->shape[0] <= FEW_ROWS);
 }
 
 void pass_linear(pass *m, const char *name, const assay_tensor *x, const assay_tensor *y, bool biased) {
