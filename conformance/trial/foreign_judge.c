@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "foreign_internal.h"
+#include "repeats.h"
 #include "say.h"
 #include "tier2.h"
 
@@ -218,7 +219,9 @@ static assay_status judge_rows(judging *j, assay_error *error) {
     count *= j->about->shape[a];
   unsigned char *written = calloc((size_t)count + 1, 1);
   double *share = calloc((size_t)(H_kv > 0 ? H_kv : 1), sizeof *share);
-  if (written == NULL || share == NULL) {
+  repeats repeated = {0};
+  if (!repeats_open(&repeated, rows) || written == NULL || share == NULL) {
+    repeats_close(&repeated);
     free(written);
     free(share);
     return assay_fail(error, ASSAY_ERR_MEMORY, "judge: out of memory");
@@ -227,7 +230,9 @@ static assay_status judge_rows(judging *j, assay_error *error) {
     const int64_t end = request_end(j, row, rows), begin = row;
     tier2_sums request = {0};
     memset(share, 0, (size_t)(H_kv > 0 ? H_kv : 1) * sizeof *share);
-    for (; row < end; ++row)
+    for (; row < end; ++row) {
+      const bool again = !paged && repeats_row(&repeated, f->expected[j->output].value, f->expected[j->output].sigma,
+                                               width, row, begin);
       for (int64_t first = 0; first < width; first += step) {
         tier2_sums group = {0};
         for (int64_t e = first; e < first + step; ++e) {
@@ -239,13 +244,15 @@ static assay_status judge_rows(judging *j, assay_error *error) {
           if (by_heads && sigma > 0) share[e / (width / H_kv)] += sigma * sigma;
         }
         judge_mean(j, &group, group.count / alike, "row", row * width + first, &j->verdict->ratio_row);
-        tier2_add(&request, &group);
+        if (!again) tier2_add(&request, &group);
       }
+    }
     judge_mean(j, &request,
                by_heads ? tier2_independent(&request, j->about->dtype, width, H, H_kv, share) : request.count,
                "request", begin * width, &j->verdict->ratio_request);
   }
   judge_rest(j, written, count);
+  repeats_close(&repeated);
   free(written);
   free(share);
   return ASSAY_OK;

@@ -5,6 +5,7 @@
 
 #include "core/dtype.h"
 #include "conformance/generate/generate.h"
+#include "repeats.h"
 #include "say.h"
 #include "trial.h"
 #include "tier2.h"
@@ -106,6 +107,7 @@ typedef struct judging {
   double floor;                  /* half a subnormal ulp of the output type */
   tier2_sums *request;           /* [B] */
   double *share;                 /* [B, H_kv] sum of sigma^2 of a request's outputs of that kv head */
+  repeats repeated;              /* judged rows of an output */
   double *row;                   /* [the widest output] one row of the run's output */
   unsigned char *accepted;       /* [judged rows] 1: the operator accepted a result there; NULL: no rule of rows */
   int64_t at;                    /* the judged row */
@@ -267,6 +269,8 @@ static void judge_row(judging *j, int64_t r) {
   const int64_t b = out->kind == OUTPUT_WHOLE ? 0 : t->first.request_of_row[row];
   j->at = r;
   tier2_sums *request = &j->request[b];
+  const bool again = t->one->op->form == ASSAY_PLAIN &&
+                     repeats_row(&j->repeated, t->expected[j->o].value, t->expected[j->o].sigma, out->width, r, b);
   for (int64_t first = 0; first < out->width; first += out->group) {
     tier2_sums group = {0};
     for (int64_t e = first; e < first + out->group; ++e) {
@@ -282,7 +286,7 @@ static void judge_row(judging *j, int64_t r) {
     const int64_t alike = by_heads(t, out) && out->group == l->H ? l->H / l->H_kv : 1; /* an output of shape [N, H] */
     note_mean(j, (output_place){j->o, row, first}, "row", rms_ratio(j, &group, group.count / alike),
               &j->found->ratio_row);
-    tier2_add(request, &group);
+    if (!again) tier2_add(request, &group);
   }
   for (int64_t e = 0; by_heads(t, out) && e < out->width; ++e)
     if (sigma[e] > 0) j->share[b * l->H_kv + e / (out->width / l->H_kv)] += sigma[e] * sigma[e];
@@ -302,6 +306,7 @@ static void judge_output(judging *j) {
   j->floor = 0.5 * assay_ulp(0.0, t->output[j->o].dtype);
   memset(j->request, 0, (size_t)l->B * sizeof *j->request);
   memset(j->share, 0, (size_t)(l->B * l->H_kv) * sizeof *j->share);
+  repeats_clear(&j->repeated);
   for (int64_t r = 0; r < outputs_judged(t, j->o); ++r) {
     judge_row(j, r);
     if (j->only_whether && j->found->wrong) return;
@@ -349,16 +354,19 @@ static void judge_values(const trial *t, const outputs *got, bool only_whether, 
   judging j = {.t = t, .outputs = got, .found = found, .only_whether = only_whether};
   const bool ruled = trial_row_rule(t->one->op) != NULL;
   const int64_t rows = outputs_judged(t, 0);
-  int64_t widest = 1, all = 1;
+  int64_t widest = 1, all = 1, most = rows;
   for (int32_t o = 0; o < t->count; ++o) {
     if (t->output[o].width > widest) widest = t->output[o].width;
+    if (outputs_judged(t, o) > most) most = outputs_judged(t, o);
     all += t->output[o].width;
   }
   j.request = calloc((size_t)t->first.logical->B + 1, sizeof *j.request);
   j.share = calloc((size_t)(t->first.logical->B * t->first.logical->H_kv) + 1, sizeof *j.share);
   j.row = malloc((size_t)(ruled ? all : widest) * sizeof *j.row);
   if (ruled) j.accepted = calloc((size_t)rows + 1, 1);
-  if (j.request == NULL || j.share == NULL || j.row == NULL || (ruled && j.accepted == NULL)) {
+  const bool room = repeats_open(&j.repeated, most);
+  if (!room || j.request == NULL || j.share == NULL || j.row == NULL || (ruled && j.accepted == NULL)) {
+    repeats_close(&j.repeated);
     free(j.request);
     free(j.share);
     free(j.row);
@@ -371,6 +379,7 @@ static void judge_values(const trial *t, const outputs *got, bool only_whether, 
   for (j.o = 0; j.o < t->count && !(only_whether && found->wrong); ++j.o)
     judge_output(&j);
   if (ruled) judge_accepted(&j, rows, j.row);
+  repeats_close(&j.repeated);
   free(j.request);
   free(j.share);
   free(j.row);
