@@ -49,7 +49,7 @@ template <bool scaled_> struct glu_sums : wide_plain_sums {
   __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 
 private:
-  float factor_[2]; /* of rows m and m + 8 */
+  float factor_[2]; /* those of rows m and m + 8 */
 
   __device__ __forceinline__ float activated(const wide_params &p, int half, float g, float u) const {
     if constexpr (scaled) {

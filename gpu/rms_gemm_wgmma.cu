@@ -28,7 +28,7 @@ struct scaled_wide : wide_stores {
   }
 
 private:
-  float factor_[2]; /* of rows m and m + 8 */
+  float factor_[2]; /* those of rows m and m + 8 */
 };
 
 /* The same for chains. */
@@ -51,7 +51,7 @@ struct scaled_chain : wide_plain_sums {
   __device__ __forceinline__ void end(const params &, int64_t, int32_t) {}
 
 private:
-  float factor_[2]; /* of rows m and m + 8 */
+  float factor_[2]; /* those of rows m and m + 8 */
 };
 
 struct rms_gemm_plan {

@@ -162,7 +162,7 @@ __device__ __forceinline__ void chain_multiply(const typename Sums::params &p, u
   wgmma_order(sum);
   if constexpr (Sums::scaled) {
     const float *const factor = reinterpret_cast<const float *>(shared + tile::factors_at) + (m - row);
-    named_barrier_sync(1, 128 + chain_measurers); /* the factors are there */
+    named_barrier_sync(1, 128 + chain_measurers); /* all factors are stored */
     sums.scale(factor[0], factor[8]);
   }
   sums.template take<T, tile::columns>(p, m, column, lane, sum);

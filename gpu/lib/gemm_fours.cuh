@@ -59,8 +59,9 @@ struct fours_place {
   int64_t row, column, left, room; /* left: without regard to the row */
 };
 
-/* The use of sums. `End` is what happens to four sums: `params` begin with fours_params, `weights<T>` are loaded once
- * for two rows, and finish() has the sums and what the residual held. All lanes of a warp call it together. */
+/* The use of sums. `End` is what happens to four sums, and its `params` begin with fours_params. Its `weights<T>` are
+ * loaded once for two rows, and finish() has the sums and what the residual held. All lanes of a warp call it together.
+ */
 template <class End, bool ahead> struct fours_sums : wide_plain_sums {
   using params = typename End::params;
   static constexpr bool begins = ahead;

@@ -51,7 +51,7 @@ __device__ __forceinline__ void parts_load(const wide_params &p, parts_range par
   }
 }
 
-/* What ends of products have that do not multiply by factors of rows. */
+/* The base of ends that do not multiply by factors of rows. */
 struct parts_unscaled {
   using params = wide_params;
   static constexpr bool scaled = false;
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(tile::threads + (epilogue::scaled ? cha
   const int64_t m = thread / 32 * 16 + lane / 4;
   parts_multiply<T, tile>(part, shared, full, free, sum);
   if constexpr (epilogue::scaled) {
-    named_barrier_sync(1, tile::multipliers + chain_measurers); /* the factors are there */
+    named_barrier_sync(1, tile::multipliers + chain_measurers); /* all factors are stored */
     factor[0] = reinterpret_cast<const float *>(shared + tile::factors_at)[m];
     factor[1] = reinterpret_cast<const float *>(shared + tile::factors_at)[m + 8];
   }

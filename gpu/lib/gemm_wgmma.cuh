@@ -162,8 +162,8 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
-/* What a use of sums does not do, unless it says otherwise: begin() before the first products, by chains alone, and
- * factors of rows. */
+/* The base of a use of sums. It does not begin before the first products, which chains alone offer, and rows have no
+ * factors. */
 struct wide_plain_sums {
   static constexpr bool begins = false, scaled = false;
 };
