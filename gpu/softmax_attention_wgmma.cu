@@ -15,13 +15,15 @@ namespace {
 
 constexpr float log2_e = softmax_log2_e, ln_2 = 0.693147180559945309f;
 
-/* general: a window or ALiBi. Not general: neither of them. Scores are compared in base 2 if general, else unscaled. */
+/* general: a window or ALiBi. Not general: neither of them. With ALiBi scores are compared in base 2, else unscaled. A
+ * window only hides keys: it may hide none of a request, and the call beside others is general then. */
 template <bool general> struct softmax_weights {
   using params = softmax_params;
   static constexpr bool masks_all = general, compact = true;
   static constexpr int registers = general ? 216 : 224;
 
-  float scale, slope;                 /* in base 2 */
+  float scale, slope;                 /* in base 2; scale: what is left to multiply when scores are compared */
+  float step;                         /* general: factor of scores before they are compared */
   float peak[2], total[2], shrink[2]; /* values of the row and of the row 8 further; total: that of this lane's keys */
   int32_t last, reach; /* the last key that the thread's first row sees, counted from the thread's first token of a
                         * tile; how many it sees before that */
@@ -30,7 +32,10 @@ template <bool general> struct softmax_weights {
     scale = p.a.scale * log2_e;
     last = position - 16 * (static_cast<int32_t>(lane_id()) % 4);
     if constexpr (general) {
-      slope = p.slopes != nullptr ? p.slopes[head] * log2_e : 0.0f;
+      const bool sloped = p.slopes != nullptr;
+      slope = sloped ? p.slopes[head] * log2_e : 0.0f;
+      step = sloped ? scale : 1.0f;
+      scale = sloped ? 1.0f : scale;
       reach = p.a.window > 0 ? p.a.window - 1 : 1 << 30;
     }
     ASSAY_UNROLL
@@ -71,7 +76,7 @@ template <bool general> struct softmax_weights {
       for (int i = 0; i < 2 * groups; ++i) {
         float &s = S[i / 2 * 4 + 2 * h + i % 2];
         const int token = 64 * (i / 16) + i % 16;
-        if constexpr (mask == mask_both) s = fmaf(s, scale, fmaf(slope, static_cast<float>(token), bias));
+        if constexpr (mask == mask_both) s = fmaf(s, step, fmaf(slope, static_cast<float>(token), bias));
         if (mask != mask_none && token > stop + 8 * h) s = -INFINITY;
         if (mask == mask_both && token < begin + 8 * h) s = -INFINITY;
         most = fmaxf(most, s);
@@ -81,27 +86,23 @@ template <bool general> struct softmax_weights {
       shrink[h] = peak[h];
       peak[h] = most;
     }
-    if constexpr (mask == mask_both) {
-      raise<groups>(S, top, 1.0f);
-    } else {
-      /* The rounding of a scaled peak is the same for all weights of the row, and negligible beside 1. With larger
-       * peaks, differences are scaled: the largest weight is 1, however large the scores are. Each row decides for
-       * itself, so that its bits do not depend on the other rows of the warp; the vote only saves the work. */
-      const bool large[2] = {!(fabsf(top[0] * scale) <= softmax_largest_scaled),
-                             !(fabsf(top[1] * scale) <= softmax_largest_scaled)};
-      if (__any_sync(0xffffffffu, large[0] || large[1])) {
-        const float less[2] = {large[0] ? top[0] : 0.0f, large[1] ? top[1] : 0.0f};
-        ASSAY_UNROLL
-        for (int i = 0; i < 4 * groups; ++i)
-          S[i] -= less[i / 2 % 2];
-        ASSAY_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          shrink[h] -= less[h];
-          top[h] -= less[h];
-        }
+    /* The rounding of a scaled peak is the same for all weights of the row, and negligible beside 1. With larger
+     * peaks, differences are scaled: the largest weight is 1, however large the scores are. Each row decides for
+     * itself, so that its bits do not depend on the other rows of the warp; the vote only saves the work. */
+    const bool large[2] = {!(fabsf(top[0] * scale) <= softmax_largest_scaled),
+                           !(fabsf(top[1] * scale) <= softmax_largest_scaled)};
+    if (__any_sync(0xffffffffu, large[0] || large[1])) {
+      const float less[2] = {large[0] ? top[0] : 0.0f, large[1] ? top[1] : 0.0f};
+      ASSAY_UNROLL
+      for (int i = 0; i < 4 * groups; ++i)
+        S[i] -= less[i / 2 % 2];
+      ASSAY_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        shrink[h] -= less[h];
+        top[h] -= less[h];
       }
-      raise<groups>(S, top, scale);
     }
+    raise<groups>(S, top, scale);
   }
 
   template <int count> PREFILL_FUNCTION void rescale(float (&O)[count]) const {
@@ -115,7 +116,7 @@ template <bool general> struct softmax_weights {
                                float (&factor)[2]) const {
     ASSAY_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const softmax_end end(p, head, peak[h], group_sum<4>(total[h]), general ? ln_2 : p.a.scale);
+      const softmax_end end(p, head, peak[h], group_sum<4>(total[h]), p.slopes != nullptr ? ln_2 : p.a.scale);
       factor[h] = end.factor;
       if (p.lse == nullptr || row + 8 * h >= item.rows || lane_id() % 4 != 0) continue;
       p.lse[(item.row + row + 8 * h) * static_cast<int64_t>(p.a.H) + head] = end.lse;
