@@ -4,7 +4,7 @@
 # ci/house_selftest.sh plants a violation of every rule and sees it found.
 set -uo pipefail
 
-rules="rooms strangers includes floors length headers marks flags asm contracts quiet commands citations pipes format"
+rules="rooms strangers includes floors length headers marks flags asm contracts quiet commands citations pipes mutants format"
 root=$(cd "$(dirname "$0")/.." && pwd)
 wanted=""
 while [ $# -gt 0 ]; do
@@ -379,6 +379,17 @@ rule_citations() {
     }' >"$scratch.cited" || say citations ci/house.sh "the scan itself failed"
   hits citations "cites what is not in the tree" <"$scratch.cited"
   rm -f "$scratch.cited"
+}
+
+# Every mutant's original text occurs once in the file that it changes. A build says so too, minutes later.
+rule_mutants() {
+  local list out
+  out=$(mktemp -d)
+  while IFS= read -r list; do
+    [ "$list" != conformance/mutants/catalogue.def ] || continue
+    conformance/mutants/make.sh "$list" . "$out" 2>"$scratch" || say mutants "$list" "$(head -n 2 "$scratch" | tr '\n' ' ')"
+  done < <(find conformance/mutants -name '*.def' 2>/dev/null | sort)
+  rm -rf "$out"
 }
 
 # The repository's .clang-format, as version 14 reads it; other versions lay out differently and are left alone.

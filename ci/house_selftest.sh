@@ -29,6 +29,9 @@ fresh() {
   printf 'int engine;\n' >conformance/judge/judge.c
   printf 'int entry;\n' >conformance/main.c
   cp "$root/core/rng.h" core/rng.h
+  mkdir -p conformance/mutants
+  cp "$root/conformance/mutants/make.sh" conformance/mutants/
+  printf 'mutant kept\nfile gpu/gate_attention.cu\n-#include "core/rng.h"\n+#include "core/other.h"\n' >conformance/mutants/kept.def
   cp "$root/conformance/CMakeLists.txt" conformance/
 }
 
@@ -107,6 +110,7 @@ plant floors fuzz/target.c 'echo "#include \"conformance/cli/cli.h\"" >fuzz/targ
 plant floors conformance/CMakeLists.txt ': >conformance/CMakeLists.txt'
 plant includes bench/times.c 'echo "#include \"ref/lib/paged.h\"" >bench/times.c'
 plant includes fuzz/target.c 'echo "#include \"gpu/lib/paged.h\"" >fuzz/target.c'
+plant mutants conformance/mutants/lost.def 'printf "mutant a\nfile gpu/gate_attention.cu\n-no such text\n+x\n" >conformance/mutants/lost.def'
 plant pipes ci/test.sh 'printf "%s | %s\n" "ls docs" "grep -vq x" >>ci/test.sh'
 plant quiet conformance/judge/judge.c 'printf "#include <stdio.h>\nvoid f(void) { printf(\"x\"); }\n" >>conformance/judge/judge.c'
 plant commands README.md 'echo "and \`ci/lost.sh\`" >>README.md'
