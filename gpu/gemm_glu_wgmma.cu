@@ -15,14 +15,9 @@ template <int channels, int stages> struct glu_tile : wide_tile<128, 2 * channel
   static constexpr bool paired = true;
 };
 
-/* The use of sums: the activation of gates times their ups is stored. Lanes exchange results as wide_store_all does. */
-template <bool scaled_> struct glu_sums : wide_plain_sums {
-  using params = std::conditional_t<scaled_, wide_scaled_params, wide_params>;
-  static constexpr bool scaled = scaled_;
-  __device__ __forceinline__ void scale(float first, float second) {
-    factor_[0] = first;
-    factor_[1] = second;
-  }
+/* The use of sums: the activation of gates times their ups is stored. Base says whether rows have factors. Lanes
+ * exchange results as wide_store_all does. */
+template <class Base> struct glu_sums : Base {
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {
@@ -46,15 +41,12 @@ template <bool scaled_> struct glu_sums : wide_plain_sums {
       store<T>(p, m + 8 * half, n / 2 + 8 * j + 4 * (lane % 4), four);
     }
   }
-  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 
 private:
-  float factor_[2]; /* those of rows m and m + 8 */
-
   __device__ __forceinline__ float activated(const wide_params &p, int half, float g, float u) const {
-    if constexpr (scaled) {
-      g = __fmul_rn(factor_[half], g);
-      u = __fmul_rn(factor_[half], u);
+    if constexpr (Base::scaled) {
+      g = Base::product(half, g);
+      u = Base::product(half, u);
     }
     return glu_activated(p.rectified, g, u);
   }
@@ -94,10 +86,10 @@ assay_status launch(const assay_call *call, assay_env *env, assay_error *error) 
     using T = typename decltype(tag)::type;
     const bool one_wave = wide_tiles(plan.p, 128, 128) <= env->multiprocessors;
     if (plan.p.squares == NULL)
-      return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<false>>(plan.p, env, error)
-                      : wide_start<T, glu_tile<96, 5>, glu_sums<false>>(plan.p, env, error);
-    return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<true>>(plan.p, env, error)
-                    : wide_start<T, glu_tile<96, 5>, glu_sums<true>>(plan.p, env, error);
+      return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<wide_plain_sums>>(plan.p, env, error)
+                      : wide_start<T, glu_tile<96, 5>, glu_sums<wide_plain_sums>>(plan.p, env, error);
+    return one_wave ? wide_start<T, glu_tile<64, 6>, glu_sums<wide_scaled_sums>>(plan.p, env, error)
+                    : wide_start<T, glu_tile<96, 5>, glu_sums<wide_scaled_sums>>(plan.p, env, error);
   });
 }
 

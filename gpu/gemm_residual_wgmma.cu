@@ -56,17 +56,10 @@ assay_status read_call(const assay_call *call, residual_plan *plan, assay_error 
   *plan = residual_plan();
   plan->type = c.type("a");
   residual_wide *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = c.dim("N");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
-  p->c = c.data<void>("out");
+  wide_read(c, "out", p);
   p->res = c.data<void>("res");
   p->g = c.data<const void>("g");
   p->parts = c.data<float>("squares");
-  p->x_row = c.row("a");
-  p->c_row = c.row("out");
   p->res_row = c.row("res");
   p->fours = wide_quads(p->c, p->c_row, plan->type) && wide_quads(p->res, p->res_row, plan->type) &&
              wide_quads(p->g, 0, plan->type);

@@ -15,7 +15,6 @@ namespace {
 /* The use of sums: a thread keeps the best of two rows, m and m + 8. The keys are where a product stores its result.
  * Where there are several tiles of rows, each tile gives its own. */
 struct best_sums : wide_plain_sums {
-  using params = wide_params;
   best_logit best[2];
 
   template <class T, int own>

@@ -10,48 +10,25 @@ namespace ASSAY_NS {
 namespace {
 
 /* The use of sums: those of a row are multiplied by its factor, and stored as those of a product are. */
-struct scaled_wide : wide_stores {
-  using params = wide_scaled_params;
-  static constexpr bool scaled = true;
-  __device__ __forceinline__ void scale(float first, float second) {
-    factor_[0] = first;
-    factor_[1] = second;
-  }
+struct scaled_wide : wide_scaled_sums {
   template <class T, int own>
   __device__ __forceinline__ void take(const params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {
     float scaled_sum[own / 2];
-    ASSAY_UNROLL
-    for (int i = 0; i < own / 2; ++i)
-      scaled_sum[i] = __fmul_rn(factor_[i / 2 % 2], sum[i]);
+    products(sum, scaled_sum);
     wide_store_all<T, T, own>(p, m, n, lane, scaled_sum);
   }
-
-private:
-  float factor_[2]; /* those of rows m and m + 8 */
 };
 
 /* The same for chains. */
-struct scaled_chain : wide_plain_sums {
-  using params = wide_scaled_params;
-  static constexpr bool scaled = true;
-  __device__ __forceinline__ void scale(float first, float second) {
-    factor_[0] = first;
-    factor_[1] = second;
-  }
+struct scaled_chain : wide_scaled_sums {
   template <class T, int columns>
   __device__ __forceinline__ void take(const params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[columns / 2]) {
     float scaled_sum[columns / 2];
-    ASSAY_UNROLL
-    for (int i = 0; i < columns / 2; ++i)
-      scaled_sum[i] = __fmul_rn(factor_[i / 2 % 2], sum[i]);
+    products(sum, scaled_sum);
     chain_store_all<T, columns>(p, m, n, lane, scaled_sum);
   }
-  __device__ __forceinline__ void end(const params &, int64_t, int32_t) {}
-
-private:
-  float factor_[2]; /* those of rows m and m + 8 */
 };
 
 struct rms_gemm_plan {
@@ -65,18 +42,11 @@ assay_status read_call(const assay_call *call, rms_gemm_plan *plan, assay_error 
   *plan = rms_gemm_plan();
   plan->type = c.type("a");
   wide_scaled_params *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = c.dim("N");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
+  wide_read(c, "c", p);
   p->bias = c.data<const void>("bias");
-  p->c = c.data<void>("c");
   p->squares = c.data<const float>("squares");
   p->eps = c.real("eps");
   p->quads_of_squares = deferred_quads(p->squares, p->K);
-  p->x_row = c.row("a");
-  p->c_row = c.row("c");
   p->alpha = 1.0f;
   p->quads = wide_quads(p->c, p->c_row, plan->type);
   return wide_expect(*p, plan->type, error);

@@ -98,13 +98,11 @@ __device__ __forceinline__ void chain_store_all(const wide_params &p, int64_t m,
 
 /* The use of sums by wide_stores, for chains. */
 struct chain_stores : wide_plain_sums {
-  using params = wide_params;
   template <class T, int columns>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[columns / 2]) {
     chain_store_all<T, columns>(p, m, n, lane, sum);
   }
-  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
 
 /* Computes the factors of `rows` rows beside the products, by whole warps. `multipliers` threads wait for them. */

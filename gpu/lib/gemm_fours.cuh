@@ -81,7 +81,6 @@ template <class End, bool ahead> struct fours_sums : wide_plain_sums {
       store<T, own>(p, first, m, n, lane, sum);
     }
   }
-  __device__ __forceinline__ void end(const params &, int64_t, int32_t) {}
 
 private:
   uint2 old_[most][2];

@@ -18,15 +18,8 @@ inline assay_status gemm_read(const assay_call *call, gemm_plan *plan, assay_err
   *plan = gemm_plan();
   plan->type = c.type("a");
   wide_params *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = c.dim("N");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
+  wide_read(c, "c", p);
   p->bias = c.data<const void>("bias");
-  p->c = c.data<void>("c");
-  p->x_row = c.row("a");
-  p->c_row = c.row("c");
   p->alpha = c.real("alpha");
   p->beta = c.real("beta");
   p->wide = c.type("c") != plan->type;

@@ -162,16 +162,17 @@ __device__ __forceinline__ void wide_store_all(const wide_params &p, int64_t m, 
   }
 }
 
-/* The base of a use of sums. It does not begin before the first products, which chains alone offer, and rows have no
- * factors. */
+/* The base of a use of sums. It does not begin before the first products, which chains alone offer. Rows have no
+ * factors, and nothing is left to do after the last tile. */
 struct wide_plain_sums {
+  using params = wide_params;
   static constexpr bool begins = false, scaled = false;
+  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
 
 /* The use of sums: this one stores them. take() gets the sums of a tile, and end() comes after the last one. `params`
  * begin with wide_params. */
 struct wide_stores : wide_plain_sums {
-  using params = wide_params;
   template <class T, int own>
   __device__ __forceinline__ void take(const wide_params &p, int64_t m, int64_t n, int32_t lane,
                                        const float (&sum)[own / 2]) {
@@ -180,7 +181,6 @@ struct wide_stores : wide_plain_sums {
     else
       wide_store_all<T, T, own>(p, m, n, lane, sum);
   }
-  __device__ __forceinline__ void end(const wide_params &, int64_t, int32_t) {}
 };
 
 /* ---- factors of rows --------------------------------------------------------------------------------- */
@@ -192,15 +192,39 @@ struct wide_scaled_params : wide_params {
   bool quads_of_squares; /* four parts may be loaded at once */
 };
 
+/* The base of a use of sums whose rows have factors. A thread has rows m and m + 8. */
+struct wide_scaled_sums : wide_plain_sums {
+  using params = wide_scaled_params;
+  static constexpr bool scaled = true;
+  __device__ __forceinline__ void scale(float first, float second) {
+    factor_[0] = first;
+    factor_[1] = second;
+  }
+
+protected:
+  /* Multiplies a sum by the factor of its row: m, or with half 1 that of m + 8. */
+  __device__ __forceinline__ float product(int half, float sum) const { return __fmul_rn(factor_[half], sum); }
+  /* Multiplies all sums of a thread. They lie in fours: two of row m, two of row m + 8. */
+  template <int count>
+  __device__ __forceinline__ void products(const float (&sum)[count], float (&scaled_sum)[count]) const {
+    ASSAY_UNROLL
+    for (int i = 0; i < count; ++i)
+      scaled_sum[i] = product(i / 2 % 2, sum[i]);
+  }
+
+private:
+  float factor_[2];
+};
+
 /* The factors of a tile's rows in shared memory, and two barriers. There are two such places, used in turn. */
 class wide_factors {
 public:
-  static constexpr int rows = 128, bytes = 2 * (4 * rows + 2 * 8), loading_warps = 3;
+  static constexpr int rows = 128, bytes = 2 * (4 * rows + 2 * 8), measuring_warps = 3;
   __device__ __forceinline__ wide_factors(unsigned char *at, int32_t place)
       : factor_(reinterpret_cast<float *>(at + 32) + place * rows), ready_(reinterpret_cast<uint64_t *>(at) + place),
         used_(ready_ + 2) {}
   __device__ __forceinline__ void init(uint32_t users) const {
-    mbarrier_init(ready_, loading_warps);
+    mbarrier_init(ready_, measuring_warps);
     mbarrier_init(used_, users);
   }
   __device__ __forceinline__ void await(uint32_t parity) const { mbarrier_wait(ready_, parity); }
@@ -238,7 +262,7 @@ template <class tile> __device__ __forceinline__ void wide_measure(const wide_sc
     had[0] = ring.stage == 0 ? place : had[0];
     had[1] = ring.stage == 1 ? place : had[1];
     for (int32_t row = thread / 32 * rows_a_warp + lane / 2; row < tile::rows && !there;
-         row += wide_factors::loading_warps * rows_a_warp) {
+         row += wide_factors::measuring_warps * rows_a_warp) {
       const int64_t m = static_cast<int64_t>(place) * tile::rows + row;
       const float factor = deferred_factor_by_two<4>(m < p.M ? p.squares + m * parts : nullptr,
                                                      static_cast<int32_t>(p.K), p.eps, p.quads_of_squares);
@@ -358,6 +382,18 @@ template <class Use> assay_status wide_with_type(assay_dtype type, Use use) {
 #else
 #define WIDE_TYPE_CLAIMS "f16,bf16"
 #endif
+
+/* Reads the extents of a product, and its operands a, b and `out`. */
+inline void wide_read(const plain_call &c, const char *out, wide_params *p) {
+  p->M = c.dim("M");
+  p->N = c.dim("N");
+  p->K = c.dim("K");
+  p->x = c.data<const void>("a");
+  p->w = c.data<const void>("b");
+  p->c = c.data<void>(out);
+  p->x_row = c.row("a");
+  p->c_row = c.row(out);
+}
 
 /* Refuses calls that the kernel cannot run. Nothing here depends on M, except for numbers of tiles beyond 2^31. */
 inline assay_status wide_expect(const wide_params &p, assay_dtype type, assay_error *error) {
