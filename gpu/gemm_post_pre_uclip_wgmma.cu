@@ -2,67 +2,59 @@
  *
  *   s = sum_k a_mk b_nk        res_mn <- round(uclip(s; post) + res_mn)        out_mn = round(uclip(res_mn; pre))
  *
- * One variant: the tiles of gemm's variant wgmma (gpu/lib/gemm_wgmma.cuh and gemm_chain.cuh). The thread with the sum
- * does the rest. docs/kernels/gemm_post_pre_uclip.md has the arithmetic. */
-#include "gpu/lib/gemm_chain.cuh"
-#include "gpu/lib/seam.cuh"
+ * One variant: the tiles of gemm's variant wgmma, whose sums end in fours (gpu/lib/gemm_fours.cuh).
+ * docs/kernels/gemm_post_pre_uclip.md has the arithmetic. */
+#include "gpu/lib/gemm_fours.cuh"
+#include "gpu/lib/norm.cuh"
 
 namespace ASSAY_NS {
 namespace {
 
-/* wide_params: c is out, and quads says that two neighbours of out may be stored at once. */
-struct seam_wide : wide_params, seam {};
+/* fours_params: c is out. */
+struct seam_wide : fours_params {
+  uclip_weights post, pre;
+};
 
-/* The use of sums: all residuals of a thread are loaded before the first one is stored, so that their loads overlap. */
-struct seam_sums : wide_plain_sums {
-  using params = seam_wide;
-
-  template <class T, int own>
-  __device__ __forceinline__ void take(const seam_wide &p, int64_t m, int64_t n, int32_t lane,
-                                       const float (&sum)[own / 2]) {
-    float old[own / 2];
-    n += 2 * (lane % 4);
-    ASSAY_UNROLL
-    for (int j = 0; j < own / 8; ++j)
-      ASSAY_UNROLL
-    for (int half = 0; half < 2; ++half)
-      load<T>(p, m + 8 * half, n + 8 * j, old + 4 * j + 2 * half);
-    ASSAY_UNROLL
-    for (int j = 0; j < own / 8; ++j)
-      ASSAY_UNROLL
-    for (int half = 0; half < 2; ++half)
-      store<T>(p, m + 8 * half, n + 8 * j, sum + 4 * j + 2 * half, old + 4 * j + 2 * half);
-  }
-  __device__ __forceinline__ void end(const seam_wide &, int64_t, int32_t) {}
-
-private:
-  template <class T> __device__ __forceinline__ void load(const seam_wide &p, int64_t m, int64_t n, float *old) {
-    old[0] = old[1] = 0.0f;
-    if (m >= p.M || n >= p.N) return;
-    const T *const res = static_cast<const T *>(p.res) + m * p.res_row + n;
-    const bool both = n + 1 < p.N;
-    if (both && p.res_pairs) {
-      struct alignas(2 * sizeof(T)) pair_of {
-        T element[2];
-      } const two = *reinterpret_cast<const pair_of *>(res);
-      old[0] = to_float(two.element[0]);
-      old[1] = to_float(two.element[1]);
-      return;
-    }
-    old[0] = to_float(res[0]);
-    if (both) old[1] = to_float(res[1]);
-  }
+/* The weights of a norm for four neighbouring channels. */
+struct seam_norm {
+  float alpha[4], gamma[4], beta[4];
   template <class T>
-  __device__ __forceinline__ void store(const seam_wide &p, int64_t m, int64_t n, const float *sum, const float *old) {
-    if (m >= p.M || n >= p.N) return;
-    T *const res = static_cast<T *>(p.res) + m * p.res_row + n, *const out = static_cast<T *>(p.c) + m * p.c_row + n;
-    const bool both = n + 1 < p.N;
-    const int64_t other = both ? n + 1 : n;
-    const T r[2] = {from_float<T>(uclip<T>(p.post, n, sum[0]) + old[0]),
-                    from_float<T>(uclip<T>(p.post, other, sum[1]) + old[1])};
-    skinny_put(res, r[0], r[1], both, p.res_pairs);
-    skinny_put(out, from_float<T>(uclip<T>(p.pre, n, to_float(r[0]))),
-               from_float<T>(uclip<T>(p.pre, other, to_float(r[1]))), both, p.quads);
+  __device__ __forceinline__ void load(const uclip_weights &w, const fours_place &at, const seam_wide &p) {
+    const int32_t column = static_cast<int32_t>(at.column), channels = static_cast<int32_t>(p.N);
+    load_weights<T>(w.alpha, column, channels, p.fours, 1.0f, alpha);
+    load_weights<T>(w.gamma, column, channels, p.fours, 1.0f, gamma);
+    load_weights<T>(w.beta, column, channels, p.fours, 0.0f, beta);
+  }
+  /* Computes gamma clip(alpha x, -1, 1) + beta for channel i of the four. */
+  __device__ __forceinline__ float of(int i, float x) const {
+    return gamma[i] * fminf(fmaxf(alpha[i] * x, -1.0f), 1.0f) + beta[i];
+  }
+};
+
+struct seam_end {
+  using params = seam_wide;
+  template <class T> struct weights {
+    seam_norm post, pre;
+    __device__ __forceinline__ void load(const seam_wide &p, const fours_place &at) {
+      post.template load<T>(p.post, at, p);
+      pre.template load<T>(p.pre, at, p);
+    }
+  };
+  /* Stores a row's four of res and out. */
+  template <class T>
+  static __device__ __forceinline__ void finish(const seam_wide &p, const fours_place &at, int32_t, const weights<T> &w,
+                                                float (&four)[4], const float (&old)[4]) {
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      four[i] = w.post.of(i, four[i]) + old[i];
+    const fours_of<T> res = fours_of<T>::rounded(four[0], four[1], four[2], four[3]);
+    res.read(four);
+    ASSAY_UNROLL
+    for (int i = 0; i < 4; ++i)
+      four[i] = w.pre.of(i, four[i]);
+    const fours_of<T> out = fours_of<T>::rounded(four[0], four[1], four[2], four[3]);
+    res.store(static_cast<T *>(p.res) + at.row * p.res_row + at.column, at.room, p.fours);
+    out.store(static_cast<T *>(p.c) + at.row * p.c_row + at.column, at.room, p.fours);
   }
 };
 
@@ -77,38 +69,23 @@ assay_status read_call(const assay_call *call, seam_plan *plan, assay_error *err
   *plan = seam_plan();
   plan->type = c.type("a");
   seam_wide *const p = &plan->p;
-  p->M = c.dim("M");
-  p->N = c.dim("N");
-  p->K = c.dim("K");
-  p->x = c.data<const void>("a");
-  p->w = c.data<const void>("b");
-  p->c = c.data<void>("out");
-  p->x_row = c.row("a");
-  p->c_row = c.row("out");
-  p->alpha = 1.0f;
-  p->quads = skinny_pairs(p->c, p->c_row, plan->type);
+  wide_read(c, "out", p);
+  p->res = c.data<void>("res");
+  p->res_row = c.row("res");
+  p->fours = p->quads = plain_quads(c);
   ASSAY_TRY(wide_expect(*p, plan->type, error));
-  return read_seam(c, plan->type, p, error);
+  ASSAY_TRY(read_uclip(c, "post_", c.dim32("N"), &p->post, error));
+  return read_uclip(c, "pre_", c.dim32("N"), &p->pre, error);
 }
 
-/* Launches chains of 64 rows, where there are at most 64 or nearly 128, and else tiles. The order of sums is the same.
- */
 assay_status launch(const assay_call *call, assay_env *env, assay_error *error) {
   seam_plan plan;
   ASSAY_TRY(read_call(call, &plan, error));
-  seam_wide &p = plan.p;
-  const int64_t mp = env->multiprocessors;
-  p.early = is_settled(call, *env, "b");
+  plan.p.early = is_settled(call, *env, "b");
   (void)snprintf(env->path, sizeof env->path, "wgmma");
-  if (p.M == 0 || p.N == 0) return ASSAY_OK;
-  return wide_with_type(plan.type, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if (p.M <= chain_max_rows || chain_pairs(p, mp)) return chain_columns<T, 64, seam_sums>(p, env, error);
-    if (4 * wide_tiles(p, 128, 128) >= 3 * mp)
-      return wide_start<T, wide_tile<128, 128, 2, 6>, seam_sums>(p, env, error);
-    if (5 * wide_tiles(p, 64, 64) < 2 * mp) return wide_start<T, wide_tile<64, 16, 1, 20>, seam_sums>(p, env, error);
-    return wide_start<T, wide_tile<64, 64, 2, 12>, seam_sums>(p, env, error);
-  });
+  if (plan.p.M == 0 || plan.p.N == 0) return ASSAY_OK;
+  return wide_with_type(
+      plan.type, [&](auto tag) { return fours_start<typename decltype(tag)::type, seam_end>(plan.p, env, error); });
 }
 
 } // namespace
