@@ -299,6 +299,21 @@ Test(simt, shared_memory_starts_as_nan) {
     cr_assert(std::isnan(c[i]) && std::isnan(d[i]));
 }
 
+/* NaN would not be seen in a maximum. Under a seed, half of the launches have the largest numbers. */
+Test(simt, shared_memory_starts_as_large_numbers_too) {
+  std::vector<float> a(64), b(64);
+  int large = 0;
+  for (uint64_t seed = 1; seed <= 64; ++seed) {
+    schedule(seed);
+    RUN(fresh_shared<float>, 2, 64, 64 * sizeof(float), a.data(), b.data());
+    for (size_t i = 0; i < 64; ++i)
+      cr_assert(std::isnan(a[i]) == std::isnan(a[0]) && std::isnan(b[i]) == std::isnan(a[0]));
+    large += a[63] > 3e38f && b[63] > 3e38f;
+  }
+  schedule(0);
+  cr_assert(large >= 16 && large <= 48, "%d of 64", large);
+}
+
 /* AddressSanitizer stops at the store itself. */
 #ifndef UNDER_ASAN
 Test(simt, redzones_name_the_array) {

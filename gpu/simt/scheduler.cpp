@@ -346,13 +346,15 @@ static assay_status run_launch(const assay_simt_launch *request, bool within, bo
       return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "simt: %s: %u blocks under way together, allowed %u",
                         request->name, run.places, max_resident);
   }
+  run.random = mix(mix(seed) + launches_since_seed++) | 1u;
+  /* NaN is not seen in a maximum, a minimum and a clamp. Half of the launches have the largest numbers instead. */
+  run.fresh = seed != 0 && (run.random >> 35 & 1u) != 0 ? 0x7F : 0xFF;
   const assay_status status = shared_begin_launch(request->shared_bytes, error);
   if (status != ASSAY_OK) return status;
   now.launch = ++launches;
   now.grid_dim = dim3(static_cast<unsigned>(request->grid[0]), static_cast<unsigned>(request->grid[1]),
                       static_cast<unsigned>(request->grid[2]));
   shape_blocks(request->block);
-  run.random = mix(mix(seed) + launches_since_seed++) | 1u;
   now.elected = static_cast<uint32_t>(run.random >> 40 & 31u);
   run.ring = rings[within ? 1 : 0];
   run.ring_mask = (run.places > 1 ? max_resident : 1) * max_threads - 1;

@@ -101,6 +101,7 @@ struct Run {
   uint32_t ring_mask;
   uint64_t random;
   uint64_t polls; /* polls since anything else happened */
+  uint8_t fresh;  /* every byte of a block's shared memory when it begins */
   bool waits_for; /* the previous launch has not run yet */
   bool eager;     /* copies arrive when they are issued, not when no thread can continue without them */
   uint16_t *ring;
