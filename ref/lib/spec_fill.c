@@ -8,7 +8,7 @@
 #include "ref/lib/spec.h"
 
 enum { STREAM_PLAN = 0x73706563, STREAM_COIN, STREAM_TOKEN, STREAM_ROW, STREAM_SPREAD, STREAM_EVEN };
-enum { UNITS = 1024, SPREAD = 24, EVEN = 8 };
+enum { UNITS = 1024, SPREAD = 24, EVEN = 8, PIECE = 1024, HALF = 200 };
 
 /* Names what is special about a request. */
 typedef enum spec_kind {
@@ -24,7 +24,7 @@ typedef enum spec_kind {
   KIND_HEAVY,     /* p sums to more than 1, and has numbers beyond it */
   KIND_LIGHT,     /* the row that is drawn from has 2^-90 of the mass */
   KIND_BAD_DRAFT, /* NaN, -0.25 or Inf in the row of q after a rejection */
-  KIND_EVEN       /* a running mass is the target itself: coin and masses of the last row are eighths */
+  KIND_EVEN       /* a running mass is the target itself: coin and masses of the last row are eighths, or halves */
 } spec_kind;
 
 typedef struct plan {
@@ -65,6 +65,11 @@ double spec_philox(uint64_t seed, uint32_t step, uint32_t i, uint64_t request) {
 
 /* ---- small arguments --------------------------------------------------------------------------------- */
 
+/* Tells whether the last row has the same masses before and after a border of pieces. */
+static bool in_halves(const plan *r) {
+  return r->kind == KIND_EVEN && !r->lattice && r->V > PIECE;
+}
+
 static int64_t token_of(const plan *r, int64_t i) {
   assay_rng rng = {r->fill->seed, STREAM_TOKEN + ((uint64_t)r->b << 32), 16 * (uint64_t)i};
   const int64_t id = assay_rng_range(&rng, 0, r->V - 1);
@@ -85,6 +90,7 @@ static double coin_of(const plan *r, int64_t i) {
                        (uint64_t)word_of(fill, SPEC_REQUEST, r->b));
   if ((r->kind == KIND_EQUAL && i == r->accepted) || (r->kind == KIND_NEAR && i < r->drafts))
     return 0.125 * (double)assay_rng_range(&rng, 1, 7);
+  if (in_halves(r) && i == r->drafts) return 0.5;
   if (r->kind == KIND_EVEN && i == r->drafts) return (double)assay_rng_range(&rng, 1, EVEN - 1) / EVEN;
   const int64_t end =
       assay_rng_range(&rng, 0, 15); /* the first and the last coin are as likely as all others are rare */
@@ -158,6 +164,21 @@ static void spread_evenly(const plan *r, int64_t i, double *row) {
     row[assay_rng_range(&rng, 0, r->V - 1)] += 1.0 / EVEN;
 }
 
+/* Puts the same masses before and after a border of pieces, in two orders. Half of the whole is the target. Sums round
+ * in f64: by one order a piece ends above the target, and by another it does not. */
+static void spread_in_halves(const plan *r, int64_t i, double *row) {
+  assay_rng rng = {r->fill->seed, STREAM_EVEN + ((uint64_t)r->b << 32), 4096 * (uint64_t)(i + 1)};
+  const int64_t pieces = r->V / (2 * PIECE) > 0 ? r->V / (2 * PIECE) : 1, border = PIECE * pieces;
+  const int64_t count = r->V - border < HALF ? r->V - border : HALF;
+  const int64_t first_step = border / count, second_step = (r->V - border) / count;
+  for (int64_t k = 0; k < count; ++k) {
+    const int below = (int)assay_rng_range(&rng, 20, 50); /* the first mass of a half is heavy */
+    const double mass = ldexp(1 + assay_rng_unit(&rng), k == 0 ? -6 : -6 - below);
+    row[k * first_step + assay_rng_range(&rng, 0, first_step - 1)] = mass;
+    row[border + (count - 1 - k) * second_step + assay_rng_range(&rng, 0, second_step - 1)] = mass;
+  }
+}
+
 /* Makes the row of p that the greedy rule reads: its largest number stands at the draft where that is accepted, else at
  * another id. A second id has the same number in half of the rows, and comes later where the draft is accepted. */
 static void greedy_row(const plan *r, int64_t i, int64_t x, double *row) {
@@ -203,6 +224,8 @@ static void fill_row(const plan *r, int64_t i, bool of_q, double *row) {
   if (!read || (!legal && !last)) return;
   if (r->greedy) {
     greedy_row(r, i, last ? -1 : x, row);
+  } else if (last && in_halves(r)) {
+    spread_in_halves(r, i, row);
   } else if (last && r->kind == KIND_EVEN) {
     spread_evenly(r, i, row);
   } else if (last) {
