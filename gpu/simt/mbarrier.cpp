@@ -5,7 +5,7 @@
  *   bits 20..39  missing arrivals
  *   bits 40..60  bytes that were announced and have not arrived, plus 2^20
  *   bit 61       parity of the phase
- *   bits 62..63  01 */
+ *   bits 62..63  10; in fresh memory they are 11 or 01 */
 #include "simt/scheduler.h"
 
 namespace assay_simt_host {
@@ -20,7 +20,7 @@ constexpr uint32_t field = (1u << 20) - 1;
 constexpr int32_t max_bytes = 1 << 20;
 
 bool mbarrier_valid(uint64_t word) {
-  return word >> 62 == 1;
+  return word >> 62 == 2;
 }
 
 static Fields unpack(uint64_t word) {
@@ -37,7 +37,7 @@ static Fields unpack(uint64_t word) {
 static void write(uint64_t *barrier, const Fields &f) {
   const uint64_t word = static_cast<uint64_t>(f.count) | static_cast<uint64_t>(f.missing) << 20 |
                         static_cast<uint64_t>(f.bytes + max_bytes) << 40 | static_cast<uint64_t>(f.parity) << 61 |
-                        UINT64_C(1) << 62;
+                        UINT64_C(2) << 62;
   const int64_t offset = shared_offset(barrier, 8);
   race_quiet(true);
   if (mbarrier_valid(proxy_word(offset)))
