@@ -383,13 +383,15 @@ rule_citations() {
 
 # Every mutant's original text occurs once in the file that it changes. A build says so too, minutes later.
 rule_mutants() {
-  local list out
+  local list out lists=0
   out=$(mktemp -d)
   while IFS= read -r list; do
     [ "$list" != conformance/mutants/catalogue.def ] || continue
+    lists=$((lists + 1))
     conformance/mutants/make.sh "$list" . "$out" 2>"$scratch" || say mutants "$list" "$(head -n 2 "$scratch" | tr '\n' ' ')"
   done < <(find conformance/mutants -name '*.def' 2>/dev/null | sort)
   rm -rf "$out"
+  [ "$lists" -gt 0 ] || say mutants conformance/mutants "has no list of mutants"
 }
 
 # The repository's .clang-format, as version 14 reads it; other versions lay out differently and are left alone.

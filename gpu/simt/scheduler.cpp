@@ -347,7 +347,7 @@ static assay_status run_launch(const assay_simt_launch *request, bool within, bo
                         request->name, run.places, max_resident);
   }
   run.random = mix(mix(seed) + launches_since_seed++) | 1u;
-  /* NaN is not seen in a maximum, a minimum and a clamp. Half of the launches have the largest numbers instead. */
+  /* NaN is not seen in a maximum, a minimum and a clamp. Half of the launches have large numbers instead. */
   run.fresh = seed != 0 && (run.random >> 35 & 1u) != 0 ? 0x7F : 0xFF;
   const assay_status status = shared_begin_launch(request->shared_bytes, error);
   if (status != ASSAY_OK) return status;

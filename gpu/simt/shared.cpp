@@ -1,8 +1,8 @@
 /* shared.cpp: the shared memory of the running blocks. Each block has an arena, and all arenas have one layout. First
  * comes the dynamic part, then each static array when it is first met, with redzones before, between and after them.
  * Memory starts as bytes 0xFF, which are NaN in every floating type. In half of the launches under a seed it starts as
- * bytes 0x7F, the largest numbers in f32 and bf16. A redzone is filled with words that are NaN, and checked when the
- * block ends. Under AddressSanitizer an access to a redzone is reported where it happens. */
+ * bytes 0x7F, which are large numbers in f32 and bf16. A redzone is filled with words that are NaN, and checked when
+ * the block ends. Under AddressSanitizer an access to a redzone is reported where it happens. */
 #include <stdlib.h>
 
 #include "simt/scheduler.h"
