@@ -12,6 +12,7 @@
 #include "gpu/lib/ptx_async.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/ptx_wgmma.cuh"
+#include "gpu/lib/warp.cuh"
 
 namespace ASSAY_NS {
 
@@ -24,16 +25,17 @@ template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static constexpr int own = rows == 128 ? columns : columns / 2;      /* columns of a warpgroup */
   static constexpr int step = own == 192 ? 96 : own < 128 ? own : 128; /* columns of a product */
   static constexpr int part = own == 192 ? 64 : step;                  /* neighbours that surely share a scale */
+  static constexpr int scales = own == 192 ? 2 : own / part;           /* b's, for a warpgroup's columns of a piece */
+  static constexpr int apart = own == 192 ? block_piece : part;        /* columns from one to the next of these */
   static constexpr int together = own <= 64 ? 4 : 1;                   /* pieces whose products are under way at once */
   static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
   static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
   static constexpr int stage_bytes = a_bytes + b_bytes;
   /* For each warp that multiplies: patches of 16 rows of up to 64 columns of the result. The copy engine stores those
-   * of a tile while the next one is multiplied; they are swizzled as it reads them. The widest tile has neither memory
-   * nor registers for this, and narrow ones have little to store. Their rows lie 16 bytes apart. Both forms are against
-   * bank conflicts. */
-  static constexpr bool engine = own >= 64 && own <= 192;
-  static constexpr int patch_columns = own < 64 ? own : 64, patches = engine ? own / 64 : 1;
+   * of a tile while the next one is multiplied; they are swizzled as it reads them. The widest tile has memory for two.
+   * Narrow ones have little to store, and their rows lie 16 bytes apart. Both forms are against bank conflicts. */
+  static constexpr bool engine = own >= 64;
+  static constexpr int patch_columns = own < 64 ? own : 64, patches = own < 64 ? 1 : own == 256 ? 2 : own / 64;
   static constexpr int patch_pitch = engine ? 128 : 2 * patch_columns + 16, patch_bytes = 16 * patch_pitch;
   static constexpr int patch_at = stages * stage_bytes;
   static constexpr int control_at = patch_at + 8 * patches * patch_bytes;
@@ -91,10 +93,9 @@ template <class Out> struct block_target {
   bool vectors; /* 16 bytes of c may be stored at once */
 };
 
-/* Adds the bias to two neighbours of a row. */
+/* Adds the bias, which there is, to two neighbours of a row. */
 template <class Out>
 __device__ __forceinline__ void block_bias(const block_target<Out> &out, int32_t column, float &low, float &high) {
-  if (out.bias == nullptr) return;
   if (column < out.left) low = __fadd_rn(low, to_float(out.bias[column]));
   if (column + 1 < out.left) high = __fadd_rn(high, to_float(out.bias[column + 1]));
 }
@@ -120,10 +121,14 @@ __device__ __forceinline__ void block_converge() {
 template <class tile, class Out>
 __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, float (&total)[tile::own / 2],
                                                  unsigned char *patches) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  ASSAY_UNROLL
-  for (int i = 0; i < tile::own / 2; i += 2)
-    block_bias(out, i / 4 * 8 + lane % 4 * 2, total[i], total[i + 1]);
+  uint32_t thread[1] = {threadIdx.x};
+  wgmma_order(thread); /* no address is computed before the loop of pieces: its registers are few */
+  const int32_t lane = static_cast<int32_t>(thread[0] % 32);
+  if (out.bias != nullptr) { /* one branch, not one for each pair */
+    ASSAY_UNROLL
+    for (int i = 0; i < tile::own / 2; i += 2)
+      block_bias(out, i / 4 * 8 + lane % 4 * 2, total[i], total[i + 1]);
+  }
   if constexpr (sizeof(Out) == 4) {
     struct alignas(8) pair_of {
       Out element[2];
@@ -185,11 +190,11 @@ __device__ __forceinline__ void block_store_warp(const block_target<Out> &out, f
   }
 }
 
-/* The scales of two rows and of parts of the columns. The four lanes that share these rows read four pieces at once,
+/* The scales of two rows and of the columns. The four lanes that share these rows read four pieces at once,
  * one piece each. A value is asked for four pieces before it is used. */
-template <int parts> struct block_scales {
-  const float *sfa[2], *sfb[parts]; /* at piece 0 */
-  float a[2], b[parts], of_piece[parts][2];
+template <int count> struct block_scales {
+  const float *sfa[2], *sfb[count]; /* at piece 0 */
+  float a[2], b[count], of_piece[count][2];
 
   /* Reads those of pieces `first` to first + 3; past the end, those of the last piece. */
   __device__ __forceinline__ void read(const block_gemm_params &g, int32_t first, int32_t pieces) {
@@ -198,21 +203,20 @@ template <int parts> struct block_scales {
     for (int i = 0; i < 2; ++i)
       a[i] = block_scale(sfa[i], g.packed_a, piece, g.sfa_piece);
     ASSAY_UNROLL
-    for (int i = 0; i < parts; ++i)
+    for (int i = 0; i < count; ++i)
       b[i] = block_scale(sfb[i], g.packed_b, piece, g.sfb_piece);
   }
   /* Multiplies what has been read. */
   __device__ __forceinline__ void multiply() {
     ASSAY_UNROLL
-    for (int i = 0; i < parts; ++i)
+    for (int i = 0; i < count; ++i)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
       of_piece[i][half] = __fmul_rn(a[half], b[i]);
   }
   /* Returns the product for a piece, which one of the four lanes has. */
   __device__ __forceinline__ float get(int i, int half, int32_t piece) const {
-    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    return __shfl_sync(0xffffffffu, of_piece[i][half], lane / 4 * 4 + piece % 4);
+    return __shfl_sync(0xffffffffu, of_piece[i][half], piece % 4, 4);
   }
 };
 
@@ -230,11 +234,12 @@ __device__ __forceinline__ void block_wait(int i) {
 
 /* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage.
  * Narrow tiles have few products per piece, and their latency would bind. There the products of four pieces are issued
- * before the first sums are awaited. The scales of the first pieces have been read. */
+ * before the first sums are awaited. The scales of the first pieces have been read. middle: of 192 columns, the second
+ * 64 are in the second block of b. */
 template <class tile>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
-               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::own / tile::part> &scales,
+               const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::scales> &scales, bool middle,
                float (&total)[tile::own / 2]) {
   constexpr int steps = tile::own / tile::step, parts = tile::own / tile::part, sums = tile::step / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -254,11 +259,17 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       scales.multiply();
       scales.read(g, piece + 4, pieces);
     }
+    float of[tile::scales][2]; /* 192 columns are three parts in two blocks of b */
+    ASSAY_UNROLL
+    for (int j = 0; j < tile::scales; ++j)
+      ASSAY_UNROLL
+    for (int half = 0; half < 2; ++half)
+      of[j][half] = scales.get(j, half, piece);
     ASSAY_UNROLL
     for (int j = 0; j < parts; ++j)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
-      scale[j][half] = scales.get(j, half, piece);
+      scale[j][half] = parts == tile::scales ? of[j][half] : j == 2 || (j == 1 && middle) ? of[1][half] : of[0][half];
   };
   const auto add = [&](const float(&sum)[sums], int i, const float(&scale)[parts][2]) {
     ASSAY_UNROLL
@@ -296,6 +307,21 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       for (int i = 0; i < tile::together; ++i)
         if (piece + i < pieces && lane == 0) mbarrier_arrive(&free[at[i]]);
     }
+  } else if constexpr (steps == 2 && tile::own <= 192) { /* the second product waits while the first sums are added */
+    for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
+      float scale[parts][2], first[sums], second[sums];
+      mbarrier_wait(&full[ring.stage], ring.parity);
+      issue(first, ring.stage, 0);
+      issue(second, ring.stage, 1);
+      read_scales(piece, scale); /* scales come while products are made */
+      wgmma_wait<1>();
+      wgmma_order(first);
+      add(first, 0, scale);
+      wgmma_wait<0>();
+      wgmma_order(second);
+      if (lane == 0) mbarrier_arrive(&free[ring.stage]);
+      add(second, 1, scale);
+    }
   } else {
     for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
       float scale[parts][2];
@@ -329,18 +355,17 @@ __device__ __forceinline__ void block_let_pass(int32_t pieces, block_ring<tile::
 template <class tile, class Out, class Work>
 __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *map_c, unsigned char *shared,
                                            uint64_t *full, uint64_t *free) {
-  constexpr int parts = tile::own / tile::part;
   const block_gemm_params &g = work.g;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x) - block_loaders, group = thread / 128;
-  const int32_t row_in = (tile::rows == 128 ? group * 64 : 0) + thread % 128 / 32 * 16, lane = thread % 32;
+  const int32_t warp = of_warp(static_cast<int32_t>(threadIdx.x) / 32 - block_loaders / 32), group = warp / 4;
+  const int32_t row_in = (tile::rows == 128 ? group * 64 : 0) + warp % 4 * 16;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t column_in = tile::rows == 128 ? 0 : group * tile::own;
   const unsigned char *const a = shared + (tile::rows == 128 ? group * 64 * block_piece : 0);
   const unsigned char *const b = shared + tile::a_bytes + column_in * block_piece;
-  unsigned char *const patches = shared + tile::patch_at + thread / 32 * (tile::patches * tile::patch_bytes);
+  unsigned char *const patches = shared + tile::patch_at + warp * (tile::patches * tile::patch_bytes);
   block_ring<tile::stages> ring;
-  block_scales<parts> scales;
+  block_scales<tile::scales> scales;
   block_place next;
-  const int64_t items = work.items();
   /* Finds tile `at`, and asks for the scales of its first pieces. Rows and columns past the end have the scales of the
    * last ones, and are not stored. */
   const auto find = [&](int64_t at) {
@@ -350,32 +375,35 @@ __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *m
     for (int half = 0; half < 2; ++half)
       scales.sfa[half] = sfa + (next.row + min(row_in + lane / 4 + 8 * half, next.rows - 1)) * g.sfa_row;
     ASSAY_UNROLL
-    for (int i = 0; i < parts; ++i) {
-      const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::part;
+    for (int i = 0; i < tile::scales; ++i) {
+      const int64_t column = static_cast<int64_t>(next.column) + column_in + i * tile::apart;
       scales.sfb[i] = sfb + min(column, g.N - 1) / block_piece * g.sfb_row;
     }
     scales.read(g, 0, work.pieces);
     return true;
   };
-  bool live = blockIdx.x < items && find(blockIdx.x);
-  for (int64_t at = blockIdx.x; at < items; at += gridDim.x) {
+  const auto find_next = [&](int32_t turn) {
+    const int64_t then = blockIdx.x + (int64_t{turn} + 1) * gridDim.x;
+    return then < work.items() && find(then);
+  };
+  bool live = find_next(-1);
+  for (int32_t turn = 0; blockIdx.x + int64_t{turn} * gridDim.x < work.items(); ++turn) {
     const block_place place = next;
     const bool found = live;
-    const int64_t then = at + gridDim.x;
     if (!found) {
       work.template clear<tile, Out>(place);
-      live = then < items && find(then);
+      live = find_next(turn);
       continue;
     }
     /* The widest tile has no registers for this. */
     if (tile::own <= 128 && ((tile::rows == 128 && place.rows <= group * 64) || place.column + column_in >= g.N)) {
       block_let_pass<tile>(work.pieces, ring, full, free);
-      live = then < items && find(then);
+      live = find_next(turn);
       continue;
     }
     float total[tile::own / 2];
-    block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, total);
-    live = then < items && find(then); /* its scales come while this tile is stored */
+    block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, place.column % block_piece != 0, total);
+    live = find_next(turn); /* its scales come while this tile is stored */
     const int64_t n0 = static_cast<int64_t>(place.column) + column_in;
     block_target<Out> out;
     out.map = map_c;
