@@ -27,7 +27,9 @@ template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static constexpr int part = own == 192 ? 64 : step;                  /* neighbours that surely share a scale */
   static constexpr int scales = own == 192 ? 2 : own / part;           /* b's, for a warpgroup's columns of a piece */
   static constexpr int apart = own == 192 ? block_piece : part;        /* columns from one to the next of these */
-  static constexpr int together = own <= 64 ? 4 : 1;                   /* pieces whose products are under way at once */
+  static constexpr bool mixed = own == 192;           /* tiles of 128 columns may be among the others */
+  static constexpr int b_box = mixed ? 64 : columns;  /* rows of b that one copy moves */
+  static constexpr int together = own <= 64 ? 4 : 1;  /* pieces whose products are under way at once */
   static constexpr int loading = own > 128 ? 24 : 40; /* registers of threads that load; 384 begin with 168 */
   static constexpr int box_bytes = box * block_piece, a_bytes = rows * block_piece, b_bytes = columns * block_piece;
   static constexpr int stage_bytes = a_bytes + b_bytes;
@@ -43,9 +45,9 @@ template <int rows_, int columns_, int box_, int stages_> struct block_tile {
   static_assert(bytes <= 232448, "shared memory of a block");
 };
 
-/* The place of a tile: rows row .. row + rows - 1 of a slab, and the columns of a group from `column` on. */
+/* The place of a tile: rows row .. row + rows - 1 of a slab, and `columns` columns of a group from `column` on. */
 struct block_place {
-  int32_t row, rows, slab, column, group;
+  int32_t row, rows, slab, column, columns, group;
 };
 
 /* A stage of the ring, and the parity of the phase that fills it. */
@@ -71,9 +73,12 @@ __device__ __forceinline__ void block_load(const Work &work, const tensor_map *m
     const int32_t boxes = tile::box == tile::rows ? 1 : (place.rows + tile::box - 1) / tile::box;
     for (int32_t piece = 0; piece < work.pieces; ++piece, ring.next()) {
       mbarrier_wait(&free[ring.stage], ring.parity ^ 1);
-      mbarrier_expect(&full[ring.stage], static_cast<uint32_t>(tile::b_bytes + boxes * tile::box_bytes));
+      const int32_t columns = tile::mixed ? place.columns : tile::columns;
+      mbarrier_expect(&full[ring.stage], static_cast<uint32_t>(columns * block_piece + boxes * tile::box_bytes));
       unsigned char *const to = shared + ring.stage * tile::stage_bytes;
-      tma_load(to + tile::a_bytes, map_b, &full[ring.stage], piece * block_piece, place.column, place.group);
+      for (int32_t at = 0; at < columns; at += tile::b_box)
+        tma_load(to + tile::a_bytes + at * block_piece, map_b, &full[ring.stage], piece * block_piece,
+                 place.column + at, place.group);
       for (int32_t box = 0; box < boxes; ++box)
         tma_load(to + box * tile::box_bytes, map_a, &full[ring.stage], piece * block_piece, place.row + box * tile::box,
                  place.slab);
@@ -232,26 +237,27 @@ __device__ __forceinline__ void block_wait(int i) {
     wgmma_wait<0>();
 }
 
-/* Multiplies all pieces of one tile: one of two warpgroups. `a` and `b` are where its operands begin in a stage.
+/* Multiplies all pieces of one tile: one of two warpgroups, which has `own` columns of it, in products of `step`. `a`
+ * and `b` are where its operands begin in a stage.
  * Narrow tiles have few products per piece, and their latency would bind. There the products of four pieces are issued
- * before the first sums are awaited. The scales of the first pieces have been read. middle: of 192 columns, the second
- * 64 are in the second block of b. */
-template <class tile>
+ * before the first sums are awaited. The scales of the first pieces have been read. middle: in a mixed tile the second
+ * 64 columns are in the second block of b. */
+template <class tile, int own, int step>
 __device__ __forceinline__ void
 block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stages> &ring, const unsigned char *a,
                const unsigned char *b, uint64_t *full, uint64_t *free, block_scales<tile::scales> &scales, bool middle,
                float (&total)[tile::own / 2]) {
-  constexpr int steps = tile::own / tile::step, parts = tile::own / tile::part, sums = tile::step / 2;
+  constexpr int steps = own / step, parts = own / tile::part, sums = step / 2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const auto issue = [&](float(&sum)[sums], int32_t stage, int i) {
     const uint64_t from_a = wgmma_descriptor(a + stage * tile::stage_bytes, 1024, 0, swizzle_128);
     const uint64_t from_b =
-        wgmma_descriptor(b + stage * tile::stage_bytes + i * tile::step * block_piece, 1024, 0, swizzle_128);
+        wgmma_descriptor(b + stage * tile::stage_bytes + i * step * block_piece, 1024, 0, swizzle_128);
     wgmma_order(sum);
     wgmma_fence();
     ASSAY_UNROLL
     for (uint32_t k = 0; k < block_piece / 32; ++k)
-      wgmma_m64k32<e4m3, e4m3, tile::step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
+      wgmma_m64k32<e4m3, e4m3, step>(sum, from_a + 2 * k, from_b + 2 * k, k > 0);
     wgmma_commit();
   };
   const auto read_scales = [&](int32_t piece, float(&scale)[parts][2]) {
@@ -259,7 +265,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       scales.multiply();
       scales.read(g, piece + 4, pieces);
     }
-    float of[tile::scales][2]; /* 192 columns are three parts in two blocks of b */
+    float of[tile::scales][2]; /* in mixed tiles two or three parts are in two blocks of b */
     ASSAY_UNROLL
     for (int j = 0; j < tile::scales; ++j)
       ASSAY_UNROLL
@@ -269,7 +275,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
     for (int j = 0; j < parts; ++j)
       ASSAY_UNROLL
     for (int half = 0; half < 2; ++half)
-      scale[j][half] = parts == tile::scales ? of[j][half] : j == 2 || (j == 1 && middle) ? of[1][half] : of[0][half];
+      scale[j][half] = !tile::mixed ? of[j][half] : j == 2 || (j == 1 && middle) ? of[1][half] : of[0][half];
   };
   const auto add = [&](const float(&sum)[sums], int i, const float(&scale)[parts][2]) {
     ASSAY_UNROLL
@@ -307,7 +313,7 @@ block_multiply(const block_gemm_params &g, int32_t pieces, block_ring<tile::stag
       for (int i = 0; i < tile::together; ++i)
         if (piece + i < pieces && lane == 0) mbarrier_arrive(&free[at[i]]);
     }
-  } else if constexpr (steps == 2 && tile::own <= 192) { /* the second product waits while the first sums are added */
+  } else if constexpr (tile::mixed) { /* the second product waits while the first sums are added */
     for (int32_t piece = 0; piece < pieces; ++piece, ring.next()) {
       float scale[parts][2], first[sums], second[sums];
       mbarrier_wait(&full[ring.stage], ring.parity);
@@ -402,7 +408,15 @@ __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *m
       continue;
     }
     float total[tile::own / 2];
-    block_multiply<tile>(g, work.pieces, ring, a, b, full, free, scales, place.column % block_piece != 0, total);
+    const bool middle = place.column % block_piece != 0;
+    if constexpr (tile::mixed) {
+      if (place.columns == tile::columns)
+        block_multiply<tile, tile::own, tile::step>(g, work.pieces, ring, a, b, full, free, scales, middle, total);
+      else
+        block_multiply<tile, 128, 64>(g, work.pieces, ring, a, b, full, free, scales, middle, total);
+    } else {
+      block_multiply<tile, tile::own, tile::step>(g, work.pieces, ring, a, b, full, free, scales, middle, total);
+    }
     live = find_next(turn); /* its scales come while this tile is stored */
     const int64_t n0 = static_cast<int64_t>(place.column) + column_in;
     block_target<Out> out;
@@ -413,7 +427,7 @@ __device__ __forceinline__ void block_walk(const Work &work, const tensor_map *m
     out.to = static_cast<Out *>(g.c) + work.c_at(place.slab) + (place.row + row_in) * g.c_row + n0;
     out.bias = g.bias != nullptr ? static_cast<const Out *>(g.bias) + place.group * g.N + n0 : nullptr;
     out.row = g.c_row;
-    out.left = g.N - n0;
+    out.left = tile::mixed ? min(g.N - n0, static_cast<int64_t>(place.columns)) : g.N - n0;
     out.rows = place.rows - row_in;
     out.vectors = work.vectors;
     block_store_warp<tile, Out>(out, total, patches);
