@@ -35,19 +35,20 @@ typedef struct assay_layers_step {
   int64_t pool_layer;    /* elements of a layer */
 } assay_layers_step;
 
+/* fixed: the form in which a row's bits depend on that row alone. Its memory is of its own kind. */
 typedef struct assay_layers {
   const char *device;
   const assay_variant *row; /* for counts of calls; it has no functions */
   /* Refuses with ASSAY_ERR_UNSUPPORTED and a reason a model that no instance is for, or blocks that do not fit. */
-  assay_status (*supports)(const assay_model_config *config, int32_t multiprocessors, assay_error *error);
+  assay_status (*supports)(const assay_model_config *config, bool fixed, int32_t multiprocessors, assay_error *error);
   /* Bytes that the kernel needs for a model: weights in its order, and words. Before the first use all bits are set.
    * The model is one that it supports, here and below. */
-  int64_t (*bytes)(const assay_model_config *config);
-  assay_status (*pack)(const assay_model_config *config, int64_t layer, const assay_layers_weights *weights,
+  int64_t (*bytes)(const assay_model_config *config, bool fixed);
+  assay_status (*pack)(const assay_model_config *config, bool fixed, int64_t layer, const assay_layers_weights *weights,
                        void *memory, void *stream, assay_error *error);
   /* Launches of the same memory must follow each other, and nothing else may run beside them. */
-  assay_status (*launch)(const assay_model_config *config, void *memory, const assay_layers_step *step, assay_env *env,
-                         assay_error *error);
+  assay_status (*launch)(const assay_model_config *config, bool fixed, void *memory, const assay_layers_step *step,
+                         assay_env *env, assay_error *error);
 } assay_layers;
 
 /* Returns the device's kernel, or NULL if it has none. */

@@ -658,7 +658,8 @@ static void judge_traffic(judging *j) {
                              .seed = j->mc->seed ^ day,
                              .prompt = j->mc->prompt,
                              .steps = j->mc->steps,
-                             .batch = j->mc->batch < TRAFFIC_BATCH ? j->mc->batch : TRAFFIC_BATCH};
+                             .batch = j->mc->batch < TRAFFIC_BATCH ? j->mc->batch : TRAFFIC_BATCH,
+                             .by_role = strstr(j->mc->form, "one_launch=on") != NULL};
   traffic *t = malloc(sizeof *t);
   const double begun = device_now_ms();
   assay_status status = t != NULL ? traffic_run(&plan, t, check_traffic, j, &j->error)

@@ -255,6 +255,7 @@ static void keep_rows(day *d, const int64_t *who, int64_t rows) {
       row[v] = (float)d->logits[r * d->V + v];
     free(d->t->text[o->text].row[o->place - 1]);
     d->t->text[o->text].row[o->place - 1] = row;
+    d->t->text[o->text].prompt_of[o->place - 1] = o->prompt;
     ++d->t->rows;
   }
 }

@@ -16,7 +16,8 @@ typedef struct traffic_text {
   float *row[TRAFFIC_LENGTH];     /* the logits of place p, [V]; NULL: they were not fetched */
   bool given;                     /* the ids after the prompt were given, whatever was chosen */
   assay_engine_sampling sampling;
-  int64_t opened[TRAFFIC_LENGTH]; /* how many ids the prompt had whose step chose `chosen` of the place */
+  int64_t opened[TRAFFIC_LENGTH];    /* how many ids the prompt had whose step chose `chosen` of the place */
+  int64_t prompt_of[TRAFFIC_LENGTH]; /* how many ids the prompt had whose step gave `row` of the place */
 } traffic_text;
 
 typedef struct traffic_plan {
@@ -26,6 +27,7 @@ typedef struct traffic_plan {
   const assay_model_options *model;
   uint64_t seed;
   int64_t prompt, steps, batch; /* longest drawn prompt, steps, and most open requests: 2 at least */
+  bool by_role;                 /* a row's bits may depend on how many of its ids were the prompt */
 } traffic_plan;
 
 typedef struct traffic {
@@ -41,7 +43,8 @@ assay_status traffic_run(const traffic_plan *plan, traffic *t,
                          assay_error *error);
 void traffic_free(traffic *t);
 
-/* Runs each text of the day alone, id after id, and compares the bits of the rows that were kept. The plan's model is
+/* Runs each text of the day alone, id after id, and compares the bits of the rows that were kept. By role it runs once
+ * for each length of a prompt, and compares the rows that were kept after such a prompt. The plan's model is
  * `invariant`. `differs` becomes "" or names the first logit with other bits. *rows: how many were compared. */
 assay_status traffic_alone(const traffic_plan *plan, const traffic *t, char *differs, size_t size, int64_t *rows,
                            assay_error *error);

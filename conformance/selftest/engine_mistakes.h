@@ -51,6 +51,10 @@ enum {
   ENGINE_LOGITS_OLD,             /* the logits of a step that wrote none are those of an earlier one */
   ENGINE_LOGITS_NOT_GIVEN,       /* the tap of logits is left out */
   ENGINE_INVARIANT_BUT_FOR_FIVE, /* an invariant step of four to six rows takes variants that depend on the batch */
+  ENGINE_ROLES_FORGOTTEN,        /* by role, generated tokens beside prompts go operator by operator */
+  ENGINE_ONE_IS_GENERATED,       /* by role, a chunk of one token is taken for a generated one */
+  ENGINE_LOGITS_TURNED,          /* by role, rows of logits come in the order of the passes */
+  ENGINE_ROLES_SHARE,            /* by role, a prompt finds keys and values of generated tokens */
   /* Those that drawn traffic alone shows (days_of_traffic_show_them). */
   ENGINE_COPIES_APART,          /* the second pair of two shared blocks in one step is written elsewhere */
   ENGINE_ONE_COPY,              /* one of a step's pairs is copied */

@@ -31,6 +31,8 @@ enum {
   LAYERS_GATE_OF_NEXT_HEAD,   /* gate: a head has the factor of its neighbour */
   LAYERS_ALPHA_OF_OTHER,      /* gate: q has the alphas of k's norm, and k those of q's */
   LAYERS_GAMMA_LOST,          /* gate: the norms of heads have no gamma */
+  LAYERS_PIECES_BY_BATCH,     /* fixed: a row's keys are cut by what all rows have */
+  LAYERS_OWN_PIECE_LOST,      /* fixed: of a row's pieces in one block the last counts alone */
   LAYERS_MISTAKES
 };
 

@@ -284,6 +284,41 @@ Test(engine_mutants, a_row_that_depends_on_its_batch_shows) {
   engine_mutant = ENGINE_NO_MISTAKE;
 }
 
+/* By role: an invariant engine with one launch for generated tokens. A request's company or a day of traffic shows
+ * which of its tokens took another way. */
+Test(engine_mutants, a_token_that_has_another_role_shows) {
+  static const struct {
+    int mistake;
+    model_way way;
+  } seen[] = {{ENGINE_ROLES_FORGOTTEN, WAY_INVARIANT},
+              {ENGINE_ONE_IS_GENERATED, WAY_INVARIANT},
+              {ENGINE_LOGITS_TURNED, WAY_TRAFFIC},
+              {ENGINE_ROLES_SHARE, WAY_TRAFFIC}};
+  cr_assert_eq(builtin_register(&test_error), ASSAY_OK, "%s", test_error.text);
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    enum { DAYS = 4 };
+    case_result result = {.verdict = VERDICT_PASS};
+    for (uint64_t day = 1; day <= DAYS && result.verdict == VERDICT_PASS; ++day) {
+      model_case mc = day_of_traffic(day);
+      mc.config = small_model(1);
+      mc.config.intermediate = 128;
+      mc.config.weight_dtype = mc.config.act_dtype = mc.config.kv_dtype = ASSAY_BF16;
+      mc.way = seen[i].way;
+      mc.invariant = true;
+      mc.batch = 4;
+      if (mc.way == WAY_INVARIANT) mc.steps = 2;
+      (void)snprintf(mc.form, sizeof mc.form, "one_launch=on");
+      engine_mutant = ENGINE_NO_MISTAKE;
+      if (i % 2 == 0) model_judge(&mc, "simt", NULL, NULL, &result);
+      cr_expect_eq(result.verdict, VERDICT_PASS, "day %d: %s", (int)day, result.message);
+      engine_mutant = seen[i].mistake;
+      model_judge(&mc, "simt", NULL, NULL, &result);
+    }
+    cr_expect(result.verdict == VERDICT_FAIL, "mistake %d: %s: %s", seen[i].mistake, result.check, result.message);
+  }
+  engine_mutant = ENGINE_NO_MISTAKE;
+}
+
 /* An invariant engine in f32 whose attention follows the number of rows. 65 rows of 64 heads go to query_tile. The
  * last five come one by one, and go to split_keys. */
 Test(engine_mutants, attention_by_the_number_of_rows_shows) {

@@ -59,7 +59,7 @@ static model_case engine_case(assay_model_arch arch, int64_t prompt) {
 Test(layers_mutants, are_found) {
   const model_case cases[] = {engine_case(ASSAY_QWEN3, 20), engine_case(ASSAY_QWEN3, 150),
                               engine_case(ASSAY_ASYNCT, 20), engine_case(ASSAY_ASYNCT, 150)};
-  for (layers_mistake = LAYERS_NO_MISTAKE; layers_mistake < LAYERS_MISTAKES; ++layers_mistake) {
+  for (layers_mistake = LAYERS_NO_MISTAKE; layers_mistake < LAYERS_PIECES_BY_BATCH; ++layers_mistake) {
     const bool of_gate = layers_mistake >= LAYERS_HISTORY_LOST;
     case_result result = {.verdict = VERDICT_PASS};
     for (size_t i = of_gate ? 2 : 0; i < sizeof cases / sizeof *cases && result.verdict == VERDICT_PASS; ++i) {
@@ -70,6 +70,68 @@ Test(layers_mutants, are_found) {
     if (layers_mistake != LAYERS_NO_MISTAKE)
       cr_expect_neq(result.verdict, VERDICT_PASS, "mistake %d: %s", layers_mistake, result.message);
   }
+}
+
+/* The fixed form, with several pieces of keys: beside the reference, and a request alone and in company. */
+static case_result judge_fixed(model_way way) {
+  case_result result = {.verdict = VERDICT_PASS};
+  model_case mc = engine_case(ASSAY_QWEN3, way == WAY_GRAPH ? 150 : 118);
+  mc.way = way;
+  mc.invariant = true;
+  mc.config.max_pos = 1024;
+  mc.batch = way == WAY_GRAPH ? 3 : 7;
+  mc.steps = way == WAY_GRAPH ? 5 : 12; /* many bits: what is rounded may hide another order */
+  model_judge(&mc, "simt", NULL, NULL, &result);
+  return result;
+}
+
+Test(layers_mutants, of_the_fixed_form_are_found) {
+  static const struct {
+    int mistake;
+    model_way way;
+  } seen[] = {{LAYERS_PIECES_BY_BATCH, WAY_INVARIANT},
+              {LAYERS_OWN_PIECE_LOST, WAY_GRAPH},
+              {LAYERS_PIECE_LOST, WAY_GRAPH},
+              {LAYERS_PIECES_STAY, WAY_GRAPH}};
+  for (size_t i = 0; i < sizeof seen / sizeof *seen; ++i) {
+    layers_mistake = LAYERS_NO_MISTAKE;
+    case_result result = {.verdict = VERDICT_PASS};
+    if (i < 2) result = judge_fixed(seen[i].way);
+    cr_expect_eq(result.verdict, VERDICT_PASS, "%s", result.message);
+    layers_mistake = seen[i].mistake;
+    result = judge_fixed(seen[i].way);
+    cr_expect_neq(result.verdict, VERDICT_PASS, "mistake %d: %s", layers_mistake, result.message);
+  }
+  layers_mistake = LAYERS_NO_MISTAKE;
+}
+
+/* Beside invariant the form is for all generated tokens of an engine. Nothing else knows which these are. */
+Test(layers_mutants, beside_invariant_it_is_for_engines_of_few_requests) {
+  static const char *const form[] = {"one_launch=on"};
+  const assay_model_options model = {.form = form, .forms = 1, .invariant = true};
+  const assay_model_config c = config_of();
+  const assay_model_limits limits = {.num_blocks = 8, .max_tokens = 8, .max_requests = 2, .max_logits = 2};
+  assay_engine_options options = {
+      .device = "simt", .num_blocks = 8, .max_batch = 33, .max_tokens = 33, .max_length = 16, .model = &model};
+  assay_model_weights weights;
+  assay_model_session *session = NULL;
+  assay_engine *e = NULL;
+  layers_mistake = LAYERS_NO_MISTAKE;
+  cr_assert_eq(assay_model_weights_alloc(&c, &weights, &error), ASSAY_OK);
+  cr_assert_eq(assay_model_seed(&c, 7, &weights, &error), ASSAY_OK);
+  cr_expect_eq(assay_engine_open(&c, &weights, &options, &e, &error), ASSAY_ERR_INPUT);
+  cr_expect_not_null(strstr(error.text, "with max_batch 33, allowed in an engine with max_batch 1 to 32"), "%s",
+                     error.text);
+  options.max_batch = 32;
+  error.text[0] = '\0';
+  cr_expect_eq(assay_engine_open(&c, &weights, &options, &e, &error), ASSAY_OK, "%s", error.text);
+  assay_engine_close(e);
+  const assay_model_backend *const simt = assay_model_simt();
+  cr_assert_eq(simt->open(&c, &weights, &limits, ASSAY_MODEL_EXACT, &session, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(simt->set_options(session, &model, &error), ASSAY_ERR_INPUT);
+  cr_expect_not_null(strstr(error.text, "with max_batch 0, allowed in an engine"), "%s", error.text);
+  simt->close(session);
+  assay_model_weights_free(&weights);
 }
 
 /* ---- packed weights --------------------------------------------------------------------------------------- */
@@ -116,7 +178,7 @@ Test(layers_mutants, weights_are_packed_bit_for_bit) {
   uint16_t *const drawn = malloc(2 * HIDDEN * (QKV + HEADS * D + 3 * I) + 4 * (HIDDEN + D));
   void *memory = NULL;
   cr_assert_not_null(drawn);
-  cr_assert_eq(device->alloc(kernel->bytes(&c), &memory, &error), ASSAY_OK, "%s", error.text);
+  cr_assert_eq(device->alloc(kernel->bytes(&c, false), &memory, &error), ASSAY_OK, "%s", error.text);
   for (int64_t i = 0; i < HIDDEN * (QKV + HEADS * D + 3 * I) + 2 * (HIDDEN + D); ++i)
     drawn[i] = (uint16_t)(i * 40503 % 65521); /* NaN and infinity too */
   assay_layers_weights w = {.qkv = drawn};
@@ -130,7 +192,7 @@ Test(layers_mutants, weights_are_packed_bit_for_bit) {
   const int64_t words = BLOCKS * 4 * HIDDEN * (2 + 1 + 4) + BLOCKS * PARTS * 4 * (I / PARTS);
   for (int planted = 0; planted < 2; ++planted) {
     layers_mistake = planted ? LAYERS_PACKED_OTHERWISE : LAYERS_NO_MISTAKE;
-    cr_assert_eq(kernel->pack(&c, 1, &w, memory, device->stream(), &error), ASSAY_OK, "%s", error.text);
+    cr_assert_eq(kernel->pack(&c, false, 1, &w, memory, device->stream(), &error), ASSAY_OK, "%s", error.text);
     cr_assert_eq(device->synchronize(&error), ASSAY_OK, "%s", error.text);
     const int64_t wrong = wrong_blocks((const uint32_t *)memory + words, &w);
     cr_expect((wrong > 0) == planted, "planted %d: %lld words differ", planted, (long long)wrong);
@@ -158,7 +220,7 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
                               "found 64, 4, 2, 16, 96, allowed those that the kernel is compiled for on simt",
                               "found 64, 4, 4, 16, 128, allowed those that the kernel is compiled for on simt"};
   assay_model_config c = config_of();
-  cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(kernel->supports(&c, false, 1, &error), ASSAY_OK, "%s", error.text);
   for (size_t i = 0; i < sizeof says / sizeof *says; ++i) {
     c = config_of();
     if (i == 0) c.arch = ASSAY_GPT2;
@@ -175,16 +237,16 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
     if (i == 11) c.intermediate = 96;
     if (i == 12) c.kv_heads = 4;
     error.text[0] = 0;
-    cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_ERR_UNSUPPORTED, "%s", says[i]);
+    cr_expect_eq(kernel->supports(&c, false, 1, &error), ASSAY_ERR_UNSUPPORTED, "%s", says[i]);
     cr_expect_not_null(strstr(error.text, says[i]), "found '%s', expected '%s'", error.text, says[i]);
   }
   c = config_for(ASSAY_ASYNCT);
-  cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_OK, "%s", error.text);
+  cr_expect_eq(kernel->supports(&c, false, 1, &error), ASSAY_OK, "%s", error.text);
   for (int i = 0; i < 2; ++i) {
     c.gate_taps = i == 0 ? 4 : 3;
     c.gate_relu_pre = i == 0;
     error.text[0] = 0;
-    cr_expect_eq(kernel->supports(&c, 1, &error), ASSAY_ERR_UNSUPPORTED);
+    cr_expect_eq(kernel->supports(&c, false, 1, &error), ASSAY_ERR_UNSUPPORTED);
     cr_expect_not_null(strstr(error.text, "allowed up to 3, true"), "%s", error.text);
   }
   c = config_of();
@@ -192,26 +254,26 @@ Test(layers_mutants, what_it_does_not_take_is_refused) {
     const assay_layers_step step = {.rows = rows};
     assay_env env = {.stream = NULL};
     error.text[0] = 0;
-    cr_expect_eq(kernel->launch(&c, NULL, &step, &env, &error), ASSAY_ERR_UNSUPPORTED);
+    cr_expect_eq(kernel->launch(&c, false, NULL, &step, &env, &error), ASSAY_ERR_UNSUPPORTED);
     cr_expect_not_null(strstr(error.text, "allowed 1 to 32"), "%s", error.text);
   }
   const assay_layers_step large = {.rows = 1, .pool_layer = (INT64_C(1) << 31) * 2 * 16};
   assay_env env = {.stream = NULL};
   error.text[0] = 0;
-  cr_expect_eq(kernel->launch(&c, NULL, &large, &env, &error), ASSAY_ERR_UNSUPPORTED);
+  cr_expect_eq(kernel->launch(&c, false, NULL, &large, &env, &error), ASSAY_ERR_UNSUPPORTED);
   cr_expect_not_null(strstr(error.text, "tokens of the cache: found 2147483648, allowed"), "%s", error.text);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
-static int64_t more_than_there_is(const assay_model_config *config) {
-  (void)config;
+static int64_t more_than_there_is(const assay_model_config *config, bool fixed) {
+  (void)config, (void)fixed;
   return INT64_C(1) << 60;
 }
 
-static assay_status packs_no_more(const assay_model_config *config, int64_t layer, const assay_layers_weights *weights,
-                                  void *memory, void *stream, assay_error *out) {
-  (void)config, (void)layer, (void)weights, (void)memory, (void)stream;
+static assay_status packs_no_more(const assay_model_config *config, bool fixed, int64_t layer,
+                                  const assay_layers_weights *weights, void *memory, void *stream, assay_error *out) {
+  (void)config, (void)fixed, (void)layer, (void)weights, (void)memory, (void)stream;
   return assay_fail(out, ASSAY_ERR_DEVICE, "the device is lost");
 }
 

@@ -76,9 +76,9 @@ __device__ __forceinline__ void block_load(const Work &work, const tensor_map *m
       const int32_t columns = tile::mixed ? place.columns : tile::columns;
       mbarrier_expect(&full[ring.stage], static_cast<uint32_t>(columns * block_piece + boxes * tile::box_bytes));
       unsigned char *const to = shared + ring.stage * tile::stage_bytes;
-      for (int32_t at = 0; at < columns; at += tile::b_box)
-        tma_load(to + tile::a_bytes + at * block_piece, map_b, &full[ring.stage], piece * block_piece,
-                 place.column + at, place.group);
+      for (int32_t in = 0; in < columns; in += tile::b_box)
+        tma_load(to + tile::a_bytes + in * block_piece, map_b, &full[ring.stage], piece * block_piece,
+                 place.column + in, place.group);
       for (int32_t box = 0; box < boxes; ++box)
         tma_load(to + box * tile::box_bytes, map_a, &full[ring.stage], piece * block_piece, place.row + box * tile::box,
                  place.slab);

@@ -59,13 +59,19 @@ __device__ __forceinline__ layers_part layers_merged(const M &m, int head, int c
   return {peak, total, first, second};
 }
 
-/* Returns where the words of a block's piece are: of a head the peak and the total, then pairs of sums. */
-template <class S> __device__ __forceinline__ uint2 *layers_piece(uint4 *units, int block, int head) {
-  return reinterpret_cast<uint2 *>(units + S::at_pieces + block * S::piece_units) + head * (S::channels + 2) / 2;
+/* Returns where the words of a piece are: of a head the peak and the total, then pairs of sums. number: the block's, or
+ * in the fixed form layers_number. */
+template <class S> __device__ __forceinline__ uint2 *layers_piece(uint4 *units, int number, int head) {
+  return reinterpret_cast<uint2 *>(units + S::at_pieces + number * S::piece_units) + head * (S::channels + 2) / 2;
 }
 
-/* Asks for the pieces of `count` blocks from `block` on, and joins them to `part` in their order. Questions for some of
- * them are under way at once. */
+/* Returns the number of the words of a piece, in the fixed form: of piece 1 and later ones of a unit. */
+template <class S> __device__ __forceinline__ int layers_number(int row, int kv_head, int piece) {
+  return (row * S::kv_heads + kv_head) * (layers_most_pieces - 1) + piece - 1;
+}
+
+/* Asks for `count` pieces from number `block` on, and joins them to `part` in their order. Questions for some of them
+ * are under way at once. */
 template <class S>
 __device__ __forceinline__ void layers_join_pieces(layers_part &part, uint4 *units, int block, int count, int head,
                                                    int channel) {
@@ -111,11 +117,12 @@ __device__ __forceinline__ void layers_new_score(const layers_params &p, M &m, i
 }
 
 /* Computes the stage for one span. again: the block has had another span in this layer. Else the workers have read the
- * sums of qkv when they meet. stage: counts the uses of the sums. */
+ * sums of qkv when they meet. stage: counts the uses of the sums. sum: in the fixed form, of the unit's earlier pieces
+ * in this block. */
 template <class S, class M>
 __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint4 *units, const layers_span &of,
                                               bool again, int64_t layer, layers_place<S> &place, int warp, int lane,
-                                              uint32_t &stage) {
+                                              uint32_t &stage, layers_part &sum) {
   constexpr int pairs = S::channels / 2;
   const int heads = of.ends ? S::group + 2 : S::group, first_head = of.kv_head * S::group;
   if (again) layers_wait(&m.freed, (stage & 1u) ^ 1u); /* the last span's heads and runs are read */
@@ -143,13 +150,20 @@ __device__ __forceinline__ void layers_attend(const layers_params &p, M &m, uint
   for (int i = warp * 32 + lane; i < S::group * pairs; i += S::workers) {
     const int head = i / pairs, channel = i % pairs * 2, block = static_cast<int>(blockIdx.x);
     layers_part part = layers_merged<S>(m, head, channel, of.ends);
+    if constexpr (S::fixed) {
+      if (of.owns && of.piece > 0) part = layers_join<S>(sum, part);
+      sum = part;
+      if (of.owns && of.others < 0) continue; /* this block has the next piece */
+    }
     if (of.owns) {
-      layers_join_pieces<S>(part, units, block + 1, of.others, head, channel);
+      const int next = S::fixed ? layers_number<S>(of.row, of.kv_head, of.piece + 1) : block + 1;
+      layers_join_pieces<S>(part, units, next, of.others, head, channel);
       const float by = S::gate ? layers_gates<S>(p, layer)[4 + first_head + head] : reciprocal_approx(part.total);
       store_word(layers_pair<S::attended>(units + S::at_attended, of.row, (first_head + head) * S::channels + channel),
                  pack_pair<bf16>(part.first * by, part.second * by));
     } else {
-      uint2 *const to = layers_piece<S>(units, block, head);
+      const int number = S::fixed ? layers_number<S>(of.row, of.kv_head, of.piece) : block;
+      uint2 *const to = layers_piece<S>(units, number, head);
       if (channel == 0) store_words_8(to, make_uint2(word_of(part.peak), word_of(part.total)));
       store_words_8(to + 1 + channel / 2, make_uint2(word_of(part.first), word_of(part.second)));
     }

@@ -151,6 +151,24 @@ template <class S> __device__ __forceinline__ void layers_empty_unit(uint4 *unit
                empty_word);
 }
 
+template <class S> __device__ __forceinline__ void layers_empty_piece(uint4 *units, int number, int lane) {
+  const uint4 empty = make_uint4(empty_word, empty_word, empty_word, empty_word);
+  ASSAY_ROLLED
+  for (int i = lane; i < S::piece_units; i += 32)
+    store_words_16(units + S::at_pieces + number * S::piece_units + i, empty);
+}
+
+/* Empties the pieces that this block has written, in the fixed form; without a plan its share of all. */
+template <class S>
+__device__ __forceinline__ void layers_empty_pieces(uint4 *units, const layers_plan &plan, bool planned, int lane) {
+  ASSAY_ROLLED
+  for (int number = static_cast<int>(blockIdx.x); number < S::pieces && !planned; number += S::blocks)
+    layers_empty_piece<S>(units, number, lane);
+  layers_span of;
+  for (layers_spans<S> spans(plan); planned && spans.next(plan, lane, of);)
+    if (!of.owns) layers_empty_piece<S>(units, layers_number<S>(of.row, of.kv_head, of.piece), lane);
+}
+
 /* Empties the words that this block writes in a layer, whatever the number of rows. planned: they are of this launch,
  * whose plan says who has written the results of a unit. Else the units are divided evenly. */
 template <class S>
@@ -172,10 +190,11 @@ __device__ __forceinline__ void layers_empty(uint4 *units, const layers_plan &pl
       layers_empty_unit<S>(units, u / S::kv_heads, u % S::kv_heads, lane);
   layers_span of;
   for (layers_spans<S> spans(plan); planned && spans.next(plan, lane, of);)
-    if (of.owns) layers_empty_unit<S>(units, of.row, of.kv_head, lane);
-  ASSAY_ROLLED
-  for (int i = lane; i < S::piece_units; i += 32)
-    store_words_16(units + S::at_pieces + block * S::piece_units + i, empty);
+    if (of.owns && (!S::fixed || of.piece == 0)) layers_empty_unit<S>(units, of.row, of.kv_head, lane);
+  if constexpr (S::fixed)
+    layers_empty_pieces<S>(units, plan, planned, lane);
+  else
+    layers_empty_piece<S>(units, block, lane);
   ASSAY_ROLLED
   for (int i = 0; i < S::act_tiles; ++i)
     layers_empty_octet<S::intermediate>(units + S::at_act, block * S::act_tiles + i, lane);
@@ -351,9 +370,10 @@ __device__ __forceinline__ void layers_work(const layers_params &p, M &m, uint32
     layers_qkv<S, tiles>(p, m, units, layer, place, warp, lane, stage);
     layers_attend_none<S, tiles>(m, units, warp * 32 + lane);
     layers_span of;
+    layers_part sum = {};
     bool again = false;
     for (layers_spans<S> spans(m.plan); spans.next(m.plan, lane, of); again = true)
-      layers_attend<S>(p, m, units, of, again, layer, place, warp, lane, stage);
+      layers_attend<S>(p, m, units, of, again, layer, place, warp, lane, stage, sum);
     layers_proj<S, tiles>(p, m, units, layer, place, warp, lane, stage);
     layers_up<S, tiles>(p, m, units, place, warp, lane, stage);
     uint4 *const next = layer + 1 < p.layers ? layers_set<S>(p, number + 1u) + S::at_in : nullptr;

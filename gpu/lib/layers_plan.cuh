@@ -5,7 +5,11 @@
  * in a line, the line is cut into equal shares, and block b has the b-th. A block's part of a unit is a span. The block
  * where a unit begins owns it: it joins the other blocks' pieces, and writes the result. The one where it ends has the
  * new token. A block has at most one piece that it does not own, its first span. Every block computes the plan from the
- * lengths, once per launch. */
+ * lengths, once per launch.
+ *
+ * In the fixed form (layers_shape) a unit is cut into pieces by its own length alone. A piece is one span, and it is in
+ * the block in whose share it begins. The pieces of a unit are joined in their order, wherever they are. The block that
+ * has the first one keeps the sum of its own in registers, and then asks for the others. */
 #ifndef ASSAY_GPU_LIB_LAYERS_PLAN_CUH
 #define ASSAY_GPU_LIB_LAYERS_PLAN_CUH
 
@@ -18,6 +22,16 @@ namespace ASSAY_NS {
  * (docs/log/2026-11-30-h200-one-launch-keys.md). */
 constexpr int layers_unit_cost = 1, layers_least_cost = 3, layers_join_cost = 2;
 
+/* Fixed: a row with few tiles has one piece; with more, a piece has four or more. Four tiles are 256 keys. */
+constexpr int layers_whole_tiles = 6, layers_piece_tiles = 4;
+
+/* Returns the tiles of a fixed piece of a unit with so many tiles. */
+__device__ __forceinline__ int layers_tiles_of_piece(int tiles) {
+  if (tiles <= layers_whole_tiles) return max(tiles, 1);
+  const int pieces = min((tiles + layers_piece_tiles - 1) / layers_piece_tiles, layers_most_pieces);
+  return (tiles + pieces - 1) / pieces;
+}
+
 struct layers_plan {
   int begin[layers_rows + 1]; /* where the units of a row begin in the line; the last: its end */
   int earlier[layers_rows];   /* a row's tokens before the new one; -1: it has no request */
@@ -29,6 +43,9 @@ struct layers_span {
   int row, kv_head, first, last;
   int others;      /* blocks after this one that have pieces of the unit; 0 unless `owns` */
   bool owns, ends; /* has the unit's first keys, or no piece before it; its last keys, and the new token */
+  /* Fixed: the piece's number in its unit; owns: the unit's first piece is in this block. others: the pieces after this
+   * one, if it is the block's last of the unit; else -1. */
+  int piece;
 };
 
 /* Tells whether a span needs the two keys before it: the filter of the gate looks back. */
@@ -49,7 +66,7 @@ __device__ __forceinline__ void layers_make_plan(const layers_params &p, layers_
   }
   const int most = __reduce_max_sync(0xFFFFFFFFu, cost), all = __shfl_sync(0xFFFFFFFFu, end, 31);
   const int even = max((all + S::blocks - 1) / S::blocks, layers_unit_cost + layers_least_cost);
-  const bool whole = most <= even + layers_join_cost && p.M * S::kv_heads <= S::blocks;
+  const bool whole = !S::fixed && most <= even + layers_join_cost && p.M * S::kv_heads <= S::blocks;
   plan.begin[lane + 1] = end;
   plan.earlier[lane] = earlier;
   if (lane == 0) {
@@ -70,12 +87,13 @@ template <class S> struct layers_spans {
 
   /* Tells whether there is another span, and which. */
   __device__ __forceinline__ bool next(const layers_plan &plan, int lane, layers_span &span) {
+    if constexpr (S::fixed) return next_piece(plan, lane, span);
     if (at >= end) return false;
     if (plan.share == 0) {
       const int unit = static_cast<int>(blockIdx.x), row = unit / S::kv_heads;
       at = end;
       if (plan.earlier[row] < 0) return false;
-      span = {row, unit % S::kv_heads, 0, plan.earlier[row], 0, true, true};
+      span = {row, unit % S::kv_heads, 0, plan.earlier[row], 0, true, true, 0};
       return true;
     }
     const int row = __popc(__ballot_sync(0xFFFFFFFFu, plan.begin[lane + 1] <= at)), begin = plan.begin[row];
@@ -90,6 +108,35 @@ template <class S> struct layers_spans {
     span.ends = to == cost;
     at = unit + to;
     return true;
+  }
+
+  /* As next(), in the fixed form: the next piece that begins in the block's share. */
+  __device__ __forceinline__ bool next_piece(const layers_plan &plan, int lane, layers_span &span) {
+    while (at < end) {
+      const int row = __popc(__ballot_sync(0xFFFFFFFFu, plan.begin[lane + 1] <= at)), begin = plan.begin[row];
+      const int cost = (plan.begin[row + 1] - begin) / S::kv_heads, kv_head = (at - begin) / cost;
+      const int unit = begin + kv_head * cost, from = at - unit, tiles = cost - layers_unit_cost;
+      const int each = layers_tiles_of_piece(tiles), pieces = max((tiles + each - 1) / each, 1);
+      const int piece = from == 0 ? 0 : max((from - layers_unit_cost + each - 1) / each, 1);
+      if (piece >= pieces) { /* the rest of the unit belongs to a piece of the block before */
+        at = unit + cost;
+        continue;
+      }
+      if (piece > 0 && unit + layers_unit_cost + piece * each >= end) break;
+      const int behind = piece + 1 < pieces ? unit + layers_unit_cost + (piece + 1) * each : unit + cost;
+      span.row = row;
+      span.kv_head = kv_head;
+      span.first = piece * each * S::slot_keys;
+      span.last = min((piece + 1) * each * S::slot_keys, plan.earlier[row]);
+      span.owns = unit >= static_cast<int>(blockIdx.x) * plan.share;
+      span.ends = piece + 1 == pieces;
+      span.others = span.ends || behind >= end ? pieces - 1 - piece : -1;
+      span.piece = piece;
+      at = behind;
+      return true;
+    }
+    at = end;
+    return false;
   }
 };
 

@@ -17,13 +17,16 @@ namespace ASSAY_NS {
 
 constexpr int layers_rows = 32;                     /* most rows of a step */
 constexpr int layers_sets = 4;                      /* layers whose words lie beside each other */
+constexpr int layers_most_pieces = 16;              /* fixed: most pieces of a row's keys */
 constexpr int layers_more = 224, layers_fewer = 56; /* registers of a worker; of a thread of the other warps */
 
 /* Sizes of a model, and how its layers are divided. Every block has an octet of the residual stream. `warps` share k in
  * each product. The product mlp.down is also divided along k among `parts` neighbouring blocks. */
 template <int hidden_, int heads_, int kv_heads_, int channels_, int intermediate_, int blocks_, int warps_, int parts_,
-          int slot_weights_, int slots_, bool gate_ = false>
+          int slot_weights_, int slots_, bool gate_ = false, bool fixed_ = false>
 struct layers_shape {
+  /* fixed: a row's sums depend on nothing but the row: its keys are cut into pieces by its own length. */
+  static constexpr bool fixed = fixed_;
   /* gate: layers of asynct: norms that clip, before and after each half, gate_attention, reglu. Else those of qwen3. */
   static constexpr bool gate = gate_;
   static constexpr int hidden = hidden_, heads = heads_, kv_heads = kv_heads_, channels = channels_;
@@ -68,7 +71,9 @@ struct layers_shape {
   static constexpr int at_parts = at_act + 2 * (intermediate / 16) * 32;
   static constexpr int at_pieces = at_parts + blocks * parts * 64;
   static constexpr int piece_units = group * (channels + 2) / 4; /* each head has peak, total, sums of channels */
-  static constexpr int set_units = at_pieces + blocks * piece_units;
+  static constexpr int pieces =
+      fixed ? layers_rows * kv_heads * (layers_most_pieces - 1) : blocks; /* that have words */
+  static constexpr int set_units = at_pieces + pieces * piece_units;
 
   static_assert(norms % 8 == 0 && at_gate % 8 == 0, "16 bytes");
   static_assert(hidden == 8 * blocks, "a block has one octet of the stream");
@@ -81,6 +86,7 @@ struct layers_shape {
   static_assert(hidden % (32 * warps) == 0 && attended % (32 * warps) == 0 && part_terms % (32 * warps) == 0,
                 "whole pairs of steps");
   static_assert(slots >= 2 * chunk_slots, "a chunk is in the ring at once");
+  static_assert(!fixed || group * channels / 2 <= workers, "a thread has the sums of one pair from piece to piece");
   static_assert(slot_weights % 512 == 0, "a tile of a pair of steps is in one slot");
 };
 

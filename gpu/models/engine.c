@@ -132,7 +132,9 @@ static assay_status take_lists(assay_engine *e, assay_error *error) {
   bool whole = true;
   e->request = calloc(B, sizeof *e->request);
   e->copies = calloc(B, sizeof *e->copies);
-  whole = e->request != NULL && e->copies != NULL;
+  e->turned_part = calloc(B, sizeof *e->turned_part);
+  e->logit_row = calloc(B, sizeof *e->logit_row);
+  whole = e->request != NULL && e->copies != NULL && e->turned_part != NULL && e->logit_row != NULL;
   for (int h = 0; h < 2; ++h) {
     e->row_serial[h] = calloc(B, sizeof **e->row_serial);
     e->row_blocks[h] = calloc(B, sizeof **e->row_blocks);
@@ -204,8 +206,10 @@ assay_status assay_engine_open(const assay_model_config *config, const assay_mod
     if (e->flow == NULL || e->device->graph_capture_begin == NULL)
       status = assay_fail(error, ASSAY_ERR_UNSUPPORTED, "engine: device %s has no lanes or no graphs", e->device->name);
   }
+  if (status == ASSAY_OK) e->m->served = e->B;
   if (status == ASSAY_OK) status = pass_choices_set(e->m, options->model, error);
   if (status == ASSAY_OK) e->m->no_host = true;
+  if (status == ASSAY_OK) e->by_role = e->m->invariant && e->m->layers_memory != NULL;
   if (status == ASSAY_OK) status = assay_kv_create(&kv, &e->kv, error);
   if (status == ASSAY_OK) status = take_lists(e, error);
   if (status == ASSAY_OK) status = take_memory(e, error);
@@ -237,6 +241,8 @@ void assay_engine_close(assay_engine *e) {
     free(e->sent[i].serial);
   }
   free(e->request);
+  free(e->turned_part);
+  free(e->logit_row);
   free(e->copies);
   if (e->workspace != NULL) e->device->release(e->workspace);
   if (e->memory != NULL) e->device->release(e->memory);
@@ -396,7 +402,10 @@ assay_status assay_engine_logits(assay_engine *e, int64_t rows, double *logits, 
   if (status == ASSAY_OK)
     status = e->device->download(e->m->host, e->m->logits.data, count * (int64_t)sizeof(float), error);
   if (status == ASSAY_OK) status = e->device->synchronize(error);
-  if (status == ASSAY_OK) assay_load_f64_row(e->m->host, ASSAY_F32, 0, 1, count, logits);
+  const int64_t V = e->m->config.vocab;
+  for (int64_t r = 0; r < rows && status == ASSAY_OK; ++r)
+    assay_load_f64_row(e->m->host, ASSAY_F32, (e->turned && !MISTAKE(ENGINE_LOGITS_TURNED) ? e->logit_row[r] : r) * V,
+                       1, V, logits + r * V);
   return status;
 }
 

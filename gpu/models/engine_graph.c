@@ -28,7 +28,7 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->table.data = in->table;
   m->table.shape[0] = requests;
   m->table.shape[1] = m->table.stride[0] = e->W;
-  m->decode = !wide;
+  m->decode = !wide || (MISTAKE(ENGINE_ONE_IS_GENERATED) && N == requests);
   m->tails = m->ragged = m->greedy = m->argmax = false;
   if (!MISTAKE(ENGINE_RUNS_STAY)) m->runs = 0;
   m->layer = -1;
@@ -41,36 +41,49 @@ void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t 
   m->waiting.division = false;
 }
 
+void engine_aim_generated(assay_engine *e, int half, int64_t parts, int64_t rows, int64_t sampled, int64_t count,
+                          int64_t ids, assay_error *error) {
+  const engine_input *in = &e->on[half];
+  pass *m = e->m;
+  engine_aim(e, half, count, count, count, true, ids + rows, error);
+  m->positions.data = in->wide_positions + rows;
+  m->slots.data = in->wide_slots + rows;
+  m->kv_len.data = in->kv_len + parts;
+  m->rows.data = in->rows + sampled;
+  m->table.data = in->table + parts * e->W;
+  m->decode = true;
+}
+
 static assay_tensor vector(void *data, assay_dtype dtype, int64_t count) {
   return (assay_tensor){.data = data, .dtype = dtype, .rank = 1, .shape = {count}, .stride = {1}};
 }
 
-static void choose_tokens(assay_engine *e, int half) {
+static void choose_tokens(assay_engine *e, int half, int64_t first) {
   const engine_input *in = &e->on[half];
   const int64_t rows = e->m->logits.shape[0];
   const pass_param none[] = {{NULL, 0}};
   const pass_arg args[] = {{"logits", e->m->logits},
-                           {"seed", vector(in->seed, ASSAY_I64, rows)},
-                           {"step", vector(in->step, ASSAY_I32, rows)},
-                           {"request", vector(in->id, ASSAY_I64, rows)},
-                           {"temperature", vector(in->temperature, ASSAY_F32, rows)},
-                           {"top_k", vector(in->top_k, ASSAY_I32, rows)},
-                           {"top_p", vector(in->top_p, ASSAY_F32, rows)},
-                           {"min_p", vector(in->min_p, ASSAY_F32, rows)},
-                           {"token", vector(e->ids + (1 - half) * e->N, ASSAY_I32, rows)},
-                           {"status", vector(e->status, ASSAY_I32, rows)},
+                           {"seed", vector(in->seed + first, ASSAY_I64, rows)},
+                           {"step", vector(in->step + first, ASSAY_I32, rows)},
+                           {"request", vector(in->id + first, ASSAY_I64, rows)},
+                           {"temperature", vector(in->temperature + first, ASSAY_F32, rows)},
+                           {"top_k", vector(in->top_k + first, ASSAY_I32, rows)},
+                           {"top_p", vector(in->top_p + first, ASSAY_F32, rows)},
+                           {"min_p", vector(in->min_p + first, ASSAY_F32, rows)},
+                           {"token", vector(e->ids + (1 - half) * e->N + first, ASSAY_I32, rows)},
+                           {"status", vector(e->status + first, ASSAY_I32, rows)},
                            {.name = NULL}};
   e->m->layer = -1;
   e->m->stage = "token";
   if (rows > 0) pass_call(e->m, "sampler", args, none);
 }
 
-assay_status engine_compute(assay_engine *e, int half) {
+assay_status engine_compute(assay_engine *e, int half, int64_t first) {
   const int64_t rows = e->m->logits.shape[0], to = MISTAKE(ENGINE_GREEDY_STAYS) ? half : 1 - half;
-  e->m->token = vector(e->ids + to * e->N, ASSAY_I32, rows);
-  e->m->token_status = vector(e->status, ASSAY_I32, rows);
+  e->m->token = vector(e->ids + to * e->N + first, ASSAY_I32, rows);
+  e->m->token_status = vector(e->status + first, ASSAY_I32, rows);
   pass_forward(e->m);
-  if (!e->m->argmax) choose_tokens(e, half);
+  if (!e->m->argmax) choose_tokens(e, half, first);
   return e->m->status;
 }
 
@@ -80,7 +93,7 @@ static assay_status decode_step(assay_engine *e, int64_t rows, int half, int kin
   engine_aim(e, half, rows, rows, rows, false, half * e->N, error);
   e->m->ragged = (kind & ENGINE_EVEN) != 0;
   e->m->greedy = (kind & ENGINE_GREEDY) != 0;
-  return engine_compute(e, half);
+  return engine_compute(e, half, 0);
 }
 
 /* Records a decode step, with the workspace of graphs. The caller must release *graph whatever the status is. */

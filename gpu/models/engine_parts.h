@@ -103,6 +103,11 @@ struct assay_engine {
   bool no_logits;        /* the last step wrote none */
   assay_kv_copy *copies; /* [B] */
   int64_t collected, serial, logit_rows;
+  /* Invariant steps with one_launch: generated tokens have sums of their own. A step with both kinds is two passes, and
+   * its parts with prompt tokens come first. */
+  bool by_role, turned;           /* turned: the last step's parts had another order */
+  assay_engine_part *turned_part; /* [B] the step's parts in that order */
+  int64_t *logit_row;             /* [B] where the rows of logits are, in the order of the caller's parts */
   bool eager;
   assay_status broken;
   assay_engine_stats stats;
@@ -112,8 +117,13 @@ struct assay_engine {
 /* Points the pass's tensors to a half. wide: positions and slots of the wide part, with cu_q. ids: a place. */
 void engine_aim(assay_engine *e, int half, int64_t N, int64_t requests, int64_t logits, bool wide, int64_t ids,
                 assay_error *error);
-/* Runs the forward pass and chooses the tokens, into the other half's ids. */
-assay_status engine_compute(assay_engine *e, int half);
+/* Runs the forward pass and chooses the tokens, into the other half's ids. first: the number of its first row of logits
+ * among those of the step. */
+assay_status engine_compute(assay_engine *e, int half, int64_t first);
+/* As engine_aim, for the generated tokens of a step whose first `parts`, with `rows` rows and `sampled` rows of logits,
+ * have prompt tokens. ids: the place of the step's first id. */
+void engine_aim_generated(assay_engine *e, int half, int64_t parts, int64_t rows, int64_t sampled, int64_t count,
+                          int64_t ids, assay_error *error);
 assay_status engine_capture(assay_engine *e, assay_error *error);
 void engine_release_graphs(assay_engine *e);
 /* Writes the pairs of states that are to be copied to a half's inputs on the host. Returns how many there are. */

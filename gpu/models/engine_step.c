@@ -10,7 +10,8 @@ typedef long long ll; /* for messages */
 typedef struct step_plan {
   const assay_engine_part *part;
   int64_t parts, N, sampled, copies, state_copies;
-  int64_t runs, run_blocks; /* a step with prompts has runs; 0: none */
+  int64_t front, front_rows, front_sampled; /* by_role: of the parts with prompt tokens, where others follow; else 0 */
+  int64_t runs, run_blocks;                 /* a step with prompts has runs; 0: none */
   int half;
   bool decode, arranged;
   int kind;              /* ENGINE_EVEN, ENGINE_GREEDY */
@@ -63,6 +64,39 @@ static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error)
     return assay_fail(error, ASSAY_ERR_INPUT, "parts: found %lld tokens, allowed 1 to %lld", (ll)p->N, (ll)e->N);
   p->bucket = p->decode && !e->eager ? engine_bucket_of(e, p->parts) : NULL;
   return ASSAY_OK;
+}
+
+static bool generates(const assay_engine *e, const assay_engine_part *part) {
+  const engine_request *r = &e->request[part->request];
+  return r->computed == r->prompt;
+}
+
+/* Puts parts with prompt tokens before those with generated ones, where the step has both. */
+static void turn_parts(assay_engine *e, step_plan *p) {
+  const assay_engine_part *const from = p->part;
+  int64_t count = 0, sampled = 0, row = 0;
+  e->turned = false;
+  for (int64_t i = 0; i < p->parts && e->by_role && !MISTAKE(ENGINE_ROLES_FORGOTTEN); ++i)
+    p->front += !generates(e, &from[i]);
+  if (p->front == p->parts) p->front = 0;
+  if (p->front == 0) return;
+  for (int generated = 0; generated < 2; ++generated) {
+    for (int64_t i = 0, k = 0; i < p->parts; ++i) {
+      const engine_request *r = &e->request[from[i].request];
+      const bool samples = r->prompt - r->computed <= from[i].tokens;
+      if (generates(e, &from[i]) == (generated == 1)) {
+        e->turned_part[count++] = from[i];
+        row += from[i].tokens;
+        if (samples) e->logit_row[k] = sampled++;
+      }
+      k += samples;
+    }
+    if (generated == 1) continue;
+    p->front_rows = row;
+    p->front_sampled = sampled;
+  }
+  p->part = e->turned_part;
+  e->turned = true;
 }
 
 /* Returns the number of blocks that the parts need, including clones of shared last blocks. */
@@ -196,7 +230,7 @@ static assay_status put_inputs(assay_engine *e, step_plan *p, int64_t *low, int6
       *high = i;
     }
     if (left > tokens) continue;
-    in->rows[sampled] = (int32_t)(n - 1);
+    in->rows[sampled] = (int32_t)(n - 1 - (i >= p->front ? p->front_rows : 0));
     put_row(in, MISTAKE(ENGINE_SAMPLING_OF_PART) ? i : sampled, r);
     ++sampled;
   }
@@ -323,6 +357,22 @@ static assay_status upload(assay_engine *e, const step_plan *p, int64_t low, int
   return MISTAKE(ENGINE_STEP_TOO_EARLY) ? ASSAY_OK : f->after(ASSAY_LANE_OWN, MARK_UP + p->half, error);
 }
 
+/* Computes a step with prompt tokens and generated ones: a pass for each. ids: the place of the step's first id. */
+static assay_status compute_by_role(assay_engine *e, const step_plan *p, int64_t ids, assay_error *error) {
+  pass *m = e->m;
+  void *const logits = m->logits.data;
+  const int64_t generated = p->parts - p->front;
+  engine_aim(e, p->half, p->front_rows, p->front, p->front_sampled, true, ids, error);
+  const assay_status status = engine_compute(e, p->half, 0);
+  e->no_logits = false;
+  if (status != ASSAY_OK) return status;
+  engine_aim_generated(e, p->half, p->front, p->front_rows, p->front_sampled, generated, ids, error);
+  m->logits.data = (float *)logits + p->front_sampled * m->config.vocab;
+  const assay_status last = engine_compute(e, p->half, p->front_sampled);
+  m->logits.data = logits;
+  return last;
+}
+
 static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathered, assay_error *error) {
   const int64_t rows = p->bucket != NULL ? p->bucket->rows : p->N, own = p->half * e->N;
   const int64_t scratch = e->scratch[e->which];
@@ -351,13 +401,14 @@ static assay_status compute(assay_engine *e, const step_plan *p, int64_t gathere
     m->run_blocks.data = lists->run_blocks;
   }
   if (m->status != ASSAY_OK) return m->status;
+  if (p->front > 0) return compute_by_role(e, p, p->arranged ? scratch : own, error);
   m->ragged = (p->kind & ENGINE_EVEN) != 0;
   m->greedy = (p->kind & ENGINE_GREEDY) != 0;
   if (p->bucket != NULL) {
     e->no_logits = (p->kind & p->bucket->kinds & ENGINE_GREEDY) != 0;
     return engine_replay(e, engine_graph_of(p->bucket, p->half, p->kind), error);
   }
-  const assay_status status = engine_compute(e, p->half);
+  const assay_status status = engine_compute(e, p->half, 0);
   e->no_logits = m->argmax;
   return status;
 }
@@ -432,6 +483,7 @@ assay_status assay_engine_step(assay_engine *e, const assay_engine_part *part, i
   step_plan p = {.part = part, .parts = count};
   TRY(engine_collect(e, MISTAKE(ENGINE_WAITS_FOR_TOKENS), error));
   TRY(make_plan(e, &p, error));
+  turn_parts(e, &p);
   while (e->stats.steps - e->collected >= ENGINE_RING)
     TRY(engine_collect(e, true, error));
   for (int64_t i = 0; i < count; ++i) {

@@ -1,12 +1,28 @@
 /* engine_tokens.c: takes the tokens that have arrived, and waits for them. */
 #include "gpu/models/engine_parts.h"
 
+/* Commits ids up to place `upto`. A prompt would have other keys and values of generated ids. These are committed as
+ * their complements, which no prompt has, so that no prompt hits their blocks. */
+static assay_status commit_by_role(const assay_engine *e, const engine_request *r, int64_t upto, assay_error *error) {
+  const int64_t given = upto < r->prompt ? upto : r->prompt, count = given - r->committed;
+  assay_status status = ASSAY_OK;
+  if (count > 0) status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, count, error);
+  for (int64_t p = count > 0 ? given : r->committed; p < upto && status == ASSAY_OK; ++p) {
+    const int32_t id = ~r->text[p];
+    status = assay_kv_commit(e->kv, r->kv, &id, 1, error);
+  }
+  return status;
+}
+
 assay_status engine_commit(assay_engine *e, engine_request *r, assay_error *error) {
   int64_t upto = assay_kv_length(e->kv, r->kv);
   if (upto > r->known) upto = r->known;
   assay_status status = ASSAY_OK;
   bool kept = false;
-  if (upto > r->committed) status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
+  if (e->by_role && !MISTAKE(ENGINE_ROLES_SHARE))
+    status = commit_by_role(e, r, upto, error);
+  else if (upto > r->committed)
+    status = assay_kv_commit(e->kv, r->kv, r->text + r->committed, upto - r->committed, error);
   if (status == ASSAY_OK && upto > r->committed) r->committed = upto;
   return status == ASSAY_OK && e->S > 0 ? assay_kv_keep_state(e->kv, r->kv, &kept, error) : status;
 }

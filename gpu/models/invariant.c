@@ -6,12 +6,16 @@
  *   rows and products   a variant whose contract promises `alone`: no choice inside it follows the number of rows
  *   attention           one variant for prompts, chunks and single tokens, with tiles at fixed places of the keys
  *
+ * one_launch is another order of sums, of generated tokens alone (docs/models.md). An engine knows which tokens these
+ * are. It takes the kernel's fixed form for all of them, or for none.
+ *
  * Forms that `auto` takes for few rows alone are off, except gemm_glu, which has a variant with the bits of gemm and
  * the activation. A call goes to the first such variant of the table that takes it. Whether a variant takes a call
  * follows from the model's sizes and types, never from the number of rows. The run `invariant` of
  * conformance/suites/models.yaml compares logits bit for bit. */
 #include <string.h>
 
+#include "core/layers.h"
 #include "core/registry.h"
 #include "gpu/models/pass.h"
 
@@ -43,8 +47,7 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
   } parted[] = {{PASS_APPEND, "append", "single tokens and no prompts"},
                 {PASS_MMHA, "mmha", "single tokens and no prompts"},
                 {PASS_MLA_EXPAND, "mla_expand", "prompts and no single tokens"},
-                {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"},
-                {PASS_ONE_LAUNCH, "one_launch", "single tokens and no prompts"}};
+                {PASS_EVEN_SHARES, "even_shares", "the keys of all rows together"}};
   static const pass_form of_few_rows[] = {PASS_GEMM_SEAM, PASS_GEMM_NORM}; /* where they are auto */
   pass_choices *c = &m->choices;
   m->invariant = options->invariant;
@@ -57,6 +60,12 @@ assay_status pass_invariant_open(pass *m, const assay_model_options *options, as
                         parted[i].name, parted[i].takes);
     c->form[parted[i].form] = PASS_OFF;
   }
+  if (c->form[PASS_ONE_LAUNCH] == PASS_AUTO) c->form[PASS_ONE_LAUNCH] = PASS_OFF;
+  if (c->form[PASS_ONE_LAUNCH] == PASS_ON && (m->served < 1 || m->served > ASSAY_LAYERS_ROWS))
+    return assay_fail(error, ASSAY_ERR_INPUT,
+                      "form one_launch: found on beside invariant, with max_batch %lld, allowed in an engine with "
+                      "max_batch 1 to %d: all generated tokens must take it",
+                      (long long)m->served, ASSAY_LAYERS_ROWS);
   /* With `auto` its sums are those of lm_head in such steps, whose rows may be drawn or not. */
   if (c->form[PASS_LM_HEAD_ARGMAX] == PASS_ON)
     return assay_fail(error, ASSAY_ERR_INPUT,

@@ -15,19 +15,29 @@ using production = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10>;
 using production_gate = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10, true>;
 using small = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6>;
 using small_gate = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6, true>;
+/* The fixed forms of the same. */
+using production_fixed = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10, false, true>;
+using production_gate_fixed = layers_shape<1024, 8, 4, 128, 3072, 128, 8, 4, 16384, 10, true, true>;
+using small_fixed = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6, false, true>;
+using small_gate_fixed = layers_shape<64, 4, 2, 16, 128, 8, 2, 2, 1024, 6, true, true>;
 
-template <class S> bool is_of(const assay_model_config *c) {
-  return c->arch == (S::gate ? ASSAY_ASYNCT : ASSAY_QWEN3) && c->hidden == S::hidden && c->heads == S::heads &&
-         c->kv_heads == S::kv_heads && c->head_size == S::channels && c->intermediate == S::intermediate;
+template <class S> bool is_of(const assay_model_config *c, bool fixed) {
+  return fixed == S::fixed && c->arch == (S::gate ? ASSAY_ASYNCT : ASSAY_QWEN3) && c->hidden == S::hidden &&
+         c->heads == S::heads && c->kv_heads == S::kv_heads && c->head_size == S::channels &&
+         c->intermediate == S::intermediate;
 }
 
 /* Calls f with the instance for the model. */
-template <class F> assay_status with_shape(const assay_model_config *c, assay_error *error, F f) {
-  if (is_of<small>(c)) return f(small());
-  if (is_of<small_gate>(c)) return f(small_gate());
+template <class F> assay_status with_shape(const assay_model_config *c, bool fixed, assay_error *error, F f) {
+  if (is_of<small>(c, fixed)) return f(small());
+  if (is_of<small_gate>(c, fixed)) return f(small_gate());
+  if (is_of<small_fixed>(c, fixed)) return f(small_fixed());
+  if (is_of<small_gate_fixed>(c, fixed)) return f(small_gate_fixed());
 #ifndef ASSAY_SIMT /* simt has no room for so many blocks at once */
-  if (is_of<production>(c)) return f(production());
-  if (is_of<production_gate>(c)) return f(production_gate());
+  if (is_of<production>(c, fixed)) return f(production());
+  if (is_of<production_gate>(c, fixed)) return f(production_gate());
+  if (is_of<production_fixed>(c, fixed)) return f(production_fixed());
+  if (is_of<production_gate_fixed>(c, fixed)) return f(production_gate_fixed());
 #endif
   return assay_fail(
       error, ASSAY_ERR_UNSUPPORTED,
@@ -95,12 +105,13 @@ template <class S, int tiles> assay_status expect_tiles(int32_t multiprocessors,
                        static_cast<int64_t>(sizeof(layers_memory<S, tiles>)), error);
 }
 
-assay_status supports(const assay_model_config *c, int32_t multiprocessors, assay_error *error) {
+assay_status supports(const assay_model_config *c, bool fixed, int32_t multiprocessors, assay_error *error) {
   const assay_status status = expect_layers(c, error);
   if (status != ASSAY_OK) return status;
-  return with_shape(c, error, [&](auto shape) {
+  return with_shape(c, fixed, error, [&](auto shape) {
     using S = decltype(shape);
-    const assay_status one = expect_tiles<S, 1>(multiprocessors, error);
+    assay_status one = ASSAY_OK;
+    if constexpr (!S::fixed) one = expect_tiles<S, 1>(multiprocessors, error);
     return one == ASSAY_OK ? expect_tiles<S, 2>(multiprocessors, error) : one;
   });
 }
@@ -122,18 +133,18 @@ template <class S> parts parts_of(const assay_model_config *c) {
   return p;
 }
 
-int64_t bytes(const assay_model_config *c) {
+int64_t bytes(const assay_model_config *c, bool fixed) {
   int64_t count = 0;
-  (void)with_shape(c, nullptr, [&](auto shape) {
+  (void)with_shape(c, fixed, nullptr, [&](auto shape) {
     count = parts_of<decltype(shape)>(c).bytes;
     return ASSAY_OK;
   });
   return count;
 }
 
-assay_status pack(const assay_model_config *c, int64_t layer, const assay_layers_weights *w, void *memory, void *stream,
-                  assay_error *error) {
-  return with_shape(c, error, [&](auto shape) {
+assay_status pack(const assay_model_config *c, bool fixed, int64_t layer, const assay_layers_weights *w, void *memory,
+                  void *stream, assay_error *error) {
+  return with_shape(c, fixed, error, [&](auto shape) {
     using S = decltype(shape);
     const parts at = parts_of<S>(c);
     unsigned char *const base = static_cast<unsigned char *>(memory);
@@ -173,12 +184,12 @@ assay_status launch_tiles(const layers_maps &maps, const layers_params &p, const
                          static_cast<int64_t>(sizeof(layers_memory<S, tiles>)), env->stream, maps, p);
 }
 
-assay_status launch(const assay_model_config *c, void *memory, const assay_layers_step *step, assay_env *env,
-                    assay_error *error) {
+assay_status launch(const assay_model_config *c, bool fixed, void *memory, const assay_layers_step *step,
+                    assay_env *env, assay_error *error) {
   if (step->rows < 1 || step->rows > ASSAY_LAYERS_ROWS)
     return assay_fail(error, ASSAY_ERR_UNSUPPORTED, "rows: found %lld, allowed 1 to %d",
                       static_cast<long long>(step->rows), ASSAY_LAYERS_ROWS);
-  return with_shape(c, error, [&](auto shape) {
+  return with_shape(c, fixed, error, [&](auto shape) {
     using S = decltype(shape);
     const parts at = parts_of<S>(c);
     unsigned char *const base = static_cast<unsigned char *>(memory);
@@ -209,13 +220,15 @@ assay_status launch(const assay_model_config *c, void *memory, const assay_layer
     p.scale = static_cast<float>((S::gate ? 1.0 : 1.4426950408889634) / sqrt(static_cast<double>(c->head_size)));
     p.low = static_cast<float>(c->gate_lo);
     p.high = static_cast<float>(c->gate_hi);
-    const bool one = step->rows <= 16;
-    (void)snprintf(env->path, sizeof env->path, "%d rows", one ? 16 : layers_rows);
+    const bool one = step->rows <= 16 && !S::fixed; /* fixed: one kernel for all rows */
+    (void)snprintf(env->path, sizeof env->path, "%d rows%s", one ? 16 : layers_rows, S::fixed ? ", fixed" : "");
     layers_maps maps; /* a box of 8 tokens is in one block: block_size is a multiple of 8 */
     assay_status status = layers_map<S>(&maps.k, p.k_pool, p.pool_layer, p.layers, error);
     if (status == ASSAY_OK) status = layers_map<S>(&maps.v, p.v_pool, p.pool_layer, p.layers, error);
     if (status != ASSAY_OK) return status;
-    return one ? launch_tiles<S, 1>(maps, p, env, error) : launch_tiles<S, 2>(maps, p, env, error);
+    if constexpr (!S::fixed)
+      if (one) return launch_tiles<S, 1>(maps, p, env, error);
+    return launch_tiles<S, 2>(maps, p, env, error);
   });
 }
 

@@ -53,7 +53,7 @@ static assay_status fill(pass *m, int64_t bytes, assay_error *error) {
 
 /* Takes memory, and packs the weights of all layers. */
 static assay_status take(pass *m, const assay_layers *kernel, assay_error *error) {
-  const int64_t bytes = kernel->bytes(&m->config), layer = m->layer;
+  const int64_t bytes = kernel->bytes(&m->config, m->invariant), layer = m->layer;
   assay_status status = m->device->alloc(bytes, &m->layers_memory, error);
   if (status != ASSAY_OK) return status;
   m->memory_bytes += bytes;
@@ -61,7 +61,7 @@ static assay_status take(pass *m, const assay_layers *kernel, assay_error *error
   status = fill(m, bytes, error);
   for (m->layer = 0; m->layer < m->config.layers && status == ASSAY_OK; ++m->layer) {
     const assay_layers_weights weights = weights_of(m);
-    status = kernel->pack(&m->config, m->layer, &weights, m->layers_memory, m->stream, error);
+    status = kernel->pack(&m->config, m->invariant, m->layer, &weights, m->layers_memory, m->stream, error);
   }
   m->layer = layer;
   return status == ASSAY_OK ? m->device->synchronize(error) : status;
@@ -73,7 +73,7 @@ assay_status pass_one_launch_open(pass *m, assay_error *error) {
   assay_error why = {""};
   pass_one_launch_close(m);
   if (*form == PASS_OFF) return ASSAY_OK;
-  if (kernel == NULL || kernel->supports(&m->config, m->multiprocessors, &why) != ASSAY_OK) {
+  if (kernel == NULL || kernel->supports(&m->config, m->invariant, m->multiprocessors, &why) != ASSAY_OK) {
     if (*form == PASS_ON)
       return assay_fail(error, ASSAY_ERR_INPUT, "form one_launch: found on, allowed off, auto: %s",
                         kernel == NULL ? "this device has no such kernel" : why.text);
@@ -127,7 +127,7 @@ static assay_status launch(pass *m, const assay_layers *kernel) {
                            .layer = -1,
                            .calls = 1};
   if (m->hooks.before != NULL) m->hooks.before(m->hooks.context, &told);
-  const assay_status status = kernel->launch(&m->config, m->layers_memory, &step, &env, m->error);
+  const assay_status status = kernel->launch(&m->config, m->invariant, m->layers_memory, &step, &env, m->error);
   if (status == ASSAY_OK && m->hooks.after != NULL) m->hooks.after(m->hooks.context, &told);
   if (status == ASSAY_OK) pass_count_call(m, kernel->row, env.path);
   return status;

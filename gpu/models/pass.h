@@ -168,6 +168,7 @@ typedef struct pass {
   const assay_model_taps *taps;
   bool no_host;                     /* the host reads nothing during a step, so that steps can be captured */
   bool invariant;                   /* a row's bits do not depend on the batch (invariant.c) */
+  int64_t served;                   /* most requests of the engine that has this pass; 0: no engine has it */
   bool decode;                      /* every request has one new token */
   bool ragged;                      /* lengths of this step differ much (pass_ragged) */
   bool evenly;                      /* a call went to even shares of the keys, and would have gone to another variant */

@@ -323,7 +323,8 @@ typedef struct assay_model_options {
   int32_t short_tail;
   /* A row's results have the same bits in every batch, chunk and order. A prefix may be found or computed, and a graph
    * or single calls may run. Only variants whose contract promises `alone` are called. A decoded token attends as a
-   * prompt of one token. Refused beside short_tail, beside the forms append, mmha and mla_expand, and beside forced
+   * prompt of one token, unless one_launch is on. Then an engine takes that kernel for all generated tokens, and its
+   * max_batch is 32 at most. Refused beside short_tail, beside the forms append, mmha and mla_expand, and beside forced
    * variants without the promise. */
   bool invariant;
 } assay_model_options;
