@@ -142,7 +142,8 @@ static double score_variance(const route *t, int64_t e, const assay_contract *c)
   return 3 * function + f32_variance * (1 + x * x);
 }
 
-/* Writes sigma of the weights. A renormalised weight moves with its own score and with the sum. */
+/* Writes sigma of the weights. A renormalised weight moves with its own score and with the sum. A subnormal weight is
+ * rounded twice before it is scaled: as a score and as a quotient. */
 static void weight_sigma(const route *t, const assay_contract *c, double *sigma) {
   const router *r = &t->r;
   const double function = function_variance(c->exp_ulp) + f32_variance;
@@ -158,9 +159,12 @@ static void weight_sigma(const route *t, const assay_contract *c, double *sigma)
     total += share * share * relative[j];
   }
   for (int64_t j = 0; j < r->k; ++j) {
+    const double share = r->route_scale != 0 ? t->weight[j] / r->route_scale : 0;
     double own = relative[j] + f32_variance;
     if (r->renormalise) own += total + accumulation_variance((double)r->k, 1) + function;
-    sigma[j] = sqrt(own * t->weight[j] * t->weight[j] + storing_variance(t->weight[j], ASSAY_F32));
+    const double step = share > 0 && share < 0x1p-126 ? 2 * storing_variance(0, ASSAY_F32) : 0;
+    sigma[j] = sqrt(own * t->weight[j] * t->weight[j] + step * r->route_scale * r->route_scale +
+                    storing_variance(t->weight[j], ASSAY_F32));
   }
 }
 

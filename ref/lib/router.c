@@ -3,7 +3,10 @@
  * Calibrated draws: two chosen experts, or a chosen one and another, have the same bits or lie apart. The distance is
  * 64 times what f32 may be off. Groups on either side of the last one kept lie apart too. A row that does not hold to
  * this is drawn again. Exact draws: logits of two levels, whose scores are powers of two or 0. The sum of the chosen
- * scores is a power of two. */
+ * scores is a power of two.
+ *
+ * Other magnitudes: a softmax over the chosen logits ranks logits themselves, whatever their size. Its rows have
+ * factors then, and with `mixed` also ties and neighbours far above the others. */
 #include "ref/lib/router.h"
 
 #include <math.h>
@@ -184,13 +187,47 @@ static void spaced_row(assay_rng *rng, drawn *d) {
   }
 }
 
+/* Tells whether a case's rows may have any size. */
+static bool takes_sizes(const assay_fill *fill, const router *r) {
+  return fill->magnitude != ASSAY_USUAL && r->on_logits && r->score == ROUTER_SOFTMAX && !r->biased && r->groups == 1;
+}
+
+/* Draws the factor of a row. 32 neighbouring rows have the same one. Small factors lead to subnormal logits, or to some
+ * of about 2^-8. Large factors lead to logits of about 64 or about 2^100. */
+static double factor_of(const assay_fill *fill, int64_t row, assay_dtype dtype) {
+  assay_rng rng = {fill->seed, 0x666163746F7200u + (uint64_t)(row / 32), 0};
+  const int64_t word = assay_rng_range(&rng, 0, 7);
+  const bool small = fill->magnitude == ASSAY_SMALL || (fill->magnitude == ASSAY_MIXED && word % 2 == 0);
+  if (fill->magnitude == ASSAY_MIXED && word < 4) return 1;
+  const int64_t exponent = assay_rng_range(&rng, 0, 5);
+  if (exponent == 0) return ldexp(1, dtype == ASSAY_F16 ? (small ? -20 : 10) : (small ? -130 : 100));
+  return ldexp(1, (int)(small ? -6 - exponent : exponent));
+}
+
+/* Changes some rows before they have a factor. In one way all logits are equal, and in another many are. In a third way
+ * three eighths of the experts, which are neighbours, lie far above the others. */
+static void change_row(const assay_fill *fill, int64_t row, drawn *d) {
+  assay_rng rng = {fill->seed, 0x6368616E676500u + 64 * (uint64_t)row, 0};
+  const int64_t way = assay_rng_range(&rng, 0, 31), E = d->r->E, from = assay_rng_range(&rng, 0, 5) * (E / 8);
+  for (int64_t e = 0; e < E; ++e) {
+    if (way == 0) d->x[e] = 1;
+    if (way == 1 && e >= from && e < from + 3 * (E / 8)) d->x[e] += 20;
+    if (way > 1 && way < 8) d->x[e] = 0.5 * floor(2 * d->x[e]);
+  }
+}
+
 /* Draws one row of the calibrated tier. If no attempt settles, the row is spaced. */
 static void fill_row(const assay_fill *fill, int64_t row, assay_dtype dtype, drawn *d) {
   assay_rng rng = {fill->seed, 0x726F757400000000u + 2 * (uint64_t)row, 0};
+  const bool sizes = takes_sizes(fill, d->r);
+  const double factor = sizes ? factor_of(fill, row, dtype) : 1;
   for (int32_t attempt = 0; attempt < 32; ++attempt) {
     assay_rng_normals(fill->seed, 0x6E6F726D00000000u + 32 * (uint64_t)row + (uint64_t)attempt, d->x, d->r->E);
     for (int64_t e = 0; e < d->r->E; ++e)
-      d->x[e] = assay_round_f64(one_logit(fill, d->r, d->x[e], &rng), dtype);
+      d->x[e] = one_logit(fill, d->r, d->x[e], &rng);
+    if (sizes && fill->magnitude == ASSAY_MIXED) change_row(fill, row, d);
+    for (int64_t e = 0; e < d->r->E; ++e)
+      d->x[e] = assay_round_f64(factor * d->x[e], dtype);
     if (settled(d)) return;
   }
   spaced_row(&rng, d);
@@ -222,6 +259,13 @@ static void make_special(const assay_fill *fill, const router *r, int64_t row, a
     if (at % 4 == 3 && e != at && e != at / 2 && e != at / 3) x[e] = -(double)INFINITY;
     if (at % 4 == 1 && e % 8 == at % 8) x[e] = e == at ? most : -most;
   }
+}
+
+/* Tells whether a row of values special has numbers without a rank. With another magnitude it is one row of eight, so
+ * that kernels which take several rows at once meet them beside usual rows. */
+static bool is_special(const assay_fill *fill, const router *r, int64_t row) {
+  assay_rng rng = {fill->seed, 0x72617265u, (uint64_t)row};
+  return !takes_sizes(fill, r) || assay_rng_range(&rng, 0, 7) == 0;
 }
 
 /* Tells whether the chosen scores of a row add up to a power of two, or to 0. Scores of the exact tier are exact here.
@@ -278,7 +322,7 @@ void router_fill(const assay_fill *fill, const router *r, const double *bias, do
       fill_levels(fill, t, &d);
     else
       fill_row(fill, t, dtype, &d);
-    if (fill->values == ASSAY_SPECIAL) make_special(fill, r, t, dtype, d.x);
+    if (fill->values == ASSAY_SPECIAL && is_special(fill, r, t)) make_special(fill, r, t, dtype, d.x);
     for (int64_t e = 0; e < r->E; ++e)
       x[t * r->E + e] = d.x[e];
   }
