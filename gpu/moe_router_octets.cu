@@ -7,6 +7,8 @@
 #include "gpu/lib/ptx_edge.cuh"
 #include "gpu/lib/ptx_mma.cuh"
 #include "gpu/lib/router.cuh"
+#include "gpu/lib/router_bound.cuh"
+#include "gpu/lib/router_pairs.cuh"
 #include "gpu/lib/vectors.cuh"
 #include "gpu/lib/warp.cuh"
 
@@ -40,73 +42,6 @@ template <bool sigmoid> __device__ __forceinline__ float octet_b(float x, float 
 __device__ __forceinline__ float octet_divided(float a, float b) {
   if (b < 0x1p-100f) return a / b;
   return a * reciprocal_approx(b);
-}
-
-/* Puts the greater of two numbers into the first. */
-__device__ __forceinline__ void in_order(float &a, float &b) {
-  const float least = fminf(a, b);
-  a = fmaxf(a, b);
-  b = least;
-}
-
-/* Sorts what falls and then rises, or rises and then falls: the greatest first. */
-template <int count> __device__ __forceinline__ void sort_bitonic(float *v) {
-  ASSAY_UNROLL
-  for (int step = count / 2; step > 0; step /= 2) {
-    ASSAY_UNROLL
-    for (int i = 0; i < count; ++i)
-      if ((i & step) == 0) in_order(v[i], v[i + step]);
-  }
-}
-
-/* Orders eight numbers of a pair of lanes, which have four each. The even lane gets the four largest, the greatest
- * first. The odd lane gets the others, the least first. Before, `v` falls and then rises through both lanes, or rises
- * and then falls. `sign` is -1 in odd lanes: their numbers are turned, so that both lanes keep what is greater. */
-__device__ __forceinline__ void octet_pair(float (&v)[4], float sign) {
-  float other[4];
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    v[i] *= sign;
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    other[i] = -__shfl_xor_sync(0xffffffffu, v[3 - i], 1); /* as this lane would have turned it */
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    v[i] = fmaxf(v[i], other[i]);
-  sort_bitonic<4>(v);
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    v[i] *= sign;
-}
-
-/* Returns the k-th largest of the four numbers of all eight lanes, k up to 8, and the lane's greatest. */
-__device__ __forceinline__ float octet_bound(const float (&own)[4], int32_t lane, int32_t k, float *greatest) {
-  const float sign = lane % 2 == 0 ? 1.0f : -1.0f;
-  float v[4];
-  ASSAY_UNROLL
-  for (int i = 0; i < 4; ++i)
-    v[i] = own[i];
-  in_order(v[0], v[1]);
-  in_order(v[2], v[3]);
-  in_order(v[0], v[2]);
-  in_order(v[1], v[3]);
-  in_order(v[1], v[2]);
-  *greatest = v[0];
-  octet_pair(v, sign);
-  ASSAY_UNROLL
-  for (int lanes = 3; lanes <= 5; lanes += 2) { /* the lane whose numbers stand at the other end */
-    ASSAY_UNROLL
-    for (int i = 0; i < 4; ++i)
-      v[i] = fmaxf(v[i], __shfl_xor_sync(0xffffffffu, v[i], lanes));
-    if (lanes == 3 || k < 8) octet_pair(v, sign);
-  }
-  if (k == 8) {
-    const float least = fminf(fminf(v[0], v[1]), fminf(v[2], v[3]));
-    return fminf(least, __shfl_xor_sync(0xffffffffu, least, 1));
-  }
-  const int32_t at = (k - 1) % 4, from = k > 4 ? 3 - at : at; /* an odd lane has the least first */
-  const float bound = from < 2 ? (from == 0 ? v[0] : v[1]) : from == 2 ? v[2] : v[3];
-  return __shfl_sync(0xffffffffu, bound, lane / 2 * 2 + (k - 1) / 4);
 }
 
 /* Returns the number before `value`, which is not -inf: whatever is greater is at least as great as `value`. */
@@ -270,22 +205,6 @@ __device__ __forceinline__ int32_t octet_places_to(int32_t mine, int32_t *count)
   return place;
 }
 
-/* Writes the ids of the lane's candidates, ascending, in front of `to`. */
-template <int U> __device__ __forceinline__ void octet_list(uint32_t above, int32_t eighth, uint32_t *to) {
-  const uint32_t first = static_cast<uint32_t>(eighth * U);
-  ASSAY_UNROLL
-  for (int i = 1; i <= 4; ++i) { /* the last one first */
-    const uint32_t at = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
-    store_if(above != 0, to - i, first + at);
-    above ^= bit_or_none(at);
-  }
-  for (to -= 4; above != 0;) { /* few lanes have more */
-    const uint32_t at = 31 - static_cast<uint32_t>(__clz(static_cast<int>(above)));
-    above ^= 1u << at;
-    *--to = first + at;
-  }
-}
-
 /* Shared memory of a row: values and ids of its candidates, choices with their scores or logits, all logits. Lanes'
  * parts of x lie `apart` elements apart, so that eight lanes read 16 bytes from different banks. */
 template <class T, int U> struct octet_room {
@@ -327,7 +246,7 @@ __device__ __forceinline__ void octet_choose(int32_t k, int32_t lane, bool takes
   if (__any_sync(0xffffffffu, many) != 0) {
     octet_rounds<U>(k, lane, takes ? octet_all<U> : 0u, b, room.chosen);
   } else {
-    octet_list<U>(above, eighth, room.ids + place);
+    pair_list(above, static_cast<uint32_t>(eighth * U), room.ids + place);
     int32_t most = count;
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 8));
     most = max(most, __shfl_xor_sync(0xffffffffu, most, 16));
@@ -404,40 +323,25 @@ __device__ __forceinline__ void octet_ask(const octet_params &p, uint32_t first,
   cp_async_commit();
 }
 
-/* router_octets: eight lanes per row, an eighth of its experts each.
- * Grid:   ceil(T / 16). Block: 128 threads.
- * Shared: 16 rows of logits, candidates and choices, and the bias: 17 KB for 256 experts of 16 bits.
- * Align:  16 bytes: rows of logits, bias.
- * Arch:   any.
- * Limit:  bytes: E sizeof(T) + 8 k per token. */
+/* Adds up the weights of a row. All kernels of this file add them in this order. */
+template <int width> __device__ __forceinline__ float octet_sum(float weight) {
+  ASSAY_UNROLL
+  for (int step = 1; step < width; step *= 2)
+    weight += __shfl_xor_sync(0xffffffffu, weight, step);
+  return weight;
+}
+
+/* Chooses for a row whose logits are in shared memory, and writes what it chose. `bad` rows choose nothing. */
 template <class T, int U, bool sigmoid, bool grouped>
-__global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
-  using room_of_row = octet_room<T, U>;
+__device__ __forceinline__ void octet_row(const octet_params &p, uint32_t row, bool bad, bool with_bias,
+                                          const float *all_biases, octet_room<T, U> &room) {
   constexpr int width = vector_width<T>, part = U / 4;
   constexpr bool in_pairs = !sigmoid && std::is_same<T, bf16>::value; /* logits are compared two at a time */
   constexpr int apart = octet_apart<U>;
-  ASSAY_SHARED(room_of_row, rooms, octet_warps * octet_rows);
-  ASSAY_SHARED(float4, biases, 2 * apart);
-  take_turn();
   const router_params &r = p.r;
-  const bool with_bias = r.bias != nullptr;
-  float *const all_biases = reinterpret_cast<float *>(biases);
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), eighth = lane % 8;
-  const uint32_t warp_row = threadIdx.x / 32 * octet_rows, local = threadIdx.x / 8;
-  const uint32_t first_row = blockIdx.x * (octet_warps * octet_rows), row = first_row + local;
-  room_of_row &room = rooms[local];
-  octet_ask<T, U>(p, first_row + warp_row, threadIdx.x % 32, rooms + warp_row);
-  if (with_bias) { /* while the logits are on their way */
-    const uint32_t e = threadIdx.x * 4;
-    if (e < 8 * U) store_quad(all_biases + e / U * apart + e % U, load_quad(r.bias + e, true), true);
-    __syncthreads();
-  }
   const float *const bias = all_biases + eighth * apart;
   float b[U];
-  bool bad = row >= p.rows;
-  if (r.valid != nullptr && !bad) bad = r.valid[row] == 0;
-  cp_async_wait<0>();
-  __syncwarp(); /* the logits are here */
   uint32_t words[U * sizeof(T) / 4];
   ASSAY_UNROLL
   for (int at = 0; at < U; at += width) {
@@ -511,6 +415,7 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   }
   bad = (__ballot_sync(0xffffffffu, bad) >> (lane / 8 * 8) & 0xffu) != 0;
   bool stays = true;
+  float greatest = 0.0f; /* the lane's largest b, also where its group is dropped */
   if (grouped) {
     float most = fmaxf(first[0], first[1]), rest = fminf(first[0], first[1]);
     ASSAY_UNROLL
@@ -519,13 +424,20 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
       most = fmaxf(most, first[q]);
     }
     second = fmaxf(second, rest);
+    greatest = most;
     stays = octet_stays(r, lane, with_bias ? most + second : most);
     ASSAY_UNROLL
     for (int q = 0; q < 4; ++q)
       first[q] = stays ? first[q] : -INFINITY;
   }
-  float greatest;
-  const float bound = octet_bound(first, lane, r.k, &greatest);
+  float bound;
+  const bool by_halves = (sigmoid || with_bias) && r.k == 8 && (!grouped || r.topk_groups > 1);
+  if (by_halves) {
+    if (!grouped) greatest = fmaxf(fmaxf(first[0], first[1]), fmaxf(first[2], first[3]));
+    bound = octet_bound_by_halves(first, static_cast<uint32_t>(eighth));
+  } else {
+    bound = octet_bound(first, lane, r.k, &greatest);
+  }
   uint32_t above = 0;
   if constexpr (in_pairs) {
     if (!with_bias) above = octet_above_pairs<U>(words, bound);
@@ -539,12 +451,13 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   bool wide = !(bound >= octet_low && greatest < octet_high) || count > 16;
   if (!sigmoid) wide = wide || !(bound > least);
   if (__any_sync(0xffffffffu, wide && !bad) != 0) {
+    if (by_halves) bound = octet_bound(first, lane, r.k, &greatest);
     ASSAY_UNROLL
     for (int i = 0; i < U && !sigmoid; ++i)
       b[i] = with_bias ? b[i] : octet_b<sigmoid>(b[i], least) + 0.0f;
     octet_choose<sigmoid>(r.k, lane, stays, bad, b, bound, all_biases, with_bias, least, room);
   } else {
-    octet_list<U>(above, eighth, room.ids + place);
+    pair_list(above, static_cast<uint32_t>(eighth * U), room.ids + place);
     __syncwarp(); /* the numbers of candidates are written */
     octet_choose_narrow<sigmoid>(r.k, eighth, count, all_biases, with_bias, least, room);
   }
@@ -557,7 +470,7 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
   /* The score is good enough as a weight, unless the approximation has lost it: then it is e^x. */
   if (sigmoid && here && weight < 0x1p-100f) weight = expf(room.logit(room.chosen[eighth]));
   if (r.renormalise) {
-    const float sum = groups_sum<8>(weight);
+    const float sum = octet_sum<8>(weight);
     if (here) weight = octet_divided(weight, fmaxf(sum, r.floor)); /* a row without choice has weights 0 */
   }
   if (row < p.rows && eighth < r.k) {
@@ -565,6 +478,168 @@ __global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) 
     r.ids[at] = id;
     r.weights[at] = weight * r.route_scale;
   }
+}
+
+/* router_octets: eight lanes per row, an eighth of its experts each.
+ * Grid:   ceil(T / 16). Block: 128 threads.
+ * Shared: 16 rows of logits, candidates and choices, and the bias: 17 KB for 256 experts of 16 bits.
+ * Align:  16 bytes: rows of logits, bias.
+ * Arch:   any.
+ * Limit:  bytes: E sizeof(T) + 8 k per token. */
+template <class T, int U, bool sigmoid, bool grouped>
+__global__ void __launch_bounds__(32 * octet_warps, (octet_blocks<U, sigmoid>)) router_octets(octet_params p) {
+  using room_of_row = octet_room<T, U>;
+  constexpr int apart = octet_apart<U>;
+  ASSAY_SHARED(room_of_row, rooms, octet_warps * octet_rows);
+  ASSAY_SHARED(float4, biases, 2 * apart);
+  take_turn();
+  const router_params &r = p.r;
+  const bool with_bias = r.bias != nullptr;
+  float *const all_biases = reinterpret_cast<float *>(biases);
+  const uint32_t warp_row = threadIdx.x / 32 * octet_rows, local = threadIdx.x / 8;
+  const uint32_t first_row = blockIdx.x * (octet_warps * octet_rows), row = first_row + local;
+  room_of_row &room = rooms[local];
+  octet_ask<T, U>(p, first_row + warp_row, threadIdx.x % 32, rooms + warp_row);
+  if (with_bias) { /* while the logits are on their way */
+    const uint32_t e = threadIdx.x * 4;
+    if (e < 8 * U) store_quad(all_biases + e / U * apart + e % U, load_quad(r.bias + e, true), true);
+    __syncthreads();
+  }
+  bool bad = row >= p.rows;
+  if (r.valid != nullptr && !bad) bad = r.valid[row] == 0;
+  cp_async_wait<0>();
+  __syncwarp(); /* the logits are here */
+  octet_row<T, U, sigmoid, grouped>(p, row, bad, with_bias, all_biases, room);
+}
+
+/* Rows of a block of pairs, blocks per multiprocessor that registers leave room for, and bounds that are tried. */
+constexpr int pair_rows = octet_warps * octet_rows * 2;
+template <int U> constexpr int pair_blocks = U == 32 ? 8 : 10;
+constexpr int pair_tries = 5;
+/* Rows per multiprocessor from which on half the warps are enough: 8,184 rows on an H200. */
+constexpr int64_t pair_rows_from = 62;
+
+/* Tells whether router_pairs takes the call: eight of bf16 logits, and a softmax over the chosen ones. */
+bool takes_pairs(const octet_params &p, int64_t multiprocessors) {
+  const router_params &r = p.r;
+  return r.type == ASSAY_BF16 && r.T >= pair_rows_from * multiprocessors && r.k == 8 && r.groups == 1 &&
+         r.bias == NULL && r.valid == NULL && r.score == score_softmax && r.renormalise && !p.total &&
+         reinterpret_cast<uintptr_t>(r.ids) % 8 == 0 && reinterpret_cast<uintptr_t>(r.weights) % 8 == 0;
+}
+
+/* router_pairs: eight lanes per two rows, an eighth of the experts of both.
+ * Grid:   ceil(T / 32). Block: 128 threads.
+ * Shared: candidates and choices of 32 rows, or 16 rows as router_octets has them: 12 KB for 128 experts.
+ * Align:  16 bytes: rows of logits; 8 bytes: ids, weights.
+ * Arch:   any.
+ * Limit:  bytes: 2 E + 64 per token. */
+template <int U> __global__ void __launch_bounds__(32 * octet_warps, (pair_blocks<U>)) router_pairs(octet_params p) {
+  using room_of_row = octet_room<bf16, U>;
+  union either {
+    pair_room pair;
+    room_of_row whole;
+  };
+  ASSAY_SHARED(either, rooms, octet_warps * octet_rows);
+  take_turn();
+  const router_params &r = p.r;
+  const uint32_t local = threadIdx.x / 8, eighth = threadIdx.x % 8;
+  const uint32_t row = blockIdx.x * pair_rows + 2 * local;
+  pair_room &room = rooms[local].pair;
+  const bf16 *logits[2];
+  uint32_t words[2][U / 2];
+  ASSAY_UNROLL
+  for (uint32_t i = 0; i < 2; ++i) { /* rows past the last one are the last one */
+    const uint64_t bytes = static_cast<uint64_t>(min(row + i, p.rows - 1)) * p.row_bytes;
+    logits[i] = reinterpret_cast<const bf16 *>(static_cast<const char *>(r.x) + bytes);
+    ASSAY_UNROLL
+    for (int at = 0; at < U; at += 8) {
+      const uint4 vector = load_vector(logits[i] + eighth * U + at);
+      uint32_t *const word = words[i] + at / 2;
+      word[0] = vector.x, word[1] = vector.y, word[2] = vector.z, word[3] = vector.w;
+    }
+  }
+  const uint32_t most[2] = {pair_greatest(words[0]), pair_greatest(words[1])};
+  uint32_t first = pair_of_low(most[0], most[1]), second = pair_of_high(most[0], most[1]);
+  const uint32_t greatest = bf16_pair_max_or_nan(first, second);
+  second = pair_min<bf16>(first, second);
+  uint32_t bound = pair_bound(greatest, second, eighth), above[2], places;
+  const bool narrow = (bf16_pair_reaches(pair_most, greatest) & bf16_pair_reaches(bound, pair_least)) == 0xffffffffu;
+  constexpr uint32_t all = octet_all<U>;
+  int32_t counts;
+  ASSAY_ROLLED
+  for (int32_t tries = 1;; ++tries) {
+    const uint32_t less = f16_pair_times(bound - 0x00010001u, pair_turned); /* the numbers before the bounds */
+    above[0] = pair_above(words[0], pair_of_low(less, less)) & all;
+    above[1] = pair_above(words[1], pair_of_high(less, less)) & all;
+    places = static_cast<uint32_t>(octet_places_to(__popc(above[0]) | __popc(above[1]) << 16, &counts));
+    const bool wide = !narrow || ((counts - 0x00080008) & 0x7ff87ff8) != 0; /* 8 to 15 are taken */
+    if (__any_sync(0xffffffffu, wide) == 0) break;
+    /* Rows with more get a greater bound: by a sixteenth of its power of two each time. */
+    const uint32_t low = static_cast<uint32_t>(counts) & 0xffffu, high = static_cast<uint32_t>(counts) >> 16;
+    if (__any_sync(0xffffffffu, !narrow || low < 8 || high < 8) != 0 || tries == pair_tries) {
+      ASSAY_ROLLED
+      for (uint32_t i = 0; i < 2; ++i) {
+        room_of_row &whole = rooms[local].whole;
+        const bf16 *const part = i == 0 ? logits[0] : logits[1];
+        ASSAY_UNROLL
+        for (int at = 0; at < U; at += 8)
+          store_vector(whole.x + eighth * whole.apart + at, load_vector(part + eighth * U + at));
+        __syncwarp(); /* the logits are here */
+        octet_row<bf16, U, false, false>(p, row + i, row + i >= p.rows, false, nullptr, whole);
+        __syncwarp(); /* all have read what they chose */
+      }
+      return;
+    }
+    bound += (low > 15 ? 8u : 0u) | (high > 15 ? 8u << 16 : 0u);
+  }
+  pair_list(above[0], eighth * U, room.ids[0] + (places & 0xffffu));
+  pair_list(above[1], eighth * U, room.ids[1] + (places >> 16));
+  __syncwarp(); /* the numbers of candidates are written */
+  uint32_t own[2], id[2][2], bits[2][2];
+  bool there[2][2];
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t count = i == 0 ? static_cast<uint32_t>(counts) & 0xffffu : static_cast<uint32_t>(counts) >> 16;
+    ASSAY_UNROLL
+    for (uint32_t j = 0; j < 2; ++j) {
+      there[i][j] = 2 * eighth + j < count;
+      id[i][j] = there[i][j] ? room.ids[i][2 * eighth + j] : 0;
+    }
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    ASSAY_UNROLL
+    for (int j = 0; j < 2; ++j)
+      bits[i][j] = there[i][j] ? logits[i][id[i][j]].bits : 0u;
+  }
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    own[i] = 2 * pair_of_low(bits[i][0], bits[i][1]) - pair_apart;
+    room.keys[i][eighth] = own[i];
+  }
+  const pair_factors factors = pair_factors_of(eighth);
+  __syncwarp(); /* the candidates are written */
+  ASSAY_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t choice[2] = {pair_of_low(id[i][0], bits[i][0]), pair_of_low(id[i][1], bits[i][1])};
+    pair_rank(factors, room.keys[i], own[i], choice, there[i], room.chosen[i]);
+  }
+  __syncwarp(); /* the choice is written */
+  /* Four lanes have a row, and two of its choices each. */
+  const uint32_t *const chosen = room.chosen[eighth / 4], at = eighth % 4 * 2;
+  const uint32_t taken[2] = {chosen[at], chosen[at + 1]};
+  const float largest = float_of(chosen[0] & 0xffff0000u);
+  float weight[2];
+  ASSAY_UNROLL
+  for (int j = 0; j < 2; ++j)
+    weight[j] = expf(float_of(taken[j] & 0xffff0000u) - largest);
+  const float sum = octet_sum<4>(weight[0] + weight[1]);
+  const float part = reciprocal_approx(fmaxf(sum, r.floor)); /* the sum is 1 at least */
+  const uint32_t row_of_four = row + eighth / 4;
+  if (row_of_four >= p.rows) return;
+  const uint64_t to = static_cast<uint64_t>(row_of_four) * 8 + at;
+  store_two(r.ids + to, taken[0] & 0xffffu, taken[1] & 0xffffu);
+  store_two(r.weights + to, bits_of(weight[0] * part * r.route_scale), bits_of(weight[1] * part * r.route_scale));
 }
 
 assay_status read_octets(const assay_call *call, octet_params *p, assay_error *error) {
@@ -605,6 +680,10 @@ assay_status read_octets(const assay_call *call, octet_params *p, assay_error *e
 
 template <class T, int U> assay_status launch_eighth(const octet_params &p, assay_env *env, assay_error *error) {
   const router_params &r = p.r;
+  if constexpr (std::is_same<T, bf16>::value)
+    if (takes_pairs(p, env->multiprocessors))
+      return ASSAY_LAUNCH_WITH(error, router_pairs<U>, (r.T + pair_rows - 1) / pair_rows, 32 * octet_warps, 0,
+                               in_turn(), env->stream, p);
   const bool by_score = !r.on_logits && (r.bias != NULL || r.groups > 1);
   const int64_t blocks = (r.T + octet_warps * octet_rows - 1) / (octet_warps * octet_rows);
   const int32_t threads = 32 * octet_warps;
@@ -620,7 +699,8 @@ template <class T, int U> assay_status launch_eighth(const octet_params &p, assa
 assay_status launch_octets(const assay_call *call, assay_env *env, assay_error *error) {
   octet_params p;
   ASSAY_TRY(read_octets(call, &p, error));
-  (void)snprintf(env->path, sizeof env->path, "octets experts=%d groups=%d", p.r.E / 8, p.r.groups);
+  (void)snprintf(env->path, sizeof env->path, "octets experts=%d groups=%d%s", p.r.E / 8, p.r.groups,
+                 takes_pairs(p, env->multiprocessors) ? " pairs" : "");
   if (p.r.T == 0) return ASSAY_OK;
   return with_type(p.r.type, [&](auto type) {
     using T = typename decltype(type)::type;

@@ -53,17 +53,6 @@ __device__ __forceinline__ float max_or_nan(float a, float b) {
 #endif
 }
 
-/* Returns a number whose bit `at` is set, or 0 if there is no such bit. */
-__device__ __forceinline__ uint32_t bit_or_none(uint32_t at) {
-#ifdef ASSAY_SIMT
-  return at < 32 ? 1u << at : 0u;
-#else
-  uint32_t bit;
-  asm("shl.b32 %0, 1, %1;" : "=r"(bit) : "r"(at));
-  return bit;
-#endif
-}
-
 /* Stores to shared memory on a condition, without a branch. */
 __device__ __forceinline__ void store_if(bool condition, uint32_t *shared, uint32_t value) {
 #ifdef ASSAY_SIMT
