@@ -9,6 +9,8 @@
 #include "logical.h"
 #include "streams.h"
 
+enum { far_by = 46 }; /* binary orders of q and of K; the scale may add 20, and tails and their sums 14 */
+
 static double least_normal(assay_dtype dtype) {
   return dtype == ASSAY_F16 ? 0x1p-14 : dtype == ASSAY_E4M3 ? 0x1p-6 : dtype == ASSAY_E5M2 ? 0x1p-14 : 0x1p-126;
 }
@@ -150,16 +152,31 @@ void magnitude_apply(const assay_case *one, int32_t arg, assay_dtype dtype, int6
   }
 }
 
-static bool has_gamma(const assay_op *op) {
+static int32_t gamma_of(const assay_op *op) {
   for (int32_t i = 0; i < op->arg_count; ++i)
-    if (op->args[i].content == ASSAY_GAMMA) return true;
-  return false;
+    if (op->args[i].content == ASSAY_GAMMA) return i;
+  return -1;
 }
 
 /* Gates are sums of scores. In half of their small cases scores are about 2^-24, and v is 2^10 times as large. The
  * tails of v would become Inf in f16, and end at its largest number. */
 static bool small_gates(const assay_case *one) {
-  return one->magnitude == ASSAY_SMALL && has_gamma(one->op) && (logical_hash(one, STREAM_MAGNITUDE) >> 8 & 1) != 0;
+  return one->magnitude == ASSAY_SMALL && gamma_of(one->op) >= 0 && (logical_hash(one, STREAM_MAGNITUDE) >> 8 & 1) != 0;
+}
+
+static bool has_scores(const assay_op *op) {
+  for (int32_t i = 0; i < op->param_count; ++i)
+    if (strcmp(op->params[i].name, "scale") == 0) return true;
+  return false;
+}
+
+/* Tells whether q and K are large, in place of V: in three of four large cases of a softmax. Scores are then about
+ * 2^95, and in three quarters of these cases all are negative. f16 and fp8 have no such numbers. */
+static bool far_scores(const assay_case *one) {
+  const int32_t gamma = gamma_of(one->op);
+  const bool gates = gamma >= 0 && (!one->op->args[gamma].optional || ((one->present >> gamma) & 1) != 0);
+  return one->magnitude == ASSAY_LARGE && (logical_hash(one, STREAM_MAGNITUDE) >> 8 & 3) != 0 && has_scores(one->op) &&
+         !gates && one->dtype != ASSAY_F16 && one->kv_dtype == one->dtype;
 }
 
 void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, assay_dtype dtype, double *value,
@@ -168,6 +185,14 @@ void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, 
   if (small_gates(one)) {
     for (int64_t i = 0; i < count; ++i)
       value[i] = held(ldexp(value[i], tensor == MAGNITUDE_V ? 10 : -12), dtype);
+    return;
+  }
+  if (far_scores(one)) {
+    const bool below = (logical_hash(one, STREAM_MAGNITUDE) >> 10 & 3) != 0;
+    for (int64_t i = 0; i < count && tensor != MAGNITUDE_V; ++i) {
+      const double far = ldexp(value[i], far_by), size = tensor == MAGNITUDE_Q ? fabs(far) : -fabs(far);
+      value[i] = held(below ? size : far, dtype);
+    }
     return;
   }
   if (!magnitude_takes(one, tensor)) return;
