@@ -220,6 +220,30 @@ Test(simt_async, too_many_arrivals) {
   }
 }
 
+/* Makes a barrier by `makers` threads, or once more after its use. */
+__global__ static void make_twice(int *out, unsigned makers, bool later) {
+  ASSAY_SHARED(uint64_t, done, 1);
+  if (threadIdx.x < makers) mbarrier_init(done, 32);
+  __syncthreads();
+  mbarrier_arrive(done);
+  mbarrier_wait(done, 0);
+  __syncthreads();
+  if (threadIdx.x == 0 && later) mbarrier_init(done, 32);
+  out[threadIdx.x] = 0;
+}
+
+Test(simt_async, barriers_that_are_made_twice) {
+  ints out(32);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    schedule(seed);
+    cr_assert_eq(LAUNCH(make_twice, 1, 32, 0, out.data(), 1, false), ASSAY_OK);
+    cr_assert_eq(LAUNCH(make_twice, 1, 32, 0, out.data(), 2, false), ASSAY_ERR_DEVICE);
+    SAYS("made again");
+    cr_assert_eq(LAUNCH(make_twice, 1, 32, 0, out.data(), 1, true), ASSAY_ERR_DEVICE);
+    SAYS("made again");
+  }
+}
+
 /* cp.async that arrives by itself. */
 __global__ static void copies_arrive(const float *in, float *out, bool wait) {
   ASSAY_SHARED(float, data, 256);

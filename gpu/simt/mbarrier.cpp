@@ -65,6 +65,9 @@ void mbarrier_init(uint64_t *barrier, uint32_t count, const char *file, int32_t 
     wrong("it is not 8 aligned bytes of shared memory", file, line);
   if (count < 1 || count > field) wrong("its count is not 1 to 2^20 - 1", file, line);
   proxy_watch();
+  uint64_t before;
+  memcpy(&before, barrier, 8);
+  if (mbarrier_valid(before)) wrong("made again", file, line);
   race_made(barrier);
   write(barrier, Fields{count, count, 0, 0});
 }
