@@ -9,7 +9,7 @@
 #include "logical.h"
 #include "streams.h"
 
-enum { far_by = 46 }; /* binary orders of q and of K; the scale may add 20, and tails and their sums 14 */
+enum { far_by = 92 }; /* binary orders of q·k; the scale may add 20, and tails and their sums 14 */
 
 static double least_normal(assay_dtype dtype) {
   return dtype == ASSAY_F16 ? 0x1p-14 : dtype == ASSAY_E4M3 ? 0x1p-6 : dtype == ASSAY_E5M2 ? 0x1p-14 : 0x1p-126;
@@ -171,12 +171,13 @@ static bool has_scores(const assay_op *op) {
 }
 
 /* Tells whether q and K are large, in place of V: in three of four large cases of a softmax. Scores are then about
- * 2^95, and in three quarters of these cases all are negative. f16 and fp8 have no such numbers. */
+ * 2^95, and in three quarters of these cases all are negative. f16 has no such numbers, and beside fp8 q has all of it.
+ */
 static bool far_scores(const assay_case *one) {
   const int32_t gamma = gamma_of(one->op);
   const bool gates = gamma >= 0 && (!one->op->args[gamma].optional || ((one->present >> gamma) & 1) != 0);
   return one->magnitude == ASSAY_LARGE && (logical_hash(one, STREAM_MAGNITUDE) >> 8 & 3) != 0 && has_scores(one->op) &&
-         !gates && one->dtype != ASSAY_F16 && one->kv_dtype == one->dtype;
+         !gates && one->dtype != ASSAY_F16;
 }
 
 void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, assay_dtype dtype, double *value,
@@ -188,9 +189,10 @@ void magnitude_vector(const assay_case *one, int32_t tensor, uint64_t identity, 
     return;
   }
   if (far_scores(one)) {
-    const bool below = (logical_hash(one, STREAM_MAGNITUDE) >> 10 & 3) != 0;
+    const bool below = (logical_hash(one, STREAM_MAGNITUDE) >> 10 & 3) != 0, both = one->kv_dtype == one->dtype;
+    const int own = both ? far_by / 2 : tensor == MAGNITUDE_Q ? far_by : 0;
     for (int64_t i = 0; i < count && tensor != MAGNITUDE_V; ++i) {
-      const double far = ldexp(value[i], far_by), size = tensor == MAGNITUDE_Q ? fabs(far) : -fabs(far);
+      const double far = ldexp(value[i], own), size = tensor == MAGNITUDE_Q ? fabs(far) : -fabs(far);
       value[i] = held(below ? size : far, dtype);
     }
     return;
