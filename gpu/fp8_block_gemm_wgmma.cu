@@ -130,7 +130,7 @@ int64_t turns(const block_gemm_params &g, int64_t rows, int64_t columns, int64_t
 
 /* Returns what a tile of 128 rows costs, in columns: its own, 13 for the rows of a, and its end. On an H200 a tile of
  * 128 columns takes 5 % longer than half a tile of 256. With 12 pieces, tiles of 192 take as long as if they had 27
- * more columns (docs/log/2026-12-01-h200-forms.md). */
+ * more columns (docs/log/2026-12-01-h200-forms.md). That an end costs less per piece with more pieces is a guess. */
 int64_t tile_cost(const block_gemm_params &g, int64_t columns) {
   return columns + 13 + 170 * block_piece / (g.K + block_piece - 1);
 }

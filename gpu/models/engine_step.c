@@ -66,6 +66,7 @@ static assay_status make_plan(assay_engine *e, step_plan *p, assay_error *error)
   return ASSAY_OK;
 }
 
+/* Tells whether a part is a generated token. */
 static bool generates(const assay_engine *e, const assay_engine_part *part) {
   const engine_request *r = &e->request[part->request];
   return r->computed == r->prompt;
